@@ -1,12 +1,11 @@
-//! Plain requests during some phases of a load, and a reader of the status page during the last one.
+//! Plain requests during some phases of a load, and a reader of the status page during the last
+//! one.
 
 use std::time::Duration;
 
 use throng_units::format::count;
 
-use crate::context::Context;
 use crate::file::{RequestsOf, Run};
-use crate::plan::phases;
 use crate::requests::{Requests, Response};
 use crate::status::Reader;
 
@@ -31,12 +30,22 @@ pub(crate) struct Background {
     status: Option<Reader>,
 }
 
+/// The end of it.
+#[derive(Debug, Default)]
+pub(crate) struct Beside {
+    pub(crate) figures: Vec<(&'static str, Option<f64>)>,
+    /// Reasons of a failure, one sentence each.
+    pub(crate) faults: Vec<String>,
+    /// Reasons to doubt the figures, one sentence each.
+    pub(crate) warnings: Vec<String>,
+}
+
 impl Background {
     /// The requests and the reader of a run, from the first phase on. The last phase takes `time`.
     pub(crate) fn of(run: &Run, url: &str, time: Duration) -> Background {
         let mut background = Background {
             url: url.to_owned(),
-            phases: phases(&run.plan),
+            phases: run.phases(),
             requests: run.requests.clone(),
             has_status: run.status,
             last_time: time.saturating_sub(NOTICED).max(TIME_MIN),
@@ -75,30 +84,29 @@ impl Background {
         }
     }
 
-    /// Ends everything, and adds the figures and faults to the context.
-    pub(crate) fn end(mut self, context: &mut Context<'_>) {
-        if context.is_ending() {
-            self.cut_short();
-            self.status.iter().for_each(Reader::cut_short);
-        }
-        self.done.extend(self.running.take());
+    /// Ends everything: the rest of a schedule is skipped.
+    pub(crate) fn end(mut self) -> Beside {
+        self.cut_short();
+        self.status.iter().for_each(Reader::cut_short);
+        let mut beside = Beside::default();
         if self.requests.is_some() {
             let found = Requests::end(self.done);
-            context.give(figures(&found));
+            beside.figures.extend(figures(&found));
             if found.failed > 0 {
-                context.outcome.fail(format!("{} plain requests failed", count(found.failed)));
+                beside.faults.push(format!("{} plain requests failed", count(found.failed)));
             } else if found.answered == 0 {
-                context.outcome.fail("no phase was long enough for plain requests");
+                beside.faults.push("no phase was long enough for plain requests".to_owned());
             }
         }
-        let Some(status) = self.status else { return };
-        match status.end() {
-            Some(updates) => context.give([
+        match self.status.map(Reader::end) {
+            Some(Some(updates)) => beside.figures.extend([
                 ("status.updates", Some(updates.count as f64)),
                 ("status.shown", updates.shown().map(|shown| shown as f64)),
             ]),
-            None => context.outcome.warnings.push("the server has no live status page".to_owned()),
+            Some(None) => beside.warnings.push("the server has no live status page".to_owned()),
+            None => {}
         }
+        beside
     }
 }
 

@@ -23,7 +23,8 @@ use throng_units::{Count, Time};
 
 use crate::context::{Abort, Choice, Context};
 use crate::execution::execute;
-use crate::file::{Benchmark, Size, named};
+use crate::file::{Benchmark, Size};
+use crate::library::named;
 use crate::program::{NATS_SERVER, SERVER};
 use crate::results::{Outcome, Results, VERSION, Verdict, now_unix_s};
 use crate::{compare, csv, html, namespace, preflight, table};

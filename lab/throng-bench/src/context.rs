@@ -16,7 +16,7 @@ use crate::expression::Figure;
 use crate::faults::{faults, losses};
 use crate::figures::{Figures, RunFigures};
 use crate::file::{Benchmark, Run, Size};
-use crate::plan::{self, Target, phases};
+use crate::plan::{self, Target};
 use crate::results::Outcome;
 use crate::server::upgrades::Upgrades;
 use crate::server::{NO_SETTINGS, Server};
@@ -264,11 +264,6 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// True if the benchmark was interrupted, or its server has exited.
-    pub(crate) fn is_ending(&mut self) -> bool {
-        self.check().is_err()
-    }
-
     /// Fails if the benchmark was interrupted or the server has exited.
     pub(crate) fn check(&mut self) -> Result<(), Abort> {
         if self.is_stopped.load(Ordering::Relaxed) {
@@ -303,7 +298,7 @@ impl<'a> Context<'a> {
     ) -> Result<Report, Abort> {
         self.check()?;
         let plan = self.plan(run, target)?;
-        let names = phases(&run.plan);
+        let names = run.phases();
         let mut background = Background::of(run, &self.url(), self.size.time);
         let own = self.server.as_mut().filter(|server| target.processes.contains(&server.pid()));
         let mut screen = Screen {
@@ -320,7 +315,10 @@ impl<'a> Context<'a> {
         if let Some(figures) = self.figures.runs.last_mut() {
             figures.add(&report, &names);
         }
-        background.end(self);
+        let beside = background.end();
+        self.give_all(&beside.figures);
+        beside.faults.into_iter().for_each(|fault| self.outcome.fail(fault));
+        self.outcome.warnings.extend(beside.warnings);
         self.outcome.floods.push(report.clone());
         self.conclude(&report, ended, target.may_fail)?;
         Ok(report)
@@ -333,9 +331,13 @@ impl<'a> Context<'a> {
 
     /// Adds figures of the current run, measured with all its clients.
     pub(crate) fn give<const N: usize>(&mut self, values: [(&str, Option<f64>); N]) {
+        self.give_all(&values);
+    }
+
+    fn give_all(&mut self, values: &[(&str, Option<f64>)]) {
         let connections = self.size.connections;
         for (name, value) in values {
-            self.give_one(name, Figure::of(value, connections));
+            self.give_one(name, Figure::of(*value, connections));
         }
     }
 

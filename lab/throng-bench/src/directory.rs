@@ -1,5 +1,5 @@
-//! The directory of a server: its settings, the keys of its tokens, and its data. It is made for one
-//! run, among the temporary files, and removed with it.
+//! The directory of a server: its settings, the keys of its tokens, and its data. It is made for
+//! one run, among the temporary files, and removed with it.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -68,4 +68,33 @@ fn blocks(path: &Path) -> u64 {
         Err(_) => 0,
     };
     entries.flatten().map(bytes).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file::Algorithm;
+
+    /// A program that prints its arguments in place of a key.
+    #[test]
+    fn files_are_made_and_removed() {
+        let run = Run {
+            tokens: Some(Algorithm::Es256),
+            settings: "max-cached-tokens = 1".to_owned(),
+            ..Run::default()
+        };
+        let directory = Directory::make(&run, Path::new("/bin/echo")).expect("keys");
+        let keys = directory.keys.as_ref().expect("keys");
+        assert!(keys.server_key.contains("--scopes publish,administration"));
+        assert_ne!(keys.token("ann"), keys.forged_token("ann"));
+        let path = directory.settings();
+        let settings = fs::read_to_string(&path).expect("written");
+        assert!(settings.contains("public.pem") && settings.contains("max-cached-tokens"));
+        let public = fs::read_to_string(path.with_file_name("public.pem")).expect("written");
+        assert!(public.starts_with("-----BEGIN PUBLIC KEY-----\nMFkwEwYHKoZIzj0CAQYI"), "{public}");
+        assert!(directory.bytes() > 0.0);
+        drop(directory);
+        assert!(!path.exists());
+        assert!(Directory::make(&run, Path::new("/bin/false")).is_err());
+    }
 }

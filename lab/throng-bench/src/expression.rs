@@ -1,4 +1,5 @@
-//! Expressions of benchmark files: `clients / 60`, `median(tls.hold.rate) / median(plain.hold.rate)`.
+//! Expressions of benchmark files: `clients / 60`, `median(tls.hold.rate) /
+//! median(plain.hold.rate)`.
 //!
 //! A name stands for a list of figures: one per run or phase that it refers to. Operators work
 //! element by element; a list of one element is combined with each of the other list. An absent
@@ -73,6 +74,17 @@ fn combined(
         Figure::of(value, one.connections.max(other.connections))
     };
     (0..length).map(element).collect()
+}
+
+/// Numbers with a name: the units of memory of `top` and `/proc`.
+pub(crate) fn constant(name: &str) -> Option<Vec<Figure>> {
+    let value = match name {
+        "kib" => 1_024.0,
+        "mib" => 1_048_576.0,
+        "gib" => 1_073_741_824.0,
+        _ => return None,
+    };
+    Some(vec![Figure::of(Some(value), 0)])
 }
 
 struct Parser<'t, 'n> {

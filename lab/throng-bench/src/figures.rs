@@ -20,7 +20,7 @@ use serde_json::Value;
 use throng_flood::report::{Report, Totals};
 
 use crate::expression::{self, Figure};
-use crate::file::{Measure, Size, is_unit};
+use crate::file::{Measure, Size, figure_name, is_unit};
 
 /// The table of measures.
 #[derive(Debug, Deserialize)]
@@ -182,7 +182,7 @@ impl Figures {
             "cores" => return Some(constant_of(self.cores)),
             _ => {}
         }
-        if let Some(found) = constant(name) {
+        if let Some(found) = expression::constant(name) {
             return Some(found);
         }
         let (first, rest) = name.split_once('.').unwrap_or((name, ""));
@@ -204,20 +204,4 @@ impl Figures {
     pub(crate) fn list(&self, text: &str) -> Vec<Figure> {
         expression::list(text, &|name| self.lookup(name)).unwrap_or_default()
     }
-}
-
-/// The name of a run in expressions, where `-` is an operator.
-pub(crate) fn figure_name(run: &str) -> String {
-    run.replace('-', "_")
-}
-
-/// Numbers with a name: the units of memory of `top` and `/proc`.
-pub(crate) fn constant(name: &str) -> Option<Vec<Figure>> {
-    let value = match name {
-        "kib" => 1_024.0,
-        "mib" => 1_048_576.0,
-        "gib" => 1_073_741_824.0,
-        _ => return None,
-    };
-    Some(vec![Figure::of(Some(value), 0)])
 }

@@ -192,7 +192,7 @@ fn published(outcome: &Outcome) -> String {
 mod tests {
     use super::*;
     use crate::figures::Figures;
-    use crate::file::all;
+    use crate::library::all;
     use crate::results::PlotLine;
 
     fn results() -> Results {

@@ -128,33 +128,3 @@ fn pem(label: &str, der: &[u8]) -> String {
     let lines = lines.collect::<Vec<_>>().join("\n");
     format!("-----BEGIN {label}-----\n{lines}\n-----END {label}-----\n")
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::directory::Directory;
-    use crate::file::Run;
-
-    /// A program that prints its arguments in place of a key.
-    #[test]
-    fn files_are_made_and_removed() {
-        let run = Run {
-            tokens: Some(Algorithm::Es256),
-            settings: "max-cached-tokens = 1".to_owned(),
-            ..Run::default()
-        };
-        let directory = Directory::make(&run, Path::new("/bin/echo")).expect("keys");
-        let keys = directory.keys.as_ref().expect("keys");
-        assert!(keys.server_key.contains("--scopes publish,administration"));
-        assert_ne!(keys.token("ann"), keys.forged_token("ann"));
-        let path = directory.settings();
-        let settings = fs::read_to_string(&path).expect("written");
-        assert!(settings.contains("public.pem") && settings.contains("max-cached-tokens"));
-        let public = fs::read_to_string(path.with_file_name(PUBLIC)).expect("written");
-        assert!(public.starts_with("-----BEGIN PUBLIC KEY-----\nMFkwEwYHKoZIzj0CAQYI"), "{public}");
-        assert!(directory.bytes() > 0.0);
-        drop(directory);
-        assert!(!path.exists());
-        assert!(Directory::make(&run, Path::new("/bin/false")).is_err());
-    }
-}

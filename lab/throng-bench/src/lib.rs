@@ -8,14 +8,14 @@
 //! | module | contents |
 //! |---|---|
 //! | [`cli`] | the command `throng bench` |
-//! | `file` | a benchmark as a file: story, size, runs, measures |
-//! | `expression`, `figures` | expressions of files; what was measured, by name; the table of measures |
+//! | `library`, `file` | all benchmarks; one as a file: story, size, runs, measures |
+//! | `expression`, `figures` | expressions of files; figures by name; the table of measures |
 //! | `plan` | the plan of a run, a `throng flood` plan |
 //! | `execution`, `context` | executes the runs; server, load and figures of the current one |
 //! | `background`, `requests`, `status` | plain requests and a status page reader beside a load |
 //! | `programs` | what no plan can say |
 //! | `server`, `directory`, `keys` | the server as a child process; its settings, data and keys |
-//! | `program`, [`bound`] | where programs are that benchmarks start, and how they end with this one |
+//! | `program`, [`bound`] | programs that benchmarks start; their end with this one |
 //! | `http` | single requests |
 //! | `preflight`, `namespace` | whether this machine can run it; a network namespace |
 //! | `faults`, `results` | what went wrong, in sentences; the results, stored as JSON |
@@ -42,6 +42,7 @@ mod file;
 mod html;
 mod http;
 mod keys;
+mod library;
 mod namespace;
 mod plan;
 mod preflight;

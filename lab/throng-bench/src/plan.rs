@@ -3,8 +3,8 @@
 //! A text that begins with `=` is an expression of `clients`, `time` (in seconds) and `whole` (the
 //! default number of clients). What a plan leaves out: `ramp` goes to all clients, a thousand
 //! attempts at a time; `hold` takes `time`; a `publish` with a count spreads its messages over the
-//! phase. A phase may have a `name`; by default, it is what the phase does. URLs that begin with `/`
-//! are paths of the server.
+//! phase. A phase may have a `name`; by default, it is what the phase does. URLs that begin with
+//! `/` are paths of the server.
 
 use throng_flood::plan::Network;
 use toml::{Table, Value};
@@ -32,15 +32,6 @@ pub(crate) struct Target {
     /// Whether connections and publishes may fail, since the run ends what they need: clients come
     /// back, and lost messages are faults all the same.
     pub(crate) may_fail: bool,
-}
-
-/// The names of a plan's phases.
-pub(crate) fn phases(plan: &Table) -> Vec<String> {
-    let name = |phase: &Value| {
-        let name = phase.get("name").or(phase.get("do")).and_then(Value::as_str);
-        name.unwrap_or_default().to_owned()
-    };
-    plan.get("phases").and_then(Value::as_array).into_iter().flatten().map(name).collect()
 }
 
 /// A number of a file: `size` and the default size are its names.
@@ -180,7 +171,7 @@ mod tests {
     use throng_flood::plan::{Phase, Plan};
 
     use super::*;
-    use crate::file::all;
+    use crate::library::all;
 
     fn plan(name: &str, connections: usize, seconds: u64) -> Plan {
         let all = all();

@@ -47,8 +47,8 @@ struct Counted {
 }
 
 impl Requests {
-    /// Requests the URLs in turn, `rate` per second in all, for `time`. If connections are not kept,
-    /// each request has a new one.
+    /// Requests the URLs in turn, `rate` per second in all, for `time`. If connections are not
+    /// kept, each request has a new one.
     pub(crate) fn start(urls: Vec<String>, rate: f64, time: Duration, is_kept: bool) -> Requests {
         let started = Instant::now();
         let is_stopped = Arc::new(AtomicBool::new(false));

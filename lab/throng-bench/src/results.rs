@@ -363,7 +363,8 @@ pub(crate) fn now_unix_s() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::file::{PublishedOf, all};
+    use crate::file::PublishedOf;
+    use crate::library::all;
 
     #[test]
     fn results_are_read_as_they_were_written() {

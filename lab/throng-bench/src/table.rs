@@ -8,7 +8,8 @@ use throng_report::grid::Grid;
 use throng_units::format::{ABSENT, count, counted, decimal, or_absent, seconds};
 use throng_units::paint::{Ink, Paint, sanitized};
 
-use crate::file::{Benchmark, SMALL, Size, all};
+use crate::file::{Benchmark, Size};
+use crate::library::{SMALL, all};
 use crate::plan::{self, Target};
 use crate::results::{MeasuredValue, Outcome, Results, Verdict};
 

@@ -7,18 +7,14 @@ mod nodes;
 mod prober;
 
 use crate::context::{Abort, Context, Watch};
-use crate::figures::figure_name;
-use crate::file::Run;
+use crate::file::{Run, figure_name};
 
 pub(super) use faults::{broker_killed, leader_killed, node_killed};
 pub(super) use join::join;
-use nodes::Cluster;
+use nodes::{BROKERS, Cluster};
 
 /// Rounds of each run: in every other one the servers come in the opposite order.
 const ROUNDS: usize = 3;
-
-/// The nats-servers of a cluster of them.
-const BROKERS: usize = 3;
 
 /// A server that is compared with others; `None` is the context's own.
 type Side = (String, Option<Cluster>);

@@ -1,7 +1,8 @@
 //! A drain of a server whose clients go to another one.
 //!
-//! Figures: `took` until the server has ended, in milliseconds; `new` and `old`, the 99th percentile
-//! of plain requests to the other server and to the one that drains; and the `requests` answered.
+//! Figures: `took` until the server has ended, in milliseconds; `new` and `old`, the 99th
+//! percentile of plain requests to the other server and to the one that drains; and the `requests`
+//! answered.
 
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};

@@ -7,8 +7,8 @@
 //!
 //! Numbers of the file: `steps` of clients; `bytes` of a message; `marked` if every message is
 //! audited, otherwise one at the end is; `reconnect` if all clients connect anew, and at once, for
-//! each of the three rounds of a step. Figures, one a step: `clients`, `memory`, `connect`, `slowest`,
-//! `first`, `last`, `span`; and `jump`, `overflows`, `retransmits` and `dropped` of all.
+//! each of the three rounds of a step. Figures, one a step: `clients`, `memory`, `connect`,
+//! `slowest`, `first`, `last`, `span`; and `jump`, `overflows`, `retransmits` and `dropped` of all.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -9,9 +9,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use throng_units::format::count;
 
-use super::BROKERS;
 use super::nats::NatsServer;
-use super::nodes::{Cluster, NODES, address};
+use super::nodes::{BROKERS, Cluster, NODES, address};
 use super::prober::Prober;
 use crate::context::{Abort, Context, Watch};
 use crate::expression::Figure;

@@ -16,9 +16,9 @@ const FOLLOWED: &str = "throng_nats_followed_channels";
 /// The phase that holds the clients.
 const HELD: usize = 2;
 
-/// Puts the load on one server first, as the run `join_memory`, then on a node that joins a cluster.
-/// Clients follow as many channels each as `channels` in the file says. Figures: `ready`, the
-/// milliseconds that the node takes to start, and `channels`, the number that it has to follow.
+/// Puts the load on one server first, as the run `join_memory`, then on a node that joins a
+/// cluster. Clients follow as many channels each as `channels` in the file says. Figures: `ready`,
+/// the milliseconds that the node takes to start, and `channels`, the number that it has to follow.
 pub(crate) fn join(context: &mut Context<'_>, run: &Run) -> Result<(), Abort> {
     let channels = context.size.connections * run.given("channels").unwrap_or(1.0) as usize;
     context.serve(run)?;

@@ -16,6 +16,9 @@ use crate::server::Server;
 /// Nodes of a cluster.
 pub(super) const NODES: usize = 3;
 
+/// The nats-servers of a cluster of them.
+pub(super) const BROKERS: usize = 3;
+
 /// How long nodes may take until they can use the stream: three servers elect leaders first.
 const READY_DEADLINE: Duration = Duration::from_secs(60);
 
