@@ -60,7 +60,7 @@ pub struct Profile {
 
 impl Profile {
     /// All in memory.
-    pub const MEMORY: Profile = Profile { is_durable: false, lists_logs: true };
+    const MEMORY: Profile = Profile { is_durable: false, lists_logs: true };
     /// On a disk.
     pub const DISK: Profile = Profile { is_durable: true, ..Profile::MEMORY };
     /// In a stream that several nodes share.

@@ -317,10 +317,10 @@ impl<'a> Context<'a> {
         }
         let beside = background.end();
         self.give_all(&beside.figures);
-        beside.faults.into_iter().for_each(|fault| self.outcome.fail(fault));
         self.outcome.warnings.extend(beside.warnings);
         self.outcome.floods.push(report.clone());
         self.conclude(&report, ended, target.may_fail)?;
+        beside.faults.into_iter().for_each(|fault| self.outcome.fail(fault));
         Ok(report)
     }
 
