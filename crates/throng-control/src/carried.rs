@@ -6,9 +6,9 @@ use std::sync::OnceLock;
 /// Numbers to add to the samples of `/metrics`, by their names with labels. Samples that workers
 /// and logs know themselves are not here.
 #[derive(Debug, Default)]
-pub(crate) struct Carried(OnceLock<HashMap<Box<str>, f64>>);
+pub(crate) struct CarriedCounts(OnceLock<HashMap<Box<str>, f64>>);
 
-impl Carried {
+impl CarriedCounts {
     /// True if there was a process before this one.
     pub(crate) fn has_any(&self) -> bool {
         self.0.get().is_some()

@@ -7,21 +7,21 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub(crate) const ROWS_MAX: usize = 900;
 
 /// The values of one sample, by column; NaN stands for none.
-pub(crate) type Row = Box<[f64]>;
+pub(crate) type ChartRow = Box<[f64]>;
 
 /// The rows of the last quarter of an hour, which may have begun in another process.
 #[derive(Debug, Default)]
-pub(crate) struct Charts(Mutex<State>);
+pub(crate) struct Charts(Mutex<ChartsState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct ChartsState {
     names: Vec<String>,
     /// The oldest first.
-    rows: VecDeque<Row>,
+    rows: VecDeque<ChartRow>,
 }
 
 impl Charts {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ChartsState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -39,7 +39,7 @@ impl Charts {
     }
 
     /// Adds the newest row, and drops the oldest one beyond [`ROWS_MAX`].
-    pub(crate) fn push(&self, row: Row) {
+    pub(crate) fn push(&self, row: ChartRow) {
         let mut state = self.state();
         if state.rows.len() == ROWS_MAX {
             state.rows.pop_front();
@@ -48,7 +48,7 @@ impl Charts {
     }
 
     /// Up to `count` of the newest rows, oldest first.
-    pub(crate) fn newest(&self, count: usize) -> Vec<Row> {
+    pub(crate) fn newest(&self, count: usize) -> Vec<ChartRow> {
         let state = self.state();
         let skipped = state.rows.len().saturating_sub(count);
         state.rows.iter().skip(skipped).cloned().collect()
@@ -59,9 +59,9 @@ impl Charts {
     }
 
     /// Goes on with the rows of another process, oldest first, before [`Charts::begin`].
-    pub(crate) fn resume(&self, names: Vec<String>, rows: Vec<Row>) {
+    pub(crate) fn resume(&self, names: Vec<String>, rows: Vec<ChartRow>) {
         let surplus = rows.len().saturating_sub(ROWS_MAX);
-        *self.state() = State { names, rows: rows.into_iter().skip(surplus).collect() };
+        *self.state() = ChartsState { names, rows: rows.into_iter().skip(surplus).collect() };
     }
 }
 
@@ -72,11 +72,11 @@ mod tests {
     #[test]
     fn rows_of_another_process_keep_the_columns_that_this_one_knows() {
         let charts = Charts::default();
-        let row = |value: usize| Row::from([-1.0, value as f64]);
+        let row = |value: usize| ChartRow::from([-1.0, value as f64]);
         let names = ["unknown", "a"].map(str::to_owned);
         charts.resume(names.into(), (0..=ROWS_MAX).map(row).collect());
         charts.begin(&["a", "new"]);
-        charts.push(Row::from([7.0, 8.0]));
+        charts.push(ChartRow::from([7.0, 8.0]));
         let rows = charts.newest(usize::MAX);
         assert_eq!(
             (rows.len(), rows[0][0], &*rows[ROWS_MAX - 1]),

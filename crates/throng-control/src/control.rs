@@ -17,7 +17,7 @@ use crate::api::newest_page::NewestPages;
 use crate::api::share::Shares;
 use crate::authentication::Authentication;
 use crate::canary_report::CanaryReport;
-use crate::carried::Carried;
+use crate::carried::CarriedCounts;
 use crate::charts::Charts;
 use crate::drain::Drain;
 use crate::edge::Edge;
@@ -91,7 +91,7 @@ pub struct Control {
     pub(crate) started: Instant,
     /// The charts of the status page.
     pub(crate) charts: Arc<Charts>,
-    pub(crate) carried: Carried,
+    pub(crate) carried: CarriedCounts,
 }
 
 impl fmt::Debug for Control {
@@ -146,7 +146,7 @@ impl Control {
             site: None,
             started: Instant::now(),
             charts: Arc::default(),
-            carried: Carried::default(),
+            carried: CarriedCounts::default(),
             settings,
         }
     }

@@ -32,9 +32,9 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use crate::hold::Hold;
-use job::Job;
-pub(crate) use job::{Announced, Made, Order, Refused, When, check_covered};
-use maker::{Maker, Store, USERS_PER_COMMIT};
+use job::ChangeJob;
+pub(crate) use job::{Announced, ChangeOrder, Made, RefusedChange, When, check_covered};
+use maker::{ChangeStore, Maker, USERS_PER_COMMIT};
 pub use taker::{KeptState, KeptTaker};
 
 mod job;
@@ -61,8 +61,8 @@ const ALL_TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) struct KeptChanges {
     kept: Arc<KeptSubscriptions>,
     engine: Arc<dyn Engine>,
-    store: Store,
-    waiting: Mutex<Vec<Job>>,
+    store: ChangeStore,
+    waiting: Mutex<Vec<ChangeJob>>,
     next_id: AtomicU64,
     /// Held by the thread that makes changes.
     turn: Arc<AsyncMutex<()>>,
@@ -83,29 +83,29 @@ impl KeptChanges {
         hold: Arc<Hold>,
     ) -> KeptChanges {
         let (waiting, next_id, turn) = (Mutex::default(), AtomicU64::new(0), Arc::default());
-        KeptChanges { kept, engine, store: Store::Memory, waiting, next_id, turn, hold }
+        KeptChanges { kept, engine, store: ChangeStore::Memory, waiting, next_id, turn, hold }
     }
 
     /// Stores changes before they are made.
     pub(crate) fn store_in(&mut self, records: Arc<dyn Records>) {
-        self.store = Store::Records(records);
+        self.store = ChangeStore::Records(records);
     }
 
     pub(crate) fn share(&mut self, shared: Arc<SharedKept>) {
-        self.store = Store::Shared(shared);
+        self.store = ChangeStore::Shared(shared);
     }
 
     /// How many lines of a request are made before other changes get their turn.
     pub(crate) fn lines_per_turn(&self) -> usize {
         match self.store {
-            Store::Memory | Store::Records(_) => LINES_PER_TURN,
-            Store::Shared(_) => LINES_PER_SHARED_TURN,
+            ChangeStore::Memory | ChangeStore::Records(_) => LINES_PER_TURN,
+            ChangeStore::Shared(_) => LINES_PER_SHARED_TURN,
         }
     }
 
     /// Fails as long as it is not known here what the servers share.
     pub(crate) fn check_known(&self) -> Result<(), ErrorResponse> {
-        if let Store::Shared(shared) = &self.store
+        if let ChangeStore::Shared(shared) = &self.store
             && !shared.is_known()
         {
             let message = "this server has not read the subscriptions from NATS yet; try again \
@@ -115,7 +115,7 @@ impl KeptChanges {
         Ok(())
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Vec<Job>> {
+    fn waiting(&self) -> MutexGuard<'_, Vec<ChangeJob>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -131,13 +131,13 @@ impl KeptChanges {
     pub(crate) async fn make(
         &self,
         key: Option<Arc<ServerKey>>,
-        orders: Vec<Order>,
+        orders: Vec<ChangeOrder>,
         when: When,
     ) -> Result<Made, ErrorResponse> {
         self.check_store()?;
         let (done, mut made) = oneshot::channel();
         let place = Place { changes: self, id: self.next_id.fetch_add(1, Ordering::Relaxed) };
-        self.waiting().push(Job { id: place.id, key, orders, when, done });
+        self.waiting().push(ChangeJob { id: place.id, key, orders, when, done });
         let max_wait = if when == When::AllPossible { ALL_TIMEOUT } else { STORE_TIMEOUT };
         let making = async {
             tokio::select! {
@@ -152,8 +152,8 @@ impl KeptChanges {
         };
         let made = match &self.store {
             // Nothing takes long, or the servers are given up in time.
-            Store::Memory | Store::Shared(_) => making.await,
-            Store::Records(_) => match timeout(max_wait, making).await {
+            ChangeStore::Memory | ChangeStore::Shared(_) => making.await,
+            ChangeStore::Records(_) => match timeout(max_wait, making).await {
                 Ok(made) => made,
                 Err(_) => return Err(self.late(&place)),
             },
@@ -164,7 +164,7 @@ impl KeptChanges {
 
     /// Refuses what the store would not take now.
     fn check_store(&self) -> Result<(), ErrorResponse> {
-        if let Store::Records(records) = &self.store {
+        if let ChangeStore::Records(records) = &self.store {
             records.state()?;
         }
         self.check_known()

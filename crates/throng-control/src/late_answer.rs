@@ -8,7 +8,7 @@ use tokio::sync::oneshot::{self, error::TryRecvError};
 use tokio::time::timeout;
 
 #[derive(Debug)]
-pub(crate) enum Asked<T> {
+pub(crate) enum PendingAnswer<T> {
     /// The answer was there at once.
     Answered(T),
     /// The answer is on its way. The sender is dropped if there will be none.
@@ -24,7 +24,7 @@ pub(crate) struct Asker {
 /// Asks a question. Does not wait.
 pub(crate) fn ask<T, E>(
     question: impl FnOnce(Later<'_, T>) -> Result<Answer<T>, E>,
-) -> Result<Asked<T>, E>
+) -> Result<PendingAnswer<T>, E>
 where
     T: Send + 'static,
 {
@@ -36,7 +36,7 @@ where
 pub(crate) fn ask_holding<T, E>(
     held: impl Send + 'static,
     question: impl FnOnce(Later<'_, T>) -> Result<Answer<T>, E>,
-) -> Result<Asked<T>, E>
+) -> Result<PendingAnswer<T>, E>
 where
     T: Send + 'static,
 {
@@ -57,27 +57,27 @@ where
         ticket.for_asker(kept)
     };
     match question(Later::new(&mut issue).of(AskerId::next()))? {
-        Answer::Now(answer) => Ok(Asked::Answered(answer)),
+        Answer::Now(answer) => Ok(PendingAnswer::Answered(answer)),
         Answer::Later(_) => {
             let receiver = issued.unwrap_or_else(|| oneshot::channel().1);
-            Ok(Asked::Waits(receiver, asker.unwrap_or_default()))
+            Ok(PendingAnswer::Waits(receiver, asker.unwrap_or_default()))
         }
     }
 }
 
-impl<T> Asked<T> {
+impl<T> PendingAnswer<T> {
     pub(crate) fn is_answered(&self) -> bool {
-        matches!(self, Asked::Answered(_))
+        matches!(self, PendingAnswer::Answered(_))
     }
 
     /// Waits until the answer is there, for `max_wait` at most, or until it is known that there is
     /// none.
     pub(crate) async fn wait(&mut self, max_wait: Duration) {
-        let Asked::Waits(receiver, _asker) = self else { return };
+        let PendingAnswer::Waits(receiver, _asker) = self else { return };
         match timeout(max_wait, receiver).await {
-            Ok(Ok(answer)) => *self = Asked::Answered(answer),
+            Ok(Ok(answer)) => *self = PendingAnswer::Answered(answer),
             // It must not be asked again: this one says the same.
-            Ok(Err(_)) => *self = Asked::Waits(oneshot::channel().1, Asker::default()),
+            Ok(Err(_)) => *self = PendingAnswer::Waits(oneshot::channel().1, Asker::default()),
             Err(_) => {}
         }
     }
@@ -85,8 +85,8 @@ impl<T> Asked<T> {
     /// The answer; `None` if it does not come within `max_wait`, or not at all.
     pub(crate) async fn within(self, max_wait: Duration) -> Option<T> {
         match self {
-            Asked::Answered(answer) => Some(answer),
-            Asked::Waits(mut receiver, _asker) => match receiver.try_recv() {
+            PendingAnswer::Answered(answer) => Some(answer),
+            PendingAnswer::Waits(mut receiver, _asker) => match receiver.try_recv() {
                 // Most answers to lines of a batch have come meanwhile: without a timer.
                 Ok(answer) => Some(answer),
                 Err(TryRecvError::Closed) => None,

@@ -15,18 +15,18 @@ const EVICTABLE_BYTES_MIN: u64 = 64 << 10;
 #[derive(Debug)]
 pub(crate) struct MemoryQuota {
     max_bytes: u64,
-    state: Mutex<State>,
+    state: Mutex<QuotaState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct QuotaState {
     bytes: u64,
     /// The part of `bytes` that has been evicted and not released yet.
     evicted_bytes: u64,
     /// The number of the newest reservation.
     newest: u64,
     /// Reservations that may be evicted; the last entry goes first.
-    evictable: BTreeMap<Rank, Evictable>,
+    evictable: BTreeMap<EvictionRank, Evictable>,
 }
 
 #[derive(Debug)]
@@ -38,7 +38,7 @@ struct Evictable {
 /// Orders reservations for eviction: larger ones, by powers of two, rank higher, and among equals
 /// the older.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Rank {
+struct EvictionRank {
     size_class: u32,
     number: Reverse<u64>,
 }
@@ -76,7 +76,7 @@ impl MemoryQuota {
         self.state().bytes
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, QuotaState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -91,7 +91,7 @@ pub(crate) struct Reservation {
     /// Signals the eviction; `None` if the reservation is pinned.
     signal: Option<Arc<EvictionSignal>>,
     /// The key in `State::evictable`. The entry is removed on eviction, the key stays here.
-    rank: Option<Rank>,
+    rank: Option<EvictionRank>,
 }
 
 impl Reservation {
@@ -125,7 +125,7 @@ impl Reservation {
     }
 
     /// True if it was evicted. Its bytes count as evicted until it is dropped.
-    fn is_evicted(&self, state: &State) -> bool {
+    fn is_evicted(&self, state: &QuotaState) -> bool {
         self.rank.is_some_and(|rank| !state.evictable.contains_key(&rank))
     }
 
@@ -162,7 +162,7 @@ impl Reservation {
         self.set_bytes(&mut quota.state(), bytes as u64);
     }
 
-    fn set_bytes(&mut self, state: &mut State, bytes: u64) {
+    fn set_bytes(&mut self, state: &mut QuotaState, bytes: u64) {
         let is_evicted = self.is_evicted(state);
         if is_evicted {
             state.evicted_bytes = state.evicted_bytes - self.bytes + bytes;
@@ -174,7 +174,7 @@ impl Reservation {
         debug_assert!(state.evicted_bytes <= state.bytes, "{state:?}");
         let is_evictable = !is_evicted && bytes >= EVICTABLE_BYTES_MIN;
         if let Some(signal) = self.signal.as_ref().filter(|_| is_evictable) {
-            let rank = Rank { size_class: size_class(bytes), number: Reverse(self.number) };
+            let rank = EvictionRank { size_class: size_class(bytes), number: Reverse(self.number) };
             state.evictable.insert(rank, Evictable { bytes, signal: Arc::clone(signal) });
             self.rank = Some(rank);
         }
@@ -186,7 +186,7 @@ fn size_class(bytes: u64) -> u32 {
     u64::BITS - bytes.leading_zeros()
 }
 
-impl State {
+impl QuotaState {
     /// Evicts the reservation of the highest rank other than `own`, if its size class is at least
     /// `size_class_min`. Returns whether there was one.
     fn evict(&mut self, size_class_min: u32, own: u64) -> bool {

@@ -101,7 +101,7 @@ counters! {
 /// The classes of requests whose durations are told apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
-pub(crate) enum Route {
+pub(crate) enum RequestClass {
     /// A message to a channel or user.
     Publish,
     /// A message whose publisher has waited for its receipt.
@@ -119,34 +119,34 @@ pub(crate) enum Route {
     Other,
 }
 
-impl Route {
+impl RequestClass {
     /// All routes, in the order of their numbers.
-    const ALL: [Route; 10] = [
-        Route::Publish,
-        Route::Receipt,
-        Route::Batch,
-        Route::History,
-        Route::Presence,
-        Route::List,
-        Route::Administration,
-        Route::Health,
-        Route::Status,
-        Route::Other,
+    const ALL: [RequestClass; 10] = [
+        RequestClass::Publish,
+        RequestClass::Receipt,
+        RequestClass::Batch,
+        RequestClass::History,
+        RequestClass::Presence,
+        RequestClass::List,
+        RequestClass::Administration,
+        RequestClass::Health,
+        RequestClass::Status,
+        RequestClass::Other,
     ];
 
     /// The value of the label `route`.
     const fn name(self) -> &'static str {
         match self {
-            Route::Publish => "publish",
-            Route::Receipt => "receipt",
-            Route::Batch => "batch",
-            Route::History => "history",
-            Route::Presence => "presence",
-            Route::List => "list",
-            Route::Administration => "administration",
-            Route::Health => "health",
-            Route::Status => "status",
-            Route::Other => "other",
+            RequestClass::Publish => "publish",
+            RequestClass::Receipt => "receipt",
+            RequestClass::Batch => "batch",
+            RequestClass::History => "history",
+            RequestClass::Presence => "presence",
+            RequestClass::List => "list",
+            RequestClass::Administration => "administration",
+            RequestClass::Health => "health",
+            RequestClass::Status => "status",
+            RequestClass::Other => "other",
         }
     }
 }
@@ -183,7 +183,7 @@ pub(crate) struct HttpMetrics {
     receipts: [AtomicU64; ReceiptOutcome::ALL.len()],
     connections: AtomicU64,
     /// Time from a request's head to its complete response, without writing it, by route.
-    durations: [Histogram; Route::ALL.len()],
+    durations: [Histogram; RequestClass::ALL.len()],
 }
 
 impl Default for HttpMetrics {
@@ -240,7 +240,7 @@ impl HttpMetrics {
     }
 
     /// Records how long a request took.
-    pub(crate) fn record_duration(&self, route: Route, duration_us: u64) {
+    pub(crate) fn record_duration(&self, route: RequestClass, duration_us: u64) {
         self.durations[route as usize].record_shared(duration_us);
     }
 
@@ -251,8 +251,8 @@ impl HttpMetrics {
 
     /// How long requests took, by the name of their route.
     pub(crate) fn durations_by_route(&self) -> impl Iterator<Item = (&'static str, Snapshot)> {
-        let of = |route: Route| Snapshot::of([&self.durations[route as usize]].into_iter());
-        Route::ALL.into_iter().map(move |route| (route.name(), of(route)))
+        let of = |route: RequestClass| Snapshot::of([&self.durations[route as usize]].into_iter());
+        RequestClass::ALL.into_iter().map(move |route| (route.name(), of(route)))
     }
 }
 
@@ -263,11 +263,11 @@ mod tests {
     #[test]
     fn a_duration_counts_for_its_route() {
         let metrics = HttpMetrics::default();
-        for (count, route) in Route::ALL.into_iter().enumerate() {
+        for (count, route) in RequestClass::ALL.into_iter().enumerate() {
             (0..=count).for_each(|_| metrics.record_duration(route, 10));
         }
         for ((name, durations), (count, route)) in
-            metrics.durations_by_route().zip(Route::ALL.into_iter().enumerate())
+            metrics.durations_by_route().zip(RequestClass::ALL.into_iter().enumerate())
         {
             assert_eq!((name, durations.count()), (route.name(), count as u64 + 1));
         }

@@ -61,12 +61,12 @@ impl MetricSource for RedirectCounts {
 /// The connections that are open, the oldest first.
 #[derive(Debug, Default)]
 struct Held {
-    list: Vec<Connection>,
+    list: Vec<RedirectConnection>,
     counts: Arc<RedirectCounts>,
 }
 
 #[derive(Debug)]
-struct Connection {
+struct RedirectConnection {
     network: Network,
     is_silent: Arc<AtomicBool>,
     task: AbortHandle,
@@ -101,8 +101,9 @@ impl Held {
     }
 
     /// Ends the oldest of these connections that has sent nothing.
-    fn end_silent(&mut self, is_one: impl Fn(&Connection) -> bool) -> bool {
-        let is_silent = |held: &Connection| held.is_silent.load(Ordering::Relaxed) && is_one(held);
+    fn end_silent(&mut self, is_one: impl Fn(&RedirectConnection) -> bool) -> bool {
+        let is_silent =
+            |held: &RedirectConnection| held.is_silent.load(Ordering::Relaxed) && is_one(held);
         let Some(at) = self.list.iter().position(is_silent) else { return false };
         self.list.remove(at).task.abort();
         self.counts.gave_way.fetch_add(1, Ordering::Relaxed);
@@ -154,7 +155,7 @@ impl Redirect {
                             let is_silent = Arc::new(AtomicBool::new(true));
                             let answer = self.answer(stream, Arc::clone(&is_silent));
                             let task = connections.spawn(answer);
-                            held.list.push(Connection { network, is_silent, task });
+                            held.list.push(RedirectConnection { network, is_silent, task });
                         }
                     }
                     Err(_) => sleep(ERROR_PAUSE).await,
@@ -285,7 +286,11 @@ mod tests {
         let network = |last| Network::of(IpAddr::from([192, 0, 2, last]));
         let add = |held: &mut Held, network, silent: bool| {
             let task = tokio::spawn(std::future::pending::<()>()).abort_handle();
-            held.list.push(Connection { network, is_silent: Arc::new(silent.into()), task });
+            held.list.push(RedirectConnection {
+                network,
+                is_silent: Arc::new(silent.into()),
+                task,
+            });
         };
         for _ in 0..CONNECTIONS_PER_ADDRESS_MAX {
             assert!(held.makes_room(network(1)));

@@ -37,26 +37,26 @@ const WAITING_MAX: usize = 1024;
 const TIDY_INTERVAL: Duration = Duration::from_secs(600);
 
 #[derive(Debug)]
-enum Change {
+enum RevocationChange {
     /// `true` if clients with newer tokens may have connections that are closed, too.
     Revoke(Revocation, bool),
     Lift(Subject),
 }
 
-impl From<Change> for SharedChange {
-    fn from(change: Change) -> SharedChange {
+impl From<RevocationChange> for SharedChange {
+    fn from(change: RevocationChange) -> SharedChange {
         match change {
-            Change::Revoke(revocation, spares_newer) => {
+            RevocationChange::Revoke(revocation, spares_newer) => {
                 SharedChange::Revoke { revocation, spares_newer }
             }
-            Change::Lift(subject) => SharedChange::Lift(subject),
+            RevocationChange::Lift(subject) => SharedChange::Lift(subject),
         }
     }
 }
 
 #[derive(Debug)]
-struct Order {
-    change: Change,
+struct RevocationOrder {
+    change: RevocationChange,
     done: oneshot::Sender<Outcome>,
     /// The request that it belongs to may have ended.
     _acting: Acting,
@@ -66,7 +66,7 @@ struct Order {
 enum Keeper {
     /// Nothing keeps them: the settings name no file, and revoking is refused.
     Nobody,
-    File(mpsc::Sender<Order>, Arc<Revocations>),
+    File(mpsc::Sender<RevocationOrder>, Arc<Revocations>),
     /// All of several servers.
     Shared(Arc<SharedRevocations>),
 }
@@ -82,7 +82,7 @@ pub(crate) struct Revoker {
 
 pub(crate) struct RevocationTask {
     log: Arc<Mutex<RevocationLog<FileStorage>>>,
-    orders: mpsc::Receiver<Order>,
+    orders: mpsc::Receiver<RevocationOrder>,
     access: Arc<AccessControl>,
     edge: Arc<dyn Edge>,
     hold: Arc<Hold>,
@@ -123,12 +123,12 @@ impl Revoker {
         revocation: Revocation,
         spares_newer: bool,
     ) -> Result<(), ErrorResponse> {
-        self.order(Change::Revoke(revocation, spares_newer)).await.map(drop)
+        self.order(RevocationChange::Revoke(revocation, spares_newer)).await.map(drop)
     }
 
     /// Takes a revocation back. Returns whether there was one.
     pub(crate) async fn lift(&self, subject: Subject) -> Result<bool, ErrorResponse> {
-        self.order(Change::Lift(subject)).await
+        self.order(RevocationChange::Lift(subject)).await
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -172,14 +172,14 @@ impl Revoker {
         act()
     }
 
-    async fn order(&self, change: Change) -> Outcome {
+    async fn order(&self, change: RevocationChange) -> Outcome {
         let sender = match &self.keeper {
             Keeper::Nobody => return Err(no_file()),
             Keeper::File(sender, _) => sender,
             Keeper::Shared(shared) => return shared::change(shared, change.into()).await,
         };
         let (done, outcome) = oneshot::channel();
-        let order = Order { change, done, _acting: self.hold.count() };
+        let order = RevocationOrder { change, done, _acting: self.hold.count() };
         if sender.try_send(order).is_err() {
             let message = "too many revocations wait for the disk; try again later";
             return Err(ErrorResponse::new(ErrorCode::Busy, message));
@@ -230,16 +230,16 @@ impl RevocationTask {
     }
 
     /// Tells the workers what was revoked, and then the operators that it is.
-    fn enforce(&self, made: Vec<(Order, Outcome)>) {
+    fn enforce(&self, made: Vec<(RevocationOrder, Outcome)>) {
         for spares_newer in [false, true] {
             let revoked: Vec<_> = made
                 .iter()
                 .filter(|(_, outcome)| outcome.is_ok())
                 .filter_map(|(order, _)| match &order.change {
-                    Change::Revoke(revocation, spares) if *spares == spares_newer => {
+                    RevocationChange::Revoke(revocation, spares) if *spares == spares_newer => {
                         Some(self.access.tagger.of_revocation(revocation))
                     }
-                    Change::Revoke(..) | Change::Lift(_) => None,
+                    RevocationChange::Revoke(..) | RevocationChange::Lift(_) => None,
                 })
                 .collect();
             if revoked.is_empty() {
@@ -273,28 +273,28 @@ pub fn revoke_action(spares_newer: bool) -> ScanAction {
 /// Makes changes on the disk. Returns what became of each order. Without orders it only forgets.
 fn execute(
     log: &mut RevocationLog<FileStorage>,
-    orders: Vec<Order>,
+    orders: Vec<RevocationOrder>,
     forget_s: u64,
-) -> Vec<(Order, Outcome)> {
+) -> Vec<(RevocationOrder, Outcome)> {
     let now_s = clock::machine_ms() / 1000;
     if orders.is_empty()
         && let Err(error) = log.tidy(forget_s)
     {
         tracing::warn!(%error, "the file of revocations cannot be rewritten");
     }
-    let revocation = |order: &Order| match &order.change {
-        Change::Revoke(revocation, _) => Some(revocation.clone()),
-        Change::Lift(_) => None,
+    let revocation = |order: &RevocationOrder| match &order.change {
+        RevocationChange::Revoke(revocation, _) => Some(revocation.clone()),
+        RevocationChange::Lift(_) => None,
     };
     // All in one step; if that fails, each by itself, because one of them may be the reason.
     let together: Option<Vec<_>> = orders.iter().map(revocation).collect();
     let is_done = together.is_some_and(|all| log.revoke(&all, now_s).is_ok());
-    let outcome = |order: &Order| match &order.change {
-        Change::Revoke(..) if is_done => Ok(true),
-        Change::Revoke(one, _) => {
+    let outcome = |order: &RevocationOrder| match &order.change {
+        RevocationChange::Revoke(..) if is_done => Ok(true),
+        RevocationChange::Revoke(one, _) => {
             log.revoke(std::slice::from_ref(one), now_s).map(|()| true).map_err(refusal)
         }
-        Change::Lift(subject) => log.lift(subject, now_s).map_err(refusal),
+        RevocationChange::Lift(subject) => log.lift(subject, now_s).map_err(refusal),
     };
     let outcomes: Vec<_> = orders.iter().map(outcome).collect();
     orders.into_iter().zip(outcomes).collect()

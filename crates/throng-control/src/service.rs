@@ -19,10 +19,10 @@ use crate::authentication::{Client, Operation};
 use crate::control::Control;
 use crate::http::answer::{self, Answer, ApiError, PREFERENCE_APPLIED, Refused};
 use crate::http::caller::Caller;
-use crate::http::names::{Part, Resource};
+use crate::http::names::{LogPart, Resource};
 use crate::http::request_id::X_REQUEST_ID;
 use crate::http::{origin, query_names};
-use crate::metrics::{HttpCounter, Route};
+use crate::metrics::{HttpCounter, RequestClass};
 use crate::status::history::StatusHistory;
 use crate::{api, contract, pages, status};
 
@@ -129,31 +129,31 @@ fn check_documented(method: &Method, target: &Uri, answer: &Answer) {
 }
 
 /// The class of a request, by which its duration is counted.
-fn route(head: &Parts, answer: &Answer) -> Route {
+fn route(head: &Parts, answer: &Answer) -> RequestClass {
     let path = head.uri.path();
     let is_write = head.method == Method::POST || head.method == Method::PUT;
     match Resource::of(path) {
-        Some(Resource::Log(_, _, Part::Itself)) if is_write => {
+        Some(Resource::Log(_, _, LogPart::Itself)) if is_write => {
             // Its publisher has waited for others.
             let has_receipt = answer.headers().contains_key(PREFERENCE_APPLIED);
-            if has_receipt { Route::Receipt } else { Route::Publish }
+            if has_receipt { RequestClass::Receipt } else { RequestClass::Publish }
         }
-        Some(Resource::Publish) => Route::Batch,
-        Some(Resource::Log(_, _, Part::History)) => Route::History,
-        Some(Resource::Log(_, _, Part::Presence)) => Route::Presence,
-        Some(Resource::List(_)) => Route::List,
+        Some(Resource::Publish) => RequestClass::Batch,
+        Some(Resource::Log(_, _, LogPart::History)) => RequestClass::History,
+        Some(Resource::Log(_, _, LogPart::Presence)) => RequestClass::Presence,
+        Some(Resource::List(_)) => RequestClass::List,
         Some(
-            Resource::Log(_, _, Part::Connections)
+            Resource::Log(_, _, LogPart::Connections)
             | Resource::Connections
             | Resource::Connection(_)
             | Resource::Revocations
             | Resource::Revocation(..)
-            | Resource::Log(_, _, Part::Subscriptions | Part::Followers)
+            | Resource::Log(_, _, LogPart::Subscriptions | LogPart::Followers)
             | Resource::Subscriptions,
-        ) => Route::Administration,
-        None if path == "/health" || path.starts_with("/health/") => Route::Health,
-        None if path == "/metrics" || path.starts_with("/status") => Route::Status,
-        Some(_) | None => Route::Other,
+        ) => RequestClass::Administration,
+        None if path == "/health" || path.starts_with("/health/") => RequestClass::Health,
+        None if path == "/metrics" || path.starts_with("/status") => RequestClass::Status,
+        Some(_) | None => RequestClass::Other,
     }
 }
 
@@ -187,7 +187,7 @@ async fn answer_api(
                 origin.is_some_and(|origin| origin::lists(&control.settings, listener, origin));
             Ok(api::options::answer(head, resource, passed, is_listed))
         }
-        Resource::Log(kind, name, Part::Itself)
+        Resource::Log(kind, name, LogPart::Itself)
             if head.method == Method::POST || head.method == Method::PUT =>
         {
             let client = client(control, head).await?;
@@ -197,19 +197,20 @@ async fn answer_api(
             let client = client(control, head).await?;
             Box::pin(api::batch::answer(control, head, &client, body)).await
         }
-        Resource::Log(kind, name, part @ (Part::History | Part::Presence)) if is_read => {
+        Resource::Log(kind, name, part @ (LogPart::History | LogPart::Presence)) if is_read => {
             Box::pin(answer_about_log(control, head, kind, name, part)).await
         }
-        Resource::Log(kind, name, Part::Read) if is_read || head.method == Method::PUT => {
-            Box::pin(answer_about_log(control, head, kind, name, Part::Read)).await
+        Resource::Log(kind, name, LogPart::Read) if is_read || head.method == Method::PUT => {
+            Box::pin(answer_about_log(control, head, kind, name, LogPart::Read)).await
         }
         // A `GET` of these does not get here: it closes the request boundary.
-        Resource::Log(_, _, Part::Itself) | Resource::Subscribe | Resource::StatusStream
+        Resource::Log(_, _, LogPart::Itself) | Resource::Subscribe | Resource::StatusStream
             if head.method == Method::HEAD =>
         {
             Box::pin(api::head::answer(control, head)).await
         }
-        Resource::Log(_, _, Part::Subscriptions | Part::Followers) | Resource::Subscriptions => {
+        Resource::Log(_, _, LogPart::Subscriptions | LogPart::Followers)
+        | Resource::Subscriptions => {
             Box::pin(api::kept::answer(control, head, body, resource)).await
         }
         Resource::Login if head.method == Method::POST => {
@@ -229,12 +230,12 @@ async fn answer_about_log(
     head: &Parts,
     kind: Kind,
     name: &str,
-    part: Part,
+    part: LogPart,
 ) -> Result<Answer, ApiError> {
     let client = client(control, head).await?;
     match part {
-        Part::History => api::history::answer(control, head, &client, kind, name).await,
-        Part::Presence => api::presence::answer(control, head, &client, kind, name).await,
+        LogPart::History => api::history::answer(control, head, &client, kind, name).await,
+        LogPart::Presence => api::presence::answer(control, head, &client, kind, name).await,
         _ => api::read::answer(control, head, &client, name).await,
     }
 }
@@ -248,7 +249,7 @@ async fn operate(
     let is_delete = head.method == Method::DELETE;
     let is_post = head.method == Method::POST;
     let is_known = match resource {
-        Resource::Log(_, _, Part::Connections) => is_read || is_delete,
+        Resource::Log(_, _, LogPart::Connections) => is_read || is_delete,
         Resource::Connection(_) => is_delete,
         Resource::Connections | Resource::Revocations => is_read,
         Resource::Revocation(..) => is_read || is_delete || is_post,

@@ -11,7 +11,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use http::HeaderMap;
 
-use crate::http::file::{Content, REVALIDATE};
+use crate::http::file::{FileContent, REVALIDATE};
 
 /// The file that is served for the directory itself.
 const INDEX: &str = "index.html";
@@ -24,7 +24,7 @@ const BYTES_MAX: u64 = 32 << 20;
 
 /// The site, by the paths of its files below its directory.
 pub struct Site {
-    files: HashMap<String, (&'static str, Content)>,
+    files: HashMap<String, (&'static str, FileContent)>,
 }
 
 /// Why a directory cannot be served.
@@ -68,7 +68,7 @@ impl Site {
 /// A directory while it is read.
 struct Reader<'a> {
     root: &'a Path,
-    files: HashMap<String, (&'static str, Content)>,
+    files: HashMap<String, (&'static str, FileContent)>,
     bytes: u64,
 }
 
@@ -103,7 +103,7 @@ impl Reader<'_> {
         }
         let bytes = Bytes::from(fs::read(path).map_err(unreadable)?);
         let content_type = content_type(path.extension().and_then(|text| text.to_str()));
-        self.files.insert(name, (content_type, Content::new(bytes)));
+        self.files.insert(name, (content_type, FileContent::new(bytes)));
         Ok(())
     }
 }

@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use throng_access::limit::UsedRates;
 use throng_core::clock;
 
-use crate::charts::{ROWS_MAX, Row};
+use crate::charts::{ChartRow, ROWS_MAX};
 use crate::control::Control;
 use crate::metrics::HttpCounter;
 use crate::pages::{metric_name, metrics_text};
@@ -61,7 +61,7 @@ impl Control {
     /// other parts have what they go on with, and before the control plane is served.
     pub fn resume(&self, records: &[Vec<u8>]) {
         let mut counts = HashMap::new();
-        let (mut names, mut rows) = (Vec::new(), Vec::<Row>::new());
+        let (mut names, mut rows) = (Vec::new(), Vec::<ChartRow>::new());
         for (kind, content) in records.iter().filter_map(|record| record.split_first()) {
             match *kind {
                 METRIC => counts.extend(sample(&String::from_utf8_lossy(content))),

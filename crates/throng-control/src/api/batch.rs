@@ -46,8 +46,8 @@ pub(crate) async fn answer(
     // Before the body is read: a client that may not publish must not occupy memory.
     let mut permit = Permit::of(control, head, client)?;
     permit.ask(Action::PublishBatch).await?;
-    query::check(head.uri.query().unwrap_or_default(), &[])?;
-    let kind = body::Kind::Batch;
+    query::of(head, &[])?;
+    let kind = body::BodyKind::Batch;
     let is_counted = publisher.charge_body(head, kind)?;
     let bytes = control.bodies.read(&control.drain, &head.headers, body, kind).await?;
     if bytes.was_awaited() {

@@ -12,8 +12,8 @@ use throng_core::{
     ChannelName, ConnectionName, FoundConnection, Kind, Later, OtherNodes, ScanAction, ScanClose,
     ScanTarget, Scanned,
 };
+use throng_wire::ErrorCode;
 use throng_wire::websocket::close_code;
-use throng_wire::{ErrorCode, ErrorResponse};
 
 use super::parameters::{WORKERS_TIMEOUT, limit};
 use crate::control::Control;
@@ -35,8 +35,7 @@ pub(crate) async fn list(
     segment: &str,
 ) -> Result<Answer, ApiError> {
     let name = names::from_segment(kind, segment)?;
-    let query = head.uri.query().unwrap_or_default();
-    query::check(query, &["limit"])?;
+    let query = query::of(head, &["limit"])?;
     let most = limit(query)?;
     let action = ScanAction::List { limit: most };
     let found = scan(control, target(control, &name), action).await?;
@@ -53,15 +52,12 @@ pub(crate) async fn list(
         "more": has_more,
     });
     mark_partial(&mut body, is_complete);
-    let body = body.to_string().into_bytes();
-    let reservation = large_answer::reserve(&control.read_answers, body.len())?;
-    Ok(large_answer::answer(answer::JSON, body, reservation))
+    large_answer::json(&control.read_answers, body.to_string())
 }
 
 /// `GET /connections?sort=behind`: who is behind, those that hold most first.
 pub(crate) async fn list_behind(control: &Control, head: &Parts) -> Result<Answer, ApiError> {
-    let query = head.uri.query().unwrap_or_default();
-    query::check(query, &["sort", "limit"])?;
+    let query = query::of(head, &["sort", "limit"])?;
     if query::find(query, "sort")?.as_deref() != Some("behind") {
         let message = "only connections that are behind are listed: add `sort=behind`";
         return Err(ApiError::parameter(message));
@@ -72,9 +68,7 @@ pub(crate) async fn list_behind(control: &Control, head: &Parts) -> Result<Answe
     let has_more = count > connections.len() as u64;
     let connections: Vec<_> = connections.iter().map(entry).collect();
     let body = json!({ "count": count, "connections": connections, "more": has_more });
-    let body = body.to_string().into_bytes();
-    let reservation = large_answer::reserve(&control.read_answers, body.len())?;
-    Ok(large_answer::answer(answer::JSON, body, reservation))
+    large_answer::json(&control.read_answers, body.to_string())
 }
 
 fn entry(found: &FoundConnection) -> serde_json::Value {
@@ -195,36 +189,30 @@ async fn scan(
 }
 
 /// How a request wants connections to be closed: its parameters `code`, `reason` and `reconnect`.
-fn close(head: &Parts) -> Result<ScanClose, ErrorResponse> {
-    let query = head.uri.query().unwrap_or_default();
-    query::check(query, &["reconnect", "code", "reason"]).map_err(|error| error.error)?;
-    let find = |name| query::find(query, name).map_err(|error| error.error);
-    let invalid = |message| ErrorResponse::new(ErrorCode::BadParameter, message);
-    let may_return = match find("reconnect")?.as_deref() {
-        None => None,
-        Some("true") => Some(true),
-        Some("false") => Some(false),
-        Some(_) => return Err(invalid("`reconnect` is true or false")),
-    };
-    let code = match find("code")? {
+fn close(head: &Parts) -> Result<ScanClose, ApiError> {
+    let query = query::of(head, &["reconnect", "code", "reason"])?;
+    let may_return = query::flag(query, "reconnect")?;
+    let code = match query::find(query, "code")? {
         None if may_return == Some(false) => close_code::DISCONNECTED_FOR_GOOD,
         None => close_code::DISCONNECTED,
         Some(text) => text
             .parse()
             .ok()
             .filter(|code| (close_code::DISCONNECTED..=close_code::LAST).contains(code))
-            .ok_or_else(|| invalid("`code` is a close code from 4100 to 4999"))?,
+            .ok_or_else(|| ApiError::parameter("`code` is a close code from 4100 to 4999"))?,
     };
     let code_allows = code < close_code::DISCONNECTED_FOR_GOOD;
     if may_return.is_some_and(|may_return| may_return != code_allows) {
         let message = "clients reconnect after codes from 4100 to 4499, but not after codes from \
             4500 to 4999; `reconnect` contradicts that";
-        return Err(invalid(message));
+        return Err(ApiError::parameter(message));
     }
     // The reason has what its code leaves of a control frame (RFC 6455 section 5.5).
-    let reason = find("reason")?.unwrap_or(REASON.into());
+    let reason = query::find(query, "reason")?.unwrap_or(REASON.into());
     if reason.len() > REASON_BYTES_MAX || reason.chars().any(char::is_control) {
-        return Err(invalid("`reason` has at most 123 bytes and no control characters"));
+        return Err(ApiError::parameter(
+            "`reason` has at most 123 bytes and no control characters",
+        ));
     }
     Ok(ScanClose { code, reason: reason.into(), may_return: code_allows })
 }

@@ -9,10 +9,10 @@ use super::parameters::WORKERS_TIMEOUT;
 use crate::control::Control;
 use crate::http::answer::ApiError;
 use crate::http::query;
-use crate::late_answer::{Asked, ask};
+use crate::late_answer::{PendingAnswer, ask};
 
 /// The subscribers of other nodes, if they are to be counted.
-pub(super) struct Elsewhere(Option<Asked<OtherNodes<u64>>>);
+pub(super) struct Elsewhere(Option<PendingAnswer<OtherNodes<u64>>>);
 
 impl Elsewhere {
     /// Asks the other nodes, if the query of a request wants that. Does not wait.

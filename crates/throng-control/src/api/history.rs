@@ -9,7 +9,7 @@ use throng_wire::v1;
 
 use super::limit::Limited;
 use super::log;
-use super::newest_page::{Contents, PageKey};
+use super::newest_page::{PageContents, PageKey};
 use super::parameters::{id, limit, set_id};
 use super::permit::Permit;
 use crate::authentication::Client;
@@ -35,8 +35,7 @@ pub(crate) async fn answer(
     control.check_memory(RefusedForMemory::History)?;
     let mut permit = Permit::of(control, head, client)?;
     permit.ask(Action::ReadHistory(&channel)).await?;
-    let query = head.uri.query().unwrap_or_default();
-    query::check(query, &["limit", "before", "after"])?;
+    let query = query::of(head, &["limit", "before", "after"])?;
     let requested = match (id(query, "before")?, id(query, "after")?) {
         (None, None) => HistoryQuery::Newest,
         (Some(before), None) => HistoryQuery::Before(before),
@@ -52,7 +51,7 @@ pub(crate) async fn answer(
         log::read(engine, &channel, requested, limit, &mut { log::FETCH_TIMEOUT }).await?;
     // It may have taken seconds to fetch them.
     permit.recheck(Action::ReadHistory(&channel))?;
-    let (contents, is_newest) = (Contents::of(&history), requested == HistoryQuery::Newest);
+    let (contents, is_newest) = (PageContents::of(&history), requested == HistoryQuery::Newest);
     let may_compress = gzip::is_accepted(&head.headers);
     let key = PageKey { channel, limit, may_compress };
     if is_newest && let Some(page) = control.newest_pages.find(&key, contents) {

@@ -20,10 +20,10 @@ use super::parameters::limit;
 use crate::authentication::Operation;
 use crate::control::Control;
 use crate::http::answer::{self, Answer, ApiError};
-use crate::http::names::{Part, Resource};
+use crate::http::names::{LogPart, Resource};
 use crate::http::{body as request_body, large_answer, names, query};
-use crate::kept_changes::{Made, Order, Refused, When, check_covered};
-use body::Body;
+use crate::kept_changes::{ChangeOrder, Made, RefusedChange, When, check_covered};
+use body::KeptBody;
 
 /// Answers a request about what users follow.
 pub(crate) async fn answer(
@@ -36,7 +36,9 @@ pub(crate) async fn answer(
         return Err(ApiError::method(resource.methods()));
     }
     match resource {
-        Resource::Log(_, user, Part::Subscriptions) => answer_user(control, head, body, user).await,
+        Resource::Log(_, user, LogPart::Subscriptions) => {
+            answer_user(control, head, body, user).await
+        }
         Resource::Log(_, channel, _) => followers(control, head, channel),
         _ => bulk::import(control, head, body, check(control, head)?).await,
     }
@@ -56,10 +58,10 @@ async fn answer_user(
         Method::GET | Method::HEAD => return list(control, head, key, &user),
         Method::DELETE => delete(head, key)?,
         _ => {
-            query::check(head.uri.query().unwrap_or_default(), &[])?;
-            let kind = request_body::Kind::Batch;
+            query::of(head, &[])?;
+            let kind = request_body::BodyKind::Batch;
             let bytes = control.bodies.read(&control.drain, &head.headers, body, kind).await?;
-            let body = Body::parse(&bytes)?;
+            let body = KeptBody::parse(&bytes)?;
             if body.user.is_some() || (head.method == Method::PUT && body.channels.is_none()) {
                 let message = "`PUT` takes {\"channels\": […]}, and `POST` {\"add\": […], \
                     \"remove\": […]}; the path names the user";
@@ -68,10 +70,10 @@ async fn answer_user(
             body.change(key)?
         }
     };
-    let order = Order { line: 0, user: user.name().to_owned(), change };
+    let order = ChangeOrder { line: 0, user: user.name().to_owned(), change };
     let Made { changed, refused, announced } =
         control.kept_changes.make(shown.clone(), vec![order], When::Possible).await?;
-    if let Some(Refused { error, .. }) = refused.into_iter().next() {
+    if let Some(RefusedChange { error, .. }) = refused.into_iter().next() {
         return Err(error.into());
     }
     announced.wait().await?;
@@ -89,8 +91,7 @@ async fn answer_user(
 
 /// The change that a `DELETE` makes: it ends the channel of the query, or all.
 fn delete(head: &Parts, key: Option<&ServerKey>) -> Result<KeptChange, ApiError> {
-    let query = head.uri.query().unwrap_or_default();
-    query::check(query, &["channel"])?;
+    let query = query::of(head, &["channel"])?;
     Ok(match query::find(query, "channel")? {
         None => KeptChange::Replace(Vec::new()),
         Some(channel) => {
@@ -153,8 +154,7 @@ fn answer_page(
     page: impl Fn(Option<u32>, usize) -> KeptPage,
 ) -> Result<Answer, ApiError> {
     control.kept_changes.check_known()?;
-    let query = head.uri.query().unwrap_or_default();
-    query::check(query, &["limit", "after"])?;
+    let query = query::of(head, &["limit", "after"])?;
     let limit = limit(query)?;
     let after = query::find(query, "after")?;
     let after = after.map(|text| control.cursors.place(&text)).transpose()?;
@@ -165,7 +165,5 @@ fn answer_page(
     if let Some(next) = next {
         body["after"] = control.cursors.text(ListPlace(next.into())).into();
     }
-    let body = body.to_string().into_bytes();
-    let reservation = large_answer::reserve(&control.read_answers, body.len())?;
-    Ok(large_answer::answer(answer::JSON, body, reservation))
+    large_answer::json(&control.read_answers, body.to_string())
 }

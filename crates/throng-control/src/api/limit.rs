@@ -82,7 +82,7 @@ impl<'a> Limited<'a> {
 
     /// Charges the body that the head announces, before it is read. Returns whether its length is
     /// known.
-    pub(super) fn charge_body(&self, head: &Parts, kind: body::Kind) -> Result<bool, ApiError> {
+    pub(super) fn charge_body(&self, head: &Parts, kind: body::BodyKind) -> Result<bool, ApiError> {
         let Some(bytes) = self.control.bodies.length(&head.headers, kind)? else {
             return Ok(false);
         };

@@ -18,7 +18,7 @@ use tokio::task::spawn_blocking;
 use super::parameters::limit;
 use crate::authentication::Operation;
 use crate::control::Control;
-use crate::http::answer::{self, Answer, ApiError};
+use crate::http::answer::{Answer, ApiError};
 use crate::http::{large_answer, query};
 use crate::metrics::HttpCounter;
 
@@ -29,13 +29,13 @@ const WORK_MAX: Duration = Duration::from_millis(10);
 /// The longest pattern, as in settings and tokens.
 const PATTERN_BYTES_MAX: usize = 255;
 
-struct Wanted<'a> {
+struct ListFilter<'a> {
     kind: Kind,
     pattern: Option<Cow<'a, str>>,
     key: Option<Arc<ServerKey>>,
 }
 
-impl Wanted<'_> {
+impl ListFilter<'_> {
     fn has(&self, listed: &ListedChannel) -> bool {
         self.pattern.as_ref().is_none_or(|pattern| glob(pattern, listed.name.name()))
             && self.key.as_ref().is_none_or(|key| key.covers(&listed.name))
@@ -43,7 +43,7 @@ impl Wanted<'_> {
 }
 
 #[derive(Debug, Default)]
-struct Page {
+struct ListPage {
     channels: Vec<ListedChannel>,
     /// Where the next page begins; `None` if there is none.
     next: Option<ListPlace>,
@@ -57,8 +57,7 @@ pub(crate) async fn answer(
 ) -> Result<Answer, ApiError> {
     let (authentication, settings) = (&control.authentication, &control.settings);
     let key = authentication.check_operator(settings, head, Operation::Listing)?;
-    let query = head.uri.query().unwrap_or_default();
-    query::check(query, &["limit", "pattern", "after"])?;
+    let query = query::of(head, &["limit", "pattern", "after"])?;
     let limit = limit(query)?;
     let pattern = query::find(query, "pattern")?;
     if pattern.as_ref().is_some_and(|text| !(1..=PATTERN_BYTES_MAX).contains(&text.len())) {
@@ -67,26 +66,24 @@ pub(crate) async fn answer(
     }
     let after = query::find(query, "after")?;
     let after = after.map(|text| control.cursors.place(&text)).transpose()?;
-    let page = read(control, &Wanted { kind, pattern, key }, after, limit).await;
+    let page = read(control, &ListFilter { kind, pattern, key }, after, limit).await;
     let entries: Vec<_> = page.channels.iter().map(|listed| entry(kind, listed)).collect();
     let plural = format!("{}s", kind.noun());
     let mut body = json!({ plural: entries, "more": page.next.is_some() });
     if let Some(next) = page.next {
         body["after"] = control.cursors.text(next).into();
     }
-    let body = body.to_string().into_bytes();
-    let reservation = large_answer::reserve(&control.read_answers, body.len())?;
-    Ok(large_answer::answer(answer::JSON, body, reservation))
+    large_answer::json(&control.read_answers, body.to_string())
 }
 
 /// Reads a page of at most `limit` channels, and at least one step of the engine.
 async fn read(
     control: &Control,
-    wanted: &Wanted<'_>,
+    wanted: &ListFilter<'_>,
     mut after: Option<ListPlace>,
     limit: usize,
-) -> Page {
-    let mut page = Page::default();
+) -> ListPage {
+    let mut page = ListPage::default();
     let mut worked = Duration::ZERO;
     loop {
         // Only the work is timed: after a yield the thread may be busy with other requests.
@@ -122,7 +119,7 @@ async fn step(engine: &Arc<dyn Engine>, kind: Kind, after: Option<ListPlace>) ->
 /// the place after which to go on; `None` at the end of the list.
 fn take(
     step: ListStep,
-    wanted: &Wanted<'_>,
+    wanted: &ListFilter<'_>,
     limit: usize,
     is_late: impl Fn() -> bool,
     page: &mut Vec<ListedChannel>,

@@ -48,7 +48,7 @@ async fn try_to_log_in(
     if !is_form {
         return Err(ApiError::parameter("the login is a form with the field `key`"));
     }
-    let kind = body::Kind::Message;
+    let kind = body::BodyKind::Message;
     let bytes = control.bodies.read(&control.drain, &head.headers, body, kind).await?;
     if bytes.len() > FORM_BYTES_MAX {
         return Err(ErrorCode::TooLarge.into());

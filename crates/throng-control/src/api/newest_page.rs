@@ -30,31 +30,31 @@ pub(super) struct PageKey {
 /// The content of a page. Messages between the first and the last one do not come back: of two
 /// pages with as many messages, and the same first and last one, each has the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Contents {
+pub(super) struct PageContents {
     head: MessageId,
     ends: Option<(MessageId, MessageId)>,
     messages: usize,
     has_more: bool,
 }
 
-impl Contents {
-    pub(super) fn of(history: &History) -> Contents {
+impl PageContents {
+    pub(super) fn of(history: &History) -> PageContents {
         let messages = &history.messages;
         let ends = messages.first().zip(messages.last()).map(|(first, last)| (first.id, last.id));
         let (head, has_more) = (history.head, history.has_more);
-        Contents { head, ends, messages: messages.len(), has_more }
+        PageContents { head, ends, messages: messages.len(), has_more }
     }
 }
 
 #[derive(Debug)]
-struct Page {
-    contents: Contents,
+struct StoredPage {
+    contents: PageContents,
     body: EncodedBody,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    pages: HashMap<PageKey, Page>,
+struct PagesState {
+    pages: HashMap<PageKey, StoredPage>,
     /// In the order in which they came.
     order: VecDeque<PageKey>,
     bytes: usize,
@@ -62,7 +62,7 @@ struct State {
 
 #[derive(Debug)]
 pub(crate) struct NewestPages {
-    state: Mutex<State>,
+    state: Mutex<PagesState>,
     max_bytes: usize,
     found: AtomicU64,
 }
@@ -75,12 +75,12 @@ impl NewestPages {
         NewestPages { state: Mutex::default(), max_bytes, found: AtomicU64::new(0) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, PagesState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The page, if it is remembered with these contents.
-    pub(super) fn find(&self, key: &PageKey, contents: Contents) -> Option<EncodedBody> {
+    pub(super) fn find(&self, key: &PageKey, contents: PageContents) -> Option<EncodedBody> {
         let state = self.lock();
         let page = state.pages.get(key).filter(|page| page.contents == contents)?;
         self.found.fetch_add(1, Ordering::Relaxed);
@@ -88,14 +88,14 @@ impl NewestPages {
     }
 
     /// Remembers a page. The oldest ones give way.
-    pub(super) fn add(&self, key: PageKey, contents: Contents, body: EncodedBody) {
+    pub(super) fn add(&self, key: PageKey, contents: PageContents, body: EncodedBody) {
         let is_worth_it = body.bytes.len() >= PAGE_BYTES_MIN || body.is_compressed;
         if !is_worth_it || body.bytes.len() > self.max_bytes {
             return;
         }
         let mut state = self.lock();
         state.bytes += body.bytes.len();
-        let page = Page { contents, body };
+        let page = StoredPage { contents, body };
         match state.pages.insert(key.clone(), page) {
             Some(before) => state.bytes -= before.body.bytes.len(),
             None => state.order.push_back(key),
@@ -129,9 +129,9 @@ mod tests {
         PageKey { channel: ChannelName::channel(channel), limit: 100, may_compress: true }
     }
 
-    fn contents(offset: u64) -> Contents {
+    fn contents(offset: u64) -> PageContents {
         let head = MessageId { epoch: Epoch::numbered(1), offset };
-        Contents { head, ends: None, messages: 0, has_more: false }
+        PageContents { head, ends: None, messages: 0, has_more: false }
     }
 
     fn body(bytes: usize) -> EncodedBody {

@@ -13,7 +13,7 @@ use crate::authentication::{Client, PassedOn};
 use crate::control::Control;
 use crate::http::caller::Caller;
 use crate::http::origin;
-use crate::late_answer::{Asked, ask};
+use crate::late_answer::{PendingAnswer, ask};
 
 /// How long a request waits for the access policy to decide before it is refused with `busy`.
 const DECISION_TIMEOUT: Duration = Duration::from_secs(5);
@@ -57,8 +57,8 @@ impl<'r> Permit<'r> {
     /// Fails unless the client may do this.
     pub(super) async fn ask(&mut self, action: Action<'_>) -> Result<(), ErrorResponse> {
         let asked = match self.ask_policy(&self.asker(), action) {
-            Asked::Answered(decision) => return decision.allowed_until_ms().map(drop),
-            waits @ Asked::Waits(..) => waits,
+            PendingAnswer::Answered(decision) => return decision.allowed_until_ms().map(drop),
+            waits @ PendingAnswer::Waits(..) => waits,
         };
         let started = Instant::now();
         let decision = asked.within(self.wait_left).await;
@@ -74,8 +74,8 @@ impl<'r> Permit<'r> {
         self.control.authentication.recheck(self.client)?;
         let asker = Asker { is_repeated: true, ..self.asker() };
         match self.ask_policy(&asker, action) {
-            Asked::Answered(decision) => decision.allowed_until_ms().map(drop),
-            Asked::Waits(..) => Ok(()),
+            PendingAnswer::Answered(decision) => decision.allowed_until_ms().map(drop),
+            PendingAnswer::Waits(..) => Ok(()),
         }
     }
 
@@ -95,7 +95,7 @@ impl<'r> Permit<'r> {
         Asker { listener, credentials, details, is_repeated: false }
     }
 
-    fn ask_policy(&self, asker: &Asker<'_>, action: Action<'_>) -> Asked<Decision> {
+    fn ask_policy(&self, asker: &Asker<'_>, action: Action<'_>) -> PendingAnswer<Decision> {
         let may = |later: Later<'_, _>| {
             Ok::<_, Infallible>(self.control.policy.may(asker, action, later))
         };

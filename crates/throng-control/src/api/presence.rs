@@ -12,7 +12,7 @@ use super::parameters::{WORKERS_TIMEOUT, limit, set_id};
 use super::permit::Permit;
 use crate::authentication::Client;
 use crate::control::Control;
-use crate::http::answer::{self, Answer, ApiError};
+use crate::http::answer::{Answer, ApiError};
 use crate::http::{large_answer, names, query};
 use crate::late_answer::within;
 
@@ -26,8 +26,7 @@ pub(crate) async fn answer(
     let channel = names::from_segment(kind, segment)?;
     let mut permit = Permit::of(control, head, client)?;
     permit.ask(Action::ReadPresence(&channel)).await?;
-    let query = head.uri.query().unwrap_or_default();
-    query::check(query, &["limit"])?;
+    let query = query::of(head, &["limit"])?;
     let limited = Limited::of(control, head, client)?;
     limited.begin_reading().map_err(ApiError::limited)?;
     let max_users = limit(query)?;
@@ -42,8 +41,7 @@ pub(crate) async fn answer(
     let mut body = Vec::new();
     v1::presence_body(&mut body, &names::target(&channel), present);
     limited.charge_read(body.len());
-    let reservation = large_answer::reserve(&control.read_answers, body.len())?;
-    let mut answer = large_answer::answer(answer::JSON, body, reservation);
+    let mut answer = large_answer::json(&control.read_answers, body)?;
     let (engine, newest) = (&*control.engine, HistoryQuery::Newest);
     let history = log::read(engine, &channel, newest, 0, &mut { log::FETCH_TIMEOUT }).await?;
     // The workers and the log may have taken seconds.

@@ -27,7 +27,7 @@ use crate::http::answer::{
     self, Answer, ApiError, IDEMPOTENCY_KEY, THRONG_EXCLUDE, THRONG_EXPIRES_IN,
 };
 use crate::http::{body, names, query};
-use crate::late_answer::{Asked, ask_holding, within};
+use crate::late_answer::{PendingAnswer, ask_holding, within};
 use crate::metrics::HttpCounter;
 
 pub(crate) async fn answer(
@@ -47,10 +47,9 @@ pub(crate) async fn answer(
     // Before the body is read: a client that may not publish must not occupy memory.
     let mut permit = Permit::of(control, head, client)?;
     permit.ask(Action::Publish(&channel)).await?;
-    let query = head.uri.query().unwrap_or_default();
-    query::check(query, &["count"])?;
+    let query = query::of(head, &["count"])?;
     let options = Options::of(&head.headers)?;
-    let kind = body::Kind::Message;
+    let kind = body::BodyKind::Message;
     let is_counted = publisher.charge_body(head, kind)?;
     let bytes = control.bodies.read(&control.drain, &head.headers, body, kind).await?;
     if bytes.was_awaited() {
@@ -159,7 +158,7 @@ async fn publish(
 
 /// A message that the engine has.
 pub(super) struct Submitted {
-    outcome: Asked<Outcome>,
+    outcome: PendingAnswer<Outcome>,
     excludes_subscriber: bool,
 }
 

@@ -33,10 +33,8 @@ pub(crate) async fn answer(
     let mut permit = Permit::of(control, head, client)?;
     permit.ask(Action::Subscribe(&inbox)).await?;
     permit.recheck(Action::Subscribe(&inbox))?;
-    let mark = if is_write { Some(mark(head.uri.query().unwrap_or_default())?) } else { None };
-    if !is_write {
-        query::check(head.uri.query().unwrap_or_default(), &[])?;
-    }
+    let query = query::of(head, if is_write { &["id", "back"] } else { &[] })?;
+    let mark = is_write.then(|| mark(query)).transpose()?;
     let engine = &control.engine;
     let ask = |later: Later<'_, _>| {
         Ok::<_, Infallible>(engine.read_marker(clock::now_ms(), &inbox, mark, later))
@@ -51,14 +49,9 @@ pub(crate) async fn answer(
 }
 
 /// Reads the marker from the parameters.
-fn mark(text: &str) -> Result<Mark, ApiError> {
-    query::check(text, &["id", "back"])?;
-    let id = id(text, "id")?;
+fn mark(query: &str) -> Result<Mark, ApiError> {
+    let id = id(query, "id")?;
     let id = id.ok_or_else(|| ApiError::parameter("`id` is missing: the last message read"))?;
-    let may_go_back = match query::find(text, "back")?.as_deref() {
-        None | Some("false") => false,
-        Some("true") => true,
-        Some(_) => return Err(ApiError::parameter("`back` is true or false")),
-    };
+    let may_go_back = query::flag(query, "back")?.unwrap_or(false);
     Ok(Mark { id, may_go_back })
 }

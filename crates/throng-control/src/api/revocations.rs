@@ -19,19 +19,23 @@ use crate::http::{large_answer, query};
 const TOKEN_ID_BYTES_MAX: usize = 255;
 
 /// The subject that a path names, and the words for it in responses.
-struct Named {
+struct NamedSubject {
     subject: Subject,
     /// `token` or `user`.
     field: &'static str,
     name: String,
 }
 
-impl Named {
-    fn of(kind: Revocable, segment: &str) -> Result<Named, ApiError> {
+impl NamedSubject {
+    fn of(kind: Revocable, segment: &str) -> Result<NamedSubject, ApiError> {
         match kind {
             Revocable::User => {
                 let name = names::from_segment(Kind::User, segment)?.name().to_owned();
-                Ok(Named { subject: Subject::User(name.as_str().into()), field: "user", name })
+                Ok(NamedSubject {
+                    subject: Subject::User(name.as_str().into()),
+                    field: "user",
+                    name,
+                })
             }
             Revocable::Tokens => {
                 let name = decode_segment(segment).unwrap_or_default().into_owned();
@@ -39,7 +43,11 @@ impl Named {
                     let message = "the id of a token (`jti`) is 1 to 255 bytes of UTF-8";
                     return Err(ApiError::new(ErrorCode::BadName, message));
                 }
-                Ok(Named { subject: Subject::Token(TokenId::of(&name)), field: "token", name })
+                Ok(NamedSubject {
+                    subject: Subject::Token(TokenId::of(&name)),
+                    field: "token",
+                    name,
+                })
             }
         }
     }
@@ -66,11 +74,10 @@ pub(crate) async fn answer(
     kind: Revocable,
     segment: &str,
 ) -> Result<Answer, ApiError> {
-    let named = Named::of(kind, segment)?;
-    let query = head.uri.query().unwrap_or_default();
+    let named = NamedSubject::of(kind, segment)?;
     let is_post = head.method == Method::POST;
     let has_moment = is_post && kind == Revocable::User;
-    query::check(query, if has_moment { &["before"] } else { &[] })?;
+    let query = query::of(head, if has_moment { &["before"] } else { &[] })?;
     if is_post {
         let moment_s = moment(kind, query)?;
         // Until now nobody has a token that is newer.
@@ -105,8 +112,7 @@ fn moment(kind: Revocable, query: &str) -> Result<u32, ApiError> {
 
 /// `GET /revocations`: a page of the revocations that hold.
 pub(crate) async fn list(control: &Control, head: &Parts) -> Result<Answer, ApiError> {
-    let query = head.uri.query().unwrap_or_default();
-    query::check(query, &["limit", "after"])?;
+    let query = query::of(head, &["limit", "after"])?;
     let limit = limit(query)?;
     let after = query::find(query, "after")?.map(|text| position(&text)).transpose()?;
     let revocations = control.revoker.revocations()?;
@@ -127,9 +133,7 @@ pub(crate) async fn list(control: &Control, head: &Parts) -> Result<Answer, ApiE
         }
         .into();
     }
-    let body = body.to_string().into_bytes();
-    let reservation = large_answer::reserve(&control.read_answers, body.len())?;
-    Ok(large_answer::answer(answer::JSON, body, reservation))
+    large_answer::json(&control.read_answers, body.to_string())
 }
 
 /// The parameter `after`: what the page before has under that name.

@@ -18,7 +18,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::http::answer::ApiError;
-use crate::late_answer::{Asked, ask};
+use crate::late_answer::{PendingAnswer, ask};
 
 /// How long a request waits until its token is verified, before it is refused with `busy`. The key
 /// set that has the token's key may have to be fetched.
@@ -108,7 +108,7 @@ impl Verification {
         tokens: &Authenticator,
         token: &str,
         address: Option<IpAddr>,
-    ) -> Option<Asked<Verdict>> {
+    ) -> Option<PendingAnswer<Verdict>> {
         let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         let mut verifier = idle().pop().unwrap_or_else(|| tokens.verifier());
         let takes_long = verifier.takes_long(token);
@@ -138,7 +138,7 @@ fn verify(
     verifier: &mut Verifier,
     token: &str,
     address: Option<IpAddr>,
-) -> Asked<Verdict> {
+) -> PendingAnswer<Verdict> {
     let Ok(asked) = ask(|later: Later<'_, _>| {
         Ok::<_, Infallible>(tokens.verify(verifier, token, || address, now(), later))
     });

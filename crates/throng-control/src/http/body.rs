@@ -21,7 +21,7 @@ use crate::settings::Settings;
 
 /// The content of a body, which decides its limits.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Kind {
+pub(crate) enum BodyKind {
     /// One message, up to `max-message-bytes`.
     Message,
     /// A batch of messages, up to `max-batch-bytes`.
@@ -30,15 +30,15 @@ pub(crate) enum Kind {
 
 /// The limits of one kind of body.
 #[derive(Debug)]
-struct Limits {
+struct BodyLimits {
     max_bytes: usize,
     /// Memory of all bodies of this kind that are arriving or being published.
     quota: Arc<MemoryQuota>,
 }
 
-impl Limits {
-    fn new(max_bytes: usize, quota_bytes: u64) -> Limits {
-        Limits { max_bytes, quota: Arc::new(MemoryQuota::new(quota_bytes)) }
+impl BodyLimits {
+    fn new(max_bytes: usize, quota_bytes: u64) -> BodyLimits {
+        BodyLimits { max_bytes, quota: Arc::new(MemoryQuota::new(quota_bytes)) }
     }
 
     fn check(&self, bytes: usize) -> Result<(), ApiError> {
@@ -76,8 +76,8 @@ impl Deref for Whole {
 
 #[derive(Debug)]
 pub(crate) struct BodyReader {
-    message: Limits,
-    batch: Limits,
+    message: BodyLimits,
+    batch: BodyLimits,
     body_timeout: Duration,
     /// Time between two pieces of a body.
     idle_timeout: Duration,
@@ -88,11 +88,14 @@ pub(crate) struct BodyReader {
 impl BodyReader {
     pub(crate) fn new(settings: &Settings) -> BodyReader {
         BodyReader {
-            message: Limits::new(
+            message: BodyLimits::new(
                 settings.max_message_bytes,
                 settings.limits.max_partial_messages_bytes,
             ),
-            batch: Limits::new(settings.max_batch_bytes, settings.limits.max_partial_batches_bytes),
+            batch: BodyLimits::new(
+                settings.max_batch_bytes,
+                settings.limits.max_partial_batches_bytes,
+            ),
             body_timeout: settings.limits.body_timeout,
             idle_timeout: settings.idle_timeout,
             drain_body_timeout: settings.limits.drain_body_timeout,
@@ -104,10 +107,10 @@ impl BodyReader {
         self.message.quota.bytes() + self.batch.quota.bytes()
     }
 
-    fn limits(&self, kind: Kind) -> &Limits {
+    fn limits(&self, kind: BodyKind) -> &BodyLimits {
         match kind {
-            Kind::Message => &self.message,
-            Kind::Batch => &self.batch,
+            BodyKind::Message => &self.message,
+            BodyKind::Batch => &self.batch,
         }
     }
 
@@ -119,7 +122,7 @@ impl BodyReader {
     pub(crate) fn length(
         &self,
         headers: &HeaderMap,
-        kind: Kind,
+        kind: BodyKind,
     ) -> Result<Option<usize>, ApiError> {
         let limits = self.limits(kind);
         let bytes = announced(headers).map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
@@ -132,7 +135,7 @@ impl BodyReader {
         drain: &Drain,
         headers: &HeaderMap,
         body: &mut Incoming,
-        kind: Kind,
+        kind: BodyKind,
     ) -> Result<Whole, ApiError> {
         // Checked before the first read, which makes hyper send `100 Continue`.
         self.length(headers, kind)?;
@@ -180,7 +183,7 @@ impl BodyReader {
         &self,
         drain: &Drain,
         body: &mut Incoming,
-        limits: &Limits,
+        limits: &BodyLimits,
         first: Option<Bytes>,
     ) -> Result<Whole, ApiError> {
         let first = match first {

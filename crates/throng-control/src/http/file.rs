@@ -26,7 +26,7 @@ pub(crate) const REFERRERS: &str = "same-origin";
 /// match the server.
 pub(crate) const REVALIDATE: &str = "no-cache";
 
-pub(crate) struct Content {
+pub(crate) struct FileContent {
     bytes: Bytes,
     /// A hash of the bytes. No attacker can choose them.
     etag: HeaderValue,
@@ -34,16 +34,16 @@ pub(crate) struct Content {
     gzip: Option<Bytes>,
 }
 
-impl Content {
-    pub(crate) fn new(bytes: Bytes) -> Content {
+impl FileContent {
+    pub(crate) fn new(bytes: Bytes) -> FileContent {
         let gzip = gzip::compress_file(&bytes).map(Bytes::from);
-        Content { etag: etag(&bytes), bytes, gzip }
+        FileContent { etag: etag(&bytes), bytes, gzip }
     }
 
     /// A file that was compressed before.
-    pub(crate) fn with_gzip(bytes: &'static [u8], gzip: &'static [u8]) -> Content {
+    pub(crate) fn with_gzip(bytes: &'static [u8], gzip: &'static [u8]) -> FileContent {
         let bytes = Bytes::from_static(bytes);
-        Content { etag: etag(&bytes), bytes, gzip: Some(Bytes::from_static(gzip)) }
+        FileContent { etag: etag(&bytes), bytes, gzip: Some(Bytes::from_static(gzip)) }
     }
 
     /// The size of the file, in bytes, without compression.
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     fn answer(request: &HeaderMap) -> Response {
-        let content = Content::new(Bytes::from("a file ".repeat(500)));
+        let content = FileContent::new(Bytes::from("a file ".repeat(500)));
         content.response("text/plain", REVALIDATE, request)
     }
 

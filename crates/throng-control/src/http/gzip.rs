@@ -37,7 +37,7 @@ pub(crate) fn is_accepted(request: &HeaderMap) -> bool {
 /// The body compressed; `None` if it is not worth it. Nothing before one of the `cuts`, which are
 /// in order, changes what is made of what is behind it.
 pub(crate) async fn compress(body: &[u8], cuts: &[usize]) -> Option<Vec<u8>> {
-    let mut encoder = Encoder::new(body.len());
+    let mut encoder = GzipEncoder::new(body.len());
     let mut start = 0;
     for end in cuts.iter().copied().chain([body.len()]) {
         for piece in body.get(start..end)?.chunks(TURN_BYTES) {
@@ -57,7 +57,7 @@ pub(crate) async fn compress(body: &[u8], cuts: &[usize]) -> Option<Vec<u8>> {
 
 /// The bytes compressed, all at once; `None` if it is not worth it.
 pub(crate) fn compress_file(bytes: &[u8]) -> Option<Vec<u8>> {
-    let mut encoder = Encoder::new(bytes.len());
+    let mut encoder = GzipEncoder::new(bytes.len());
     encoder.write(bytes, FlushCompress::None)?;
     encoder.finish()
 }
@@ -72,7 +72,7 @@ pub(crate) fn mark(answer: &mut Answer, is_compressed: bool) {
 }
 
 /// Makes a gzip file that is shorter than what is in it, or gives up.
-struct Encoder {
+struct GzipEncoder {
     compress: Compress,
     crc: Crc,
     out: Vec<u8>,
@@ -80,13 +80,13 @@ struct Encoder {
     written: usize,
 }
 
-impl Encoder {
-    fn new(length: usize) -> Encoder {
+impl GzipEncoder {
+    fn new(length: usize) -> GzipEncoder {
         // It never grows: a response that does not fit is not worth it.
         let mut out = Vec::with_capacity((length - length / GAIN_SHARE).max(HEAD.len()));
         out.extend_from_slice(&HEAD);
         let compress = Compress::new(Compression::new(LEVEL), false);
-        Encoder { compress, crc: Crc::new(), out, written: 0 }
+        GzipEncoder { compress, crc: Crc::new(), out, written: 0 }
     }
 
     fn write(&mut self, piece: &[u8], flush: FlushCompress) -> Option<()> {

@@ -39,11 +39,18 @@ pub(crate) fn answer(
     reservation.resize(body.len());
     // Not set only in tests that make responses outside a connection's task.
     let _ = CONNECTION_EVICTION.try_with(|signal| reservation.set_evictable(signal));
-    let body = Bytes::from_owner(Reserved { body, _reservation: reservation });
+    let body = Bytes::from_owner(ReservedBytes { body, _reservation: reservation });
     answer::complete(StatusCode::OK, content_type, body)
 }
 
-/// The same with a body that may be compressed, and that says so.
+/// A response in JSON that takes its memory from `quota`.
+pub(crate) fn json(quota: &Arc<MemoryQuota>, body: impl Into<Bytes>) -> Result<Answer, ApiError> {
+    let body = body.into();
+    let reservation = reserve(quota, body.len())?;
+    Ok(answer(answer::JSON, body, reservation))
+}
+
+/// A response whose body may be compressed, and says so.
 pub(crate) fn encoded(
     content_type: HeaderValue,
     body: EncodedBody,
@@ -83,12 +90,12 @@ impl EncodedBody {
 
 /// Bytes with the reservation for them. Hyper keeps these bytes, not a copy, until it has written
 /// them.
-struct Reserved {
+struct ReservedBytes {
     body: Bytes,
     _reservation: Reservation,
 }
 
-impl AsRef<[u8]> for Reserved {
+impl AsRef<[u8]> for ReservedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.body
     }

@@ -8,7 +8,7 @@ use super::answer::ApiError;
 
 /// The part of a channel or user that a path names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum LogPart {
     /// The channel itself, to publish or subscribe to.
     Itself,
     /// The messages that its log keeps.
@@ -36,7 +36,7 @@ pub(crate) enum Revocable {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Resource<'a> {
     /// `/channels/{name}`, `/users/{name}` and the paths below. The name is percent-encoded.
-    Log(Kind, &'a str, Part),
+    Log(Kind, &'a str, LogPart),
     /// `/subscribe`: a subscription to several channels.
     Subscribe,
     /// `/status/stream`: the samples of the status page.
@@ -50,7 +50,7 @@ pub(crate) enum Resource<'a> {
     /// `/connections`: the connections that are behind.
     Connections,
     /// A path that says nothing without a name in its query, such as `/history`.
-    Nameless(Part),
+    Nameless(LogPart),
     /// `/connections/{name}`: one connection.
     Connection(&'a str),
     /// `/revocations`: all revocations.
@@ -74,18 +74,18 @@ impl<'a> Resource<'a> {
             return Resource::of_other(path);
         };
         match rest.split_once('/') {
-            None => Some(Resource::Log(kind, rest, Part::Itself)),
-            Some((name, "history")) => Some(Resource::Log(kind, name, Part::History)),
-            Some((name, "presence")) => Some(Resource::Log(kind, name, Part::Presence)),
+            None => Some(Resource::Log(kind, rest, LogPart::Itself)),
+            Some((name, "history")) => Some(Resource::Log(kind, name, LogPart::History)),
+            Some((name, "presence")) => Some(Resource::Log(kind, name, LogPart::Presence)),
             Some((name, "read")) if kind == Kind::User => {
-                Some(Resource::Log(kind, name, Part::Read))
+                Some(Resource::Log(kind, name, LogPart::Read))
             }
-            Some((name, "connections")) => Some(Resource::Log(kind, name, Part::Connections)),
+            Some((name, "connections")) => Some(Resource::Log(kind, name, LogPart::Connections)),
             Some((name, "subscriptions")) if kind == Kind::User => {
-                Some(Resource::Log(kind, name, Part::Subscriptions))
+                Some(Resource::Log(kind, name, LogPart::Subscriptions))
             }
             Some((name, "followers")) if kind == Kind::Channel => {
-                Some(Resource::Log(kind, name, Part::Followers))
+                Some(Resource::Log(kind, name, LogPart::Followers))
             }
             Some(_) => None,
         }
@@ -111,10 +111,10 @@ impl<'a> Resource<'a> {
             "/channels" => Some(Resource::List(Kind::Channel)),
             "/users" => Some(Resource::List(Kind::User)),
             "/connections" => Some(Resource::Connections),
-            "/history" => Some(Resource::Nameless(Part::History)),
-            "/presence" => Some(Resource::Nameless(Part::Presence)),
-            "/read" => Some(Resource::Nameless(Part::Read)),
-            "/followers" => Some(Resource::Nameless(Part::Followers)),
+            "/history" => Some(Resource::Nameless(LogPart::History)),
+            "/presence" => Some(Resource::Nameless(LogPart::Presence)),
+            "/read" => Some(Resource::Nameless(LogPart::Read)),
+            "/followers" => Some(Resource::Nameless(LogPart::Followers)),
             "/revocations" => Some(Resource::Revocations),
             "/status/login" => Some(Resource::Login),
             "/status/logout" => Some(Resource::Logout),
@@ -125,21 +125,21 @@ impl<'a> Resource<'a> {
     /// The methods that it takes, in the form of the header `Allow`.
     pub(crate) fn methods(self) -> &'static str {
         match self {
-            Resource::Log(_, _, Part::Itself) => "GET, HEAD, OPTIONS, POST, PUT",
-            Resource::Log(_, _, Part::Connections) | Resource::Connections => {
+            Resource::Log(_, _, LogPart::Itself) => "GET, HEAD, OPTIONS, POST, PUT",
+            Resource::Log(_, _, LogPart::Connections) | Resource::Connections => {
                 "DELETE, GET, HEAD, OPTIONS"
             }
-            Resource::Log(_, _, Part::Subscriptions) | Resource::Subscriptions => {
+            Resource::Log(_, _, LogPart::Subscriptions) | Resource::Subscriptions => {
                 "DELETE, GET, HEAD, OPTIONS, POST, PUT"
             }
-            Resource::Log(_, _, Part::Read) | Resource::Nameless(Part::Read) => {
+            Resource::Log(_, _, LogPart::Read) | Resource::Nameless(LogPart::Read) => {
                 "GET, HEAD, OPTIONS, PUT"
             }
             Resource::Publish => "OPTIONS, POST, PUT",
             Resource::Connection(_) => "DELETE, OPTIONS",
             Resource::Revocation(..) => "DELETE, GET, HEAD, OPTIONS, POST",
             Resource::Login | Resource::Logout => "OPTIONS, POST",
-            Resource::Log(_, _, Part::History | Part::Presence | Part::Followers)
+            Resource::Log(_, _, LogPart::History | LogPart::Presence | LogPart::Followers)
             | Resource::List(_)
             | Resource::Subscribe
             | Resource::StatusStream
@@ -171,30 +171,33 @@ mod tests {
     #[test]
     fn a_path_names_one_resource_or_none() {
         let log = |name, part| Some(Resource::Log(Kind::Channel, name, part));
-        assert_eq!(Resource::of("/channels/a%2Fb"), log("a%2Fb", Part::Itself));
-        assert_eq!(Resource::of("/channels/"), log("", Part::Itself));
-        assert_eq!(Resource::of("/channels/history"), log("history", Part::Itself));
-        assert_eq!(Resource::of("/channels/a/history"), log("a", Part::History));
-        assert_eq!(Resource::of("/channels/a/presence"), log("a", Part::Presence));
-        let user = Resource::Log(Kind::User, "u", Part::Itself);
+        assert_eq!(Resource::of("/channels/a%2Fb"), log("a%2Fb", LogPart::Itself));
+        assert_eq!(Resource::of("/channels/"), log("", LogPart::Itself));
+        assert_eq!(Resource::of("/channels/history"), log("history", LogPart::Itself));
+        assert_eq!(Resource::of("/channels/a/history"), log("a", LogPart::History));
+        assert_eq!(Resource::of("/channels/a/presence"), log("a", LogPart::Presence));
+        let user = Resource::Log(Kind::User, "u", LogPart::Itself);
         assert_eq!(Resource::of("/users/u"), Some(user));
         assert_eq!(Resource::of("/publish"), Some(Resource::Publish));
-        assert_eq!(Resource::of("/history"), Some(Resource::Nameless(Part::History)));
+        assert_eq!(Resource::of("/history"), Some(Resource::Nameless(LogPart::History)));
         assert_eq!(Resource::of("/subscribe"), Some(Resource::Subscribe));
-        assert_eq!(Resource::of("/channels/a/connections"), log("a", Part::Connections));
+        assert_eq!(Resource::of("/channels/a/connections"), log("a", LogPart::Connections));
         assert_eq!(Resource::of("/connections/a1"), Some(Resource::Connection("a1")));
         assert_eq!(Resource::of("/connections"), Some(Resource::Connections));
         assert_eq!(Resource::of("/revocations"), Some(Resource::Revocations));
         assert_eq!(Resource::of("/channels"), Some(Resource::List(Kind::Channel)));
         assert_eq!(Resource::of("/users"), Some(Resource::List(Kind::User)));
-        assert_eq!(Resource::of("/channels/a/followers"), log("a", Part::Followers));
-        let subscriptions = Resource::Log(Kind::User, "u", Part::Subscriptions);
+        assert_eq!(Resource::of("/channels/a/followers"), log("a", LogPart::Followers));
+        let subscriptions = Resource::Log(Kind::User, "u", LogPart::Subscriptions);
         assert_eq!(Resource::of("/users/u/subscriptions"), Some(subscriptions));
         assert_eq!(Resource::of("/subscriptions"), Some(Resource::Subscriptions));
         let revocation = |kind, name| Some(Resource::Revocation(kind, name));
         assert_eq!(Resource::of("/revocations/tokens/t"), revocation(Revocable::Tokens, "t"));
         assert_eq!(Resource::of("/revocations/users/a%2Fb"), revocation(Revocable::User, "a%2Fb"));
-        assert_eq!(Resource::of("/users/u/read"), Some(Resource::Log(Kind::User, "u", Part::Read)));
+        assert_eq!(
+            Resource::of("/users/u/read"),
+            Some(Resource::Log(Kind::User, "u", LogPart::Read))
+        );
         for path in [
             "/",
             "/channels/a/read",

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use http::request::Parts;
 use throng_wire::percent::decode_query;
 use throng_wire::unknown;
 
@@ -17,9 +18,16 @@ pub(crate) fn pairs(
     })
 }
 
+/// The query of a request, whose parameters are all `known`.
+pub(crate) fn of<'a>(head: &'a Parts, known: &[&str]) -> Result<&'a str, ApiError> {
+    let query = head.uri.query().unwrap_or_default();
+    check(query, known)?;
+    Ok(query)
+}
+
 /// Refuses parameters that are not `known`, and repeated ones, because two values contradict each
 /// other. The workers apply the same rules.
-pub(crate) fn check(query: &str, known: &[&str]) -> Result<(), ApiError> {
+fn check(query: &str, known: &[&str]) -> Result<(), ApiError> {
     let mut seen = Vec::new();
     for pair in pairs(query) {
         let (name, value) = pair?;
@@ -47,6 +55,16 @@ pub(crate) fn find<'a>(query: &'a str, name: &str) -> Result<Option<Cow<'a, str>
         }
     }
     Ok(None)
+}
+
+/// The value of a parameter that is `true` or `false`.
+pub(crate) fn flag(query: &str, name: &str) -> Result<Option<bool>, ApiError> {
+    match find(query, name)?.as_deref() {
+        None => Ok(None),
+        Some("true") => Ok(Some(true)),
+        Some("false") => Ok(Some(false)),
+        Some(_) => Err(ApiError::parameter(format!("`{name}` is true or false"))),
+    }
 }
 
 fn decode(text: &str) -> Result<Cow<'_, str>, ApiError> {

@@ -14,7 +14,7 @@ const WORKERS_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A change of what one user follows.
 #[derive(Debug)]
-pub(crate) struct Order {
+pub(crate) struct ChangeOrder {
     /// The line of the request that has it, counted from 1; 0 if it is all of the request.
     pub(crate) line: usize,
     pub(crate) user: String,
@@ -32,7 +32,7 @@ pub(crate) enum When {
 }
 
 #[derive(Debug)]
-pub(crate) struct Refused {
+pub(crate) struct RefusedChange {
     pub(crate) line: usize,
     pub(crate) error: ErrorResponse,
 }
@@ -41,7 +41,7 @@ pub(crate) struct Refused {
 pub(crate) struct Made {
     /// The result of each change that was made.
     pub(crate) changed: Vec<KeptChanged>,
-    pub(crate) refused: Vec<Refused>,
+    pub(crate) refused: Vec<RefusedChange>,
     pub(crate) announced: Announced,
 }
 
@@ -78,11 +78,11 @@ impl Announced {
     }
 }
 
-pub(super) struct Job {
+pub(super) struct ChangeJob {
     /// Names the job while it waits.
     pub(super) id: u64,
     pub(super) key: Option<Arc<ServerKey>>,
-    pub(super) orders: Vec<Order>,
+    pub(super) orders: Vec<ChangeOrder>,
     pub(super) when: When,
     pub(super) done: oneshot::Sender<Result<Made, ErrorResponse>>,
 }

@@ -13,7 +13,7 @@ use throng_core::{ChannelName, Engine, Ticket};
 use throng_wire::{ErrorCode, ErrorResponse};
 use tokio::sync::oneshot;
 
-use super::job::{Announced, Job, Made, Order, Refused, When, check_covered};
+use super::job::{Announced, ChangeJob, ChangeOrder, Made, RefusedChange, When, check_covered};
 use super::live::{self, Held};
 
 mod shared;
@@ -30,7 +30,7 @@ pub(super) const USERS_PER_COMMIT: usize = 1_000;
 
 /// Where changes are kept beside the memory.
 #[derive(Clone)]
-pub(super) enum Store {
+pub(super) enum ChangeStore {
     /// Nowhere: they end with the process.
     Memory,
     /// In a store of this server, over a restart.
@@ -43,13 +43,13 @@ pub(super) enum Store {
 pub(super) struct Maker {
     kept: Arc<KeptSubscriptions>,
     engine: Arc<dyn Engine>,
-    store: Store,
+    store: ChangeStore,
 }
 
 /// A request whose changes are being made.
-struct Running {
+struct RunningJob {
     key: Option<Arc<ServerKey>>,
-    orders: Vec<Order>,
+    orders: Vec<ChangeOrder>,
     made: Made,
     /// Why the store has not taken its changes.
     failure: Option<ErrorResponse>,
@@ -58,7 +58,7 @@ struct Running {
 
 /// Changes that are to be stored and made together.
 #[derive(Default)]
-struct Batch {
+struct ChangeBatch {
     /// Each with the indexes of its request and its order.
     plans: Vec<(usize, usize, KeptPlan)>,
     users: HashSet<String>,
@@ -74,16 +74,17 @@ impl Maker {
     pub(super) fn new(
         kept: Arc<KeptSubscriptions>,
         engine: Arc<dyn Engine>,
-        store: Store,
+        store: ChangeStore,
     ) -> Maker {
         Maker { kept, engine, store }
     }
 
     /// Makes the changes of requests in their order, and answers each.
-    pub(super) fn make_all(&self, jobs: Vec<Job>) {
-        let (mut all, mut batch) = (Vec::new(), Batch::default());
-        for Job { key, orders, when, done, .. } in jobs {
-            let mut running = Running { key, orders, made: Made::default(), failure: None, done };
+    pub(super) fn make_all(&self, jobs: Vec<ChangeJob>) {
+        let (mut all, mut batch) = (Vec::new(), ChangeBatch::default());
+        for ChangeJob { key, orders, when, done, .. } in jobs {
+            let mut running =
+                RunningJob { key, orders, made: Made::default(), failure: None, done };
             if when != When::Possible {
                 // It has to see what the others have changed.
                 self.finish(&mut all, &mut batch);
@@ -102,16 +103,16 @@ impl Maker {
             }
         }
         self.finish(&mut all, &mut batch);
-        for Running { made, failure, done, .. } in all {
+        for RunningJob { made, failure, done, .. } in all {
             // A client that has gone wants no answer.
             let _ = done.send(failure.map_or(Ok(made), Err));
         }
     }
 
     /// Plans a change of a request.
-    fn add(&self, all: &mut [Running], batch: &mut Batch, request: usize, index: usize) {
+    fn add(&self, all: &mut [RunningJob], batch: &mut ChangeBatch, request: usize, index: usize) {
         let is_known = batch.users.contains(&all[request].orders[index].user);
-        if is_known && matches!(self.store, Store::Shared(_)) {
+        if is_known && matches!(self.store, ChangeStore::Shared(_)) {
             return batch.later.push((request, index));
         }
         let is_full = batch.changed >= CHANGED_PER_COMMIT || batch.users.len() >= USERS_PER_COMMIT;
@@ -122,17 +123,17 @@ impl Maker {
         if running.failure.is_some() {
             return;
         }
-        let order @ Order { user, change, line } = &running.orders[index];
+        let order @ ChangeOrder { user, change, line } = &running.orders[index];
         let plan = self.check_all_covered(running.key.as_deref(), order);
         let plan = plan.and_then(|()| Ok(self.kept.plan(user, change, batch.added)?));
         match plan {
-            Err(error) => running.made.refused.push(Refused { line: *line, error }),
+            Err(error) => running.made.refused.push(RefusedChange { line: *line, error }),
             Ok(plan) => {
                 batch.added += plan.added();
                 batch.changed += plan.added() + plan.removed();
                 batch.users.insert(user.clone());
                 batch.plans.push((request, index, plan));
-                if matches!(self.store, Store::Memory) {
+                if matches!(self.store, ChangeStore::Memory) {
                     self.finish(all, batch);
                 }
             }
@@ -140,7 +141,7 @@ impl Maker {
     }
 
     /// Stores what is planned, and makes it; and what comes after it.
-    fn finish(&self, all: &mut [Running], batch: &mut Batch) {
+    fn finish(&self, all: &mut [RunningJob], batch: &mut ChangeBatch) {
         self.commit(all, batch);
         while !batch.later.is_empty() {
             for (request, order) in std::mem::take(&mut batch.later) {
@@ -151,17 +152,17 @@ impl Maker {
     }
 
     /// Stores what is planned, and makes it.
-    fn commit(&self, all: &mut [Running], batch: &mut Batch) {
+    fn commit(&self, all: &mut [RunningJob], batch: &mut ChangeBatch) {
         let later = std::mem::take(&mut batch.later);
-        let planned = Batch { later, ..Batch::default() };
-        let Batch { plans, .. } = std::mem::replace(batch, planned);
+        let planned = ChangeBatch { later, ..ChangeBatch::default() };
+        let ChangeBatch { plans, .. } = std::mem::replace(batch, planned);
         let stored = match &self.store {
-            Store::Memory => Ok(()),
-            Store::Shared(shared) => {
+            ChangeStore::Memory => Ok(()),
+            ChangeStore::Shared(shared) => {
                 let orders = plans.into_iter().map(|(request, order, _)| (request, order));
                 return self.make_shared(shared, all, orders.collect());
             }
-            Store::Records(records) => {
+            ChangeStore::Records(records) => {
                 let changes = plans.iter().flat_map(|(request, order, plan)| {
                     plan.changes(&all[*request].orders[*order].user)
                 });
@@ -169,7 +170,7 @@ impl Maker {
             }
         };
         for (request, order, plan) in plans {
-            let Running { orders, made, failure, .. } = &mut all[request];
+            let RunningJob { orders, made, failure, .. } = &mut all[request];
             match &stored {
                 Ok(()) => {
                     let (changed, announced) = self.make(&orders[order], plan);
@@ -182,8 +183,8 @@ impl Maker {
     }
 
     /// Makes a change, and tells the workers that have connections of the user.
-    fn make(&self, order: &Order, plan: KeptPlan) -> (KeptChanged, Announced) {
-        let Order { user, change, .. } = order;
+    fn make(&self, order: &ChangeOrder, plan: KeptPlan) -> (KeptChanged, Announced) {
+        let ChangeOrder { user, change, .. } = order;
         let inbox = ChannelName::user(user);
         let held = if live::has_connections(&*self.engine, &inbox) {
             live::fetch(&*self.engine, plan.added_channels())
@@ -196,16 +197,16 @@ impl Maker {
     }
 
     /// The changes that would be refused if all were made in their order.
-    fn find_refused(&self, Running { key, orders, .. }: &Running) -> Vec<Refused> {
-        let covered = |order: &Order| {
+    fn find_refused(&self, RunningJob { key, orders, .. }: &RunningJob) -> Vec<RefusedChange> {
+        let covered = |order: &ChangeOrder| {
             let error = self.check_all_covered(key.as_deref(), order).err()?;
-            Some(Refused { line: order.line, error })
+            Some(RefusedChange { line: order.line, error })
         };
         let mut refused: Vec<_> = orders.iter().filter_map(covered).collect();
         let beyond = self.kept.check_all(orders.iter().map(|order| (&*order.user, &order.change)));
         refused.extend(beyond.into_iter().map(|(index, error)| {
             let line = orders.get(index).map_or(0, |order| order.line);
-            Refused { line, error: error.into() }
+            RefusedChange { line, error: error.into() }
         }));
         refused.sort_by_key(|refused| refused.line);
         // One reason is enough for each.
@@ -218,7 +219,7 @@ impl Maker {
     fn check_all_covered(
         &self,
         key: Option<&ServerKey>,
-        order: &Order,
+        order: &ChangeOrder,
     ) -> Result<(), ErrorResponse> {
         let (Some(key), KeptChange::Replace(_)) = (key, &order.change) else {
             return Ok(());

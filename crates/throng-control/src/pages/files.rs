@@ -9,7 +9,7 @@ use http::header::{
 };
 use serde_json::Value;
 
-use crate::http::file::{Content, POLICY, REFERRERS, REVALIDATE};
+use crate::http::file::{FileContent, POLICY, REFERRERS, REVALIDATE};
 
 /// A file that is compiled into the program.
 pub(super) struct File {
@@ -17,7 +17,7 @@ pub(super) struct File {
     content_type: &'static str,
     cache_control: &'static str,
     /// Built on first use.
-    content: LazyLock<Content>,
+    content: LazyLock<FileContent>,
 }
 
 /// For a path whose content never changes.
@@ -29,7 +29,9 @@ macro_rules! file {
             path: $path,
             content_type: $content_type,
             cache_control: REVALIDATE,
-            content: LazyLock::new(|| Content::new(Bytes::from_static(include_bytes!($source)))),
+            content: LazyLock::new(|| {
+                FileContent::new(Bytes::from_static(include_bytes!($source)))
+            }),
         }
     };
 }
@@ -42,7 +44,7 @@ macro_rules! client {
             content_type: JAVASCRIPT,
             cache_control: $cache_control,
             content: LazyLock::new(|| {
-                Content::with_gzip(
+                FileContent::with_gzip(
                     include_bytes!(concat!("../../../../clients/javascript/dist/", $name)),
                     include_bytes!(concat!("../../../../clients/javascript/dist/", $name, ".gz")),
                 )
@@ -58,7 +60,7 @@ macro_rules! document {
             path: $path,
             content_type: "application/json",
             cache_control: REVALIDATE,
-            content: LazyLock::new(|| Content::new(versioned(include_str!($source)))),
+            content: LazyLock::new(|| FileContent::new(versioned(include_str!($source)))),
         }
     };
 }
@@ -88,7 +90,7 @@ pub(super) static CHAT_WITH_STATUS: File = File {
     path: "/chat",
     content_type: HTML,
     cache_control: REVALIDATE,
-    content: LazyLock::new(|| Content::new(CHAT.into())),
+    content: LazyLock::new(|| FileContent::new(CHAT.into())),
 };
 
 /// The same without the link, for all other clients. The page cannot find out by itself: browsers
@@ -97,7 +99,7 @@ pub(super) static CHAT_WITHOUT_STATUS: File = File {
     path: "/chat",
     content_type: HTML,
     cache_control: REVALIDATE,
-    content: LazyLock::new(|| Content::new(CHAT.replace(STATUS_LINK, "").into())),
+    content: LazyLock::new(|| FileContent::new(CHAT.replace(STATUS_LINK, "").into())),
 };
 
 pub(super) static CHAT_FILES: [File; 5] = [
@@ -156,7 +158,7 @@ pub(super) static STATUS_WITH_LOGIN: File = File {
     path: "/status",
     content_type: HTML,
     cache_control: REVALIDATE,
-    content: LazyLock::new(|| Content::new(STATUS.into())),
+    content: LazyLock::new(|| FileContent::new(STATUS.into())),
 };
 
 /// The same where they need not.
@@ -164,7 +166,7 @@ pub(super) static STATUS_WITHOUT_LOGIN: File = File {
     path: "/status",
     content_type: HTML,
     cache_control: REVALIDATE,
-    content: LazyLock::new(|| Content::new(STATUS.replace(LOG_OUT, "").into())),
+    content: LazyLock::new(|| FileContent::new(STATUS.replace(LOG_OUT, "").into())),
 };
 
 /// The login page, with a place for the sentence that says why a login was refused.

@@ -7,7 +7,7 @@ use throng_core::{MemoryPressure, Snapshot};
 use throng_wire::ErrorCode;
 
 use crate::canary_report::CanaryReport;
-use crate::carried::Carried;
+use crate::carried::CarriedCounts;
 use crate::control::Control;
 use crate::edge::{AdmissionMetrics, EdgeCounter, EdgeMetrics};
 use crate::metrics::{HttpCounter, OtherMetric, OtherValue};
@@ -35,7 +35,7 @@ const BUCKETS: [(u64, &str); 16] = [
 ];
 
 pub(crate) fn text(control: &Control) -> String {
-    let mut page = Page { text: String::with_capacity(8 << 10), carried: &control.carried };
+    let mut page = MetricsPage { text: String::with_capacity(8 << 10), carried: &control.carried };
     let edge = control.edge.metrics();
     connections(&mut page, control, &edge);
     edge_counters(&mut page, &edge.counters);
@@ -66,7 +66,7 @@ pub(crate) fn name(name: &str, labels: &str) -> String {
 }
 
 /// How new connections wait, and which moments clients are told.
-fn admission(page: &mut Page<'_>, admission: &AdmissionMetrics) {
+fn admission(page: &mut MetricsPage<'_>, admission: &AdmissionMetrics) {
     let AdmissionMetrics { queue_wait_ms, ahead_ms, rate, .. } = *admission;
     let help = "How long the first connection in the longest queue of new ones has waited.";
     page.gauge_of_ms("admission_queue_wait_seconds", help, queue_wait_ms);
@@ -77,7 +77,7 @@ fn admission(page: &mut Page<'_>, admission: &AdmissionMetrics) {
 }
 
 /// Work refused for want of memory.
-fn memory(page: &mut Page<'_>, pressure: &MemoryPressure) {
+fn memory(page: &mut MetricsPage<'_>, pressure: &MemoryPressure) {
     let help = "Memory that the server has, by its setting, its control group or the machine.";
     page.gauge("memory_limit_bytes", help, pressure.limit_bytes());
     let help = "Memory that counts against this limit.";
@@ -95,7 +95,7 @@ fn memory(page: &mut Page<'_>, pressure: &MemoryPressure) {
     }
 }
 
-fn health(page: &mut Page<'_>, control: &Control) {
+fn health(page: &mut MetricsPage<'_>, control: &Control) {
     let ailments = control.ailments();
     let is_ready = control.is_ready() && !ailments.iter().any(|ailment| ailment.is_at_start);
     let is_degraded = is_ready && !ailments.is_empty();
@@ -105,7 +105,7 @@ fn health(page: &mut Page<'_>, control: &Control) {
     page.gauge("degraded", help, is_degraded.into());
 }
 
-fn connections(page: &mut Page<'_>, control: &Control, edge: &EdgeMetrics) {
+fn connections(page: &mut MetricsPage<'_>, control: &Control, edge: &EdgeMetrics) {
     let in_control = control.metrics.connections();
     let on_workers: u64 = edge.connections.iter().sum();
     page.gauge("connections", "Open connections of both planes.", on_workers + in_control);
@@ -134,7 +134,7 @@ fn connections(page: &mut Page<'_>, control: &Control, edge: &EdgeMetrics) {
     page.gauge("tls_handshakes_under_way", help, edge.handshakes);
 }
 
-fn edge_counters(page: &mut Page<'_>, counters: &[EdgeCounter]) {
+fn edge_counters(page: &mut MetricsPage<'_>, counters: &[EdgeCounter]) {
     let mut described = "";
     for counter in counters {
         if counter.metric != described {
@@ -149,7 +149,7 @@ fn edge_counters(page: &mut Page<'_>, counters: &[EdgeCounter]) {
     }
 }
 
-fn http(page: &mut Page<'_>, control: &Control) {
+fn http(page: &mut MetricsPage<'_>, control: &Control) {
     for counter in HttpCounter::ALL.iter().copied() {
         page.counter(counter.name(), counter.help(), control.metrics.get(counter));
     }
@@ -183,7 +183,7 @@ fn http(page: &mut Page<'_>, control: &Control) {
     }
 }
 
-fn receipts(page: &mut Page<'_>, control: &Control) {
+fn receipts(page: &mut MetricsPage<'_>, control: &Control) {
     let help = "Receipts of messages that publishers have waited for, by outcome.";
     page.describe("http_receipts_total", help, "counter");
     for (outcome, count) in control.metrics.receipts() {
@@ -195,7 +195,7 @@ fn receipts(page: &mut Page<'_>, control: &Control) {
     page.counter("http_receipts_refused_total", help, control.receipts.refused());
 }
 
-fn credentials(page: &mut Page<'_>, control: &Control) {
+fn credentials(page: &mut MetricsPage<'_>, control: &Control) {
     let help = "Tokens and server keys that the control plane refused, by reason.";
     page.describe("http_credentials_refused_total", help, "counter");
     for (reason, count) in control.authentication.refused().by_reason() {
@@ -221,7 +221,7 @@ fn credentials(page: &mut Page<'_>, control: &Control) {
     page.gauge("revocations_extended_seconds", help, control.revoker.ahead_s());
 }
 
-fn limits(page: &mut Page<'_>, control: &Control) {
+fn limits(page: &mut MetricsPage<'_>, control: &Control) {
     let limiter = &control.clients.limiter;
     let help = "Connections, requests and messages refused for a limit, by client and limit.";
     page.describe("limits_refused_total", help, "counter");
@@ -233,7 +233,7 @@ fn limits(page: &mut Page<'_>, control: &Control) {
     }
 }
 
-fn canary(page: &mut Page<'_>, report: &CanaryReport) {
+fn canary(page: &mut MetricsPage<'_>, report: &CanaryReport) {
     let labels = |name| format!("transport=\"{name}\"");
     let help = "Time from publishing a message of the canary to receiving it, by transport.";
     page.describe("canary_duration_seconds", help, "histogram");
@@ -258,7 +258,7 @@ fn canary(page: &mut Page<'_>, report: &CanaryReport) {
     }
 }
 
-fn engine(page: &mut Page<'_>, control: &Control) {
+fn engine(page: &mut MetricsPage<'_>, control: &Control) {
     let engine = control.engine.metrics();
     page.gauge("log_channels", "Channels and users that have a log.", engine.channels);
     page.gauge("log_messages", "Messages that the logs keep.", engine.messages);
@@ -304,12 +304,12 @@ fn engine(page: &mut Page<'_>, control: &Control) {
 }
 
 /// The text of the page so far, and what is added to its samples.
-struct Page<'c> {
+struct MetricsPage<'c> {
     text: String,
-    carried: &'c Carried,
+    carried: &'c CarriedCounts,
 }
 
-impl Page<'_> {
+impl MetricsPage<'_> {
     // The ignored results below are `Ok`: writing to a string does not fail.
 
     fn describe(&mut self, name: &str, help: &str, kind: &str) {
@@ -397,8 +397,8 @@ mod tests {
         let names = ["caf\u{65}\u{301}", "a\"b\\c\nd", "tab\t"];
         let values = names.map(|name| (name.to_owned(), 1)).into();
         let value = OtherValue::GaugesBy("of", values);
-        let carried = Carried::default();
-        let mut page = Page { text: String::new(), carried: &carried };
+        let carried = CarriedCounts::default();
+        let mut page = MetricsPage { text: String::new(), carried: &carried };
         page.other(OtherMetric { name: "gauge", help: "Help.", value });
         let samples: Vec<_> = page.text.lines().skip(2).collect();
         assert_eq!(

@@ -22,7 +22,7 @@ use crate::control::Control;
 use crate::edge::Handoff;
 use crate::service::Service;
 use crate::socket::close::refuse_full_at_once;
-use crate::socket::connection::Connection;
+use crate::socket::connection::ControlConnection;
 use crate::socket::connection_set::{Activity, ConnectionSet};
 use crate::socket::handshake::{ShakeError, shake_hands};
 
@@ -67,13 +67,13 @@ pub(crate) async fn serve(
             Some(_) = connections.join_next() => {}
             () = control.hold.becomes(!is_held) => {}
             handoffs = control.hold.served(Listener::Admin) => for handoff in handoffs {
-                let connection = Connection::open(&control, Listener::Admin);
+                let connection = ControlConnection::open(&control, Listener::Admin);
                 let service = service.clone();
                 connections.spawn(|activity| go_on(connection, service, handoff, activity));
             },
             accepted = listener.accept(), if !is_held => match accepted {
                 Ok((stream, _)) if has_capacity(&mut connections) => {
-                    let connection = Connection::open(&control, Listener::Admin);
+                    let connection = ControlConnection::open(&control, Listener::Admin);
                     let service = service.clone();
                     let tls = tls.clone();
                     connections.spawn(|activity| run(connection, service, stream, tls, activity));
@@ -94,7 +94,7 @@ pub(crate) async fn serve(
 /// Serves one connection. Like a worker, it reads the first bytes before the connection is served:
 /// a drain closes a connection that has not begun a request.
 async fn run(
-    connection: Connection,
+    connection: ControlConnection,
     service: Service,
     mut stream: TcpStream,
     tls: Option<Acceptor>,
@@ -133,7 +133,7 @@ async fn run(
 
 /// Serves a connection that has been served before.
 async fn go_on(
-    connection: Connection,
+    connection: ControlConnection,
     service: Service,
     handoff: Handoff,
     activity: Arc<Activity>,

@@ -15,7 +15,7 @@ use crate::edge::{Handoff, HandoffReceiver};
 use crate::metrics::HttpCounter;
 use crate::service::Service;
 use crate::socket::close;
-use crate::socket::connection::Connection;
+use crate::socket::connection::ControlConnection;
 use crate::socket::connection_set::ConnectionSet;
 
 /// How long to wait before the next attempt after a socket could not be received. The cause lasts,
@@ -133,7 +133,7 @@ impl<A: HandoffReceiver> PublicConnections<A> {
     async fn accept(&mut self, handoff: io::Result<Option<Handoff>>) {
         match handoff {
             Ok(Some(handoff)) if self.has_capacity() || self.evict_idle() => {
-                let connection = Connection::open(&self.control, Listener::Public);
+                let connection = ControlConnection::open(&self.control, Listener::Public);
                 let service = self.service.clone();
                 self.connections.spawn(|activity| async move {
                     let answer = |request| service.answer(connection.control(), request);
@@ -141,7 +141,7 @@ impl<A: HandoffReceiver> PublicConnections<A> {
                 });
             }
             Ok(Some(handoff)) if self.refusals.len() < REFUSALS_MAX => {
-                let connection = Connection::open(&self.control, Listener::Public);
+                let connection = ControlConnection::open(&self.control, Listener::Public);
                 self.refusals.spawn(async move { connection.refuse(handoff).await });
             }
             Ok(Some(handoff)) => close::refuse_full_at_once(&self.control, handoff),

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::inspect;
 use super::request_boundary::{Closed, RequestBoundary};
-use super::stream::Stream;
+use super::stream::ClientStream;
 use crate::control::Control;
 use crate::edge::Handoff;
 use crate::hold::Acting;
@@ -33,7 +33,7 @@ const LINGER_BYTES_MAX: usize = 1 << 20;
 
 /// Why hyper's part of a connection has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum ConnectionEnd {
     /// All requests are answered, or the client has disconnected.
     Finished,
     Boundary,
@@ -50,7 +50,7 @@ pub(super) enum End {
 }
 
 /// The next owner of a connection after hyper.
-enum Next {
+enum NextOwner {
     /// Close it at once: the client has disconnected, or there is nothing to tell it.
     Drop,
     /// Write the collected responses and close.
@@ -70,18 +70,18 @@ pub(super) async fn finish(
     listener: Listener,
     mut boundary: RequestBoundary,
     acting: Option<Acting>,
-    end: End,
+    end: ConnectionEnd,
     client: Option<CountedAddress>,
 ) -> io::Result<()> {
     let error = match next(control, listener, &mut boundary, end) {
-        Next::Drop => return Ok(()),
-        Next::Move => {
+        NextOwner::Drop => return Ok(()),
+        NextOwner::Move => {
             let is_late = acting.is_none();
             return move_on(control, listener, boundary, is_late, client).await;
         }
-        Next::HandOff(listener) => return hand_off(control, listener, boundary, client).await,
-        Next::Close => None,
-        Next::Refuse(error) => Some(error),
+        NextOwner::HandOff(listener) => return hand_off(control, listener, boundary, client).await,
+        NextOwner::Close => None,
+        NextOwner::Refuse(error) => Some(error),
     };
     // It acts no more, and the client may take its time.
     drop(acting);
@@ -89,21 +89,30 @@ pub(super) async fn finish(
     respond_and_close(control, listener, stream, &unread, out, error).await
 }
 
-fn next(control: &Control, listener: Listener, boundary: &mut RequestBoundary, end: End) -> Next {
+fn next(
+    control: &Control,
+    listener: Listener,
+    boundary: &mut RequestBoundary,
+    end: ConnectionEnd,
+) -> NextOwner {
     match end {
-        End::WriteFailed | End::Idle | End::Evicted => Next::Drop,
-        // Over TLS, a close must be said.
-        End::Finished if boundary.is_clean() && !boundary.has_output() && !boundary.is_tls() => {
-            Next::Drop
+        ConnectionEnd::WriteFailed | ConnectionEnd::Idle | ConnectionEnd::Evicted => {
+            NextOwner::Drop
         }
-        End::Finished => Next::Close,
-        End::Draining => Next::Refuse(ErrorCode::Draining.into()),
-        End::SlowHead => Next::Refuse(ErrorResponse::slow_head()),
-        End::Moving => Next::Move,
-        End::Boundary => match boundary.take_closed() {
-            None => Next::Close,
-            Some(Closed::Moving) => Next::Move,
-            Some(Closed::Malformed(error)) => Next::Refuse(error),
+        // Over TLS, a close must be said.
+        ConnectionEnd::Finished
+            if boundary.is_clean() && !boundary.has_output() && !boundary.is_tls() =>
+        {
+            NextOwner::Drop
+        }
+        ConnectionEnd::Finished => NextOwner::Close,
+        ConnectionEnd::Draining => NextOwner::Refuse(ErrorCode::Draining.into()),
+        ConnectionEnd::SlowHead => NextOwner::Refuse(ErrorResponse::slow_head()),
+        ConnectionEnd::Moving => NextOwner::Move,
+        ConnectionEnd::Boundary => match boundary.take_closed() {
+            None => NextOwner::Close,
+            Some(Closed::Moving) => NextOwner::Move,
+            Some(Closed::Malformed(error)) => NextOwner::Refuse(error),
             Some(Closed::Subscription(error)) => subscribe(control, listener, boundary, error),
         },
     }
@@ -116,31 +125,31 @@ fn subscribe(
     listener: Listener,
     boundary: &RequestBoundary,
     error: Option<ErrorResponse>,
-) -> Next {
+) -> NextOwner {
     let is_first = boundary.heads() == 0;
     // During a drain the workers decide as long as they run: a long-poll may have messages waiting.
     if control.is_draining() && (is_first || control.edge.has_ended()) {
-        return Next::Refuse(ErrorCode::Draining.into());
+        return NextOwner::Refuse(ErrorCode::Draining.into());
     }
     if listener == Listener::Admin
         && let Some(error) = error
     {
-        return Next::Refuse(error);
+        return NextOwner::Refuse(error);
     }
     match inspect::check_viewer(control, listener, boundary.unread()) {
-        Some(Ok(())) => return Next::HandOff(Listener::Admin),
-        Some(Err(error)) => return Next::Refuse(error.error),
+        Some(Ok(())) => return NextOwner::HandOff(Listener::Admin),
+        Some(Err(error)) => return NextOwner::Refuse(error.error),
         None => {}
     }
     if is_first {
         // A worker handed this request off because it did not see a subscription. Handing it back
         // would start an endless exchange.
-        return Next::Refuse(error.unwrap_or_else(|| {
+        return NextOwner::Refuse(error.unwrap_or_else(|| {
             let message = "the control plane does not serve subscriptions";
             ErrorResponse::new(ErrorCode::BadRequest, message)
         }));
     }
-    Next::HandOff(listener)
+    NextOwner::HandOff(listener)
 }
 
 /// Responds `full` to the request of a connection, and closes the socket without lingering.
@@ -166,7 +175,7 @@ pub(crate) fn refuse_full_at_once(control: &Control, handoff: Handoff) {
 /// Responds `full` to the request that begins `bytes`, and closes the socket.
 pub(crate) async fn refuse_full(control: &Control, handoff: Handoff) -> io::Result<()> {
     let Handoff { stream, bytes, tls, client: _client } = handoff;
-    let stream = Stream::new(stream, tls)?;
+    let stream = ClientStream::new(stream, tls)?;
     let full = ErrorResponse::no_more_connections();
     let out = BytesMut::new();
     respond_and_close(control, Listener::Public, stream, &bytes, out, Some(full)).await
@@ -190,7 +199,7 @@ async fn hand_off(
             Ok(())
         }
         Err(Handoff { stream, client: _client, tls, .. }) => {
-            let stream = Stream::new(stream, tls)?;
+            let stream = ClientStream::new(stream, tls)?;
             let busy = ErrorCode::Busy.into();
             respond_and_close(control, listener, stream, &unread, out, Some(busy)).await
         }
@@ -230,7 +239,7 @@ async fn move_on(
 async fn respond_and_close(
     control: &Control,
     listener: Listener,
-    mut stream: Stream,
+    mut stream: ClientStream,
     unread: &[u8],
     mut out: BytesMut,
     error: Option<ErrorResponse>,
@@ -267,7 +276,7 @@ fn write_error(
     control.refusals.write(error, origin.as_deref(), is_head, subscription.as_deref(), out);
 }
 
-async fn write_all(stream: &mut Stream, out: &mut BytesMut) -> io::Result<()> {
+async fn write_all(stream: &mut ClientStream, out: &mut BytesMut) -> io::Result<()> {
     while !out.is_empty() {
         timeout(WRITE_TIMEOUT, stream.write_some(out)).await??;
     }
@@ -275,7 +284,7 @@ async fn write_all(stream: &mut Stream, out: &mut BytesMut) -> io::Result<()> {
 }
 
 /// Shuts down writing, and closes the socket once the client has closed its side.
-async fn lingering_close(mut stream: Stream) -> io::Result<()> {
+async fn lingering_close(mut stream: ClientStream) -> io::Result<()> {
     stream.end();
     timeout(WRITE_TIMEOUT, poll_fn(|cx| stream.poll_flush(cx))).await??;
     let mut stream = stream.into_socket();

@@ -15,11 +15,11 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use throng_core::Listener;
 
-use super::close::{self, End};
+use super::close::{self, ConnectionEnd};
 use super::connection_set::Activity;
 use super::deadlines::{Deadlines, Missed};
 use super::request_boundary::{RequestBoundary, SharedBoundary};
-use super::stream::Stream;
+use super::stream::ClientStream;
 use crate::control::Control;
 use crate::edge::Handoff;
 use crate::hold::Acting;
@@ -36,7 +36,7 @@ const HEAD_SPARE_BYTES: usize = 1 << 10;
 const BUFFER_BYTES_MIN: usize = 16 << 10;
 
 /// A connection of the control plane, which counts as open until this is dropped.
-pub(crate) struct Connection {
+pub(crate) struct ControlConnection {
     control: Arc<Control>,
     /// The listener that accepted it. It decides which requests are allowed.
     listener: Listener,
@@ -44,11 +44,11 @@ pub(crate) struct Connection {
     acting: Mutex<Option<Acting>>,
 }
 
-impl Connection {
-    pub(crate) fn open(control: &Arc<Control>, listener: Listener) -> Connection {
+impl ControlConnection {
+    pub(crate) fn open(control: &Arc<Control>, listener: Listener) -> ControlConnection {
         control.metrics.connection_opened();
         let acting = Mutex::new(Some(control.hold.count()));
-        Connection { control: Arc::clone(control), listener, acting }
+        ControlConnection { control: Arc::clone(control), listener, acting }
     }
 
     /// Ends or begins to act: one that does not is not waited for when another process takes over.
@@ -73,7 +73,7 @@ impl Connection {
     {
         let user = handoff.tls.as_ref().and_then(|tls| tls.user.clone());
         let certificate = user.map(|user| Certificate(user.into()));
-        let Ok(stream) = Stream::new(handoff.stream, handoff.tls) else { return };
+        let Ok(stream) = ClientStream::new(handoff.stream, handoff.tls) else { return };
         let peer = stream.peer_addr().ok();
         let source = &self.control.clients.source;
         let connected = match (&handoff.client, peer) {
@@ -116,7 +116,7 @@ impl Connection {
     }
 }
 
-impl Drop for Connection {
+impl Drop for ControlConnection {
     fn drop(&mut self) {
         self.control.metrics.connection_closed();
     }
@@ -142,7 +142,7 @@ async fn serve<F>(
     eviction: &EvictionSignal,
     activity: &Activity,
     answer: impl Fn(Request<Incoming>) -> F,
-) -> End
+) -> ConnectionEnd
 where
     F: Future<Output = Answer>,
 {
@@ -180,25 +180,29 @@ where
         }
         let mut boundary = boundary.lock();
         if boundary.is_done() {
-            return Poll::Ready(End::Boundary);
+            return Poll::Ready(ConnectionEnd::Boundary);
         }
         if is_finished {
             // A response with `Connection: close` must stay the last one.
             let refuses_next =
                 is_draining && boundary.is_mid_head() && !has_closed.load(Ordering::Relaxed);
-            return Poll::Ready(if refuses_next { End::Draining } else { End::Finished });
+            return Poll::Ready(if refuses_next {
+                ConnectionEnd::Draining
+            } else {
+                ConnectionEnd::Finished
+            });
         }
         if let Poll::Ready(Err(_)) = boundary.poll_flush(cx) {
-            return Poll::Ready(End::WriteFailed);
+            return Poll::Ready(ConnectionEnd::WriteFailed);
         }
         if evicted.as_mut().poll(cx).is_ready() {
             control.metrics.count(HttpCounter::Aborted);
-            return Poll::Ready(End::Evicted);
+            return Poll::Ready(ConnectionEnd::Evicted);
         }
         let answers = answers.load(Ordering::Relaxed);
         if boundary.is_moving() && boundary.has_answered(answers) {
             if boundary.has_written_all() {
-                return Poll::Ready(End::Moving);
+                return Poll::Ready(ConnectionEnd::Moving);
             }
             // Only output is left, which its client does not read.
             *acting = None;
@@ -206,8 +210,8 @@ where
         let is_busy = answers < boundary.heads() && boundary.has_whole_request();
         activity.report(boundary.progress(), is_busy);
         deadlines.poll(cx, &boundary, answers).map(|missed| match missed {
-            Missed::Head => End::SlowHead,
-            Missed::Idle => End::Idle,
+            Missed::Head => ConnectionEnd::SlowHead,
+            Missed::Idle => ConnectionEnd::Idle,
         })
     })
     .await

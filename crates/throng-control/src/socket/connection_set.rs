@@ -43,14 +43,14 @@ impl Activity {
 const UNCHECKED: u64 = u64::MAX;
 
 #[derive(Debug)]
-struct Entry {
+struct QueuedConnection {
     task: AbortHandle,
     activity: Arc<Activity>,
     /// The report at the last check.
     last_report: u64,
 }
 
-impl Entry {
+impl QueuedConnection {
     /// True if the connection waits for its client and has made no progress since the last check.
     fn is_idle(&mut self) -> bool {
         let report = self.activity.0.load(Ordering::Relaxed);
@@ -64,7 +64,7 @@ impl Entry {
 pub(crate) struct ConnectionSet {
     tasks: JoinSet<()>,
     /// In the order of their last check, the longest ago first. May contain tasks that have ended.
-    queue: VecDeque<Entry>,
+    queue: VecDeque<QueuedConnection>,
 }
 
 impl ConnectionSet {
@@ -86,7 +86,7 @@ impl ConnectionSet {
         }
         let activity = Arc::new(Activity::new());
         let task = self.tasks.spawn(serve(Arc::clone(&activity)));
-        self.queue.push_back(Entry { task, activity, last_report: UNCHECKED });
+        self.queue.push_back(QueuedConnection { task, activity, last_report: UNCHECKED });
     }
 
     /// Closes the connection that has been idle for longest. Returns whether there is one.

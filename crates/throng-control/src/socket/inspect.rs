@@ -31,7 +31,7 @@ const TARGET_BYTES_MAX: usize = u16::MAX as usize - 1;
 
 /// The body that follows a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Body {
+pub(super) enum BodyFraming {
     /// A body of this many bytes.
     Length(u64),
     /// The last chunk alone, of this many bytes.
@@ -45,7 +45,7 @@ pub(super) enum Inspection {
     Partial,
     Request {
         head_bytes: usize,
-        body: Body,
+        body: BodyFraming,
     },
     /// A request for a worker, with the error that the worker would respond with, if any.
     Subscription(Option<ErrorResponse>),
@@ -77,12 +77,12 @@ pub(super) fn inspect(bytes: &[u8], max_head_bytes: usize) -> Inspection {
     if head.is_chunked() {
         let takes_body = ["POST", "PUT", "PATCH"].contains(&head.method);
         return match head::chunked_body(&bytes[head_bytes..]) {
-            _ if takes_body => Inspection::Request { head_bytes, body: Body::Chunked },
+            _ if takes_body => Inspection::Request { head_bytes, body: BodyFraming::Chunked },
             ChunkedBody::Incomplete => Inspection::Partial,
             ChunkedBody::Empty(bytes) => {
-                Inspection::Request { head_bytes, body: Body::NoChunks(bytes) }
+                Inspection::Request { head_bytes, body: BodyFraming::NoChunks(bytes) }
             }
-            ChunkedBody::Other => Inspection::Request { head_bytes, body: Body::Chunked },
+            ChunkedBody::Other => Inspection::Request { head_bytes, body: BodyFraming::Chunked },
         };
     }
     // Without a length and without chunks a request has no body (RFC 9112 section 6.3).
@@ -91,7 +91,7 @@ pub(super) fn inspect(bytes: &[u8], max_head_bytes: usize) -> Inspection {
         let message = format!("a request body of {length} bytes is too large");
         return Inspection::Malformed(ErrorResponse::new(ErrorCode::TooLarge, message));
     }
-    Inspection::Request { head_bytes, body: Body::Length(length) }
+    Inspection::Request { head_bytes, body: BodyFraming::Length(length) }
 }
 
 /// Checks a request that subscribes, which begins `bytes`: may it be handed off to a worker as one
@@ -179,14 +179,14 @@ mod tests {
             Inspection::Request { body, .. } => Some(body),
             _ => None,
         };
-        assert_eq!(body(post("")), Some(Body::Length(0)));
-        assert_eq!(body(post("content-length: 17\r\n")), Some(Body::Length(17)));
-        assert_eq!(body(post("transfer-encoding: chunked\r\n")), Some(Body::Chunked));
+        assert_eq!(body(post("")), Some(BodyFraming::Length(0)));
+        assert_eq!(body(post("content-length: 17\r\n")), Some(BodyFraming::Length(17)));
+        assert_eq!(body(post("transfer-encoding: chunked\r\n")), Some(BodyFraming::Chunked));
         let get = |rest: &str| {
             of(&format!("GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{rest}"))
         };
         assert_eq!(get("0\r\n"), Inspection::Partial);
-        assert_eq!(body(get("0\r\n\r\nGET")), Some(Body::NoChunks(5)));
-        assert_eq!(body(get("1\r\n")), Some(Body::Chunked));
+        assert_eq!(body(get("0\r\n\r\nGET")), Some(BodyFraming::NoChunks(5)));
+        assert_eq!(body(get("1\r\n")), Some(BodyFraming::Chunked));
     }
 }

@@ -26,8 +26,8 @@ use bytes::{Buf, BytesMut};
 use throng_wire::ErrorResponse;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::inspect::{Body, Inspection, inspect};
-use super::stream::Stream;
+use super::inspect::{BodyFraming, Inspection, inspect};
+use super::stream::ClientStream;
 
 /// Maximum size of collected responses: more is written to the socket before hyper may add to it. A
 /// client that reads nothing occupies this memory, in addition to the quota for large responses.
@@ -49,7 +49,7 @@ pub(super) enum Closed {
 /// A socket, and the bytes between it and hyper.
 #[derive(Debug)]
 pub(super) struct RequestBoundary {
-    stream: Stream,
+    stream: ClientStream,
     /// Maximum size of a request head.
     max_head_bytes: usize,
     /// Bytes that were read from the socket and not yet by hyper.
@@ -73,7 +73,11 @@ pub(super) struct RequestBoundary {
 
 impl RequestBoundary {
     /// A boundary for `stream`, from which `bytes` were read already.
-    pub(super) fn new(stream: Stream, bytes: &[u8], max_head_bytes: usize) -> RequestBoundary {
+    pub(super) fn new(
+        stream: ClientStream,
+        bytes: &[u8],
+        max_head_bytes: usize,
+    ) -> RequestBoundary {
         RequestBoundary {
             stream,
             max_head_bytes,
@@ -159,7 +163,7 @@ impl RequestBoundary {
     }
 
     /// The socket, the bytes that hyper has not read, and the responses that are not written.
-    pub(super) fn into_parts(self) -> (Stream, BytesMut, BytesMut) {
+    pub(super) fn into_parts(self) -> (ClientStream, BytesMut, BytesMut) {
         (self.stream, self.unread, self.out)
     }
 
@@ -250,11 +254,11 @@ impl RequestBoundary {
             Inspection::Partial => return false,
             Inspection::Request { head_bytes, body } => {
                 self.readable = match body {
-                    Body::Length(body_bytes) => body_bytes.saturating_add(head_bytes as u64),
-                    Body::NoChunks(body_bytes) => {
+                    BodyFraming::Length(body_bytes) => body_bytes.saturating_add(head_bytes as u64),
+                    BodyFraming::NoChunks(body_bytes) => {
                         remove_chunks(&mut self.unread, head_bytes, body_bytes)
                     }
-                    Body::Chunked => UNLIMITED,
+                    BodyFraming::Chunked => UNLIMITED,
                 };
                 self.heads += 1;
                 return true;

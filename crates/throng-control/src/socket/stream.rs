@@ -19,22 +19,22 @@ const READ_BYTES: usize = 8 << 10;
 
 /// The socket, and what is between it and the content.
 #[derive(Debug)]
-pub(crate) enum Stream {
+pub(crate) enum ClientStream {
     /// Content as it is, and the number of bytes moved so far.
     Plain(TcpStream, u64),
     Tls(TlsStream),
 }
 
-impl Stream {
+impl ClientStream {
     /// Requires the runtime, and a socket in nonblocking mode.
     pub(super) fn new(
         socket: std::net::TcpStream,
         tls: Option<Box<TlsConnection>>,
-    ) -> io::Result<Stream> {
+    ) -> io::Result<ClientStream> {
         let socket = TcpStream::from_std(socket)?;
         Ok(match tls {
-            None => Stream::Plain(socket, 0),
-            Some(tls) => Stream::Tls(TlsStream::new(socket, tls)),
+            None => ClientStream::Plain(socket, 0),
+            Some(tls) => ClientStream::Tls(TlsStream::new(socket, tls)),
         })
     }
 
@@ -43,8 +43,8 @@ impl Stream {
         self,
     ) -> io::Result<(std::net::TcpStream, Option<Box<TlsConnection>>)> {
         match self {
-            Stream::Plain(socket, _) => Ok((socket.into_std()?, None)),
-            Stream::Tls(stream) => {
+            ClientStream::Plain(socket, _) => Ok((socket.into_std()?, None)),
+            ClientStream::Tls(stream) => {
                 let (socket, tls) = stream.into_parts();
                 Ok((socket.into_std()?, Some(tls)))
             }
@@ -53,13 +53,13 @@ impl Stream {
 
     fn socket(&self) -> &TcpStream {
         match self {
-            Stream::Plain(socket, _) => socket,
-            Stream::Tls(stream) => &stream.socket,
+            ClientStream::Plain(socket, _) => socket,
+            ClientStream::Tls(stream) => &stream.socket,
         }
     }
 
     pub(super) fn is_tls(&self) -> bool {
-        matches!(self, Stream::Tls(_))
+        matches!(self, ClientStream::Tls(_))
     }
 
     pub(super) fn peer_addr(&self) -> io::Result<SocketAddr> {
@@ -69,16 +69,16 @@ impl Stream {
     /// A value that changes whenever bytes are read from or written to the socket.
     pub(super) fn progress(&self) -> u64 {
         match self {
-            Stream::Plain(_, progress) => *progress,
-            Stream::Tls(stream) => stream.progress(),
+            ClientStream::Plain(_, progress) => *progress,
+            ClientStream::Tls(stream) => stream.progress(),
         }
     }
 
     /// True if it has content that is not written to the socket yet.
     pub(super) fn has_output(&self) -> bool {
         match self {
-            Stream::Plain(..) => false,
-            Stream::Tls(stream) => stream.has_output(),
+            ClientStream::Plain(..) => false,
+            ClientStream::Tls(stream) => stream.has_output(),
         }
     }
 
@@ -89,7 +89,7 @@ impl Stream {
         into: &mut BytesMut,
     ) -> Poll<io::Result<usize>> {
         match self {
-            Stream::Plain(socket, progress) => {
+            ClientStream::Plain(socket, progress) => {
                 // Read here first, so that only what has come takes memory of the heap: a buffer of
                 // the largest size for each request would keep its allocator busy.
                 let mut here = [MaybeUninit::uninit(); READ_BYTES];
@@ -103,7 +103,7 @@ impl Stream {
                 *progress += here.filled().len() as u64;
                 Poll::Ready(Ok(here.filled().len()))
             }
-            Stream::Tls(stream) => {
+            ClientStream::Tls(stream) => {
                 let filled = stream.poll_fill(cx, into);
                 if filled.is_pending() {
                     release(into);
@@ -113,20 +113,20 @@ impl Stream {
         }
     }
 
-    /// Takes content to write, a part of it at least. It is written once [`Stream::poll_flush`] is
-    /// ready.
+    /// Takes content to write, at least a part of it. It is written once
+    /// [`ClientStream::poll_flush`] is ready.
     pub(super) fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
         content: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = match self {
-            Stream::Plain(socket, progress) => {
+            ClientStream::Plain(socket, progress) => {
                 let written = ready!(Pin::new(socket).poll_write(cx, content))?;
                 *progress += written as u64;
                 written
             }
-            Stream::Tls(stream) => ready!(stream.poll_write(cx, content))?,
+            ClientStream::Tls(stream) => ready!(stream.poll_write(cx, content))?,
         };
         if written == 0 {
             return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
@@ -136,8 +136,8 @@ impl Stream {
 
     pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
-            Stream::Plain(..) => Poll::Ready(Ok(())),
-            Stream::Tls(stream) => stream.poll_flush(cx),
+            ClientStream::Plain(..) => Poll::Ready(Ok(())),
+            ClientStream::Tls(stream) => stream.poll_flush(cx),
         }
     }
 
@@ -150,7 +150,7 @@ impl Stream {
 
     /// Tells the client that nothing more follows, as far as TLS does.
     pub(super) fn end(&mut self) {
-        if let Stream::Tls(stream) = self {
+        if let ClientStream::Tls(stream) = self {
             stream.seal_end();
         }
     }
@@ -158,8 +158,8 @@ impl Stream {
     /// The socket alone, for a lingering close, which reads and drops.
     pub(super) fn into_socket(self) -> TcpStream {
         match self {
-            Stream::Plain(socket, _) => socket,
-            Stream::Tls(stream) => stream.into_parts().0,
+            ClientStream::Plain(socket, _) => socket,
+            ClientStream::Tls(stream) => stream.into_parts().0,
         }
     }
 }

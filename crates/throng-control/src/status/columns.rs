@@ -3,7 +3,7 @@
 use serde_json::{Map, Number, Value};
 
 use super::sample::Sample;
-use crate::charts::Row;
+use crate::charts::ChartRow;
 
 /// Takes a column's value from a sample.
 type Column = fn(&Sample) -> Option<f64>;
@@ -40,12 +40,12 @@ pub(super) fn names() -> [&'static str; COLUMNS.len()] {
 }
 
 /// Takes the values of all columns from a sample, an eighth of its memory.
-pub(super) fn row(sample: &Sample) -> Row {
+pub(super) fn row(sample: &Sample) -> ChartRow {
     COLUMNS.iter().map(|(_, column)| column(sample).unwrap_or(f64::NAN)).collect()
 }
 
 /// The rows as `{"time_ms":[…],…}`, oldest first.
-pub(super) fn columns<'a>(rows: impl Iterator<Item = &'a Row> + Clone) -> Value {
+pub(super) fn columns<'a>(rows: impl Iterator<Item = &'a ChartRow> + Clone) -> Value {
     let names = COLUMNS.iter().map(|(name, _)| (*name).to_owned());
     let columns = names.enumerate().map(|(index, name)| {
         let values = rows.clone().map(|row| number(row[index]));

@@ -9,7 +9,7 @@ const READINGS_PER_SLAB: u64 = 10;
 
 /// One reading. A value that the kernel does not report is `None`.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Reading {
+pub(super) struct HostReading {
     /// One entry for each thread of the process.
     pub(super) threads: Vec<ThreadReading>,
     pub(super) resident_bytes: Option<u64>,
@@ -39,7 +39,7 @@ pub(super) struct HostReader {
 }
 
 impl HostReader {
-    pub(super) fn read(&mut self) -> Reading {
+    pub(super) fn read(&mut self) -> HostReading {
         if self.readings.is_multiple_of(READINGS_PER_SLAB) {
             self.socket_slab_bytes = own::socket_slab_bytes();
         }
@@ -50,7 +50,7 @@ impl HostReader {
             cpu_ns: thread.cpu_ns,
         });
         let sockets = proc::sockets();
-        Reading {
+        HostReading {
             threads: threads.collect(),
             resident_bytes: own::resident_bytes(),
             private_bytes: own::private_bytes(),

@@ -13,7 +13,7 @@ use throng_wire::ErrorCode;
 use super::history::{SAMPLES_MAX, StatusHistory};
 use crate::authentication::Operation;
 use crate::control::Control;
-use crate::http::answer::{self, Answer, ApiError};
+use crate::http::answer::{Answer, ApiError};
 use crate::http::{large_answer, query};
 
 pub(crate) fn route(history: Arc<StatusHistory>) -> Router<Arc<Control>> {
@@ -29,8 +29,7 @@ pub(crate) fn route(history: Arc<StatusHistory>) -> Router<Arc<Control>> {
 /// Answers `GET /status.json?history=N`.
 fn answer(control: &Control, history: &StatusHistory, head: &Parts) -> Result<Answer, ApiError> {
     control.authentication.check_operator(&control.settings, head, Operation::Status)?;
-    let query = head.uri.query().unwrap_or_default();
-    query::check(query, &["history"])?;
+    let query = query::of(head, &["history"])?;
     let count = query::find(query, "history")?;
     let count = match count.map(|text| text.parse::<usize>()).transpose() {
         Ok(count) if count.unwrap_or(0) <= SAMPLES_MAX => count,
@@ -42,6 +41,5 @@ fn answer(control: &Control, history: &StatusHistory, head: &Parts) -> Result<An
     let no_sample =
         || ApiError::new(ErrorCode::Busy, "there is no sample yet; try again in a second");
     let json = history.json(count).ok_or_else(no_sample)?;
-    let reservation = large_answer::reserve(&control.read_answers, json.len())?;
-    Ok(large_answer::answer(answer::JSON, json, reservation))
+    large_answer::json(&control.read_answers, json)
 }

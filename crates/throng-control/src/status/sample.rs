@@ -24,21 +24,21 @@ pub(crate) struct Sample {
     pub(super) draining: bool,
     pub(super) departure: Option<Departure>,
     pub(super) upgrade: Option<Upgrade>,
-    pub(super) connections: Connections,
+    pub(super) connections: ConnectionsSample,
     pub(super) channels: u64,
-    pub(super) accepted: Rate,
+    pub(super) accepted: EventRate,
     pub(super) admission: AdmissionMetrics,
-    pub(super) messages_in: Rate,
-    pub(super) deliveries: Rate,
-    pub(super) sent_bytes: Rate,
+    pub(super) messages_in: EventRate,
+    pub(super) deliveries: EventRate,
+    pub(super) sent_bytes: EventRate,
     pub(super) latency: Durations,
     pub(super) http: Http,
     pub(super) canary: Option<BTreeMap<&'static str, Canary>>,
     pub(super) cpu: Cpu,
-    pub(super) memory: Memory,
+    pub(super) memory: MemorySample,
     pub(super) kernel: Kernel,
     pub(super) tls: Option<TlsStatus>,
-    pub(super) data: Option<Data>,
+    pub(super) data: Option<DataSample>,
     pub(super) cluster: Option<ClusterStatus>,
     pub(super) refused_per_s: f64,
     pub(super) refused: Reasons,
@@ -48,7 +48,7 @@ pub(crate) struct Sample {
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Connections {
+pub(super) struct ConnectionsSample {
     pub(super) total: u64,
     pub(super) websocket: u64,
     pub(super) sse: u64,
@@ -63,7 +63,7 @@ pub(super) struct Connections {
 }
 
 #[derive(Debug, Clone, Copy, Serialize)]
-pub(super) struct Rate {
+pub(super) struct EventRate {
     pub(super) total: u64,
     /// Events a second since the previous sample.
     pub(super) per_s: f64,
@@ -98,7 +98,7 @@ pub(super) struct Canary {
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct Http {
     #[serde(flatten)]
-    pub(super) requests: Rate,
+    pub(super) requests: EventRate,
     #[serde(flatten)]
     pub(super) durations: Durations,
 }
@@ -133,7 +133,7 @@ impl Cpu {
 
 /// Memory of this process, in bytes.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
-pub(super) struct Memory {
+pub(super) struct MemorySample {
     pub(super) resident_bytes: Option<u64>,
     pub(super) private_bytes: Option<u64>,
     pub(super) private_at_start_bytes: Option<u64>,
@@ -145,12 +145,12 @@ pub(super) struct Memory {
 }
 
 #[derive(Debug, Clone, Copy, Serialize)]
-pub(super) struct Data {
+pub(super) struct DataSample {
     pub(super) disk_bytes: u64,
     pub(super) limit_bytes: Option<u64>,
     pub(super) refuses: Option<&'static str>,
-    pub(super) messages: Rate,
-    pub(super) message_bytes: Rate,
+    pub(super) messages: EventRate,
+    pub(super) message_bytes: EventRate,
     pub(super) commits: Durations,
 }
 

@@ -8,11 +8,11 @@ use throng_core::{Body, ChannelName, EngineMetrics, MemoryPressure, Publication,
 use tokio::time::MissedTickBehavior;
 
 use super::history::StatusHistory;
-use super::host::{HostReader, Reading};
+use super::host::{HostReader, HostReading};
 use super::minute::Minute;
 use super::sample::{
-    Canary, Connections, Cpu, Data, Distribution, Http, Kernel, Memory, Rate, Reasons, Sample,
-    rounded,
+    Canary, ConnectionsSample, Cpu, DataSample, Distribution, EventRate, Http, Kernel,
+    MemorySample, Reasons, Sample, rounded,
 };
 use super::totals::Totals;
 use crate::certificates::TlsStatus;
@@ -103,7 +103,7 @@ impl Sampler {
         let _ = self.control.engine.publish_internal(clock::now_ms(), publication);
     }
 
-    fn sample(&mut self, reading: Reading) -> Sample {
+    fn sample(&mut self, reading: HostReading) -> Sample {
         let control = Arc::clone(&self.control);
         let edge = control.edge.metrics();
         let now = Totals::read(&control, &edge, &reading);
@@ -112,7 +112,7 @@ impl Sampler {
         let seconds = (now.at - last.at).as_secs_f64().max(1e-3);
         let per_s = |now: u64, last: u64| rounded(now.saturating_sub(last) as f64 / seconds, 1);
         let rate =
-            |of: fn(&Totals) -> u64| Rate { total: of(now), per_s: per_s(of(now), of(&last)) };
+            |of: fn(&Totals) -> u64| EventRate { total: of(now), per_s: per_s(of(now), of(&last)) };
         let connections = connections(&control, &edge);
         let sum = |reasons: &Reasons| reasons.values().sum();
         Sample {
@@ -148,7 +148,7 @@ impl Sampler {
                 socket_slab_bytes: reading.socket_slab_bytes,
             },
             tls: tls(&control),
-            data: now.data.as_ref().map(|data| Data {
+            data: now.data.as_ref().map(|data| DataSample {
                 disk_bytes: data.disk_bytes,
                 limit_bytes: data.limit_bytes,
                 refuses: data.refuses,
@@ -197,12 +197,12 @@ fn request_durations(control: &Control) -> Snapshot {
     control.metrics.durations()
 }
 
-fn connections(control: &Control, edge: &EdgeMetrics) -> Connections {
+fn connections(control: &Control, edge: &EdgeMetrics) -> ConnectionsSample {
     let on_workers: u64 = edge.connections.iter().sum();
     let in_control = control.metrics.connections();
     let subscribed = edge.subscribed;
     let all_subscribed: u64 = subscribed.by_transport().iter().map(|(_, count)| count).sum();
-    Connections {
+    ConnectionsSample {
         total: on_workers + in_control,
         websocket: subscribed.websocket,
         sse: subscribed.sse,
@@ -238,18 +238,18 @@ fn cpu(now: &Totals, last: &Totals, workers: usize, seconds: f64) -> Cpu {
 }
 
 fn memory(
-    reading: &Reading,
+    reading: &HostReading,
     private_at_start_bytes: Option<u64>,
     engine: &EngineMetrics,
     connections: u64,
     pressure: &MemoryPressure,
-) -> Memory {
+) -> MemorySample {
     let is_watched = pressure.limit_bytes() > 0;
     let per_connection = reading.private_bytes.zip(private_at_start_bytes).map(|(now, start)| {
         let not_for_connections = start.saturating_add(engine.bytes);
         now.saturating_sub(not_for_connections) as f64 / connections as f64
     });
-    Memory {
+    MemorySample {
         resident_bytes: reading.resident_bytes,
         private_bytes: reading.private_bytes,
         private_at_start_bytes,
@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn memory_per_connection_needs_a_thousand_connections() {
-        let reading = Reading { private_bytes: Some(1_000_000), ..Reading::default() };
+        let reading = HostReading { private_bytes: Some(1_000_000), ..HostReading::default() };
         let engine = EngineMetrics { bytes: 100_000, ..EngineMetrics::default() };
         let of = |connections| {
             memory(&reading, Some(800_000), &engine, connections, &MemoryPressure::default())

@@ -6,7 +6,7 @@ use std::time::Instant;
 use throng_core::EngineMetrics;
 use throng_wire::ErrorCode;
 
-use super::host::{Reading, ThreadReading};
+use super::host::{HostReading, ThreadReading};
 use super::sample::Reasons;
 use crate::control::Control;
 use crate::data_figures::DataFigures;
@@ -50,7 +50,7 @@ impl Totals {
         }
     }
 
-    pub(super) fn read(control: &Control, edge: &EdgeMetrics, reading: &Reading) -> Totals {
+    pub(super) fn read(control: &Control, edge: &EdgeMetrics, reading: &HostReading) -> Totals {
         let engine = control.engine.metrics();
         let mut refused = reasons(&edge.refused);
         for code in ErrorCode::ALL.iter().copied() {

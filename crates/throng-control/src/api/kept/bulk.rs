@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use http::HeaderValue;
 use http::request::Parts;
 use hyper::body::Incoming;
 use serde_json::{Value, json};
@@ -10,11 +9,11 @@ use throng_access::{KeptChange, KeptChanged, KeptSubscriptions, ServerKey};
 use throng_core::Kind;
 use throng_wire::{ErrorCode, ErrorResponse, check_name};
 
-use super::body::Body;
+use super::body::KeptBody;
 use crate::control::Control;
 use crate::http::answer::{Answer, ApiError};
 use crate::http::{body, large_answer, query};
-use crate::kept_changes::{Announced, Order, Refused, When};
+use crate::kept_changes::{Announced, ChangeOrder, RefusedChange, When};
 
 /// Maximum number of lines of a request.
 const LINES_MAX: usize = 10_000;
@@ -31,13 +30,13 @@ pub(super) async fn import(
     body: &mut Incoming,
     key: Option<Arc<ServerKey>>,
 ) -> Result<Answer, ApiError> {
-    let query = head.uri.query().unwrap_or_default();
-    query::check(query, &["atomic", "check"])?;
-    let (is_atomic, is_check) = (flag(query, "atomic")?, flag(query, "check")?);
-    let kind = body::Kind::Batch;
+    let query = query::of(head, &["atomic", "check"])?;
+    let flag = |name| Ok::<_, ApiError>(query::flag(query, name)?.unwrap_or(false));
+    let (is_atomic, is_check) = (flag("atomic")?, flag("check")?);
+    let kind = body::BodyKind::Batch;
     let bytes = control.bodies.read(&control.drain, &head.headers, body, kind).await?;
     let (orders, mut bad) = parse(&bytes, key.as_deref())?;
-    let mut totals = Totals::default();
+    let mut totals = BulkTotals::default();
     let mut announced = Announced::default();
     if is_check || is_atomic {
         let are_right = bad.is_empty();
@@ -68,9 +67,9 @@ pub(super) async fn import(
 
 /// How many of these changes, of which there is one, are made before others get their turn, and a
 /// client that has gone ends its request.
-fn turn(kept: &KeptSubscriptions, orders: &[Order], lines_max: usize) -> usize {
+fn turn(kept: &KeptSubscriptions, orders: &[ChangeOrder], lines_max: usize) -> usize {
     let mut changed = 0;
-    let is_of_turn = |order: &&Order| {
+    let is_of_turn = |order: &&ChangeOrder| {
         let is_of_turn = changed == 0 || changed + most(kept, order) <= CHANGED_PER_TURN;
         changed += most(kept, order);
         is_of_turn
@@ -79,7 +78,7 @@ fn turn(kept: &KeptSubscriptions, orders: &[Order], lines_max: usize) -> usize {
 }
 
 /// How many channels a change adds and removes at most.
-fn most(kept: &KeptSubscriptions, Order { user, change, .. }: &Order) -> usize {
+fn most(kept: &KeptSubscriptions, ChangeOrder { user, change, .. }: &ChangeOrder) -> usize {
     match change {
         KeptChange::Replace(channels) => channels.len() + kept.channels_of(user),
         KeptChange::Update { add, remove } => add.len() + remove.len(),
@@ -95,13 +94,13 @@ fn at_line(error: ErrorResponse, line: usize) -> ErrorResponse {
 
 /// The changes of all lines together.
 #[derive(Debug, Default)]
-struct Totals {
+struct BulkTotals {
     lines: usize,
     added: usize,
     removed: usize,
 }
 
-impl Totals {
+impl BulkTotals {
     fn add(&mut self, all: &[KeptChanged]) {
         self.lines += all.len();
         self.added += all.iter().map(|changed| changed.added).sum::<usize>();
@@ -109,34 +108,30 @@ impl Totals {
     }
 }
 
-fn answer(control: &Control, totals: &Totals, bad: &[Refused]) -> Result<Answer, ApiError> {
-    for Refused { error, .. } in bad {
+fn answer(
+    control: &Control,
+    totals: &BulkTotals,
+    bad: &[RefusedChange],
+) -> Result<Answer, ApiError> {
+    for RefusedChange { error, .. } in bad {
         control.refusals.record(error.code);
     }
     let errors: Vec<Value> = bad
         .iter()
-        .map(|Refused { line, error }| {
+        .map(|RefusedChange { line, error }| {
             json!({ "line": line, "error": error.code.name(), "message": error.message })
         })
         .collect();
-    let Totals { lines, added, removed } = totals;
+    let BulkTotals { lines, added, removed } = totals;
     let body = json!({ "lines": lines, "added": added, "removed": removed, "errors": errors });
-    let body = body.to_string().into_bytes();
-    let reservation = large_answer::reserve(&control.publish_answers, body.len())?;
-    let content_type = HeaderValue::from_static("application/json");
-    Ok(large_answer::answer(content_type, body, reservation))
-}
-
-fn flag(query: &str, name: &str) -> Result<bool, ApiError> {
-    match query::find(query, name)?.as_deref() {
-        None | Some("false") => Ok(false),
-        Some("true") => Ok(true),
-        Some(_) => Err(ApiError::parameter(format!("`{name}` is true or false"))),
-    }
+    large_answer::json(&control.publish_answers, body.to_string())
 }
 
 /// The changes of the lines, and what is wrong with the others.
-fn parse(bytes: &[u8], key: Option<&ServerKey>) -> Result<(Vec<Order>, Vec<Refused>), ApiError> {
+fn parse(
+    bytes: &[u8],
+    key: Option<&ServerKey>,
+) -> Result<(Vec<ChangeOrder>, Vec<RefusedChange>), ApiError> {
     let (mut orders, mut bad) = (Vec::new(), Vec::new());
     for (index, bytes) in bytes.split(|byte| *byte == b'\n').enumerate() {
         if bytes.trim_ascii().is_empty() {
@@ -149,8 +144,8 @@ fn parse(bytes: &[u8], key: Option<&ServerKey>) -> Result<(Vec<Order>, Vec<Refus
         // Counted from 1, with empty lines.
         let line = index + 1;
         match parse_line(bytes, key) {
-            Ok((user, change)) => orders.push(Order { line, user, change }),
-            Err(error) => bad.push(Refused { line, error }),
+            Ok((user, change)) => orders.push(ChangeOrder { line, user, change }),
+            Err(error) => bad.push(RefusedChange { line, error }),
         }
     }
     Ok((orders, bad))
@@ -160,7 +155,7 @@ fn parse_line(
     bytes: &[u8],
     key: Option<&ServerKey>,
 ) -> Result<(String, KeptChange), ErrorResponse> {
-    let mut body = Body::parse(bytes)?;
+    let mut body = KeptBody::parse(bytes)?;
     let Some(user) = body.user.take() else {
         return Err(ErrorResponse::new(ErrorCode::BadJson, "the line has no `user`"));
     };
@@ -172,8 +167,8 @@ fn parse_line(
 mod tests {
     use super::*;
 
-    fn order(user: &str, change: KeptChange) -> Order {
-        Order { line: 1, user: user.into(), change }
+    fn order(user: &str, change: KeptChange) -> ChangeOrder {
+        ChangeOrder { line: 1, user: user.into(), change }
     }
 
     fn add(names: usize) -> KeptChange {

@@ -13,9 +13,9 @@ use throng_access::shared::ShareError;
 use throng_core::{ChannelName, Ticket};
 use throng_wire::ErrorResponse;
 
-use super::super::job::{Order, Refused};
+use super::super::job::{ChangeOrder, RefusedChange};
 use super::super::live::{self, Held};
-use super::{Maker, Running};
+use super::{Maker, RunningJob};
 use crate::unshared::unshared;
 
 /// How long changes are planned again, and how long comparing may take.
@@ -49,7 +49,7 @@ impl Maker {
     pub(super) fn make_shared(
         &self,
         shared: &SharedKept,
-        all: &mut [Running],
+        all: &mut [RunningJob],
         orders: Vec<(usize, usize)>,
     ) {
         let until = Instant::now() + TRY;
@@ -99,7 +99,12 @@ impl Maker {
 
     /// Plans changes, and writes them side by side. What is refused, or comes to nothing for
     /// certain, is noted.
-    fn attempt(&self, shared: &SharedKept, all: &mut [Running], open: Vec<Open>) -> Vec<Attempt> {
+    fn attempt(
+        &self,
+        shared: &SharedKept,
+        all: &mut [RunningJob],
+        open: Vec<Open>,
+    ) -> Vec<Attempt> {
         let (sender, outcomes) = mpsc::channel();
         let mut attempts = Vec::new();
         let mut written = Vec::new();
@@ -110,7 +115,7 @@ impl Maker {
             let plan =
                 covered.and_then(|()| Ok(shared.plan(&order.user, &order.change, of.last)?));
             match plan {
-                Err(error) => running.made.refused.push(Refused { line: order.line, error }),
+                Err(error) => running.made.refused.push(RefusedChange { line: order.line, error }),
                 Ok((plan, _)) if plan.added() + plan.removed() == 0 && of.is_compared => {
                     self.is_made(running, of.order, &plan);
                 }
@@ -141,9 +146,9 @@ impl Maker {
 
     /// A change is made here. Its connections have been told: tells them again, to know when they
     /// have acted upon it.
-    fn is_made(&self, running: &mut Running, order: usize, plan: &KeptPlan) {
-        let Running { orders, made, .. } = running;
-        let Order { user, .. } = &orders[order];
+    fn is_made(&self, running: &mut RunningJob, order: usize, plan: &KeptPlan) {
+        let RunningJob { orders, made, .. } = running;
+        let ChangeOrder { user, .. } = &orders[order];
         let names = plan.named_channels().collect();
         let announced =
             live::announce(&*self.engine, &ChannelName::user(user), names, &Held::default());

@@ -38,22 +38,22 @@ fn maker() -> (Maker, Arc<Stored>) {
     let rules = Arc::new(Rules::default());
     let engine = Arc::new(MemoryEngine::new(Epoch::numbered(1), rules, vec![], 1));
     let store = Arc::new(Stored::default());
-    let records = Store::Records(Arc::clone(&store) as _);
+    let records = ChangeStore::Records(Arc::clone(&store) as _);
     (Maker::new(Arc::default(), engine, records), store)
 }
 
 /// A change after which the user follows exactly these channels.
-fn order(user: &str, channels: &[String]) -> Order {
+fn order(user: &str, channels: &[String]) -> ChangeOrder {
     let change = KeptChange::Replace(channels.to_vec());
-    Order { line: 0, user: user.into(), change }
+    ChangeOrder { line: 0, user: user.into(), change }
 }
 
 /// Makes the changes of requests that wait together. Returns what each has changed.
-fn make(maker: &Maker, requests: Vec<Vec<Order>>) -> Vec<Vec<KeptChanged>> {
+fn make(maker: &Maker, requests: Vec<Vec<ChangeOrder>>) -> Vec<Vec<KeptChanged>> {
     let (mut jobs, mut answers) = (Vec::new(), Vec::new());
     for orders in requests {
         let (done, answer) = oneshot::channel();
-        jobs.push(Job { id: 0, key: None, orders, when: When::Possible, done });
+        jobs.push(ChangeJob { id: 0, key: None, orders, when: When::Possible, done });
         answers.push(answer);
     }
     maker.make_all(jobs);
@@ -125,10 +125,10 @@ fn others_do_not_wait_for_a_user_with_several_changes() {
     let (shared, written) = shared();
     let rules = Arc::new(Rules::default());
     let engine = Arc::new(MemoryEngine::new(Epoch::numbered(1), rules, vec![], 1));
-    let store = Store::Shared(Arc::clone(&shared));
+    let store = ChangeStore::Shared(Arc::clone(&shared));
     let maker = Maker::new(Arc::clone(shared.kept()), engine, store);
     let channels = |count: usize| (0..count).map(|number| number.to_string()).collect::<Vec<_>>();
-    let of = |user: &str, counts: &[usize]| -> Vec<Order> {
+    let of = |user: &str, counts: &[usize]| -> Vec<ChangeOrder> {
         counts.iter().map(|count| order(user, &channels(*count))).collect()
     };
     let requests =
