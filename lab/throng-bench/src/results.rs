@@ -19,7 +19,7 @@ use crate::figures::Figures;
 use crate::file::{Benchmark, Measure, PlotOf, Size, TableOf};
 
 /// The format's version; it changes when a field changes its name or meaning.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 1;
 
 const FORMAT: Format = Format { command: "throng bench", version: VERSION };
 
@@ -32,6 +32,7 @@ const SIZE_SHARE_MIN: f64 = 0.9;
 #[serde(default)]
 pub(crate) struct Results {
     /// The format, [`VERSION`].
+    #[serde(rename = "format")]
     pub(crate) version: u32,
     /// Start of the command, in seconds since 1970.
     pub(crate) started_unix_s: u64,

@@ -44,7 +44,7 @@ mod updates;
 mod tests;
 
 /// The version of the messages between agents and coordinator.
-pub(crate) const VERSION: u32 = 3;
+pub(crate) const VERSION: u32 = 1;
 
 /// A side that does not take or answer a message for this long is lost.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);

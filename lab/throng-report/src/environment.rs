@@ -5,9 +5,6 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use throng_units::format;
 
-/// What carried the clients' connections, if a report does not say: reports of older versions.
-const DEFAULT_NETWORK: &str = "sockets";
-
 /// The machine of a run. Comparisons warn if two runs differ here.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -28,16 +25,11 @@ pub struct Environment {
     pub throng: String,
     /// Whether clients and server shared this machine: senders then also pay for waking readers.
     pub is_loopback: bool,
-    /// What carried the clients' connections: `sockets`, `tunnel`, or empty in older reports.
+    /// The carrier of the clients' connections: `sockets` or `tunnel`.
     pub network: String,
 }
 
 impl Environment {
-    /// What carried the clients' connections: `sockets` or `tunnel`.
-    pub fn network(&self) -> &str {
-        if self.network.is_empty() { DEFAULT_NETWORK } else { &self.network }
-    }
-
     /// Names and values for a table.
     pub fn rows(&self) -> Vec<(&str, String)> {
         let cores = format::counted(self.cores as u64, "core", "cores");
@@ -65,7 +57,7 @@ impl Environment {
             (self.processor != other.processor, "processor"),
             (self.memory_bytes != other.memory_bytes, "memory"),
             (self.is_loopback != other.is_loopback, "whether both sides are on one machine"),
-            (self.network() != other.network(), "network of the clients"),
+            (self.network != other.network, "network of the clients"),
             (self.throng != other.throng, "version of throng"),
         ] {
             if is_different {
@@ -100,7 +92,7 @@ mod tests {
             sysctl: [("a".to_owned(), "1".to_owned())].into(),
             ..Environment::default()
         };
-        let other = Environment { network: "sockets".to_owned(), ..Environment::default() };
+        let other = Environment::default();
         assert_eq!(one.differences(&other), ["number of cores", "a"]);
         assert!(one.differences(&one).is_empty());
     }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// A JSON format: an object with a `version`.
+/// A JSON format: an object whose `format` is the version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Format {
     /// The command that writes it, for error messages.
@@ -66,9 +66,9 @@ pub struct WriteError {
 }
 
 #[derive(Deserialize)]
-#[serde(expecting = "a JSON object with a version")]
+#[serde(expecting = "a JSON object with a format")]
 struct Versioned {
-    version: u32,
+    format: u32,
 }
 
 impl Format {
@@ -84,7 +84,7 @@ impl Format {
         let not_a_report =
             |error| ReadError::NotAReport { path: path.to_owned(), format: self, error };
         // The version first: another version may have fields of other types.
-        let Versioned { version } = serde_json::from_str(text).map_err(not_a_report)?;
+        let Versioned { format: version } = serde_json::from_str(text).map_err(not_a_report)?;
         if version != self.version {
             return Err(ReadError::Version { path: path.to_owned(), format: self, found: version });
         }
@@ -152,6 +152,7 @@ mod tests {
     #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
     #[serde(default)]
     struct Sample {
+        #[serde(rename = "format")]
         version: u32,
         series: Vec<f64>,
     }
@@ -169,13 +170,13 @@ mod tests {
     #[test]
     fn other_versions_are_refused_in_one_sentence() {
         let read = |text| FORMAT.parse::<Sample>(text, Path::new("a.json"));
-        let error = read(r#"{"version": 7, "series": "of another shape"}"#).expect_err("refused");
+        let error = read(r#"{"format": 7, "series": "of another shape"}"#).expect_err("refused");
         assert_eq!(
             error.to_string(),
             "a.json has version 7 of the report format, and this throng reads version 1: use a \
              newer throng"
         );
-        for text in ["{}", "", "[]", "5", r#"{"version": 1, "series": 3}"#] {
+        for text in ["{}", "", "[]", "5", r#"{"format": 1, "series": 3}"#] {
             let error = read(text).expect_err("refused").to_string();
             assert!(error.starts_with("a.json is not a report of `throng flood`: "), "{error}");
             assert!(!error.contains("struct"), "{error}");
@@ -184,7 +185,7 @@ mod tests {
 
     #[test]
     fn fields_of_later_versions_may_be_missing() {
-        let report: Sample = FORMAT.parse(r#"{"version": 1}"#, Path::new("a.json")).expect("read");
+        let report: Sample = FORMAT.parse(r#"{"format": 1}"#, Path::new("a.json")).expect("read");
         assert_eq!(report, Sample { version: 1, ..Sample::default() });
     }
 

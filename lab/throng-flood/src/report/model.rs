@@ -12,7 +12,7 @@ use throng_report::{Distribution, Environment};
 use throng_units::format::{count, counted};
 
 /// The format's version; it changes when a field changes its name or meaning.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 1;
 
 /// The value of [`Environment::network`] for clients without sockets.
 const TUNNEL: &str = "tunnel";
@@ -24,6 +24,7 @@ const FORMAT: Format = Format { command: "throng flood", version: VERSION };
 #[serde(default)]
 pub struct Report {
     /// The format, [`VERSION`].
+    #[serde(rename = "format")]
     pub version: u32,
     /// The plan's name.
     pub name: String,
@@ -345,6 +346,6 @@ impl Report {
 
     /// Whether the clients used a tunnel instead of sockets.
     pub(super) fn is_tunnel(&self) -> bool {
-        self.environment.network() == TUNNEL
+        self.environment.network == TUNNEL
     }
 }

@@ -277,7 +277,7 @@ pub(super) fn machine(report: &Report) -> String {
         ));
     }
     let mut rows = environment.rows();
-    rows.push(("network of the clients", environment.network().to_owned()));
+    rows.push(("network of the clients", environment.network.clone()));
     html.push_str(&key_values(rows));
     html
 }
