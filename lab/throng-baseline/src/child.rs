@@ -27,7 +27,8 @@ pub(crate) struct BoundChild(Child);
 
 impl BoundChild {
     /// Starts `program` through this program, so that it ends with this process. Call it on the
-    /// main thread: for the kernel, the end of the calling thread is that of the parent.
+    /// main thread: the kernel takes the end of the calling thread for the end of
+    /// the parent.
     pub(crate) fn start(
         program: &std::path::Path,
         prepare: impl FnOnce(&mut Command),

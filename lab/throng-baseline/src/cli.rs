@@ -18,7 +18,7 @@ pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) inner: Option<Inner>,
 
-    /// What to measure; everything by default.
+    /// The measurements to make; all by default.
     #[arg(value_name = "MEASUREMENTS")]
     pub(crate) groups: Vec<Group>,
 

@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn each_ping_is_answered_with_its_payload_and_each_pong_is_counted() {
+    fn pings_are_answered_and_pongs_counted() {
         let (answer, count) = pongs(&[0x89, 0, 0x8a, 1, b'x', 0x89, 1, b'h']).expect("heartbeats");
         assert_eq!(count, 3);
         assert_eq!(answer, [0x8a, 0x80, 0, 0, 0, 0, 0x8a, 0x81, 0, 0, 0, 0, b'h']);

@@ -1,7 +1,7 @@
 //! Processor time and memory of processes, and processor time of the whole machine: of both sides
 //! and of kernel threads, which belong to no process.
 //!
-//! The time of other programs and that of the idle machine are subtracted. A missing value of a
+//! The times of other programs and of the idle machine are subtracted. A missing value of a
 //! process is an error here, unlike in throng-host.
 
 use std::time::Duration;

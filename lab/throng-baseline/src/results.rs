@@ -52,12 +52,12 @@ pub(crate) struct Row {
     pub(crate) ratio: Option<Summary>,
     /// The goal of the measurement.
     pub(crate) goal: Goal,
-    /// Whether the median reaches the goal; `None` without a goal or a value.
+    /// True if the median reaches the goal; `None` without a goal or a value.
     pub(crate) is_reached: Option<bool>,
 }
 
 impl Results {
-    /// Adds the value of one run. `key` is that of one of [`MEASUREMENTS`].
+    /// Adds the value of one run. `key` is the key of one of [`MEASUREMENTS`].
     pub(crate) fn add(&mut self, key: &str, side: Side, value: f64) {
         debug_assert!(MEASUREMENTS.iter().any(|known| known.key == key), "no measurement {key}");
         self.values.entry((key.to_owned(), side)).or_default().push(value);

@@ -22,7 +22,7 @@ pub struct Audit {
     pub missed: u64,
     /// Deliveries of a message that had been delivered before.
     pub duplicated: u64,
-    /// Deliveries after that of a later message.
+    /// Deliveries after the delivery of a later message.
     pub reordered: u64,
 }
 
@@ -60,7 +60,7 @@ pub(crate) enum SequenceOrder {
     Again,
 }
 
-/// What one client has received of one stream since it subscribed.
+/// The messages of one stream that one client has received since it subscribed.
 ///
 /// A sequence at or below the last is late if it is one of the [`WINDOW`] last and has not
 /// arrived; otherwise it is a duplicate. A gap that leaves the window is no longer tracked: a

@@ -1,4 +1,4 @@
-//! What a client thread counts. The counts of all threads are merged.
+//! Counts of a client thread. The counts of all threads are merged.
 
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
@@ -19,7 +19,7 @@ pub(crate) fn nanoseconds() -> Nanoseconds {
     Histogram::new(3).unwrap_or_else(|_| unreachable!("three digits are allowed"))
 }
 
-/// What one thread has counted since it was last asked.
+/// Counts of one thread since the last request for them.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct ClientCounts {
     /// The current states of its clients.

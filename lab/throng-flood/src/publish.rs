@@ -78,7 +78,6 @@ pub(crate) enum PublishError {
     Dns {
         /// The host of the URL.
         host: String,
-        /// What the resolver reported.
         reason: String,
     },
     /// TLS cannot be spoken.
@@ -89,7 +88,7 @@ pub(crate) enum PublishError {
     Thread(io::Error),
 }
 
-/// What the publishers of a run need to know.
+/// The settings of a run's publishers.
 pub(crate) struct PublisherSettings<'a> {
     /// The server, and how to speak to it.
     pub target: &'a Target,

@@ -77,7 +77,7 @@ impl Tunnel {
         self.stack.open(index(position), now_ns, &mut self.device);
     }
 
-    /// Whether the position has a connection, established or in progress.
+    /// True if the position has a connection, established or in progress.
     pub fn is_open(&self, position: usize) -> bool {
         self.stack.is_open(index(position))
     }

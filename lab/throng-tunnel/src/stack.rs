@@ -130,7 +130,7 @@ impl Stack {
         self.connections.get(position as usize).copied().unwrap_or_default()
     }
 
-    /// Whether the client has a connection that it has not closed.
+    /// True if the client has a connection that it has not closed.
     pub(crate) fn is_open(&self, position: u32) -> bool {
         matches!(self.connection(position).state, State::Connecting | State::Open)
     }

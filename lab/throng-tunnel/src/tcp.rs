@@ -82,7 +82,7 @@ impl Marks {
     }
 }
 
-/// What the stack must do after a segment.
+/// The tasks of the stack after a segment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Outcome {
     /// The part of the payload that is new and in order.

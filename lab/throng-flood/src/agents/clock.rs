@@ -40,7 +40,7 @@ impl Offset {
         Some(Offset { ahead_ns, uncertainty_ns: half_ns })
     }
 
-    /// Whether both may be the same clock: those of different machines differ by more.
+    /// True if both may be the same clock: those of different machines differ by more.
     pub(crate) fn may_be_none(self) -> bool {
         self.ahead_ns.unsigned_abs() <= self.uncertainty_ns
     }

@@ -22,20 +22,20 @@ use serde::de::DeserializeOwned;
 /// The largest message: counters of a million streams, with room to spare.
 pub(super) const MESSAGE_BYTES_MAX: usize = 32 << 20;
 
-/// The largest first message: a side that has proven nothing gets no larger buffer.
+/// The largest first message: an unproven side gets no larger buffer.
 pub(super) const GREETING_BYTES_MAX: usize = 1024;
 
 /// The time limit of both nonces and both first messages together.
 pub(super) const GREETING_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// The shortest secret: whoever listens can try out short ones.
+/// The shortest secret: an eavesdropper can try out short ones.
 const SECRET_BYTES_MIN: usize = 16;
 
 const NONCE_BYTES: usize = 32;
 const TAG_BYTES: usize = 32;
 const LENGTH_BYTES: usize = 4;
 
-/// What coordinators and agents have to know of each other; empty if only loopback is used.
+/// The secret that coordinators and agents share; empty if only loopback is used.
 pub(crate) struct Secret(Key);
 
 impl Secret {

@@ -26,7 +26,7 @@ pub(super) struct AgentInfo {
     pub(super) program: String,
     pub(super) name: String,
     pub(super) host: String,
-    /// Whether another coordinator is connected. Then the agent closes this connection.
+    /// True if another coordinator is connected. Then the agent closes this connection.
     pub(super) is_busy: bool,
 }
 

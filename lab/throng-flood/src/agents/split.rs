@@ -1,7 +1,7 @@
 //! Divides clients among agents.
 //!
 //! With `n` agents, client `i` belongs to agent `i % n`. At any time the clients are `0..number`,
-//! as with a single pool. Streams, columns of a table and followers are those of the plan.
+//! as with a single pool. Streams, columns of a table and followers follow from the plan.
 
 use crate::plan::{Phase, Plan};
 

@@ -31,12 +31,12 @@ pub(super) struct Activity {
     visited: u64,
 }
 
-/// Whether clients of the target have to ping.
+/// True if clients of the target have to ping.
 pub(super) fn is_asked_for(target: &Target) -> bool {
     target.pings.iter().any(|ping| ping.ask.contains("pusher:ping"))
 }
 
-/// Whether a message answers a ping of the client.
+/// True if a message answers a ping of the client.
 pub(super) fn is_pong(message: &[u8]) -> bool {
     memchr::memmem::find(message, PONG).is_some()
 }

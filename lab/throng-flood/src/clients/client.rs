@@ -58,13 +58,13 @@ pub(super) enum ClientState {
 }
 
 impl ClientState {
-    /// Whether a connect or handshake is in progress.
+    /// True if a connect or handshake is in progress.
     pub(super) fn is_in_flight(self) -> bool {
         matches!(self, ClientState::Connecting | ClientState::Handshaking | ClientState::Joining)
     }
 }
 
-/// Whether it is known with which message a client's audit starts.
+/// Whether the first message of a client's audit is known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum AuditStart {
     /// With the one that its tracks say.

@@ -154,7 +154,7 @@ impl ClientThread {
         }
     }
 
-    /// Whether the thread may continue with a ramp.
+    /// True if the thread may continue with a ramp.
     fn is_on(&self) -> bool {
         self.opening.groups.as_ref().is_none_or(|groups| groups.is_on(self.index))
     }

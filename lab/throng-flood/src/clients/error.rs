@@ -10,7 +10,6 @@ pub enum ClientPoolError {
     Url {
         /// The URL, rendered for the first client.
         url: String,
-        /// What is wrong with it.
         reason: String,
     },
     /// Name resolution failed.
@@ -18,7 +17,6 @@ pub enum ClientPoolError {
     Dns {
         /// The host of the URL.
         host: String,
-        /// What the resolver reported.
         reason: String,
     },
     /// A thread cannot be started.

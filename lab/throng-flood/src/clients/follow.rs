@@ -84,7 +84,8 @@ impl ClientThread {
         tracks.for_each(|(_, track)| track.announce_gap());
     }
 
-    /// What a client was due, up to the last sequence that `last` returns for each stream.
+    /// The deliveries that a client was due, up to the last sequence that `last` returns for each
+    /// stream.
     fn due(&self, position: usize, last: impl Fn(u32, &Track) -> u32) -> Audit {
         let client = &self.clients[position];
         let mut audit = Audit::default();

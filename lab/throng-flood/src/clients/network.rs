@@ -17,7 +17,6 @@ pub(super) struct ClientConnections {
     tls: Option<TlsConnections>,
 }
 
-/// What carries the bytes.
 pub(super) enum Carrier {
     Sockets(Sockets),
     Tunnel(Box<Tunnel>),
@@ -49,7 +48,7 @@ impl ClientConnections {
         Ok(0)
     }
 
-    /// Whether there is a connection, established or in progress.
+    /// True if there is a connection, established or in progress.
     pub(super) fn is_open(&self, position: usize) -> bool {
         match &self.carrier {
             Carrier::Sockets(sockets) => sockets.is_open(position),
@@ -57,12 +56,12 @@ impl ClientConnections {
         }
     }
 
-    /// Whether the connections are under TLS.
+    /// True if the connections are under TLS.
     pub(super) fn is_secure(&self) -> bool {
         self.tls.is_some()
     }
 
-    /// Whether a TLS handshake has begun and is not done.
+    /// True if a TLS handshake has begun and is not done.
     pub(super) fn is_shaking_hands(&self, position: usize) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.is_shaking_hands(position))
     }
@@ -100,7 +99,7 @@ impl ClientConnections {
         tls.map(|tls| tls.receive(position, bytes, now_ns(), content)).unwrap_or_default()
     }
 
-    /// What the end of the byte stream means under TLS; `None` if it is an orderly one.
+    /// The failure that the end of the byte stream is under TLS; `None` if it is an orderly end.
     pub(super) fn stream_end(&self, position: usize) -> Option<TlsFailure> {
         self.tls.as_ref()?.stream_end(position)
     }

@@ -39,7 +39,7 @@ pub(super) struct Opening {
     /// In a storm, the clients below this position are closed already. None is opened before all
     /// are.
     pub(super) struck: Option<usize>,
-    /// Whether there was a storm.
+    /// True if there was a storm.
     pub(super) is_stormy: bool,
 }
 
@@ -111,7 +111,7 @@ impl RampGroups {
         self.in_flight
     }
 
-    /// Whether all groups before that of the thread have finished.
+    /// True if all groups before the thread's have finished.
     pub(super) fn is_on(&self, index: usize) -> bool {
         self.done.load(Ordering::Relaxed) >= index / self.together * self.together
     }

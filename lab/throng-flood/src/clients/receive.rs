@@ -48,7 +48,7 @@ impl ClientThread {
         }
     }
 
-    /// Whether a client currently does not read.
+    /// True if a client currently does not read.
     pub(super) fn is_paused(&self, position: usize) -> bool {
         let client = &self.clients[position];
         client.is_slow && client.state == ClientState::Active

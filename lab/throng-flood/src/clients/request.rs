@@ -1,4 +1,4 @@
-//! What a client sends to subscribe: the request, and the hello messages of a WebSocket.
+//! The bytes that subscribe a client: the request, and the hello messages of a WebSocket.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
@@ -23,7 +23,7 @@ pub(crate) const MASK: [u8; 4] = [0; 4];
 /// Context from one message to the next would have to be kept for each client.
 const NOT_COMPRESSED: &str = "the server does not compress messages, each by itself";
 
-/// What clients send until they are subscribed, and to what they react.
+/// The requests of clients, and the answers that they expect.
 #[derive(Debug)]
 pub(crate) struct Requests {
     transport: Transport,
@@ -33,7 +33,7 @@ pub(crate) struct Requests {
     fixed: String,
     has_own_host: bool,
     hello: Vec<Template>,
-    /// Whether it offers that the server compresses messages.
+    /// True if it offers that the server compresses messages.
     pub(super) deflate: bool,
     /// The accept value of [`KEY`].
     accept: String,
@@ -184,7 +184,7 @@ impl Requests {
     }
 }
 
-/// Whether the server compresses each message by itself.
+/// True if the server compresses each message by itself.
 fn is_without_context(accepted: &str) -> bool {
     let mut parts = accepted.split(';').map(str::trim);
     parts.next() == Some("permessage-deflate")

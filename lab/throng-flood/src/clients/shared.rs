@@ -1,5 +1,5 @@
-//! What the threads of a pool share: the settings of the plan, and the accumulator of what they
-//! measure.
+//! The state that the threads of a pool share: the settings of the plan, and the accumulator of
+//! their measurements.
 //!
 //! Histograms are large, hundreds of kilobytes when latencies spread, and there may be fifty
 //! threads. So a thread collects raw values, and adds them to the accumulator when it has [`BATCH`]
@@ -51,7 +51,6 @@ impl ClientShare {
     }
 }
 
-/// What all threads share; see the module documentation.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) share: ClientShare,
@@ -67,11 +66,11 @@ pub(super) struct Shared {
     pub(super) tls: Option<Arc<TlsTarget>>,
     pub(super) sources: SourceAddresses,
     pub(super) requests: Requests,
-    /// Whether clients that fail reconnect.
+    /// True if clients that fail reconnect.
     pub(super) keeps: bool,
     /// A message that is exactly this is a heartbeat.
     pub(super) heartbeat: Option<&'static [u8]>,
-    /// Whether clients ping, as their server demands.
+    /// True if clients ping, as their server demands.
     pub(super) pings_itself: bool,
     pub(super) handshake_timeout_ns: u64,
     pub(super) counters: Arc<StreamCounters>,
@@ -129,7 +128,7 @@ impl Shared {
         self.share.first + self.own_number(thread, position) * self.share.step
     }
 
-    /// The number of a client among those of this machine.
+    /// The number of a client on this machine.
     fn own_number(&self, thread: usize, position: usize) -> usize {
         position * self.threads + thread
     }
@@ -191,7 +190,7 @@ impl Shared {
     }
 }
 
-/// Whether clients offer Throng's sub-protocol first; a token may follow.
+/// True if clients offer Throng's sub-protocol first; a token may follow.
 fn speaks_v1(target: &Target) -> bool {
     let offered = target.subprotocol.as_ref().and_then(|offered| offered.text().split(',').next());
     offered == Some(V1)
@@ -214,7 +213,7 @@ pub(super) struct Accumulated {
     pub(super) deliveries: PendingDeliveries,
 }
 
-/// What one thread has measured since it last added to the accumulator, in nanoseconds.
+/// Measurements of one thread since it last added to the accumulator, in nanoseconds.
 #[derive(Debug, Default)]
 pub(super) struct LatencyBatch {
     connects: Vec<u64>,

@@ -215,7 +215,7 @@ fn send_some(socket: &OwnedFd, bytes: &[u8]) -> Result<usize, Errno> {
     }
 }
 
-/// Whether another source may have a free port.
+/// True if another source may have a free port.
 fn is_port_taken(error: Errno) -> bool {
     matches!(error, Errno::ADDRNOTAVAIL | Errno::ADDRINUSE)
 }

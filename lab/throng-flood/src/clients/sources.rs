@@ -66,7 +66,7 @@ impl SourceAddresses {
         SourceAddresses { choice, targets: targets.max(1) }
     }
 
-    /// Whether pools of other processes on this machine use the same addresses.
+    /// True if pools of other processes on this machine use the same addresses.
     pub(super) fn are_shared(&self) -> bool {
         matches!(self.choice, AddressChoice::Loopback)
     }
@@ -104,7 +104,7 @@ impl SourceAddresses {
 }
 
 impl Source {
-    /// Whether the kernel chooses the port.
+    /// True if the kernel chooses the port.
     pub(crate) fn is_port_free(&self) -> bool {
         self.address.port() == 0
     }

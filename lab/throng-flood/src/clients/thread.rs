@@ -51,7 +51,7 @@ pub(super) enum ThreadCommand {
         is_slow: bool,
     },
     Keep(bool),
-    /// Whether clients wait with the next long-poll after a response.
+    /// True if clients wait with the next long-poll after a response.
     HoldPolls(bool),
     /// The counters were updated with what is published on another machine.
     CountersUpdated {

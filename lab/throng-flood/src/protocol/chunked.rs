@@ -49,7 +49,7 @@ pub(crate) enum Piece<'a> {
 }
 
 impl Chunked {
-    /// Whether the next byte starts a chunk.
+    /// True if the next byte starts a chunk.
     pub(crate) fn is_idle(&self) -> bool {
         matches!(self.state, ChunkState::Size { digits: 0, .. })
     }

@@ -1,4 +1,4 @@
-//! What decoders report: messages, ids, heartbeats, and responses to long-polls.
+//! Events of decoders: messages, ids, heartbeats, and responses to long-polls.
 
 use std::borrow::Cow;
 
@@ -9,12 +9,11 @@ use crate::failure::Failure;
 /// send, and a limit for a server that floods.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 4 << 20;
 
-/// What was received.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Event<'a> {
     /// A complete message.
     Message(&'a [u8]),
-    /// A complete message that is compressed, as the payload of its frames.
+    /// A complete compressed message, as the payload of its frames.
     Compressed(&'a [u8]),
     /// The id to resume after. It follows its message.
     Id(&'a [u8]),
@@ -39,13 +38,13 @@ pub(crate) struct LongPollResponse<'a> {
     pub status: u16,
     /// The messages, in a body of any type.
     pub body: Cow<'a, [u8]>,
-    /// What the next request resumes after.
+    /// The place that the next request resumes after.
     pub next: ResumeHeaders<'a>,
-    /// Whether the next request can use the same connection.
+    /// True if the next request can use the same connection.
     pub keeps_alive: bool,
-    /// Whether the server announces a gap after the id that the client asked to resume from.
+    /// True if the server announces a gap after the id that the client asked to resume from.
     pub has_gap: bool,
-    /// Whether the body is a page for people.
+    /// True if the body is a page for people.
     pub is_page: bool,
     /// The seconds of `Retry-After`.
     pub retry_after_s: Option<u64>,

@@ -75,7 +75,7 @@ impl<'a> ResponseHead<'a> {
         named.filter_map(|header| str::from_utf8(header.value).ok())
     }
 
-    /// Whether a list header has this item.
+    /// True if a list header has this item.
     pub(crate) fn has_item(&self, name: &str, item: &str) -> bool {
         let mut items = self.values(name).flat_map(|value| value.split(','));
         items.any(|found| found.trim().eq_ignore_ascii_case(item))
@@ -106,7 +106,7 @@ impl<'a> ResponseHead<'a> {
         Ok(Body { content: Cow::Borrowed(content), bytes: content.len(), is_whole })
     }
 
-    /// Whether the connection stays open after the response.
+    /// True if the connection stays open after the response.
     pub(crate) fn keeps_alive(&self) -> bool {
         if self.is_http_10 {
             self.has_item("connection", "keep-alive")
@@ -115,7 +115,7 @@ impl<'a> ResponseHead<'a> {
         }
     }
 
-    /// Whether the server announces a gap after the id that the client asked to resume from.
+    /// True if the server announces a gap after the id that the client asked to resume from.
     pub(crate) fn has_gap(&self) -> bool {
         self.header("throng-recovered") == Some("false")
     }

@@ -52,7 +52,7 @@ pub(crate) fn of_content(status: u16, is_page: bool, body: &[u8]) -> Failure {
     }
 }
 
-/// Whether this content type is a page for people, whose lines are markup.
+/// True if this content type is a page for people, whose lines are markup.
 pub(crate) fn is_page(content_type: &str) -> bool {
     let kind = content_type.trim_start();
     kind.get(..9).is_some_and(|start| start.eq_ignore_ascii_case("text/html"))
@@ -95,7 +95,7 @@ fn is_json(body: &[u8]) -> bool {
     matches!(body.first(), Some(b'{' | b'['))
 }
 
-/// Whether the first line is complete.
+/// True if the first line is complete.
 fn has_line(body: &[u8]) -> bool {
     let body = body.trim_ascii_start();
     !is_json(body) && body.iter().any(|byte| matches!(byte, b'\n' | b'\r'))

@@ -34,12 +34,12 @@ pub(crate) fn default_port(scheme: &str) -> Option<u16> {
     schemes.into_iter().find_map(|(name, port)| name.eq_ignore_ascii_case(scheme).then_some(port))
 }
 
-/// Whether a URL asks for TLS.
+/// True if a URL asks for TLS.
 pub(crate) fn is_secure(url: &str) -> bool {
     url.split_once("://").and_then(|(scheme, _)| default_port(scheme)) == Some(443)
 }
 
-/// What lies between the scheme and the path of a URL; `None` without a scheme.
+/// The part of a URL between scheme and path; `None` without a scheme.
 pub(crate) fn authority(url: &str) -> Option<&str> {
     url.split_once("://")?.1.split(['/', '?', '#']).next()
 }

@@ -116,7 +116,7 @@ impl PublishConnection {
         }
     }
 
-    /// Whether a connect or handshake is in progress.
+    /// True if a connect or handshake is in progress.
     pub(super) fn is_opening(&self) -> bool {
         matches!(
             self.state,

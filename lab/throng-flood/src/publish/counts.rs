@@ -1,4 +1,4 @@
-//! What publishers count.
+//! Counts of publishers.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -44,7 +44,7 @@ impl fmt::Display for PublishFailure {
     }
 }
 
-/// What publishers have counted since they were last asked.
+/// Counts since the last request for them.
 #[derive(Debug)]
 pub(crate) struct PublishCounts {
     /// Messages that were due.

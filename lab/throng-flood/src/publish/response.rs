@@ -8,7 +8,7 @@ use crate::protocol::{check_length, refusal};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PublishResponse {
     pub(super) status: u16,
-    /// Whether the server closes the connection after it.
+    /// True if the server closes the connection after it.
     pub(super) closes: bool,
     /// Why the message was rejected, if it was.
     pub(super) refusal: Option<Failure>,

@@ -184,7 +184,7 @@ fn messages_are_sent_in_order_and_on_time() {
 }
 
 #[test]
-fn a_slow_response_makes_messages_late_without_delaying_the_schedule() {
+fn a_slow_response_delays_messages_but_not_the_schedule() {
     let slow: Behaviour = |_| {
         std::thread::sleep(Duration::from_millis(20));
         (CREATED, false)
@@ -246,7 +246,7 @@ fn a_closed_connection_is_reopened() {
 }
 
 #[test]
-fn a_lost_connection_leaves_its_message_unsure_and_sends_the_others() {
+fn a_lost_connection_leaves_one_message_unsure() {
     let cutting: Behaviour =
         |count| if count == 2 { (b"HTTP/1.1 2", true) } else { (CREATED, false) };
     let (port, _requests) = serve(cutting);

@@ -52,11 +52,11 @@ pub(super) struct PublisherStatus {
     pub commands: u64,
     /// Connections with a connect or handshake in progress.
     pub opening: usize,
-    /// Whether every message is sent and answered, or given up.
+    /// True if every message is sent and answered, or given up.
     pub is_idle: bool,
 }
 
-/// What a thread shares with its owner.
+/// The state that a thread shares with its owner.
 #[derive(Debug)]
 pub(super) struct SharedStatus {
     status: Mutex<PublisherStatus>,

@@ -34,7 +34,7 @@ pub(crate) struct TlsConnections {
     records: Vec<u8>,
 }
 
-/// What a connection has only for a while.
+/// The temporary state of a connection.
 #[derive(Default)]
 struct Busy {
     /// Until the handshake is done, and a ticket has come if one is wanted.
@@ -48,7 +48,7 @@ struct Busy {
     outbound: Vec<u8>,
 }
 
-/// What bytes of the server mean.
+/// The outcome of received bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Arrived {
     /// The handshake is done.
@@ -75,7 +75,7 @@ pub(crate) enum TlsEnd {
     Failed(TlsFailure),
 }
 
-/// What became of content.
+/// The outcome of sending content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sent {
     /// How many bytes of content were taken.
@@ -113,7 +113,7 @@ impl TlsConnections {
         Ok(())
     }
 
-    /// Whether a handshake has begun and is not done.
+    /// True if a handshake has begun and is not done.
     pub(crate) fn is_shaking_hands(&self, position: usize) -> bool {
         self.busy.get(&position).is_some_and(|busy| {
             busy.handshake.is_some() && !busy.is_established && busy.since_ns.is_some()
@@ -320,7 +320,7 @@ impl TlsConnections {
         }
     }
 
-    /// What it means that the carrier has no more bytes; `None` if the server had said so.
+    /// The failure that the end of the carrier is; `None` if the server had announced it.
     pub(crate) fn stream_end(&self, position: usize) -> Option<TlsFailure> {
         match self.sessions.get(position) {
             Some(Some(session)) => match session.stream_end() {

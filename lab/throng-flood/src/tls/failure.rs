@@ -18,7 +18,7 @@ pub enum TlsFailure {
     Certificate(&'static str),
     /// The server speaks no version or suite that this program does.
     Incompatible(&'static str),
-    /// What the server sends is no proper handshake.
+    /// The server violates the protocol of handshakes.
     Handshake,
     /// A record of the server is wrong; it is told so with this alert.
     Record(u8),

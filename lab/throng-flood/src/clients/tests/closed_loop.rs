@@ -96,7 +96,7 @@ fn tell_some(request: &str) -> Vec<u8> {
 }
 
 #[test]
-fn clients_of_a_storm_come_back_at_the_moments_that_they_are_told() {
+fn clients_reconnect_when_the_server_tells_them_to() {
     let (port, peers) = serve(tell_some);
     let plan = plan(Transport::WebSocket, &format!("ws://127.0.0.1:{port}/"));
     let mut watched = Watched::start(&plan, 10);
