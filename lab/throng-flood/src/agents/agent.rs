@@ -24,10 +24,10 @@ use super::bounds::Bounds;
 use super::connection::{
     Connection, GREETING_BYTES_MAX, GREETING_TIME_MAX, MESSAGE_BYTES_MAX, Role, Secret,
 };
-use super::message::{AgentCommand, AgentCost, AgentInfo, BeginRun, Deliveries, Greeting};
+use super::message::{AgentCommand, AgentCost, AgentInfo, BeginRun, Greeting};
 use super::split::AgentShare;
 use super::{ANSWER_TIME_MAX, VERSION, clock, reason};
-use crate::clients::{ClientPool, ClientShare, PublishDeliveries};
+use crate::clients::{ClientPool, ClientShare};
 use crate::counts::ClientCounts;
 use crate::marker::now_ns;
 use crate::plan::Plan;
@@ -45,9 +45,6 @@ const REFUSALS_SAID_MAX: usize = 10;
 
 /// How often the agent checks whether to stop.
 const STEP: Duration = Duration::from_millis(100);
-
-/// Messages whose deliveries fit into one reply, whatever their histograms.
-const DELIVERIES_MAX: usize = 1000;
 
 /// How often memory is read; reading it blocks the process.
 const MEMORY_EVERY: Duration = Duration::from_secs(5);
@@ -203,8 +200,6 @@ struct Session<'a> {
 struct ActiveRun {
     pool: ClientPool,
     clients_max: usize,
-    /// Deliveries that did not fit into the last reply.
-    rest: std::vec::IntoIter<PublishDeliveries>,
     memory_at: Option<Instant>,
     /// Processor time of the process before the run.
     cpu_before_ns: u64,
@@ -278,7 +273,6 @@ impl Session<'_> {
         Ok(ActiveRun {
             pool,
             clients_max,
-            rest: Vec::new().into_iter(),
             memory_at: None,
             cpu_before_ns: proc::cpu_ns(std::process::id()).unwrap_or_default(),
             subscribed: 0,
@@ -322,13 +316,7 @@ impl ActiveRun {
             AgentCommand::Slow { share, is_slow } => pool.slow(share, is_slow),
             AgentCommand::Counts => return reply(self.counts()),
             AgentCommand::Cost => return reply(self.cost()),
-            AgentCommand::Publishes { until_ns } => {
-                if self.rest.len() == 0 {
-                    self.rest = pool.publishes_until(until_ns).into_iter();
-                }
-                let publishes = self.rest.by_ref().take(DELIVERIES_MAX).collect();
-                return reply(Deliveries { publishes, has_more: self.rest.len() > 0 });
-            }
+            AgentCommand::Publishes { until_ns } => return reply(pool.publishes_until(until_ns)),
             AgentCommand::Audit => return reply(pool.audit(publish::sent(&pool.counters()))),
             AgentCommand::Ramp { .. } => return Err("it has agreed to fewer clients".to_owned()),
             AgentCommand::Clock | AgentCommand::Begin(_) | AgentCommand::End => {

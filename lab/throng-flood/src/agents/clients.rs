@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 
 use super::clock::{Offset, RoundTrip};
 use super::connection::{Connection, MESSAGE_BYTES_MAX};
-use super::message::{AgentCommand, AgentCost, AgentInfo, BeginRun, Deliveries};
+use super::message::{AgentCommand, AgentCost, AgentInfo, BeginRun};
 use super::split::AgentShare;
 use super::updates::CounterUpdates;
 use super::{ANSWER_TIME_MAX, reason};
@@ -27,6 +27,9 @@ use throng_units::format;
 
 /// How long an agent may take to start its threads, or to close its clients.
 const BEGIN_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// How long it takes to read a reply that has arrived while another agent was waited for.
+const BUFFERED_TIME_MAX: Duration = Duration::from_millis(250);
 
 /// How many round trips measure an offset. The fastest of them is hardly delayed.
 const ROUND_TRIPS: usize = 100;
@@ -80,16 +83,16 @@ impl AgentHandle {
         sent.map_err(|error| reason(&error))
     }
 
-    fn receive<T: DeserializeOwned>(&self, time_max: Duration) -> Result<T, String> {
+    fn receive<T: DeserializeOwned>(&self, deadline: Instant) -> Result<T, String> {
         let mut connection = self.connection.borrow_mut();
-        let reply = connection.receive(MESSAGE_BYTES_MAX, Instant::now() + time_max);
+        let reply = connection.receive(MESSAGE_BYTES_MAX, deadline);
         reply.unwrap_or_else(|error| Err(reason(&error)))
     }
 
     /// Sends a command and waits for its reply.
     pub(super) fn ask<T: DeserializeOwned>(&self, command: &AgentCommand) -> Result<T, String> {
         self.send(command)?;
-        self.receive(ANSWER_TIME_MAX)
+        self.receive(Instant::now() + ANSWER_TIME_MAX)
     }
 
     /// The offset of its clock.
@@ -133,7 +136,9 @@ impl AgentClients {
             agent.send(&begin).map_err(|reason| refused(agent, reason))?;
         }
         self.agents.iter().try_for_each(|agent| {
-            agent.receive::<()>(BEGIN_TIME_MAX).map_err(|reason| refused(agent, reason))
+            agent
+                .receive::<()>(Instant::now() + BEGIN_TIME_MAX)
+                .map_err(|reason| refused(agent, reason))
         })
     }
 
@@ -144,7 +149,8 @@ impl AgentClients {
             let _ = agent.send(&AgentCommand::End);
         }
         for agent in &self.agents {
-            let is_ended = !agent.is_lost() && agent.receive::<()>(BEGIN_TIME_MAX).is_ok();
+            let is_ended =
+                !agent.is_lost() && agent.receive::<()>(Instant::now() + BEGIN_TIME_MAX).is_ok();
             if let Some(before) = agent.offset {
                 let after = is_ended.then(|| agent.offset().ok()).flatten();
                 agent.state.borrow_mut().report.clock = Some(before.clock(after));
@@ -168,20 +174,21 @@ impl AgentClients {
     ) -> Vec<(&AgentHandle, T)> {
         let update = self.updates.borrow_mut().read();
         self.update(update);
-        self.exchange(self.agents.iter().collect(), command)
+        self.exchange(command)
     }
 
-    /// Sends a command to agents, except lost ones. Agents that do not reply are lost.
-    fn exchange<'a, T: DeserializeOwned>(
-        &'a self,
-        mut agents: Vec<&'a AgentHandle>,
+    /// Sends a command to all agents that are not lost. Agents that do not reply are.
+    fn exchange<T: DeserializeOwned>(
+        &self,
         command: impl Fn(AgentShare) -> AgentCommand,
-    ) -> Vec<(&'a AgentHandle, T)> {
-        agents.retain(|agent| !agent.is_lost());
+    ) -> Vec<(&AgentHandle, T)> {
+        let deadline = Instant::now() + ANSWER_TIME_MAX;
+        let agents: Vec<_> = self.agents.iter().filter(|agent| !agent.is_lost()).collect();
         let sent: Vec<_> = agents.iter().map(|agent| agent.send(&command(agent.share))).collect();
         let mut replies = Vec::with_capacity(agents.len());
         for (agent, sent) in agents.into_iter().zip(sent) {
-            match sent.and_then(|()| agent.receive(ANSWER_TIME_MAX)) {
+            let deadline = deadline.max(Instant::now() + BUFFERED_TIME_MAX);
+            match sent.and_then(|()| agent.receive(deadline)) {
                 Ok(reply) => replies.push((agent, reply)),
                 Err(reason) => self.lose(agent, reason),
             }
@@ -192,7 +199,7 @@ impl AgentClients {
     /// Sends an update. Returns when all agents have replied, before the counters are read again.
     fn update(&self, update: Option<AgentCommand>) {
         if let Some(update) = update {
-            self.exchange::<()>(self.agents.iter().collect(), |_| update.clone());
+            self.exchange::<()>(|_| update.clone());
         }
     }
 
@@ -305,21 +312,13 @@ impl ClientSet for AgentClients {
         let age_ns = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
         // The same limit for all agents, so that no message is returned in two parts.
         let until_ns = if age_ns == 0 { u64::MAX } else { now_ns().saturating_sub(age_ns) };
-        let command = |_| AgentCommand::Publishes { until_ns };
+        let replies = self.ask::<Vec<PublishDeliveries>>(|_| AgentCommand::Publishes { until_ns });
         let mut all: BTreeMap<(u32, u32), PublishDeliveries> = BTreeMap::new();
-        let mut replies = self.ask::<Deliveries>(command);
-        while !replies.is_empty() {
-            let mut have_more = Vec::new();
-            for (agent, Deliveries { publishes, has_more }) in replies {
-                have_more.extend(has_more.then_some(agent));
-                for publish in publishes {
-                    match all.entry((publish.stream, publish.sequence)) {
-                        Entry::Occupied(mut entry) => entry.get_mut().merge(&publish),
-                        Entry::Vacant(entry) => _ = entry.insert(publish),
-                    }
-                }
+        for publish in replies.into_iter().flat_map(|(_, publishes)| publishes) {
+            match all.entry((publish.stream, publish.sequence)) {
+                Entry::Occupied(mut entry) => entry.get_mut().merge(&publish),
+                Entry::Vacant(entry) => _ = entry.insert(publish),
             }
-            replies = self.exchange(have_more, command);
         }
         all.into_values().collect()
     }

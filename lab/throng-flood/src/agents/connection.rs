@@ -19,8 +19,9 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// The largest message: counters of a million streams, with room to spare.
-pub(super) const MESSAGE_BYTES_MAX: usize = 32 << 20;
+/// The largest message: the deliveries of a million published messages, with room to spare. Memory
+/// becomes resident as bytes arrive.
+pub(super) const MESSAGE_BYTES_MAX: usize = 256 << 20;
 
 /// The largest first message: an unproven side gets no larger buffer.
 pub(super) const GREETING_BYTES_MAX: usize = 1024;

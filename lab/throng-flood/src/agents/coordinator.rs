@@ -24,27 +24,11 @@ const RETRY_EVERY: Duration = Duration::from_millis(250);
 
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// Why no run with agents can start.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum AgentsError {
-    #[error("{found} of {wanted} agents are there after {seconds} s: {reasons}")]
-    TooFew { found: usize, wanted: usize, seconds: u64, reasons: String },
-    #[error(
-        "the agent {name} is of version {theirs} and this is version {ours}: run the same one on \
-         all machines"
-    )]
-    Version { name: String, theirs: String, ours: String },
-    #[error("the agent at {0} has another secret: see --secret-file")]
-    Secret(String),
-    #[error("stopped while waiting for agents")]
-    Stopped,
-}
-
 /// Why an agent cannot be used.
 enum Unusable {
     /// It may be usable later.
     Absent(String),
-    Forever(AgentsError),
+    Forever(String),
 }
 
 /// The agents of a run.
@@ -59,39 +43,42 @@ impl Coordinator {
         secret: &Secret,
         wait: Duration,
         is_stopped: &dyn Fn() -> bool,
-    ) -> Result<Coordinator, AgentsError> {
+    ) -> Result<Coordinator, String> {
         let began = Instant::now();
-        let mut found: Vec<Result<AgentHandle, String>> = Vec::new();
-        found.resize_with(addresses.len(), || Err(String::new()));
+        let mut found: Vec<Option<AgentHandle>> = Vec::new();
+        found.resize_with(addresses.len(), || None);
         loop {
-            for (number, address) in addresses.iter().enumerate() {
+            let mut reasons = Vec::new();
+            for (agent, (found, address)) in found.iter_mut().zip(addresses).enumerate() {
                 if is_stopped() {
-                    return Err(AgentsError::Stopped);
+                    return Err("stopped while waiting for agents".to_owned());
                 }
-                found[number] = match std::mem::replace(&mut found[number], Err(String::new())) {
-                    // An agent ends a connection on which nothing comes.
-                    Ok(agent) => agent.ask::<u64>(&AgentCommand::Clock).map(|_| agent),
-                    Err(_) => {
-                        let share = AgentShare { agent: number, agents: addresses.len() };
-                        match greet(address, secret, share) {
-                            Ok(agent) => Ok(agent),
-                            Err(Unusable::Absent(reason)) => Err(format!("{address}: {reason}")),
-                            Err(Unusable::Forever(error)) => return Err(error),
-                        }
+                // An agent ends a connection on which nothing comes.
+                let is_there = |agent: &AgentHandle| agent.ask::<u64>(&AgentCommand::Clock).is_ok();
+                if found.as_ref().is_some_and(is_there) {
+                    continue;
+                }
+                let share = AgentShare { agent, agents: addresses.len() };
+                *found = match greet(address, secret, share) {
+                    Ok(agent) => Some(agent),
+                    Err(Unusable::Forever(reason)) => return Err(reason),
+                    Err(Unusable::Absent(reason)) => {
+                        reasons.push(format!("{address}: {reason}"));
+                        None
                     }
                 };
             }
-            if found.iter().all(Result::is_ok) {
+            if reasons.is_empty() {
                 return Ok(Coordinator { agents: found.into_iter().flatten().collect() });
             }
             if began.elapsed() >= wait {
-                let reasons: Vec<_> = found.into_iter().filter_map(Result::err).collect();
-                return Err(AgentsError::TooFew {
-                    found: addresses.len() - reasons.len(),
-                    wanted: addresses.len(),
-                    seconds: wait.as_secs(),
-                    reasons: reasons.join("; "),
-                });
+                let there = addresses.len() - reasons.len();
+                return Err(format!(
+                    "{there} of {} agents are there after {} s: {}",
+                    addresses.len(),
+                    wait.as_secs(),
+                    reasons.join("; "),
+                ));
             }
             thread::sleep(RETRY_EVERY);
         }
@@ -148,16 +135,17 @@ fn greet(address: &str, secret: &Secret, share: AgentShare) -> Result<AgentHandl
         connection.receive(GREETING_BYTES_MAX, deadline).map_err(|error| match error.kind() {
             // An agent closes the connection of a stranger.
             ErrorKind::UnexpectedEof | ErrorKind::PermissionDenied => {
-                Unusable::Forever(AgentsError::Secret(address.to_owned()))
+                let reason = "has another secret: see --secret-file";
+                Unusable::Forever(format!("the agent at {address} {reason}"))
             }
             _ => absent(error),
         })?;
     if info.version != VERSION {
-        return Err(Unusable::Forever(AgentsError::Version {
-            theirs: format!("{} ({})", info.version, info.program),
-            ours: format!("{VERSION} ({program})"),
-            name: info.name,
-        }));
+        return Err(Unusable::Forever(format!(
+            "the agent {} is of version {} ({}) and this is version {VERSION} ({program}): run the \
+             same one on all machines",
+            info.name, info.version, info.program,
+        )));
     }
     if info.is_busy {
         return Err(Unusable::Absent("it takes part in another run".to_owned()));

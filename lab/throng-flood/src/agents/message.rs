@@ -6,8 +6,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::clients::PublishDeliveries;
-
 /// A message: its stream, and its sequence in that stream.
 pub(super) type StreamSequence = (u32, u32);
 
@@ -64,8 +62,8 @@ pub(super) enum AgentCommand {
     Counts,
     /// Answered with an [`AgentCost`].
     Cost,
-    /// Answered with the deliveries of messages scheduled up to this time, as one or more
-    /// [`Deliveries`].
+    /// Answered with a list of [`PublishDeliveries`](crate::clients::PublishDeliveries), of messages
+    /// scheduled up to this time.
     Publishes {
         until_ns: u64,
     },
@@ -86,13 +84,6 @@ pub(super) struct BeginRun {
     /// Clients of all agents together.
     pub(super) clients: usize,
     pub(super) clock_ahead_ns: i64,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Deliveries {
-    pub(super) publishes: Vec<PublishDeliveries>,
-    /// Another message with more of them follows.
-    pub(super) has_more: bool,
 }
 
 /// The cost of an agent's process since its run started.

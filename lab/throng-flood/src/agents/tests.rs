@@ -228,7 +228,7 @@ fn another_secret_is_one_sentence() {
     let addresses = [agent.address.to_string()];
     for secret in [other, Secret::none()] {
         let gathered = Coordinator::gather(&addresses, &secret, DEADLINE, &|| false);
-        let words = gathered.err().expect("refused").to_string();
+        let words = gathered.err().expect("refused");
         let address = agent.address;
         assert_eq!(words, format!("the agent at {address} has another secret: see --secret-file"));
     }
@@ -248,7 +248,7 @@ fn another_version_is_named() {
         agent.send(&info, soon()).expect("sent");
     });
     let gathered = Coordinator::gather(&[address], &Secret::none(), DEADLINE, &|| false);
-    let words = gathered.err().expect("another version").to_string();
+    let words = gathered.err().expect("another version");
     assert!(
         words.starts_with("the agent b is of version 99 (9.9) and this is version 1"),
         "{words}"
@@ -264,7 +264,7 @@ fn absent_and_busy_agents_are_named() {
     let addresses = [agent.address.to_string(), nowhere.to_string()];
     let secret = Secret::new(SECRET).expect("long enough");
     let gathered = Coordinator::gather(&addresses, &secret, Duration::ZERO, &|| false);
-    let words = gathered.err().expect("too few").to_string();
+    let words = gathered.err().expect("too few");
     assert!(words.starts_with("0 of 2 agents are there after 0 s: "), "{words}");
     assert!(words.contains("takes part in another run; "), "{words}");
     assert!(words.contains(&format!("{nowhere}: Connection refused")), "{words}");

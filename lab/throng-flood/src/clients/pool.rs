@@ -124,14 +124,14 @@ impl ClientPool {
         self.command(|_| ThreadCommand::Slow { share, is_slow });
     }
 
-    /// Sets whether clients that fail, or that the server closes, reconnect after a pause. Initially as
-    /// in the plan.
+    /// Sets whether clients that fail, or that the server closes, reconnect after a pause. Initially
+    /// as in the plan.
     pub fn keep(&self, is_kept: bool) {
         self.command(|_| ThreadCommand::Keep(is_kept));
     }
 
-    /// Sets whether clients wait with the next long-poll after a response, so that all can be answered
-    /// before the next round. Initially they poll at once.
+    /// Sets whether clients wait with the next long-poll after a response, so that all can be
+    /// answered before the next round. Initially they poll at once.
     pub fn hold_polls(&self, are_held: bool) {
         self.command(|_| ThreadCommand::HoldPolls(are_held));
     }
