@@ -62,7 +62,7 @@ pub(super) enum AgentCommand {
     Counts,
     /// Answered with an [`AgentCost`].
     Cost,
-    /// Answered with a list of [`PublishDeliveries`](crate::clients::PublishDeliveries), of messages
+    /// Answered with the [`PublishDeliveries`](crate::clients::PublishDeliveries) of messages
     /// scheduled up to this time.
     Publishes {
         until_ns: u64,

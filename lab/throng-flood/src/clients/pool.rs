@@ -124,8 +124,8 @@ impl ClientPool {
         self.command(|_| ThreadCommand::Slow { share, is_slow });
     }
 
-    /// Sets whether clients that fail, or that the server closes, reconnect after a pause. Initially
-    /// as in the plan.
+    /// Sets whether clients that fail, or that the server closes, reconnect after a pause.
+    /// Initially as in the plan.
     pub fn keep(&self, is_kept: bool) {
         self.command(|_| ThreadCommand::Keep(is_kept));
     }
