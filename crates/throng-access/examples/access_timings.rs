@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use throng_access::address::{ForwardedHeader, Networks, client_address, parse_proxy_header};
 use throng_access::algorithm::Algorithm;
-use throng_access::keys::{Key, KeySet, Published};
-use throng_access::limit::{LimitKeys, LiveCounts, Rate, RateLimiter};
+use throng_access::keys::{Key, KeySet, PublishedKeys};
+use throng_access::limit::{LimitKeys, LiveCounts, RateLimiter, RateMeter};
 use throng_access::revocation::Revocations;
 use throng_access::server_key::{KeyHash, ServerKey, ServerKeys, generate};
 use throng_access::session::Tagger;
@@ -61,7 +61,7 @@ fn policy() -> Policy {
 fn authority(key: Key, max_cache_entries: usize) -> Arc<Authority> {
     let keys = KeySet::new(vec![Arc::new(key)]).expect("one key is a set");
     let revocations = Arc::new(Revocations::default());
-    Authority::new(Published::new(keys), policy(), revocations, max_cache_entries)
+    Authority::new(PublishedKeys::new(keys), policy(), revocations, max_cache_entries)
 }
 
 fn fixture_tokens() -> serde_json::Map<String, serde_json::Value> {
@@ -228,7 +228,7 @@ fn limits_and_addresses() {
     let addresses: Vec<IpAddr> =
         (0..100_000_u32).map(|bits| IpAddr::from(bits.to_be_bytes())).collect();
     let address = |number: u64| addresses[number as usize % addresses.len()];
-    let mut limiter = RateLimiter::new(Rate { per_second: 10, burst: 20 }, 1 << 17);
+    let mut limiter = RateLimiter::new(RateMeter { per_second: 10, burst: 20 }, 1 << 17);
     time("take from a bucket, 100,000 addresses in turn", |number| {
         let _ = black_box(limiter.take(keys.address(address(number)), 1, NOW_S * 1000 + number));
     });

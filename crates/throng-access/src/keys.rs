@@ -22,7 +22,7 @@ mod sources;
 
 pub use jwks::{JWKS_BYTES_MAX, Jwks, JwksError, JwksSource};
 pub use key::{Fingerprint, Key, KeyError};
-pub use published::{Published, Reader};
+pub use published::{PublishedKeys, Reader};
 #[cfg(test)]
 pub(crate) use refresh::REFETCH_MS_MIN;
 pub use refresh::{Refresh, RefreshSettings, Unknown};

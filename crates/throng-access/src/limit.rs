@@ -25,6 +25,6 @@ pub use frozen::UsedRates;
 pub use key::{LimitKey, LimitKeys};
 pub use limiter::{ClientKeys, Limiter, OtherQuantities, READ_BYTES_MIN};
 pub use live::{AtLimit, LiveCounts};
-pub use rate::{Rate, RateLimiter, TryLater};
+pub use rate::{RateLimiter, RateMeter, TryLater};
 pub use refusal::{Quantity, Refusal, Subject};
 pub use settings::{ClientLimits, LimitSettings};

@@ -18,7 +18,7 @@ pub use forgetting::Forgetting;
 pub use log::{OpenError, RevocationLog, RevokeError};
 pub use page::RevocationPage;
 pub use shared::{SharedChange, SharedRevocations, SharedTable};
-pub use storage::{FileStorage, PassedFile, Storage};
+pub use storage::{FileStorage, PassedFile, RevocationStorage};
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};

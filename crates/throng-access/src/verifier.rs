@@ -6,7 +6,7 @@ use arc_swap::ArcSwap;
 
 use crate::cache::{CacheCounts, TokenCache, TokenHash, Versions};
 use crate::grants::GrantsPool;
-use crate::keys::{KeySet, Published, Reader};
+use crate::keys::{KeySet, PublishedKeys, Reader};
 use crate::revocation::Revocations;
 use crate::token::{self, Identity, Policy, TokenError};
 
@@ -17,7 +17,7 @@ const SHORT_US: u64 = 200;
 /// State that all threads share to verify tokens.
 #[derive(Debug)]
 pub struct Authority {
-    keys: Arc<Published<KeySet>>,
+    keys: Arc<PublishedKeys<KeySet>>,
     demands: ArcSwap<Demands>,
     revocations: Arc<Revocations>,
     max_cache_entries: usize,
@@ -37,7 +37,7 @@ impl Authority {
     /// An authority with these keys, which the owner replaces as they rotate. `max_cache_entries`
     /// verified tokens are remembered.
     pub fn new(
-        keys: Arc<Published<KeySet>>,
+        keys: Arc<PublishedKeys<KeySet>>,
         policy: Policy,
         revocations: Arc<Revocations>,
         max_cache_entries: usize,
@@ -180,7 +180,7 @@ mod tests {
     const NOW_S: u64 = 1_800_000_000;
 
     struct World {
-        keys: Arc<Published<KeySet>>,
+        keys: Arc<PublishedKeys<KeySet>>,
         revocations: Arc<Revocations>,
         authority: Arc<Authority>,
         verifier: Verifier,
@@ -196,7 +196,7 @@ mod tests {
     }
 
     fn world() -> World {
-        let keys = Published::new(keys(&["a", "b"]));
+        let keys = PublishedKeys::new(keys(&["a", "b"]));
         let revocations = Arc::new(Revocations::default());
         let authority =
             Authority::new(Arc::clone(&keys), Policy::default(), Arc::clone(&revocations), 100);

@@ -117,7 +117,7 @@ pub struct Member {
 
 /// The rest of a subscription that [`SubscriptionTable::leave`] has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Left {
+pub struct LeftSubscription {
     /// The channel, which has one subscription less.
     pub channel: ChannelId,
     /// The connection's next subscription.
@@ -245,7 +245,7 @@ impl SubscriptionTable {
     }
 
     /// Ends a subscription. The caller tells the engine. `None` if it has ended before.
-    pub fn leave(&mut self, id: SubscriptionId) -> Option<Left> {
+    pub fn leave(&mut self, id: SubscriptionId) -> Option<LeftSubscription> {
         let local = self.local(id)?;
         self.settle_ended(id);
         // The channel counts marked subscriptions.
@@ -255,7 +255,7 @@ impl SubscriptionTable {
         let gone = self.subscriptions.remove(id.index())?;
         let channel = &self.channels[local.index()];
         let (epoch, count) = (channel.epoch, channel.count);
-        let left = Left { channel: channel.channel, sibling: gone.sibling };
+        let left = LeftSubscription { channel: channel.channel, sibling: gone.sibling };
         if count == 0 {
             self.drop_buffer(local);
             self.watches.forget_channel(local);

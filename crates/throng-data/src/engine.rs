@@ -44,17 +44,17 @@ use throng_core::{
     PublishError, Reading, Rule, Ticket, Watermark, WorkerId,
 };
 
-use crate::journal::{Done, Journal};
-pub use delivery::Delivery;
+use crate::journal::{DiskJournal, WhenDone};
+pub use delivery::AnswerDelivery;
 use markers::Markers;
 use read::PAGE_BYTES_MAX;
-use readers::{Readers, Turn};
-use shared::Shared;
+use readers::{ReadTurn, Readers};
+use shared::EngineShared;
 
 /// See the module.
 pub struct DurableEngine {
-    shared: Arc<Shared>,
-    journal: Arc<Journal>,
+    shared: Arc<EngineShared>,
+    journal: Arc<DiskJournal>,
     readers: Readers,
     markers: Arc<Markers>,
 }
@@ -82,7 +82,10 @@ impl DurableEngine {
     /// # Errors
     ///
     /// An error of the system, if a thread cannot be started.
-    pub fn start(delivery: &Delivery, journal: Arc<Journal>) -> io::Result<DurableEngine> {
+    pub fn start(
+        delivery: &AnswerDelivery,
+        journal: Arc<DiskJournal>,
+    ) -> io::Result<DurableEngine> {
         let shared = delivery.shared();
         let markers = Arc::new(Markers::new(Arc::clone(&shared.logs), Arc::clone(&journal)));
         Ok(DurableEngine { shared, journal, readers: Readers::start()?, markers })
@@ -126,7 +129,7 @@ impl Engine for DurableEngine {
         let retention = rule.retention;
         let shared = Arc::clone(&self.shared);
         let mut answer = None;
-        let done = || -> Done {
+        let done = || -> WhenDone {
             let (ticket, later): (Ticket<Outcome>, _) = later.ticket();
             answer = Some(later);
             Box::new(move |result| ticket.answer(shared.outcome(result)))
@@ -282,7 +285,7 @@ impl Engine for DurableEngine {
             if let Some(ticket) = ticket.take().filter(is_wanted) {
                 markers.read_marker(now_ms, &of, mark, ticket);
             }
-            Turn::Done
+            ReadTurn::Done
         });
         answer
     }

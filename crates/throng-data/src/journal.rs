@@ -25,11 +25,11 @@ use std::time::{Duration, Instant};
 
 use throng_core::{ChannelName, Histogram, Publication, Retention, Snapshot, Stamp};
 
-use answers::{Answers, Safe};
-pub use outcome::{ChangeDone, Done, Refused, Written};
-pub use server::{Answering, Server};
+use answers::{AnswerThread, Safe};
+pub use outcome::{ChangeDone, JournalRefused, JournalWritten, WhenDone};
+pub use server::{Answering, JournalServer};
 
-use crate::logs::{Appended, Logs, Names, Unreadable, Writer};
+use crate::logs::{Appended, Logs, NameIndex, Unreadable, Writer};
 use crate::promise::Sync;
 use crate::storage::{StorageError, Write};
 
@@ -60,7 +60,7 @@ const TELL_UNREADABLE: Duration = Duration::from_secs(60);
 const RETRY: Duration = Duration::from_millis(500);
 
 enum Waiting {
-    Publication(Publication, Retention, Done),
+    Publication(Publication, Retention, WhenDone),
     Change(Vec<Write>, ChangeDone),
 }
 
@@ -72,7 +72,7 @@ impl Waiting {
         }
     }
 
-    fn refuse(self, refused: Refused) {
+    fn refuse(self, refused: JournalRefused) {
         match self {
             Waiting::Publication(.., done) => done(Err(refused)),
             Waiting::Change(_, done) => done(Err(refused)),
@@ -84,7 +84,7 @@ impl Waiting {
 #[derive(Default)]
 struct Group {
     publications: Vec<(Publication, Retention)>,
-    done: Vec<Done>,
+    done: Vec<WhenDone>,
     changes: Vec<Write>,
     changed: Vec<ChangeDone>,
 }
@@ -120,7 +120,7 @@ enum Pause {
     #[default]
     No,
     /// It is to stop once nothing waits, and to say so.
-    Asked(Sender<Result<(), Refused>>),
+    Asked(Sender<Result<(), JournalRefused>>),
     /// Another process may have the storage.
     Begun,
 }
@@ -143,8 +143,8 @@ struct Queue {
 
 /// State of the thread that others read.
 #[derive(Debug, Default)]
-struct Shared {
-    /// How the disk is: see [`Journal::state`].
+struct EngineShared {
+    /// How the disk is: see [`DiskJournal::state`].
     state: AtomicU8,
     failure: Mutex<String>,
     /// True if the directory took more than it may at the last look.
@@ -162,13 +162,13 @@ struct Shared {
 
 /// Counters of a journal since its start.
 #[derive(Debug)]
-pub struct Figures {
+pub struct JournalFigures {
     pub messages: u64,
     /// Bytes of their bodies.
     pub message_bytes: u64,
     /// Disk usage of the directory, at most half a second old.
     pub disk_bytes: u64,
-    /// The limit of that, [`Setup::max_bytes`].
+    /// The limit of that, [`JournalSetup::max_bytes`].
     pub max_bytes: u64,
     /// How long commits took, with their syncs.
     pub commits: Snapshot,
@@ -185,19 +185,19 @@ const FULL: u8 = 1;
 const FAILED: u8 = 2;
 
 /// Settings of the thread, and the server.
-pub struct Setup {
+pub struct JournalSetup {
     pub sync: Sync,
     /// Bytes on the disk beyond which publications and changes are refused. The ones that wait when
     /// the thread notices are taken nevertheless.
     pub max_bytes: u64,
     /// The clock, the stamps and the followers.
-    pub server: Arc<dyn Server>,
+    pub server: Arc<dyn JournalServer>,
 }
 
 /// The stamps of one group, which begins with the first of them: before that nobody has to wait.
 struct GroupStamps<'a> {
-    server: &'a dyn Server,
-    answers: &'a Answers,
+    server: &'a dyn JournalServer,
+    answers: &'a AnswerThread,
     has_begun: bool,
 }
 
@@ -231,9 +231,9 @@ impl Drop for GroupStamps<'_> {
 }
 
 /// The thread that writes. Ends it when it is dropped, after all that waits.
-pub struct Journal {
+pub struct DiskJournal {
     queue: Arc<SharedQueue>,
-    shared: Arc<Shared>,
+    shared: Arc<EngineShared>,
     /// Groups that are safe, and not answered.
     unanswered: Arc<AtomicUsize>,
     max_bytes: u64,
@@ -244,39 +244,39 @@ fn lock(queue: &Mutex<Queue>) -> MutexGuard<'_, Queue> {
     queue.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Journal {
+impl DiskJournal {
     /// Starts the thread.
     ///
     /// # Errors
     ///
     /// An error of the storage or the system.
-    pub fn start(logs: &Arc<Logs>, setup: Setup) -> io::Result<Journal> {
+    pub fn start(logs: &Arc<Logs>, setup: JournalSetup) -> io::Result<DiskJournal> {
         let newest = setup.server.newest_stamp();
         let mut writer = Writer::begin(logs, setup.sync, newest).map_err(io::Error::other)?;
         writer.apply_retention(&setup.server.retention()).map_err(io::Error::other)?;
-        Journal::spawn(writer, setup, Pause::No)
+        DiskJournal::spawn(writer, setup, Pause::No)
     }
 
-    /// Starts the thread, which writes nothing before [`Journal::go_on`].
+    /// Starts the thread, which writes nothing before [`DiskJournal::go_on`].
     ///
     /// # Errors
     ///
     /// An error of the storage or the system.
-    pub fn start_paused(logs: &Arc<Logs>, setup: Setup) -> io::Result<Journal> {
+    pub fn start_paused(logs: &Arc<Logs>, setup: JournalSetup) -> io::Result<DiskJournal> {
         let writer = Writer::prepare(logs, setup.sync).map_err(io::Error::other)?;
-        Journal::spawn(writer, setup, Pause::Begun)
+        DiskJournal::spawn(writer, setup, Pause::Begun)
     }
 
-    fn spawn(writer: Writer, setup: Setup, pause: Pause) -> io::Result<Journal> {
+    fn spawn(writer: Writer, setup: JournalSetup, pause: Pause) -> io::Result<DiskJournal> {
         let is_noted = pause.is_no();
         let server = Arc::clone(&setup.server);
         let writer = writer.with_followers(Box::new(move |name| server.followed_head(name)));
         let queue = (Mutex::new(Queue { pause, ..Queue::default() }), Condvar::new());
         let queue: Arc<SharedQueue> = Arc::new(queue);
-        let shared = Arc::<Shared>::default();
+        let shared = Arc::<EngineShared>::default();
         let (of_thread, shared_of_thread) = (Arc::clone(&queue), Arc::clone(&shared));
         let max_bytes = setup.max_bytes;
-        let answers = Answers::start(Arc::clone(&setup.server))?;
+        let answers = AnswerThread::start(Arc::clone(&setup.server))?;
         let unanswered = answers.unanswered();
         let thread = std::thread::Builder::new().name("journal".into()).spawn(move || {
             let (queue, shared) = (of_thread, shared_of_thread);
@@ -284,7 +284,7 @@ impl Journal {
             let next_telling = Instant::now();
             Thread { writer, is_noted, setup, answers, queue, shared, taken, next_telling }.run();
         })?;
-        Ok(Journal { queue, shared, unanswered, max_bytes, thread: Mutex::new(Some(thread)) })
+        Ok(DiskJournal { queue, shared, unanswered, max_bytes, thread: Mutex::new(Some(thread)) })
     }
 
     /// Publishes a message. Publications to a channel get their offsets in the order of the calls.
@@ -297,13 +297,13 @@ impl Journal {
         &self,
         publication: Publication,
         retention: Retention,
-        done: impl FnOnce() -> Done,
-    ) -> Result<(), Refused> {
+        done: impl FnOnce() -> WhenDone,
+    ) -> Result<(), JournalRefused> {
         let bytes = publication.body.bytes().len();
         self.push(bytes, || Waiting::Publication(publication, retention, done()))
     }
 
-    /// Makes all of `writes` or none, as [`Journal::publish`] does with a message.
+    /// Makes all of `writes` or none, as [`DiskJournal::publish`] does with a message.
     ///
     /// # Errors
     ///
@@ -312,21 +312,21 @@ impl Journal {
         &self,
         writes: Vec<Write>,
         done: impl FnOnce() -> ChangeDone,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), JournalRefused> {
         let bytes = writes.iter().map(write_bytes).sum();
         self.push(bytes, || Waiting::Change(writes, done()))
     }
 
-    fn push(&self, bytes: usize, waiting: impl FnOnce() -> Waiting) -> Result<(), Refused> {
+    fn push(&self, bytes: usize, waiting: impl FnOnce() -> Waiting) -> Result<(), JournalRefused> {
         if let Some(refused) = self.state() {
             return Err(refused);
         }
         let mut queue = lock(&self.queue.0);
         if queue.is_ending {
-            return Err(Refused::Failed);
+            return Err(JournalRefused::Failed);
         }
         if queue.waiting.len() >= WAITING_MAX || queue.bytes + bytes > WAITING_BYTES_MAX {
-            return Err(Refused::Busy);
+            return Err(JournalRefused::Busy);
         }
         queue.bytes += bytes;
         let was_empty = queue.waiting.is_empty();
@@ -340,11 +340,13 @@ impl Journal {
 
     /// Why publications are refused; `None` while the disk works and the directory is within its
     /// limit.
-    pub fn state(&self) -> Option<Refused> {
+    pub fn state(&self) -> Option<JournalRefused> {
         match self.shared.state.load(Ordering::Relaxed) {
-            FULL => Some(Refused::Full),
-            FAILED => Some(Refused::Failed),
-            _ if self.shared.is_over_limit.load(Ordering::Relaxed) => Some(Refused::OverLimit),
+            FULL => Some(JournalRefused::Full),
+            FAILED => Some(JournalRefused::Failed),
+            _ if self.shared.is_over_limit.load(Ordering::Relaxed) => {
+                Some(JournalRefused::OverLimit)
+            }
             _ => None,
         }
     }
@@ -360,9 +362,9 @@ impl Journal {
     }
 
     /// Counters so far.
-    pub fn figures(&self) -> Figures {
+    pub fn figures(&self) -> JournalFigures {
         let get = |number: &AtomicU64| number.load(Ordering::Relaxed);
-        Figures {
+        JournalFigures {
             messages: self.messages(),
             message_bytes: get(&self.shared.message_bytes),
             disk_bytes: get(&self.shared.disk_bytes),
@@ -375,7 +377,7 @@ impl Journal {
     }
 }
 
-impl Journal {
+impl DiskJournal {
     /// Ends the thread, after all waiting work. Later work is refused.
     pub fn end(&self) {
         lock(&self.queue.0).is_ending = true;
@@ -388,7 +390,7 @@ impl Journal {
     }
 }
 
-impl Drop for Journal {
+impl Drop for DiskJournal {
     fn drop(&mut self) {
         self.end();
     }
@@ -398,10 +400,10 @@ struct Thread {
     writer: Writer,
     /// True if the storage knows that this run goes on.
     is_noted: bool,
-    setup: Setup,
-    answers: Answers,
+    setup: JournalSetup,
+    answers: AnswerThread,
     queue: Arc<SharedQueue>,
-    shared: Arc<Shared>,
+    shared: Arc<EngineShared>,
     /// The next group to write.
     taken: VecDeque<Waiting>,
     /// When it may be told again what could not be read.
@@ -534,7 +536,7 @@ impl Thread {
             Ok(has_more) => {
                 let bytes = writer.bytes().unwrap_or_default();
                 shared.disk_bytes.store(bytes, Ordering::Relaxed);
-                let Names { kept, forgotten, .. } = writer.count_names();
+                let NameIndex { kept, forgotten, .. } = writer.count_names();
                 shared.names_kept.store(kept, Ordering::Relaxed);
                 shared.names_forgotten.store(forgotten, Ordering::Relaxed);
                 shared.is_over_limit.store(bytes > setup.max_bytes, Ordering::Relaxed);
@@ -564,12 +566,12 @@ fn wait_to_retry(queue: &SharedQueue) -> bool {
 }
 
 /// Refuses what waits and what comes, until the disk works again.
-fn fail(queue: &SharedQueue, shared: &Shared, error: &StorageError) {
+fn fail(queue: &SharedQueue, shared: &EngineShared, error: &StorageError) {
     let (state, refused) = match error {
-        StorageError::Full => (FULL, Refused::Full),
+        StorageError::Full => (FULL, JournalRefused::Full),
         StorageError::Failed(what) | StorageError::Damaged(what) => {
             shared.failure.lock().unwrap_or_else(PoisonError::into_inner).clone_from(what);
-            (FAILED, Refused::Failed)
+            (FAILED, JournalRefused::Failed)
         }
     };
     shared.state.store(state, Ordering::Relaxed);

@@ -31,7 +31,7 @@ mod walk;
 mod writer;
 
 pub use check::{Checked, Tell};
-pub(crate) use names::Names;
-pub use reader::{Bounds, Logs, Opened};
+pub(crate) use names::NameIndex;
+pub use reader::{LogBounds, Logs, OpenedLogs};
 pub use unreadable::Unreadable;
 pub use writer::{Appended, Writer};

@@ -6,30 +6,30 @@ use std::sync::Arc;
 use throng_core::Ticket;
 use throng_core::records::{Change, Each, KEY_BYTES_MAX, Records, StoreError, Table};
 
-use crate::journal::{ChangeDone, Journal, Refused};
+use crate::journal::{ChangeDone, DiskJournal, JournalRefused};
 use crate::logs::Logs;
 use crate::storage::{Space, Write};
 
 /// The tables of the data directory.
 pub struct JournalRecords {
     logs: Arc<Logs>,
-    journal: Arc<Journal>,
+    journal: Arc<DiskJournal>,
 }
 
 impl JournalRecords {
     /// Tables beside the logs, written by the same thread.
-    pub fn new(logs: Arc<Logs>, journal: Arc<Journal>) -> JournalRecords {
+    pub fn new(logs: Arc<Logs>, journal: Arc<DiskJournal>) -> JournalRecords {
         JournalRecords { logs, journal }
     }
 }
 
-impl From<Refused> for StoreError {
-    fn from(refused: Refused) -> StoreError {
+impl From<JournalRefused> for StoreError {
+    fn from(refused: JournalRefused) -> StoreError {
         match refused {
-            Refused::Busy => StoreError::Busy,
-            Refused::Full => StoreError::Full,
-            Refused::OverLimit => StoreError::OverLimit,
-            Refused::Failed => StoreError::Failed,
+            JournalRefused::Busy => StoreError::Busy,
+            JournalRefused::Full => StoreError::Full,
+            JournalRefused::OverLimit => StoreError::OverLimit,
+            JournalRefused::Failed => StoreError::Failed,
         }
     }
 }
@@ -81,7 +81,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::journal::Setup;
+    use crate::journal::JournalSetup;
     use crate::journal::tests::Alone;
     use crate::promise::Sync;
     use crate::storage::Storage;
@@ -95,8 +95,8 @@ mod tests {
         let (logs, _) = Logs::open(storage, "boot").expect("it opens");
         let logs = Arc::new(logs);
         let server = Arc::<Alone>::default();
-        let setup = Setup { sync: Sync::Always, max_bytes: u64::MAX, server };
-        let journal = Arc::new(Journal::start(&logs, setup).expect("it starts"));
+        let setup = JournalSetup { sync: Sync::Always, max_bytes: u64::MAX, server };
+        let journal = Arc::new(DiskJournal::start(&logs, setup).expect("it starts"));
         JournalRecords::new(logs, journal)
     }
 

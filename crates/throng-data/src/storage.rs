@@ -92,7 +92,7 @@ pub enum StorageError {
 
 /// Which end of a range is read first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
+pub enum KeyOrder {
     /// The lowest key first.
     Up,
     /// The highest key first.
@@ -113,7 +113,7 @@ pub trait Storage: Send + Sync {
         &self,
         space: Space,
         range: (&[u8], &[u8]),
-        order: Order,
+        order: KeyOrder,
         each: Each<'_>,
     ) -> Result<(), StorageError>;
 

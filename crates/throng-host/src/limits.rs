@@ -6,7 +6,7 @@ use crate::{cgroup, own, proc};
 
 /// The source of a limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
+pub enum LimitSource {
     /// A setting of the program.
     Setting,
     /// A control file of a control group.
@@ -17,13 +17,13 @@ pub enum Source {
     Machine,
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for LimitSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Source::Setting => f.write_str("setting"),
-            Source::Group(file) => f.write_str(file),
-            Source::Affinity => f.write_str("affinity"),
-            Source::Machine => f.write_str("machine"),
+            LimitSource::Setting => f.write_str("setting"),
+            LimitSource::Group(file) => f.write_str(file),
+            LimitSource::Affinity => f.write_str("affinity"),
+            LimitSource::Machine => f.write_str("machine"),
         }
     }
 }
@@ -32,7 +32,7 @@ impl fmt::Display for Source {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryLimit {
     pub bytes: u64,
-    pub source: Source,
+    pub source: LimitSource,
 }
 
 /// Reads what counts against a limit of memory.
@@ -48,7 +48,7 @@ impl MemoryMeter {
     /// memory of the machine. `None` if the system does not say how much that is.
     pub fn new(setting: Option<u64>) -> Option<MemoryMeter> {
         if let Some(bytes) = setting {
-            let limit = MemoryLimit { bytes, source: Source::Setting };
+            let limit = MemoryLimit { bytes, source: LimitSource::Setting };
             return Some(MemoryMeter { limit, groups: Vec::new() });
         }
         let machine = proc::memory_bytes();
@@ -57,9 +57,9 @@ impl MemoryMeter {
         groups.retain(|group| machine.is_none_or(|machine| group.bytes < machine));
         let lowest = groups.iter().min_by_key(|group| group.bytes).map(|lowest| {
             let file = lowest.group.join(lowest.file).display().to_string();
-            MemoryLimit { bytes: lowest.bytes, source: Source::Group(file) }
+            MemoryLimit { bytes: lowest.bytes, source: LimitSource::Group(file) }
         });
-        let machine = machine.map(|bytes| MemoryLimit { bytes, source: Source::Machine });
+        let machine = machine.map(|bytes| MemoryLimit { bytes, source: LimitSource::Machine });
         Some(MemoryMeter { limit: lowest.or(machine)?, groups })
     }
 
@@ -89,7 +89,7 @@ pub struct Cores {
     pub count: usize,
     /// The quota of processor time, if there is one: it may be part of a core.
     pub quota: Option<f64>,
-    pub source: Source,
+    pub source: LimitSource,
 }
 
 impl Cores {
@@ -105,9 +105,11 @@ impl Cores {
         // A quota counts in whole cores, and as one if it is less.
         let decides = |quota: f64| quota.max(1.0) as usize == count && !is_all;
         let source = match &quota {
-            Some((quota, file)) if decides(*quota) => Source::Group(file.display().to_string()),
-            _ if is_all => Source::Machine,
-            _ => Source::Affinity,
+            Some((quota, file)) if decides(*quota) => {
+                LimitSource::Group(file.display().to_string())
+            }
+            _ if is_all => LimitSource::Machine,
+            _ => LimitSource::Affinity,
         };
         Cores { count, quota: quota.map(|(quota, _)| quota), source }
     }
@@ -120,7 +122,7 @@ mod tests {
     #[test]
     fn a_setting_is_compared_with_the_own_memory_of_the_process() {
         let meter = MemoryMeter::new(Some(1 << 40)).expect("a setting needs no system");
-        assert_eq!(meter.limit(), &MemoryLimit { bytes: 1 << 40, source: Source::Setting });
+        assert_eq!(meter.limit(), &MemoryLimit { bytes: 1 << 40, source: LimitSource::Setting });
         let (used, limit) = meter.read().expect("on Linux");
         assert!(used > 0 && used < 1 << 36 && limit == 1 << 40);
     }
@@ -128,7 +130,7 @@ mod tests {
     #[test]
     fn a_default_limit_names_its_source() {
         let meter = MemoryMeter::new(None).expect("on Linux");
-        assert!(meter.limit().bytes > 1 << 20 && meter.limit().source != Source::Setting);
+        assert!(meter.limit().bytes > 1 << 20 && meter.limit().source != LimitSource::Setting);
         assert!(meter.read().is_some_and(|(used, limit)| used > 0 && used <= limit));
     }
 

@@ -28,7 +28,7 @@ pub fn socket_slab_bytes() -> Option<u64> {
 
 /// One thread of this process.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Thread {
+pub struct OwnThread {
     pub id: u32,
     /// The name, truncated to 15 bytes by the kernel.
     pub name: String,
@@ -38,17 +38,17 @@ pub struct Thread {
 
 /// Reads the threads of this process. Caches their names, which do not change.
 #[derive(Debug, Default)]
-pub struct Threads {
+pub struct OwnThreads {
     names: HashMap<u32, String>,
 }
 
-impl Threads {
+impl OwnThreads {
     /// The current threads, in no particular order; empty if `/proc` cannot be read. One may be
     /// missing while others end, and one that has been joined may still be there.
-    pub fn read(&mut self) -> Vec<Thread> {
+    pub fn read(&mut self) -> Vec<OwnThread> {
         let entries = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
         let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-        let threads: Vec<Thread> = ids.filter_map(|id| self.thread(id)).collect();
+        let threads: Vec<OwnThread> = ids.filter_map(|id| self.thread(id)).collect();
         if self.names.len() > threads.len() {
             self.names.retain(|id, _| threads.iter().any(|thread| thread.id == *id));
         }
@@ -56,7 +56,7 @@ impl Threads {
     }
 
     /// `None` if the thread has ended since the listing.
-    fn thread(&mut self, id: u32) -> Option<Thread> {
+    fn thread(&mut self, id: u32) -> Option<OwnThread> {
         let text = fs::read_to_string(format!("/proc/self/task/{id}/schedstat")).ok()?;
         let cpu_ns = first_number(&text)?;
         let name = match self.names.get(&id) {
@@ -66,7 +66,7 @@ impl Threads {
                 self.names.entry(id).or_insert_with(|| text.trim().to_owned()).clone()
             }
         };
-        Some(Thread { id, name, cpu_ns })
+        Some(OwnThread { id, name, cpu_ns })
     }
 }
 
@@ -104,7 +104,7 @@ mod tests {
         };
         let thread = std::thread::Builder::new().name("a-name".into()).spawn(body);
         ready.recv().expect("it runs");
-        let mut threads = Threads::default();
+        let mut threads = OwnThreads::default();
         let mut has_it = || threads.read().iter().any(|thread| thread.name == "a-name");
         // Other tests end threads, so one reading may miss it. The second has its name cached.
         assert!((0..100).any(|_| has_it()) && (0..100).any(|_| has_it()));

@@ -21,15 +21,15 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `demand` | the request: [`Demand`], with [`Server`], [`Clients`], [`Tables`] |
+//! | `demand` | the request: [`Demand`], with [`ServerDemand`], [`ClientDemand`], [`TableDemand`] |
 //! | `capacity` | the limits of the machine: [`Capacity`] |
 //! | `checks` | the checks, one file per concern |
-//! | `check` | a [`Check`]: found, needed, [`Verdict`], [`Setting`] |
+//! | `check` | a [`Check`]: found, needed, [`CheckVerdict`], [`Setting`] |
 //! | `apply` | raises settings that are too low: [`apply`] |
 //!
 //! # Invariants
 //!
-//! - A value that cannot be read is [`Verdict::Unknown`]: it neither refuses nor counts as enough.
+//! - A value that cannot be read is [`CheckVerdict::Unknown`]: it neither refuses nor counts as enough.
 //! - A [`Setting`] never lowers the current value.
 
 mod apply;
@@ -41,9 +41,9 @@ mod demand;
 use throng_units::format::{count, counted};
 
 pub use apply::{Applied, ApplyError, apply};
-pub use capacity::{Capacity, Firewall, Memory, ThreadLimit, Threads};
-pub use check::{Check, Limit, Setting, Verdict};
-pub use demand::{CLIENTS_APART, Clients, Demand, Server, Tables};
+pub use capacity::{AvailableMemory, Capacity, Firewall, ThreadLimit, Threads};
+pub use check::{Check, CheckVerdict, Limit, Setting};
+pub use demand::{CLIENTS_APART, ClientDemand, Demand, ServerDemand, TableDemand};
 
 /// The checks of a request on a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,11 +89,11 @@ impl Capacity {
 impl Preflight {
     /// True if no check failed, as far as the values could be read.
     pub fn is_possible(&self) -> bool {
-        self.with(Verdict::Must).next().is_none()
+        self.with(CheckVerdict::Must).next().is_none()
     }
 
     /// The checks with this verdict, in order.
-    pub fn with(&self, verdict: Verdict) -> impl Iterator<Item = &Check> {
+    pub fn with(&self, verdict: CheckVerdict) -> impl Iterator<Item = &Check> {
         self.checks.iter().filter(move |check| check.verdict == verdict)
     }
 
@@ -115,7 +115,7 @@ impl Preflight {
 
     /// Why the request is impossible, and what helps, one line each; `None` if it is possible.
     pub fn refusal(&self) -> Option<String> {
-        let mut short: Vec<&Check> = self.with(Verdict::Must).collect();
+        let mut short: Vec<&Check> = self.with(CheckVerdict::Must).collect();
         let first = short.first()?;
         let requested = counted(self.connections, "connection", "connections");
         let mut text = match self.limit().filter(|limit| limit.allows < self.connections) {
@@ -139,7 +139,7 @@ impl Preflight {
     /// [`MANY`].
     pub fn warnings(&self) -> Vec<String> {
         let is_many = self.connections > MANY;
-        self.with(Verdict::Should).filter(|_| is_many).map(Check::message).collect()
+        self.with(CheckVerdict::Should).filter(|_| is_many).map(Check::message).collect()
     }
 }
 

@@ -134,7 +134,7 @@ pub(crate) fn open_files() -> Option<u64> {
 
 /// TCP usage of this network namespace.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Sockets {
+pub struct SocketCounts {
     /// IPv4 sockets in use.
     pub in_use: u64,
     /// Sockets in state `TIME_WAIT`.
@@ -173,7 +173,7 @@ fn parse_handshakes(netstat: &str) -> Option<Handshakes> {
 }
 
 /// The current TCP usage of this network namespace.
-pub fn sockets() -> Option<Sockets> {
+pub fn sockets() -> Option<SocketCounts> {
     parse_sockets(&fs::read_to_string("/proc/net/sockstat").ok()?, page_size() as u64)
 }
 
@@ -289,14 +289,14 @@ fn stat_ticks(stat: &str) -> Option<u64> {
 }
 
 /// The kernel counts the memory of sockets in pages.
-fn parse_sockets(text: &str, page_bytes: u64) -> Option<Sockets> {
+fn parse_sockets(text: &str, page_bytes: u64) -> Option<SocketCounts> {
     let line = text.lines().find_map(|line| line.strip_prefix("TCP:"))?;
     let words: Vec<&str> = line.split_whitespace().collect();
     let value = |name| {
         let pair = words.chunks_exact(2).find(|pair| pair[0] == name)?;
         pair[1].parse::<u64>().ok()
     };
-    Some(Sockets {
+    Some(SocketCounts {
         in_use: value("inuse")?,
         time_wait: value("tw")?,
         buffer_bytes: value("mem")? * page_bytes,
@@ -429,7 +429,7 @@ mod tests {
         assert!(listening_inodes(table, 80).is_empty());
         assert_eq!(
             parse_sockets("sockets: used 9\nTCP: inuse 3 orphan 0 tw 2 alloc 4 mem 5\n", 65_536),
-            Some(Sockets { in_use: 3, time_wait: 2, buffer_bytes: 5 * 65_536 })
+            Some(SocketCounts { in_use: 3, time_wait: 2, buffer_bytes: 5 * 65_536 })
         );
         assert_eq!(parse_drops("0a1 2 3\n0b1 0f 0\n"), Some(17));
         assert_eq!(parse_drops("0a1\n"), None);

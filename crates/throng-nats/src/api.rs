@@ -25,7 +25,7 @@ pub(crate) const FORMAT: &str = "1";
 /// An error of JetStream.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, thiserror::Error)]
 #[error("{description} (error {err_code})")]
-pub struct ApiError {
+pub struct JetStreamError {
     /// The class of error, as HTTP has it.
     #[serde(default)]
     pub code: u16,
@@ -36,7 +36,7 @@ pub struct ApiError {
     pub description: String,
 }
 
-impl ApiError {
+impl JetStreamError {
     /// The cluster has no leader, or has lost its majority.
     pub(crate) const NO_LEADER: u32 = 10008;
     /// The subject has no message.

@@ -38,20 +38,20 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until};
 
-use crate::journal::{Action, Event, Journal, Report};
+use crate::journal::{JournalAction, JournalEvent, JournalReport, StreamJournal};
 use crate::protocol::decoder::{Decoder, ServerOp};
 use crate::protocol::encoder;
 
 use handshake::Connected;
-use lost::Lost;
-use servers::{Said, Server, Servers};
+use lost::ConnectionLost;
+use servers::{KnownServer, Said, Servers};
 use unwritten::Unwritten;
 
 pub use address::ServerAddress;
-pub use handshake::{Info, TlsSettings};
+pub use handshake::{Info, NatsTls};
 pub use login::{Login, LoginError};
 pub use nkey::{SeedError, UserKey};
-pub use session::{Reply, Session};
+pub use session::{NatsSession, SessionReply};
 pub use source::Source;
 
 /// How often a journal learns that time has passed.
@@ -105,13 +105,13 @@ const EVENTS_AT_ONCE: usize = 256;
 
 /// Where the servers are, and who this is.
 #[derive(Debug, Clone)]
-pub struct ClientSettings {
+pub struct NatsClientSettings {
     /// The servers, in the order in which they are tried. Those that they announce come after them.
     pub servers: Vec<ServerAddress>,
     /// How to log in.
     pub login: Source<Login>,
     /// How TLS is spoken, where it is.
-    pub tls: TlsSettings,
+    pub tls: NatsTls,
     /// The name that the servers' monitoring shows.
     pub name: String,
     /// The clock, in milliseconds, which never goes back.
@@ -121,7 +121,7 @@ pub struct ClientSettings {
 /// News for the owner of the journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {
-    Report(Report),
+    Report(JournalReport),
     /// A server cannot be reached, or has refused something.
     Trouble {
         server: String,
@@ -148,13 +148,13 @@ pub enum Notice {
     CaughtUp,
 }
 
-/// Runs a journal until the senders of `events` are gone, or [`Event::Leave`] or [`Event::Cede`]
+/// Runs a journal until the senders of `events` are gone, or [`JournalEvent::Leave`] or [`JournalEvent::Cede`]
 /// comes; who sends them bounds what may wait. Everything is told by `notify`. While that blocks,
 /// the servers keep what comes, and in the end disconnect, which loses nothing.
 pub async fn run(
-    settings: ClientSettings,
-    journal: Journal,
-    events: UnboundedReceiver<Event<'static>>,
+    settings: NatsClientSettings,
+    journal: StreamJournal,
+    events: UnboundedReceiver<JournalEvent<'static>>,
     notify: impl FnMut(Notice) + Send,
 ) {
     let mut ticks = interval(TICK);
@@ -166,11 +166,11 @@ pub async fn run(
     while let Some(server) = client.servers.next() {
         let began = Instant::now();
         let lost = client.connect_and_serve(&server).await;
-        if matches!(lost, Lost::Stopped) {
+        if matches!(lost, ConnectionLost::Stopped) {
             return;
         }
         match &lost {
-            Lost::Old { version } => {
+            ConnectionLost::Old { version } => {
                 let (server, version) = (server.address.to_string(), version.clone());
                 (client.notify)(Notice::Old { server, version });
             }
@@ -186,24 +186,24 @@ pub async fn run(
 }
 
 /// True if the connection ends after an event.
-fn is_last(event: &Event<'_>) -> bool {
-    matches!(event, Event::Leave | Event::Cede)
+fn is_last(event: &JournalEvent<'_>) -> bool {
+    matches!(event, JournalEvent::Leave | JournalEvent::Cede)
 }
 
 struct Client<F> {
-    settings: ClientSettings,
+    settings: NatsClientSettings,
     servers: Servers,
-    journal: Journal,
-    events: UnboundedReceiver<Event<'static>>,
+    journal: StreamJournal,
+    events: UnboundedReceiver<JournalEvent<'static>>,
     notify: F,
     ticks: Interval,
-    actions: Vec<Action>,
+    actions: Vec<JournalAction>,
     out: Unwritten,
 }
 
 /// A connection that is served.
 struct Serving<'a> {
-    server: &'a Server,
+    server: &'a KnownServer,
     decoder: Decoder,
     login: Login,
     /// How the server says what it says now.
@@ -213,17 +213,17 @@ struct Serving<'a> {
     /// When pings were sent that are not answered yet.
     pinged_ms: VecDeque<u64>,
     /// The server's last complaint about this client, before it perhaps hangs up, and its time.
-    complaint: Option<(Lost, Instant)>,
+    complaint: Option<(ConnectionLost, Instant)>,
 }
 
 impl<'a> Serving<'a> {
-    fn new((server, decoder, login): (&'a Server, Decoder, Login), said: Said) -> Serving<'a> {
+    fn new((server, decoder, login): (&'a KnownServer, Decoder, Login), said: Said) -> Serving<'a> {
         let pinged_ms = VecDeque::new();
         Serving { server, decoder, login, said, pings: 0, pinged_ms, complaint: None }
     }
 
     /// The server has hung up: because of its complaint, if it has just made one.
-    fn hung_up(&mut self, otherwise: Lost) -> Lost {
+    fn hung_up(&mut self, otherwise: ConnectionLost) -> ConnectionLost {
         let complaint = self.complaint.take();
         let recent = complaint.filter(|(_, said)| said.elapsed() < COMPLAINT);
         recent.map_or(otherwise, |(lost, _)| lost)
@@ -231,34 +231,36 @@ impl<'a> Serving<'a> {
 }
 
 impl<F: FnMut(Notice) + Send> Client<F> {
-    async fn connect_and_serve(&mut self, server: &Server) -> Lost {
+    async fn connect_and_serve(&mut self, server: &KnownServer) -> ConnectionLost {
         let (to, settings) = (server.clone(), self.settings.clone());
         let connecting = tokio::time::timeout(CONNECT, async move {
             handshake::connect(&to, &settings.login, &settings.tls, &settings.name).await
         });
         match self.apart_from(connecting).await {
-            None => Lost::Stopped,
-            Some(Err(_)) => Lost::Silent,
+            None => ConnectionLost::Stopped,
+            Some(Err(_)) => ConnectionLost::Silent,
             Some(Ok(Err(lost))) => lost,
             Some(Ok(Ok(connected))) if version::is_old(&connected.info.version) => {
-                Lost::Old { version: connected.info.version }
+                ConnectionLost::Old { version: connected.info.version }
             }
             Some(Ok(Ok(connected))) => {
                 self.out.clear();
                 self.servers.announced(server, &connected.info.connect_urls, connected.said);
-                self.step(Event::Connected { payload_bytes_max: connected.info.max_payload });
+                self.step(JournalEvent::Connected {
+                    payload_bytes_max: connected.info.max_payload,
+                });
                 let lost = match self.serve(server, connected).await {
                     Err(lost) => lost,
                     Ok(never) => match never {},
                 };
-                self.step(Event::Disconnected);
+                self.step(JournalEvent::Disconnected);
                 self.out.clear();
                 lost
             }
         }
     }
 
-    fn trouble(&mut self, server: &Server, error: String) {
+    fn trouble(&mut self, server: &KnownServer, error: String) {
         (self.notify)(Notice::Trouble { server: server.address.to_string(), error });
     }
 
@@ -269,7 +271,7 @@ impl<F: FnMut(Notice) + Send> Client<F> {
         loop {
             tokio::select! {
                 done = &mut waiting => return Some(done),
-                _ = self.ticks.tick() => self.step(Event::Tick),
+                _ = self.ticks.tick() => self.step(JournalEvent::Tick),
                 event = self.events.recv() => {
                     let event = event.filter(|event| !is_last(event))?;
                     self.step(event);
@@ -280,9 +282,9 @@ impl<F: FnMut(Notice) + Send> Client<F> {
 
     async fn serve(
         &mut self,
-        server: &Server,
+        server: &KnownServer,
         connected: Connected,
-    ) -> Result<std::convert::Infallible, Lost> {
+    ) -> Result<std::convert::Infallible, ConnectionLost> {
         let Connected { stream, decoder, login, .. } = connected;
         let said = if stream.is_tls() { Said::OverTls } else { Said::Plainly };
         let mut serving = Serving::new((server, decoder, login), said);
@@ -314,7 +316,7 @@ impl<F: FnMut(Notice) + Send> Client<F> {
                     self.out.wrote(count);
                 }
                 count = reader.read(&mut buffer) => match count {
-                    Ok(0) => return Err(serving.hung_up(Lost::Closed)),
+                    Ok(0) => return Err(serving.hung_up(ConnectionLost::Closed)),
                     Err(error) => return Err(serving.hung_up(error.into())),
                     Ok(count) => {
                         serving.decoder.feed(&buffer[..count]);
@@ -323,7 +325,7 @@ impl<F: FnMut(Notice) + Send> Client<F> {
                 },
                 count = self.events.recv_many(&mut events, EVENTS_AT_ONCE), if has_room => {
                     if count == 0 {
-                        return Err(Lost::Stopped);
+                        return Err(ConnectionLost::Stopped);
                     }
                     let leaves = events.iter().any(is_last);
                     events.drain(..).for_each(|event| self.hear(event));
@@ -332,10 +334,10 @@ impl<F: FnMut(Notice) + Send> Client<F> {
                         let rest = writer.write_all(self.out.bytes());
                         // Others notice without it, some seconds later.
                         let _ = tokio::time::timeout(LEAVE, rest).await;
-                        return Err(Lost::Stopped);
+                        return Err(ConnectionLost::Stopped);
                     }
                 }
-                _ = self.ticks.tick() => self.step(Event::Tick),
+                _ = self.ticks.tick() => self.step(JournalEvent::Tick),
                 _ = ask.tick() => {
                     if serving.pinged_ms.is_empty() {
                         self.ping(&mut serving);
@@ -343,7 +345,7 @@ impl<F: FnMut(Notice) + Send> Client<F> {
                 }
                 _ = ping.tick() => {
                     if serving.pings >= PINGS_MAX {
-                        return Err(Lost::Silent);
+                        return Err(ConnectionLost::Silent);
                     }
                     serving.pings += 1;
                     self.ping(&mut serving);
@@ -361,37 +363,37 @@ impl<F: FnMut(Notice) + Send> Client<F> {
         }
         if serving.pinged_ms.len() < PINGS_KEPT {
             serving.pinged_ms.push_back(now_ms);
-            self.hear(Event::Pinged);
+            self.hear(JournalEvent::Pinged);
             encoder::ping(self.out.end());
         }
     }
 
     /// Takes what the server has sent.
-    fn take_in(&mut self, serving: &mut Serving<'_>) -> Result<(), Lost> {
+    fn take_in(&mut self, serving: &mut Serving<'_>) -> Result<(), ConnectionLost> {
         let taken = self.take_ops(serving);
         (self.notify)(Notice::Rest);
         taken
     }
 
-    fn take_ops(&mut self, serving: &mut Serving<'_>) -> Result<(), Lost> {
+    fn take_ops(&mut self, serving: &mut Serving<'_>) -> Result<(), ConnectionLost> {
         while let Some(op) = serving.decoder.next_op()? {
             // Any answer shows that it is alive.
             serving.pings = 0;
             match op {
-                ServerOp::Message(delivery) => self.hear(Event::Received(delivery)),
+                ServerOp::Message(delivery) => self.hear(JournalEvent::Received(delivery)),
                 ServerOp::Ping => encoder::pong(self.out.end()),
                 ServerOp::Info(info) => {
                     let info = Info::read(info)?;
                     self.servers.announced(serving.server, &info.connect_urls, serving.said);
                     if info.shuts_down && self.servers.count() > 1 {
-                        return Err(Lost::ShutsDown);
+                        return Err(ConnectionLost::ShutsDown);
                     }
                 }
                 ServerOp::Pong => {
                     if let Some(pinged_ms) = serving.pinged_ms.pop_front() {
                         let ms = (self.settings.now_ms)().saturating_sub(pinged_ms);
                         (self.notify)(Notice::Lag { ms });
-                        self.hear(Event::Ponged);
+                        self.hear(JournalEvent::Ponged);
                         if serving.pinged_ms.is_empty() {
                             (self.notify)(Notice::CaughtUp);
                         }
@@ -399,7 +401,7 @@ impl<F: FnMut(Notice) + Send> Client<F> {
                 }
                 ServerOp::Ok => {}
                 ServerOp::Error(error) if error.starts_with("Permissions Violation") => {
-                    let denied = lost::denied(error).map(|(verb, subject)| Event::Denied {
+                    let denied = lost::denied(error).map(|(verb, subject)| JournalEvent::Denied {
                         verb,
                         subject: subject.to_owned(),
                         error: error.to_owned(),
@@ -409,12 +411,12 @@ impl<F: FnMut(Notice) + Send> Client<F> {
                     denied.into_iter().for_each(|denied| self.hear(denied));
                 }
                 ServerOp::Error(error) if lost::is_about_a_subscription(error) => {
-                    self.hear(Event::Exceeded);
+                    self.hear(JournalEvent::Exceeded);
                 }
                 // A server that means to hang up does so by itself. Otherwise it has refused one
                 // request, and others need not suffer.
                 ServerOp::Error(error) => {
-                    let lost = Lost::said(error, &serving.login);
+                    let lost = ConnectionLost::said(error, &serving.login);
                     self.trouble(serving.server, lost.to_string());
                     serving.complaint = Some((lost, Instant::now()));
                 }
@@ -423,27 +425,27 @@ impl<F: FnMut(Notice) + Send> Client<F> {
         Ok(())
     }
 
-    fn step(&mut self, event: Event<'_>) {
+    fn step(&mut self, event: JournalEvent<'_>) {
         self.hear(event);
         (self.notify)(Notice::Rest);
     }
 
     /// Takes an event of several, after which [`Notice::Rest`] is due.
-    fn hear(&mut self, event: Event<'_>) {
-        if matches!(event, Event::Tick) {
+    fn hear(&mut self, event: JournalEvent<'_>) {
+        if matches!(event, JournalEvent::Tick) {
             (self.notify)(Notice::Turn);
         }
         self.journal.step((self.settings.now_ms)(), event, &mut self.actions);
         let out = self.out.end();
         for action in self.actions.drain(..) {
             match action {
-                Action::Subscribe { subject, sid } => encoder::subscribe(out, &subject, sid),
-                Action::Unsubscribe { sid } => encoder::unsubscribe(out, sid),
-                Action::Publish { subject, reply, headers, payload } => {
+                JournalAction::Subscribe { subject, sid } => encoder::subscribe(out, &subject, sid),
+                JournalAction::Unsubscribe { sid } => encoder::unsubscribe(out, sid),
+                JournalAction::Publish { subject, reply, headers, payload } => {
                     let reply = reply.as_deref();
                     encoder::publish(out, &subject, reply, &headers, &payload);
                 }
-                Action::Report(report) => (self.notify)(Notice::Report(report)),
+                JournalAction::Report(report) => (self.notify)(Notice::Report(report)),
             }
         }
         self.actions.shrink_to(ACTIONS_KEPT);

@@ -78,18 +78,18 @@ use throng_core::{
 };
 
 use crate::api::table::TableEntry;
-use crate::client::ClientSettings;
+use crate::client::NatsClientSettings;
 pub use crate::journal::{Changed, TableId};
-use crate::journal::{Event, Settings};
+use crate::journal::{JournalEvent, JournalSettings};
 pub use cluster::{ClusterView, NodeFacts, OtherNode};
 pub use frozen::NodeThaw;
-pub use link::{Figures, LinkState};
+pub use link::{LinkState, NodeFigures};
 pub use questions::question_of_nodes;
-pub use succession::{FreezeError, Successor, Thawed};
+pub use succession::{FreezeError, NodeSuccessor, Thawed};
 pub use table::TableNews;
 
 use link::count;
-use shared::Shared;
+use shared::NodeShared;
 
 /// How long the end of a server waits until others are told of it.
 const LEAVE: Duration = Duration::from_millis(500);
@@ -97,9 +97,9 @@ const LEAVE: Duration = Duration::from_millis(500);
 /// Settings of a node.
 pub struct NodeSettings {
     /// The servers, and who this node is there.
-    pub client: ClientSettings,
+    pub client: NatsClientSettings,
     /// The stream, and how long publications are tried.
-    pub journal: Settings,
+    pub journal: JournalSettings,
     /// The journal's table of read markers.
     pub markers: Option<TableId>,
     /// The workers of the data plane.
@@ -114,7 +114,7 @@ pub struct NodeSettings {
 
 /// See the module.
 pub struct NatsEngine {
-    shared: Arc<Shared>,
+    shared: Arc<NodeShared>,
     thread: JoinHandle<()>,
 }
 
@@ -172,7 +172,7 @@ impl NatsEngine {
     ) {
         let token = self.shared.token();
         self.shared.tables.begin(token, done);
-        self.shared.tell(Event::Change { table, token, entry, replaces });
+        self.shared.tell(JournalEvent::Change { table, token, entry, replaces });
     }
 
     /// Compares a table with what its owner was told. It is answered once the owner was told all
@@ -180,7 +180,7 @@ impl NatsEngine {
     pub fn compare_table(&self, table: TableId, done: Ticket<()>) {
         let shared = &self.shared;
         if shared.link.is_open() && shared.tables.wait(table, (shared.now_ms)(), done) {
-            shared.tell(Event::Compare(table));
+            shared.tell(JournalEvent::Compare(table));
         }
     }
 
@@ -205,7 +205,7 @@ impl NatsEngine {
     /// Tells the other nodes that this one ends, so that they do not wait for its answers. Takes
     /// the time of a write, half a second at most.
     pub fn leave(&self) {
-        self.shared.tell(Event::Leave);
+        self.shared.tell(JournalEvent::Leave);
         let until = std::time::Instant::now() + LEAVE;
         while !self.thread.is_finished() && std::time::Instant::now() < until {
             std::thread::sleep(LEAVE / 100);
@@ -223,11 +223,11 @@ impl NatsEngine {
     }
 
     /// The node's counters.
-    pub fn figures(&self) -> Figures {
+    pub fn figures(&self) -> NodeFigures {
         let link = &self.shared.link;
         let counts = &link.counts;
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Figures {
+        NodeFigures {
             nodes: link.nodes(),
             is_open: link.is_open(),
             is_stalled: link.is_stalled(),
@@ -263,7 +263,7 @@ impl Engine for NatsEngine {
         later: Later<'_, Outcome>,
     ) -> Answer<Outcome> {
         let shared = &self.shared;
-        if !Shared::is_in_stream(&publication.channel) {
+        if !NodeShared::is_in_stream(&publication.channel) {
             return self.memory().publish(now_ms, publication).into();
         }
         let refused = if !shared.link.is_open() {
@@ -282,7 +282,7 @@ impl Engine for NatsEngine {
         }
         let (token, (ticket, answer)) = (shared.token(), later.ticket());
         shared.publications.begin(token, &publication, ticket);
-        shared.tell(Event::Publish(token, publication));
+        shared.tell(JournalEvent::Publish(token, publication));
         answer
     }
 
@@ -317,14 +317,14 @@ impl Engine for NatsEngine {
         reading: Reading,
         later: Later<'_, Fetched>,
     ) -> Answer<Fetched> {
-        if !Shared::is_in_stream(channel) {
+        if !NodeShared::is_in_stream(channel) {
             return self.memory().fetch(now_ms, channel, reading, later);
         }
         self.shared.fetch(now_ms, channel, reading, later)
     }
 
     fn follow(&self, now_ms: u64, follow: Follow<'_>) -> Followed {
-        if !Shared::is_in_stream(follow.channel) {
+        if !NodeShared::is_in_stream(follow.channel) {
             return self.memory().follow(now_ms, follow);
         }
         let nowhere = self.nowhere();
@@ -380,7 +380,7 @@ impl Engine for NatsEngine {
         query: HistoryQuery,
         limit: usize,
     ) -> History {
-        if !Shared::is_in_stream(channel) {
+        if !NodeShared::is_in_stream(channel) {
             return self.memory().history(now_ms, channel, query, limit);
         }
         let open = self.shared.parts.find(channel, Reading::Page(query, limit));

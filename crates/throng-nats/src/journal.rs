@@ -19,10 +19,10 @@
 //! # Invariants
 //!
 //! * A channel's messages are reported in the order of their sequences, each once. Where one is
-//!   missing, [`Report::Gap`] comes before the next.
-//! * [`Report::Opened`] tells the epoch before anything is reported under it.
-//! * Each publication gets exactly one [`Report::Published`], and each reading one
-//!   [`Report::Read`]; each question to other nodes one [`Report::Asked`].
+//!   missing, [`JournalReport::Gap`] comes before the next.
+//! * [`JournalReport::Opened`] tells the epoch before anything is reported under it.
+//! * Each publication gets exactly one [`JournalReport::Published`], and each reading one
+//!   [`JournalReport::Read`]; each question to other nodes one [`JournalReport::Asked`].
 //! * Of each channel, one publication is under way at a time. So they are stored in the order in
 //!   which they were handed over, even if one has to be sent again.
 
@@ -46,30 +46,31 @@ use throng_core::{ChannelName, Publication};
 
 use crate::api::stream;
 use crate::permissions::Verb;
-use crate::protocol::decoder::Delivery;
+use crate::protocol::decoder::ServerMessage;
 use crate::protocol::headers::Headers;
 use crate::subject::{self, Subjects};
 use following::Following;
 use nodes::Nodes;
 use outbox::{Outbox, Question};
-use publishing::{Publishing, Stored};
+use publishing::{Publishing, StoreOutcome};
 use reading::{Purpose, Readings};
-use table::Table;
-use watch::{Watch, Watched};
+use table::JournalTable;
+use watch::{Watch, WatchResult};
 
 pub(crate) use nodes::headers_of;
-pub use outbox::Action;
+pub use outbox::JournalAction;
 pub use publishing::token_of_receipt;
 pub(crate) use publishing::{OUTSTANDING_BYTES_MAX, OUTSTANDING_MAX};
 pub use report::{
-    Ask, Asked, Changed, Event, Held, Outcome, Reading, Report, Resume, Settings, Standing, TableId,
+    Ask, Changed, HeldState, JournalEvent, JournalReport, JournalSettings, NodesAnswered, Outcome,
+    Reading, Resume, Standing, TableId,
 };
 
 /// The list of pending actions keeps memory for at most this many.
 const ACTIONS_KEPT: usize = 1_024;
 
 /// The journal of one stream.
-pub struct Journal {
+pub struct StreamJournal {
     subjects: Subjects,
     outbox: Outbox,
     watch: Watch,
@@ -77,21 +78,21 @@ pub struct Journal {
     publishing: Publishing,
     readings: Readings,
     nodes: Nodes,
-    tables: Vec<Table>,
-    /// The last report: see [`Report::Whole`].
+    tables: Vec<JournalTable>,
+    /// The last report: see [`JournalReport::Whole`].
     is_whole: bool,
 }
 
-impl Journal {
+impl StreamJournal {
     /// A journal that is not connected.
-    pub fn new(settings: Settings) -> Journal {
+    pub fn new(settings: JournalSettings) -> StreamJournal {
         let tables = settings.tables.iter().enumerate();
         let tables =
-            tables.map(|(index, table)| Table::new(&settings.stream, table, TableId(index)));
+            tables.map(|(index, table)| JournalTable::new(&settings.stream, table, TableId(index)));
         let tables = tables.collect();
-        let Settings { stream, nonce, successor_of, publish_ms, .. } = settings;
+        let JournalSettings { stream, nonce, successor_of, publish_ms, .. } = settings;
         let subjects = Subjects::new(&stream.prefix, &stream.class);
-        Journal {
+        StreamJournal {
             nodes: Nodes::new((&*nonce, successor_of), [subjects.nodes(), subjects.ask()]),
             subjects,
             outbox: Outbox::new(stream.name(), &nonce),
@@ -105,21 +106,23 @@ impl Journal {
     }
 
     /// Takes an event. Appends the resulting actions to `actions`.
-    pub fn step(&mut self, now_ms: u64, event: Event<'_>, actions: &mut Vec<Action>) {
+    pub fn step(&mut self, now_ms: u64, event: JournalEvent<'_>, actions: &mut Vec<JournalAction>) {
         match event {
-            Event::Connected { payload_bytes_max } => self.connected(now_ms, payload_bytes_max),
-            Event::Disconnected => self.disconnected(),
-            Event::Received(delivery) => self.received(now_ms, delivery),
-            Event::Denied { verb, subject, error } => {
+            JournalEvent::Connected { payload_bytes_max } => {
+                self.connected(now_ms, payload_bytes_max)
+            }
+            JournalEvent::Disconnected => self.disconnected(),
+            JournalEvent::Received(delivery) => self.received(now_ms, delivery),
+            JournalEvent::Denied { verb, subject, error } => {
                 for table in self.tables.iter_mut().filter(|_| verb == Verb::Publish) {
                     table.denied(now_ms, &subject, &error, &mut self.outbox);
                 }
             }
-            Event::Pinged => self.following.pinged(),
-            Event::Ponged => self.following.ponged(now_ms, &self.subjects, &mut self.outbox),
-            Event::Exceeded => self.following.refused(),
-            Event::Publish(token, publication) => self.publish(now_ms, token, &publication),
-            Event::Follow(channels) => {
+            JournalEvent::Pinged => self.following.pinged(),
+            JournalEvent::Ponged => self.following.ponged(now_ms, &self.subjects, &mut self.outbox),
+            JournalEvent::Exceeded => self.following.refused(),
+            JournalEvent::Publish(token, publication) => self.publish(now_ms, token, &publication),
+            JournalEvent::Follow(channels) => {
                 self.following.follow(
                     &self.subjects,
                     channels,
@@ -127,51 +130,55 @@ impl Journal {
                     &mut self.outbox,
                 );
             }
-            Event::Unfollow(channel) => self.following.unfollow(&channel, &mut self.outbox),
-            Event::Read { token, channel, after, at_least } => {
+            JournalEvent::Unfollow(channel) => self.following.unfollow(&channel, &mut self.outbox),
+            JournalEvent::Read { token, channel, after, at_least } => {
                 self.read(now_ms, token, &channel, after, at_least);
             }
-            Event::Ask(ask) => self.nodes.ask(now_ms, ask, &mut self.outbox),
-            Event::Answer { reply, answer } => {
+            JournalEvent::Ask(ask) => self.nodes.ask(now_ms, ask, &mut self.outbox),
+            JournalEvent::Answer { reply, answer } => {
                 self.nodes.answer(reply, answer, &mut self.outbox);
             }
-            Event::Change { table, token, entry, replaces } => match self.tables.get_mut(table.0) {
-                Some(table) => {
-                    table.change(now_ms, token, (entry, replaces), &mut self.outbox);
+            JournalEvent::Change { table, token, entry, replaces } => {
+                match self.tables.get_mut(table.0) {
+                    Some(table) => {
+                        table.change(now_ms, token, (entry, replaces), &mut self.outbox);
+                    }
+                    None => {
+                        self.outbox.report(JournalReport::Changed { token, outcome: Changed::Away })
+                    }
                 }
-                None => self.outbox.report(Report::Changed { token, outcome: Changed::Away }),
-            },
-            Event::Look { table, token, key } => match self.tables.get_mut(table.0) {
+            }
+            JournalEvent::Look { table, token, key } => match self.tables.get_mut(table.0) {
                 Some(table) => table.look(now_ms, token, &key, &mut self.outbox),
-                None => self.outbox.report(Report::Looked { token, found: None }),
+                None => self.outbox.report(JournalReport::Looked { token, found: None }),
             },
-            Event::Compare(table) => {
+            JournalEvent::Compare(table) => {
                 if let Some(table) = self.tables.get_mut(table.0) {
                     table.compare(now_ms, &mut self.outbox);
                 }
             }
-            Event::Describe(description) => {
+            JournalEvent::Describe(description) => {
                 self.nodes.describe(now_ms, description, &mut self.outbox);
             }
-            Event::Leave => self.nodes.leave(now_ms, &mut self.outbox),
-            Event::Cede => {}
-            Event::Hold => {
+            JournalEvent::Leave => self.nodes.leave(now_ms, &mut self.outbox),
+            JournalEvent::Cede => {}
+            JournalEvent::Hold => {
                 self.following.hold();
                 // Messages that a channel is known to lack may expire before another process reads
                 // them.
                 let lacking = self.following.lowest_lacking().unwrap_or(u64::MAX);
                 let complete = self.watch.complete().min(lacking);
                 let nodes = self.nodes.known(now_ms);
-                self.outbox.report(Report::Held(Held { complete, nodes }));
+                self.outbox.report(JournalReport::Held(HeldState { complete, nodes }));
             }
-            Event::GoOn => self.following.go_on(now_ms),
-            Event::Resume(resume) => self.resume(now_ms, *resume),
-            Event::Tick => self.tick(now_ms),
+            JournalEvent::GoOn => self.following.go_on(now_ms),
+            JournalEvent::Resume(resume) => self.resume(now_ms, *resume),
+            JournalEvent::Tick => self.tick(now_ms),
         }
         self.go_on(now_ms);
         let is_whole = self.watch.is_open() && self.following.is_whole();
         if std::mem::replace(&mut self.is_whole, is_whole) != is_whole {
-            self.outbox.report(Report::Whole(is_whole));
+            self.outbox.report(JournalReport::Whole(is_whole));
         }
         actions.append(&mut self.outbox.actions);
         // A new connection has one for each channel.
@@ -197,7 +204,7 @@ impl Journal {
         for table in &mut self.tables {
             table.connected(now_ms, payload_bytes_max, &mut self.outbox);
         }
-        if self.tables.iter().all(Table::is_known) {
+        if self.tables.iter().all(JournalTable::is_known) {
             self.watch.connected(now_ms, &mut self.outbox);
         }
     }
@@ -212,10 +219,10 @@ impl Journal {
         for table in &mut self.tables {
             table.disconnected(&mut self.outbox);
         }
-        self.outbox.report(Report::Away);
+        self.outbox.report(JournalReport::Away);
     }
 
-    fn received(&mut self, now_ms: u64, delivery: Delivery<'_>) {
+    fn received(&mut self, now_ms: u64, delivery: ServerMessage<'_>) {
         if delivery.sid == outbox::INBOX_SID {
             self.answered(now_ms, delivery);
         } else if delivery.sid == outbox::NODES_SID {
@@ -223,7 +230,7 @@ impl Journal {
         } else if delivery.sid == outbox::ASK_SID {
             if let Some(reply) = self.nodes.asked(&delivery) {
                 let question = delivery.payload.to_vec();
-                self.outbox.report(Report::Question { reply, question });
+                self.outbox.report(JournalReport::Question { reply, question });
             }
         } else if delivery.sid == outbox::HINT_SID {
             let Ok(hint) = std::str::from_utf8(delivery.payload) else { return };
@@ -242,9 +249,9 @@ impl Journal {
         }
     }
 
-    fn answered(&mut self, now_ms: u64, delivery: Delivery<'_>) {
+    fn answered(&mut self, now_ms: u64, delivery: ServerMessage<'_>) {
         let Some((token, question)) = self.outbox.question(delivery.subject) else { return };
-        let Delivery { headers, payload, .. } = delivery;
+        let ServerMessage { headers, payload, .. } = delivery;
         match question {
             Question::Watch => {
                 self.outbox.answered(token);
@@ -315,8 +322,8 @@ impl Journal {
     ) {
         match self.publishing.answered(now_ms, (token, suffix), answer, &mut self.outbox) {
             None => {}
-            Some(Stored::Fallen) => self.watch.hurry(now_ms),
-            Some(Stored::At { sequence, needs_hint }) => {
+            Some(StoreOutcome::Fallen) => self.watch.hurry(now_ms),
+            Some(StoreOutcome::At { sequence, needs_hint }) => {
                 self.watch.reached(sequence);
                 self.following.stored(now_ms, suffix, sequence);
                 if needs_hint {
@@ -330,25 +337,31 @@ impl Journal {
         }
     }
 
-    fn table_answered(&mut self, now_ms: u64, at: TableId, token: u64, delivery: Delivery<'_>) {
+    fn table_answered(
+        &mut self,
+        now_ms: u64,
+        at: TableId,
+        token: u64,
+        delivery: ServerMessage<'_>,
+    ) {
         let Some(table) = self.tables.get_mut(at.0) else { return };
         let answer = (delivery.headers, delivery.payload);
         let becomes_known = table.answered(now_ms, token, answer, &mut self.outbox);
-        if becomes_known && self.tables.iter().all(Table::is_known) {
+        if becomes_known && self.tables.iter().all(JournalTable::is_known) {
             self.watch.connected(now_ms, &mut self.outbox);
         }
     }
 
-    fn watched(&mut self, now_ms: u64, watched: Watched) {
+    fn watched(&mut self, now_ms: u64, watched: WatchResult) {
         match watched {
-            Watched::Nothing => {}
-            Watched::Refused(reason) => {
+            WatchResult::Nothing => {}
+            WatchResult::Refused(reason) => {
                 self.readings.cancel(&mut self.outbox);
-                self.outbox.report(Report::Refused { reason });
+                self.outbox.report(JournalReport::Refused { reason });
             }
-            Watched::Opened { epoch, is_new_epoch, has_missed } => {
+            WatchResult::Opened { epoch, is_new_epoch, has_missed } => {
                 self.publishing.stall.begin_anew();
-                self.outbox.report(Report::Opened { epoch, last: self.watch.last() });
+                self.outbox.report(JournalReport::Opened { epoch, last: self.watch.last() });
                 if is_new_epoch {
                     self.publishing.begin_epoch();
                     self.readings.cancel(&mut self.outbox);
@@ -360,20 +373,20 @@ impl Journal {
                     self.following.suspect_twice(now_ms);
                 }
             }
-            Watched::NewLeader => {
+            WatchResult::NewLeader => {
                 self.publishing.stall.begin_anew();
                 self.following.suspect_twice(now_ms);
             }
         }
     }
 
-    fn batch_done(&mut self, now_ms: u64, done: reading::Done) {
+    fn batch_done(&mut self, now_ms: u64, done: reading::BatchDone) {
         match done.purpose {
             Purpose::Fill(channel) => {
                 self.following.filled(now_ms, channel, done.batch, &mut self.outbox);
             }
             Purpose::Read { token } => {
-                self.outbox.report(Report::Read { token, reading: Some(done.batch) });
+                self.outbox.report(JournalReport::Read { token, reading: Some(done.batch) });
             }
         }
     }
@@ -390,14 +403,14 @@ impl Journal {
             self.readings.ask(now_ms, Purpose::Read { token }, subject, (after, at_least))
         });
         if !is_taken {
-            self.outbox.report(Report::Read { token, reading: None });
+            self.outbox.report(JournalReport::Read { token, reading: None });
         }
     }
 
     /// Goes on as the node that another process has been. To the servers it is as if that had been
     /// cut off and were back.
     fn resume(&mut self, now_ms: u64, resume: Resume) {
-        let Resume { epoch, held: Held { complete, nodes }, channels } = resume;
+        let Resume { epoch, held: HeldState { complete, nodes }, channels } = resume;
         let outbox = &mut self.outbox;
         self.nodes.resume(now_ms, nodes, outbox);
         if self.watch.resume(now_ms, (epoch, complete), outbox) {
@@ -422,7 +435,7 @@ impl Journal {
         if self.nodes.tick(now_ms, &mut self.outbox) {
             let (behind, behind_ms) = self.following.behind(now_ms);
             let leader = self.watch.leader().to_owned();
-            self.outbox.report(Report::Standing(Standing { behind, behind_ms, leader }));
+            self.outbox.report(JournalReport::Standing(Standing { behind, behind_ms, leader }));
         }
         for table in &mut self.tables {
             table.tick(now_ms, &mut self.outbox);

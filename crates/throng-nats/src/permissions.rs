@@ -31,7 +31,7 @@ impl Verb {
 
 /// One thing that a node has to be allowed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Permission {
+pub struct NatsPermission {
     pub verb: Verb,
     /// The subjects, as the permissions of a user have them.
     pub grant: String,
@@ -42,20 +42,20 @@ pub struct Permission {
     pub(crate) payload: Vec<u8>,
 }
 
-impl Permission {
-    fn publish(grant: &str, subject: &str, headers: &[u8], payload: &[u8]) -> Permission {
+impl NatsPermission {
+    fn publish(grant: &str, subject: &str, headers: &[u8], payload: &[u8]) -> NatsPermission {
         let (verb, grant, subject) = (Verb::Publish, grant.to_owned(), subject.to_owned());
-        Permission { verb, grant, subject, headers: headers.into(), payload: payload.into() }
+        NatsPermission { verb, grant, subject, headers: headers.into(), payload: payload.into() }
     }
 
-    fn subscribe(grant: &str, subject: &str) -> Permission {
+    fn subscribe(grant: &str, subject: &str) -> NatsPermission {
         let (verb, grant, subject) = (Verb::Subscribe, grant.to_owned(), subject.to_owned());
-        Permission { verb, grant, subject, headers: Vec::new(), payload: Vec::new() }
+        NatsPermission { verb, grant, subject, headers: Vec::new(), payload: Vec::new() }
     }
 }
 
 /// Everything that a node of this stream has to be allowed, as the guide lists it.
-pub fn of_node(settings: &StreamSettings) -> Vec<Permission> {
+pub fn of_node(settings: &StreamSettings) -> Vec<NatsPermission> {
     let StreamSettings { prefix, class, .. } = settings;
     let (stream, bucket) = (settings.name(), bucket::stream(prefix));
     let subjects = Subjects::new(prefix, class);
@@ -67,8 +67,8 @@ pub fn of_node(settings: &StreamSettings) -> Vec<Permission> {
     let entry = bucket::subject(prefix, class);
     let read = bucket::read(&entry);
     let last = json!({ "last_by_subj": subjects.ingest(&channel) }).to_string();
-    let of = Permission::publish;
-    let on = Permission::subscribe;
+    let of = NatsPermission::publish;
+    let on = NatsPermission::subscribe;
     let mut all = vec![
         of(&format!("{prefix}.in.>"), &subjects.ingest(&channel), &elsewhere, b""),
         // Nodes read a sequence and a channel, which are not there.
@@ -156,7 +156,7 @@ mod tests {
         found.sort();
         expected.sort();
         assert_eq!(found, expected);
-        for Permission { grant, subject, .. } in &needed {
+        for NatsPermission { grant, subject, .. } in &needed {
             let is_covered = match grant.strip_suffix(['>', '*']) {
                 Some(start) => subject.starts_with(start),
                 None => subject == grant,

@@ -3,8 +3,8 @@
 use throng_core::{ChannelId, ChannelName, Retention};
 use throng_host::own::private_bytes;
 use throng_nats::api::StreamSettings;
-use throng_nats::journal::{Action, Event, Journal, Settings};
-use throng_nats::protocol::decoder::Delivery;
+use throng_nats::journal::{JournalAction, JournalEvent, JournalSettings, StreamJournal};
+use throng_nats::protocol::decoder::ServerMessage;
 use throng_nats::protocol::headers::Headers;
 
 const CHANNELS: u32 = 200_000;
@@ -14,11 +14,11 @@ const CHANNELS: u32 = 200_000;
 const BYTES_MAX: u64 = 160;
 
 /// A server whose streams are empty: answers whatever the journal asks, until it asks no more.
-fn answer_all(journal: &mut Journal, mut actions: Vec<Action>) {
+fn answer_all(journal: &mut StreamJournal, mut actions: Vec<JournalAction>) {
     while !actions.is_empty() {
         for action in std::mem::take(&mut actions) {
             let (subject, reply, payload) = match action {
-                Action::Publish { subject, reply: Some(reply), payload, .. } => {
+                JournalAction::Publish { subject, reply: Some(reply), payload, .. } => {
                     (subject, reply, payload)
                 }
                 _ => continue,
@@ -37,21 +37,21 @@ fn answer_all(journal: &mut Journal, mut actions: Vec<Action>) {
             } else {
                 r#"{"error":{"code":404,"err_code":10059}}"#.to_owned()
             };
-            let delivery = Delivery {
+            let delivery = ServerMessage {
                 subject: &reply,
                 sid: 1,
                 reply: None,
                 headers: Headers::new(headers.as_bytes()),
                 payload: answer.as_bytes(),
             };
-            journal.step(2, Event::Received(delivery), &mut actions);
+            journal.step(2, JournalEvent::Received(delivery), &mut actions);
         }
     }
 }
 
 #[test]
 fn a_followed_channel_takes_few_bytes() {
-    let mut journal = Journal::new(Settings {
+    let mut journal = StreamJournal::new(JournalSettings {
         stream: StreamSettings {
             prefix: "throng".into(),
             class: "default".into(),
@@ -73,10 +73,10 @@ fn a_followed_channel_takes_few_bytes() {
             .map(|index| (ChannelId(index), ChannelName::user(&format!("customer-{index:08}"))))
             .collect();
         let mut actions = Vec::new();
-        journal.step(1, Event::Follow(wanted), &mut actions);
+        journal.step(1, JournalEvent::Follow(wanted), &mut actions);
     }
     let mut actions = Vec::new();
-    journal.step(1, Event::Connected { payload_bytes_max: 1 << 20 }, &mut actions);
+    journal.step(1, JournalEvent::Connected { payload_bytes_max: 1 << 20 }, &mut actions);
     answer_all(&mut journal, actions);
     assert_eq!(journal.followed(), CHANNELS as usize);
     let each = private_bytes().expect("as above").saturating_sub(before) / u64::from(CHANNELS);

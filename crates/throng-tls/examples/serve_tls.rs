@@ -14,8 +14,8 @@ use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use throng_tls::{
-    Acceptor, Alert, End, Established, Fate, Incoming, LeastVersion, Outgoing, RECORD_BYTES_MAX,
-    SealError, StreamEnd, provider, self_test,
+    Acceptor, Alert, End, Established, Incoming, LeastVersion, Outgoing, RECORD_BYTES_MAX,
+    RecordFate, SealError, StreamEnd, provider, self_test,
 };
 
 /// How long a silent peer is waited for.
@@ -148,11 +148,11 @@ impl Connection {
             let content_bytes = sealed.content_bytes();
             let written_bytes = self.socket.write(&record)?;
             match self.outgoing.settle(sealed, written_bytes) {
-                Fate::Whole => {}
-                Fate::Part { rest_bytes } => {
+                RecordFate::Whole => {}
+                RecordFate::Part { rest_bytes } => {
                     self.socket.write_all(&record[record.len() - rest_bytes..])?;
                 }
-                Fate::NotAtAll => continue,
+                RecordFate::NotAtAll => continue,
             }
             content = &content[content_bytes..];
         }

@@ -77,7 +77,7 @@ pub fn alert_name(number: u8) -> Option<&'static str> {
 
 /// The meaning of a peer's alert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Received {
+pub(crate) enum ReceivedAlert {
     /// The peer sends no more.
     Closed,
     /// A warning without consequences.
@@ -87,19 +87,19 @@ pub(crate) enum Received {
 }
 
 /// Reads the content of an alert's record.
-pub(crate) fn read(content: &[u8], is_tls13: bool) -> Result<Received, Alert> {
+pub(crate) fn read(content: &[u8], is_tls13: bool) -> Result<ReceivedAlert, Alert> {
     let &[level, description] = content else {
         return Err(Alert::DecodeError);
     };
     match (level, description) {
         (WARNING | FATAL, description) if description == Alert::CloseNotify as u8 => {
-            Ok(Received::Closed)
+            Ok(ReceivedAlert::Closed)
         }
-        (WARNING, USER_CANCELED) => Ok(Received::Ignored),
+        (WARNING, USER_CANCELED) => Ok(ReceivedAlert::Ignored),
         // TLS 1.3 knows no warnings besides these two.
         (WARNING, _) if is_tls13 => Err(Alert::DecodeError),
-        (WARNING, _) => Ok(Received::Ignored),
-        (FATAL, description) => Ok(Received::Fatal(description)),
+        (WARNING, _) => Ok(ReceivedAlert::Ignored),
+        (FATAL, description) => Ok(ReceivedAlert::Fatal(description)),
         _ => Err(Alert::IllegalParameter),
     }
 }
@@ -110,12 +110,12 @@ mod tests {
 
     #[test]
     fn alerts_mean_what_the_version_says() {
-        assert_eq!(read(&[1, 0], true), Ok(Received::Closed));
-        assert_eq!(read(&[2, 0], false), Ok(Received::Closed));
-        assert_eq!(read(&[1, 90], true), Ok(Received::Ignored));
-        assert_eq!(read(&[1, 100], false), Ok(Received::Ignored));
+        assert_eq!(read(&[1, 0], true), Ok(ReceivedAlert::Closed));
+        assert_eq!(read(&[2, 0], false), Ok(ReceivedAlert::Closed));
+        assert_eq!(read(&[1, 90], true), Ok(ReceivedAlert::Ignored));
+        assert_eq!(read(&[1, 100], false), Ok(ReceivedAlert::Ignored));
         assert_eq!(read(&[1, 100], true), Err(Alert::DecodeError));
-        assert_eq!(read(&[2, 40], true), Ok(Received::Fatal(40)));
+        assert_eq!(read(&[2, 40], true), Ok(ReceivedAlert::Fatal(40)));
         assert_eq!(read(&[3, 40], true), Err(Alert::IllegalParameter));
         assert_eq!(read(&[], true), Err(Alert::DecodeError));
         assert_eq!(read(&[2, 40, 2, 40], true), Err(Alert::DecodeError));

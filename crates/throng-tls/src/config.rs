@@ -11,7 +11,7 @@ use rustls::{ClientConfig, ServerConfig, SupportedProtocolVersion, version};
 
 use crate::handshake::{Handshake, HandshakeError, UserOf};
 use crate::secrets::SecretCatcher;
-use crate::tickets::{CurrentTicket, Ticket};
+use crate::tickets::{CurrentTicket, SessionTicket};
 
 /// The lowest protocol version that is spoken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -172,7 +172,7 @@ impl Connector {
     pub fn resume(
         &self,
         server: ServerName<'static>,
-        ticket: Option<Ticket>,
+        ticket: Option<SessionTicket>,
     ) -> Result<Handshake, HandshakeError> {
         Handshake::client(Arc::clone(&self.config), server, ticket, self.resumes)
     }

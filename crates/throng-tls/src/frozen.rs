@@ -40,12 +40,12 @@ const _: () = assert!(FIXED_BYTES + 2 * (KEY_BYTES_MAX + IV_BYTES) <= FROZEN_BYT
 ///
 /// It is keys: whoever has the bytes can read and forge what the connection carries, and two
 /// processes that thaw the same bytes use numbers twice. Pass them on once, and nowhere else.
-pub struct Frozen {
+pub struct FrozenTls {
     bytes: [u8; FROZEN_BYTES_MAX],
     length: usize,
 }
 
-impl Drop for Frozen {
+impl Drop for FrozenTls {
     fn drop(&mut self) {
         self.bytes.zeroize();
     }
@@ -64,7 +64,7 @@ pub enum FrozenError {
     Damaged,
 }
 
-impl Frozen {
+impl FrozenTls {
     /// The bytes to pass on.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
@@ -77,7 +77,7 @@ impl Frozen {
 }
 
 /// Writes a connection down. It is gone then, also after an error.
-pub fn freeze(outgoing: Outgoing, incoming: Incoming) -> Result<Frozen, FrozenError> {
+pub fn freeze(outgoing: Outgoing, incoming: Incoming) -> Result<FrozenTls, FrozenError> {
     if !outgoing.is_settled() {
         return Err(FrozenError::Unsettled);
     }
@@ -86,7 +86,7 @@ pub fn freeze(outgoing: Outgoing, incoming: Incoming) -> Result<Frozen, FrozenEr
     let (number_in, secret_in, secret_out) = incoming.secrets();
     let (flags_in, skipped_bytes, without_data) = incoming.counts();
 
-    let mut frozen = Frozen { bytes: [0; FROZEN_BYTES_MAX], length: 0 };
+    let mut frozen = FrozenTls { bytes: [0; FROZEN_BYTES_MAX], length: 0 };
     frozen.put(&[VERSION, suite as u8, flags_out, flags_in, without_data]);
     frozen.put(&skipped_bytes.to_le_bytes());
     frozen.put(&number_out.to_le_bytes());

@@ -22,7 +22,7 @@ use crate::outgoing::Outgoing;
 use crate::record::{ALERT, CONTENT_BYTES_MAX, HANDSHAKE, HEADER_BYTES, Header, RECORD_BYTES_MAX};
 use crate::secrets::{self, Secrets};
 use crate::suite::Suite;
-use crate::tickets::{Ticket, Tickets};
+use crate::tickets::{HandshakeTickets, SessionTicket};
 
 /// How many bytes a peer may send until the handshake is done. A message has at most 64 KB; the
 /// longest is a chain of certificates, usually 5 KB.
@@ -115,7 +115,7 @@ pub type UserOf = Arc<dyn Fn(&[CertificateDer<'_>]) -> Option<CertifiedUser> + S
 
 /// How far a handshake is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
+pub struct HandshakeProgress {
     /// The number of bytes of the input that were used. The rest is the beginning of a record, or
     /// belongs to the record layer if the handshake is done.
     pub used_bytes: usize,
@@ -127,7 +127,7 @@ pub struct Handshake {
     connection: Connection,
     secrets: Secrets,
     user_of: Option<UserOf>,
-    tickets: Tickets,
+    tickets: HandshakeTickets,
     /// True if a ticket is worth waiting for.
     wants_ticket: bool,
     /// The peer has said that it sends no more.
@@ -159,7 +159,7 @@ pub struct Peer {
     /// The ticket to resume with next; only a client of [`Connector::resuming`] has it.
     ///
     /// [`Connector::resuming`]: crate::Connector::resuming
-    pub ticket: Option<Ticket>,
+    pub ticket: Option<SessionTicket>,
 }
 
 impl Handshake {
@@ -173,10 +173,10 @@ impl Handshake {
     pub(crate) fn client(
         config: Arc<ClientConfig>,
         server: ServerName<'static>,
-        ticket: Option<Ticket>,
+        ticket: Option<SessionTicket>,
         wants_ticket: bool,
     ) -> Result<Self, HandshakeError> {
-        let mut tickets = Tickets::showing(ticket);
+        let mut tickets = HandshakeTickets::showing(ticket);
         let connection = tickets.lend(|| ClientConnection::new(config, server))?;
         Ok(Self { tickets, wants_ticket, ..Self::new(connection.into()) })
     }
@@ -185,7 +185,7 @@ impl Handshake {
         Self {
             connection,
             secrets: Secrets::default(),
-            tickets: Tickets::default(),
+            tickets: HandshakeTickets::default(),
             wants_ticket: false,
             has_closed: false,
             user_of: None,
@@ -202,7 +202,7 @@ impl Handshake {
         &mut self,
         input: &[u8],
         output: &mut Vec<u8>,
-    ) -> Result<Progress, HandshakeError> {
+    ) -> Result<HandshakeProgress, HandshakeError> {
         let mut used_bytes = 0;
         self.take_output(output);
         while !self.is_done() {
@@ -226,7 +226,7 @@ impl Handshake {
             self.feed(record, output)?;
             used_bytes += record_bytes;
         }
-        Ok(Progress { used_bytes, is_done: self.is_done() })
+        Ok(HandshakeProgress { used_bytes, is_done: self.is_done() })
     }
 
     /// The suite of a handshake that is done, and whether it has resumed a session; `None` for a

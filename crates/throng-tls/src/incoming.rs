@@ -5,7 +5,7 @@
 
 use std::ops::ControlFlow;
 
-use crate::alert::{self, Alert, Received};
+use crate::alert::{self, Alert, ReceivedAlert};
 use crate::keys::{RecordKey, Secret};
 use crate::outgoing::{Outgoing, SealError, SenderFlags};
 use crate::record::{ALERT, APPLICATION_DATA, HANDSHAKE, Header, Opener};
@@ -255,12 +255,12 @@ impl Incoming {
         content: &[u8],
     ) -> Result<ControlFlow<End>, Alert> {
         match alert::read(content, self.suite.is_tls13())? {
-            Received::Closed => {
+            ReceivedAlert::Closed => {
                 self.flags |= PEER_CLOSED;
                 Ok(ControlFlow::Break(End::Closed))
             }
-            Received::Ignored => self.count_without_data(sender),
-            Received::Fatal(description) => {
+            ReceivedAlert::Ignored => self.count_without_data(sender),
+            ReceivedAlert::Fatal(description) => {
                 self.flags |= FAILED;
                 Ok(ControlFlow::Break(End::PeerFailed(description)))
             }

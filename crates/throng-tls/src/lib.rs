@@ -99,16 +99,16 @@ mod tickets;
 pub use alert::{Alert, alert_name};
 pub use compact::CompactIncoming;
 pub use config::{Acceptor, Connector, LeastVersion, provider};
-pub use frozen::{FROZEN_BYTES_MAX, Frozen, FrozenError, VERSION, freeze, thaw};
+pub use frozen::{FROZEN_BYTES_MAX, FrozenError, FrozenTls, VERSION, freeze, thaw};
 pub use handshake::{
     CertificateFlaw, CertifiedUser, Established, HANDSHAKE_BYTES_MAX, HANDSHAKE_RECORDS_MAX,
-    Handshake, HandshakeError, Peer, Progress, UserOf,
+    Handshake, HandshakeError, HandshakeProgress, Peer, UserOf,
 };
 pub use incoming::{End, Incoming, Opened, Role, StreamEnd, WITHOUT_DATA_MAX};
-pub use outgoing::{Fate, Outgoing, SealError, Sealed};
+pub use outgoing::{Outgoing, RecordFate, SealError, SealedRecord};
 pub use record::{CONTENT_BYTES_MAX, HEADER_BYTES, RECORD_BYTES_MAX};
 pub use self_test::{SelfTestError, self_test};
 pub use session::ClientSession;
 pub use speed::{TimedHandshake, handshakes_per_second};
 pub use suite::{CHACHA_RECORDS_MAX, GCM_RECORDS_MAX, Suite};
-pub use tickets::Ticket;
+pub use tickets::SessionTicket;

@@ -8,7 +8,7 @@ use crate::alert::Alert;
 use crate::frozen::{freeze, thaw};
 use crate::incoming::{Incoming, Role};
 use crate::keys::{RecordKey, SECRET_BYTES_MAX, Secret};
-use crate::outgoing::{Fate, Outgoing, SealError, Sealed};
+use crate::outgoing::{Outgoing, RecordFate, SealError, SealedRecord};
 use crate::suite::Suite;
 
 /// A caller's action; `Forget` is a mistake.
@@ -77,7 +77,7 @@ struct Caller {
 }
 
 impl Caller {
-    fn seal(&mut self) -> Option<(Sealed, Vec<u8>, KeyAndNumber)> {
+    fn seal(&mut self) -> Option<(SealedRecord, Vec<u8>, KeyAndNumber)> {
         self.content = self.content.wrapping_add(1);
         let (mut out, before) = (Vec::new(), key_and_number(&self.outgoing));
         let sealed = self.outgoing.seal([&[self.content; 9][..]], &mut out);
@@ -106,7 +106,7 @@ impl Caller {
                 let written = out.len() * percent / 100;
                 self.released.leave(before.clone(), &out[..written]);
                 let fate = self.outgoing.settle(sealed, written);
-                assert_eq!(fate == Fate::NotAtAll, written == 0);
+                assert_eq!(fate == RecordFate::NotAtAll, written == 0);
                 let number = key_and_number(&self.outgoing).1;
                 assert_eq!(number, before.1 + u64::from(written > 0));
             }
@@ -182,7 +182,7 @@ fn a_key_is_replaced_when_it_has_sealed_all_that_it_may() {
         let mut out = Vec::new();
         let sealed = outgoing.seal([&b"last"[..]], &mut out).unwrap();
         // It is given back, and used again.
-        assert_eq!(outgoing.settle(sealed, 0), Fate::NotAtAll);
+        assert_eq!(outgoing.settle(sealed, 0), RecordFate::NotAtAll);
         let sealed = outgoing.seal([&b"last"[..]], &mut out).unwrap();
         outgoing.keep(sealed);
         if suite.is_tls13() {

@@ -86,14 +86,14 @@ pub enum SealError {
 
 /// A record that was sealed and whose fate is open. It belongs to the connection that sealed it.
 #[must_use = "until it is settled, the connection seals nothing else"]
-pub struct Sealed {
+pub struct SealedRecord {
     /// The part of the nonce that no other record of any connection is likely to share.
     mark: u64,
     record_bytes: u32,
     content_bytes: u32,
 }
 
-impl Sealed {
+impl SealedRecord {
     /// The length of the record.
     pub fn record_bytes(&self) -> usize {
         self.record_bytes as usize
@@ -106,7 +106,7 @@ impl Sealed {
 }
 
 // Not derived: the mark is a part of a secret.
-impl std::fmt::Debug for Sealed {
+impl std::fmt::Debug for SealedRecord {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Sealed")
             .field("record_bytes", &self.record_bytes)
@@ -117,7 +117,7 @@ impl std::fmt::Debug for Sealed {
 
 /// The fate of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum RecordFate {
     /// All of it was written.
     Whole,
     /// A part was written. The caller keeps the rest, the last `rest_bytes` of this very record,
@@ -166,19 +166,23 @@ impl Outgoing {
         &mut self,
         content: impl IntoIterator<Item = &'a [u8]>,
         out: &mut Vec<u8>,
-    ) -> Result<Sealed, SealError> {
+    ) -> Result<SealedRecord, SealError> {
         self.check()?;
         let mark = self.mark(self.number);
         let (record_bytes, content_bytes) = self.append(APPLICATION_DATA, content, out);
         self.flags.0 |= UNSETTLED | SENT;
-        Ok(Sealed { mark, record_bytes: record_bytes as u32, content_bytes: content_bytes as u32 })
+        Ok(SealedRecord {
+            mark,
+            record_bytes: record_bytes as u32,
+            content_bytes: content_bytes as u32,
+        })
     }
 
     /// Says that the first `written_bytes` of the record were written, and nothing of the rest.
     ///
     /// A record that belongs to another connection is a mistake of the caller. It gives no number
     /// back, and this connection seals nothing more.
-    pub fn settle(&mut self, sealed: Sealed, written_bytes: usize) -> Fate {
+    pub fn settle(&mut self, sealed: SealedRecord, written_bytes: usize) -> RecordFate {
         let record_bytes = sealed.record_bytes();
         debug_assert!(written_bytes <= record_bytes, "more was written than was sealed");
         let is_own = self.release(&sealed);
@@ -186,17 +190,17 @@ impl Outgoing {
             if is_own {
                 self.number -= 1;
             }
-            return Fate::NotAtAll;
+            return RecordFate::NotAtAll;
         }
         match record_bytes.saturating_sub(written_bytes) {
-            0 => Fate::Whole,
-            rest_bytes => Fate::Part { rest_bytes },
+            0 => RecordFate::Whole,
+            rest_bytes => RecordFate::Part { rest_bytes },
         }
     }
 
     /// Says that the record is in a buffer of this connection and will be written before anything
     /// else, or the connection will be closed. Its number is used up.
-    pub fn keep(&mut self, sealed: Sealed) {
+    pub fn keep(&mut self, sealed: SealedRecord) {
         self.release(&sealed);
     }
 
@@ -282,7 +286,7 @@ impl Outgoing {
 
     /// Makes room for the next record. Returns false, and closes, if `sealed` is of another
     /// connection.
-    fn release(&mut self, sealed: &Sealed) -> bool {
+    fn release(&mut self, sealed: &SealedRecord) -> bool {
         let is_own = self.flags.0 & UNSETTLED != 0
             && self.number.checked_sub(1).is_some_and(|number| self.mark(number) == sealed.mark);
         debug_assert!(is_own, "a record was settled with another connection");

@@ -15,7 +15,7 @@ use rustls::{ClientConfig, ServerConfig};
 use crate::config::{Acceptor, Connector, LeastVersion, provider};
 use crate::handshake::HandshakeError;
 use crate::self_test::{OwnServer, certified_key};
-use crate::tickets::Ticket;
+use crate::tickets::SessionTicket;
 
 /// The kind of handshake of TLS 1.3 that is timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,8 +69,8 @@ pub fn handshakes_per_second(kind: TimedHandshake, time: Duration) -> Result<f64
 fn shake_hands(
     acceptor: &Acceptor,
     connector: &Connector,
-    ticket: Option<Ticket>,
-) -> Result<(Duration, Option<Ticket>), HandshakeError> {
+    ticket: Option<SessionTicket>,
+) -> Result<(Duration, Option<SessionTicket>), HandshakeError> {
     let name = ServerName::try_from("self-test").expect("a valid host name");
     let had_ticket = ticket.is_some();
     let mut client = connector.resume(name, ticket)?;

@@ -13,29 +13,29 @@ use rustls::pki_types::ServerName;
 
 /// Lets a client resume a session, once. It has a secret, and its size is the server's choice: some
 /// hundred bytes to a few kilobytes.
-pub struct Ticket(Box<Session>);
+pub struct SessionTicket(Box<Session>);
 
 enum Session {
     Tls12(Tls12ClientSessionValue),
     Tls13(Tls13ClientSessionValue),
 }
 
-impl std::fmt::Debug for Ticket {
+impl std::fmt::Debug for SessionTicket {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Ticket")
     }
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Tickets {
+pub(crate) struct HandshakeTickets {
     /// The one to show.
-    shown: Option<Ticket>,
+    shown: Option<SessionTicket>,
     /// The last one that came.
-    received: Option<Ticket>,
+    received: Option<SessionTicket>,
 }
 
-impl Tickets {
-    pub(crate) fn showing(ticket: Option<Ticket>) -> Self {
+impl HandshakeTickets {
+    pub(crate) fn showing(ticket: Option<SessionTicket>) -> Self {
         Self { shown: ticket, received: None }
     }
 
@@ -43,7 +43,7 @@ impl Tickets {
         self.received.is_some()
     }
 
-    pub(crate) fn into_received(self) -> Option<Ticket> {
+    pub(crate) fn into_received(self) -> Option<SessionTicket> {
         self.received
     }
 
@@ -57,7 +57,7 @@ impl Tickets {
 }
 
 thread_local! {
-    static CURRENT: RefCell<Tickets> = RefCell::default();
+    static CURRENT: RefCell<HandshakeTickets> = RefCell::default();
 }
 
 /// The store of configurations that resume.
@@ -65,7 +65,7 @@ thread_local! {
 pub(crate) struct CurrentTicket;
 
 fn receive(session: Session) {
-    let ticket = Ticket(Box::new(session));
+    let ticket = SessionTicket(Box::new(session));
     CURRENT.with_borrow_mut(|current| current.received = Some(ticket));
 }
 

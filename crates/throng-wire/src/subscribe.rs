@@ -12,7 +12,7 @@ mod tests;
 
 use std::borrow::Cow;
 
-use self::query::{Presence, PresenceOfChannel, Query};
+use self::query::{PresenceOfChannel, PresenceParameter, Query};
 use crate::error::{ErrorCode, ErrorResponse};
 use crate::head::{Head, Version};
 use crate::name::{Kind, NameError, STATUS, Target, check_target_name};
@@ -218,7 +218,7 @@ fn target(kind: Kind, name: Option<Cow<'_, str>>) -> Result<Target, ErrorRespons
 /// The channels whose presence events the client wants.
 fn presence(query: &Query<'_>, targets: &[Target]) -> Result<Vec<WantedPresence>, ErrorResponse> {
     let Some(presence) = &query.presence else { return Ok(Vec::new()) };
-    if let Presence::All(false) = presence {
+    if let PresenceParameter::All(false) = presence {
         return Ok(Vec::new());
     }
     let channels = targets.iter().filter(|target| target.kind == Kind::Channel).count();
@@ -227,7 +227,7 @@ fn presence(query: &Query<'_>, targets: &[Target]) -> Result<Vec<WantedPresence>
             "the parameter `presence` is about channels, and the request names none",
         ));
     }
-    let Presence::Each(each) = presence else {
+    let PresenceParameter::Each(each) = presence else {
         return Ok((0..channels).map(|target| WantedPresence { target, known_ms: None }).collect());
     };
     let values = each.len();

@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
 use throng_access::server_key::Scope;
-use throng_host::preflight::{self, Check, Preflight, Tables, Verdict};
+use throng_host::preflight::{self, Check, CheckVerdict, Preflight, TableDemand};
 use throng_units::Count;
 use throng_units::format::count;
 use throng_units::paint::{Ink, Paint};
@@ -261,7 +261,7 @@ impl Banner<'_> {
     /// affect speed only.
     fn shortages(&self) -> Vec<String> {
         let is_many = self.requested.is_some_and(|count| count as u64 > preflight::MANY);
-        let least = if is_many { Verdict::Should } else { Verdict::Must };
+        let least = if is_many { CheckVerdict::Should } else { CheckVerdict::Must };
         let short = |check: &&Check| check.verdict >= least;
         let mut warnings: Vec<String> =
             self.preflight.checks.iter().filter(short).map(Check::message).collect();
@@ -292,7 +292,7 @@ impl Banner<'_> {
         if (self.max_connections as u64) >= MANY {
             return Ok(());
         }
-        let tables = Tables { threads_least: workers, ..Tables::server() };
+        let tables = TableDemand { threads_least: workers, ..TableDemand::server() };
         match tables.threads_for(MANY, self.descriptors_max) {
             Some(needed) => writeln!(
                 text,
@@ -510,7 +510,7 @@ mod tests {
     fn the_machine_check_counts_descriptors_like_the_workers() {
         use throng_edge::limits::WORKERS_MAX;
         use throng_edge::start::{DESCRIPTORS_APART, DESCRIPTORS_PER_WORKER};
-        let tables = Tables::server();
+        let tables = TableDemand::server();
         assert_eq!(tables.max_threads, WORKERS_MAX as u64);
         assert_eq!(tables.apart, DESCRIPTORS_APART);
         assert_eq!(tables.apart_per_thread, DESCRIPTORS_PER_WORKER);

@@ -7,7 +7,7 @@ use throng_outbound::RunningCallouts;
 use tokio::runtime::Runtime;
 use tokio::task::{AbortHandle, JoinHandle};
 
-use crate::redirect::{Redirect, RunningRedirect};
+use crate::redirect::{RedirectListener, RunningRedirect};
 
 /// Time for the last events to reach the application.
 const EVENTS_GRACE: Duration = Duration::from_secs(2);
@@ -25,7 +25,7 @@ impl Beside {
     pub(crate) fn start(
         runtime: &Runtime,
         callouts: RunningCallouts,
-        redirect: Option<Redirect>,
+        redirect: Option<RedirectListener>,
         renewal: Option<Renewal>,
     ) -> Beside {
         Beside {

@@ -9,7 +9,7 @@ use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use throng_units::paint::sanitized;
 use throng_units::{Count, Invalid, Time};
 
-use crate::client::{Client, Credential, ServerUrl, TrustArguments};
+use crate::client::{Client, ClientCredential, ServerUrl, TrustArguments};
 use crate::settings::Sources;
 
 const EXAMPLES: &str = "\
@@ -241,7 +241,7 @@ pub(crate) struct Server {
 impl Server {
     /// A client of the server, with the credential of the environment.
     pub(crate) fn client(&self, max_silence: Option<Duration>) -> anyhow::Result<Client> {
-        Client::new(&self.url, &self.trust, max_silence, Credential::from_environment()?)
+        Client::new(&self.url, &self.trust, max_silence, ClientCredential::from_environment()?)
     }
 }
 

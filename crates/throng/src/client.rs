@@ -38,39 +38,39 @@ struct ErrorBody {
 pub(crate) struct Client {
     url: String,
     agent: Agent,
-    credential: Option<Credential>,
+    credential: Option<ClientCredential>,
 }
 
 /// The token or key in the environment, as it is sent. There is no flag for it, because every user
 /// of a machine can read the arguments of a program.
-pub(crate) struct Credential(HeaderValue);
+pub(crate) struct ClientCredential(HeaderValue);
 
-impl Credential {
+impl ClientCredential {
     /// The one that the environment has, if any.
-    pub(crate) fn from_environment() -> anyhow::Result<Option<Credential>> {
+    pub(crate) fn from_environment() -> anyhow::Result<Option<ClientCredential>> {
         let [token, key] = ["THRONG_TOKEN", "THRONG_KEY"]
             .map(|name| std::env::var_os(name).map(|text| (name, text)));
         if token.is_some() && key.is_some() {
             bail!("THRONG_TOKEN and THRONG_KEY are both set; unset one of them");
         }
         let Some((name, text)) = token.or(key) else { return Ok(None) };
-        let credential = Credential::new(&text.to_string_lossy());
+        let credential = ClientCredential::new(&text.to_string_lossy());
         credential.map(Some).ok_or_else(|| {
             anyhow!("{name} is empty, or has characters that no token and no key has")
         })
     }
 
-    fn new(text: &str) -> Option<Credential> {
+    fn new(text: &str) -> Option<ClientCredential> {
         let text = text.trim();
         let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
         let mut value = HeaderValue::from_str(&format!("Bearer {text}")).ok()?;
         value.set_sensitive(true);
-        is_plain.then_some(Credential(value))
+        is_plain.then_some(ClientCredential(value))
     }
 }
 
 /// Does not show it.
-impl fmt::Debug for Credential {
+impl fmt::Debug for ClientCredential {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Credential")
     }
@@ -142,7 +142,7 @@ impl Client {
         url: &ServerUrl,
         trust: &TrustArguments,
         max_silence: Option<Duration>,
-        credential: Option<Credential>,
+        credential: Option<ClientCredential>,
     ) -> anyhow::Result<Client> {
         let tls = trust.settings(url)?;
         let agent = Agent::config_builder()
@@ -164,7 +164,7 @@ impl Client {
     pub(crate) fn get(&self, url: String) -> RequestBuilder<WithoutBody> {
         let request = self.agent.get(url);
         match &self.credential {
-            Some(Credential(value)) => request.header(AUTHORIZATION, value),
+            Some(ClientCredential(value)) => request.header(AUTHORIZATION, value),
             None => request,
         }
     }
@@ -173,7 +173,7 @@ impl Client {
     pub(crate) fn post(&self, path: &str) -> RequestBuilder<WithBody> {
         let request = self.agent.post(self.at(path));
         match &self.credential {
-            Some(Credential(value)) => request.header(AUTHORIZATION, value),
+            Some(ClientCredential(value)) => request.header(AUTHORIZATION, value),
             None => request,
         }
     }
@@ -304,12 +304,12 @@ mod tests {
 
     #[test]
     fn a_credential_is_plain_text_and_is_not_shown() {
-        let value = |text| Credential::new(text).map(|credential| credential.0);
+        let value = |text| ClientCredential::new(text).map(|credential| credential.0);
         assert_eq!(value("a.b.c\n").unwrap(), "Bearer a.b.c");
         for bad in ["", " ", "a b", "a\nb", "é"] {
             assert!(value(bad).is_none(), "{bad:?}");
         }
-        assert_eq!(format!("{:?}", Credential::new("hunter2").unwrap()), "Credential");
+        assert_eq!(format!("{:?}", ClientCredential::new("hunter2").unwrap()), "Credential");
         assert!(!format!("{:?}", value("hunter2")).contains("hunter2"));
     }
 

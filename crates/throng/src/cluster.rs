@@ -23,7 +23,7 @@ use crate::nats::{self, NatsAccess, NatsFlags};
 use crate::settings::{self, NatsServers};
 use crate::terminal;
 
-use ask::Plan;
+use ask::AskPlan;
 
 const EXAMPLES: &str = "\
 Asks all nodes over NATS. Reads the same variables and file as `throng serve`, and changes nothing.
@@ -57,7 +57,7 @@ pub(crate) fn cluster(arguments: &Arguments) -> Result<ExitCode> {
     let access = NatsAccess::of(&settings);
     access.check()?;
     access.warnings().iter().for_each(|warning| terminal::print_note(warning));
-    let plan = Plan {
+    let plan = AskPlan {
         servers: settings.nats.addresses(),
         login: access.login(),
         tls: access.tls(),

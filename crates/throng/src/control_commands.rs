@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::Args;
 use throng_units::{Count, Invalid, Time};
 
-use crate::control_socket::{Connection, Request};
+use crate::control_socket::{ControlConnection, Request};
 use crate::operator::DEADLINE_MAX;
 use crate::settings::Sources;
 
@@ -76,7 +76,7 @@ pub(crate) fn drain(arguments: DrainArguments) -> Result<ExitCode> {
             deadline_ms: u64::try_from(arguments.deadline.0.as_millis()).unwrap_or(u64::MAX),
         }
     };
-    Connection::open(arguments.sources)?.ask(&request)
+    ControlConnection::open(arguments.sources)?.ask(&request)
 }
 
 /// Arguments of `throng reload`.
@@ -108,11 +108,11 @@ pub(crate) struct UpgradeArguments {
 }
 
 pub(crate) fn upgrade(arguments: UpgradeArguments) -> Result<ExitCode> {
-    Connection::open(arguments.sources)?.ask(&Request::Upgrade)
+    ControlConnection::open(arguments.sources)?.ask(&Request::Upgrade)
 }
 
 pub(crate) fn reload(arguments: ReloadArguments) -> Result<ExitCode> {
-    Connection::open(arguments.sources)?.ask(&Request::Reload)
+    ControlConnection::open(arguments.sources)?.ask(&Request::Reload)
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ mod place;
 mod protocol;
 mod server;
 
-pub(crate) use client::Connection;
+pub(crate) use client::ControlConnection;
 pub(crate) use place::network;
 pub(crate) use protocol::{About, Failure, Request};
 pub(crate) use server::{Act, ControlSocket, Conversation};

@@ -18,15 +18,15 @@ use throng_access::KeptSubscriptions;
 use throng_core::records::Records;
 use throng_core::{Engine, MemoryEngine};
 use throng_data::directory::{Directory, DirectoryError};
-use throng_data::engine::{Delivery, DurableEngine};
-use throng_data::journal::{Answering, Journal, Refused, Setup};
-use throng_data::logs::{Logs, Opened};
+use throng_data::engine::{AnswerDelivery, DurableEngine};
+use throng_data::journal::{Answering, DiskJournal, JournalRefused, JournalSetup};
+use throng_data::logs::{Logs, OpenedLogs};
 use throng_data::records::JournalRecords;
 use throng_data::storage::disk::DiskStorage;
 use throng_units::format::{counted, seconds};
 use tokio::runtime::Handle;
 
-use crate::memory::Plan;
+use crate::memory::MemoryPlan;
 use crate::plane_settings::memory_plan;
 use crate::settings::{Settings, SettingsError};
 pub(crate) use backup::Backups;
@@ -42,7 +42,7 @@ const LOOK: Duration = Duration::from_secs(1);
 struct Store {
     storage: Arc<DiskStorage>,
     logs: Arc<Logs>,
-    opened: Opened,
+    opened: OpenedLogs,
     directory: Directory,
 }
 
@@ -50,7 +50,7 @@ struct Store {
 /// the directory.
 pub(crate) struct Data {
     pub(crate) records: Arc<dyn Records>,
-    journal: Arc<Journal>,
+    journal: Arc<DiskJournal>,
     memory: Arc<MemoryEngine>,
     engine: Arc<DurableEngine>,
     storage: Arc<DiskStorage>,
@@ -70,7 +70,7 @@ impl Data {
         let plan = memory_plan(settings).1;
         let store = Store::open(path, directory(path, Directory::open(path))?, plan)?;
         let memory = memory().with_positions(store.opened.epoch, store.opened.stamps);
-        let data = store.start(settings, memory, Journal::start)?;
+        let data = store.start(settings, memory, DiskJournal::start)?;
         Ok(Some(data))
     }
 
@@ -84,7 +84,7 @@ impl Data {
         let path = settings.data.0.as_deref().context("there is no data directory")?;
         let store = Store::open(path, taken, memory_plan(settings).1)?;
         let memory = memory.with_epoch_of_positions(store.opened.epoch);
-        store.start(settings, memory, Journal::start_paused)
+        store.start(settings, memory, DiskJournal::start_paused)
     }
 
     /// The parts that an upgrade needs.
@@ -139,7 +139,7 @@ impl Drop for Data {
 }
 
 /// Logs when the disk begins to refuse messages, and when it takes them again.
-async fn log_state(journal: Weak<Journal>) {
+async fn log_state(journal: Weak<DiskJournal>) {
     let mut looks = tokio::time::interval(LOOK);
     let mut known = None;
     loop {
@@ -148,11 +148,11 @@ async fn log_state(journal: Weak<Journal>) {
         let state = journal.state();
         if state != known {
             match state {
-                Some(Refused::Full) => tracing::error!(
+                Some(JournalRefused::Full) => tracing::error!(
                     "the data directory is full: durable channels refuse messages until there is \
                      room"
                 ),
-                Some(Refused::OverLimit) => tracing::error!(
+                Some(JournalRefused::OverLimit) => tracing::error!(
                     "the data directory is beyond `data-max-bytes`: durable channels refuse \
                      messages until it is smaller"
                 ),
@@ -196,7 +196,7 @@ pub(crate) fn taken(settings: &Settings, lock: Option<OwnedFd>) -> Result<Option
 }
 
 impl Store {
-    fn open(path: &Path, directory: Directory, plan: Plan) -> Result<Store> {
+    fn open(path: &Path, directory: Directory, plan: MemoryPlan) -> Result<Store> {
         // The library that stores makes files for everybody to read.
         umask(Mode::RWXG | Mode::RWXO);
         let shown = path.display();
@@ -228,18 +228,18 @@ impl Store {
         self,
         settings: &Settings,
         memory: MemoryEngine,
-        journal: fn(&Arc<Logs>, Setup) -> io::Result<Journal>,
+        journal: fn(&Arc<Logs>, JournalSetup) -> io::Result<DiskJournal>,
     ) -> Result<Data> {
         let Store { storage, logs, opened: _, directory } = self;
         let memory = Arc::new(memory);
         let parts = memory_plan(settings).1.parts;
-        let delivery = Delivery::with_parts(Arc::clone(&memory), Arc::clone(&logs), parts);
+        let delivery = AnswerDelivery::with_parts(Arc::clone(&memory), Arc::clone(&logs), parts);
         // Tasks are woken at less cost by one of their own.
         let tasks = Handle::current();
         let answer_at = move |answers: Answering| drop(tasks.spawn(async move { answers() }));
         let delivery = delivery.answering_at(answer_at);
         let limit = settings.data_max_bytes.0 as u64;
-        let setup = Setup {
+        let setup = JournalSetup {
             sync: settings.sync.0,
             max_bytes: if limit == 0 { u64::MAX } else { limit },
             server: Arc::new(delivery.clone()),

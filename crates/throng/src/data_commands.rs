@@ -22,7 +22,7 @@ use throng_units::format::bytes;
 
 use crate::terminal;
 use backup::BackupArguments;
-use store::Store;
+use store::StoppedStore;
 
 const EXAMPLES: &str = "\
 Except for `backup`, stop the server first: a directory belongs to one process at a time. Run the
@@ -80,20 +80,20 @@ struct ExportArguments {
 
 pub(crate) fn data(arguments: Arguments) -> Result<ExitCode> {
     match arguments.command {
-        DataCommand::Check(arguments) => check::check(&Store::open(&arguments.directory)?),
+        DataCommand::Check(arguments) => check::check(&StoppedStore::open(&arguments.directory)?),
         DataCommand::Export(arguments) => {
-            let store = Store::open(&arguments.from.directory)?;
+            let store = StoppedStore::open(&arguments.from.directory)?;
             export::export(&store, arguments.file.as_deref())?;
             Ok(ExitCode::SUCCESS)
         }
         DataCommand::Compact(arguments) => {
-            let store = Store::open(&arguments.directory)?;
+            let store = StoppedStore::open(&arguments.directory)?;
             compact(&store)?;
             Ok(ExitCode::SUCCESS)
         }
         DataCommand::Backup(arguments) => backup::backup(*arguments),
         DataCommand::Restored(arguments) => {
-            let store = Store::open(&arguments.directory)?;
+            let store = StoppedStore::open(&arguments.directory)?;
             store.logs.note_restored().context("cannot write to the data directory")?;
             terminal::print("noted: the next server on this directory begins a new epoch\n")?;
             Ok(ExitCode::SUCCESS)
@@ -102,7 +102,7 @@ pub(crate) fn data(arguments: Arguments) -> Result<ExitCode> {
 }
 
 /// Compacts the files, and says what that gave.
-fn compact(store: &Store) -> Result<()> {
+fn compact(store: &StoppedStore) -> Result<()> {
     let size = || {
         let size = store.storage.bytes().context("cannot read the size of the data directory")?;
         anyhow::Ok(bytes(size as f64))

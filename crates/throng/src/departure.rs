@@ -54,7 +54,7 @@ pub(crate) struct DepartureSettings {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub(crate) struct DrainRequest {
     /// Clients that come back a second; `None` for as many as servers like this one accept.
     pub(crate) return_rate: Option<u64>,
     /// The time after which the server ends with those who are left.
@@ -63,7 +63,7 @@ pub(crate) struct Wanted {
 
 /// How far it has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stage {
+pub(crate) enum DrainStage {
     Serving,
     /// The server serves, and another process may take over: no drain begins.
     Upgrading,
@@ -79,7 +79,7 @@ pub(crate) enum Stage {
 #[derive(Debug)]
 pub(crate) struct Departure {
     settings: DepartureSettings,
-    stage: watch::Sender<Stage>,
+    stage: watch::Sender<DrainStage>,
     workers: Arc<Workers>,
     health: Arc<Health>,
     /// Drains begun so far. Its number tells a drain that it was cancelled, even if another one has
@@ -89,26 +89,26 @@ pub(crate) struct Departure {
 
 /// Keeps drains from beginning, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Reservation(Arc<Departure>);
+pub(crate) struct DrainReservation(Arc<Departure>);
 
-impl Drop for Reservation {
+impl Drop for DrainReservation {
     fn drop(&mut self) {
         self.0.stage.send_if_modified(|stage| {
-            let is_kept = *stage == Stage::Upgrading;
+            let is_kept = *stage == DrainStage::Upgrading;
             if is_kept {
-                *stage = Stage::Serving;
+                *stage = DrainStage::Serving;
             }
             is_kept
         });
     }
 }
 
-impl Stage {
+impl DrainStage {
     /// The number of the drain that is under way.
     fn number(&self) -> Option<u64> {
         match *self {
-            Stage::Waiting(number) | Stage::Leaving(number, _) => Some(number),
-            Stage::Serving | Stage::Upgrading | Stage::Ending => None,
+            DrainStage::Waiting(number) | DrainStage::Leaving(number, _) => Some(number),
+            DrainStage::Serving | DrainStage::Upgrading | DrainStage::Ending => None,
         }
     }
 }
@@ -120,28 +120,28 @@ impl Departure {
         workers: Arc<Workers>,
         health: Arc<Health>,
     ) -> Arc<Departure> {
-        let stage = watch::Sender::new(Stage::Serving);
+        let stage = watch::Sender::new(DrainStage::Serving);
         Arc::new(Departure { settings, stage, workers, health, begun: AtomicU64::new(0) })
     }
 
     /// How far it has come, now and from now on.
-    pub(crate) fn watch(&self) -> watch::Receiver<Stage> {
+    pub(crate) fn watch(&self) -> watch::Receiver<DrainStage> {
         self.stage.subscribe()
     }
 
     /// Begins the drain if the server serves. Returns the stage before. The runtime must be
     /// entered.
-    pub(crate) fn begin(self: &Arc<Departure>, wanted: Wanted) -> Stage {
+    pub(crate) fn begin(self: &Arc<Departure>, wanted: DrainRequest) -> DrainStage {
         let number = self.begun.fetch_add(1, Ordering::Relaxed);
-        let mut before = Stage::Serving;
+        let mut before = DrainStage::Serving;
         let begins = self.stage.send_if_modified(|stage| {
             before = *stage;
-            if before != Stage::Serving {
+            if before != DrainStage::Serving {
                 return false;
             }
             // Within this call, as everywhere here, so that nobody else advances it meanwhile.
             self.health.leave();
-            *stage = Stage::Waiting(number);
+            *stage = DrainStage::Waiting(number);
             true
         });
         if begins {
@@ -156,23 +156,27 @@ impl Departure {
     /// # Errors
     ///
     /// The stage of a server that does not just serve.
-    pub(crate) fn reserve(self: &Arc<Departure>) -> Result<Reservation, Stage> {
-        let mut before = Stage::Serving;
+    pub(crate) fn reserve(self: &Arc<Departure>) -> Result<DrainReservation, DrainStage> {
+        let mut before = DrainStage::Serving;
         self.stage.send_if_modified(|stage| {
             before = *stage;
-            let serves = before == Stage::Serving;
+            let serves = before == DrainStage::Serving;
             if serves {
-                *stage = Stage::Upgrading;
+                *stage = DrainStage::Upgrading;
             }
             serves
         });
-        if before == Stage::Serving { Ok(Reservation(Arc::clone(self))) } else { Err(before) }
+        if before == DrainStage::Serving {
+            Ok(DrainReservation(Arc::clone(self)))
+        } else {
+            Err(before)
+        }
     }
 
     /// Takes the drain back, so that the server serves again: the last worker does once what is
     /// returned fails. Says what the drain had come to; `None` if none was under way, or it is
     /// too late.
-    pub(crate) fn cancel(&self) -> Option<(Stage, oneshot::Receiver<Infallible>)> {
+    pub(crate) fn cancel(&self) -> Option<(DrainStage, oneshot::Receiver<Infallible>)> {
         let mut before = None;
         self.stage.send_if_modified(|stage| {
             if stage.number().is_none() {
@@ -180,7 +184,7 @@ impl Departure {
             }
             before = Some((*stage, self.workers.stay()));
             self.health.stay();
-            *stage = Stage::Serving;
+            *stage = DrainStage::Serving;
             true
         });
         if before.is_some() {
@@ -190,27 +194,27 @@ impl Departure {
     }
 
     /// The server ends. Says how far a drain had come.
-    pub(crate) fn end(&self) -> Stage {
+    pub(crate) fn end(&self) -> DrainStage {
         self.health.leave();
-        self.stage.send_replace(Stage::Ending)
+        self.stage.send_replace(DrainStage::Ending)
     }
 
     /// Waits until a drain has come to its end.
     pub(crate) async fn ended(&self) {
         // `self` owns the sender, so that it does not fail.
-        drop(self.watch().wait_for(|stage| *stage == Stage::Ending).await);
+        drop(self.watch().wait_for(|stage| *stage == DrainStage::Ending).await);
     }
 
-    async fn run(self: Arc<Departure>, number: u64, wanted: Wanted) {
+    async fn run(self: Arc<Departure>, number: u64, wanted: DrainRequest) {
         let mut stage = self.watch();
-        let is_over = |stage: &Stage| stage.number() != Some(number);
+        let is_over = |stage: &DrainStage| stage.number() != Some(number);
         tokio::select! {
             over = stage.wait_for(is_over) => drop(over),
             () = self.leave(number, wanted) => {}
         }
     }
 
-    async fn leave(&self, number: u64, wanted: Wanted) {
+    async fn leave(&self, number: u64, wanted: DrainRequest) {
         let end = Instant::now() + wanted.deadline;
         sleep(self.settings.delay.min(wanted.deadline)).await;
         let rate = match wanted.return_rate {
@@ -263,7 +267,7 @@ impl Departure {
             }
             act();
             self.health.set_departure(Some(progress));
-            *stage = Stage::Leaving(number, progress);
+            *stage = DrainStage::Leaving(number, progress);
             true
         })
     }
@@ -274,7 +278,7 @@ impl Departure {
                 return false;
             }
             tracing::info!("throng drain: {}; the server ends", sentence(&progress));
-            *stage = Stage::Ending;
+            *stage = DrainStage::Ending;
             true
         });
     }

@@ -32,7 +32,7 @@ use throng_units::paint::Paint;
 
 use crate::terminal;
 
-use answer::Answer;
+use answer::DoctorAnswer;
 pub(crate) use arguments::Arguments;
 use arguments::Role;
 use handshakes::Handshakes;
@@ -66,7 +66,7 @@ pub(crate) fn doctor(arguments: &Arguments) -> Result<ExitCode> {
     let handshakes = if has_server { Handshakes::measure() } else { None };
     let memory = MemoryMeter::new(None).map(|meter| meter.limit().clone());
     let cores = Cores::read();
-    let answer = Answer { arguments, connections, cores, memory, found, applied, handshakes };
+    let answer = DoctorAnswer { arguments, connections, cores, memory, found, applied, handshakes };
     terminal::print(&if arguments.json {
         json::text(&answer)?
     } else {

@@ -40,7 +40,7 @@ const HELD_BYTES_MIN: u64 = 16 << 10;
 
 /// Limits of the server's parts, where their settings allow more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Plan {
+pub(crate) struct MemoryPlan {
     /// All logs together.
     pub(crate) logs: usize,
     /// Incomplete requests and unread responses of workers.
@@ -65,12 +65,12 @@ pub(crate) struct Plan {
 /// Blocks of the store's files take no more, however much memory there is.
 const BLOCKS_BYTES_MAX: u64 = 64 << 20;
 
-impl Plan {
+impl MemoryPlan {
     /// A plan for this limit. A quarter is for the program itself, connections, and the kernel.
-    pub(crate) fn new(limit_bytes: u64) -> Plan {
+    pub(crate) fn new(limit_bytes: u64) -> MemoryPlan {
         let part = |divisor: u64| limit_bytes / divisor;
         let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
-        Plan {
+        MemoryPlan {
             logs: size(part(4)),
             buffered: size(part(8)),
             blocked: size(part(8)),
@@ -85,13 +85,13 @@ impl Plan {
 
     /// The same with a data directory, whose store and parts of logs get half of what logs in
     /// memory may take.
-    pub(crate) fn with_data(self) -> Plan {
-        Plan { logs: self.logs / 2, ..self }
+    pub(crate) fn with_data(self) -> MemoryPlan {
+        MemoryPlan { logs: self.logs / 2, ..self }
     }
 
     /// The plan where nothing says how much memory there is.
-    pub(crate) fn unlimited() -> Plan {
-        Plan::new(u64::MAX)
+    pub(crate) fn unlimited() -> MemoryPlan {
+        MemoryPlan::new(u64::MAX)
     }
 }
 
@@ -258,15 +258,15 @@ mod tests {
     #[test]
     fn the_parts_of_the_plan_fit_the_limit() {
         let limit = 64 << 20;
-        let sum = |plan: Plan| {
-            let Plan { logs, buffered, blocked, answers, messages, batches, .. } = plan;
+        let sum = |plan: MemoryPlan| {
+            let MemoryPlan { logs, buffered, blocked, answers, messages, batches, .. } = plan;
             (logs + buffered + blocked) as u64 + 2 * answers + messages + batches
         };
-        assert!(sum(Plan::new(limit)) <= limit / 4 * 3);
-        let plan = Plan::new(limit).with_data();
-        let Plan { parts, memtables, blocks, .. } = plan;
+        assert!(sum(MemoryPlan::new(limit)) <= limit / 4 * 3);
+        let plan = MemoryPlan::new(limit).with_data();
+        let MemoryPlan { parts, memtables, blocks, .. } = plan;
         let sum = sum(plan) + parts as u64 + 2 * memtables + blocks;
         assert!(sum <= limit / 5 * 4, "{sum}");
-        assert!(Plan::unlimited().logs > 1 << 40);
+        assert!(MemoryPlan::unlimited().logs > 1 << 40);
     }
 }

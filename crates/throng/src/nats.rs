@@ -17,7 +17,7 @@ use throng_access::{AccessControl, Policy};
 use throng_core::events::EventSink;
 use throng_core::{Engine, Epoch, IDEMPOTENCY_MS, MemoryEngine, Retention, Rules, clock};
 use throng_nats::api::StreamSettings;
-use throng_nats::client::ClientSettings;
+use throng_nats::client::NatsClientSettings;
 use throng_nats::engine::{NatsEngine, NodeSettings};
 use throng_nats::journal;
 
@@ -29,7 +29,7 @@ pub(crate) use access::NatsAccess;
 pub(crate) use arguments::NatsFlags;
 pub(crate) use facts::{describe, epoch_of_most, suspicions};
 pub(crate) use metrics::NatsMetrics;
-pub(crate) use peer::Peer;
+pub(crate) use peer::NatsPeer;
 pub(crate) use succession::{Joining, pass_name};
 pub(crate) use tables::tables;
 
@@ -79,14 +79,14 @@ fn node(
     access.check()?;
     let stream = stream(settings, &settings::rules(settings));
     Ok(NodeSettings {
-        client: ClientSettings {
+        client: NatsClientSettings {
             servers: settings.nats.addresses(),
             login: access.login(),
             tls: access.tls(),
             name: format!("throng {}", settings.listen),
             now_ms: clock::now_ms,
         },
-        journal: journal::Settings {
+        journal: journal::JournalSettings {
             tables: tables(settings, policy, &stream),
             stream,
             nonce: nonce(),

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use crate::control_socket::{self, About, Act, ControlSocket, Conversation, Failure, Request};
 use crate::data::Backups;
-use crate::departure::{self, Departure, Stage, Wanted};
+use crate::departure::{self, Departure, DrainRequest, DrainStage};
 use crate::reload::{Reloader, Report};
 use crate::service::Hangups;
 use crate::settings::SettingsError;
@@ -129,7 +129,7 @@ impl Operator {
 impl Operator {
     /// Asks for an upgrade, whose end answers the command.
     async fn upgrade(&self, mut conversation: Conversation) {
-        if *self.departure.watch().borrow() == Stage::Upgrading {
+        if *self.departure.watch().borrow() == DrainStage::Upgrading {
             let message = "an upgrade is under way; this one begins if that fails";
             conversation.progress(message).await;
         }
@@ -141,17 +141,17 @@ impl Operator {
         }
     }
 
-    async fn drain(&self, wanted: Wanted, mut conversation: Conversation) {
+    async fn drain(&self, wanted: DrainRequest, mut conversation: Conversation) {
         match self.departure.begin(wanted) {
-            Stage::Upgrading => {
+            DrainStage::Upgrading => {
                 let message = "an upgrade is under way; drain the new process once it serves";
                 let failure = Failure { message: message.into(), code: EXIT_RUNTIME };
                 return conversation.end(Err(failure)).await;
             }
-            Stage::Waiting(_) | Stage::Leaving(..) => {
+            DrainStage::Waiting(_) | DrainStage::Leaving(..) => {
                 conversation.progress("a drain is under way already").await;
             }
-            Stage::Serving | Stage::Ending => {}
+            DrainStage::Serving | DrainStage::Ending => {}
         }
         let mut stage = self.departure.watch();
         let mut last = None;
@@ -160,24 +160,24 @@ impl Operator {
             let is_due = last.is_none_or(|last: Instant| last.elapsed() >= PROGRESS_INTERVAL);
             match now {
                 // An upgrade begins only after the drain has been taken back.
-                Stage::Serving | Stage::Upgrading => {
+                DrainStage::Serving | DrainStage::Upgrading => {
                     let message = "the drain was cancelled; the server serves again".into();
                     let failure = Failure { message, code: EXIT_RUNTIME };
                     return conversation.end(Err(failure)).await;
                 }
-                Stage::Ending => {
+                DrainStage::Ending => {
                     return conversation.end(Ok("drained; the server ends".into())).await;
                 }
-                Stage::Waiting(_) => {
+                DrainStage::Waiting(_) => {
                     let message = "the server is no longer ready; `throng drain --cancel` takes \
                                    it back";
                     conversation.progress(message).await;
                 }
-                Stage::Leaving(_, progress) if is_due => {
+                DrainStage::Leaving(_, progress) if is_due => {
                     last = Some(Instant::now());
                     conversation.progress(&departure::sentence(&progress)).await;
                 }
-                Stage::Leaving(..) => {}
+                DrainStage::Leaving(..) => {}
             }
             tokio::select! {
                 // The departure lives as long as the server.
@@ -194,14 +194,14 @@ impl Operator {
                 // A worker that takes longer stands still: the probes say so.
                 let _ = timeout(HEARD_TIMEOUT, all_serve).await;
                 Ok(match stage {
-                    Stage::Leaving(_, progress) => format!(
+                    DrainStage::Leaving(_, progress) => format!(
                         "the server serves again; {} clients had been asked to leave",
                         throng_units::format::count(progress.asked)
                     ),
                     _ => "the server serves again".into(),
                 })
             }
-            None if *self.departure.watch().borrow() == Stage::Ending => {
+            None if *self.departure.watch().borrow() == DrainStage::Ending => {
                 Err(failed("it is too late: the server is stopping"))
             }
             None => Err(failed("no drain is under way")),
@@ -219,7 +219,7 @@ impl Act for Operator {
             Request::Reload => self.reload_for_command(conversation).await,
             Request::Drain { return_rate, deadline_ms } => {
                 let deadline = Duration::from_millis(deadline_ms).min(DEADLINE_MAX);
-                self.drain(Wanted { return_rate, deadline }, conversation).await;
+                self.drain(DrainRequest { return_rate, deadline }, conversation).await;
             }
             Request::CancelDrain => self.cancel_drain(conversation).await,
             Request::Backup { directory } => match &self.backups {

@@ -21,7 +21,7 @@ pub(crate) fn allowed_pages(settings: &Settings) -> AllowedPages {
 pub(crate) fn shared_edge_settings(
     settings: &Settings,
     tls: Option<&ServerTls>,
-    memory: memory::Plan,
+    memory: memory::MemoryPlan,
     pages: &SharedPages,
 ) -> throng_edge::Settings {
     let tls = tls
@@ -31,7 +31,10 @@ pub(crate) fn shared_edge_settings(
 }
 
 /// The settings of the workers, without TLS, and with allowed pages of their own.
-pub(crate) fn edge_settings(settings: &Settings, memory: memory::Plan) -> throng_edge::Settings {
+pub(crate) fn edge_settings(
+    settings: &Settings,
+    memory: memory::MemoryPlan,
+) -> throng_edge::Settings {
     throng_edge::Settings {
         tls: None,
         refuses_proxies: settings.refuses_proxies(),
@@ -74,7 +77,7 @@ pub(crate) fn edge_settings(settings: &Settings, memory: memory::Plan) -> throng
 pub(crate) fn control_settings(
     settings: &Settings,
     plan: &EdgePlan,
-    memory: memory::Plan,
+    memory: memory::MemoryPlan,
     pages: &SharedPages,
 ) -> throng_control::Settings {
     let limits = throng_control::Limits::default();
@@ -117,9 +120,9 @@ pub(crate) fn has_demo(settings: &Settings) -> bool {
 }
 
 /// The meter of what is used of the memory, and what each part may take of it.
-pub(crate) fn memory_plan(settings: &Settings) -> (Option<MemoryMeter>, memory::Plan) {
+pub(crate) fn memory_plan(settings: &Settings) -> (Option<MemoryMeter>, memory::MemoryPlan) {
     let meter = MemoryMeter::new(settings.max_memory.0.map(|size| size.0 as u64));
-    let plan = meter.as_ref().map(|meter| memory::Plan::new(meter.limit().bytes));
-    let plan = plan.unwrap_or_else(memory::Plan::unlimited);
+    let plan = meter.as_ref().map(|meter| memory::MemoryPlan::new(meter.limit().bytes));
+    let plan = plan.unwrap_or_else(memory::MemoryPlan::unlimited);
     (meter, if settings.data.0.is_some() { plan.with_data() } else { plan })
 }

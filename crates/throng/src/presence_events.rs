@@ -15,7 +15,7 @@ const TICK: Duration = Duration::from_millis(100);
 
 /// The presence events of a running server. While the control plane is held and at rest, nobody
 /// else uses them.
-pub(crate) type Shared = Arc<Mutex<PresenceEvents>>;
+pub(crate) type PresenceShared = Arc<Mutex<PresenceEvents>>;
 
 /// The settings of presence events; `None` if no channel has them.
 pub(crate) fn settings(settings: &Settings) -> Option<PresenceEventSettings> {
@@ -27,7 +27,7 @@ pub(crate) fn settings(settings: &Settings) -> Option<PresenceEventSettings> {
 
 /// Publishes presence events, if there are any, until it is aborted. Requires the runtime.
 pub(crate) fn spawn(
-    events: Option<&Shared>,
+    events: Option<&PresenceShared>,
     engine: &Arc<dyn Engine>,
     control: &Arc<Control>,
 ) -> Option<AbortHandle> {

@@ -17,7 +17,7 @@ use crate::settings::Settings;
 use crate::upgrade::{self, Arrival};
 
 /// The listener that sends clients from http to https, before its start.
-pub(crate) struct Redirect {
+pub(crate) struct RedirectListener {
     answers: Answers,
     listener: TcpListener,
     counts: Arc<RedirectCounts>,
@@ -32,7 +32,7 @@ pub(crate) fn prepare(
     settings: &Settings,
     plan: &EdgePlan,
     arrival: Option<&mut Arrival>,
-) -> Result<Option<Redirect>> {
+) -> Result<Option<RedirectListener>> {
     let Some((address, tls)) = settings.redirect_http.0.zip(plan.tls_address()) else {
         return Ok(None);
     };
@@ -47,10 +47,10 @@ pub(crate) fn prepare(
         max_head_bytes: settings.max_head_bytes.0,
         timeout: settings.head_timeout.0,
     };
-    Ok(Some(Redirect { answers, listener, counts: Arc::default() }))
+    Ok(Some(RedirectListener { answers, listener, counts: Arc::default() }))
 }
 
-impl Redirect {
+impl RedirectListener {
     pub(crate) fn counts(&self) -> Arc<RedirectCounts> {
         Arc::clone(&self.counts)
     }
@@ -84,7 +84,7 @@ impl RunningRedirect {
     }
 }
 
-impl AsFd for Redirect {
+impl AsFd for RedirectListener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
     }

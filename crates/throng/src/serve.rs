@@ -60,7 +60,7 @@ use crate::cli::ServeArguments;
 use crate::control_socket::ControlSocket;
 use crate::data::Data;
 use crate::data_metrics::DataMetrics;
-use crate::departure::{Departure, DepartureSettings, Stage};
+use crate::departure::{Departure, DepartureSettings, DrainStage};
 use crate::dev::{DevKeys, DevSecrets};
 use crate::docs;
 use crate::free_memory::FreeMemory;
@@ -74,7 +74,7 @@ use crate::outbound::{self, OutboundMetrics};
 use crate::plane_settings::{allowed_pages, control_settings, memory_plan, shared_edge_settings};
 use crate::planes::{Handover, Workers};
 use crate::presence_events;
-use crate::redirect::{self, Redirect};
+use crate::redirect::{self, RedirectListener};
 use crate::reload::{Reloader, Replaceable};
 use crate::service::{
     EarlyHangups, Hangups, Signals, UpgradeSignals, notify, survive_file_size_limit,
@@ -83,7 +83,7 @@ use crate::settings::{self, Settings};
 use crate::signal_thread::SignalThread;
 use crate::tls::{self, TlsMetrics};
 use crate::upgrade::start::{DataSource, Logs, Started};
-use crate::upgrade::{self, Arrival, Ending, Reloads, Running, Successor, Upgrader};
+use crate::upgrade::{self, Arrival, Ending, Reloads, Running, SuccessorBinary, Upgrader};
 use crate::watch::Turns;
 use announcement::{banner, log_send_method, print, start_line};
 use reserves::Reserves;
@@ -104,7 +104,7 @@ pub(crate) fn serve(arguments: ServeArguments, early_hangups: &EarlyHangups) -> 
     let thread = SignalThread::start().context("cannot start the thread for signals")?;
     let runtime = runtime::start().context("cannot start the control plane")?;
     // Before anything else: the file of the binary may be replaced from now on.
-    let successor = Successor::of_this_process();
+    let successor = SuccessorBinary::of_this_process();
     let mut arrival = Arrival::begin()?;
     let outcome = run(&runtime, arguments, (early_hangups, thread), (successor, &mut arrival));
     if let (Err(error), Some(arrival)) = (&outcome, &mut arrival) {
@@ -119,7 +119,7 @@ fn run(
     runtime: &Runtime,
     arguments: ServeArguments,
     (early_hangups, thread): (&EarlyHangups, SignalThread),
-    (successor, arrival): (Successor, &mut Option<Arrival>),
+    (successor, arrival): (SuccessorBinary, &mut Option<Arrival>),
 ) -> Result<()> {
     let _entered = runtime.enter();
     let hangups = Hangups::catch(early_hangups).context("cannot wait for signals")?;
@@ -138,7 +138,7 @@ struct Prepared<'r> {
     log: LogUntilEnd,
     tls: Option<Arc<ServerTls>>,
     meter: Option<MemoryMeter>,
-    memory: memory::Plan,
+    memory: memory::MemoryPlan,
     pages: SharedPages,
     plan: EdgePlan,
     control_socket: Option<ControlSocket>,
@@ -151,7 +151,7 @@ struct Prepared<'r> {
     events: Option<Arc<dyn EventSink>>,
     callouts: RunningCallouts,
     admin: Option<TcpListener>,
-    redirect: Option<Redirect>,
+    redirect: Option<RedirectListener>,
     rules: Arc<Rules>,
     data: DataSource,
     site: Option<Site>,
@@ -240,7 +240,7 @@ impl<'r> Prepared<'r> {
         self,
         arguments: ServeArguments,
         (hangups, upgrades): (Hangups, upgrade::Requests),
-        (successor, arrival): (Successor, &mut Option<Arrival>),
+        (successor, arrival): (SuccessorBinary, &mut Option<Arrival>),
     ) -> Result<()> {
         let Prepared { runtime, log, tls, meter, memory, pages, plan, access, .. } = self;
         let Prepared { access_rules, token_keys, outbound_metrics, renewal, events, .. } = self;
@@ -263,7 +263,7 @@ impl<'r> Prepared<'r> {
         let (of_control, of_access) = (Arc::clone(&workers) as _, Arc::clone(&access));
         let control = Control::new(Arc::clone(&engine), of_access, of_control, control_settings)
             .with_pressure(Arc::clone(&pressure))
-            .with_metrics(redirect.as_ref().map(Redirect::counts).unwrap_or_default());
+            .with_metrics(redirect.as_ref().map(RedirectListener::counts).unwrap_or_default());
         let of_tls = (tls.clone(), renewer.clone());
         let others = (outbound_metrics, of_tls, (&node, address.port()), self.site, counted);
         let control = with_others(control, others, &log.writer, data.as_ref());
@@ -419,7 +419,7 @@ struct Leaving {
     log: LogWriter,
     /// Requests for a new process that takes over; its state and its identity, and the socket of
     /// commands, which it takes.
-    upgrade: (upgrade::Requests, Running, Successor, Option<ControlSocket>),
+    upgrade: (upgrade::Requests, Running, SuccessorBinary, Option<ControlSocket>),
     beside: Beside,
 }
 
@@ -448,7 +448,7 @@ async fn control_plane(
         // Its receiver waits until the server has drained.
         let _ = kept.send(beside);
         // First, so that balancers know before anything is refused.
-        let was_serving = departure.end() == Stage::Serving;
+        let was_serving = departure.end() == DrainStage::Serving;
         notify("STOPPING=1");
         tracing::info!("{name}: stopping; a second signal ends the server at once");
         tokio::spawn(async move {
@@ -569,7 +569,7 @@ fn log_outcome(metrics: &Metrics) {
 fn plan(
     settings: &Settings,
     tls: Option<&ServerTls>,
-    memory: memory::Plan,
+    memory: memory::MemoryPlan,
     (pages, arrival): (&SharedPages, Option<&mut Arrival>),
 ) -> Result<EdgePlan> {
     let with_tls = shared_edge_settings(settings, tls, memory, pages);

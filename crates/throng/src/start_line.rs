@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 
 use throng_host::limits::{Cores, MemoryLimit};
 
-use crate::memory::Plan;
+use crate::memory::MemoryPlan;
 use crate::settings::{ChannelTable, Settings};
 use crate::version::BUILD;
 
@@ -32,7 +32,7 @@ pub(crate) struct StartLine<'a> {
     /// The memory that the server may use, if that is known.
     pub(crate) memory: Option<&'a MemoryLimit>,
     /// The memory plan of its parts.
-    pub(crate) plan: Plan,
+    pub(crate) plan: MemoryPlan,
 }
 
 impl StartLine<'_> {

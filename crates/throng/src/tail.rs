@@ -29,7 +29,7 @@ use crate::cli::{self, TailArguments};
 use crate::client::{Client, escaped};
 use crate::terminal::print_note;
 use print::Printer;
-use sse::{Event, Events};
+use sse::{SseEvent, SseEvents};
 
 /// A connection without data for this long is treated as dead. If the server sends no heartbeats,
 /// quiet channels cause needless reconnects, which cost one request each.
@@ -196,7 +196,7 @@ impl Follower {
     /// time to retry.
     fn rejected_for_now(&mut self, mut response: Response<Body>) -> Result<String> {
         let text = response.body_mut().read_to_string().unwrap_or_default();
-        let mut events = Events::new(text.as_bytes());
+        let mut events = SseEvents::new(text.as_bytes());
         while let Ok(Some(_)) = events.next() {}
         self.retry_ms = events.retry_ms();
         // `: full: the message`
@@ -217,7 +217,7 @@ impl Follower {
         self.printed_reasons.clear();
         // Until the first message arrives, resume from the start of the subscription.
         self.position = header(&response, "Throng-Id").or(self.position.take());
-        let mut events = Events::new(BufReader::new(response.into_body().into_reader()));
+        let mut events = SseEvents::new(BufReader::new(response.into_body().into_reader()));
         loop {
             let event = events.next();
             (self.retries, self.retry_ms) = (0, events.retry_ms());
@@ -239,7 +239,7 @@ impl Follower {
     }
 
     /// Handles an event. Returns whether to continue.
-    fn take(&mut self, event: &Event) -> Result<bool> {
+    fn take(&mut self, event: &SseEvent) -> Result<bool> {
         match event.kind.as_str() {
             "" | "message" => {}
             "gap" => {

@@ -25,7 +25,7 @@ mod upgrader;
 mod victim;
 
 pub(crate) use arrival::Arrival;
-pub(crate) use binary::Successor;
+pub(crate) use binary::SuccessorBinary;
 pub(crate) use reloads::Reloads;
 pub(crate) use requests::{Asking, Ending, Requests};
 pub(crate) use upgrader::{Running, Upgrader};

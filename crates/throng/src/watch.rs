@@ -63,9 +63,9 @@ impl Rest {
 
 /// The thread before it watches. It ends if this is dropped.
 #[derive(Debug)]
-pub(crate) struct Waiting(Sender<()>);
+pub(crate) struct WaitingLoop(Sender<()>);
 
-impl Waiting {
+impl WaitingLoop {
     /// Begins to watch.
     pub(crate) fn begin(self) {
         // It waits: nothing else ends it.
@@ -79,7 +79,7 @@ pub(crate) fn start(
     workers: Metrics,
     (others, rest): (Vec<(&'static str, Turns)>, Rest),
     health: Arc<Health>,
-) -> io::Result<Waiting> {
+) -> io::Result<WaitingLoop> {
     let (waiting, begins) = mpsc::channel();
     let watchdog = watchdog_time();
     // Half the time of the watchdog: so it is fed in time, and a loop that stands still is reported
@@ -107,7 +107,7 @@ pub(crate) fn start(
             }
         }
     })?;
-    Ok(Waiting(waiting))
+    Ok(WaitingLoop(waiting))
 }
 
 /// The turns of each loop, by its name; `None` for a worker that has ended.

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail, ensure};
 use throng_host::environment::raise_descriptors;
-use throng_host::preflight::{self, Clients, Demand, Server, Tables};
+use throng_host::preflight::{self, ClientDemand, Demand, ServerDemand, TableDemand};
 
 use crate::net::CONNECTIONS_PER_SOURCE_MAX;
 use crate::settings::Settings;
@@ -45,7 +45,7 @@ pub(crate) fn prepare(settings: &Settings, is_applied: bool) -> Result<()> {
 
 fn demand(settings: &Settings) -> Demand {
     let threads = settings.client_threads as u64;
-    let tables = Tables {
+    let tables = TableDemand {
         threads_least: threads,
         max_threads: threads,
         apart: DESCRIPTORS_SLACK,
@@ -54,12 +54,12 @@ fn demand(settings: &Settings) -> Demand {
     Demand {
         connections: settings.connections as u64,
         // All clients of the raw loop may be connected before it accepts one.
-        server: Some(Server {
+        server: Some(ServerDemand {
             tables: None,
             port: None,
             burst: settings.connections.div_ceil(settings.senders) as u64,
         }),
-        clients: Some(Clients {
+        clients: Some(ClientDemand {
             tables,
             addresses: None,
             ports: None,

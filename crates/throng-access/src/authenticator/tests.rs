@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, channel};
 
 use super::*;
 use crate::algorithm::Algorithm;
-use crate::keys::{KeySet, Published, REFETCH_MS_MIN};
+use crate::keys::{KeySet, PublishedKeys, REFETCH_MS_MIN};
 use crate::limit::{LimitSettings, Limiter, Quantity, Subject};
 use crate::revocation::Revocations;
 use crate::token::{Policy, Signer};
@@ -42,7 +42,7 @@ fn world() -> World {
 }
 
 fn world_with(clients: Arc<Clients>) -> World {
-    let keys = Published::new(KeySet::default());
+    let keys = PublishedKeys::new(KeySet::default());
     let sources = KeySources::new(Arc::clone(&keys));
     let revocations = Arc::new(Revocations::default());
     let authority = Authority::new(keys, Policy::default(), revocations, 100);
@@ -181,7 +181,7 @@ fn the_number_of_waiting_tokens_is_limited() {
 
 #[test]
 fn a_server_without_urls_refuses_at_once() {
-    let keys = Published::new(KeySet::default());
+    let keys = PublishedKeys::new(KeySet::default());
     let sources = KeySources::new(Arc::clone(&keys));
     let authority = Authority::new(keys, Policy::default(), Arc::default(), 100);
     let authenticator =
@@ -197,7 +197,7 @@ fn a_server_without_urls_refuses_at_once() {
 
 #[test]
 fn files_that_are_read_again_replace_their_keys() {
-    let published = Published::new(KeySet::default());
+    let published = PublishedKeys::new(KeySet::default());
     let mut sources = KeySources::new(Arc::clone(&published));
     let files = sources.add();
     let keys = |id| fetched(&[id]).unwrap().keys;
@@ -298,7 +298,7 @@ fn a_token_whose_key_nobody_has_counts_when_that_turns_out() {
 fn a_token_whose_signature_takes_long_is_verified_elsewhere() {
     let pem = include_str!("../../tests/fixtures/es384.pem");
     let es384 = Arc::new(Key::from_pem(None, None, pem).unwrap());
-    let keys = Published::new(KeySet::new(vec![es384]).unwrap());
+    let keys = PublishedKeys::new(KeySet::new(vec![es384]).unwrap());
     let sources = KeySources::new(Arc::clone(&keys));
     let authority = Authority::new(keys, Policy::default(), Arc::default(), 100);
     let authenticator = Authenticator::new(authority, sources, Arc::default(), || ());

@@ -8,16 +8,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// A shared value and the number of its current version.
 #[derive(Debug)]
-pub struct Published<T> {
+pub struct PublishedKeys<T> {
     current: Mutex<Arc<T>>,
     generation: AtomicU64,
 }
 
-impl<T> Published<T> {
+impl<T> PublishedKeys<T> {
     /// A value to start with.
-    pub fn new(value: T) -> Arc<Published<T>> {
+    pub fn new(value: T) -> Arc<PublishedKeys<T>> {
         let current = Mutex::new(Arc::new(value));
-        Arc::new(Published { current, generation: AtomicU64::new(1) })
+        Arc::new(PublishedKeys { current, generation: AtomicU64::new(1) })
     }
 
     /// Replaces the value. Every look that begins later sees the new one.
@@ -35,16 +35,16 @@ impl<T> Published<T> {
     }
 
     /// A reader for one thread.
-    pub fn reader(self: &Arc<Published<T>>) -> Reader<T> {
+    pub fn reader(self: &Arc<PublishedKeys<T>>) -> Reader<T> {
         let (value, generation) = self.load();
         Reader { shared: Arc::clone(self), value, generation }
     }
 }
 
-/// One thread's view of a [`Published`] value.
+/// One thread's view of a [`PublishedKeys`] value.
 #[derive(Debug)]
 pub struct Reader<T> {
-    shared: Arc<Published<T>>,
+    shared: Arc<PublishedKeys<T>>,
     value: Arc<T>,
     generation: u64,
 }
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn readers_see_the_newest_value() {
-        let shared = Published::new(1);
+        let shared = PublishedKeys::new(1);
         let (mut one, mut other) = (shared.reader(), shared.reader());
         assert_eq!(one.get(), (&1, 1));
         shared.publish(2);
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn values_and_versions_belong_together() {
-        let shared = Published::new(1_u64);
+        let shared = PublishedKeys::new(1_u64);
         std::thread::scope(|scope| {
             for _ in 0..2 {
                 let mut reader = shared.reader();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::key::Key;
-use super::published::Published;
+use super::published::PublishedKeys;
 use super::set::{KeySet, SetError};
 
 /// One source of keys: the configuration, a file or a URL.
@@ -15,12 +15,12 @@ pub struct SourceId(usize);
 #[derive(Debug)]
 pub struct KeySources {
     parts: Vec<Vec<Arc<Key>>>,
-    published: Arc<Published<KeySet>>,
+    published: Arc<PublishedKeys<KeySet>>,
 }
 
 impl KeySources {
     /// Publishes the keys of the sources to `published`.
-    pub fn new(published: Arc<Published<KeySet>>) -> KeySources {
+    pub fn new(published: Arc<PublishedKeys<KeySet>>) -> KeySources {
         KeySources { parts: Vec::new(), published }
     }
 
@@ -62,7 +62,7 @@ mod tests {
     }
 
     fn world() -> (KeySources, Reader<KeySet>) {
-        let published = Published::new(KeySet::default());
+        let published = PublishedKeys::new(KeySet::default());
         let reader = published.reader();
         (KeySources::new(published), reader)
     }

@@ -11,7 +11,7 @@ const WAYS: usize = 8;
 
 /// How often something may happen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rate {
+pub struct RateMeter {
     /// The average over a long time. At least 1.
     pub per_second: u32,
     /// How much may happen at once, after a pause. At least 1.
@@ -46,7 +46,7 @@ const _: () = assert!(size_of::<Bucket>() == 16);
 
 impl RateLimiter {
     /// A limiter that remembers at least `buckets_min` clients, in 16 bytes each.
-    pub fn new(rate: Rate, buckets_min: usize) -> RateLimiter {
+    pub fn new(rate: RateMeter, buckets_min: usize) -> RateLimiter {
         let sets = buckets_min.div_ceil(WAYS).max(1);
         RateLimiter {
             sets: vec![[Bucket::default(); WAYS]; sets].into(),
@@ -138,7 +138,7 @@ mod tests {
     use proptest::prelude::*;
 
     const NOW_MS: u64 = 1_800_000_000_000;
-    const RATE: Rate = Rate { per_second: 10, burst: 3 };
+    const RATE: RateMeter = RateMeter { per_second: 10, burst: 3 };
 
     fn key(number: u64) -> LimitKey {
         LimitKey(number)
@@ -199,7 +199,7 @@ mod tests {
             pauses_ms in prop::collection::vec(0..300_u64, 1..200),
             per_second in 1..100_u32, burst in 1..20_u32,
         ) {
-            let mut limiter = RateLimiter::new(Rate { per_second, burst }, 64);
+            let mut limiter = RateLimiter::new(RateMeter { per_second, burst }, 64);
             let (mut now_ms, mut granted) = (NOW_MS, Vec::new());
             for pause_ms in pauses_ms {
                 now_ms += pause_ms;

@@ -1,6 +1,6 @@
 //! The limits of a server's clients, as its settings give them.
 
-use super::rate::Rate;
+use super::rate::RateMeter;
 use super::refusal::{Quantity, Subject};
 
 /// The limits of each client of one kind. 0 stands for none.
@@ -77,6 +77,6 @@ impl LimitSettings {
 }
 
 /// The rate that a setting gives: a second's worth may come at once. `None` without a limit.
-pub(super) fn rate(per_second: u32) -> Option<Rate> {
-    (per_second > 0).then_some(Rate { per_second, burst: per_second })
+pub(super) fn rate(per_second: u32) -> Option<RateMeter> {
+    (per_second > 0).then_some(RateMeter { per_second, burst: per_second })
 }

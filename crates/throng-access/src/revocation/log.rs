@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::bounds::Bounds;
 use super::record::{self, Damaged, HEADER, Record};
-use super::{Revocation, Revocations, Storage, Subject};
+use super::{Revocation, RevocationStorage, Revocations, Subject};
 use crate::token::Policy;
 
 /// The file is rewritten when it has this many lines more than twice what still holds, so that a
@@ -59,7 +59,7 @@ pub struct RevocationLog<S> {
     has_torn_end: bool,
 }
 
-impl<S: Storage> RevocationLog<S> {
+impl<S: RevocationStorage> RevocationLog<S> {
     /// Reads what is stored into `revocations`, which should be empty, without what concerns no
     /// living token at `now_s`. The set takes new revocations up to `max_entries`; those that are
     /// stored all hold, whatever their number.
@@ -241,7 +241,7 @@ mod tests {
         replaced: usize,
     }
 
-    impl Storage for Medium {
+    impl RevocationStorage for Medium {
         fn read(&mut self) -> io::Result<Vec<u8>> {
             Ok(self.0.borrow().bytes.clone())
         }

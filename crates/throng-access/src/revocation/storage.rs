@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 /// The bytes of a log, on a medium that survives a crash.
-pub trait Storage {
+pub trait RevocationStorage {
     /// Everything that is stored.
     ///
     /// # Errors
@@ -115,7 +115,7 @@ impl FileStorage {
     }
 }
 
-impl Storage for FileStorage {
+impl RevocationStorage for FileStorage {
     fn read(&mut self) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         self.file.seek(SeekFrom::Start(0))?;

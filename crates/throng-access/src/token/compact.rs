@@ -23,7 +23,7 @@ pub(super) struct Compact<'a> {
 
 /// The relevant members of a header.
 #[derive(Debug, PartialEq)]
-pub(super) struct Header {
+pub(super) struct TokenHeader {
     pub(super) algorithm: Algorithm,
     pub(super) key_id: Option<String>,
 }
@@ -55,7 +55,7 @@ impl<'a> Compact<'a> {
     }
 
     /// The header, if the server can do what it demands.
-    pub(super) fn header(&self) -> Result<Header, TokenError> {
+    pub(super) fn header(&self) -> Result<TokenHeader, TokenError> {
         let json = self.header_text()?;
         if !is_object(&json) {
             return Err(TokenError::Malformed);
@@ -69,7 +69,7 @@ impl<'a> Compact<'a> {
             return Err(TokenError::Type);
         }
         let algorithm = Algorithm::from_name(&alg).ok_or(TokenError::Algorithm)?;
-        Ok(Header { algorithm, key_id: kid })
+        Ok(TokenHeader { algorithm, key_id: kid })
     }
 
     /// The header as it is written.
@@ -108,7 +108,7 @@ fn is_access_token(typ: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn header(json: &str) -> Result<Header, TokenError> {
+    fn header(json: &str) -> Result<TokenHeader, TokenError> {
         let token = format!("{}.e30.AA", URL_SAFE_NO_PAD.encode(json));
         Compact::split(&token)?.header()
     }
@@ -133,9 +133,9 @@ mod tests {
     fn a_header_names_a_known_algorithm() {
         let [plain, named] =
             [r#"{"alg":"HS256"}"#, r#" {"typ":"at+JWT","kid":"k\u0031","alg":"ES256","x5u":"y"}"#];
-        assert_eq!(header(plain), Ok(Header { algorithm: Algorithm::Hs256, key_id: None }));
+        assert_eq!(header(plain), Ok(TokenHeader { algorithm: Algorithm::Hs256, key_id: None }));
         let key_id = Some("k1".to_owned());
-        assert_eq!(header(named), Ok(Header { algorithm: Algorithm::Es256, key_id }));
+        assert_eq!(header(named), Ok(TokenHeader { algorithm: Algorithm::Es256, key_id }));
         for (json, error) in [
             (r#"{"alg":"none"}"#, TokenError::Algorithm),
             (r#"{"alg":"nOnE"}"#, TokenError::Algorithm),

@@ -7,7 +7,7 @@
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use throng_access::limit::{LimitKeys, Rate, RateLimiter};
+use throng_access::limit::{LimitKeys, RateLimiter, RateMeter};
 use throng_access::server_key::{LOGIN_S, Logins};
 use throng_access::session::Tagger;
 use throng_access::{AccessControl, Scope, ServerKey};
@@ -20,7 +20,7 @@ use super::verification::now_s;
 const COOKIE: &str = "throng-status";
 
 /// Failed logins of one address. A key cannot be guessed: the limit is for what guessing costs.
-const FAILED_LOGINS: Rate = Rate { per_second: 1, burst: 5 };
+const FAILED_LOGINS: RateMeter = RateMeter { per_second: 1, burst: 5 };
 
 /// Addresses whose failed logins are remembered.
 const FAILED_ADDRESSES_MIN: usize = 1024;

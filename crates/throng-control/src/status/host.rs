@@ -1,7 +1,7 @@
 //! Figures of the kernel about this process and its sockets. A reading takes a few system calls for
 //! each thread, so it belongs on a thread of the blocking pool.
 
-use throng_host::own::{self, Threads};
+use throng_host::own::{self, OwnThreads};
 use throng_host::proc;
 
 /// Socket slabs are read with every tenth reading: the kernel walks them, and they change slowly.
@@ -33,7 +33,7 @@ pub(super) struct ThreadReading {
 /// Makes readings, and keeps what need not be read each time.
 #[derive(Debug, Default)]
 pub(super) struct HostReader {
-    threads: Threads,
+    threads: OwnThreads,
     readings: u64,
     socket_slab_bytes: Option<u64>,
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 use throng_access::algorithm::Algorithm;
-use throng_access::keys::{Key, KeySet, KeySources, Published};
+use throng_access::keys::{Key, KeySet, KeySources, PublishedKeys};
 use throng_access::pattern::Pattern;
 use throng_access::server_key::{KeyHash, ServerKeys, generate};
 use throng_access::session::Tagger;
@@ -47,7 +47,7 @@ pub(crate) fn keys() -> Keys {
 }
 
 pub(crate) fn keys_with(revocations: Arc<Revocations>) -> Keys {
-    let published = Published::new(KeySet::default());
+    let published = PublishedKeys::new(KeySet::default());
     let mut sources = KeySources::new(Arc::clone(&published));
     let source = sources.add();
     let hs256 = Key::from_secret(None, Algorithm::Hs256, &SECRET).unwrap();

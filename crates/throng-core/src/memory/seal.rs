@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::sealing::SampleStamps;
-use super::shard::seal::{LogPlace, Run};
+use super::shard::seal::{LogPlace, SealRun};
 use super::{MemoryEngine, SHARDS};
 use crate::log::segment::{Segment, SegmentWriter, SharedBytes};
 use crate::stamp::Stamp;
@@ -87,7 +87,7 @@ impl MemoryEngine {
     }
 
     /// Lets the logs refer to a segment. Returns the bytes of the messages.
-    fn replace(&self, runs: Vec<Run>, segment: &Arc<Segment>) -> usize {
+    fn replace(&self, runs: Vec<SealRun>, segment: &Arc<Segment>) -> usize {
         let mut bytes = 0;
         for run in runs {
             let mut rest = Some(run);

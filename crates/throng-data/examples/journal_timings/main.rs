@@ -30,7 +30,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use throng_core::{Body, ChannelName, Content, Publication, Receipt, Retention, Stamp, clock};
-use throng_data::journal::{Journal, Server, Setup};
+use throng_data::journal::{DiskJournal, JournalServer, JournalSetup};
 use throng_data::logs::Logs;
 use throng_data::promise::Sync;
 use throng_data::storage::disk::DiskStorage;
@@ -65,7 +65,7 @@ const KEPT: Retention =
 #[derive(Default)]
 struct Alone(AtomicU64);
 
-impl Server for Alone {
+impl JournalServer for Alone {
     fn now_ms(&self) -> u64 {
         clock::now_ms()
     }
@@ -189,7 +189,7 @@ fn together(
 }
 
 /// The journal, for publishers that each hand over `batch` messages and wait for all of them.
-fn journal(journal: &Journal, publishers: usize, batch: usize) -> Result<Round, Failure> {
+fn journal(journal: &DiskJournal, publishers: usize, batch: usize) -> Result<Round, Failure> {
     together(publishers, batch, |publisher| {
         let (sender, answers) = mpsc::channel();
         for n in 0..batch {
@@ -244,12 +244,12 @@ impl<'a> Measured<'a> {
     }
 }
 
-fn open(path: &Path, sync: Sync) -> Result<(Arc<Logs>, Journal), Failure> {
+fn open(path: &Path, sync: Sync) -> Result<(Arc<Logs>, DiskJournal), Failure> {
     let storage = DiskStorage::open(path, CACHE_BYTES)?;
     let (logs, opened) = Logs::open(Arc::new(storage), "boot")?;
     let server = Arc::new(Alone(AtomicU64::new(opened.stamps.0)));
     let logs = Arc::new(logs);
-    let journal = Journal::start(&logs, Setup { sync, max_bytes: u64::MAX, server })?;
+    let journal = DiskJournal::start(&logs, JournalSetup { sync, max_bytes: u64::MAX, server })?;
     Ok((logs, journal))
 }
 

@@ -6,8 +6,8 @@ use throng_core::parts::{OPEN_BYTES_MAX, Parts};
 use throng_core::{ChannelName, Content, MemoryEngine, Receipt, Retention, Stamp, clock};
 
 use super::expired_runs::ExpiredRuns;
-use super::shared::Shared;
-use crate::journal::{Answering, Server};
+use super::shared::EngineShared;
+use crate::journal::{Answering, JournalServer};
 use crate::logs::Logs;
 
 /// Where many publishers are answered at once.
@@ -15,37 +15,44 @@ type AnswerAt = dyn Fn(Answering) + Send + Sync;
 
 /// The parts of the server that the thread `journal-answers` needs. Clones are the same.
 #[derive(Clone)]
-pub struct Delivery {
-    shared: Arc<Shared>,
+pub struct AnswerDelivery {
+    shared: Arc<EngineShared>,
     answer_at: Arc<AnswerAt>,
 }
 
-impl Delivery {
+impl AnswerDelivery {
     /// Delivers what is in `logs` to the followers that `memory` knows. `memory` has the positions
     /// of the logs ([`MemoryEngine::with_positions`]).
-    pub fn new(memory: Arc<MemoryEngine>, logs: Arc<Logs>) -> Delivery {
-        Delivery::with_parts(memory, logs, OPEN_BYTES_MAX)
+    pub fn new(memory: Arc<MemoryEngine>, logs: Arc<Logs>) -> AnswerDelivery {
+        AnswerDelivery::with_parts(memory, logs, OPEN_BYTES_MAX)
     }
 
     /// The same, whose parts of logs that wait for clients take this many bytes at most.
-    pub fn with_parts(memory: Arc<MemoryEngine>, logs: Arc<Logs>, max_bytes: usize) -> Delivery {
+    pub fn with_parts(
+        memory: Arc<MemoryEngine>,
+        logs: Arc<Logs>,
+        max_bytes: usize,
+    ) -> AnswerDelivery {
         let (parts, expired) = (Arc::new(Parts::new(max_bytes)), ExpiredRuns::default());
-        let shared = Arc::new(Shared { memory, logs, parts, expired });
-        Delivery { shared, answer_at: Arc::new(|answers| answers()) }
+        let shared = Arc::new(EngineShared { memory, logs, parts, expired });
+        AnswerDelivery { shared, answer_at: Arc::new(|answers| answers()) }
     }
 
-    /// The same, which has many publishers answered by `answer_at`: see [`Server::answer`].
+    /// The same, which has many publishers answered by `answer_at`: see [`JournalServer::answer`].
     #[must_use]
-    pub fn answering_at(self, answer_at: impl Fn(Answering) + Send + Sync + 'static) -> Delivery {
-        Delivery { answer_at: Arc::new(answer_at), ..self }
+    pub fn answering_at(
+        self,
+        answer_at: impl Fn(Answering) + Send + Sync + 'static,
+    ) -> AnswerDelivery {
+        AnswerDelivery { answer_at: Arc::new(answer_at), ..self }
     }
 
-    pub(super) fn shared(&self) -> Arc<Shared> {
+    pub(super) fn shared(&self) -> Arc<EngineShared> {
         Arc::clone(&self.shared)
     }
 }
 
-impl Server for Delivery {
+impl JournalServer for AnswerDelivery {
     fn now_ms(&self) -> u64 {
         clock::now_ms()
     }

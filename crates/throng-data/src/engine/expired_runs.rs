@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use throng_core::ChannelName;
 
-use crate::storage::Order;
+use crate::storage::KeyOrder;
 
 /// A shorter run is read each time.
 const RUN_MIN: u64 = 256;
@@ -20,27 +20,27 @@ const CHANNELS_MAX: usize = 4_096;
 
 /// Offsets from the first to the last one, between which all messages have expired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Run {
+pub(super) struct ExpiredRun {
     first: u64,
     last: u64,
 }
 
-impl Run {
+impl ExpiredRun {
     /// The run of one expired message.
-    pub(super) fn of(offset: u64) -> Run {
-        Run { first: offset, last: offset }
+    pub(super) fn of(offset: u64) -> ExpiredRun {
+        ExpiredRun { first: offset, last: offset }
     }
 
     /// Both runs and all between them.
-    pub(super) fn with(self, other: Run) -> Run {
-        Run { first: self.first.min(other.first), last: self.last.max(other.last) }
+    pub(super) fn with(self, other: ExpiredRun) -> ExpiredRun {
+        ExpiredRun { first: self.first.min(other.first), last: self.last.max(other.last) }
     }
 
     /// The last message of the run in a direction.
-    pub(super) fn end(self, order: Order) -> u64 {
+    pub(super) fn end(self, order: KeyOrder) -> u64 {
         match order {
-            Order::Up => self.last,
-            Order::Down => self.first,
+            KeyOrder::Up => self.last,
+            KeyOrder::Down => self.first,
         }
     }
 
@@ -50,15 +50,15 @@ impl Run {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct ExpiredRuns(Mutex<HashMap<ChannelName, Vec<Run>>>);
+pub(super) struct ExpiredRuns(Mutex<HashMap<ChannelName, Vec<ExpiredRun>>>);
 
 /// The runs of a channel.
 #[derive(Debug, Default)]
-pub(super) struct RunsOf(Vec<Run>);
+pub(super) struct RunsOf(Vec<ExpiredRun>);
 
 impl RunsOf {
     /// The known run that has a message.
-    pub(super) fn find(&self, offset: u64) -> Option<Run> {
+    pub(super) fn find(&self, offset: u64) -> Option<ExpiredRun> {
         self.0.iter().copied().find(|run| (run.first..=run.last).contains(&offset))
     }
 }
@@ -70,7 +70,7 @@ impl ExpiredRuns {
     }
 
     /// Notes a run of a channel, all of whose messages up to `floor` are gone.
-    pub(super) fn note(&self, channel: &ChannelName, mut run: Run, floor: u64) {
+    pub(super) fn note(&self, channel: &ChannelName, mut run: ExpiredRun, floor: u64) {
         if run.length() < RUN_MIN {
             return;
         }
@@ -109,14 +109,14 @@ mod tests {
     fn runs_that_touch_become_one_and_the_longest_are_known() {
         let runs = ExpiredRuns::default();
         let channel = ChannelName::channel("a");
-        let run = |first, last| Run { first, last };
+        let run = |first, last| ExpiredRun { first, last };
         runs.note(&channel, run(1, RUN_MIN - 1), 0);
         assert_eq!(runs.of(&channel).find(1), None, "it is too short");
         runs.note(&channel, run(1_000, 2_000), 0);
         runs.note(&channel, run(2_001, 3_000), 0);
         runs.note(&channel, run(500, 1_200), 0);
         let whole = runs.of(&channel).find(2_500).expect("it is known");
-        assert_eq!((whole, whole.end(Order::Up)), (run(500, 3_000), 3_000));
+        assert_eq!((whole, whole.end(KeyOrder::Up)), (run(500, 3_000), 3_000));
         for n in 1..=RUNS_MAX as u64 {
             runs.note(&channel, run(n * 10_000, n * 10_000 + 300), 0);
         }

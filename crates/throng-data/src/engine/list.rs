@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use throng_core::{Engine as _, Kind, ListPlace, ListStep, ListedChannel};
 
-use super::shared::Shared;
+use super::shared::EngineShared;
 
 /// Durable channels that one step looks at, at most: some hundred microseconds.
 const STEP_CHANNELS: usize = 128;
@@ -12,7 +12,12 @@ const STEP_CHANNELS: usize = 128;
 /// The places of durable channels begin here, beyond the memory's.
 const FIRST: u64 = 1 << 63;
 
-pub(super) fn step(shared: &Shared, now_ms: u64, kind: Kind, after: Option<ListPlace>) -> ListStep {
+pub(super) fn step(
+    shared: &EngineShared,
+    now_ms: u64,
+    kind: Kind,
+    after: Option<ListPlace>,
+) -> ListStep {
     match after {
         Some(ListPlace(place)) if place >= FIRST => durable(shared, kind, place - FIRST),
         _ => {
@@ -25,7 +30,7 @@ pub(super) fn step(shared: &Shared, now_ms: u64, kind: Kind, after: Option<ListP
     }
 }
 
-fn durable(shared: &Shared, kind: Kind, after: u64) -> ListStep {
+fn durable(shared: &EngineShared, kind: Kind, after: u64) -> ListStep {
     let mut found = Vec::new();
     let mut each = |number, name| {
         found.push((number, name));

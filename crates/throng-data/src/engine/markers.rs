@@ -13,9 +13,9 @@ use throng_core::records::{StoreError, Table};
 use throng_core::{ChannelName, Mark, Marked, MessageId, ReadMarker, Ticket, UNREAD_MAX};
 
 use super::expired_runs::ExpiredRuns;
-use super::read::Reader;
-use crate::journal::{ChangeDone, Journal};
-use crate::logs::{Bounds, Logs};
+use super::read::LogReader;
+use crate::journal::{ChangeDone, DiskJournal};
+use crate::logs::{LogBounds, Logs};
 use crate::storage::{Space, StorageError, Write};
 
 /// Locks of inboxes, each for a part of them: more than there are threads that read.
@@ -27,7 +27,7 @@ type UnderWay = Arc<Mutex<HashMap<ChannelName, Vec<u64>>>>;
 /// The markers, which the journal writes.
 pub(super) struct Markers {
     logs: Arc<Logs>,
-    journal: Arc<Journal>,
+    journal: Arc<DiskJournal>,
     /// Held while a marker is read and moved. Never by the journal.
     moves: [Mutex<()>; LOCKS],
     under_way: [UnderWay; LOCKS],
@@ -56,7 +56,7 @@ fn at(inbox: &ChannelName) -> usize {
 }
 
 impl Markers {
-    pub(super) fn new(logs: Arc<Logs>, journal: Arc<Journal>) -> Markers {
+    pub(super) fn new(logs: Arc<Logs>, journal: Arc<DiskJournal>) -> Markers {
         let (moves, under_way) =
             (std::array::from_fn(|_| Mutex::default()), std::array::from_fn(|_| Arc::default()));
         Markers { logs, journal, moves, under_way }
@@ -91,7 +91,7 @@ impl Markers {
         inbox: &ChannelName,
         mark: Option<Mark>,
     ) -> Result<Move, StorageError> {
-        let Bounds { head, .. } = self.logs.bounds(inbox)?;
+        let LogBounds { head, .. } = self.logs.bounds(inbox)?;
         let old = self.offset(inbox, head)?;
         let moves_to = |mark: &Mark| {
             let is_known = mark.id.epoch == head.epoch && mark.id.offset <= head.offset;
@@ -100,7 +100,7 @@ impl Markers {
         let write = mark.filter(moves_to).map(|mark| mark.id);
         let offset = write.map_or(old, |id| id.offset);
         let (logs, expired) = (&*self.logs, &ExpiredRuns::default());
-        let reader = Reader { logs, name: inbox, now_ms, is_known: false, expired };
+        let reader = LogReader { logs, name: inbox, now_ms, is_known: false, expired };
         let unread = reader.unread(offset, UNREAD_MAX as usize)? as u64;
         let read = (offset > 0).then_some(MessageId { offset, ..head });
         Ok(Move { marker: ReadMarker { read, unread }, write })

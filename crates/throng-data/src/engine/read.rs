@@ -8,9 +8,9 @@ use std::sync::Arc;
 use throng_core::parts::{Limits, Page, Start};
 use throng_core::{ChannelName, Content, HistoryQuery, MessageId, Stamp, StartAt};
 
-use super::expired_runs::{END, ExpiredRuns, ON, Run};
-use crate::logs::{Bounds, Logs};
-use crate::storage::{Order, StorageError};
+use super::expired_runs::{END, ExpiredRun, ExpiredRuns, ON};
+use crate::logs::{LogBounds, Logs};
+use crate::storage::{KeyOrder, StorageError};
 
 /// Bytes that are read for one page at most, so that it stays small beside what a server holds.
 pub(super) const PAGE_BYTES_MAX: usize = 4 << 20;
@@ -19,7 +19,7 @@ pub(super) const PAGE_BYTES_MAX: usize = 4 << 20;
 const PASSED_OVER_MAX: usize = 4_096;
 
 /// Reads one channel's log as it is at a time.
-pub(super) struct Reader<'a> {
+pub(super) struct LogReader<'a> {
     pub(super) logs: &'a Logs,
     pub(super) name: &'a ChannelName,
     pub(super) now_ms: u64,
@@ -30,7 +30,7 @@ pub(super) struct Reader<'a> {
 
 /// Messages that were read, and what is not among them.
 struct Taken {
-    bounds: Bounds,
+    bounds: LogBounds,
     messages: Vec<Arc<Content>>,
     /// True if there may be more in the direction of the reading.
     has_more: bool,
@@ -43,7 +43,7 @@ impl Taken {
     }
 }
 
-impl Reader<'_> {
+impl LogReader<'_> {
     /// The first messages of a subscription that starts at `start`. If it lacks more than `limits`,
     /// it gets the newest messages within them and is not recovered.
     pub(super) fn start(&self, start: StartAt, limits: Limits) -> Result<Start, StorageError> {
@@ -58,10 +58,10 @@ impl Reader<'_> {
             StartAt::Since(position) => self.after_stamp(position.stamp)?,
         };
         if let Some(after) = after {
-            let taken = self.take((after, u64::MAX), Order::Up, limits, false)?;
+            let taken = self.take((after, u64::MAX), KeyOrder::Up, limits, false)?;
             // The retention may have gone on meanwhile.
             if !taken.has_more && after >= taken.bounds.floor {
-                let Taken { bounds: Bounds { head, .. }, messages, .. } = taken;
+                let Taken { bounds: LogBounds { head, .. }, messages, .. } = taken;
                 return Ok(Start { head, cursor: after, is_recovered: Some(true), messages });
             }
         }
@@ -89,8 +89,8 @@ impl Reader<'_> {
             ON
         };
         let range = (0, u64::MAX);
-        let bounds = self.logs.visit(self.name, range, Order::Down, &mut each)?;
-        let Bounds { head, floor, .. } = bounds;
+        let bounds = self.logs.visit(self.name, range, KeyOrder::Down, &mut each)?;
+        let LogBounds { head, floor, .. } = bounds;
         messages.reverse();
         // Before a channel that has begun anew, those who follow it may have missed nothing.
         let cursor = messages.first().map_or(head.offset, |first| first.previous.max(floor));
@@ -117,12 +117,12 @@ impl Reader<'_> {
             HistoryQuery::Since(position) => self.after_stamp(position.stamp)?,
         };
         let limits = Limits { messages: limit, ..limits };
-        let taken = self.take((after.unwrap_or(0), u64::MAX), Order::Up, limits, true)?;
+        let taken = self.take((after.unwrap_or(0), u64::MAX), KeyOrder::Up, limits, true)?;
         if taken.goes_on() && limit > 0 {
             return Ok(None);
         }
         let is_recovered = Some(after.is_some_and(|after| after >= taken.bounds.floor));
-        let Taken { bounds: Bounds { head, .. }, messages, has_more } = taken;
+        let Taken { bounds: LogBounds { head, .. }, messages, has_more } = taken;
         Ok(Some(Page { head, messages, has_more, is_recovered }))
     }
 
@@ -133,7 +133,7 @@ impl Reader<'_> {
         limits: Limits,
     ) -> Result<Option<Page>, StorageError> {
         let limits = Limits { messages: limit, ..limits };
-        let mut taken = self.take((0, before), Order::Down, limits, true)?;
+        let mut taken = self.take((0, before), KeyOrder::Down, limits, true)?;
         if taken.goes_on() && limit > 0 {
             return Ok(None);
         }
@@ -155,14 +155,14 @@ impl Reader<'_> {
             let count = count.min(limits.messages) as u64;
             let after = head.offset.saturating_sub(count);
             let one = Limits { messages: 1, bytes: usize::MAX };
-            messages = self.take((after, u64::MAX), Order::Up, one, false)?.messages;
+            messages = self.take((after, u64::MAX), KeyOrder::Up, one, false)?.messages;
         }
         Ok(Page { head, messages, has_more: false, is_recovered: None })
     }
 
     /// The cursor of a client whose last message is `id`, if the log has all messages after it.
     fn after_id(&self, id: MessageId) -> Result<Option<u64>, StorageError> {
-        let Bounds { head, floor, .. } = self.logs.bounds(self.name)?;
+        let LogBounds { head, floor, .. } = self.logs.bounds(self.name)?;
         let is_known = id.epoch == head.epoch && id.offset <= head.offset && id.offset >= floor;
         Ok(is_known.then_some(id.offset))
     }
@@ -182,7 +182,7 @@ impl Reader<'_> {
     fn take(
         &self,
         (mut after, mut before): (u64, u64),
-        order: Order,
+        order: KeyOrder,
         limits: Limits,
         is_readable: bool,
     ) -> Result<Taken, StorageError> {
@@ -193,14 +193,14 @@ impl Reader<'_> {
         let (mut messages, mut bytes, mut has_more) = (Vec::new(), 0, false);
         let (mut head, mut passed_over) = (None, 0);
         loop {
-            let (mut run, mut found): (Option<Run>, _) = (None, Vec::new());
+            let (mut run, mut found): (Option<ExpiredRun>, _) = (None, Vec::new());
             let mut beyond = None;
             let mut each = |content: Content| {
                 let offset = content.id.offset;
                 if is_readable && content.is_expired(self.now_ms) {
                     passed_over += 1;
                     let jump = known.find(offset);
-                    let seen = jump.unwrap_or(Run::of(offset));
+                    let seen = jump.unwrap_or(ExpiredRun::of(offset));
                     run = Some(run.map_or(seen, |run| run.with(seen)));
                     beyond = jump.map(|run| run.end(order));
                     has_more = beyond.is_none() && passed_over >= PASSED_OVER_MAX;
@@ -224,13 +224,13 @@ impl Reader<'_> {
             // A page that goes down begins with the head that it has seen first.
             let first = *head.get_or_insert(bounds.head);
             match (beyond, order) {
-                (Some(last), Order::Up) => after = last,
-                (Some(first), Order::Down) => before = first,
-                (None, Order::Down) => {
-                    let bounds = Bounds { head: first, ..bounds };
+                (Some(last), KeyOrder::Up) => after = last,
+                (Some(first), KeyOrder::Down) => before = first,
+                (None, KeyOrder::Down) => {
+                    let bounds = LogBounds { head: first, ..bounds };
                     return Ok(Taken { bounds, messages, has_more });
                 }
-                (None, Order::Up) => return Ok(Taken { bounds, messages, has_more }),
+                (None, KeyOrder::Up) => return Ok(Taken { bounds, messages, has_more }),
             }
         }
     }
@@ -245,7 +245,7 @@ impl Reader<'_> {
 
     /// The messages after an offset that can be read, at most `max`, of as many of the newest ones.
     pub(super) fn unread(&self, after: u64, max: usize) -> Result<usize, StorageError> {
-        let Bounds { head, floor, has_expiring, .. } = self.logs.bounds(self.name)?;
+        let LogBounds { head, floor, has_expiring, .. } = self.logs.bounds(self.name)?;
         if !has_expiring {
             let count = head.offset.saturating_sub(after.max(floor));
             return Ok(usize::try_from(count).map_or(max, |count| count.min(max)));
@@ -256,7 +256,7 @@ impl Reader<'_> {
             left -= 1;
             if left > 0 { ON } else { END }
         };
-        self.logs.visit(self.name, (after, u64::MAX), Order::Down, &mut each)?;
+        self.logs.visit(self.name, (after, u64::MAX), KeyOrder::Down, &mut each)?;
         Ok(count)
     }
 

@@ -36,13 +36,13 @@ const TURN_US_MIN: u64 = 20;
 
 /// The outcome of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Turn {
+pub(super) enum ReadTurn {
     Done,
     /// It has more to read, in its next turn.
     Again,
 }
 
-type Job = Box<dyn FnMut() -> Turn + Send>;
+type Job = Box<dyn FnMut() -> ReadTurn + Send>;
 
 /// Reads so far and under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -172,7 +172,7 @@ impl Queue {
     }
 
     /// Ends a turn that took this long.
-    fn end(&mut self, waiting: Waiting, turn: Turn, took_us: u64) {
+    fn end(&mut self, waiting: Waiting, turn: ReadTurn, took_us: u64) {
         self.busy -= 1;
         for used in [self.clients.entry(&waiting.asker), self.channels.entry(&waiting.channel)] {
             used.until_us = used.until_us.max(self.now_us) + took_us.saturating_sub(TURN_US_MIN);
@@ -185,7 +185,7 @@ impl Queue {
             self.clients.forget(self.now_us);
             self.channels.forget(self.now_us);
         }
-        if turn == Turn::Again && !self.is_ending {
+        if turn == ReadTurn::Again && !self.is_ending {
             self.push(waiting);
         }
     }
@@ -211,9 +211,9 @@ impl Readers {
                 while let Some(mut waiting) = next(&queue) {
                     let began = Instant::now();
                     let turn = (waiting.job)();
-                    if turn == Turn::Done {
+                    if turn == ReadTurn::Done {
                         // Here, as it may have much to drop.
-                        waiting.job = Box::new(|| Turn::Done);
+                        waiting.job = Box::new(|| ReadTurn::Done);
                     }
                     let took_us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
                     lock(&queue.0).end(waiting, turn, took_us);
@@ -243,7 +243,7 @@ impl Readers {
         &self,
         asker: AskerId,
         channel: &ChannelName,
-        job: impl FnMut() -> Turn + Send + 'static,
+        job: impl FnMut() -> ReadTurn + Send + 'static,
     ) {
         let mut queue = lock(&self.queue.0);
         let of_client = if asker.is_client() { queue.clients.get(&asker).waiting } else { 0 };
@@ -291,7 +291,7 @@ mod tests {
 
     fn waiting(asker: AskerId, channel: &str) -> Waiting {
         let channel = ChannelName::channel(channel);
-        Waiting { job: Box::new(|| Turn::Done), asker, channel }
+        Waiting { job: Box::new(|| ReadTurn::Done), asker, channel }
     }
 
     /// Lets all that waits have its turns, one at a time. Returns whose they were.
@@ -299,7 +299,7 @@ mod tests {
         let mut order = Vec::new();
         while let Some(waiting) = queue.pop() {
             order.push(waiting.asker);
-            queue.end(waiting, Turn::Done, took_us);
+            queue.end(waiting, ReadTurn::Done, took_us);
         }
         order
     }
@@ -342,7 +342,7 @@ mod tests {
         for queue in [&mut of_client, &mut of_channel] {
             let mut under_way: Vec<_> = std::iter::from_fn(|| queue.pop()).collect();
             assert_eq!(under_way.len(), READERS_OF_ONE);
-            queue.end(under_way.pop().expect("there are some"), Turn::Done, 1);
+            queue.end(under_way.pop().expect("there are some"), ReadTurn::Done, 1);
             assert!(queue.pop().is_some());
         }
     }
@@ -354,7 +354,7 @@ mod tests {
         queue.push(waiting(long, "a"));
         let first = queue.pop().expect("it waits");
         queue.push(waiting(short, "b"));
-        queue.end(first, Turn::Again, 5_000);
+        queue.end(first, ReadTurn::Again, 5_000);
         assert_eq!(order(&mut queue, 1), [short, long]);
     }
 }

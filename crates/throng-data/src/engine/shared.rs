@@ -9,32 +9,32 @@ use throng_core::{
 };
 
 use super::expired_runs::ExpiredRuns;
-use super::read::Reader;
-use super::readers::Turn;
-use crate::journal::{Refused, Written};
+use super::read::LogReader;
+use super::readers::ReadTurn;
+use crate::journal::{JournalRefused, JournalWritten};
 use crate::logs::{Appended, Logs};
 use crate::storage::StorageError;
 
 /// State that the threads of the journal and the readers share with the engine.
-pub(super) struct Shared {
+pub(super) struct EngineShared {
     pub(super) memory: Arc<MemoryEngine>,
     pub(super) logs: Arc<Logs>,
     pub(super) parts: Arc<Parts>,
     pub(super) expired: ExpiredRuns,
 }
 
-impl From<Refused> for PublishError {
-    fn from(refused: Refused) -> PublishError {
+impl From<JournalRefused> for PublishError {
+    fn from(refused: JournalRefused) -> PublishError {
         match refused {
-            Refused::Busy => PublishError::Busy,
-            Refused::Full => PublishError::DiskFull,
-            Refused::OverLimit => PublishError::OverLimit,
-            Refused::Failed => PublishError::Away,
+            JournalRefused::Busy => PublishError::Busy,
+            JournalRefused::Full => PublishError::DiskFull,
+            JournalRefused::OverLimit => PublishError::OverLimit,
+            JournalRefused::Failed => PublishError::Away,
         }
     }
 }
 
-impl Shared {
+impl EngineShared {
     /// The rule of a channel, if the channel is durable.
     pub(super) fn durable(&self, channel: &ChannelName) -> Option<&Rule> {
         let rule = self.memory.rule(channel);
@@ -42,8 +42,8 @@ impl Shared {
     }
 
     /// The publisher's answer.
-    pub(super) fn outcome(&self, written: Result<Written, Refused>) -> Outcome {
-        let Written { appended, subscribers } = written?;
+    pub(super) fn outcome(&self, written: Result<JournalWritten, JournalRefused>) -> Outcome {
+        let JournalWritten { appended, subscribers } = written?;
         Ok(match appended {
             Appended::New(content) => {
                 Published { id: content.id, subscribers, is_duplicate: false }
@@ -61,13 +61,13 @@ impl Shared {
         now_ms: u64,
         name: &'a ChannelName,
         reading: Reading,
-    ) -> Reader<'a> {
+    ) -> LogReader<'a> {
         let is_known = match reading {
             Reading::Start(StartAt::Since(position))
             | Reading::Page(HistoryQuery::Since(position), _) => self.memory.is_known(position),
             _ => false,
         };
-        Reader { logs: &self.logs, name, now_ms, is_known, expired: &self.expired }
+        LogReader { logs: &self.logs, name, now_ms, is_known, expired: &self.expired }
     }
 
     /// Reads a part from the disk. `None` if that takes more than one turn: then call it again.
@@ -81,30 +81,30 @@ impl Shared {
     }
 
     /// Has a turn at reading a part, and answers those that ask for it when it was read.
-    pub(super) fn turn(&self, now_ms: u64, held: &HeldPart, wanted: Limits) -> Turn {
+    pub(super) fn turn(&self, now_ms: u64, held: &HeldPart, wanted: Limits) -> ReadTurn {
         // Dropped, their tickets say that there is no answer.
         if !held.is_wanted() {
-            return Turn::Done;
+            return ReadTurn::Done;
         }
         match held.reserve(wanted) {
             Reserved::Yes => {}
-            Reserved::Later => return Turn::Again,
-            Reserved::No => return Turn::Done,
+            Reserved::Later => return ReadTurn::Again,
+            Reserved::No => return ReadTurn::Done,
         }
         // A page without a message would lead nowhere.
         if matches!(held.reading(), Reading::Page(..)) && held.limits().bytes == 0 {
-            return Turn::Done;
+            return ReadTurn::Done;
         }
         match self.read(now_ms, held) {
             Ok(Some(part)) => {
                 held.answer(part);
-                Turn::Done
+                ReadTurn::Done
             }
             Ok(None) => {
                 held.give_back();
-                Turn::Again
+                ReadTurn::Again
             }
-            Err(_) => Turn::Done,
+            Err(_) => ReadTurn::Done,
         }
     }
 

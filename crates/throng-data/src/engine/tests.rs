@@ -7,8 +7,8 @@ use throng_core::{
 };
 
 use super::*;
-use crate::journal::Server;
-use crate::journal::Setup;
+use crate::journal::JournalServer;
+use crate::journal::JournalSetup;
 use crate::logs::Logs;
 use crate::promise::Sync;
 use crate::storage::Storage;
@@ -19,9 +19,9 @@ use crate::storage::memory::{Fault, MemoryStorage};
 const NOW_MS: u64 = 1_700_000_000_000;
 
 /// A server whose clock stands still.
-struct StandingServer(Delivery);
+struct StandingServer(AnswerDelivery);
 
-impl Server for StandingServer {
+impl JournalServer for StandingServer {
     fn now_ms(&self) -> u64 {
         NOW_MS
     }
@@ -65,10 +65,10 @@ fn engine(
     let logs = Arc::new(logs);
     let memory = MemoryEngine::new(Epoch::random(), rules, queues, usize::MAX)
         .with_positions(opened.epoch, opened.stamps);
-    let delivery = Delivery::new(Arc::new(memory), Arc::clone(&logs));
+    let delivery = AnswerDelivery::new(Arc::new(memory), Arc::clone(&logs));
     let server = Arc::new(StandingServer(delivery.clone()));
-    let setup = Setup { sync, max_bytes: u64::MAX, server };
-    let journal = Arc::new(Journal::start(&logs, setup).expect("it starts"));
+    let setup = JournalSetup { sync, max_bytes: u64::MAX, server };
+    let journal = Arc::new(DiskJournal::start(&logs, setup).expect("it starts"));
     DurableEngine::start(&delivery, journal).expect("it starts")
 }
 

@@ -11,8 +11,8 @@ use std::thread::JoinHandle;
 
 use throng_core::{Publication, Retention};
 
-use super::outcome::{ChangeDone, Done, Written};
-use super::server::Server;
+use super::outcome::{ChangeDone, JournalWritten, WhenDone};
+use super::server::JournalServer;
 use crate::logs::Appended;
 
 /// More publishers than this are answered elsewhere: to hand over costs as much as to wake one.
@@ -25,33 +25,33 @@ const WAITING_MAX: usize = 2;
 pub(super) struct Safe {
     pub(super) appended: Vec<Appended>,
     pub(super) publications: Vec<(Publication, Retention)>,
-    pub(super) done: Vec<Done>,
+    pub(super) done: Vec<WhenDone>,
     pub(super) changed: Vec<ChangeDone>,
     pub(super) is_stamped: bool,
 }
 
-enum Order {
+enum KeyOrder {
     Answer(Safe),
     /// Says that everything before is answered.
     Tell(mpsc::Sender<()>),
 }
 
 /// See the module. Ends it when it is dropped, after all that waits.
-pub(super) struct Answers {
-    orders: Option<SyncSender<Order>>,
+pub(super) struct AnswerThread {
+    orders: Option<SyncSender<KeyOrder>>,
     unanswered: Arc<AtomicUsize>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Answers {
+impl AnswerThread {
     /// Starts the thread.
-    pub(super) fn start(server: Arc<dyn Server>) -> io::Result<Answers> {
+    pub(super) fn start(server: Arc<dyn JournalServer>) -> io::Result<AnswerThread> {
         let unanswered = Arc::<AtomicUsize>::default();
         let (orders, waiting) = mpsc::sync_channel(WAITING_MAX);
         let of_thread = Arc::clone(&unanswered);
         let thread = std::thread::Builder::new().name("journal-answers".into());
         let thread = thread.spawn(move || run(&*server, &of_thread, &waiting))?;
-        Ok(Answers { orders: Some(orders), unanswered, thread: Some(thread) })
+        Ok(AnswerThread { orders: Some(orders), unanswered, thread: Some(thread) })
     }
 
     /// How many groups are not answered, on whatever thread.
@@ -59,7 +59,7 @@ impl Answers {
         Arc::clone(&self.unanswered)
     }
 
-    fn send(&self, order: Order) {
+    fn send(&self, order: KeyOrder) {
         if let Some(orders) = &self.orders {
             // The thread ends only with this.
             let _ = orders.send(order);
@@ -69,18 +69,18 @@ impl Answers {
     /// Delivers a group, and answers its publishers.
     pub(super) fn answer(&self, group: Safe) {
         self.unanswered.fetch_add(1, Ordering::SeqCst);
-        self.send(Order::Answer(group));
+        self.send(KeyOrder::Answer(group));
     }
 
     /// Waits until everything is delivered, and answered or about to be elsewhere.
     pub(super) fn wait(&self) {
         let (tell, told) = mpsc::channel();
-        self.send(Order::Tell(tell));
+        self.send(KeyOrder::Tell(tell));
         let _ = told.recv();
     }
 }
 
-impl Drop for Answers {
+impl Drop for AnswerThread {
     fn drop(&mut self) {
         self.orders = None;
         if let Some(thread) = self.thread.take() {
@@ -90,11 +90,11 @@ impl Drop for Answers {
     }
 }
 
-fn run(server: &dyn Server, unanswered: &Arc<AtomicUsize>, orders: &Receiver<Order>) {
+fn run(server: &dyn JournalServer, unanswered: &Arc<AtomicUsize>, orders: &Receiver<KeyOrder>) {
     for order in orders {
         match order {
-            Order::Answer(group) => answer(server, group, Unanswered(Arc::clone(unanswered))),
-            Order::Tell(tell) => drop(tell.send(())),
+            KeyOrder::Answer(group) => answer(server, group, Unanswered(Arc::clone(unanswered))),
+            KeyOrder::Tell(tell) => drop(tell.send(())),
         }
     }
 }
@@ -108,14 +108,14 @@ impl Drop for Unanswered {
     }
 }
 
-fn answer(server: &dyn Server, group: Safe, unanswered: Unanswered) {
+fn answer(server: &dyn JournalServer, group: Safe, unanswered: Unanswered) {
     let Safe { appended, publications, done, changed, is_stamped } = group;
     let deliver = |(appended, (publication, _)): (Appended, &(Publication, Retention))| {
         let subscribers = match &appended {
             Appended::New(content) => server.deliver(content, publication.receipt.as_ref()),
             Appended::Known(_) | Appended::Unreadable => 0,
         };
-        Written { appended, subscribers }
+        JournalWritten { appended, subscribers }
     };
     let written: Vec<_> = appended.into_iter().zip(&publications).map(deliver).collect();
     // First: whoever is told of a message finds it settled.

@@ -4,7 +4,7 @@ use crate::logs::Appended;
 
 /// Why a publication or change is refused: it is not on the disk, and never will be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum JournalRefused {
     /// More wait than may.
     #[error("the disk does not keep up, so the message was not accepted; try again later")]
     Busy,
@@ -20,17 +20,17 @@ pub enum Refused {
 }
 
 /// Called once a publication is safe, or refused: for one commit in the order of offsets, where
-/// [`Server::answer`](super::Server::answer) says. Dropped without a call if the journal ends while
+/// [`JournalServer::answer`](super::Server::answer) says. Dropped without a call if the journal ends while
 /// it is not known whether the message is on the disk.
-pub type Done = Box<dyn FnOnce(Result<Written, Refused>) + Send>;
+pub type WhenDone = Box<dyn FnOnce(Result<JournalWritten, JournalRefused>) + Send>;
 
 /// The outcome of a publication.
 #[derive(Debug, Clone)]
-pub struct Written {
+pub struct JournalWritten {
     pub(crate) appended: Appended,
     /// The number of subscriptions that it was delivered to.
     pub(crate) subscribers: u64,
 }
 
 /// The same for a change of other state, in the order of the calls.
-pub type ChangeDone = Box<dyn FnOnce(Result<(), Refused>) + Send>;
+pub type ChangeDone = Box<dyn FnOnce(Result<(), JournalRefused>) + Send>;

@@ -5,13 +5,13 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use super::{Journal, Pause, Refused, Thread, WORKS, fail, lock, wait_to_retry};
+use super::{DiskJournal, JournalRefused, Pause, Thread, WORKS, fail, lock, wait_to_retry};
 use crate::storage::StorageError;
 
 /// How long the disk may take to write what waits.
 const PAUSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-impl Journal {
+impl DiskJournal {
     /// True if nothing waits, is written, or is to be answered.
     pub(crate) fn is_idle(&self) -> bool {
         let queue = lock(&self.queue.0);
@@ -20,22 +20,22 @@ impl Journal {
     }
 
     /// Writes what waits, and notes that nothing is lost. Then the thread writes nothing before
-    /// [`Journal::go_on`]; call that also after an error.
+    /// [`DiskJournal::go_on`]; call that also after an error.
     ///
     /// # Errors
     ///
-    /// The disk fails, or is too slow ([`Refused::Busy`]).
-    pub fn pause(&self) -> Result<(), Refused> {
+    /// The disk fails, or is too slow ([`JournalRefused::Busy`]).
+    pub fn pause(&self) -> Result<(), JournalRefused> {
         if self.shared.state.load(Ordering::Relaxed) != WORKS {
-            return Err(Refused::Failed);
+            return Err(JournalRefused::Failed);
         }
         let (sender, paused) = mpsc::channel();
         lock(&self.queue.0).pause = Pause::Asked(sender);
         self.queue.1.notify_one();
-        paused.recv_timeout(PAUSE_TIMEOUT).unwrap_or(Err(Refused::Busy))
+        paused.recv_timeout(PAUSE_TIMEOUT).unwrap_or(Err(JournalRefused::Busy))
     }
 
-    /// Goes on after [`Journal::pause`], or begins after [`Journal::start_paused`].
+    /// Goes on after [`DiskJournal::pause`], or begins after [`DiskJournal::start_paused`].
     pub fn go_on(&self) {
         lock(&self.queue.0).pause = Pause::No;
         self.queue.1.notify_one();
@@ -62,7 +62,7 @@ impl Thread {
             let is_clean = works && self.writer.end_run().is_ok();
             self.is_noted = false;
             // Fails only if nobody waits any more.
-            let _ = sender.send(if is_clean { Ok(()) } else { Err(Refused::Failed) });
+            let _ = sender.send(if is_clean { Ok(()) } else { Err(JournalRefused::Failed) });
             queue = lock(&self.queue.0);
         }
         while matches!(queue.pause, Pause::Begun) && !queue.is_ending {

@@ -8,14 +8,14 @@ use throng_core::{ChannelName, Content, Receipt, Retention, Stamp};
 pub type Answering = Box<dyn FnOnce() + Send>;
 
 /// The threads' view of the server.
-pub trait Server: Send + Sync {
+pub trait JournalServer: Send + Sync {
     /// The clock, in milliseconds as `throng_core::clock` has it.
     fn now_ms(&self) -> u64;
 
     /// The retention of a channel, if it is durable.
     fn retention_of(&self, channel: &ChannelName) -> Option<Retention>;
 
-    /// A text that stands for all retentions of [`Server::retention_of`]: it differs if any of them
+    /// A text that stands for all retentions of [`JournalServer::retention_of`]: it differs if any of them
     /// does.
     fn retention(&self) -> String;
 

@@ -14,7 +14,7 @@ const KEPT: Retention = Retention { max_messages: 100, max_bytes: 1 << 20, max_a
 /// No event of a test takes this long.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-type Answers = Receiver<Result<Written, Refused>>;
+type AnswerThread = Receiver<Result<JournalWritten, JournalRefused>>;
 
 fn logs(storage: &MemoryStorage, boot: &str) -> Arc<Logs> {
     let (logs, _) = Logs::open(Arc::new(storage.clone()), boot).expect("it opens");
@@ -25,7 +25,7 @@ fn logs(storage: &MemoryStorage, boot: &str) -> Arc<Logs> {
 #[derive(Default)]
 pub(crate) struct Alone(AtomicU64);
 
-impl Server for Alone {
+impl JournalServer for Alone {
     fn now_ms(&self) -> u64 {
         NOW_MS
     }
@@ -62,7 +62,7 @@ struct Stopped {
     stops: Mutex<(Sender<()>, Receiver<()>)>,
 }
 
-impl Server for Stopped {
+impl JournalServer for Stopped {
     fn now_ms(&self) -> u64 {
         self.alone.now_ms()
     }
@@ -120,7 +120,7 @@ impl Elsewhere {
     }
 }
 
-impl Server for Elsewhere {
+impl JournalServer for Elsewhere {
     fn now_ms(&self) -> u64 {
         self.alone.now_ms()
     }
@@ -154,9 +154,9 @@ impl Server for Elsewhere {
     }
 }
 
-fn start(logs: &Arc<Logs>, sync: Sync) -> Journal {
-    let setup = Setup { sync, max_bytes: u64::MAX, server: Arc::<Alone>::default() };
-    Journal::start(logs, setup).expect("it starts")
+fn start(logs: &Arc<Logs>, sync: Sync) -> DiskJournal {
+    let setup = JournalSetup { sync, max_bytes: u64::MAX, server: Arc::<Alone>::default() };
+    DiskJournal::start(logs, setup).expect("it starts")
 }
 
 fn publication(text: &str) -> Publication {
@@ -171,26 +171,26 @@ fn publication(text: &str) -> Publication {
     }
 }
 
-fn publish(journal: &Journal, text: &str) -> Result<Answers, Refused> {
+fn publish(journal: &DiskJournal, text: &str) -> Result<AnswerThread, JournalRefused> {
     let (sender, answers) = mpsc::channel();
     // The send fails if the test has dropped its end.
-    let done = || -> Done { Box::new(move |answer| drop(sender.send(answer))) };
+    let done = || -> WhenDone { Box::new(move |answer| drop(sender.send(answer))) };
     journal.publish(publication(text), KEPT, done).map(|()| answers)
 }
 
-fn answer(answers: &Answers) -> Result<Written, Refused> {
+fn answer(answers: &AnswerThread) -> Result<JournalWritten, JournalRefused> {
     answers.recv_timeout(PATIENCE).expect("it is answered")
 }
 
-fn offset(answers: &Answers) -> u64 {
+fn offset(answers: &AnswerThread) -> u64 {
     match answer(answers) {
-        Ok(Written { appended: Appended::New(content), .. }) => content.id.offset,
+        Ok(JournalWritten { appended: Appended::New(content), .. }) => content.id.offset,
         other => panic!("a new message, not {other:?}"),
     }
 }
 
 /// Waits until the journal is in a state.
-fn wait_for(journal: &Journal, state: Option<Refused>) {
+fn wait_for(journal: &DiskJournal, state: Option<JournalRefused>) {
     let deadline = Instant::now() + PATIENCE;
     while journal.state() != state {
         assert!(Instant::now() < deadline, "{state:?} does not come");
@@ -216,8 +216,9 @@ fn publications_are_answered_in_their_order_and_counted() {
 fn many_publishers_are_answered_where_the_server_says() {
     let storage = MemoryStorage::default();
     let server = Arc::<Elsewhere>::default();
-    let setup = Setup { sync: Sync::Always, max_bytes: u64::MAX, server: Arc::clone(&server) as _ };
-    let journal = Journal::start_paused(&logs(&storage, "boot"), setup).expect("it starts");
+    let setup =
+        JournalSetup { sync: Sync::Always, max_bytes: u64::MAX, server: Arc::clone(&server) as _ };
+    let journal = DiskJournal::start_paused(&logs(&storage, "boot"), setup).expect("it starts");
     let publish_many = || -> Vec<_> {
         let many = ["a", "b", "c"].map(|text| publish(&journal, text).expect("it is taken"));
         journal.go_on();
@@ -244,10 +245,10 @@ fn many_publishers_are_answered_where_the_server_says() {
 #[test]
 fn a_failing_disk_refuses_new_work_and_answers_old() {
     for (fault, refused) in [
-        (Fault::CommitLost(true), Refused::Full),
-        (Fault::CommitLost(false), Refused::Failed),
-        (Fault::CommitKept, Refused::Failed),
-        (Fault::Sync, Refused::Failed),
+        (Fault::CommitLost(true), JournalRefused::Full),
+        (Fault::CommitLost(false), JournalRefused::Failed),
+        (Fault::CommitKept, JournalRefused::Failed),
+        (Fault::Sync, JournalRefused::Failed),
     ] {
         let storage = MemoryStorage::default();
         let journal = start(&logs(&storage, "boot"), Sync::Always);
@@ -301,8 +302,9 @@ fn a_pause_is_a_clean_end_behind_which_the_run_goes_on() {
 fn a_paused_journal_writes_nothing() {
     let storage = MemoryStorage::default();
     drop(start(&logs(&storage, "boot"), Sync::Never));
-    let setup = Setup { sync: Sync::Never, max_bytes: u64::MAX, server: Arc::<Alone>::default() };
-    let journal = Journal::start_paused(&logs(&storage, "boot"), setup).expect("it starts");
+    let setup =
+        JournalSetup { sync: Sync::Never, max_bytes: u64::MAX, server: Arc::<Alone>::default() };
+    let journal = DiskJournal::start_paused(&logs(&storage, "boot"), setup).expect("it starts");
     let first = publish(&journal, "first").expect("it is taken");
     let elsewhere = || Logs::open(Arc::new(storage.clone()), "another boot").expect("it opens").1;
     assert!(!elsewhere().may_have_lost);
@@ -329,8 +331,8 @@ fn a_journal_whose_disk_fails_does_not_pause() {
     let journal = start(&logs(&storage, "boot"), Sync::Always);
     storage.fail(Fault::Sync, u32::MAX);
     let under_way = publish(&journal, "under way").expect("it is taken");
-    wait_for(&journal, Some(Refused::Failed));
-    assert_eq!(journal.pause(), Err(Refused::Failed));
+    wait_for(&journal, Some(JournalRefused::Failed));
+    assert_eq!(journal.pause(), Err(JournalRefused::Failed));
     storage.mend();
     journal.go_on();
     assert_eq!(offset(&under_way), 1);
@@ -342,7 +344,7 @@ fn an_end_while_the_disk_fails_leaves_the_outcome_open() {
     let journal = start(&logs(&storage, "boot"), Sync::Always);
     storage.fail(Fault::CommitKept, u32::MAX);
     let answers = publish(&journal, "under way").expect("it is taken");
-    wait_for(&journal, Some(Refused::Failed));
+    wait_for(&journal, Some(JournalRefused::Failed));
     drop(journal);
     assert!(answers.recv().is_err(), "neither accepted nor refused");
     storage.end_process();
@@ -360,14 +362,14 @@ fn work_in_hand_does_not_reopen_a_full_directory() {
         stops: Mutex::new((stopped, goes_on)),
     });
     let storage = MemoryStorage::default();
-    let setup = Setup { sync: Sync::Never, max_bytes: 0, server };
-    let journal = Journal::start(&logs(&storage, "boot"), setup).expect("it starts");
+    let setup = JournalSetup { sync: Sync::Never, max_bytes: 0, server };
+    let journal = DiskJournal::start(&logs(&storage, "boot"), setup).expect("it starts");
     stops.recv_timeout(PATIENCE).expect("it looks");
     let answers = publish(&journal, "waits").expect("it is taken");
     go_on.send(()).expect("it waits");
     assert_eq!(offset(&answers), 1);
-    assert_eq!(journal.state(), Some(Refused::OverLimit));
-    assert_eq!(publish(&journal, "refused").map(drop), Err(Refused::OverLimit));
+    assert_eq!(journal.state(), Some(JournalRefused::OverLimit));
+    assert_eq!(publish(&journal, "refused").map(drop), Err(JournalRefused::OverLimit));
     drop(journal);
     // The disk works, so that the end is clean.
     storage.lose_power(0);

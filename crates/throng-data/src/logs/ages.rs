@@ -16,14 +16,14 @@ const STEPS_MAX: usize = 1_000;
 
 /// The time by both clocks.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Now {
+pub(super) struct AgeNow {
     /// By the machine's clock. Messages published now have this time.
     pub(super) wall_ms: u64,
     /// By the clock by which messages age. It is never ahead of the machine's clock.
     pub(super) aged_ms: u64,
 }
 
-impl Now {
+impl AgeNow {
     /// The time of a message that is published behind one with the time `newest_ms`.
     pub(super) fn time_after(&self, newest_ms: u64) -> u64 {
         let is_of_the_future = newest_ms > self.wall_ms.saturating_add(SLACK_MS);
@@ -52,7 +52,7 @@ struct Step {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Ages {
+pub(super) struct AgeTable {
     clock: AgeClock,
     /// In the order of what the machine's clock showed.
     steps: Vec<Step>,
@@ -61,13 +61,13 @@ pub(super) struct Ages {
     pub(super) must_visit: bool,
 }
 
-impl Ages {
+impl AgeTable {
     /// The time when it is `own_ms` by the clock of the process.
-    pub(super) fn read(&mut self, own_ms: u64) -> Now {
+    pub(super) fn read(&mut self, own_ms: u64) -> AgeNow {
         self.read_at(own_ms, clock::wall_ms(own_ms))
     }
 
-    fn read_at(&mut self, own_ms: u64, wall_ms: u64) -> Now {
+    fn read_at(&mut self, own_ms: u64, wall_ms: u64) -> AgeNow {
         let aged_ms = self.clock.read(own_ms, wall_ms);
         self.must_visit |= self.clock.has_stepped_back();
         let ahead_ms = wall_ms.saturating_sub(aged_ms);
@@ -80,7 +80,7 @@ impl Ages {
             }
             self.steps.push(Step { wall_ms, ahead_ms });
         }
-        Now { wall_ms, aged_ms }
+        AgeNow { wall_ms, aged_ms }
     }
 
     /// Notes that an earlier run has seen this time by the machine's clock.
@@ -91,7 +91,7 @@ impl Ages {
 
     /// When something was published that has this time, by the clock by which it ages; `None` if
     /// that is in the future.
-    pub(super) fn published_ms(&self, now: Now, time_ms: u64) -> Option<u64> {
+    pub(super) fn published_ms(&self, now: AgeNow, time_ms: u64) -> Option<u64> {
         let step = self.steps.iter().rfind(|step| step.wall_ms <= time_ms);
         let published_ms = time_ms.saturating_sub(step.map_or(0, |step| step.ahead_ms));
         (published_ms <= now.latest_ms()).then_some(published_ms)
@@ -112,15 +112,15 @@ pub(super) enum Note {
 /// When the messages of a channel expire, the oldest first.
 #[derive(Debug)]
 pub(super) struct Expiries<'a> {
-    ages: &'a Ages,
-    now: Now,
+    ages: &'a AgeTable,
+    now: AgeNow,
     max_age_ms: u64,
     /// By how much messages of the future were published earlier than they say.
     early_ms: Option<u64>,
 }
 
 impl<'a> Expiries<'a> {
-    pub(super) fn new(ages: &'a Ages, now: Now, retention: &Retention) -> Expiries<'a> {
+    pub(super) fn new(ages: &'a AgeTable, now: AgeNow, retention: &Retention) -> Expiries<'a> {
         Expiries { ages, now, max_age_ms: retention.max_age_ms, early_ms: None }
     }
 
@@ -148,19 +148,19 @@ mod tests {
     /// A machine whose clock is set.
     #[derive(Default)]
     struct Machine {
-        ages: Ages,
+        ages: AgeTable,
         passed_ms: u64,
         ahead_ms: u64,
     }
 
     impl Machine {
-        fn pass(&mut self, ms: u64) -> Now {
+        fn pass(&mut self, ms: u64) -> AgeNow {
             self.passed_ms += ms;
             let own_ms = START_MS + self.passed_ms;
             self.ages.read_at(own_ms, own_ms + self.ahead_ms)
         }
 
-        fn set_ahead(&mut self, ms: u64) -> Now {
+        fn set_ahead(&mut self, ms: u64) -> AgeNow {
             self.ahead_ms = ms;
             self.pass(0)
         }
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn messages_of_the_future_keep_their_distance_in_time() {
-        let mut ages = Ages::default();
+        let mut ages = AgeTable::default();
         let now = ages.read_at(START_MS, START_MS);
         let age_ms = 1_000;
         let retention = Retention { max_messages: 9, max_bytes: 9, max_age_ms: age_ms };

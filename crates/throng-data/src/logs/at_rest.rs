@@ -8,7 +8,7 @@ use throng_core::{Content, Epoch};
 
 use super::format;
 use super::reader::{Logs, unreadable};
-use crate::storage::{Each, Order, Space, Storage, StorageError, Write};
+use crate::storage::{Each, KeyOrder, Space, Storage, StorageError, Write};
 
 /// Beyond all keys of any table.
 pub(super) const END: &[u8] = &[u8::MAX];
@@ -60,7 +60,7 @@ impl Logs {
                 }
             }
         };
-        self.storage.scan(Space::Messages, (&[], END), Order::Up, &mut visit)?;
+        self.storage.scan(Space::Messages, (&[], END), KeyOrder::Up, &mut visit)?;
         broken.map_or(Ok(()), Err)
     }
 
@@ -72,6 +72,6 @@ impl Logs {
     pub fn visit_records(&self, table: Table, each: Each<'_>) -> Result<(), StorageError> {
         let (from, to) = ([table as u8], [table as u8 + 1]);
         let mut visit = |key: &[u8], value: &[u8]| each(&key[1..], value);
-        self.storage.scan(Space::Records, (&from, &to), Order::Up, &mut visit)
+        self.storage.scan(Space::Records, (&from, &to), KeyOrder::Up, &mut visit)
     }
 }

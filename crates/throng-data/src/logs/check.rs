@@ -9,9 +9,9 @@ use throng_core::ChannelName;
 use throng_core::frozen::ThawError;
 
 use super::at_rest::END;
-use super::format::{self, Head, KnownKey, shown};
+use super::format::{self, KnownKey, LogHead, shown};
 use super::reader::Logs;
-use crate::storage::{Order, Space, StorageError};
+use crate::storage::{KeyOrder, Space, StorageError};
 
 /// The result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -38,9 +38,9 @@ struct Check<'a> {
 }
 
 /// The messages of one channel, as they are read.
-struct Run {
+struct ExpiredRun {
     name: ChannelName,
-    head: Head,
+    head: LogHead,
     /// The offset of the last message that was read.
     last: u64,
     expiring: u64,
@@ -74,7 +74,7 @@ impl<'a> Check<'a> {
     fn visit(&mut self, space: Space, each: EachEntry<'_, 'a>) {
         let mut entries = 0_u64;
         let logs = self.logs;
-        let read = logs.storage().scan(space, (&[], END), Order::Up, &mut |key, value| {
+        let read = logs.storage().scan(space, (&[], END), KeyOrder::Up, &mut |key, value| {
             entries += 1;
             if let Err(what) = each(self, key, value) {
                 self.fault(&what);
@@ -93,14 +93,14 @@ impl<'a> Check<'a> {
         self.visit(Space::Heads, &mut |check, key, value| {
             let name = name_of(Space::Heads, key)?;
             check.checked.channels += 1;
-            let head = Head::decode(value).map_err(|error| broken(&name, &error))?;
+            let head = LogHead::decode(value).map_err(|error| broken(&name, &error))?;
             let head = check.logs.advance(&name, head);
             let head = head.map_err(|error| format!("{}: {error}", shown(&name)))?;
             check.head(&name, &head)
         });
     }
 
-    fn head(&mut self, name: &ChannelName, head: &Head) -> Result<(), String> {
+    fn head(&mut self, name: &ChannelName, head: &LogHead) -> Result<(), String> {
         let storage = self.logs.storage();
         let read = |error: StorageError| format!("{}: {error}", shown(name));
         let number = head.number.to_be_bytes();
@@ -125,7 +125,7 @@ impl<'a> Check<'a> {
     }
 
     fn messages(&mut self) {
-        let mut run: Option<Run> = None;
+        let mut run: Option<ExpiredRun> = None;
         self.visit(Space::Messages, &mut |check, key, value| {
             check.checked.messages += 1;
             let (name, offset) = format::message_of(key)
@@ -134,7 +134,8 @@ impl<'a> Check<'a> {
                 let head = check.logs.committed_head(&name);
                 // One that cannot be read was told of with the others.
                 let head = head.unwrap_or_default();
-                let next = Run { last: head.floor, name, head, expiring: 0, is_broken: false };
+                let next =
+                    ExpiredRun { last: head.floor, name, head, expiring: 0, is_broken: false };
                 let before = run.replace(next);
                 before.into_iter().for_each(|run| check.end_run(&run));
             }
@@ -143,10 +144,10 @@ impl<'a> Check<'a> {
         run.iter().for_each(|run| self.end_run(run));
     }
 
-    fn end_run(&mut self, run: &Run) {
+    fn end_run(&mut self, run: &ExpiredRun) {
         // That the newest one is missing was told with the channel.
         if !run.is_broken && run.last == run.head.offset && run.expiring != run.head.expiring {
-            let Run { head, expiring, .. } = run;
+            let ExpiredRun { head, expiring, .. } = run;
             let name = shown(&run.name);
             self.fault(&format!(
                 "{name}: {expiring} messages expire, and {} should",
@@ -175,11 +176,11 @@ impl<'a> Check<'a> {
     }
 }
 
-impl Run {
+impl ExpiredRun {
     /// Adds the next message.
     fn add(&mut self, logs: &Logs, offset: u64, value: &[u8]) -> Result<(), String> {
         let name = shown(&self.name);
-        let Head { floor, offset: newest, .. } = self.head;
+        let LogHead { floor, offset: newest, .. } = self.head;
         if offset <= floor || offset > newest {
             self.is_broken = true;
             return Err(format!("{name}: message {offset} is outside its range"));
@@ -296,7 +297,7 @@ mod tests {
     #[test]
     fn what_is_wrong_is_told_with_its_place() {
         let message = |offset| format::message(&news(), offset);
-        let head = |change: &dyn Fn(&mut Head)| {
+        let head = |change: &dyn Fn(&mut LogHead)| {
             let logs = Logs::at_rest(Arc::new(filled())).expect("it opens");
             let mut head = logs.committed_head(&news()).expect("it is read");
             change(&mut head);

@@ -15,11 +15,11 @@ use std::sync::Arc;
 
 use throng_core::{ChannelName, Retention};
 
-use super::format::{self, Head};
-use super::group::{Batch, Channel, Channels};
-use super::names::Names;
+use super::format::{self, LogHead};
+use super::group::{ChannelMap, GroupChannel, WriteBatch};
+use super::names::NameIndex;
 use super::writer::Writer;
-use crate::storage::{Order, Space, StorageError, Write};
+use crate::storage::{KeyOrder, Space, StorageError, Write};
 
 /// The least time for which a log stays empty before it is forgotten, however little is kept: what
 /// clients come back in after a moment without a network.
@@ -53,20 +53,20 @@ impl Writer {
     /// Removes what is known of a channel that has no messages.
     pub(super) fn forget(
         &self,
-        batch: &mut Batch,
-        forgotten: &mut Channels<Channel>,
-        (name, head): (ChannelName, Head),
+        batch: &mut WriteBatch,
+        forgotten: &mut ChannelMap<GroupChannel>,
+        (name, head): (ChannelName, LogHead),
     ) {
         batch.remove(Space::Heads, format::name(&name));
         batch.remove(Space::Numbers, head.number.to_be_bytes());
-        forgotten.insert(name, Channel::read(head));
+        forgotten.insert(name, GroupChannel::read(head));
     }
 
     /// Commits what [`Writer::forget`] has added, with all else.
     pub(super) fn commit_forgotten(
         &mut self,
         writes: &[Write],
-        forgotten: Channels<Channel>,
+        forgotten: ChannelMap<GroupChannel>,
     ) -> Result<(), StorageError> {
         let before = self.logs.mark();
         let mark = forgotten.values().fold(before, |mark, channel| mark.with(&channel.head));
@@ -89,8 +89,8 @@ impl Writer {
     }
 
     /// Counts some of the names that were there at the start, and returns what is known now.
-    pub(crate) fn count_names(&mut self) -> Names {
-        let Names { counted, last, .. } = self.names;
+    pub(crate) fn count_names(&mut self) -> NameIndex {
+        let NameIndex { counted, last, .. } = self.names;
         if counted >= last {
             return self.names;
         }
@@ -98,7 +98,7 @@ impl Writer {
         let (mut found, mut reached) = (0, last);
         let (from, to) = ((counted + 1).to_be_bytes(), (last + 1).to_be_bytes());
         let scanned =
-            self.storage().scan(Space::Numbers, (&from, &to), Order::Up, &mut |key, _| {
+            self.storage().scan(Space::Numbers, (&from, &to), KeyOrder::Up, &mut |key, _| {
                 if left == 0 {
                     return ControlFlow::Break(());
                 }
@@ -134,7 +134,7 @@ mod tests {
     /// When what was published at [`NOW_MS`] has been empty for as long as it was kept.
     const QUIET_AT_MS: u64 = NOW_MS + 2 * AGE_MS;
 
-    struct Run {
+    struct ExpiredRun {
         storage: MemoryStorage,
         logs: Arc<Logs>,
         writer: Writer,
@@ -145,18 +145,18 @@ mod tests {
         ChannelName::channel(channel)
     }
 
-    impl Run {
-        fn open(storage: &MemoryStorage) -> Run {
+    impl ExpiredRun {
+        fn open(storage: &MemoryStorage) -> ExpiredRun {
             let (logs, opened) = Logs::open(Arc::new(storage.clone()), "boot").expect("it opens");
             let logs = Arc::new(logs);
             let mut writer = Writer::begin(&logs, Sync::Always, opened.stamps).expect("it writes");
             writer.apply_retention("all").expect("it writes");
-            Run { storage: storage.clone(), logs, writer, stamp: opened.stamps.0 }
+            ExpiredRun { storage: storage.clone(), logs, writer, stamp: opened.stamps.0 }
         }
 
         /// The same, some of whose channels are followed.
-        fn following(storage: &MemoryStorage, heads: &'static [(&str, u64)]) -> Run {
-            let mut run = Run::open(storage);
+        fn following(storage: &MemoryStorage, heads: &'static [(&str, u64)]) -> ExpiredRun {
+            let mut run = ExpiredRun::open(storage);
             run.writer = run.writer.with_followers(Box::new(move |name| {
                 let head = heads.iter().find(|(channel, _)| name.name() == *channel);
                 head.map(|(_, offset)| *offset)
@@ -202,7 +202,9 @@ mod tests {
                 count += 1;
                 ControlFlow::Continue(())
             };
-            self.storage.scan(space, (&[], &[u8::MAX]), Order::Up, &mut each).expect("it is read");
+            self.storage
+                .scan(space, (&[], &[u8::MAX]), KeyOrder::Up, &mut each)
+                .expect("it is read");
             count
         }
 
@@ -218,7 +220,7 @@ mod tests {
 
     #[test]
     fn a_long_empty_channel_is_forgotten() {
-        let mut run = Run::open(&MemoryStorage::default());
+        let mut run = ExpiredRun::open(&MemoryStorage::default());
         for _ in 0..7 {
             run.publish(NOW_MS, "long");
         }
@@ -235,7 +237,7 @@ mod tests {
         }
         for is_new_run in [false, true] {
             if is_new_run {
-                run = Run::open(&run.storage);
+                run = ExpiredRun::open(&run.storage);
             }
             let content = run.publish(QUIET_AT_MS, "brief");
             assert_eq!(content.id.offset, 8 + u64::from(is_new_run));
@@ -248,7 +250,7 @@ mod tests {
 
     #[test]
     fn a_message_begins_the_time_anew() {
-        let mut run = Run::open(&MemoryStorage::default());
+        let mut run = ExpiredRun::open(&MemoryStorage::default());
         run.publish(NOW_MS, "a");
         run.pass(QUIET_AT_MS - 1_000);
         run.publish(QUIET_AT_MS - 1_000, "a");
@@ -261,19 +263,19 @@ mod tests {
     #[test]
     fn what_is_followed_stays_until_it_is_not() {
         let storage = MemoryStorage::default();
-        let mut run = Run::following(&storage, &[("a", 1)]);
+        let mut run = ExpiredRun::following(&storage, &[("a", 1)]);
         run.publish(NOW_MS, "a");
         run.publish(NOW_MS, "b");
         run.pass(QUIET_AT_MS + 5 * AGE_MS);
         assert_eq!(run.names(), [1; 3]);
-        let mut run = Run::open(&storage);
+        let mut run = ExpiredRun::open(&storage);
         run.pass(QUIET_AT_MS + 7 * AGE_MS);
         assert_eq!(run.names(), [0; 3]);
     }
 
     #[test]
     fn those_who_wait_for_a_first_message_see_no_hole_before_it() {
-        let mut run = Run::following(&MemoryStorage::default(), &[("waiting", 2)]);
+        let mut run = ExpiredRun::following(&MemoryStorage::default(), &[("waiting", 2)]);
         for _ in 0..9 {
             run.publish(NOW_MS, "long");
         }
@@ -287,14 +289,14 @@ mod tests {
     #[test]
     fn names_are_counted() {
         let storage = MemoryStorage::default();
-        let mut run = Run::open(&storage);
+        let mut run = ExpiredRun::open(&storage);
         let last = COUNTED_PER_STEP + 10;
         for number in 0..last {
             run.publish(NOW_MS + number % 2 * AGE_MS, &number.to_string());
         }
-        let figures = |names: Names| (names.kept, names.forgotten);
+        let figures = |names: NameIndex| (names.kept, names.forgotten);
         assert_eq!(figures(run.writer.count_names()), (last, 0));
-        let mut run = Run::open(&storage);
+        let mut run = ExpiredRun::open(&storage);
         assert_eq!(figures(run.writer.count_names()), (COUNTED_PER_STEP, 0));
         run.publish(NOW_MS + AGE_MS, "another");
         run.pass(QUIET_AT_MS);

@@ -7,7 +7,7 @@ use throng_core::frozen::{
 };
 use throng_core::{ChannelName, Content, Epoch, Kind, Retention, clock};
 
-use super::ages::Now;
+use super::ages::AgeNow;
 use crate::promise::Sync;
 use crate::storage::Bytes;
 
@@ -102,7 +102,7 @@ impl Scratch {
     }
 
     /// The value of a head.
-    pub(super) fn head(&mut self, head: &Head) -> Bytes {
+    pub(super) fn head(&mut self, head: &LogHead) -> Bytes {
         self.encoded(RecordKind::Channel, |encoder| head.encode(encoder))
     }
 }
@@ -197,7 +197,7 @@ pub(super) fn number(bytes: &[u8]) -> Result<u64, ThawError> {
 
 /// Facts about a channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Head {
+pub(super) struct LogHead {
     /// The offset of the newest message.
     pub(super) offset: u64,
     /// The offset of the newest message that is no longer there.
@@ -219,7 +219,7 @@ pub(super) struct Head {
     pub(super) may_lag: bool,
 }
 
-impl Head {
+impl LogHead {
     /// Counts the next message.
     pub(super) fn add(&mut self, offset: u64, measure: &Measure) {
         self.offset = offset;
@@ -231,7 +231,7 @@ impl Head {
     /// True if nothing has to be dropped now, as far as is known without reading the oldest
     /// message: it does not expire before it is noted to, unless the retention has changed since,
     /// for which all channels are visited.
-    pub(super) fn is_within(&self, retention: &Retention, now: Now) -> bool {
+    pub(super) fn is_within(&self, retention: &Retention, now: AgeNow) -> bool {
         let with_slack = |max: usize| max.saturating_add(max / SLACK_PART) as u64;
         self.offset - self.floor <= with_slack(retention.max_messages)
             && self.bytes <= with_slack(retention.max_bytes)
@@ -250,9 +250,9 @@ impl Head {
         encoder.u8(u8::from(self.may_lag));
     }
 
-    pub(super) fn decode(value: &[u8]) -> Result<Head, ThawError> {
+    pub(super) fn decode(value: &[u8]) -> Result<LogHead, ThawError> {
         let (_, mut decoder) = Decoder::new(value)?;
-        let head = Head {
+        let head = LogHead {
             offset: decoder.u64()?,
             floor: decoder.u64()?,
             bytes: decoder.u64()?,
@@ -273,32 +273,32 @@ impl Head {
 
 /// Facts about all channels that were forgotten.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Mark {
+pub(super) struct ForgottenMark {
     /// The highest offset of a message.
     pub(super) offset: u64,
     /// The highest stamp of one.
     pub(super) lost: u64,
 }
 
-impl Mark {
+impl ForgottenMark {
     /// The head of a channel that is not there.
-    pub(super) fn head(self) -> Head {
-        let Mark { offset, lost } = self;
-        Head { offset, floor: offset, lost, ..Head::default() }
+    pub(super) fn head(self) -> LogHead {
+        let ForgottenMark { offset, lost } = self;
+        LogHead { offset, floor: offset, lost, ..LogHead::default() }
     }
 
     /// The same after a channel was forgotten.
-    pub(super) fn with(self, head: &Head) -> Mark {
-        Mark { offset: self.offset.max(head.offset), lost: self.lost.max(head.lost) }
+    pub(super) fn with(self, head: &LogHead) -> ForgottenMark {
+        ForgottenMark { offset: self.offset.max(head.offset), lost: self.lost.max(head.lost) }
     }
 
     pub(super) fn encode(self) -> Vec<u8> {
         [self.offset.to_be_bytes(), self.lost.to_be_bytes()].concat()
     }
 
-    pub(super) fn decode(value: &[u8]) -> Result<Mark, ThawError> {
+    pub(super) fn decode(value: &[u8]) -> Result<ForgottenMark, ThawError> {
         let (offset, lost) = value.split_at_checked(NUMBER_BYTES).ok_or(ThawError::Truncated)?;
-        Ok(Mark { offset: number(offset)?, lost: number(lost)? })
+        Ok(ForgottenMark { offset: number(offset)?, lost: number(lost)? })
     }
 }
 

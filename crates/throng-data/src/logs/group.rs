@@ -6,7 +6,7 @@ use foldhash::fast::RandomState;
 use throng_core::{ChannelName, IDEMPOTENCY_MS};
 
 use super::due::Earliest;
-use super::format::{self, Head, KnownKey, Measure, Scratch};
+use super::format::{self, KnownKey, LogHead, Measure, Scratch};
 use super::unreadable::Unreadable;
 use crate::storage::{Bytes, Space, Write};
 
@@ -18,11 +18,11 @@ pub(super) const TRIMMED_PER_COMMIT: usize = 2_000;
 const WRITES_PER_PUBLICATION: usize = 2;
 
 /// A table of channels.
-pub(super) type Channels<T> = HashMap<ChannelName, T, RandomState>;
+pub(super) type ChannelMap<T> = HashMap<ChannelName, T, RandomState>;
 
 /// Changes, and what else they may be.
 #[derive(Default)]
-pub(super) struct Batch {
+pub(super) struct WriteBatch {
     pub(super) writes: Vec<Write>,
     /// How many more messages may be dropped.
     pub(super) trims_left: usize,
@@ -31,7 +31,7 @@ pub(super) struct Batch {
     pub(super) earliest: Earliest,
 }
 
-impl Batch {
+impl WriteBatch {
     pub(super) fn put(&mut self, space: Space, key: impl Into<Bytes>, value: impl Into<Bytes>) {
         let key = key.into();
         self.earliest.note(space, &key);
@@ -49,18 +49,18 @@ const LAG_MAX: u64 = if cfg!(test) { 3 } else { 64 };
 
 /// A head, and how it is on the disk.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Known {
-    pub(super) head: Head,
+pub(super) struct KnownHead {
+    pub(super) head: LogHead,
     /// The same as it was stored last.
-    pub(super) stored: Head,
+    pub(super) stored: LogHead,
 }
 
 /// A group's state of a channel.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Channel {
-    pub(super) head: Head,
+pub(super) struct GroupChannel {
+    pub(super) head: LogHead,
     /// The head as it was stored last.
-    pub(super) stored: Head,
+    pub(super) stored: LogHead,
     /// True if it was written lately.
     pub(super) is_busy: bool,
     /// The newest acknowledged offset.
@@ -92,28 +92,28 @@ impl New {
     }
 }
 
-impl Channel {
+impl GroupChannel {
     /// One that was written lately.
-    pub(super) fn busy(Known { head, stored }: Known) -> Channel {
+    pub(super) fn busy(KnownHead { head, stored }: KnownHead) -> GroupChannel {
         let acknowledged = head.offset;
-        Channel { head, stored, is_busy: true, acknowledged, new: New::default() }
+        GroupChannel { head, stored, is_busy: true, acknowledged, new: New::default() }
     }
 
     /// One that was read from the disk.
-    pub(super) fn read(head: Head) -> Channel {
-        Channel { is_busy: false, ..Channel::busy(Known { head, stored: head }) }
+    pub(super) fn read(head: LogHead) -> GroupChannel {
+        GroupChannel { is_busy: false, ..GroupChannel::busy(KnownHead { head, stored: head }) }
     }
 
     /// Stores the head.
-    pub(super) fn store(&mut self, batch: &mut Batch, name: &ChannelName) {
+    pub(super) fn store(&mut self, batch: &mut WriteBatch, name: &ChannelName) {
         let (key, value) = (batch.scratch.name(name), batch.scratch.head(&self.head));
         batch.put(Space::Heads, key, value);
         self.stored = self.head;
     }
 
     /// Stores the head after messages were added, unless it is known without.
-    pub(super) fn store_if_needed(&mut self, batch: &mut Batch, name: &ChannelName) {
-        let Head { floor, lost, number, expires_ms, may_lag, .. } = self.stored;
+    pub(super) fn store_if_needed(&mut self, batch: &mut WriteBatch, name: &ChannelName) {
+        let LogHead { floor, lost, number, expires_ms, may_lag, .. } = self.stored;
         let is_derivable = may_lag
             && (floor, lost, number) == (self.head.floor, self.head.lost, self.head.number)
             && expires_ms == self.head.expires_ms
@@ -124,8 +124,8 @@ impl Channel {
         }
     }
 
-    pub(super) fn known(&self) -> Known {
-        Known { head: self.head, stored: self.stored }
+    pub(super) fn known(&self) -> KnownHead {
+        KnownHead { head: self.head, stored: self.stored }
     }
 
     /// The facts about a message, if it is the group's.
@@ -137,9 +137,9 @@ impl Channel {
 
 #[derive(Default)]
 pub(super) struct Group {
-    pub(super) batch: Batch,
+    pub(super) batch: WriteBatch,
     /// Channels with their new heads, which have not been committed.
-    pub(super) channels: Channels<Channel>,
+    pub(super) channels: ChannelMap<GroupChannel>,
     pub(super) keys: HashMap<Vec<u8>, KnownKey, RandomState>,
     /// Where the new messages are, in the writes and among what became of the publications.
     pub(super) messages: Vec<(usize, usize)>,
@@ -168,6 +168,6 @@ impl Group {
 
     /// A commit that may drop this many messages.
     pub(super) fn with_trims(trims_left: usize) -> Group {
-        Group { batch: Batch { trims_left, ..Batch::default() }, ..Group::default() }
+        Group { batch: WriteBatch { trims_left, ..WriteBatch::default() }, ..Group::default() }
     }
 }

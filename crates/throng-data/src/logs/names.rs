@@ -2,7 +2,7 @@
 
 /// How many names there are, and what was forgotten.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Names {
+pub(crate) struct NameIndex {
     /// Channels that the disk knows, as far as they were counted since the start.
     pub(crate) kept: u64,
     /// Channels that were forgotten since the start.
@@ -13,9 +13,9 @@ pub(crate) struct Names {
     pub(super) last: u64,
 }
 
-impl Names {
-    pub(super) fn new(last: u64) -> Names {
-        Names { last, ..Names::default() }
+impl NameIndex {
+    pub(super) fn new(last: u64) -> NameIndex {
+        NameIndex { last, ..NameIndex::default() }
     }
 
     pub(super) fn add(&mut self, count: u64) {

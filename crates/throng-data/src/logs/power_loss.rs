@@ -20,7 +20,7 @@ use super::tests::Random;
 use super::{Appended, Logs, Writer};
 use crate::promise::Sync;
 use crate::storage::disk::DiskStorage;
-use crate::storage::{Each, Order, Space, Storage, StorageError, Write};
+use crate::storage::{Each, KeyOrder, Space, Storage, StorageError, Write};
 
 const SEEDS: u64 = 6;
 const LIVES: usize = 6;
@@ -177,7 +177,7 @@ impl Storage for Disk {
         &self,
         space: Space,
         range: (&[u8], &[u8]),
-        order: Order,
+        order: KeyOrder,
         each: Each<'_>,
     ) -> Result<(), StorageError> {
         self.files.scan(space, range, order, each)
@@ -272,7 +272,7 @@ impl World {
                 found.insert((channel.clone(), content.id), text(&content));
                 ControlFlow::Continue(())
             };
-            logs.visit(&channel, (0, u64::MAX), Order::Up, &mut each).expect("it is read");
+            logs.visit(&channel, (0, u64::MAX), KeyOrder::Up, &mut each).expect("it is read");
         }
         for (id, body) in &self.acknowledged {
             assert_eq!(found.get(id), Some(body), "{id:?} is lost");

@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use throng_core::frozen::ThawError;
 use throng_core::{ChannelName, Content, Epoch, MessageId, Stamp};
 
-use super::format::{self, Head, Mark};
-use super::group::{Channel, Channels};
+use super::format::{self, ForgottenMark, LogHead};
+use super::group::{ChannelMap, GroupChannel};
 use crate::promise::Sync;
-use crate::storage::{Order, Space, Storage, StorageError};
+use crate::storage::{KeyOrder, Space, Storage, StorageError};
 
 /// How the last run ended, and what it promised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Opened {
+pub struct OpenedLogs {
     /// The epoch of all channels.
     pub epoch: Epoch,
     /// True if acknowledged messages may have been lost, so that the epoch is new.
@@ -30,14 +30,14 @@ pub struct Logs {
     pub(super) epoch: Epoch,
     pub(super) boot: String,
     /// The channels for which a commit is under way.
-    pub(super) unacknowledged: Mutex<Arc<Channels<Channel>>>,
+    pub(super) unacknowledged: Mutex<Arc<ChannelMap<GroupChannel>>>,
     /// Facts about all channels that were forgotten.
-    pub(super) mark: Mutex<Mark>,
+    pub(super) mark: Mutex<ForgottenMark>,
 }
 
 /// Where a channel's log begins and ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Bounds {
+pub struct LogBounds {
     /// The id of the newest message.
     pub head: MessageId,
     /// The offset of the newest message that is no longer there.
@@ -63,7 +63,7 @@ impl Logs {
     /// # Errors
     ///
     /// An error of the storage.
-    pub fn open(storage: Arc<dyn Storage>, boot: &str) -> Result<(Logs, Opened), StorageError> {
+    pub fn open(storage: Arc<dyn Storage>, boot: &str) -> Result<(Logs, OpenedLogs), StorageError> {
         let known = storage.get(Space::Meta, format::EPOCH)?.map(|value| format::epoch(&value));
         let run = storage.get(Space::Meta, format::RUN)?;
         if run.as_deref().is_some_and(|run| run != format::CLEAN) {
@@ -84,7 +84,7 @@ impl Logs {
         let (unacknowledged, mark) = (Mutex::default(), Mutex::new(Logs::read_mark(&*storage)?));
         let logs = Logs { storage, epoch, boot: boot.to_owned(), unacknowledged, mark };
         let stamps = Stamp(stamps.unwrap_or(0));
-        Ok((logs, Opened { epoch, may_have_lost, is_restored, stamps }))
+        Ok((logs, OpenedLogs { epoch, may_have_lost, is_restored, stamps }))
     }
 
     pub(crate) fn storage(&self) -> &dyn Storage {
@@ -96,36 +96,41 @@ impl Logs {
         self.epoch
     }
 
-    pub(super) fn unacknowledged(&self) -> MutexGuard<'_, Arc<Channels<Channel>>> {
+    pub(super) fn unacknowledged(&self) -> MutexGuard<'_, Arc<ChannelMap<GroupChannel>>> {
         self.unacknowledged.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn read_mark(storage: &dyn Storage) -> Result<Mark, StorageError> {
+    pub(super) fn read_mark(storage: &dyn Storage) -> Result<ForgottenMark, StorageError> {
         let known = storage.get(Space::Meta, format::FORGOTTEN)?;
-        let known = known.map(|value| Mark::decode(&value)).transpose().map_err(unreadable)?;
+        let known =
+            known.map(|value| ForgottenMark::decode(&value)).transpose().map_err(unreadable)?;
         Ok(known.unwrap_or_default())
     }
 
-    pub(super) fn mark(&self) -> Mark {
+    pub(super) fn mark(&self) -> ForgottenMark {
         *self.mark.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn raise_mark(&self, mark: Mark) {
+    pub(super) fn raise_mark(&self, mark: ForgottenMark) {
         *self.mark.lock().unwrap_or_else(PoisonError::into_inner) = mark;
     }
 
     /// The head of a channel as it was committed last, acknowledged or not: what was stored of it,
     /// and what was added since. That of a busy channel is stored once for many messages.
-    pub(super) fn committed_head(&self, name: &ChannelName) -> Result<Head, StorageError> {
+    pub(super) fn committed_head(&self, name: &ChannelName) -> Result<LogHead, StorageError> {
         match self.storage.get(Space::Heads, &format::name(name))? {
             // In this order: what was forgotten is not beyond the mark.
             None => Ok(self.mark().head()),
-            Some(value) => self.advance(name, Head::decode(&value).map_err(unreadable)?),
+            Some(value) => self.advance(name, LogHead::decode(&value).map_err(unreadable)?),
         }
     }
 
     /// The head with the messages that it does not count yet.
-    pub(super) fn advance(&self, name: &ChannelName, mut head: Head) -> Result<Head, StorageError> {
+    pub(super) fn advance(
+        &self,
+        name: &ChannelName,
+        mut head: LogHead,
+    ) -> Result<LogHead, StorageError> {
         if !head.may_lag {
             return Ok(head);
         }
@@ -143,7 +148,7 @@ impl Logs {
             }
             ControlFlow::Continue(())
         };
-        self.storage.scan(Space::Messages, (&range.0, &range.1), Order::Up, &mut add)?;
+        self.storage.scan(Space::Messages, (&range.0, &range.1), KeyOrder::Up, &mut add)?;
         broken.map_or(Ok(head), Err)
     }
 
@@ -152,12 +157,12 @@ impl Logs {
     /// # Errors
     ///
     /// An error of the storage.
-    pub fn bounds(&self, name: &ChannelName) -> Result<Bounds, StorageError> {
+    pub fn bounds(&self, name: &ChannelName) -> Result<LogBounds, StorageError> {
         // In this order: whoever sees a commit also sees that it is not acknowledged, or it is.
         let head = self.committed_head(name)?;
         let acknowledged = self.unacknowledged().get(name).map(|channel| channel.acknowledged);
         let offset = acknowledged.map_or(head.offset, |offset| offset.min(head.offset));
-        Ok(Bounds {
+        Ok(LogBounds {
             head: MessageId { epoch: self.epoch, offset },
             floor: head.floor.min(offset),
             lost: Stamp(head.lost),
@@ -175,9 +180,9 @@ impl Logs {
         &self,
         name: &ChannelName,
         (after, before): (u64, u64),
-        order: Order,
+        order: KeyOrder,
         each: &mut dyn FnMut(Content) -> ControlFlow<()>,
-    ) -> Result<Bounds, StorageError> {
+    ) -> Result<LogBounds, StorageError> {
         let bounds = self.bounds(name)?;
         let last = before.saturating_sub(1).min(bounds.head.offset);
         let first = after.max(bounds.floor).saturating_add(1);
@@ -197,8 +202,8 @@ impl Logs {
         if let Some(error) = broken {
             return Err(error);
         }
-        let Bounds { floor, lost, .. } = self.bounds(name)?;
-        Ok(Bounds { floor, lost, ..bounds })
+        let LogBounds { floor, lost, .. } = self.bounds(name)?;
+        Ok(LogBounds { floor, lost, ..bounds })
     }
 
     /// The offset of the newest message up to a stamp. All messages beyond it are in the log.
@@ -209,7 +214,7 @@ impl Logs {
     pub(crate) fn offset_at(
         &self,
         name: &ChannelName,
-        bounds: &Bounds,
+        bounds: &LogBounds,
         stamp: Stamp,
     ) -> Result<u64, StorageError> {
         let (mut low, mut high) = (bounds.floor, bounds.head.offset);
@@ -248,7 +253,7 @@ impl Logs {
                 }
             };
         let (from, to) = (after.saturating_add(1).to_be_bytes(), u64::MAX.to_be_bytes());
-        self.storage.scan(Space::Numbers, (&from, &to), Order::Up, &mut visit)?;
+        self.storage.scan(Space::Numbers, (&from, &to), KeyOrder::Up, &mut visit)?;
         broken.map_or(Ok(()), Err)
     }
 
@@ -260,7 +265,7 @@ impl Logs {
             ControlFlow::Break(())
         };
         let range: (&[u8], &[u8]) = (&[], &u64::MAX.to_be_bytes());
-        self.storage.scan(Space::Numbers, range, Order::Down, &mut visit)?;
+        self.storage.scan(Space::Numbers, range, KeyOrder::Down, &mut visit)?;
         newest
     }
 }

@@ -8,15 +8,15 @@ use std::ops::ControlFlow;
 
 use throng_core::{ChannelName, Retention};
 
-use super::ages::{Expiries, Note, Now};
+use super::ages::{AgeNow, Expiries, Note};
 use super::due::{Earliest, time_of};
 use super::forgotten::quiet_ms;
-use super::format::{self, Head, Measure};
-use super::group::{Batch, Channel, Channels, Group, TRIMMED_PER_COMMIT};
+use super::format::{self, LogHead, Measure};
+use super::group::{ChannelMap, Group, GroupChannel, TRIMMED_PER_COMMIT, WriteBatch};
 use super::reader::unreadable;
 use super::unreadable::RETRY_MS;
 use super::writer::Writer;
-use crate::storage::{Order, Space, StorageError};
+use crate::storage::{KeyOrder, Space, StorageError};
 
 /// Entries of the tables of expiries that one step of [`Writer::expire`] removes: some milliseconds
 /// of work.
@@ -33,10 +33,10 @@ impl Writer {
     /// notes when the next one expires.
     pub(super) fn trim(
         &self,
-        batch: &mut Batch,
-        (name, channel): (&ChannelName, &mut Channel),
+        batch: &mut WriteBatch,
+        (name, channel): (&ChannelName, &mut GroupChannel),
         retention: &Retention,
-        now: Now,
+        now: AgeNow,
         note: Note,
     ) {
         let now_ms = now.aged_ms;
@@ -92,12 +92,12 @@ impl Writer {
     /// damaged counts as very old if it `may_drop`: dropping it loses nothing.
     fn measure_oldest(
         &self,
-        batch: &mut Batch,
+        batch: &mut WriteBatch,
         name: &ChannelName,
-        channel: &Channel,
+        channel: &GroupChannel,
         may_drop: bool,
     ) -> Option<Measure> {
-        let Head { floor, offset, bytes, .. } = channel.head;
+        let LogHead { floor, offset, bytes, .. } = channel.head;
         let known = channel.measure(floor + 1);
         if known.is_some() {
             return known;
@@ -137,7 +137,7 @@ impl Writer {
         let due = self.due((Space::Expiry, now.aged_ms), &mut earliest, &mut group);
         let keys = self.due((Space::KeyExpiry, now.wall_ms), &mut earliest, &mut group);
         let has_more = due.len() + keys.len() >= EXPIRED_PER_STEP / 2;
-        let mut forgotten = Channels::default();
+        let mut forgotten = ChannelMap::default();
         let Group { batch, channels, .. } = &mut group;
         for entry in due {
             if batch.trims_left == 0 {
@@ -153,7 +153,8 @@ impl Writer {
                 }
             };
             let known = channels.remove(&name).map(Ok);
-            let known = known.unwrap_or_else(|| self.logs.committed_head(&name).map(Channel::read));
+            let known =
+                known.unwrap_or_else(|| self.logs.committed_head(&name).map(GroupChannel::read));
             let mut channel = match known {
                 Ok(channel) => channel,
                 Err(error) => {
@@ -196,7 +197,7 @@ impl Writer {
     }
 
     /// Removes idempotency keys whose time is over, by their entries in the table of expiries.
-    fn expire_keys(&self, group: &mut Group, keys: Vec<Vec<u8>>, now: Now) {
+    fn expire_keys(&self, group: &mut Group, keys: Vec<Vec<u8>>, now: AgeNow) {
         for entry in keys {
             let key = entry[format::TIME_BYTES..].to_vec();
             // The key may have been used again since.
@@ -232,7 +233,7 @@ impl Writer {
         }
         let begin = format::at(earliest.get(space), &[]);
         let end = format::at(now_ms.saturating_add(1), &[]);
-        let scanned = self.storage().scan(space, (&begin, &end), Order::Up, &mut |key, _| {
+        let scanned = self.storage().scan(space, (&begin, &end), KeyOrder::Up, &mut |key, _| {
             due.push(key.to_vec());
             if due.len() < EXPIRED_PER_STEP / 2 {
                 ControlFlow::Continue(())
@@ -250,14 +251,14 @@ impl Writer {
 }
 
 /// Moves an entry of a table that is ordered by time to a later one.
-fn postpone(batch: &mut Batch, space: Space, entry: Vec<u8>, now_ms: u64) {
+fn postpone(batch: &mut WriteBatch, space: Space, entry: Vec<u8>, now_ms: u64) {
     let later_ms = now_ms.saturating_add(RETRY_MS);
     batch.put(space, format::at(later_ms, &entry[format::TIME_BYTES..]), []);
     batch.remove(space, entry);
 }
 
 /// Notes when the oldest message of a channel expires.
-fn note_expiry(batch: &mut Batch, name: &ChannelName, head: &mut Head, at_ms: Option<u64>) {
+fn note_expiry(batch: &mut WriteBatch, name: &ChannelName, head: &mut LogHead, at_ms: Option<u64>) {
     if head.expires_ms == at_ms {
         return;
     }
@@ -278,7 +279,7 @@ mod tests {
 
     use super::*;
     use crate::logs::writer::{Appended, HEADS_MAX};
-    use crate::logs::{Bounds, Logs};
+    use crate::logs::{LogBounds, Logs};
     use crate::promise::Sync;
     use crate::storage::memory::MemoryStorage;
 
@@ -327,7 +328,7 @@ mod tests {
 
     fn kept(logs: &Logs, channel: &str) -> u64 {
         let bounds = logs.bounds(&ChannelName::channel(channel)).expect("it is read");
-        let Bounds { head, floor, .. } = bounds;
+        let LogBounds { head, floor, .. } = bounds;
         head.offset - floor
     }
 

@@ -13,10 +13,10 @@ use throng_core::{
 };
 
 use super::format;
-use super::{Appended, Bounds, Logs, Opened, Writer};
+use super::{Appended, LogBounds, Logs, OpenedLogs, Writer};
 use crate::promise::Sync;
 use crate::storage::memory::{Fault, MemoryStorage};
-use crate::storage::{Order, Space, Storage};
+use crate::storage::{KeyOrder, Space, Storage};
 
 const SEEDS: u64 = 400;
 const STEPS: usize = 150;
@@ -69,7 +69,7 @@ struct World {
     seen: BTreeSet<&'static str>,
 }
 
-fn open(storage: &MemoryStorage, boots: u32) -> (Arc<Logs>, Opened) {
+fn open(storage: &MemoryStorage, boots: u32) -> (Arc<Logs>, OpenedLogs) {
     let (logs, opened) =
         Logs::open(Arc::new(storage.clone()), &format!("boot {boots}")).expect("it opens");
     (Arc::new(logs), opened)
@@ -269,12 +269,12 @@ impl World {
         }
         // Nothing that is too old is left.
         for channel in CHANNELS {
-            let (_, messages) = self.read(channel, (0, u64::MAX), Order::Up);
+            let (_, messages) = self.read(channel, (0, u64::MAX), KeyOrder::Up);
             assert!(messages.iter().all(|message| message.time_ms + MAX_AGE_MS > now_ms));
         }
     }
 
-    fn reopen(&mut self) -> Opened {
+    fn reopen(&mut self) -> OpenedLogs {
         let (logs, opened) = open(&self.storage, self.boots);
         self.logs = logs;
         if opened.may_have_lost {
@@ -324,7 +324,7 @@ impl World {
     /// leaves of them.
     fn check_read(&mut self) {
         for channel in CHANNELS {
-            let (all, messages) = self.read(channel, (0, u64::MAX), Order::Up);
+            let (all, messages) = self.read(channel, (0, u64::MAX), KeyOrder::Up);
             let offsets: Vec<u64> = messages.iter().map(|message| message.id.offset).collect();
             let expected: Vec<u64> = (all.floor + 1..=all.head.offset).collect();
             assert_eq!(offsets, expected, "{channel}");
@@ -344,7 +344,7 @@ impl World {
             };
             let mut count = count;
             self.storage
-                .scan(Space::Messages, (&range.0, &range.1), Order::Up, &mut count)
+                .scan(Space::Messages, (&range.0, &range.1), KeyOrder::Up, &mut count)
                 .expect("it is read");
             assert_eq!(head.bytes, bytes, "{channel}");
             if head.number == 0 && head.offset > 0 {
@@ -363,12 +363,14 @@ impl World {
                 assert!(is_there, "{offset} of {channel} is lost: {offsets:?}");
             }
             let middle = self.random.below(all.head.offset + 2);
-            for (range, order) in [((middle, u64::MAX), Order::Up), ((0, middle), Order::Down)] {
+            for (range, order) in
+                [((middle, u64::MAX), KeyOrder::Up), ((0, middle), KeyOrder::Down)]
+            {
                 let (_, part) = self.read(channel, range, order);
                 let part: Vec<_> = part.iter().map(|message| message.id.offset).collect();
                 let is_in = |at: &u64| range.0 < *at && *at < range.1;
                 let mut expected: Vec<_> = offsets.iter().copied().filter(is_in).collect();
-                if order == Order::Down {
+                if order == KeyOrder::Down {
                     expected.reverse();
                 }
                 assert_eq!(part, expected);
@@ -394,7 +396,7 @@ impl World {
     }
 
     /// Messages between two offsets, in an order.
-    fn read(&self, channel: &str, range: (u64, u64), order: Order) -> (Bounds, Vec<Content>) {
+    fn read(&self, channel: &str, range: (u64, u64), order: KeyOrder) -> (LogBounds, Vec<Content>) {
         let mut messages = Vec::new();
         let mut each = |content| {
             messages.push(content);

@@ -10,18 +10,18 @@ use std::ops::ControlFlow;
 use throng_core::frozen::ThawError;
 
 use super::ages::Note;
-use super::format::{self, Head};
-use super::group::{Channel, Group, TRIMMED_PER_COMMIT};
+use super::format::{self, LogHead};
+use super::group::{Group, GroupChannel, TRIMMED_PER_COMMIT};
 use super::reader::unreadable;
 use super::retention::RetentionOf;
 use super::writer::{Walk, Writer};
-use crate::storage::{Order, Space, StorageError, Write};
+use crate::storage::{KeyOrder, Space, StorageError, Write};
 
 /// Channels that are visited in a step: some milliseconds of work.
 const VISITED_PER_STEP: usize = 500;
 
 /// A key, and the head of the channel.
-type ReadHead = (Vec<u8>, Result<Head, ThawError>);
+type ReadHead = (Vec<u8>, Result<LogHead, ThawError>);
 
 /// Beyond the keys of all heads.
 const HEADS_END: &[u8] = &[u8::MAX];
@@ -88,7 +88,7 @@ impl Writer {
                     continue;
                 }
             };
-            let mut channel = Channel::read(before);
+            let mut channel = GroupChannel::read(before);
             self.trim(batch, (&name, &mut channel), &retention, now, Note::Outdated);
             if channel.head != before {
                 channel.store(batch, &name);
@@ -135,8 +135,8 @@ impl Writer {
     /// The heads of some channels from a key on, with their keys.
     fn heads_from(&self, from: &[u8]) -> Result<Vec<ReadHead>, StorageError> {
         let mut heads = Vec::new();
-        self.storage().scan(Space::Heads, (from, HEADS_END), Order::Up, &mut |key, value| {
-            heads.push((key.to_vec(), Head::decode(value)));
+        self.storage().scan(Space::Heads, (from, HEADS_END), KeyOrder::Up, &mut |key, value| {
+            heads.push((key.to_vec(), LogHead::decode(value)));
             if heads.len() < VISITED_PER_STEP {
                 ControlFlow::Continue(())
             } else {
@@ -163,19 +163,19 @@ mod tests {
         Retention { max_messages: usize::MAX, max_bytes: usize::MAX, max_age_ms: 1_000_000 };
     const ONE: Retention = Retention { max_messages: 1, ..MANY };
 
-    struct Run {
+    struct ExpiredRun {
         logs: Arc<Logs>,
         writer: Writer,
         retention: Option<Retention>,
     }
 
-    impl Run {
-        fn new(storage: &MemoryStorage, retention: Option<Retention>) -> Run {
+    impl ExpiredRun {
+        fn new(storage: &MemoryStorage, retention: Option<Retention>) -> ExpiredRun {
             let (logs, opened) = Logs::open(Arc::new(storage.clone()), "boot").expect("it opens");
             let logs = Arc::new(logs);
             let mut writer = Writer::begin(&logs, Sync::Never, opened.stamps).expect("it writes");
             writer.apply_retention(&format!("{retention:?}")).expect("it writes");
-            Run { logs, writer, retention }
+            ExpiredRun { logs, writer, retention }
         }
 
         fn publish(&mut self, channel: &str, count: usize) {
@@ -213,19 +213,19 @@ mod tests {
     #[test]
     fn channels_that_are_quiet_follow_what_is_kept_now() {
         let storage = MemoryStorage::default();
-        let mut before = Run::new(&storage, Some(MANY));
+        let mut before = ExpiredRun::new(&storage, Some(MANY));
         before.publish("quiet", 5);
         before.publish("long", 3 * TRIMMED_PER_COMMIT);
         before.settle(NOW_MS);
         assert_eq!(before.kept("quiet"), 5);
         drop(before);
-        let mut after = Run::new(&storage, Some(ONE));
+        let mut after = ExpiredRun::new(&storage, Some(ONE));
         after.settle(NOW_MS);
         assert_eq!((after.kept("quiet"), after.kept("long")), (1, 1));
         drop(after);
         // A shorter age, too, and a longer one.
         let brief = Retention { max_age_ms: 10, ..ONE };
-        let mut last = Run::new(&storage, Some(brief));
+        let mut last = ExpiredRun::new(&storage, Some(brief));
         last.settle(NOW_MS);
         assert_eq!(last.kept("quiet"), 1);
         last.settle(NOW_MS + 10);
@@ -236,35 +236,35 @@ mod tests {
     fn only_an_unfinished_visit_begins_anew() {
         let storage = MemoryStorage::default();
         let names: Vec<_> = (0..2 * VISITED_PER_STEP).map(|n| format!("{n:06}")).collect();
-        let mut before = Run::new(&storage, Some(MANY));
+        let mut before = ExpiredRun::new(&storage, Some(MANY));
         before.settle(NOW_MS);
         names.iter().for_each(|name| before.publish(name, 2));
         drop(before);
-        let mut cut_off = Run::new(&storage, Some(ONE));
+        let mut cut_off = ExpiredRun::new(&storage, Some(ONE));
         assert!(cut_off.step(NOW_MS), "there are more");
-        let left = |run: &Run| names.iter().filter(|name| run.kept(name) > 1).count();
+        let left = |run: &ExpiredRun| names.iter().filter(|name| run.kept(name) > 1).count();
         assert_eq!(left(&cut_off), names.len() - VISITED_PER_STEP);
         drop(cut_off);
         // The messages of the first run, and then of the second one.
-        drop(Run::new(&storage, Some(MANY)));
-        let mut again = Run::new(&storage, Some(ONE));
+        drop(ExpiredRun::new(&storage, Some(MANY)));
+        let mut again = ExpiredRun::new(&storage, Some(ONE));
         again.settle(NOW_MS);
         assert_eq!(left(&again), 0);
         drop(again);
-        assert!(Run::new(&storage, Some(ONE)).writer.walk.is_none());
+        assert!(ExpiredRun::new(&storage, Some(ONE)).writer.walk.is_none());
     }
 
     #[test]
     fn what_is_not_durable_any_more_stays_until_it_is_again() {
         let storage = MemoryStorage::default();
-        let mut before = Run::new(&storage, Some(MANY));
+        let mut before = ExpiredRun::new(&storage, Some(MANY));
         before.publish("quiet", 5);
         drop(before);
-        let mut off = Run::new(&storage, None);
+        let mut off = ExpiredRun::new(&storage, None);
         off.settle(NOW_MS + MANY.max_age_ms);
         assert_eq!(off.kept("quiet"), 5);
         drop(off);
-        let mut on = Run::new(&storage, Some(MANY));
+        let mut on = ExpiredRun::new(&storage, Some(MANY));
         on.settle(NOW_MS + MANY.max_age_ms - 1);
         assert_eq!(on.kept("quiet"), 5);
         on.settle(NOW_MS + MANY.max_age_ms);

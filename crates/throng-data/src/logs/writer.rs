@@ -7,11 +7,11 @@ use throng_core::{
     ChannelName, Content, IDEMPOTENCY_MS, MessageId, Publication, Retention, Stamp, clock,
 };
 
-use super::ages::{Ages, Note, Now};
+use super::ages::{AgeNow, AgeTable, Note};
 use super::due::Earliest;
 use super::format::{self, KnownKey, Scratch};
-use super::group::{Channel, Channels, Group, Known, TRIMMED_PER_COMMIT};
-use super::names::Names;
+use super::group::{ChannelMap, Group, GroupChannel, KnownHead, TRIMMED_PER_COMMIT};
+use super::names::NameIndex;
 use super::reader::{Logs, unreadable};
 use super::unreadable::Unreadable;
 use crate::promise::Sync;
@@ -50,7 +50,7 @@ pub struct Writer {
     pub(super) logs: Arc<Logs>,
     sync: Sync,
     /// Heads of channels that were written lately.
-    pub(super) heads: Channels<Known>,
+    pub(super) heads: ChannelMap<KnownHead>,
     /// The number of the newest channel.
     newest_number: u64,
     /// The stamp up to which stamps may be given out without another note.
@@ -59,12 +59,12 @@ pub struct Writer {
     pending: Option<Pending>,
     /// The visit of all channels, if it is under way.
     pub(super) walk: Option<Walk>,
-    pub(super) ages: Ages,
+    pub(super) ages: AgeTable,
     /// The time by the machine's clock that was noted last.
     seen_ms: u64,
     pub(super) unreadable: Unreadable,
     followed_head: Option<Box<FollowedHead>>,
-    pub(super) names: Names,
+    pub(super) names: NameIndex,
     /// Where what is due begins.
     pub(super) earliest: Earliest,
 }
@@ -80,7 +80,7 @@ pub(super) struct Walk {
 /// A commit that is to be acknowledged.
 struct Pending {
     writes: Vec<Write>,
-    channels: Arc<Channels<Channel>>,
+    channels: Arc<ChannelMap<GroupChannel>>,
     appended: Vec<Appended>,
     /// Where the new messages are, in `writes` and in `appended`.
     messages: Vec<(usize, usize)>,
@@ -108,16 +108,16 @@ impl Writer {
         Ok(Writer {
             logs: Arc::clone(logs),
             sync,
-            heads: Channels::default(),
+            heads: ChannelMap::default(),
             newest_number,
             stamps: 0,
             pending: None,
             walk: None,
-            ages: Ages::default(),
+            ages: AgeTable::default(),
             seen_ms: 0,
             unreadable: Unreadable::default(),
             followed_head: None,
-            names: Names::new(newest_number),
+            names: NameIndex::new(newest_number),
             earliest: Earliest::UNKNOWN,
         })
     }
@@ -269,7 +269,7 @@ impl Writer {
     }
 
     /// Keeps heads that were committed in memory.
-    pub(super) fn remember(&mut self, channels: Channels<Channel>) {
+    pub(super) fn remember(&mut self, channels: ChannelMap<GroupChannel>) {
         if self.heads.len() + channels.len() > HEADS_MAX {
             self.heads.clear();
         }
@@ -308,7 +308,7 @@ impl Writer {
     fn add(
         &self,
         group: &mut Group,
-        now: Now,
+        now: AgeNow,
         publication: &Publication,
         retention: &Retention,
         next_stamp: &mut dyn FnMut() -> Stamp,
@@ -331,8 +331,8 @@ impl Writer {
             Some(channel) => channel,
             None => {
                 let channel = match self.heads.get(name) {
-                    Some(known) => Channel::busy(*known),
-                    None => Channel::read(self.logs.committed_head(name)?),
+                    Some(known) => GroupChannel::busy(*known),
+                    None => GroupChannel::read(self.logs.committed_head(name)?),
                 };
                 channels.entry(name.clone()).or_insert(channel)
             }
@@ -388,7 +388,7 @@ impl Writer {
     }
 
     /// True if an idempotency key is known still.
-    pub(super) fn is_known(&self, now: Now, known: KnownKey) -> bool {
+    pub(super) fn is_known(&self, now: AgeNow, known: KnownKey) -> bool {
         let published_ms = self.ages.published_ms(now, known.at_ms);
         published_ms.is_none_or(|at_ms| at_ms.saturating_add(IDEMPOTENCY_MS) > now.aged_ms)
     }

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use fjall::{Database, Keyspace, OwnedWriteBatch, PersistMode};
 
-use super::{Each, Order, Space, Storage, StorageError, Write};
+use super::{Each, KeyOrder, Space, Storage, StorageError, Write};
 use memtables::Memtables;
 
 /// How long the recovery waits for the library to write some memtables.
@@ -250,15 +250,15 @@ impl Storage for DiskStorage {
         &self,
         space: Space,
         (from, to): (&[u8], &[u8]),
-        order: Order,
+        order: KeyOrder,
         each: Each<'_>,
     ) -> Result<(), StorageError> {
         let open = self.get_open()?;
         let mut range = open.keyspace(space).range(from..to);
         loop {
             let next = match order {
-                Order::Up => range.next(),
-                Order::Down => range.next_back(),
+                KeyOrder::Up => range.next(),
+                KeyOrder::Down => range.next_back(),
             };
             let Some(guard) = next else { return Ok(()) };
             let (key, value) = guard.into_inner().map_err(|error| unread(&error))?;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{Each, Order, Space, Storage, StorageError, Write};
+use super::{Each, KeyOrder, Space, Storage, StorageError, Write};
 
 type Tables = BTreeMap<(Space, Vec<u8>), Vec<u8>>;
 
@@ -110,7 +110,7 @@ impl Storage for MemoryStorage {
         &self,
         space: Space,
         (from, to): (&[u8], &[u8]),
-        order: Order,
+        order: KeyOrder,
         each: Each<'_>,
     ) -> Result<(), StorageError> {
         let (now, damaged) = {
@@ -125,8 +125,8 @@ impl Storage for MemoryStorage {
         let range = now.range((space, from.to_vec())..(space, to.to_vec()));
         let mut visit = |(key, value): (&(Space, Vec<u8>), &Vec<u8>)| each(&key.1, value);
         let _: ControlFlow<()> = match order {
-            Order::Up => range.into_iter().try_for_each(&mut visit),
-            Order::Down => range.into_iter().rev().try_for_each(&mut visit),
+            KeyOrder::Up => range.into_iter().try_for_each(&mut visit),
+            KeyOrder::Down => range.into_iter().rev().try_for_each(&mut visit),
         };
         Ok(())
     }

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use throng_tls::{CONTENT_BYTES_MAX, Fate, Sealed};
+use throng_tls::{CONTENT_BYTES_MAX, RecordFate, SealedRecord};
 
 use super::plan::WritePlan;
 use super::slots::Slot;
@@ -126,7 +126,7 @@ where
     fn settle(
         &mut self,
         slot: Slot,
-        sealed: Sealed,
+        sealed: SealedRecord,
         range: Range<usize>,
         transfer: Transfer,
     ) -> Transfer {
@@ -141,9 +141,9 @@ where
             }
         };
         match outgoing.settle(sealed, count) {
-            Fate::Whole => Transfer::Bytes(content_bytes),
-            Fate::NotAtAll => Transfer::Blocked,
-            Fate::Part { rest_bytes } => {
+            RecordFate::Whole => Transfer::Bytes(content_bytes),
+            RecordFate::NotAtAll => Transfer::Blocked,
+            RecordFate::Part { rest_bytes } => {
                 let rest = &self.scratch[range.end - rest_bytes..range.end];
                 self.slots.half_or_new(slot).outbound.push(rest);
                 Transfer::Held(content_bytes)

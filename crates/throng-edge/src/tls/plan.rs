@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use throng_tls::Sealed;
+use throng_tls::SealedRecord;
 
 use super::slots::Slot;
 use crate::net::Transfer;
@@ -20,7 +20,7 @@ pub(super) enum WritePlan {
     /// As a record that is to be sealed.
     Ready(Slot),
     /// As this part of the scratch.
-    Sealed(Slot, Sealed, Range<usize>),
+    Sealed(Slot, SealedRecord, Range<usize>),
     /// It was written already, because something went before it or it needs several records.
     Written(Transfer),
 }

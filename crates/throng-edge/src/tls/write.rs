@@ -2,7 +2,7 @@
 
 use std::io::IoSlice;
 
-use throng_tls::{Alert, End, Fate, Incoming, Outgoing, SealError};
+use throng_tls::{Alert, End, Incoming, Outgoing, RecordFate, SealError};
 
 use super::half::Outbound;
 use super::slots::Slot;
@@ -81,10 +81,10 @@ where
         };
         let fate = outgoing.settle(sealed, written.saturating_sub(update_bytes));
         let (transfer, rest) = match fate {
-            Fate::Whole => (Transfer::Bytes(content_bytes), &[][..]),
-            Fate::Part { .. } => (Transfer::Held(content_bytes), &records[written..]),
+            RecordFate::Whole => (Transfer::Bytes(content_bytes), &[][..]),
+            RecordFate::Part { .. } => (Transfer::Held(content_bytes), &records[written..]),
             // The key update stays: its number is used up.
-            Fate::NotAtAll => {
+            RecordFate::NotAtAll => {
                 (Transfer::Blocked, &records[written.min(update_bytes)..update_bytes])
             }
         };
@@ -92,7 +92,7 @@ where
             self.slots.half_or_new(slot).outbound.push(rest);
         }
         self.counters.add(Counter::TlsKeyUpdates, u64::from(is_update));
-        self.counters.add(Counter::TlsRecords, u64::from(fate != Fate::NotAtAll));
+        self.counters.add(Counter::TlsRecords, u64::from(fate != RecordFate::NotAtAll));
         self.scratch = records;
         transfer
     }

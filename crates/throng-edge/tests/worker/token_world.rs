@@ -27,7 +27,7 @@ use std::sync::{Arc, mpsc};
 
 use throng_access::authenticator::{Fetched, Now};
 use throng_access::keys::RefreshSettings;
-use throng_access::revocation::Storage;
+use throng_access::revocation::RevocationStorage;
 use throng_access::token::TokenId;
 use throng_access::{Access, AccessControl, AccessRules, Policy, Revocation, RevocationLog};
 use throng_core::{
@@ -60,7 +60,7 @@ const STALLED_MS_MAX: u64 = 20_000;
 #[derive(Default)]
 struct Disk(Vec<u8>);
 
-impl Storage for Disk {
+impl RevocationStorage for Disk {
     fn read(&mut self) -> io::Result<Vec<u8>> {
         Ok(self.0.clone())
     }

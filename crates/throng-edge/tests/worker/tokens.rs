@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use throng_access::algorithm::Algorithm;
 use throng_access::authenticator::{Fetched, Now};
-use throng_access::keys::{Key, KeySet, KeySources, Published, RefreshSettings};
+use throng_access::keys::{Key, KeySet, KeySources, PublishedKeys, RefreshSettings};
 use throng_access::limit::{LimitSettings, Limiter};
 use throng_access::revocation::Revocations;
 use throng_access::token::Signer;
@@ -52,7 +52,7 @@ pub(crate) fn limited_control(
     policy: AccessRules,
     limits: LimitSettings,
 ) -> (AccessControl, Arc<Revocations>) {
-    let keys = Published::new(KeySet::new(vec![key("a")]).expect("one key"));
+    let keys = PublishedKeys::new(KeySet::new(vec![key("a")]).expect("one key"));
     let revocations = Arc::new(Revocations::default());
     let authority =
         Authority::new(Arc::clone(&keys), Policy::default(), Arc::clone(&revocations), 100);

@@ -40,7 +40,7 @@ pub struct Capacity {
     /// `tcp_mem`, in pages: no limits apply below the first, memory pressure begins at the second,
     /// allocation fails above the third.
     pub tcp_pages: Option<[u64; 3]>,
-    pub memory: Option<Memory>,
+    pub memory: Option<AvailableMemory>,
 }
 
 /// How many threads can still be started, and by which limit.
@@ -80,7 +80,7 @@ pub enum Firewall {
 
 /// The available memory and what limits it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Memory {
+pub struct AvailableMemory {
     pub bytes: u64,
     /// The control group that limits it; `None` if the machine does.
     pub group: Option<String>,
@@ -146,10 +146,13 @@ fn firewall() -> Firewall {
     }
 }
 
-fn memory() -> Option<Memory> {
-    let machine = proc::machine_available_bytes().map(|bytes| Memory { bytes, group: None });
-    let group = cgroup::memory_left()
-        .map(|left| Memory { bytes: left.amount, group: Some(left.group.display().to_string()) });
+fn memory() -> Option<AvailableMemory> {
+    let machine =
+        proc::machine_available_bytes().map(|bytes| AvailableMemory { bytes, group: None });
+    let group = cgroup::memory_left().map(|left| AvailableMemory {
+        bytes: left.amount,
+        group: Some(left.group.display().to_string()),
+    });
     machine.into_iter().chain(group).min_by_key(|memory| memory.bytes)
 }
 

@@ -11,7 +11,7 @@ const UNLIMITED_FROM: u64 = 1 << 60;
 
 /// The outcome of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Verdict {
+pub enum CheckVerdict {
     Ok,
     /// The value could not be read, which never counts as enough.
     Unknown,
@@ -21,19 +21,19 @@ pub enum Verdict {
     Must,
 }
 
-impl Verdict {
+impl CheckVerdict {
     /// The name of the verdict in all outputs.
     pub fn word(self) -> &'static str {
         match self {
-            Verdict::Ok => "ok",
-            Verdict::Unknown => "unknown",
-            Verdict::Should => "should",
-            Verdict::Must => "must",
+            CheckVerdict::Ok => "ok",
+            CheckVerdict::Unknown => "unknown",
+            CheckVerdict::Should => "should",
+            CheckVerdict::Must => "must",
         }
     }
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for CheckVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.word())
     }
@@ -48,7 +48,7 @@ pub struct Check {
     pub found: Option<String>,
     /// The needed value as text.
     pub needed: String,
-    pub verdict: Verdict,
+    pub verdict: CheckVerdict,
     /// Why it matters, as a short phrase.
     pub why: String,
     /// The number of connections it allows, if it is a hard limit.
@@ -101,7 +101,7 @@ impl Check {
             name,
             found: None,
             needed: String::new(),
-            verdict: Verdict::Unknown,
+            verdict: CheckVerdict::Unknown,
             why: why.into(),
             limit: None,
             setting: None,
@@ -110,7 +110,7 @@ impl Check {
     }
 
     /// Sets the value found, the value needed, and the verdict.
-    pub(super) fn judged(mut self, found: String, needed: String, verdict: Verdict) -> Check {
+    pub(super) fn judged(mut self, found: String, needed: String, verdict: CheckVerdict) -> Check {
         self.found = Some(found);
         self.needed = needed;
         self.verdict = verdict;
@@ -175,9 +175,9 @@ pub(super) fn with_reserve(number: u64) -> u64 {
     number.saturating_add(number / 8)
 }
 
-/// `severity` if the value is too low, otherwise [`Verdict::Ok`].
-pub(super) fn verdict(is_short: bool, severity: Verdict) -> Verdict {
-    if is_short { severity } else { Verdict::Ok }
+/// `severity` if the value is too low, otherwise [`CheckVerdict::Ok`].
+pub(super) fn verdict(is_short: bool, severity: CheckVerdict) -> CheckVerdict {
+    if is_short { severity } else { CheckVerdict::Ok }
 }
 
 #[cfg(test)]
@@ -187,7 +187,7 @@ mod tests {
     #[test]
     fn a_message_ends_with_what_helps() {
         let check = Check::new("net.core.somaxconn", "a queue")
-            .judged("128".to_owned(), "4,096".to_owned(), Verdict::Should)
+            .judged("128".to_owned(), "4,096".to_owned(), CheckVerdict::Should)
             .set(128, 4096);
         assert_eq!(
             check.message(),
@@ -198,6 +198,6 @@ mod tests {
         assert_eq!(setting.undo(), "sysctl -w net.core.somaxconn=128");
         let enough = Check::new("x", "y").set(7, 7);
         assert_eq!((enough.change(), enough.help()), (None, Vec::new()));
-        assert_eq!(enough.verdict, Verdict::Unknown);
+        assert_eq!(enough.verdict, CheckVerdict::Unknown);
     }
 }

@@ -14,9 +14,9 @@ pub const CLIENTS_APART: u64 = 512;
 pub struct Demand {
     pub connections: u64,
     /// The server, if it is on this machine.
-    pub server: Option<Server>,
+    pub server: Option<ServerDemand>,
     /// The clients, if they are on this machine.
-    pub clients: Option<Clients>,
+    pub clients: Option<ClientDemand>,
     /// True if a message may go to all connections at once. Each copy is buffered until it
     /// is read.
     pub is_publishing: bool,
@@ -24,9 +24,9 @@ pub struct Demand {
 
 /// A server on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Server {
+pub struct ServerDemand {
     /// How it spreads its connections; `None` for a running server, whose limits cannot change.
-    pub tables: Option<Tables>,
+    pub tables: Option<TableDemand>,
     pub port: Option<u16>,
     /// Number of connections that may arrive at once, per listener.
     pub burst: u64,
@@ -34,9 +34,9 @@ pub struct Server {
 
 /// Clients on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Clients {
+pub struct ClientDemand {
     /// How they spread their connections.
-    pub tables: Tables,
+    pub tables: TableDemand,
     /// Number of source addresses; `None` if the clients take as many of 127.x as they need.
     pub addresses: Option<u64>,
     /// Source port range, inclusive; `None` for the kernel's choice.
@@ -49,7 +49,7 @@ pub struct Clients {
 
 /// How a program spreads connections over threads, each with a descriptor table of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Tables {
+pub struct TableDemand {
     /// Minimum number of threads.
     pub threads_least: u64,
     /// Maximum number of threads.
@@ -63,15 +63,18 @@ pub struct Tables {
 impl Demand {
     /// A Throng server on this machine with clients elsewhere, and messages to all.
     pub fn server(connections: u64) -> Demand {
-        let server =
-            Server { tables: Some(Tables::server()), port: None, burst: connections.min(BURST) };
+        let server = ServerDemand {
+            tables: Some(TableDemand::server()),
+            port: None,
+            burst: connections.min(BURST),
+        };
         Demand { connections, server: Some(server), clients: None, is_publishing: true }
     }
 
     /// The load generator on this machine with one address, the server elsewhere.
     pub fn clients(connections: u64) -> Demand {
-        let clients = Clients {
-            tables: Tables::clients(),
+        let clients = ClientDemand {
+            tables: TableDemand::clients(),
             addresses: Some(1),
             ports: None,
             target_ports: 1,
@@ -83,7 +86,7 @@ impl Demand {
     /// Server and clients on this machine, over loopback.
     pub fn both(connections: u64) -> Demand {
         let clients = Demand::clients(connections).clients;
-        let clients = clients.map(|clients| Clients { addresses: None, ..clients });
+        let clients = clients.map(|clients| ClientDemand { addresses: None, ..clients });
         Demand { clients, ..Demand::server(connections) }
     }
 
@@ -93,15 +96,15 @@ impl Demand {
     }
 }
 
-impl Tables {
+impl TableDemand {
     /// The tables of a Throng server with the default workers; must match `throng-edge`.
-    pub fn server() -> Tables {
-        Tables { threads_least: cores(), max_threads: 1_024, apart: 192, apart_per_thread: 3 }
+    pub fn server() -> TableDemand {
+        TableDemand { threads_least: cores(), max_threads: 1_024, apart: 192, apart_per_thread: 3 }
     }
 
     /// The tables of the load generator, with any number of threads.
-    pub fn clients() -> Tables {
-        Tables {
+    pub fn clients() -> TableDemand {
+        TableDemand {
             threads_least: cores(),
             max_threads: u64::MAX,
             apart: CLIENTS_APART,
@@ -110,9 +113,9 @@ impl Tables {
     }
 
     /// The tables of the load generator with a fixed number of threads, at least one.
-    pub fn clients_on(threads: u64) -> Tables {
+    pub fn clients_on(threads: u64) -> TableDemand {
         let threads = threads.max(1);
-        Tables { threads_least: threads, max_threads: threads, ..Tables::clients() }
+        TableDemand { threads_least: threads, max_threads: threads, ..TableDemand::clients() }
     }
 
     /// Number of connections per table with this descriptor limit and number of threads.
@@ -176,19 +179,19 @@ mod tests {
 
     #[test]
     fn threads_are_as_many_as_descriptors_ask_for() {
-        let clients = Tables { threads_least: 2, ..Tables::clients() };
+        let clients = TableDemand { threads_least: 2, ..TableDemand::clients() };
         assert_eq!(clients.threads_for(1_000_000, 20_000), Some(52));
         assert_eq!(clients.threads_for(10, 20_000), Some(2));
         assert_eq!(clients.threads_for(10, 0), None);
-        assert_eq!(Tables::clients_on(2).threads_for(1_000_000, 20_000), None);
-        let server = Tables { threads_least: 2, ..Tables::server() };
+        assert_eq!(TableDemand::clients_on(2).threads_for(1_000_000, 20_000), None);
+        let server = TableDemand { threads_least: 2, ..TableDemand::server() };
         assert_eq!(server.threads_for(1_000_000, 20_000), Some(51));
         assert_eq!(server.threads_for(1_000_000, 1_024), None);
     }
 
     #[test]
     fn the_least_limit_is_just_enough() {
-        let server = Tables { threads_least: 2, ..Tables::server() };
+        let server = TableDemand { threads_least: 2, ..TableDemand::server() };
         for connections in [1, 1_000, 1_000_000, 50_000_000] {
             let least = server.descriptors_least(connections);
             assert!(server.most(least).0 >= connections, "{connections} {least}");

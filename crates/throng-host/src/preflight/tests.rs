@@ -7,12 +7,12 @@ fn flood(connections: u64) -> Demand {
     let mut demand = Demand::both(connections);
     let server = demand.server.as_mut().expect("a server");
     (server.tables, server.burst) = (None, 1_000);
-    demand.clients.as_mut().expect("clients").tables = Tables::clients_on(64);
+    demand.clients.as_mut().expect("clients").tables = TableDemand::clients_on(64);
     demand
 }
 
-fn memory(bytes: u64) -> Option<Memory> {
-    Some(Memory { bytes, group: None })
+fn memory(bytes: u64) -> Option<AvailableMemory> {
+    Some(AvailableMemory { bytes, group: None })
 }
 
 fn large() -> Capacity {
@@ -64,7 +64,7 @@ fn a_million_fits_on_a_large_machine() {
         assert_eq!(found.refusal(), None);
         assert_eq!(found.warnings(), [""; 0]);
         assert!(found.is_possible());
-        assert!(found.checks.iter().all(|check| check.verdict == Verdict::Ok), "{found:#?}");
+        assert!(found.checks.iter().all(|check| check.verdict == CheckVerdict::Ok), "{found:#?}");
     }
     assert_eq!(
         large().check(&flood(1_000_000)).summary(),
@@ -117,7 +117,7 @@ fn settings_that_slow_connections_are_warned_of() {
 fn few_connections_get_no_warnings() {
     assert_ne!(small().check(&flood(MANY + 1)).warnings(), [""; 0]);
     let few = small().check(&flood(MANY));
-    assert!(few.with(Verdict::Should).next().is_some(), "the doctor still says so");
+    assert!(few.with(CheckVerdict::Should).next().is_some(), "the doctor still says so");
     assert_eq!(few.warnings(), [""; 0]);
 }
 
@@ -139,7 +139,7 @@ fn unknown_values_neither_refuse_nor_pass() {
     let found = Capacity::default().check(&Demand::both(u64::from(u32::MAX)));
     assert_eq!(found.refusal(), None);
     assert_eq!(found.warnings(), [""; 0]);
-    assert!(found.with(Verdict::Ok).next().is_none(), "{found:#?}");
+    assert!(found.with(CheckVerdict::Ok).next().is_none(), "{found:#?}");
     assert!(found.summary().starts_with("at least 4,294,967,295 connections fit"));
 }
 
@@ -158,7 +158,7 @@ fn no_setting_is_lowered() {
 
 fn assert_change_widens(check: &Check) {
     let Some(Setting { name, found, value }) = &check.setting else { return };
-    assert_eq!(found != value, check.verdict >= Verdict::Should, "{check:?}");
+    assert_eq!(found != value, check.verdict >= CheckVerdict::Should, "{check:?}");
     let numbers = |text: &str| -> Vec<u64> {
         text.split_whitespace().map(|number| number.parse().expect("a number")).collect()
     };

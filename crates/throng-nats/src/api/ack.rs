@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::ApiError;
+use super::JetStreamError;
 use crate::protocol::headers::Headers;
 
 /// A stream's answer to a publication.
@@ -15,7 +15,7 @@ pub enum Ack {
         is_duplicate: bool,
     },
     /// It is not stored.
-    Refused(ApiError),
+    Refused(JetStreamError),
     /// Nobody was there to store it.
     Nobody,
     /// The answer cannot be understood.
@@ -24,7 +24,7 @@ pub enum Ack {
 
 #[derive(Deserialize)]
 struct Answer {
-    error: Option<ApiError>,
+    error: Option<JetStreamError>,
     #[serde(default)]
     seq: u64,
     #[serde(default)]
@@ -64,7 +64,7 @@ mod tests {
             r#"{"error":{"code":429,"err_code":10167,"description":"too many requests"},"seq":0}"#,
         );
         let Ack::Refused(error) = refused else { panic!("{refused:?}") };
-        assert_eq!(error.err_code, ApiError::TOO_MANY_REQUESTS);
+        assert_eq!(error.err_code, JetStreamError::TOO_MANY_REQUESTS);
         assert_eq!(error.to_string(), "too many requests (error 10167)");
         assert_eq!(read("+OK"), Ack::Unreadable);
         assert_eq!(parse(Headers::new(b"NATS/1.0 503\r\n\r\n"), b""), Ack::Nobody);

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{ApiError, FORMAT, FORMAT_KEY};
+use super::{FORMAT, FORMAT_KEY, JetStreamError};
 
 /// Size limit of a bucket in bytes: entries are small, one for each stream.
 const BYTES_MAX: u64 = 1 << 20;
@@ -60,12 +60,12 @@ pub fn read(key: &str) -> Vec<u8> {
 
 #[derive(Deserialize)]
 struct Answer {
-    error: Option<ApiError>,
-    message: Option<Stored>,
+    error: Option<JetStreamError>,
+    message: Option<StoreOutcome>,
 }
 
 #[derive(Deserialize)]
-struct Stored {
+struct StoreOutcome {
     seq: u64,
     #[serde(default)]
     data: String,
@@ -77,19 +77,19 @@ struct Stored {
 /// # Errors
 ///
 /// The server's error, or an unreadable answer.
-pub fn parse(payload: &[u8]) -> Result<(Option<EpochRecord>, u64), ApiError> {
-    let answer: Answer = serde_json::from_slice(payload).map_err(|error| ApiError {
+pub fn parse(payload: &[u8]) -> Result<(Option<EpochRecord>, u64), JetStreamError> {
+    let answer: Answer = serde_json::from_slice(payload).map_err(|error| JetStreamError {
         code: 500,
         err_code: 0,
         description: format!("the answer about the epoch cannot be read: {error}"),
     })?;
     match answer {
-        Answer { error: Some(error), .. } if error.err_code == ApiError::NO_MESSAGE => {
+        Answer { error: Some(error), .. } if error.err_code == JetStreamError::NO_MESSAGE => {
             Ok((None, 0))
         }
         Answer { error: Some(error), .. } => Err(error),
         Answer { error: None, message: None } => Ok((None, 0)),
-        Answer { error: None, message: Some(Stored { seq, data }) } => {
+        Answer { error: None, message: Some(StoreOutcome { seq, data }) } => {
             let bytes = STANDARD.decode(data).unwrap_or_default();
             Ok((serde_json::from_slice(&bytes).ok(), seq))
         }
@@ -113,6 +113,9 @@ mod tests {
         let none = br#"{"error":{"code":404,"err_code":10037,"description":"no message found"}}"#;
         assert_eq!(parse(none), Ok((None, 0)));
         let gone = br#"{"error":{"code":404,"err_code":10059,"description":"stream not found"}}"#;
-        assert_eq!(parse(gone).map_err(|error| error.err_code), Err(ApiError::STREAM_NOT_FOUND));
+        assert_eq!(
+            parse(gone).map_err(|error| error.err_code),
+            Err(JetStreamError::STREAM_NOT_FOUND)
+        );
     }
 }

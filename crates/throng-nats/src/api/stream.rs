@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{AGE_PERCENT, ApiError, FORMAT, FORMAT_KEY, StreamSettings};
+use super::{AGE_PERCENT, FORMAT, FORMAT_KEY, JetStreamError, StreamSettings};
 
 /// A server's description of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,18 +27,18 @@ pub struct StreamInfo {
 
 #[derive(Deserialize)]
 struct Answer {
-    error: Option<ApiError>,
+    error: Option<JetStreamError>,
     #[serde(default)]
     created: String,
     #[serde(default)]
     config: Value,
     #[serde(default)]
-    state: State,
+    state: SlotState,
     cluster: Option<Cluster>,
 }
 
 #[derive(Deserialize, Default)]
-struct State {
+struct SlotState {
     #[serde(default)]
     first_seq: u64,
     #[serde(default)]
@@ -115,8 +115,8 @@ pub fn config(settings: &StreamSettings) -> Value {
 /// # Errors
 ///
 /// The server's error, or an unreadable answer.
-pub fn parse(payload: &[u8], wanted: &Value) -> Result<StreamInfo, ApiError> {
-    let answer: Answer = serde_json::from_slice(payload).map_err(|error| ApiError {
+pub fn parse(payload: &[u8], wanted: &Value) -> Result<StreamInfo, JetStreamError> {
+    let answer: Answer = serde_json::from_slice(payload).map_err(|error| JetStreamError {
         code: 500,
         err_code: 0,
         description: format!("the answer about the stream cannot be read: {error}"),
@@ -247,7 +247,7 @@ mod tests {
         assert_eq!(info.leader, "n1 2026-01-02T03:04:05Z");
         assert_eq!(info.majority_silent_ms, 0);
         let error = parse(br#"{"error":{"code":404,"err_code":10059}}"#, &json!({}));
-        assert_eq!(error.map_err(|error| error.err_code), Err(ApiError::STREAM_NOT_FOUND));
+        assert_eq!(error.map_err(|error| error.err_code), Err(JetStreamError::STREAM_NOT_FOUND));
         assert!(parse(b"", &json!({})).is_err());
     }
 }

@@ -11,7 +11,7 @@
 use serde_json::{Value, json};
 
 use super::stream::{self, StreamInfo};
-use super::{ApiError, FORMAT, FORMAT_KEY, StreamSettings};
+use super::{FORMAT, FORMAT_KEY, JetStreamError, StreamSettings};
 use crate::protocol::headers::Headers;
 
 /// Entries of one key of a table of changes, of which the last one holds for who reads it with the
@@ -137,7 +137,7 @@ pub fn wanted(stream: &StreamSettings, table: &TableSettings) -> (String, Value)
 /// # Errors
 ///
 /// The server's error, or an unreadable answer.
-pub fn parse(payload: &[u8], wanted: &Value) -> Result<StreamInfo, ApiError> {
+pub fn parse(payload: &[u8], wanted: &Value) -> Result<StreamInfo, JetStreamError> {
     let age_ns = wanted["max_age"].as_u64().unwrap_or(0);
     let mut others = wanted.clone();
     for key in ["max_age", "max_bytes"] {

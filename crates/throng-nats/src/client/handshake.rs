@@ -10,10 +10,10 @@ use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::login::Login;
-use super::lost::Lost;
-use super::servers::{Said, Server};
+use super::lost::ConnectionLost;
+use super::servers::{KnownServer, Said};
 use super::source::Source;
-use super::stream::Stream;
+use super::stream::ServerStream;
 use crate::protocol::decoder::{Decoder, ServerOp};
 use crate::protocol::encoder;
 
@@ -21,7 +21,7 @@ const READ_BYTES: usize = 8 << 10;
 
 /// How TLS is spoken to servers.
 #[derive(Debug, Clone)]
-pub struct TlsSettings {
+pub struct NatsTls {
     /// Trusted authorities, and the certificate of this client, if it has one. Without the protocol
     /// of the application (ALPN).
     pub config: Source<Arc<ClientConfig>>,
@@ -71,9 +71,10 @@ impl Info {
     }
 
     /// Reads INFO, which may come at any time.
-    pub(super) fn read(bytes: &[u8]) -> Result<Info, Lost> {
-        serde_json::from_slice(bytes)
-            .map_err(|error| Lost::Said(format!("something that is not its INFO: {error}")))
+    pub(super) fn read(bytes: &[u8]) -> Result<Info, ConnectionLost> {
+        serde_json::from_slice(bytes).map_err(|error| {
+            ConnectionLost::Said(format!("something that is not its INFO: {error}"))
+        })
     }
 }
 
@@ -85,7 +86,7 @@ fn default_payload() -> usize {
 /// A connection that is logged in.
 #[derive(Debug)]
 pub(super) struct Connected {
-    pub(super) stream: Stream,
+    pub(super) stream: ServerStream,
     /// Received bytes that are not acted upon yet.
     pub(super) decoder: Decoder,
     pub(super) info: Info,
@@ -97,18 +98,19 @@ pub(super) struct Connected {
 
 /// Connects to a server and logs in.
 pub(super) async fn connect(
-    server: &Server,
+    server: &KnownServer,
     login: &Source<Login>,
-    tls: &TlsSettings,
+    tls: &NatsTls,
     name: &str,
-) -> Result<Connected, Lost> {
-    let login = login.get().map_err(Lost::Settings)?;
+) -> Result<Connected, ConnectionLost> {
+    let login = login.get().map_err(ConnectionLost::Settings)?;
     let address = (&*server.address.host, server.address.port);
-    let stream = TcpStream::connect(address).await.map_err(|error| Lost::unreachable(&error))?;
+    let stream =
+        TcpStream::connect(address).await.map_err(|error| ConnectionLost::unreachable(&error))?;
     if let Err(error) = stream.set_nodelay(true) {
         tracing::warn!("the socket option TCP_NODELAY cannot be set, so it is left out: {error}");
     }
-    let mut stream = Stream::Plain(stream);
+    let mut stream = ServerStream::Plain(stream);
     let is_wanted = server.address.is_tls || tls.is_demanded;
     if is_wanted && tls.is_first {
         stream = begin_tls(stream, server, tls).await?;
@@ -118,7 +120,7 @@ pub(super) async fn connect(
     let mut said = if stream.is_tls() { Said::OverTls } else { Said::Plainly };
     if !stream.is_tls() && (is_wanted || info.tls_required) {
         if !info.tls_required && !info.tls_available {
-            return Err(Lost::Tls(
+            return Err(ConnectionLost::Tls(
                 "the server does not speak TLS, which the settings demand; configure it there \
                  (tls { }), or name the server with nats:// and leave nats-ca and nats-cert out"
                     .into(),
@@ -138,24 +140,32 @@ pub(super) async fn connect(
     Ok(connected)
 }
 
-async fn begin_tls(stream: Stream, server: &Server, tls: &TlsSettings) -> Result<Stream, Lost> {
-    let Stream::Plain(stream) = stream else { return Ok(stream) };
-    let config = tls.config.get().map_err(Lost::Settings)?;
-    let name = ServerName::try_from(server.name.clone())
-        .map_err(|_| Lost::Tls(format!("{} is no name that a certificate has", server.name)))?;
+async fn begin_tls(
+    stream: ServerStream,
+    server: &KnownServer,
+    tls: &NatsTls,
+) -> Result<ServerStream, ConnectionLost> {
+    let ServerStream::Plain(stream) = stream else { return Ok(stream) };
+    let config = tls.config.get().map_err(ConnectionLost::Settings)?;
+    let name = ServerName::try_from(server.name.clone()).map_err(|_| {
+        ConnectionLost::Tls(format!("{} is no name that a certificate has", server.name))
+    })?;
     let stream = TlsConnector::from(config).connect(name, stream).await?;
-    Ok(Stream::Tls(Box::new(stream)))
+    Ok(ServerStream::Tls(Box::new(stream)))
 }
 
-async fn read_info(stream: &mut Stream, decoder: &mut Decoder) -> Result<Info, Lost> {
+async fn read_info(
+    stream: &mut ServerStream,
+    decoder: &mut Decoder,
+) -> Result<Info, ConnectionLost> {
     let mut buffer = vec![0; READ_BYTES];
     loop {
         match decoder.next_op()? {
             Some(ServerOp::Info(info)) => return Info::read(info),
-            Some(ServerOp::Error(error)) => return Err(Lost::Said(error.to_owned())),
+            Some(ServerOp::Error(error)) => return Err(ConnectionLost::Said(error.to_owned())),
             Some(_) => {}
             None => match stream.read(&mut buffer).await? {
-                0 => return Err(Lost::Closed),
+                0 => return Err(ConnectionLost::Closed),
                 count => decoder.feed(&buffer[..count]),
             },
         }
@@ -163,13 +173,13 @@ async fn read_info(stream: &mut Stream, decoder: &mut Decoder) -> Result<Info, L
 }
 
 /// The missing features of a server, in clear words.
-fn check(info: &Info, login: &Login) -> Result<(), Lost> {
+fn check(info: &Info, login: &Login) -> Result<(), ConnectionLost> {
     if !info.headers {
         let error = "it does not support headers: version 2.11 or later is needed";
-        return Err(Lost::Said(error.to_owned()));
+        return Err(ConnectionLost::Said(error.to_owned()));
     }
     if login.is_signed() && info.nonce.is_empty() {
-        return Err(Lost::Refused(format!(
+        return Err(ConnectionLost::Refused(format!(
             "the server does not ask for signed logins, and nats-login has one ({}); configure \
              its user there, or give USER:PASSWORD or a token",
             login.kind()
@@ -180,7 +190,7 @@ fn check(info: &Info, login: &Login) -> Result<(), Lost> {
 
 impl Connected {
     /// Sends the introduction, and waits until it is accepted.
-    async fn introduce(&mut self, out: &[u8]) -> Result<(), Lost> {
+    async fn introduce(&mut self, out: &[u8]) -> Result<(), ConnectionLost> {
         let mut buffer = vec![0; READ_BYTES];
         let written = async {
             self.stream.write_all(out).await?;
@@ -192,7 +202,7 @@ impl Connected {
             while let Some(op) = self.decoder.next_op()? {
                 match op {
                     ServerOp::Pong => return Ok(()),
-                    ServerOp::Error(error) => return Err(Lost::said(error, &self.login)),
+                    ServerOp::Error(error) => return Err(ConnectionLost::said(error, &self.login)),
                     // It knows more about this connection now.
                     ServerOp::Info(info) => {
                         let info = Info::read(info)?;
@@ -206,7 +216,7 @@ impl Connected {
                 }
             }
             match self.stream.read(&mut buffer).await {
-                Ok(0) => return Err(fault.map_or(Lost::Closed, Lost::from)),
+                Ok(0) => return Err(fault.map_or(ConnectionLost::Closed, ConnectionLost::from)),
                 Ok(count) => self.decoder.feed(&buffer[..count]),
                 Err(error) => return Err(error.into()),
             }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::nkey::{SeedError, UserKey};
-use crate::protocol::encoder::Connect;
+use crate::protocol::encoder::ConnectOptions;
 
 const JWT_BEGIN: &str = "-----BEGIN NATS USER JWT-----";
 const SEED_BEGIN: &str = "-----BEGIN USER NKEY SEED-----";
@@ -96,19 +96,19 @@ impl Login {
     }
 
     /// The fields of the introduction. `nonce` is the server's challenge.
-    pub(super) fn connect<'a>(&'a self, name: &'a str, nonce: &str) -> Connect<'a> {
-        let connect = Connect::new(name);
+    pub(super) fn connect<'a>(&'a self, name: &'a str, nonce: &str) -> ConnectOptions<'a> {
+        let connect = ConnectOptions::new(name);
         match self {
             Login::Anonymous => connect,
             Login::User { user, password } => {
-                Connect { user: Some(user), pass: Some(password), ..connect }
+                ConnectOptions { user: Some(user), pass: Some(password), ..connect }
             }
-            Login::Token(token) => Connect { auth_token: Some(token), ..connect },
+            Login::Token(token) => ConnectOptions { auth_token: Some(token), ..connect },
             Login::Nkey(key) => {
-                Connect { nkey: Some(key.public()), sig: Some(key.sign(nonce)), ..connect }
+                ConnectOptions { nkey: Some(key.public()), sig: Some(key.sign(nonce)), ..connect }
             }
             Login::Credentials { jwt, key } => {
-                Connect { jwt: Some(jwt), sig: Some(key.sign(nonce)), ..connect }
+                ConnectOptions { jwt: Some(jwt), sig: Some(key.sign(nonce)), ..connect }
             }
         }
     }

@@ -11,7 +11,7 @@ use crate::protocol::decoder::DecodeError;
 
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Lost {
+pub(crate) enum ConnectionLost {
     #[error("cannot connect: {0}")]
     Unreachable(String),
     #[error("the connection broke: {0}")]
@@ -42,30 +42,36 @@ pub(crate) enum Lost {
     Stopped,
 }
 
-impl From<io::Error> for Lost {
-    fn from(error: io::Error) -> Lost {
+impl From<io::Error> for ConnectionLost {
+    fn from(error: io::Error) -> ConnectionLost {
         match error.get_ref().and_then(|inner| inner.downcast_ref::<TlsError>()) {
-            Some(error) => Lost::Tls(of_tls(error)),
-            None => Lost::Broken(words(&error)),
+            Some(error) => ConnectionLost::Tls(of_tls(error)),
+            None => ConnectionLost::Broken(words(&error)),
         }
     }
 }
 
-impl Lost {
+impl ConnectionLost {
     /// There was no connection at all.
-    pub(super) fn unreachable(error: &io::Error) -> Lost {
-        Lost::Unreachable(words(error))
+    pub(super) fn unreachable(error: &io::Error) -> ConnectionLost {
+        ConnectionLost::Unreachable(words(error))
     }
 
     /// True if a server that answers does not want this client.
     pub(super) fn is_refusal(&self) -> bool {
-        matches!(self, Lost::Said(_) | Lost::Refused(_) | Lost::Old { .. } | Lost::Tls(_))
+        matches!(
+            self,
+            ConnectionLost::Said(_)
+                | ConnectionLost::Refused(_)
+                | ConnectionLost::Old { .. }
+                | ConnectionLost::Tls(_)
+        )
     }
 
     /// The meaning of a server's last words before it hangs up.
-    pub(super) fn said(error: &str, login: &Login) -> Lost {
+    pub(super) fn said(error: &str, login: &Login) -> ConnectionLost {
         let lower = error.to_ascii_lowercase();
-        Lost::Refused(if lower.contains("authorization violation") {
+        ConnectionLost::Refused(if lower.contains("authorization violation") {
             match login {
                 Login::Anonymous => {
                     "the server asks for a login (authorization violation); give one in the file \
@@ -83,7 +89,7 @@ impl Lost {
         } else if lower.contains("authentication revoked") {
             format!("the login is revoked ({lower}); put a new one into the file of nats-login")
         } else {
-            return Lost::Said(error.to_owned());
+            return ConnectionLost::Said(error.to_owned());
         })
     }
 }
@@ -159,7 +165,7 @@ mod tests {
 
     #[test]
     fn refusals_say_what_to_do() {
-        let said = |text: &str, login: &Login| Lost::said(text, login).to_string();
+        let said = |text: &str, login: &Login| ConnectionLost::said(text, login).to_string();
         let user = Login::User { user: "ann".into(), password: "s3cret".into() };
         for (text, login, expected) in [
             ("Authorization Violation", &Login::Anonymous, "give one in the file of nats-login"),
@@ -185,7 +191,9 @@ mod tests {
 
     #[test]
     fn faults_of_tls_say_what_to_do() {
-        let of = |error: TlsError| Lost::from(io::Error::new(io::ErrorKind::InvalidData, error));
+        let of = |error: TlsError| {
+            ConnectionLost::from(io::Error::new(io::ErrorKind::InvalidData, error))
+        };
         for (error, expected) in [
             (CertificateError::UnknownIssuer.into(), "name the file of its authority with nats-ca"),
             (CertificateError::Expired.into(), "cannot be trusted: it has expired"),
@@ -203,6 +211,9 @@ mod tests {
             assert!(found.starts_with("TLS: ") && found.contains(expected), "{found}");
         }
         let refused = io::Error::from_raw_os_error(111);
-        assert_eq!(Lost::unreachable(&refused).to_string(), "cannot connect: connection refused");
+        assert_eq!(
+            ConnectionLost::unreachable(&refused).to_string(),
+            "cannot connect: connection refused"
+        );
     }
 }

@@ -9,7 +9,7 @@ const ANNOUNCED_MAX: usize = 64;
 
 /// A server, and who it has to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Server {
+pub(super) struct KnownServer {
     pub(super) address: ServerAddress,
     /// The name that its certificate has to have.
     pub(super) name: String,
@@ -29,8 +29,8 @@ pub(super) enum Said {
 /// All servers, in the order in which they are tried.
 #[derive(Debug)]
 pub(super) struct Servers {
-    known: Vec<Server>,
-    announced: Vec<Server>,
+    known: Vec<KnownServer>,
+    announced: Vec<KnownServer>,
     at: usize,
 }
 
@@ -38,12 +38,12 @@ impl Servers {
     pub(super) fn new(known: &[ServerAddress]) -> Servers {
         let known = known
             .iter()
-            .map(|address| Server { address: address.clone(), name: address.host.clone() });
+            .map(|address| KnownServer { address: address.clone(), name: address.host.clone() });
         Servers { known: known.collect(), announced: Vec::new(), at: 0 }
     }
 
     /// The server to try now, and the next one after it; `None` if there is none.
-    pub(super) fn next(&mut self) -> Option<Server> {
+    pub(super) fn next(&mut self) -> Option<KnownServer> {
         let count = self.count();
         let at = self.at.checked_rem(count)?;
         self.at = at + 1;
@@ -59,7 +59,7 @@ impl Servers {
     /// A server known only by its address has to be as good as the one that announced it: if that
     /// one has a name, the certificate must be for the same name. Announcements before TLS began,
     /// which anyone on the way can forge, add only servers known by address, and replace none.
-    pub(super) fn announced(&mut self, by: &Server, urls: &[String], said: Said) {
+    pub(super) fn announced(&mut self, by: &KnownServer, urls: &[String], said: Said) {
         if urls.is_empty() {
             return;
         }
@@ -70,14 +70,14 @@ impl Servers {
             let is_address = address.host.parse::<IpAddr>().is_ok();
             let name = if is_address && is_name { &by.name } else { &address.host }.clone();
             let is_safe = said != Said::BeforeTls || name == by.name;
-            is_safe.then_some(Server { address, name })
+            is_safe.then_some(KnownServer { address, name })
         });
-        let found: Vec<Server> = found.take(ANNOUNCED_MAX).collect();
+        let found: Vec<KnownServer> = found.take(ANNOUNCED_MAX).collect();
         let is_replaced = said != Said::BeforeTls && !found.is_empty();
         let mut announced =
             if is_replaced { Vec::new() } else { std::mem::take(&mut self.announced) };
         for server in found {
-            let is_here = |other: &Server| {
+            let is_here = |other: &KnownServer| {
                 (&other.address.host, other.address.port)
                     == (&server.address.host, server.address.port)
             };

@@ -1,5 +1,5 @@
 //! A connection that asks one question after the other: for those who examine servers. A node has a
-//! [`Journal`](crate::journal::Journal) on its own.
+//! [`StreamJournal`](crate::journal::Journal) on its own.
 
 use std::time::{Duration, Instant};
 
@@ -7,12 +7,12 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;
 
 use super::address::ServerAddress;
-use super::handshake::{self, Connected, Info, TlsSettings};
+use super::handshake::{self, Connected, Info, NatsTls};
 use super::login::Login;
-use super::lost::{self, Lost};
-use super::servers::Server;
+use super::lost::{self, ConnectionLost};
+use super::servers::KnownServer;
 use super::source::Source;
-use crate::permissions::{Permission, Verb};
+use crate::permissions::{NatsPermission, Verb};
 use crate::protocol::decoder::ServerOp;
 use crate::protocol::encoder;
 
@@ -32,7 +32,7 @@ const INBOX_SID: u64 = 1;
 
 /// See the module.
 #[derive(Debug)]
-pub struct Session {
+pub struct NatsSession {
     connected: Connected,
     inbox: String,
     has_inbox: bool,
@@ -46,7 +46,7 @@ pub struct Session {
 
 /// An answer, or a message that came for a subscription.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reply {
+pub struct SessionReply {
     /// The status if it is no message: 503 if no subscriber listens to the subject.
     pub status: Option<u16>,
     pub payload: Vec<u8>,
@@ -55,10 +55,10 @@ pub struct Reply {
 /// The next event on the connection.
 enum Heard {
     Pong,
-    Message { sid: u64, subject: String, reply: Reply },
+    Message { sid: u64, subject: String, reply: SessionReply },
 }
 
-impl Session {
+impl NatsSession {
     /// Connects to a server and logs in. `nonce` names the inbox: letters and digits.
     ///
     /// # Errors
@@ -66,19 +66,19 @@ impl Session {
     /// Why that does not work and what to do, in one sentence.
     pub async fn open(
         address: &ServerAddress,
-        (login, tls): (&Source<Login>, &TlsSettings),
+        (login, tls): (&Source<Login>, &NatsTls),
         name: &str,
         nonce: &str,
-    ) -> Result<Session, String> {
-        let server = Server { address: address.clone(), name: address.host.clone() };
+    ) -> Result<NatsSession, String> {
+        let server = KnownServer { address: address.clone(), name: address.host.clone() };
         let connecting = handshake::connect(&server, login, tls, name);
-        let connected = timeout(CONNECT, connecting).await.unwrap_or(Err(Lost::Silent));
+        let connected = timeout(CONNECT, connecting).await.unwrap_or(Err(ConnectionLost::Silent));
         let connected = connected.map_err(|lost| lost.to_string())?;
         let inbox = format!("_INBOX.{nonce}.");
         let (last_token, last_sid, denied) = (0, INBOX_SID, Vec::new());
         let (refused, has_inbox) = (0, true);
         let mut session =
-            Session { connected, inbox, has_inbox, last_token, last_sid, denied, refused };
+            NatsSession { connected, inbox, has_inbox, last_token, last_sid, denied, refused };
         let mut out = Vec::new();
         encoder::subscribe(&mut out, &format!("{}*", session.inbox), INBOX_SID);
         session.send(&out).await.map_err(|lost| lost.to_string())?;
@@ -129,7 +129,7 @@ impl Session {
         subject: &str,
         headers: &[u8],
         payload: &[u8],
-    ) -> Result<Option<Reply>, String> {
+    ) -> Result<Option<SessionReply>, String> {
         self.last_token += 1;
         let inbox = format!("{}{}", self.inbox, self.last_token);
         let mut out = Vec::new();
@@ -149,7 +149,7 @@ impl Session {
             }
         };
         let answer = timeout(ANSWER, answer).await.unwrap_or(Ok(None));
-        answer.map_err(|lost: Lost| lost.to_string())
+        answer.map_err(|lost: ConnectionLost| lost.to_string())
     }
 
     /// Sends a request that several may answer, and collects what they say until the time is up,
@@ -163,8 +163,8 @@ impl Session {
         &mut self,
         (subject, headers, payload): (&str, &[u8], &[u8]),
         (at_most, quiet): (Duration, Duration),
-        mut is_done: impl FnMut(&[Reply]) -> bool,
-    ) -> Result<Option<Vec<Reply>>, String> {
+        mut is_done: impl FnMut(&[SessionReply]) -> bool,
+    ) -> Result<Option<Vec<SessionReply>>, String> {
         self.last_token += 1;
         let inbox = format!("{}{}", self.inbox, self.last_token);
         let mut out = Vec::new();
@@ -195,11 +195,11 @@ impl Session {
             }
         };
         let is_allowed = timeout(at_most, gathering).await.unwrap_or(Ok(true));
-        let is_allowed = is_allowed.map_err(|lost: Lost| lost.to_string())?;
+        let is_allowed = is_allowed.map_err(|lost: ConnectionLost| lost.to_string())?;
         Ok(is_allowed.then_some(replies))
     }
 
-    /// Subscribes. Returns the number by which [`Session::wait`] knows it.
+    /// Subscribes. Returns the number by which [`NatsSession::wait`] knows it.
     ///
     /// # Errors
     ///
@@ -253,7 +253,7 @@ impl Session {
         subject: &str,
         (headers, payload): (&[u8], &[u8]),
         wanted: u64,
-    ) -> Result<Option<Reply>, String> {
+    ) -> Result<Option<SessionReply>, String> {
         let mut out = Vec::new();
         encoder::publish(&mut out, subject, None, headers, payload);
         self.send(&out).await.map_err(|lost| lost.to_string())?;
@@ -266,7 +266,7 @@ impl Session {
             }
         };
         let found = timeout(ANSWER, waiting).await.unwrap_or(Ok(None));
-        found.map_err(|lost: Lost| lost.to_string())
+        found.map_err(|lost: ConnectionLost| lost.to_string())
     }
 
     /// Whether this user may do what a node has to: tries it in a way that changes nothing.
@@ -274,9 +274,9 @@ impl Session {
     /// # Errors
     ///
     /// Why the connection is lost.
-    pub async fn may(&mut self, permission: &Permission) -> Result<bool, String> {
+    pub async fn may(&mut self, permission: &NatsPermission) -> Result<bool, String> {
         let before = self.denied.len();
-        let Permission { verb, subject, headers, payload, .. } = permission;
+        let NatsPermission { verb, subject, headers, payload, .. } = permission;
         let mut out = Vec::new();
         match verb {
             Verb::Publish => encoder::publish(&mut out, subject, None, headers, payload),
@@ -292,7 +292,7 @@ impl Session {
     }
 
     /// Waits until the server has taken everything, and has said what it does not allow.
-    async fn ping(&mut self) -> Result<(), Lost> {
+    async fn ping(&mut self) -> Result<(), ConnectionLost> {
         let mut out = Vec::new();
         encoder::ping(&mut out);
         self.send(&out).await?;
@@ -303,18 +303,18 @@ impl Session {
                 }
             }
         };
-        timeout(ANSWER, pong).await.unwrap_or(Err(Lost::Silent))
+        timeout(ANSWER, pong).await.unwrap_or(Err(ConnectionLost::Silent))
     }
 
-    async fn send(&mut self, bytes: &[u8]) -> Result<(), Lost> {
+    async fn send(&mut self, bytes: &[u8]) -> Result<(), ConnectionLost> {
         let sending = async {
             self.connected.stream.write_all(bytes).await?;
             self.connected.stream.flush().await
         };
-        Ok(timeout(ANSWER, sending).await.map_err(|_| Lost::Silent)??)
+        Ok(timeout(ANSWER, sending).await.map_err(|_| ConnectionLost::Silent)??)
     }
 
-    async fn hear(&mut self) -> Result<Heard, Lost> {
+    async fn hear(&mut self) -> Result<Heard, ConnectionLost> {
         let mut buffer = vec![0; READ_BYTES];
         loop {
             let mut is_asked = false;
@@ -323,7 +323,7 @@ impl Session {
                     ServerOp::Pong => return Ok(Heard::Pong),
                     ServerOp::Message(found) => {
                         let status = found.headers.status();
-                        let reply = Reply { status, payload: found.payload.to_vec() };
+                        let reply = SessionReply { status, payload: found.payload.to_vec() };
                         let subject = found.subject.to_owned();
                         return Ok(Heard::Message { sid: found.sid, subject, reply });
                     }
@@ -335,7 +335,7 @@ impl Session {
                         self.refused += 1;
                     }
                     ServerOp::Error(error) => {
-                        return Err(Lost::said(error, &self.connected.login));
+                        return Err(ConnectionLost::said(error, &self.connected.login));
                     }
                     ServerOp::Info(_) | ServerOp::Ok => {}
                 }
@@ -346,14 +346,14 @@ impl Session {
                 self.send(&out).await?;
             }
             match self.connected.stream.read(&mut buffer).await? {
-                0 => return Err(Lost::Closed),
+                0 => return Err(ConnectionLost::Closed),
                 count => self.connected.decoder.feed(&buffer[..count]),
             }
         }
     }
 }
 
-impl Reply {
+impl SessionReply {
     /// True if the server says that nobody listens.
     pub fn is_nobody(&self) -> bool {
         self.status == Some(503)
@@ -380,14 +380,14 @@ mod tests {
         }
     }
 
-    async fn session(says: fn(&str) -> Option<String>) -> Session {
+    async fn session(says: fn(&str) -> Option<String>) -> NatsSession {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let address = ServerAddress::parse(&format!("127.0.0.1:{port}")).unwrap();
         tokio::spawn(async move { serve(listener.accept().await.unwrap().0, says).await });
         let config = Source::new(|| Err("no TLS".into()));
-        let tls = TlsSettings { config, is_demanded: false, is_first: false };
-        Session::open(&address, (&Login::Anonymous.into(), &tls), "test", "n").await.unwrap()
+        let tls = NatsTls { config, is_demanded: false, is_first: false };
+        NatsSession::open(&address, (&Login::Anonymous.into(), &tls), "test", "n").await.unwrap()
     }
 
     /// Two answers to a request, at once.

@@ -8,13 +8,13 @@ use throng_core::{
     Scanned, Ticket, WorkerId,
 };
 
-use super::questions::{Log, PresenceAnswer, Question, ScanAnswer, Target};
-use super::shared::Shared;
-use crate::journal::Event;
+use super::questions::{LogName, PresenceAnswer, Question, ScanAnswer, Target};
+use super::shared::NodeShared;
+use crate::journal::JournalEvent;
 
-impl Shared {
+impl NodeShared {
     /// Another node asks. Without an answer it says that one is missing.
-    pub(super) fn question(self: &Arc<Shared>, reply: String, question: &[u8]) {
+    pub(super) fn question(self: &Arc<NodeShared>, reply: String, question: &[u8]) {
         match serde_json::from_slice(question) {
             Ok(Question::Presence { of, users }) => self.tell_presence(reply, &of, users),
             Ok(Question::Subscribers(of)) => {
@@ -41,11 +41,11 @@ impl Shared {
 
     fn reply(&self, reply: String, answer: &impl Serialize) {
         if let Ok(answer) = serde_json::to_vec(answer) {
-            self.tell(Event::Answer { reply, answer });
+            self.tell(JournalEvent::Answer { reply, answer });
         }
     }
 
-    fn tell_presence(self: &Arc<Shared>, reply: String, of: &Log, users: usize) {
+    fn tell_presence(self: &Arc<NodeShared>, reply: String, of: &LogName, users: usize) {
         let now_ms = (self.now_ms)();
         let mut issue = || {
             let (shared, reply) = (Arc::clone(self), reply.clone());

@@ -8,10 +8,10 @@ use throng_core::{
     ScanTarget, Scanned, Ticket,
 };
 
-use super::asks::Answers;
-use super::questions::{Action, Log, PresenceAnswer, Question, ScanAnswer, Target};
-use super::shared::Shared;
-use crate::journal::{Ask, Asked, Event};
+use super::asks::NodeAnswers;
+use super::questions::{LogName, PresenceAnswer, Question, RemoteAction, ScanAnswer, Target};
+use super::shared::NodeShared;
+use crate::journal::{Ask, JournalEvent, NodesAnswered};
 
 /// How long the nodes have to say who follows a channel, in milliseconds.
 const COUNT_MS: u64 = 1_000;
@@ -65,25 +65,25 @@ fn merge(own: Presence, others: OtherNodes<Vec<PresenceAnswer>>, max_users: usiz
     Presence { connections, users, is_cut, is_partial: own.is_partial || !others.is_complete }
 }
 
-impl Shared {
+impl NodeShared {
     fn ask(
         &self,
         question: &Question,
         (wait_ms, must_reach_all): (u64, bool),
-        done: impl FnOnce(Answers) + Send + 'static,
+        done: impl FnOnce(NodeAnswers) + Send + 'static,
     ) {
         // Names and numbers always become JSON.
         let question = serde_json::to_vec(question).unwrap_or_default();
         let token = self.token();
         if self.asks.begin(token, Box::new(done)) {
-            self.tell(Event::Ask(Ask { token, question, wait_ms, must_reach_all }));
+            self.tell(JournalEvent::Ask(Ask { token, question, wait_ms, must_reach_all }));
         }
     }
 
     /// Other nodes have answered.
-    pub(super) fn were_asked(&self, asked: Asked) {
-        let Asked { token, answers: bytes, is_complete } = asked;
-        self.asks.end(token, Answers { bytes, is_complete });
+    pub(super) fn were_asked(&self, asked: NodesAnswered) {
+        let NodesAnswered { token, answers: bytes, is_complete } = asked;
+        self.asks.end(token, NodeAnswers { bytes, is_complete });
     }
 
     /// The subscribers of a channel, on all nodes.
@@ -94,7 +94,7 @@ impl Shared {
         max_users: usize,
         later: Later<'_, Presence>,
     ) -> Result<Answer<Presence>, PresenceBusy> {
-        let Some(of) = Log::of(channel) else {
+        let Some(of) = LogName::of(channel) else {
             return self.memory.presence(now_ms, channel, max_users, later);
         };
         let gathering = Arc::new(Gathering { max_users, parts: Mutex::default() });
@@ -122,7 +122,7 @@ impl Shared {
         channel: &ChannelName,
         later: Later<'_, OtherNodes<u64>>,
     ) -> Answer<OtherNodes<u64>> {
-        let Some(of) = Log::of(channel) else { return OtherNodes::default().into() };
+        let Some(of) = LogName::of(channel) else { return OtherNodes::default().into() };
         let (ticket, answer) = later.ticket();
         self.ask(&Question::Subscribers(of), (COUNT_MS, false), |answers| {
             let OtherNodes { found, is_complete } = answers.read::<u64>();
@@ -138,7 +138,7 @@ impl Shared {
         (target, action): (&ScanTarget, &ScanAction),
         later: Later<'_, OtherNodes<Scanned>>,
     ) -> Answer<OtherNodes<Scanned>> {
-        let (Some(of), Some(todo)) = (Target::of(target), Action::of(action)) else {
+        let (Some(of), Some(todo)) = (Target::of(target), RemoteAction::of(action)) else {
             return OtherNodes::default().into();
         };
         // Closing connections must report each node that may not have heard of it.

@@ -10,17 +10,17 @@ use throng_core::OtherNodes;
 const ASKS_MAX: usize = 4_096;
 
 /// Called with what other nodes have answered.
-pub(super) type Done = Box<dyn FnOnce(Answers) + Send>;
+pub(super) type QuestionDone = Box<dyn FnOnce(NodeAnswers) + Send>;
 
 /// The answers of other nodes.
-pub(super) struct Answers {
+pub(super) struct NodeAnswers {
     pub(super) bytes: Vec<Vec<u8>>,
     pub(super) is_complete: bool,
 }
 
-impl Answers {
+impl NodeAnswers {
     /// Nobody was asked.
-    const NONE: Answers = Answers { bytes: Vec::new(), is_complete: false };
+    const NONE: NodeAnswers = NodeAnswers { bytes: Vec::new(), is_complete: false };
 
     /// Reads the answers. One that cannot be read is missing.
     pub(super) fn read<T: for<'a> Deserialize<'a>>(self) -> OtherNodes<Vec<T>> {
@@ -33,20 +33,20 @@ impl Answers {
 
 /// Questions without their answers, by token.
 #[derive(Default)]
-pub(super) struct Asks(Mutex<HashMap<u64, Done>>);
+pub(super) struct OpenQuestions(Mutex<HashMap<u64, QuestionDone>>);
 
-impl Asks {
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Done>> {
+impl OpenQuestions {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, QuestionDone>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps what is to be done with the answers. Returns whether there is room for the question;
     /// otherwise it is done without any.
-    pub(super) fn begin(&self, token: u64, done: Done) -> bool {
+    pub(super) fn begin(&self, token: u64, done: QuestionDone) -> bool {
         let mut asks = self.lock();
         if asks.len() >= ASKS_MAX {
             drop(asks);
-            done(Answers::NONE);
+            done(NodeAnswers::NONE);
             return false;
         }
         asks.insert(token, done);
@@ -54,7 +54,7 @@ impl Asks {
     }
 
     /// Other nodes have answered.
-    pub(super) fn end(&self, token: u64, answers: Answers) {
+    pub(super) fn end(&self, token: u64, answers: NodeAnswers) {
         let done = self.lock().remove(&token);
         if let Some(done) = done {
             done(answers);
@@ -71,7 +71,7 @@ mod tests {
         let of = |bytes: &[&[u8]]| {
             let bytes = bytes.iter().map(|bytes| bytes.to_vec()).collect();
             let OtherNodes { found, is_complete } =
-                Answers { bytes, is_complete: true }.read::<u64>();
+                NodeAnswers { bytes, is_complete: true }.read::<u64>();
             (found, is_complete)
         };
         assert_eq!(of(&[b"7", b"11"]), (vec![7, 11], true));

@@ -81,7 +81,7 @@ struct Heard {
 }
 
 #[derive(Default)]
-struct State {
+struct SlotState {
     others: BTreeMap<Box<str>, Heard>,
     standing: Standing,
     standing_ms: u64,
@@ -92,11 +92,11 @@ struct State {
 #[derive(Default)]
 pub(super) struct Cluster {
     own: OnceLock<OwnFacts>,
-    state: Mutex<State>,
+    state: Mutex<SlotState>,
 }
 
 impl Cluster {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, SlotState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

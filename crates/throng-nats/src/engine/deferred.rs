@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use throng_core::{MemoryEngine, Outcome, Ticket, WorkerId};
 
-use super::rest::Counted;
+use super::rest::CountGuard;
 
 /// Deliveries and answers that are put off at most: about a tenth of a millisecond.
 const DEFERRED_MAX: usize = 16;
@@ -17,11 +17,11 @@ const DEFERRED_MAX: usize = 16;
 struct Answer {
     ticket: Ticket<Outcome>,
     outcome: Outcome,
-    _counted: Counted,
+    _counted: CountGuard,
 }
 
 #[derive(Default)]
-struct State {
+struct SlotState {
     /// Which workers are to be woken, by number.
     wakes: Vec<bool>,
     answers: Vec<Answer>,
@@ -29,12 +29,12 @@ struct State {
 }
 
 #[derive(Default)]
-pub(super) struct Deferred {
-    state: Mutex<State>,
+pub(super) struct DeferredWork {
+    state: Mutex<SlotState>,
 }
 
-impl Deferred {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl DeferredWork {
+    fn lock(&self) -> MutexGuard<'_, SlotState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -56,14 +56,14 @@ impl Deferred {
         &self,
         memory: &MemoryEngine,
         (ticket, outcome): (Ticket<Outcome>, Outcome),
-        counted: Counted,
+        counted: CountGuard,
     ) {
         let mut state = self.lock();
         state.answers.push(Answer { ticket, outcome, _counted: counted });
         self.count(state, memory);
     }
 
-    fn count(&self, mut state: MutexGuard<'_, State>, memory: &MemoryEngine) {
+    fn count(&self, mut state: MutexGuard<'_, SlotState>, memory: &MemoryEngine) {
         state.count += 1;
         if state.count >= DEFERRED_MAX {
             drop(state);
@@ -119,7 +119,7 @@ mod tests {
     fn workers_are_woken_once_there_is_no_more_to_take() {
         let (memory, woken) = sleepers();
         let counts = || woken.each_ref().map(|count| count.load(Ordering::SeqCst));
-        let deferred = Deferred::default();
+        let deferred = DeferredWork::default();
         deferred.wake(&memory, vec![WorkerId(1)]);
         deferred.wake(&memory, vec![WorkerId(1)]);
         assert_eq!(counts(), [0, 0]);
@@ -136,12 +136,12 @@ mod tests {
     fn an_answer_that_is_put_off_counts_as_being_given() {
         let (memory, _) = sleepers();
         let (sender, answers) = mpsc::channel();
-        let (deferred, count) = (Deferred::default(), Arc::new(AtomicUsize::new(0)));
+        let (deferred, count) = (DeferredWork::default(), Arc::new(AtomicUsize::new(0)));
         let ticket = Ticket::new(move |answer| {
             let _ = sender.send(answer);
         });
         let outcome = Err(PublishError::Away);
-        deferred.answer(&memory, (ticket, outcome), Counted::new(&count));
+        deferred.answer(&memory, (ticket, outcome), CountGuard::new(&count));
         assert!(answers.try_recv().is_err());
         assert_eq!(count.load(Ordering::SeqCst), 1);
         deferred.act(&memory);

@@ -4,15 +4,15 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use super::link::LinkState;
-use super::shared::Shared;
+use super::shared::NodeShared;
 use crate::client::{Notice, version};
-use crate::journal::Report;
+use crate::journal::JournalReport;
 
 /// Questions of other nodes that wait, at most.
 const QUESTIONS_MAX: usize = 4_096;
 
 #[derive(Default)]
-struct State {
+struct SlotState {
     notices: Vec<Notice>,
     questions: usize,
     /// How many other nodes are there. It is reported only when it changes.
@@ -23,13 +23,13 @@ struct State {
 
 #[derive(Default)]
 pub(super) struct Early {
-    state: Mutex<State>,
+    state: Mutex<SlotState>,
     changed: Condvar,
-    serves: OnceLock<Weak<Shared>>,
+    serves: OnceLock<Weak<NodeShared>>,
 }
 
 impl Early {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, SlotState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -53,10 +53,10 @@ impl Early {
     }
 
     /// Tells the node what has come, and everything that comes from now on.
-    pub(super) fn begin(&self, node: &Arc<Shared>) {
+    pub(super) fn begin(&self, node: &Arc<NodeShared>) {
         let mut state = self.lock();
         let notices = std::mem::take(&mut state.notices).into_iter();
-        let last = [Notice::Report(Report::Nodes(state.nodes)), Notice::Rest];
+        let last = [Notice::Report(JournalReport::Nodes(state.nodes)), Notice::Rest];
         notices.chain(last).for_each(|notice| node.take(notice));
         let is_first = self.serves.set(Arc::downgrade(node)).is_ok();
         debug_assert!(is_first);
@@ -83,7 +83,7 @@ impl Early {
     }
 }
 
-impl State {
+impl SlotState {
     fn keep(&mut self, notice: Notice) {
         match &notice {
             // All nodes say it again.
@@ -91,27 +91,35 @@ impl State {
             | Notice::Rest
             | Notice::CaughtUp
             | Notice::Lag { .. }
-            | Notice::Report(Report::Heard { .. } | Report::Gone { .. } | Report::Standing(_)) => {
+            | Notice::Report(
+                JournalReport::Heard { .. }
+                | JournalReport::Gone { .. }
+                | JournalReport::Standing(_),
+            ) => {
                 return;
             }
-            Notice::Report(Report::Nodes(nodes)) => {
+            Notice::Report(JournalReport::Nodes(nodes)) => {
                 self.nodes = *nodes;
                 return;
             }
-            Notice::Report(Report::Question { .. }) => {
+            Notice::Report(JournalReport::Question { .. }) => {
                 self.questions += 1;
                 if self.questions > QUESTIONS_MAX {
                     return;
                 }
             }
-            Notice::Report(Report::Opened { .. }) => (self.is_open, self.trouble) = (true, None),
-            Notice::Report(Report::Away) => self.is_open = false,
+            Notice::Report(JournalReport::Opened { .. }) => {
+                (self.is_open, self.trouble) = (true, None)
+            }
+            Notice::Report(JournalReport::Away) => self.is_open = false,
             Notice::Trouble { server, error } => self.trouble = Some(format!("{server}: {error}")),
             Notice::Old { version, .. } => self.trouble = Some(version::sentence(version)),
-            Notice::Report(Report::Refused { reason }) => {
+            Notice::Report(JournalReport::Refused { reason }) => {
                 (self.is_open, self.trouble) = (false, Some(reason.clone()));
             }
-            Notice::Report(Report::TableRefused { reason }) => self.trouble = Some(reason.clone()),
+            Notice::Report(JournalReport::TableRefused { reason }) => {
+                self.trouble = Some(reason.clone())
+            }
             Notice::Report(_) => {}
         }
         self.notices.push(notice);
@@ -134,7 +142,7 @@ mod tests {
 
     fn question(number: usize) -> Notice {
         let (reply, question) = (number.to_string(), Vec::new());
-        Notice::Report(Report::Question { reply, question })
+        Notice::Report(JournalReport::Question { reply, question })
     }
 
     #[test]
@@ -143,7 +151,7 @@ mod tests {
         for number in 0..2 * QUESTIONS_MAX {
             early.take(question(number));
             early.take(Notice::Turn);
-            early.take(Notice::Report(Report::Nodes(number)));
+            early.take(Notice::Report(JournalReport::Nodes(number)));
         }
         assert_eq!(early.lock().notices.len(), QUESTIONS_MAX);
         assert_eq!(early.lock().nodes, 2 * QUESTIONS_MAX - 1, "the last number counts");
@@ -158,9 +166,9 @@ mod tests {
         early.take(Notice::Trouble { server, error });
         let found = early.wait_until_open(Duration::ZERO);
         assert_eq!(found, Err(Some("nats1: refused".into())));
-        early.take(Notice::Report(Report::Opened { epoch: 7, last: 9 }));
+        early.take(Notice::Report(JournalReport::Opened { epoch: 7, last: 9 }));
         assert_eq!(early.wait_until_open(Duration::ZERO), Ok(()));
-        early.take(Notice::Report(Report::Refused { reason: "it differs".into() }));
+        early.take(Notice::Report(JournalReport::Refused { reason: "it differs".into() }));
         assert!(!early.is_open());
         assert_eq!(early.wait_until_open(Duration::ZERO), Err(Some("it differs".into())));
     }

@@ -14,27 +14,27 @@ use throng_core::names::NameRef;
 use throng_core::{ChannelId, ChannelName, Content, Epoch, Fetched, Retention, Ticket};
 
 use super::collect::content;
-use super::hold::Hold;
-use super::rest::Counted;
-use super::tail::Tail;
+use super::hold::ChannelHold;
+use super::rest::CountGuard;
+use super::tail::ChannelTail;
 use crate::api::message::StoredMessage;
 use crate::names::NamesByNumber;
 
 /// A subscription that waits until its channel is followed.
-pub(super) struct Waiting {
-    pub(super) hold: Hold,
+pub(super) struct WaitingPart {
+    pub(super) hold: ChannelHold,
     pub(super) ticket: Ticket<Fetched>,
     pub(super) now_ms: u64,
-    pub(super) _counted: Counted,
+    pub(super) _counted: CountGuard,
 }
 
 /// Those of one channel. Most have one, and hundred thousands may wait at a time.
 struct Queue {
-    first: Waiting,
-    others: Vec<Waiting>,
+    first: WaitingPart,
+    others: Vec<WaitingPart>,
 }
 
-pub(super) struct Entry {
+pub(super) struct FollowedEntry {
     id: u32,
     name: NameRef,
     /// Up to here all messages were delivered to the subscribers of this node.
@@ -44,7 +44,7 @@ pub(super) struct Entry {
     /// When the newest message was published.
     pub(super) time_ms: u64,
     /// The newest messages; `None` if none has come since the head.
-    tail: Option<Box<Tail>>,
+    tail: Option<Box<ChannelTail>>,
     waiting: Option<Box<Queue>>,
     /// Subscriptions that ask for their start.
     pub(super) holds: u32,
@@ -57,12 +57,12 @@ pub(super) struct Entry {
 
 // A channel also has its name, and a place in both indexes. The journal's state of it is about as
 // large.
-const _: () = assert!(size_of::<Entry>() <= 56);
+const _: () = assert!(size_of::<FollowedEntry>() <= 56);
 
-impl Entry {
+impl FollowedEntry {
     /// The messages in memory, oldest first.
     pub(super) fn cached(&self) -> impl ExactSizeIterator<Item = &Arc<Content>> {
-        self.tail.as_deref().map(Tail::messages).unwrap_or_default()
+        self.tail.as_deref().map(ChannelTail::messages).unwrap_or_default()
     }
 
     /// True if all messages after an offset are in memory.
@@ -72,7 +72,7 @@ impl Entry {
     }
 
     /// Lets a subscription wait until the channel is followed.
-    pub(super) fn wait(&mut self, waiting: Waiting) {
+    pub(super) fn wait(&mut self, waiting: WaitingPart) {
         match &mut self.waiting {
             Some(queue) => queue.others.push(waiting),
             None => {
@@ -82,7 +82,7 @@ impl Entry {
     }
 
     /// The subscriptions that wait, which do so no more.
-    pub(super) fn take_waiting(&mut self) -> impl Iterator<Item = Waiting> + use<> {
+    pub(super) fn take_waiting(&mut self) -> impl Iterator<Item = WaitingPart> + use<> {
         let queue = self.waiting.take().map(|queue| *queue);
         queue.into_iter().flat_map(|Queue { first, others }| iter::once(first).chain(others))
     }
@@ -90,7 +90,7 @@ impl Entry {
 
 pub(super) struct Followed {
     /// In any order.
-    entries: Vec<Entry>,
+    entries: Vec<FollowedEntry>,
     names: NamesByNumber,
     /// Places in `entries`, by the hash of the id.
     by_id: HashTable<u32>,
@@ -145,17 +145,17 @@ impl Followed {
         self.by_id.find(self.hasher.hash_one(id), is_it).map(|place| *place as usize)
     }
 
-    pub(super) fn get(&self, name: &ChannelName) -> Option<&Entry> {
+    pub(super) fn get(&self, name: &ChannelName) -> Option<&FollowedEntry> {
         self.entries.get(self.find(name)?)
     }
 
-    pub(super) fn entry(&mut self, id: ChannelId) -> Option<&mut Entry> {
+    pub(super) fn entry(&mut self, id: ChannelId) -> Option<&mut FollowedEntry> {
         let place = self.place(id.0)?;
         self.entries.get_mut(place)
     }
 
     /// The entry of a channel, and whether it is new: then the journal has to follow it.
-    pub(super) fn add(&mut self, name: &ChannelName) -> (ChannelId, &mut Entry, bool) {
+    pub(super) fn add(&mut self, name: &ChannelName) -> (ChannelId, &mut FollowedEntry, bool) {
         let known = self.find(name);
         let place = known.unwrap_or_else(|| self.insert(name));
         let entry = &mut self.entries[place];
@@ -169,7 +169,7 @@ impl Followed {
         let id = self.next_id;
         self.next_id = id.wrapping_add(1);
         let place = self.entries.len();
-        self.entries.push(Entry::new(id, self.names.add(id, name)));
+        self.entries.push(FollowedEntry::new(id, self.names.add(id, name)));
         let (entries, names, hasher) = (&self.entries, &self.names, &self.hasher);
         self.by_id.insert_unique(hasher.hash_one(id), place as u32, |place| {
             hasher.hash_one(entries[*place as usize].id)
@@ -182,7 +182,7 @@ impl Followed {
     }
 
     /// Removes a channel without subscriptions that ask for their start.
-    pub(super) fn remove(&mut self, name: &ChannelName) -> Option<Entry> {
+    pub(super) fn remove(&mut self, name: &ChannelName) -> Option<FollowedEntry> {
         let place = self.find(name)?;
         if self.entries[place].holds > 0 {
             return None;
@@ -191,7 +191,7 @@ impl Followed {
         self.forget_tail(id);
         // The last one takes its place, which its indexes have to know.
         let last = self.entries.len() - 1;
-        let Entry { id: last_id, name: last_name, .. } = self.entries[last];
+        let FollowedEntry { id: last_id, name: last_name, .. } = self.entries[last];
         let last_hash = self.hasher.hash_one(self.names.key((last_id, last_name)));
         for (index, hash, last_hash) in [
             (&mut self.by_id, self.hasher.hash_one(id), self.hasher.hash_one(last_id)),
@@ -217,7 +217,7 @@ impl Followed {
     /// The first error of `each`, after which no other one is passed to it.
     pub(super) fn each<E>(
         &mut self,
-        mut each: impl FnMut(&ChannelName, &mut Entry) -> Result<(), E>,
+        mut each: impl FnMut(&ChannelName, &mut FollowedEntry) -> Result<(), E>,
     ) -> Result<(), E> {
         let names = &self.names;
         let mut entries = self.entries.iter_mut();
@@ -225,8 +225,8 @@ impl Followed {
     }
 
     /// All subscriptions that wait, which do so no more.
-    pub(super) fn take_waiting(&mut self) -> impl Iterator<Item = Waiting> {
-        self.entries.iter_mut().flat_map(Entry::take_waiting)
+    pub(super) fn take_waiting(&mut self) -> impl Iterator<Item = WaitingPart> {
+        self.entries.iter_mut().flat_map(FollowedEntry::take_waiting)
     }
 
     /// The channel is followed: all messages after `head` come from now on. Returns the
@@ -235,7 +235,7 @@ impl Followed {
         &mut self,
         id: ChannelId,
         head: u64,
-    ) -> impl Iterator<Item = Waiting> + use<> {
+    ) -> impl Iterator<Item = WaitingPart> + use<> {
         let joined = self.entry(id).filter(|entry| !entry.is_live);
         let waiting = joined.map(|entry| {
             (entry.head, entry.newest) = (head, 0);
@@ -276,7 +276,7 @@ impl Followed {
             if entry.tail.is_none() {
                 self.tails.push_back(id.0);
             }
-            let tail = entry.tail.get_or_insert_with(|| Box::new(Tail::new(previous)));
+            let tail = entry.tail.get_or_insert_with(|| Box::new(ChannelTail::new(previous)));
             let (messages, bytes) = (tail.len() as u64, tail.bytes());
             tail.append(&content, &retention);
             self.messages = self.messages + tail.len() as u64 - messages;
@@ -320,9 +320,9 @@ impl Followed {
     }
 }
 
-impl Entry {
-    fn new(id: u32, name: NameRef) -> Entry {
-        Entry {
+impl FollowedEntry {
+    fn new(id: u32, name: NameRef) -> FollowedEntry {
+        FollowedEntry {
             id,
             name,
             head: 0,

@@ -8,7 +8,7 @@ use throng_core::frozen::{
     Decoder, Encoder, OFFSET_MAX, RecordKind, ThawError, decode_name, encode_name,
 };
 
-use crate::journal::Held;
+use crate::journal::HeldState;
 
 /// Whether the head is known.
 const IS_LIVE: u8 = 1;
@@ -18,7 +18,7 @@ const HAS_GAP: u8 = 2;
 const IS_STALE: u8 = 4;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct FrozenChannel {
+pub(super) struct FrozenFollow {
     pub(super) name: ChannelName,
     pub(super) head: u64,
     pub(super) newest: u64,
@@ -37,7 +37,7 @@ pub(super) struct FrozenNode {
     pub(super) last: u64,
     /// All messages of followed channels up to here are with the workers.
     pub(super) settled: u64,
-    pub(super) held: Held,
+    pub(super) held: HeldState,
 }
 
 impl FrozenNode {
@@ -64,7 +64,7 @@ impl FrozenNode {
     }
 }
 
-impl FrozenChannel {
+impl FrozenFollow {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut record = Encoder::new(RecordKind::StreamChannel);
         encode_name(&mut record, &self.name);
@@ -76,7 +76,7 @@ impl FrozenChannel {
         record.finish()
     }
 
-    fn decode(mut decoder: Decoder<'_>) -> Result<FrozenChannel, ThawError> {
+    fn decode(mut decoder: Decoder<'_>) -> Result<FrozenFollow, ThawError> {
         let name = decode_name(&mut decoder)?;
         let (head, newest, wall_ms) = (decoder.u64()?, decoder.u64()?, decoder.u64()?);
         let flags = decoder.u8()?;
@@ -89,7 +89,7 @@ impl FrozenChannel {
         }
         let has = |flag| flags & flag != 0;
         let (is_live, has_gap, is_stale) = (has(IS_LIVE), has(HAS_GAP), has(IS_STALE));
-        Ok(FrozenChannel { name, head, newest, wall_ms, is_live, has_gap, is_stale })
+        Ok(FrozenFollow { name, head, newest, wall_ms, is_live, has_gap, is_stale })
     }
 }
 
@@ -97,7 +97,7 @@ impl FrozenChannel {
 #[derive(Debug, Default)]
 pub struct NodeThaw {
     node: Option<FrozenNode>,
-    channels: Vec<FrozenChannel>,
+    channels: Vec<FrozenFollow>,
     names: HashSet<ChannelName>,
     is_ended: bool,
 }
@@ -117,7 +117,7 @@ impl NodeThaw {
             decoder.version()?;
             let (epoch, last) = (decoder.u64()?, decoder.u64()?);
             let (settled, complete) = (decoder.u64()?, decoder.u64()?);
-            let held = Held { complete, nodes: Vec::new() };
+            let held = HeldState { complete, nodes: Vec::new() };
             self.node = Some(FrozenNode { epoch, last, settled, held });
             return decoder.finish();
         };
@@ -128,7 +128,7 @@ impl NodeThaw {
                 decoder.finish()
             }
             RecordKind::StreamChannel => {
-                let channel = FrozenChannel::decode(decoder)?;
+                let channel = FrozenFollow::decode(decoder)?;
                 if !self.names.insert(channel.name.clone()) {
                     return Err(ThawError::Invalid("a channel is there twice"));
                 }
@@ -148,7 +148,7 @@ impl NodeThaw {
     }
 
     /// The node and its channels, once its last record was read.
-    pub(super) fn finish(self) -> Result<(FrozenNode, Vec<FrozenChannel>), ThawError> {
+    pub(super) fn finish(self) -> Result<(FrozenNode, Vec<FrozenFollow>), ThawError> {
         let node = self.node.filter(|_| self.is_ended).ok_or(ThawError::Truncated)?;
         Ok((node, self.channels))
     }
@@ -158,10 +158,10 @@ impl NodeThaw {
 mod tests {
     use super::*;
 
-    fn node() -> (FrozenNode, Vec<FrozenChannel>) {
+    fn node() -> (FrozenNode, Vec<FrozenFollow>) {
         let nodes = vec![("a".into(), 7), ("b".into(), 9_000)];
-        let held = Held { complete: 13, nodes };
-        let channel = |name, head| FrozenChannel {
+        let held = HeldState { complete: 13, nodes };
+        let channel = |name, head| FrozenFollow {
             name: ChannelName::channel(name),
             head,
             newest: head / 2,
@@ -176,12 +176,12 @@ mod tests {
 
     fn records() -> Vec<Vec<u8>> {
         let (node, channels) = node();
-        let of_channels = channels.iter().map(FrozenChannel::encode);
+        let of_channels = channels.iter().map(FrozenFollow::encode);
         let end = node.encode_end(channels.len() as u64);
         node.encode().chain(of_channels).chain([end]).collect()
     }
 
-    fn thaw(records: &[Vec<u8>]) -> Result<(FrozenNode, Vec<FrozenChannel>), ThawError> {
+    fn thaw(records: &[Vec<u8>]) -> Result<(FrozenNode, Vec<FrozenFollow>), ThawError> {
         let mut thaw = NodeThaw::default();
         records.iter().try_for_each(|record| thaw.record(record))?;
         thaw.finish()

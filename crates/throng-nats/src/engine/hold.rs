@@ -7,19 +7,19 @@ use throng_core::parts::HeldPart;
 use throng_core::{ChannelId, ChannelName};
 
 /// The owner of the followed channels.
-pub(super) trait Owner: Send + Sync {
+pub(super) trait HoldOwner: Send + Sync {
     /// A subscription does not ask for the start of this channel any more.
     fn release(&self, id: ChannelId, channel: &ChannelName);
 }
 
 /// See the module. Not to be dropped under the lock of the followed channels.
-pub(super) struct Hold {
+pub(super) struct ChannelHold {
     pub(super) part: HeldPart,
     pub(super) id: ChannelId,
-    pub(super) owner: Arc<dyn Owner>,
+    pub(super) owner: Arc<dyn HoldOwner>,
 }
 
-impl Drop for Hold {
+impl Drop for ChannelHold {
     fn drop(&mut self) {
         self.owner.release(self.id, self.part.channel());
     }

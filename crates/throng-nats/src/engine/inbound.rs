@@ -12,14 +12,14 @@ use throng_core::{
 };
 
 use super::collect::Next;
-use super::followed::Waiting;
+use super::followed::WaitingPart;
 use super::link::{LinkState, count};
-use super::rest::Counted;
-use super::shared::{Read, ReadFor, Shared, fill};
+use super::rest::CountGuard;
+use super::shared::{NodeShared, PendingRead, ReadFor, fill};
 use super::table::TableNews;
 use crate::api::message::StoredMessage;
 use crate::client::{Notice, version};
-use crate::journal::{self, Event, Outcome, Report};
+use crate::journal::{self, JournalEvent, JournalReport, Outcome};
 
 /// How long a message waits for room in the queues of workers. The servers keep what comes
 /// meanwhile.
@@ -34,9 +34,9 @@ const ROOM_WAIT: Duration = Duration::from_millis(1);
 /// The code that tells WebSockets to connect again: the server restarts.
 const CLOSE_CODE: u16 = 1012;
 
-impl Shared {
+impl NodeShared {
     /// Takes what the journal reports, or what happened to the connection.
-    pub(super) fn take(self: &Arc<Shared>, notice: Notice) {
+    pub(super) fn take(self: &Arc<NodeShared>, notice: Notice) {
         self.turns.fetch_add(1, Ordering::Relaxed);
         match notice {
             Notice::Rest => self.deferred.act(&self.memory),
@@ -44,17 +44,17 @@ impl Shared {
             Notice::Old { server, version } => self.is_old(&server, version),
             Notice::Turn => {}
             Notice::Lag { ms } => self.cluster.lags(ms),
-            Notice::Report(Report::Opened { epoch, last }) => self.opened(epoch, last),
-            Notice::Report(Report::Whole(is_whole)) => self.becomes_whole(is_whole),
-            Notice::Report(Report::Settled { up_to }) => {
+            Notice::Report(JournalReport::Opened { epoch, last }) => self.opened(epoch, last),
+            Notice::Report(JournalReport::Whole(is_whole)) => self.becomes_whole(is_whole),
+            Notice::Report(JournalReport::Settled { up_to }) => {
                 self.link.settle(up_to);
                 self.tell_settled();
             }
-            Notice::Report(Report::Polled { channels, subscribed }) => {
+            Notice::Report(JournalReport::Polled { channels, subscribed }) => {
                 self.polls(channels, subscribed);
             }
             Notice::CaughtUp => self.link.caught_up(),
-            Notice::Report(Report::Away) => {
+            Notice::Report(JournalReport::Away) => {
                 if self.link.is_open() {
                     count(&self.link.counts.losses);
                 }
@@ -63,47 +63,57 @@ impl Shared {
                 self.tables.is_away();
                 self.refuse_waiting();
             }
-            Notice::Report(Report::Refused { reason }) => {
+            Notice::Report(JournalReport::Refused { reason }) => {
                 tracing::error!("{reason}");
                 self.link.set((self.now_ms)(), LinkState::Refused { reason });
                 self.refuse_waiting();
             }
-            Notice::Report(Report::Stalled(is_stalled)) => self.stalls(is_stalled),
-            Notice::Report(Report::TableRefused { reason }) => {
+            Notice::Report(JournalReport::Stalled(is_stalled)) => self.stalls(is_stalled),
+            Notice::Report(JournalReport::TableRefused { reason }) => {
                 tracing::error!("{reason}");
                 // An open table stays open, and says how old it is.
                 if !self.link.is_open() {
                     self.link.set((self.now_ms)(), LinkState::Refused { reason });
                 }
             }
-            Notice::Report(Report::Entries(table, entries)) => {
+            Notice::Report(JournalReport::Entries(table, entries)) => {
                 self.tables.tell(table, TableNews::Entries(entries));
             }
-            Notice::Report(Report::Current { table, as_of_ms }) => {
+            Notice::Report(JournalReport::Current { table, as_of_ms }) => {
                 self.tables.is_current(table, as_of_ms);
             }
-            Notice::Report(Report::TableLost(table)) => self.tables.tell(table, TableNews::Lost),
-            Notice::Report(Report::Looked { token, found }) => self.tables.looked(token, found),
-            Notice::Report(Report::Changed { token, outcome }) => {
+            Notice::Report(JournalReport::TableLost(table)) => {
+                self.tables.tell(table, TableNews::Lost)
+            }
+            Notice::Report(JournalReport::Looked { token, found }) => {
+                self.tables.looked(token, found)
+            }
+            Notice::Report(JournalReport::Changed { token, outcome }) => {
                 self.tables.changed(token, outcome);
             }
-            Notice::Report(Report::Followed { channel, head }) => self.joined(channel, head),
-            Notice::Report(Report::Message { channel, message }) => self.message(channel, message),
-            Notice::Report(Report::Gap { channel }) => {
+            Notice::Report(JournalReport::Followed { channel, head }) => self.joined(channel, head),
+            Notice::Report(JournalReport::Message { channel, message }) => {
+                self.message(channel, message)
+            }
+            Notice::Report(JournalReport::Gap { channel }) => {
                 count(&self.link.counts.gaps);
                 self.followed().has_gap(channel);
             }
-            Notice::Report(Report::Published { token, outcome }) => self.published(token, outcome),
-            Notice::Report(Report::Read { token, reading }) => self.was_read(token, reading),
-            Notice::Report(Report::Asked(asked)) => self.were_asked(asked),
-            Notice::Report(Report::Question { reply, question }) => self.question(reply, &question),
-            Notice::Report(Report::Nodes(nodes)) => self.link.nodes_are(nodes),
-            Notice::Report(Report::Heard { node, description }) => {
+            Notice::Report(JournalReport::Published { token, outcome }) => {
+                self.published(token, outcome)
+            }
+            Notice::Report(JournalReport::Read { token, reading }) => self.was_read(token, reading),
+            Notice::Report(JournalReport::Asked(asked)) => self.were_asked(asked),
+            Notice::Report(JournalReport::Question { reply, question }) => {
+                self.question(reply, &question)
+            }
+            Notice::Report(JournalReport::Nodes(nodes)) => self.link.nodes_are(nodes),
+            Notice::Report(JournalReport::Heard { node, description }) => {
                 self.cluster.heard((self.now_ms)(), node, &description);
             }
-            Notice::Report(Report::Held(held)) => self.holding.is(self.link.epoch(), held),
-            Notice::Report(Report::Gone { node }) => self.cluster.gone(&node),
-            Notice::Report(Report::Standing(standing)) => {
+            Notice::Report(JournalReport::Held(held)) => self.holding.is(self.link.epoch(), held),
+            Notice::Report(JournalReport::Gone { node }) => self.cluster.gone(&node),
+            Notice::Report(JournalReport::Standing(standing)) => {
                 self.cluster.stands((self.now_ms)(), standing);
             }
         }
@@ -195,7 +205,7 @@ impl Shared {
             entry.is_stale = self.memory.followed_head(channel).is_some();
             Ok(())
         });
-        let waiting: Vec<Waiting> = followed.take_waiting().collect();
+        let waiting: Vec<WaitingPart> = followed.take_waiting().collect();
         drop(followed);
         drop(waiting);
         let close = ScanClose {
@@ -209,15 +219,15 @@ impl Shared {
     /// Nobody who waits for a channel to be followed gets an answer.
     fn refuse_waiting(&self) {
         let mut followed = self.followed();
-        let waiting: Vec<Waiting> = followed.take_waiting().collect();
+        let waiting: Vec<WaitingPart> = followed.take_waiting().collect();
         drop(followed);
         drop(waiting);
     }
 
-    fn joined(self: &Arc<Shared>, channel: ChannelId, head: u64) {
+    fn joined(self: &Arc<NodeShared>, channel: ChannelId, head: u64) {
         self.link.reached(head);
         let waiting = self.followed().joined(channel, head);
-        for Waiting { hold, ticket, now_ms, .. } in waiting {
+        for WaitingPart { hold, ticket, now_ms, .. } in waiting {
             let mut followed = self.followed();
             let (name, reading) = (hold.part.channel(), hold.part.reading());
             let begun = followed
@@ -227,7 +237,7 @@ impl Shared {
             let Some((collect, is_known)) = begun else { continue };
             let to = ReadFor::Start(hold, ticket);
             if is_known {
-                self.finish(Read { collect, to });
+                self.finish(PendingRead { collect, to });
             } else {
                 self.read(collect, to);
             }
@@ -267,7 +277,7 @@ impl Shared {
     }
 
     fn published(&self, token: u64, outcome: Outcome) {
-        let answering = Counted::new(&self.waiting);
+        let answering = CountGuard::new(&self.waiting);
         let Some(under_way) = self.publications.end(token) else { return };
         self.link.publish.record(clock::now_us().saturating_sub(under_way.began_us));
         let counts = &self.link.counts;
@@ -316,7 +326,7 @@ impl Shared {
     }
 
     fn was_read(&self, token: u64, reading: Option<journal::Reading>) {
-        let _answering = Counted::new(&self.waiting);
+        let _answering = CountGuard::new(&self.waiting);
         let Some(mut read) = self.take_read(token) else { return };
         // Dropped, the ticket says that there is no answer.
         let Some(reading) = reading else { return };
@@ -327,12 +337,12 @@ impl Shared {
             let (_, at_least) = read.collect.begin();
             let channel = read.collect.source().channel.clone();
             self.reads().insert(token, read);
-            return self.tell(Event::Read { token, channel, after, at_least });
+            return self.tell(JournalEvent::Read { token, channel, after, at_least });
         }
         self.finish(read);
     }
 
-    fn take_read(&self, token: u64) -> Option<Read> {
+    fn take_read(&self, token: u64) -> Option<PendingRead> {
         let mut reads = self.reads();
         let read = reads.remove(&token);
         if reads.is_empty() {
@@ -342,9 +352,9 @@ impl Shared {
     }
 
     /// Answers whoever waits for a part that is complete.
-    fn finish(&self, read: Read) {
+    fn finish(&self, read: PendingRead) {
         count(&self.link.counts.fetched);
-        let Read { collect, to } = read;
+        let PendingRead { collect, to } = read;
         match to {
             // Dropped, a ticket says that there is no answer.
             ReadFor::Start(hold, ticket) => {

@@ -29,7 +29,7 @@ pub enum LinkState {
 
 /// Counters of a node.
 #[derive(Debug, Clone)]
-pub struct Figures {
+pub struct NodeFigures {
     /// True if messages can be published and read.
     pub is_open: bool,
     /// Since when that has been so, or not, in milliseconds since 1970.

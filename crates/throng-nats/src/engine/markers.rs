@@ -19,15 +19,15 @@ use throng_core::{
 };
 use throng_wire::{ErrorCode, ErrorResponse};
 
-use super::shared::{Shared, unanswered};
+use super::shared::{NodeShared, unanswered};
 use crate::api::table::{StoredEntry, TableEntry};
-use crate::journal::{Changed, Event, TableId};
+use crate::journal::{Changed, JournalEvent, TableId};
 
 /// Attempts to move a marker that another node moves.
 const ATTEMPTS_MAX: u32 = 8;
 
 /// A question about a marker, or an attempt to move it.
-struct Asked {
+struct NodesAnswered {
     table: TableId,
     inbox: ChannelName,
     mark: Option<Mark>,
@@ -38,11 +38,11 @@ struct Asked {
 
 /// The messages of an inbox after an id.
 #[derive(Default)]
-struct Found {
+struct FoundElsewhere {
     offsets: Vec<u64>,
 }
 
-impl Found {
+impl FoundElsewhere {
     fn after(&self, offset: u64) -> u64 {
         let newer = self.offsets.iter().filter(|of| **of > offset);
         (newer.count() as u64).min(UNREAD_MAX)
@@ -54,10 +54,10 @@ fn away() -> ErrorResponse {
     ErrorResponse::new(ErrorCode::Unavailable, message)
 }
 
-impl Shared {
+impl NodeShared {
     /// As [`throng_core::Engine::read_marker`] has to.
     pub(super) fn read_marker(
-        self: &Arc<Shared>,
+        self: &Arc<NodeShared>,
         now_ms: u64,
         inbox: &ChannelName,
         mark: Option<Mark>,
@@ -67,12 +67,12 @@ impl Shared {
             return if mark.is_some() { Err(away()).into() } else { unanswered(later) };
         };
         let (ticket, answer) = later.ticket();
-        self.look(Asked { table, inbox: inbox.clone(), mark, now_ms, attempts: 0, ticket });
+        self.look(NodesAnswered { table, inbox: inbox.clone(), mark, now_ms, attempts: 0, ticket });
         answer
     }
 
     /// Reads the marker.
-    fn look(self: &Arc<Shared>, asked: Asked) {
+    fn look(self: &Arc<NodeShared>, asked: NodesAnswered) {
         let (table, token) = (asked.table, self.token());
         let key = key_text::encode(asked.inbox.name());
         // The node has the ticket.
@@ -84,11 +84,11 @@ impl Shared {
             }
         };
         self.tables.look(token, Ticket::new(done));
-        self.tell(Event::Look { table, token, key });
+        self.tell(JournalEvent::Look { table, token, key });
     }
 
     /// The bucket has this entry.
-    fn looked(self: &Arc<Shared>, asked: Asked, found: Option<StoredEntry>) {
+    fn looked(self: &Arc<NodeShared>, asked: NodesAnswered, found: Option<StoredEntry>) {
         let Some(epoch) = self.link.epoch() else { return };
         let sequence = found.as_ref().map_or(0, |stored| stored.sequence);
         let text = found.and_then(|stored| String::from_utf8(stored.entry.value?.into()).ok());
@@ -106,19 +106,24 @@ impl Shared {
     }
 
     /// Answers with a marker, and the number of messages after it.
-    fn answer_with(self: &Arc<Shared>, asked: Asked, id: MessageId) {
+    fn answer_with(self: &Arc<NodeShared>, asked: NodesAnswered, id: MessageId) {
         let (inbox, now_ms) = (asked.inbox.clone(), asked.now_ms);
-        self.read_after(now_ms, inbox, id, Found::default(), move |found| {
+        self.read_after(now_ms, inbox, id, FoundElsewhere::default(), move |found| {
             asked.ticket.answer(Ok(marker(id, &found)));
         });
     }
 
     /// Moves the marker, if the inbox has the message or a later one.
-    fn move_to(self: &Arc<Shared>, asked: Asked, (old, sequence): (MessageId, u64), id: MessageId) {
+    fn move_to(
+        self: &Arc<NodeShared>,
+        asked: NodesAnswered,
+        (old, sequence): (MessageId, u64),
+        id: MessageId,
+    ) {
         let node = Arc::clone(self);
         let (inbox, now_ms) = (asked.inbox.clone(), asked.now_ms);
         let before = MessageId { offset: id.offset.saturating_sub(1), ..id };
-        self.read_after(now_ms, inbox, before, Found::default(), move |found| {
+        self.read_after(now_ms, inbox, before, FoundElsewhere::default(), move |found| {
             // Older ones come instead of what is after a position that the stream has not reached.
             let is_there = found.offsets.iter().any(|offset| *offset >= id.offset);
             if !is_there && id.offset > 0 {
@@ -128,7 +133,13 @@ impl Shared {
         });
     }
 
-    fn write(self: &Arc<Shared>, asked: Asked, replaces: u64, marker: ReadMarker, id: MessageId) {
+    fn write(
+        self: &Arc<NodeShared>,
+        asked: NodesAnswered,
+        replaces: u64,
+        marker: ReadMarker,
+        id: MessageId,
+    ) {
         let (table, token) = (asked.table, self.token());
         let key = key_text::encode(asked.inbox.name()).into();
         let entry = TableEntry { key, value: Some(id.to_string().into_bytes().into()) };
@@ -138,7 +149,7 @@ impl Shared {
                 Some(Changed::Stored) => return asked.ticket.answer(Ok(marker)),
                 Some(Changed::Conflict { .. }) if asked.attempts < ATTEMPTS_MAX => {
                     let Some(node) = node.upgrade() else { return };
-                    return node.look(Asked { attempts: asked.attempts + 1, ..asked });
+                    return node.look(NodesAnswered { attempts: asked.attempts + 1, ..asked });
                 }
                 Some(Changed::Conflict { .. } | Changed::Busy) => ErrorResponse::new(
                     ErrorCode::Busy,
@@ -159,18 +170,18 @@ impl Shared {
             asked.ticket.answer(Err(error));
         };
         self.tables.begin(token, Ticket::new(done));
-        self.tell(Event::Change { table, token, entry, replaces: Some(replaces) });
+        self.tell(JournalEvent::Change { table, token, entry, replaces: Some(replaces) });
     }
 
     /// Reads which messages an inbox has after an id, and calls `done` with them, unless they
     /// cannot be read. Those beyond what counts are left out.
     fn read_after(
-        self: &Arc<Shared>,
+        self: &Arc<NodeShared>,
         now_ms: u64,
         inbox: ChannelName,
         after: MessageId,
-        mut found: Found,
-        done: impl FnOnce(Found) + Send + 'static,
+        mut found: FoundElsewhere,
+        done: impl FnOnce(FoundElsewhere) + Send + 'static,
     ) {
         let limit = UNREAD_MAX as usize + 1;
         let reading = Reading::Page(HistoryQuery::After(after), limit);
@@ -204,6 +215,6 @@ impl Shared {
     }
 }
 
-fn marker(id: MessageId, found: &Found) -> ReadMarker {
+fn marker(id: MessageId, found: &FoundElsewhere) -> ReadMarker {
     ReadMarker { read: (id.offset > 0).then_some(id), unread: found.after(id.offset) }
 }

@@ -17,16 +17,16 @@ use crate::journal::headers_of;
 pub(super) enum Question {
     /// The subscribers of a channel.
     Presence {
-        of: Log,
+        of: LogName,
         /// The largest number of users to name.
         users: usize,
     },
     /// How many follow a channel?
-    Subscribers(Log),
+    Subscribers(LogName),
     /// How is the node, and what does it know of the others?
     Node,
     /// Pass all connections.
-    Scan { target: Target, action: Action },
+    Scan { target: Target, action: RemoteAction },
 }
 
 /// The question of a program that is no node itself to all nodes, on the subject of questions:
@@ -41,25 +41,25 @@ pub fn question_of_nodes(id: &str) -> (Vec<u8>, Vec<u8>) {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Log {
+pub(super) enum LogName {
     Channel(String),
     User(String),
 }
 
-impl Log {
+impl LogName {
     /// `None` for a log of the node's own.
-    pub(super) fn of(name: &ChannelName) -> Option<Log> {
+    pub(super) fn of(name: &ChannelName) -> Option<LogName> {
         match name.kind() {
-            Kind::Channel => Some(Log::Channel(name.name().into())),
-            Kind::User => Some(Log::User(name.name().into())),
+            Kind::Channel => Some(LogName::Channel(name.name().into())),
+            Kind::User => Some(LogName::User(name.name().into())),
             Kind::Internal => None,
         }
     }
 
     pub(super) fn name(&self) -> ChannelName {
         match self {
-            Log::Channel(name) => ChannelName::channel(name),
-            Log::User(name) => ChannelName::user(name),
+            LogName::Channel(name) => ChannelName::channel(name),
+            LogName::User(name) => ChannelName::user(name),
         }
     }
 }
@@ -92,20 +92,24 @@ impl Target {
 /// The action on the connections found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Action {
+pub(super) enum RemoteAction {
     /// They are listed, at most this many.
     List(usize),
     /// They are closed.
     Close { code: u16, reason: Box<str>, may_return: bool },
 }
 
-impl Action {
+impl RemoteAction {
     /// `None` for what concerns the node alone.
-    pub(super) fn of(action: &ScanAction) -> Option<Action> {
+    pub(super) fn of(action: &ScanAction) -> Option<RemoteAction> {
         match action {
-            ScanAction::List { limit } => Some(Action::List(*limit)),
+            ScanAction::List { limit } => Some(RemoteAction::List(*limit)),
             ScanAction::Close(ScanClose { code, reason, may_return }) => {
-                Some(Action::Close { code: *code, reason: reason.clone(), may_return: *may_return })
+                Some(RemoteAction::Close {
+                    code: *code,
+                    reason: reason.clone(),
+                    may_return: *may_return,
+                })
             }
             ScanAction::Revoke
             | ScanAction::CloseForMemory
@@ -116,8 +120,8 @@ impl Action {
 
     pub(super) fn scan_action(self) -> ScanAction {
         match self {
-            Action::List(limit) => ScanAction::List { limit },
-            Action::Close { code, reason, may_return } => {
+            RemoteAction::List(limit) => ScanAction::List { limit },
+            RemoteAction::Close { code, reason, may_return } => {
                 ScanAction::Close(ScanClose { code, reason, may_return })
             }
         }
@@ -146,12 +150,12 @@ impl From<&Presence> for PresenceAnswer {
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ScanAnswer {
     pub(super) count: u64,
-    pub(super) connections: Vec<Found>,
+    pub(super) connections: Vec<FoundElsewhere>,
 }
 
 /// A listed connection.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Found {
+pub(super) struct FoundElsewhere {
     name: String,
     transport: String,
     since_ms: Option<u64>,
@@ -168,7 +172,7 @@ const TRANSPORTS: [FoundTransport; 4] = [
 
 impl From<&Scanned> for ScanAnswer {
     fn from(scanned: &Scanned) -> ScanAnswer {
-        let found = |one: &FoundConnection| Found {
+        let found = |one: &FoundConnection| FoundElsewhere {
             name: one.name.to_string(),
             transport: one.transport.word().into(),
             since_ms: one.since_ms,
@@ -186,7 +190,7 @@ impl ScanAnswer {
     /// The result of the scan. A connection with a description of no version known here would be
     /// left out; it is counted.
     pub(super) fn scanned(self) -> Scanned {
-        let connection = |found: Found| {
+        let connection = |found: FoundElsewhere| {
             let transport = TRANSPORTS.into_iter().find(|one| one.word() == found.transport)?;
             Some(FoundConnection {
                 name: found.name.parse::<ConnectionName>().ok()?,
@@ -213,7 +217,7 @@ mod tests {
 
     #[test]
     fn questions_are_read_as_they_are_written() {
-        let presence = Question::Presence { of: Log::User("ann".into()), users: 3 };
+        let presence = Question::Presence { of: LogName::User("ann".into()), users: 3 };
         let text = serde_json::to_string(&presence).unwrap();
         assert_eq!(text, r#"{"presence":{"of":{"user":"ann"},"users":3}}"#);
         let action = ScanAction::Close(ScanClose {
@@ -225,17 +229,17 @@ mod tests {
             ScanTarget::Connections(vec![ConnectionName::numbered(7), ConnectionName::numbered(8)]);
         let scan = Question::Scan {
             target: Target::of(&target).unwrap(),
-            action: Action::of(&action).unwrap(),
+            action: RemoteAction::of(&action).unwrap(),
         };
         assert_eq!(question_of_nodes("me").1, br#""node""#);
         for question in
-            [presence, scan, Question::Node, Question::Subscribers(Log::Channel("a/b".into()))]
+            [presence, scan, Question::Node, Question::Subscribers(LogName::Channel("a/b".into()))]
         {
             assert_eq!(again(&question), question);
         }
-        assert_eq!(Action::of(&action).unwrap().scan_action(), action);
+        assert_eq!(RemoteAction::of(&action).unwrap().scan_action(), action);
         assert!(Target::of(&ScanTarget::Behind).is_none());
-        assert!(Action::of(&ScanAction::Recheck).is_none());
+        assert!(RemoteAction::of(&ScanAction::Recheck).is_none());
     }
 
     /// Reads kept lines as values of a type, which have to be these.
@@ -252,21 +256,24 @@ mod tests {
 
     #[test]
     fn kept_questions_and_answers_are_read() {
-        let close = Action::Close { code: 4100, reason: "why".into(), may_return: true };
+        let close = RemoteAction::Close { code: 4100, reason: "why".into(), may_return: true };
         reads(
             "questions",
             &[
-                Question::Presence { of: Log::User("ann".into()), users: 3 },
-                Question::Subscribers(Log::Channel("a/b".into())),
+                Question::Presence { of: LogName::User("ann".into()), users: 3 },
+                Question::Subscribers(LogName::Channel("a/b".into())),
                 Question::Node,
-                Question::Scan { target: Target::User("ann".into()), action: Action::List(9) },
+                Question::Scan {
+                    target: Target::User("ann".into()),
+                    action: RemoteAction::List(9),
+                },
                 Question::Scan { target: Target::Channel("a".into()), action: close.clone() },
                 Question::Scan { target: Target::Connections(vec!["7".into()]), action: close },
             ],
         );
         let users = vec!["ann".into(), "bob".into()];
         reads("presence", &[PresenceAnswer { connections: 7, users, more: true }]);
-        let found = |transport: FoundTransport| Found {
+        let found = |transport: FoundTransport| FoundElsewhere {
             name: "0000000000000007".into(),
             transport: transport.word().into(),
             since_ms: Some(5),
@@ -303,7 +310,7 @@ mod tests {
     #[test]
     fn unknown_questions_of_later_versions_get_no_answer() {
         let more = r#"{"presence":{"of":{"user":"ann"},"users":3,"more":[1]}}"#;
-        let presence = Question::Presence { of: Log::User("ann".into()), users: 3 };
+        let presence = Question::Presence { of: LogName::User("ann".into()), users: 3 };
         assert_eq!(serde_json::from_str::<Question>(more).unwrap(), presence);
         let answer = r#"{"connections":7,"users":["ann"],"more":true,"later":{}}"#;
         assert_eq!(serde_json::from_str::<PresenceAnswer>(answer).unwrap().connections, 7);

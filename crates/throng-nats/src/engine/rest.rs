@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use throng_core::Epoch;
 
-use crate::journal::Held;
+use crate::journal::HeldState;
 
 /// How long the thread of the connection may take to stop delivering: a message may wait for room.
 const HOLD_TIMEOUT: Duration = Duration::from_secs(3);
@@ -14,17 +14,17 @@ const HOLD_TIMEOUT: Duration = Duration::from_secs(3);
 /// State since messages are held, and its epoch.
 #[derive(Default)]
 pub(super) struct Holding {
-    held: Mutex<Option<(Option<Epoch>, Held)>>,
+    held: Mutex<Option<(Option<Epoch>, HeldState)>>,
     changed: Condvar,
 }
 
 impl Holding {
-    pub(super) fn lock(&self) -> MutexGuard<'_, Option<(Option<Epoch>, Held)>> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Option<(Option<Epoch>, HeldState)>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The journal reports no more messages.
-    pub(super) fn is(&self, epoch: Option<Epoch>, held: Held) {
+    pub(super) fn is(&self, epoch: Option<Epoch>, held: HeldState) {
         *self.lock() = Some((epoch, held));
         self.changed.notify_all();
     }
@@ -46,16 +46,16 @@ impl Holding {
 }
 
 /// Counts those that there are.
-pub(super) struct Counted(Arc<AtomicUsize>);
+pub(super) struct CountGuard(Arc<AtomicUsize>);
 
-impl Counted {
-    pub(super) fn new(count: &Arc<AtomicUsize>) -> Counted {
+impl CountGuard {
+    pub(super) fn new(count: &Arc<AtomicUsize>) -> CountGuard {
         count.fetch_add(1, Ordering::AcqRel);
-        Counted(Arc::clone(count))
+        CountGuard(Arc::clone(count))
     }
 }
 
-impl Drop for Counted {
+impl Drop for CountGuard {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }

@@ -1,7 +1,7 @@
 //! State shared by the server's threads and the connection's thread.
 //!
 //! Locks are taken in this order: the followed channels, a shard of the memory engine, the open
-//! parts. Nothing that may drop a [`Hold`] is dropped under the first.
+//! parts. Nothing that may drop a [`ChannelHold`] is dropped under the first.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -14,19 +14,19 @@ use throng_core::{
 };
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::asks::Asks;
+use super::asks::OpenQuestions;
 use super::cluster::{Cluster, ClusterView, NodeFacts};
 use super::collect::{Collect, Source};
-use super::deferred::Deferred;
-use super::followed::{Entry, Followed, Waiting};
-use super::hold::{Hold, Owner};
+use super::deferred::DeferredWork;
+use super::followed::{Followed, FollowedEntry, WaitingPart};
+use super::hold::{ChannelHold, HoldOwner};
 use super::lateness::Lateness;
 use super::link::{Link, count};
 use super::publications::Publications;
-use super::rest::{Counted, Holding};
-use super::table::Tables;
+use super::rest::{CountGuard, Holding};
+use super::table::SharedTables;
 use super::vacancies::Vacancies;
-use crate::journal::{Event, TableId};
+use crate::journal::{JournalEvent, TableId};
 
 /// Channels that a tick ceases to follow, at most.
 const VACATED_PER_TICK: usize = 4_096;
@@ -37,12 +37,12 @@ const SHORT_SHARE: usize = 8;
 /// The waiting party of a part that is read.
 pub(super) enum ReadFor {
     /// A subscription that asks for its start.
-    Start(Hold, Ticket<Fetched>),
+    Start(ChannelHold, Ticket<Fetched>),
     /// A page of history.
     Page(HeldPart, Ticket<Fetched>),
 }
 
-pub(super) struct Read {
+pub(super) struct PendingRead {
     pub(super) collect: Collect,
     pub(super) to: ReadFor,
 }
@@ -50,7 +50,7 @@ pub(super) struct Read {
 /// The tags of the tokens of a user.
 pub(super) type TagsOfUser = Box<dyn Fn(&str) -> WantedTags + Send + Sync>;
 
-pub(super) struct Shared {
+pub(super) struct NodeShared {
     pub(super) memory: Arc<MemoryEngine>,
     pub(super) parts: Arc<Parts>,
     pub(super) link: Link,
@@ -66,22 +66,22 @@ pub(super) struct Shared {
     pub(super) now_ms: fn() -> u64,
     pub(super) from_wall_ms: fn(u64) -> u64,
     pub(super) followed: Mutex<Followed>,
-    pub(super) reads: Mutex<HashMap<u64, Read>>,
+    pub(super) reads: Mutex<HashMap<u64, PendingRead>>,
     /// Subscriptions that wait until their channels are followed, and what is being answered.
     pub(super) waiting: Arc<AtomicUsize>,
     pub(super) holding: Holding,
-    pub(super) deferred: Deferred,
-    pub(super) asks: Asks,
+    pub(super) deferred: DeferredWork,
+    pub(super) asks: OpenQuestions,
     pub(super) cluster: Cluster,
     /// Turns of the thread of the connection.
     pub(super) turns: Arc<AtomicU64>,
     pub(super) lateness: Mutex<Lateness>,
-    pub(super) tables: Tables,
+    pub(super) tables: SharedTables,
     /// The table of read markers; `None` if the node keeps none.
     pub(super) markers: Option<TableId>,
     /// Not known before the server knows its keys.
     pub(super) tags_of_user: OnceLock<TagsOfUser>,
-    pub(super) events: UnboundedSender<Event<'static>>,
+    pub(super) events: UnboundedSender<JournalEvent<'static>>,
     /// The trouble that was logged last.
     pub(super) said: Mutex<Option<String>>,
     pub(super) max_cached_bytes: usize,
@@ -114,12 +114,12 @@ pub(super) fn unanswered<T>(later: Later<'_, T>) -> Answer<T> {
     answer
 }
 
-impl Shared {
+impl NodeShared {
     pub(super) fn followed(&self) -> MutexGuard<'_, Followed> {
         self.followed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn reads(&self) -> MutexGuard<'_, HashMap<u64, Read>> {
+    pub(super) fn reads(&self) -> MutexGuard<'_, HashMap<u64, PendingRead>> {
         self.reads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -134,13 +134,13 @@ impl Shared {
     }
 
     /// Tells the journal. Nobody listens only when the server ends.
-    pub(super) fn tell(&self, event: Event<'static>) {
+    pub(super) fn tell(&self, event: JournalEvent<'static>) {
         let _ = self.events.send(event);
     }
 
     /// Makes a part of a channel's log readable, as [`throng_core::Engine::fetch`] has to.
     pub(super) fn fetch(
-        self: &Arc<Shared>,
+        self: &Arc<NodeShared>,
         now_ms: u64,
         channel: &ChannelName,
         reading: Reading,
@@ -156,7 +156,7 @@ impl Shared {
     }
 
     fn fetch_start(
-        self: &Arc<Shared>,
+        self: &Arc<NodeShared>,
         now_ms: u64,
         channel: &ChannelName,
         part: HeldPart,
@@ -175,15 +175,15 @@ impl Shared {
             }
         }
         entry.holds += 1;
-        let hold = Hold { part, id, owner: Arc::clone(self) as _ };
+        let hold = ChannelHold { part, id, owner: Arc::clone(self) as _ };
         if !entry.is_live {
             if !self.link.is_open() {
                 drop(followed);
                 return unanswered(later);
             }
             let (ticket, answer) = later.ticket();
-            let counted = Counted::new(&self.waiting);
-            entry.wait(Waiting { hold, ticket, now_ms, _counted: counted });
+            let counted = CountGuard::new(&self.waiting);
+            entry.wait(WaitingPart { hold, ticket, now_ms, _counted: counted });
             return answer;
         }
         let begun = self.begin(entry, channel, (reading, now_ms));
@@ -209,7 +209,7 @@ impl Shared {
         let (id, _, is_new) = followed.add(channel);
         if is_new {
             // Under the lock, so that following and ceasing to follow come in their order.
-            self.tell(Event::Follow(vec![(id, channel.clone())]));
+            self.tell(JournalEvent::Follow(vec![(id, channel.clone())]));
         }
         id
     }
@@ -218,7 +218,7 @@ impl Shared {
     /// complete; `None` without an epoch.
     pub(super) fn begin(
         &self,
-        entry: &Entry,
+        entry: &FollowedEntry,
         channel: &ChannelName,
         (reading, now_ms): (Reading, u64),
     ) -> Option<(Collect, bool)> {
@@ -253,7 +253,7 @@ impl Shared {
     }
 
     fn fetch_page(
-        self: &Arc<Shared>,
+        self: &Arc<NodeShared>,
         now_ms: u64,
         channel: &ChannelName,
         part: HeldPart,
@@ -293,8 +293,8 @@ impl Shared {
         let (token, (after, at_least)) = (self.token(), collect.begin());
         let channel = collect.source().channel.clone();
         count(&self.link.counts.read);
-        self.reads().insert(token, Read { collect, to });
-        self.tell(Event::Read { token, channel, after, at_least });
+        self.reads().insert(token, PendingRead { collect, to });
+        self.tell(JournalEvent::Read { token, channel, after, at_least });
     }
 
     /// How late messages from NATS are, in milliseconds; 0 while none come.
@@ -336,7 +336,7 @@ impl Shared {
             && let Some(facts) = self.facts(now_ms)
         {
             // Texts and numbers always become JSON.
-            self.tell(Event::Describe(serde_json::to_vec(&facts).unwrap_or_default()));
+            self.tell(JournalEvent::Describe(serde_json::to_vec(&facts).unwrap_or_default()));
         }
     }
 
@@ -361,7 +361,7 @@ impl Shared {
             let is_vacant = self.memory.followed_head(&name).is_none();
             let gone = if is_vacant { followed.remove(&name) } else { None };
             if gone.is_some() {
-                self.tell(Event::Unfollow(name));
+                self.tell(JournalEvent::Unfollow(name));
             }
             drop(followed);
             // Without holds nothing waits in it.
@@ -377,7 +377,7 @@ impl Shared {
     }
 }
 
-impl Owner for Shared {
+impl HoldOwner for NodeShared {
     fn release(&self, id: ChannelId, channel: &ChannelName) {
         let mut followed = self.followed();
         let Some(entry) = followed.entry(id) else { return };

@@ -10,25 +10,25 @@ use throng_core::parts::Parts;
 use throng_core::{MemoryEngine, NodeTag};
 use tokio::sync::mpsc;
 
-use super::asks::Asks;
+use super::asks::OpenQuestions;
 use super::cluster::Cluster;
-use super::deferred::Deferred;
+use super::deferred::DeferredWork;
 use super::early::Early;
 use super::followed::Followed;
 use super::link::Link;
 use super::publications::Publications;
 use super::rest::Holding;
-use super::shared::Shared;
-use super::table::Tables;
+use super::shared::NodeShared;
+use super::table::SharedTables;
 use super::vacancies::Vacancies;
 use super::{NatsEngine, NodeSettings};
 use crate::client;
-use crate::journal::{Event, Journal, TableId};
+use crate::journal::{JournalEvent, StreamJournal, TableId};
 
 /// A connection, and what the engine above it is made of.
 pub(super) struct Starting {
     pub(super) early: Arc<Early>,
-    events: mpsc::UnboundedSender<Event<'static>>,
+    events: mpsc::UnboundedSender<JournalEvent<'static>>,
     thread: JoinHandle<()>,
     /// Names of this process and of the node.
     names: (String, String),
@@ -62,7 +62,7 @@ impl Starting {
         let early = Arc::<Early>::default();
         let told = Arc::clone(&early);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let journal = Journal::new(journal);
+        let journal = StreamJournal::new(journal);
         let thread = std::thread::Builder::new().name("nats".into()).spawn(move || {
             runtime.block_on(client::run(client, journal, receiver, |notice| told.take(notice)));
         })?;
@@ -91,7 +91,7 @@ impl Starting {
         let vacancies = Arc::new(Vacancies::new(events));
         let (nonce, name) = self.names;
         // When the engine is gone, its sender of events is, and the thread ends.
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(NodeShared {
             memory: Arc::new(memory(Arc::clone(&vacancies) as _)),
             parts: Arc::new(Parts::new(self.max_read_bytes)),
             link: Link::new((self.now_ms)()),
@@ -106,13 +106,13 @@ impl Starting {
             followed: Mutex::new(Followed::new(self.max_cached_bytes)),
             reads: Mutex::default(),
             waiting: Arc::default(),
-            deferred: Deferred::default(),
+            deferred: DeferredWork::default(),
             holding: Holding::default(),
-            asks: Asks::default(),
+            asks: OpenQuestions::default(),
             cluster: Cluster::default(),
             turns: Arc::default(),
             lateness: Mutex::default(),
-            tables: Tables::new(self.tables),
+            tables: SharedTables::new(self.tables),
             markers: self.markers,
             tags_of_user: OnceLock::new(),
             events: self.events,

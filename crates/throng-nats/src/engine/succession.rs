@@ -23,13 +23,13 @@ use throng_core::frozen::ThawError;
 use throng_core::{ChannelId, ChannelName, Epoch, MemoryEngine, clock};
 
 use super::early::{Early, reason};
-use super::followed::{Entry, Followed};
-use super::frozen::{FrozenChannel, FrozenNode, NodeThaw};
+use super::followed::{Followed, FollowedEntry};
+use super::frozen::{FrozenFollow, FrozenNode, NodeThaw};
 use super::link::LinkState;
-use super::shared::Shared;
+use super::shared::NodeShared;
 use super::starting::Starting;
 use super::{NatsEngine, NodeSettings};
-use crate::journal::{Event, Resume};
+use crate::journal::{JournalEvent, Resume};
 
 /// Why a node cannot be handed over.
 #[derive(Debug, thiserror::Error)]
@@ -58,19 +58,19 @@ impl NatsEngine {
     /// goes on. Returns whether it is so.
     pub fn hold(&self) -> bool {
         *self.shared.holding.lock() = None;
-        self.shared.tell(Event::Hold);
+        self.shared.tell(JournalEvent::Hold);
         self.shared.holding.wait()
     }
 
     /// Delivers again, beginning with what came meanwhile.
     pub fn go_on(&self) {
         *self.shared.holding.lock() = None;
-        self.shared.tell(Event::GoOn);
+        self.shared.tell(JournalEvent::GoOn);
     }
 
     /// Ends the connection, as another process is the node now. Others are not told.
     pub fn cede(&self) {
-        self.shared.tell(Event::Cede);
+        self.shared.tell(JournalEvent::Cede);
     }
 
     /// Writes the node, one record with each call of `write`. Call it while it is held and at rest,
@@ -112,17 +112,17 @@ impl NatsEngine {
 }
 
 /// A node that is connected, and does not serve: another process is the node.
-pub struct Successor(Starting);
+pub struct NodeSuccessor(Starting);
 
-impl Successor {
+impl NodeSuccessor {
     /// Connects as the process that is to be the node which is named in the settings.
     ///
     /// # Errors
     ///
     /// An error of the system, if the thread cannot be started.
-    pub fn connect(settings: NodeSettings) -> io::Result<Successor> {
+    pub fn connect(settings: NodeSettings) -> io::Result<NodeSuccessor> {
         debug_assert!(settings.journal.successor_of.is_some());
-        Ok(Successor(Starting::connect(settings)?))
+        Ok(NodeSuccessor(Starting::connect(settings)?))
     }
 
     /// Waits until the stream can be used.
@@ -165,7 +165,7 @@ impl Successor {
         }
         drop(followed);
         let resume = Resume { epoch: node.epoch, held: node.held, channels: live };
-        let begin = vec![Event::Resume(Box::new(resume)), Event::Follow(joining)];
+        let begin = vec![JournalEvent::Resume(Box::new(resume)), JournalEvent::Follow(joining)];
         Ok(Thawed { engine: Arc::new(engine), early, begin })
     }
 }
@@ -174,7 +174,7 @@ impl Successor {
 pub struct Thawed {
     engine: Arc<NatsEngine>,
     early: Arc<Early>,
-    begin: Vec<Event<'static>>,
+    begin: Vec<JournalEvent<'static>>,
 }
 
 impl Thawed {
@@ -193,7 +193,7 @@ impl Thawed {
     }
 }
 
-impl Shared {
+impl NodeShared {
     /// True if all that was asked of the stream has its answer.
     pub(super) fn is_at_rest(&self) -> bool {
         // Last what is being answered, and was in one of these before.
@@ -203,10 +203,10 @@ impl Shared {
     }
 }
 
-impl Entry {
-    fn freeze(&self, name: &ChannelName) -> FrozenChannel {
-        let Entry { head, newest, is_live, is_stale, .. } = self;
-        FrozenChannel {
+impl FollowedEntry {
+    fn freeze(&self, name: &ChannelName) -> FrozenFollow {
+        let FollowedEntry { head, newest, is_live, is_stale, .. } = self;
+        FrozenFollow {
             name: name.clone(),
             head: *head,
             newest: *newest,
@@ -220,8 +220,8 @@ impl Entry {
 
 impl Followed {
     /// Adds a channel of a node that was frozen.
-    fn thaw(&mut self, channel: FrozenChannel) -> ChannelId {
-        let FrozenChannel { name, head, newest, wall_ms, is_live, has_gap, is_stale } = channel;
+    fn thaw(&mut self, channel: FrozenFollow) -> ChannelId {
+        let FrozenFollow { name, head, newest, wall_ms, is_live, has_gap, is_stale } = channel;
         let (id, entry, _) = self.add(&name);
         (entry.head, entry.newest) = (head, newest);
         entry.time_ms = clock::from_wall_ms(wall_ms);

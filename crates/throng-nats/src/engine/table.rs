@@ -23,17 +23,17 @@ pub enum TableNews {
     Lost,
 }
 
-type Owner = Box<dyn Fn(TableNews) + Send + Sync>;
+type HoldOwner = Box<dyn Fn(TableNews) + Send + Sync>;
 
 /// The news that nobody has been told yet, and who is told.
 #[derive(Default)]
 struct Told {
-    owner: Option<Owner>,
+    owner: Option<HoldOwner>,
     early: Vec<TableNews>,
 }
 
 #[derive(Default)]
-struct Table {
+struct JournalTable {
     told: Mutex<Told>,
     /// When it was current last; 0 for never.
     as_of_ms: AtomicU64,
@@ -46,16 +46,19 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 #[derive(Default)]
-pub(super) struct Tables {
-    all: Vec<Table>,
+pub(super) struct SharedTables {
+    all: Vec<JournalTable>,
     changes: Mutex<HashMap<u64, Ticket<Changed>>>,
     looks: Mutex<HashMap<u64, Ticket<Option<StoredEntry>>>>,
 }
 
-impl Tables {
+impl SharedTables {
     /// As many as the journal has.
-    pub(super) fn new(count: usize) -> Tables {
-        Tables { all: (0..count).map(|_| Table::default()).collect(), ..Tables::default() }
+    pub(super) fn new(count: usize) -> SharedTables {
+        SharedTables {
+            all: (0..count).map(|_| JournalTable::default()).collect(),
+            ..SharedTables::default()
+        }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -63,7 +66,7 @@ impl Tables {
     }
 
     /// Sets who is told of entries, and tells all that have come already.
-    pub(super) fn set_owner(&self, table: TableId, owner: Owner) {
+    pub(super) fn set_owner(&self, table: TableId, owner: HoldOwner) {
         let Some(table) = self.all.get(table.0) else { return };
         let mut told = lock(&table.told);
         std::mem::take(&mut told.early).into_iter().for_each(&owner);
@@ -77,7 +80,7 @@ impl Tables {
         (as_of_ms > 0).then_some(as_of_ms)
     }
 
-    /// Keeps the ticket of a change until [`Tables::changed`].
+    /// Keeps the ticket of a change until [`SharedTables::changed`].
     pub(super) fn begin(&self, token: u64, done: Ticket<Changed>) {
         lock(&self.changes).insert(token, done);
     }
@@ -90,7 +93,7 @@ impl Tables {
         }
     }
 
-    /// Keeps the ticket of who reads an entry until [`Tables::looked`].
+    /// Keeps the ticket of who reads an entry until [`SharedTables::looked`].
     pub(super) fn look(&self, token: u64, done: Ticket<Option<StoredEntry>>) {
         lock(&self.looks).insert(token, done);
     }

@@ -8,16 +8,16 @@ use throng_core::{Content, Retention};
 
 /// The newest messages of a channel.
 #[derive(Debug)]
-pub(super) struct Tail {
+pub(super) struct ChannelTail {
     floor: u64,
     messages: VecDeque<Arc<Content>>,
     bytes: usize,
 }
 
-impl Tail {
+impl ChannelTail {
     /// A tail that begins after this offset.
-    pub(super) fn new(floor: u64) -> Tail {
-        Tail { floor, messages: VecDeque::new(), bytes: 0 }
+    pub(super) fn new(floor: u64) -> ChannelTail {
+        ChannelTail { floor, messages: VecDeque::new(), bytes: 0 }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -78,7 +78,7 @@ mod tests {
     #[test]
     fn a_tail_has_what_came_since_its_floor() {
         let retention = Retention { max_messages: 2, max_bytes: 1 << 20, max_age_ms: 100 };
-        let mut tail = Tail::new(15);
+        let mut tail = ChannelTail::new(15);
         for (offset, time_ms, floor, expected) in [
             (20, 0, 15, vec![20]),
             (30, 0, 15, vec![20, 30]),

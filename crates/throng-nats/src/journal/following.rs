@@ -14,16 +14,16 @@ use std::collections::{BTreeMap, VecDeque};
 
 use throng_core::{ChannelId, ChannelName};
 
-use super::outbox::{Action, Outbox, Question};
+use super::outbox::{JournalAction, Outbox, Question};
 use super::queue::shrink;
-use super::report::{Reading, Report};
+use super::report::{JournalReport, Reading};
 use super::subscription::Subscription;
 use crate::api::get::{self, Chain, Part};
 use crate::api::message;
-use crate::protocol::decoder::Delivery;
+use crate::protocol::decoder::ServerMessage;
 use crate::protocol::headers::Headers;
 use crate::subject::{self, Subjects};
-use channels::{Channel, Channels, State};
+use channels::{JournalChannel, JournalChannels, SlotState};
 use polled::Polled;
 
 /// Requests for heads that are under way at a time.
@@ -62,7 +62,7 @@ struct Heads {
 }
 
 pub(super) struct Following {
-    channels: Channels,
+    channels: JournalChannels,
     /// Slots whose heads are to be asked for, and what was known when they were queued.
     unasked: VecDeque<(u32, u64)>,
     heads: BTreeMap<u64, Heads>,
@@ -83,7 +83,7 @@ pub(super) struct Following {
 impl Following {
     pub(super) fn new(has_replicas: bool) -> Following {
         Following {
-            channels: Channels::default(),
+            channels: JournalChannels::default(),
             unasked: VecDeque::new(),
             heads: BTreeMap::new(),
             fills: VecDeque::new(),
@@ -125,8 +125,8 @@ impl Following {
             if let Some(slot) = self.channels.find(&name) {
                 let channel = &mut self.channels[slot];
                 channel.key = key;
-                if channel.state != State::Joining {
-                    outbox.report(Report::Followed { channel: key, head: channel.head });
+                if channel.state != SlotState::Joining {
+                    outbox.report(JournalReport::Followed { channel: key, head: channel.head });
                 }
                 continue;
             }
@@ -145,7 +145,7 @@ impl Following {
         if is_polled {
             self.polled.forget();
         } else if let Some(subscription) = subscription.filter(|_| outbox.is_connected()) {
-            outbox.actions.push(Action::Unsubscribe { sid: subscription.sid() });
+            outbox.actions.push(JournalAction::Unsubscribe { sid: subscription.sid() });
             self.polled.has_room();
         }
     }
@@ -167,13 +167,13 @@ impl Following {
     fn suspect(&mut self, now_ms: u64) {
         self.unasked.clear();
         for (slot, channel) in (0..).zip(self.channels.iter_mut()) {
-            if channel.state == State::Live {
-                channel.turn(State::Behind, &mut self.behind);
+            if channel.state == SlotState::Live {
+                channel.turn(SlotState::Behind, &mut self.behind);
                 channel.behind_since_ms = now_ms as u32;
             }
             // Messages that could not be read meanwhile are not lost yet.
             channel.target_since_ms = now_ms as u32;
-            if channel.state != State::Free {
+            if channel.state != SlotState::Free {
                 self.unasked.push_back((slot, channel.head));
             }
         }
@@ -182,11 +182,12 @@ impl Following {
     /// Messages of any channel may have come and expired while nothing was heard: a channel that is
     /// empty now does not show it. Those before `first` are gone.
     pub(super) fn has_missed(&self, first: u64, outbox: &mut Outbox) {
-        let may_miss = |channel: &&Channel| {
-            !matches!(channel.state, State::Free | State::Joining) && channel.head + 1 < first
+        let may_miss = |channel: &&JournalChannel| {
+            !matches!(channel.state, SlotState::Free | SlotState::Joining)
+                && channel.head + 1 < first
         };
         for channel in self.channels.iter().filter(may_miss) {
-            outbox.report(Report::Gap { channel: channel.key });
+            outbox.report(JournalReport::Gap { channel: channel.key });
         }
     }
 
@@ -203,8 +204,8 @@ impl Following {
             outbox.answered(token);
         }
         self.disconnected();
-        for channel in self.channels.iter_mut().filter(|channel| channel.state != State::Free) {
-            channel.turn(State::Joining, &mut self.behind);
+        for channel in self.channels.iter_mut().filter(|channel| channel.state != SlotState::Free) {
+            channel.turn(SlotState::Joining, &mut self.behind);
             (channel.head, channel.target) = (last, 0);
         }
         self.suspect_twice(now_ms);
@@ -220,7 +221,7 @@ impl Following {
                 && let Some((slot, reached)) = self.unasked.pop_front()
             {
                 let is_asked = slots.contains_key(&slot);
-                if self.channels[slot].state == State::Free || is_asked {
+                if self.channels[slot].state == SlotState::Free || is_asked {
                     continue;
                 }
                 slots.insert(slot, self.channels.subscription(slot).generation);
@@ -298,7 +299,7 @@ impl Following {
         let Some(channel) = self.channels.get(subscription) else { return };
         // All that comes later has a higher sequence than what the stream has reached. But that is
         // no message of this channel, so a channel that has a head has nothing to read up to there.
-        let sequence = if channel.state == State::Joining { reached } else { channel.head };
+        let sequence = if channel.state == SlotState::Joining { reached } else { channel.head };
         self.head_is(now_ms, subscription, sequence, outbox);
     }
 
@@ -313,12 +314,12 @@ impl Following {
     ) {
         let Some(channel) = self.channels.get(subscription) else { return };
         let (target, slot) = (channel.target, subscription.slot);
-        if channel.state == State::Joining {
+        if channel.state == SlotState::Joining {
             let channel = &mut self.channels[slot];
-            channel.turn(State::Behind, &mut self.behind);
+            channel.turn(SlotState::Behind, &mut self.behind);
             channel.behind_since_ms = now_ms as u32;
             channel.head = sequence;
-            outbox.report(Report::Followed { channel: channel.key, head: sequence });
+            outbox.report(JournalReport::Followed { channel: channel.key, head: sequence });
             if self.has_replicas {
                 self.confirms.push_back((now_ms + CONFIRM_MS, subscription));
             }
@@ -328,7 +329,7 @@ impl Following {
         }
         let channel = &mut self.channels[slot];
         if channel.target <= channel.head && !channel.is_filling {
-            channel.turn(State::Live, &mut self.behind);
+            channel.turn(SlotState::Live, &mut self.behind);
         }
     }
 
@@ -340,11 +341,11 @@ impl Following {
             channel.target = sequence;
             channel.target_since_ms = now_ms as u32;
         }
-        if channel.state == State::Joining || channel.target <= channel.head {
+        if channel.state == SlotState::Joining || channel.target <= channel.head {
             return;
         }
-        if channel.state != State::Behind {
-            channel.turn(State::Behind, &mut self.behind);
+        if channel.state != SlotState::Behind {
+            channel.turn(SlotState::Behind, &mut self.behind);
             channel.behind_since_ms = now_ms as u32;
         }
         if !channel.is_filling {
@@ -364,7 +365,7 @@ impl Following {
     pub(super) fn live(
         &mut self,
         now_ms: u64,
-        delivery: Delivery<'_>,
+        delivery: ServerMessage<'_>,
         is_open: bool,
         outbox: &mut Outbox,
     ) -> Option<u64> {
@@ -373,15 +374,15 @@ impl Following {
         let channel = self.channels.get(subscription)?;
         let sequence = delivery.headers.number("Nats-Sequence")?;
         let previous = delivery.headers.number("Nats-Last-Sequence").unwrap_or(0);
-        if channel.state != State::Joining && sequence <= channel.head {
+        if channel.state != SlotState::Joining && sequence <= channel.head {
             return None;
         }
         // With 0, those before have expired: whether all of them were reported only a channel that
         // was not behind knows.
         let continues = match channel.state {
-            State::Live => previous <= channel.head,
-            State::Behind => previous != 0 && previous <= channel.head,
-            State::Joining | State::Free => false,
+            SlotState::Live => previous <= channel.head,
+            SlotState::Behind => previous != 0 && previous <= channel.head,
+            SlotState::Joining | SlotState::Free => false,
         };
         // Before the stream is known to be the same, a sequence says nothing.
         if is_open
@@ -390,7 +391,7 @@ impl Following {
             && let Some(message) = message::parse(delivery.headers, delivery.payload)
         {
             channel.head = sequence;
-            outbox.report(Report::Message { channel: channel.key, message });
+            outbox.report(JournalReport::Message { channel: channel.key, message });
         } else {
             self.reach(now_ms, subscription.slot, sequence);
         }
@@ -400,8 +401,9 @@ impl Following {
     /// How many channels lack messages or may lack some, and for how long the first of them has, in
     /// milliseconds. Passes all channels while there is one.
     pub(super) fn behind(&self, now_ms: u64) -> (usize, u64) {
-        let is_behind = |channel: &&Channel| channel.state == State::Behind;
-        let since = |channel: &Channel| (now_ms as u32).wrapping_sub(channel.behind_since_ms);
+        let is_behind = |channel: &&JournalChannel| channel.state == SlotState::Behind;
+        let since =
+            |channel: &JournalChannel| (now_ms as u32).wrapping_sub(channel.behind_since_ms);
         let behind = self.channels.iter().filter(is_behind).map(since);
         let (count, most_ms) = behind.fold((0, 0), |(count, most), ms| (count + 1, ms.max(most)));
         (count, most_ms.into())
@@ -445,21 +447,21 @@ impl Following {
         }
         let key = channel.key;
         if !continues && messages.peek().is_some() {
-            outbox.report(Report::Gap { channel: key });
+            outbox.report(JournalReport::Gap { channel: key });
         }
         for message in messages {
             channel.head = message.sequence;
-            outbox.report(Report::Message { channel: key, message });
+            outbox.report(JournalReport::Message { channel: key, message });
         }
         if batch.left > 0 {
             channel.is_filling = true;
             self.fills.push_back(subscription);
         } else if channel.head >= channel.target {
-            channel.turn(State::Live, &mut self.behind);
+            channel.turn(SlotState::Live, &mut self.behind);
         } else if (now_ms as u32).wrapping_sub(channel.target_since_ms) > LOST_MS as u32 {
             channel.head = channel.target;
-            channel.turn(State::Live, &mut self.behind);
-            outbox.report(Report::Gap { channel: key });
+            channel.turn(SlotState::Live, &mut self.behind);
+            outbox.report(JournalReport::Gap { channel: key });
         } else {
             channel.is_filling = true;
             self.refills.push_back((now_ms + REFILL_MS, subscription));

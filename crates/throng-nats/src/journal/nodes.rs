@@ -7,7 +7,7 @@
 //!
 //! # Invariants
 //!
-//! * Each [`Event::Ask`](super::Event::Ask) gets exactly one [`Report::Asked`], with at most one
+//! * Each [`JournalEvent::Ask`](super::Event::Ask) gets exactly one [`JournalReport::Asked`], with at most one
 //!   answer of each node.
 //! * An answer is complete only if every node that was known when it was asked has answered, and
 //!   nodes had time to say that they are there since the connection was made.
@@ -17,9 +17,9 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
-use super::outbox::{Action, Outbox, Question};
-use super::report::{Ask, Asked, Report};
-use crate::protocol::decoder::Delivery;
+use super::outbox::{JournalAction, Outbox, Question};
+use super::report::{Ask, JournalReport, NodesAnswered};
+use crate::protocol::decoder::ServerMessage;
 use crate::protocol::headers::{HeaderWriter, Headers};
 
 /// How often a node says that it is there.
@@ -143,13 +143,13 @@ impl Nodes {
             }
         }
         for node in self.known.keys().cloned() {
-            outbox.report(Report::Heard { node, description: Vec::new() });
+            outbox.report(JournalReport::Heard { node, description: Vec::new() });
         }
         // All that answer are known.
         self.settled_ms = now_ms;
         if self.is_connected {
             self.reported = self.known.len();
-            outbox.report(Report::Nodes(self.reported));
+            outbox.report(JournalReport::Nodes(self.reported));
             // So that all others say anew how they are.
             self.say(now_ms, NEW.into(), outbox);
         }
@@ -167,7 +167,7 @@ impl Nodes {
     /// Reports how many nodes are there, if that has changed.
     fn report(&mut self, count: usize, outbox: &mut Outbox) {
         if std::mem::replace(&mut self.reported, count) != count {
-            outbox.report(Report::Nodes(count));
+            outbox.report(JournalReport::Nodes(count));
         }
     }
 
@@ -191,7 +191,12 @@ impl Nodes {
         }
         let headers = self.headers();
         let subject = self.presence.to_string();
-        outbox.actions.push(Action::Publish { subject, reply: None, headers, payload: what });
+        outbox.actions.push(JournalAction::Publish {
+            subject,
+            reply: None,
+            headers,
+            payload: what,
+        });
     }
 
     /// Says that the node is there, and how it is.
@@ -206,13 +211,13 @@ impl Nodes {
     }
 
     /// A node has said that it is there, or that it leaves.
-    pub(super) fn heard(&mut self, now_ms: u64, delivery: &Delivery<'_>, outbox: &mut Outbox) {
+    pub(super) fn heard(&mut self, now_ms: u64, delivery: &ServerMessage<'_>, outbox: &mut Outbox) {
         let Some(node) = sender(delivery.headers).filter(|node| **node != *self.own) else {
             return;
         };
         if delivery.payload == LEAVES {
             if self.known.remove(&*node).is_some() {
-                outbox.report(Report::Gone { node: node.clone() });
+                outbox.report(JournalReport::Gone { node: node.clone() });
             }
             for open in self.open.values_mut() {
                 open.missing.remove(&node);
@@ -224,7 +229,7 @@ impl Nodes {
             let is_read = delivery.payload.len() <= DESCRIPTION_BYTES_MAX
                 && ![HERE, NEW].contains(&delivery.payload);
             let description = if is_read { delivery.payload.to_vec() } else { Vec::new() };
-            outbox.report(Report::Heard { node, description });
+            outbox.report(JournalReport::Heard { node, description });
             self.report(self.known.len(), outbox);
         }
         if delivery.payload == NEW {
@@ -266,7 +271,7 @@ impl Nodes {
     }
 
     /// A node has asked. Returns where its answer goes to.
-    pub(super) fn asked(&self, delivery: &Delivery<'_>) -> Option<String> {
+    pub(super) fn asked(&self, delivery: &ServerMessage<'_>) -> Option<String> {
         let is_other = sender(delivery.headers).is_some_and(|node| *node != *self.own);
         delivery.reply.filter(|_| is_other).map(str::to_owned)
     }
@@ -277,7 +282,12 @@ impl Nodes {
         let headers = self.headers();
         if self.is_connected && headers.len() + answer.len() <= self.payload_bytes_max {
             let payload = answer.into();
-            outbox.actions.push(Action::Publish { subject: reply, reply: None, headers, payload });
+            outbox.actions.push(JournalAction::Publish {
+                subject: reply,
+                reply: None,
+                headers,
+                payload,
+            });
         }
     }
 
@@ -326,7 +336,7 @@ impl Nodes {
         self.known.retain(|node, heard_ms| {
             let is_there = now_ms.saturating_sub(*heard_ms) < GONE_MS;
             if !is_there {
-                outbox.report(Report::Gone { node: node.clone() });
+                outbox.report(JournalReport::Gone { node: node.clone() });
             }
             is_there
         });
@@ -357,7 +367,7 @@ pub(crate) fn headers_of(node: &str) -> Vec<u8> {
 fn close(open: Open, could_answer: bool, outbox: &mut Outbox) {
     let Open { token, answers, missing, .. } = open;
     let is_complete = could_answer && missing.is_empty();
-    outbox.report(Report::Asked(Asked { token, answers, is_complete }));
+    outbox.report(JournalReport::Asked(NodesAnswered { token, answers, is_complete }));
 }
 
 fn sender(headers: Headers<'_>) -> Option<Box<str>> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
-use super::report::{Report, TableId};
+use super::report::{JournalReport, TableId};
 
 /// The subscription that answers come to.
 pub(super) const INBOX_SID: u64 = 1;
@@ -19,7 +19,7 @@ pub(super) const TABLE_SID: u64 = 5;
 
 /// An action that a journal requests, in this order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Action {
+pub enum JournalAction {
     Subscribe {
         subject: String,
         sid: u64,
@@ -35,7 +35,7 @@ pub enum Action {
         payload: Arc<[u8]>,
     },
     /// Tell the owner of the journal.
-    Report(Report),
+    Report(JournalReport),
 }
 
 /// A sent question, which says who gets the answer.
@@ -60,7 +60,7 @@ pub(super) enum Question {
 
 /// Pending actions and expected answers.
 pub(super) struct Outbox {
-    pub(super) actions: Vec<Action>,
+    pub(super) actions: Vec<JournalAction>,
     stream: String,
     inbox: String,
     questions: HashMap<u64, Question, foldhash::fast::RandomState>,
@@ -83,7 +83,7 @@ impl Outbox {
     pub(super) fn connected(&mut self) {
         self.is_connected = true;
         let subject = format!("{}*", self.inbox);
-        self.actions.push(Action::Subscribe { subject, sid: INBOX_SID });
+        self.actions.push(JournalAction::Subscribe { subject, sid: INBOX_SID });
     }
 
     /// No answer to an earlier question comes any more.
@@ -97,24 +97,29 @@ impl Outbox {
     }
 
     pub(super) fn subscribe_hint(&mut self, subject: &str) {
-        self.actions.push(Action::Subscribe { subject: subject.to_owned(), sid: HINT_SID });
+        self.actions.push(JournalAction::Subscribe { subject: subject.to_owned(), sid: HINT_SID });
     }
 
     pub(super) fn subscribe_nodes(&mut self, [presence, ask]: [&str; 2]) {
         for (subject, sid) in [(presence, NODES_SID), (ask, ASK_SID)] {
-            self.actions.push(Action::Subscribe { subject: subject.to_owned(), sid });
+            self.actions.push(JournalAction::Subscribe { subject: subject.to_owned(), sid });
         }
     }
 
-    pub(super) fn report(&mut self, report: Report) {
-        self.actions.push(Action::Report(report));
+    pub(super) fn report(&mut self, report: JournalReport) {
+        self.actions.push(JournalAction::Report(report));
     }
 
     /// Publishes without an answer.
     pub(super) fn publish(&mut self, subject: &str, payload: Vec<u8>) {
         let (reply, headers) = (None, [].into());
         let payload = payload.into();
-        self.actions.push(Action::Publish { subject: subject.to_owned(), reply, headers, payload });
+        self.actions.push(JournalAction::Publish {
+            subject: subject.to_owned(),
+            reply,
+            headers,
+            payload,
+        });
     }
 
     /// Reads the stream. Returns the token under which the answers come.
@@ -149,7 +154,7 @@ impl Outbox {
     ) {
         self.questions.insert(token, question);
         let reply = Some(format!("{}{token}", self.inbox));
-        self.actions.push(Action::Publish { subject, reply, headers, payload });
+        self.actions.push(JournalAction::Publish { subject, reply, headers, payload });
     }
 
     /// The question that an answer to this subject belongs to.

@@ -17,10 +17,10 @@ use ring::digest;
 use throng_core::Publication;
 
 use super::outbox::{Outbox, Question};
-use super::report::{Outcome, Report};
+use super::report::{JournalReport, Outcome};
 use super::stall::Stall;
 use crate::api::ack::{self, Ack};
-use crate::api::{ApiError, message};
+use crate::api::{JetStreamError, message};
 use crate::protocol::headers::Headers;
 use crate::subject::{self, Subjects};
 use known_keys::{KeyId, KnownKeys};
@@ -55,7 +55,7 @@ pub fn token_of_receipt(nonce: &str, receipt: &str) -> Option<u64> {
 
 /// News from an answer for the rest of the journal.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Stored {
+pub(super) enum StoreOutcome {
     At {
         sequence: u64,
         /// True if other nodes may not have got it.
@@ -163,7 +163,7 @@ impl Publishing {
             Ok(()) => return,
             Err(outcome) => outcome,
         };
-        outbox.report(Report::Published { token, outcome });
+        outbox.report(JournalReport::Published { token, outcome });
     }
 
     fn taken(
@@ -265,7 +265,7 @@ impl Publishing {
         (reply, suffix): (u64, &Arc<str>),
         (headers, payload): (Headers<'_>, &[u8]),
         outbox: &mut Outbox,
-    ) -> Option<Stored> {
+    ) -> Option<StoreOutcome> {
         let first = self.channels.get_mut(suffix)?.front_mut()?;
         let has_key = first.key.is_some();
         if first.reply != reply {
@@ -280,22 +280,23 @@ impl Publishing {
                     && (first.floor == FALLEN || !(is_duplicate && has_key)) =>
             {
                 first.floor = FALLEN;
-                (None, Some(Stored::Fallen))
+                (None, Some(StoreOutcome::Fallen))
             }
             Ack::Stored { sequence, is_duplicate } => {
                 if let Some(key) = first.key {
                     self.known_keys.add(now_ms, key, sequence);
                 }
                 let is_known = is_duplicate && has_key && is_only;
-                let stored = Stored::At { sequence, needs_hint: is_duplicate && !is_only };
+                let stored = StoreOutcome::At { sequence, needs_hint: is_duplicate && !is_only };
                 (Some(Outcome::Stored { sequence, is_duplicate: is_known }), Some(stored))
             }
-            Ack::Refused(error) if error.err_code == ApiError::TOO_MANY_REQUESTS => {
+            Ack::Refused(error) if error.err_code == JetStreamError::TOO_MANY_REQUESTS => {
                 first.is_uncertain &= !is_only;
                 ((is_only).then_some(Outcome::Busy), None)
             }
             Ack::Refused(error) if error.is_passing() => {
-                first.is_uncertain &= !is_only || error.err_code == ApiError::DUPLICATE_IN_PROCESS;
+                first.is_uncertain &=
+                    !is_only || error.err_code == JetStreamError::DUPLICATE_IN_PROCESS;
                 (None, None)
             }
             Ack::Refused(error) => {
@@ -331,7 +332,7 @@ impl Publishing {
         self.count -= 1;
         self.bytes -= first.bytes();
         outbox.answered(first.reply);
-        outbox.report(Report::Published { token: first.token, outcome });
+        outbox.report(JournalReport::Published { token: first.token, outcome });
         if queue.is_empty() {
             self.channels.remove(suffix);
         } else {
@@ -342,7 +343,7 @@ impl Publishing {
     /// Ends what has taken too long, and has the rest sent that is due.
     pub(super) fn tick(&mut self, now_ms: u64, is_open: bool, outbox: &mut Outbox) {
         if let Some(is_stalled) = self.stall.tick(now_ms, is_open && self.count > 0) {
-            outbox.report(Report::Stalled(is_stalled));
+            outbox.report(JournalReport::Stalled(is_stalled));
         }
         self.known_keys.tick(now_ms);
         let mut late = Vec::new();
@@ -380,7 +381,7 @@ fn key_id(publication: &Publication) -> Option<KeyId> {
 mod tests {
     use throng_core::{Body, ChannelName};
 
-    use super::super::outbox::Action;
+    use super::super::outbox::JournalAction;
     use super::*;
 
     fn publication(key: Option<&str>) -> Publication {
@@ -421,10 +422,14 @@ mod tests {
         }
 
         /// Answers what was sent last. Returns also what is reported of it.
-        fn answer(&mut self, sequence: u64, duplicate: bool) -> (Option<Stored>, Vec<Report>) {
+        fn answer(
+            &mut self,
+            sequence: u64,
+            duplicate: bool,
+        ) -> (Option<StoreOutcome>, Vec<JournalReport>) {
             let mut sent = self.outbox.actions.drain(..).rev();
             let reply = sent.find_map(|action| match action {
-                Action::Publish { reply, .. } => reply,
+                JournalAction::Publish { reply, .. } => reply,
                 _ => None,
             });
             drop(sent);
@@ -435,35 +440,35 @@ mod tests {
             let answer = (Headers::new(b""), text.as_bytes());
             let stored = self.publishing.answered(50, (token, &suffix), answer, &mut self.outbox);
             let reported = self.outbox.actions.drain(..).filter_map(|action| match action {
-                Action::Report(report) => Some(report),
+                JournalAction::Report(report) => Some(report),
                 _ => None,
             });
             (stored, reported.collect())
         }
     }
 
-    fn published(sequence: u64, is_duplicate: bool) -> Vec<Report> {
+    fn published(sequence: u64, is_duplicate: bool) -> Vec<JournalReport> {
         let outcome = Outcome::Stored { sequence, is_duplicate };
-        vec![Report::Published { token: 9, outcome }]
+        vec![JournalReport::Published { token: 9, outcome }]
     }
 
     #[test]
     fn an_answer_of_a_stream_that_fell_waits_for_the_epoch() {
         let mut sent = Sent::with(None);
-        assert_eq!(sent.answer(7, false), (Some(Stored::Fallen), vec![]));
+        assert_eq!(sent.answer(7, false), (Some(StoreOutcome::Fallen), vec![]));
         // It is not known yet.
         sent.send(200, 7);
-        assert_eq!(sent.answer(7, true), (Some(Stored::Fallen), vec![]));
+        assert_eq!(sent.answer(7, true), (Some(StoreOutcome::Fallen), vec![]));
         sent.publishing.begin_epoch();
         sent.send(400, 7);
-        let stored = Stored::At { sequence: 7, needs_hint: true };
+        let stored = StoreOutcome::At { sequence: 7, needs_hint: true };
         assert_eq!(sent.answer(7, true), (Some(stored), published(7, false)));
     }
 
     #[test]
     fn what_comes_after_what_was_reached_is_passed_on_at_once() {
         let mut sent = Sent::with(None);
-        let stored = Stored::At { sequence: 8, needs_hint: false };
+        let stored = StoreOutcome::At { sequence: 8, needs_hint: false };
         assert_eq!(sent.answer(8, false), (Some(stored), published(8, false)));
     }
 
@@ -475,7 +480,8 @@ mod tests {
         let Sent { publishing, outbox, .. } = &mut sent;
         publishing.publish(100, 9, &again, true, outbox);
         let reported = outbox.actions.drain(..).collect::<Vec<_>>();
-        let expected = published(8, true).into_iter().map(Action::Report).collect::<Vec<_>>();
+        let expected =
+            published(8, true).into_iter().map(JournalAction::Report).collect::<Vec<_>>();
         assert_eq!(reported, expected);
         assert_eq!(publishing.outstanding(), 0);
         // Sequences of another epoch mean nothing.
@@ -487,11 +493,11 @@ mod tests {
     #[test]
     fn a_key_that_was_known_has_an_old_sequence() {
         let mut sent = Sent::with(Some("key"));
-        let stored = Stored::At { sequence: 3, needs_hint: false };
+        let stored = StoreOutcome::At { sequence: 3, needs_hint: false };
         assert_eq!(sent.answer(3, true), (Some(stored), published(3, true)));
         let mut sent = Sent::with(Some("key"));
-        assert_eq!(sent.answer(3, false).0, Some(Stored::Fallen), "it is new");
+        assert_eq!(sent.answer(3, false).0, Some(StoreOutcome::Fallen), "it is new");
         sent.send(200, 7);
-        assert_eq!(sent.answer(3, true).0, Some(Stored::Fallen), "and is no old one now");
+        assert_eq!(sent.answer(3, true).0, Some(StoreOutcome::Fallen), "and is no old one now");
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::outbox::{Outbox, Question};
 use super::queue::shrink;
-use super::report::{Reading, Report};
+use super::report::{JournalReport, Reading};
 use super::subscription::Subscription;
 use crate::api::StreamSettings;
 use crate::api::get::{self, Chain, Part};
@@ -34,7 +34,7 @@ pub(super) enum Purpose {
     Read { token: u64 },
 }
 
-pub(super) struct Done {
+pub(super) struct BatchDone {
     pub(super) purpose: Purpose,
     pub(super) batch: Reading,
 }
@@ -146,7 +146,7 @@ impl Readings {
         headers: Headers<'_>,
         payload: &[u8],
         first: u64,
-    ) -> (bool, Option<Done>) {
+    ) -> (bool, Option<BatchDone>) {
         let Some(batch) = self.in_flight.get_mut(&token) else { return (true, None) };
         match get::part(headers) {
             Part::Message { sequence, previous } => {
@@ -170,7 +170,7 @@ impl Readings {
     }
 
     /// Has a batch asked for again a little later. Nothing is complete then.
-    fn again(&mut self, now_ms: u64, token: u64) -> Option<Done> {
+    fn again(&mut self, now_ms: u64, token: u64) -> Option<BatchDone> {
         if let Some(mut batch) = self.in_flight.remove(&token) {
             batch.restart(now_ms + AGAIN_MS);
             self.waiting.push_back(batch);
@@ -178,7 +178,7 @@ impl Readings {
         None
     }
 
-    fn complete(&mut self, now_ms: u64, mut batch: Batch, first: u64) -> Option<Done> {
+    fn complete(&mut self, now_ms: u64, mut batch: Batch, first: u64) -> Option<BatchDone> {
         let last = batch.messages.last().map_or(batch.after, |message| message.sequence);
         // A replica that lags has answered. A filling is tried again by the channel.
         let lags = batch.left == 0 && last < batch.at_least;
@@ -192,7 +192,7 @@ impl Readings {
         let is_whole = get::is_whole(batch.after, batch.has_after, later, self.per_channel, first);
         // A page that ends before the known head has a hole at its end.
         match is_whole.map(|is_whole| is_whole && !(lags && is_read)) {
-            Some(is_whole) => Some(Done::new(batch, is_whole)),
+            Some(is_whole) => Some(BatchDone::new(batch, is_whole)),
             None => {
                 self.undecided.push(batch);
                 None
@@ -210,13 +210,13 @@ impl Readings {
 
     /// Takes the stream's first and last sequence, and decides on the batches that were read before
     /// they were asked for.
-    pub(super) fn bounds_are(&mut self, token: u64, (first, last): (u64, u64)) -> Vec<Done> {
+    pub(super) fn bounds_are(&mut self, token: u64, (first, last): (u64, u64)) -> Vec<BatchDone> {
         let decide = |batch: Batch| {
             // Nobody has a position beyond the stream's head, unless it was made up. The source of
             // a fill is known to be there.
             let is_reached = batch.after <= last || matches!(batch.purpose, Purpose::Fill(_));
             let is_whole = is_reached && batch.after.saturating_add(1) >= first;
-            Done::new(batch, is_whole)
+            BatchDone::new(batch, is_whole)
         };
         let Some((_, _, count)) = self.bounds.take_if(|(asked, ..)| *asked == token) else {
             return Vec::new();
@@ -234,7 +234,7 @@ impl Readings {
         let batches = self.waiting.drain(..).chain(self.undecided.drain(..));
         for batch in batches.chain(std::mem::take(&mut self.in_flight).into_values()) {
             if let Purpose::Read { token } = batch.purpose {
-                outbox.report(Report::Read { token, reading: None });
+                outbox.report(JournalReport::Read { token, reading: None });
             }
         }
     }
@@ -263,9 +263,9 @@ impl Readings {
     }
 }
 
-impl Done {
-    fn new(batch: Batch, is_whole: bool) -> Done {
+impl BatchDone {
+    fn new(batch: Batch, is_whole: bool) -> BatchDone {
         let Batch { purpose, messages, left, .. } = batch;
-        Done { purpose, batch: Reading { messages, left, is_whole } }
+        BatchDone { purpose, batch: Reading { messages, left, is_whole } }
     }
 }

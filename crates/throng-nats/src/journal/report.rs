@@ -7,18 +7,18 @@ use crate::api::StreamSettings;
 use crate::api::message::StoredMessage;
 use crate::api::table::{StoredEntry, TableEntry, TableSettings};
 use crate::permissions::Verb;
-use crate::protocol::decoder::Delivery;
+use crate::protocol::decoder::ServerMessage;
 
 /// Input of a journal.
 #[derive(Debug)]
-pub enum Event<'a> {
+pub enum JournalEvent<'a> {
     /// A server has accepted the connection. All subscriptions have to be made again.
     Connected {
         /// The largest message that the server accepts, in bytes, with its headers.
         payload_bytes_max: usize,
     },
     Disconnected,
-    Received(Delivery<'a>),
+    Received(ServerMessage<'a>),
     /// The server does not let this user do something, which was asked for on this connection.
     Denied {
         verb: Verb,
@@ -51,7 +51,7 @@ pub enum Event<'a> {
     Ask(Ask),
     /// To answer a question of another node.
     Answer {
-        /// Where the answer goes to: as in [`Report::Question`].
+        /// Where the answer goes to: as in [`JournalReport::Question`].
         reply: String,
         answer: Vec<u8>,
     },
@@ -80,7 +80,7 @@ pub enum Event<'a> {
     Leave,
     /// Another process is the node from now on. This one ends, and others are not told.
     Cede,
-    /// Report no message of a followed channel before [`Event::GoOn`]; then read the messages that
+    /// Report no message of a followed channel before [`JournalEvent::GoOn`]; then read the messages that
     /// came meanwhile from the stream.
     Hold,
     /// To report messages again.
@@ -96,14 +96,14 @@ pub enum Event<'a> {
 pub struct Resume {
     /// The epoch of the heads.
     pub epoch: u64,
-    pub held: Held,
+    pub held: HeldState,
     /// The channels that it follows: all messages up to their heads were reported.
     pub channels: Vec<(ChannelId, ChannelName, u64)>,
 }
 
 /// State of a journal at the point at which it is held.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Held {
+pub struct HeldState {
     /// All messages of followed channels up to this sequence were heard, or are known to lack.
     pub complete: u64,
     /// The other nodes, and for how long each was silent, in milliseconds.
@@ -124,7 +124,7 @@ pub struct Ask {
 
 /// Answers of other nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Asked {
+pub struct NodesAnswered {
     /// The token of [`Ask`].
     pub token: u64,
     /// One answer of each node that has answered.
@@ -135,7 +135,7 @@ pub struct Asked {
 
 /// Output of a journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Report {
+pub enum JournalReport {
     /// Messages can be published and read, under this epoch. With another epoch than before, all
     /// earlier sequences mean nothing any more: each followed channel is reported again.
     Opened {
@@ -167,7 +167,7 @@ pub enum Report {
         subscribed: usize,
     },
     /// All messages of followed channels up to this sequence were reported, although
-    /// [`Report::Whole`] says that some may be missing: messages of polled channels, after it.
+    /// [`JournalReport::Whole`] says that some may be missing: messages of polled channels, after it.
     Settled {
         /// The last one.
         up_to: u64,
@@ -197,7 +197,7 @@ pub enum Report {
     Heard {
         /// The name that it has had since it started.
         node: Box<str>,
-        /// Its description of itself, as in [`Event::Describe`]; empty if it has none now.
+        /// Its description of itself, as in [`JournalEvent::Describe`]; empty if it has none now.
         description: Vec<u8>,
     },
     /// Another node has ended, or was silent for so long that it counts as gone.
@@ -208,9 +208,9 @@ pub enum Report {
     /// How the journal stands, about once a second while there is a connection.
     Standing(Standing),
     /// No message of a followed channel is reported from now on.
-    Held(Held),
-    Asked(Asked),
-    /// Another node asks. [`Event::Answer`] answers.
+    Held(HeldState),
+    Asked(NodesAnswered),
+    /// Another node asks. [`JournalEvent::Answer`] answers.
     Question {
         reply: String,
         question: Vec<u8>,
@@ -284,13 +284,13 @@ pub enum Changed {
 
 /// The settings of a journal.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct JournalSettings {
     /// The stream and its retention.
     pub stream: StreamSettings,
     /// Differs for each start of each node: names inboxes and publications. Only letters and
     /// digits.
     pub nonce: String,
-    /// The name of the node that this process is to be, once it is told [`Event::Resume`]. Before
+    /// The name of the node that this process is to be, once it is told [`JournalEvent::Resume`]. Before
     /// that it only listens. Without one, it is a node of its own, named by the nonce.
     pub successor_of: Option<String>,
     /// How long a publication is sent again until its outcome is unknown, in milliseconds.
@@ -299,7 +299,7 @@ pub struct Settings {
     pub tables: Vec<TableSettings>,
 }
 
-impl Settings {
+impl JournalSettings {
     /// The common start of the names of the node's connections.
     pub fn node(&self) -> NodeTag {
         // That of the process before: clients keep the names of their connections.

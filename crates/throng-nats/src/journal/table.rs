@@ -7,23 +7,23 @@
 //!
 //! # Invariants
 //!
-//! * Each [`Event::Change`](super::Event::Change) gets exactly one [`Report::Changed`]; with
+//! * Each [`JournalEvent::Change`](super::Event::Change) gets exactly one [`JournalReport::Changed`]; with
 //!   [`Changed::Stored`] after its entry was reported, and with [`Changed::Conflict`] after the
 //!   entry was that is in its way.
-//! * [`Report::Current`] comes after all entries that there were at its time.
+//! * [`JournalReport::Current`] comes after all entries that there were at its time.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::outbox::{Action, Outbox, Question, TABLE_SID};
-use super::report::{Changed, Report, TableId};
+use super::outbox::{JournalAction, Outbox, Question, TABLE_SID};
+use super::report::{Changed, JournalReport, TableId};
 use super::watch::{NO_JETSTREAM, NO_LEADER, PATIENCE_MS};
 use crate::api::ack::{self, Ack};
 use crate::api::get::{self, Chain, Part};
 use crate::api::table::{self, StoredEntry, TableEntry, TableKind, TableNames, TableSettings};
-use crate::api::{ApiError, StreamSettings, stream};
-use crate::protocol::decoder::Delivery;
+use crate::api::{JetStreamError, StreamSettings, stream};
+use crate::protocol::decoder::ServerMessage;
 use crate::protocol::headers::{HeaderWriter, Headers};
 
 #[cfg(test)]
@@ -78,7 +78,7 @@ enum Awaited {
     Other(u64),
 }
 
-pub(super) struct Table {
+pub(super) struct JournalTable {
     id: TableId,
     names: TableNames,
     wanted: Value,
@@ -126,10 +126,10 @@ pub(super) struct Table {
     said: Option<String>,
 }
 
-impl Table {
-    pub(super) fn new(stream: &StreamSettings, table: &TableSettings, id: TableId) -> Table {
+impl JournalTable {
+    pub(super) fn new(stream: &StreamSettings, table: &TableSettings, id: TableId) -> JournalTable {
         let names = TableNames::new(&stream.prefix, &table.name);
-        Table {
+        JournalTable {
             id,
             wanted: table::config(&names, table, (stream.replicas, stream.is_in_memory)),
             names,
@@ -180,7 +180,7 @@ impl Table {
         (self.is_connected, self.payload_bytes_max) = (true, payload_bytes_max);
         if !self.is_on_demand {
             let (subject, sid) = (format!("{}>", self.names.live), self.sid());
-            outbox.actions.push(Action::Subscribe { subject, sid });
+            outbox.actions.push(JournalAction::Subscribe { subject, sid });
         }
         self.ask(now_ms, Step::Find, outbox);
     }
@@ -193,7 +193,7 @@ impl Table {
             report(&change, Changed::Unknown, outbox);
         }
         for (token, _) in std::mem::take(&mut self.looks).into_values() {
-            outbox.report(Report::Looked { token, found: None });
+            outbox.report(JournalReport::Looked { token, found: None });
         }
     }
 
@@ -230,7 +230,7 @@ impl Table {
     }
 
     /// The servers have republished an entry.
-    pub(super) fn hint(&mut self, now_ms: u64, delivery: &Delivery<'_>, outbox: &mut Outbox) {
+    pub(super) fn hint(&mut self, now_ms: u64, delivery: &ServerMessage<'_>, outbox: &mut Outbox) {
         if let Some(sequence) = delivery.headers.number("Nats-Sequence") {
             self.reach(now_ms, sequence, outbox);
         }
@@ -264,7 +264,7 @@ impl Table {
             Step::Find | Step::Make => match table::parse(payload, &self.wanted) {
                 Ok(info) if info.differences.is_empty() => self.found(now_ms, info, outbox),
                 Ok(info) => self.differs(now_ms, &info, outbox),
-                Err(error) if error.err_code == ApiError::STREAM_NOT_FOUND => {
+                Err(error) if error.err_code == JetStreamError::STREAM_NOT_FOUND => {
                     self.ask(now_ms, Step::Make, outbox);
                 }
                 Err(error) if error.is_passing() => {
@@ -301,7 +301,7 @@ impl Table {
         let is_long = self.waited_ms >= PATIENCE_MS && !self.is_known();
         if is_long && self.said.as_deref() != Some(reason) {
             self.said = Some(reason.to_owned());
-            outbox.report(Report::TableRefused { reason: reason.to_owned() });
+            outbox.report(JournalReport::TableRefused { reason: reason.to_owned() });
         }
     }
 
@@ -310,7 +310,7 @@ impl Table {
         self.rest(now_ms + REFUSED_MS);
         if self.said.as_ref() != Some(&reason) {
             self.said = Some(reason.clone());
-            outbox.report(Report::TableRefused { reason });
+            outbox.report(JournalReport::TableRefused { reason });
         }
     }
 
@@ -323,7 +323,7 @@ impl Table {
         let is_other = !self.created.is_empty() && self.created != info.created;
         if is_other || info.last < self.position {
             (self.position, self.target) = (0, 0);
-            outbox.report(Report::TableLost(self.id));
+            outbox.report(JournalReport::TableLost(self.id));
         }
         (self.created, self.said, self.waited_ms) = (info.created, None, 0);
         (self.is_found, self.is_compared, self.found_ms) = (true, true, self.asked_ms);
@@ -363,7 +363,7 @@ impl Table {
                 }
                 let entries = std::mem::take(&mut self.entries);
                 if !entries.is_empty() {
-                    outbox.report(Report::Entries(self.id, entries));
+                    outbox.report(JournalReport::Entries(self.id, entries));
                 }
                 self.gives_up_removed(now_ms, (last, left));
                 self.is_cut = left > 0;
@@ -402,7 +402,7 @@ impl Table {
         if !is_current || !std::mem::take(&mut self.is_compared) {
             return false;
         }
-        outbox.report(Report::Current { table: self.id, as_of_ms: self.found_ms });
+        outbox.report(JournalReport::Current { table: self.id, as_of_ms: self.found_ms });
         !std::mem::replace(&mut self.is_known, true)
     }
 
@@ -427,7 +427,7 @@ impl Table {
             () => None,
         };
         if let Some(outcome) = refused {
-            return outbox.report(Report::Changed { token, outcome });
+            return outbox.report(JournalReport::Changed { token, outcome });
         }
         let (place, subject) = (outbox.token(), format!("{}{key}", self.names.keys));
         let change = Change { token, subject: subject.clone(), sent_ms: now_ms, awaited: None };
@@ -439,7 +439,7 @@ impl Table {
     /// Reads the last entry of a key, of a table on demand.
     pub(super) fn look(&mut self, now_ms: u64, token: u64, key: &str, outbox: &mut Outbox) {
         if !self.is_found || self.looks.len() >= LOOKS_MAX {
-            return outbox.report(Report::Looked { token, found: None });
+            return outbox.report(JournalReport::Looked { token, found: None });
         }
         let place = outbox.token();
         self.looks.insert(place, (token, now_ms));
@@ -462,7 +462,7 @@ impl Table {
             Some(404) => Some(None),
             Some(_) => None,
         };
-        outbox.report(Report::Looked { token, found });
+        outbox.report(JournalReport::Looked { token, found });
     }
 
     /// This user may not publish to a subject: no answer comes.
@@ -565,7 +565,7 @@ impl Table {
             let is_late = now_ms.saturating_sub(*since_ms) >= CHANGE_MS;
             if is_late {
                 outbox.answered(*place);
-                outbox.report(Report::Looked { token: *token, found: None });
+                outbox.report(JournalReport::Looked { token: *token, found: None });
             }
             !is_late
         });
@@ -592,5 +592,5 @@ fn headers(is_removal: bool, replaces: Option<u64>) -> Vec<u8> {
 }
 
 fn report(change: &Change, outcome: Changed, outbox: &mut Outbox) {
-    outbox.report(Report::Changed { token: change.token, outcome });
+    outbox.report(JournalReport::Changed { token: change.token, outcome });
 }

@@ -13,7 +13,7 @@ use super::outbox::{Outbox, Question};
 use super::stall::MAJORITY_MS;
 use crate::api::ack::{self, Ack};
 use crate::api::bucket::{self, EpochRecord};
-use crate::api::{ApiError, StreamSettings, stream};
+use crate::api::{JetStreamError, StreamSettings, stream};
 use crate::protocol::headers::{HeaderWriter, Headers};
 
 /// How often the stream is asked for.
@@ -57,7 +57,7 @@ enum Step {
 
 /// The result of a cycle.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Watched {
+pub(super) enum WatchResult {
     /// Nothing that concerns others.
     Nothing,
     Refused(String),
@@ -218,9 +218,9 @@ impl Watch {
         self.failing_ms = 0;
     }
 
-    pub(super) fn tick(&mut self, now_ms: u64, outbox: &mut Outbox) -> Watched {
+    pub(super) fn tick(&mut self, now_ms: u64, outbox: &mut Outbox) -> WatchResult {
         let is_late = self.step != Step::Idle && now_ms.saturating_sub(self.asked_ms) >= ANSWER_MS;
-        let watched = if is_late { self.fails(ANSWER_MS, NO_LEADER) } else { Watched::Nothing };
+        let watched = if is_late { self.fails(ANSWER_MS, NO_LEADER) } else { WatchResult::Nothing };
         if is_late || (self.step == Step::Idle && now_ms >= self.next_ms) {
             self.begin(now_ms, outbox);
         }
@@ -279,9 +279,9 @@ impl Watch {
         token: u64,
         (headers, payload): (Headers<'_>, &[u8]),
         outbox: &mut Outbox,
-    ) -> Watched {
+    ) -> WatchResult {
         if token != self.token || self.step == Step::Idle {
-            return Watched::Nothing;
+            return WatchResult::Nothing;
         }
         let step = std::mem::replace(&mut self.step, Step::Idle);
         self.next_ms = now_ms + self.pause_ms();
@@ -289,18 +289,18 @@ impl Watch {
             return self.fails(self.pause_ms(), NO_JETSTREAM);
         }
         match step {
-            Step::Idle => Watched::Nothing,
+            Step::Idle => WatchResult::Nothing,
             Step::FindBucket | Step::MakeBucket => {
                 match stream::parse(payload, &self.wanted_bucket) {
                     Ok(info) if info.differences.is_empty() => {
                         self.knows_bucket = true;
                         self.ask(now_ms, Step::ReadRecord, outbox);
-                        Watched::Nothing
+                        WatchResult::Nothing
                     }
                     Ok(info) => self.differs(&bucket::stream(&self.settings.prefix), &info),
-                    Err(error) if error.err_code == ApiError::STREAM_NOT_FOUND => {
+                    Err(error) if error.err_code == JetStreamError::STREAM_NOT_FOUND => {
                         self.ask(now_ms, Step::MakeBucket, outbox);
-                        Watched::Nothing
+                        WatchResult::Nothing
                     }
                     Err(error) => self.failed(step, &error),
                 }
@@ -310,7 +310,7 @@ impl Watch {
                     (self.record, self.revision, self.record_ms) = (record, revision, now_ms);
                     self.has_read = true;
                     self.ask(now_ms, Step::FindStream, outbox);
-                    Watched::Nothing
+                    WatchResult::Nothing
                 }
                 Err(error) => {
                     // The bucket may be gone.
@@ -322,9 +322,9 @@ impl Watch {
                 match stream::parse(payload, &self.wanted_stream) {
                     Ok(info) if info.differences.is_empty() => self.found(now_ms, info, outbox),
                     Ok(info) => self.differs(&self.settings.name(), &info),
-                    Err(error) if error.err_code == ApiError::STREAM_NOT_FOUND => {
+                    Err(error) if error.err_code == JetStreamError::STREAM_NOT_FOUND => {
                         self.ask(now_ms, Step::MakeStream, outbox);
-                        Watched::Nothing
+                        WatchResult::Nothing
                     }
                     Err(error) => self.failed(step, &error),
                 }
@@ -333,7 +333,7 @@ impl Watch {
         }
     }
 
-    fn differs(&mut self, name: &str, info: &stream::StreamInfo) -> Watched {
+    fn differs(&mut self, name: &str, info: &stream::StreamInfo) -> WatchResult {
         self.next_ms += POLL_MS;
         let list = info.differences.join("; ");
         self.refuse(format!(
@@ -348,7 +348,7 @@ impl Watch {
     }
 
     /// The cycle ends without a result.
-    fn failed(&mut self, step: Step, error: &ApiError) -> Watched {
+    fn failed(&mut self, step: Step, error: &JetStreamError) -> WatchResult {
         if error.is_passing() {
             return self.fails(self.pause_ms(), NO_LEADER);
         }
@@ -362,25 +362,25 @@ impl Watch {
     }
 
     /// The cycle has failed for a reason that may pass, which is reported after a while.
-    fn fails(&mut self, for_ms: u64, reason: &str) -> Watched {
+    fn fails(&mut self, for_ms: u64, reason: &str) -> WatchResult {
         self.failing_ms += for_ms;
         if self.failing_ms < PATIENCE_MS {
-            return Watched::Nothing;
+            return WatchResult::Nothing;
         }
         self.refuse(reason.into())
     }
 
-    fn refuse(&mut self, reason: String) -> Watched {
+    fn refuse(&mut self, reason: String) -> WatchResult {
         self.is_open = false;
         if self.said.as_ref() == Some(&reason) {
-            return Watched::Nothing;
+            return WatchResult::Nothing;
         }
         self.said = Some(reason.clone());
-        Watched::Refused(reason)
+        WatchResult::Refused(reason)
     }
 
     /// The stream is there and as it should be.
-    fn found(&mut self, now_ms: u64, info: stream::StreamInfo, outbox: &mut Outbox) -> Watched {
+    fn found(&mut self, now_ms: u64, info: stream::StreamInfo, outbox: &mut Outbox) -> WatchResult {
         self.has_majority = info.majority_silent_ms < MAJORITY_MS;
         let is_other = |record: &EpochRecord| record.created != info.created;
         let known = self.record.as_ref().filter(|record| !is_other(record));
@@ -392,7 +392,7 @@ impl Watch {
         self.falls = if has_fallen { self.falls + 1 } else { 0 };
         if has_fallen && self.settings.replicas > 1 && self.falls < FALLS_SEEN {
             self.next_ms = now_ms + POLL_MS;
-            return Watched::Nothing;
+            return WatchResult::Nothing;
         }
         match known.cloned() {
             Some(record) if !has_fallen => {
@@ -411,13 +411,13 @@ impl Watch {
                 let (created, last) = (info.created, info.last);
                 self.candidate = Some(EpochRecord { epoch, created, last });
                 self.ask(now_ms, Step::WriteRecord, outbox);
-                Watched::Nothing
+                WatchResult::Nothing
             }
         }
     }
 
     /// Takes the epoch of the entry, and what the server said.
-    fn settle(&mut self, record: EpochRecord, info: stream::StreamInfo) -> Watched {
+    fn settle(&mut self, record: EpochRecord, info: stream::StreamInfo) -> WatchResult {
         let is_new_epoch = self.epoch != Some(record.epoch);
         let has_new_leader = !is_new_epoch && self.leader != info.leader;
         let is_resumed = std::mem::take(&mut self.is_resumed);
@@ -440,25 +440,25 @@ impl Watch {
         (self.falls, self.failing_ms) = (0, 0);
         self.next_ms = self.asked_ms + POLL_MS;
         if !was_open || is_new_epoch {
-            Watched::Opened { epoch: record.epoch, is_new_epoch, has_missed }
+            WatchResult::Opened { epoch: record.epoch, is_new_epoch, has_missed }
         } else if has_new_leader {
-            Watched::NewLeader
+            WatchResult::NewLeader
         } else {
-            Watched::Nothing
+            WatchResult::Nothing
         }
     }
 
-    fn written(&mut self, now_ms: u64, ack: Ack, outbox: &mut Outbox) -> Watched {
+    fn written(&mut self, now_ms: u64, ack: Ack, outbox: &mut Outbox) -> WatchResult {
         match ack {
             Ack::Stored { sequence, .. } => {
-                let Some(record) = self.candidate.take() else { return Watched::Nothing };
+                let Some(record) = self.candidate.take() else { return WatchResult::Nothing };
                 let is_mine = self.is_open && self.epoch == Some(record.epoch);
                 (self.record, self.revision) = (Some(record), sequence);
                 if !is_mine {
                     // Settled by what the server says now.
                     self.ask(now_ms, Step::FindStream, outbox);
                 }
-                Watched::Nothing
+                WatchResult::Nothing
             }
             Ack::Refused(error) if error.is_conflict() => {
                 // Another node was faster: what it wrote holds.
@@ -468,13 +468,13 @@ impl Watch {
                 } else {
                     self.record_ms = 0;
                 }
-                Watched::Nothing
+                WatchResult::Nothing
             }
             Ack::Refused(error) => {
                 self.candidate = None;
                 self.failed(Step::WriteRecord, &error)
             }
-            Ack::Nobody | Ack::Unreadable => Watched::Nothing,
+            Ack::Nobody | Ack::Unreadable => WatchResult::Nothing,
         }
     }
 }

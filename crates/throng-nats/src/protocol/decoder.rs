@@ -13,7 +13,7 @@ const BUFFER_BYTES_KEPT: usize = 256 << 10;
 
 /// A message to one of the client's subscriptions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Delivery<'a> {
+pub struct ServerMessage<'a> {
     /// The subject that it was published to.
     pub subject: &'a str,
     pub sid: u64,
@@ -28,7 +28,7 @@ pub struct Delivery<'a> {
 pub enum ServerOp<'a> {
     /// The server's description and demands, as JSON.
     Info(&'a [u8]),
-    Message(Delivery<'a>),
+    Message(ServerMessage<'a>),
     Ping,
     Pong,
     Ok,
@@ -117,7 +117,7 @@ impl Decoder {
             let (headers, payload) = rest[body..whole - 2].split_at(line.headers);
             self.start += whole;
             self.searched = 0;
-            return Ok(Some(ServerOp::Message(Delivery {
+            return Ok(Some(ServerOp::Message(ServerMessage {
                 subject: line.subject,
                 sid: line.sid,
                 reply: line.reply,

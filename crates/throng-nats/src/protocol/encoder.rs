@@ -7,7 +7,7 @@ use serde::Serialize;
 /// How a client introduces itself. Fields that the server does not ask for are left out. It has no
 /// `Debug`, because it has secrets.
 #[derive(Clone, Serialize)]
-pub(crate) struct Connect<'a> {
+pub(crate) struct ConnectOptions<'a> {
     /// True if the server confirms each operation, which nothing here waits for.
     pub(crate) verbose: bool,
     /// True if the server checks the syntax of subjects more strictly.
@@ -46,10 +46,10 @@ pub(crate) struct Connect<'a> {
     pub(crate) sig: Option<String>,
 }
 
-impl<'a> Connect<'a> {
+impl<'a> ConnectOptions<'a> {
     /// A client with this name that does not log in.
-    pub(crate) fn new(name: &'a str) -> Connect<'a> {
-        Connect {
+    pub(crate) fn new(name: &'a str) -> ConnectOptions<'a> {
+        ConnectOptions {
             verbose: false,
             pedantic: false,
             headers: true,
@@ -75,7 +75,7 @@ fn is_subject(subject: &str) -> bool {
 }
 
 /// Appends CONNECT, the introduction.
-pub(crate) fn connect(out: &mut Vec<u8>, connect: &Connect<'_>) {
+pub(crate) fn connect(out: &mut Vec<u8>, connect: &ConnectOptions<'_>) {
     out.extend_from_slice(b"CONNECT ");
     // Writing a struct of texts to memory does not fail.
     let _ = serde_json::to_writer(&mut *out, connect);
@@ -143,7 +143,7 @@ mod tests {
             HPUB a r.1 12 12\r\nNATS/1.0\r\n\r\n\r\nPING\r\nPONG\r\n";
         assert_eq!(String::from_utf8_lossy(&out), expected);
         out.clear();
-        connect(&mut out, &Connect { user: Some("u\r\n"), ..Connect::new("n") });
+        connect(&mut out, &ConnectOptions { user: Some("u\r\n"), ..ConnectOptions::new("n") });
         let text = String::from_utf8_lossy(&out);
         assert!(
             text.starts_with("CONNECT {\"verbose\":false") && text.ends_with("}\r\n"),

@@ -13,9 +13,9 @@ use throng_core::{
 };
 use throng_nats::api::StreamSettings;
 use throng_nats::api::table::{TableKind, TableSettings};
-use throng_nats::client::{ClientSettings, Login, ServerAddress};
+use throng_nats::client::{Login, NatsClientSettings, ServerAddress};
 use throng_nats::engine::{LinkState, NatsEngine, NodeSettings, TableId};
-use throng_nats::journal::Settings;
+use throng_nats::journal::JournalSettings;
 
 use crate::nats_server::{NatsCluster, NatsServer, PATIENCE};
 use crate::node::{no_tls, publication, stream};
@@ -38,14 +38,14 @@ fn engine(
 ) -> NatsEngine {
     let retention = rules.get(rules.find(&ChannelName::channel("any"))).retention;
     let settings = NodeSettings {
-        client: ClientSettings {
+        client: NatsClientSettings {
             servers: addresses.iter().flat_map(|one| ServerAddress::parse(one)).collect(),
             login: Login::Anonymous.into(),
             tls: no_tls(),
             name: "throng test".into(),
             now_ms: clock::now_ms,
         },
-        journal: Settings {
+        journal: JournalSettings {
             stream: StreamSettings { prefix, replicas, retention, ..stream() },
             nonce: format!("conformance{}x{}", std::process::id(), number()),
             successor_of: None,

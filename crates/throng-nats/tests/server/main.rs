@@ -13,7 +13,7 @@ use node::{Node, publication, stream};
 use throng_core::ChannelId;
 use throng_nats::api::StreamSettings;
 use throng_nats::client::Login;
-use throng_nats::journal::{Event, Outcome};
+use throng_nats::journal::{JournalEvent, Outcome};
 
 fn node(server: &NatsServer) -> Node {
     Node::start(server, stream(), Login::Anonymous)
@@ -174,7 +174,7 @@ async fn publish_during(
                 let body = format!("{node}:{count}");
                 let publication =
                     publication(&format!("room.{}", count % 7), &body, key.as_deref());
-                let event = Event::Publish(1_000_000 + count, publication);
+                let event = JournalEvent::Publish(1_000_000 + count, publication);
                 events.send(event).expect("the client runs");
             }
             tokio::time::sleep(Duration::from_millis(1)).await;

@@ -6,9 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use throng_core::{Body, ChannelId, ChannelName, Publication, Retention, clock};
 use throng_nats::api::StreamSettings;
 use throng_nats::client::{
-    self, ClientSettings, Login, Notice, ServerAddress, Source, TlsSettings,
+    self, Login, NatsClientSettings, NatsTls, Notice, ServerAddress, Source,
 };
-use throng_nats::journal::{Event, Journal, Outcome, Reading, Report, Settings};
+use throng_nats::journal::{
+    JournalEvent, JournalReport, JournalSettings, Outcome, Reading, StreamJournal,
+};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
 use crate::nats_server::{NatsServer, PATIENCE};
@@ -41,7 +43,7 @@ pub(crate) fn publication(channel: &str, body: &str, key: Option<&str>) -> Publi
 
 /// A node of the cluster.
 pub(crate) struct Node {
-    pub(crate) events: UnboundedSender<Event<'static>>,
+    pub(crate) events: UnboundedSender<JournalEvent<'static>>,
     notices: UnboundedReceiver<Notice>,
     next_token: u64,
     pub(crate) epoch: Option<u64>,
@@ -57,9 +59,9 @@ pub(crate) struct Node {
 }
 
 /// For servers that are asked for none.
-pub(crate) fn no_tls() -> TlsSettings {
+pub(crate) fn no_tls() -> NatsTls {
     let config = Source::new(|| Err("no test of this kind has TLS".to_owned()));
-    TlsSettings { config, is_demanded: false, is_first: false }
+    NatsTls { config, is_demanded: false, is_first: false }
 }
 
 static NODES: AtomicU64 = AtomicU64::new(0);
@@ -69,14 +71,14 @@ impl Node {
         let (events, receiver) = mpsc::unbounded_channel();
         let (sender, notices) = mpsc::unbounded_channel();
         let number = NODES.fetch_add(1, Ordering::Relaxed);
-        let settings = Settings {
+        let settings = JournalSettings {
             stream,
             nonce: format!("test{}x{number}", std::process::id()),
             successor_of: None,
             publish_ms: 30_000,
             tables: Vec::new(),
         };
-        let client = ClientSettings {
+        let client = NatsClientSettings {
             servers: ServerAddress::parse(&server.address).into_iter().collect(),
             login: login.into(),
             tls: no_tls(),
@@ -87,7 +89,7 @@ impl Node {
             // The node may be gone.
             let _ = sender.send(notice);
         };
-        tokio::spawn(client::run(client, Journal::new(settings), receiver, notify));
+        tokio::spawn(client::run(client, StreamJournal::new(settings), receiver, notify));
         Node {
             events,
             notices,
@@ -121,21 +123,21 @@ impl Node {
         match notice {
             Notice::Trouble { error, .. } => self.troubles.push(error),
             Notice::Old { version, .. } => panic!("nats-server {version} is too old for the tests"),
-            Notice::Report(Report::Opened { epoch, .. }) => self.epoch = Some(epoch),
-            Notice::Report(Report::Away) => self.aways += 1,
-            Notice::Report(Report::Refused { reason }) => self.refusals.push(reason),
-            Notice::Report(Report::Followed { channel, head }) => {
+            Notice::Report(JournalReport::Opened { epoch, .. }) => self.epoch = Some(epoch),
+            Notice::Report(JournalReport::Away) => self.aways += 1,
+            Notice::Report(JournalReport::Refused { reason }) => self.refusals.push(reason),
+            Notice::Report(JournalReport::Followed { channel, head }) => {
                 self.heads.entry(channel).or_default().push(head);
             }
-            Notice::Report(Report::Message { channel, message }) => {
+            Notice::Report(JournalReport::Message { channel, message }) => {
                 let body = String::from_utf8_lossy(message.body.bytes()).into_owned();
                 self.messages.entry(channel).or_default().push((message.sequence, body));
             }
-            Notice::Report(Report::Gap { .. }) => self.gaps += 1,
-            Notice::Report(Report::Published { token, outcome }) => {
+            Notice::Report(JournalReport::Gap { .. }) => self.gaps += 1,
+            Notice::Report(JournalReport::Published { token, outcome }) => {
                 assert!(self.outcomes.insert(token, outcome).is_none(), "answered twice");
             }
-            Notice::Report(Report::Read { token, reading }) => {
+            Notice::Report(JournalReport::Read { token, reading }) => {
                 self.readings.insert(token, reading);
             }
             // The end-to-end tests ask.
@@ -151,7 +153,7 @@ impl Node {
         self.until("the stream is open", |node| node.epoch.is_some()).await;
     }
 
-    pub(crate) async fn send(&self, event: Event<'static>) {
+    pub(crate) async fn send(&self, event: JournalEvent<'static>) {
         self.events.send(event).expect("the client runs");
     }
 
@@ -160,7 +162,7 @@ impl Node {
         let wanted = wanted
             .map(|(index, name)| (ChannelId(index as u32), ChannelName::channel(name)))
             .collect();
-        self.send(Event::Follow(wanted)).await;
+        self.send(JournalEvent::Follow(wanted)).await;
         let count = channels.len();
         self.until("all channels are followed", |node| node.heads.len() == count).await;
     }
@@ -168,7 +170,7 @@ impl Node {
     /// Publishes, and returns the token.
     pub(crate) async fn publish(&mut self, publication: Publication) -> u64 {
         self.next_token += 1;
-        self.send(Event::Publish(self.next_token, publication)).await;
+        self.send(JournalEvent::Publish(self.next_token, publication)).await;
         self.next_token
     }
 
@@ -190,7 +192,7 @@ impl Node {
         self.next_token += 1;
         let token = self.next_token;
         let channel = ChannelName::channel(channel);
-        self.send(Event::Read { token, channel, after, at_least: after }).await;
+        self.send(JournalEvent::Read { token, channel, after, at_least: after }).await;
         self.until("it is read", |node| node.readings.contains_key(&token)).await;
         self.readings.remove(&token).flatten().expect("the stream is open")
     }

@@ -24,7 +24,7 @@ pub(crate) struct StoredBytes {
     pub(crate) payload: Vec<u8>,
 }
 
-struct Stream {
+struct ServerStream {
     config: Value,
     created: u64,
     messages: BTreeMap<u64, StoredBytes>,
@@ -50,7 +50,7 @@ pub(crate) struct Effects {
 
 #[derive(Default)]
 pub(crate) struct Broker {
-    streams: BTreeMap<String, Stream>,
+    streams: BTreeMap<String, ServerStream>,
     created: u64,
     /// By how many messages the replica lags that answers next.
     pub(crate) lag: u64,
@@ -173,7 +173,7 @@ impl Broker {
         if let Some(name) = request.strip_prefix("CREATE.") {
             self.created += 1;
             let config = serde_json::from_slice(payload).expect("journals send JSON");
-            let stream = Stream {
+            let stream = ServerStream {
                 config,
                 created: self.created,
                 messages: BTreeMap::new(),
@@ -186,7 +186,7 @@ impl Broker {
             return self.streams.entry(name.to_owned()).or_insert(stream).info();
         }
         if let Some(name) = request.strip_prefix("INFO.") {
-            return self.streams.get(name).map_or(not_found, Stream::info);
+            return self.streams.get(name).map_or(not_found, ServerStream::info);
         }
         let name = request.strip_prefix("MSG.GET.").expect("journals use no other request");
         let Some(stream) = self.streams.get(name) else { return not_found };
@@ -204,7 +204,7 @@ impl Broker {
 
 const NOBODY: &str = "NATS/1.0 503\r\n\r\n";
 
-impl Stream {
+impl ServerStream {
     fn info(&self) -> Value {
         json!({
             "config": self.config,
@@ -293,7 +293,7 @@ fn with_fields(stored: &StoredBytes, sequence: u64, fields: &str) -> Vec<u8> {
 }
 
 /// The answer of a replica that lags behind by `lag` messages.
-fn get(stream: &Stream, reply: Option<&str>, payload: &[u8], lag: u64) -> Vec<Sent> {
+fn get(stream: &ServerStream, reply: Option<&str>, payload: &[u8], lag: u64) -> Vec<Sent> {
     let request: Value = serde_json::from_slice(payload).expect("journals send JSON");
     let up_to = stream.last.saturating_sub(lag);
     let mut messages = stream.messages.clone();

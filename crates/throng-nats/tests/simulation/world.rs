@@ -10,8 +10,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use throng_core::{Body, ChannelId, ChannelName, Publication, Retention};
 use throng_nats::api::StreamSettings;
 use throng_nats::api::table::{TableKind, TableSettings};
-use throng_nats::journal::{Action, Event, Held, Journal, Outcome, Reading, Report};
-use throng_nats::protocol::decoder::Delivery;
+use throng_nats::journal::{
+    HeldState, JournalAction, JournalEvent, JournalReport, Outcome, Reading, StreamJournal,
+};
+use throng_nats::protocol::decoder::ServerMessage;
 use throng_nats::protocol::headers::Headers;
 
 use crate::broker::{Broker, Effects, Sent};
@@ -19,7 +21,7 @@ use crate::oracle::{Oracle, Position};
 use crate::random::Random;
 use nodes::Known;
 use states::States;
-use table::Table;
+use table::JournalTable;
 
 const CHANNELS: usize = 5;
 const STREAM: &str = "throng-default";
@@ -38,9 +40,9 @@ fn subject(index: usize) -> String {
 }
 
 struct Node {
-    journal: Journal,
+    journal: StreamJournal,
     is_connected: bool,
-    to_broker: VecDeque<Action>,
+    to_broker: VecDeque<JournalAction>,
     answers: VecDeque<Sent>,
     live: VecDeque<(u64, Sent)>,
     subscriptions: BTreeMap<u64, String>,
@@ -58,7 +60,7 @@ struct Node {
     reads: BTreeMap<u64, (usize, u64, usize)>,
     /// By token: how many other nodes were known when they were asked.
     asks: BTreeMap<u64, usize>,
-    table: Table,
+    table: JournalTable,
     states: States,
     /// Questions of others that it has heard, by what they ask.
     heard: BTreeSet<u64>,
@@ -68,7 +70,7 @@ struct Node {
     /// Bodies in the order of their publication, without a key.
     order: HashMap<usize, Vec<String>>,
     /// What it knew when it was held, while it is.
-    held: Option<Held>,
+    held: Option<HeldState>,
     /// Questions of others that wait until the process is the node; `None` if it is.
     early: Option<Vec<(String, Vec<u8>)>>,
 }
@@ -99,7 +101,7 @@ pub(crate) struct World {
     has_replicas: bool,
     nodes: Vec<Node>,
     /// Publications on connections that are gone, which a frozen server has yet to read.
-    late: Vec<Action>,
+    late: Vec<JournalAction>,
     seed: u64,
     stream: StreamSettings,
     oracle: Oracle,
@@ -163,7 +165,7 @@ impl World {
             820..830 => self.change_state(node),
             830..940 => {
                 self.now_ms += 20;
-                self.step(node, Event::Tick);
+                self.step(node, JournalEvent::Tick);
             }
             940..955 => self.connect(node),
             955..962 => self.disconnect(node),
@@ -179,12 +181,12 @@ impl World {
         }
     }
 
-    fn step(&mut self, node: usize, event: Event<'_>) {
+    fn step(&mut self, node: usize, event: JournalEvent<'_>) {
         let mut actions = Vec::new();
         self.nodes[node].journal.step(self.now_ms, event, &mut actions);
         for action in actions {
             match action {
-                Action::Report(report) => self.reported(node, report),
+                JournalAction::Report(report) => self.reported(node, report),
                 other => {
                     assert!(self.nodes[node].is_connected, "sent without a connection: {other:?}");
                     self.nodes[node].to_broker.push_back(other);
@@ -198,7 +200,7 @@ impl World {
             self.nodes[node].is_connected = true;
             // What was lost without a sign is found now, if it has not expired meanwhile.
             self.nodes[node].has_lost = false;
-            self.step(node, Event::Connected { payload_bytes_max: 1 << 20 });
+            self.step(node, JournalEvent::Connected { payload_bytes_max: 1 << 20 });
         }
     }
 
@@ -210,8 +212,8 @@ impl World {
         of.is_connected = false;
         // The server may have the first of them, and read them some time later.
         let kept = self.random.below(of.to_broker.len() + 1);
-        let is_copy = |action: &Action| match action {
-            Action::Publish { subject, .. } => !subject.starts_with('$'),
+        let is_copy = |action: &JournalAction| match action {
+            JournalAction::Publish { subject, .. } => !subject.starts_with('$'),
             _ => false,
         };
         self.late.extend(of.to_broker.drain(..kept).filter(is_copy));
@@ -219,7 +221,7 @@ impl World {
         of.answers.clear();
         of.live.clear();
         of.subscriptions.clear();
-        self.step(node, Event::Disconnected);
+        self.step(node, JournalEvent::Disconnected);
     }
 
     /// A server that was frozen reads what a connection left behind.
@@ -227,7 +229,9 @@ impl World {
         if self.late.is_empty() {
             return;
         }
-        let Action::Publish { subject, headers, payload, .. } = self.late.remove(0) else { return };
+        let JournalAction::Publish { subject, headers, payload, .. } = self.late.remove(0) else {
+            return;
+        };
         let effects = self.broker.publish(&subject, None, &headers, &payload);
         self.spread(None, effects);
     }
@@ -236,15 +240,15 @@ impl World {
         let of = &mut self.nodes[node];
         let Some(action) = of.to_broker.pop_front() else { return };
         match action {
-            Action::Subscribe { subject, sid } => {
+            JournalAction::Subscribe { subject, sid } => {
                 assert!(of.subscriptions.insert(sid, subject).is_none(), "{sid} is in use");
             }
-            Action::Unsubscribe { sid } => drop(of.subscriptions.remove(&sid)),
-            Action::Publish { subject, reply, headers, payload } => {
+            JournalAction::Unsubscribe { sid } => drop(of.subscriptions.remove(&sid)),
+            JournalAction::Publish { subject, reply, headers, payload } => {
                 let effects = self.broker.publish(&subject, reply.as_deref(), &headers, &payload);
                 self.spread(Some(node), effects);
             }
-            Action::Report(_) => unreachable!("reports are not sent"),
+            JournalAction::Report(_) => unreachable!("reports are not sent"),
         }
     }
 
@@ -287,14 +291,14 @@ impl World {
         let Some((sid, sent)) = taken else { return };
         let times = if self.random.percent(3) { 2 } else { 1 };
         for _ in 0..times {
-            let delivery = Delivery {
+            let delivery = ServerMessage {
                 subject: &sent.subject,
                 sid,
                 reply: sent.reply.as_deref(),
                 headers: Headers::new(&sent.headers),
                 payload: &sent.payload,
             };
-            self.step(node, Event::Received(delivery));
+            self.step(node, JournalEvent::Received(delivery));
         }
     }
 
@@ -364,7 +368,7 @@ impl World {
             self.nodes[node].order.entry(index).or_default().push(body.clone());
         }
         self.nodes[node].publications.insert(token, (index, body, key.is_some()));
-        self.step(node, Event::Publish(token, publication));
+        self.step(node, JournalEvent::Publish(token, publication));
     }
 
     fn follow(&mut self, node: usize) {
@@ -375,13 +379,13 @@ impl World {
                 wanted.push((ChannelId(index as u32), channel(index)));
             }
         }
-        self.step(node, Event::Follow(wanted));
+        self.step(node, JournalEvent::Follow(wanted));
     }
 
     fn unfollow(&mut self, node: usize) {
         let index = self.random.below(CHANNELS);
         self.nodes[node].followed.remove(&index);
-        self.step(node, Event::Unfollow(channel(index)));
+        self.step(node, JournalEvent::Unfollow(channel(index)));
     }
 
     fn read(&mut self, node: usize) {
@@ -395,12 +399,12 @@ impl World {
         let era = self.nodes[node].era;
         self.nodes[node].reads.insert(token, (index, after, era));
         let channel = channel(index);
-        self.step(node, Event::Read { token, channel, after, at_least: after });
+        self.step(node, JournalEvent::Read { token, channel, after, at_least: after });
     }
 
-    fn reported(&mut self, node: usize, report: Report) {
+    fn reported(&mut self, node: usize, report: JournalReport) {
         match report {
-            Report::Opened { epoch, .. } => {
+            JournalReport::Opened { epoch, .. } => {
                 let era = self.oracle.era();
                 let of = &mut self.nodes[node];
                 let are_known = of.table.is_known && of.states.is_known;
@@ -414,14 +418,14 @@ impl World {
                 }
                 (of.epoch, of.era) = (Some(epoch), era);
             }
-            Report::Away => self.nodes[node].is_open = false,
-            Report::Stalled(is_stalled) => {
+            JournalReport::Away => self.nodes[node].is_open = false,
+            JournalReport::Stalled(is_stalled) => {
                 let was = std::mem::replace(&mut self.nodes[node].is_stalled, is_stalled);
                 assert_ne!(was, is_stalled, "said twice");
                 self.tally.stalled += usize::from(is_stalled);
             }
-            Report::Refused { reason } => panic!("{reason}"),
-            Report::Followed { channel, head } => {
+            JournalReport::Refused { reason } => panic!("{reason}"),
+            JournalReport::Followed { channel, head } => {
                 let of = &mut self.nodes[node];
                 let position = of.followed.get_mut(&(channel.0 as usize)).expect("it is followed");
                 match position {
@@ -433,7 +437,7 @@ impl World {
                     }
                 }
             }
-            Report::Message { channel, message } => {
+            JournalReport::Message { channel, message } => {
                 self.tally.messages += 1;
                 let index = channel.0 as usize;
                 let of = &mut self.nodes[node];
@@ -445,31 +449,33 @@ impl World {
                 let found = (message.sequence, &**body);
                 self.oracle.reported(of.era, &subject(index), position, found);
             }
-            Report::Gap { channel } => {
+            JournalReport::Gap { channel } => {
                 self.tally.gaps += 1;
                 let of = &mut self.nodes[node];
                 let position = of.followed.get_mut(&(channel.0 as usize)).expect("it is followed");
                 position.as_mut().expect("its head is known").has_gap = true;
             }
-            report @ (Report::Changed { .. }
-            | Report::Entries(..)
-            | Report::Current { .. }
-            | Report::TableLost(_)
-            | Report::TableRefused { .. }) => self.table_reported(node, report),
-            Report::Published { token, outcome } => self.published(node, token, outcome),
-            Report::Nodes(others) => self.nodes[node].others = others,
+            report @ (JournalReport::Changed { .. }
+            | JournalReport::Entries(..)
+            | JournalReport::Current { .. }
+            | JournalReport::TableLost(_)
+            | JournalReport::TableRefused { .. }) => self.table_reported(node, report),
+            JournalReport::Published { token, outcome } => self.published(node, token, outcome),
+            JournalReport::Nodes(others) => self.nodes[node].others = others,
             // No server of the model limits subscriptions.
-            Report::Whole(_)
-            | Report::Looked { .. }
-            | Report::Polled { .. }
-            | Report::Settled { .. } => {}
-            report @ (Report::Heard { .. } | Report::Gone { .. } | Report::Standing(_)) => {
+            JournalReport::Whole(_)
+            | JournalReport::Looked { .. }
+            | JournalReport::Polled { .. }
+            | JournalReport::Settled { .. } => {}
+            report @ (JournalReport::Heard { .. }
+            | JournalReport::Gone { .. }
+            | JournalReport::Standing(_)) => {
                 self.nodes[node].standing.reported(report);
             }
-            Report::Held(held) => self.nodes[node].held = Some(held),
-            Report::Asked(asked) => self.asked(node, asked),
-            Report::Question { reply, question } => self.question(node, reply, question),
-            Report::Read { token, reading } => self.was_read(node, token, reading),
+            JournalReport::Held(held) => self.nodes[node].held = Some(held),
+            JournalReport::Asked(asked) => self.asked(node, asked),
+            JournalReport::Question { reply, question } => self.question(node, reply, question),
+            JournalReport::Read { token, reading } => self.was_read(node, token, reading),
         }
     }
 
@@ -514,7 +520,7 @@ impl World {
             self.late_copy();
         }
         for node in 0..self.nodes.len() {
-            self.step(node, Event::Describe(format!("{{{node}}}").into()));
+            self.step(node, JournalEvent::Describe(format!("{{{node}}}").into()));
             // What was lost without a sign is found on a new connection.
             self.disconnect(node);
             self.connect(node);
@@ -531,7 +537,7 @@ impl World {
         for _ in 0..ticks {
             self.now_ms += 50;
             for node in 0..self.nodes.len() {
-                self.step(node, Event::Tick);
+                self.step(node, JournalEvent::Tick);
             }
             for node in 0..self.nodes.len() {
                 while !self.nodes[node].to_broker.is_empty() {

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, channel};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::signature::{Ed25519KeyPair, KeyPair as _};
-use throng_access::keys::{KeySet as Keys, KeySources, Published};
+use throng_access::keys::{KeySet as Keys, KeySources, PublishedKeys};
 use throng_access::token::{Policy, TokenError};
 use throng_access::{Authority, Refusal, Verdict};
 use throng_core::{Answer, Later, Ticket};
@@ -63,7 +63,7 @@ async fn world_with_timeout(
     let answer: Arc<Mutex<Box<Answering>>> = Arc::new(Mutex::new(Box::new(answer)));
     let answering = Arc::clone(&answer);
     let server = FakeServer::start(move |_| answering.lock().unwrap()()).await;
-    let published = Published::new(Keys::default());
+    let published = PublishedKeys::new(Keys::default());
     let sources = KeySources::new(Arc::clone(&published));
     let authority = Authority::new(published, Policy::default(), Arc::default(), 100);
     let mut task = KeySetTask::new(Trust::none());

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use rustls::Connection;
 use throng_tls::{
-    Established, Fate, Incoming, Outgoing, SealError, StreamEnd, Suite, freeze, thaw,
+    Established, Incoming, Outgoing, RecordFate, SealError, StreamEnd, Suite, freeze, thaw,
 };
 
 use crate::support::{ROLES, connect, feed, handshake, received, send, shake_hands, take};
@@ -88,15 +88,15 @@ impl Dialogue {
             room = room * 2 + 1;
             feed(&mut self.other, &out[..written]).unwrap();
             match self.outgoing.settle(sealed, written) {
-                Fate::NotAtAll => {
+                RecordFate::NotAtAll => {
                     assert_eq!(written, 0);
                     continue;
                 }
-                Fate::Part { rest_bytes } => {
+                RecordFate::Part { rest_bytes } => {
                     assert_eq!(written + rest_bytes, out.len());
                     feed(&mut self.other, &out[written..]).unwrap();
                 }
-                Fate::Whole => assert_eq!(written, out.len()),
+                RecordFate::Whole => assert_eq!(written, out.len()),
             }
             rest = &rest[content_bytes..];
             got.extend(received(&mut self.other));

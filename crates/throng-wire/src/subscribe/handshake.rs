@@ -44,7 +44,7 @@ impl Subprotocol {
 }
 
 /// A valid handshake.
-pub(super) struct Handshake {
+pub(super) struct WebSocketHandshake {
     /// The value of `Sec-WebSocket-Accept`.
     pub accept: [u8; ACCEPT_BYTES],
     /// The selected one.
@@ -54,7 +54,7 @@ pub(super) struct Handshake {
 }
 
 /// Checks the handshake of a request with `Upgrade: websocket`.
-pub(super) fn read(head: &Head<'_>) -> Result<Handshake, ErrorResponse> {
+pub(super) fn read(head: &Head<'_>) -> Result<WebSocketHandshake, ErrorResponse> {
     if head.version == Version::Http10 {
         return Err(bad_handshake("a WebSocket needs HTTP/1.1; the request is HTTP/1.0"));
     }
@@ -67,7 +67,7 @@ pub(super) fn read(head: &Head<'_>) -> Result<Handshake, ErrorResponse> {
     }
     let mut keys = head.headers("sec-websocket-key");
     match (keys.next(), keys.next()) {
-        (Some(key), None) if is_key(key) => Ok(Handshake {
+        (Some(key), None) if is_key(key) => Ok(WebSocketHandshake {
             accept: accept_key(key),
             subprotocol: Subprotocol::selected(head),
             deflate: deflate(head)?,

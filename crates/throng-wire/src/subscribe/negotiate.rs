@@ -1,7 +1,7 @@
 //! Transport negotiation: the query parameter, otherwise the headers, in the order of the
 //! reference.
 
-use super::handshake::{self, Handshake, Subprotocol};
+use super::handshake::{self, Subprotocol, WebSocketHandshake};
 use super::query::{NamedTransport, Query, WAIT_S_MAX};
 use crate::error::{ErrorCode, ErrorResponse};
 use crate::head::Head;
@@ -70,7 +70,7 @@ pub(super) fn transport(head: &Head<'_>, query: &Query<'_>) -> Result<Transport,
 }
 
 fn websocket(head: &Head<'_>, query: &Query<'_>) -> Result<Transport, ErrorResponse> {
-    let Handshake { accept, subprotocol, deflate } = handshake::read(head)?;
+    let WebSocketHandshake { accept, subprotocol, deflate } = handshake::read(head)?;
     let deflate = deflate.filter(|_| query.no_compression.is_none());
     Ok(Transport::WebSocket { accept, subprotocol, deflate })
 }

@@ -35,7 +35,7 @@ const RESUME: &str = "lasteventid";
 
 /// The value of `?presence=`.
 #[derive(Debug)]
-pub(super) enum Presence {
+pub(super) enum PresenceParameter {
     /// The same for all channels: whether to tell who is there.
     All(bool),
     /// One for each channel, in the order of the URL.
@@ -76,7 +76,7 @@ pub(super) struct Query<'a> {
     pub envelope: Option<bool>,
     pub welcome: Option<bool>,
     /// Whether to tell who is in the channels, and what of it is known.
-    pub presence: Option<Presence>,
+    pub presence: Option<PresenceParameter>,
     pub transport: Option<NamedTransport>,
     /// Set to have messages of a WebSocket uncompressed, whatever the client offers.
     pub no_compression: Option<()>,
@@ -195,7 +195,7 @@ fn read_bool(name: &str, value: &str) -> Result<bool, ErrorResponse> {
 }
 
 /// `true` or `false` for all channels; or one for each: that, or the time of its last event.
-fn read_presence(value: &str) -> Result<Presence, ErrorResponse> {
+fn read_presence(value: &str) -> Result<PresenceParameter, ErrorResponse> {
     let of_channel = |text: &str| match text {
         "true" => Some(PresenceOfChannel::Events),
         "false" => Some(PresenceOfChannel::Nothing),
@@ -203,9 +203,11 @@ fn read_presence(value: &str) -> Result<Presence, ErrorResponse> {
     };
     let decoded = decode_query(value);
     let presence = match decoded.as_deref() {
-        Some("true" | "1") => Some(Presence::All(true)),
-        Some("false" | "0") => Some(Presence::All(false)),
-        Some(list) => list.split(',').map(of_channel).collect::<Option<_>>().map(Presence::Each),
+        Some("true" | "1") => Some(PresenceParameter::All(true)),
+        Some("false" | "0") => Some(PresenceParameter::All(false)),
+        Some(list) => {
+            list.split(',').map(of_channel).collect::<Option<_>>().map(PresenceParameter::Each)
+        }
         None => None,
     };
     presence.ok_or_else(|| {

@@ -35,11 +35,13 @@ impl Deflate {
 
 /// A header that is no list of extensions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Malformed;
+pub struct MalformedOffer;
 
 /// The offer to accept among the values of all headers `Sec-WebSocket-Extensions` of a request;
 /// `None` if there is none.
-pub fn negotiate<'v>(values: impl Iterator<Item = &'v [u8]>) -> Result<Option<Deflate>, Malformed> {
+pub fn negotiate<'v>(
+    values: impl Iterator<Item = &'v [u8]>,
+) -> Result<Option<Deflate>, MalformedOffer> {
     let mut accepted = None;
     for value in values {
         let mut input = Input(value);
@@ -54,7 +56,7 @@ pub fn negotiate<'v>(values: impl Iterator<Item = &'v [u8]>) -> Result<Option<De
                 break;
             }
             if !input.take(b',') {
-                return Err(Malformed);
+                return Err(MalformedOffer);
             }
         }
     }
@@ -91,23 +93,23 @@ impl<'v> Input<'v> {
         rest.is_some()
     }
 
-    fn token(&mut self) -> Result<&'v [u8], Malformed> {
+    fn token(&mut self) -> Result<&'v [u8], MalformedOffer> {
         let end = self.0.iter().position(|&byte| !is_token_byte(byte)).unwrap_or(self.0.len());
         let (token, rest) = self.0.split_at(end);
         self.0 = rest;
-        if token.is_empty() { Err(Malformed) } else { Ok(token) }
+        if token.is_empty() { Err(MalformedOffer) } else { Ok(token) }
     }
 
     /// A token in quotes. A backslash may stand before any byte (RFC 9110, section 5.6.4), but no
     /// parameter of ours needs one: the value is then an unknown one.
-    fn quoted(&mut self) -> Result<&'v [u8], Malformed> {
+    fn quoted(&mut self) -> Result<&'v [u8], MalformedOffer> {
         let mut at = 0;
         loop {
             match self.0.get(at) {
                 Some(b'"') => break,
                 Some(b'\\') => at += 2,
                 Some(_) => at += 1,
-                None => return Err(Malformed),
+                None => return Err(MalformedOffer),
             }
         }
         let value = &self.0[..at];
@@ -115,12 +117,12 @@ impl<'v> Input<'v> {
         // A quoted value has to be a token, too (RFC 6455, section 9.1).
         let is_token =
             |value: &[u8]| value.iter().all(|&byte| is_token_byte(byte) || byte == b'\\');
-        if !value.is_empty() && is_token(value) { Ok(value) } else { Err(Malformed) }
+        if !value.is_empty() && is_token(value) { Ok(value) } else { Err(MalformedOffer) }
     }
 
     /// One extension with its parameters, which ends before a comma or with the value. `None`
     /// unless it is an offer to accept.
-    fn extension(&mut self) -> Result<Option<Deflate>, Malformed> {
+    fn extension(&mut self) -> Result<Option<Deflate>, MalformedOffer> {
         let is_deflate = self.token()?.eq_ignore_ascii_case(NAME);
         let mut offer = Offer::default();
         let mut is_acceptable = is_deflate;
@@ -131,7 +133,7 @@ impl<'v> Input<'v> {
                 return Ok(is_acceptable.then_some(Deflate { names_window }));
             }
             if !self.take(b';') {
-                return Err(Malformed);
+                return Err(MalformedOffer);
             }
             self.skip_space();
             let name = self.token()?;
@@ -201,7 +203,7 @@ mod tests {
     const WITH_WINDOW: &str = "permessage-deflate; server_no_context_takeover; \
         client_no_context_takeover; server_max_window_bits=15";
 
-    fn answer(values: &[&str]) -> Result<Option<&'static str>, Malformed> {
+    fn answer(values: &[&str]) -> Result<Option<&'static str>, MalformedOffer> {
         let offer = negotiate(values.iter().map(|value| value.as_bytes()))?;
         Ok(offer.map(Deflate::answer))
     }
@@ -273,9 +275,9 @@ mod tests {
             "permessage-deflate, \"foo\"",
             "foo/bar",
         ] {
-            assert_eq!(answer(&[value]), Err(Malformed), "{value}");
+            assert_eq!(answer(&[value]), Err(MalformedOffer), "{value}");
         }
-        assert_eq!(answer(&["permessage-deflate", "\u{e9}"]), Err(Malformed));
+        assert_eq!(answer(&["permessage-deflate", "\u{e9}"]), Err(MalformedOffer));
     }
 
     proptest! {

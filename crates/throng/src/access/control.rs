@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use anyhow::{Context as _, Result, anyhow};
 use arc_swap::ArcSwap;
 use throng_access::authenticator::Authenticator;
-use throng_access::keys::{Key, KeySet, KeySources, Published, RefreshSettings, SourceId};
+use throng_access::keys::{Key, KeySet, KeySources, PublishedKeys, RefreshSettings, SourceId};
 use throng_access::policy::{Access, AllowAll, ReadOnlyClients, TrustAdmin};
 use throng_access::revocation::{
     FileStorage, PassedFile, RevocationLog, Revocations, SharedRevocations, SharedTable,
@@ -200,7 +200,7 @@ impl ConfiguredKeys {
         clients: &Arc<Clients>,
         key_sets: &KeySetTask,
     ) -> Result<ConfiguredKeys> {
-        let published = Published::new(KeySet::default());
+        let published = PublishedKeys::new(KeySet::default());
         let mut sources = KeySources::new(Arc::clone(&published));
         let source = sources.add();
         sources.replace(source, access.token_keys.clone())?;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use throng_access::keys::{Key, KeySet, SetError};
-use throng_access::revocation::{OpenError, RevocationLog, Revocations, Storage};
+use throng_access::revocation::{OpenError, RevocationLog, RevocationStorage, Revocations};
 use throng_access::token::{Identity, Policy, verify};
 use throng_access::{GrantsPool, TokenError};
 
@@ -148,7 +148,7 @@ fn read_revocations(
 #[derive(Debug)]
 struct Snapshot(Vec<u8>);
 
-impl Storage for Snapshot {
+impl RevocationStorage for Snapshot {
     fn read(&mut self) -> io::Result<Vec<u8>> {
         Ok(std::mem::take(&mut self.0))
     }

@@ -6,11 +6,11 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use serde_json::Value;
 use throng_nats::api::StreamSettings;
-use throng_nats::client::{Login, Reply, ServerAddress, Session, Source, TlsSettings};
+use throng_nats::client::{Login, NatsSession, NatsTls, ServerAddress, SessionReply, Source};
 use throng_nats::engine::{ClusterView, question_of_nodes};
 use throng_nats::subject::Subjects;
 
-use super::found::{Found, StreamFound};
+use super::found::{ClusterFound, StreamFound};
 
 /// The name that the servers' monitoring shows.
 const NAME: &str = "throng cluster";
@@ -23,21 +23,21 @@ const ANSWERS: Duration = Duration::from_millis(1_500);
 const UNKNOWN: Duration = Duration::from_millis(300);
 
 /// Whom to ask, and how.
-pub(super) struct Plan {
+pub(super) struct AskPlan {
     pub(super) servers: Vec<ServerAddress>,
     pub(super) login: Source<Login>,
-    pub(super) tls: TlsSettings,
+    pub(super) tls: NatsTls,
     pub(super) stream: StreamSettings,
     /// Letters and digits that no other program has.
     pub(super) nonce: String,
 }
 
 /// Asks through the first server that can be reached.
-pub(super) async fn ask(plan: &Plan) -> Result<Found> {
+pub(super) async fn ask(plan: &AskPlan) -> Result<ClusterFound> {
     let mut faults = Vec::new();
     for address in &plan.servers {
         let access = (&plan.login, &plan.tls);
-        match Session::open(address, access, NAME, &plan.nonce).await {
+        match NatsSession::open(address, access, NAME, &plan.nonce).await {
             Ok(session) => return ask_through(plan, address, session).await,
             Err(fault) => faults.push(format!("{address}: {fault}")),
         }
@@ -45,7 +45,11 @@ pub(super) async fn ask(plan: &Plan) -> Result<Found> {
     bail!("no server of NATS can be used: {}", faults.join("; "))
 }
 
-async fn ask_through(plan: &Plan, address: &ServerAddress, mut session: Session) -> Result<Found> {
+async fn ask_through(
+    plan: &AskPlan,
+    address: &ServerAddress,
+    mut session: NatsSession,
+) -> Result<ClusterFound> {
     let lost = |fault: String| anyhow::anyhow!("{address}: {fault}");
     let subjects = Subjects::new(&plan.stream.prefix, &plan.stream.class);
     if !session.has_inbox() {
@@ -67,23 +71,23 @@ async fn ask_through(plan: &Plan, address: &ServerAddress, mut session: Session)
     }
     let stream = stream(plan, &mut session).await.map_err(lost)?;
     let server = (address.to_string(), session.info().version.clone());
-    Ok(Found::new(server, views, stream))
+    Ok(ClusterFound::new(server, views, stream))
 }
 
-fn views(replies: &[Reply]) -> Vec<ClusterView> {
+fn views(replies: &[SessionReply]) -> Vec<ClusterView> {
     let messages = replies.iter().filter(|reply| reply.status.is_none());
     messages.filter_map(|reply| serde_json::from_slice(&reply.payload).ok()).collect()
 }
 
 /// True if nobody is missing of those that are known to anybody.
-fn have_all_answered(replies: &[Reply]) -> bool {
+fn have_all_answered(replies: &[SessionReply]) -> bool {
     let views = views(replies);
     let answered: BTreeSet<&str> = views.iter().map(|view| &*view.id).collect();
     let mut known = views.iter().flat_map(|view| &view.others);
     !views.is_empty() && known.all(|other| answered.contains(&*other.id))
 }
 
-async fn stream(plan: &Plan, session: &mut Session) -> Result<StreamFound, String> {
+async fn stream(plan: &AskPlan, session: &mut NatsSession) -> Result<StreamFound, String> {
     let name = plan.stream.name();
     let subject = format!("$JS.API.STREAM.INFO.{name}");
     let reply = session.request(&subject, b"", b"").await?;

@@ -8,13 +8,13 @@ use serde_json::Value;
 use throng_nats::engine::{ClusterView, NodeFacts};
 use throng_units::format::seconds;
 
-use crate::nats::{Peer, epoch_of_most, suspicions};
+use crate::nats::{NatsPeer, epoch_of_most, suspicions};
 
 /// A node that runs for less than this need not be known to all others yet, in milliseconds.
 const YOUNG_MS: u64 = 3_000;
 
 #[derive(Debug, Serialize)]
-pub(super) struct Found {
+pub(super) struct ClusterFound {
     /// The server that was asked, and its version.
     pub(super) server: String,
     pub(super) server_version: String,
@@ -55,7 +55,7 @@ pub(super) struct StreamFound {
     /// `None` with one server.
     pub(super) leader: Option<String>,
     /// The other servers that have a copy.
-    pub(super) replicas: Vec<Peer>,
+    pub(super) replicas: Vec<NatsPeer>,
     #[serde(skip)]
     faults: Vec<String>,
 }
@@ -79,8 +79,8 @@ impl StreamFound {
         }
         let number = |key: &str| answer["state"][key].as_u64().unwrap_or(0);
         let leader = answer["cluster"]["leader"].as_str().unwrap_or_default();
-        let replicas = Peer::all(answer);
-        let faults = replicas.iter().filter_map(Peer::fault);
+        let replicas = NatsPeer::all(answer);
+        let faults = replicas.iter().filter_map(NatsPeer::fault);
         StreamFound {
             messages: number("messages"),
             bytes: number("bytes"),
@@ -92,13 +92,13 @@ impl StreamFound {
     }
 }
 
-impl Found {
+impl ClusterFound {
     /// The nodes as they describe themselves and each other.
     pub(super) fn new(
         (server, server_version): (String, String),
         views: Vec<ClusterView>,
         stream: StreamFound,
-    ) -> Found {
+    ) -> ClusterFound {
         let mut nodes = BTreeMap::new();
         for view in &views {
             let (id, facts) = (view.id.clone(), Some(view.facts.clone()));
@@ -138,7 +138,7 @@ impl Found {
             node.suspect.iter().map(move |fault| format!("{} {fault}", node.name()))
         });
         let suspect = of_nodes.chain(stream.faults.iter().cloned()).collect();
-        Found { server, server_version, nodes, stream, suspect }
+        ClusterFound { server, server_version, nodes, stream, suspect }
     }
 }
 
@@ -165,7 +165,7 @@ mod tests {
     }
 
     fn suspect(views: Vec<ClusterView>, stream: StreamFound) -> Vec<String> {
-        Found::new((String::new(), String::new()), views, stream).suspect
+        ClusterFound::new((String::new(), String::new()), views, stream).suspect
     }
 
     #[test]

@@ -6,10 +6,10 @@ use std::fmt::Write as _;
 use throng_units::format::{bytes, count, counted, seconds};
 use throng_units::paint::{Ink, Paint, sanitized};
 
-use super::found::{Found, NodeFound, StreamFound};
+use super::found::{ClusterFound, NodeFound, StreamFound};
 
 /// A verdict, the stream, and a line for each node, with what is suspect below it.
-pub(super) fn shown(found: &Found, paint: Paint) -> String {
+pub(super) fn shown(found: &ClusterFound, paint: Paint) -> String {
     let nodes = found.nodes.len() as u64;
     let connections = found.nodes.iter().filter_map(|node| node.facts.as_ref());
     let connections = connections.map(|facts| facts.connections).fold(0, u64::saturating_add);
@@ -75,7 +75,7 @@ fn stream(stream: &StreamFound) -> String {
 }
 
 /// How many nodes have which version, if they differ.
-fn versions(found: &Found) -> Option<String> {
+fn versions(found: &ClusterFound) -> Option<String> {
     let mut versions = BTreeMap::<&str, u64>::new();
     for facts in found.nodes.iter().filter_map(|node| node.facts.as_ref()) {
         *versions.entry(&facts.version).or_default() += 1;
@@ -125,7 +125,7 @@ mod tests {
             others: Vec::new(),
         };
         let views = vec![view("a"), view("b")];
-        let found = Found::new(Default::default(), views, StreamFound::default());
+        let found = ClusterFound::new(Default::default(), views, StreamFound::default());
         let text = shown(&found, Paint::plain());
         assert!(text.starts_with("2 nodes have 18,446,744,073,709,551,615 connections"), "{text}");
     }
@@ -154,7 +154,7 @@ mod tests {
         };
         let server = ("nats://n1:4222".into(), "2.15.2".into());
         let stream = StreamFound::of("throng-channels".into(), &serde_json::Value::Null);
-        let found = Found::new(server, vec![view], stream);
+        let found = ClusterFound::new(server, vec![view], stream);
         let expected = "\
 2 nodes have 12,345 connections; 1 thing is suspect
 stream throng-channels: 0 messages in 0 B; NATS 2.15.2 at nats://n1:4222

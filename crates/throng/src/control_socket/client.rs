@@ -10,9 +10,9 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use rustix::net::sockopt::socket_peercred;
 use throng_units::paint::sanitized;
 
-use super::find::{self, Running, Wanted, address_of_url};
+use super::find::{self, RunningServer, WantedServer, address_of_url};
 use super::place;
-use super::protocol::{About, Answer, LINE_BYTES_MAX, Request, line};
+use super::protocol::{About, LINE_BYTES_MAX, Request, SocketAnswer, line};
 use crate::settings::{self, ControlChoice, SettingsError, Sources};
 use crate::terminal;
 
@@ -20,18 +20,18 @@ use crate::terminal;
 const ABOUT_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub(crate) struct ControlConnection {
     path: PathBuf,
     stream: UnixStream,
 }
 
-impl Connection {
+impl ControlConnection {
     /// Connects to the server that `sources` name, or else to the only one that runs. Only its
     /// address counts, so the settings may differ from its start.
-    pub(crate) fn open(sources: Sources) -> Result<Connection> {
+    pub(crate) fn open(sources: Sources) -> Result<ControlConnection> {
         let Sources { config, options } = sources;
         if let Some(ControlChoice::Path(path)) = options.control() {
-            return Connection::to(path);
+            return ControlConnection::to(path);
         }
         let place = settings::whereabouts(options, config.as_deref()).map_err(|error| {
             SettingsError(format!(
@@ -39,34 +39,34 @@ impl Connection {
             ))
         })?;
         match place.control {
-            Some(ControlChoice::Path(path)) => return Connection::to(&path),
+            Some(ControlChoice::Path(path)) => return ControlConnection::to(&path),
             Some(ControlChoice::None) => bail!(
                 "the settings want no control socket (control = \"none\"), so the server cannot be \
                  asked; signals work"
             ),
             Some(ControlChoice::Auto) | None => {}
         }
-        let wanted = Wanted {
+        let wanted = WantedServer {
             listen: place.listen,
             is_listen_of_file: place.is_listen_of_file,
             url: std::env::var("THRONG_URL").ok().as_deref().and_then(address_of_url),
             file: settings::file_in_use(config.as_deref()),
             is_file_named: config.is_some(),
         };
-        Connection::search(&wanted)
+        ControlConnection::search(&wanted)
     }
 
     /// Looks in all directories for the server. One that listens on the address is asked even if
     /// others stand still.
-    fn search(wanted: &Wanted) -> Result<Connection> {
+    fn search(wanted: &WantedServer) -> Result<ControlConnection> {
         let directories = place::directories();
         let mut silent = None;
         if let Some(listen) = wanted.listen {
             let name = place::name(listen);
             for path in directories.iter().map(|directory| directory.join(&name)) {
-                let Ok(connection) = Connection::to(&path) else { continue };
+                let Ok(connection) = ControlConnection::to(&path) else { continue };
                 match connection.about() {
-                    Ok(about) if about.is_here() => return Connection::to(&path),
+                    Ok(about) if about.is_here() => return ControlConnection::to(&path),
                     Ok(_) => {}
                     Err(error) => silent = Some(error),
                 }
@@ -77,17 +77,17 @@ impl Connection {
         }
         let paths = directories.iter().flat_map(|directory| place::sockets(directory));
         let running = paths.filter_map(|path| {
-            let about = Connection::to(&path).and_then(Connection::about).ok()?;
-            Some(Running { is_here: about.is_here(), path, about })
+            let about = ControlConnection::to(&path).and_then(ControlConnection::about).ok()?;
+            Some(RunningServer { is_here: about.is_here(), path, about })
         });
-        let running: Vec<Running> = running.collect();
+        let running: Vec<RunningServer> = running.collect();
         match find::choose(wanted, &running) {
-            Ok(found) => Connection::to(&found.path),
+            Ok(found) => ControlConnection::to(&found.path),
             Err(reason) => bail!("{}", find::error(&reason, &directories, &running)),
         }
     }
 
-    fn to(path: &Path) -> Result<Connection> {
+    fn to(path: &Path) -> Result<ControlConnection> {
         let shown = || sanitized(&path.display().to_string());
         let path = std::path::absolute(path)?;
         ensure!(path.exists(), "there is no control socket {}: does the server run?", shown());
@@ -102,15 +102,15 @@ impl Connection {
             "the program at {} is another user's ({peer})",
             shown()
         );
-        Ok(Connection { path, stream })
+        Ok(ControlConnection { path, stream })
     }
 
     /// Which server it is. One that stands still must not hold up commands to others.
     fn about(self) -> Result<About> {
         self.stream.set_read_timeout(Some(ABOUT_TIMEOUT))?;
         match self.converse(&Request::About, |_| Ok(()))? {
-            Answer::Server(about) => Ok(about),
-            Answer::Failed { message, .. } => bail!("{}", sanitized(&message)),
+            SocketAnswer::Server(about) => Ok(about),
+            SocketAnswer::Failed { message, .. } => bail!("{}", sanitized(&message)),
             _ => bail!("the server does not identify itself"),
         }
     }
@@ -128,22 +128,22 @@ impl Connection {
         check: impl FnOnce() -> Result<()>,
     ) -> Result<ExitCode> {
         let last = self.converse(request, |answer| match answer {
-            Answer::Warning { message } => {
+            SocketAnswer::Warning { message } => {
                 terminal::print_note(&sanitized(message));
                 Ok(())
             }
-            Answer::Progress { message } => {
+            SocketAnswer::Progress { message } => {
                 Ok(terminal::print(&format!("{}\n", sanitized(message)))?)
             }
             _ => Ok(()),
         })?;
         match last {
-            Answer::Done { message } => {
+            SocketAnswer::Done { message } => {
                 check()?;
                 terminal::print(&format!("{}\n", sanitized(&message)))?;
                 Ok(ExitCode::SUCCESS)
             }
-            Answer::Failed { message, code } => {
+            SocketAnswer::Failed { message, code } => {
                 terminal::print_error(&sanitized(&message));
                 Ok(ExitCode::from(code.max(1)))
             }
@@ -155,8 +155,8 @@ impl Connection {
     fn converse(
         mut self,
         request: &Request,
-        mut hear: impl FnMut(&Answer) -> Result<()>,
-    ) -> Result<Answer> {
+        mut hear: impl FnMut(&SocketAnswer) -> Result<()>,
+    ) -> Result<SocketAnswer> {
         let path = sanitized(&self.path.display().to_string());
         let ended = format!("the server of {path} has ended the conversation");
         let silent = format!("the server of {path} does not answer: is it stalled?");
@@ -172,7 +172,9 @@ impl Connection {
             })?;
             ensure!(text.ends_with('\n'), "{ended}");
             match serde_json::from_str(&text).context("the server answers something else")? {
-                answer @ (Answer::Progress { .. } | Answer::Warning { .. }) => hear(&answer)?,
+                answer @ (SocketAnswer::Progress { .. } | SocketAnswer::Warning { .. }) => {
+                    hear(&answer)?
+                }
                 last => return Ok(last),
             }
         }

@@ -17,7 +17,7 @@ const LISTED_MAX: usize = 10;
 
 /// Known facts about the server that is meant.
 #[derive(Debug, Default)]
-pub(super) struct Wanted {
+pub(super) struct WantedServer {
     /// The address in flags, variables or the file.
     pub(super) listen: Option<SocketAddr>,
     /// True if only the file says so, which may have changed since the start of the server.
@@ -31,7 +31,7 @@ pub(super) struct Wanted {
 }
 
 #[derive(Debug)]
-pub(super) struct Running {
+pub(super) struct RunningServer {
     pub(super) path: PathBuf,
     pub(super) about: About,
     /// True if it is in the network namespace of this process, as far as both know theirs. An
@@ -44,10 +44,13 @@ pub(super) struct Running {
 /// # Errors
 ///
 /// The first line of an error: why there is none, or more than one.
-pub(super) fn choose<'a>(wanted: &Wanted, running: &'a [Running]) -> Result<&'a Running, String> {
+pub(super) fn choose<'a>(
+    wanted: &WantedServer,
+    running: &'a [RunningServer],
+) -> Result<&'a RunningServer, String> {
     let here = || running.iter().filter(|running| running.is_here);
     let has_read =
-        |running: &&Running| wanted.file.is_some() && running.about.settings == wanted.file;
+        |running: &&RunningServer| wanted.file.is_some() && running.about.settings == wanted.file;
     let is_by_file = wanted.listen.is_none() || wanted.is_listen_of_file;
     if is_by_file && let Some(found) = only(here().filter(has_read)) {
         return Ok(found);
@@ -60,7 +63,7 @@ pub(super) fn choose<'a>(wanted: &Wanted, running: &'a [Running]) -> Result<&'a 
         return Err(format!("no server has read {}", sanitized(file)));
     }
     if let Some(url) = wanted.url {
-        let is_reached = |running: &&Running| {
+        let is_reached = |running: &&RunningServer| {
             running.about.listen.parse().is_ok_and(|listen| is_reached_at(listen, url))
         };
         return only(here().filter(is_reached))
@@ -74,7 +77,7 @@ pub(super) fn choose<'a>(wanted: &Wanted, running: &'a [Running]) -> Result<&'a 
 }
 
 /// The only one of them.
-fn only<'a>(mut servers: impl Iterator<Item = &'a Running>) -> Option<&'a Running> {
+fn only<'a>(mut servers: impl Iterator<Item = &'a RunningServer>) -> Option<&'a RunningServer> {
     let first = servers.next()?;
     servers.next().is_none().then_some(first)
 }
@@ -99,7 +102,7 @@ pub(super) fn address_of_url(url: &str) -> Option<SocketAddr> {
 
 /// The error of a command that has not found its server: `reason`, and a short line for each server
 /// that runs.
-pub(super) fn error(reason: &str, directories: &[PathBuf], running: &[Running]) -> String {
+pub(super) fn error(reason: &str, directories: &[PathBuf], running: &[RunningServer]) -> String {
     let mut text = reason.to_owned();
     let closed = directories.iter().find(|directory| place::is_closed(directory));
     if running.is_empty() {
@@ -138,7 +141,7 @@ fn shown(path: &Path) -> String {
 mod tests {
     use super::*;
 
-    fn server(listen: &str, file: Option<&str>, is_here: bool) -> Running {
+    fn server(listen: &str, file: Option<&str>, is_here: bool) -> RunningServer {
         let about = About {
             process: 7,
             version: String::new(),
@@ -146,10 +149,10 @@ mod tests {
             settings: file.map(str::to_owned),
             network: None,
         };
-        Running { path: format!("/run/throng/{listen}.sock").into(), about, is_here }
+        RunningServer { path: format!("/run/throng/{listen}.sock").into(), about, is_here }
     }
 
-    fn chosen<'a>(wanted: &Wanted, running: &'a [Running]) -> Result<&'a str, String> {
+    fn chosen<'a>(wanted: &WantedServer, running: &'a [RunningServer]) -> Result<&'a str, String> {
         choose(wanted, running).map(|found| found.about.listen.as_str())
     }
 
@@ -157,10 +160,14 @@ mod tests {
     fn the_only_server_is_found_without_settings() {
         let (own, foreign) = ("127.0.0.1:9000", "127.0.0.1:8080");
         let running = [server(own, None, true), server(foreign, None, false)];
-        assert_eq!(chosen(&Wanted::default(), &running), Ok(own));
-        let implicit = Wanted { file: Some("/srv/throng.toml".into()), ..Wanted::default() };
+        assert_eq!(chosen(&WantedServer::default(), &running), Ok(own));
+        let implicit =
+            WantedServer { file: Some("/srv/throng.toml".into()), ..WantedServer::default() };
         assert_eq!(chosen(&implicit, &running), Ok(own));
-        assert_eq!(chosen(&Wanted::default(), &running[1..]), Err("no server runs here".into()));
+        assert_eq!(
+            chosen(&WantedServer::default(), &running[1..]),
+            Err("no server runs here".into())
+        );
     }
 
     #[test]
@@ -169,7 +176,7 @@ mod tests {
             server("127.0.0.1:8080", None, true),
             server("0.0.0.0:9000", Some("/etc/throng.toml"), true),
         ];
-        assert_eq!(chosen(&Wanted::default(), &running), Err("several servers run".into()));
+        assert_eq!(chosen(&WantedServer::default(), &running), Err("several servers run".into()));
         let text = error("several servers run", &[], &running);
         assert_eq!(
             text,
@@ -185,25 +192,25 @@ mod tests {
     #[test]
     fn what_the_user_has_set_is_obeyed() {
         let running = [server("0.0.0.0:9000", Some("/etc/throng.toml"), true)];
-        let url = |url| Wanted { url: address_of_url(url), ..Wanted::default() };
+        let url = |url| WantedServer { url: address_of_url(url), ..WantedServer::default() };
         assert_eq!(chosen(&url("http://localhost:9000/"), &running), Ok("0.0.0.0:9000"));
         assert!(chosen(&url("http://127.0.0.1:8080"), &running).is_err());
         // A name may be any server, and https is another port.
         assert_eq!(chosen(&url("https://push.example.com"), &running), Ok("0.0.0.0:9000"));
-        let listen = |is_listen_of_file| Wanted {
+        let listen = |is_listen_of_file| WantedServer {
             listen: "127.0.0.1:1".parse().ok(),
             is_listen_of_file,
             file: Some("/etc/throng.toml".into()),
-            ..Wanted::default()
+            ..WantedServer::default()
         };
         let missing = Err("no server listens on 127.0.0.1:1".into());
         assert_eq!(chosen(&listen(false), &running), missing);
         // The file has changed since the start.
         assert_eq!(chosen(&listen(true), &running), Ok("0.0.0.0:9000"));
-        let file = |name: &str| Wanted {
+        let file = |name: &str| WantedServer {
             file: Some(name.into()),
             is_file_named: true,
-            ..Wanted::default()
+            ..WantedServer::default()
         };
         assert_eq!(chosen(&file("/etc/throng.toml"), &running), Ok("0.0.0.0:9000"));
         assert!(chosen(&file("/etc/other.toml"), &running).is_err());

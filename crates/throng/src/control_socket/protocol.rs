@@ -38,7 +38,7 @@ pub(crate) enum Request {
 /// A server's answer: any number of `Progress`, then one of the others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "kebab-case")]
-pub(super) enum Answer {
+pub(super) enum SocketAnswer {
     /// It goes on, in one sentence for a person.
     Progress { message: String },
     /// It should be changed, although it works.
@@ -87,8 +87,8 @@ mod tests {
 
     #[test]
     fn lines_are_as_documented() {
-        let text = |value: &Answer| String::from_utf8(line(value)).unwrap();
-        let failed = Answer::Failed { message: "no".into(), code: 78 };
+        let text = |value: &SocketAnswer| String::from_utf8(line(value)).unwrap();
+        let failed = SocketAnswer::Failed { message: "no".into(), code: 78 };
         assert_eq!(text(&failed), "{\"answer\":\"failed\",\"message\":\"no\",\"code\":78}\n");
         let request: Request = serde_json::from_str(r#"{"request":"reload"}"#).unwrap();
         assert_eq!(request, Request::Reload);

@@ -16,7 +16,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
 use super::place;
-use super::protocol::{About, Answer, Failure, LINE_BYTES_MAX, Request, line};
+use super::protocol::{About, Failure, LINE_BYTES_MAX, Request, SocketAnswer, line};
 use crate::settings::{ControlChoice, SettingsError};
 use crate::terminal::EXIT_RUNTIME;
 
@@ -227,7 +227,7 @@ async fn converse(stream: UnixStream, about: About, actor: &impl Act, is_full: b
         Err(_) => return,
     };
     match request {
-        Request::About => conversation.send(&Answer::Server(about)).await,
+        Request::About => conversation.send(&SocketAnswer::Server(about)).await,
         request => actor.act(request, conversation).await,
     }
 }
@@ -263,19 +263,19 @@ impl Conversation {
 
     /// Says that it goes on. The command may have gone, which changes nothing.
     pub(crate) async fn progress(&mut self, message: &str) {
-        self.send(&Answer::Progress { message: message.into() }).await;
+        self.send(&SocketAnswer::Progress { message: message.into() }).await;
     }
 
     /// Says what should be changed, although it works.
     pub(crate) async fn warn(&mut self, message: &str) {
-        self.send(&Answer::Warning { message: message.into() }).await;
+        self.send(&SocketAnswer::Warning { message: message.into() }).await;
     }
 
     /// Says what came of the request, and ends the conversation.
     pub(crate) async fn end(mut self, outcome: Result<String, Failure>) {
         let answer = match outcome {
-            Ok(message) => Answer::Done { message },
-            Err(Failure { message, code }) => Answer::Failed { message, code },
+            Ok(message) => SocketAnswer::Done { message },
+            Err(Failure { message, code }) => SocketAnswer::Failed { message, code },
         };
         self.send(&answer).await;
     }
@@ -284,7 +284,7 @@ impl Conversation {
         self.end(Err(Failure { message: message.into(), code: EXIT_RUNTIME })).await;
     }
 
-    async fn send(&mut self, answer: &Answer) {
+    async fn send(&mut self, answer: &SocketAnswer) {
         if !self.is_over {
             let line = line(answer);
             let sent = timeout(ANSWER_TIMEOUT, self.stream.write_all(&line)).await;

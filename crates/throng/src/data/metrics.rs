@@ -4,17 +4,18 @@ use std::sync::Arc;
 
 use throng_control::{DataFigures, MetricSource, OtherMetric, OtherValue};
 use throng_data::engine::DurableEngine;
-use throng_data::journal::{Figures, Journal, Refused};
+use throng_data::journal::{DiskJournal, JournalFigures, JournalRefused};
 
 /// The figures of a journal; none without a data directory.
-pub(crate) struct JournalMetrics(pub(super) Option<(Arc<Journal>, Arc<DurableEngine>)>);
+pub(crate) struct JournalMetrics(pub(super) Option<(Arc<DiskJournal>, Arc<DurableEngine>)>);
 
 impl MetricSource for JournalMetrics {
     fn metrics(&self) -> Vec<OtherMetric> {
         let Some((journal, engine)) = &self.0 else { return Vec::new() };
         let (figures, reads) = (journal.figures(), engine.read_figures());
-        let Figures { messages, message_bytes, disk_bytes, commits, unreadable, .. } = figures;
-        let Figures { names_kept, names_forgotten, .. } = figures;
+        let JournalFigures { messages, message_bytes, disk_bytes, commits, unreadable, .. } =
+            figures;
+        let JournalFigures { names_kept, names_forgotten, .. } = figures;
         let metric = |name, help, value| OtherMetric { name, help, value };
         vec![
             metric(
@@ -84,11 +85,12 @@ impl MetricSource for JournalMetrics {
     fn data(&self) -> Option<DataFigures> {
         let (journal, _) = self.0.as_ref()?;
         let figures = journal.figures();
-        let Figures { messages, message_bytes, disk_bytes, max_bytes, commits, .. } = figures;
+        let JournalFigures { messages, message_bytes, disk_bytes, max_bytes, commits, .. } =
+            figures;
         let refuses = journal.state().map(|refused| match refused {
-            Refused::Full => "full",
-            Refused::OverLimit => "limit",
-            Refused::Failed | Refused::Busy => "failed",
+            JournalRefused::Full => "full",
+            JournalRefused::OverLimit => "limit",
+            JournalRefused::Failed | JournalRefused::Busy => "failed",
         });
         let limit_bytes = (max_bytes < u64::MAX).then_some(max_bytes);
         Some(DataFigures { disk_bytes, limit_bytes, refuses, messages, message_bytes, commits })

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context as _, Result, anyhow};
-use throng_data::journal::{Journal, Refused};
+use throng_data::journal::{DiskJournal, JournalRefused};
 use throng_data::storage::disk::DiskStorage;
 
 use super::backup::Backups;
 
 /// The parts of the data directory that an upgrade needs.
 pub(crate) struct Tenancy {
-    journal: Arc<Journal>,
+    journal: Arc<DiskJournal>,
     storage: Arc<DiskStorage>,
     backups: Arc<Backups>,
     /// True if another process may have the store.
@@ -23,7 +23,7 @@ pub(crate) struct Tenancy {
 
 impl Tenancy {
     pub(super) fn new(
-        journal: Arc<Journal>,
+        journal: Arc<DiskJournal>,
         storage: Arc<DiskStorage>,
         backups: Arc<Backups>,
     ) -> Tenancy {
@@ -48,7 +48,7 @@ impl Tenancy {
     /// The disk fails or is too slow.
     pub(crate) fn give_up(&self) -> Result<()> {
         self.journal.pause().map_err(|refused| match refused {
-            Refused::Busy => anyhow!(
+            JournalRefused::Busy => anyhow!(
                 "the disk of the data directory is too slow: what was in memory was not written in \
                  time; try again"
             ),

@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use throng_units::paint::sanitized;
 
-use crate::control_socket::{Connection, Request};
+use crate::control_socket::{ControlConnection, Request};
 use crate::settings::Sources;
 
 const EXAMPLES: &str = "\
@@ -44,7 +44,7 @@ pub(super) fn backup(arguments: BackupArguments) -> Result<ExitCode> {
     let path = std::path::absolute(directory)?;
     let directory = path.to_str().context("the path of a backup must be UTF-8")?.to_owned();
     let before = store(&path);
-    Connection::open(sources)?.ask_and(&Request::Backup { directory }, || {
+    ControlConnection::open(sources)?.ask_and(&Request::Backup { directory }, || {
         ensure!(
             is_here(&before, &store(&path)),
             "the server has made the backup where only it sees it: here {} has none, so the server \

@@ -10,7 +10,7 @@ use throng_core::MessageId;
 use throng_core::records::Table;
 use throng_units::format::{count, counted, seconds};
 
-use super::store::Store;
+use super::store::StoppedStore;
 use crate::terminal::{self, EXIT_RUNTIME};
 
 /// Faults that are printed. A directory with more is lost, and a terminal with all of them is of no
@@ -34,7 +34,7 @@ impl Faults {
 }
 
 /// Prints what is wrong, and how much was looked at.
-pub(super) fn check(store: &Store) -> Result<ExitCode> {
+pub(super) fn check(store: &StoppedStore) -> Result<ExitCode> {
     let (begin, mut faults) = (Instant::now(), Faults::default());
     let checked = store.logs.check(&mut |fault| faults.add(fault));
     let subscriptions = records(store, Table::Subscriptions, &mut faults, |key, _| {
@@ -68,7 +68,7 @@ pub(super) fn check(store: &Store) -> Result<ExitCode> {
 
 /// Reads a table of other state. Returns how many entries it has.
 fn records(
-    store: &Store,
+    store: &StoppedStore,
     table: Table,
     faults: &mut Faults,
     is_whole: impl Fn(&[u8], &[u8]) -> bool,

@@ -12,7 +12,7 @@ use throng_access::kept;
 use throng_core::clock;
 use throng_core::records::Table;
 
-use super::store::Store;
+use super::store::StoppedStore;
 use crate::terminal::ignore_closed_pipe;
 
 /// Size of the file's buffer: fewer, larger writes.
@@ -32,7 +32,7 @@ enum ExportError {
 }
 
 /// Writes everything to a file, or to standard output.
-pub(super) fn export(store: &Store, file: Option<&Path>) -> Result<()> {
+pub(super) fn export(store: &StoppedStore, file: Option<&Path>) -> Result<()> {
     let Some(path) = file else {
         let out = BufWriter::with_capacity(BUFFER_BYTES, io::stdout().lock());
         return match write(store, out) {
@@ -50,7 +50,10 @@ pub(super) fn export(store: &Store, file: Option<&Path>) -> Result<()> {
     out.get_ref().sync_all().with_context(failed)
 }
 
-fn write<W: Write>(store: &Store, mut out: BufWriter<W>) -> Result<BufWriter<W>, ExportError> {
+fn write<W: Write>(
+    store: &StoppedStore,
+    mut out: BufWriter<W>,
+) -> Result<BufWriter<W>, ExportError> {
     messages(store, &mut out)?;
     records(store, Table::Subscriptions, &mut out, |key, _| {
         let (user, channel) = kept::parse_stored(key)?;
@@ -65,7 +68,7 @@ fn write<W: Write>(store: &Store, mut out: BufWriter<W>) -> Result<BufWriter<W>,
 }
 
 /// Messages as subscribers get them; those that have expired are left out.
-fn messages(store: &Store, out: &mut impl Write) -> Result<(), ExportError> {
+fn messages(store: &StoppedStore, out: &mut impl Write) -> Result<(), ExportError> {
     let (mut line, mut failure, now_ms) = (Vec::new(), None, clock::now_ms());
     store.logs.visit_all(&mut |content| {
         if content.is_expired(now_ms) {
@@ -81,7 +84,7 @@ fn messages(store: &Store, out: &mut impl Write) -> Result<(), ExportError> {
 
 /// A table of other state, by lines that `line` makes.
 fn records(
-    store: &Store,
+    store: &StoppedStore,
     table: Table,
     out: &mut impl Write,
     line: impl Fn(&[u8], &[u8]) -> Option<serde_json::Value>,

@@ -17,16 +17,16 @@ use crate::settings::SettingsError;
 /// Memory for blocks that were read.
 const CACHE_BYTES: u64 = 64 << 20;
 
-pub(super) struct Store {
+pub(super) struct StoppedStore {
     pub(super) logs: Logs,
     pub(super) storage: Arc<DiskStorage>,
     // Behind what has files in it.
     _directory: Directory,
 }
 
-impl Store {
+impl StoppedStore {
     /// Takes the directory, unless a server has it.
-    pub(super) fn open(path: &Path) -> Result<Store> {
+    pub(super) fn open(path: &Path) -> Result<StoppedStore> {
         let shown = path.display();
         let refused = |why: String| SettingsError(format!("the data directory {shown} {why}"));
         // Files that root makes here could not be written by a server that is not root.
@@ -52,6 +52,6 @@ impl Store {
         let storage =
             Arc::new(DiskStorage::open(&directory.store(), CACHE_BYTES).with_context(broken)?);
         let logs = Logs::at_rest(Arc::clone(&storage) as _).with_context(broken)?;
-        Ok(Store { logs, storage, _directory: directory })
+        Ok(StoppedStore { logs, storage, _directory: directory })
     }
 }

@@ -7,7 +7,7 @@ use super::arguments::Arguments;
 use super::handshakes::Handshakes;
 
 /// The flags and the result of the checks.
-pub(super) struct Answer<'a> {
+pub(super) struct DoctorAnswer<'a> {
     pub(super) arguments: &'a Arguments,
     /// The number asked for, or else the most that fit.
     pub(super) connections: u32,

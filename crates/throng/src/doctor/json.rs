@@ -4,7 +4,7 @@ use serde::Serialize;
 use throng_host::environment::Environment;
 use throng_host::preflight::{Applied, Check, Setting};
 
-use super::answer::Answer;
+use super::answer::DoctorAnswer;
 
 #[derive(Serialize)]
 struct Shown<'a> {
@@ -77,7 +77,7 @@ struct Change<'a> {
     undo: String,
 }
 
-pub(super) fn text(answer: &Answer<'_>) -> serde_json::Result<String> {
+pub(super) fn text(answer: &DoctorAnswer<'_>) -> serde_json::Result<String> {
     let machine = Environment::read();
     let found = &answer.found;
     let limit = found.limit();

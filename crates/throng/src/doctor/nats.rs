@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use serde_json::{Value, json};
-use throng_host::preflight::{Check, Verdict};
+use throng_host::preflight::{Check, CheckVerdict};
 use throng_units::format::counted;
 use throng_units::paint::{Ink, Paint};
 
@@ -31,8 +31,8 @@ use crate::settings;
 use crate::terminal;
 
 pub(crate) use arguments::NatsArguments;
-use checks::Wanted;
-use examine::Plan;
+use checks::WantedSettings;
+use examine::ExaminePlan;
 use findings::{Findings, Monitor};
 
 /// Time for the monitoring of a server to answer.
@@ -46,7 +46,7 @@ pub(super) fn doctor(arguments: &NatsArguments, is_json: bool) -> Result<ExitCod
     access.check()?;
     access.warnings().iter().for_each(|warning| terminal::print_note(warning));
     let stream = nats::stream(&settings, &settings::rules(&settings));
-    let plan = Plan {
+    let plan = ExaminePlan {
         servers: settings.nats.addresses(),
         login: access.login(),
         tls: access.tls(),
@@ -59,9 +59,9 @@ pub(super) fn doctor(arguments: &NatsArguments, is_json: bool) -> Result<ExitCod
     let mut found = runtime.block_on(examine::examine(&plan));
     found.monitor = arguments.nats_monitor.as_ref().map(monitor);
     let message_bytes = settings.max_message_bytes.0;
-    let wanted = Wanted { stream: &plan.stream, message_bytes };
+    let wanted = WantedSettings { stream: &plan.stream, message_bytes };
     let checks = checks::checks(&found, &wanted);
-    let is_usable = !checks.iter().any(|check| check.verdict == Verdict::Must);
+    let is_usable = !checks.iter().any(|check| check.verdict == CheckVerdict::Must);
     terminal::print(&if is_json {
         serde_json::to_string_pretty(&report(&found, &checks, is_usable))? + "\n"
     } else {
@@ -119,7 +119,7 @@ fn millis(time: Duration) -> f64 {
 /// The report for people: verdict, checks, what to do.
 fn shown(found: &Findings, checks: &[Check], has_stored: bool, paint: Paint) -> String {
     let number = |verdict| checks.iter().filter(|check| check.verdict == verdict).count() as u64;
-    let (must, should) = (number(Verdict::Must), number(Verdict::Should));
+    let (must, should) = (number(CheckVerdict::Must), number(CheckVerdict::Should));
     let server = found.examined.as_ref().map(|examined| examined.address.as_str());
     let server = server.unwrap_or("these servers");
     let things = |count| counted(count, "thing", "things");

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use throng_host::preflight::{Check, Verdict};
+use throng_host::preflight::{Check, CheckVerdict};
 use throng_units::paint::{Ink, Paint};
 
 /// The checks, worst verdict first. Checks that are not `ok` say why they matter.
@@ -20,16 +20,16 @@ pub(super) fn table(checks: &[Check], paint: Paint) -> String {
     let _ = writeln!(text, "{}", paint.ink(Ink::Dim, head));
     for check in rows {
         let ink = match check.verdict {
-            Verdict::Ok => Ink::GOOD,
-            Verdict::Unknown => Ink::Dim,
-            Verdict::Should => Ink::WARNING,
-            Verdict::Must => Ink::BAD,
+            CheckVerdict::Ok => Ink::GOOD,
+            CheckVerdict::Unknown => Ink::Dim,
+            CheckVerdict::Should => Ink::WARNING,
+            CheckVerdict::Must => Ink::BAD,
         };
         let verdict = paint.ink(ink, format!("{:7}", check.verdict));
         let (name, here, needed) = (check.name, found(check), &check.needed);
         let row = format!("  {name:name_width$}  {here:found_width$}  {needed}");
         let _ = writeln!(text, "{verdict}{}", row.trim_end());
-        if check.verdict != Verdict::Ok {
+        if check.verdict != CheckVerdict::Ok {
             let _ = writeln!(text, "{}", paint.ink(Ink::Dim, format!("         {}", check.why)));
         }
     }

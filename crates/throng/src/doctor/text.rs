@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
-use throng_host::preflight::{Applied, Check, Setting, Verdict};
+use throng_host::preflight::{Applied, Check, CheckVerdict, Setting};
 use throng_units::format::{bytes, count, counted, seconds};
 use throng_units::paint::{Ink, Paint};
 
-use super::answer::Answer;
+use super::answer::DoctorAnswer;
 use super::arguments::{Arguments, Role};
 use super::table::table;
 
@@ -18,7 +18,7 @@ const DELIVERIES_PER_SECOND: f64 = 175_308.0;
 /// Fewer connections connect within two seconds; more have not been measured.
 const WORTH_TELLING: std::ops::RangeInclusive<u32> = 50_000..=2_000_000;
 
-pub(super) fn text(answer: &Answer<'_>, paint: Paint) -> String {
+pub(super) fn text(answer: &DoctorAnswer<'_>, paint: Paint) -> String {
     let mut text = format!("{}\n{}\n", verdict(answer, paint), assumption(answer.arguments, paint));
     let _ = writeln!(text, "{}", paint.ink(Ink::Dim, limits(answer)));
     if let Some(applied) = &answer.applied {
@@ -33,7 +33,7 @@ pub(super) fn text(answer: &Answer<'_>, paint: Paint) -> String {
 }
 
 /// The first line: whether the connections are possible.
-fn verdict(answer: &Answer<'_>, paint: Paint) -> String {
+fn verdict(answer: &DoctorAnswer<'_>, paint: Paint) -> String {
     let found = &answer.found;
     let number = |verdict| found.with(verdict).count() as u64;
     let connections = u64::from(answer.connections);
@@ -41,12 +41,12 @@ fn verdict(answer: &Answer<'_>, paint: Paint) -> String {
         Some(_) => counted(connections, "connection is", "connections are"),
         None => format!("up to {}", counted(connections, "connection is", "connections are")),
     };
-    let should = number(Verdict::Should);
-    let unknown = match number(Verdict::Unknown) {
+    let should = number(CheckVerdict::Should);
+    let unknown = match number(CheckVerdict::Unknown) {
         0 => "",
         _ => ", as far as can be read",
     };
-    let (ink, line) = match number(Verdict::Must) {
+    let (ink, line) = match number(CheckVerdict::Must) {
         0 if should == 0 => (Ink::GOOD, format!("{connections} possible here{unknown}")),
         0 => {
             let things = counted(should, "thing", "things");
@@ -78,7 +78,7 @@ fn assumption(arguments: &Arguments, paint: Paint) -> String {
 }
 
 /// Resource limits of programs here, and their sources.
-fn limits(answer: &Answer<'_>) -> String {
+fn limits(answer: &DoctorAnswer<'_>) -> String {
     let cores = &answer.cores;
     let quota = match cores.quota {
         Some(quota) => format!(", a quota of {quota:.2}"),
@@ -130,7 +130,7 @@ fn changes(applied: &[Applied], paint: Paint) -> String {
     text
 }
 
-fn what_to_do(answer: &Answer<'_>) -> String {
+fn what_to_do(answer: &DoctorAnswer<'_>) -> String {
     let checks = &answer.found.checks;
     let commands: Vec<String> =
         checks.iter().filter_map(Check::change).map(Setting::command).collect();
@@ -160,7 +160,7 @@ fn what_to_do(answer: &Answer<'_>) -> String {
 }
 
 /// The most connections possible, and how long they take to connect and to receive a message.
-fn closing(answer: &Answer<'_>) -> String {
+fn closing(answer: &DoctorAnswer<'_>) -> String {
     let mut text = String::new();
     let connections = answer.connections;
     let _ = writeln!(text, "{}.", answer.found.summary());
@@ -189,8 +189,8 @@ fn closing(answer: &Answer<'_>) -> String {
 mod tests {
     use std::io;
 
-    use throng_host::limits::{Cores, MemoryLimit, Source};
-    use throng_host::preflight::{ApplyError, Capacity, Demand, Memory};
+    use throng_host::limits::{Cores, LimitSource, MemoryLimit};
+    use throng_host::preflight::{ApplyError, AvailableMemory, Capacity, Demand};
 
     use super::super::nats::NatsArguments;
     use super::*;
@@ -215,7 +215,7 @@ mod tests {
             descriptors: Some(20_000),
             files_max: Some(200_000),
             somaxconn: Some(128),
-            memory: Some(Memory { bytes: 20 << 30, group: None }),
+            memory: Some(AvailableMemory { bytes: 20 << 30, group: None }),
             ..Capacity::default()
         }
     }
@@ -223,11 +223,15 @@ mod tests {
     fn shown(capacity: &Capacity, applied: Option<Vec<Applied>>) -> String {
         let arguments = arguments(1_000_000);
         let found = capacity.check(&Demand::server(1_000_000));
-        let answer = Answer {
+        let answer = DoctorAnswer {
             arguments: &arguments,
             connections: 1_000_000,
-            cores: Cores { count: 1, quota: Some(0.5), source: Source::Group("cpu.max".into()) },
-            memory: Some(MemoryLimit { bytes: 64 << 20, source: Source::Machine }),
+            cores: Cores {
+                count: 1,
+                quota: Some(0.5),
+                source: LimitSource::Group("cpu.max".into()),
+            },
+            memory: Some(MemoryLimit { bytes: 64 << 20, source: LimitSource::Machine }),
             found,
             applied,
             handshakes: None,

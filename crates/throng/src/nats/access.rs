@@ -10,7 +10,7 @@ use rustls::crypto::ring::default_provider;
 use rustls::sign::SingleCertAndKey;
 use rustls::{ClientConfig, DEFAULT_VERSIONS};
 use throng_certificates::{CertificateFiles, own_certificate};
-use throng_nats::client::{Login, Source, TlsSettings};
+use throng_nats::client::{Login, NatsTls, Source};
 use throng_trust::Trust;
 
 use crate::settings::{Settings, SettingsError};
@@ -83,7 +83,7 @@ impl NatsAccess {
     }
 
     /// How TLS is spoken on each connection.
-    pub(crate) fn tls(&self) -> TlsSettings {
+    pub(crate) fn tls(&self) -> NatsTls {
         let access = self.clone();
         let of_system: OnceLock<Arc<ClientConfig>> = OnceLock::new();
         let config = Source::new(move || {
@@ -97,7 +97,7 @@ impl NatsAccess {
             Ok(Arc::clone(of_system.get_or_init(|| config)))
         });
         let is_demanded = self.ca.is_some() || self.certificate.is_some();
-        TlsSettings { config, is_demanded, is_first: self.is_tls_first }
+        NatsTls { config, is_demanded, is_first: self.is_tls_first }
     }
 
     fn read_login(&self) -> Result<Login, String> {

@@ -20,7 +20,7 @@ use throng_core::{Engine, Ticket};
 use throng_nats::api::table::{StoredEntry, TableEntry};
 use throng_nats::engine::{NatsEngine, TableNews};
 
-use super::tables::{self, Entry, Lost, SUBSCRIPTIONS, Written};
+use super::tables::{self, LostEntries, SUBSCRIPTIONS, TableWrite, TableWritten};
 
 /// The thread's work, in this order.
 enum Step {
@@ -43,7 +43,7 @@ pub(super) fn share(node: &Arc<NatsEngine>, access: &AccessControl) -> Result<()
         taker: KeptTaker::new(Arc::clone(&shared), engine),
         shared: Arc::clone(&shared),
         reading: Mutex::new(Some(Reading { seen: HashSet::new(), is_after_loss: false })),
-        lost: Lost::new(SUBSCRIPTIONS),
+        lost: LostEntries::new(SUBSCRIPTIONS),
     });
     let of_thread = Arc::clone(&keeper);
     std::thread::Builder::new()
@@ -67,11 +67,11 @@ fn table(node: Weak<NatsEngine>, steps: Sender<Step>) -> SharedKeptTable {
     let of_compare = (node.clone(), steps.clone());
     let write = move |entry, done: Ticket<Result<KeptWritten, ShareError>>| {
         let steps = steps.clone();
-        let answer = move |outcome: Option<Result<Written, ShareError>>| {
+        let answer = move |outcome: Option<Result<TableWritten, ShareError>>| {
             let outcome =
                 outcome.unwrap_or(Err(ShareError::Unknown)).map(|written| match written {
-                    Written::Stored => KeptWritten::Stored,
-                    Written::Conflict(last) => KeptWritten::Conflict { last },
+                    TableWritten::Stored => KeptWritten::Stored,
+                    TableWritten::Conflict(last) => KeptWritten::Conflict { last },
                 });
             after(&steps, move || done.answer(outcome));
         };
@@ -94,7 +94,7 @@ fn after(steps: &Sender<Step>, act: impl FnOnce() + Send + 'static) {
     let _ = steps.send(Step::Answer(Box::new(act)));
 }
 
-fn to_write(KeptEntry { key, value, replaces }: KeptEntry) -> Entry {
+fn to_write(KeptEntry { key, value, replaces }: KeptEntry) -> TableWrite {
     let value = value.map(Vec::into_boxed_slice);
     (TableEntry { key: key.into(), value }, Some(replaces))
 }
@@ -114,7 +114,7 @@ struct Keeper {
     taker: KeptTaker,
     /// `None` while only what is new is read.
     reading: Mutex<Option<Reading>>,
-    lost: Arc<Lost>,
+    lost: Arc<LostEntries>,
 }
 
 impl Keeper {

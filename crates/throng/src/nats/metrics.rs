@@ -6,7 +6,7 @@ use std::sync::Arc;
 use throng_control::{Ailment, ClusterStatus, MetricSource, NodeStatus, OtherMetric, OtherValue};
 use throng_core::clock;
 use throng_nats::client::version;
-use throng_nats::engine::{ClusterView, Figures, LinkState, NatsEngine, NodeFacts};
+use throng_nats::engine::{ClusterView, LinkState, NatsEngine, NodeFacts, NodeFigures};
 
 use super::facts::{LATE_MS, OLD_MS, epoch_of_most, suspicions};
 use super::tables;
@@ -21,7 +21,7 @@ impl MetricSource for NatsMetrics {
         let cut_off_ms = cut_off_ms(&figures, clock::now_ms()).unwrap_or(0);
         let revocations_age_ms = tables::revocations_age_ms(engine).unwrap_or(0);
         let subscriptions_age_ms = engine.table_age_ms(tables::SUBSCRIPTIONS);
-        let Figures { is_open, is_stalled, under_way, followed, polled, nodes, .. } = figures;
+        let NodeFigures { is_open, is_stalled, under_way, followed, polled, nodes, .. } = figures;
         let own = [
             gauge("nats_connected", "1 if the stream in NATS can be used.", is_open.into()),
             gauge(
@@ -136,9 +136,10 @@ fn gauge(name: &'static str, help: &'static str, value: u64) -> OtherMetric {
 }
 
 /// Counters since the start.
-fn counted(figures: Figures) -> [OtherMetric; 3] {
-    let Figures { accepted, refused, busy, delivered, losses, gaps, epochs, read, publish, .. } =
-        figures;
+fn counted(figures: NodeFigures) -> [OtherMetric; 3] {
+    let NodeFigures {
+        accepted, refused, busy, delivered, losses, gaps, epochs, read, publish, ..
+    } = figures;
     let counters = |name, help, label, values| OtherMetric {
         name,
         help,
@@ -263,6 +264,6 @@ fn status(engine: &NatsEngine, view: ClusterView) -> ClusterStatus {
 }
 
 /// For how long the stream cannot be used; `None` if it can.
-fn cut_off_ms(figures: &Figures, now_ms: u64) -> Option<u64> {
+fn cut_off_ms(figures: &NodeFigures, now_ms: u64) -> Option<u64> {
     (!figures.is_open).then(|| now_ms.saturating_sub(figures.since_ms))
 }

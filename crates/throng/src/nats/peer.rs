@@ -6,7 +6,7 @@ use throng_units::format::count;
 
 /// One of them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(crate) struct Peer {
+pub(crate) struct NatsPeer {
     pub(crate) name: String,
     #[serde(rename = "offline")]
     pub(crate) is_offline: bool,
@@ -16,12 +16,12 @@ pub(crate) struct Peer {
     pub(crate) lag: u64,
 }
 
-impl Peer {
+impl NatsPeer {
     /// All that an answer about a stream names.
-    pub(crate) fn all(answer: &Value) -> Vec<Peer> {
+    pub(crate) fn all(answer: &Value) -> Vec<NatsPeer> {
         let is = |value: &Value| value.as_bool().unwrap_or(false);
         let peers = answer["cluster"]["replicas"].as_array().into_iter().flatten();
-        let peers = peers.map(|peer| Peer {
+        let peers = peers.map(|peer| NatsPeer {
             name: peer["name"].as_str().unwrap_or_default().to_owned(),
             is_offline: is(&peer["offline"]),
             is_current: is(&peer["current"]),

@@ -12,7 +12,7 @@ use throng_core::{ScanTarget, Ticket, WantedTags, clock};
 use throng_nats::api::table::{StoredEntry, TableEntry};
 use throng_nats::engine::{NatsEngine, TableNews};
 
-use super::tables::{self, Entry, Lost, REVOCATIONS, Written};
+use super::tables::{self, LostEntries, REVOCATIONS, TableWrite, TableWritten};
 
 /// How often revocations are forgotten that concern no living token, in seconds.
 const TIDY_S: u64 = 600;
@@ -29,7 +29,7 @@ pub(super) fn share(
     let (of_write, of_compare) = (Arc::downgrade(node), Arc::downgrade(node));
     let write = move |change: &SharedChange, done: Ticket<Result<(), ShareError>>| {
         let answer = move |outcome: Option<Result<_, _>>| match outcome {
-            Some(outcome) => done.answer(outcome.map(|_: Written| ())),
+            Some(outcome) => done.answer(outcome.map(|_: TableWritten| ())),
             None => drop(done),
         };
         tables::write(&of_write, REVOCATIONS, entry(change), Ticket::new(answer));
@@ -43,14 +43,14 @@ pub(super) fn share(
         tagger: access.tagger.clone(),
         tidied_s: AtomicU64::new(clock::now_ms() / 1000),
         forgetting: Mutex::default(),
-        lost: Lost::new(REVOCATIONS),
+        lost: LostEntries::new(REVOCATIONS),
     };
     node.set_table_owner(REVOCATIONS, move |news| keeper.take(news));
     shared
 }
 
 /// The entry of a change, which is written whatever the table has.
-fn entry(change: &SharedChange) -> Entry {
+fn entry(change: &SharedChange) -> TableWrite {
     let value = change.value().map(Vec::into_boxed_slice);
     (TableEntry { key: change.key().into(), value }, None)
 }
@@ -62,7 +62,7 @@ struct Keeper {
     tagger: Tagger,
     tidied_s: AtomicU64,
     forgetting: Mutex<Forgetting>,
-    lost: Arc<Lost>,
+    lost: Arc<LostEntries>,
 }
 
 impl Keeper {

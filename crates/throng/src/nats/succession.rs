@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use throng_access::{AccessControl, Policy};
 use throng_core::MemoryEngine;
 use throng_core::events::EventSink;
-use throng_nats::engine::{NatsEngine, NodeThaw, Successor};
+use throng_nats::engine::{NatsEngine, NodeSuccessor, NodeThaw};
 
 use crate::access::RevocationSettings;
 use crate::settings::Settings;
@@ -31,7 +31,7 @@ pub(crate) fn pass_name(node: &NatsEngine) -> io::Result<OwnedFd> {
 
 /// See the module.
 pub(crate) struct Joining {
-    successor: Successor,
+    successor: NodeSuccessor,
     events: Option<Arc<dyn EventSink>>,
     /// How revocations are kept, if there is anything to revoke.
     pub(crate) revocations: Option<RevocationSettings>,
@@ -67,7 +67,7 @@ impl Joining {
         let mut text = String::new();
         File::from(name).take(NAME_BYTES_MAX).read_to_string(&mut text).context("its name")?;
         let node = super::node((settings, policy), room, Some(text))?;
-        let successor = Successor::connect(node).context(super::NO_THREAD)?;
+        let successor = NodeSuccessor::connect(node).context(super::NO_THREAD)?;
         Ok(Some(Joining { successor, events, revocations: None }))
     }
 

@@ -78,10 +78,10 @@ pub(super) fn revocations_age_ms(node: &NatsEngine) -> Option<u64> {
 }
 
 /// An entry to be written, with the place of the one that it replaces if that matters.
-pub(super) type Entry = (TableEntry, Option<u64>);
+pub(super) type TableWrite = (TableEntry, Option<u64>);
 
 /// The outcome of writing an entry.
-pub(super) enum Written {
+pub(super) enum TableWritten {
     Stored,
     /// The table has another one, at this place; 0 if the place is not known.
     Conflict(u64),
@@ -91,15 +91,15 @@ pub(super) enum Written {
 pub(super) fn write(
     node: &Weak<NatsEngine>,
     table: TableId,
-    entry: Entry,
-    done: Ticket<Result<Written, ShareError>>,
+    entry: TableWrite,
+    done: Ticket<Result<TableWritten, ShareError>>,
 ) {
     // Otherwise the server ends, and the ticket says that there is no answer.
     let Some(node) = node.upgrade() else { return };
     let answer = move |outcome| {
         let outcome = match outcome {
-            Some(Changed::Stored) => Ok(Written::Stored),
-            Some(Changed::Conflict { last }) => Ok(Written::Conflict(last)),
+            Some(Changed::Stored) => Ok(TableWritten::Stored),
+            Some(Changed::Conflict { last }) => Ok(TableWritten::Conflict(last)),
             Some(Changed::Busy) => Err(ShareError::Busy),
             Some(Changed::Away) => Err(ShareError::Away),
             Some(Changed::Refused(reason)) => Err(ShareError::Refused(reason)),
@@ -119,40 +119,44 @@ pub(super) fn compare(node: &Weak<NatsEngine>, table: TableId, done: Ticket<()>)
 
 /// Entries that a table has lost and this node knows. They are written again one by one, so that
 /// changes do not wait meanwhile.
-pub(super) struct Lost {
+pub(super) struct LostEntries {
     table: TableId,
-    entries: Mutex<VecDeque<Entry>>,
+    entries: Mutex<VecDeque<TableWrite>>,
     is_writing: AtomicBool,
 }
 
-impl Lost {
-    pub(super) fn new(table: TableId) -> Arc<Lost> {
-        Arc::new(Lost { table, entries: Mutex::default(), is_writing: AtomicBool::new(false) })
+impl LostEntries {
+    pub(super) fn new(table: TableId) -> Arc<LostEntries> {
+        Arc::new(LostEntries {
+            table,
+            entries: Mutex::default(),
+            is_writing: AtomicBool::new(false),
+        })
     }
 
-    pub(super) fn are(&self, entries: impl Iterator<Item = Entry>) {
+    pub(super) fn are(&self, entries: impl Iterator<Item = TableWrite>) {
         *self.entries.lock().unwrap_or_else(PoisonError::into_inner) = entries.collect();
     }
 
-    fn next(&self) -> Option<Entry> {
+    fn next(&self) -> Option<TableWrite> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
     }
 
     /// Writes what is left, unless that is under way.
-    pub(super) fn write_back(self: &Arc<Lost>, node: &Weak<NatsEngine>) {
+    pub(super) fn write_back(self: &Arc<LostEntries>, node: &Weak<NatsEngine>) {
         if !self.is_writing.swap(true, Ordering::AcqRel) {
             self.write_next(node.clone());
         }
     }
 
-    fn write_next(self: &Arc<Lost>, node: Weak<NatsEngine>) {
+    fn write_next(self: &Arc<LostEntries>, node: Weak<NatsEngine>) {
         let Some(entry) = self.next() else {
             return self.is_writing.store(false, Ordering::Release);
         };
         let (lost, again, of_write) = (Arc::clone(self), entry.clone(), node.clone());
         let done = move |outcome| match outcome {
             // Another node has written what it knows, or somebody a newer one.
-            Some(Ok(Written::Stored | Written::Conflict(_))) => lost.write_next(node),
+            Some(Ok(TableWritten::Stored | TableWritten::Conflict(_))) => lost.write_next(node),
             _ => {
                 // Tried again when the table is current the next time.
                 let mut entries = lost.entries.lock().unwrap_or_else(PoisonError::into_inner);

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 
 use throng_edge::{EdgePlan, SendMethod};
 use throng_host::limits::MemoryLimit;
-use throng_host::preflight::{self, Demand, Preflight, Tables};
+use throng_host::preflight::{self, Demand, Preflight, TableDemand};
 use throng_units::paint::Paint;
 
 use crate::banner::{Banner, Keys};
@@ -19,7 +19,8 @@ use crate::start_line::StartLine;
 fn preflight(settings: &Settings, plan: &EdgePlan) -> Preflight {
     let mut demand = Demand::server(plan.max_connections() as u64);
     if let Some(server) = &mut demand.server {
-        server.tables = Some(Tables { threads_least: plan.workers() as u64, ..Tables::server() });
+        server.tables =
+            Some(TableDemand { threads_least: plan.workers() as u64, ..TableDemand::server() });
         // Port 0 lets the kernel choose, so the port of the next start is unknown.
         server.port = Some(settings.listen.0.port()).filter(|&port| port > 0);
     }
@@ -87,7 +88,7 @@ pub(super) fn start_line<'a>(
     plan: &EdgePlan,
     admin: Option<&TcpListener>,
     limit: Option<&'a MemoryLimit>,
-    memory: memory::Plan,
+    memory: memory::MemoryPlan,
 ) -> io::Result<StartLine<'a>> {
     Ok(StartLine {
         settings,

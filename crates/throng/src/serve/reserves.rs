@@ -18,7 +18,7 @@ pub(super) struct Reserves {
     /// The turns of the control plane, which the thread compares.
     pub(super) turns: Turns,
     /// The thread that watches the event loops.
-    pub(super) watch: watch::Waiting,
+    pub(super) watch: watch::WaitingLoop,
     /// Whether it expects the workers to stand still.
     pub(super) rest: Rest,
     /// Those of what the workers hand off.

@@ -254,7 +254,8 @@ fn every_range_is_valid() {
 #[test]
 fn the_planes_are_tested_with_the_defaults_of_users() {
     let settings = Options::default().resolve();
-    let planes = crate::plane_settings::edge_settings(&settings, crate::memory::Plan::unlimited());
+    let planes =
+        crate::plane_settings::edge_settings(&settings, crate::memory::MemoryPlan::unlimited());
     let tests = throng_edge::Settings::for_tests();
     assert_eq!(format!("{planes:?}"), format!("{tests:?}"));
     let rule = rules(&settings);

@@ -19,8 +19,8 @@ use ureq::Body;
 use ureq::http::header::RETRY_AFTER;
 use ureq::http::{Response, StatusCode};
 
-use super::parts::{Part, Parts};
-use super::progress::Progress;
+use super::parts::{ImportPart, ImportParts};
+use super::progress::ImportProgress;
 use crate::cli::ImportArguments;
 use crate::client::{Client, RESPONSE_TIMEOUT};
 use crate::terminal;
@@ -134,17 +134,17 @@ struct Pass<'a> {
     client: &'a Client,
     is_check: bool,
     found: Found,
-    progress: Progress,
+    progress: ImportProgress,
 }
 
 impl<'a> Pass<'a> {
     fn new(client: &'a Client, is_check: bool, size: Option<u64>) -> Pass<'a> {
-        let progress = Progress::new(if is_check { "checked" } else { "applied" }, size);
+        let progress = ImportProgress::new(if is_check { "checked" } else { "applied" }, size);
         Pass { client, is_check, found: Found::default(), progress }
     }
 
     fn run(mut self, input: Input) -> Result<Found> {
-        for part in Parts::new(BufReader::with_capacity(READ_BYTES, input.file)) {
+        for part in ImportParts::new(BufReader::with_capacity(READ_BYTES, input.file)) {
             let part = part.context("cannot read the file")?;
             let (first, last) = (part.first, part.last());
             self.send(part).with_context(|| self.interrupted(first, last))?;
@@ -167,7 +167,7 @@ impl<'a> Pass<'a> {
     }
 
     /// Sends a part, in halves if it is too large.
-    fn send(&mut self, part: Part) -> Result<()> {
+    fn send(&mut self, part: ImportPart) -> Result<()> {
         let mut response = self.response(&part)?;
         if response.status() == StatusCode::PAYLOAD_TOO_LARGE {
             let (first, bytes) = (part.first, part.bytes.len());
@@ -202,7 +202,7 @@ impl<'a> Pass<'a> {
     }
 
     /// The response to a part, after pauses as long as the server asks for them.
-    fn response(&self, part: &Part) -> Result<Response<Body>> {
+    fn response(&self, part: &ImportPart) -> Result<Response<Body>> {
         let path = if self.is_check { "/subscriptions?check=true" } else { "/subscriptions" };
         let mut tries = 1;
         loop {

@@ -16,7 +16,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The progress of one pass over a file.
 #[derive(Debug)]
-pub(super) struct Progress {
+pub(super) struct ImportProgress {
     verb: &'static str,
     /// The size of the file, if it is known and not 0.
     size: Option<u64>,
@@ -27,12 +27,12 @@ pub(super) struct Progress {
     is_terminal: bool,
 }
 
-impl Progress {
+impl ImportProgress {
     /// `verb` says what is done with lines: `checked`.
-    pub(super) fn new(verb: &'static str, size: Option<u64>) -> Progress {
+    pub(super) fn new(verb: &'static str, size: Option<u64>) -> ImportProgress {
         let (now, is_terminal) = (Instant::now(), io::stderr().is_terminal());
         let size = size.filter(|size| *size > 0);
-        Progress { verb, size, bytes: 0, lines: 0, begin: now, shown: now, is_terminal }
+        ImportProgress { verb, size, bytes: 0, lines: 0, begin: now, shown: now, is_terminal }
     }
 
     /// Counts what is done, and shows it if it is time to.
@@ -67,7 +67,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for ImportProgress {
     fn drop(&mut self) {
         self.clear();
     }
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn progress_is_a_short_line() {
-        let mut progress = Progress::new("applied", Some(300));
+        let mut progress = ImportProgress::new("applied", Some(300));
         progress.is_terminal = false;
         progress.advance(1, 100);
         assert_eq!(progress.text(Duration::from_secs(1)), "1 line applied, 33% (1.00/s)");

@@ -9,7 +9,7 @@ use std::io::{self, BufRead, Read};
 const EVENT_BYTES_MAX: u64 = 128 << 20;
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Event {
+pub(super) struct SseEvent {
     /// The event's type; empty for a message.
     pub(crate) kind: String,
     /// The event's data, with lines joined by line feeds.
@@ -17,16 +17,16 @@ pub(super) struct Event {
 }
 
 #[derive(Debug)]
-pub(super) struct Events<R> {
+pub(super) struct SseEvents<R> {
     input: R,
     last_id: Option<String>,
     retry_ms: Option<u64>,
 }
 
-impl<R: BufRead> Events<R> {
+impl<R: BufRead> SseEvents<R> {
     /// Reads events from the start of a response body.
-    pub(super) fn new(input: R) -> Events<R> {
-        Events { input, last_id: None, retry_ms: None }
+    pub(super) fn new(input: R) -> SseEvents<R> {
+        SseEvents { input, last_id: None, retry_ms: None }
     }
 
     /// The last id that an event had.
@@ -40,8 +40,8 @@ impl<R: BufRead> Events<R> {
     }
 
     /// The next event with data, or `None` at the end of the stream. Skips comments.
-    pub(super) fn next(&mut self) -> io::Result<Option<Event>> {
-        let mut event = Event::default();
+    pub(super) fn next(&mut self) -> io::Result<Option<SseEvent>> {
+        let mut event = SseEvent::default();
         let (mut has_data, mut id, mut left) = (false, None, EVENT_BYTES_MAX);
         loop {
             let mut line = Vec::new();
@@ -59,7 +59,7 @@ impl<R: BufRead> Events<R> {
                 if has_data {
                     return Ok(Some(event));
                 }
-                (event, left) = (Event::default(), EVENT_BYTES_MAX);
+                (event, left) = (SseEvent::default(), EVENT_BYTES_MAX);
                 continue;
             }
             left = left.saturating_sub(read);
@@ -93,13 +93,13 @@ mod tests {
 
     use super::*;
 
-    fn message(data: &str) -> Event {
-        Event { kind: String::new(), data: data.into() }
+    fn message(data: &str) -> SseEvent {
+        SseEvent { kind: String::new(), data: data.into() }
     }
 
     /// The events, the last id and the retry time, with reads of `piece_bytes`.
-    fn read(text: &str, piece_bytes: usize) -> (Vec<Event>, Option<String>, Option<u64>) {
-        let mut events = Events::new(BufReader::with_capacity(piece_bytes, text.as_bytes()));
+    fn read(text: &str, piece_bytes: usize) -> (Vec<SseEvent>, Option<String>, Option<u64>) {
+        let mut events = SseEvents::new(BufReader::with_capacity(piece_bytes, text.as_bytes()));
         let mut list = Vec::new();
         while let Some(event) = events.next().unwrap() {
             list.push(event);
@@ -112,7 +112,7 @@ mod tests {
         let text = "event: resumed\ndata: {\"recovered\":true}\n\n: heartbeat\n\n\
                     id: a-1\ndata: one\n\nid: a-2\r\ndata: two\r\ndata:\r\ndata:  lines\r\n\r\n\
                     data\n\nretry: 1500\n\n";
-        let resumed = Event { kind: "resumed".into(), data: "{\"recovered\":true}".into() };
+        let resumed = SseEvent { kind: "resumed".into(), data: "{\"recovered\":true}".into() };
         let expected = vec![resumed, message("one"), message("two\n\n lines"), message("")];
         for piece_bytes in 1..text.len() {
             let (events, id, retry_ms) = read(text, piece_bytes);

@@ -19,23 +19,23 @@ use crate::signal_thread;
 
 /// How a new process is started.
 #[derive(Debug, Clone)]
-pub(crate) struct Successor {
+pub(crate) struct SuccessorBinary {
     path: PathBuf,
     /// The name by which this process was called.
     name: OsString,
     arguments: Vec<OsString>,
 }
 
-impl Successor {
+impl SuccessorBinary {
     /// The binary of this process, with its arguments.
     ///
     /// Where the kernel does not say which file this is, because `/proc` is not mounted, it is the
     /// one by whose name the process was called.
-    pub(crate) fn of_this_process() -> Successor {
+    pub(crate) fn of_this_process() -> SuccessorBinary {
         let mut arguments = env::args_os();
         let name = arguments.next().unwrap_or_default();
         let path = binary(&name, env::current_exe().ok());
-        Successor { path, name, arguments: arguments.collect() }
+        SuccessorBinary { path, name, arguments: arguments.collect() }
     }
 
     /// Starts it, with its end of the channel as standard input.
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn this_process_is_found() {
-        let successor = Successor::of_this_process();
+        let successor = SuccessorBinary::of_this_process();
         assert!(is_same(successor.path(), &env::current_exe().unwrap()));
     }
 

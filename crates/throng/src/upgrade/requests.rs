@@ -14,7 +14,7 @@ use super::parent;
 use super::upgrader::{Upgraded, Upgrader};
 use crate::beside::Beside;
 use crate::control_socket::{Conversation, Failure};
-use crate::departure::{Departure, Stage};
+use crate::departure::{Departure, DrainStage};
 use crate::log_writer::LogWriter;
 use crate::service::{Signals, UpgradeSignals};
 use crate::signal_thread::SignalThread;
@@ -224,13 +224,13 @@ async fn answer_all(asked: &mut mpsc::Receiver<Conversation>, message: &str) {
 }
 
 /// Why a server in this stage is not upgraded.
-fn in_the_way(stage: Stage) -> &'static str {
+fn in_the_way(stage: DrainStage) -> &'static str {
     match stage {
-        Stage::Waiting(_) | Stage::Leaving(..) => {
+        DrainStage::Waiting(_) | DrainStage::Leaving(..) => {
             "a drain is under way; take it back first, with `throng drain --cancel`"
         }
-        Stage::Serving | Stage::Upgrading => "an upgrade is under way",
-        Stage::Ending => "the server ends",
+        DrainStage::Serving | DrainStage::Upgrading => "an upgrade is under way",
+        DrainStage::Ending => "the server ends",
     }
 }
 

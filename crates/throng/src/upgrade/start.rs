@@ -59,7 +59,7 @@ pub(crate) struct Started {
     pub(crate) engines: Engines,
     pub(crate) node: Option<Arc<NatsEngine>>,
     pub(crate) pressure: Arc<MemoryPressure>,
-    pub(crate) presence_events: Option<presence_events::Shared>,
+    pub(crate) presence_events: Option<presence_events::PresenceShared>,
     /// The counters of the running server's control plane, if there is one.
     pub(crate) counted: Option<Vec<Vec<u8>>>,
 }

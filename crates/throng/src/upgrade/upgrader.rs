@@ -29,7 +29,7 @@ use throng_handover::message::{DescriptorKind, Kind, Message, OF_WORKER, PROTOCO
 use throng_handover::phase::{OutOfOrder, Predecessor};
 use throng_nats::engine::NatsEngine;
 
-use super::binary::Successor;
+use super::binary::SuccessorBinary;
 use super::reloads::Reloads;
 use super::{ahead, parent, parts};
 use crate::control_socket::ControlSocket;
@@ -73,7 +73,7 @@ pub(crate) struct Running {
     pub(crate) node: Option<Arc<NatsEngine>>,
     pub(crate) access: Arc<AccessControl>,
     pub(crate) tls: Option<Arc<ServerTls>>,
-    pub(crate) presence_events: Option<presence_events::Shared>,
+    pub(crate) presence_events: Option<presence_events::PresenceShared>,
     pub(crate) data: Option<Tenancy>,
     /// The listeners that no worker has.
     pub(crate) listeners: Vec<(DescriptorKind, OwnedFd)>,
@@ -89,7 +89,7 @@ pub(crate) struct Running {
 /// Starts new processes that take over from this one.
 pub(crate) struct Upgrader {
     running: Running,
-    successor: Successor,
+    successor: SuccessorBinary,
     control: Arc<Control>,
     edge: Arc<Edge>,
     /// Its path is free once the new process serves.
@@ -126,7 +126,7 @@ impl Drop for Starting {
 
 impl Upgrader {
     pub(crate) fn new(
-        (running, successor, control_socket): (Running, Successor, Option<ControlSocket>),
+        (running, successor, control_socket): (Running, SuccessorBinary, Option<ControlSocket>),
         control: Arc<Control>,
         edge: Arc<Edge>,
     ) -> Upgrader {

@@ -1,7 +1,7 @@
 //! Checks whether this machine allows what a plan needs.
 
 use throng_host::environment::raise_descriptors;
-use throng_host::preflight::{Clients, Demand, Preflight, Server, Tables, check};
+use throng_host::preflight::{ClientDemand, Demand, Preflight, ServerDemand, TableDemand, check};
 
 use crate::clients::ClientPool;
 use crate::machine::is_loopback;
@@ -37,9 +37,9 @@ fn demand(plan: &Plan) -> Demand {
     Demand {
         connections,
         // The server is running already, with limits that are unknown here.
-        server: is_here.then_some(Server { tables: None, port: None, burst }),
-        clients: has_sockets.then(|| Clients {
-            tables: Tables::clients_on(threads(plan, connections)),
+        server: is_here.then_some(ServerDemand { tables: None, port: None, burst }),
+        clients: has_sockets.then(|| ClientDemand {
+            tables: TableDemand::clients_on(threads(plan, connections)),
             addresses,
             ports: plan.sources.ports,
             target_ports: plan.target.ports.len().max(1) as u64,
@@ -52,7 +52,7 @@ fn demand(plan: &Plan) -> Demand {
 /// The threads that the plan asks for, or as many as cores and descriptors require.
 fn threads(plan: &Plan, connections: u64) -> u64 {
     let needed = || {
-        let tables = Tables::clients();
+        let tables = TableDemand::clients();
         let descriptors = raise_descriptors(tables.descriptors_with(connections, 1));
         tables.threads_for(connections, descriptors).unwrap_or(tables.threads_least)
     };

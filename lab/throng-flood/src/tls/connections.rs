@@ -8,7 +8,8 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use throng_tls::{
-    ClientSession, End, Established, Handshake, HandshakeError, SealError, StreamEnd, Suite, Ticket,
+    ClientSession, End, Established, Handshake, HandshakeError, SealError, SessionTicket,
+    StreamEnd, Suite,
 };
 
 use super::{TlsFailure, TlsTarget};
@@ -26,7 +27,7 @@ pub(crate) struct TlsConnections {
     /// The connections that shake hands, or have half a record.
     busy: HashMap<usize, Box<Busy>>,
     /// The ticket of each position; empty unless clients resume.
-    tickets: Vec<Option<Ticket>>,
+    tickets: Vec<Option<SessionTicket>>,
     /// Positions whose handshake is done and that wait for a ticket, the oldest first; some do not
     /// wait any more.
     awaiting: VecDeque<usize>,

@@ -27,7 +27,7 @@ pub(in crate::memory) struct LogPlace {
 
 /// Consecutive messages of a segment that are from one log.
 #[derive(Debug)]
-pub(in crate::memory) struct Run {
+pub(in crate::memory) struct SealRun {
     pub(in crate::memory) shard: usize,
     slot: u32,
     first: u32,
@@ -49,7 +49,7 @@ impl Shard {
         &self,
         (number, from, last): (usize, LogPlace, Stamp),
         writer: &mut SegmentWriter,
-        runs: &mut Vec<Run>,
+        runs: &mut Vec<SealRun>,
     ) -> Option<LogPlace> {
         let (mut offset, mut left) = (from.offset, COPY_BYTES);
         let end = from.slot.saturating_add(LOOK_CHANNELS).min(self.channels.extent());
@@ -69,7 +69,7 @@ impl Shard {
                 true
             });
             if writer.len() > first {
-                runs.push(Run { shard: number, slot, first, end: writer.len() });
+                runs.push(SealRun { shard: number, slot, first, end: writer.len() });
             }
             if !is_done {
                 return Some(LogPlace { slot, offset });
@@ -83,10 +83,10 @@ impl Shard {
     /// and the rest of the run if there is one.
     pub(in crate::memory) fn replace(
         &mut self,
-        run: Run,
+        run: SealRun,
         segment: &Arc<Segment>,
-    ) -> (usize, Option<Run>) {
-        let Run { slot, first, end, .. } = run;
+    ) -> (usize, Option<SealRun>) {
+        let SealRun { slot, first, end, .. } = run;
         let to = end.min(first + REPLACE_MESSAGES);
         let mut bytes = 0;
         // The channel may have been forgotten meanwhile, and another one may be in its slot.
@@ -103,7 +103,7 @@ impl Shard {
                 }
             }
         }
-        (bytes, (to < end).then_some(Run { first: to, ..run }))
+        (bytes, (to < end).then_some(SealRun { first: to, ..run }))
     }
 
     /// Takes the messages out of all segments up to the one with this number.

@@ -138,7 +138,7 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use crate::storage::{Order, Storage as _, Write};
+    use crate::storage::{KeyOrder, Storage as _, Write};
 
     /// One commit: an entry of a table, and a note of it in another one.
     fn put(number: u32) -> [Write; 2] {
@@ -158,7 +158,7 @@ mod tests {
             ControlFlow::Continue(())
         };
         let all = (&[][..], &[u8::MAX; 5][..]);
-        storage.scan(Space::Messages, all, Order::Up, &mut add).expect("it is read");
+        storage.scan(Space::Messages, all, KeyOrder::Up, &mut add).expect("it is read");
         found
     }
 

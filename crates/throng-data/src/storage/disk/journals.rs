@@ -124,7 +124,7 @@ mod tests {
 
     use super::super::DiskStorage;
     use super::*;
-    use crate::storage::{Order, Space, Storage as _, Write};
+    use crate::storage::{KeyOrder, Space, Storage as _, Write};
 
     #[test]
     fn a_journal_between_others_is_missed() {
@@ -192,7 +192,7 @@ mod tests {
                 ControlFlow::Continue(())
             };
             let all: (&[u8], &[u8]) = (&[], &[u8::MAX]);
-            storage.scan(Space::Heads, all, Order::Up, &mut each).expect("it is read");
+            storage.scan(Space::Heads, all, KeyOrder::Up, &mut each).expect("it is read");
             keys
         };
         assert_eq!(found(&storage), [5]);

@@ -3,8 +3,8 @@
 use throng_units::format::{count, counted};
 
 use crate::preflight::capacity::Capacity;
-use crate::preflight::check::{Check, Verdict, number, verdict};
-use crate::preflight::demand::{Demand, Tables};
+use crate::preflight::check::{Check, CheckVerdict, number, verdict};
+use crate::preflight::demand::{Demand, TableDemand};
 
 const SERVER: &str = "descriptor limit (server)";
 const CLIENTS: &str = "descriptor limit (clients)";
@@ -23,7 +23,7 @@ pub(super) fn checks(demand: &Demand, capacity: &Capacity) -> Vec<Check> {
     checks
 }
 
-fn server(tables: &Tables, connections: u64, found: Option<u64>, limit: u64) -> Check {
+fn server(tables: &TableDemand, connections: u64, found: Option<u64>, limit: u64) -> Check {
     let least = tables.descriptors_least(connections);
     let Some(found) = found else {
         return Check::new(SERVER, "each worker has its own table").unread(number(least));
@@ -40,7 +40,7 @@ fn server(tables: &Tables, connections: u64, found: Option<u64>, limit: u64) -> 
     let each = count(tables.each(found, threads));
     let because = format!("{} × {each} descriptors", counted(threads, "worker", "workers"));
     let check = Check::new(SERVER, why)
-        .judged(number(found), number(least), verdict(workers.is_none(), Verdict::Must))
+        .judged(number(found), number(least), verdict(workers.is_none(), CheckVerdict::Must))
         .limited(allows, because);
     if workers.is_some() {
         return check;
@@ -49,7 +49,7 @@ fn server(tables: &Tables, connections: u64, found: Option<u64>, limit: u64) -> 
 }
 
 /// The limit to recommend: enough for one worker per core if `fs.nr_open` permits, else the least.
-fn limit_to_set(tables: &Tables, connections: u64, nr_open: Option<u64>) -> u64 {
+fn limit_to_set(tables: &TableDemand, connections: u64, nr_open: Option<u64>) -> u64 {
     let least = tables.descriptors_least(connections);
     let best = tables.descriptors_with(connections, tables.threads_least);
     best.min(nr_open.unwrap_or(best)).max(least)
@@ -57,11 +57,11 @@ fn limit_to_set(tables: &Tables, connections: u64, nr_open: Option<u64>) -> u64 
 
 fn nr_open(found: u64, limit: u64) -> Check {
     Check::new("fs.nr_open", "the most that a descriptor limit may be")
-        .judged(number(found), number(limit), Verdict::Must)
+        .judged(number(found), number(limit), CheckVerdict::Must)
         .set(found, limit)
 }
 
-fn clients_check(tables: &Tables, connections: u64, found: Option<u64>) -> Check {
+fn clients_check(tables: &TableDemand, connections: u64, found: Option<u64>) -> Check {
     let Some(found) = found else {
         let least = number(tables.descriptors_least(connections));
         return Check::new(CLIENTS, "each client thread has its own table").unread(least);
@@ -78,7 +78,7 @@ fn clients_check(tables: &Tables, connections: u64, found: Option<u64>) -> Check
     let mut check = Check::new(CLIENTS, why).judged(
         number(found),
         number(needed),
-        verdict(threads.is_none(), Verdict::Must),
+        verdict(threads.is_none(), CheckVerdict::Must),
     );
     // Without a maximum number of threads, the descriptor limit is not a hard limit.
     if tables.max_threads < u64::MAX || threads.is_none() {
@@ -87,7 +87,7 @@ fn clients_check(tables: &Tables, connections: u64, found: Option<u64>) -> Check
     if threads.is_some() {
         return check;
     }
-    let enough = Tables { max_threads: u64::MAX, ..*tables }.threads_for(connections, found);
+    let enough = TableDemand { max_threads: u64::MAX, ..*tables }.threads_for(connections, found);
     let threads = enough.map_or(String::new(), |threads| format!("take {threads} threads, or "));
     check.advised(format!("{threads}ulimit -Hn {needed}"))
 }
@@ -95,12 +95,12 @@ fn clients_check(tables: &Tables, connections: u64, found: Option<u64>) -> Check
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::preflight::demand::Clients;
+    use crate::preflight::demand::ClientDemand;
 
     fn server_demand(connections: u64) -> Demand {
         let mut demand = Demand::server(connections);
         let server = demand.server.as_mut().expect("a server");
-        server.tables = Some(Tables { threads_least: 2, ..Tables::server() });
+        server.tables = Some(TableDemand { threads_least: 2, ..TableDemand::server() });
         demand
     }
 
@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn the_limit_applies_per_worker() {
         let found = &checks(&server_demand(1_000_000), &capacity(20_000))[0];
-        assert_eq!(found.verdict, Verdict::Ok);
+        assert_eq!(found.verdict, CheckVerdict::Ok);
         assert_eq!(found.why, "51 workers, each with its own table");
         let limit = found.limit.as_ref().expect("a limit");
         assert_eq!(
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn advice_for_a_low_limit_names_the_new_one() {
         let found = checks(&server_demand(1_000_000), &capacity(1_024));
-        assert_eq!((found.len(), found[0].verdict), (1, Verdict::Must));
+        assert_eq!((found.len(), found[0].verdict), (1, CheckVerdict::Must));
         assert_eq!(
             found[0].by_hand,
             ["ulimit -n 500198, or LimitNOFILE=500198 in the service's unit"]
@@ -143,10 +143,11 @@ mod tests {
     #[test]
     fn a_fixed_number_of_client_threads_is_a_limit() {
         let mut demand = Demand::clients(1_000_000);
-        assert_eq!(checks(&demand, &capacity(20_000))[0].verdict, Verdict::Ok);
+        assert_eq!(checks(&demand, &capacity(20_000))[0].verdict, CheckVerdict::Ok);
         assert_eq!(checks(&demand, &capacity(20_000))[0].limit, None);
-        demand.clients =
-            demand.clients.map(|clients| Clients { tables: Tables::clients_on(64), ..clients });
+        demand.clients = demand
+            .clients
+            .map(|clients| ClientDemand { tables: TableDemand::clients_on(64), ..clients });
         let found = &checks(&demand, &capacity(20_000))[0];
         assert_eq!(found.limit.as_ref().map(|limit| limit.allows), Some(64 * 19_488));
         let found = &checks(&demand, &capacity(1_024))[0];
@@ -157,7 +158,7 @@ mod tests {
     fn what_cannot_be_read_is_unknown() {
         for demand in [Demand::server(1_000), Demand::clients(1_000)] {
             let found = &checks(&demand, &Capacity::default())[0];
-            assert_eq!((found.verdict, &found.found), (Verdict::Unknown, &None));
+            assert_eq!((found.verdict, &found.found), (CheckVerdict::Unknown, &None));
         }
     }
 }

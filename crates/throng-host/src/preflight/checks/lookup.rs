@@ -4,7 +4,7 @@
 //! the connections that share its bucket, which comes first in a profile of a message to a million.
 
 use crate::preflight::capacity::Capacity;
-use crate::preflight::check::{Check, Verdict, number, verdict};
+use crate::preflight::check::{Check, CheckVerdict, number, verdict};
 use crate::preflight::demand::Demand;
 
 /// As many to a bucket cost little.
@@ -30,7 +30,7 @@ pub(super) fn checks(demand: &Demand, capacity: &Capacity) -> Vec<Check> {
     let check = Check::new(BUCKETS, why).judged(
         number(found),
         number(least),
-        verdict(is_short, Verdict::Should),
+        verdict(is_short, CheckVerdict::Should),
     );
     if !is_short {
         return vec![check];
@@ -58,8 +58,8 @@ mod tests {
     #[test]
     fn both_ends_are_looked_up() {
         let found = |demand: &Demand| checks(demand, &with(262_144)).remove(0);
-        assert_eq!(found(&Demand::server(500_000)).verdict, Verdict::Ok);
-        assert_eq!(found(&Demand::both(500_000)).verdict, Verdict::Should);
+        assert_eq!(found(&Demand::server(500_000)).verdict, CheckVerdict::Ok);
+        assert_eq!(found(&Demand::both(500_000)).verdict, CheckVerdict::Should);
         let million = found(&Demand::both(1_000_000));
         assert_eq!(million.why, "each packet looks through about 8 connections");
         assert_eq!(million.by_hand[0], "thash_entries=1048576 on the kernel's command line");
@@ -72,6 +72,6 @@ mod tests {
     #[test]
     fn an_older_kernel_does_not_tell() {
         let found = checks(&Demand::server(10), &Capacity::default()).remove(0);
-        assert_eq!(found.verdict, Verdict::Unknown);
+        assert_eq!(found.verdict, CheckVerdict::Unknown);
     }
 }

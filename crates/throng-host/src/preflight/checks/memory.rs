@@ -2,8 +2,8 @@
 
 use throng_units::format::{bytes, count};
 
-use crate::preflight::capacity::{Capacity, Firewall, Memory};
-use crate::preflight::check::{Check, Verdict, verdict};
+use crate::preflight::capacity::{AvailableMemory, Capacity, Firewall};
+use crate::preflight::check::{Check, CheckVerdict, verdict};
 use crate::preflight::demand::Demand;
 
 /// Kernel memory of an idle socket with its epoll entry, lower and upper bound. Measured: 3.9 to
@@ -39,18 +39,22 @@ fn pages(connections: u64, found: Option<[u64; 3]>) -> Check {
     let text = |pages: [u64; 3]| pages.map(|pages| pages.to_string()).join(" ");
     let value: [u64; 3] = std::array::from_fn(|nth| found[nth].max(least[nth]));
     check
-        .judged(format!("{} pages", count(found[1])), needed, verdict(is_short, Verdict::Should))
+        .judged(
+            format!("{} pages", count(found[1])),
+            needed,
+            verdict(is_short, CheckVerdict::Should),
+        )
         .set(text(found), if is_short { text(value) } else { text(found) })
 }
 
-/// Free memory. [`Verdict::Must`] only below the lower bound, because the upper one is an estimate.
+/// Free memory. [`CheckVerdict::Must`] only below the lower bound, because the upper one is an estimate.
 fn memory(demand: &Demand, capacity: &Capacity) -> Check {
     let (least, most) = connection_bytes(demand, capacity.firewall);
     let total = |each: u64| each.saturating_mul(demand.connections);
     let shown = |amount: u64| bytes(amount as f64);
     let why = format!("{} to {} a connection, most of it the kernel's", shown(least), shown(most));
     let check = Check::new("memory", why);
-    let Some(Memory { bytes: free, group }) = &capacity.memory else {
+    let Some(AvailableMemory { bytes: free, group }) = &capacity.memory else {
         return check.unread(shown(total(most)));
     };
     let place = match group {
@@ -59,20 +63,20 @@ fn memory(demand: &Demand, capacity: &Capacity) -> Check {
     };
     let because = format!("{} of free memory{place}, {} a connection", shown(*free), shown(least));
     let (needed, verdict) = if *free < total(least) {
-        (total(least), Verdict::Must)
+        (total(least), CheckVerdict::Must)
     } else if *free < total(most) {
-        (total(most), Verdict::Should)
+        (total(most), CheckVerdict::Should)
     } else {
-        (total(most), Verdict::Ok)
+        (total(most), CheckVerdict::Ok)
     };
     let check = check
         .judged(format!("{} free", shown(*free)), shown(needed), verdict)
         .limited(free / least.max(1), because);
     match (verdict, group) {
-        (Verdict::Ok | Verdict::Unknown, _) => check,
+        (CheckVerdict::Ok | CheckVerdict::Unknown, _) => check,
         (_, Some(group)) => check.advised(format!("give {group} more memory")),
-        (Verdict::Must, None) => check.advised("take a machine with more memory, or several"),
-        (Verdict::Should, None) => check
+        (CheckVerdict::Must, None) => check.advised("take a machine with more memory, or several"),
+        (CheckVerdict::Should, None) => check
             .advised("take fewer connections, or watch the memory: the machine may run out of it"),
     }
 }
@@ -91,7 +95,10 @@ mod tests {
     use super::*;
 
     fn with(free: u64) -> Capacity {
-        Capacity { memory: Some(Memory { bytes: free, group: None }), ..Capacity::default() }
+        Capacity {
+            memory: Some(AvailableMemory { bytes: free, group: None }),
+            ..Capacity::default()
+        }
     }
 
     #[test]
@@ -99,9 +106,9 @@ mod tests {
         let short = pages(1_000_000, Some([98_152, 130_869, 2_000_000]));
         // The third number is above the needed one and is not lowered.
         assert_eq!(short.help(), ["sysctl -w net.ipv4.tcp_mem=\"750000 1000000 2000000\""]);
-        assert_eq!(short.verdict, Verdict::Should);
+        assert_eq!(short.verdict, CheckVerdict::Should);
         assert_eq!(pages(1_000, Some([98_152, 130_869, 196_304])).change(), None);
-        assert_eq!(pages(1_000, None).verdict, Verdict::Unknown);
+        assert_eq!(pages(1_000, None).verdict, CheckVerdict::Unknown);
         let quiet = Demand { is_publishing: false, ..Demand::server(1) };
         assert!(checks(&quiet, &Capacity::default()).iter().all(|check| check.name != TCP_MEM));
     }
@@ -109,25 +116,27 @@ mod tests {
     #[test]
     fn memory_must_reach_the_lower_and_should_reach_the_upper_bound() {
         let both = Demand::both(1_000_000);
-        assert_eq!(memory(&both, &with(20 << 30)).verdict, Verdict::Ok);
-        assert_eq!(memory(&both, &with(9 << 30)).verdict, Verdict::Should);
+        assert_eq!(memory(&both, &with(20 << 30)).verdict, CheckVerdict::Ok);
+        assert_eq!(memory(&both, &with(9 << 30)).verdict, CheckVerdict::Should);
         let refused = memory(&both, &with(1 << 30));
-        assert_eq!(refused.verdict, Verdict::Must);
+        assert_eq!(refused.verdict, CheckVerdict::Must);
         let limit = refused.limit.expect("a limit");
         assert_eq!(limit.because, "1.00 GiB of free memory, 7.68 KiB a connection");
         assert_eq!(limit.allows, (1 << 30) / 7_864);
         // One end needs half.
-        assert_eq!(memory(&Demand::server(1_000_000), &with(9 << 30)).verdict, Verdict::Ok);
+        assert_eq!(memory(&Demand::server(1_000_000), &with(9 << 30)).verdict, CheckVerdict::Ok);
     }
 
     #[test]
     fn advice_names_the_control_group() {
         let group = Some("/sys/fs/cgroup/app".to_owned());
-        let capacity =
-            Capacity { memory: Some(Memory { bytes: 1 << 30, group }), ..Capacity::default() };
+        let capacity = Capacity {
+            memory: Some(AvailableMemory { bytes: 1 << 30, group }),
+            ..Capacity::default()
+        };
         let found = memory(&Demand::server(1_000_000), &capacity);
         assert_eq!(found.by_hand, ["give /sys/fs/cgroup/app more memory"]);
         assert!(found.limit.expect("a limit").because.contains("/sys/fs/cgroup/app"));
-        assert_eq!(memory(&Demand::server(1), &Capacity::default()).verdict, Verdict::Unknown);
+        assert_eq!(memory(&Demand::server(1), &Capacity::default()).verdict, CheckVerdict::Unknown);
     }
 }

@@ -3,8 +3,8 @@
 use throng_units::format::{count, counted};
 
 use crate::preflight::capacity::Capacity;
-use crate::preflight::check::{Check, Verdict, verdict};
-use crate::preflight::demand::{Clients, Demand};
+use crate::preflight::check::{Check, CheckVerdict, verdict};
+use crate::preflight::demand::{ClientDemand, Demand};
 use crate::sysctl;
 
 /// Number of source addresses that the load generator can use on loopback.
@@ -22,7 +22,7 @@ const TW_REUSE: &str = "net.ipv4.tcp_tw_reuse";
 
 /// The source ports of clients: the current and the required range.
 struct Ports<'a> {
-    clients: &'a Clients,
+    clients: &'a ClientDemand,
     connections: u64,
     reserved: &'a str,
     range: (u16, u16),
@@ -69,7 +69,8 @@ impl Ports<'_> {
         );
         let per_address = self.connections.div_ceil(addresses.saturating_mul(targets));
         let needed = per_address.max(self.comfortable()).min(self.ports_in(WIDEST));
-        let severity = if allows < self.connections { Verdict::Must } else { Verdict::Should };
+        let severity =
+            if allows < self.connections { CheckVerdict::Must } else { CheckVerdict::Should };
         let range_verdict = verdict(self.required != self.range, severity);
         let found = format!("{} ports", count(ports));
         let range = Check::new(RANGE, "local ports of clients, from each of their addresses")
@@ -87,7 +88,7 @@ impl Ports<'_> {
         }
         let found = count(addresses);
         let addresses = Check::new("source addresses", "each has the local ports to itself")
-            .judged(found, count(enough), verdict(is_short, Verdict::Must));
+            .judged(found, count(enough), verdict(is_short, CheckVerdict::Must));
         if !is_short {
             return vec![range, addresses];
         }
@@ -153,7 +154,9 @@ fn reserved_check(port: u16, range: Option<(u16, u16)>, reserved: Option<&str>) 
     let value = if is_short { sysctl::reserved_with(reserved, port) } else { reserved.to_owned() };
     let found = if reserved.is_empty() { "none" } else { reserved };
     let needed = if is_out_of_range { "none".to_owned() } else { needed };
-    check.judged(found.to_owned(), needed, verdict(is_short, Verdict::Should)).set(reserved, value)
+    check
+        .judged(found.to_owned(), needed, verdict(is_short, CheckVerdict::Should))
+        .set(reserved, value)
 }
 
 /// `tcp_tw_reuse`: ports stay in `TIME_WAIT` for a minute, so clients that reconnect need others.
@@ -167,7 +170,9 @@ fn tw_reuse(ports: &Ports<'_>, is_loopback: bool, found: Option<u64>) -> Check {
     let is_short = is_tight && !is_allowed;
     let needed = if is_tight { needed.to_string() } else { "any".to_owned() };
     let value = if is_short { needed.clone() } else { found.to_string() };
-    check.judged(found.to_string(), needed, verdict(is_short, Verdict::Should)).set(found, value)
+    check
+        .judged(found.to_string(), needed, verdict(is_short, CheckVerdict::Should))
+        .set(found, value)
 }
 
 #[cfg(test)]
@@ -183,9 +188,9 @@ mod tests {
         }
     }
 
-    fn names_short(demand: &Demand, capacity: &Capacity) -> Vec<(&'static str, Verdict)> {
+    fn names_short(demand: &Demand, capacity: &Capacity) -> Vec<(&'static str, CheckVerdict)> {
         let all = checks(demand, capacity).into_iter();
-        all.filter(|check| check.verdict != Verdict::Ok)
+        all.filter(|check| check.verdict != CheckVerdict::Ok)
             .map(|check| (check.name, check.verdict))
             .collect()
     }
@@ -200,8 +205,8 @@ mod tests {
     fn one_address_has_too_few_ports() {
         let found = checks(&Demand::clients(50_000), &capacity());
         assert_eq!(found[0].help(), ["sysctl -w net.ipv4.ip_local_port_range=\"1024 65535\""]);
-        assert_eq!(found[0].verdict, Verdict::Must);
-        assert_eq!(found[1].verdict, Verdict::Ok);
+        assert_eq!(found[0].verdict, CheckVerdict::Must);
+        assert_eq!(found[1].verdict, CheckVerdict::Ok);
         // In the widest range, ports in `TIME_WAIT` leave too few.
         assert_eq!(found[2].help(), ["sysctl -w net.ipv4.tcp_tw_reuse=1"]);
         let found = checks(&Demand::clients(1_000_000), &capacity());
@@ -227,7 +232,7 @@ mod tests {
         assert_eq!(names_short(&demand, &capacity()), []);
         let narrow = Capacity { local_ports: Some((40_000, 41_000)), ..capacity() };
         let found = checks(&demand, &narrow);
-        assert_eq!(found[0].verdict, Verdict::Should);
+        assert_eq!(found[0].verdict, CheckVerdict::Should);
         assert_eq!(found[0].help(), ["sysctl -w net.ipv4.ip_local_port_range=\"32768 60999\""]);
     }
 
@@ -248,7 +253,7 @@ mod tests {
     #[test]
     fn what_cannot_be_read_is_unknown() {
         let found = checks(&Demand::clients(1_000), &Capacity::default());
-        assert!(found.iter().all(|check| check.verdict == Verdict::Unknown));
-        assert_eq!(reserved_check(8_080, None, None).verdict, Verdict::Unknown);
+        assert!(found.iter().all(|check| check.verdict == CheckVerdict::Unknown));
+        assert_eq!(reserved_check(8_080, None, None).verdict, CheckVerdict::Unknown);
     }
 }

@@ -1,7 +1,7 @@
 //! Queues of connections and packets.
 
 use crate::preflight::capacity::Capacity;
-use crate::preflight::check::{Check, Verdict, number, verdict};
+use crate::preflight::check::{Check, CheckVerdict, number, verdict};
 use crate::preflight::demand::Demand;
 
 /// Maximum recommended queue length; a core cannot accept more within a SYN retry interval.
@@ -34,7 +34,11 @@ fn queue(name: &'static str, why: &str, found: Option<u64>, burst: u64) -> Check
     // The recommended value is rounded up to a power of two; the check is exact.
     let is_short = found < burst.min(QUEUE_MAX);
     check
-        .judged(number(found), number(burst.min(QUEUE_MAX)), verdict(is_short, Verdict::Should))
+        .judged(
+            number(found),
+            number(burst.min(QUEUE_MAX)),
+            verdict(is_short, CheckVerdict::Should),
+        )
         .set(found, if is_short { needed } else { found })
 }
 
@@ -47,10 +51,12 @@ fn syncookies(found: Option<u64>) -> Check {
     };
     match found {
         None => Check::new(name, "a full queue answers with cookies").unread(needed),
-        Some(0) => judged("without, a full queue drops handshakes", 0, Verdict::Should).set(0, 1),
-        Some(1) => judged("a full queue answers with cookies", 1, Verdict::Ok).set(1, 1),
+        Some(0) => {
+            judged("without, a full queue drops handshakes", 0, CheckVerdict::Should).set(0, 1)
+        }
+        Some(1) => judged("a full queue answers with cookies", 1, CheckVerdict::Ok).set(1, 1),
         Some(found) => {
-            judged("always, they cost connections their options", found, Verdict::Should)
+            judged("always, they cost connections their options", found, CheckVerdict::Should)
                 .advised("sysctl -w net.ipv4.tcp_syncookies=1")
         }
     }
@@ -71,7 +77,7 @@ fn packets(found: Option<(u64, u64)>) -> Check {
     };
     let needed = if is_short { NETDEV_BACKLOG } else { found };
     Check::new(name, why)
-        .judged(number(found), number(needed), verdict(is_short, Verdict::Should))
+        .judged(number(found), number(needed), verdict(is_short, CheckVerdict::Should))
         .set(found, needed)
 }
 
@@ -83,7 +89,7 @@ mod tests {
     fn a_queue_must_hold_the_burst() {
         let found = queue("net.core.somaxconn", "", Some(128), 1_000);
         assert_eq!(found.help(), ["sysctl -w net.core.somaxconn=1024"]);
-        assert_eq!(found.verdict, Verdict::Should);
+        assert_eq!(found.verdict, CheckVerdict::Should);
         assert_eq!(queue("net.core.somaxconn", "", Some(1_000), 1_000).change(), None);
         let most = queue("net.core.somaxconn", "", Some(4_096), 1_000_000);
         assert_eq!(most.help(), ["sysctl -w net.core.somaxconn=65535"]);
@@ -103,14 +109,14 @@ mod tests {
 
     #[test]
     fn syncookies_and_the_backlog_are_checked() {
-        assert_eq!(syncookies(Some(1)).verdict, Verdict::Ok);
+        assert_eq!(syncookies(Some(1)).verdict, CheckVerdict::Ok);
         assert_eq!(syncookies(Some(0)).help(), ["sysctl -w net.ipv4.tcp_syncookies=1"]);
         // 1 is lower than 2, and `apply` never lowers a setting.
         assert_eq!(syncookies(Some(2)).change(), None);
-        assert_eq!(packets(Some((1_000, 0))).verdict, Verdict::Ok);
+        assert_eq!(packets(Some((1_000, 0))).verdict, CheckVerdict::Ok);
         let short = packets(Some((1_000, 17)));
         assert_eq!(short.help(), ["sysctl -w net.core.netdev_max_backlog=16384"]);
-        assert_eq!(packets(Some((20_000, 17))).verdict, Verdict::Ok);
-        assert_eq!(packets(None).verdict, Verdict::Unknown);
+        assert_eq!(packets(Some((20_000, 17))).verdict, CheckVerdict::Ok);
+        assert_eq!(packets(None).verdict, CheckVerdict::Unknown);
     }
 }

@@ -1,8 +1,8 @@
 //! Thread limits: a low descriptor limit takes many workers.
 
 use crate::preflight::capacity::{Capacity, ThreadLimit};
-use crate::preflight::check::{Check, Verdict, number, verdict};
-use crate::preflight::demand::{Demand, Tables};
+use crate::preflight::check::{Check, CheckVerdict, number, verdict};
+use crate::preflight::demand::{Demand, TableDemand};
 
 /// Threads of a program besides its workers: the control plane and its blocking pool.
 const SPARE: u64 = 64;
@@ -10,7 +10,7 @@ const SPARE: u64 = 64;
 const WHY: &str = "workers and client threads, as descriptors ask for";
 
 pub(super) fn checks(demand: &Demand, capacity: &Capacity) -> Vec<Check> {
-    let on = |tables: &Tables, descriptors: Option<u64>| {
+    let on = |tables: &TableDemand, descriptors: Option<u64>| {
         let threads = descriptors.and_then(|found| tables.threads_for(demand.connections, found));
         threads.unwrap_or(tables.threads_least) + SPARE
     };
@@ -28,7 +28,7 @@ fn check(needed: u64, capacity: &Capacity) -> Check {
     let is_short = threads.more < needed;
     let judged = |name| {
         let found = format!("{} more", number(threads.more));
-        Check::new(name, WHY).judged(found, number(needed), verdict(is_short, Verdict::Must))
+        Check::new(name, WHY).judged(found, number(needed), verdict(is_short, CheckVerdict::Must))
     };
     match &threads.by {
         ThreadLimit::Setting(name, most) => {
@@ -65,9 +65,9 @@ mod tests {
     #[test]
     fn many_workers_need_many_threads() {
         let enough = found(5_000, ThreadLimit::User);
-        assert_eq!((enough.verdict, enough.name), (Verdict::Ok, "threads"));
+        assert_eq!((enough.verdict, enough.name), (CheckVerdict::Ok, "threads"));
         let short = found(500, ThreadLimit::Setting("kernel.threads-max", 600));
-        assert_eq!((short.verdict, short.name), (Verdict::Must, "kernel.threads-max"));
+        assert_eq!((short.verdict, short.name), (CheckVerdict::Must, "kernel.threads-max"));
         let value: u64 = short.change().expect("a change").value.parse().expect("a number");
         assert!(value > 600 + 300, "{value}");
         let short = found(500, ThreadLimit::Group("/sys/fs/cgroup/a".to_owned()));
@@ -77,6 +77,9 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_is_unknown() {
-        assert_eq!(checks(&Demand::both(10), &Capacity::default())[0].verdict, Verdict::Unknown);
+        assert_eq!(
+            checks(&Demand::both(10), &Capacity::default())[0].verdict,
+            CheckVerdict::Unknown
+        );
     }
 }

@@ -12,7 +12,7 @@ use crate::names::NamesByNumber;
 use crate::subject;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum SlotState {
     Free,
     /// The head is not known yet.
     Joining,
@@ -22,7 +22,7 @@ pub(super) enum State {
     Behind,
 }
 
-pub(super) struct Channel {
+pub(super) struct JournalChannel {
     /// While it joins, a sequence that the stream had reached before.
     pub(super) head: u64,
     pub(super) target: u64,
@@ -34,7 +34,7 @@ pub(super) struct Channel {
     /// Of no meaning while the slot is free.
     name: NameRef,
     generation: u16,
-    pub(super) state: State,
+    pub(super) state: SlotState,
     /// True if it waits to be filled, or is.
     pub(super) is_filling: bool,
     /// True if the server allows no subscription for it.
@@ -42,20 +42,20 @@ pub(super) struct Channel {
 }
 
 // Beside it a channel has its name, and a place in the index.
-const _: () = assert!(size_of::<Channel>() <= 40);
+const _: () = assert!(size_of::<JournalChannel>() <= 40);
 
-impl Channel {
+impl JournalChannel {
     /// Changes the state. `behind` counts the channels that are behind.
-    pub(super) fn turn(&mut self, state: State, behind: &mut usize) {
-        *behind -= usize::from(self.state == State::Behind);
-        *behind += usize::from(state == State::Behind);
+    pub(super) fn turn(&mut self, state: SlotState, behind: &mut usize) {
+        *behind -= usize::from(self.state == SlotState::Behind);
+        *behind += usize::from(state == SlotState::Behind);
         self.state = state;
     }
 }
 
 #[derive(Default)]
-pub(super) struct Channels {
-    slots: Vec<Channel>,
+pub(super) struct JournalChannels {
+    slots: Vec<JournalChannel>,
     free: Vec<u32>,
     names: NamesByNumber,
     /// Slots by the hash of the names of their channels.
@@ -63,21 +63,21 @@ pub(super) struct Channels {
     hasher: foldhash::fast::RandomState,
 }
 
-impl Index<u32> for Channels {
-    type Output = Channel;
+impl Index<u32> for JournalChannels {
+    type Output = JournalChannel;
 
-    fn index(&self, slot: u32) -> &Channel {
+    fn index(&self, slot: u32) -> &JournalChannel {
         &self.slots[slot as usize]
     }
 }
 
-impl IndexMut<u32> for Channels {
-    fn index_mut(&mut self, slot: u32) -> &mut Channel {
+impl IndexMut<u32> for JournalChannels {
+    fn index_mut(&mut self, slot: u32) -> &mut JournalChannel {
         &mut self.slots[slot as usize]
     }
 }
 
-impl Channels {
+impl JournalChannels {
     pub(super) fn len(&self) -> usize {
         self.index.len()
     }
@@ -88,12 +88,12 @@ impl Channels {
     }
 
     /// All slots, also those without a channel.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Channel> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &JournalChannel> {
         self.slots.iter()
     }
 
     /// The same, to be changed.
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Channel> {
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut JournalChannel> {
         self.slots.iter_mut()
     }
 
@@ -104,9 +104,10 @@ impl Channels {
     }
 
     /// The channel of a subscription, if it has one still.
-    pub(super) fn get(&mut self, subscription: Subscription) -> Option<&mut Channel> {
+    pub(super) fn get(&mut self, subscription: Subscription) -> Option<&mut JournalChannel> {
         let channel = self.slots.get_mut(subscription.slot as usize)?;
-        let is_it = channel.generation == subscription.generation && channel.state != State::Free;
+        let is_it =
+            channel.generation == subscription.generation && channel.state != SlotState::Free;
         is_it.then_some(channel)
     }
 
@@ -126,7 +127,7 @@ impl Channels {
     pub(super) fn insert(&mut self, name: &ChannelName, key: ChannelId, head: u64) -> u32 {
         debug_assert!(subject::has_suffix(name) && self.find(name).is_none());
         let slot = self.free.pop().unwrap_or(self.extent());
-        let channel = Channel {
+        let channel = JournalChannel {
             head,
             target: 0,
             target_since_ms: 0,
@@ -134,14 +135,14 @@ impl Channels {
             key,
             name: self.names.add(slot, name),
             generation: 0,
-            state: State::Joining,
+            state: SlotState::Joining,
             is_filling: false,
             is_polled: false,
         };
         match self.slots.get_mut(slot as usize) {
             Some(place) => {
                 let generation = place.generation.wrapping_add(1);
-                *place = Channel { generation, ..channel };
+                *place = JournalChannel { generation, ..channel };
             }
             None => self.slots.push(channel),
         }
@@ -165,10 +166,10 @@ impl Channels {
         }
         let subscription = self.subscription(slot);
         let channel = &mut self[slot];
-        channel.turn(State::Free, behind);
+        channel.turn(SlotState::Free, behind);
         let at = channel.name;
         let numbered = (0..).zip(&mut self.slots);
-        let others = numbered.filter(|(_, channel)| channel.state != State::Free);
+        let others = numbered.filter(|(_, channel)| channel.state != SlotState::Free);
         self.names.forget((slot, at), others.map(|(slot, channel)| (slot, &mut channel.name)));
         self.free.push(slot);
         Some(subscription)

@@ -3,7 +3,7 @@
 use throng_core::{ChannelId, ChannelName};
 
 use super::Following;
-use super::channels::{Channel, State};
+use super::channels::{JournalChannel, SlotState};
 use crate::journal::outbox::Outbox;
 use crate::subject::{self, Subjects};
 
@@ -20,10 +20,10 @@ impl Following {
     /// The lowest head of the channels that are known to lack messages, or are polled and may;
     /// `None` if there are none.
     pub(in crate::journal) fn lowest_lacking(&self) -> Option<u64> {
-        let lacks = |channel: &&Channel| match channel.state {
-            State::Free | State::Joining => false,
-            State::Live => channel.is_polled,
-            State::Behind => channel.is_polled || channel.target > channel.head,
+        let lacks = |channel: &&JournalChannel| match channel.state {
+            SlotState::Free | SlotState::Joining => false,
+            SlotState::Live => channel.is_polled,
+            SlotState::Behind => channel.is_polled || channel.target > channel.head,
         };
         self.channels.iter().filter(lacks).map(|channel| channel.head).min()
     }
@@ -52,7 +52,7 @@ impl Following {
             }
             let slot = self.channels.insert(&name, key, head);
             let channel = &mut self.channels[slot];
-            channel.turn(State::Behind, &mut self.behind);
+            channel.turn(SlotState::Behind, &mut self.behind);
             channel.behind_since_ms = now_ms as u32;
             if outbox.is_connected() {
                 self.join(slot, subjects, outbox);

@@ -13,11 +13,11 @@
 //!   the round that came before it: replicas may lag, and messages may be under way.
 
 use super::Following;
-use super::channels::State;
+use super::channels::SlotState;
 use super::polled::{Polled, Round};
-use crate::journal::outbox::{Action, Outbox};
+use crate::journal::outbox::{JournalAction, Outbox};
 use crate::journal::queue::shrink;
-use crate::journal::report::Report;
+use crate::journal::report::JournalReport;
 use crate::journal::subscription::Subscription;
 use crate::subject::Subjects;
 
@@ -42,7 +42,7 @@ impl Following {
     fn subscribe(&mut self, slot: u32, subjects: &Subjects, outbox: &mut Outbox) {
         let subject = subjects.live(&self.channels.suffix(slot));
         let subscription = self.channels.subscription(slot);
-        outbox.actions.push(Action::Subscribe { subject, sid: subscription.sid() });
+        outbox.actions.push(JournalAction::Subscribe { subject, sid: subscription.sid() });
         self.polled.unconfirmed.push(subscription);
     }
 
@@ -59,7 +59,7 @@ impl Following {
         for slot in 0..self.channels.extent() {
             let channel = &mut self.channels[slot];
             channel.is_polled = false;
-            if channel.state == State::Free {
+            if channel.state == SlotState::Free {
                 continue;
             }
             if left > 0 {
@@ -104,7 +104,7 @@ impl Following {
         } else {
             batch.retain(|one| self.channels.get(*one).is_some_and(|channel| !channel.is_polled));
             for one in &batch {
-                outbox.actions.push(Action::Unsubscribe { sid: one.sid() });
+                outbox.actions.push(JournalAction::Unsubscribe { sid: one.sid() });
                 self.poll(*one);
             }
             self.subscribe_some(batch.len().saturating_sub(refusals), subjects, outbox);
@@ -139,7 +139,7 @@ impl Following {
         if count != reported {
             self.polled.reported = count;
             let subscribed = self.channels.len() - count;
-            outbox.report(Report::Polled { channels: count, subscribed });
+            outbox.report(JournalReport::Polled { channels: count, subscribed });
         }
     }
 
@@ -167,7 +167,7 @@ impl Following {
             self.polled.next_round_ms = now_ms + POLL_MS;
             let before = self.polled.before.replace(round);
             if let Some(before) = before.filter(|before| before.pings < self.polled.pongs) {
-                outbox.report(Report::Settled { up_to: before.floor });
+                outbox.report(JournalReport::Settled { up_to: before.floor });
             }
         }
         if self.polled.round.is_none() && now_ms >= self.polled.next_round_ms {
@@ -239,9 +239,11 @@ mod tests {
             let (mut begun, mut ended, mut polled) = (0, 0, None);
             for action in self.outbox.actions.drain(..) {
                 match action {
-                    Action::Subscribe { sid, .. } => begun += usize::from(sid > 16),
-                    Action::Unsubscribe { .. } => ended += 1,
-                    Action::Report(Report::Polled { channels, .. }) => polled = Some(channels),
+                    JournalAction::Subscribe { sid, .. } => begun += usize::from(sid > 16),
+                    JournalAction::Unsubscribe { .. } => ended += 1,
+                    JournalAction::Report(JournalReport::Polled { channels, .. }) => {
+                        polled = Some(channels)
+                    }
                     _ => {}
                 }
             }

@@ -7,7 +7,7 @@ const GET: &str = "$JS.API.DIRECT.GET.KV_throng-t";
 
 /// A table, and what it says.
 struct Room {
-    table: Table,
+    table: JournalTable,
     outbox: Outbox,
 }
 
@@ -31,7 +31,7 @@ impl Room {
             entry_bytes_max: 1 << 10,
         };
         let (mut outbox, table) =
-            (Outbox::new("s".into(), "n"), Table::new(&stream, &settings, TableId(0)));
+            (Outbox::new("s".into(), "n"), JournalTable::new(&stream, &settings, TableId(0)));
         outbox.connected();
         let mut room = Room { table, outbox };
         room.table.connected(0, 1 << 10, &mut room.outbox);
@@ -39,13 +39,13 @@ impl Room {
     }
 
     /// The reports since the last call, and the subjects of questions.
-    fn said(&mut self) -> (Vec<Report>, Vec<String>) {
+    fn said(&mut self) -> (Vec<JournalReport>, Vec<String>) {
         let (mut reports, mut subjects) = (Vec::new(), Vec::new());
         for action in self.outbox.actions.drain(..) {
             match action {
-                Action::Report(report) => reports.push(report),
-                Action::Publish { subject, .. } => subjects.push(subject),
-                Action::Subscribe { .. } | Action::Unsubscribe { .. } => {}
+                JournalAction::Report(report) => reports.push(report),
+                JournalAction::Publish { subject, .. } => subjects.push(subject),
+                JournalAction::Subscribe { .. } | JournalAction::Unsubscribe { .. } => {}
             }
         }
         (reports, subjects)
@@ -75,7 +75,7 @@ fn a_change_that_is_denied_is_refused_at_once() {
     for (subject, token) in [("$KV.throng-t.b", 2), ("$KV.throng-t.a", 1)] {
         room.table.denied(1, subject, "no", &mut room.outbox);
         let outcome = Changed::Refused("no".into());
-        assert_eq!(room.said().0, [Report::Changed { token, outcome }]);
+        assert_eq!(room.said().0, [JournalReport::Changed { token, outcome }]);
     }
     room.table.denied(1, "$KV.throng-t.b", "no", &mut room.outbox);
     assert_eq!(room.said().0, []);
@@ -90,7 +90,7 @@ fn a_table_that_may_not_be_read_is_refused_at_once() {
     assert_eq!(room.said().0, [], "of a question that was answered");
     room.table.denied(1, GET, "no", &mut room.outbox);
     let reason = "NATS does not let this node use the bucket KV_throng-t: no".into();
-    assert_eq!(room.said().0, [Report::TableRefused { reason }]);
+    assert_eq!(room.said().0, [JournalReport::TableRefused { reason }]);
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn a_table_that_nobody_answers_for_is_refused_after_a_while() {
     }
     room.table.tick(now_ms + ANSWER_MS, &mut room.outbox);
     let reason = NO_LEADER.into();
-    assert_eq!(room.said().0, [Report::TableRefused { reason }]);
+    assert_eq!(room.said().0, [JournalReport::TableRefused { reason }]);
     room.table.tick(now_ms + 2 * ANSWER_MS, &mut room.outbox);
     assert_eq!(room.said().0, [], "it is said once");
 }
@@ -116,11 +116,11 @@ fn who_compares_learns_of_a_question_after_that() {
     // The question that is under way may have been answered before.
     room.table.compare(5, &mut room.outbox);
     room.is_at(6, 0);
-    assert_eq!(room.said().0, [Report::Current { table: TableId(0), as_of_ms: 0 }]);
+    assert_eq!(room.said().0, [JournalReport::Current { table: TableId(0), as_of_ms: 0 }]);
     room.table.tick(7, &mut room.outbox);
     assert_eq!(room.said().1, [INFO]);
     room.is_at(8, 0);
-    assert_eq!(room.said().0, [Report::Current { table: TableId(0), as_of_ms: 7 }]);
+    assert_eq!(room.said().0, [JournalReport::Current { table: TableId(0), as_of_ms: 7 }]);
     room.table.tick(9, &mut room.outbox);
     assert_eq!(room.said().1, [""; 0]);
     room.table.compare(10, &mut room.outbox);

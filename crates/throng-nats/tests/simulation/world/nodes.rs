@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use throng_nats::journal::{Ask, Asked, Event, Report, Standing};
+use throng_nats::journal::{Ask, JournalEvent, JournalReport, NodesAnswered, Standing};
 
 use super::World;
 
@@ -14,16 +14,16 @@ pub(super) struct Known {
 }
 
 impl Known {
-    pub(super) fn reported(&mut self, report: Report) {
+    pub(super) fn reported(&mut self, report: JournalReport) {
         match report {
-            Report::Heard { node, description } if !description.is_empty() => {
+            JournalReport::Heard { node, description } if !description.is_empty() => {
                 self.others.insert(node, description);
             }
-            Report::Heard { node, .. } => drop(self.others.entry(node).or_default()),
-            Report::Gone { node } => {
+            JournalReport::Heard { node, .. } => drop(self.others.entry(node).or_default()),
+            JournalReport::Gone { node } => {
                 assert!(self.others.remove(&node).is_some(), "{node} was never there");
             }
-            Report::Standing(standing) => self.own = standing,
+            JournalReport::Standing(standing) => self.own = standing,
             other => panic!("{other:?}"),
         }
     }
@@ -47,13 +47,13 @@ impl World {
         self.nodes[node].asks.insert(token, others);
         let question = token.to_string().into();
         let wait_ms = 100 + self.random.below(2_000) as u64;
-        self.step(node, Event::Ask(Ask { token, question, wait_ms, must_reach_all }));
+        self.step(node, JournalEvent::Ask(Ask { token, question, wait_ms, must_reach_all }));
     }
 
     /// Each node answers at most once, under the number of the question. Without an answer of one
     /// that was known, the answer is not complete.
-    pub(super) fn asked(&mut self, node: usize, asked: Asked) {
-        let Asked { token, answers, is_complete } = asked;
+    pub(super) fn asked(&mut self, node: usize, asked: NodesAnswered) {
+        let NodesAnswered { token, answers, is_complete } = asked;
         let others = self.nodes[node].asks.remove(&token).expect("it was asked once");
         let mut from = BTreeSet::new();
         for answer in answers {
@@ -82,6 +82,6 @@ impl World {
         let text = String::from_utf8(answer.clone()).expect("it is text");
         self.nodes[node].heard.insert(text.parse().expect("it is a number"));
         answer.extend_from_slice(format!(" {node}").as_bytes());
-        self.step(node, Event::Answer { reply, answer });
+        self.step(node, JournalEvent::Answer { reply, answer });
     }
 }

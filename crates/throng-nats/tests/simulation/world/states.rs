@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use throng_nats::api::table::{StoredEntry, TableEntry};
-use throng_nats::journal::{Changed, Event, Report, TableId};
+use throng_nats::journal::{Changed, JournalEvent, JournalReport, TableId};
 
 use super::World;
 use crate::broker::Broker;
@@ -37,7 +37,10 @@ impl World {
         let value = (!is_removed).then(|| value.into_bytes().into());
         states.changes.insert(token, key.clone());
         let entry = TableEntry { key: key.into(), value };
-        self.step(node, Event::Change { table: TABLE, token, entry, replaces: Some(replaces) });
+        self.step(
+            node,
+            JournalEvent::Change { table: TABLE, token, entry, replaces: Some(replaces) },
+        );
     }
 }
 
@@ -75,9 +78,9 @@ impl States {
         matches!(outcome, Changed::Conflict { .. })
     }
 
-    pub(super) fn reported(&mut self, report: Report) {
+    pub(super) fn reported(&mut self, report: JournalReport) {
         match report {
-            Report::Entries(_, entries) => {
+            JournalReport::Entries(_, entries) => {
                 for StoredEntry { entry: TableEntry { key, value }, sequence } in entries {
                     let value = value.map(|value| String::from_utf8_lossy(&value).into_owned());
                     let (before, _) =
@@ -85,8 +88,8 @@ impl States {
                     assert!(before < sequence, "{before} was reported before {sequence}");
                 }
             }
-            Report::Current { .. } => self.is_known = true,
-            Report::TableLost(_) => {
+            JournalReport::Current { .. } => self.is_known = true,
+            JournalReport::TableLost(_) => {
                 self.known.clear();
                 self.stored.clear();
             }

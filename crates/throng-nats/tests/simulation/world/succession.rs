@@ -6,11 +6,11 @@ use std::mem;
 use throng_core::ChannelId;
 use throng_nats::api::StreamSettings;
 use throng_nats::api::table::TableKind;
-use throng_nats::journal::{Event, Journal, Resume, Settings};
+use throng_nats::journal::{JournalEvent, JournalSettings, Resume, StreamJournal};
 
 use super::nodes::Known;
 use super::states::States;
-use super::table::Table;
+use super::table::JournalTable;
 use super::{Node, World, channel, table};
 
 /// Steps in which the other process begins, in which the node comes to rest, and after that.
@@ -30,7 +30,7 @@ impl World {
         // Seconds pass until all is answered: no replica lags for so long.
         self.broker.lag = 0;
         (0..STEPS).for_each(|_| self.step_beside(node));
-        self.step(node, Event::Hold);
+        self.step(node, JournalEvent::Hold);
         assert!(self.nodes[node].held.is_some(), "it is held at once");
         for _ in 0..REST_STEPS {
             if self.nodes[node].is_at_rest() && self.nodes[at].is_open {
@@ -47,7 +47,7 @@ impl World {
         if !can_succeed || self.random.percent(20) {
             self.tally.gone_on += 1;
             self.nodes[node].held = None;
-            return self.step(node, Event::GoOn);
+            return self.step(node, JournalEvent::GoOn);
         }
         self.tally.replaced += 1;
         self.disconnect_silently(node);
@@ -61,19 +61,19 @@ impl World {
         });
         let joining = other.followed.iter().filter(|(_, position)| position.is_none());
         let joining = joining.map(|(index, _)| (ChannelId(*index as u32), channel(*index)));
-        let joining = Event::Follow(joining.collect());
+        let joining = JournalEvent::Follow(joining.collect());
         let epoch = other.epoch.expect("it was open");
         let resume = Resume { epoch, held, channels: channels.collect() };
         if self.random.percent(10) {
             // The connection is lost in between.
             self.disconnect(node);
         }
-        self.step(node, Event::Resume(Box::new(resume)));
+        self.step(node, JournalEvent::Resume(Box::new(resume)));
         self.step(node, joining);
         for (reply, question) in questions {
             self.question(node, reply, question);
         }
-        self.step(node, Event::Describe(format!("{{{node}}}").into()));
+        self.step(node, JournalEvent::Describe(format!("{{{node}}}").into()));
     }
 
     /// Something happens beside a node that is about to be replaced, which publishes nothing more.
@@ -84,7 +84,7 @@ impl World {
             38..76 => self.carry_down(any),
             76..90 => {
                 self.now_ms += 20;
-                self.step(any, Event::Tick);
+                self.step(any, JournalEvent::Tick);
             }
             90..95 if any != node && self.nodes[any].early.is_none() => self.publish(any),
             95 if any != node && self.nodes[any].early.is_none() => self.ask(any),
@@ -120,7 +120,7 @@ impl Node {
     ) -> Node {
         Node {
             early: successor_of.is_some().then(Vec::new),
-            journal: Journal::new(Settings {
+            journal: StreamJournal::new(JournalSettings {
                 stream: stream.clone(),
                 nonce,
                 successor_of,
@@ -144,7 +144,7 @@ impl Node {
             publications: BTreeMap::new(),
             reads: BTreeMap::new(),
             asks: BTreeMap::new(),
-            table: Table::default(),
+            table: JournalTable::default(),
             states: States::default(),
             heard: BTreeSet::new(),
             others: 0,

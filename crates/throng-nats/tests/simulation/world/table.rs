@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use throng_nats::api::table::TableEntry;
-use throng_nats::journal::{Changed, Event, Report, TableId};
+use throng_nats::journal::{Changed, JournalEvent, JournalReport, TableId};
 
 use super::{World, states};
 use crate::broker::Broker;
@@ -12,7 +12,7 @@ const TABLE: TableId = TableId(0);
 
 /// What a node knows of the table.
 #[derive(Default)]
-pub(super) struct Table {
+pub(super) struct JournalTable {
     /// By key.
     values: BTreeMap<String, String>,
     pub(super) is_known: bool,
@@ -29,28 +29,28 @@ impl World {
         let value = self.random.percent(80).then(|| token.to_string().into_bytes().into());
         let entry = TableEntry { key: key.into(), value };
         self.nodes[node].table.changes.insert(token, entry.clone());
-        self.step(node, Event::Change { table: TABLE, token, entry, replaces: None });
+        self.step(node, JournalEvent::Change { table: TABLE, token, entry, replaces: None });
     }
 
     /// What a journal says about one of the tables.
-    pub(super) fn table_reported(&mut self, node: usize, report: Report) {
+    pub(super) fn table_reported(&mut self, node: usize, report: JournalReport) {
         let of = &mut self.nodes[node];
         match report {
-            Report::Changed { token, outcome } if of.states.is_of(token) => {
+            JournalReport::Changed { token, outcome } if of.states.is_of(token) => {
                 self.tally.conflicts += usize::from(of.states.changed(token, &outcome));
             }
-            Report::Changed { token, outcome } => {
+            JournalReport::Changed { token, outcome } => {
                 self.tally.changed += usize::from(of.table.changed(token, &outcome));
             }
-            report @ (Report::Entries(states::TABLE, _)
-            | Report::Current { table: states::TABLE, .. }
-            | Report::TableLost(states::TABLE)) => of.states.reported(report),
+            report @ (JournalReport::Entries(states::TABLE, _)
+            | JournalReport::Current { table: states::TABLE, .. }
+            | JournalReport::TableLost(states::TABLE)) => of.states.reported(report),
             report => of.table.reported(report),
         }
     }
 }
 
-impl Table {
+impl JournalTable {
     /// True if no change is under way.
     pub(super) fn is_at_rest(&self) -> bool {
         self.changes.is_empty()
@@ -70,13 +70,13 @@ impl Table {
         *outcome == Changed::Stored
     }
 
-    pub(super) fn reported(&mut self, report: Report) {
+    pub(super) fn reported(&mut self, report: JournalReport) {
         match report {
-            Report::Entries(_, entries) => {
+            JournalReport::Entries(_, entries) => {
                 entries.into_iter().for_each(|stored| self.take(stored.entry));
             }
-            Report::Current { .. } => self.is_known = true,
-            Report::TableLost(_) => {
+            JournalReport::Current { .. } => self.is_known = true,
+            JournalReport::TableLost(_) => {
                 self.values.clear();
                 self.entries.clear();
             }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use throng_host::preflight::{Check, Verdict};
+use throng_host::preflight::{Check, CheckVerdict};
 use throng_nats::api::StreamSettings;
 use throng_nats::api::table::TableKind;
 use throng_nats::client::version;
@@ -10,8 +10,10 @@ use throng_nats::permissions::Verb;
 use throng_units::Time;
 use throng_units::format::{bytes, count, counted, milliseconds};
 
-use super::findings::{Examined, ExaminedTable, Existing, Findings, JetStream, Monitor, Stream};
-use crate::nats::Peer;
+use super::findings::{
+    Examined, ExaminedTable, Existing, ExistingStream, Findings, JetStream, Monitor,
+};
+use crate::nats::NatsPeer;
 
 /// Size of a message's headers, mostly an upper bound.
 const HEADER_BYTES: usize = 1 << 10;
@@ -30,14 +32,14 @@ const ROUND_TRIP: Duration = Duration::from_millis(5);
 const STORED: Duration = Duration::from_millis(10);
 
 /// The demands of the node's settings.
-pub(super) struct Wanted<'a> {
+pub(super) struct WantedSettings<'a> {
     pub(super) stream: &'a StreamSettings,
     /// The largest message of a client.
     pub(super) message_bytes: usize,
 }
 
 /// All checks, in the order in which a newcomer asks.
-pub(super) fn checks(found: &Findings, wanted: &Wanted<'_>) -> Vec<Check> {
+pub(super) fn checks(found: &Findings, wanted: &WantedSettings<'_>) -> Vec<Check> {
     let mut checks = vec![servers(found)];
     let Some(examined) = &found.examined else { return checks };
     checks.extend([version(examined), login(examined), jetstream(examined)]);
@@ -78,7 +80,7 @@ pub(super) fn checks(found: &Findings, wanted: &Wanted<'_>) -> Vec<Check> {
 fn check(
     name: &'static str,
     (found, needed): (String, &str),
-    verdict: Verdict,
+    verdict: CheckVerdict,
     why: &str,
 ) -> Check {
     Check {
@@ -95,7 +97,8 @@ fn check(
 
 /// A check that cannot be made, with advice.
 fn unread(name: &'static str, needed: &str, advice: &str) -> Check {
-    let mut check = check(name, (String::new(), needed), Verdict::Unknown, "it cannot be seen");
+    let mut check =
+        check(name, (String::new(), needed), CheckVerdict::Unknown, "it cannot be seen");
     check.found = None;
     check.by_hand.push(format!("{name}: {advice}"));
     check
@@ -106,8 +109,8 @@ fn advised(mut check: Check, advice: impl IntoIterator<Item = String>) -> Check 
     check
 }
 
-fn ok_or(is_ok: bool, otherwise: Verdict) -> Verdict {
-    if is_ok { Verdict::Ok } else { otherwise }
+fn ok_or(is_ok: bool, otherwise: CheckVerdict) -> CheckVerdict {
+    if is_ok { CheckVerdict::Ok } else { otherwise }
 }
 
 fn servers(found: &Findings) -> Check {
@@ -121,10 +124,10 @@ fn servers(found: &Findings) -> Check {
     let in_cluster = cluster.map_or(1, |(_, count)| *count).max(1);
     let is_lonely = named == 1 && in_cluster > 1;
     let verdict = match faults.len() {
-        0 if is_lonely => Verdict::Should,
-        0 => Verdict::Ok,
-        _ if found.examined.is_some() => Verdict::Should,
-        _ => Verdict::Must,
+        0 if is_lonely => CheckVerdict::Should,
+        0 => CheckVerdict::Ok,
+        _ if found.examined.is_some() => CheckVerdict::Should,
+        _ => CheckVerdict::Must,
     };
     let text = format!("{} of {named} can be used", named - faults.len());
     let why = if is_lonely && faults.is_empty() {
@@ -152,7 +155,7 @@ fn version(found: &Examined) -> Check {
     // A server that was given no name has its identity, which nobody reads.
     let name = if found.name.len() > NAME_BYTES_MAX { "without a name" } else { &found.name };
     let text = format!("{} ({name}{cluster})", found.version);
-    let verdict = ok_or(!version::is_old(&found.version), Verdict::Must);
+    let verdict = ok_or(!version::is_old(&found.version), CheckVerdict::Must);
     check("version", (text, version::NEEDED), verdict, version::REASON)
 }
 
@@ -164,15 +167,18 @@ fn login(found: &Examined) -> Check {
     let why =
         "a client that can publish there can forge messages, and an eavesdropper can read them";
     let needed = if found.is_loopback { "none on loopback" } else { "a login, over TLS" };
-    check("login", (text, needed), ok_or(is_safe, Verdict::Should), why)
+    check("login", (text, needed), ok_or(is_safe, CheckVerdict::Should), why)
 }
 
 fn jetstream(found: &Examined) -> Check {
     let needed = "enabled";
     match &found.jetstream {
-        JetStream::Enabled(_) => {
-            check("JetStream", ("enabled".into(), needed), Verdict::Ok, "it stores the messages")
-        }
+        JetStream::Enabled(_) => check(
+            "JetStream",
+            ("enabled".into(), needed),
+            CheckVerdict::Ok,
+            "it stores the messages",
+        ),
         JetStream::Unknown => unread(
             "JetStream",
             needed,
@@ -182,10 +188,10 @@ fn jetstream(found: &Examined) -> Check {
             let why = "nothing works until a majority of the servers has elected one";
             let found = ("has no leader".into(), needed);
             let advice = "start the other servers of the cluster, or look into their logs";
-            advised(check("JetStream", found, Verdict::Must, why), [advice.into()])
+            advised(check("JetStream", found, CheckVerdict::Must, why), [advice.into()])
         }
         JetStream::Disabled(why) => advised(
-            check("JetStream", (why.clone(), needed), Verdict::Must, "it stores the messages"),
+            check("JetStream", (why.clone(), needed), CheckVerdict::Must, "it stores the messages"),
             ["start nats-server with -js, or with jetstream { } in its configuration, and enable \
               it for the account of this user"
                 .into()],
@@ -198,48 +204,51 @@ fn existing(kind: &'static str, name: &str, found: &Existing) -> Check {
     let why = "a node never changes a stream, and does not use one that differs";
     let of = |text: &str, verdict| check(kind, (format!("{name} {text}"), needed), verdict, why);
     match found {
-        Existing::Missing => of("is not there: the first node creates it", Verdict::Ok),
-        Existing::Failed(error) => advised(of("cannot be read", Verdict::Must), [error.clone()]),
+        Existing::Missing => of("is not there: the first node creates it", CheckVerdict::Ok),
+        Existing::Failed(error) => {
+            advised(of("cannot be read", CheckVerdict::Must), [error.clone()])
+        }
         Existing::Unknown => unread(kind, needed, "nobody has answered within 2 s"),
         Existing::There(stream) if !stream.info.differences.is_empty() => {
             let count = stream.info.differences.len() as u64;
             let text = format!("differs in {}", counted(count, "setting", "settings"));
             let lines = stream.info.differences.iter().map(|line| format!("{name}: {line}"));
             let edit = "change the settings of all nodes, or edit the stream (nats stream edit)";
-            advised(of(&text, Verdict::Must), lines.chain([edit.into()]))
+            advised(of(&text, CheckVerdict::Must), lines.chain([edit.into()]))
         }
         Existing::There(stream) => {
-            of_stream(of("is as the settings have it", Verdict::Ok), name, stream)
+            of_stream(of("is as the settings have it", CheckVerdict::Ok), name, stream)
         }
     }
 }
 
 /// The servers that have a stream.
-fn of_stream(check: Check, name: &str, stream: &Stream) -> Check {
+fn of_stream(check: Check, name: &str, stream: &ExistingStream) -> Check {
     if !stream.has_leader {
         let check = Check { found: Some(format!("{name} has no leader")), ..check };
         let why = "nothing is stored until a majority of its servers is available";
-        return Check { verdict: Verdict::Must, why: why.into(), ..check };
+        return Check { verdict: CheckVerdict::Must, why: why.into(), ..check };
     }
-    let late = stream.peers.iter().filter_map(Peer::fault);
+    let late = stream.peers.iter().filter_map(NatsPeer::fault);
     let late: Vec<String> = late.map(|fault| format!("{name}: {fault}")).collect();
     if late.is_empty() {
         return check;
     }
     let lacks = format!("{name} lacks {}", counted(late.len() as u64, "server", "servers"));
     let why = "losing another server may stop it";
-    let check = Check { found: Some(lacks), verdict: Verdict::Should, why: why.into(), ..check };
+    let check =
+        Check { found: Some(lacks), verdict: CheckVerdict::Should, why: why.into(), ..check };
     advised(check, late)
 }
 
-fn replicas(found: &Examined, wanted: &Wanted<'_>) -> Check {
+fn replicas(found: &Examined, wanted: &WantedSettings<'_>) -> Check {
     let replicas = usize::from(wanted.stream.replicas);
     let servers = found.cluster.as_ref().map_or(1, |(_, count)| (*count).max(1));
     let verdict = match replicas {
-        1 if found.cluster.is_some() && servers >= 3 => Verdict::Should,
+        1 if found.cluster.is_some() && servers >= 3 => CheckVerdict::Should,
         // Servers need not announce all of their cluster.
-        _ if replicas > 1 && found.cluster.is_none() => Verdict::Must,
-        _ => Verdict::Ok,
+        _ if replicas > 1 && found.cluster.is_none() => CheckVerdict::Must,
+        _ => CheckVerdict::Ok,
     };
     let (needed, why) = if replicas > 1 {
         ("servers in a cluster", "each copy is on a different server")
@@ -250,8 +259,10 @@ fn replicas(found: &Examined, wanted: &Wanted<'_>) -> Check {
     };
     let text = format!("{replicas} on {}", counted(servers as u64, "server", "servers"));
     let edit = match verdict {
-        Verdict::Should => Some("set nats-replicas = 3, and edit an existing stream".to_owned()),
-        Verdict::Must => {
+        CheckVerdict::Should => {
+            Some("set nats-replicas = 3, and edit an existing stream".to_owned())
+        }
+        CheckVerdict::Must => {
             Some("set nats-replicas = 1, or run three servers as a cluster".to_owned())
         }
         _ => None,
@@ -273,23 +284,28 @@ fn sync(monitor: Option<&Monitor>) -> Check {
         Some(interval) => format!("every {}", Time(interval)),
         None => "not always".to_owned(),
     };
-    let checked = check("sync", (text, needed), ok_or(syncs_always, Verdict::Should), why);
+    let checked = check("sync", (text, needed), ok_or(syncs_always, CheckVerdict::Should), why);
     advised(checked, (!syncs_always).then(|| advice.to_owned()))
 }
 
-fn max_payload(found: &Examined, wanted: &Wanted<'_>) -> Check {
+fn max_payload(found: &Examined, wanted: &WantedSettings<'_>) -> Check {
     let needed = wanted.message_bytes + HEADER_BYTES;
     let is_enough = found.max_payload >= needed;
     let shown = bytes(needed as f64);
     let found = bytes(found.max_payload as f64);
     let why = "larger messages get 413 too_large";
-    let checked = check("max_payload", (found, &shown), ok_or(is_enough, Verdict::Should), why);
+    let checked =
+        check("max_payload", (found, &shown), ok_or(is_enough, CheckVerdict::Should), why);
     let advice = "raise max_payload of the servers, or lower max-message-bytes of the nodes";
     advised(checked, (!is_enough).then(|| advice.to_owned()))
 }
 
 /// Whether the stream can take the room that it is to have.
-fn storage(found: &Examined, monitor: Option<&Monitor>, wanted: &Wanted<'_>) -> Option<Check> {
+fn storage(
+    found: &Examined,
+    monitor: Option<&Monitor>,
+    wanted: &WantedSettings<'_>,
+) -> Option<Check> {
     let JetStream::Enabled(account) = &found.jetstream else { return None };
     let is_there = matches!(found.stream, Existing::There(_));
     let of_server = monitor
@@ -310,7 +326,7 @@ fn storage(found: &Examined, monitor: Option<&Monitor>, wanted: &Wanted<'_>) -> 
         if needed == 0 { "the stream has its room".to_owned() } else { bytes(needed as f64) };
     let is_enough = free.is_none_or(|free| free >= needed);
     let why = "servers do not create a stream that they may not have room for";
-    let checked = check("storage", (text, &shown), ok_or(is_enough, Verdict::Must), why);
+    let checked = check("storage", (text, &shown), ok_or(is_enough, CheckVerdict::Must), why);
     let advice = "raise max_file_store of the servers or the limit of the account, or lower \
                   history.total-bytes";
     Some(advised(checked, (!is_enough).then(|| advice.to_owned())))
@@ -321,7 +337,7 @@ fn connections(monitor: &Monitor) -> Check {
     let text = format!("{} of {}", count(*connections), count(*connections_max));
     let is_enough = connections.saturating_mul(10) <= connections_max.saturating_mul(9);
     let why = "each node has one, and reconnects to any server";
-    check("connections", (text, "a tenth free"), ok_or(is_enough, Verdict::Should), why)
+    check("connections", (text, "a tenth free"), ok_or(is_enough, CheckVerdict::Should), why)
 }
 
 fn subscriptions(found: &Examined) -> Check {
@@ -330,7 +346,7 @@ fn subscriptions(found: &Examined) -> Check {
         Some(room) => format!("{} at most", count(room as u64)),
     };
     let why = "each channel that clients follow takes one; others are polled, and late";
-    let verdict = ok_or(found.subscriptions.is_none(), Verdict::Should);
+    let verdict = ok_or(found.subscriptions.is_none(), CheckVerdict::Should);
     let advice = found.subscriptions.is_some().then(|| {
         "raise max_subscriptions of the servers, or the limit of subscriptions of the account"
             .to_owned()
@@ -347,7 +363,7 @@ fn permissions(found: &Examined, verb: Verb) -> Check {
         count => format!("{} not allowed", counted(count, "subject", "subjects")),
     };
     let why = "the guide \"From one node to many\" lists what a node does with each";
-    let verdict = ok_or(missing.is_empty(), Verdict::Must);
+    let verdict = ok_or(missing.is_empty(), CheckVerdict::Must);
     let advice = (!missing.is_empty())
         .then(|| format!("allow this user to {name} to: {}", missing.join(", ")));
     advised(check(name, (text, "all that a node needs"), verdict, why), advice)
@@ -363,7 +379,7 @@ fn clock(found: &Examined) -> Check {
     let text = format!("theirs is {} {side}", milliseconds(off_ms as f64));
     let why = "messages have the servers' times, and expire by them";
     let is_near = off_ms <= CLOCK_MS;
-    let checked = check("clock", (text, needed), ok_or(is_near, Verdict::Should), why);
+    let checked = check("clock", (text, needed), ok_or(is_near, CheckVerdict::Should), why);
     advised(checked, (!is_near).then(|| "synchronise the clocks of all machines (NTP)".to_owned()))
 }
 
@@ -374,7 +390,7 @@ fn latency(found: &Examined) -> Vec<Check> {
         let shown = |time: Duration| milliseconds(time.as_secs_f64() * 1e3);
         let text = format!("{}, worst {}, of {}", shown(median), shown(worst), times.len());
         let needed = format!("below {}", shown(most));
-        check(name, (text, &needed), ok_or(median < most, Verdict::Should), why)
+        check(name, (text, &needed), ok_or(median < most, CheckVerdict::Should), why)
     };
     let mut checks = vec![of("round trip", &found.round_trips, ROUND_TRIP)];
     match &found.stored {
@@ -385,7 +401,7 @@ fn latency(found: &Examined) -> Vec<Check> {
         }
         Some(Err(error)) => {
             let text = ("a message was not stored".to_owned(), "an answer");
-            checks.push(advised(check("stored", text, Verdict::Must, why), [error.clone()]));
+            checks.push(advised(check("stored", text, CheckVerdict::Must, why), [error.clone()]));
         }
     }
     checks
@@ -404,7 +420,7 @@ mod tests {
     use throng_core::Retention;
     use throng_nats::api::stream::StreamInfo;
 
-    use super::super::findings::{Account, Stored};
+    use super::super::findings::{Account, StoreTimes};
     use super::*;
 
     fn settings(replicas: u8) -> StreamSettings {
@@ -446,12 +462,12 @@ mod tests {
     fn judged(examined: Examined, replicas: u8, name: &str) -> Check {
         let servers = vec![(examined.address.clone(), None)];
         let found = Findings { servers, examined: Some(examined), monitor: None };
-        let wanted = Wanted { stream: &settings(replicas), message_bytes: 64 << 10 };
+        let wanted = WantedSettings { stream: &settings(replicas), message_bytes: 64 << 10 };
         let found = checks(&found, &wanted).into_iter().find(|check| check.name == name);
         found.unwrap_or_else(|| panic!("no check {name}"))
     }
 
-    fn stream(peers: Vec<Peer>, has_leader: bool) -> Existing {
+    fn stream(peers: Vec<NatsPeer>, has_leader: bool) -> Existing {
         let info = StreamInfo {
             max_age_ns: 0,
             majority_silent_ms: 0,
@@ -461,7 +477,7 @@ mod tests {
             leader: "n1".into(),
             differences: Vec::new(),
         };
-        Existing::There(Box::new(Stream { info, has_leader, peers }))
+        Existing::There(Box::new(ExistingStream { info, has_leader, peers }))
     }
 
     #[test]
@@ -471,11 +487,12 @@ mod tests {
             examined: Some(examined()),
             monitor: None,
         };
-        let wanted = Wanted { stream: &settings(1), message_bytes: 64 << 10 };
+        let wanted = WantedSettings { stream: &settings(1), message_bytes: 64 << 10 };
         let checks = checks(&found, &wanted);
-        let other: Vec<_> = checks.iter().filter(|check| check.verdict != Verdict::Ok).collect();
+        let other: Vec<_> =
+            checks.iter().filter(|check| check.verdict != CheckVerdict::Ok).collect();
         assert_eq!(other.len(), 1, "{other:?}");
-        assert_eq!((other[0].name, other[0].verdict), ("sync", Verdict::Unknown));
+        assert_eq!((other[0].name, other[0].verdict), ("sync", CheckVerdict::Unknown));
     }
 
     #[test]
@@ -489,33 +506,33 @@ mod tests {
             (
                 (|found| found.version = "2.10.29".into()) as fn(&mut Examined),
                 "version",
-                Verdict::Must,
+                CheckVerdict::Must,
             ),
-            (|found| found.is_tls = false, "login", Verdict::Should),
-            (|found| found.login = "none", "login", Verdict::Should),
-            (|found| found.jetstream = JetStream::Leaderless, "JetStream", Verdict::Must),
-            (|found| found.jetstream = JetStream::Unknown, "JetStream", Verdict::Unknown),
-            (|found| found.max_payload = 64 << 10, "max_payload", Verdict::Should),
-            (|found| found.ahead_ms = Some(-1_500), "clock", Verdict::Should),
-            (|found| found.stream = stream(Vec::new(), false), "stream", Verdict::Must),
-            (|found| found.round_trips = vec![ROUND_TRIP; 3], "round trip", Verdict::Should),
-            (|found| found.stored = Some(Err("no".into())), "stored", Verdict::Must),
-            (|found| found.stored = Some(Ok(Stored::default())), "stored", Verdict::Ok),
-            (|found| found.cluster = Some(("c".into(), 3)), "servers", Verdict::Should),
-            (|found| found.cluster = Some(("c".into(), 3)), "replicas", Verdict::Should),
+            (|found| found.is_tls = false, "login", CheckVerdict::Should),
+            (|found| found.login = "none", "login", CheckVerdict::Should),
+            (|found| found.jetstream = JetStream::Leaderless, "JetStream", CheckVerdict::Must),
+            (|found| found.jetstream = JetStream::Unknown, "JetStream", CheckVerdict::Unknown),
+            (|found| found.max_payload = 64 << 10, "max_payload", CheckVerdict::Should),
+            (|found| found.ahead_ms = Some(-1_500), "clock", CheckVerdict::Should),
+            (|found| found.stream = stream(Vec::new(), false), "stream", CheckVerdict::Must),
+            (|found| found.round_trips = vec![ROUND_TRIP; 3], "round trip", CheckVerdict::Should),
+            (|found| found.stored = Some(Err("no".into())), "stored", CheckVerdict::Must),
+            (|found| found.stored = Some(Ok(StoreTimes::default())), "stored", CheckVerdict::Ok),
+            (|found| found.cluster = Some(("c".into(), 3)), "servers", CheckVerdict::Should),
+            (|found| found.cluster = Some(("c".into(), 3)), "replicas", CheckVerdict::Should),
         ] {
             assert_eq!(verdict(change, 1, name), expected, "{name}");
         }
-        assert_eq!(verdict(|_| {}, 3, "replicas"), Verdict::Must);
+        assert_eq!(verdict(|_| {}, 3, "replicas"), CheckVerdict::Must);
         assert_eq!(
             verdict(|found| found.cluster = Some(("c".into(), 3)), 3, "replicas"),
-            Verdict::Ok
+            CheckVerdict::Ok
         );
     }
 
     #[test]
     fn servers_that_lag_are_named() {
-        let peer = |name: &str, is_offline, is_current| Peer {
+        let peer = |name: &str, is_offline, is_current| NatsPeer {
             name: name.into(),
             is_offline,
             is_current,
@@ -523,7 +540,7 @@ mod tests {
         };
         let peers = vec![peer("n2", false, true), peer("n3", true, false)];
         let check = judged(Examined { stream: stream(peers, true), ..examined() }, 3, "stream");
-        assert_eq!(check.verdict, Verdict::Should);
+        assert_eq!(check.verdict, CheckVerdict::Should);
         assert_eq!(check.by_hand, ["throng-channels: n3 is offline, 1,200 behind"]);
     }
 
@@ -534,7 +551,7 @@ mod tests {
             let jetstream = JetStream::Enabled(account());
             judged(Examined { stream, jetstream, ..examined() }, 1, "storage").verdict
         };
-        assert_eq!(small(Existing::Missing), Verdict::Must);
-        assert_eq!(small(stream(Vec::new(), true)), Verdict::Ok);
+        assert_eq!(small(Existing::Missing), CheckVerdict::Must);
+        assert_eq!(small(stream(Vec::new(), true)), CheckVerdict::Ok);
     }
 }

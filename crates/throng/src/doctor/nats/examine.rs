@@ -7,14 +7,14 @@ use serde_json::Value;
 use throng_core::{Body, ChannelName, Publication};
 use throng_nats::api::stream::StreamInfo;
 use throng_nats::api::table::{self, TableSettings};
-use throng_nats::api::{ApiError, StreamSettings, ack, bucket, message, stream};
-use throng_nats::client::{Login, ServerAddress, Session, Source, TlsSettings};
+use throng_nats::api::{JetStreamError, StreamSettings, ack, bucket, message, stream};
+use throng_nats::client::{Login, NatsSession, NatsTls, ServerAddress, Source};
 use throng_nats::permissions;
 use throng_nats::protocol::headers::Headers;
 use throng_nats::subject::{self, Subjects};
 
 use super::findings::{
-    Account, Examined, ExaminedTable, Existing, Findings, JetStream, Stored, Stream,
+    Account, Examined, ExaminedTable, Existing, ExistingStream, Findings, JetStream, StoreTimes,
 };
 
 /// The name that the servers' monitoring shows.
@@ -27,10 +27,10 @@ const ROUND_TRIPS: usize = 50;
 pub(super) const SUBSCRIPTIONS: usize = 10_000;
 
 /// The servers to examine, and how.
-pub(super) struct Plan {
+pub(super) struct ExaminePlan {
     pub(super) servers: Vec<ServerAddress>,
     pub(super) login: Source<Login>,
-    pub(super) tls: TlsSettings,
+    pub(super) tls: NatsTls,
     pub(super) stream: StreamSettings,
     pub(super) tables: Vec<TableSettings>,
     /// Letters and digits that no other program has.
@@ -40,11 +40,11 @@ pub(super) struct Plan {
 }
 
 /// Connects to each server of the settings, and examines the first that can be used.
-pub(super) async fn examine(plan: &Plan) -> Findings {
+pub(super) async fn examine(plan: &ExaminePlan) -> Findings {
     let mut found = Findings { servers: Vec::new(), examined: None, monitor: None };
     for address in &plan.servers {
         let access = (&plan.login, &plan.tls);
-        let fault = match Session::open(address, access, NAME, &plan.nonce).await {
+        let fault = match NatsSession::open(address, access, NAME, &plan.nonce).await {
             Err(fault) => Some(fault),
             Ok(_) if found.examined.is_some() => None,
             Ok(session) => match Examination::new(plan, session, address).run().await {
@@ -61,11 +61,11 @@ pub(super) async fn examine(plan: &Plan) -> Findings {
 }
 
 /// Reads what servers say about a stream, and compares it with what is wanted.
-type Parse = fn(&[u8], &Value) -> Result<StreamInfo, ApiError>;
+type Parse = fn(&[u8], &Value) -> Result<StreamInfo, JetStreamError>;
 
 struct Examination<'a> {
-    plan: &'a Plan,
-    session: Session,
+    plan: &'a ExaminePlan,
+    session: NatsSession,
     address: &'a ServerAddress,
     ahead_ms: Option<i64>,
     /// True if a request of JetStream found nobody to answer it.
@@ -73,7 +73,11 @@ struct Examination<'a> {
 }
 
 impl<'a> Examination<'a> {
-    fn new(plan: &'a Plan, session: Session, address: &'a ServerAddress) -> Examination<'a> {
+    fn new(
+        plan: &'a ExaminePlan,
+        session: NatsSession,
+        address: &'a ServerAddress,
+    ) -> Examination<'a> {
         Examination { plan, session, address, ahead_ms: None, is_alone: false }
     }
 
@@ -144,7 +148,7 @@ impl<'a> Examination<'a> {
         let Some(error) = answer.get("error") else {
             return Ok(JetStream::Enabled(Account::of(&answer, self.plan.stream.replicas)));
         };
-        Ok(match serde_json::from_value::<ApiError>(error.clone()) {
+        Ok(match serde_json::from_value::<JetStreamError>(error.clone()) {
             Ok(error) if error.is_leaderless() => JetStream::Leaderless,
             Ok(error) => JetStream::Disabled(error.to_string()),
             Err(_) => JetStream::Disabled(error.to_string()),
@@ -173,7 +177,7 @@ impl<'a> Examination<'a> {
             self.ahead_ms = Some(theirs as i64 - half_way as i64);
         }
         Ok(match parse(&reply.payload, wanted) {
-            Ok(info) => Existing::There(Box::new(Stream::new(info, &answer))),
+            Ok(info) => Existing::There(Box::new(ExistingStream::new(info, &answer))),
             Err(error) if error.is_no_stream() => Existing::Missing,
             Err(error) => Existing::Failed(error.to_string()),
         })
@@ -181,10 +185,10 @@ impl<'a> Examination<'a> {
 
     /// Publishes as a node does, one message after the other: to one channel until each is stored,
     /// to another one until each has been republished.
-    async fn store(&mut self, count: usize) -> Result<Stored, String> {
+    async fn store(&mut self, count: usize) -> Result<StoreTimes, String> {
         let settings = self.plan.stream.clone();
         let subjects = Subjects::new(&settings.prefix, &settings.class);
-        let mut found = Stored::default();
+        let mut found = StoreTimes::default();
         for is_followed in [false, true] {
             let name = format!("throng-doctor-{}-{is_followed}", self.plan.nonce);
             let publication = publication(&name);

@@ -5,9 +5,9 @@ use std::time::Duration;
 use serde_json::Value;
 use throng_nats::api::stream::StreamInfo;
 use throng_nats::api::table::TableSettings;
-use throng_nats::permissions::Permission;
+use throng_nats::permissions::NatsPermission;
 
-use crate::nats::Peer;
+use crate::nats::NatsPeer;
 
 pub(super) struct Findings {
     /// Each server of the settings, and why it cannot be used.
@@ -43,12 +43,12 @@ pub(super) struct Examined {
     /// How far the servers' clock is ahead of ours, in milliseconds.
     pub(super) ahead_ms: Option<i64>,
     /// Permissions that a node needs and this user lacks.
-    pub(super) denied: Vec<Permission>,
+    pub(super) denied: Vec<NatsPermission>,
     /// How many subscriptions there is room for; `None` for very many, or if that is not known.
     pub(super) subscriptions: Option<usize>,
     pub(super) round_trips: Vec<Duration>,
     /// How long publications took until they were stored, and until the stream republished them.
-    pub(super) stored: Option<Result<Stored, String>>,
+    pub(super) stored: Option<Result<StoreTimes, String>>,
 }
 
 /// Whether there is JetStream for this user.
@@ -74,23 +74,23 @@ pub(super) struct Account {
 
 /// A stream that nodes need.
 pub(super) enum Existing {
-    There(Box<Stream>),
+    There(Box<ExistingStream>),
     Missing,
     Failed(String),
     /// Nobody has answered.
     Unknown,
 }
 
-pub(super) struct Stream {
+pub(super) struct ExistingStream {
     pub(super) info: StreamInfo,
     pub(super) has_leader: bool,
     /// The other servers that have a copy, and whether they are up to date.
-    pub(super) peers: Vec<Peer>,
+    pub(super) peers: Vec<NatsPeer>,
 }
 
 /// How long publications took.
 #[derive(Default)]
-pub(super) struct Stored {
+pub(super) struct StoreTimes {
     pub(super) stored: Vec<Duration>,
     pub(super) delivered: Vec<Duration>,
 }
@@ -139,11 +139,15 @@ impl Account {
     }
 }
 
-impl Stream {
-    pub(super) fn new(info: StreamInfo, answer: &Value) -> Stream {
+impl ExistingStream {
+    pub(super) fn new(info: StreamInfo, answer: &Value) -> ExistingStream {
         let cluster = answer.get("cluster");
         let has_leader =
             |cluster: &Value| cluster["leader"].as_str().is_some_and(|to| !to.is_empty());
-        Stream { has_leader: cluster.is_none_or(has_leader), peers: Peer::all(answer), info }
+        ExistingStream {
+            has_leader: cluster.is_none_or(has_leader),
+            peers: NatsPeer::all(answer),
+            info,
+        }
     }
 }
