@@ -29,7 +29,8 @@
 //!
 //! # Invariants
 //!
-//! - A value that cannot be read is [`CheckVerdict::Unknown`]: it neither refuses nor counts as enough.
+//! - A value that cannot be read is [`CheckVerdict::Unknown`]: it neither refuses nor counts as
+//! enough.
 //! - A [`Setting`] never lowers the current value.
 
 mod apply;

@@ -148,9 +148,10 @@ pub enum Notice {
     CaughtUp,
 }
 
-/// Runs a journal until the senders of `events` are gone, or [`JournalEvent::Leave`] or [`JournalEvent::Cede`]
-/// comes; who sends them bounds what may wait. Everything is told by `notify`. While that blocks,
-/// the servers keep what comes, and in the end disconnect, which loses nothing.
+/// Runs a journal until the senders of `events` are gone, or [`JournalEvent::Leave`] or
+/// [`JournalEvent::Cede`] comes; who sends them bounds what may wait. Everything is told by
+/// `notify`. While that blocks, the servers keep what comes, and in the end disconnect, which loses
+/// nothing.
 pub async fn run(
     settings: NatsClientSettings,
     journal: StreamJournal,

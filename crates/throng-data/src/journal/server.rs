@@ -15,8 +15,8 @@ pub trait JournalServer: Send + Sync {
     /// The retention of a channel, if it is durable.
     fn retention_of(&self, channel: &ChannelName) -> Option<Retention>;
 
-    /// A text that stands for all retentions of [`JournalServer::retention_of`]: it differs if any of them
-    /// does.
+    /// A text that stands for all retentions of [`JournalServer::retention_of`]: it differs if any
+    /// of them does.
     fn retention(&self) -> String;
 
     /// Begins to give out stamps that are settled when the group ends. Groups before it may be

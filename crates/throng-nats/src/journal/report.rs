@@ -80,8 +80,8 @@ pub enum JournalEvent<'a> {
     Leave,
     /// Another process is the node from now on. This one ends, and others are not told.
     Cede,
-    /// Report no message of a followed channel before [`JournalEvent::GoOn`]; then read the messages that
-    /// came meanwhile from the stream.
+    /// Report no message of a followed channel before [`JournalEvent::GoOn`]; then read the
+    /// messages that came meanwhile from the stream.
     Hold,
     /// To report messages again.
     GoOn,
@@ -167,7 +167,8 @@ pub enum JournalReport {
         subscribed: usize,
     },
     /// All messages of followed channels up to this sequence were reported, although
-    /// [`JournalReport::Whole`] says that some may be missing: messages of polled channels, after it.
+    /// [`JournalReport::Whole`] says that some may be missing: messages of polled channels, after
+    /// it.
     Settled {
         /// The last one.
         up_to: u64,
@@ -290,8 +291,8 @@ pub struct JournalSettings {
     /// Differs for each start of each node: names inboxes and publications. Only letters and
     /// digits.
     pub nonce: String,
-    /// The name of the node that this process is to be, once it is told [`JournalEvent::Resume`]. Before
-    /// that it only listens. Without one, it is a node of its own, named by the nonce.
+    /// The name of the node that this process is to be, once it is told [`JournalEvent::Resume`].
+    /// Before that it only listens. Without one, it is a node of its own, named by the nonce.
     pub successor_of: Option<String>,
     /// How long a publication is sent again until its outcome is unknown, in milliseconds.
     pub publish_ms: u64,

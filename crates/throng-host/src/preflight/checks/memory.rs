@@ -47,7 +47,8 @@ fn pages(connections: u64, found: Option<[u64; 3]>) -> Check {
         .set(text(found), if is_short { text(value) } else { text(found) })
 }
 
-/// Free memory. [`CheckVerdict::Must`] only below the lower bound, because the upper one is an estimate.
+/// Free memory. [`CheckVerdict::Must`] only below the lower bound, because the upper one is an
+/// estimate.
 fn memory(demand: &Demand, capacity: &Capacity) -> Check {
     let (least, most) = connection_bytes(demand, capacity.firewall);
     let total = |each: u64| each.saturating_mul(demand.connections);
