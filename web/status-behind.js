@@ -76,8 +76,8 @@ export class BehindCard {
     // The next sample asks again.
     if (!response?.ok) return;
     const { count, connections } = await response.json();
-    const shown = count > connections.length ? `; the ${connections.length} that hold most` : "";
-    this.#about.textContent = `${words.count(count)} wait for clients that do not read${shown}`;
+    const shown = count > connections.length ? `; the ${connections.length} with the largest backlog` : "";
+    this.#about.textContent = `${words.count(count)} wait for clients that read too slowly${shown}`;
     const rows = connections.map((connection) => {
       const row = document.createElement("tr");
       cells(connection, now).forEach((text, index) => {

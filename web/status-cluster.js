@@ -19,10 +19,10 @@ export function standing(cluster, now) {
     parts.push(leader === null ? "The stream is open" : `The stream is open, led by ${leader}`);
   } else {
     parts.push(`This node is cut off from NATS for ${words.duration(now - since_ms)}`
-      + `${trouble ? ` (${trouble})` : ""}: it accepts no messages, and what it says of others is old`);
+      + `${trouble ? ` (${trouble})` : ""}: it accepts no messages, and its data about other nodes is old`);
   }
   if (revocations_age_ms !== null) {
-    parts.push(`it knows revocations of ${words.duration(revocations_age_ms)} ago`);
+    parts.push(`its revocations are ${words.duration(revocations_age_ms)} old`);
   }
   if (left_out > 0) parts.push(`${words.count(left_out)} more nodes`);
   return parts.join("; ");
