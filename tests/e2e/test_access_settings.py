@@ -41,7 +41,7 @@ FILES = {
     "no scopes": (f"[[server-keys]]\nname = 'a'\nhash = '{HASH}'\n", "has no scopes"),
     "two keys of one name": (2 * SERVER_KEY, "the same name or the same hash"),
     "rules without keys": ("[access]\npublish = 'user'\n", "[access] has no effect"),
-    "a rule without keys": ("[[channels]]\nmatch = 'a'\npublish = 'user'\n", "number 1 says who"),
+    "a rule without keys": ("[[channels]]\nmatch = 'a'\npublish = 'user'\n", "number 1 has access rules"),
     "an unknown word": (TOKEN_KEY + "[access]\npublish = 'all'\n", '"all" is not one of "anyone"'),
     "keys over plain HTTP": ("token-key-urls = ['http://a.example/k']\n", "is not the URL of a key"),
     "an audience without keys": ("token-audience = 'a'\n", "token-audience has no effect"),

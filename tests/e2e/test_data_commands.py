@@ -142,7 +142,7 @@ def test_ids_of_a_copy_that_is_put_back_are_given_to_nothing_else(start, tmp_pat
     shutil.rmtree(tmp_path / "data")
     (tmp_path / "copy").rename(tmp_path / "data")
     done = data(tmp_path, "restored", tmp_path / "data")
-    assert done.returncode == 0 and "ids of a new epoch" in done.stdout, done.stderr
+    assert done.returncode == 0 and "begins a new epoch" in done.stdout, done.stderr
     third = start()
     assert "an older copy that was put back" in third.log()
     assert third.publish("kept", "afterwards")["id"] != later

@@ -100,7 +100,7 @@ BAD_NEW = {
     "no life": (["--expires-in", "0"], "--expires-in must be more than 0"),
     "a negative life": (["--expires-in", "-1"], "is not a time"),
     "an empty pattern": (["--subscribe", ""], "a pattern is empty"),
-    "a bad pattern": (["--publish", "a{user}"], "beside {user} a pattern needs a separator"),
+    "a bad pattern": (["--publish", "a{user}"], "next to {user} a pattern needs a separator"),
     "grants that are no JSON": (["--grants", "rooms/*"], "not an object with lists of patterns"),
     "grants with an unknown word": (["--grants", '{"delete":[]}'], "has an unknown member `delete`"),
     "an unknown algorithm": (["--algorithm", "none"], "this is none of HS256"),
