@@ -190,7 +190,7 @@ def test_the_deadline_ends_a_drain_that_would_take_longer(serve, tmp_path):
 def test_a_second_command_follows_the_drain_that_is_under_way(serve, tmp_path):
     server = serve("--drain-delay", "1h")
     first = Draining(server, tmp_path)
-    eventually(lambda: "ready any more" in "".join(first.lines), "the drain")
+    eventually(lambda: "no longer ready" in "".join(first.lines), "the drain")
     # The command ends, and the drain goes on.
     first.process.terminate()
     first.wait()
@@ -228,7 +228,7 @@ def test_a_signal_ends_a_drain_at_once(serve, tmp_path):
     server = serve("--drain-delay", "1h")
     with connect(server) as client:
         draining = Draining(server, tmp_path)
-        eventually(lambda: "ready any more" in "".join(draining.lines), "the drain")
+        eventually(lambda: "no longer ready" in "".join(draining.lines), "the drain")
         server.signal()
         assert closed(client).code == 1012
     assert draining.wait()[0] == 0
