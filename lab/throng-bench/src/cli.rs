@@ -8,7 +8,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use throng_flood::cli::interrupts;
 use throng_host::preflight::Preflight;
+use throng_report::compare::read_sides;
 use throng_report::file::write;
 use throng_report::terminal::{print, print_error};
 use throng_units::paint::{Ink, Paint};
@@ -27,7 +28,7 @@ use crate::file::{Benchmark, Size};
 use crate::library::named;
 use crate::program::{NATS_SERVER, SERVER};
 use crate::results::{Outcome, Results, VERSION, Verdict, now_unix_s};
-use crate::{compare, csv, html, namespace, preflight, table};
+use crate::{csv, namespace, preflight, report, table};
 
 /// The command line is wrong.
 const EXIT_USAGE: u8 = 64;
@@ -106,9 +107,9 @@ pub struct Arguments {
     /// Leave out of `cluster` what runs on three nats-servers
     #[arg(long)]
     pub single_nats: bool,
-    /// Compare two JSON results
-    #[arg(long, value_names = ["BEFORE", "AFTER"], num_args = 2, conflicts_with = "benchmarks")]
-    pub compare: Option<Vec<PathBuf>>,
+    /// Compare JSON results: each a file, or `label=file,file…` for several runs
+    #[arg(long, value_name = "FILE", num_args = 2.., conflicts_with = "benchmarks")]
+    pub compare: Option<Vec<String>>,
 }
 
 /// A benchmark and its size.
@@ -121,7 +122,11 @@ struct Chosen {
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> ExitCode {
     if let Some(files) = &arguments.compare {
-        return compared(files);
+        let done = compared(files, arguments.html.as_deref()).map(|()| ExitCode::SUCCESS);
+        return done.unwrap_or_else(|reason| {
+            print_error(&reason);
+            EXIT_FAILED.into()
+        });
     }
     if arguments.list || arguments.benchmarks.is_empty() {
         print(&table::list(Paint::on(&io::stdout())));
@@ -260,7 +265,7 @@ fn run_all(chosen: &[Chosen], arguments: &Arguments) -> Result<ExitCode, String>
             break;
         }
     }
-    print(&table::table(&results, Paint::on(&io::stdout())));
+    print(&report::text(&results, Paint::on(&io::stdout())));
     let is_success = |outcome: &Outcome| outcome.verdict == Verdict::Done;
     if results.benchmarks.len() == chosen.len() && results.benchmarks.iter().all(is_success) {
         return Ok(ExitCode::SUCCESS);
@@ -293,7 +298,7 @@ fn save(results: &Results, arguments: &Arguments) -> Result<(), String> {
     let outputs: [(&Option<PathBuf>, Make); 3] = [
         (&arguments.json, Results::to_json),
         (&arguments.csv, csv::tables),
-        (&arguments.html, html::page),
+        (&arguments.html, report::html),
     ];
     for (path, make) in outputs {
         let Some(path) = path else { continue };
@@ -302,20 +307,12 @@ fn save(results: &Results, arguments: &Arguments) -> Result<(), String> {
     Ok(())
 }
 
-fn compared(files: &[PathBuf]) -> ExitCode {
-    let read: Result<Vec<_>, String> =
-        files.iter().map(|path| Results::read(path).map_err(|error| error.to_string())).collect();
-    match read.as_deref() {
-        Ok([before, after]) => {
-            print(&compare::table(before, after, Paint::on(&io::stdout())));
-            ExitCode::SUCCESS
-        }
-        Ok(_) => EXIT_USAGE.into(),
-        Err(reason) => {
-            print_error(reason);
-            EXIT_FAILED.into()
-        }
-    }
+/// Compares results, each a file or `label=file,file…`.
+fn compared(files: &[String], html: Option<&Path>) -> Result<(), String> {
+    let sides = read_sides(files, Results::read).map_err(|error| error.to_string())?;
+    print(&report::compared_text(&sides, Paint::on(&io::stdout())));
+    let page = html.map(|path| write(path, &report::compared_html(&sides)));
+    page.unwrap_or(Ok(())).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

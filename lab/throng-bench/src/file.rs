@@ -342,5 +342,5 @@ pub(crate) fn figure_name(run: &str) -> String {
 
 /// True if there is such a unit.
 pub(crate) fn is_unit(name: &str) -> bool {
-    Unit::named(name).name() == name
+    Unit::named(name).is_some()
 }

@@ -19,7 +19,8 @@
 //! | `http` | single requests |
 //! | `preflight`, `namespace` | whether this machine can run it; a network namespace |
 //! | `faults`, `results` | what went wrong, in sentences; the results, stored as JSON |
-//! | `table`, `csv`, `html`, `compare` | views of the results |
+//! | `report`, `csv` | views of the results: terminal, page, comparison; CSV |
+//! | `table` | the list of benchmarks, and the plan of each |
 //!
 //! # Invariants
 //!
@@ -30,7 +31,6 @@
 mod background;
 pub mod bound;
 pub mod cli;
-mod compare;
 mod context;
 mod csv;
 mod directory;
@@ -39,7 +39,6 @@ mod expression;
 mod faults;
 mod figures;
 mod file;
-mod html;
 mod http;
 mod keys;
 mod library;
@@ -48,6 +47,7 @@ mod plan;
 mod preflight;
 mod program;
 mod programs;
+mod report;
 mod requests;
 mod results;
 mod server;

@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 use throng_flood::report::Report;
 use throng_report::Environment;
 use throng_report::Unit;
+pub(crate) use throng_report::chart::Plot;
+use throng_report::chart::PlotLine;
 use throng_report::compare::Better;
 use throng_report::file::{Format, ReadError, to_json};
 use throng_units::format::decimal;
@@ -107,8 +109,7 @@ pub(crate) struct MeasuredValue {
     pub(crate) key: String,
     /// Name for people.
     pub(crate) name: String,
-    /// Unit of the values: `bytes`, `milliseconds`, `per_second`, `cores`, `share` or `count`.
-    pub(crate) unit: String,
+    pub(crate) unit: Unit,
     /// The better direction: `less` or `more`; absent if there is none.
     pub(crate) better: Option<String>,
     /// The value is per connection, and so comparable between sizes.
@@ -147,38 +148,6 @@ pub(crate) struct Table {
     pub(crate) rows: Vec<Vec<Option<f64>>>,
 }
 
-/// A chart of values over time or size.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub(crate) struct Plot {
-    /// Element id on the page.
-    pub(crate) id: String,
-    /// Heading for people.
-    pub(crate) title: String,
-    /// How to read it; may be empty.
-    pub(crate) note: String,
-    /// Unit of the values, as in [`MeasuredValue::unit`].
-    pub(crate) unit: String,
-    /// Horizontal axis: `time` (seconds) or `clients`.
-    pub(crate) x_axis: String,
-    /// The vertical axis is logarithmic.
-    pub(crate) is_log: bool,
-    /// The horizontal axis is logarithmic.
-    pub(crate) is_log_x: bool,
-    /// Lines of the chart.
-    pub(crate) lines: Vec<PlotLine>,
-}
-
-/// A line of a plot.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub(crate) struct PlotLine {
-    /// Name in the legend.
-    pub(crate) name: String,
-    /// X, and the value there if it was measured.
-    pub(crate) points: Vec<(f64, Option<f64>)>,
-}
-
 impl MeasuredValue {
     /// A measure with its value.
     fn of(measure: &Measure, figure: Figure) -> MeasuredValue {
@@ -190,7 +159,7 @@ impl MeasuredValue {
         let mut measured = MeasuredValue {
             key: measure.key.clone(),
             name: measure.name.clone(),
-            unit: measure.unit.clone(),
+            unit: Unit::named(&measure.unit).unwrap_or_default(),
             better: measure.better.clone(),
             is_per_connection: measure.per_connection,
             published,
@@ -209,11 +178,6 @@ impl MeasuredValue {
             Some("more") => Better::More,
             _ => Better::Neither,
         }
-    }
-
-    /// Unit of the values.
-    pub(crate) fn unit(&self) -> Unit {
-        Unit::named(&self.unit)
     }
 
     /// True if the sizes of our value and the published one allow a comparison.
@@ -257,7 +221,7 @@ impl Outcome {
         let measured = |measure| MeasuredValue::of(measure, figures.figure(&measure.value));
         self.measurements = benchmark.measures.iter().map(measured).collect();
         self.tables.extend(benchmark.tables.iter().filter_map(|table| Table::of(table, figures)));
-        self.plots.extend(benchmark.plots.iter().map(|plot| Plot::of(plot, figures)));
+        self.plots.extend(benchmark.plots.iter().map(|of| plot(of, figures)));
     }
 
     /// Fails if a check of the benchmark does.
@@ -309,38 +273,31 @@ impl Table {
     }
 }
 
-impl Plot {
-    fn of(plot: &PlotOf, figures: &Figures) -> Plot {
-        let (axis, x) = match &plot.x {
-            Some(x) => ("clients", figures.list(x)),
-            None => ("time", figures.list("samples.at_s")),
-        };
-        let line = |(name, expression): &(String, String)| {
-            let values = figures.list(expression);
-            let at = |nth: usize| if values.len() == 1 { values.first() } else { values.get(nth) };
-            let points =
-                x.iter().enumerate().filter_map(|(nth, x)| Some((x.value?, at(nth)?.value)));
-            PlotLine { name: name.clone(), points: points.collect() }
-        };
-        let published = plot.published.iter().map(|(name, points)| PlotLine {
-            name: name.clone(),
-            points: points.iter().map(|&(x, y)| (x, Some(y))).collect(),
-        });
-        Plot {
-            id: plot.id.clone(),
-            title: plot.title.clone(),
-            note: plot.note.clone(),
-            unit: plot.unit.clone(),
-            x_axis: axis.to_owned(),
-            is_log: plot.log,
-            is_log_x: plot.log_x,
-            lines: plot.lines.iter().map(line).chain(published).collect(),
-        }
-    }
-
-    /// True if the horizontal axis is time.
-    pub(crate) fn is_over_time(&self) -> bool {
-        self.x_axis == "time"
+/// The values of a plot.
+fn plot(plot: &PlotOf, figures: &Figures) -> Plot {
+    let (axis, x) = match &plot.x {
+        Some(x) => ("clients", figures.list(x)),
+        None => ("time", figures.list("samples.at_s")),
+    };
+    let line = |(name, expression): &(String, String)| {
+        let values = figures.list(expression);
+        let at = |nth: usize| if values.len() == 1 { values.first() } else { values.get(nth) };
+        let points = x.iter().enumerate().filter_map(|(nth, x)| Some((x.value?, at(nth)?.value)));
+        PlotLine { name: name.clone(), points: points.collect() }
+    };
+    let published = plot.published.iter().map(|(name, points)| PlotLine {
+        name: name.clone(),
+        points: points.iter().map(|&(x, y)| (x, Some(y))).collect(),
+    });
+    Plot {
+        id: plot.id.clone(),
+        title: plot.title.clone(),
+        note: plot.note.clone(),
+        unit: Unit::named(&plot.unit).unwrap_or_default(),
+        x_axis: axis.to_owned(),
+        is_log: plot.log,
+        is_log_x: plot.log_x,
+        lines: plot.lines.iter().map(line).chain(published).collect(),
     }
 }
 

@@ -9,23 +9,26 @@
 //! | `model` | the data, stored as JSON |
 //! | [`summary`] | what several views say about a report: faults, distributions, memory |
 //! | [`live`] | the view while the run goes on |
-//! | [`table`] | the terminal view at the end |
-//! | [`csv`] | for spreadsheets |
-//! | [`html`] | one page with charts |
-//! | [`compare`] | several runs side by side, on a terminal or a page |
+//! | [`samples`] | values of each second, for charts and as CSV |
+//! | [`charts`] | the charts of a run and of several runs |
+//! | [`page`] | the report at the end, for a terminal and as an HTML page |
+//! | [`compare`] | several runs side by side |
 
+mod charts;
 pub(crate) mod compare;
-pub(crate) mod csv;
 #[cfg(test)]
 mod fixture;
-pub(crate) mod html;
 pub mod live;
 mod model;
+pub(crate) mod page;
+pub(crate) mod samples;
 pub mod summary;
-pub(crate) mod table;
 
 pub use model::{
     AgentReport, AssertionResult, ClockReport, Cost, MachineCost, PhaseReport, Report,
     RunDescription, Sample, TlsTotals, Totals, VERSION,
 };
 pub use throng_report::{Distribution, Environment};
+
+/// Named at the bottom of pages.
+const COMMAND: &str = "throng flood";

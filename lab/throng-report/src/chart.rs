@@ -1,21 +1,101 @@
-//! Charts as SVG in HTML figures, without scripts; each carries its numbers as a table.
-//!
-//! | module | contents |
-//! |---|---|
-//! | [`axis`] | scales and round ticks |
-//! | [`figure`] | a drawing with its title, legend and table |
-//! | [`lines`] | lines over time or size |
-//! | [`percentiles`] | percentile curves |
-//! | [`spread`] | histograms and ranges |
-//! | [`pairs`] | two values of each thing, side by side |
-//!
-//! Colours come from the style sheet of [`page`](crate::page).
+//! The data of charts, as the script of a [page](crate::page) draws them. A chart without values is
+//! not drawn.
 
-pub mod axis;
-pub mod figure;
-pub mod lines;
-pub mod pairs;
-pub mod percentiles;
-pub mod spread;
+use serde::{Deserialize, Serialize};
 
-pub use figure::{Area, Figure};
+use crate::distribution::Distribution;
+use crate::unit::Unit;
+
+/// A chart with its id, which is unique on the page, and its heading.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum Chart {
+    Lines(Plot),
+    /// The shares of latencies, of one distribution.
+    Histogram(Latencies),
+    /// Latency by the share of values that are higher.
+    Percentiles(Latencies),
+    /// For each distribution a line from the minimum to the maximum and a bar from p50 to p99.
+    Ranges(Latencies),
+    Pairs(Pairs),
+}
+
+/// A chart of values over time or size.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Plot {
+    pub id: String,
+    pub title: String,
+    /// How to read it; may be empty.
+    pub note: String,
+    pub unit: Unit,
+    /// Horizontal axis: `time` (seconds) or `clients`.
+    pub x_axis: String,
+    /// Whether the vertical axis is logarithmic.
+    pub is_log: bool,
+    /// Whether the horizontal axis is logarithmic.
+    pub is_log_x: bool,
+    pub lines: Vec<PlotLine>,
+}
+
+/// A line of a plot.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PlotLine {
+    /// Name in the legend.
+    pub name: String,
+    pub points: Points,
+}
+
+/// Points of a line: x, and the value there if it was measured.
+pub type Points = Vec<(f64, Option<f64>)>;
+
+/// Latencies of several things, each with its name.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Latencies {
+    pub id: &'static str,
+    pub title: &'static str,
+    /// How to read it; may be empty.
+    pub note: &'static str,
+    pub of: Vec<(String, Distribution)>,
+}
+
+/// Two values of each thing, on one logarithmic axis.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Pairs {
+    pub id: String,
+    pub title: String,
+    /// How to read it; may be empty.
+    pub note: &'static str,
+    pub unit: Unit,
+    /// Names of the first and the second values.
+    pub names: [&'static str; 2],
+    pub rows: Vec<Pair>,
+}
+
+/// The name of a row, and its values if they were measured.
+pub type Pair = (String, Option<f64>, Option<f64>);
+
+impl Plot {
+    /// A plot over time, in seconds.
+    pub fn over_time(id: &str, title: &str, unit: Unit) -> Plot {
+        let (id, title, x_axis) = (id.to_owned(), title.to_owned(), "time".to_owned());
+        Plot { id, title, unit, x_axis, ..Plot::default() }
+    }
+
+    /// The same with a note on how to read it.
+    pub fn note(self, note: &str) -> Plot {
+        Plot { note: note.to_owned(), ..self }
+    }
+
+    /// The same with a logarithmic vertical axis.
+    pub fn log(self) -> Plot {
+        Plot { is_log: true, ..self }
+    }
+
+    /// The same with another line.
+    pub fn line(mut self, name: &str, points: Points) -> Plot {
+        self.lines.push(PlotLine { name: name.to_owned(), points });
+        self
+    }
+}

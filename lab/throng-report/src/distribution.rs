@@ -30,7 +30,8 @@ pub struct Distribution {
     pub buckets: Vec<(f64, u64)>,
 }
 
-/// Buckets per factor of ten: neighbours are 6 % apart, finer than a chart can show.
+/// Buckets per factor of ten: neighbours are 6 % apart, finer than a chart can show. The
+/// script of a page knows it, too.
 const BUCKETS_PER_DECADE: f64 = 40.0;
 
 const NS_PER_MS: f64 = 1e6;
@@ -84,30 +85,6 @@ impl Distribution {
         });
         bucket.map(|&(edge, _)| edge.min(self.max))
     }
-
-    /// Points of the percentile curve, ascending: the share of values above a latency, and that
-    /// latency in milliseconds.
-    pub(crate) fn tail(&self) -> Vec<(f64, f64)> {
-        let whole: u64 = self.buckets.iter().map(|(_, count)| count).sum();
-        let mut left = whole;
-        let mut points = Vec::with_capacity(self.buckets.len() + 1);
-        for &(edge, count) in &self.buckets {
-            left -= count;
-            if left > 0 {
-                points.push((left as f64 / whole as f64, edge.min(self.max)));
-            }
-        }
-        if whole > 0 {
-            // Nothing lies above the maximum; it is drawn where a single value is left.
-            points.push((1.0 / whole as f64, self.max));
-        }
-        points
-    }
-}
-
-/// The lower edge of the bucket that ends at `edge`.
-pub(crate) fn lower_edge(edge: f64) -> f64 {
-    edge / 10_f64.powf(1.0 / BUCKETS_PER_DECADE)
 }
 
 fn bucket(ms: f64) -> i32 {
@@ -180,17 +157,5 @@ mod tests {
         assert!((250.0..270.0).contains(&quarter), "{quarter}");
         assert_eq!(found.quantile(1.0), Some(found.max));
         assert_eq!(Distribution::default().quantile(0.5), None);
-    }
-
-    #[test]
-    fn the_tail_ends_with_the_maximum() {
-        let mut histogram = nanoseconds();
-        for ms in [1, 1, 1, 1, 1, 1, 1, 1, 1, 50_u64] {
-            histogram.record(ms * 1_000_000).expect("recorded");
-        }
-        let tail = Distribution::of(&histogram).expect("values").tail();
-        assert_eq!(tail.len(), 2);
-        assert!((tail[0].0 - 0.1).abs() < 1e-9);
-        assert!((tail[1].0 - 0.1).abs() < 1e-9 && tail[1].1 > 49.0);
     }
 }

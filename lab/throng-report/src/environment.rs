@@ -31,21 +31,21 @@ pub struct Environment {
 
 impl Environment {
     /// Names and values for a table.
-    pub fn rows(&self) -> Vec<(&str, String)> {
+    pub fn rows(&self) -> Vec<(String, String)> {
         let cores = format::counted(self.cores as u64, "core", "cores");
         let processor = match self.processor.as_str() {
             "" => cores,
             name => format!("{name}, {cores}"),
         };
-        let mut rows = vec![
+        let rows = [
             ("processor", processor),
             ("memory", format::bytes(self.memory_bytes as f64)),
             ("kernel", self.kernel.clone()),
             ("descriptors of a table", format::count(self.descriptors_max)),
             ("throng", self.throng.clone()),
         ];
-        rows.extend(self.sysctl.iter().map(|(name, value)| (name.as_str(), value.clone())));
-        rows
+        let rows = rows.map(|(name, value)| (name.to_owned(), value));
+        rows.into_iter().chain(self.sysctl.clone()).collect()
     }
 
     /// Names of what differs from `other`.

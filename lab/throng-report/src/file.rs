@@ -22,39 +22,18 @@ pub struct Format {
 /// Why a report cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The file cannot be read.
     #[error("cannot read {}: {}", path.display(), describe(error))]
-    File {
-        /// The path as given.
-        path: PathBuf,
-        /// The error of the system call.
-        error: io::Error,
-    },
+    File { path: PathBuf, error: io::Error },
     /// The text is not JSON, lacks a version, or has a field of a wrong type.
     #[error("{} is not a report of `{}`: {error}", path.display(), format.command)]
-    NotAReport {
-        /// The path as given.
-        path: PathBuf,
-        /// The expected format.
-        format: Format,
-        /// The error of the JSON parser.
-        error: serde_json::Error,
-    },
-    /// The report has another version of the format.
+    NotAReport { path: PathBuf, format: Format, error: serde_json::Error },
     #[error(
         "{} has version {found} of the report format, and this throng reads version {}: {}",
         path.display(),
         format.version,
         if *found > format.version { "use a newer throng" } else { "run it again" }
     )]
-    Version {
-        /// The path as given.
-        path: PathBuf,
-        /// The expected format.
-        format: Format,
-        /// The version of the report.
-        found: u32,
-    },
+    Version { path: PathBuf, format: Format, found: u32 },
 }
 
 /// Why a file cannot be written.

@@ -1,5 +1,5 @@
-//! Reports of measurements, shared by the load generator, the benchmarks and the baseline:
-//! distributions, charts, HTML pages, terminal tables, CSV, files and comparisons.
+//! Reports of measurements, shared by the load generator, the benchmarks and the baseline: tables
+//! for terminals, HTML pages with charts, CSV, files and comparisons.
 //!
 //! This crate knows how to show measurements, and nothing about what was measured: no plan, no
 //! profile, no server. Numbers are formatted by [`throng_units::format`] and coloured by
@@ -9,20 +9,21 @@
 //!
 //! | module | contents |
 //! |---|---|
+//! | [`page`] | a report as sections, written to a terminal or as an HTML page |
+//! | [`chart`] | the data of charts, which the page's script draws |
+//! | [`compare`] | several runs side by side |
 //! | [`distribution`] | percentiles and buckets of a latency histogram |
 //! | [`environment`] | the machine that a run was made on |
-//! | [`unit`], [`chart`] | units of values; SVG charts |
-//! | [`html`], [`page`] | HTML elements, and the page around them |
+//! | [`unit`] | units of values |
 //! | [`grid`], [`csv`] | tables for terminals and for spreadsheets |
 //! | [`file`] | versioned JSON files |
 //! | [`terminal`] | prints results and errors |
-//! | [`compare`] | several runs side by side |
 //!
 //! # Invariants
 //!
 //! - A value that was not measured is absent: `None`, a dash, an empty cell, no chart. Never zero.
-//! - Text from outside is escaped: in HTML by [`html::escaped`], on a terminal by the caller with
-//!   [`throng_units::paint::sanitized`].
+//! - Text from outside is escaped: on a page by its script, which makes text nodes of it, on a
+//!   terminal by [`page`] with [`throng_units::paint::sanitized`].
 
 pub mod chart;
 pub mod compare;
@@ -31,7 +32,6 @@ pub mod distribution;
 pub mod environment;
 pub mod file;
 pub mod grid;
-pub mod html;
 pub mod page;
 pub mod terminal;
 pub mod unit;

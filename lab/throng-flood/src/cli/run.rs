@@ -12,7 +12,7 @@ use crate::plan::Plan;
 use crate::redact::command_line;
 use crate::report::live::{Live, Moment};
 use crate::report::summary::most_frequent_first;
-use crate::report::{Report, compare, csv, html, table};
+use crate::report::{Report, compare, page, samples};
 use crate::runner::Observer;
 use throng_report::file::write;
 use throng_report::terminal::{print, print_error};
@@ -165,14 +165,14 @@ fn write_results(report: &Report, results: &ResultArguments) -> bool {
     type Make = fn(&Report) -> String;
     let outputs: [(&Option<PathBuf>, Make); 3] = [
         (&results.json, Report::to_json),
-        (&results.csv, csv::samples),
-        (&results.html, html::page),
+        (&results.csv, samples::csv),
+        (&results.html, page::html),
     ];
     let is_taken = outputs.iter().any(|(path, _)| is_standard(path));
     if is_taken {
-        eprint!("{}", table::table(report, Paint::on(&io::stderr())));
+        eprint!("{}", page::text(report, Paint::on(&io::stderr())));
     } else {
-        print(&table::table(report, Paint::on(&io::stdout())));
+        print(&page::text(report, Paint::on(&io::stdout())));
     }
     let mut are_written = true;
     for (path, make) in outputs {
@@ -193,9 +193,9 @@ fn write_to(path: &Path, text: &str) -> bool {
 pub(super) fn compare(arguments: &CompareArguments) -> Result<ExitCode, CommandError> {
     let comparison =
         compare::read(&arguments.files).map_err(|error| CommandError::new(EXIT_FAILED, error))?;
-    print(&compare::table(&comparison, Paint::on(&io::stdout())));
+    print(&comparison.text(Paint::on(&io::stdout())));
     let is_written = match &arguments.html {
-        Some(path) => write_to(path, &compare::page(&comparison)),
+        Some(path) => write_to(path, &comparison.html()),
         None => true,
     };
     Ok(if is_written { ExitCode::SUCCESS } else { EXIT_FAILED.into() })

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use throng_report::chart::Points;
 use throng_report::file::{Format, ReadError, to_json};
 use throng_report::{Distribution, Environment};
 use throng_units::format::{count, counted};
@@ -306,20 +307,19 @@ pub struct RunDescription {
 
 impl RunDescription {
     /// Names and values for a table; empty for a run without a target.
-    pub fn rows(&self) -> Vec<(&'static str, String)> {
+    pub fn rows(&self) -> Vec<(String, String)> {
         if self.target.is_empty() {
             return Vec::new();
         }
-        let mut rows = vec![
+        let rows = [
             ("target", self.target.clone()),
             ("transport", self.transport.clone()),
             ("profile", self.profile.clone()),
             ("clients", count(self.clients)),
+            ("command", self.command.clone()),
         ];
-        if !self.command.is_empty() {
-            rows.push(("command", self.command.clone()));
-        }
-        rows
+        let known = rows.into_iter().filter(|(_, value)| !value.is_empty());
+        known.map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
     /// The description in one line.
@@ -342,6 +342,11 @@ impl Report {
     /// The report as indented JSON.
     pub fn to_json(&self) -> String {
         to_json(self)
+    }
+
+    /// A value of each sample, with its time.
+    pub(super) fn points(&self, value: impl Fn(&Sample) -> Option<f64>) -> Points {
+        self.series.iter().map(|sample| (sample.at_s, value(sample))).collect()
     }
 
     /// Whether the clients used a tunnel instead of sockets.

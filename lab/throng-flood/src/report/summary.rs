@@ -88,6 +88,23 @@ pub fn most_frequent_first(reasons: &BTreeMap<String, u64>) -> Vec<(&str, u64)> 
     sorted
 }
 
+/// What the place of both sides means for the measurements.
+pub(super) fn place_note(report: &Report) -> Option<&'static str> {
+    if report.is_tunnel() {
+        return Some(
+            "Both sides ran on this machine, clients without sockets (network tunnel): their TCP \
+             is part of the generator, which reads and writes packets of a network device. The \
+             kernel's memory is the server's half; a sender pays for handing a packet to the \
+             device. Compare such measurements only with each other.",
+        );
+    }
+    report.environment.is_loopback.then_some(
+        "Both sides ran on this machine: a sender also pays for waking the reader and for the \
+         reader's half of TCP. Compare such measurements with each other, not with measurements \
+         of a network.",
+    )
+}
+
 /// Explains the processor time of the whole machine, and names other load: one sentence each.
 pub(super) fn machine_notes(machine: &MachineCost) -> Vec<String> {
     let what = "Whole machine: both sides, and what the kernel does for them in its own threads.";
