@@ -406,8 +406,10 @@ def test_results_are_compared(bench, tmp_path):
     for name in ["a", "b"]:
         bench("long-poll-chat", *SMALL)
         (tmp_path / "results.json").rename(tmp_path / f"{name}.json")
-    done = run_throng("bench", "--compare", "a.json", "b.json", directory=tmp_path)
+    compare = ["bench", "--compare", "a.json", "both=a.json,b.json", "--html", "compared.html"]
+    done = run_throng(*compare, directory=tmp_path)
     assert done.returncode == 0 and "first to last response, all clients" in done.stdout
+    assert '"title":"a against both"' in (tmp_path / "compared.html").read_text()
     (tmp_path / "c.json").write_text("{}")
     done = run_throng("bench", "--compare", "a.json", "c.json", directory=tmp_path)
     assert done.returncode == 1 and "c.json is not a report of `throng bench`" in done.stderr

@@ -10,11 +10,12 @@ import socket
 import struct
 import subprocess
 import threading
-from html import unescape
 
 import pytest
 
+from conftest import HERE
 from support import TIMEOUT_SECONDS, push_servers
+from support.commands import run
 from support.floods import assert_delivered
 from support.server import BINARY, clean_environment, closed_port, run_throng
 
@@ -520,11 +521,30 @@ def test_a_report_names_the_server_and_the_plan(server, flood, tmp_path):
         assert text.index(description["target"]) < text.index("connect")
         assert "secret-" not in text and "(left out)" in text
     # The plan that the page shows runs.
-    plan = unescape(html.split('aria-label="The plan">')[1].split("</pre>")[0])
+    shown = json.loads(html.split('id="page">')[1].split("</script>")[0])
+    [plan] = [part["listing"] for section in shown["sections"] for part in section["parts"] if "listing" in part]
     assert plan == description["plan"]
     (tmp_path / "plan.toml").write_text(plan)
     again = run_throng("flood", "--plan", "plan.toml", directory=tmp_path)
     assert again.returncode == 0, again.stderr
+
+
+def test_no_text_is_markup_on_the_page(flood, misbehave, chromium, tmp_path):
+    evil = "</script><img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
+
+    def refuse(connection, _):
+        connection.recv(4096)
+        body = evil.encode()
+        connection.sendall(b"HTTP/1.1 400 Bad\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+        connection.close()
+
+    load = ["--clients", "5", "--hold", "0", "--name", evil, "--html", "page.html"]
+    _, report = flood(misbehave(refuse) + "/channels/a", *load, check=False)
+    assert any("<img src=x" in reason for reason in report["total"]["failures"]), report["total"]
+    page = tmp_path / "page.html"
+    found = json.loads(run("node", HERE / "node" / "page.mjs", chromium, page))
+    assert found["title"] == evil
+    assert (found["complaints"], found["markup"], found["isTooWide"]) == ([], 0, False)
 
 
 def test_results_are_compared(server, flood, tmp_path):
@@ -534,5 +554,5 @@ def test_results_are_compared(server, flood, tmp_path):
     compare = ["flood", "compare", "a.json", "b.json", "--html", "compared.html"]
     done = run_throng(*compare, directory=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "compared.html").read_text().startswith("<!doctype html>")
+    assert '"title":"a against b"' in (tmp_path / "compared.html").read_text()
     assert run_throng("flood", "compare", "a.json", "no.json", directory=tmp_path).returncode == 1
