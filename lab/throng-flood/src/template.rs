@@ -45,7 +45,7 @@ pub(crate) trait PerClient: fmt::Debug + Send + Sync {
 
 /// The values of placeholders.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct TemplateValues<'a> {
+pub(crate) struct TemplateValues<'a> {
     /// The client's number.
     pub client: usize,
     /// The number of the run.
@@ -126,7 +126,7 @@ impl Template {
     }
 
     /// Appends the text with all values.
-    pub fn render(&self, values: &TemplateValues<'_>, to: &mut Vec<u8>) {
+    pub(crate) fn render(&self, values: &TemplateValues<'_>, to: &mut Vec<u8>) {
         self.render_parts(&self.parts, values, to);
         if let Some(made) = &self.made {
             made.write(values, to);
@@ -167,7 +167,7 @@ impl Template {
     }
 
     /// The text with all values. Invalid UTF-8 in the payload is replaced.
-    pub fn rendered(&self, values: &TemplateValues<'_>) -> String {
+    pub(crate) fn rendered(&self, values: &TemplateValues<'_>) -> String {
         let mut bytes = Vec::with_capacity(self.text.len() + values.payload.len());
         self.render(values, &mut bytes);
         String::from_utf8(bytes)

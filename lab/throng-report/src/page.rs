@@ -135,6 +135,7 @@ impl Page {
 }
 
 impl Section {
+    /// A section with a heading, without subtitle and verdict.
     pub fn new(title: impl Into<String>, parts: Vec<Part>) -> Section {
         Section { title: title.into(), parts, ..Section::default() }
     }
@@ -195,6 +196,7 @@ fn tiles_text(text: &mut String, tiles: &[Tile], paint: Paint) {
 }
 
 impl Table {
+    /// A table without a heading of its own.
     pub fn new(headings: &[&str], rows: impl IntoIterator<Item = Vec<Cell>>) -> Table {
         let headings = headings.iter().map(|&heading| heading.to_owned()).collect();
         Table { headings, rows: rows.into_iter().collect(), ..Table::default() }
@@ -218,10 +220,12 @@ impl Table {
 }
 
 impl Cell {
+    /// A value as it should be.
     pub fn good(text: impl Into<String>) -> Cell {
         Cell { text: text.into(), tone: Tone::Good }
     }
 
+    /// A value that should not be.
     pub fn bad(text: impl Into<String>) -> Cell {
         Cell { text: text.into(), tone: Tone::Bad }
     }
