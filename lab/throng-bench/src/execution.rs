@@ -20,19 +20,12 @@ pub(crate) fn execute(context: &mut Context<'_>) -> Result<(), Abort> {
             context.step(clients, |context| context.labelled(&label, |it| one(it, run)))?;
         }
         if steps.is_empty() {
-            let clients = clients(context, run)?;
+            let clients = plan::clients(context.benchmark, run, context.size)?;
             let label = if is_alone { "" } else { &run.name };
             context.step(clients, |context| context.labelled(label, |it| one(it, run)))?;
         }
     }
     Ok(())
-}
-
-/// The number of clients of a run.
-fn clients(context: &Context<'_>, run: &Run) -> Result<usize, String> {
-    let whole = context.size;
-    let text = run.clients.as_deref().map(|text| plan::number(text, context.benchmark, whole));
-    text.transpose().map(|number| number.map_or(whole.connections, |number| number as usize))
 }
 
 fn one(context: &mut Context<'_>, run: &Run) -> Result<(), Abort> {

@@ -6,7 +6,10 @@
 //! phase. A phase may have a `name`; by default, it is what the phase does. URLs that begin with
 //! `/` are paths of the server.
 
+use std::time::Duration;
+
 use throng_flood::plan::Network;
+use throng_units::Time;
 use toml::{Table, Value};
 
 use crate::expression::{self, Figure};
@@ -47,6 +50,12 @@ pub(crate) fn number(text: &str, benchmark: &Benchmark, size: Size) -> Result<f6
     };
     let value = expression::figure(text, &names)?.value;
     value.ok_or_else(|| format!("{text:?} has no value"))
+}
+
+/// The number of clients of a run.
+pub(crate) fn clients(benchmark: &Benchmark, run: &Run, size: Size) -> Result<usize, String> {
+    let own = run.clients.as_deref().map(|text| number(text, benchmark, size)).transpose()?;
+    Ok(own.map_or(size.connections, |clients| clients as usize))
 }
 
 /// The text of the plan of a run. The files of keys that it names are in the server's directory.
@@ -91,16 +100,15 @@ pub(crate) fn text(
         let (option, file) = algorithm.option();
         table(&mut plan, "tokens").insert(option.to_owned(), file.into());
     }
-    let publish = table(&mut plan, "publish");
-    if let Some(path) = publish.get("url").and_then(Value::as_str) {
-        let url = format!("{}{path}", target.url);
-        publish.insert("url".to_owned(), url.into());
+    let publish = plan.get_mut("publish").and_then(Value::as_table_mut);
+    if let Some(Value::String(path)) = publish.and_then(|publish| publish.get_mut("url")) {
+        path.insert_str(0, &target.url);
     }
     toml::to_string(&plan).map_err(|error| error.to_string())
 }
 
 /// The table of a plan, which is made if it is not there.
-pub(crate) fn table<'a>(plan: &'a mut Table, name: &str) -> &'a mut Table {
+fn table<'a>(plan: &'a mut Table, name: &str) -> &'a mut Table {
     let made = plan.entry(name).or_insert_with(|| Table::new().into());
     if !made.is_table() {
         *made = Table::new().into();
@@ -148,14 +156,15 @@ fn complete(phase: &mut Table, size: Size) {
     }
     for key in ["time", "timeout"] {
         if let Some(seconds) = phase.get(key).and_then(seconds_of_number) {
-            phase.insert(key.to_owned(), format!("{}ms", (seconds * 1e3).round()).into());
+            let time = Time(Duration::from_millis((seconds * 1e3).round() as u64));
+            phase.insert(key.to_owned(), time.to_string().into());
         }
     }
 }
 
 /// The seconds of a time, which is a number of seconds or a text with a unit.
 fn seconds(time: &Value) -> Option<f64> {
-    let text = |text: &str| text.parse::<throng_units::Time>().ok();
+    let text = |text: &str| text.parse::<Time>().ok();
     seconds_of_number(time).or_else(|| Some(text(time.as_str()?)?.0.as_secs_f64()))
 }
 
@@ -166,7 +175,6 @@ fn seconds_of_number(time: &Value) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
-    use std::time::Duration;
 
     use throng_flood::plan::{Phase, Plan};
 

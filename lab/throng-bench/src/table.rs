@@ -79,8 +79,13 @@ pub(crate) fn plans(benchmark: &Benchmark, size: Size, paint: Paint) -> String {
         let program = run.program.iter().map(|name| format!(", program {name}"));
         let title = format!("{}{}", run.name, program.collect::<String>());
         let _ = writeln!(text, "\n  {}", paint.ink(Ink::Bold, title));
-        let plan = plan::text(benchmark, run, size, &target).unwrap_or_else(|reason| reason);
-        plan.lines().for_each(|line| text.push_str(&format!("    {line}\n")));
+        let plan = plan::clients(benchmark, run, size).and_then(|connections| {
+            plan::text(benchmark, run, Size { connections, ..size }, &target)
+        });
+        let plan = plan.unwrap_or_else(|reason| reason);
+        for line in plan.lines().filter(|line| !line.is_empty()) {
+            let _ = writeln!(text, "    {line}");
+        }
     }
     text
 }
