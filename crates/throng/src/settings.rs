@@ -18,7 +18,6 @@
 //! | `environment`, `file` | the other two sources |
 //! | `facts` | what the settings mean together |
 //! | `values`, `lists` | types of values that only the server has |
-//! | `toml_value` | values as TOML |
 //! | `clients` | the settings of proxies and limits, as both planes use them |
 //! | `check`, `check_acme`, `check_nats`, `check_tls` | which values are possible together |
 //! | `rules` | the settings of channels as rules for the engine and the workers |
@@ -42,7 +41,6 @@ mod row;
 mod rules;
 mod secret;
 mod table;
-mod toml_value;
 mod values;
 
 use std::ffi::OsString;

@@ -15,7 +15,7 @@
 //! | `files` | files that options name: tables of URLs, values and tokens; secrets |
 //! | `sources` | local addresses: a list, a network or an interface |
 //! | `server_process` | the server's processes, given or found by their port |
-//! | [`file`](mod@file) | options from TOML, with line and column of each error; `toml_reader` |
+//! | [`file`](mod@file) | options from TOML, with line and column of each error |
 //! | `phase` | [`Phase`] |
 //! | `phases` | the phases of a file, and those that flags ask for |
 //! | [`profile`] | the options for known servers |
@@ -37,7 +37,6 @@ mod resolve;
 mod server_process;
 mod sources;
 mod tokens;
-mod toml_reader;
 mod values;
 
 pub use files::{CertificateFile, SecretFile, TokenTable, UrlTable, ValueTable};

@@ -9,7 +9,7 @@ use throng_outbound::Asks;
 use throng_units::{Count, Time};
 
 use super::secret::{NOT_TEXT, Secret};
-use super::toml_value;
+use throng_settings::toml_value;
 
 /// The keys of a table, for "did you mean …?".
 pub(crate) const CALLOUTS: &[&str] = &[

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use throng_core::rules::RULES_MAX;
 use throng_units::{Count, Size, Switch, Time};
 
-use super::toml_value;
 use super::values::{LagPolicyChoice, WhoChoice};
+use throng_settings::toml_value;
 
 /// Defines the keys of a table, and [`ChannelTable`].
 macro_rules! channel_table {

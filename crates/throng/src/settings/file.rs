@@ -4,12 +4,11 @@
 //! values are read: serde answers a misspelt key with a list of all keys, this module with the one
 //! that was meant.
 
-use std::io;
 use std::ops::Range;
 use std::path::Path;
 
+use throng_settings::Document;
 use throng_units::suggest::nearest;
-use throng_units::toml_error;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -34,19 +33,10 @@ const LISTS: [(&str, &[&str]); 5] = [
 /// Reads the file `named`, which must exist, or else the default one, which may be missing.
 pub(super) fn find_and_read(named: Option<&Path>) -> Result<Options, SettingsError> {
     let path = named.unwrap_or(Path::new(DEFAULT_FILE));
-    match std::fs::read_to_string(path) {
-        Ok(text) => read(&path.display().to_string(), &text),
-        Err(error) if error.kind() == io::ErrorKind::NotFound && named.is_none() => {
-            Ok(Options::default())
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            Err(SettingsError(format!("there is no file {}", path.display())))
-        }
-        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-            Err(SettingsError(format!("{} is not UTF-8 text", path.display())))
-        }
-        Err(error) => Err(SettingsError(format!("cannot read {}: {error}", path.display()))),
+    if named.is_none() && !path.exists() {
+        return Ok(Options::default());
     }
+    read_document(&Document::read(path).map_err(|error| SettingsError(error.0))?)
 }
 
 /// The absolute path of the file that is read: the one `named`, or the default one, if it exists.
@@ -56,22 +46,25 @@ pub(crate) fn in_use(named: Option<&Path>) -> Option<String> {
 }
 
 /// Reads settings from `text`. `name` is the file's name for error messages.
+#[cfg(test)]
 pub(super) fn read(name: &str, text: &str) -> Result<Options, SettingsError> {
-    let source = Source { name, text };
-    let table = DeTable::parse(text).map_err(|error| {
-        let place = error.span().map_or(0, |span| span.start);
-        if source.has_secret(place) {
-            return source.at(&(place..place), "a secret is a text in quotation marks");
-        }
-        let (place, sentence) = toml_error::explain(text, place, error.message());
-        source.at(&(place..place), &sentence)
+    read_document(&Document { name: name.to_owned(), text: text.to_owned() })
+}
+
+fn read_document(document: &Document) -> Result<Options, SettingsError> {
+    let source = Source(document);
+    let table = document.parse().map_err(|(place, sentence)| {
+        // An explanation of the line would quote a secret.
+        let has_secret = document.line(place).to_ascii_lowercase().contains("secret");
+        let quiet = "a secret is a text in quotation marks";
+        source.at(&(place..place), if has_secret { quiet } else { &sentence })
     })?;
     source.check_keys(table.get_ref())?;
-    let options = toml::from_str::<Options>(text).map_err(|error| {
+    let options = toml::from_str::<Options>(&document.text).map_err(|error| {
         let key = error.span().and_then(|span| key_at(table.get_ref(), span.start));
         source.refuse(&error, key.as_deref())
     })?;
-    Ok(options.placed(Path::new(name)))
+    Ok(options.placed(Path::new(&document.name)))
 }
 
 /// The key whose value stands at `place`.
@@ -90,11 +83,8 @@ fn inner_tables<'a, 'i>(value: &'a Spanned<DeValue<'i>>) -> impl Iterator<Item =
     value.get_ref().as_table().into_iter().chain(items.filter_map(|item| item.get_ref().as_table()))
 }
 
-/// The text of a file, and its name for error messages.
-struct Source<'a> {
-    name: &'a str,
-    text: &'a str,
-}
+/// The file, whose errors have a place.
+struct Source<'a>(&'a Document);
 
 impl Source<'_> {
     /// Adds the place of the error, and the key with the rejected value.
@@ -103,23 +93,12 @@ impl Source<'_> {
         let message = key.map_or(message.clone(), |key| format!("{key}: {message}"));
         match error.span() {
             Some(span) => self.at(&span, &message),
-            None => SettingsError(format!("{}: {message}", self.name)),
+            None => SettingsError(format!("{}: {message}", self.0.name)),
         }
     }
 
     fn at(&self, span: &Range<usize>, message: &str) -> SettingsError {
-        let before = &self.text[..self.text.floor_char_boundary(span.start)];
-        let line = before.matches('\n').count() + 1;
-        let column = before.chars().rev().take_while(|&letter| letter != '\n').count() + 1;
-        SettingsError(format!("{}, line {line}, column {column}: {message}", self.name))
-    }
-
-    /// Whether the line at `place` has a secret, which an explanation of the line would quote.
-    fn has_secret(&self, place: usize) -> bool {
-        let place = self.text.floor_char_boundary(place);
-        let start = self.text[..place].rfind('\n').map_or(0, |end| end + 1);
-        let line = self.text[start..].lines().next().unwrap_or_default();
-        line.to_ascii_lowercase().contains("secret")
+        SettingsError(self.0.at(span.start, message))
     }
 
     fn check_keys(&self, table: &DeTable<'_>) -> Result<(), SettingsError> {

@@ -14,13 +14,13 @@ use super::key_tables::{ServerKeyTable, TokenKeyTable};
 use super::lists::{ClaimValues, Hosts, KeyUrls, Origins, Proxies};
 use super::nats_values::{NatsPrefix, NatsReplicas, NatsServers};
 use super::row::{Change, Row, is_boolean, settings};
-use super::toml_value;
 use super::values::{
     AddressHeaderChoice, AutoCount, AutoSize, ClientCertificateChoice, ClientUserChoice,
     ControlChoice, CookieName, DemoChoice, EngineChoice, IoUringChoice, LagPolicyChoice,
     LogFormatChoice, LogLevel, OptionalAddress, OptionalPath, ProxyProtocolChoice, SyncChoice,
     TlsVersionChoice, WhoChoice,
 };
+use throng_settings::toml_value;
 
 /// One sentence: what is wrong with the settings, where, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -20,7 +20,7 @@ pub(super) fn plan(run: &RunArguments) -> Result<Plan, CommandError> {
     options.into_plan().map_err(|errors| {
         let describe = |error: &PlanError| {
             let line = describe(error, &run.options, file.as_ref());
-            match needs {
+            match &needs {
                 Some(needs)
                     if publishes && error.message == "the plan does not say how to publish" =>
                 {

@@ -1,7 +1,7 @@
 //! Tables of options: a struct of what one source says, the flags and keys for it, its defaults and
 //! its help, all from one list of rows.
 
-use super::toml_reader::Section;
+use throng_settings::Section;
 
 /// A table of a plan file, and the flags for its keys.
 pub(super) trait Table: Default {

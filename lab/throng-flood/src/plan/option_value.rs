@@ -3,12 +3,12 @@
 use std::fmt::Display;
 use std::str::FromStr;
 
+use throng_settings::Section;
 use throng_units::{Count, Ports, Rate, Size, Switch, Time};
 
 use super::files::{CertificateFile, SecretFile, TokenTable, UrlTable, ValueTable};
 use super::server_process::ServerProcess;
 use super::sources::LocalAddresses;
-use super::toml_reader::Section;
 use super::values::{
     Header, Network, Node, Pattern, Ping, PortRange, Profile, PublishTransport, Share, Streams,
     Subscribed, TokenPlace, Transport,

@@ -3,6 +3,7 @@
 //! The flags and a file are each read into [`Options`], which holds only what that source says.
 //! [`Options::over`] lays the flags over the file.
 
+use throng_settings::Section;
 use throng_units::{Count, Invalid, Ports, Rate, Size, Switch, Time};
 
 use super::files::{CertificateFile, SecretFile, TokenTable, UrlTable, ValueTable};
@@ -11,7 +12,6 @@ use super::option_value::Value;
 use super::phase::Phase;
 use super::server_process::ServerProcess;
 use super::sources::LocalAddresses;
-use super::toml_reader::Section;
 use super::values::{
     Header, Network, Node, Pattern, Ping, PortRange, Profile, PublishTransport, Share, Streams,
     Subscribed, TokenPlace, Transport,

@@ -1,5 +1,6 @@
 //! Phases: those that a file lists, and those that flags ask for.
 
+use throng_settings::{Reader, Section};
 use throng_units::{Count, Rate, Size, Time};
 use toml::de::DeTable;
 
@@ -7,7 +8,6 @@ use super::model::Target;
 use super::option_value::{Value, quoted};
 use super::options::LoadOptions;
 use super::phase::{Phase, Publishing};
-use super::toml_reader::{Section, TomlReader};
 use super::values::{Pattern, Share, Streams, hint};
 
 /// The keys of all kinds of phases.
@@ -34,7 +34,7 @@ pub(super) fn read(plan: &Section<'_, '_>, key: &str, streams: Streams) -> Optio
 }
 
 fn read_phase(
-    reader: &TomlReader,
+    reader: &Reader,
     position: usize,
     table: &DeTable<'_>,
     streams: Streams,
@@ -64,7 +64,7 @@ fn read_phase(
     })
 }
 
-fn read_kind(reader: &TomlReader, position: usize, table: &DeTable<'_>) -> Option<Kind> {
+fn read_kind(reader: &Reader, position: usize, table: &DeTable<'_>) -> Option<Kind> {
     let names = || KINDS.iter().map(|(name, ..)| *name);
     let Some(written) = table.get("do") else {
         let known = names().collect::<Vec<_>>().join(", ");

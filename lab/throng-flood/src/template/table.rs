@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::path::Path;
 
+use throng_settings::read_text;
 use throng_units::no_scheme;
 
 /// Larger files do not fit the offsets.
@@ -151,17 +152,11 @@ impl ColumnTable {
 }
 
 fn read(path: &Path) -> Result<String, TableError> {
-    let name = path.display();
-    let text = std::fs::read_to_string(path).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => TableError(format!("there is no file {name}")),
-        std::io::ErrorKind::InvalidData => TableError(format!("{name} is not UTF-8 text")),
-        _ => TableError(format!("cannot read {name}: {error}")),
-    })?;
-    if text.len() <= BYTES_MAX {
-        Ok(text)
-    } else {
-        Err(TableError(format!("{name} is larger than 4 GiB")))
+    let text = read_text(path).map_err(|error| TableError(error.0))?;
+    if text.len() > BYTES_MAX {
+        return Err(TableError(format!("{} is larger than 4 GiB", path.display())));
     }
+    Ok(text)
 }
 
 /// Whether a name can stand between braces.

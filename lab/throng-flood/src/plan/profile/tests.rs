@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::plan::UrlTable;
 use crate::plan::model::{Plan, PublishBy, Target};
+use crate::plan::{Header, UrlTable};
 
 fn input(url: &str) -> TargetOptions {
     TargetOptions { url: Some(url.to_owned()), ..TargetOptions::default() }
@@ -20,7 +20,7 @@ const KEY: &str = "X-Key";
 fn compiled(profile: Profile, input: &TargetOptions) -> Target {
     let target = TargetOptions { profile: Some(profile), ..input.clone() };
     let publish = profile.publish_needs().filter(|_| profile != Profile::Custom);
-    let headers = publish.map(|_| vec![header(KEY, "k")]);
+    let headers = publish.map(|_| vec![Header(KEY.to_owned(), "k".to_owned())]);
     let publish = PublishOptions { headers, ..PublishOptions::default() };
     let options = Options { target, publish, ..Options::default() };
     let Plan { target, .. } = options.into_plan().unwrap_or_else(|errors| panic!("{errors:?}"));

@@ -6,24 +6,25 @@ use throng_units::{Form, Invalid, Value};
 use toml::Value as Toml;
 
 /// Reads the value of a key that is there. For serde's `deserialize_with`.
-pub(super) fn read<'de, D: Deserializer<'de>, T: Value>(source: D) -> Result<Option<T>, D::Error> {
+pub fn read<'de, D: Deserializer<'de>, T: Value>(source: D) -> Result<Option<T>, D::Error> {
     from_toml(&Toml::deserialize(source)?).map(Some).map_err(D::Error::custom)
 }
 
 /// Writes a value. For serde's `serialize_with`.
-pub(super) fn write<S: Serializer, T: Value>(value: &T, target: S) -> Result<S::Ok, S::Error> {
+pub fn write<S: Serializer, T: Value>(value: &T, target: S) -> Result<S::Ok, S::Error> {
     to_toml(value).serialize(target)
 }
 
 /// Writes the value of a key that is there. For serde's `serialize_with`.
-pub(super) fn write_some<S: Serializer, T: Value>(
+pub fn write_some<S: Serializer, T: Value>(
     value: &Option<T>,
     target: S,
 ) -> Result<S::Ok, S::Error> {
     value.as_ref().map(to_toml).serialize(target)
 }
 
-fn from_toml<T: Value>(value: &Toml) -> Result<T, Invalid> {
+/// Parses a value. A list may be an array of texts.
+pub fn from_toml<T: Value>(value: &Toml) -> Result<T, Invalid> {
     let rejected = |value: &Toml| Invalid(format!("{value} is not {}", T::EXPECTED));
     match value {
         Toml::String(text) => text.parse(),
@@ -40,7 +41,8 @@ fn from_toml<T: Value>(value: &Toml) -> Result<T, Invalid> {
     }
 }
 
-fn to_toml<T: Value>(value: &T) -> Toml {
+/// A value in its form: a number, a boolean, a list or a text.
+pub fn to_toml<T: Value>(value: &T) -> Toml {
     let text = value.to_string();
     let string = |text: &str| Toml::String(text.to_owned());
     match T::FORM {
@@ -54,10 +56,38 @@ fn to_toml<T: Value>(value: &T) -> Toml {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt;
+    use std::str::FromStr;
+
     use throng_units::{Count, Size, Switch};
 
-    use super::super::lists::Hosts;
     use super::*;
+
+    /// A list of words.
+    #[derive(Debug, PartialEq)]
+    struct Hosts(Vec<String>);
+
+    impl Value for Hosts {
+        const PLACEHOLDER: &'static str = "HOST,…";
+        const EXPECTED: &'static str = "a list of hosts";
+        const FORM: Form = Form::List;
+    }
+
+    impl FromStr for Hosts {
+        type Err = Invalid;
+
+        fn from_str(text: &str) -> Result<Hosts, Invalid> {
+            let words = text.split(',').filter(|word| !["", "none"].contains(word)).map(str::to_owned);
+            Ok(Hosts(words.collect()))
+        }
+    }
+
+    impl fmt::Display for Hosts {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(if self.0.is_empty() { "none" } else { "" })?;
+            f.write_str(&self.0.join(","))
+        }
+    }
 
     #[test]
     fn values_are_written_in_their_form_and_read_back() {

@@ -12,10 +12,10 @@ use throng_units::Switch;
 use throng_units::suggest::nearest;
 
 /// Tables with their keys.
-pub(super) type KnownTables = &'static [(&'static str, &'static [&'static str])];
+pub type KnownTables = &'static [(&'static str, &'static [&'static str])];
 
 /// The errors found in one file so far.
-pub(super) struct TomlReader {
+pub struct Reader {
     errors: RefCell<Vec<(usize, String)>>,
     /// Where files named in the text are looked for.
     directory: PathBuf,
@@ -24,32 +24,34 @@ pub(super) struct TomlReader {
 }
 
 /// A table of the file.
-pub(super) struct Section<'r, 't> {
-    reader: &'r TomlReader,
+pub struct Section<'r, 't> {
+    reader: &'r Reader,
     table: &'t DeTable<'t>,
 }
 
 /// A value of the file.
 type Value<'t> = Spanned<DeValue<'t>>;
 
-impl TomlReader {
-    pub(super) fn new(known: KnownTables, directory: &Path) -> TomlReader {
-        TomlReader { errors: RefCell::default(), directory: directory.to_owned(), known }
+impl Reader {
+    /// A reader of a file in `directory`, which may have these tables.
+    pub fn new(known: KnownTables, directory: &Path) -> Reader {
+        Reader { errors: RefCell::default(), directory: directory.to_owned(), known }
     }
 
     /// The errors, in the order of the file.
-    pub(super) fn errors(self) -> Vec<(usize, String)> {
+    pub fn errors(self) -> Vec<(usize, String)> {
         let mut errors = self.errors.into_inner();
         errors.sort();
         errors
     }
 
-    pub(super) fn error(&self, position: usize, message: impl Display) {
+    /// Reports an error at a position in bytes.
+    pub fn error(&self, position: usize, message: impl Display) {
         self.errors.borrow_mut().push((position, message.to_string()));
     }
 
     /// A table that may have these keys; others are errors.
-    pub(super) fn section<'r, 't>(
+    pub fn section<'r, 't>(
         &'r self,
         table: &'t DeTable<'t>,
         keys: &[&'static str],
@@ -81,12 +83,12 @@ impl TomlReader {
 
 impl<'r, 't> Section<'r, 't> {
     /// Whether the key is there.
-    pub(super) fn has(&self, key: &str) -> bool {
+    pub fn has(&self, key: &str) -> bool {
         self.table.contains_key(key)
     }
 
     /// Reports an error in the value of a key.
-    pub(super) fn error_at(&self, key: &str, message: impl Display) {
+    pub fn error_at(&self, key: &str, message: impl Display) {
         let position = self.table.get(key).map_or(0, |value| value.span().start);
         self.reader.error(position, format!("{key}: {message}"));
     }
@@ -102,14 +104,14 @@ impl<'r, 't> Section<'r, 't> {
     }
 
     /// Parses a text or number.
-    pub(super) fn read<T: FromStr<Err: Display>>(&self, key: &str) -> Option<T> {
+    pub fn read<T: FromStr<Err: Display>>(&self, key: &str) -> Option<T> {
         let text =
             self.value(key, |value| plain(value).ok_or("is a single value: a text or a number"))?;
         self.value(key, |_| text.parse())
     }
 
     /// Reads a boolean, or parses a text or number as one.
-    pub(super) fn switch(&self, key: &str) -> Option<Switch> {
+    pub fn switch(&self, key: &str) -> Option<Switch> {
         match self.table.get(key)?.get_ref() {
             DeValue::Boolean(is_on) => Some(Switch(*is_on)),
             _ => self.read(key),
@@ -117,19 +119,19 @@ impl<'r, 't> Section<'r, 't> {
     }
 
     /// Parses the path of a file, relative to the directory of the plan.
-    pub(super) fn read_file<T: FromStr<Err: Display>>(&self, key: &str) -> Option<T> {
+    pub fn read_file<T: FromStr<Err: Display>>(&self, key: &str) -> Option<T> {
         let path = self.reader.directory.join(self.text(key)?);
         self.value(key, |_| path.to_string_lossy().parse())
     }
 
     /// Reads a text; a number is an error.
-    pub(super) fn text(&self, key: &str) -> Option<String> {
+    pub fn text(&self, key: &str) -> Option<String> {
         let text = |value: &DeValue<'_>| value.as_str().map(str::to_owned);
         self.value(key, |value| text(value).ok_or("is a text, in quotation marks"))
     }
 
     /// Parses one text or number, or an array of them.
-    pub(super) fn list<T: FromStr<Err: Display>>(&self, key: &str) -> Option<Vec<T>> {
+    pub fn list<T: FromStr<Err: Display>>(&self, key: &str) -> Option<Vec<T>> {
         let value = self.table.get(key)?;
         let items: Vec<&Value<'_>> = match value.get_ref() {
             DeValue::Array(items) => items.iter().collect(),
@@ -144,7 +146,7 @@ impl<'r, 't> Section<'r, 't> {
     }
 
     /// Reads a table of names and texts.
-    pub(super) fn pairs(&self, key: &str) -> Option<Vec<(String, String)>> {
+    pub fn pairs(&self, key: &str) -> Option<Vec<(String, String)>> {
         let message = || format!("is a table, like {key} = {{ Authorization = \"…\" }}");
         let table = self.value(key, |value| value.as_table().ok_or_else(message))?;
         let read = |(name, value): (&Spanned<_>, &Value<'_>)| {
@@ -156,7 +158,7 @@ impl<'r, 't> Section<'r, 't> {
     }
 
     /// A table within this one.
-    pub(super) fn table(&self, key: &str, keys: &[&'static str]) -> Option<Section<'r, 't>> {
+    pub fn table(&self, key: &str, keys: &[&'static str]) -> Option<Section<'r, 't>> {
         let message = || format!("is a table: [{key}]");
         let table = self.value(key, |value| value.as_table().ok_or_else(message))?;
         Some(self.reader.section(table, keys))
@@ -164,7 +166,7 @@ impl<'r, 't> Section<'r, 't> {
 
     /// The tables of an array, each with its position. Their keys are not checked yet, because one
     /// of them may decide which others there may be.
-    pub(super) fn tables(&self, key: &str) -> Option<Vec<(usize, &'t DeTable<'t>)>> {
+    pub fn tables(&self, key: &str) -> Option<Vec<(usize, &'t DeTable<'t>)>> {
         let message = || format!("is a list of tables: [[{key}]]");
         let items = self.value(key, |value| value.as_array().ok_or_else(message))?;
         let read = |item: &'t Value<'t>| {
@@ -180,14 +182,15 @@ impl<'r, 't> Section<'r, 't> {
         read.map_err(report).ok()
     }
 
-    pub(super) fn reader(&self) -> &'r TomlReader {
+    /// The reader of the whole file.
+    pub fn reader(&self) -> &'r Reader {
         self.reader
     }
 }
 
 /// Where the value with this path of keys starts, or else the closest table around it; `None` if
 /// not even the first key is there.
-pub(super) fn position(table: &DeTable<'_>, path: &str) -> Option<usize> {
+pub fn position(table: &DeTable<'_>, path: &str) -> Option<usize> {
     let (first, rest) = path.split_once('.').unwrap_or((path, ""));
     let mut value = table.get(first)?;
     for key in rest.split('.').filter(|key| !key.is_empty()) {
