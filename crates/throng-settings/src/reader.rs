@@ -82,7 +82,7 @@ impl Reader {
 }
 
 impl<'r, 't> Section<'r, 't> {
-    /// Whether the key is there.
+    /// True if the key is there.
     pub fn has(&self, key: &str) -> bool {
         self.table.contains_key(key)
     }
@@ -93,7 +93,7 @@ impl<'r, 't> Section<'r, 't> {
         self.reader.error(position, format!("{key}: {message}"));
     }
 
-    /// What `read` makes of the value of a key.
+    /// Reads the value of a key with `read`.
     fn value<T, E: Display>(
         &self,
         key: &str,
@@ -176,7 +176,7 @@ impl<'r, 't> Section<'r, 't> {
         Some(items.iter().filter_map(read).collect())
     }
 
-    /// What was read; the error is reported at the value.
+    /// The value that was read; an error is reported at its place.
     fn reported<T>(&self, at: &Value<'_>, key: &str, read: Result<T, String>) -> Option<T> {
         let report = |error| self.reader.error(at.span().start, format!("{key}: {error}"));
         read.map_err(report).ok()

@@ -77,7 +77,8 @@ mod tests {
         type Err = Invalid;
 
         fn from_str(text: &str) -> Result<Hosts, Invalid> {
-            let words = text.split(',').filter(|word| !["", "none"].contains(word)).map(str::to_owned);
+            let words =
+                text.split(',').filter(|word| !["", "none"].contains(word)).map(str::to_owned);
             Ok(Hosts(words.collect()))
         }
     }

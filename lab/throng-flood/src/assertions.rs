@@ -1,4 +1,4 @@
-//! What must hold at the end of a run: `lost == 0`, `p99 < 50ms`, `storm.recovered < 30s`.
+//! Assertions, checked at the end of a run: `lost == 0`, `p99 < 50ms`, `storm.recovered < 30s`.
 //!
 //! An assertion is a metric of the report, a comparison and a bound with the metric's unit. A
 //! metric that could not be measured fails its assertion: a check that checks nothing must not
@@ -18,7 +18,7 @@ use throng_units::{Count, Size, Time};
 use metrics::MetricUnit;
 pub(crate) use metrics::{Metric, Requirement};
 
-/// What must hold.
+/// A condition on a metric.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Assertion {
     text: String,
@@ -79,21 +79,22 @@ pub enum AssertionError {
         bound: String,
         /// The metric's name.
         metric: String,
-        /// What the bound must be.
+        /// The accepted form.
         expected: &'static str,
     },
 }
 
 impl Assertion {
-    /// Whether it holds for a run, and what was found.
+    /// The outcome for a run.
     pub(crate) fn evaluate(&self, report: &Report) -> AssertionResult {
-        let found = self.metric.find(report).filter(|found| found.is_finite());
+        let report = serde_json::to_value(report).unwrap_or_default();
+        let found = self.metric.find(&report).filter(|found| found.is_finite());
         let found = found.map(|found| found / self.factor);
         let holds = found.is_some_and(|found| self.comparison.holds(found, self.bound));
         AssertionResult { text: self.text.clone(), found, holds }
     }
 
-    /// What a plan must have for the metric to be measured.
+    /// The condition on the plan, without which the metric is not measured.
     pub(crate) fn requirement(&self) -> Option<Requirement> {
         self.metric.requirement()
     }
@@ -160,7 +161,7 @@ impl MetricUnit {
             (number, None) => (number == 0.0).then_some((number, 1.0)),
         };
         match self {
-            // What is found is shown in full: `connect_rate >= 10k` found 12,345, not 12.3.
+            // Values are shown in full: `connect_rate >= 10k` found 12,345, not 12.3.
             MetricUnit::Plain => Count::parts(text).map(|(number, unit)| in_full(number, unit)),
             MetricUnit::Rate => Count::parts(text.strip_suffix("/s").unwrap_or(text))
                 .map(|(number, unit)| in_full(number, unit)),

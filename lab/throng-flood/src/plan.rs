@@ -1,4 +1,4 @@
-//! What a run does: the target, its clients, what is published, and what must hold at the end.
+//! The plan of a run: its target, clients, messages and assertions.
 //!
 //! Flags and a TOML file are read into [`Options`], where everything is optional; flags win. A
 //! [`Profile`] is options as well: how to speak to a known server. All of them, laid over one

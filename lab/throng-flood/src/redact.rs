@@ -24,7 +24,7 @@ pub(crate) fn command_line(words: impl IntoIterator<Item = String>) -> String {
 /// Replaces the value of a secret.
 pub(crate) const REDACTED: &str = "(left out)";
 
-/// Whether the value of a header with this name is a secret.
+/// True if the value of a header with this name is a secret.
 pub(crate) fn is_secret(name: &str) -> bool {
     let name = name.trim().to_ascii_lowercase();
     let parts = ["authorization", "cookie", "key", "token", "secret", "password"];

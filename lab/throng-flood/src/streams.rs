@@ -21,9 +21,9 @@ use crate::plan::Streams;
 pub struct StreamCounters {
     streams: Box<[Stream]>,
     refused: Mutex<BTreeSet<(u32, u32)>>,
-    /// Whether there is any rejected message; saves the lock in most runs.
+    /// True if there is any rejected message; saves the lock in most runs.
     has_refused: AtomicBool,
-    /// Whether a publisher on another machine is active, so that the counters are out of date.
+    /// True while a publisher on another machine is active, so that the counters are out of date.
     is_behind: AtomicBool,
 }
 
@@ -99,7 +99,7 @@ impl StreamCounters {
         refused.iter().copied().collect()
     }
 
-    /// Whether more may have been published than the counters say.
+    /// True if more may have been published than the counters say.
     pub(crate) fn is_behind(&self) -> bool {
         self.is_behind.load(Ordering::SeqCst)
     }

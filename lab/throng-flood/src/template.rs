@@ -33,7 +33,7 @@ pub struct Template {
     text: Arc<str>,
     parts: Arc<[TemplatePart]>,
     table: Option<Arc<ColumnTable>>,
-    /// What is made for each client, behind everything else.
+    /// A text made for each client, after everything else.
     made: Option<Arc<dyn PerClient>>,
 }
 
@@ -190,7 +190,6 @@ impl Template {
         self.parts.iter().filter(is_it).count()
     }
 
-    /// Whether the placeholder occurs.
     pub fn has(&self, place: Placeholder) -> bool {
         self.count(place) > 0
     }

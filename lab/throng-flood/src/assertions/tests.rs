@@ -1,7 +1,7 @@
 //! Assertions: what can be written, what is refused, and what they say of a report.
 
 use super::*;
-use crate::report::{Cost, Distribution, PhaseReport, Totals};
+use crate::report::{Cost, Distribution, MachineCost, PhaseReport, TlsTotals, Totals};
 
 fn report() -> Report {
     let distribution = |p99: f64| Some(Distribution { count: 10, p99, max: 90.0, ..empty() });
@@ -126,4 +126,47 @@ fn every_name_is_known() {
     assert_eq!(requirement("connect.p99 < 1s"), None);
     assert_eq!(requirement("p99.9 < 1s"), Some(Requirement::Publishing));
     assert_eq!(requirement("server.bytes < 1MiB"), Some(Requirement::Server));
+}
+
+#[test]
+fn every_metric_is_measured_in_a_whole_report() {
+    let distribution = || Some(Distribution { count: 1, ..empty() });
+    let cost = Cost {
+        cpu_us_per_delivery: Some(1.0),
+        pss_bytes: Some(1),
+        bytes_per_client: Some(1.0),
+        ..Cost::default()
+    };
+    let total = Totals {
+        expected: 1,
+        publish_rate: Some(1.0),
+        publish_lateness: distribution(),
+        publish_answer: distribution(),
+        delivery_rate: Some(1.0),
+        connect: distribution(),
+        connect_rate: Some(1.0),
+        delivery: distribution(),
+        first: distribution(),
+        median: distribution(),
+        p99: distribution(),
+        p999: distribution(),
+        last: distribution(),
+        server: Some(cost.clone()),
+        generator: cost,
+        machine: Some(MachineCost { cpu_us_per_delivery: Some(1.0), ..MachineCost::default() }),
+        kernel_bytes: Some(1),
+        tls: Some(TlsTotals { handshake: distribution(), ..TlsTotals::default() }),
+        ..Totals::default()
+    };
+    let storm = PhaseReport {
+        name: "storm".into(),
+        totals: total.clone(),
+        recovered_s: Some(1.0),
+        ..PhaseReport::default()
+    };
+    let report = Report { seconds: 1.0, total, phases: vec![storm], ..Report::default() };
+    let report = serde_json::to_value(report).unwrap();
+    for name in metrics::names() {
+        assert!(Metric::named(&name).unwrap().find(&report).is_some(), "{name}");
+    }
 }

@@ -7,7 +7,7 @@ use crate::clients::ClientPool;
 use crate::machine::is_loopback;
 use crate::plan::{Network, Phase, Plan};
 
-/// What the plan's sources, ports and threads allow on this machine.
+/// The connections that the plan's sources, ports and threads allow on this machine.
 pub(super) fn allowance(plan: &Plan) -> Preflight {
     check(&demand(plan))
 }

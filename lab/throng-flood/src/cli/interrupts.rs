@@ -25,7 +25,7 @@ impl From<NoSignals> for CommandError {
     }
 }
 
-/// Whether the user has asked to stop, and how.
+/// The user's request to stop, by a signal.
 #[derive(Debug, Clone)]
 pub struct Interrupts {
     /// Set by the first signal. The second one ends the program.
@@ -34,7 +34,7 @@ pub struct Interrupts {
 }
 
 impl Interrupts {
-    /// Whether the user has asked to stop.
+    /// True if the user has asked to stop.
     pub fn is_stopped(&self) -> bool {
         self.is_stopped.load(Ordering::Relaxed)
     }

@@ -154,7 +154,7 @@ fn no_subscriber(report: &Report) -> Option<String> {
     ))
 }
 
-/// Whether the run is complete, some client was subscribed, and all assertions hold.
+/// True if the run is complete, some client was subscribed, and all assertions hold.
 fn is_good(report: &Report) -> bool {
     let is_done = report.cut_short.is_none() && no_subscriber(report).is_none();
     is_done && report.assertions.iter().all(|checked| checked.holds)

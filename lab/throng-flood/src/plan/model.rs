@@ -33,16 +33,14 @@ pub struct Plan {
     pub keep: bool,
     /// Seed of all random choices: the streams that clients follow, and those that get messages.
     pub seed: u64,
-    /// What happens, in order.
     pub phases: Vec<Phase>,
-    /// What must hold at the end.
     pub assertions: Vec<Assertion>,
     /// Server processes on this machine. Their memory and processor time are measured, with those
     /// of their descendants.
     pub server_pids: Vec<u32>,
     /// The run ends after this time in any case.
     pub deadline: Duration,
-    /// What the fields above are made from, with what the profile fills in: the plan as a file.
+    /// The source of the fields above, completed by the profile: the plan as a file.
     #[serde(skip)]
     pub options: Options,
 }
@@ -57,7 +55,7 @@ impl Plan {
         self.phases.iter().filter_map(of_ramp).max().unwrap_or_default()
     }
 
-    /// Whether any phase publishes.
+    /// True if any phase publishes.
     pub fn publishes(&self) -> bool {
         self.phases.iter().any(|phase| phase.publishing().is_some())
     }
@@ -109,7 +107,7 @@ pub struct Target {
     pub headers: Vec<(String, Template)>,
     /// The WebSocket sub-protocol to ask for.
     pub subprotocol: Option<Template>,
-    /// Whether to offer that the server compresses messages, each by itself (WebSocket only).
+    /// True to offer compression of messages, each by itself (WebSocket only).
     pub deflate: bool,
     /// Messages to send after the handshake, one frame each (WebSocket only).
     pub hello: Vec<Template>,
@@ -135,11 +133,11 @@ pub struct Target {
 pub struct TlsSettings {
     /// The authorities of the server's certificate; `None` for those that this system trusts.
     pub authorities: Option<CertificateFile>,
-    /// Whether any certificate is accepted.
+    /// True to accept any certificate.
     pub is_insecure: bool,
     /// The name that clients ask for, and that the certificate is for; `None` for the URL's host.
     pub sni: Option<String>,
-    /// Whether clients resume the session of their last connection.
+    /// True if clients resume the session of their last connection.
     pub resumes: bool,
 }
 
@@ -193,7 +191,7 @@ pub struct PlanError {
     /// The option it is about, as a path of TOML keys: `target.url`, `phases.1.publish.size`. The
     /// reader of the file turns it into line and column, the command line into a flag.
     pub key: String,
-    /// What is wrong, and what would be right.
+    /// The fault, and what is accepted.
     pub message: String,
 }
 

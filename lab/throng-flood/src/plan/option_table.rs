@@ -17,7 +17,7 @@ pub(super) trait Table: Default {
     /// These options; where they say nothing, those of `lower`. Some lists are joined.
     fn or(self, lower: Self) -> Self;
 
-    /// Whether the option with this path of keys (`target.url`) is set.
+    /// True if the option with this path of keys (`target.url`) is set.
     fn has(&self, key: &str) -> bool;
 
     /// Appends the options that are set as TOML: those of the table itself, then the subtables.

@@ -23,7 +23,7 @@ pub(super) trait Value: Sized {
     /// The value as TOML.
     fn toml(&self) -> String;
 
-    /// What holds if `lower` is set too.
+    /// The value if `lower` is set, too.
     fn or(self, _lower: Self) -> Self {
         self
     }
@@ -31,7 +31,7 @@ pub(super) trait Value: Sized {
 
 /// A value that is a single text, number or boolean. Several make a list.
 pub(super) trait Single: FromStr<Err: Display> {
-    /// Whether the lists of flags and file are joined. Otherwise the flags replace the file's.
+    /// True if the lists of flags and file are joined; otherwise the flags replace the file's.
     const IS_JOINED: bool = false;
 
     /// Reads a key, as [`Value::read`] does.

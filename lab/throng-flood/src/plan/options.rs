@@ -274,7 +274,7 @@ impl Options {
         })
     }
 
-    /// Whether the option with this path of keys, or one that it is a part of, is set.
+    /// True if the option with this path of keys, or one that it is a part of, is set.
     pub(crate) fn has_any(&self, key: &str) -> bool {
         let mut key = Some(key);
         while let Some(path) = key {

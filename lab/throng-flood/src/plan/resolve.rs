@@ -16,7 +16,7 @@ use super::server_process::{ServerProcess, listeners};
 use super::values::{Header, Profile, PublishTransport, with_scheme};
 use crate::template::{ColumnTable, Template};
 
-/// What a run may take beyond its phases before the default deadline ends it.
+/// Time beyond the phases until the default deadline.
 const DEADLINE_MARGIN: Duration = Duration::from_secs(600);
 
 impl Plan {

@@ -10,7 +10,7 @@ use super::values::{TokenPlace, Transport};
 use crate::template::{PerClient, Template};
 use crate::tokens::{KeyFault, SignedTokens, Signer, read_claims};
 
-/// What stands for a token wherever a plan is shown.
+/// Stands for a token wherever a plan is shown.
 const SHOWN: &str = "(token)";
 
 /// The header with a token.
@@ -49,7 +49,6 @@ impl Options {
         Ok(())
     }
 
-    /// Whether clients have tokens.
     pub(super) fn have_tokens(&self) -> bool {
         let tokens = &self.tokens;
         let is_signed = tokens.secret_file.is_some() || tokens.key_file.is_some();

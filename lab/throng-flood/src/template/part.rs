@@ -33,7 +33,7 @@ pub enum TemplateError {
     Unknown {
         /// The name, as written.
         name: String,
-        /// What may be meant.
+        /// A similar name, or all names.
         hint: String,
     },
     /// `%` is not followed by a positive whole number.
@@ -82,7 +82,7 @@ impl TemplatePart {
         Ok(parts)
     }
 
-    /// Whether a value of the table is filled in.
+    /// True if a value of the table is filled in.
     pub(super) fn is_of_table(&self) -> bool {
         match self {
             TemplatePart::Column(_) => true,

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use throng_settings::read_text;
-use throng_units::no_scheme;
+use throng_units::{Invalid, no_scheme};
 
 /// Larger files do not fit the offsets.
 const BYTES_MAX: usize = u32::MAX as usize;
@@ -22,31 +22,25 @@ pub(crate) struct ColumnTable {
     ends: Vec<u32>,
 }
 
-/// Why a file cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct TableError(String);
-
 impl ColumnTable {
     /// Reads a CSV file. The first line names the columns.
-    pub(crate) fn read_csv(path: &Path) -> Result<ColumnTable, TableError> {
+    pub(crate) fn read_csv(path: &Path) -> Result<ColumnTable, Invalid> {
         ColumnTable::csv(&path.display().to_string(), &read(path)?)
     }
 
-    /// Reads a file with one URL per line, as the column `url`. Empty lines and lines that start
-    /// with `#` are skipped.
-    pub(crate) fn read_urls(path: &Path) -> Result<ColumnTable, TableError> {
+    /// Reads a file with one URL per line, as the column `url`.
+    pub(crate) fn read_urls(path: &Path) -> Result<ColumnTable, Invalid> {
         ColumnTable::urls(&path.display().to_string(), &read(path)?)
     }
 
     /// Parses CSV text.
-    pub(crate) fn csv(name: &str, text: &str) -> Result<ColumnTable, TableError> {
-        let refuse = |line: usize, what: &str| TableError(format!("{name}, line {line}: {what}"));
+    pub(crate) fn csv(name: &str, text: &str) -> Result<ColumnTable, Invalid> {
+        let refuse = |line: usize, what: &str| Invalid(format!("{name}, line {line}: {what}"));
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let mut reader = Records { rest: text, line: 1 };
         let Some((line, head)) = reader.next_record().map_err(|line| refuse(line, OPEN_QUOTE))?
         else {
-            return Err(TableError(format!("{name} is empty")));
+            return Err(Invalid(format!("{name} is empty")));
         };
         let columns: Vec<String> = head.iter().map(|cell| cell.trim().to_owned()).collect();
         for (position, column) in columns.iter().enumerate() {
@@ -62,7 +56,7 @@ impl ColumnTable {
                 return Err(refuse(line, &format!("the column {column:?} is there twice")));
             }
         }
-        let mut table = ColumnTable { columns, text: String::new(), ends: Vec::new() };
+        let mut table = ColumnTable::new(columns);
         while let Some((line, cells)) = reader.next_record().map_err(|at| refuse(at, OPEN_QUOTE))? {
             if cells.len() != table.columns.len() {
                 let (found, wanted) = (cells.len(), table.columns.len());
@@ -74,43 +68,47 @@ impl ColumnTable {
     }
 
     /// Parses a list of URLs.
-    pub(crate) fn urls(name: &str, text: &str) -> Result<ColumnTable, TableError> {
-        let mut table =
-            ColumnTable { columns: vec!["url".to_owned()], text: String::new(), ends: Vec::new() };
-        let lines = text.lines().map(str::trim).enumerate();
-        for (number, line) in lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')) {
-            if !line.contains("://") {
-                let (number, what) = (number + 1, no_scheme(line));
-                return Err(TableError(format!("{name}, line {number}: {what}")));
-            }
-            table.push(line);
-        }
-        table.checked(name)
+    pub(crate) fn urls(name: &str, text: &str) -> Result<ColumnTable, Invalid> {
+        let fault = |line: &str| (!line.contains("://")).then(|| no_scheme(line).0);
+        ColumnTable::lines(name, text, "url", fault)
     }
 
-    /// Reads a file with one token per line, as the column `token`. Empty lines are skipped.
-    pub(crate) fn read_tokens(path: &Path) -> Result<ColumnTable, TableError> {
+    /// Reads a file with one token per line, as the column `token`.
+    pub(crate) fn read_tokens(path: &Path) -> Result<ColumnTable, Invalid> {
         ColumnTable::tokens(&path.display().to_string(), &read(path)?)
     }
 
-    /// Parses a list of tokens. Errors do not show them.
-    fn tokens(name: &str, text: &str) -> Result<ColumnTable, TableError> {
-        let mut table = ColumnTable {
-            columns: vec!["token".to_owned()],
-            text: String::new(),
-            ends: Vec::new(),
-        };
-        let lines = text.lines().map(str::trim).enumerate();
-        for (number, line) in lines.filter(|(_, line)| !line.is_empty()) {
-            // What a token of RFC 6750 consists of.
-            let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte);
-            if !line.bytes().all(is_token) {
-                let what = "is no token: letters, digits, - . _ ~ + / and =";
-                return Err(TableError(format!("{name}, line {}: {what}", number + 1)));
+    /// Parses a list of tokens (RFC 6750). Errors do not show them.
+    fn tokens(name: &str, text: &str) -> Result<ColumnTable, Invalid> {
+        let is_of_token = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte);
+        ColumnTable::lines(name, text, "token", |line: &str| {
+            let refused = "is no token: letters, digits, - . _ ~ + / and =";
+            (!line.bytes().all(is_of_token)).then(|| refused.to_owned())
+        })
+    }
+
+    /// Parses lines, each a value of the only column. Empty ones and comments (`#`) are skipped.
+    fn lines(
+        name: &str,
+        text: &str,
+        column: &str,
+        fault: impl Fn(&str) -> Option<String>,
+    ) -> Result<ColumnTable, Invalid> {
+        let mut table = ColumnTable::new(vec![column.to_owned()]);
+        for (line, number) in text.lines().map(str::trim).zip(1_usize..) {
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            if let Some(fault) = fault(line) {
+                return Err(Invalid(format!("{name}, line {number}: {fault}")));
             }
             table.push(line);
         }
         table.checked(name)
+    }
+
+    fn new(columns: Vec<String>) -> ColumnTable {
+        ColumnTable { columns, text: String::new(), ends: Vec::new() }
     }
 
     /// The number of lines, without the header.
@@ -142,24 +140,24 @@ impl ColumnTable {
         self.ends.push(u32::try_from(self.text.len()).unwrap_or(u32::MAX));
     }
 
-    fn checked(self, name: &str) -> Result<ColumnTable, TableError> {
+    fn checked(self, name: &str) -> Result<ColumnTable, Invalid> {
         if self.ends.is_empty() {
-            Err(TableError(format!("{name} has no line for any client")))
+            Err(Invalid(format!("{name} has no line for any client")))
         } else {
             Ok(self)
         }
     }
 }
 
-fn read(path: &Path) -> Result<String, TableError> {
-    let text = read_text(path).map_err(|error| TableError(error.0))?;
+fn read(path: &Path) -> Result<String, Invalid> {
+    let text = read_text(path)?;
     if text.len() > BYTES_MAX {
-        return Err(TableError(format!("{} is larger than 4 GiB", path.display())));
+        return Err(Invalid(format!("{} is larger than 4 GiB", path.display())));
     }
     Ok(text)
 }
 
-/// Whether a name can stand between braces.
+/// True if a name can stand between braces.
 fn is_name(text: &str) -> bool {
     text.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
