@@ -5,14 +5,18 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use serde::Deserialize as _;
+use serde::de::{DeserializeOwned, IntoDeserializer as _};
+use throng_units::suggest::nearest;
+use throng_units::{Invalid, Switch};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use throng_units::Switch;
-use throng_units::suggest::nearest;
+use crate::toml_value;
 
-/// Tables with their keys.
-pub type KnownTables = &'static [(&'static str, &'static [&'static str])];
+/// Tables with their keys, as their headers are written: `[target]`, `[[phases]]`, or nothing for
+/// the keys above all tables.
+pub type KnownTables = Vec<(String, Vec<String>)>;
 
 /// The errors found in one file so far.
 pub struct Reader {
@@ -21,6 +25,8 @@ pub struct Reader {
     directory: PathBuf,
     /// All tables and their keys, for suggestions.
     known: KnownTables,
+    /// The hint for a key that is like no other.
+    help: Option<&'static str>,
 }
 
 /// A table of the file.
@@ -35,7 +41,12 @@ type Value<'t> = Spanned<DeValue<'t>>;
 impl Reader {
     /// A reader of a file in `directory`, which may have these tables.
     pub fn new(known: KnownTables, directory: &Path) -> Reader {
-        Reader { errors: RefCell::default(), directory: directory.to_owned(), known }
+        Reader { errors: RefCell::default(), directory: directory.to_owned(), known, help: None }
+    }
+
+    /// The same, with a hint for a key that is like no other.
+    pub fn with_help(self, help: &'static str) -> Reader {
+        Reader { help: Some(help), ..self }
     }
 
     /// The errors, in the order of the file.
@@ -54,31 +65,66 @@ impl Reader {
     pub fn section<'r, 't>(
         &'r self,
         table: &'t DeTable<'t>,
-        keys: &[&'static str],
+        keys: &[impl AsRef<str>],
     ) -> Section<'r, 't> {
+        let keys: Vec<&str> = keys.iter().map(AsRef::as_ref).collect();
         for key in table.keys().filter(|key| !keys.contains(&key.get_ref().as_ref())) {
             let name = key.get_ref();
-            let hint = self.hint(name, keys);
+            let hint = self.hint(name, &keys);
             self.error(key.span().start, format!("unknown key {name:?}; {hint}"));
         }
         Section { reader: self, table }
     }
 
-    fn hint(&self, name: &str, keys: &[&'static str]) -> String {
-        if let Some(meant) = nearest(name, keys.iter().copied()) {
-            return format!("did you mean {meant:?}?");
+    fn hint(&self, name: &str, keys: &[&str]) -> String {
+        if let Some(place) = self.elsewhere(name, keys) {
+            return place;
         }
-        let elsewhere = self.known.iter().find_map(|(table, of_table)| {
-            // Not for a key that another kind of the same table has. The key must be spelt
-            // correctly: guessing both table and key would be too much.
-            let is_this = keys.iter().all(|key| of_table.contains(key));
-            (of_table.contains(&name) && !is_this).then(|| match *table {
-                "" => format!("{name:?} stands above all tables"),
-                table => format!("{name:?} belongs to the table {table}"),
-            })
+        let tables = self.known.iter().filter_map(|(table, keys)| {
+            let table = table.strip_prefix('[')?.strip_suffix(']')?;
+            (!table.starts_with('[')).then_some((table, keys))
         });
-        elsewhere.unwrap_or_else(|| format!("known here are {}", keys.join(", ")))
+        // Above all tables, `history-messages` is like `messages` in the table `[history]`.
+        let is_top = self.known.first().is_some_and(|(_, top)| has_all(top, keys));
+        let of_tables: Vec<String> = tables
+            .filter(|_| is_top)
+            .flat_map(|(table, keys)| keys.iter().map(move |key| format!("{table}.{key}")))
+            .collect();
+        let candidates = keys.iter().copied().chain(of_tables.iter().map(String::as_str));
+        match nearest(name, candidates).map(|meant| (meant, meant.split_once('.'))) {
+            Some((_, Some((table, key)))) => {
+                format!("did you mean {key:?} in the table [{table}]?")
+            }
+            Some((meant, None)) => format!("did you mean {meant:?}?"),
+            None => self
+                .help
+                .map_or_else(|| format!("known here are {}", keys.join(", ")), str::to_owned),
+        }
     }
+
+    /// The place of a key that is spelt correctly. In TOML each key belongs to the table whose
+    /// header it follows, also after an empty line.
+    fn elsewhere(&self, name: &str, keys: &[&str]) -> Option<String> {
+        // Not for a key that another kind of the same table has.
+        let (table, _) = self.known.iter().find(|(_, of_table)| {
+            of_table.iter().any(|key| key == name) && !has_all(of_table, keys)
+        })?;
+        Some(match table.as_str() {
+            "" => "it belongs to no table, so move it above the first one".to_owned(),
+            table if table.starts_with("[[") => {
+                format!("it belongs in a table that begins with {table}")
+            }
+            table => format!("it belongs to the table {table}"),
+        })
+    }
+
+    fn error_count(&self) -> usize {
+        self.errors.borrow().len()
+    }
+}
+
+fn has_all(known: &[String], keys: &[&str]) -> bool {
+    keys.iter().all(|key| known.iter().any(|known| known == key))
 }
 
 impl<'r, 't> Section<'r, 't> {
@@ -157,23 +203,67 @@ impl<'r, 't> Section<'r, 't> {
         Some(table.iter().filter_map(read).collect())
     }
 
+    /// Reads a setting of the server.
+    pub fn setting<T: throng_units::Value>(&self, key: &str) -> Option<T> {
+        self.value(key, |value| {
+            let value = Spanned::new(0..0, value.clone()).into_deserializer();
+            let value = toml::Value::deserialize(value)
+                .map_err(|error| Invalid(error.message().to_owned()))?;
+            toml_value::from_toml(&value)
+        })
+    }
+
     /// A table within this one.
-    pub fn table(&self, key: &str, keys: &[&'static str]) -> Option<Section<'r, 't>> {
-        let message = || format!("is a table: [{key}]");
-        let table = self.value(key, |value| value.as_table().ok_or_else(message))?;
+    pub fn table(&self, key: &str, keys: &[impl AsRef<str>]) -> Option<Section<'r, 't>> {
+        let value = self.table.get(key)?;
+        let Some(table) = value.get_ref().as_table() else {
+            self.misplaced(key, "a single value", &format!("begin a table with [{key}]"));
+            return None;
+        };
         Some(self.reader.section(table, keys))
     }
 
     /// The tables of an array, each with its position. Their keys are not checked yet, because one
     /// of them may decide which others there may be.
     pub fn tables(&self, key: &str) -> Option<Vec<(usize, &'t DeTable<'t>)>> {
-        let message = || format!("is a list of tables: [[{key}]]");
-        let items = self.value(key, |value| value.as_array().ok_or_else(message))?;
-        let read = |item: &'t Value<'t>| {
-            let table = item.get_ref().as_table().ok_or_else(message);
-            Some((item.span().start, self.reported(item, key, table)?))
+        let value = self.table.get(key)?;
+        let items = value.get_ref().as_array().map(|items| items.iter());
+        let tables = items.and_then(|items| {
+            let tables = items.map(|item| Some((item.span().start, item.get_ref().as_table()?)));
+            tables.collect::<Option<Vec<_>>>()
+        });
+        if tables.is_none() {
+            let is = if value.get_ref().is_table() { "a single table" } else { "a single value" };
+            self.misplaced(key, is, &format!("begin each table with [[{key}]]"));
+        }
+        tables
+    }
+
+    /// The tables of an array as structs, which have these keys.
+    pub fn records<T: DeserializeOwned>(&self, key: &str, keys: &[&str]) -> Option<Vec<T>> {
+        let read = |(position, table): (usize, &'t DeTable<'t>)| {
+            let errors = self.reader.error_count();
+            self.reader.section(table, keys);
+            if self.reader.error_count() > errors {
+                return None;
+            }
+            let value = Spanned::new(position..position, DeValue::Table(table.clone()));
+            let report = |error: toml::de::Error| {
+                let at = error.span().map_or(position, |span| span.start);
+                let found = table.iter().find(|(_, value)| value.span().contains(&at));
+                let name = found.map_or(key, |(name, _)| name.get_ref().as_ref());
+                let message = error.message().lines().collect::<Vec<_>>().join(", ");
+                self.reader.error(at, format!("{name}: {message}"));
+            };
+            T::deserialize(value.into_deserializer()).map_err(report).ok()
         };
-        Some(items.iter().filter_map(read).collect())
+        Some(self.tables(key)?.into_iter().filter_map(read).collect())
+    }
+
+    /// Reports a key that should be a table, or several.
+    fn misplaced(&self, key: &str, is: &str, help: &str) {
+        let position = self.table.get_key_value(key).map_or(0, |(key, _)| key.span().start);
+        self.reader.error(position, format!("`{key}` is not {is}; {help}"));
     }
 
     /// The value that was read; an error is reported at its place.

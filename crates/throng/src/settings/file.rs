@@ -1,34 +1,15 @@
 //! Settings from `throng.toml`.
 //!
-//! Every error names the file and the line, and says what is accepted. Keys are checked before
-//! values are read: serde answers a misspelt key with a list of all keys, this module with the one
-//! that was meant.
+//! Every error names the file and the line, and says what is accepted, or which key was meant.
 
-use std::ops::Range;
 use std::path::Path;
 
-use throng_settings::Document;
-use throng_units::suggest::nearest;
-use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use throng_settings::{Document, Reader};
 
-use super::callout_tables::CALLOUTS;
-use super::certificate_tables::CERTIFICATES;
-use super::channels::KEYS as CHANNEL_KEYS;
-use super::key_tables::{SERVER_KEYS, TOKEN_KEYS};
-use super::table::{Options, SettingsError, names};
+use super::table::{Options, Settings, SettingsError};
 
 /// The file that is read, if it exists, when none is named.
 const DEFAULT_FILE: &str = "throng.toml";
-
-/// The tables that may stand in the file several times, and the keys of each.
-const LISTS: [(&str, &[&str]); 5] = [
-    ("channels", CHANNEL_KEYS),
-    ("token-keys", TOKEN_KEYS),
-    ("server-keys", SERVER_KEYS),
-    ("certificates", CERTIFICATES),
-    ("callouts", CALLOUTS),
-];
 
 /// Reads the file `named`, which must exist, or else the default one, which may be missing.
 pub(super) fn find_and_read(named: Option<&Path>) -> Result<Options, SettingsError> {
@@ -52,160 +33,22 @@ pub(super) fn read(name: &str, text: &str) -> Result<Options, SettingsError> {
 }
 
 fn read_document(document: &Document) -> Result<Options, SettingsError> {
-    let source = Source(document);
+    let refuse = |place, message: &str| SettingsError(document.at(place, message));
     let table = document.parse().map_err(|(place, sentence)| {
         // An explanation of the line would quote a secret.
         let has_secret = document.line(place).to_ascii_lowercase().contains("secret");
         let quiet = "a secret is a text in quotation marks";
-        source.at(&(place..place), if has_secret { quiet } else { &sentence })
+        refuse(place, if has_secret { quiet } else { &sentence })
     })?;
-    source.check_keys(table.get_ref())?;
-    let options = toml::from_str::<Options>(&document.text).map_err(|error| {
-        let key = error.span().and_then(|span| key_at(table.get_ref(), span.start));
-        source.refuse(&error, key.as_deref())
-    })?;
-    Ok(options.placed(Path::new(&document.name)))
-}
-
-/// The key whose value stands at `place`.
-fn key_at(table: &DeTable<'_>, place: usize) -> Option<String> {
-    let holds_place = |value: &Spanned<DeValue<'_>>| value.span().contains(&place);
-    let (key, value) = table.iter().find(|(_, value)| holds_place(value)).or_else(|| {
-        // The span of a table is only its header, so search the contents of every table.
-        table.iter().find(|(_, value)| inner_tables(value).any(|t| key_at(t, place).is_some()))
-    })?;
-    let inner = inner_tables(value).find_map(|table| key_at(table, place));
-    Some(inner.unwrap_or_else(|| key.get_ref().to_string()))
-}
-
-fn inner_tables<'a, 'i>(value: &'a Spanned<DeValue<'i>>) -> impl Iterator<Item = &'a DeTable<'i>> {
-    let items = value.get_ref().as_array().into_iter().flat_map(|list| list.iter());
-    value.get_ref().as_table().into_iter().chain(items.filter_map(|item| item.get_ref().as_table()))
-}
-
-/// The file, whose errors have a place.
-struct Source<'a>(&'a Document);
-
-impl Source<'_> {
-    /// Adds the place of the error, and the key with the rejected value.
-    fn refuse(&self, error: &toml::de::Error, key: Option<&str>) -> SettingsError {
-        let message = error.message().lines().collect::<Vec<_>>().join(", ");
-        let message = key.map_or(message.clone(), |key| format!("{key}: {message}"));
-        match error.span() {
-            Some(span) => self.at(&span, &message),
-            None => SettingsError(format!("{}: {message}", self.0.name)),
-        }
+    let path = Path::new(&document.name);
+    let reader =
+        Reader::new(Settings::known(String::new()), path.parent().unwrap_or(Path::new("")))
+            .with_help("`throng serve --help` lists all settings");
+    let options = Options::read(&reader.section(table.get_ref(), &Settings::keys()));
+    match reader.errors().first() {
+        Some((place, message)) => Err(refuse(*place, message)),
+        None => Ok(options.placed(path)),
     }
-
-    fn at(&self, span: &Range<usize>, message: &str) -> SettingsError {
-        SettingsError(self.0.at(span.start, message))
-    }
-
-    fn check_keys(&self, table: &DeTable<'_>) -> Result<(), SettingsError> {
-        let keys: Vec<String> = names().into_iter().map(|names| names.key).collect();
-        let lists = LISTS.map(|(list, _)| list);
-        let keys: Vec<&str> = keys.iter().map(String::as_str).chain(lists).collect();
-        for (key, value) in table {
-            let is_table = |table: &str| keys.iter().any(|known| in_table(table, known).is_some());
-            match (key.get_ref().as_ref(), value.get_ref()) {
-                (name, DeValue::Array(items)) if lists.contains(&name) => {
-                    self.check_list(name, items.iter())?;
-                }
-                (name, DeValue::Table(inner)) if is_table(name) => {
-                    self.check_table(name, inner, &keys)?;
-                }
-                (name, _) if is_table(name) || lists.contains(&name) => {
-                    return Err(self.at(&key.span(), &misplaced(name, value.get_ref())));
-                }
-                (name, _) if !name.contains('.') && keys.contains(&name) => {}
-                (name, _) => {
-                    let tables = keys.iter().filter_map(|known| known.split_once('.'));
-                    let known = keys.iter().copied().chain(tables.map(|(table, _)| table));
-                    return Err(self.unknown(key, name, known));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn check_table(
-        &self,
-        table: &str,
-        inner: &DeTable<'_>,
-        keys: &[&str],
-    ) -> Result<(), SettingsError> {
-        for key in inner.keys() {
-            let of_table = keys.iter().filter_map(|known| in_table(table, known));
-            if !of_table.clone().any(|known| known == key.get_ref()) {
-                return Err(self.unknown(key, key.get_ref(), of_table));
-            }
-        }
-        Ok(())
-    }
-
-    fn check_list<'a>(
-        &self,
-        list: &str,
-        items: impl Iterator<Item = &'a Spanned<DeValue<'a>>>,
-    ) -> Result<(), SettingsError> {
-        let known = LISTS.iter().find(|(name, _)| *name == list).map_or(&[][..], |(_, keys)| keys);
-        for item in items {
-            let Some(table) = item.get_ref().as_table() else {
-                return Err(self.at(&item.span(), &misplaced(list, item.get_ref())));
-            };
-            for key in table.keys() {
-                if !known.contains(&key.get_ref().as_ref()) {
-                    return Err(self.unknown(key, key.get_ref(), known.iter().copied()));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn unknown<'a>(
-        &self,
-        key: &Spanned<std::borrow::Cow<'_, str>>,
-        name: &str,
-        candidates: impl IntoIterator<Item = &'a str>,
-    ) -> SettingsError {
-        let hint = elsewhere(name).unwrap_or_else(|| match nearest(name, candidates) {
-            Some(meant) => match meant.split_once('.') {
-                Some((table, key)) => format!("did you mean {key:?} in the table [{table}]?"),
-                None => format!("did you mean {meant:?}?"),
-            },
-            None => "`throng serve --help` lists all settings".to_owned(),
-        });
-        self.at(&key.span(), &format!("unknown key {name:?}; {hint}"))
-    }
-}
-
-/// Where a key belongs that stands where it is not known. In TOML each key is of the table whose
-/// header it follows, also behind an empty line.
-fn elsewhere(name: &str) -> Option<String> {
-    let keys = names();
-    let mut keys = keys.iter().map(|names| names.key.as_str());
-    if keys.clone().any(|key| key == name) && !name.contains('.') {
-        return Some("it belongs to no table, so move it above the first one".into());
-    }
-    if keys.any(|key| key.split_once('.').is_some_and(|(_, key)| key == name)) {
-        return None;
-    }
-    let (list, _) = LISTS.iter().find(|(_, keys)| keys.contains(&name))?;
-    Some(format!("it belongs in a table that begins with [[{list}]]"))
-}
-
-/// The error for a table of the settings that is written as something else.
-fn misplaced(name: &str, value: &DeValue<'_>) -> String {
-    let is = if value.is_table() { "a single table" } else { "a single value" };
-    if LISTS.iter().any(|(list, _)| *list == name) {
-        return format!("`{name}` is not {is}; begin each table with [[{name}]]");
-    }
-    format!("`{name}` is not {is}; begin a table with [{name}]")
-}
-
-/// The part of `known` after the table's name, if it is a key of `table`.
-fn in_table<'a>(table: &str, known: &'a str) -> Option<&'a str> {
-    known.strip_prefix(table)?.strip_prefix('.')
 }
 
 #[cfg(test)]

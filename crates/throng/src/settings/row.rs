@@ -52,7 +52,7 @@ impl Row {
 
     /// The key in the file; a key of a table has the table's name and a dot before it.
     pub(super) fn key(&self) -> String {
-        self.path.replace('_', "-")
+        hyphenated(self.path)
     }
 
     /// Why the setting cannot have this value.
@@ -94,6 +94,11 @@ pub(super) fn is_boolean<T: Value>() -> bool {
     T::FORM == Form::Boolean
 }
 
+/// The key for the name of a field.
+pub(super) fn hyphenated(field: &str) -> String {
+    field.replace('_', "-")
+}
+
 /// Defines two structs: the settings of one source, all optional, and the effective settings.
 ///
 /// A row is `"flag" field: Type = "default" [attributes], "help";`. The attributes are fields of
@@ -110,13 +115,12 @@ macro_rules! settings {
             )*
         } )*
         tables { $( $table:ident: $table_options:ident => $table_settings:ident, )* }
-        lists { $( $(#[$list_doc:meta])* $list:ident: $item:ty, change $list_change:ident; )* }
+        lists { $( $(#[$list_doc:meta])* $list:ident: $item:ty, keys $keys:expr, change $list_change:ident; )* }
     ) => {
         $(#[$doc])*
         ///
         /// `None` where the source does not set a value.
-        #[derive(Debug, Clone, Default, clap::Args, serde::Deserialize)]
-        #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+        #[derive(Debug, Clone, Default, clap::Args)]
         pub(crate) struct $options {
             $( $(
                 #[arg(
@@ -133,7 +137,6 @@ macro_rules! settings {
                     // So that the setting rejects -1, and not clap as an unknown flag.
                     allow_negative_numbers = true,
                 )]
-                #[serde(deserialize_with = "toml_value::read")]
                 $field: Option<$type>,
             )* )*
             $(
@@ -167,6 +170,18 @@ macro_rules! settings {
         }
 
         impl $options {
+            /// Reads the settings in a file's table.
+            pub(crate) fn read(section: &Section<'_, '_>) -> $options {
+                $options {
+                    $( $( $field: section.setting(&hyphenated(stringify!($field))), )* )*
+                    $( $table: section
+                        .table(&hyphenated(stringify!($table)), &$table_settings::keys())
+                        .map(|table| $table_options::read(&table))
+                        .unwrap_or_default(), )*
+                    $( $list: section.records(&hyphenated(stringify!($list)), $keys), )*
+                }
+            }
+
             /// These settings, completed with those of `lower`.
             pub(crate) fn or(self, lower: $options) -> $options {
                 $options {
@@ -211,6 +226,24 @@ macro_rules! settings {
                 }, )* )*
                 $( Row::new("", stringify!($list), Change::$list_change), )*
             ];
+
+            /// The keys of the table, subtables and lists included.
+            pub(super) fn keys() -> Vec<String> {
+                let own = Self::ROWS.iter().map(|row| row.path.rsplit('.').next().unwrap_or(""));
+                let tables: [&str; _] = [$( stringify!($table) ),*];
+                own.chain(tables).map(hyphenated).collect()
+            }
+
+            /// The keys of this table, then those of each table and list, by their headers.
+            pub(super) fn known(header: String) -> KnownTables {
+                let tables: [KnownTables; _] =
+                    [$( $table_settings::known(format!("[{}]", hyphenated(stringify!($table)))) ),*];
+                let lists: KnownTables = vec![$( (
+                    format!("[[{}]]", hyphenated(stringify!($list))),
+                    $keys.iter().copied().map(str::to_owned).collect(),
+                ) ),*];
+                [vec![(header, Self::keys())], tables.concat(), lists].concat()
+            }
 
             /// All rows, those of tables included.
             pub(super) fn rows() -> Vec<&'static Row> {

@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
+use throng_settings::{KnownTables, Section, toml_value};
 use throng_units::{Address, Count, Size, Switch, Time, Value};
 
 use super::acme_values::{AcmeDirectory, Email};
@@ -13,14 +14,14 @@ use super::channels::ChannelTable;
 use super::key_tables::{ServerKeyTable, TokenKeyTable};
 use super::lists::{ClaimValues, Hosts, KeyUrls, Origins, Proxies};
 use super::nats_values::{NatsPrefix, NatsReplicas, NatsServers};
-use super::row::{Change, Row, is_boolean, settings};
+use super::row::{Change, Row, hyphenated, is_boolean, settings};
 use super::values::{
     AddressHeaderChoice, AutoCount, AutoSize, ClientCertificateChoice, ClientUserChoice,
     ControlChoice, CookieName, DemoChoice, EngineChoice, IoUringChoice, LagPolicyChoice,
     LogFormatChoice, LogLevel, OptionalAddress, OptionalPath, ProxyProtocolChoice, SyncChoice,
     TlsVersionChoice, WhoChoice,
 };
-use throng_settings::toml_value;
+use super::{callout_tables, certificate_tables, channels, key_tables};
 
 /// One sentence: what is wrong with the settings, where, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -262,15 +263,15 @@ settings! {
     }
     lists {
         /// Settings for the channels that match a pattern.
-        channels: ChannelTable, change ReloadAccess;
+        channels: ChannelTable, keys channels::KEYS, change ReloadAccess;
         /// Keys that verify tokens.
-        token_keys: TokenKeyTable, change ReloadTokenKeys;
+        token_keys: TokenKeyTable, keys key_tables::TOKEN_KEYS, change ReloadTokenKeys;
         /// Keys that applications show.
-        server_keys: ServerKeyTable, change ReloadServerKeys;
+        server_keys: ServerKeyTable, keys key_tables::SERVER_KEYS, change ReloadServerKeys;
         /// Certificates besides that of `tls-cert`.
-        certificates: CertificateTable, change ReloadCertificates;
+        certificates: CertificateTable, keys certificate_tables::CERTIFICATES, change ReloadCertificates;
         /// Endpoints of the application that decide or are notified.
-        callouts: CalloutTable, change Upgrade;
+        callouts: CalloutTable, keys callout_tables::CALLOUTS, change Upgrade;
     }
 }
 

@@ -17,15 +17,18 @@ use super::phases;
 const PHASES: &str = "phases";
 
 /// All tables, to say where a misplaced key belongs.
-const KNOWN: KnownTables = &[
-    ("", Options::KEYS),
-    ("", &[PHASES]),
-    ("[target]", TargetOptions::KEYS),
-    ("[publish]", PublishOptions::KEYS),
-    ("[sources]", SourceOptions::KEYS),
-    ("[tokens]", TokenOptions::KEYS),
-    ("[[phases]]", phases::KEYS),
-];
+fn known() -> KnownTables {
+    let tables: [(&str, &[&str]); 6] = [
+        ("", &[Options::KEYS, &[PHASES]].concat()),
+        ("[target]", TargetOptions::KEYS),
+        ("[publish]", PublishOptions::KEYS),
+        ("[sources]", SourceOptions::KEYS),
+        ("[tokens]", TokenOptions::KEYS),
+        ("[[phases]]", phases::KEYS),
+    ];
+    let owned = |keys: &[&str]| keys.iter().copied().map(str::to_owned).collect();
+    tables.into_iter().map(|(table, keys)| (table.to_owned(), owned(keys))).collect()
+}
 
 /// A plan file that was read.
 #[derive(Debug)]
@@ -57,7 +60,7 @@ pub(crate) fn parse(path: &Path, text: String) -> Result<(Options, PlanFile), Fi
     };
     let document = file.parse().map_err(|error| refuse(&[error]))?;
     let table = document.get_ref();
-    let reader = Reader::new(KNOWN, path.parent().unwrap_or(Path::new("")));
+    let reader = Reader::new(known(), path.parent().unwrap_or(Path::new("")));
     let section = reader.section(table, &[Options::KEYS, &[PHASES]].concat());
     let mut options = Options::read(&section);
     if options.target.urls.is_some() && options.target.data.is_some() {

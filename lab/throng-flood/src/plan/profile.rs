@@ -83,7 +83,7 @@ impl Profile {
         }
         let document = DeTable::parse(self.text()).expect("the file of a profile is TOML");
         let File { profile } = toml::from_str(self.text()).expect("a profile has rules");
-        let reader = Reader::new(&[], Path::new(""));
+        let reader = Reader::new(Vec::new(), Path::new(""));
         let keys = [Options::KEYS, &["profile", "stream", "long-poll"]].concat();
         let section = reader.section(document.get_ref(), &keys);
         let of_transport =

@@ -133,20 +133,23 @@ fn expect_refusals(refusals: &[(&str, &str)]) {
 fn an_unknown_key_or_a_wrong_kind_has_its_position_and_a_hint() {
     expect_refusals(&[
         ("nam = 'x'", "line 1, column 1: unknown key \"nam\"; did you mean \"name\"?"),
-        (
-            "url = 'x'",
-            "line 1, column 1: unknown key \"url\"; \"url\" belongs to the table [target]",
-        ),
+        ("url = 'x'", "line 1, column 1: unknown key \"url\"; it belongs to the table [target]"),
         ("[target]\nulr = 'x'", "line 2, column 1: unknown key \"ulr\"; did you mean \"url\"?"),
         (
             "[target]\nname = 'x'",
-            "line 2, column 1: unknown key \"name\"; \"name\" stands above all",
+            "line 2, column 1: unknown key \"name\"; it belongs to no table, so move it",
         ),
         ("[taget]\n", "line 1, column 2: unknown key \"taget\"; did you mean \"target\"?"),
         ("[sources]\ncolour = 1", "line 2, column 1: unknown key \"colour\"; known here are addr"),
-        ("target = 1", "line 1, column 10: target: is a table: [target]"),
-        ("phases = 1", "line 1, column 10: phases: is a list of tables: [[phases]]"),
-        ("phases = [1]", "line 1, column 11: phases: is a list of tables: [[phases]]"),
+        (
+            "target = 1",
+            "line 1, column 1: `target` is not a single value; begin a table with [target]",
+        ),
+        (
+            "phases = 1",
+            "line 1, column 1: `phases` is not a single value; begin each table with [[",
+        ),
+        ("phases = [1]", "line 1, column 1: `phases` is not a single value; begin each table with"),
         ("deadline = -5", "line 1, column 12: deadline: \"-5\" is not a time, like \"25s\""),
         ("keep = 2", "line 1, column 8: keep: \"2\" is not true or false"),
         ("seed = -1", "line 1, column 8: seed: \"-1\" is not a whole number"),
