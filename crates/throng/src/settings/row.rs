@@ -115,7 +115,10 @@ macro_rules! settings {
             )*
         } )*
         tables { $( $table:ident: $table_options:ident => $table_settings:ident, )* }
-        lists { $( $(#[$list_doc:meta])* $list:ident: $item:ty, keys $keys:expr, change $list_change:ident; )* }
+        lists { $(
+            $(#[$list_doc:meta])*
+            $list:ident: $item:ty, keys $keys:expr, change $list_change:ident;
+        )* }
     ) => {
         $(#[$doc])*
         ///
@@ -236,8 +239,9 @@ macro_rules! settings {
 
             /// The keys of this table, then those of each table and list, by their headers.
             pub(super) fn known(header: String) -> KnownTables {
-                let tables: [KnownTables; _] =
-                    [$( $table_settings::known(format!("[{}]", hyphenated(stringify!($table)))) ),*];
+                let tables: [KnownTables; _] = [$(
+                    $table_settings::known(format!("[{}]", hyphenated(stringify!($table))))
+                ),*];
                 let lists: KnownTables = vec![$( (
                     format!("[[{}]]", hyphenated(stringify!($list))),
                     $keys.iter().copied().map(str::to_owned).collect(),

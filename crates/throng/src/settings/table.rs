@@ -269,7 +269,8 @@ settings! {
         /// Keys that applications show.
         server_keys: ServerKeyTable, keys key_tables::SERVER_KEYS, change ReloadServerKeys;
         /// Certificates besides that of `tls-cert`.
-        certificates: CertificateTable, keys certificate_tables::CERTIFICATES, change ReloadCertificates;
+        certificates: CertificateTable, keys certificate_tables::CERTIFICATES,
+            change ReloadCertificates;
         /// Endpoints of the application that decide or are notified.
         callouts: CalloutTable, keys callout_tables::CALLOUTS, change Upgrade;
     }
