@@ -24,7 +24,7 @@ pub fn write_some<S: Serializer, T: Value>(
 }
 
 /// Parses a value. A list may be an array of texts.
-pub fn from_toml<T: Value>(value: &Toml) -> Result<T, Invalid> {
+pub(crate) fn from_toml<T: Value>(value: &Toml) -> Result<T, Invalid> {
     let rejected = |value: &Toml| Invalid(format!("{value} is not {}", T::EXPECTED));
     match value {
         Toml::String(text) => text.parse(),
@@ -42,7 +42,7 @@ pub fn from_toml<T: Value>(value: &Toml) -> Result<T, Invalid> {
 }
 
 /// A value in its form: a number, a boolean, a list or a text.
-pub fn to_toml<T: Value>(value: &T) -> Toml {
+fn to_toml<T: Value>(value: &T) -> Toml {
     let text = value.to_string();
     let string = |text: &str| Toml::String(text.to_owned());
     match T::FORM {

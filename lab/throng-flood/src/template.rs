@@ -190,6 +190,7 @@ impl Template {
         self.parts.iter().filter(is_it).count()
     }
 
+    /// True if the placeholder occurs.
     pub fn has(&self, place: Placeholder) -> bool {
         self.count(place) > 0
     }
