@@ -3,7 +3,8 @@
 const page = JSON.parse(document.getElementById("page").textContent);
 const ABSENT = "–";
 const STYLES = 6;
-const LETTER = 6.8;
+// An upper bound of the width of a letter, in pixels.
+const LETTER = 7.4;
 const NARROW = 560;
 const BUCKETS_PER_DECADE = 40;
 
