@@ -30,7 +30,7 @@
 //! # Invariants
 //!
 //! - A value that cannot be read is [`CheckVerdict::Unknown`]: it neither refuses nor counts as
-//! enough.
+//!   enough.
 //! - A [`Setting`] never lowers the current value.
 
 mod apply;

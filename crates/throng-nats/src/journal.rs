@@ -107,6 +107,18 @@ impl StreamJournal {
 
     /// Takes an event. Appends the resulting actions to `actions`.
     pub fn step(&mut self, now_ms: u64, event: JournalEvent<'_>, actions: &mut Vec<JournalAction>) {
+        self.take(now_ms, event);
+        self.go_on(now_ms);
+        let is_whole = self.watch.is_open() && self.following.is_whole();
+        if std::mem::replace(&mut self.is_whole, is_whole) != is_whole {
+            self.outbox.report(JournalReport::Whole(is_whole));
+        }
+        actions.append(&mut self.outbox.actions);
+        // A new connection has one for each channel.
+        self.outbox.actions.shrink_to(ACTIONS_KEPT);
+    }
+
+    fn take(&mut self, now_ms: u64, event: JournalEvent<'_>) {
         match event {
             JournalEvent::Connected { payload_bytes_max } => {
                 self.connected(now_ms, payload_bytes_max)
@@ -175,14 +187,6 @@ impl StreamJournal {
             JournalEvent::Resume(resume) => self.resume(now_ms, *resume),
             JournalEvent::Tick => self.tick(now_ms),
         }
-        self.go_on(now_ms);
-        let is_whole = self.watch.is_open() && self.following.is_whole();
-        if std::mem::replace(&mut self.is_whole, is_whole) != is_whole {
-            self.outbox.report(JournalReport::Whole(is_whole));
-        }
-        actions.append(&mut self.outbox.actions);
-        // A new connection has one for each channel.
-        self.outbox.actions.shrink_to(ACTIONS_KEPT);
     }
 
     /// The number of channels that are followed.

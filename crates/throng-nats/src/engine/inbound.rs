@@ -44,17 +44,23 @@ impl NodeShared {
             Notice::Old { server, version } => self.is_old(&server, version),
             Notice::Turn => {}
             Notice::Lag { ms } => self.cluster.lags(ms),
-            Notice::Report(JournalReport::Opened { epoch, last }) => self.opened(epoch, last),
-            Notice::Report(JournalReport::Whole(is_whole)) => self.becomes_whole(is_whole),
-            Notice::Report(JournalReport::Settled { up_to }) => {
+            Notice::CaughtUp => self.link.caught_up(),
+            Notice::Report(report) => self.reported(report),
+        }
+    }
+
+    fn reported(self: &Arc<NodeShared>, report: JournalReport) {
+        match report {
+            JournalReport::Opened { epoch, last } => self.opened(epoch, last),
+            JournalReport::Whole(is_whole) => self.becomes_whole(is_whole),
+            JournalReport::Settled { up_to } => {
                 self.link.settle(up_to);
                 self.tell_settled();
             }
-            Notice::Report(JournalReport::Polled { channels, subscribed }) => {
+            JournalReport::Polled { channels, subscribed } => {
                 self.polls(channels, subscribed);
             }
-            Notice::CaughtUp => self.link.caught_up(),
-            Notice::Report(JournalReport::Away) => {
+            JournalReport::Away => {
                 if self.link.is_open() {
                     count(&self.link.counts.losses);
                 }
@@ -63,57 +69,47 @@ impl NodeShared {
                 self.tables.is_away();
                 self.refuse_waiting();
             }
-            Notice::Report(JournalReport::Refused { reason }) => {
+            JournalReport::Refused { reason } => {
                 tracing::error!("{reason}");
                 self.link.set((self.now_ms)(), LinkState::Refused { reason });
                 self.refuse_waiting();
             }
-            Notice::Report(JournalReport::Stalled(is_stalled)) => self.stalls(is_stalled),
-            Notice::Report(JournalReport::TableRefused { reason }) => {
+            JournalReport::Stalled(is_stalled) => self.stalls(is_stalled),
+            JournalReport::TableRefused { reason } => {
                 tracing::error!("{reason}");
                 // An open table stays open, and says how old it is.
                 if !self.link.is_open() {
                     self.link.set((self.now_ms)(), LinkState::Refused { reason });
                 }
             }
-            Notice::Report(JournalReport::Entries(table, entries)) => {
+            JournalReport::Entries(table, entries) => {
                 self.tables.tell(table, TableNews::Entries(entries));
             }
-            Notice::Report(JournalReport::Current { table, as_of_ms }) => {
+            JournalReport::Current { table, as_of_ms } => {
                 self.tables.is_current(table, as_of_ms);
             }
-            Notice::Report(JournalReport::TableLost(table)) => {
-                self.tables.tell(table, TableNews::Lost)
-            }
-            Notice::Report(JournalReport::Looked { token, found }) => {
-                self.tables.looked(token, found)
-            }
-            Notice::Report(JournalReport::Changed { token, outcome }) => {
+            JournalReport::TableLost(table) => self.tables.tell(table, TableNews::Lost),
+            JournalReport::Looked { token, found } => self.tables.looked(token, found),
+            JournalReport::Changed { token, outcome } => {
                 self.tables.changed(token, outcome);
             }
-            Notice::Report(JournalReport::Followed { channel, head }) => self.joined(channel, head),
-            Notice::Report(JournalReport::Message { channel, message }) => {
-                self.message(channel, message)
-            }
-            Notice::Report(JournalReport::Gap { channel }) => {
+            JournalReport::Followed { channel, head } => self.joined(channel, head),
+            JournalReport::Message { channel, message } => self.message(channel, message),
+            JournalReport::Gap { channel } => {
                 count(&self.link.counts.gaps);
                 self.followed().has_gap(channel);
             }
-            Notice::Report(JournalReport::Published { token, outcome }) => {
-                self.published(token, outcome)
-            }
-            Notice::Report(JournalReport::Read { token, reading }) => self.was_read(token, reading),
-            Notice::Report(JournalReport::Asked(asked)) => self.were_asked(asked),
-            Notice::Report(JournalReport::Question { reply, question }) => {
-                self.question(reply, &question)
-            }
-            Notice::Report(JournalReport::Nodes(nodes)) => self.link.nodes_are(nodes),
-            Notice::Report(JournalReport::Heard { node, description }) => {
+            JournalReport::Published { token, outcome } => self.published(token, outcome),
+            JournalReport::Read { token, reading } => self.was_read(token, reading),
+            JournalReport::Asked(asked) => self.were_asked(asked),
+            JournalReport::Question { reply, question } => self.question(reply, &question),
+            JournalReport::Nodes(nodes) => self.link.nodes_are(nodes),
+            JournalReport::Heard { node, description } => {
                 self.cluster.heard((self.now_ms)(), node, &description);
             }
-            Notice::Report(JournalReport::Held(held)) => self.holding.is(self.link.epoch(), held),
-            Notice::Report(JournalReport::Gone { node }) => self.cluster.gone(&node),
-            Notice::Report(JournalReport::Standing(standing)) => {
+            JournalReport::Held(held) => self.holding.is(self.link.epoch(), held),
+            JournalReport::Gone { node } => self.cluster.gone(&node),
+            JournalReport::Standing(standing) => {
                 self.cluster.stands((self.now_ms)(), standing);
             }
         }

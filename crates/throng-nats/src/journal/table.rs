@@ -8,8 +8,8 @@
 //! # Invariants
 //!
 //! * Each [`JournalEvent::Change`](super::Event::Change) gets exactly one
-//! [`JournalReport::Changed`]; with [`Changed::Stored`] after its entry was reported, and with
-//! [`Changed::Conflict`] after the entry was that is in its way.
+//!   [`JournalReport::Changed`]; with [`Changed::Stored`] after its entry was reported, and with
+//!   [`Changed::Conflict`] after the entry was that is in its way.
 //! * [`JournalReport::Current`] comes after all entries that there were at its time.
 
 use std::collections::BTreeMap;
