@@ -156,8 +156,9 @@ impl Part {
     fn write(&self, text: &mut String, paint: Paint) {
         match self {
             Part::Facts(facts) => {
-                let columns = facts.iter().map(|(name, _)| width(name)).max().unwrap_or_default();
-                for (name, value) in facts {
+                let names = || facts.iter().map(|(name, _)| sanitized(name));
+                let columns = names().map(|name| width(&name)).max().unwrap_or_default();
+                for (name, (_, value)) in names().zip(facts) {
                     let name = paint.ink(Ink::Bold, format!("{name:<columns$}"));
                     let _ = writeln!(text, "{name}  {}", sanitized(value));
                 }

@@ -307,7 +307,7 @@ mod tests {
             "0 missed, 0 duplicated, 0 reordered",
             "200,000 handshakes, 100,000 resumed; TLS 1.3, AES-128-GCM",
             "\nTLS handshake ",
-            "\nconnection refused                   client     412\n",
+            "\nconnection refused                    client    412\n",
             "\nstatus 503                           publish      2\n",
             "storm: all clients were back after 9.40 s; they were told 31,000 moments",
             "\np99 < 50ms    212    fails\n",
