@@ -404,20 +404,7 @@ impl World {
 
     fn reported(&mut self, node: usize, report: JournalReport) {
         match report {
-            JournalReport::Opened { epoch, .. } => {
-                let era = self.oracle.era();
-                let of = &mut self.nodes[node];
-                let are_known = of.table.is_known && of.states.is_known;
-                assert!(are_known, "the stream is open before the tables are known");
-                of.is_open = true;
-                if of.epoch != Some(epoch) {
-                    of.followed.values_mut().for_each(|position| *position = None);
-                    self.tally.epochs += 1;
-                } else {
-                    assert_eq!(of.era, era, "the stream is another one, and its epoch is not");
-                }
-                (of.epoch, of.era) = (Some(epoch), era);
-            }
+            JournalReport::Opened { epoch, .. } => self.opened(node, epoch),
             JournalReport::Away => self.nodes[node].is_open = false,
             JournalReport::Stalled(is_stalled) => {
                 let was = std::mem::replace(&mut self.nodes[node].is_stalled, is_stalled);
@@ -477,6 +464,21 @@ impl World {
             JournalReport::Question { reply, question } => self.question(node, reply, question),
             JournalReport::Read { token, reading } => self.was_read(node, token, reading),
         }
+    }
+
+    fn opened(&mut self, node: usize, epoch: u64) {
+        let era = self.oracle.era();
+        let of = &mut self.nodes[node];
+        let are_known = of.table.is_known && of.states.is_known;
+        assert!(are_known, "the stream is open before the tables are known");
+        of.is_open = true;
+        if of.epoch != Some(epoch) {
+            of.followed.values_mut().for_each(|position| *position = None);
+            self.tally.epochs += 1;
+        } else {
+            assert_eq!(of.era, era, "the stream is another one, and its epoch is not");
+        }
+        (of.epoch, of.era) = (Some(epoch), era);
     }
 
     fn was_read(&mut self, node: usize, token: u64, reading: Option<Reading>) {
