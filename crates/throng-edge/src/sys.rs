@@ -16,7 +16,6 @@ pub(crate) mod key_pages;
 #[allow(unsafe_code, reason = "see the module's doc")]
 pub(crate) mod linux_aio;
 #[allow(unsafe_code, reason = "see the module's doc")]
-#[allow(unsafe_code, reason = "see the module's doc")]
 mod options;
 #[allow(unsafe_code, reason = "see the module's doc")]
 pub(crate) mod process;
