@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_place() {
+    fn faults_are_reported_with_their_place() {
         let message = |offset| format::message(&news(), offset);
         let head = |change: &dyn Fn(&mut LogHead)| {
             let logs = Logs::at_rest(Arc::new(filled())).expect("it opens");
@@ -317,7 +317,7 @@ mod tests {
                 Space::Messages,
                 message(2),
                 Some(Vec::new()),
-                "channel \"news\": message 2 is not among those that it has",
+                "channel \"news\": message 2 is outside its range",
             ),
             (
                 Space::Heads,
