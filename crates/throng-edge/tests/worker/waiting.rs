@@ -272,7 +272,7 @@ fn the_first_expiring_permission_closes_a_connection() {
     rig.pass(1);
     let received = stream.received();
     assert!(received.contains("event: expired\n") && received.ends_with("0\r\n\r\n"), "{received}");
-    assert!(socket.received().contains("allowed to do has ended"));
+    assert!(socket.received().contains("permission of this connection has expired"));
     assert_eq!(rig.count(Counter::ClosedExpired), 2);
     rig.worker.check_invariants();
 }
