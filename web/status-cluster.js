@@ -18,7 +18,7 @@ export function standing(cluster, now) {
   if (open) {
     parts.push(leader === null ? "The stream is open" : `The stream is open, led by ${leader}`);
   } else {
-    parts.push(`This node is cut off from NATS for ${words.duration(now - since_ms)}`
+    parts.push(`This node has been cut off from NATS for ${words.duration(now - since_ms)}`
       + `${trouble ? ` (${trouble})` : ""}: it accepts no messages, and its data about other nodes is old`);
   }
   if (revocations_age_ms !== null) {

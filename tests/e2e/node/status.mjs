@@ -278,7 +278,7 @@ const SCENARIOS = {
     await certificates.locator("tr:not(.bad)", { hasText: /good.*99 d.*9 d.*good/ }).waitFor();
     assert.equal(await page.locator("#certificates").isVisible(), false, "a server without TLS");
     const nodes = large.locator("#cluster");
-    await nodes.locator(".about.bad", { hasText: /cut off .* for 1 min 5 s .*refused.*1 min 6 s ago; 1,000 more/ }).waitFor();
+    await nodes.locator(".about.bad", { hasText: /cut off .* for 1 min 5 s .*refused.*1 min 6 s old; 1,000 more/ }).waitFor();
     await nodes.locator("tr.bad", { hasText: /web-a.*this one.*cannot use/ }).waitFor();
     await nodes.locator("tr:not(.bad)", { hasText: /web-b.*0\.2\.0.*1 min 30 s.*12.*1 ms.*0 s ago.*ready/ }).waitFor();
     await nodes.locator("tr.bad", { hasText: /c.*4\.3 s.*heard 3 s ago; does not say/ }).waitFor();
