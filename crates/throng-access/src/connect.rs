@@ -1,5 +1,5 @@
-//! Identification by somebody else, such as the application: of clients without a credential, and
-//! confirmation of clients with a token. The interface, and the headers that it depends on.
+//! Interface to a decider outside of the server, such as the application. It identifies clients
+//! without a credential, confirms clients with a token, and names the headers that it needs.
 
 use std::fmt;
 use std::net::IpAddr;

@@ -157,8 +157,8 @@ impl Verifier {
         self.verify_if(token, now_s, || Err(TokenError::UnknownKey)).is_ok()
     }
 
-    /// True if [`Verifier::verify`] takes so long that a thread which serves other connections
-    /// should leave it to another one. Costs nothing if no key of the server takes long.
+    /// True if [`Verifier::verify`] is too slow for a worker, which serves other connections
+    /// meanwhile. Costs nothing if the server has no slow key.
     pub fn takes_long(&mut self, token: &str) -> bool {
         let (keys, _) = self.keys.get();
         // A token that is not remembered would be verified elsewhere again and again.

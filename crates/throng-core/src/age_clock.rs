@@ -4,9 +4,9 @@
 /// A smaller step of the machine's clock is followed.
 pub const SLACK_MS: u64 = 60_000;
 
-/// Combines two clocks: the process's, which nobody can set, and the machine's, which may be set at
-/// any time, most of all by NTP after boot. This clock is never ahead of the machine's. It ignores
-/// a forward step of more than [`SLACK_MS`], and follows a step back.
+/// The machine's clock, without steps forward of more than [`SLACK_MS`], such as NTP makes after boot:
+/// from such a step on it advances with the process's monotonic clock. It is never ahead of the
+/// machine's clock, and follows steps back.
 #[derive(Debug, Default)]
 pub struct AgeClock {
     /// How far it is ahead of the clock of the process.

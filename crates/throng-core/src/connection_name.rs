@@ -7,7 +7,7 @@ use std::str::FromStr;
 use crate::id::WorkerId;
 
 /// Distinguishes a node's connections from the connections of all other nodes that serve the same
-/// channels. It has 64 random bits, so nobody has to hand it out: among a million processes, ended
+/// channels. It has 64 random bits, so each process picks its own: among a million processes, ended
 /// ones included, two are equal with a probability of 3 in 100 million. Even then two connections
 /// have the same name only if the rest of [`ConnectionName`] is equal, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

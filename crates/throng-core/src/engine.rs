@@ -166,8 +166,8 @@ pub trait Engine: Send + Sync {
     /// channel's log, and in the queues of the workers that follow the channel.
     fn watermark(&self) -> Watermark;
 
-    /// True if parts of some logs have to be [fetched](Engine::fetch). If not, nobody need ask for
-    /// each of many channels.
+    /// True if parts of some logs have to be [fetched](Engine::fetch). If not, callers skip the
+    /// question for each channel.
     fn fetches(&self) -> bool {
         false
     }

@@ -80,7 +80,7 @@ impl IdempotencyKey {
         &self.scoped[..self.text_at]
     }
 
-    /// True if it belongs to nobody in particular.
+    /// True for a key of the anonymous publishers, who share one scope.
     pub(crate) fn is_anonymous(&self) -> bool {
         self.scoped.starts_with("\u{1}a\0")
     }

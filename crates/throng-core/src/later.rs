@@ -5,7 +5,7 @@
 //! So a question comes with a [`Later`]. An immediate answer is [`Answer::Now`], which costs
 //! nothing. Otherwise the [`Ticket`] is taken from the `Later`, and the answer goes through it from
 //! any thread. The asker sets the deadline: an answer that comes after it is dropped. Before
-//! expensive work, check that somebody still waits ([`Ticket::is_wanted`]).
+//! expensive work, check that the asker still waits ([`Ticket::is_wanted`]).
 
 use std::fmt;
 use std::sync::Weak;
@@ -130,7 +130,7 @@ impl<T> Ticket<T> {
         self
     }
 
-    /// True if somebody may still wait for the answer.
+    /// True unless the asker is known to have gone.
     pub fn is_wanted(&self) -> bool {
         self.asker.as_ref().is_none_or(|asker| asker.strong_count() > 0)
     }

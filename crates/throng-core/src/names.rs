@@ -55,7 +55,7 @@ impl Names {
         self.holes_bytes += usize::from(self.bytes[at.0 as usize]) + 2;
     }
 
-    /// True if holes take so much that the owner should call [`Names::pack`].
+    /// True if holes take more than half of the memory, and [`Names::pack`] is worth its time.
     pub fn should_pack(&self) -> bool {
         self.holes_bytes > 4096 && self.holes_bytes * 2 > self.bytes.len()
     }

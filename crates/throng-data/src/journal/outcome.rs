@@ -20,8 +20,8 @@ pub enum JournalRefused {
 }
 
 /// Called once a publication is safe, or refused: for one commit in the order of offsets, where
-/// [`JournalServer::answer`](super::Server::answer) says. Dropped without a call if the journal
-/// ends while it is not known whether the message is on the disk.
+/// [`JournalServer::answer`](super::JournalServer::answer) says. Dropped without a call if the
+/// journal ends while it is not known whether the message is on the disk.
 pub type WhenDone = Box<dyn FnOnce(Result<JournalWritten, JournalRefused>) + Send>;
 
 /// The outcome of a publication.

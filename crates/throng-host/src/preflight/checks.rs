@@ -1,5 +1,5 @@
 //! The checks, one file per concern. Each states what this machine has, what is needed, and why. A
-//! value that cannot be read is [unknown](super::Verdict::Unknown) and never refuses a run.
+//! value that cannot be read is [unknown](super::CheckVerdict::Unknown) and never refuses a run.
 
 mod descriptors;
 mod files;

@@ -1,5 +1,5 @@
 //! A connection that asks one question after the other: for those who examine servers. A node has a
-//! [`StreamJournal`](crate::journal::Journal) on its own.
+//! [`StreamJournal`](crate::journal::StreamJournal) on its own.
 
 use std::time::{Duration, Instant};
 

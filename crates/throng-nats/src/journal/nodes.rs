@@ -7,8 +7,8 @@
 //!
 //! # Invariants
 //!
-//! * Each [`JournalEvent::Ask`](super::Event::Ask) gets exactly one [`JournalReport::Asked`], with
-//!   at most one answer of each node.
+//! * Each [`JournalEvent::Ask`](super::JournalEvent::Ask) gets exactly one
+//!   [`JournalReport::Asked`], with at most one answer of each node.
 //! * An answer is complete only if every node that was known when it was asked has answered, and
 //!   nodes had time to say that they are there since the connection was made.
 

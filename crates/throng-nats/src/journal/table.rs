@@ -7,7 +7,7 @@
 //!
 //! # Invariants
 //!
-//! * Each [`JournalEvent::Change`](super::Event::Change) gets exactly one
+//! * Each [`JournalEvent::Change`](super::JournalEvent::Change) gets exactly one
 //!   [`JournalReport::Changed`]; with [`Changed::Stored`] after its entry was reported, and with
 //!   [`Changed::Conflict`] after the entry was that is in its way.
 //! * [`JournalReport::Current`] comes after all entries that there were at its time.

@@ -179,7 +179,7 @@ fn each_parameter_takes_the_documented_values() {
     for (target, is_taken, mut client) in asked {
         let answer =
             if target.starts_with("HEAD") { client.answer_to_head() } else { client.answer() };
-        // The query is looked at before the body, which is empty.
+        // The query is checked first: `bad_json`, for the empty body, means that it passed.
         let is_refused = answer.status == 400 && !answer.text().contains("bad_json");
         assert_eq!(is_refused, !is_taken, "{target}: {} {}", answer.status, answer.text());
     }
