@@ -4,9 +4,9 @@
 /// A smaller step of the machine's clock is followed.
 pub const SLACK_MS: u64 = 60_000;
 
-/// The machine's clock, without steps forward of more than [`SLACK_MS`], such as NTP makes after boot:
-/// from such a step on it advances with the process's monotonic clock. It is never ahead of the
-/// machine's clock, and follows steps back.
+/// The machine's clock, without steps forward of more than [`SLACK_MS`], such as NTP makes after
+/// boot: from such a step on it advances with the process's monotonic clock. It is never ahead of
+/// the machine's clock, and follows steps back.
 #[derive(Debug, Default)]
 pub struct AgeClock {
     /// How far it is ahead of the clock of the process.

@@ -199,7 +199,7 @@ impl NatsSession {
         Ok(is_allowed.then_some(replies))
     }
 
-    /// Subscribes. Returns the number by which [`NatsSession::wait`] knows it.
+    /// Subscribes. Returns the number of the subscription.
     ///
     /// # Errors
     ///
