@@ -184,7 +184,8 @@ mod tests {
 
     #[test]
     fn the_tightest_group_limits() {
-        let tree = std::env::temp_dir().join(format!("throng-cgroup-{}", std::process::id()));
+        let directory = tempfile::tempdir().expect("made");
+        let tree = directory.path().to_owned();
         let inner = tree.join("inner");
         fs::create_dir_all(&inner).expect("made");
         let write = |folder: &Path, file: &str, text: &str| {
@@ -196,14 +197,13 @@ mod tests {
         let left =
             |folder: &Path| Some(number(folder, "pids.max")? - number(folder, "pids.current")?);
         let least = least(vec![inner, tree.clone()], left);
-        fs::remove_dir_all(&tree).expect("removed");
         assert_eq!(least, Some(Headroom { amount: 60, group: tree }));
     }
 
     #[test]
     fn the_lowest_limit_of_a_group_counts_and_cache_does_not() {
-        let folder = std::env::temp_dir().join(format!("throng-memory-{}", std::process::id()));
-        fs::create_dir_all(&folder).expect("made");
+        let directory = tempfile::tempdir().expect("made");
+        let folder = directory.path().to_owned();
         let write = |file: &str, text: &str| fs::write(folder.join(file), text).expect("written");
         write("memory.max", "max\n");
         let none = memory_limit(&folder);
@@ -212,7 +212,7 @@ mod tests {
         write("memory.current", "5000\n");
         write("memory.stat", "anon 1\ninactive_file 4096\n");
         let (limit, used) = (memory_limit(&folder), memory_used(&folder));
-        fs::remove_dir_all(&folder).expect("removed");
+        directory.close().expect("removed");
         let expected = GroupLimit { bytes: 60_000_000, group: folder.clone(), file: "memory.high" };
         assert_eq!((none, limit, used), (None, Some(expected), Some(904)));
         assert_eq!((memory_limit(&folder), memory_used(&folder)), (None, None));

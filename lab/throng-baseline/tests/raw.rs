@@ -4,7 +4,8 @@ use std::process::Command;
 
 #[test]
 fn the_raw_loop_is_measured_and_reported() {
-    let json = std::env::temp_dir().join(format!("throng-baseline-{}.json", std::process::id()));
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let json = directory.path().join("results.json");
     let output = Command::new(env!("CARGO_BIN_EXE_throng-baseline"))
         .args(["--quick", "--raw-only", "--connections", "200", "--senders", "3"])
         .args(["--client-threads", "2", "--json"])
@@ -13,7 +14,6 @@ fn the_raw_loop_is_measured_and_reported() {
         .output()
         .expect("the program runs");
     let text = std::fs::read_to_string(&json).unwrap_or_default();
-    let _ = std::fs::remove_file(&json);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 
     let report: serde_json::Value = serde_json::from_str(&text).expect("a JSON report");

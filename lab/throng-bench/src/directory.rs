@@ -1,21 +1,18 @@
 //! The directory of a server: its settings, the keys of its tokens, and its data. It is made for
 //! one run, among the temporary files, and removed with it.
 
-use std::fs::{self, DirBuilder};
-use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+
+use tempfile::TempDir;
 
 use crate::file::Run;
 use crate::keys::Keys;
 
-/// Directories that this process has made.
-static MADE: AtomicU32 = AtomicU32::new(0);
-
-/// Is removed when it is dropped.
 pub(crate) struct Directory {
-    path: PathBuf,
+    /// Removed on drop.
+    directory: TempDir,
     /// The keys of its tokens, if its server checks any.
     pub(crate) keys: Option<Keys>,
 }
@@ -23,38 +20,37 @@ pub(crate) struct Directory {
 impl Directory {
     /// Makes the directory for the server of a run, which is started from `program`.
     pub(crate) fn make(run: &Run, program: &Path) -> Result<Directory, String> {
-        let nth = MADE.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("throng-bench-{}-{nth}", std::process::id()));
-        let fault = |error: io::Error| format!("{} cannot be made: {error}", path.display());
-        // For this user only: keys are secret while the run lasts.
-        DirBuilder::new().mode(0o700).create(&path).map_err(fault)?;
-        let mut directory = Directory { path: path.clone(), keys: None };
+        let mut directory = Directory { directory: temporary()?, keys: None };
         let mut settings = run.settings.clone();
         if let Some(algorithm) = run.tokens {
-            let keys = Keys::make(&path, program)?;
+            let keys = Keys::make(directory.directory.path(), program)?;
             settings.push_str(&keys.settings(algorithm));
             directory.keys = Some(keys);
         }
-        fs::write(directory.settings(), settings).map_err(fault)?;
+        let path = directory.settings();
+        fs::write(&path, settings)
+            .map_err(|error| format!("{} cannot be written: {error}", path.display()))?;
         Ok(directory)
     }
 
     /// The file of settings.
     pub(crate) fn settings(&self) -> PathBuf {
-        self.path.join("throng.toml")
+        self.directory.path().join("throng.toml")
     }
 
     /// Bytes of its files on the disk.
     pub(crate) fn bytes(&self) -> f64 {
-        blocks(&self.path) as f64
+        blocks(self.directory.path()) as f64
     }
 }
 
-impl Drop for Directory {
-    fn drop(&mut self) {
-        // If it stays, it is in a directory of temporary files.
-        let _ = fs::remove_dir_all(&self.path);
-    }
+/// Makes a directory for this user only, since it may hold keys. Its name is random: a killed run
+/// leaves its own behind, and process IDs return.
+pub(crate) fn temporary() -> Result<TempDir, String> {
+    tempfile::Builder::new()
+        .prefix("throng-bench-")
+        .tempdir()
+        .map_err(|error| format!("a temporary directory cannot be made: {error}"))
 }
 
 /// Bytes of the files below a directory. Files come and go while a server runs.

@@ -333,10 +333,10 @@ mod tests {
             .push(MeasuredValue::of(&benchmark.measures[0], Figure::of(Some(1.5), 9)));
         outcome.fail("one");
         let results = Results { version: VERSION, benchmarks: vec![outcome], ..Results::default() };
-        let path = std::env::temp_dir().join(format!("throng-results-{}", std::process::id()));
+        let directory = crate::directory::temporary().expect("made");
+        let path = directory.path().join("results.json");
         std::fs::write(&path, results.to_json()).expect("written");
         assert_eq!(Results::read(&path).expect("read"), results);
-        std::fs::remove_file(path).expect("removed");
     }
 
     #[test]

@@ -8,20 +8,20 @@
 pub(crate) mod upgrades;
 
 use std::collections::VecDeque;
-use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
 
 use crate::bound;
+use crate::directory::temporary;
 
 use self::upgrades::{Serving, Upgrades, is_running};
 
@@ -40,9 +40,6 @@ const CONNECTIONS_RESERVE: usize = 512;
 /// How many lines of standard error are kept.
 const LINES_MAX: usize = 3;
 
-/// Servers that this process has started.
-static STARTED: AtomicU32 = AtomicU32::new(0);
-
 /// An empty file of settings.
 pub(crate) const NO_SETTINGS: &str = "/dev/null";
 
@@ -56,8 +53,8 @@ pub(crate) struct Server {
     program: PathBuf,
     serving: Serving,
     urls: Urls,
-    /// Where it keeps what it makes, such as a certificate; removed with the server.
-    state: PathBuf,
+    /// For files that it makes, such as a certificate.
+    state: TempDir,
     output: Arc<Mutex<VecDeque<String>>>,
 }
 
@@ -93,11 +90,9 @@ impl Server {
                 command.env_remove(name);
             }
         }
-        let nth = STARTED.fetch_add(1, Ordering::Relaxed);
-        let state = format!("throng-bench-state-{}-{nth}", std::process::id());
-        let state = std::env::temp_dir().join(state);
-        command.arg("--control").arg(control(&state));
-        command.env("NO_COLOR", "1").env("XDG_STATE_HOME", &state);
+        let state = temporary()?;
+        command.arg("--control").arg(control(state.path()));
+        command.env("NO_COLOR", "1").env("XDG_STATE_HOME", state.path());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child =
             command.spawn().map_err(|error| format!("the server cannot be started: {error}"))?;
@@ -134,7 +129,7 @@ impl Server {
 
     /// Upgrades of it, also while it is in use.
     pub(crate) fn upgrades(&self) -> Upgrades {
-        let control = control(&self.state).into_os_string();
+        let control = control(self.state.path()).into_os_string();
         let arguments = ["upgrade", "--config", NO_SETTINGS, "--control"].map(Into::into);
         Upgrades {
             program: self.program.clone(),
@@ -146,7 +141,9 @@ impl Server {
     /// The command that drains it, and ends when it has ended.
     pub(crate) fn drain(&self) -> Command {
         let mut command = Command::new(&self.program);
-        command.args(["drain", "--config", NO_SETTINGS, "--control"]).arg(control(&self.state));
+        command
+            .args(["drain", "--config", NO_SETTINGS, "--control"])
+            .arg(control(self.state.path()));
         command
     }
 
@@ -210,8 +207,6 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop();
-        // Most servers make nothing.
-        let _ = fs::remove_dir_all(&self.state);
     }
 }
 

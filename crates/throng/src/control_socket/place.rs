@@ -118,27 +118,10 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt as _;
 
-    /// A directory of its own, which is removed at the end.
-    struct Temporary(PathBuf);
-
-    impl Temporary {
-        fn new(name: &str) -> Temporary {
-            let path = env::temp_dir().join(format!("throng-{name}-{}", std::process::id()));
-            fs::create_dir_all(&path).unwrap();
-            Temporary(path)
-        }
-    }
-
-    impl Drop for Temporary {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
-    }
-
     #[test]
     fn a_directory_is_made_for_its_user_alone() {
-        let temporary = Temporary::new("made");
-        let directory = temporary.0.join("control");
+        let temporary = tempfile::tempdir().unwrap();
+        let directory = temporary.path().join("control");
         prepare(&directory).unwrap();
         assert_eq!(fs::metadata(&directory).unwrap().mode() & 0o777, 0o700);
         prepare(&directory).unwrap();
@@ -146,22 +129,22 @@ mod tests {
 
     #[test]
     fn a_directory_that_lets_others_in_is_refused() {
-        let temporary = Temporary::new("open");
-        fs::set_permissions(&temporary.0, fs::Permissions::from_mode(0o755)).unwrap();
-        assert!(prepare(&temporary.0).unwrap_err().contains("mode is 0755"));
-        let found = fs::symlink_metadata(&temporary.0).unwrap();
+        let temporary = tempfile::tempdir().unwrap();
+        fs::set_permissions(temporary.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(prepare(temporary.path()).unwrap_err().contains("mode is 0755"));
+        let found = fs::symlink_metadata(temporary.path()).unwrap();
         assert!(flaw(&found, user() + 1).unwrap().contains("belongs to the user"));
-        let link = temporary.0.join("link");
+        let link = temporary.path().join("link");
         std::os::unix::fs::symlink("/tmp", &link).unwrap();
         assert_eq!(prepare(&link).unwrap_err(), "it is no directory");
     }
 
     #[test]
     fn only_sockets_are_trusted() {
-        let temporary = Temporary::new("trusted");
-        let path = temporary.0.join(name("[::1]:8080".parse().unwrap()));
+        let temporary = tempfile::tempdir().unwrap();
+        let path = temporary.path().join(name("[::1]:8080".parse().unwrap()));
         fs::write(&path, "").unwrap();
-        assert!(!is_trusted(&path) && sockets(&temporary.0) == [path.clone()]);
+        assert!(!is_trusted(&path) && sockets(temporary.path()) == [path.clone()]);
         fs::remove_file(&path).unwrap();
         let _socket = std::os::unix::net::UnixListener::bind(&path).unwrap();
         assert!(is_trusted(&path));

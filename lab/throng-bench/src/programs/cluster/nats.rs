@@ -11,11 +11,13 @@ use std::io::{self, Read as _};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use tempfile::TempDir;
+
 use crate::bound;
+use crate::directory::temporary;
 
 /// How long a server may take until it listens.
 const START_DEADLINE: Duration = Duration::from_secs(30);
@@ -25,14 +27,11 @@ const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// How long connecting to a server may take while it starts.
 const CONNECT: Duration = Duration::from_secs(1);
 
-/// Servers that this process has started.
-static STARTED: AtomicU32 = AtomicU32::new(0);
-
 /// A nats-server that runs or was killed.
 pub(crate) struct NatsServer {
     program: PathBuf,
-    /// Its configuration, its store and its log; removed with it.
-    directory: PathBuf,
+    /// For its configuration, its store and its log; removed on drop.
+    directory: TempDir,
     name: String,
     address: SocketAddrV4,
     /// `None` while it is killed.
@@ -52,13 +51,12 @@ impl NatsServer {
         for (nth, route) in routes.iter().enumerate() {
             let mut server = NatsServer {
                 program: program.to_owned(),
-                directory: directory(),
+                directory: temporary()?,
                 name: format!("nats{}", nth + 1),
                 address: free(host).map_err(failed)?,
                 child: None,
             };
             let cluster = if count > 1 { cluster(*route, &routes) } else { String::new() };
-            fs::create_dir_all(&server.directory).map_err(failed)?;
             fs::write(server.configuration(), server.settings(&cluster)).map_err(failed)?;
             server.launch()?;
             servers.push(server);
@@ -100,15 +98,15 @@ impl NatsServer {
     }
 
     fn configuration(&self) -> PathBuf {
-        self.directory.join("nats.conf")
+        self.directory.path().join("nats.conf")
     }
 
     fn log(&self) -> PathBuf {
-        self.directory.join("nats.log")
+        self.directory.path().join("nats.log")
     }
 
     fn settings(&self, cluster: &str) -> String {
-        let store = self.directory.join("store");
+        let store = self.directory.path().join("store");
         format!(
             "listen: \"{}\"\nserver_name: {}\njetstream {{ store_dir: \"{}\" }}\n{cluster}",
             self.address,
@@ -153,7 +151,6 @@ impl NatsServer {
 impl Drop for NatsServer {
     fn drop(&mut self) {
         self.kill();
-        let _ = fs::remove_dir_all(&self.directory);
     }
 }
 
@@ -167,11 +164,6 @@ fn host() -> Ipv4Addr {
 fn free(host: Ipv4Addr) -> io::Result<SocketAddrV4> {
     let address = TcpListener::bind((host, 0))?.local_addr()?;
     Ok(SocketAddrV4::new(host, address.port()))
-}
-
-fn directory() -> PathBuf {
-    let nth = STARTED.fetch_add(1, Ordering::Relaxed);
-    std::env::temp_dir().join(format!("throng-bench-nats-{}-{nth}", std::process::id()))
 }
 
 /// The part of a configuration that makes a cluster.
