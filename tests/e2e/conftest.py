@@ -113,12 +113,29 @@ def curl(server):
 
 
 @pytest.fixture(scope="session")
-def chromium():
-    """The path of Chromium."""
+def chromium_program():
+    """The path of Chromium, for scripts that start one with flags of their own, or in a network of
+    their own."""
     for name in ("chromium", "chromium-browser", "google-chrome"):
         if path := shutil.which(name):
             return path
     raise AssertionError("Chromium is missing: scripts/setup")
+
+
+@pytest.fixture(scope="session")
+def chromium(chromium_program):
+    """The address of a Chromium that the tests of this process share; see node/browser.mjs."""
+    browser = subprocess.Popen(
+        ["node", HERE / "node" / "browser.mjs", chromium_program],
+        env=clean_environment({"NO_PROXY": "*"}),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    address = browser.stdout.readline().strip()
+    assert address, "Chromium does not start"
+    yield address
+    browser.communicate(timeout=TIMEOUT_SECONDS)
 
 
 @pytest.fixture

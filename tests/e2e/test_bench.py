@@ -334,14 +334,12 @@ def test_a_dry_run_shows_story_and_plan(tmp_path):
     assert 'url = "http://127.0.0.1:PORT/users/{stream}"' in plan and "rate = 20" in plan
 
 
-def test_the_page_opens_without_complaint(bench, tmp_path):
+def test_the_page_opens_without_complaint(bench, chromium_program, tmp_path):
     names = ["c10k-stream", "long-poll-chat", "websocket-chat"]
     done, _ = bench(*names, "--connections", "100", "--time", "1s", "--html", "page.html")
     assert done.returncode == 0, done.stdout + done.stderr
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    assert chromium, "Chromium is missing: scripts/setup"
     opened = subprocess.run(
-        ["node", HERE / "node" / "page.mjs", chromium, tmp_path / "page.html"],
+        ["node", HERE / "node" / "page.mjs", chromium_program, tmp_path / "page.html"],
         env=clean_environment({"NO_PROXY": "*"}),
         capture_output=True,
         text=True,

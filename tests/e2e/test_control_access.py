@@ -424,12 +424,12 @@ def test_only_operators_operate(keyed):
             assert refusal(response) == (403, "forbidden")
 
 
-def test_the_login_of_the_status_page(tmp_path, serve, chromium):
+def test_the_login_of_the_status_page(tmp_path, serve, chromium_program):
     keyed = Keyed(tmp_path, serve, listen="0.0.0.0")
     url = f"http://127.0.0.1:{keyed.server.port}"
     pictures = os.environ.get("THRONG_PICTURES", "")
     done = subprocess.run(
-        ["node", HERE / "node" / "status-login.mjs", chromium, url, pictures],
+        ["node", HERE / "node" / "status-login.mjs", chromium_program, url, pictures],
         env=clean_environment({"NO_PROXY": "*", "KEY": keyed.operator}),
         capture_output=True,
         text=True,

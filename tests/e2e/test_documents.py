@@ -3,7 +3,6 @@
 import json
 import re
 import shlex
-import shutil
 import subprocess
 
 import pytest
@@ -40,9 +39,9 @@ def pages(tmp_path):
         yield url
 
 
-def test_the_first_page_shows_every_message_that_the_documents_send(serve, pages, tmp_path):
-    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
-    assert chromium, "Chromium is missing: scripts/setup"
+def test_the_first_page_shows_every_message_that_the_documents_send(
+    serve, chromium, pages, tmp_path
+):
     server = serve()
     commands = commands_for_ann()
     assert len(commands) >= 3, commands

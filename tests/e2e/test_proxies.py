@@ -130,8 +130,8 @@ def running(proxy, directory, server):
 class Page:
     """The page of `proxies.mjs`."""
 
-    def __init__(self, node, chromium):
-        self.process = node("proxies.mjs", chromium)
+    def __init__(self, node, chromium_program):
+        self.process = node("proxies.mjs", chromium_program)
         self.origin = self.process.stdout.readline().strip()
 
     def tell(self, *words):
@@ -146,8 +146,8 @@ class Page:
 
 
 @pytest.mark.parametrize("proxy", PROXIES)
-def test_clients_behind_the_printed_proxy(serve, node, chromium, tmp_path, proxy):
-    page = Page(node, chromium)
+def test_clients_behind_the_printed_proxy(serve, node, chromium_program, tmp_path, proxy):
+    page = Page(node, chromium_program)
     settings = tmp_path / "throng.toml"
     settings.write_text(f"[[token-keys]]\nsecret = '{SECRET}'\n")
     flags = ["--config", settings, "--allowed-hosts", HOST, "--allowed-origins", page.origin]

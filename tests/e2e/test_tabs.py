@@ -19,8 +19,8 @@ def server(tmp_path_factory):
     running.stop()
 
 
-def run(server, script, chromium, scenario):
-    run_node(HERE / "node" / "tabs.mjs", chromium, server.url, script, scenario)
+def run(server, script, chromium_program, scenario):
+    run_node(HERE / "node" / "tabs.mjs", chromium_program, server.url, script, scenario)
 
 
 @pytest.fixture(scope="module")
@@ -32,11 +32,11 @@ def script(tmp_path_factory):
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_tabs(server, script, chromium, scenario):
-    run(server, script, chromium, scenario)
+def test_tabs(server, script, chromium_program, scenario):
+    run(server, script, chromium_program, scenario)
 
 
-def test_the_part_that_the_server_serves(server, chromium, tmp_path):
+def test_the_part_that_the_server_serves(server, chromium_program, tmp_path):
     bundle("tests/tabs/page.js", tmp_path / "page.js", f"--external:{PART}")
     assert PART in (tmp_path / "page.js").read_text()
-    run(server, tmp_path / "page.js", chromium, "closed")
+    run(server, tmp_path / "page.js", chromium_program, "closed")

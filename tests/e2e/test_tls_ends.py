@@ -242,11 +242,11 @@ def test_the_login_of_the_status_page_is_secure(start, tmp_path):
     assert operator not in tls.plain.log()
 
 
-def test_operators_log_in_over_tls_in_a_browser(start, node, chromium, tmp_path):
+def test_operators_log_in_over_tls_in_a_browser(start, node, chromium_program, tmp_path):
     operator, table = server_key(tmp_path, "operator", "administration")
     (tmp_path / "throng.toml").write_text(table)
     tls = start("--allowed-hosts", "throng.example")
-    child = node("status-login.mjs", chromium, tls.url, environment={"KEY": operator})
+    child = node("status-login.mjs", chromium_program, tls.url, environment={"KEY": operator})
     assert child.wait(TIMEOUT_SECONDS * 3) == 0, child.stdout.read()
     assert operator not in tls.plain.log()
 

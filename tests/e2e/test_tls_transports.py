@@ -79,11 +79,11 @@ def test_go(tls, channel, suite):
 
 
 @pytest.mark.parametrize("version", ["tls1.2", "tls1.3"])
-def test_chromium(tls, node, chromium, channel, version):
+def test_chromium(tls, node, chromium_program, channel, version):
     flags = [f"--ssl-version-max={version}"]
     suites = SUITES_OF_TLS12 if version == "tls1.2" else SUITES_OF_TLS13
     before = sum(connections(tls, suite) for suite in suites)
-    child = node("tls-page.mjs", chromium, url(tls), channel, *flags)
+    child = node("tls-page.mjs", chromium_program, url(tls), channel, *flags)
     assert child.wait(TIMEOUT_SECONDS * 3) == 0, child.stdout.read()
     # Its page, its WebSocket, and the streams that are open at a time.
     assert sum(connections(tls, suite) for suite in suites) >= before + 4

@@ -3,12 +3,12 @@
 //
 // The server key of a login comes in the variable KEY.
 import assert from "node:assert/strict";
-import { chromium } from "playwright-core";
 
+import { openBrowser } from "./browser.mjs";
 import { findings } from "./accessible.mjs";
 
-const [executablePath, scenario, url] = process.argv.slice(2);
-const browser = await chromium.launch({ executablePath, args: ["--no-sandbox", "--disable-gpu"] });
+const [chromium, scenario, url] = process.argv.slice(2);
+const browser = await openBrowser(chromium);
 
 /** Enters the chat with the keyboard alone, and says something. */
 async function enter(page) {

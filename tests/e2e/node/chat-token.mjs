@@ -1,11 +1,10 @@
 // Opens the chat with a token in its URL, says something, and reloads the page, which must still have
 // the token. Exit code 0 means that it held. Usage: node chat-token.mjs CHROMIUM URL
 import assert from "node:assert/strict";
-import { chromium } from "playwright-core";
+import { openBrowser } from "./browser.mjs";
 
-const [, , executablePath, url] = process.argv;
-const flags = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"];
-const browser = await chromium.launch({ executablePath, args: flags });
+const [, , chromium, url] = process.argv;
+const browser = await openBrowser(chromium);
 try {
   const page = await browser.newPage();
   await page.goto(url);

@@ -2,10 +2,10 @@
 // typed: node chat-tokens.mjs CHROMIUM URL FIRST_TOKEN SECOND_TOKEN BAD_TOKEN
 
 import assert from "node:assert/strict";
-import { chromium } from "playwright-core";
+import { openBrowser } from "./browser.mjs";
 
-const [executablePath, url, first, second, bad] = process.argv.slice(2);
-const browser = await chromium.launch({ executablePath, args: ["--no-sandbox"] });
+const [chromium, url, first, second, bad] = process.argv.slice(2);
+const browser = await openBrowser(chromium);
 
 async function open(fragment) {
   const context = await browser.newContext();

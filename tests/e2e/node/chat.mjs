@@ -6,7 +6,7 @@
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
 import { setTimeout as delay } from "node:timers/promises";
-import { chromium } from "playwright-core";
+import { openBrowser } from "./browser.mjs";
 import { Proxy } from "./proxy.mjs";
 
 const TIMEOUT_MS = 60_000;
@@ -29,15 +29,6 @@ const SELECTORS = {
   statusLink: 'a[href="status"]',
 };
 
-const FLAGS = [
-  "--no-sandbox",
-  "--disable-gpu",
-  "--no-first-run",
-  "--disable-background-networking",
-  "--disable-component-update",
-  "--disable-sync",
-];
-
 /** Stops the server. kill() returns before its threads have stopped; until then they answer. */
 async function freeze(pid) {
   process.kill(pid, "SIGSTOP");
@@ -54,8 +45,8 @@ async function freeze(pid) {
   while (readdirSync(`/proc/${pid}/task`).some(isRunning)) await delay(1);
 }
 
-const [executablePath, serverUrl, scenario, serverPid] = process.argv.slice(2);
-const browser = await chromium.launch({ executablePath, args: FLAGS, timeout: TIMEOUT_MS });
+const [chromium, serverUrl, scenario, serverPid] = process.argv.slice(2);
+const browser = await openBrowser(chromium);
 
 /** Opens the chat page under a name; `prepare` may change the context first. */
 async function open(url, name, prepare = async () => {}) {

@@ -1,10 +1,10 @@
 // A page that follows a channel in three ways, and prints the messages of each, one JSON object per
 // line: node comeback.mjs CHROMIUM URL CHANNEL. Ends when its input does.
 
-import { chromium } from "playwright-core";
+import { openBrowser } from "./browser.mjs";
 
-const [executablePath, url, channel] = process.argv.slice(2);
-const browser = await chromium.launch({ executablePath, args: ["--no-sandbox"] });
+const [chromium, url, channel] = process.argv.slice(2);
+const browser = await openBrowser(chromium);
 const page = await browser.newPage();
 await page.exposeFunction("tell", (way, data) => console.log(JSON.stringify({ way, data })));
 await page.goto(`${url}/health`);

@@ -3,12 +3,12 @@
 // it is known that the cookie was sent with these queries.
 
 import { setTimeout as delay } from "node:timers/promises";
-import { chromium } from "playwright-core";
+import { openBrowser } from "./browser.mjs";
 
 const TIMEOUT_MS = 20_000;
-const [executablePath, pageUrl, serverUrl, channel, cookie, sameSite, ...expected] =
+const [chromium, pageUrl, serverUrl, channel, cookie, sameSite, ...expected] =
   process.argv.slice(2);
-const browser = await chromium.launch({ executablePath, args: ["--no-sandbox"] });
+const browser = await openBrowser(chromium);
 const context = await browser.newContext();
 await context.addCookies([
   {

@@ -1,11 +1,11 @@
 // Opens a page of the server in Chromium, which opens a WebSocket without asking for anything. Prints what
 // came over it: node deflate-page.mjs CHROMIUM URL CHANNEL
 import { createInterface } from "node:readline";
-import { chromium } from "playwright-core";
+import { openBrowser } from "./browser.mjs";
 
-const [executablePath, url, channel] = process.argv.slice(2);
+const [chromium, url, channel] = process.argv.slice(2);
 const print = (line) => console.log(JSON.stringify(line));
-const browser = await chromium.launch({ executablePath, args: ["--no-sandbox"] });
+const browser = await openBrowser(chromium);
 const page = await browser.newPage();
 await page.goto(`${url}/health`);
 const extensions = await page.evaluate(async (path) => {

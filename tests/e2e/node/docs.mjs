@@ -1,12 +1,12 @@
 // The site of the documentation, as a server serves it, in a real Chromium; exit code 0 means success.
 // Usage: node docs.mjs CHROMIUM URL SCENARIO|PAGE [PICTURES]
 import assert from "node:assert/strict";
-import { chromium } from "playwright-core";
 
+import { openBrowser } from "./browser.mjs";
 import { findings, SIZES } from "./accessible.mjs";
 
-const [executablePath, url, scenario, pictures] = process.argv.slice(2);
-const browser = await chromium.launch({ executablePath, args: ["--no-sandbox", "--disable-gpu"] });
+const [chromium, url, scenario, pictures] = process.argv.slice(2);
+const browser = await openBrowser(chromium);
 
 /** Opens a page, and collects what the policy refuses and what is loaded from elsewhere. */
 async function open(path, options = {}) {

@@ -1,10 +1,9 @@
 // Uses an example as people do, in Chromium. Usage: node examples.mjs CHROMIUM EXAMPLE URL
 import assert from "node:assert";
-import { chromium } from "playwright-core";
+import { openBrowser } from "./browser.mjs";
 
-const [, , executablePath, example, url] = process.argv;
-const flags = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"];
-const browser = await chromium.launch({ executablePath, args: flags });
+const [, , chromium, example, url] = process.argv;
+const browser = await openBrowser(chromium);
 
 /** A page of somebody with cookies of their own. */
 async function open(query = "") {

@@ -1,10 +1,9 @@
 // Opens a page in Chromium and prints, as JSON, the texts of its `#list li` once there are COUNT of
 // them. Usage: node items.mjs CHROMIUM URL COUNT
-import { chromium } from "playwright-core";
+import { openBrowser } from "./browser.mjs";
 
-const [, , executablePath, url, count] = process.argv;
-const flags = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"];
-const browser = await chromium.launch({ executablePath, args: flags });
+const [, , chromium, url, count] = process.argv;
+const browser = await openBrowser(chromium);
 try {
   const page = await browser.newPage();
   await page.goto(url);

@@ -1,10 +1,9 @@
 // Logs in to the example of the guide, sends TEXT, and prints the items of the list as JSON once one
 // of them is TEXT. Usage: node login.mjs CHROMIUM URL USER PASSWORD TEXT
-import { chromium } from "playwright-core";
+import { openBrowser } from "./browser.mjs";
 
-const [, , executablePath, url, user, password, text] = process.argv;
-const flags = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"];
-const browser = await chromium.launch({ executablePath, args: flags });
+const [, , chromium, url, user, password, text] = process.argv;
+const browser = await openBrowser(chromium);
 try {
   const page = await browser.newPage();
   await page.goto(url);

@@ -2,10 +2,10 @@
 // node page.mjs CHROMIUM FILE
 
 import { pathToFileURL } from "node:url";
-import { chromium } from "playwright-core";
+import { openBrowser } from "./browser.mjs";
 
-const [executablePath, file] = process.argv.slice(2);
-const browser = await chromium.launch({ executablePath, args: ["--no-sandbox"] });
+const [chromium, file] = process.argv.slice(2);
+const browser = await openBrowser(chromium);
 const page = await browser.newPage({ viewport: { width: 390, height: 800 } });
 const complaints = [];
 page.on("console", (message) => complaints.push(message.text()));

@@ -8,9 +8,9 @@
 import assert from "node:assert/strict";
 import { createServer } from "node:http";
 import { createInterface } from "node:readline";
-import { chromium } from "playwright-core";
+import { openBrowser } from "./browser.mjs";
 
-const [executablePath] = process.argv.slice(2);
+const [chromium] = process.argv.slice(2);
 const say = (line) => process.stdout.write(`${line}\n`);
 
 const site = createServer((request, response) => {
@@ -20,10 +20,7 @@ const site = createServer((request, response) => {
 await new Promise((resolve) => site.listen(0, "127.0.0.1", resolve));
 const origin = `http://app.example.com:${site.address().port}`;
 const hosts = "MAP push.example.com 127.0.0.1, MAP app.example.com 127.0.0.1";
-const browser = await chromium.launch({
-  executablePath,
-  args: ["--no-sandbox", "--disable-gpu", `--host-resolver-rules=${hosts}`],
-});
+const browser = await openBrowser(chromium, [`--host-resolver-rules=${hosts}`]);
 const page = await browser.newPage();
 page.setDefaultTimeout(60_000);
 const faults = [];

@@ -1,11 +1,10 @@
 // Looks at the page of clients/javascript/tests/react in Chromium.
 // Usage: node react.mjs CHROMIUM PAGE SERVER
 import assert from "node:assert";
-import { chromium } from "playwright-core";
+import { openBrowser } from "./browser.mjs";
 
-const [, , executablePath, url, server] = process.argv;
-const flags = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"];
-const browser = await chromium.launch({ executablePath, args: flags });
+const [, , chromium, url, server] = process.argv;
+const browser = await openBrowser(chromium);
 
 async function publish(channel, ...texts) {
   for (const text of texts) {

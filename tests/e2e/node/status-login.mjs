@@ -3,16 +3,16 @@
 //
 // The server key comes in the variable KEY, so that no list of processes shows it.
 import assert from "node:assert/strict";
-import { chromium } from "playwright-core";
+import { openBrowser } from "./browser.mjs";
 
 const TIMEOUT_MS = 60_000;
-const [executablePath, serverUrl, pictures] = process.argv.slice(2);
+const [chromium, serverUrl, pictures] = process.argv.slice(2);
 const { port, protocol } = new URL(serverUrl);
 const isSecure = protocol === "https:";
 // A name that is not loopback, so that the page is not safe without TLS.
 const FAR = `${protocol}//throng.example:${port}`;
-const args = ["--no-sandbox", "--disable-gpu", "--host-resolver-rules=MAP throng.example 127.0.0.1"];
-const browser = await chromium.launch({ executablePath, args, timeout: TIMEOUT_MS });
+const flags = ["--host-resolver-rules=MAP throng.example 127.0.0.1"];
+const browser = await openBrowser(chromium, flags);
 // The certificate is the test's own.
 const context = await browser.newContext({
   viewport: { width: 900, height: 640 }, ignoreHTTPSErrors: isSecure,

@@ -5,22 +5,14 @@
 import assert from "node:assert/strict";
 import { createInterface } from "node:readline";
 import { EventSource } from "eventsource";
-import { chromium } from "playwright-core";
 import WebSocket from "ws";
+import { openBrowser } from "./browser.mjs";
 
 const TIMEOUT_MS = 60_000;
-const FLAGS = [
-  "--no-sandbox",
-  "--disable-gpu",
-  "--no-first-run",
-  "--disable-background-networking",
-  "--disable-component-update",
-  "--disable-sync",
-];
 const PHONE = { width: 360, height: 740 };
 
-const [executablePath, serverUrl, scenario, picture] = process.argv.slice(2);
-const browser = await chromium.launch({ executablePath, args: FLAGS, timeout: TIMEOUT_MS });
+const [chromium, serverUrl, scenario, picture] = process.argv.slice(2);
+const browser = await openBrowser(chromium);
 const lines = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
 
 /** Opens the page, and collects its errors in `faults`. */

@@ -2,10 +2,10 @@
 // headers removed: node stored-script.mjs CHROMIUM URL [HEADER...]
 // The message publishes to /channels/ran if it may run. Prints whether the page opened.
 
-import { chromium } from "playwright-core";
+import { openBrowser } from "./browser.mjs";
 
-const [executablePath, url, ...stripped] = process.argv.slice(2);
-const browser = await chromium.launch({ executablePath, args: ["--no-sandbox"] });
+const [chromium, url, ...stripped] = process.argv.slice(2);
+const browser = await openBrowser(chromium);
 const page = await browser.newPage();
 await page.route(url, async (route) => {
   const response = await route.fetch();

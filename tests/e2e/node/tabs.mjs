@@ -6,15 +6,14 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { createServer } from "node:http";
-import { chromium } from "playwright-core";
+import { openBrowser } from "./browser.mjs";
 import { Proxy } from "./proxy.mjs";
 
 const TIMEOUT_MS = 60_000;
-const FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"];
 // A tab whose process is stopped must not stop the others.
-FLAGS.push("--process-per-tab", "--disable-features=ProcessPerSiteUpToMainFrameThreshold");
+const FLAGS = ["--process-per-tab", "--disable-features=ProcessPerSiteUpToMainFrameThreshold"];
 
-const [executablePath, serverUrl, script, scenario] = process.argv.slice(2);
+const [chromium, serverUrl, script, scenario] = process.argv.slice(2);
 const channel = `tabs-${scenario}`;
 
 // For a script that does not have the part within itself.
@@ -35,7 +34,7 @@ const pages = createServer((request, response) => {
 await new Promise((resolve) => pages.listen(0, "127.0.0.1", resolve));
 const origin = `http://127.0.0.1:${pages.address().port}`;
 
-const browser = await chromium.launch({ executablePath, args: FLAGS, timeout: TIMEOUT_MS });
+const browser = await openBrowser(chromium, FLAGS);
 const context = await browser.newContext();
 context.setDefaultTimeout(TIMEOUT_MS);
 const faults = [];

@@ -1,10 +1,9 @@
 // Opens a page in Chromium, and ends once it shows all texts.
 // Usage: node texts.mjs CHROMIUM URL TEXT…
-import { chromium } from "playwright-core";
+import { openBrowser } from "./browser.mjs";
 
-const [, , executablePath, url, ...texts] = process.argv;
-const flags = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"];
-const browser = await chromium.launch({ executablePath, args: flags });
+const [, , chromium, url, ...texts] = process.argv;
+const browser = await openBrowser(chromium);
 try {
   const page = await browser.newPage();
   page.on("pageerror", (error) => console.error(String(error)));

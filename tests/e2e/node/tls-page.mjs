@@ -1,12 +1,11 @@
 // A page over https in a real Chromium follows a channel over all transports and publishes to it; exit code
 // 0 means success. Usage: node tls-page.mjs CHROMIUM URL CHANNEL [FLAGS]
 import assert from "node:assert/strict";
-import { chromium } from "playwright-core";
+import { openBrowser } from "./browser.mjs";
 
 const TIMEOUT_MS = 30_000;
-const [executablePath, url, channel, ...flags] = process.argv.slice(2);
-const args = ["--no-sandbox", "--disable-gpu", ...flags];
-const browser = await chromium.launch({ executablePath, args, timeout: TIMEOUT_MS });
+const [chromium, url, channel, ...flags] = process.argv.slice(2);
+const browser = await openBrowser(chromium, flags);
 // The certificate is the test's own.
 const context = await browser.newContext({ ignoreHTTPSErrors: true });
 context.setDefaultTimeout(TIMEOUT_MS);

@@ -6,7 +6,7 @@ import { createInterface } from "node:readline";
 import WebSocket from "ws";
 import { importServed } from "./served-client.mjs";
 
-const [url, transport, executablePath] = process.argv.slice(2);
+const [url, transport, chromium] = process.argv.slice(2);
 const tell = (event) => process.stdout.write(`${JSON.stringify(event)}\n`);
 let give;
 
@@ -41,8 +41,8 @@ async function inNode() {
 }
 
 async function inPage() {
-  const { chromium } = await import("playwright-core");
-  const browser = await chromium.launch({ executablePath, args: ["--no-sandbox"] });
+  const { openBrowser } = await import("./browser.mjs");
+  const browser = await openBrowser(chromium);
   process.stdin.on("end", () => browser.close());
   const page = await browser.newPage();
   await page.exposeFunction("tell", tell);
@@ -63,7 +63,7 @@ async function inPage() {
   return { subscribe: run("subscribe"), publish: run("publish") };
 }
 
-const commands = await (executablePath ? inPage() : inNode());
+const commands = await (chromium ? inPage() : inNode());
 createInterface({ input: process.stdin }).on("line", (line) => {
   const { command, ...parameters } = JSON.parse(line);
   if (command === "token") give(parameters.token);
