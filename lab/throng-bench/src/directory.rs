@@ -2,7 +2,7 @@
 //! one run, among the temporary files, and removed with it.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
@@ -49,6 +49,7 @@ impl Directory {
 pub(crate) fn temporary() -> Result<TempDir, String> {
     tempfile::Builder::new()
         .prefix("throng-bench-")
+        .permissions(fs::Permissions::from_mode(0o700))
         .tempdir()
         .map_err(|error| format!("a temporary directory cannot be made: {error}"))
 }
@@ -84,6 +85,8 @@ mod tests {
         assert!(keys.server_key.contains("--scopes publish,administration"));
         assert_ne!(keys.token("ann"), keys.forged_token("ann"));
         let path = directory.settings();
+        let mode = fs::metadata(directory.directory.path()).expect("made").permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
         let settings = fs::read_to_string(&path).expect("written");
         assert!(settings.contains("public.pem") && settings.contains("max-cached-tokens"));
         let public = fs::read_to_string(path.with_file_name("public.pem")).expect("written");
