@@ -25,6 +25,7 @@
 //! | [`algorithm`] | the signature algorithms of tokens |
 //! | [`keys`] | the keys that verify tokens, and when a key set is read again |
 //! | [`token`] | verifies a token and its claims |
+//! | [`identification`] | who a client is, by what its request shows |
 //! | `token_cookies` | which counts of two cookies of one name |
 //! | `cache` | tokens that were verified lately |
 //! | [`verifier`] | keys, cache and revocations together: what a worker calls |
@@ -81,6 +82,7 @@ mod certificate;
 pub mod clients;
 pub mod connect;
 pub mod grants;
+pub mod identification;
 mod json;
 pub mod kept;
 pub mod keys;
@@ -107,6 +109,7 @@ pub use certificate::{CertificateUsers, Certified};
 pub use clients::{Clients, CountedAddress, OpenQuestion};
 pub use connect::{Connect, ConnectVerdict, Details, Newcomer, Passed, PassedHeaders, ShownToken};
 pub use grants::{Grants, GrantsId, GrantsPool, GrantsTable};
+pub use identification::{Answers, Client, Identification, Refused, Shown, Step};
 pub use kept::{
     KeptChange, KeptChanged, KeptCounts, KeptError, KeptPage, KeptPlan, KeptSubscriptions,
 };

@@ -16,8 +16,9 @@ pub enum KeyRefusal {
     /// A page sends the request: everybody who opens the page could read the key.
     #[error("a server key is refused from a page, and this request has an `Origin`")]
     FromPage,
-    /// It stands in a URL, a cookie or a sub-protocol, where it is logged or sent by itself.
-    #[error("a server key is accepted in the header `Authorization` only")]
+    /// It stands in place of a token: in a URL, a cookie, a sub-protocol or a command, where it is
+    /// logged or sent by itself, or where only pages show something.
+    #[error("this is a server key, not a token: it counts in the header `Authorization` only")]
     Place,
     /// It is malformed or unknown.
     #[error(transparent)]
@@ -79,12 +80,12 @@ impl AccessControl {
     pub fn server_key(
         &self,
         (text, place): (&str, Place),
-        has_origin: bool,
+        has_origin: impl FnOnce() -> bool,
     ) -> Option<Result<Arc<ServerKey>, KeyRefusal>> {
         if !text.starts_with(PREFIX) {
             return None;
         }
-        if has_origin {
+        if has_origin() {
             return Some(Err(KeyRefusal::FromPage));
         }
         if place != Place::Header {
@@ -120,7 +121,7 @@ mod tests {
     ) -> Option<Result<(), KeyRefusal>> {
         let values = |name: &'static str| (name == header).then_some(text.as_bytes()).into_iter();
         let credential = of_request(values, Some("c")).unwrap().expect("it shows something");
-        let found = access.server_key((credential.text(), credential.place()), has_origin)?;
+        let found = access.server_key((credential.text(), credential.place()), || has_origin)?;
         Some(found.map(|key| assert_eq!(key.name(), "app")))
     }
 

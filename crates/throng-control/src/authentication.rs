@@ -1,54 +1,65 @@
-//! Finds out who sends a request: checks its token or server key.
+//! Finds out who sends a request, by the [identification](throng_access::identification) that both
+//! planes share, and who is an operator.
 //!
 //! # Layout
 //!
 //! | module | what it is |
 //! |---|---|
-//! | `certified` | who a client is by its certificate |
-//! | `client` | the sender of a request, after the check |
-//! | `connect` | asks the application who a client without a credential is |
+//! | `request` | a request, as the identification sees it |
 //! | `operator` | who may see the status, disconnect and revoke |
 //! | `verification` | verifies tokens without holding up other connections |
 //! | `refused` | counts what is refused, by reason |
 //!
 //! # Invariants
 //!
-//! * On a server without keys nothing that a request shows is looked at, because a proxy in front
-//!   may have a use of its own for it.
 //! * A login counts for status and metrics only, so that no page can publish or revoke by it.
 //! * No response and no line of the log contains a credential or a part of one.
 
-mod certified;
-mod client;
-mod connect;
 mod operator;
 mod refused;
+mod request;
 mod verification;
 
+use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
-use http::HeaderMap;
-use http::header::{HeaderValue, ORIGIN};
+use http::header::HeaderValue;
 use http::request::Parts;
+use throng_access::limit::ClientKeys;
 use throng_access::{
-    AccessControl, CacheCounts, Credentials, Identity, KeyRefusal, ServerKey, ShownToken,
-    VerifiedToken, choose_cookie,
+    AccessControl, Answers, CacheCounts, Client, Credentials, Identification, KeyRefusal,
+    PassedHeaders, Refused, ServerKey, Step,
 };
-use throng_core::{Listener, WantedTags};
-use throng_wire::credential::{self, Credential, Place};
+use throng_core::{Later, Listener, WantedTags};
+use throng_wire::credential;
+use throng_wire::head::Head;
+use throng_wire::subscribe::Request;
 use throng_wire::{ErrorCode, ErrorResponse};
 
 use crate::http::answer::ApiError;
 use crate::http::caller::Caller;
 use crate::http::origin;
+use crate::late_answer::within;
 use crate::settings::Settings;
-pub(crate) use client::Client;
-pub(crate) use connect::PassedOn;
 use operator::{LoginDesk, require_scope};
 pub(crate) use operator::{Operation, logged_out};
 pub(crate) use refused::RefusedCredentials;
-use verification::Verification;
+use request::{ShownRequest, values};
+use verification::{Verification, now};
+
+/// How long a request waits until the application has said who its client is, before it is refused
+/// with `busy`.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The part of a request that policies and callouts see, besides its credential.
+#[derive(Debug, Default)]
+pub(crate) struct PassedOn {
+    /// The client's address, if it is passed on.
+    pub(crate) address: Option<IpAddr>,
+    pub(crate) headers: PassedHeaders,
+}
 
 /// Checks the credentials of all requests, and counts those that it refuses.
 pub(crate) struct Authentication {
@@ -81,18 +92,29 @@ impl Authentication {
         self.access.tokens.as_ref().map_or((0, 0), |tokens| tokens.slow_counts())
     }
 
-    /// The tag of the user that a token names, for the limits of users.
-    pub(crate) fn user_tag(&self, identity: &Identity) -> Option<u64> {
-        identity.user().map(|user| self.access.tagger.user(user))
-    }
-
-    /// The tag of a server key, for the limits of keys.
-    pub(crate) fn key_tag(&self, key: &ServerKey) -> u64 {
-        self.access.tagger.server_key(key.name())
+    /// The parts of a client that have limits by what it has shown.
+    pub(crate) fn limited_by(&self, client: &Client) -> ClientKeys {
+        self.access.limited_by(client)
     }
 
     pub(crate) fn refused(&self) -> &RefusedCredentials {
         &self.refused
+    }
+
+    fn shown<'a>(&'a self, settings: &'a Settings, head: &'a Parts) -> ShownRequest<'a> {
+        let (access, refused) = (&*self.access, &self.refused);
+        ShownRequest { access, settings, refused, head, subscription: None }
+    }
+
+    /// The part of a request that policies and callouts see, besides its credential.
+    pub(crate) fn passed(
+        &self,
+        settings: &Settings,
+        head: &Parts,
+    ) -> Result<PassedOn, ErrorResponse> {
+        let shown = self.shown(settings, head);
+        let address = self.access.passed_address(&shown)?;
+        Ok(PassedOn { address, headers: self.access.passed_headers(&shown)? })
     }
 
     /// The sender of a request that does not subscribe.
@@ -101,101 +123,45 @@ impl Authentication {
         settings: &Settings,
         head: &Parts,
     ) -> Result<Client, ApiError> {
-        let find = |cookie: Option<&str>| {
-            credential::of_request(|name| values(&head.headers, name), cookie)
-        };
-        self.client_by(settings, head, find).await
+        self.identify(&self.shown(settings, head)).await
     }
 
-    /// The sender of a request whose credential `find` finds. It gets the name of the cookie that
-    /// may have a token.
-    pub(crate) async fn client_by<'a>(
+    /// The sender of a `HEAD` of the `GET` that subscribes, with all that that may show.
+    pub(crate) async fn subscriber(
         &self,
         settings: &Settings,
         head: &Parts,
-        find: impl FnOnce(Option<&str>) -> Result<Option<Credential<'a>>, ErrorResponse>,
+        (get, request): (&Head<'_>, &Request),
     ) -> Result<Client, ApiError> {
-        if !self.access.has_keys() {
-            return Ok(Client::Anonymous);
-        }
-        let Some(credential) = find(self.access.token_cookie.as_deref())? else {
-            return match self.identify_by_certificate(settings, head)? {
-                Some(client) => Ok(client),
-                None => self.identify_elsewhere(settings, head).await,
-            };
-        };
-        // Browsers send cookies by themselves, with requests of foreign pages as well.
-        if credential.place() == Place::Cookie {
-            origin::check_cookie(settings, head)?;
-        }
-        let has_origin = head.headers.contains_key(ORIGIN);
-        if credential.place() == Place::Header
-            && let Some(found) =
-                self.access.server_key((credential.text(), Place::Header), has_origin)
-        {
-            return match found {
-                Ok(key) => Ok(Client::Key(key)),
-                Err(refusal) => Err(self.refuse_key(refusal).into()),
-            };
-        }
-        let (identity, text) = self.verify_shown(head, &credential, has_origin).await?;
-        let token = ShownToken { identity: &identity, text };
-        Ok(Client::Token(self.confirm(settings, head, token).await?))
+        let subscription = Some((get, request));
+        self.identify(&ShownRequest { subscription, ..self.shown(settings, head) }).await
     }
 
-    /// The token of a request that counts: of two cookies the valid one.
-    async fn verify_shown<'t>(
-        &self,
-        head: &Parts,
-        credential: &'t Credential<'_>,
-        has_origin: bool,
-    ) -> Result<VerifiedToken<'t>, ApiError> {
-        let address = self.limited_address(head)?;
-        let verify = async |text: &'t str| {
-            if let Some(Err(refusal)) =
-                self.access.server_key((text, credential.place()), has_origin)
-            {
-                return Err(ApiError::from(self.refuse_key(refusal)));
+    async fn identify(&self, shown: &ShownRequest<'_>) -> Result<Client, ApiError> {
+        let identification = Identification::new(&self.access, shown, Answers::default());
+        let mut identification = identification.map_err(api_error)?;
+        loop {
+            match identification.step(now()) {
+                Step::Known(client) => return Ok(client),
+                Step::Refused(refused) => return Err(api_error(refused)),
+                Step::Verify(token) => {
+                    let address = self.access.limited_address(shown)?;
+                    let verdict = self.verification.verify(token, address).await;
+                    identification.verified(verdict, now());
+                }
+                Step::Ask(connect, question) => {
+                    let ask = |later: Later<'_, _>| Ok(connect.who(question.newcomer(), later));
+                    let Ok::<_, Infallible>(answer) = within(CONNECT_TIMEOUT, ask).await;
+                    identification.told(answer, now());
+                }
             }
-            let verified = self.verification.verify(text, address).await;
-            let identity = verified.inspect_err(|refusal| self.refused.count(refusal.label()))?;
-            Ok((self.with_certificate(head, identity)?, text))
-        };
-        let first = verify(credential.text()).await;
-        let Some(other) = credential.other_cookie() else { return first };
-        choose_cookie(first, verify(other).await, |refusal: &ApiError| refusal.error.code)
+        }
     }
 
     /// Fails if a client that was checked before is not to be believed any more: what it has shown
     /// may have ended, or may have been revoked, while its body was awaited.
     pub(crate) fn recheck(&self, client: &Client) -> Result<(), ErrorResponse> {
-        let Client::Token(identity) = client else { return Ok(()) };
-        let now_s = verification::now_s();
-        if let Some(certificates) = &self.access.certificates
-            && identity.is_of_certificate()
-        {
-            return certificates.recheck(identity, now_s);
-        }
-        match (&self.access.connect, &self.access.tokens) {
-            (Some(connect), _) if identity.is_of_application() => connect.recheck(identity, now_s),
-            (_, Some(tokens)) if tokens.authority().revocations().is_revoked(identity) => {
-                Err(ErrorCode::TokenRevoked.into())
-            }
-            _ if !identity.is_current(now_s) => Err(ErrorCode::TokenExpired.into()),
-            _ => Ok(()),
-        }
-    }
-
-    /// The address for which a token counts that is forged or waits for a key, or a denial. Whoever
-    /// reaches the admin listener has no limits as an address.
-    fn limited_address(&self, head: &Parts) -> Result<Option<IpAddr>, ApiError> {
-        let (caller, clients) = (Caller::of(head), &self.access.clients);
-        match caller.listener {
-            Listener::Public if clients.limiter.limits_strangers() => {
-                caller.address(&clients.source, head)
-            }
-            Listener::Public | Listener::Admin => Ok(None),
-        }
+        self.access.recheck(client, now().unix_s)
     }
 
     /// The credentials of a client that subscribes and says that it is `user`. A server without
@@ -265,11 +231,9 @@ impl Authentication {
     ) -> Result<Arc<ServerKey>, ErrorResponse> {
         let scope = operation.scope();
         if let Some(credential) = credential::of_request(&headers, None)? {
-            let has_origin = headers("origin").next().is_some();
-            let key = self
-                .access
-                .server_key((credential.text(), credential.place()), has_origin)
-                .ok_or_else(|| {
+            let shown = (credential.text(), credential.place());
+            let has_origin = || headers("origin").next().is_some();
+            let key = self.access.server_key(shown, has_origin).ok_or_else(|| {
                 ErrorResponse::new(ErrorCode::Forbidden, "only server keys may do this")
             })?;
             return require_scope(key.map_err(|refusal| self.refuse_key(refusal))?, scope);
@@ -317,7 +281,9 @@ impl Authentication {
     }
 }
 
-/// All values of a header, as the wire formats take them.
-fn values<'a>(headers: &'a HeaderMap, name: &'static str) -> impl Iterator<Item = &'a [u8]> {
-    headers.get_all(name).iter().map(HeaderValue::as_bytes)
+fn api_error(refused: Refused) -> ApiError {
+    match refused {
+        Refused::Error(error) => error.into(),
+        Refused::Limited(refusal) => ApiError::limited(refusal),
+    }
 }

@@ -10,12 +10,13 @@ use http::request::Parts;
 use http::{Method, Request, Uri};
 use http_body_util::Either;
 use hyper::body::Incoming;
+use throng_access::Client;
 use throng_core::{Kind, clock};
 use throng_wire::ErrorCode;
 use throng_wire::log::without_query;
 use tower_service::Service as _;
 
-use crate::authentication::{Client, Operation};
+use crate::authentication::Operation;
 use crate::control::Control;
 use crate::http::answer::{self, Answer, ApiError, PREFERENCE_APPLIED, Refused};
 use crate::http::caller::Caller;

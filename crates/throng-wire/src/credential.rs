@@ -6,6 +6,7 @@
 //! | `?token=TOKEN` | a `GET` that subscribes: an `EventSource` can set no header |
 //! | the sub-protocol `throng.token.TOKEN` | a WebSocket: a page can set no other header of one |
 //! | a cookie, whose name is a setting | every request, by the rules of [`check_cookie`] |
+//! | the command `auth` of `throng.v1` | a connection whose token is to be replaced |
 //!
 //! Nothing is verified here. A credential is at most [`TOKEN_BYTES_MAX`] visible ASCII characters.
 //!
@@ -46,6 +47,8 @@ pub enum Place {
     Query,
     /// A cookie. A browser sends it with every request, whatever page makes it.
     Cookie,
+    /// The command `auth`. It is alone there.
+    Command,
 }
 
 impl Place {
@@ -56,6 +59,7 @@ impl Place {
             Place::Subprotocol => "`Sec-WebSocket-Protocol`",
             Place::Query => "`?token=`",
             Place::Cookie => "`Cookie`",
+            Place::Command => "`auth`",
         }
     }
 }
@@ -129,6 +133,12 @@ impl Token {
     /// The token itself. It must not reach logs, metrics or errors.
     pub fn text(&self) -> &str {
         &self.0
+    }
+
+    /// The same, as the credential of the command.
+    pub fn credential(&self) -> Credential<'_> {
+        let text = Cow::Borrowed(self.text());
+        Credential { text, place: Place::Command, other_cookie: None }
     }
 }
 

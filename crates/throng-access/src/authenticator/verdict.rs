@@ -26,6 +26,18 @@ pub enum Refusal {
     Limited(#[from] limit::Refusal),
 }
 
+impl Refusal {
+    /// A short word for counters: one of [`TokenError::LABELS`] or
+    /// [`Refused::LABELS`](crate::Refused::LABELS).
+    pub fn label(self) -> &'static str {
+        match self {
+            Refusal::Token(error) => error.label(),
+            Refusal::KeysUnavailable { .. } | Refusal::TooManyWaiting => "keys_unavailable",
+            Refusal::Limited(_) => "limited",
+        }
+    }
+}
+
 /// The identity of a valid token, or the reason to refuse it.
 pub type Verdict = Result<Arc<Identity>, Refusal>;
 

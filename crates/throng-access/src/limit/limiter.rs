@@ -232,7 +232,7 @@ impl Limiter {
     }
 
     /// True if a server key has limits.
-    pub fn limits_keys(&self) -> bool {
+    pub(crate) fn limits_keys(&self) -> bool {
         !self.settings().key.is_none()
     }
 
@@ -246,7 +246,7 @@ impl Limiter {
     }
 
     /// True if something is limited of an address until it is known who is there.
-    pub fn limits_strangers(&self) -> bool {
+    pub(crate) fn limits_strangers(&self) -> bool {
         self.limits_bad_tokens() || self.limits_questions()
     }
 

@@ -103,7 +103,7 @@ impl Identity {
     }
 
     /// True if a certificate says so, and no token.
-    pub fn is_of_certificate(&self) -> bool {
+    pub(crate) fn is_of_certificate(&self) -> bool {
         self.key == Fingerprint::CERTIFICATE
     }
 

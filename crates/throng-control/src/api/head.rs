@@ -17,7 +17,6 @@ use throng_access::limit::READ_BYTES_MIN;
 use throng_core::{
     ChannelName, Engine, HistoryQuery, Listener, MessageId, Position, RefusedForMemory, StartAt,
 };
-use throng_wire::credential;
 use throng_wire::head::{self, Head, Limits, Parsed};
 use throng_wire::response::MESSAGE_POLICY;
 use throng_wire::subscribe::{self, Request, Route, Transport};
@@ -58,8 +57,8 @@ pub(crate) async fn answer(control: &Control, head: &Parts) -> Result<Answer, Ap
     let names = request.targets.iter().map(|target| ChannelName::new(target.kind, &target.name));
     let channels: Vec<_> = names.collect();
     if !request.is_status() {
-        let find = |cookie: Option<&str>| credential::of_subscription(&get, &request, cookie);
-        let client = control.authentication.client_by(&control.settings, head, find).await?;
+        let authentication = &control.authentication;
+        let client = authentication.subscriber(&control.settings, head, (&get, &request)).await?;
         let mut permit = Permit::of(control, head, &client)?.with_user(request.user());
         for channel in &channels {
             permit.ask(Action::Subscribe(channel)).await?;

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use http::request::Parts;
-use throng_access::Action;
+use throng_access::{Action, Client};
 use throng_core::{HistoryQuery, Kind, RefusedForMemory};
 use throng_wire::v1;
 
@@ -12,7 +12,6 @@ use super::log;
 use super::newest_page::{PageContents, PageKey};
 use super::parameters::{id, limit, set_id};
 use super::permit::Permit;
-use crate::authentication::Client;
 use crate::control::Control;
 use crate::http::answer::{self, Answer, ApiError};
 use crate::http::large_answer::{self, EncodedBody};

@@ -1,10 +1,10 @@
 //! Keeps clients that publish or read to their limits.
 
 use http::request::Parts;
+use throng_access::Client;
 use throng_access::limit::{ClientKeys, Refusal};
 use throng_core::{Listener, clock};
 
-use crate::authentication::Client;
 use crate::control::Control;
 use crate::http::answer::ApiError;
 use crate::http::body;
@@ -32,17 +32,8 @@ impl<'a> Limited<'a> {
             }
             Listener::Public | Listener::Admin => None,
         };
-        let limiter = &clients.limiter;
-        let shown = match client {
-            Client::Token(identity) if limiter.limits_users() => {
-                limiter.user(control.authentication.user_tag(identity))
-            }
-            Client::Key(key) if limiter.limits_keys() => {
-                limiter.server_key(Some(control.authentication.key_tag(key)))
-            }
-            Client::Token(_) | Client::Key(_) | Client::Anonymous => ClientKeys::default(),
-        };
-        Ok(Limited { control, client: limiter.address(address).and(shown) })
+        let shown = control.authentication.limited_by(client);
+        Ok(Limited { control, client: clients.limiter.address(address).and(shown) })
     }
 
     /// Counts a request that reads, before it is answered.

@@ -5,14 +5,13 @@ use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
 use http::request::Parts;
-use throng_access::{Action, Asker, Credentials, Decision, Details};
+use throng_access::{Action, Asker, Client, Credentials, Decision, Details};
 use throng_core::{Later, Listener, Publisher, WantedTags};
 use throng_wire::ErrorResponse;
 
-use crate::authentication::{Client, PassedOn};
+use crate::authentication::PassedOn;
 use crate::control::Control;
 use crate::http::caller::Caller;
-use crate::http::origin;
 use crate::late_answer::{PendingAnswer, ask};
 
 /// How long a request waits for the access policy to decide before it is refused with `busy`.
@@ -36,14 +35,12 @@ impl<'r> Permit<'r> {
         head: &Parts,
         client: &'r Client,
     ) -> Result<Permit<'r>, ErrorResponse> {
-        let mut passed = control.authentication.passed(head)?;
-        passed.headers.keep_ambient_if(|| origin::check_cookie(&control.settings, head).is_ok());
         Ok(Permit {
             control,
             client,
             credentials: client.credentials(),
             listener: Caller::of(head).listener,
-            passed,
+            passed: control.authentication.passed(&control.settings, head)?,
             wait_left: DECISION_TIMEOUT,
         })
     }

@@ -1,7 +1,7 @@
 //! `GET /channels/{channel}/presence`: the subscribers of a channel.
 
 use http::request::Parts;
-use throng_access::Action;
+use throng_access::{Action, Client};
 use throng_core::{HistoryQuery, Kind, Later, Presence, clock};
 use throng_wire::ErrorCode;
 use throng_wire::v1::{self, Present};
@@ -10,7 +10,6 @@ use super::limit::Limited;
 use super::log;
 use super::parameters::{WORKERS_TIMEOUT, limit, set_id};
 use super::permit::Permit;
-use crate::authentication::Client;
 use crate::control::Control;
 use crate::http::answer::{Answer, ApiError};
 use crate::http::{large_answer, names, query};

@@ -8,7 +8,7 @@ use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{HeaderMap, StatusCode};
 use hyper::body::Incoming;
-use throng_access::Action;
+use throng_access::{Action, Client};
 use throng_core::{
     Body, ChannelName, ConnectionName, Engine, IdempotencyKey, Kind, Later, Outcome, Publication,
     PublishError, Published, WantedTags, clock,
@@ -21,7 +21,6 @@ use super::limit::Limited;
 use super::parameters::WORKERS_TIMEOUT;
 use super::permit::Permit;
 use super::receipt::{self, OpenReceipt};
-use crate::authentication::Client;
 use crate::control::Control;
 use crate::http::answer::{
     self, Answer, ApiError, IDEMPOTENCY_KEY, THRONG_EXCLUDE, THRONG_EXPIRES_IN,

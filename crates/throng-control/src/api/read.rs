@@ -4,7 +4,7 @@ use std::convert::Infallible;
 
 use http::request::Parts;
 use http::{Method, StatusCode};
-use throng_access::Action;
+use throng_access::{Action, Client};
 use throng_core::{Kind, Later, Mark, ReadMarker, clock};
 use throng_wire::{ErrorResponse, v1};
 
@@ -12,7 +12,6 @@ use super::limit::Limited;
 use super::log::FETCH_TIMEOUT;
 use super::parameters::id;
 use super::permit::Permit;
-use crate::authentication::Client;
 use crate::control::Control;
 use crate::http::answer::{self, Answer, ApiError};
 use crate::http::{names, query};

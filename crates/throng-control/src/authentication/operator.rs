@@ -15,7 +15,7 @@ use throng_core::clock;
 use throng_wire::credential::of_request;
 use throng_wire::{ErrorCode, ErrorResponse};
 
-use super::verification::now_s;
+use super::verification::now;
 
 const COOKIE: &str = "throng-status";
 
@@ -96,7 +96,7 @@ impl LoginDesk {
         });
         drop(failed);
         let key = require_scope(found?, Scope::Administration)?;
-        let login = self.logins.issue(&key, now_s());
+        let login = self.logins.issue(&key, now().unix_s);
         let secure = if is_secure { "; Secure" } else { "" };
         Ok(format!(
             "{COOKIE}={login}; Max-Age={LOGIN_S}; Path=/; HttpOnly; SameSite=Strict{secure}"
@@ -111,7 +111,7 @@ impl LoginDesk {
     ) -> Result<Option<Arc<ServerKey>>, ErrorResponse> {
         // No header but the cookie is left to find: the caller has looked for keys.
         let login = of_request(headers, Some(COOKIE))?;
-        let (keys, now_s) = (access.server_keys.load(), now_s());
+        let (keys, now_s) = (access.server_keys.load(), now().unix_s);
         let find = |login: &str| self.logins.find(login, &keys, now_s);
         Ok(login.as_ref().and_then(|login| login.texts().find_map(find)))
     }

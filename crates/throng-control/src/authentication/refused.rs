@@ -2,11 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use throng_access::{KeyRefusal, TokenError};
+use throng_access::{KeyRefusal, Refused, TokenError};
 
-use super::verification::UNVERIFIED;
-
-const REASONS: usize = TokenError::LABELS.len() + KeyRefusal::LABELS.len() + UNVERIFIED.len();
+const REASONS: usize = TokenError::LABELS.len() + KeyRefusal::LABELS.len() + Refused::LABELS.len();
 
 #[derive(Debug)]
 pub(crate) struct RefusedCredentials([AtomicU64; REASONS]);
@@ -35,7 +33,7 @@ impl RefusedCredentials {
 
 fn reasons() -> impl Iterator<Item = &'static str> {
     let refused = TokenError::LABELS.into_iter().chain(KeyRefusal::LABELS);
-    refused.chain(UNVERIFIED)
+    refused.chain(Refused::LABELS)
 }
 
 #[cfg(test)]

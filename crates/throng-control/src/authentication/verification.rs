@@ -11,13 +11,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use throng_access::authenticator::Now;
-use throng_access::{Authenticator, Identity, Refusal, Verdict, Verifier};
+use throng_access::{Authenticator, Verdict, Verifier};
 use throng_core::{Later, clock};
-use throng_wire::{ErrorCode, ErrorResponse};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use crate::http::answer::ApiError;
 use crate::late_answer::{PendingAnswer, ask};
 
 /// How long a request waits until its token is verified, before it is refused with `busy`. The key
@@ -26,48 +24,6 @@ const VERIFICATION_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Maximum number of slow verifications at a time.
 const SLOW_MAX: usize = 2;
-
-/// The reasons for which no verdict on a token was reached.
-pub(super) const UNVERIFIED: [&str; 4] =
-    ["no_token_keys", "keys_unavailable", "unanswered", "limited"];
-
-/// Why a request has no valid token.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Unverified {
-    /// It is refused, or the keys that could verify it are not known now.
-    Refused(Refusal),
-    /// The server has no keys for tokens.
-    NoTokenKeys,
-    Unanswered,
-}
-
-impl Unverified {
-    pub(super) fn label(self) -> &'static str {
-        match self {
-            Unverified::Refused(Refusal::Token(error)) => error.label(),
-            Unverified::Refused(Refusal::KeysUnavailable { .. } | Refusal::TooManyWaiting) => {
-                "keys_unavailable"
-            }
-            Unverified::Refused(Refusal::Limited(_)) => "limited",
-            Unverified::NoTokenKeys => "no_token_keys",
-            Unverified::Unanswered => "unanswered",
-        }
-    }
-}
-
-impl From<Unverified> for ApiError {
-    fn from(refusal: Unverified) -> ApiError {
-        match refusal {
-            Unverified::Refused(Refusal::Limited(refusal)) => ApiError::limited(refusal),
-            Unverified::Refused(refusal) => refusal.into(),
-            Unverified::NoTokenKeys => {
-                let message = "this server has no keys for tokens; it accepts server keys only";
-                ApiError::new(ErrorCode::InvalidToken, message)
-            }
-            Unverified::Unanswered => ErrorResponse::unanswered().into(),
-        }
-    }
-}
 
 /// Verifies the tokens of all connections of the control plane.
 pub(super) struct Verification {
@@ -83,23 +39,19 @@ impl Verification {
         Verification { tokens, idle: Mutex::default(), slow }
     }
 
-    /// Verifies a token that comes from `address`, if known.
-    pub(super) async fn verify(
-        &self,
-        token: &str,
-        address: Option<IpAddr>,
-    ) -> Result<Arc<Identity>, Unverified> {
-        let Some(tokens) = &self.tokens else { return Err(Unverified::NoTokenKeys) };
-        let verdict = match self.verify_here(tokens, token, address) {
-            Some(asked) => asked.within(VERIFICATION_TIMEOUT).await,
-            None => {
-                // Before it waits for a thread.
-                tokens.admit(address, now()).map_err(Unverified::Refused)?;
-                let verifying = self.verify_elsewhere(Arc::clone(tokens), token.into(), address);
-                timeout(VERIFICATION_TIMEOUT, verifying).await.ok().flatten()
-            }
-        };
-        verdict.ok_or(Unverified::Unanswered)?.map_err(Unverified::Refused)
+    /// Verifies a token that comes from `address`, if known; `None` if no verdict comes in time, or
+    /// the server has no keys for tokens.
+    pub(super) async fn verify(&self, token: &str, address: Option<IpAddr>) -> Option<Verdict> {
+        let tokens = self.tokens.as_ref()?;
+        if let Some(asked) = self.verify_here(tokens, token, address) {
+            return asked.within(VERIFICATION_TIMEOUT).await;
+        }
+        // Before it waits for a thread.
+        if let Err(refusal) = tokens.admit(address, now()) {
+            return Some(Err(refusal));
+        }
+        let verifying = self.verify_elsewhere(Arc::clone(tokens), token.into(), address);
+        timeout(VERIFICATION_TIMEOUT, verifying).await.ok().flatten()
     }
 
     /// Verifies a token on this thread; `None` if that takes long.
@@ -145,11 +97,7 @@ fn verify(
     asked
 }
 
-fn now() -> Now {
-    Now { steady_ms: clock::now_ms(), unix_s: now_s() }
-}
-
-/// The time by which tokens and logins are judged, in seconds since 1970.
-pub(super) fn now_s() -> u64 {
-    clock::machine_ms() / 1000
+/// The time by which tokens and logins are judged.
+pub(super) fn now() -> Now {
+    Now { steady_ms: clock::now_ms(), unix_s: clock::machine_ms() / 1000 }
 }

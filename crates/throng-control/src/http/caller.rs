@@ -7,9 +7,7 @@ use http::request::Parts;
 use throng_access::address::{AddressSource, HeaderError};
 use throng_core::Listener;
 use throng_tls::CertifiedUser;
-use throng_wire::ErrorCode;
-
-use super::answer::ApiError;
+use throng_wire::{ErrorCode, ErrorResponse};
 
 /// The client of a connection. Each request of the connection carries it as an extension.
 #[derive(Debug, Clone, Copy, Default)]
@@ -39,14 +37,14 @@ impl Caller {
         self,
         source: &AddressSource,
         head: &Parts,
-    ) -> Result<Option<IpAddr>, ApiError> {
+    ) -> Result<Option<IpAddr>, ErrorResponse> {
         let (Some(header), Some(peer)) = (source.header(), self.peer) else {
             return Ok(self.connected);
         };
         let values: Vec<_> = head.headers.get_all(header.name()).iter().collect();
         let values = values.iter().map(|value| value.as_bytes());
         let malformed =
-            |error: HeaderError| ApiError::new(ErrorCode::BadRequest, error.to_string());
+            |error: HeaderError| ErrorResponse::new(ErrorCode::BadRequest, error.to_string());
         source.of_request(peer.ip(), values).map_err(malformed)
     }
 }

@@ -8,8 +8,9 @@ use http::header::{
 use http::request::Parts;
 use http::uri::Authority;
 use throng_access::AllowedPages;
+use throng_access::identification::PageCheck;
 use throng_core::Listener;
-use throng_wire::credential::{self, CookieRequest};
+use throng_wire::credential::CookieRequest;
 use throng_wire::subscribe::Request;
 use throng_wire::{ErrorCode, ErrorResponse, OriginPolicy, is_local, proxied};
 
@@ -128,18 +129,14 @@ pub(crate) fn of_refused(error: &ApiError, head: &Parts) -> Option<HeaderValue> 
     head.headers.get(ORIGIN).filter(|origin| is_about_origin && !origin.is_empty()).cloned()
 }
 
-/// Refuses a request whose credential is a cookie, unless it comes from a page that may send one.
-pub(crate) fn check_cookie(settings: &Settings, head: &Parts) -> Result<(), ErrorResponse> {
+/// Applies a check of something that browsers send by themselves to the page that sends a request.
+pub(crate) fn check_page(
+    settings: &Settings,
+    head: &Parts,
+    check: PageCheck,
+) -> Result<(), ErrorResponse> {
     let pages = settings.pages.load();
-    let policy = policy(settings, &pages, Caller::of(head).listener);
-    credential::check_cookie(&policy, cookie_request(head))
-}
-
-/// Fails unless the certificate of the connection counts as the credential of this request.
-pub(crate) fn check_certificate(settings: &Settings, head: &Parts) -> Result<(), ErrorResponse> {
-    let pages = settings.pages.load();
-    let policy = policy(settings, &pages, Caller::of(head).listener);
-    credential::check_certificate(&policy, cookie_request(head))
+    check(&policy(settings, &pages, Caller::of(head).listener), cookie_request(head))
 }
 
 fn cookie_request(head: &Parts) -> CookieRequest<'_> {

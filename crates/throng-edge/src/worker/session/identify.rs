@@ -106,7 +106,7 @@ impl<N: Net> Worker<N> {
             Place::Header if credential.text().starts_with(PREFIX) => {
                 return Ok(self.find_key(credential.text(), request)?);
             }
-            Place::Header | Place::Query | Place::Subprotocol => {}
+            Place::Header | Place::Query | Place::Subprotocol | Place::Command => {}
         }
         let (identity, text) = self.verify_shown(id, &credential, tried)?;
         self.confirm(id, request, head, ShownToken { identity: &identity, text }, told)

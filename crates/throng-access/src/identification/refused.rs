@@ -1,0 +1,69 @@
+//! Why a client is not identified.
+
+use throng_wire::{ErrorCode, ErrorResponse};
+
+use crate::authenticator::Refusal;
+use crate::limit;
+use crate::refusal::KeyRefusal;
+
+/// Why it is not known who a client is, or why it is not let in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refused {
+    /// The client gets this error.
+    Error(ErrorResponse),
+    /// A limit is reached. The client is told when there is room again.
+    Limited(limit::Refusal),
+}
+
+impl Refused {
+    /// The labels of refused tokens on which there was no verdict.
+    pub const LABELS: [&str; 4] =
+        [Refused::NO_TOKEN_KEYS, "keys_unavailable", Refused::UNANSWERED, "limited"];
+
+    /// The label of [`Refused::no_token_keys`].
+    pub(super) const NO_TOKEN_KEYS: &str = "no_token_keys";
+
+    /// The label of a token on which there was no verdict in time.
+    pub(super) const UNANSWERED: &str = "unanswered";
+
+    /// The server has no keys for tokens, and got one.
+    pub(super) fn no_token_keys() -> Refused {
+        let message = "this server has no keys that verify tokens";
+        Refused::Error(ErrorResponse::new(ErrorCode::InvalidToken, message))
+    }
+
+    /// The code of the client's error.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Refused::Error(error) => error.code,
+            Refused::Limited(_) => ErrorCode::TooManyRequests,
+        }
+    }
+}
+
+impl From<ErrorResponse> for Refused {
+    fn from(error: ErrorResponse) -> Refused {
+        Refused::Error(error)
+    }
+}
+
+impl From<limit::Refusal> for Refused {
+    fn from(refusal: limit::Refusal) -> Refused {
+        Refused::Limited(refusal)
+    }
+}
+
+impl From<KeyRefusal> for Refused {
+    fn from(refusal: KeyRefusal) -> Refused {
+        Refused::Error(refusal.into())
+    }
+}
+
+impl From<Refusal> for Refused {
+    fn from(refusal: Refusal) -> Refused {
+        match refusal {
+            Refusal::Limited(refusal) => Refused::Limited(refusal),
+            refusal => Refused::Error(refusal.into()),
+        }
+    }
+}
