@@ -75,27 +75,3 @@ pub struct Pairs {
 
 /// The name of a row, and its values if they were measured.
 pub type Pair = (String, Option<f64>, Option<f64>);
-
-impl Plot {
-    /// A plot over time, in seconds.
-    pub fn over_time(id: &str, title: &str, unit: Unit) -> Plot {
-        let (id, title, x_axis) = (id.to_owned(), title.to_owned(), "time".to_owned());
-        Plot { id, title, unit, x_axis, ..Plot::default() }
-    }
-
-    /// The same with a note on how to read it.
-    pub fn note(self, note: &str) -> Plot {
-        Plot { note: note.to_owned(), ..self }
-    }
-
-    /// The same with a logarithmic vertical axis.
-    pub fn log(self) -> Plot {
-        Plot { is_log: true, ..self }
-    }
-
-    /// The same with another line.
-    pub fn line(mut self, name: &str, points: Points) -> Plot {
-        self.lines.push(PlotLine { name: name.to_owned(), points });
-        self
-    }
-}

@@ -1,6 +1,7 @@
 //! The metrics of a report that an assertion can name: where they stand in its JSON.
 
 use serde_json::Value;
+use throng_report::Unit;
 
 use MetricSource::{Field, Ratio, Storms};
 use MetricUnit::{Bytes, Microseconds, Milliseconds, Plain, Rate, Seconds};
@@ -59,7 +60,7 @@ const SERVER: Option<Requirement> = Some(Requirement::Server);
 const STORM: Option<Requirement> = Some(Requirement::Storm);
 
 #[rustfmt::skip]
-const METRICS: [NamedMetric; 36] = [
+const METRICS: [NamedMetric; 37] = [
     ("lost", Plain, PUBLISHING, Field("/total/lost")),
     ("missed", Plain, PUBLISHING, Field("/total/missed")),
     ("duplicated", Plain, PUBLISHING, Field("/total/duplicated")),
@@ -78,6 +79,7 @@ const METRICS: [NamedMetric; 36] = [
     ("delivery_rate", Rate, PUBLISHING, Field("/total/delivery_rate")),
     ("seconds", Seconds, None, Field("/seconds")),
     ("kernel.bytes", Bytes, None, Field("/total/kernel_bytes")),
+    ("kernel.bytes_per_client", Bytes, None, Ratio("/total/kernel_bytes", "/total/active")),
     ("server.bytes", Bytes, SERVER, Field("/total/server/pss_bytes")),
     ("server.bytes_per_client", Bytes, SERVER, Field("/total/server/bytes_per_client")),
     ("server.cpu", Seconds, SERVER, Field("/total/server/cpu_s")),
@@ -139,6 +141,16 @@ impl Metric {
 
     pub(crate) fn requirement(self) -> Option<Requirement> {
         self.requirement
+    }
+
+    /// The [value](Self::find) in a unit of reports.
+    pub(crate) fn in_unit(self, unit: Unit, report: &Value) -> Option<f64> {
+        let factor = match (self.unit, unit) {
+            (Microseconds, Unit::Milliseconds) => 1e-3,
+            (Seconds, Unit::Milliseconds) => 1e3,
+            _ => 1.0,
+        };
+        Some(self.find(report)? * factor)
     }
 
     /// The value in the JSON of a report; `None` where it was not measured.

@@ -138,6 +138,7 @@ fn every_metric_is_measured_in_a_whole_report() {
         ..Cost::default()
     };
     let total = Totals {
+        active: 1,
         expected: 1,
         publish_rate: Some(1.0),
         publish_lateness: distribution(),

@@ -1,6 +1,9 @@
-//! The charts of a run, and of several runs side by side.
+//! The charts of a run, and of several runs side by side. `charts.toml` has the plots over time.
 
-use throng_report::chart::{Chart, Latencies, Plot};
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use throng_report::chart::{Chart, Latencies, Plot, PlotLine};
 use throng_report::compare::Side;
 use throng_report::page::Part;
 use throng_report::{Distribution, Unit};
@@ -12,66 +15,82 @@ use super::{Report, Totals};
 const RANGES: &str = "The line spans minimum to maximum, the bar median to 99th percentile. \
      Numbers: p50 / p99 / max.";
 
-const LATENCY: &str = "From the intended time of each publish, whether or not it was sent on \
-     time, to each delivery.";
+/// How to read [`Chart::Histogram`].
+const SHARES: &str = "Share of all deliveries; bars are 6 % apart.";
 
-type Latency = fn(&Totals) -> Option<&Distribution>;
+/// How to read [`Chart::Percentiles`].
+const STEPS: &str = "Each step to the right is ten times as rare.";
 
-/// A plot of columns of the samples, each with its name in the legend.
-fn plot(report: &Report, id: &str, title: &str, unit: Unit, lines: &[(&str, &str)]) -> Plot {
-    lines.iter().fold(Plot::over_time(id, title, unit), |plot, (name, of)| {
-        plot.line(name, column(report, of))
-    })
+/// A plot over time.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PlotOf {
+    id: String,
+    title: String,
+    #[serde(default)]
+    note: String,
+    unit: Unit,
+    #[serde(default)]
+    log: bool,
+    #[serde(default)]
+    beside: bool,
+    /// Name and column of each line.
+    lines: Vec<(String, String)>,
 }
 
-pub(super) fn connections(report: &Report) -> Vec<Part> {
-    let states = [("active", "active"), ("connecting", "connecting"), ("closed", "closed")];
-    let changes = [("subscribed", "subscribed"), ("failures", "failures")];
-    let title = "New subscribers and failures per second";
-    each([
-        Chart::Lines(plot(report, "connections", "Connections", Unit::Count, &states)),
-        Chart::Lines(plot(report, "connects", title, Unit::PerSecond, &changes)),
-    ])
+/// The plots of a section. Each line is one of `lines`.
+fn section(name: &str, lines: impl Fn(&PlotOf) -> Vec<PlotLine>) -> Vec<Part> {
+    let all = toml::from_str::<BTreeMap<String, Vec<PlotOf>>>(include_str!("charts.toml"));
+    let mut parts: Vec<Part> = Vec::new();
+    // A test reads them.
+    for of in all.ok().and_then(|mut all| all.remove(name)).unwrap_or_default() {
+        let lines = lines(&of);
+        let PlotOf { id, title, note, unit, log, beside, .. } = of;
+        let x_axis = "time".to_owned();
+        let plot = Plot { id, title, note, unit, x_axis, is_log: log, lines, ..Plot::default() };
+        match parts.last_mut() {
+            Some(Part::Charts(charts)) if beside => charts.push(Chart::Lines(plot)),
+            _ => parts.push(Part::Charts(vec![Chart::Lines(plot)])),
+        }
+    }
+    parts
+}
+
+/// The plots of a section of a run.
+pub(super) fn plots(report: &Report, name: &str) -> Vec<Part> {
+    section(name, |of| {
+        let line = |(name, of): &(String, String)| PlotLine {
+            name: name.clone(),
+            points: column(report, of),
+        };
+        of.lines.iter().map(line).collect()
+    })
 }
 
 /// Without charts if nothing was published.
 pub(super) fn messages(report: &Report) -> Vec<Part> {
     let is_quiet = report.series.iter().all(|sample| sample.received + sample.published == 0);
-    if is_quiet {
-        return Vec::new();
-    }
-    let chart = |id, title, lines: [(&str, &str); 1]| {
-        Chart::Lines(plot(report, id, title, Unit::PerSecond, &lines))
-    };
-    each([
-        chart("deliveries", "Deliveries per second", [("deliveries", "received")]),
-        chart("publishes", "Publishes per second", [("publishes", "published")]),
-    ])
+    if is_quiet { Vec::new() } else { plots(report, "messages") }
 }
 
 pub(super) fn latency(report: &Report) -> Vec<Part> {
-    let lines = [
-        ("p50", "delivery_p50_ms"),
-        ("p90", "delivery_p90_ms"),
-        ("p99", "delivery_p99_ms"),
-        ("p99.9", "delivery_p999_ms"),
-        ("max", "delivery_max_ms"),
-    ];
-    let over_time = plot(report, "latency", "Delivery latency", Unit::Milliseconds, &lines);
-    let mut parts = vec![Part::Charts(vec![Chart::Lines(over_time.note(LATENCY).log())])];
+    let mut parts = plots(report, "latency");
     let total = &report.total;
     if let Some(found) = &total.delivery {
-        let deliveries = |id, title, note| Latencies {
-            id,
-            title,
-            note,
-            of: vec![("deliveries".to_owned(), found.clone())],
-        };
-        let shares = "Share of all deliveries; bars are 6 % apart.";
-        let steps = "Each step to the right is ten times as rare.";
+        let of = || vec![("deliveries".to_owned(), found.clone())];
         parts.push(Part::Charts(vec![
-            Chart::Histogram(deliveries("histogram", "Delivery latency: histogram", shares)),
-            Chart::Percentiles(deliveries("percentiles", "Delivery latency: percentiles", steps)),
+            Chart::Histogram(Latencies {
+                id: "histogram",
+                title: "Delivery latency: histogram",
+                note: SHARES,
+                of: of(),
+            }),
+            Chart::Percentiles(Latencies {
+                id: "percentiles",
+                title: "Delivery latency: percentiles",
+                note: STEPS,
+                of: of(),
+            }),
         ]));
     }
     let of_publish = [
@@ -92,29 +111,9 @@ pub(super) fn latency(report: &Report) -> Vec<Part> {
     parts
 }
 
-pub(super) fn cost(report: &Report) -> Vec<Part> {
-    let processes = [("server", "server_pss_bytes"), ("generator", "generator_pss_bytes")];
-    let kernel = [("slabs", "slab_bytes"), ("socket buffers", "socket_buffer_bytes")];
-    let cores = [
-        ("server", "server_cores"),
-        ("generator", "generator_cores"),
-        ("whole machine", "machine_cores"),
-    ];
-    let bytes = |id, title, note, lines: [(&str, &str); 2]| {
-        Chart::Lines(plot(report, id, title, Unit::Bytes, &lines).note(note))
-    };
-    let processor = plot(report, "processor", "Processor use, in cores", Unit::Cores, &cores);
-    vec![
-        Part::Charts(vec![
-            bytes("memory", "Memory of the processes", "Proportional set size (Pss).", processes),
-            bytes("kernel", "Memory of the kernel", "Of the whole machine.", kernel),
-        ]),
-        Part::Charts(vec![Chart::Lines(processor)]),
-    ]
-}
-
 /// The latencies of several sides.
 pub(super) fn compared_latency(sides: &[Side<Report>]) -> Vec<Part> {
+    type Latency = fn(&Totals) -> Option<&Distribution>;
     let latencies = |id, title, note, of: Latency| Latencies {
         id,
         title,
@@ -123,51 +122,31 @@ pub(super) fn compared_latency(sides: &[Side<Report>]) -> Vec<Part> {
             .filter_map(|(label, run)| Some((label.to_owned(), of(&run.total)?.clone())))
             .collect(),
     };
-    let steps = "Each step to the right is ten times as rare.";
-    each([
-        Chart::Percentiles(latencies(
-            "percentiles",
-            "Delivery latency: percentiles",
-            steps,
-            |total| total.delivery.as_ref(),
-        )),
-        Chart::Ranges(latencies("first", "First delivery of a publish", RANGES, |total| {
-            total.first.as_ref()
-        })),
-        Chart::Ranges(latencies("last", "Last delivery of a publish", RANGES, |total| {
-            total.last.as_ref()
-        })),
-        Chart::Ranges(latencies("connect", "Connecting", RANGES, |total| total.connect.as_ref())),
-    ])
+    let title = "Delivery latency: percentiles";
+    let percentiles = latencies("percentiles", title, STEPS, |total| total.delivery.as_ref());
+    let ranges: [(_, _, Latency); 3] = [
+        ("first", "First delivery of a publish", |total| total.first.as_ref()),
+        ("last", "Last delivery of a publish", |total| total.last.as_ref()),
+        ("connect", "Connecting", |total| total.connect.as_ref()),
+    ];
+    let ranges = ranges.map(|(id, title, of)| Chart::Ranges(latencies(id, title, RANGES, of)));
+    let charts = [Chart::Percentiles(percentiles)].into_iter().chain(ranges);
+    charts.map(|chart| Part::Charts(vec![chart])).collect()
 }
 
 /// The time of several sides, a line for each.
 pub(super) fn compared_over_time(sides: &[Side<Report>]) -> Vec<Part> {
-    let plot = |id, title, unit, of| {
-        first_runs(sides).fold(Plot::over_time(id, title, unit), |plot, (label, run)| {
-            plot.line(label, column(run, of))
-        })
-    };
-    let cores = "Processor use of the server, in cores";
-    each([
-        Chart::Lines(plot("connections", "Connections", Unit::Count, "active")),
-        Chart::Lines(plot("deliveries", "Deliveries per second", Unit::PerSecond, "received")),
-        Chart::Lines(
-            plot("latency", "Delivery latency, p99", Unit::Milliseconds, "delivery_p99_ms").log(),
-        ),
-        Chart::Lines(plot("memory", "Memory of the server", Unit::Bytes, "server_pss_bytes")),
-        Chart::Lines(plot("processor", cores, Unit::Cores, "server_cores")),
-    ])
+    section("compared", |of| {
+        let points = |run| of.lines.first().map(|(_, of)| column(run, of)).unwrap_or_default();
+        let line =
+            |(label, run): (&str, _)| PlotLine { name: label.to_owned(), points: points(run) };
+        first_runs(sides).map(line).collect()
+    })
 }
 
 /// The first run of each side: the lines of several runs would hide each other.
 fn first_runs(sides: &[Side<Report>]) -> impl Iterator<Item = (&str, &Report)> {
     sides.iter().filter_map(|side| Some((side.label.as_str(), side.runs.first()?)))
-}
-
-/// A chart below the other.
-fn each<const N: usize>(charts: [Chart; N]) -> Vec<Part> {
-    charts.into_iter().map(|chart| Part::Charts(vec![chart])).collect()
 }
 
 #[cfg(test)]
@@ -180,10 +159,10 @@ mod tests {
         let report = fixture::sample();
         let sides = [Side { label: "one".to_owned(), runs: vec![report.clone()] }];
         let parts = [
-            connections(&report),
+            plots(&report, "connections"),
             messages(&report),
             latency(&report),
-            cost(&report),
+            plots(&report, "cost"),
             compared_latency(&sides),
             compared_over_time(&sides),
         ];

@@ -10,14 +10,16 @@ use throng_report::page::{Page, Part, Section};
 use throng_report::{Distribution, Unit};
 use throng_units::format;
 
+use super::samples::column;
 use super::summary::faults;
-use super::{COMMAND, Report, Sample, charts};
+use super::{COMMAND, Report, Totals, charts};
+use crate::assertions::Metric;
 
 /// The slabs of the whole machine grow and shrink by this much with unrelated activity.
-const KERNEL_NOISE_BYTES: f64 = 8e6;
+const SLABS_BYTES: f64 = 8e6;
 
 /// An allocator takes and returns memory in steps of about this size.
-const PROCESS_NOISE_BYTES: f64 = 512e3;
+const HEAP_BYTES: f64 = 512e3;
 
 /// Reads and compares runs: each argument is a file, or `label=file,file…` for several runs.
 pub(crate) fn read(arguments: &[String]) -> Result<Page, ReadError> {
@@ -40,114 +42,84 @@ fn page(sides: &[Side<Report>]) -> Page {
     Page::new(COMMAND, Section::new(names.join(" against "), head), sections)
 }
 
+/// How far a measurement of a single run may be off.
+enum Doubt {
+    /// It is a count.
+    Exact,
+    Unknown,
+    /// As far as it differs between the seconds of the run, in this column.
+    Seconds(&'static str),
+    /// As far as it differs between publishes.
+    Publishes(fn(&Totals) -> &Option<Distribution>),
+    /// By so many bytes, divided by the number of clients.
+    Noise(f64),
+}
+
+/// Name, metric, unit, better direction, doubt.
+type NamedMeasure = (&'static str, &'static str, Unit, Better, Doubt);
+
 /// All measurements, in the order of the table.
+#[rustfmt::skip]
+const MEASURES: [NamedMeasure; 23] = {
+    use Better::{Less, More, Neither};
+    use Doubt::{Exact, Noise, Publishes, Seconds, Unknown};
+    use Unit::{Bytes, Count, Milliseconds as Ms, PerSecond};
+    [
+        ("connections", "active", Count, Neither, Exact),
+        ("connect rate", "connect_rate", PerSecond, More, Seconds("subscribed")),
+        ("connect p50", "connect.p50", Ms, Less, Unknown),
+        ("connect p99", "connect.p99", Ms, Less, Unknown),
+        ("client failures", "failures", Count, Less, Exact),
+        ("failed publishes", "publish_failures", Count, Less, Exact),
+        ("lost", "lost", Count, Less, Exact),
+        ("missed", "missed", Count, Less, Exact),
+        ("duplicated", "duplicated", Count, Less, Exact),
+        ("reordered", "reordered", Count, Less, Exact),
+        ("delivery rate", "delivery_rate", PerSecond, Neither, Seconds("received")),
+        ("delivery p50", "p50", Ms, Less, Seconds("delivery_p50_ms")),
+        ("delivery p99", "p99", Ms, Less, Seconds("delivery_p99_ms")),
+        ("delivery p99.9", "p999", Ms, Less, Seconds("delivery_p999_ms")),
+        ("delivery max", "max", Ms, Less, Seconds("delivery_max_ms")),
+        ("first of a publish", "first.p50", Ms, Less, Publishes(|total| &total.first)),
+        ("last of a publish", "last.p50", Ms, Less, Publishes(|total| &total.last)),
+        ("back after a storm", "storm.recovered", Ms, Less, Unknown),
+        ("server memory per client", "server.bytes_per_client", Bytes, Less, Noise(HEAP_BYTES)),
+        ("kernel memory per client", "kernel.bytes_per_client", Bytes, Less, Noise(SLABS_BYTES)),
+        ("server CPU per delivery", "server.cpu_per_delivery", Ms, Less, Unknown),
+        ("machine CPU per delivery", "machine.cpu_per_delivery", Ms, Less, Unknown),
+        ("generator CPU per delivery", "generator.cpu_per_delivery", Ms, Neither, Unknown),
+    ]
+};
+
 fn measures(run: &Report) -> Vec<Measure> {
-    let mut measures = connects(run);
-    measures.extend(deliveries(run));
-    measures.extend(costs(run));
-    measures
-}
-
-fn connects(run: &Report) -> Vec<Measure> {
-    let total = &run.total;
-    let subscribed = |second: &Sample| (second.subscribed > 0).then_some(second.subscribed as f64);
-    let connect = |of: fn(&Distribution) -> f64| total.connect.as_ref().map(of);
-    vec![
-        count("connections", Better::Neither, [total.active]),
+    let json = serde_json::to_value(run).unwrap_or_default();
+    let measure = |(name, metric, unit, better, doubt): &NamedMeasure| {
+        let metric = Metric::named(metric);
+        debug_assert!(metric.is_some(), "the metric of {name} is known");
+        let range = match doubt {
+            Doubt::Exact => Range::Exact,
+            Doubt::Unknown => Range::Unknown,
+            Doubt::Seconds(name) => {
+                let values = column(run, name).into_iter().filter_map(|(_, value)| value);
+                Range::Quartiles(quartiles(values.filter(|value| *value > 0.0)))
+            }
+            Doubt::Publishes(of) => {
+                let found = of(&run.total).as_ref();
+                let quartile = |share| found.and_then(|found| found.quantile(share));
+                Range::Quartiles(quartile(0.25).zip(quartile(0.75)))
+            }
+            Doubt::Noise(bytes) => Range::Noise(bytes / run.total.active.max(1) as f64),
+        };
         Measure {
-            better: Better::More,
-            range: seconds(run, subscribed),
-            ..measure("connect rate", Unit::PerSecond, total.connect_rate)
-        },
-        latency("connect p50", connect(|found| found.p50)),
-        latency("connect p99", connect(|found| found.p99)),
-        count("client failures", Better::Less, total.failures.values().copied()),
-        count("failed publishes", Better::Less, total.publish_failures.values().copied()),
-    ]
-}
-
-fn deliveries(run: &Report) -> Vec<Measure> {
-    let total = &run.total;
-    let received = |second: &Sample| (second.received > 0).then_some(second.received as f64);
-    let delivery = |name, of: fn(&Distribution) -> f64| {
-        let of_second = |second: &Sample| second.delivery.as_ref().map(of);
-        let value = total.delivery.as_ref().map(of);
-        Measure { range: seconds(run, of_second), ..latency(name, value) }
+            key: (*name).to_owned(),
+            name: (*name).to_owned(),
+            unit: *unit,
+            better: *better,
+            value: metric.and_then(|metric| metric.in_unit(*unit, &json)),
+            range,
+        }
     };
-    let of_publish = |name, found: &Option<Distribution>| {
-        let found = found.as_ref();
-        let range = found.and_then(|found| found.quantile(0.25).zip(found.quantile(0.75)));
-        let value = found.map(|found| found.p50);
-        Measure { range: Range::Quartiles(range), ..latency(name, value) }
-    };
-    let recovered_s = run.phases.iter().filter_map(|phase| phase.recovered_s).reduce(f64::max);
-    vec![
-        count("lost", Better::Less, [total.lost]),
-        count("missed", Better::Less, [total.missed]),
-        count("duplicated", Better::Less, [total.duplicated]),
-        count("reordered", Better::Less, [total.reordered]),
-        Measure {
-            better: Better::Neither,
-            range: seconds(run, received),
-            ..measure("delivery rate", Unit::PerSecond, total.delivery_rate)
-        },
-        delivery("delivery p50", |found| found.p50),
-        delivery("delivery p99", |found| found.p99),
-        delivery("delivery p99.9", |found| found.p999),
-        delivery("delivery max", |found| found.max),
-        of_publish("first of a publish", &total.first),
-        of_publish("last of a publish", &total.last),
-        latency("back after a storm", recovered_s.map(|seconds| seconds * 1e3)),
-    ]
-}
-
-fn costs(run: &Report) -> Vec<Measure> {
-    let total = &run.total;
-    let clients = total.active.max(1) as f64;
-    let memory = |name, value, noise_bytes: f64| Measure {
-        range: Range::Noise(noise_bytes / clients),
-        ..measure(name, Unit::Bytes, value)
-    };
-    let processor = |name, us: Option<f64>| latency(name, us.map(|us| us / 1e3));
-    let server = total.server.as_ref();
-    let kernel = total.kernel_bytes.filter(|_| total.active > 0);
-    let machine = total.machine.as_ref();
-    let generator = processor("generator CPU per delivery", total.generator.cpu_us_per_delivery);
-    vec![
-        memory(
-            "server memory per client",
-            server.and_then(|cost| cost.bytes_per_client),
-            PROCESS_NOISE_BYTES,
-        ),
-        memory(
-            "kernel memory per client",
-            kernel.map(|bytes| bytes as f64 / clients),
-            KERNEL_NOISE_BYTES,
-        ),
-        processor("server CPU per delivery", server.and_then(|cost| cost.cpu_us_per_delivery)),
-        processor("machine CPU per delivery", machine.and_then(|cost| cost.cpu_us_per_delivery)),
-        Measure { better: Better::Neither, ..generator },
-    ]
-}
-
-fn count(name: &str, better: Better, of: impl IntoIterator<Item = u64>) -> Measure {
-    let value = of.into_iter().sum::<u64>() as f64;
-    Measure { better, range: Range::Exact, ..measure(name, Unit::Count, Some(value)) }
-}
-
-fn latency(name: &str, value: Option<f64>) -> Measure {
-    measure(name, Unit::Milliseconds, value)
-}
-
-/// A measurement of which less is better, and a run does not show the range.
-fn measure(name: &str, unit: Unit, value: Option<f64>) -> Measure {
-    let (key, name) = (name.to_owned(), name.to_owned());
-    Measure { key, name, unit, better: Better::Less, value, range: Range::Unknown }
-}
-
-/// Quartiles over the seconds of a run.
-fn seconds(run: &Report, value: impl Fn(&Sample) -> Option<f64>) -> Range {
-    Range::Quartiles(quartiles(run.series.iter().filter_map(value)))
+    MEASURES.iter().map(measure).collect()
 }
 
 /// Reasons to doubt the comparison: machines or plans that differ, and faults of the runs.

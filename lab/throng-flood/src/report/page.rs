@@ -32,10 +32,10 @@ fn page(report: &Report) -> Page {
         parts
     };
     let sections = vec![
-        Section::new("Connections", charts::connections(report)),
+        Section::new("Connections", charts::plots(report, "connections")),
         Section::new("Messages", charts::messages(report)),
         Section::new("Latency", with(charts::latency(report), vec![latencies(report)])),
-        Section::new("Memory and processor", with(charts::cost(report), costs(report))),
+        Section::new("Memory and processor", with(charts::plots(report, "cost"), costs(report))),
         Section::new("Agents", agents(report)),
         Section::new("Phases", phases(report)),
         Section::new("Failures", failures(report)),
