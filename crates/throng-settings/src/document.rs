@@ -54,11 +54,20 @@ impl Document {
 ///
 /// One sentence: there is no such file, it is not UTF-8, or it cannot be read.
 pub fn read_text(path: &Path) -> Result<String, Invalid> {
+    let no_text = |_| Invalid(format!("{} is not UTF-8 text", path.display()));
+    String::from_utf8(read_bytes(path)?).map_err(no_text)
+}
+
+/// The contents of a file.
+///
+/// # Errors
+///
+/// One sentence: there is no such file, or it cannot be read.
+pub fn read_bytes(path: &Path) -> Result<Vec<u8>, Invalid> {
     let name = path.display();
-    std::fs::read_to_string(path).map_err(|error| {
+    std::fs::read(path).map_err(|error| {
         Invalid(match error.kind() {
             io::ErrorKind::NotFound => format!("there is no file {name}"),
-            io::ErrorKind::InvalidData => format!("{name} is not UTF-8 text"),
             _ => format!("cannot read {name}: {error}"),
         })
     })

@@ -14,5 +14,5 @@ mod document;
 mod reader;
 pub mod toml_value;
 
-pub use document::{Document, read_text};
+pub use document::{Document, read_bytes, read_text};
 pub use reader::{KnownTables, Reader, Section, position};

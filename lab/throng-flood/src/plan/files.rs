@@ -1,7 +1,6 @@
 //! Files that options name. They are loaded when the option is read.
 
 use std::fmt;
-use std::io;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -58,7 +57,7 @@ files! {
     /// A file with certificates of authorities, in PEM.
     CertificateFile: [CertificateDer<'static>], throng_trust::certificates;
     /// A file with a secret.
-    SecretFile: [u8], read_secret;
+    SecretFile: [u8], throng_settings::read_bytes;
 }
 
 /// Only the path.
@@ -66,14 +65,4 @@ impl Serialize for CertificateFile {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_str(&self.path)
     }
-}
-
-fn read_secret(path: &Path) -> Result<Vec<u8>, Invalid> {
-    std::fs::read(path).map_err(|error| {
-        let path = path.display();
-        Invalid(match error.kind() {
-            io::ErrorKind::NotFound => format!("there is no file {path}"),
-            _ => format!("cannot read {path}: {error}"),
-        })
-    })
 }
