@@ -13,7 +13,7 @@ use serde::{Serialize, Serializer};
 
 use crate::report::{AssertionResult, Report};
 use throng_units::suggest::nearest;
-use throng_units::{Count, Size, Time};
+use throng_units::{Count, Invalid, Size, Time};
 
 use metrics::MetricUnit;
 pub(crate) use metrics::{Metric, Requirement};
@@ -23,66 +23,30 @@ pub(crate) use metrics::{Metric, Requirement};
 pub struct Assertion {
     text: String,
     metric: Metric,
-    comparison: Comparison,
+    /// One of [`COMPARISONS`].
+    sign: &'static str,
     /// In the unit that was written …
     bound: f64,
     /// … and how much of the report's unit that is.
     factor: f64,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Comparison {
-    Less,
-    LessOrEqual,
-    Greater,
-    GreaterOrEqual,
-    Equal,
-    NotEqual,
-}
+type Comparison = fn(&f64, &f64) -> bool;
 
 /// Those of two characters first, so that `<=` is not read as `<`.
 const COMPARISONS: [(&str, Comparison); 8] = [
-    ("<=", Comparison::LessOrEqual),
-    (">=", Comparison::GreaterOrEqual),
-    ("==", Comparison::Equal),
-    ("!=", Comparison::NotEqual),
-    ("≤", Comparison::LessOrEqual),
-    ("≥", Comparison::GreaterOrEqual),
-    ("<", Comparison::Less),
-    (">", Comparison::Greater),
+    ("<=", f64::le),
+    (">=", f64::ge),
+    ("==", f64::eq),
+    ("!=", f64::ne),
+    ("≤", f64::le),
+    ("≥", f64::ge),
+    ("<", f64::lt),
+    (">", f64::gt),
 ];
 
-/// An assertion that cannot be read.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum AssertionError {
-    /// The text has no comparison.
-    #[error(
-        "{text:?} is not an assertion: a measurement, one of < <= > >= == !=, and a bound, like \
-         \"lost == 0\" or \"p99 < 50ms\""
-    )]
-    Shape {
-        /// The text as written.
-        text: String,
-    },
-    /// No metric has this name.
-    #[error("there is no measurement {name:?}; {hint}")]
-    Metric {
-        /// The name as written.
-        name: String,
-        /// The name that may be meant, or the known ones.
-        hint: String,
-    },
-    /// The bound is not a number, or not in a unit of the metric.
-    #[error("{bound:?} is not a bound for {metric}, which is {expected}")]
-    Bound {
-        /// The bound as written.
-        bound: String,
-        /// The metric's name.
-        metric: String,
-        /// The accepted form.
-        expected: &'static str,
-    },
-}
+const SHAPE: &str = "an assertion: a measurement, one of < <= > >= == !=, and a bound, like \
+                     \"lost == 0\" or \"p99 < 50ms\"";
 
 impl Assertion {
     /// The outcome for a run.
@@ -90,7 +54,9 @@ impl Assertion {
         let report = serde_json::to_value(report).unwrap_or_default();
         let found = self.metric.find(&report).filter(|found| found.is_finite());
         let found = found.map(|found| found / self.factor);
-        let holds = found.is_some_and(|found| self.comparison.holds(found, self.bound));
+        let holds = found.is_some_and(|found| {
+            COMPARISONS.iter().any(|(sign, holds)| *sign == self.sign && holds(&found, &self.bound))
+        });
         AssertionResult { text: self.text.clone(), found, holds }
     }
 
@@ -100,45 +66,31 @@ impl Assertion {
     }
 }
 
-impl Comparison {
-    fn holds(self, found: f64, bound: f64) -> bool {
-        match self {
-            Comparison::Less => found < bound,
-            Comparison::LessOrEqual => found <= bound,
-            Comparison::Greater => found > bound,
-            Comparison::GreaterOrEqual => found >= bound,
-            Comparison::Equal => found == bound,
-            Comparison::NotEqual => found != bound,
-        }
-    }
-}
-
 impl FromStr for Assertion {
-    type Err = AssertionError;
+    type Err = Invalid;
 
-    fn from_str(text: &str) -> Result<Assertion, AssertionError> {
+    fn from_str(text: &str) -> Result<Assertion, Invalid> {
         let text = text.trim();
-        let shape = || AssertionError::Shape { text: text.to_owned() };
+        let shape = || Invalid::new(text, SHAPE);
         let place = text.find(['<', '>', '=', '!', '≤', '≥']).ok_or_else(shape)?;
         let (name, rest) = (text[..place].trim(), &text[place..]);
-        let (comparison, bound) = COMPARISONS
+        let (sign, bound) = COMPARISONS
             .iter()
-            .find_map(|(sign, comparison)| Some((*comparison, rest.strip_prefix(sign)?.trim())))
+            .find_map(|(sign, _)| Some((*sign, rest.strip_prefix(sign)?.trim())))
             .ok_or_else(shape)?;
         if name.is_empty() || bound.is_empty() {
             return Err(shape());
         }
         let metric = Metric::named(name).ok_or_else(|| unknown(name))?;
-        let (bound, factor) = metric.unit().read(bound).ok_or_else(|| AssertionError::Bound {
-            bound: bound.to_owned(),
-            metric: name.to_owned(),
-            expected: metric.unit().expected(),
+        let (bound, factor) = metric.unit().read(bound).ok_or_else(|| {
+            let expected = metric.unit().expected();
+            Invalid::new(bound, format!("a bound for {name}, which is {expected}"))
         })?;
-        Ok(Assertion { text: text.to_owned(), metric, comparison, bound, factor })
+        Ok(Assertion { text: text.to_owned(), metric, sign, bound, factor })
     }
 }
 
-fn unknown(name: &str) -> AssertionError {
+fn unknown(name: &str) -> Invalid {
     let names = metrics::names();
     let hint = match nearest(name, names.iter().map(String::as_str)) {
         Some(meant) => format!("did you mean {meant:?}?"),
@@ -148,29 +100,31 @@ fn unknown(name: &str) -> AssertionError {
                 .to_owned()
         }
     };
-    AssertionError::Metric { name: name.to_owned(), hint }
+    Invalid(format!("there is no measurement {name:?}; {hint}"))
 }
 
 impl MetricUnit {
     /// A bound in the unit that is written, and how much of the report's unit that is.
     fn read(self, text: &str) -> Option<(f64, f64)> {
-        let of_time = |own_ns: f64| match Time::parts(text)? {
+        let own_ns = match self {
+            // Values are shown in full: `connect_rate >= 10k` found 12,345, not 12.3.
+            MetricUnit::Plain | MetricUnit::Rate => {
+                let plain = text.strip_suffix("/s").filter(|_| self == MetricUnit::Rate);
+                let (number, unit) = Count::parts(plain.unwrap_or(text))?;
+                return Some((number * unit.unwrap_or(1.0), 1.0));
+            }
+            MetricUnit::Bytes => {
+                return Size::parts(text).map(|(number, unit)| (number, unit.unwrap_or(1.0)));
+            }
+            MetricUnit::Milliseconds => 1e6,
+            MetricUnit::Microseconds => 1e3,
+            MetricUnit::Seconds => 1e9,
+        };
+        match Time::parts(text)? {
             (number, Some(unit_ns)) => Some((number, unit_ns / own_ns)),
             // Everywhere else a number alone counts seconds, but a bound of `p99 < 50` was meant to
             // be milliseconds; zero is zero.
             (number, None) => (number == 0.0).then_some((number, 1.0)),
-        };
-        match self {
-            // Values are shown in full: `connect_rate >= 10k` found 12,345, not 12.3.
-            MetricUnit::Plain => Count::parts(text).map(|(number, unit)| in_full(number, unit)),
-            MetricUnit::Rate => Count::parts(text.strip_suffix("/s").unwrap_or(text))
-                .map(|(number, unit)| in_full(number, unit)),
-            MetricUnit::Bytes => {
-                Size::parts(text).map(|(number, unit)| (number, unit.unwrap_or(1.0)))
-            }
-            MetricUnit::Milliseconds => of_time(1e6),
-            MetricUnit::Microseconds => of_time(1e3),
-            MetricUnit::Seconds => of_time(1e9),
         }
     }
 
@@ -184,10 +138,6 @@ impl MetricUnit {
             }
         }
     }
-}
-
-fn in_full(number: f64, unit: Option<f64>) -> (f64, f64) {
-    (number * unit.unwrap_or(1.0), 1.0)
 }
 
 impl fmt::Display for Assertion {

@@ -1,51 +1,67 @@
 //! Why a client, or a publishing connection, failed.
 
-use std::fmt;
-
 use rustix::io::Errno;
 use serde::{Deserialize, Deserializer};
 
 use crate::tls::TlsFailure;
 
 /// Why a client failed.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum Failure {
     /// The connection was refused.
+    #[error("refused")]
     Refused,
     /// The connection was reset.
+    #[error("reset")]
     Reset,
     /// The connect timed out.
+    #[error("timeout while connecting")]
     ConnectTimeout,
     /// The handshake timed out after the connect.
+    #[error("timeout in the handshake")]
     HandshakeTimeout,
     /// The response has another status than `101` or `200`.
+    #[error("status {0}")]
     Status(u16),
     /// The response violates the protocol.
+    #[error("handshake: {0}")]
     Handshake(&'static str),
     /// The server closed the connection before the client was subscribed.
+    #[error("closed in the handshake")]
     ClosedInHandshake,
     /// The server closed a subscribed connection, with a WebSocket close code if it sent one.
+    #[error("closed by the server{}", with_code(*.0))]
     Closed(Option<u16>),
     /// Received data violates the protocol.
+    #[error("protocol: {0}")]
     Protocol(&'static str),
     /// A TLS handshake failed, or a connection under TLS.
+    #[error("TLS: {0}")]
     Tls(TlsFailure),
     /// No local port or address is free.
+    #[error("no local port is left")]
     NoPorts,
     /// No descriptor is free.
+    #[error("no descriptor is left")]
     NoDescriptors,
     /// Another error of the kernel, by number.
+    #[error("{}", std::io::Error::from_raw_os_error(*.0))]
     Os(i32),
     /// Another status than `101` or `200`, and the first line of the response body.
+    #[error("status {0}: {1}")]
     Refusal(u16, String),
     /// A rejection in a message of the server.
+    #[error("the server says {0}")]
     Message(String),
     /// A failure counted by an agent, as text.
+    #[error("{0}")]
     Reported(String),
     /// The client's agent is lost.
+    #[error("agent lost")]
     AgentLost,
     /// A refusal with the moment to come back, in milliseconds from then. Never counted as such:
     /// clients that come back have not failed, and for all others the refusal is counted.
+    #[error("{refusal}")]
     ComeBack {
         /// The time until then, in milliseconds.
         after_ms: u64,
@@ -54,30 +70,8 @@ pub enum Failure {
     },
 }
 
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Failure::Refused => f.write_str("refused"),
-            Failure::Reset => f.write_str("reset"),
-            Failure::ConnectTimeout => f.write_str("timeout while connecting"),
-            Failure::HandshakeTimeout => f.write_str("timeout in the handshake"),
-            Failure::Status(status) => write!(f, "status {status}"),
-            Failure::Handshake(what) => write!(f, "handshake: {what}"),
-            Failure::ClosedInHandshake => f.write_str("closed in the handshake"),
-            Failure::Closed(Some(code)) => write!(f, "closed by the server with code {code}"),
-            Failure::Closed(None) => f.write_str("closed by the server"),
-            Failure::Protocol(what) => write!(f, "protocol: {what}"),
-            Failure::Tls(what) => write!(f, "TLS: {what}"),
-            Failure::NoPorts => f.write_str("no local port is left"),
-            Failure::NoDescriptors => f.write_str("no descriptor is left"),
-            Failure::Reported(words) => f.write_str(words),
-            Failure::AgentLost => f.write_str("agent lost"),
-            Failure::ComeBack { refusal, .. } => refusal.fmt(f),
-            Failure::Os(number) => write!(f, "{}", std::io::Error::from_raw_os_error(*number)),
-            Failure::Refusal(status, text) => write!(f, "status {status}: {text}"),
-            Failure::Message(text) => write!(f, "the server says {text}"),
-        }
-    }
+fn with_code(code: Option<u16>) -> String {
+    code.map_or(String::new(), |code| format!(" with code {code}"))
 }
 
 impl Failure {

@@ -1,24 +1,30 @@
 //! Secrets of plans and command lines, which reports must not contain.
 
+/// Flags whose value may be a secret.
+const SECRET_FLAGS: [&str; 3] = ["--token", "--header", "--publish-header"];
+
 /// A command line, quoted for a shell, with tokens and the values of secret headers redacted.
 pub(crate) fn command_line(words: impl IntoIterator<Item = String>) -> String {
-    let mut flag_before = None;
-    let redacted = words.into_iter().map(|word| {
-        let (flag, value) = match word.split_once('=') {
-            Some((flag, value)) if SecretFlag::of(flag).is_some() => (Some(flag), value),
-            _ => (None, word.as_str()),
-        };
-        let before = std::mem::replace(&mut flag_before, SecretFlag::of(&word));
-        let value = match (flag.map_or(before, SecretFlag::of), value.split_once(':')) {
-            (Some(SecretFlag::Header), Some((name, _))) if is_secret(name) => {
-                format!("{name}: {REDACTED}")
-            }
-            (Some(SecretFlag::Token), _) => REDACTED.to_owned(),
-            _ => value.to_owned(),
-        };
-        flag.map_or_else(|| quoted(&value), |flag| format!("{flag}={}", quoted(&value)))
+    let mut before = String::new();
+    let shown = words.into_iter().map(|word| {
+        let flag = std::mem::replace(&mut before, word.clone());
+        match word.split_once('=').filter(|(flag, _)| SECRET_FLAGS.contains(flag)) {
+            Some((flag, value)) => format!("{flag}={}", quoted(&redacted(flag, value))),
+            None => quoted(&redacted(&flag, &word)),
+        }
     });
-    redacted.collect::<Vec<_>>().join(" ")
+    shown.collect::<Vec<_>>().join(" ")
+}
+
+/// The value of a flag: a token is always secret, a header if its name says so.
+fn redacted(flag: &str, value: &str) -> String {
+    match (flag, value.split_once(':')) {
+        ("--token", _) => REDACTED.to_owned(),
+        ("--header" | "--publish-header", Some((name, _))) if is_secret(name) => {
+            format!("{name}: {REDACTED}")
+        }
+        _ => value.to_owned(),
+    }
 }
 
 /// Replaces the value of a secret.
@@ -29,25 +35,6 @@ pub(crate) fn is_secret(name: &str) -> bool {
     let name = name.trim().to_ascii_lowercase();
     let parts = ["authorization", "cookie", "key", "token", "secret", "password"];
     parts.iter().any(|part| name.contains(part))
-}
-
-/// A flag whose value may be a secret.
-#[derive(Clone, Copy)]
-enum SecretFlag {
-    /// A header, secret if its name says so.
-    Header,
-    /// A token, always secret.
-    Token,
-}
-
-impl SecretFlag {
-    fn of(word: &str) -> Option<SecretFlag> {
-        match word {
-            "--header" | "--publish-header" => Some(SecretFlag::Header),
-            "--token" => Some(SecretFlag::Token),
-            _ => None,
-        }
-    }
 }
 
 /// The word, quoted for a shell if necessary.

@@ -22,19 +22,10 @@ use crate::template::{PerClient, Template, TemplateValues};
 /// Claims that every token gets, so that `claims` must not have them.
 const OWN_CLAIMS: [&str; 3] = ["sub", "iat", "exp"];
 
-/// Why tokens cannot be signed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum KeyFault {
-    /// The secret is empty.
-    #[error("the file is empty; it holds the secret, which the server has too")]
-    Empty,
-    /// The file holds no key that can be read.
-    #[error(
-        "the file holds no private key for ES256; `openssl genpkey -algorithm EC -pkeyopt \
-         ec_paramgen_curve:P-256` makes one (PKCS #8, PEM)"
-    )]
-    NoKey,
-}
+const NO_SECRET: &str = "the file is empty; it holds the secret, which the server has too";
+
+const NO_KEY: &str = "the file holds no private key for ES256; `openssl genpkey -algorithm EC \
+                      -pkeyopt ec_paramgen_curve:P-256` makes one (PKCS #8, PEM)";
 
 /// A key that signs tokens.
 pub(crate) enum Signer {
@@ -46,26 +37,26 @@ pub(crate) enum Signer {
 
 impl Signer {
     /// Signs with HS256. A line end after the secret is not part of it.
-    pub(crate) fn from_secret(file: &[u8]) -> Result<Signer, KeyFault> {
+    pub(crate) fn from_secret(file: &[u8]) -> Result<Signer, &'static str> {
         let secret = file.strip_suffix(b"\n").unwrap_or(file);
-        let secret = secret.strip_suffix(b"\r").unwrap_or(secret);
-        match secret {
-            [] => Err(KeyFault::Empty),
-            _ => Ok(Signer::Secret(hmac::Key::new(hmac::HMAC_SHA256, secret))),
+        match secret.strip_suffix(b"\r").unwrap_or(secret) {
+            [] => Err(NO_SECRET),
+            secret => Ok(Signer::Secret(hmac::Key::new(hmac::HMAC_SHA256, secret))),
         }
     }
 
     /// Signs with ES256 and the key of a PEM file.
-    pub(crate) fn from_private_key(file: &[u8]) -> Result<Signer, KeyFault> {
-        let pem = std::str::from_utf8(file).map_err(|_| KeyFault::NoKey)?;
-        let (_, rest) = pem.split_once("-----BEGIN PRIVATE KEY-----").ok_or(KeyFault::NoKey)?;
-        let (body, _) = rest.split_once("-----END PRIVATE KEY-----").ok_or(KeyFault::NoKey)?;
-        let body: String = body.split_ascii_whitespace().collect();
-        let der = STANDARD.decode(body).map_err(|_| KeyFault::NoKey)?;
+    pub(crate) fn from_private_key(file: &[u8]) -> Result<Signer, &'static str> {
+        let der = std::str::from_utf8(file).ok().and_then(|pem| {
+            let (_, rest) = pem.split_once("-----BEGIN PRIVATE KEY-----")?;
+            let (body, _) = rest.split_once("-----END PRIVATE KEY-----")?;
+            STANDARD.decode(body.split_ascii_whitespace().collect::<String>()).ok()
+        });
         let random = SystemRandom::new();
-        EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &der, &random)
-            .map(|key| Signer::Private(key, random))
-            .map_err(|_| KeyFault::NoKey)
+        let read = |der: Vec<u8>| {
+            EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &der, &random).ok()
+        };
+        der.and_then(read).map(|key| Signer::Private(key, random)).ok_or(NO_KEY)
     }
 
     fn algorithm(&self) -> &'static str {
@@ -293,11 +284,11 @@ mod tests {
 
     #[test]
     fn wrong_keys_and_claims_are_explained() {
-        assert_eq!(Signer::from_secret(b"\n").err(), Some(KeyFault::Empty));
+        assert_eq!(Signer::from_secret(b"\n").err(), Some(NO_SECRET));
         let sec1 = b"-----BEGIN EC PRIVATE KEY-----\nAA==\n-----END EC PRIVATE KEY-----\n";
         let empty = b"-----BEGIN PRIVATE KEY-----\nAA==\n-----END PRIVATE KEY-----\n";
         for bad in [&sec1[..], empty, b"secret", &[0xff]] {
-            assert_eq!(Signer::from_private_key(bad).err(), Some(KeyFault::NoKey));
+            assert_eq!(Signer::from_private_key(bad).err(), Some(NO_KEY));
         }
         assert!(read_claims("[1]").unwrap_err().starts_with("is an object"));
         assert!(read_claims("{").unwrap_err().starts_with("is no JSON"));

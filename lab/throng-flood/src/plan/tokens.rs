@@ -8,7 +8,7 @@ use super::model::{PlanError, PublishBy, Target};
 use super::options::Options;
 use super::values::{TokenPlace, Transport};
 use crate::template::{PerClient, Template};
-use crate::tokens::{KeyFault, SignedTokens, Signer, read_claims};
+use crate::tokens::{SignedTokens, Signer, read_claims};
 
 /// Stands for a token wherever a plan is shown.
 const SHOWN: &str = "(token)";
@@ -78,7 +78,7 @@ impl Options {
                 return Err(PlanError::new("tokens", message));
             }
         };
-        let signer = signer.map_err(|fault: KeyFault| PlanError::new(key, fault))?;
+        let signer = signer.map_err(|fault| PlanError::new(key, fault))?;
         let claims = read_claims(&options.claims());
         let claims = claims.map_err(|message| PlanError::new("tokens.claims", message))?;
         let lifetime = options.lifetime().0;
