@@ -13,7 +13,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use throng_flood::plan::{Options, Plan, TargetOptions, Transport};
-use throng_flood::{ClientCounts, ClientPool, Mark, PublishDeliveries, now_ns};
+use throng_flood::{
+    ClientCommand, ClientCounts, ClientPool, ClientSet as _, Mark, PublishDeliveries, now_ns,
+};
 
 const IN_FLIGHT: usize = 256;
 
@@ -27,7 +29,7 @@ fn main() -> Result<()> {
     let pool = ClientPool::start(&plan(url, rest.first().map(String::as_str))?, clients)?;
     let pss_before = pss_bytes();
     let started = Instant::now();
-    pool.ramp(clients, None, IN_FLIGHT);
+    pool.command(ClientCommand::Ramp { to: clients, rate: None, in_flight: IN_FLIGHT });
     let mut active = 0;
     while active < clients as u64 && started.elapsed() < Duration::from_secs(120) {
         std::thread::sleep(Duration::from_millis(5));
@@ -43,7 +45,7 @@ fn main() -> Result<()> {
     // The first message fills buffers that later ones use again.
     publish_all(&pool, url, 1, active)?;
     std::thread::sleep(Duration::from_millis(500));
-    drop((pool.counts(), pool.publishes(Duration::ZERO)));
+    drop((pool.counts(), pool.publishes(u64::MAX)));
     let bytes_each = (pss_bytes().saturating_sub(pss_before)) as f64 / active.max(1) as f64;
     println!("{bytes_each:.1} bytes of user space (Pss) per idle client");
     std::thread::sleep(pause);
@@ -57,7 +59,7 @@ fn main() -> Result<()> {
         let latency = counts.delivery.value_at_percentile(percentile) as f64 / 1e6;
         println!("  p{percentile}: {latency:.2} ms");
     }
-    let deliveries: u64 = pool.publishes(Duration::ZERO).iter().map(deliveries_of).sum();
+    let deliveries: u64 = pool.publishes(u64::MAX).iter().map(deliveries_of).sum();
     let last = pool.counters().last_published(0);
     let audit = pool.audit([u64::from(last)].into());
     println!("{audit:?}, {deliveries} in publishes, failures {:?}", counts.failures);
@@ -108,7 +110,7 @@ fn publish_all(pool: &ClientPool, url: &str, count: u32, audience: u64) -> Resul
         let deadline = Instant::now() + Duration::from_secs(30);
         while counts.received < u64::from(due) * audience && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(20));
-            counts.merge(&pool.counts());
+            counts += &pool.counts();
         }
     }
     Ok(counts)

@@ -10,7 +10,6 @@
 //! | `connection` | authenticated frames with deadlines |
 //! | `message` | commands and replies |
 //! | [`bounds`] | the load that an agent allows |
-//! | [`split`] | which agent has which clients |
 //! | [`clock`] | the offset of another machine's clock |
 //! | [`agent`] | `throng flood agent` |
 //! | [`coordinator`] | finds agents, and runs a plan with them |
@@ -37,7 +36,6 @@ pub(crate) mod clock;
 pub(crate) mod connection;
 pub(crate) mod coordinator;
 mod message;
-pub(crate) mod split;
 mod updates;
 
 #[cfg(test)]

@@ -1,39 +1,30 @@
 //! Checks that every client gets every message, once and in order.
 
-use std::ops::AddAssign;
-
 use serde::{Deserialize, Serialize};
+
+use crate::sums::sums;
 
 /// How many of the last sequences are tracked individually.
 const WINDOW: u32 = 64;
 
-/// The outcome of an audit.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Audit {
-    /// Deliveries that should have happened.
-    pub expected: u64,
-    /// Expected deliveries that happened.
-    pub received: u64,
-    /// Expected deliveries that never happened, without notice by the server.
-    pub lost: u64,
-    /// Expected deliveries that never happened, with notice: the messages were gone when the
-    /// client resumed.
-    #[serde(default)]
-    pub missed: u64,
-    /// Deliveries of a message that had been delivered before.
-    pub duplicated: u64,
-    /// Deliveries after the delivery of a later message.
-    pub reordered: u64,
-}
-
-impl AddAssign for Audit {
-    fn add_assign(&mut self, other: Audit) {
-        self.expected += other.expected;
-        self.received += other.received;
-        self.lost += other.lost;
-        self.missed += other.missed;
-        self.duplicated += other.duplicated;
-        self.reordered += other.reordered;
+sums! {
+    /// The outcome of an audit.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct Audit {
+        /// Deliveries that should have happened.
+        pub expected: u64,
+        /// Expected deliveries that happened.
+        pub received: u64,
+        /// Expected deliveries that never happened, without notice by the server.
+        pub lost: u64,
+        /// Expected deliveries that never happened, with notice: the messages were gone when the
+        /// client resumed.
+        #[serde(default)]
+        pub missed: u64,
+        /// Deliveries of a message that had been delivered before.
+        pub duplicated: u64,
+        /// Deliveries after the delivery of a later message.
+        pub reordered: u64,
     }
 }
 

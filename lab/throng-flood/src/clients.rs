@@ -4,9 +4,10 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `pool` | [`ClientPool`], the handle to all threads of this process |
+//! | `pool` | [`ClientSet`], and [`ClientPool`], the handle to all threads of this process |
 //! | `thread_handle` | starts a thread, and sends it commands |
 //! | `thread` | a client thread: commands, timers and events |
+//! | `share` | the part of a run's clients that a pool has, and [`ClientCommand`] |
 //! | `shared` | what all threads share: settings, and the accumulator of what they measure |
 //! | `client` | an idle client, at most 64 bytes |
 //! | `opening`, `connect` | ramps, storms and churn: which clients are open, and when |
@@ -47,6 +48,7 @@ mod pool;
 mod receive;
 pub(crate) mod request;
 mod resume;
+mod share;
 mod shared;
 mod sockets;
 pub(crate) mod sources;
@@ -56,8 +58,9 @@ mod thread_handle;
 
 pub use deliveries::PublishDeliveries;
 pub use graph::Graph;
-pub use pool::ClientPool;
-pub(crate) use shared::ClientShare;
+pub use pool::{ClientPool, ClientSet};
+pub use share::ClientCommand;
+pub(crate) use share::ClientShare;
 
 #[cfg(test)]
 mod tests;

@@ -16,7 +16,7 @@
 //! | [`marker`] | the mark in each payload |
 //! | [`audit`] | whether every client got every message |
 //! | [`counts`], [`failure`] | what threads count, and why clients fail |
-//! | `buckets` | histograms in messages |
+//! | `sums`, `buckets` | measurements that add up; histograms in messages |
 //! | [`machine`] | what a run costs the whole machine |
 //! | [`report`] | the report of a run |
 //! | [`agents`] | clients on several machines, and the coordinator that commands them |
@@ -49,11 +49,12 @@ pub mod report;
 mod run;
 mod runner;
 mod streams;
+mod sums;
 mod template;
 mod tls;
 mod tokens;
 
-pub use clients::{ClientPool, Graph, PublishDeliveries};
+pub use clients::{ClientCommand, ClientPool, ClientSet, Graph, PublishDeliveries};
 pub use counts::ClientCounts;
 pub use machine::environment;
 pub use marker::{Mark, now_ns};

@@ -16,8 +16,7 @@
 //! | `sources` | local addresses: a list, a network or an interface |
 //! | `server_process` | the server's processes, given or found by their port |
 //! | [`file`](mod@file) | options from TOML, with line and column of each error |
-//! | `phase` | [`Phase`] |
-//! | `phases` | the phases of a file, and those that flags ask for |
+//! | `phases` | [`Phase`]: those of a file, and those that flags ask for |
 //! | [`profile`] | the options for known servers |
 //! | `resolve` | from options to a plan, and a plan as TOML |
 //! | `tokens` | the tokens that clients show |
@@ -30,7 +29,6 @@ mod model;
 mod option_table;
 mod option_value;
 mod options;
-mod phase;
 mod phases;
 mod profile;
 mod resolve;
@@ -41,10 +39,9 @@ mod values;
 
 pub use files::{CertificateFile, SecretFile, TokenTable, UrlTable, ValueTable};
 pub use model::*;
-pub use options::{
-    LoadOptions, Options, PublishOptions, SourceOptions, TargetOptions, TokenOptions,
-};
-pub use phase::{Phase, Publishing};
+pub(crate) use options::around;
+pub use options::{Options, PublishOptions, SourceOptions, TargetOptions, TokenOptions};
+pub use phases::{LoadOptions, Phase, Publishing};
 pub use server_process::ServerProcess;
 pub(crate) use server_process::listeners;
 pub use sources::LocalAddresses;

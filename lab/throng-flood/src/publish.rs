@@ -187,7 +187,7 @@ impl Publishers {
     pub(crate) fn counts(&self) -> PublishCounts {
         let mut counts = PublishCounts::default();
         for thread in &self.threads {
-            counts.merge(&std::mem::take(&mut thread.shared.status().counts));
+            counts += &std::mem::take(&mut thread.shared.status().counts);
         }
         counts
     }

@@ -5,24 +5,20 @@
 //! | module | contents |
 //! |---|---|
 //! | this one | [`run_phases`] |
-//! | `state` | the state of a run, and the samples of each second |
+//! | `state` | the state of a run, the samples of each second, and what its caller sees of it |
 //! | `phases` | what happens in each phase |
 //! | `completion` | waits for outstanding deliveries, and audits |
 //! | `measurements` | the measurements of a phase and of the run |
 //! | `resources` | processor time and memory of both sides |
 //! | `warnings` | what makes measurements doubtful |
-//! | `observer` | what the caller of a run sees of it |
-//! | `client_set` | what the runner needs of the clients |
 //!
 //! # Invariants
 //!
 //! * [`run_phases`] always ends with a report, also if it is stopped or reaches the deadline.
 //! * Counts are added once, to their phase and to the run.
 
-mod client_set;
 mod completion;
 mod measurements;
-mod observer;
 mod phases;
 mod resources;
 mod state;
@@ -33,12 +29,13 @@ mod tests;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use crate::clients::ClientSet;
 use crate::plan::Plan;
 use crate::report::{Report, VERSION};
 use state::Runner;
 
-pub(crate) use client_set::ClientSet;
-pub use observer::Observer;
+pub(crate) use resources::{ResourceMonitor, ResourceSample};
+pub use state::Observer;
 pub(crate) use state::RunContext;
 
 /// Runs the phases of a plan. The caller adds environment and assertions to the report.

@@ -16,7 +16,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use throng_flood::{ClientCounts, ClientPool, Mark, StreamCounters, now_ns};
+use throng_flood::{
+    ClientCommand, ClientCounts, ClientPool, ClientSet as _, Mark, StreamCounters, now_ns,
+};
 use throng_host::proc;
 use throng_units::format::count;
 
@@ -212,13 +214,13 @@ impl Pollers {
     ) -> Result<Connected, Abort> {
         let before = self.take_counts().states.active;
         let mut all = ClientCounts::default();
-        self.clients.ramp(to, None, in_flight);
+        self.clients.command(ClientCommand::Ramp { to, rate: None, in_flight });
         let mut progress = Progress::new();
         loop {
             let counts = self.take_counts();
             let active = counts.states.active;
             progress.observe((active, counts.states.closed));
-            all.merge(&counts);
+            all += &counts;
             if counts.states.connecting == 0 && active == to as u64 {
                 break;
             }
@@ -290,7 +292,7 @@ impl Pollers {
 
     /// Keeps clients from polling again, which would slow the responses to others.
     fn hold(&mut self) {
-        self.clients.hold_polls(true);
+        self.clients.command(ClientCommand::HoldPolls(true));
         // The threads have processed the command when they answer this.
         self.take_counts();
     }
@@ -317,7 +319,7 @@ impl Pollers {
         let mut all = ClientCounts::default();
         let mut progress = Progress::new();
         while counted(&all) < to as u64 {
-            all.merge(&self.take_counts());
+            all += &self.take_counts();
             progress.observe((counted(&all), 0));
             if progress.is_stalled() {
                 let (found, to) = (count(counted(&all)), count(to as u64));
@@ -329,7 +331,7 @@ impl Pollers {
         let first_ns = all.arriving.first_ns().unwrap_or(sent_ns);
         let last_ns = all.arriving.last_ns().unwrap_or(sent_ns);
         // All clients must wait again before the next message.
-        self.clients.hold_polls(false);
+        self.clients.command(ClientCommand::HoldPolls(false));
         self.await_presence(context, to)?;
         let extra = counted(&self.take_counts());
         if extra > 0 {

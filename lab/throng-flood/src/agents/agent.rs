@@ -17,7 +17,6 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 use serde_json::Value;
-use throng_host::proc;
 use throng_units::format;
 
 use super::bounds::Bounds;
@@ -25,13 +24,13 @@ use super::connection::{
     Connection, GREETING_BYTES_MAX, GREETING_TIME_MAX, MESSAGE_BYTES_MAX, Role, Secret,
 };
 use super::message::{AgentCommand, AgentCost, AgentInfo, BeginRun, Greeting};
-use super::split::AgentShare;
 use super::{ANSWER_TIME_MAX, VERSION, clock, reason};
-use crate::clients::{ClientPool, ClientShare};
+use crate::clients::{ClientCommand, ClientPool, ClientSet as _, ClientShare};
 use crate::counts::ClientCounts;
 use crate::marker::now_ns;
 use crate::plan::Plan;
 use crate::publish;
+use crate::runner::{ResourceMonitor, ResourceSample};
 
 /// A coordinator sends a command at least once a second. After this time without one the agent
 /// closes its clients.
@@ -46,11 +45,8 @@ const REFUSALS_SAID_MAX: usize = 10;
 /// How often the agent checks whether to stop.
 const STEP: Duration = Duration::from_millis(100);
 
-/// How often memory is read; reading it blocks the process.
-const MEMORY_EVERY: Duration = Duration::from_secs(5);
-
 /// Turns the text of a plan into this machine's part of it, or says why that is impossible.
-type ReadPlan = dyn Fn(&str, AgentShare) -> Result<Plan, String> + Send + Sync;
+type ReadPlan = dyn Fn(&str, ClientShare) -> Result<Plan, String> + Send + Sync;
 
 /// An agent that waits for coordinators.
 pub(crate) struct Agent {
@@ -66,7 +62,8 @@ pub(crate) struct Agent {
 
 #[derive(Default)]
 pub(crate) struct AgentState {
-    strangers: AtomicUsize,
+    /// Held by each connection that has proven nothing yet.
+    strangers: Arc<()>,
     refusals: AtomicUsize,
     /// The socket of the coordinator.
     coordinator: Mutex<Option<TcpStream>>,
@@ -126,14 +123,15 @@ impl Agent {
 
     /// Greets a stranger on a thread of its own.
     fn meet(self: &Arc<Agent>, socket: TcpStream, peer: SocketAddr) {
-        if self.state.strangers.fetch_add(1, Ordering::Relaxed) >= STRANGERS_MAX {
-            self.state.strangers.fetch_sub(1, Ordering::Relaxed);
+        let place = Arc::clone(&self.state.strangers);
+        if Arc::strong_count(&place) > STRANGERS_MAX + 1 {
             return;
         }
         let agent = Arc::clone(self);
-        let spawned = thread::Builder::new().name("coordinator".to_owned()).spawn(move || {
+        // If there is no thread, the connection is closed.
+        let _ = thread::Builder::new().name("coordinator".to_owned()).spawn(move || {
             let greeted = agent.greet(socket);
-            agent.state.strangers.fetch_sub(1, Ordering::Relaxed);
+            drop(place);
             match greeted {
                 Ok((connection, greeting)) => agent.attend(connection, peer.ip(), &greeting),
                 Err(error) if error.kind() == ErrorKind::PermissionDenied => {
@@ -144,9 +142,6 @@ impl Agent {
                 Err(_) => {}
             }
         });
-        if spawned.is_err() {
-            self.state.strangers.fetch_sub(1, Ordering::Relaxed);
-        }
     }
 
     fn greet(&self, socket: TcpStream) -> io::Result<(Connection, Greeting)> {
@@ -200,9 +195,9 @@ struct Session<'a> {
 struct ActiveRun {
     pool: ClientPool,
     clients_max: usize,
-    memory_at: Option<Instant>,
-    /// Processor time of the process before the run.
-    cpu_before_ns: u64,
+    resources: ResourceMonitor,
+    /// The resources before the run.
+    start: ResourceSample,
     subscribed: u64,
     received: u64,
 }
@@ -243,17 +238,10 @@ impl Session<'_> {
     /// Starts the threads, within the bounds of the agent.
     fn begin(&self, begin: &BeginRun) -> Result<ActiveRun, String> {
         let Agent { bounds, say, plan, .. } = self.agent;
-        let of_run = AgentShare { agent: begin.agent, agents: begin.agents.max(1) };
-        let plan = plan(&begin.plan, of_run)?;
+        let share = ClientShare { step: begin.share.step.max(1), ..begin.share };
+        let plan = plan(&begin.plan, share)?;
         let clients_max = plan.max_clients();
         bounds.check_clients(clients_max)?;
-        let share = ClientShare {
-            run: begin.run,
-            first: of_run.agent,
-            step: of_run.agents,
-            total: begin.clients,
-            clock_ahead_ns: begin.clock_ahead_ns,
-        };
         let pool = ClientPool::start_share(&plan, clients_max, share);
         let pool = pool.map_err(|error| error.to_string())?;
         let targets = pool.targets();
@@ -261,20 +249,21 @@ impl Session<'_> {
         let targets: Vec<_> = targets.iter().map(ToString::to_string).collect();
         say(&format!(
             "run {:08x} of {}: agent {} of {}, up to {} at {}, for at most {} s, with the plan",
-            begin.run,
+            share.run,
             self.peer,
-            of_run.agent + 1,
-            of_run.agents,
+            share.first + 1,
+            share.step,
             format::counted(clients_max as u64, "client", "clients"),
             targets.join(", "),
             plan.deadline.as_secs(),
         ));
         plan.without_secrets().toml().lines().for_each(say);
+        let mut resources = ResourceMonitor::new(&[], None);
         Ok(ActiveRun {
             pool,
             clients_max,
-            memory_at: None,
-            cpu_before_ns: proc::cpu_ns(std::process::id()).unwrap_or_default(),
+            start: resources.read_all(),
+            resources,
             subscribed: 0,
             received: 0,
         })
@@ -308,17 +297,14 @@ impl ActiveRun {
                 }
                 pool.counters_updated(is_behind);
             }
-            AgentCommand::Ramp { to, rate, in_flight } if to <= self.clients_max => {
-                pool.ramp(to, rate, in_flight);
+            AgentCommand::Clients(ClientCommand::Ramp { to, .. }) if to > self.clients_max => {
+                return Err("it has agreed to fewer clients".to_owned());
             }
-            AgentCommand::Churn { rate } => pool.churn(rate),
-            AgentCommand::Storm { in_flight } => pool.storm(in_flight),
-            AgentCommand::Slow { share, is_slow } => pool.slow(share, is_slow),
+            AgentCommand::Clients(command) => pool.command(command),
             AgentCommand::Counts => return reply(self.counts()),
             AgentCommand::Cost => return reply(self.cost()),
-            AgentCommand::Publishes { until_ns } => return reply(pool.publishes_until(until_ns)),
+            AgentCommand::Publishes { until_ns } => return reply(pool.publishes(until_ns)),
             AgentCommand::Audit => return reply(pool.audit(publish::sent(&pool.counters()))),
-            AgentCommand::Ramp { .. } => return Err("it has agreed to fewer clients".to_owned()),
             AgentCommand::Clock | AgentCommand::Begin(_) | AgentCommand::End => {
                 return Err("it takes part already".to_owned());
             }
@@ -334,15 +320,11 @@ impl ActiveRun {
     }
 
     fn cost(&mut self) -> AgentCost {
-        let pid = std::process::id();
-        let is_turn = self.memory_at.is_none_or(|at| at.elapsed() >= MEMORY_EVERY);
-        if is_turn {
-            self.memory_at = Some(Instant::now());
-        }
+        let now = self.resources.read();
         AgentCost {
             busiest: self.pool.busiest(),
-            cpu_ns: proc::cpu_ns(pid).map(|ns| ns.saturating_sub(self.cpu_before_ns)),
-            pss_bytes: is_turn.then(|| proc::pss_bytes(pid)).flatten(),
+            cpu_s: now.generator_cpu_s_since(&self.start),
+            pss_bytes: now.generator_pss_bytes,
         }
     }
 }

@@ -11,17 +11,15 @@ use serde::de::DeserializeOwned;
 use super::clock::{Offset, RoundTrip};
 use super::connection::{Connection, MESSAGE_BYTES_MAX};
 use super::message::{AgentCommand, AgentCost, AgentInfo, BeginRun};
-use super::split::AgentShare;
 use super::updates::CounterUpdates;
 use super::{ANSWER_TIME_MAX, reason};
 use crate::audit::Audit;
-use crate::clients::PublishDeliveries;
+use crate::clients::{ClientCommand, ClientSet, ClientShare, PublishDeliveries};
 use crate::counts::{ClientCounts, States};
 use crate::failure::Failure;
 use crate::marker::now_ns;
 use crate::report::AgentReport;
 use crate::report::summary::signed_milliseconds;
-use crate::runner::ClientSet;
 use crate::streams::StreamCounters;
 use throng_units::format;
 
@@ -45,8 +43,7 @@ pub(super) struct AgentClients {
 
 /// An agent that takes part in the run.
 pub(super) struct AgentHandle {
-    info: AgentInfo,
-    share: AgentShare,
+    share: ClientShare,
     /// The offset of its clock before the run; `None` if it is the same clock.
     offset: Option<Offset>,
     connection: RefCell<Connection>,
@@ -64,12 +61,11 @@ struct AgentState {
 }
 
 impl AgentHandle {
-    pub(super) fn new(info: AgentInfo, connection: Connection, share: AgentShare) -> AgentHandle {
-        let (name, host) = (info.name.clone(), info.host.clone());
+    pub(super) fn new(info: AgentInfo, connection: Connection, share: ClientShare) -> AgentHandle {
+        let AgentInfo { name, host, .. } = info;
         let report = AgentReport { name, host, ..AgentReport::default() };
         let state = RefCell::new(AgentState { report, ..AgentState::default() });
-        let connection = RefCell::new(connection);
-        AgentHandle { info, share, offset: None, connection, state }
+        AgentHandle { share, offset: None, connection: RefCell::new(connection), state }
     }
 
     fn is_lost(&self) -> bool {
@@ -116,29 +112,23 @@ impl AgentClients {
     /// Measures the clocks, and starts the threads of all agents. Fails if one refuses.
     pub(super) fn begin(&mut self, run: u32, plan: &str, clients: usize) -> Result<(), String> {
         let refused = |agent: &AgentHandle, reason: String| {
-            format!("the agent {} cannot take part: {reason}", agent.info.name)
+            format!("the agent {} cannot take part: {reason}", agent.state.borrow().report.name)
         };
         for agent in &mut self.agents {
             agent.state.get_mut().report.clients = agent.share.of(clients) as u64;
             let offset = agent.offset().map_err(|reason| refused(agent, reason))?;
             agent.offset = Some(offset).filter(|offset| !offset.may_be_none());
+            let clock_ahead_ns = agent.offset.map_or(0, |offset| offset.ahead_ns);
+            agent.share = ClientShare { run, total: clients, clock_ahead_ns, ..agent.share };
         }
         for agent in &self.agents {
-            let AgentShare { agent: number, agents } = agent.share;
-            let begin = AgentCommand::Begin(Box::new(BeginRun {
-                run,
-                plan: plan.to_owned(),
-                agent: number,
-                agents,
-                clients,
-                clock_ahead_ns: agent.offset.map_or(0, |offset| offset.ahead_ns),
-            }));
-            agent.send(&begin).map_err(|reason| refused(agent, reason))?;
+            let begin = BeginRun { share: agent.share, plan: plan.to_owned() };
+            let sent = agent.send(&AgentCommand::Begin(Box::new(begin)));
+            sent.map_err(|reason| refused(agent, reason))?;
         }
         self.agents.iter().try_for_each(|agent| {
-            agent
-                .receive::<()>(Instant::now() + BEGIN_TIME_MAX)
-                .map_err(|reason| refused(agent, reason))
+            let begun = agent.receive::<()>(Instant::now() + BEGIN_TIME_MAX);
+            begun.map_err(|reason| refused(agent, reason))
         })
     }
 
@@ -162,15 +152,10 @@ impl AgentClients {
         self.agents.into_iter().map(|agent| agent.state.into_inner().report).collect()
     }
 
-    /// True if all agents are lost.
-    pub(super) fn is_empty(&self) -> bool {
-        self.agents.iter().all(AgentHandle::is_lost)
-    }
-
     /// Sends a command to all agents, after an update of the counters, and waits for their replies.
     fn ask<T: DeserializeOwned>(
         &self,
-        command: impl Fn(AgentShare) -> AgentCommand,
+        command: impl Fn(ClientShare) -> AgentCommand,
     ) -> Vec<(&AgentHandle, T)> {
         let update = self.updates.borrow_mut().read();
         self.update(update);
@@ -180,7 +165,7 @@ impl AgentClients {
     /// Sends a command to all agents that are not lost. Agents that do not reply are.
     fn exchange<T: DeserializeOwned>(
         &self,
-        command: impl Fn(AgentShare) -> AgentCommand,
+        command: impl Fn(ClientShare) -> AgentCommand,
     ) -> Vec<(&AgentHandle, T)> {
         let deadline = Instant::now() + ANSWER_TIME_MAX;
         let agents: Vec<_> = self.agents.iter().filter(|agent| !agent.is_lost()).collect();
@@ -269,28 +254,14 @@ fn fail(counts: &mut ClientCounts, clients: u64) {
 }
 
 impl ClientSet for AgentClients {
-    fn ramp(&self, to: usize, rate: Option<f64>, in_flight: usize) {
-        self.count_missing(to);
-        for agent in self.agents.iter().filter(|agent| !agent.is_lost()) {
-            agent.state.borrow_mut().clients = agent.share.of(to);
+    fn command(&self, command: ClientCommand) {
+        if let ClientCommand::Ramp { to, .. } = command {
+            self.count_missing(to);
+            for agent in self.agents.iter().filter(|agent| !agent.is_lost()) {
+                agent.state.borrow_mut().clients = agent.share.of(to);
+            }
         }
-        self.ask::<()>(|share| AgentCommand::Ramp {
-            to: share.of(to),
-            rate: rate.map(|rate| share.rate(rate)),
-            in_flight: share.in_flight(in_flight),
-        });
-    }
-
-    fn churn(&self, rate: f64) {
-        self.ask::<()>(|share| AgentCommand::Churn { rate: share.rate(rate) });
-    }
-
-    fn storm(&self, in_flight: usize) {
-        self.ask::<()>(|share| AgentCommand::Storm { in_flight: share.in_flight(in_flight) });
-    }
-
-    fn slow(&self, share: f64, is_slow: bool) {
-        self.ask::<()>(|_| AgentCommand::Slow { share, is_slow });
+        self.ask::<()>(|share| AgentCommand::Clients(share.command(command)));
     }
 
     fn counts(&self) -> ClientCounts {
@@ -299,19 +270,16 @@ impl ClientSet for AgentClients {
             state.states = counts.states;
             state.report.subscribed += counts.subscribed;
             state.report.received += counts.received;
-            self.pending.borrow_mut().merge(&counts);
+            *self.pending.borrow_mut() += &counts;
         }
         let mut all = self.pending.take();
         all.states = States::default();
-        self.agents.iter().for_each(|agent| all.states += agent.state.borrow().states);
+        self.agents.iter().for_each(|agent| all.states += &agent.state.borrow().states);
         all
     }
 
-    /// The deliveries of each message, of all agents together.
-    fn publishes(&self, age: Duration) -> Vec<PublishDeliveries> {
-        let age_ns = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
+    fn publishes(&self, until_ns: u64) -> Vec<PublishDeliveries> {
         // The same limit for all agents, so that no message is returned in two parts.
-        let until_ns = if age_ns == 0 { u64::MAX } else { now_ns().saturating_sub(age_ns) };
         let replies = self.ask::<Vec<PublishDeliveries>>(|_| AgentCommand::Publishes { until_ns });
         let mut all: BTreeMap<(u32, u32), PublishDeliveries> = BTreeMap::new();
         for publish in replies.into_iter().flat_map(|(_, publishes)| publishes) {
@@ -329,7 +297,7 @@ impl ClientSet for AgentClients {
             agent.state.borrow_mut().audit = audit;
         }
         let mut all = Audit::default();
-        self.agents.iter().for_each(|agent| all += agent.state.borrow().audit);
+        self.agents.iter().for_each(|agent| all += &agent.state.borrow().audit);
         all
     }
 
@@ -338,7 +306,7 @@ impl ClientSet for AgentClients {
         for (agent, cost) in self.ask::<AgentCost>(|_| AgentCommand::Cost) {
             busiest = busiest.max(cost.busiest);
             let report = &mut agent.state.borrow_mut().report;
-            report.cpu_s = cost.cpu_ns.map_or(report.cpu_s, |ns| ns as f64 / 1e9);
+            report.cpu_s = cost.cpu_s.unwrap_or(report.cpu_s);
             report.pss_bytes = cost.pss_bytes.or(report.pss_bytes);
         }
         busiest
@@ -347,6 +315,10 @@ impl ClientSet for AgentClients {
     fn publishing(&self, is_publishing: bool) {
         let update = self.updates.borrow_mut().publishing(is_publishing);
         self.update(Some(update));
+    }
+
+    fn is_gone(&self) -> bool {
+        self.agents.iter().all(AgentHandle::is_lost)
     }
 
     fn send_updates(&self) {

@@ -9,13 +9,12 @@ use std::time::{Duration, Instant};
 use super::clients::{AgentClients, AgentHandle};
 use super::connection::{Connection, GREETING_BYTES_MAX, GREETING_TIME_MAX, Role, Secret};
 use super::message::{AgentCommand, AgentInfo, Greeting};
-use super::split::AgentShare;
 use super::{VERSION, reason};
+use crate::clients::{ClientSet as _, ClientShare};
 use crate::marker::new_run;
 use crate::plan::Plan;
 use crate::publish::Publishers;
 use crate::report::Report;
-use crate::report::live::Moment;
 use crate::runner::{Observer, RunContext, run_phases};
 use crate::streams::{StreamCounters, stream_count};
 
@@ -58,7 +57,8 @@ impl Coordinator {
                 if found.as_ref().is_some_and(is_there) {
                     continue;
                 }
-                let share = AgentShare { agent, agents: addresses.len() };
+                let (first, step) = (agent, addresses.len());
+                let share = ClientShare { first, step, ..ClientShare::whole(0, 0) };
                 *found = match greet(address, secret, share) {
                     Ok(agent) => Some(agent),
                     Err(Unusable::Forever(reason)) => return Err(reason),
@@ -98,15 +98,14 @@ impl Coordinator {
             Publishers::of_plan(plan, run, &counters).map_err(|error| error.to_string())
         });
         let report = publishers.map(|publishers| {
-            let mut observer = AgentsObserver { observer, client_set: &client_set };
             // One machine cannot measure what several do.
             let (client_set, machine) = (&client_set, None);
             let context = RunContext { client_set, counters, publishers, machine };
-            run_phases(plan, context, &mut observer)
+            run_phases(plan, context, observer)
         });
         client_set.end();
         let mut report = report?;
-        if client_set.is_empty() {
+        if client_set.is_gone() {
             report.cut_short = Some("all agents were lost".to_owned());
         }
         report.warnings.extend(client_set.warnings());
@@ -117,7 +116,7 @@ impl Coordinator {
 }
 
 /// Connects to an agent. Both sides prove that they know the secret.
-fn greet(address: &str, secret: &Secret, share: AgentShare) -> Result<AgentHandle, Unusable> {
+fn greet(address: &str, secret: &Secret, share: ClientShare) -> Result<AgentHandle, Unusable> {
     let absent = |error: std::io::Error| Unusable::Absent(reason(&error));
     let addresses = address.to_socket_addrs().map_err(absent)?;
     let mut socket = Err(ErrorKind::AddrNotAvailable.into());
@@ -151,22 +150,6 @@ fn greet(address: &str, secret: &Secret, share: AgentShare) -> Result<AgentHandl
         return Err(Unusable::Absent("it takes part in another run".to_owned()));
     }
     Ok(AgentHandle::new(info, connection, share))
-}
-
-/// Stops a run that has lost all its agents.
-struct AgentsObserver<'a> {
-    observer: &'a mut dyn Observer,
-    client_set: &'a AgentClients,
-}
-
-impl Observer for AgentsObserver<'_> {
-    fn on_sample(&mut self, moment: &Moment<'_>) {
-        self.observer.on_sample(moment);
-    }
-
-    fn should_stop(&mut self) -> bool {
-        self.observer.should_stop() || self.client_set.is_empty()
-    }
 }
 
 /// Adds the costs of the agents: the generator is all processes together.

@@ -6,6 +6,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::clients::{ClientCommand, ClientShare};
+
 /// A message: its stream, and its sequence in that stream.
 pub(super) type StreamSequence = (u32, u32);
 
@@ -42,22 +44,7 @@ pub(super) enum AgentCommand {
         /// Whether publishing continues, so that the counters are behind.
         is_behind: bool,
     },
-    /// The commands of `ClientPool`, here and below.
-    Ramp {
-        to: usize,
-        rate: Option<f64>,
-        in_flight: usize,
-    },
-    Churn {
-        rate: f64,
-    },
-    Storm {
-        in_flight: usize,
-    },
-    Slow {
-        share: f64,
-        is_slow: bool,
-    },
+    Clients(ClientCommand),
     /// Answered with the [`ClientCounts`](crate::counts::ClientCounts) since the last time.
     Counts,
     /// Answered with an [`AgentCost`].
@@ -76,14 +63,9 @@ pub(super) enum AgentCommand {
 /// An agent's part of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct BeginRun {
-    pub(super) run: u32,
+    pub(super) share: ClientShare,
     /// The plan in TOML.
     pub(super) plan: String,
-    pub(super) agent: usize,
-    pub(super) agents: usize,
-    /// Clients of all agents together.
-    pub(super) clients: usize,
-    pub(super) clock_ahead_ns: i64,
 }
 
 /// The cost of an agent's process since its run started.
@@ -91,7 +73,7 @@ pub(super) struct BeginRun {
 pub(super) struct AgentCost {
     /// The share of time that its busiest client thread was busy; see `ClientPool::busiest`.
     pub(super) busiest: f64,
-    pub(super) cpu_ns: Option<u64>,
+    pub(super) cpu_s: Option<f64>,
     /// Absent in most replies, because reading it blocks the process.
     pub(super) pss_bytes: Option<u64>,
 }

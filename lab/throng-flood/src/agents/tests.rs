@@ -16,6 +16,7 @@ use super::bounds::Bounds;
 use super::connection::{Connection, MESSAGE_BYTES_MAX, Role, Secret};
 use super::coordinator::Coordinator;
 use super::message::{AgentCommand, AgentInfo, BeginRun, Greeting};
+use crate::clients::{ClientCommand, ClientShare};
 use crate::counts::ClientCounts;
 use crate::plan::file;
 
@@ -107,15 +108,13 @@ impl Client {
             "[target]\nurl = \"http://{target}/\"\ntransport = \"stream\"\n\
              [[phases]]\ndo = \"ramp\"\nto = {clients}\n"
         );
-        self.ask(&AgentCommand::Begin(Box::new(BeginRun {
-            run: 7,
-            plan,
-            agent: 0,
-            agents: 2,
-            clients,
-            clock_ahead_ns: 0,
-        })))
+        let share = ClientShare { step: 2, ..ClientShare::whole(7, clients) };
+        self.ask(&AgentCommand::Begin(Box::new(BeginRun { share, plan })))
     }
+}
+
+fn ramp_to(to: usize) -> AgentCommand {
+    AgentCommand::Clients(ClientCommand::Ramp { to, rate: None, in_flight: 9 })
 }
 
 fn soon() -> Instant {
@@ -136,7 +135,7 @@ fn clients_end_with_their_coordinator() {
         let agent = Served::start(Bounds::default(), true);
         let mut coordinator = agent.greet().0;
         coordinator.begin(address, 4).expect("it takes part");
-        let ramp = AgentCommand::Ramp { to: 2, rate: None, in_flight: 9 };
+        let ramp = ramp_to(2);
         coordinator.ask::<()>(&ramp).expect("it ramps");
         let mut clients: Vec<_> = (0..2).map(|_| listener.accept().expect("a client").0).collect();
         if is_asked {
@@ -160,7 +159,7 @@ fn a_stopped_agent_closes_its_clients() {
     let agent = Served::start(Bounds::default(), false);
     let mut coordinator = agent.greet().0;
     coordinator.begin(address, 2).expect("it takes part");
-    let ramp = AgentCommand::Ramp { to: 1, rate: None, in_flight: 9 };
+    let ramp = ramp_to(1);
     coordinator.ask::<()>(&ramp).expect("it ramps");
     let mut client = listener.accept().expect("a client").0;
     assert_eq!(agent.stop(), AgentEnd::Done);
@@ -192,7 +191,7 @@ fn bounds_are_checked_before_anything_connects() {
     assert!(refused(&address.to_string(), 12).contains("--max-clients"));
     assert!(refused("127.0.0.2:80", 2).contains("--allow-target"));
     coordinator.begin(address, 10).expect("it takes part");
-    let ramp = AgentCommand::Ramp { to: 6, rate: None, in_flight: 9 };
+    let ramp = ramp_to(6);
     assert!(coordinator.ask::<()>(&ramp).is_err());
     assert!(coordinator.begin(address, 2).is_err(), "a second run");
     let counts: ClientCounts = coordinator.ask(&AgentCommand::Counts).expect("counts");

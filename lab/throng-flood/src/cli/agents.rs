@@ -15,8 +15,8 @@ use crate::agents::bounds::Bounds;
 use crate::agents::clock::host_name;
 use crate::agents::connection::Secret;
 use crate::agents::coordinator::Coordinator;
-use crate::agents::split::AgentShare;
-use crate::plan::{Options, Plan, file};
+use crate::clients::ClientShare;
+use crate::plan::{Options, Plan};
 use throng_units::format::counted;
 use throng_units::paint::{Ink, Paint, sanitized};
 
@@ -94,25 +94,16 @@ pub(super) fn plan_for_others(plan: &Plan) -> String {
 }
 
 /// This machine's part of a plan, if the machine allows it.
-fn own_part(toml: &str, part: AgentShare, addresses: &[IpAddr]) -> Result<Plan, String> {
-    let (options, file) = file::parse(Path::new("the coordinator's plan"), toml.to_owned())
-        .map_err(|error| error.0.join("; "))?;
-    let plan = options.into_plan().map_err(|errors| {
-        let lines: Vec<String> = errors.iter().map(|error| file.describe(error)).collect();
-        lines.join("; ")
-    })?;
-    let mut plan = part.plan(plan);
+fn own_part(toml: &str, part: ClientShare, addresses: &[IpAddr]) -> Result<Plan, String> {
+    let plan = Plan::from_toml(Path::new("the coordinator's plan"), toml.to_owned());
+    let mut plan = part.plan(plan.map_err(|errors| errors.replace('\n', "; "))?);
     if !addresses.is_empty() {
         plan.sources.addresses = addresses.to_vec();
     }
-    let allowance = allowance::allowance(&plan);
-    match allowance::refusal(&plan, &allowance) {
-        Some(refusal) => Err(refusal),
-        None => {
-            say(&allowance.summary());
-            Ok(plan)
-        }
-    }
+    let (allowance, refusal) = allowance::allowance(&plan);
+    refusal.map_or(Ok(()), Err)?;
+    say(&allowance.summary());
+    Ok(plan)
 }
 
 /// Prints a line to standard error.

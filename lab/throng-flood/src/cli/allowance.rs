@@ -7,15 +7,13 @@ use crate::clients::ClientPool;
 use crate::machine::is_loopback;
 use crate::plan::{Network, Phase, Plan};
 
-/// The connections that the plan's sources, ports and threads allow on this machine.
-pub(super) fn allowance(plan: &Plan) -> Preflight {
-    check(&demand(plan))
-}
-
-/// Why the plan cannot run here, and what helps; `None` if it can.
-pub(super) fn refusal(plan: &Plan, allowance: &Preflight) -> Option<String> {
+/// The connections that the plan's sources, ports and threads allow on this machine; and if the
+/// plan cannot run here, why, and what helps.
+pub(super) fn allowance(plan: &Plan) -> (Preflight, Option<String>) {
+    let allowance = check(&demand(plan));
     let of_network = || ClientPool::check_network(plan).err().map(|error| error.to_string());
-    allowance.refusal().or_else(of_network)
+    let refusal = allowance.refusal().or_else(of_network);
+    (allowance, refusal)
 }
 
 fn demand(plan: &Plan) -> Demand {
@@ -41,7 +39,7 @@ fn demand(plan: &Plan) -> Demand {
         clients: has_sockets.then(|| ClientDemand {
             tables: TableDemand::clients_on(threads(plan, connections)),
             addresses,
-            ports: plan.sources.ports,
+            ports: plan.sources.ports.map(|range| range.0),
             target_ports: plan.target.ports.len().max(1) as u64,
             per_address: None,
         }),

@@ -3,14 +3,14 @@
 use super::arguments::RunArguments;
 use super::error::{CommandError, EXIT_PLAN, EXIT_USAGE};
 use crate::plan::file::{self, PlanFile};
-use crate::plan::{Options, Plan, PlanError};
+use crate::plan::{Options, Plan, PlanError, around};
 
 /// The plan, checked.
 pub(super) fn plan(run: &RunArguments) -> Result<Plan, CommandError> {
     let (options, file) = match &run.plan {
         Some(path) => {
-            let (options, file) = file::load(path)
-                .map_err(|error| CommandError { lines: error.0, code: EXIT_PLAN })?;
+            let (options, file) =
+                file::load(path).map_err(|lines| CommandError { lines, code: EXIT_PLAN })?;
             (run.options.clone().over(options), Some(file))
         }
         None => (run.options.clone(), None),
@@ -50,12 +50,6 @@ fn describe(error: &PlanError, flags: &Options, file: Option<&PlanFile>) -> Stri
 fn flag(key: &str) -> Option<String> {
     let of_phase = key.strip_prefix("phases.").and_then(|phase| phase.split_once('.'));
     let option = of_phase.map(|(_number, option)| format!("phases.{option}"));
-    let mut path = Some(option.as_deref().unwrap_or(key));
-    while let Some(key) = path {
-        if let Some(flag) = Options::flag(key) {
-            return Some(flag);
-        }
-        path = key.rsplit_once('.').map(|(around, _)| around);
-    }
-    key.starts_with("phases").then(|| "--clients".to_owned())
+    let flag = around(option.as_deref().unwrap_or(key)).find_map(Options::flag);
+    flag.or_else(|| key.starts_with("phases").then(|| "--clients".to_owned()))
 }

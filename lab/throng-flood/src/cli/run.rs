@@ -75,8 +75,8 @@ pub(super) fn run(arguments: &RunArguments) -> Result<ExitCode, CommandError> {
     if !arguments.agents.agents.is_empty() {
         return with_agents(arguments, plan);
     }
-    let allowance = allowance::allowance(&plan);
-    if let Some(refusal) = allowance::refusal(&plan, &allowance) {
+    let (allowance, refusal) = allowance::allowance(&plan);
+    if let Some(refusal) = refusal {
         return Err(CommandError { lines: vec![refusal], code: EXIT_FAILED });
     }
     let paint = Paint::on(&io::stderr());
@@ -125,13 +125,12 @@ fn is_standard(path: &Option<PathBuf>) -> bool {
 }
 
 fn dry_run(plan: &Plan) -> ExitCode {
-    let allowance = allowance::allowance(plan);
+    let (allowance, refusal) = allowance::allowance(plan);
     let mut text = plan.toml();
     text.push_str(&format!("\n# {}\n", allowance.summary()));
     for warning in allowance.warnings() {
         text.push_str(&format!("# {warning}\n"));
     }
-    let refusal = allowance::refusal(plan, &allowance);
     for line in refusal.iter().flat_map(|refusal| refusal.lines()) {
         text.push_str(&format!("# {line}\n"));
     }

@@ -171,7 +171,7 @@ fn a_shown_plan_can_be_read_again() {
         let plan = plan(line).unwrap_or_else(|failure| panic!("{line:?}: {failure:?}"));
         let text = plan.toml();
         let (options, _) = parse("shown.toml".as_ref(), text.clone())
-            .unwrap_or_else(|error| panic!("{error}\n{text}"));
+            .unwrap_or_else(|error| panic!("{error:?}\n{text}"));
         let again = options.into_plan().unwrap_or_else(|error| panic!("{error:?}\n{text}"));
         assert_eq!(again.toml(), text, "{line:?}");
         // What the profile filled in is written out, so the profile is custom now.

@@ -56,7 +56,7 @@ impl ClientThread {
         let audit = self.due(position, |stream, track| {
             if is_asked { track.last() } else { counters.last_published(stream) }
         });
-        self.finished_audit += audit;
+        self.finished_audit += &audit;
         let client = &mut self.clients[position];
         client.is_tracked = false;
         client.start = AuditStart::Known;
@@ -73,7 +73,7 @@ impl ClientThread {
             u32::try_from(last).unwrap_or(u32::MAX)
         };
         let mut audit = self.finished_audit;
-        (0..self.clients.len()).for_each(|position| audit += self.due(position, last));
+        (0..self.clients.len()).for_each(|position| audit += &self.due(position, last));
         audit.without(self.missed)
     }
 
@@ -96,7 +96,7 @@ impl ClientThread {
             if client.start == AuditStart::Known || !track.is_empty() {
                 let last = last(stream, track);
                 let (from, to) = (track.expected_from(), last.max(track.last()));
-                audit += track.audit(last, self.shared.counters.refused_between(stream, from, to));
+                audit += &track.audit(last, self.shared.counters.refused_between(stream, from, to));
             }
         }
         audit

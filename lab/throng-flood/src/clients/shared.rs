@@ -15,6 +15,7 @@ use super::deliveries::PendingDeliveries;
 use super::error::ClientPoolError;
 use super::graph::Graph;
 use super::request::{Requests, address_of, resolve};
+use super::share::ClientShare;
 use super::sources::SourceAddresses;
 use crate::counts::ClientCounts;
 use crate::marker::Mark;
@@ -27,29 +28,6 @@ use throng_tunnel::Targets;
 /// Throng's sub-protocol, and its heartbeat message.
 const V1: &str = "throng.v1";
 const V1_HEARTBEAT: &[u8] = br#"{"type":"heartbeat"}"#;
-
-/// The part of a run's clients that a pool has, if others have the rest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ClientShare {
-    /// The number of the run, as in its marks and templates.
-    pub run: u32,
-    /// The number of the first client.
-    pub first: usize,
-    /// The distance from one client's number to the next: of three pools, each has every third
-    /// client.
-    pub step: usize,
-    /// Clients of all pools of the run together.
-    pub total: usize,
-    /// How far this machine's clock is ahead of the publisher's.
-    pub clock_ahead_ns: i64,
-}
-
-impl ClientShare {
-    /// All clients of a run, with the publisher on the same machine.
-    pub(crate) fn whole(run: u32, total: usize) -> ClientShare {
-        ClientShare { run, first: 0, step: 1, total, clock_ahead_ns: 0 }
-    }
-}
 
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -246,12 +224,11 @@ impl LatencyBatch {
 
     /// Adds everything to the accumulator.
     pub(super) fn add_to(&mut self, accumulator: &mut Accumulated) {
-        // The histograms resize, so recording cannot fail.
         for latency_ns in self.connects.drain(..) {
-            let _ = accumulator.counts.connect.record(latency_ns);
+            accumulator.counts.connect.record(latency_ns);
         }
         for (mark, latency_ns) in self.deliveries.drain(..) {
-            let _ = accumulator.counts.delivery.record(latency_ns);
+            accumulator.counts.delivery.record(latency_ns);
             accumulator.deliveries.record(&mark, latency_ns);
         }
     }

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use crate::plan;
+use crate::plan::{self, PortRange};
 
 /// Clients of one loopback address, per target port. Each address has the whole range of local
 /// ports; far below its size, finding a free port takes one look-up.
@@ -52,7 +52,7 @@ impl SourceAddresses {
             None if !listed.is_empty() => AddressChoice::Addresses(listed),
             None if is_loopback => AddressChoice::Loopback,
             None => AddressChoice::Kernel,
-            Some((first, last)) => {
+            Some(PortRange((first, last))) => {
                 let addresses = if !listed.is_empty() {
                     listed.into_iter().map(Some).collect()
                 } else if is_loopback {
@@ -133,7 +133,7 @@ mod tests {
     fn sources(addresses: &[&str], ports: Option<(u16, u16)>, targets: usize) -> SourceAddresses {
         let addresses = addresses.iter().map(|text| text.parse().expect("an address")).collect();
         SourceAddresses::new(
-            &plan::Sources { addresses, ports },
+            &plan::Sources { addresses, ports: ports.map(PortRange) },
             Ipv4Addr::LOCALHOST.into(),
             targets,
         )
@@ -158,7 +158,7 @@ mod tests {
         let target = SocketAddr::from(([10, 0, 0, 1], 80));
         let plan = plan::Sources { addresses: Vec::new(), ports: None };
         assert_eq!(SourceAddresses::new(&plan, target.ip(), 1).of(5, 0, &target), None);
-        let plan = plan::Sources { ports: Some((9, 5)), ..plan };
+        let plan = plan::Sources { ports: Some(PortRange((9, 5))), ..plan };
         let source =
             SourceAddresses::new(&plan, target.ip(), 1).of(5, 0, &target).expect("a source");
         assert_eq!(source.address.to_string(), "0.0.0.0:5");

@@ -16,7 +16,7 @@ use crate::counts::ClientCounts;
 use crate::failure::Failure;
 use crate::marker::{Mark, now_ns};
 use crate::plan::{
-    Network, Ping, Plan, Sources, Streams, Subscribed, Target, TlsSettings, Transport,
+    Network, Ping, Plan, PortRange, Sources, Streams, Subscribed, Target, TlsSettings, Transport,
 };
 use crate::publish::tests::refusing_port;
 use crate::template::Template;
@@ -142,7 +142,7 @@ struct Watched {
 impl Watched {
     fn start(plan: &Plan, clients: usize) -> Watched {
         let pool = ClientPool::start(plan, clients).expect("started");
-        pool.ramp(clients, None, IN_FLIGHT);
+        pool.command(ClientCommand::Ramp { to: clients, rate: None, in_flight: IN_FLIGHT });
         Watched { pool, all: ClientCounts::default() }
     }
 
@@ -151,7 +151,7 @@ impl Watched {
         loop {
             let counts = self.pool.counts();
             let states = counts.states;
-            self.all.merge(&counts);
+            self.all += &counts;
             self.all.states = states;
             if is_so(&self.all) {
                 return;
@@ -233,7 +233,7 @@ fn lost_duplicated_and_late_messages_are_counted() {
     assert_eq!(audit, expected);
     watched.pool.counters().refused(0, 5);
     assert_eq!(watched.audit(5).lost, 6);
-    let deliveries = watched.pool.publishes(Duration::ZERO);
+    let deliveries = watched.pool.publishes(u64::MAX);
     let counts: Vec<_> =
         deliveries.iter().map(|publish| (publish.sequence, publish.latencies_us.len())).collect();
     assert_eq!(counts, [(1, 3), (2, 2), (3, 2), (4, 3), (5, 2)]);
@@ -245,7 +245,7 @@ fn a_later_subscriber_expects_only_later_messages() {
     let plan = plan(Transport::WebSocket, &format!("ws://127.0.0.1:{port}/"));
     let pool = ClientPool::start(&plan, 1).expect("started");
     pool.counters().published(0, 3);
-    pool.ramp(1, None, 1);
+    pool.command(ClientCommand::Ramp { to: 1, rate: None, in_flight: 1 });
     let mut watched = Watched { pool, all: ClientCounts::default() };
     watched.wait_active(1);
     let mut peer = peers.recv().expect("a peer");
@@ -287,7 +287,8 @@ fn exhausted_ports_are_a_failure() {
     let mut plan = plan(Transport::WebSocket, &format!("ws://127.0.0.1:{port}/"));
     plan.target.ports = vec![other_port];
     let address = Ipv4Addr::new(127, 0, 201, 1);
-    plan.sources = Sources { addresses: vec![address.into()], ports: Some((20_001, 20_003)) };
+    plan.sources =
+        Sources { addresses: vec![address.into()], ports: Some(PortRange((20_001, 20_003))) };
     let mut watched = Watched::start(&plan, 8);
     // Three ports to each of two targets.
     watched.wait_failure(&Failure::NoPorts, 2);
@@ -375,7 +376,7 @@ fn a_storm_reconnects_all_with_a_new_audit() {
     watched.wait_active(10);
     let first: Vec<_> = peers.iter().take(10).collect();
     watched.pool.counters().published(0, 7);
-    watched.pool.storm(IN_FLIGHT);
+    watched.pool.command(ClientCommand::Storm { in_flight: IN_FLIGHT });
     first.into_iter().for_each(|mut peer| peer.await_end());
     watched.wait("all back", |counts| counts.subscribed == 20 && counts.states.active == 10);
     assert!(watched.all.failures.is_empty());
@@ -395,7 +396,7 @@ fn a_storm_ends_when_all_are_back() {
     REFUSALS.store(usize::MAX - 5, Ordering::Relaxed);
     let mut watched = Watched::start(&plan, 6);
     watched.wait_active(6);
-    watched.pool.storm(IN_FLIGHT);
+    watched.pool.command(ClientCommand::Storm { in_flight: IN_FLIGHT });
     watched.wait("all back", |counts| counts.subscribed == 12 && counts.states.active == 6);
     assert_eq!(watched.all.failures, [(Failure::Status(503), 4)].into());
     drop(peers);
@@ -407,15 +408,15 @@ fn churn_closes_and_opens_clients() {
     let plan = plan(Transport::WebSocket, &format!("ws://127.0.0.1:{port}/"));
     let mut watched = Watched::start(&plan, 10);
     watched.wait_active(10);
-    watched.pool.churn(500.0);
+    watched.pool.command(ClientCommand::Churn { rate: 500.0 });
     watched.wait("some churn", |counts| counts.ended >= 20);
-    watched.pool.churn(0.0);
+    watched.pool.command(ClientCommand::Churn { rate: 0.0 });
     watched.wait("all back", |counts| {
         counts.states.active == 10 && counts.subscribed == 10 + counts.ended
     });
-    watched.pool.ramp(3, Some(1000.0), IN_FLIGHT);
+    watched.pool.command(ClientCommand::Ramp { to: 3, rate: Some(1000.0), in_flight: IN_FLIGHT });
     watched.wait("seven closed", |counts| counts.states.active == 3 && counts.states.closed == 7);
-    watched.pool.ramp(5, None, IN_FLIGHT);
+    watched.pool.command(ClientCommand::Ramp { to: 5, rate: None, in_flight: IN_FLIGHT });
     watched.wait_active(5);
     drop(peers);
 }
@@ -426,7 +427,7 @@ fn a_ramp_keeps_its_rate() {
     let plan = plan(Transport::WebSocket, &format!("ws://127.0.0.1:{port}/"));
     let pool = ClientPool::start(&plan, 100).expect("started");
     let started = Instant::now();
-    pool.ramp(100, Some(400.0), IN_FLIGHT);
+    pool.command(ClientCommand::Ramp { to: 100, rate: Some(400.0), in_flight: IN_FLIGHT });
     let mut watched = Watched { pool, all: ClientCounts::default() };
     watched.wait_active(100);
     assert!(started.elapsed() >= Duration::from_millis(247), "{:?}", started.elapsed());
@@ -437,7 +438,7 @@ fn a_ramp_keeps_its_rate() {
 fn slow_clients_do_not_read() {
     let (mut watched, mut peers) = websockets(4, |_| {});
     watched.wait_active(4);
-    watched.pool.slow(0.5, true);
+    watched.pool.command(ClientCommand::Slow { share: 0.5, is_slow: true });
     // Commands are executed in order, so after the counts they do not read.
     watched.wait("slow", |_| true);
     let frame = watched.frame(1);
@@ -445,7 +446,7 @@ fn slow_clients_do_not_read() {
     watched.wait("two", |counts| counts.received == 2);
     thread::sleep(Duration::from_millis(20));
     watched.wait("still two", |counts| counts.received == 2);
-    watched.pool.slow(0.5, false);
+    watched.pool.command(ClientCommand::Slow { share: 0.5, is_slow: false });
     watched.wait("all", |counts| counts.received == 4);
 }
 
@@ -460,7 +461,7 @@ fn event_streams_resume() {
     let (port, peers) = serve(event_stream);
     let plan = plan(Transport::Sse, &format!("http://127.0.0.1:{port}/"));
     let mut watched = Watched::start(&plan, 1);
-    watched.pool.keep(true);
+    watched.pool.command(ClientCommand::Keep(true));
     watched.wait_active(1);
     let event = |watched: &Watched, sequence: u32| {
         let payload = String::from_utf8(watched.payload(0, sequence)).expect("text");
@@ -519,7 +520,7 @@ fn held_long_polls_poll_when_released() {
     let plan = plan(Transport::LongPoll, &format!("http://127.0.0.1:{port}/c?wait=1"));
     let mut watched = Watched::start(&plan, 1);
     let mut peer = peers.recv().expect("a peer");
-    watched.pool.hold_polls(true);
+    watched.pool.command(ClientCommand::HoldPolls(true));
     // A thread that has replied has executed the earlier command.
     watched.wait_active(1);
     let answer = b"HTTP/1.1 200 OK\r\nThrong-Id: a-1\r\nContent-Length: 2\r\n\r\nhi";
@@ -529,7 +530,7 @@ fn held_long_polls_poll_when_released() {
     peer.stream.set_nonblocking(true).expect("a socket");
     assert!(peer.stream.read(&mut [0; 1]).is_err());
     peer.stream.set_nonblocking(false).expect("a socket");
-    watched.pool.hold_polls(false);
+    watched.pool.command(ClientCommand::HoldPolls(false));
     assert!(peer.next_request().contains("since=a-1"));
 }
 

@@ -15,6 +15,7 @@ use super::inflated::Inflated;
 use super::network::{Carrier, ClientConnections};
 use super::opening::{Opening, RampGroups};
 use super::resume::MessageIds;
+use super::share::ClientCommand;
 use super::shared::{LatencyBatch, Shared};
 use super::sockets::{Sockets, WAKE};
 use crate::audit::Audit;
@@ -22,6 +23,7 @@ use crate::counts::{ClientCounts, States};
 use crate::failure::Failure;
 use crate::marker::now_ns;
 use crate::plan::Transport;
+use crate::sums::{LongestNs, Sum as _};
 use throng_tunnel::Tunnel;
 
 /// Bytes of the receive buffer: more than a socket usually holds. Unused pages cost nothing.
@@ -32,27 +34,9 @@ const WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// A command from the pool to a thread.
 pub(super) enum ThreadCommand {
-    /// Brings this thread's clients to `to`; the rate is over all threads.
-    Ramp {
-        to: usize,
-        rate: Option<f64>,
-        in_flight: usize,
-        /// The groups that threads open clients in; `None` if all do at once.
-        groups: Option<Arc<RampGroups>>,
-    },
-    Churn {
-        rate: f64,
-    },
-    Storm {
-        in_flight: usize,
-    },
-    Slow {
-        share: f64,
-        is_slow: bool,
-    },
-    Keep(bool),
-    /// True if clients wait with the next long-poll after a response.
-    HoldPolls(bool),
+    /// A command to this thread's clients, with the rates of all threads. A ramp has the groups
+    /// that threads open clients in, unless all do at once.
+    Clients(ClientCommand, Option<Arc<RampGroups>>),
     /// The counters were updated with what is published on another machine.
     CountersUpdated {
         is_behind: bool,
@@ -163,7 +147,7 @@ impl ClientThread {
             let due_ns = self.open_due();
             let now = now_ns();
             let due_ns = due_ns.min(self.activity.next_ns(now));
-            self.counts.lag_ns = self.counts.lag_ns.max(now.saturating_sub(woken_ns));
+            self.counts.lag_ns.add(&LongestNs(now.saturating_sub(woken_ns)));
             let sleep = Duration::from_nanos(due_ns.saturating_sub(now)).min(WAIT_MAX);
             woken_ns = self.turn(&mut events, sleep);
         }
@@ -220,15 +204,17 @@ impl ClientThread {
     fn execute(&mut self, command: ThreadCommand) {
         // A reply that is not awaited any more may be lost.
         match command {
-            ThreadCommand::Ramp { to, rate, in_flight, groups } => {
-                self.ramp(to, rate, in_flight);
-                self.opening.groups = groups;
-            }
-            ThreadCommand::Churn { rate } => self.churn(rate),
-            ThreadCommand::Storm { in_flight } => self.storm(in_flight),
-            ThreadCommand::Slow { share, is_slow } => self.slow(share, is_slow),
-            ThreadCommand::Keep(keeps) => self.keeps = keeps,
-            ThreadCommand::HoldPolls(are_held) => self.hold_polls(are_held),
+            ThreadCommand::Clients(command, groups) => match command {
+                ClientCommand::Ramp { to, rate, in_flight } => {
+                    self.ramp(to, rate, in_flight);
+                    self.opening.groups = groups;
+                }
+                ClientCommand::Churn { rate } => self.churn(rate),
+                ClientCommand::Storm { in_flight } => self.storm(in_flight),
+                ClientCommand::Slow { share, is_slow } => self.slow(share, is_slow),
+                ClientCommand::Keep(keeps) => self.keeps = keeps,
+                ClientCommand::HoldPolls(are_held) => self.hold_polls(are_held),
+            },
             ThreadCommand::CountersUpdated { is_behind, to } => {
                 self.counters_updated(is_behind);
                 let _ = to.send(());
@@ -239,8 +225,7 @@ impl ClientThread {
                 if let Carrier::Tunnel(tunnel) = &mut self.network.carrier {
                     self.counts.repeated += tunnel.retransmitted();
                 }
-                accumulator.counts.merge(&self.counts);
-                self.counts.clear();
+                accumulator.counts += &std::mem::take(&mut self.counts);
                 self.latencies.add_to(&mut accumulator);
                 let _ = to.send(());
             }

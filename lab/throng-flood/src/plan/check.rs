@@ -1,12 +1,13 @@
 //! Contradictions in a plan, and what cannot be done.
 
+use std::fmt::Display;
 use std::net::IpAddr;
 use std::time::Duration;
 
 use throng_units::{Time, no_scheme};
 
 use super::model::{Plan, PlanError, PublishBy, PublishTarget, Target};
-use super::phase::{Phase, Publishing};
+use super::phases::{Phase, Publishing};
 use super::values::{Network, Pattern, Streams, Subscribed, Transport};
 use crate::assertions::Requirement;
 use crate::marker::MARK_BYTES;
@@ -35,6 +36,16 @@ const OWN_HEADERS: [&str; 8] = [
     "sec-websocket-protocol",
 ];
 
+/// Reports each row whose condition holds: its key, and the error.
+macro_rules! refuse {
+    ($found:expr; $( $is_wrong:expr => $key:expr, $message:expr; )+) => {
+        let rows: [(bool, &str, &dyn Display); _] = [$( ($is_wrong, &$key, &$message) ),+];
+        for (_, key, message) in rows.iter().filter(|(is_wrong, ..)| *is_wrong) {
+            $found.refuse(key, message);
+        }
+    };
+}
+
 /// All errors in a plan; none if it can run.
 pub(super) fn errors(plan: &Plan) -> Vec<PlanError> {
     let mut found = Findings(Vec::new());
@@ -45,22 +56,28 @@ pub(super) fn errors(plan: &Plan) -> Vec<PlanError> {
         found.check_publish(&plan.target, publish);
     }
     found.check_sources(plan);
-    found.refuse_if(plan.phases.is_empty(), "phases", "the plan has no phases");
+    refuse! { found; plan.phases.is_empty() => "phases", "the plan has no phases"; }
     let mut clients = 0;
     for (number, phase) in plan.phases.iter().enumerate() {
         let place = format!("phases.{number}");
         if let Phase::Ramp { to, .. } = phase {
             clients = *to;
-        } else {
-            found.refuse_if(clients == 0, &place, "there are no clients yet: ramp up first");
         }
+        let is_empty = clients == 0 && !matches!(phase, Phase::Ramp { .. });
+        refuse! { found; is_empty => place, "there are no clients yet: ramp up first"; }
         found.check_phase(&place, phase);
         if let Some(publishing) = phase.publishing() {
             found.check_publishing(&format!("{place}.publish"), publishing, &plan.target);
         }
     }
     found.check_assertions(plan);
-    found.check_times(plan);
+    let (deadline, needed) = (plan.deadline, plan.phases.iter().map(Phase::time).sum::<Duration>());
+    let message = format!(
+        "the phases take at least {}, but the deadline is {}",
+        Time(needed),
+        Time(deadline)
+    );
+    refuse! { found; deadline < needed => "deadline", message; }
     found.0
 }
 
@@ -103,12 +120,6 @@ impl Findings {
         self.0.push(PlanError::new(key, message));
     }
 
-    fn refuse_if(&mut self, is_wrong: bool, key: &str, message: impl ToString) {
-        if is_wrong {
-            self.refuse(key, message);
-        }
-    }
-
     fn check_url(&mut self, target: &Target) {
         if target.url.has(Placeholder::Payload) {
             let message = "{payload} is for published messages, not for a subscriber's URL";
@@ -129,68 +140,57 @@ impl Findings {
             let mixed = || format!("{url:?}: either all clients speak TLS or none");
             let fault = url_fault(&url).or_else(|| is_other.then(mixed));
             let Some(fault) = fault else { continue };
-            return self.refuse(
-                "target.url",
-                match target.url.rows() {
-                    Some(_) => format!("for client {client}, {fault}"),
-                    None => fault,
-                },
-            );
+            let place = target.url.rows().map(|_| format!("for client {client}, "));
+            return self.refuse("target.url", place.unwrap_or_default() + &fault);
         }
     }
 
     fn check_target(&mut self, target: &Target) {
-        if target.transport != Transport::WebSocket {
-            for (key, is_set, what) in [
-                ("target.deflate", target.deflate, "compression of messages"),
-                ("target.hello", !target.hello.is_empty(), "a message to send after connecting"),
-                ("target.pings", !target.pings.is_empty(), "an answer to pings"),
-                ("target.subprotocol", target.subprotocol.is_some(), "a sub-protocol"),
-            ] {
-                self.refuse_if(is_set, key, format!("{what} is for the transport websocket only"));
-            }
+        let Target { transport, subscribed, refused, hello, .. } = target;
+        let is_other = *transport != Transport::WebSocket;
+        let only = |what| format!("{what} is for the transport websocket only");
+        refuse! { self;
+            is_other && target.deflate => "target.deflate", only("compression of messages");
+            is_other && !hello.is_empty() =>
+                "target.hello", only("a message to send after connecting");
+            is_other && !target.pings.is_empty() => "target.pings", only("an answer to pings");
+            is_other && target.subprotocol.is_some() =>
+                "target.subprotocol", only("a sub-protocol");
+            *subscribed == Subscribed::Message(String::new()) => "target.subscribed",
+                "an empty text is in every message; leave it out, or say handshake";
+            refused.iter().any(String::is_empty) =>
+                "target.refused", "an empty text is in every message; leave it out";
+            *transport == Transport::LongPoll && *subscribed != Subscribed::Handshake =>
+                "target.subscribed",
+                "with long-poll the first message ends the request; use handshake";
+            target.handshake_timeout.is_zero() => "target.handshake-timeout", "must be more than 0";
+            hello.iter().any(|hello| hello.has(Placeholder::Payload)) =>
+                "target.hello", "{payload} is for published messages";
         }
-        let is_empty = target.subscribed == Subscribed::Message(String::new());
-        let message = "an empty text is in every message; leave it out, or say handshake";
-        self.refuse_if(is_empty, "target.subscribed", message);
-        let is_empty = target.refused.iter().any(String::is_empty);
-        let message = "an empty text is in every message; leave it out";
-        self.refuse_if(is_empty, "target.refused", message);
-        let waits_for_text = target.subscribed != Subscribed::Handshake;
-        let message = "with long-poll the first message ends the request; use handshake";
-        let by_poll = target.transport == Transport::LongPoll;
-        self.refuse_if(by_poll && waits_for_text, "target.subscribed", message);
-        let is_zero = target.handshake_timeout.is_zero();
-        self.refuse_if(is_zero, "target.handshake-timeout", "must be more than 0");
-        let has_payload = target.hello.iter().any(|hello| hello.has(Placeholder::Payload));
-        self.refuse_if(has_payload, "target.hello", "{payload} is for published messages");
         self.check_headers("target.headers", &target.headers);
         self.check_streams(target);
     }
 
     fn check_tls(&mut self, target: &Target) {
         let values = TemplateValues::default();
-        let publish_url = target.publish.as_ref().and_then(|publish| match &publish.by {
-            PublishBy::Http { url, .. } => Some(url.rendered(&values)),
-            PublishBy::WebSocket { .. } => None,
-        });
+        let publish_url = match target.publish.as_ref().map(|publish| &publish.by) {
+            Some(PublishBy::Http { url, .. }) => Some(url.rendered(&values)),
+            _ => None,
+        };
         let speaks_tls = is_secure(&target.url.rendered(&values))
             || publish_url.is_some_and(|url| is_secure(&url));
         let tls = &target.tls;
-        for (key, is_set) in [
-            ("target.ca", tls.authorities.is_some()),
-            ("target.insecure", tls.is_insecure),
-            ("target.sni", tls.sni.is_some()),
-            ("target.tls-resume", tls.resumes),
-        ] {
-            let message = "this is for TLS, and the URL is neither https:// nor wss://";
-            self.refuse_if(is_set && !speaks_tls, key, message);
+        let message = "this is for TLS, and the URL is neither https:// nor wss://";
+        let wrong_name = tls.sni.as_deref().and_then(|name| server_name(name).err());
+        refuse! { self;
+            !speaks_tls && tls.authorities.is_some() => "target.ca", message;
+            !speaks_tls && tls.is_insecure => "target.insecure", message;
+            !speaks_tls && tls.sni.is_some() => "target.sni", message;
+            !speaks_tls && tls.resumes => "target.tls-resume", message;
+            tls.authorities.is_some() && tls.is_insecure => "target.ca",
+                "with insecure no certificate is checked; leave one of them out";
         }
-        let message = "with insecure no certificate is checked; leave one of them out";
-        self.refuse_if(tls.authorities.is_some() && tls.is_insecure, "target.ca", message);
-        if let Some(Err(error)) = tls.sni.as_deref().map(server_name) {
-            self.refuse("target.sni", error);
-        }
+        wrong_name.into_iter().for_each(|error| self.refuse("target.sni", error));
     }
 
     fn check_headers(&mut self, key: &str, headers: &[(String, Template)]) {
@@ -215,47 +215,48 @@ impl Findings {
     /// Clients of different streams must send different requests.
     fn check_streams(&mut self, target: &Target) {
         let headers = target.headers.iter().map(|(_, value)| value);
-        let mut templates = std::iter::once(&target.url).chain(&target.hello).chain(headers);
-        let message = match target.streams {
-            Streams::Spread(0) => "at least one stream is needed",
-            Streams::Friends { edges: 0 } => "a client needs at least one friend",
-            Streams::Friends { .. } if !templates.any(|each| each.has(Placeholder::Streams)) => {
+        let templates: Vec<_> =
+            std::iter::once(&target.url).chain(&target.hello).chain(headers).collect();
+        let have = |place| templates.iter().any(|template| template.has(place));
+        let is_same = !have(Placeholder::Stream) && !have(Placeholder::Client);
+        let streams = target.streams;
+        let has_friends = matches!(streams, Streams::Friends { edges: 1.. });
+        refuse! { self;
+            streams == Streams::Spread(0) => "target.streams", "at least one stream is needed";
+            streams == Streams::Friends { edges: 0 } =>
+                "target.streams", "a client needs at least one friend";
+            has_friends && !have(Placeholder::Streams) => "target.streams",
                 "friends are followed over one connection each: the URL or a hello message must \
-                 name them, with {streams:SEPARATOR}"
-            }
-            Streams::Spread(2..) | Streams::Own
-                if !templates
-                    .any(|each| each.has(Placeholder::Stream) || each.has(Placeholder::Client)) =>
-            {
-                "every client subscribes to the same: put {stream} into the URL or a hello message"
-            }
-            _ => return,
-        };
-        self.refuse("target.streams", message);
+                 name them, with {streams:SEPARATOR}";
+            is_same && matches!(streams, Streams::Spread(2..) | Streams::Own) => "target.streams",
+                "every client subscribes to the same: put {stream} into the URL or a hello message";
+        }
     }
 
     fn check_publish(&mut self, target: &Target, publish: &PublishTarget) {
+        let refused = publish.refused.as_deref();
         let is_websocket = matches!(publish.by, PublishBy::WebSocket { .. });
-        let no_connection = publish.connections == 0;
-        self.refuse_if(no_connection, "publish.connections", "at least one connection is needed");
-        let is_empty = publish.refused.as_ref().is_some_and(String::is_empty);
-        let message = "an empty text is in every answer; leave it out";
-        self.refuse_if(is_empty, "publish.refused", message);
-        let message = "frames are not answered; this is for publishing by HTTP";
-        self.refuse_if(publish.refused.is_some() && is_websocket, "publish.refused", message);
-        let message = "at least one request must be allowed in flight";
-        self.refuse_if(publish.pipeline == 0, "publish.pipeline", message);
+        refuse! { self;
+            publish.connections == 0 =>
+                "publish.connections", "at least one connection is needed";
+            refused == Some("") =>
+                "publish.refused", "an empty text is in every answer; leave it out";
+            refused.is_some() && is_websocket =>
+                "publish.refused", "frames are not answered; this is for publishing by HTTP";
+            publish.pipeline == 0 =>
+                "publish.pipeline", "at least one request must be allowed in flight";
+        }
         let mut parts: Vec<&Template> = Vec::new();
         let body = match &publish.by {
             PublishBy::Http { method, url, headers, body } => {
                 let message = format!("{method:?} is not a method to publish with: POST or PUT");
                 let is_known = ["POST", "PUT"].contains(&method.as_str());
-                self.refuse_if(!is_known, "publish.method", message);
+                refuse! { self; !is_known => "publish.method", message; }
                 // A profile derives it from the target's URL, whose error is reported already.
                 let is_reported = self.0.iter().any(|error| error.key == "target.url");
                 let values = TemplateValues { payload: b"x", ..TemplateValues::default() };
                 let fault = url_fault(&url.rendered(&values)).filter(|_| !is_reported);
-                self.0.extend(fault.map(|fault| PlanError::new("publish.url", fault)));
+                fault.into_iter().for_each(|fault| self.refuse("publish.url", fault));
                 parts.push(url);
                 parts.extend(headers.iter().map(|(_, value)| value));
                 self.check_headers("publish.headers", headers);
@@ -263,40 +264,37 @@ impl Findings {
             }
             PublishBy::WebSocket { frame } => frame,
         };
-        let message = "a WebSocket publisher connects like a subscriber, but the transport is not \
-                       websocket";
-        let is_other = target.transport != Transport::WebSocket;
-        self.refuse_if(is_websocket && is_other, "publish.by", message);
         parts.push(body);
-        match parts.iter().map(|part| part.count(Placeholder::Payload)).sum() {
-            0 => self.refuse("publish.body", "{payload}, which carries the mark, is missing"),
-            1 => {}
-            _ => {
-                let message =
-                    "{payload} occurs more than once, so each delivery would count several times";
-                self.refuse("publish.body", message);
-            }
-        }
+        let payloads: usize = parts.iter().map(|part| part.count(Placeholder::Payload)).sum();
         let is_one = matches!(target.streams, Streams::One | Streams::Spread(1));
         let names_stream = parts.iter().any(|part| part.has(Placeholder::Stream));
-        let message = "{stream} is missing, so all messages would go to one channel";
-        self.refuse_if(!is_one && !names_stream, "publish.body", message);
-        let message = "a publisher is not a client: {i} and columns have no value in messages";
-        self.refuse_if(body.has(Placeholder::Client), "publish.body", message);
+        refuse! { self;
+            is_websocket && target.transport != Transport::WebSocket => "publish.by",
+                "a WebSocket publisher connects like a subscriber, but the transport is not \
+                 websocket";
+            payloads == 0 => "publish.body", "{payload}, which carries the mark, is missing";
+            payloads > 1 => "publish.body",
+                "{payload} occurs more than once, so each delivery would count several times";
+            !is_one && !names_stream =>
+                "publish.body", "{stream} is missing, so all messages would go to one channel";
+            body.has(Placeholder::Client) => "publish.body",
+                "a publisher is not a client: {i} and columns have no value in messages";
+        }
     }
 
     fn check_sources(&mut self, plan: &Plan) {
         let sources = &plan.sources;
-        self.refuse_if(plan.threads == Some(0), "threads", "at least one thread is needed");
-        let message = "clients come back only with keep";
         let has_failover = !plan.target.failover.is_empty();
-        self.refuse_if(has_failover && !plan.keep, "target.failover", message);
         let is_tunnel = plan.network == Network::Tunnel;
-        let message = "clients of the network tunnel have addresses and ports of its own";
-        self.refuse_if(is_tunnel && !sources.addresses.is_empty(), "sources.addresses", message);
-        self.refuse_if(is_tunnel && sources.ports.is_some(), "sources.ports", message);
-        let message = "clients of the network tunnel do not change their server";
-        self.refuse_if(is_tunnel && has_failover, "target.failover", message);
+        let own = "clients of the network tunnel have addresses and ports of its own";
+        refuse! { self;
+            plan.threads == Some(0) => "threads", "at least one thread is needed";
+            has_failover && !plan.keep => "target.failover", "clients come back only with keep";
+            is_tunnel && !sources.addresses.is_empty() => "sources.addresses", own;
+            is_tunnel && sources.ports.is_some() => "sources.ports", own;
+            is_tunnel && has_failover =>
+                "target.failover", "clients of the network tunnel do not change their server";
+        }
         let rendered = plan.target.url.rendered(&TemplateValues::default());
         let host = authority(&rendered).map(|authority| host_and_port(authority).0);
         let Some(Ok(target)) = host.map(str::parse::<IpAddr>) else { return };
@@ -309,33 +307,38 @@ impl Findings {
 
     /// Checks one phase, whose key is `place`.
     fn check_phase(&mut self, place: &str, phase: &Phase) {
-        let is_rate = |rate: f64| rate > 0.0 && rate <= RATE_MAX;
-        let mut refuse_if = |is_wrong: bool, key: &str, message: &str| {
-            self.refuse_if(is_wrong, &format!("{place}.{key}"), message);
-        };
+        let key = |key| format!("{place}.{key}");
         match phase {
             Phase::Ramp { to, rate, in_flight } => {
                 let message = format!("{to} clients are more than the limit of {CLIENTS_MAX}");
-                refuse_if(*to > CLIENTS_MAX, "to", &message);
-                let message = "must be more than 0; leave it out for no limit";
-                refuse_if(rate.is_some_and(|rate| !is_rate(rate)), "rate", message);
-                let message = "at least one connect must be allowed at a time";
-                refuse_if(*in_flight == 0, "in-flight", message);
+                refuse! { self;
+                    *to > CLIENTS_MAX => key("to"), message;
+                    rate.is_some_and(|rate| !is_rate(rate)) =>
+                        key("rate"), "must be more than 0; leave it out for no limit";
+                    *in_flight == 0 =>
+                        key("in-flight"), "at least one connect must be allowed at a time";
+                }
             }
             Phase::Storm { timeout, .. } => {
-                refuse_if(timeout.is_zero(), "timeout", "a storm must have more than 0");
+                let message = "a storm must have more than 0";
+                refuse! { self; timeout.is_zero() => key("timeout"), message; }
             }
-            Phase::Hold { .. } | Phase::Churn { .. } | Phase::Slow { .. } => {
-                refuse_if(phase.time().is_zero(), "time", "a phase must take more than 0");
+            Phase::Hold { time, .. } | Phase::Churn { time, .. } | Phase::Slow { time, .. } => {
+                let message = "a phase must take more than 0";
+                refuse! { self; time.is_zero() => key("time"), message; }
             }
         }
-        if let Phase::Churn { rate, .. } = phase {
-            let message = "the number of clients per second must be more than 0";
-            refuse_if(!is_rate(*rate), "rate", message);
-        }
-        if let Phase::Slow { share, .. } = phase {
-            let message = format!("{share} is not a share of the clients: more than 0, at most 1");
-            refuse_if(!(*share > 0.0 && *share <= 1.0), "share", &message);
+        match phase {
+            Phase::Churn { rate, .. } => {
+                let message = "the number of clients per second must be more than 0";
+                refuse! { self; !is_rate(*rate) => key("rate"), message; }
+            }
+            Phase::Slow { share, .. } => {
+                let message =
+                    format!("{share} is not a share of the clients: more than 0, at most 1");
+                refuse! { self; !(*share > 0.0 && *share <= 1.0) => key("share"), message; }
+            }
+            _ => {}
         }
     }
 
@@ -344,19 +347,18 @@ impl Findings {
         if target.publish.is_none() {
             return self.refuse(place, "the plan does not say how to publish");
         }
-        let mut refuse_if = |is_wrong: bool, key: &str, message: &str| {
-            self.refuse_if(is_wrong, &format!("{place}.{key}"), message);
-        };
+        let key = |key| format!("{place}.{key}");
         let &Publishing { rate, count, size, to } = publishing;
-        let is_rate = rate > 0.0 && rate <= RATE_MAX;
-        refuse_if(!is_rate, "rate", "the number of messages per second must be more than 0");
-        refuse_if(count == Some(0), "count", "must be more than 0; leave it out for no limit");
-        let message = format!("{size} bytes cannot hold the mark, which has {MARK_BYTES}");
-        refuse_if(size < MARK_BYTES, "size", &message);
-        refuse_if(size > PAYLOAD_BYTES_MAX, "size", "a message can have at most 64MiB");
-        let has_choice = target.streams != Streams::One;
-        let message = "there is only one stream to choose from; set streams";
-        refuse_if(to == Pattern::Random && !has_choice, "to", message);
+        refuse! { self;
+            !is_rate(rate) =>
+                key("rate"), "the number of messages per second must be more than 0";
+            count == Some(0) => key("count"), "must be more than 0; leave it out for no limit";
+            size < MARK_BYTES => key("size"),
+                format!("{size} bytes cannot hold the mark, which has {MARK_BYTES}");
+            size > PAYLOAD_BYTES_MAX => key("size"), "a message can have at most 64MiB";
+            to == Pattern::Random && target.streams == Streams::One =>
+                key("to"), "there is only one stream to choose from; set streams";
+        }
     }
 
     fn check_assertions(&mut self, plan: &Plan) {
@@ -374,13 +376,10 @@ impl Findings {
             self.refuse(&format!("assertions.{number}"), message);
         }
     }
+}
 
-    fn check_times(&mut self, plan: &Plan) {
-        let needed: Duration = plan.phases.iter().map(Phase::time).sum();
-        let (deadline, needed) = (Time(plan.deadline), Time(needed));
-        let message = format!("the phases take at least {needed}, but the deadline is {deadline}");
-        self.refuse_if(deadline < needed, "deadline", message);
-    }
+fn is_rate(rate: f64) -> bool {
+    rate > 0.0 && rate <= RATE_MAX
 }
 
 #[cfg(test)]

@@ -7,8 +7,10 @@ use serde::Serialize;
 
 use super::files::CertificateFile;
 use super::options::Options;
-use super::phase::Phase;
-use super::values::{Header, Network, Node, Ping, Profile, Streams, Subscribed, Transport};
+use super::phases::Phase;
+use super::values::{
+    Header, Network, Node, Ping, PortRange, Profile, Streams, Subscribed, Transport,
+};
 use crate::assertions::Assertion;
 use crate::redact::{REDACTED, is_secret};
 use crate::template::Template;
@@ -182,7 +184,7 @@ pub struct Sources {
     /// Addresses to connect from. If empty, the kernel chooses, or 127.x is used on loopback.
     pub addresses: Vec<IpAddr>,
     /// The range of local ports to use from each address; `None` if the kernel chooses.
-    pub ports: Option<(u16, u16)>,
+    pub ports: Option<PortRange>,
 }
 
 /// An error in a plan.

@@ -8,6 +8,9 @@ pub(super) trait Table: Default {
     /// The keys of the table, subtables included.
     const KEYS: &'static [&'static str];
 
+    /// The subtables, each with its keys.
+    const TABLES: &'static [(&'static str, &'static [&'static str])];
+
     /// Reads the table from a file, and reports errors to the section's reader.
     fn read(section: &Section<'_, '_>) -> Self;
 
@@ -81,6 +84,9 @@ macro_rules! options {
 
         impl Table for $name {
             const KEYS: &'static [&'static str] = &[$( $($key,)* )* $($table_key,)*];
+
+            const TABLES: &'static [(&'static str, &'static [&'static str])] =
+                &[$( ($table_key, <$table_type>::KEYS), )*];
 
             fn read(section: &Section<'_, '_>) -> $name {
                 $name {

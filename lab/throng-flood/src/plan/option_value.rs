@@ -11,7 +11,7 @@ use super::server_process::ServerProcess;
 use super::sources::LocalAddresses;
 use super::values::{
     Header, Network, Node, Pattern, Ping, PortRange, Profile, PublishTransport, Share, Streams,
-    Subscribed, TokenPlace, Transport,
+    Subscribed, TokenPlace, Transport, joined,
 };
 use crate::assertions::Assertion;
 
@@ -29,31 +29,33 @@ pub(super) trait Value: Sized {
     }
 }
 
-/// A value that is a single text, number or boolean. Several make a list.
+/// A value of which there may be several, in a list.
 pub(super) trait Single: FromStr<Err: Display> {
     /// True if the lists of flags and file are joined; otherwise the flags replace the file's.
     const IS_JOINED: bool = false;
 
     /// Reads a key, as [`Value::read`] does.
-    fn read(section: &Section<'_, '_>, key: &str) -> Option<Self>;
+    fn read(section: &Section<'_, '_>, key: &str) -> Option<Self> {
+        section.read(key)
+    }
+
+    /// Reads a key with several.
+    fn read_all(section: &Section<'_, '_>, key: &str) -> Option<Vec<Self>> {
+        section.list(key)
+    }
 
     /// The value as TOML.
     fn toml(&self) -> String;
+
+    /// Several values as TOML.
+    fn all_toml(all: &[Self]) -> String {
+        format!("[{}]", all.iter().map(Single::toml).collect::<Vec<_>>().join(", "))
+    }
 }
 
 /// A text as TOML.
 pub(super) fn quoted(text: &str) -> String {
     toml::Value::String(text.to_owned()).to_string()
-}
-
-/// Elements as a TOML array.
-fn array(items: impl Iterator<Item = String>) -> String {
-    format!("[{}]", items.collect::<Vec<_>>().join(", "))
-}
-
-/// Elements as one text, with commas between them.
-fn joined(items: &[impl ToString]) -> String {
-    items.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
 /// A number as it is, anything else as a text.
@@ -104,54 +106,47 @@ impl<T: Single> Value for T {
 
 impl<T: Single> Value for Vec<T> {
     fn read(section: &Section<'_, '_>, key: &str) -> Option<Vec<T>> {
-        section.list(key)
+        T::read_all(section, key)
     }
 
     fn toml(&self) -> String {
-        array(self.iter().map(Single::toml))
+        T::all_toml(self)
     }
 
-    fn or(self, mut lower: Vec<T>) -> Vec<T> {
-        if !T::IS_JOINED {
-            return self;
-        }
-        lower.extend(self);
-        lower
+    /// Those of flags come after those of the file.
+    fn or(self, lower: Vec<T>) -> Vec<T> {
+        if T::IS_JOINED { lower.into_iter().chain(self).collect() } else { self }
     }
 }
 
 impl Single for Assertion {
     const IS_JOINED: bool = true;
 
-    fn read(section: &Section<'_, '_>, key: &str) -> Option<Assertion> {
-        section.read(key)
-    }
-
     fn toml(&self) -> String {
         quoted(&self.to_string())
     }
 }
 
-impl Value for Vec<Header> {
-    fn read(section: &Section<'_, '_>, key: &str) -> Option<Vec<Header>> {
-        let pairs = section.pairs(key)?;
-        Some(pairs.into_iter().map(|(name, value)| Header(name, value)).collect())
+/// Headers are a table.
+impl Single for Header {
+    const IS_JOINED: bool = true;
+
+    fn read_all(section: &Section<'_, '_>, key: &str) -> Option<Vec<Header>> {
+        Some(section.pairs(key)?.into_iter().map(|(name, value)| Header(name, value)).collect())
     }
 
     fn toml(&self) -> String {
-        let pairs = self.iter().map(|Header(name, value)| format!("{name} = {}", quoted(value)));
-        format!("{{ {} }}", pairs.collect::<Vec<_>>().join(", "))
+        format!("{} = {}", self.0, quoted(&self.1))
     }
 
-    /// The headers of flags come after those of the file.
-    fn or(self, mut lower: Vec<Header>) -> Vec<Header> {
-        lower.extend(self);
-        lower
+    fn all_toml(all: &[Header]) -> String {
+        format!("{{ {} }}", all.iter().map(Single::toml).collect::<Vec<_>>().join(", "))
     }
 }
 
-impl Value for Vec<Ping> {
-    fn read(section: &Section<'_, '_>, key: &str) -> Option<Vec<Ping>> {
+/// Pings are tables.
+impl Single for Ping {
+    fn read_all(section: &Section<'_, '_>, key: &str) -> Option<Vec<Ping>> {
         let reader = section.reader();
         let read = |(position, table)| {
             let ping = reader.section(table, &["ask", "answer"]);
@@ -165,9 +160,6 @@ impl Value for Vec<Ping> {
     }
 
     fn toml(&self) -> String {
-        let ping = |Ping { ask, answer }: &Ping| {
-            format!("{{ ask = {}, answer = {} }}", quoted(ask), quoted(answer))
-        };
-        array(self.iter().map(ping))
+        format!("{{ ask = {}, answer = {} }}", quoted(&self.ask), quoted(&self.answer))
     }
 }

@@ -3,18 +3,20 @@
 //! The flags and a file are each read into [`Options`], which holds only what that source says.
 //! [`Options::over`] lays the flags over the file.
 
+use std::iter::successors;
+
 use throng_settings::Section;
-use throng_units::{Count, Invalid, Ports, Rate, Size, Switch, Time};
+use throng_units::{Count, Ports, Switch, Time};
 
 use super::files::{CertificateFile, SecretFile, TokenTable, UrlTable, ValueTable};
 use super::option_table::{Table, options};
 use super::option_value::Value;
-use super::phase::Phase;
+use super::phases::{LoadOptions, Phase};
 use super::server_process::ServerProcess;
 use super::sources::LocalAddresses;
 use super::values::{
-    Header, Network, Node, Pattern, Ping, PortRange, Profile, PublishTransport, Share, Streams,
-    Subscribed, TokenPlace, Transport,
+    Header, Network, Node, Ping, PortRange, Profile, PublishTransport, Streams, Subscribed,
+    TokenPlace, Transport,
 };
 use crate::assertions::Assertion;
 
@@ -205,44 +207,6 @@ options! {
     others {}
 }
 
-options! {
-    /// The phases that flags can ask for: steps of clients, each held, then perhaps a storm. A file
-    /// lists its phases instead. An option has the key of what it sets in them.
-    LoadOptions, path "phases."
-    in "Load" {
-        "to" clients: Count = "1000", "N" as "clients" [short = 'n', conflicts_with = "plan"],
-            "Clients";
-        "steps" steps: Vec<Count>, "N,N…"
-            [value_delimiter = ',', conflicts_with_all = ["plan", "phases.to"]],
-            "Clients in steps, up or down; each is held";
-        "rate" rate: Rate, "RATE" [value_parser = positive_rate, conflicts_with = "plan"],
-            "Connects per second; unlimited by default";
-        "in-flight" in_flight: Count = "256", "N" [conflicts_with = "plan"],
-            "Connects in progress at a time, at most";
-        "time" hold: Time = "10s", "TIME" as "hold" [conflicts_with = "plan"],
-            "How long to hold the clients";
-        "churn" churn: Rate, "RATE" [value_parser = positive_rate, conflicts_with = "plan"],
-            "Clients per second that leave, and as many that join, while the others are held";
-        "share" slow: Share, "SHARE" as "slow" [conflicts_with_all = ["plan", "phases.churn"]],
-            "Share of the clients that stop reading while they are held, like 10%";
-        "timeout" storm: Time, "TIME" as "storm" [conflicts_with = "plan"],
-            "At the end all lose their connections at once; all must be back within this time";
-    }
-    in "Publishing" {
-        "publish" publish: Rate, "RATE" [conflicts_with = "plan"],
-            "Messages per second while clients are held, each sent at its scheduled time whether \
-             or not the one before has arrived; 1 by default, 0 for none";
-        "publish.size" size: Size = "128", "SIZE" as "size" [conflicts_with = "plan"],
-            "Bytes of each message, at least 50";
-        "publish.count" count: Count, "N" as "count" [conflicts_with = "plan"],
-            "Messages in each step, at most";
-        "publish.to" to: Pattern, "WHICH" as "to" [conflicts_with = "plan"],
-            "Streams that get messages: one, in-turn or random; in turn by default";
-    }
-    tables {}
-    others {}
-}
-
 impl Options {
     /// These flags over the options of a file.
     pub(crate) fn over(self, file: Options) -> Options {
@@ -276,30 +240,19 @@ impl Options {
 
     /// True if the option with this path of keys, or one that it is a part of, is set.
     pub(crate) fn has_any(&self, key: &str) -> bool {
-        let mut key = Some(key);
-        while let Some(path) = key {
-            if self.has(path) {
-                return true;
-            }
-            key = path.rsplit_once('.').map(|(around, _)| around);
-        }
-        false
+        around(key).any(|key| self.has(key))
     }
 }
 
-fn positive_rate(text: &str) -> Result<Rate, Invalid> {
-    text.parse().and_then(|rate: Rate| {
-        if rate.0 > 0.0 {
-            Ok(rate)
-        } else {
-            Err(Invalid(format!("{text:?} is not a rate: it must be more than 0")))
-        }
-    })
+/// A path of keys, and those that it is a part of.
+pub(crate) fn around(key: &str) -> impl Iterator<Item = &str> {
+    successors(Some(key), |key| Some(key.rsplit_once('.')?.0))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use throng_units::Size;
 
     #[test]
     fn every_default_parses() {

@@ -1,14 +1,100 @@
-//! Phases: those that a file lists, and those that flags ask for.
+//! The phases of a plan: those that a file lists, and those that flags ask for.
 
+use std::time::Duration;
+
+use serde::Serialize;
 use throng_settings::{Reader, Section};
-use throng_units::{Count, Rate, Size, Time};
+use throng_units::{Count, Invalid, Rate, Size, Time};
 use toml::de::DeTable;
 
-use super::model::Target;
+use super::option_table::{Table, options};
 use super::option_value::{Value, quoted};
-use super::options::LoadOptions;
-use super::phase::{Phase, Publishing};
 use super::values::{Pattern, Share, Streams, hint};
+
+/// One part of a run.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub enum Phase {
+    /// Brings the number of clients to `to`.
+    Ramp {
+        /// Clients at the end.
+        to: usize,
+        /// Connects (or closes) per second; `None` for no limit.
+        rate: Option<f64>,
+        /// Connects in progress at a time, at most.
+        in_flight: usize,
+    },
+    /// Receives, and publishes if `publish` is set.
+    Hold {
+        /// The length of the phase.
+        time: Duration,
+        /// The messages to publish meanwhile.
+        publish: Option<Publishing>,
+    },
+    /// Clients come and go: each second `rate` are closed and as many opened.
+    Churn {
+        /// The length of the phase.
+        time: Duration,
+        /// Clients per second.
+        rate: f64,
+        /// The messages to publish meanwhile.
+        publish: Option<Publishing>,
+    },
+    /// All clients lose their connections at once and reconnect as fast as they can. Ends when all
+    /// are back, or at `timeout`.
+    Storm {
+        /// Time limit for all to be back.
+        timeout: Duration,
+        /// The messages to publish meanwhile.
+        publish: Option<Publishing>,
+    },
+    /// Some of the clients stop reading for a while.
+    Slow {
+        /// The share of the clients, from 0 to 1.
+        share: f64,
+        /// The length of the phase.
+        time: Duration,
+        /// The messages to publish meanwhile.
+        publish: Option<Publishing>,
+    },
+}
+
+/// The messages of a phase: an open loop, each sent at its scheduled time whether or not the one
+/// before has arrived.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Publishing {
+    /// Messages per second.
+    pub rate: f64,
+    /// Stops after this many.
+    pub count: Option<u64>,
+    /// Bytes of each payload, the mark included.
+    pub size: usize,
+    /// The streams that get them.
+    pub to: Pattern,
+}
+
+impl Phase {
+    /// The messages to publish in it, if there are any.
+    pub(crate) fn publishing(&self) -> Option<&Publishing> {
+        match self {
+            Phase::Hold { publish, .. }
+            | Phase::Churn { publish, .. }
+            | Phase::Storm { publish, .. }
+            | Phase::Slow { publish, .. } => publish.as_ref(),
+            Phase::Ramp { .. } => None,
+        }
+    }
+
+    /// Its length; 0 for a ramp, whose length depends on the server.
+    pub(super) fn time(&self) -> Duration {
+        match self {
+            Phase::Hold { time, .. } | Phase::Churn { time, .. } | Phase::Slow { time, .. } => {
+                *time
+            }
+            Phase::Storm { timeout, .. } => *timeout,
+            Phase::Ramp { .. } => Duration::ZERO,
+        }
+    }
+}
 
 /// The keys of all kinds of phases.
 pub(super) const KEYS: &[&str] =
@@ -95,16 +181,59 @@ fn read_publishing(phase: &Section<'_, '_>, streams: Streams) -> Option<Publishi
     })
 }
 
+options! {
+    /// The phases that flags can ask for: steps of clients, each held, then perhaps a storm. A file
+    /// lists its phases instead. An option has the key of what it sets in them.
+    LoadOptions, path "phases."
+    in "Load" {
+        "to" clients: Count = "1000", "N" as "clients" [short = 'n', conflicts_with = "plan"],
+            "Clients";
+        "steps" steps: Vec<Count>, "N,N…"
+            [value_delimiter = ',', conflicts_with_all = ["plan", "phases.to"]],
+            "Clients in steps, up or down; each is held";
+        "rate" rate: Rate, "RATE" [value_parser = positive_rate, conflicts_with = "plan"],
+            "Connects per second; unlimited by default";
+        "in-flight" in_flight: Count = "256", "N" [conflicts_with = "plan"],
+            "Connects in progress at a time, at most";
+        "time" hold: Time = "10s", "TIME" as "hold" [conflicts_with = "plan"],
+            "How long to hold the clients";
+        "churn" churn: Rate, "RATE" [value_parser = positive_rate, conflicts_with = "plan"],
+            "Clients per second that leave, and as many that join, while the others are held";
+        "share" slow: Share, "SHARE" as "slow" [conflicts_with_all = ["plan", "phases.churn"]],
+            "Share of the clients that stop reading while they are held, like 10%";
+        "timeout" storm: Time, "TIME" as "storm" [conflicts_with = "plan"],
+            "At the end all lose their connections at once; all must be back within this time";
+    }
+    in "Publishing" {
+        "publish" publish: Rate, "RATE" [conflicts_with = "plan"],
+            "Messages per second while clients are held, each sent at its scheduled time whether \
+             or not the one before has arrived; 1 by default, 0 for none";
+        "publish.size" size: Size = "128", "SIZE" as "size" [conflicts_with = "plan"],
+            "Bytes of each message, at least 50";
+        "publish.count" count: Count, "N" as "count" [conflicts_with = "plan"],
+            "Messages in each step, at most";
+        "publish.to" to: Pattern, "WHICH" as "to" [conflicts_with = "plan"],
+            "Streams that get messages: one, in-turn or random; in turn by default";
+    }
+    tables {}
+    others {}
+}
+
+fn positive_rate(text: &str) -> Result<Rate, Invalid> {
+    let is_zero = || Invalid::new(text, "a rate: it must be more than 0");
+    text.parse().and_then(|rate: Rate| if rate.0 > 0.0 { Ok(rate) } else { Err(is_zero()) })
+}
+
 impl LoadOptions {
     /// The phases: each step is ramped to and held, and a storm may follow.
-    pub(super) fn phases(&self, target: &Target) -> Vec<Phase> {
-        let default_rate = if target.publish.is_some() { 1.0 } else { 0.0 };
+    pub(super) fn phases(&self, streams: Streams, can_publish: bool) -> Vec<Phase> {
+        let default_rate = if can_publish { 1.0 } else { 0.0 };
         let rate = self.publish.map_or(default_rate, |rate| rate.0);
         let publish = (rate > 0.0).then(|| Publishing {
             rate,
             count: self.count.map(|count| count.0 as u64),
             size: self.size().0,
-            to: self.to.unwrap_or_else(|| Pattern::default_for(target.streams)),
+            to: self.to.unwrap_or_else(|| Pattern::default_for(streams)),
         });
         let (time, in_flight) = (self.hold().0, self.in_flight().0);
         let mut phases = Vec::new();
@@ -128,6 +257,7 @@ impl LoadOptions {
 
 /// The phase as a table of a file.
 pub(super) fn write(phase: &Phase, text: &mut String) {
+    let time = |time: &Duration| ("time", Time(*time).toml());
     let (kind, mut values) = match phase {
         Phase::Ramp { to, rate, in_flight } => {
             let mut values = vec![("to", Count(*to).toml())];
@@ -135,13 +265,13 @@ pub(super) fn write(phase: &Phase, text: &mut String) {
             values.push(("in-flight", Count(*in_flight).toml()));
             ("ramp", values)
         }
-        Phase::Hold { time, .. } => ("hold", vec![("time", Time(*time).toml())]),
-        Phase::Churn { time, rate, .. } => {
-            ("churn", vec![("time", Time(*time).toml()), ("rate", Rate(*rate).toml())])
+        Phase::Hold { time: hold, .. } => ("hold", vec![time(hold)]),
+        Phase::Churn { time: hold, rate, .. } => {
+            ("churn", vec![time(hold), ("rate", Rate(*rate).toml())])
         }
         Phase::Storm { timeout, .. } => ("storm", vec![("timeout", Time(*timeout).toml())]),
-        Phase::Slow { share, time, .. } => {
-            ("slow", vec![("share", Share(*share).toml()), ("time", Time(*time).toml())])
+        Phase::Slow { share, time: hold, .. } => {
+            ("slow", vec![("share", Share(*share).toml()), time(hold)])
         }
     };
     values.extend(phase.publishing().map(|publishing| ("publish", inline(publishing))));

@@ -10,8 +10,7 @@ use super::check;
 use super::model::{Plan, PlanError, PublishBy, PublishTarget, Sources, Target, TlsSettings};
 use super::option_table::Table;
 use super::options::{Options, PublishOptions, TargetOptions, TokenOptions};
-use super::phase::Phase;
-use super::phases;
+use super::phases::{self, Phase};
 use super::server_process::{ServerProcess, listeners};
 use super::values::{Header, Profile, PublishTransport, with_scheme};
 use crate::template::{ColumnTable, Template};
@@ -38,7 +37,8 @@ impl Options {
         let target = options.compiled_target(&mut templates);
         let mut errors = templates.errors;
         let (Some(target), true) = (target, errors.is_empty()) else { return Err(errors) };
-        let phases = options.phases.clone().unwrap_or_else(|| options.load.phases(&target));
+        let of_flags = || options.load.phases(target.streams, target.publish.is_some());
+        let phases = options.phases.clone().unwrap_or_else(of_flags);
         let server_pids = options.server_pids(&target).unwrap_or_else(|message| {
             errors.push(PlanError::new("server-pid", message));
             Vec::new()
@@ -50,7 +50,7 @@ impl Options {
             deadline: options.deadline.map_or_else(|| default_deadline(&phases), |time| time.0),
             sources: Sources {
                 addresses: addresses.flat_map(|addresses| addresses.0.clone()).collect(),
-                ports: options.sources.ports.map(|range| range.0),
+                ports: options.sources.ports,
             },
             network: options.network(),
             threads: options.threads.map(|count| count.0),

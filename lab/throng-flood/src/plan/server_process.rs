@@ -6,6 +6,8 @@ use std::str::FromStr;
 use throng_host::proc;
 use throng_units::Invalid;
 
+use super::values::joined;
+
 /// The server's processes: `auto`, or ids with commas between them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServerProcess {
@@ -33,10 +35,7 @@ impl fmt::Display for ServerProcess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ServerProcess::Auto => f.write_str("auto"),
-            ServerProcess::Ids(pids) => {
-                let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
-                f.write_str(&pids.join(","))
-            }
+            ServerProcess::Ids(pids) => f.write_str(&joined(pids)),
         }
     }
 }
@@ -44,23 +43,9 @@ impl fmt::Display for ServerProcess {
 /// A service manager that holds the sockets of the services it starts; it is not the server.
 const HOLDER: (u32, &str) = (1, "systemd");
 
-/// Why no process was found.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum ListenerError {
-    /// No process of this machine listens on the port.
-    #[error("no process listens on port {0} of this machine; give the server's process id")]
-    NotFound(u16),
-    /// The listening process belongs to another user, so its id is hidden.
-    #[error(
-        "the process that listens on port {0} belongs to another user; give its id, or run as that \
-         user"
-    )]
-    Hidden(u16),
-}
-
 /// The processes that listen on `port`, ascending: a parent and its workers that share the socket,
 /// or processes that have one each (`SO_REUSEPORT`).
-pub(crate) fn listeners(port: u16) -> Result<Vec<u32>, ListenerError> {
+pub(crate) fn listeners(port: u16) -> Result<Vec<u32>, Invalid> {
     let mut found = proc::listeners(port);
     if found.len() > 1 {
         found.retain(|&pid| pid != HOLDER.0 || proc::name(pid).as_deref() != Some(HOLDER.1));
@@ -68,9 +53,13 @@ pub(crate) fn listeners(port: u16) -> Result<Vec<u32>, ListenerError> {
     if !found.is_empty() {
         Ok(found)
     } else if proc::is_listened_on(port) {
-        Err(ListenerError::Hidden(port))
+        Err(Invalid(format!(
+            "the process that listens on port {port} belongs to another user; give its id, or run \
+             as that user"
+        )))
     } else {
-        Err(ListenerError::NotFound(port))
+        let message = "of this machine; give the server's process id";
+        Err(Invalid(format!("no process listens on port {port} {message}")))
     }
 }
 
@@ -89,7 +78,7 @@ mod tests {
         assert!(listeners(port).unwrap().contains(&std::process::id()));
         // It stays bound, so no other process can take the port and listen.
         let (_bound, port) = refusing_port();
-        assert_eq!(listeners(port), Err(ListenerError::NotFound(port)));
+        assert!(listeners(port).unwrap_err().0.starts_with("no process listens on port"));
     }
 
     #[test]

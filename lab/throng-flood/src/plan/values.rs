@@ -160,6 +160,34 @@ pub(super) fn hint<'a>(written: &str, names: impl Iterator<Item = &'a str> + Clo
     }
 }
 
+/// Elements as one text, with commas between them.
+pub(super) fn joined(items: &[impl ToString]) -> String {
+    items.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
+
+/// Says how types are read from a text, with the error for any other, and written as one.
+macro_rules! texts {
+    (
+        $( $type:ident, $expected:expr; $text:ident => $read:expr; $value:ident => $write:expr; )+
+    ) => { $(
+        impl FromStr for $type {
+            type Err = Invalid;
+
+            fn from_str($text: &str) -> Result<$type, Invalid> {
+                let read: Option<$type> = $read;
+                read.ok_or_else(|| Invalid::new($text, $expected))
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                let $value = self;
+                f.write_str(&$write)
+            }
+        }
+    )+ };
+}
+
 /// The streams that a client follows. A stream carries one sequence of messages: a channel or a
 /// user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -177,35 +205,6 @@ pub enum Streams {
     },
 }
 
-impl FromStr for Streams {
-    type Err = Invalid;
-
-    fn from_str(text: &str) -> Result<Streams, Invalid> {
-        let expected = "what clients follow: one, own, a number of streams, or friends:EDGES";
-        let number =
-            |text: &str| text.parse::<Count>().ok().and_then(|count| u32::try_from(count.0).ok());
-        let word = text.to_ascii_lowercase();
-        let streams = match (word.as_str(), word.strip_prefix("friends:")) {
-            ("one", _) => Some(Streams::One),
-            ("own", _) => Some(Streams::Own),
-            (_, Some(edges)) => number(edges).map(|edges| Streams::Friends { edges }),
-            (_, None) => number(text).map(Streams::Spread),
-        };
-        streams.ok_or_else(|| Invalid::new(text, expected))
-    }
-}
-
-impl fmt::Display for Streams {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Streams::One => f.write_str("one"),
-            Streams::Spread(number) => number.fmt(f),
-            Streams::Own => f.write_str("own"),
-            Streams::Friends { edges } => write!(f, "friends:{edges}"),
-        }
-    }
-}
-
 /// When a client counts as subscribed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub enum Subscribed {
@@ -218,26 +217,6 @@ pub enum Subscribed {
 /// The word for [`Subscribed::Handshake`]; any other text is [`Subscribed::Message`].
 const HANDSHAKE: &str = "handshake";
 
-impl FromStr for Subscribed {
-    type Err = Invalid;
-
-    fn from_str(text: &str) -> Result<Subscribed, Invalid> {
-        Ok(match text {
-            HANDSHAKE => Subscribed::Handshake,
-            _ => Subscribed::Message(text.to_owned()),
-        })
-    }
-}
-
-impl fmt::Display for Subscribed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Subscribed::Handshake => f.write_str(HANDSHAKE),
-            Subscribed::Message(text) => f.write_str(text),
-        }
-    }
-}
-
 /// An application-level ping: a message, or a line of one, that is exactly `ask` is answered with
 /// `answer`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -248,58 +227,13 @@ pub struct Ping {
     pub answer: String,
 }
 
-/// In a flag, a ping is `ASK=ANSWER`.
-impl FromStr for Ping {
-    type Err = Invalid;
-
-    fn from_str(text: &str) -> Result<Ping, Invalid> {
-        match text.split_once('=') {
-            Some((ask, answer)) if !ask.is_empty() => {
-                Ok(Ping { ask: ask.to_owned(), answer: answer.to_owned() })
-            }
-            _ => Err(Invalid::new(text, "a ping and its answer, like 'ping=pong' or '{}={}'")),
-        }
-    }
-}
-
 /// A header, `NAME: VALUE` in a flag.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header(pub String, pub String);
 
-impl FromStr for Header {
-    type Err = Invalid;
-
-    fn from_str(text: &str) -> Result<Header, Invalid> {
-        let (name, value) = text
-            .split_once(':')
-            .ok_or_else(|| Invalid::new(text, "a header, like 'Authorization: Bearer abc'"))?;
-        Ok(Header(name.trim().to_owned(), value.trim().to_owned()))
-    }
-}
-
-/// The URL of an address such as `:8080`. Any other text, which may be a template, stays as it is.
-pub(super) fn with_scheme(text: &str) -> String {
-    url(text).unwrap_or_else(|_| text.to_owned())
-}
-
 /// A range of ports, `FROM-TO`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct PortRange(pub (u16, u16));
-
-impl FromStr for PortRange {
-    type Err = Invalid;
-
-    fn from_str(text: &str) -> Result<PortRange, Invalid> {
-        let expected = "a range of ports, like 10000-60000";
-        range(text).map(PortRange).ok_or_else(|| Invalid::new(text, expected))
-    }
-}
-
-impl fmt::Display for PortRange {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}", self.0.0, self.0.1)
-    }
-}
 
 /// A further node of the service: a host and a port.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -310,47 +244,79 @@ pub struct Node {
     pub port: u16,
 }
 
-impl FromStr for Node {
-    type Err = Invalid;
-
-    fn from_str(text: &str) -> Result<Node, Invalid> {
-        let node = text.rsplit_once(':').and_then(|(host, port)| {
-            let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-            let host = inner.or((!host.contains([':', '/', '[', ' '])).then_some(host))?;
-            let port = port.parse().ok().filter(|&port| port > 0)?;
-            (!host.is_empty()).then(|| Node { host: host.to_owned(), port })
-        });
-        node.ok_or_else(|| Invalid::new(text, "a host and a port, like 10.0.0.2:8080"))
-    }
-}
-
-impl fmt::Display for Node {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Node { host, port } = self;
-        if host.contains(':') { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
-    }
-}
-
 /// A share of the clients, from 0 to 1: `0.1` or `10%`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Share(pub f64);
 
-impl FromStr for Share {
-    type Err = Invalid;
+texts! {
+    Streams, "what clients follow: one, own, a number of streams, or friends:EDGES";
+    text => {
+        let word = text.to_ascii_lowercase();
+        let number = |text: &str| u32::try_from(text.parse::<Count>().ok()?.0).ok();
+        match (word.as_str(), word.strip_prefix("friends:")) {
+            ("one", _) => Some(Streams::One),
+            ("own", _) => Some(Streams::Own),
+            (_, Some(edges)) => number(edges).map(|edges| Streams::Friends { edges }),
+            (_, None) => number(text).map(Streams::Spread),
+        }
+    };
+    streams => match streams {
+        Streams::One => "one".to_owned(),
+        Streams::Spread(number) => number.to_string(),
+        Streams::Own => "own".to_owned(),
+        Streams::Friends { edges } => format!("friends:{edges}"),
+    };
 
-    fn from_str(text: &str) -> Result<Share, Invalid> {
-        let share = match text.strip_suffix('%') {
-            Some(percent) => decimal(percent.trim_end()).map(|percent| percent / 100.0),
-            None => decimal(text),
-        };
-        share.map(Share).ok_or_else(|| Invalid::new(text, "a share, like 0.1 or \"10%\""))
-    }
+    Subscribed, "";
+    text => Some(match text {
+        HANDSHAKE => Subscribed::Handshake,
+        _ => Subscribed::Message(text.to_owned()),
+    });
+    subscribed => match subscribed {
+        Subscribed::Handshake => HANDSHAKE,
+        Subscribed::Message(text) => text,
+    };
+
+    Ping, "a ping and its answer, like 'ping=pong' or '{}={}'";
+    text => text.split_once('=').filter(|(ask, _)| !ask.is_empty()).map(|(ask, answer)| Ping {
+        ask: ask.to_owned(),
+        answer: answer.to_owned(),
+    });
+    ping => format!("{}={}", ping.ask, ping.answer);
+
+    Header, "a header, like 'Authorization: Bearer abc'";
+    text => text.split_once(':').map(|(name, value)| {
+        Header(name.trim().to_owned(), value.trim().to_owned())
+    });
+    header => format!("{}: {}", header.0, header.1);
+
+    PortRange, "a range of ports, like 10000-60000";
+    text => range(text).map(PortRange);
+    range => format!("{}-{}", range.0.0, range.0.1);
+
+    Node, "a host and a port, like 10.0.0.2:8080";
+    text => text.rsplit_once(':').and_then(|(host, port)| {
+        let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+        let host = inner.or((!host.contains([':', '/', '[', ' '])).then_some(host))?;
+        let port = port.parse().ok().filter(|&port| port > 0)?;
+        (!host.is_empty()).then(|| Node { host: host.to_owned(), port })
+    });
+    node => match &node.host {
+        host if host.contains(':') => format!("[{host}]:{}", node.port),
+        host => format!("{host}:{}", node.port),
+    };
+
+    Share, "a share, like 0.1 or \"10%\"";
+    text => match text.strip_suffix('%') {
+        Some(percent) => decimal(percent.trim_end()).map(|percent| Share(percent / 100.0)),
+        None => decimal(text).map(Share),
+    };
+    share => share.0.to_string();
 }
 
-impl fmt::Display for Share {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
+/// The URL of an address such as `:8080`. Any other text, which may be a template, stays as it is.
+pub(super) fn with_scheme(text: &str) -> String {
+    url(text).unwrap_or_else(|_| text.to_owned())
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, sockopt};
 
-use super::counts::{PublishCounts, PublishFailure, record};
+use super::counts::{PublishCounts, PublishFailure};
 use super::output::{Output, POSITION};
 use super::protocol::PublishProtocol;
 use super::request::RequestBuilder;
@@ -382,7 +382,7 @@ impl PublishConnection {
             let reason = Failure::Protocol("an unexpected response");
             return Err(PublishFailure::Connection(reason));
         };
-        record(&mut thread.counts.answer, now_ns().saturating_sub(message.sent_ns));
+        thread.counts.answer.record(now_ns().saturating_sub(message.sent_ns));
         if let Some(refusal) = response.refusal {
             thread.counters.refused(message.stream, message.sequence);
             thread.counts.fail(PublishFailure::Connection(refusal), 1);

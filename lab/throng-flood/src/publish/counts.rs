@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::counts::{Nanoseconds, nanoseconds};
 use crate::failure::Failure;
 use crate::protocol::refusal::{self, Reason};
+use crate::sums::{Nanoseconds, TimeSpan, sums};
 
 /// Why a message was not published, or may not have been.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,42 +44,26 @@ impl fmt::Display for PublishFailure {
     }
 }
 
-/// Counts since the last request for them.
-#[derive(Debug)]
-pub(crate) struct PublishCounts {
-    /// Messages that were due.
-    pub due: u64,
-    /// Messages that were sent.
-    pub sent: u64,
-    /// Messages that the server accepted; over a WebSocket, the kernel.
-    pub published: u64,
-    /// Messages that were not published, by reason.
-    pub failures: BTreeMap<PublishFailure, u64>,
-    /// Failed messages that the server may have accepted: sent, but not answered.
-    pub unsure: u64,
-    /// From the scheduled to the actual time of each send.
-    pub lateness: Nanoseconds,
-    /// From each send to its response.
-    pub answer: Nanoseconds,
-    /// The time of the first send.
-    pub first_sent_ns: Option<u64>,
-    /// The time of the last send.
-    pub last_sent_ns: Option<u64>,
-}
-
-impl Default for PublishCounts {
-    fn default() -> PublishCounts {
-        PublishCounts {
-            due: 0,
-            sent: 0,
-            published: 0,
-            failures: BTreeMap::new(),
-            unsure: 0,
-            lateness: nanoseconds(),
-            answer: nanoseconds(),
-            first_sent_ns: None,
-            last_sent_ns: None,
-        }
+sums! {
+    /// Counts since the last request for them.
+    #[derive(Debug, Default)]
+    pub(crate) struct PublishCounts {
+        /// Messages that were due.
+        pub due: u64,
+        /// Messages that were sent.
+        pub sent: u64,
+        /// Messages that the server accepted; over a WebSocket, the kernel.
+        pub published: u64,
+        /// Messages that were not published, by reason.
+        pub failures: BTreeMap<PublishFailure, u64>,
+        /// Failed messages that the server may have accepted: sent, but not answered.
+        pub unsure: u64,
+        /// From the scheduled to the actual time of each send.
+        pub lateness: Nanoseconds,
+        /// From each send to its response.
+        pub answer: Nanoseconds,
+        /// From the first send to the last.
+        pub sending: TimeSpan,
     }
 }
 
@@ -87,9 +71,8 @@ impl PublishCounts {
     /// Counts a message that is sent now.
     pub(crate) fn send(&mut self, intended_ns: u64, now_ns: u64) {
         self.sent += 1;
-        record(&mut self.lateness, now_ns.saturating_sub(intended_ns));
-        self.first_sent_ns.get_or_insert(now_ns);
-        self.last_sent_ns = Some(now_ns);
+        self.lateness.record(now_ns.saturating_sub(intended_ns));
+        self.sending.note(now_ns);
     }
 
     /// Counts messages that were not published.
@@ -98,29 +81,6 @@ impl PublishCounts {
             refusal::count(&mut self.failures, failure, count);
         }
     }
-
-    /// Adds the counts of another thread, or later ones of the same.
-    pub(crate) fn merge(&mut self, other: &PublishCounts) {
-        self.due += other.due;
-        self.sent += other.sent;
-        self.published += other.published;
-        for (failure, count) in &other.failures {
-            self.fail(failure.clone(), *count);
-        }
-        self.unsure += other.unsure;
-        // The histograms resize, so adding cannot fail.
-        let _ = self.lateness.add(&other.lateness);
-        let _ = self.answer.add(&other.answer);
-        let first = self.first_sent_ns.into_iter().chain(other.first_sent_ns).min();
-        self.first_sent_ns = first;
-        self.last_sent_ns = self.last_sent_ns.max(other.last_sent_ns);
-    }
-}
-
-/// Records a value. The histogram resizes, so this cannot fail; `saturating_record` would not
-/// resize.
-pub(crate) fn record(histogram: &mut Nanoseconds, value_ns: u64) {
-    let _ = histogram.record(value_ns);
 }
 
 #[cfg(test)]
@@ -136,8 +96,11 @@ mod tests {
         other.send(200, 190);
         other.fail(PublishFailure::Unanswered, 2);
         other.fail(PublishFailure::Behind, 0);
-        one.merge(&other);
-        assert_eq!((one.sent, one.first_sent_ns, one.last_sent_ns), (3, Some(120), Some(190)));
+        one += &other;
+        assert_eq!(
+            (one.sent, one.sending.first_ns(), one.sending.last_ns()),
+            (3, Some(120), Some(190))
+        );
         assert_eq!(one.failures, BTreeMap::from([(PublishFailure::Unanswered, 3)]));
         assert_eq!((one.lateness.len(), one.lateness.max()), (3, 50));
     }

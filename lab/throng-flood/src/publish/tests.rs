@@ -147,9 +147,9 @@ impl Run {
         while !self.publishers.is_idle() {
             assert!(Instant::now() < deadline, "the publishers do not end: {:?}", self.counts);
             std::thread::sleep(POLL_STEP);
-            self.counts.merge(&self.publishers.counts());
+            self.counts += &self.publishers.counts();
         }
-        self.counts.merge(&self.publishers.counts());
+        self.counts += &self.publishers.counts();
     }
 
     /// Sequences of stream 0 that were rejected.
@@ -291,7 +291,7 @@ fn waiting_messages_can_be_given_up() {
     let deadline = Instant::now() + LIMIT;
     while run.counts.due < 10 || run.counts.sent < 2 {
         assert!(Instant::now() < deadline);
-        run.counts.merge(&run.publishers.counts());
+        run.counts += &run.publishers.counts();
     }
     run.publishers.abandon();
     run.finish();

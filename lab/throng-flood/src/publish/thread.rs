@@ -249,7 +249,7 @@ impl PublisherThread {
         let is_idle = self.job.is_none()
             && self.connections.iter().all(|connection| connection.open_messages() == 0);
         let mut status = self.shared.status();
-        status.counts.merge(&self.counts);
+        status.counts += &self.counts;
         status.commands = self.commands_done;
         status.opening =
             self.connections.iter().filter(|connection| connection.is_opening()).count();

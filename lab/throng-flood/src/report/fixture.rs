@@ -9,7 +9,7 @@ use super::{
     AssertionResult, Cost, Distribution, Environment, MachineCost, PhaseReport, Report,
     RunDescription, Sample, TlsTotals, Totals, VERSION,
 };
-use crate::counts::{Nanoseconds, nanoseconds};
+use crate::sums::Nanoseconds;
 
 const CLIENTS: u64 = 100_000;
 const CONNECTS_PER_S: u64 = 4_000;
@@ -26,7 +26,7 @@ pub(super) fn sample() -> Report {
 /// The same run on a server that takes so much longer, with noise of its own.
 pub(super) fn of(name: &str, slowness: f64, seed: u64) -> Report {
     let mut noise = Noise(seed);
-    let mut pooled = nanoseconds();
+    let mut pooled = Nanoseconds::default();
     let series: Vec<Sample> =
         (1..=SECONDS).map(|at| second(at, slowness, &mut noise, &mut pooled)).collect();
     let total = totals(&series, &pooled, slowness, &mut noise);
@@ -76,7 +76,7 @@ fn second(at: u64, slowness: f64, noise: &mut Noise, pooled: &mut Nanoseconds) -
     let subscribed = active.saturating_sub(if at == STORM_AT_S { 0 } else { active_before(at) });
     let is_publishing = (30..=90).contains(&at) || at > 110;
     let received = if is_publishing { active } else { 0 };
-    let mut delivery = nanoseconds();
+    let mut delivery = Nanoseconds::default();
     // A sample of them is enough for a picture.
     for _ in 0..received / 500 {
         let hiccup = if noise.even() < 0.002 { 8.0 } else { 1.0 };
@@ -84,7 +84,7 @@ fn second(at: u64, slowness: f64, noise: &mut Noise, pooled: &mut Nanoseconds) -
         // A value above the highest that can be kept does not occur.
         let _ = delivery.record_n((ms * 1e6) as u64, 500);
     }
-    let _ = pooled.add(&delivery);
+    let _ = pooled.add(&*delivery);
     let load = if received > 0 { 0.55 } else { 0.02 } + subscribed as f64 / 20_000.0;
     Sample {
         at_s: at as f64,
@@ -125,9 +125,9 @@ fn totals(series: &[Sample], pooled: &Nanoseconds, slowness: f64, noise: &mut No
     let received = series.iter().map(|sample| sample.received).sum();
     let published: u64 = series.iter().map(|sample| sample.published).sum();
     let mut spread = |ms: f64, count: u64, width: f64| {
-        let mut histogram = nanoseconds();
+        let mut histogram = Nanoseconds::default();
         for _ in 0..count {
-            let _ = histogram.record((ms * slowness * noise.log_normal(width) * 1e6) as u64);
+            histogram.record((ms * slowness * noise.log_normal(width) * 1e6) as u64);
         }
         Distribution::of(&histogram)
     };

@@ -2,10 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::client_set::ClientSet;
-use super::observer::EarlyEnd;
-use super::state::Runner;
+use super::state::{EarlyEnd, Runner};
 use crate::audit::Audit;
+use crate::clients::ClientSet;
 use crate::plan::Network;
 use crate::publish;
 
@@ -52,7 +51,7 @@ impl<C: ClientSet> Runner<'_, C> {
             answers.and_then(|()| self.wait_for_deliveries(limits, began + limits.most));
         // Also if the run ends early, the current counts are audited.
         self.audit();
-        self.collect_publishes(Duration::ZERO);
+        self.collect_publishes(u64::MAX);
         deliveries
     }
 

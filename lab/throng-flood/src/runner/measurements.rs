@@ -6,14 +6,15 @@ use std::time::Duration;
 use super::resources::ResourceSpan;
 use crate::audit::Audit;
 use crate::clients::PublishDeliveries;
-use crate::counts::{ClientCounts, Nanoseconds, nanoseconds};
+use crate::counts::ClientCounts;
 use crate::publish::counts::PublishCounts;
 use crate::report::{Distribution, TlsTotals, Totals};
+use crate::sums::Nanoseconds;
 
 const NS_PER_US: u64 = 1000;
 
 /// The measurements of a phase or a run.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Measurements {
     /// The clients' counts. Their states are not used.
     pub clients: ClientCounts,
@@ -23,40 +24,19 @@ pub(super) struct Measurements {
     pub audit: Audit,
     /// Latencies of the first, median, 99 %, 99.9 % and last delivery of each message.
     points: [Nanoseconds; 5],
-    /// Subscriptions, and the time with any.
-    subscribing: Busy,
-    /// Deliveries, and the time with any.
-    delivering: Busy,
+    /// Subscriptions and deliveries, and the time with any.
+    subscribing: Rate,
+    delivering: Rate,
     /// Messages as scheduled, and as sent.
     scheduled: Rate,
     sent: Rate,
 }
 
-/// A count, and the time in which it grew.
-#[derive(Debug, Default, Clone, Copy)]
-struct Busy {
-    seconds: f64,
-    count: u64,
-}
-
-/// Messages, and the time they took.
+/// A count, and the time it took.
 #[derive(Debug, Default, Clone, Copy)]
 struct Rate {
     count: u64,
     seconds: f64,
-}
-
-impl Busy {
-    fn add(&mut self, count: u64, time: Duration) {
-        if count > 0 {
-            self.count += count;
-            self.seconds += time.as_secs_f64();
-        }
-    }
-
-    fn per_second(self) -> Option<f64> {
-        (self.count > 0 && self.seconds > 0.0).then(|| self.count as f64 / self.seconds)
-    }
 }
 
 impl Rate {
@@ -70,27 +50,13 @@ impl Rate {
     }
 }
 
-impl Default for Measurements {
-    fn default() -> Measurements {
-        Measurements {
-            clients: ClientCounts::default(),
-            publishes: PublishCounts::default(),
-            audit: Audit::default(),
-            points: std::array::from_fn(|_| nanoseconds()),
-            subscribing: Busy::default(),
-            delivering: Busy::default(),
-            scheduled: Rate::default(),
-            sent: Rate::default(),
-        }
-    }
-}
-
 impl Measurements {
     /// Adds the clients' counts of a period.
     pub(super) fn add_clients(&mut self, counts: &ClientCounts, time: Duration) {
-        self.clients.merge(counts);
-        self.subscribing.add(counts.subscribed, time);
-        self.delivering.add(counts.received, time);
+        self.clients += counts;
+        let busy = |count| if count > 0 { time.as_secs_f64() } else { 0.0 };
+        self.subscribing.add(counts.subscribed, busy(counts.subscribed));
+        self.delivering.add(counts.received, busy(counts.received));
     }
 
     /// Adds a message with all its deliveries.
@@ -102,17 +68,16 @@ impl Measurements {
         let at = |quantile| latencies.value_at_quantile(quantile);
         let values = [latencies.min(), at(0.5), at(0.99), at(0.999), latencies.max()];
         for (histogram, value_us) in self.points.iter_mut().zip(values) {
-            // The histograms resize, so recording cannot fail.
-            let _ = histogram.record(value_us * NS_PER_US);
+            histogram.record(value_us * NS_PER_US);
         }
     }
 
-    /// Adds the rates of a phase: it was to publish `count` messages at `rate`, and took `span`
+    /// Adds the rates of a phase: it was to publish `count` messages at `rate`, and took `span_s`
     /// from the first to the last of the `sent` messages.
-    pub(super) fn add_rates(&mut self, count: u64, rate: f64, sent: u64, span: Duration) {
+    pub(super) fn add_rates(&mut self, count: u64, rate: f64, sent: u64, span_s: f64) {
         self.scheduled.add(count, count as f64 / rate);
         // Between the first and the last message there is one interval less than messages.
-        self.sent.add(sent, span.as_secs_f64() + 1.0 / rate);
+        self.sent.add(sent, span_s + 1.0 / rate);
     }
 
     /// Messages per second, as scheduled and as sent.
@@ -232,7 +197,7 @@ mod tests {
         count.add_clients(&counts, Duration::from_secs(100));
         assert_eq!(count.delivering.per_second(), Some(1000.0));
         assert_eq!(count.subscribing.per_second(), None);
-        count.add_rates(11, 10.0, 11, Duration::from_secs(1));
+        count.add_rates(11, 10.0, 11, 1.0);
         assert_eq!(count.sent.per_second().map(f64::round), Some(10.0));
     }
 }

@@ -2,10 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::client_set::ClientSet;
 use super::completion::WaitLimits;
-use super::observer::EarlyEnd;
-use super::state::{Runner, SECOND, Sending};
+use super::state::{EarlyEnd, Runner, SECOND, Sending};
+use crate::clients::{ClientCommand, ClientSet};
 use crate::marker::now_ns;
 use crate::plan::{Phase, Publishing};
 use crate::publish::schedule::Schedule;
@@ -34,10 +33,16 @@ impl<C: ClientSet> Runner<'_, C> {
         self.phase_number = index + 1;
         let outcome = match phase {
             Phase::Ramp { to, rate, in_flight } => self.ramp(*to, *rate, *in_flight),
-            Phase::Hold { time, publish } => self.hold(*time, publish.as_ref()),
-            Phase::Churn { time, rate, publish } => self.churn(*time, *rate, publish.as_ref()),
+            Phase::Hold { time, publish } => self.hold(*time, publish.as_ref(), None),
+            Phase::Churn { time, rate, publish } => {
+                let commands = [*rate, 0.0].map(|rate| ClientCommand::Churn { rate });
+                self.hold(*time, publish.as_ref(), Some(commands))
+            }
             Phase::Storm { timeout, publish } => self.storm(*timeout, publish.as_ref()),
-            Phase::Slow { share, time, publish } => self.slow(*share, *time, publish.as_ref()),
+            Phase::Slow { share, time, publish } => {
+                let slow = |is_slow| ClientCommand::Slow { share: *share, is_slow };
+                self.hold(*time, publish.as_ref(), Some([slow(true), slow(false)]))
+            }
         };
         if outcome.is_err() {
             self.is_ending = true;
@@ -61,7 +66,7 @@ impl<C: ClientSet> Runner<'_, C> {
         let attempts_before = self.phase.clients.attempts;
         let outcomes_before = self.outcomes();
         (self.clients, self.in_flight) = (to, in_flight);
-        self.client_set.ramp(to, rate, in_flight);
+        self.client_set.command(ClientCommand::Ramp { to, rate, in_flight });
         let (to, upward) = (to as u64, (to as u64).saturating_sub(before));
         let pause = Duration::try_from_secs_f64(rate.map_or(0.0, |rate| 2.0 / rate));
         let max_standstill =
@@ -98,36 +103,17 @@ impl<C: ClientSet> Runner<'_, C> {
         clients.subscribed + clients.failures.values().sum::<u64>()
     }
 
-    fn hold(&mut self, time: Duration, publish: Option<&Publishing>) -> Result<(), EarlyEnd> {
-        let end = self.begin(time, publish);
-        self.wait_until(end)?;
-        self.end()
-    }
-
-    fn churn(
+    /// Receives for a while, and publishes, between two commands to the clients.
+    fn hold(
         &mut self,
         time: Duration,
-        rate: f64,
         publish: Option<&Publishing>,
+        commands: Option<[ClientCommand; 2]>,
     ) -> Result<(), EarlyEnd> {
-        self.client_set.churn(rate);
+        commands.into_iter().for_each(|[first, _]| self.client_set.command(first));
         let end = self.begin(time, publish);
         let passed = self.wait_until(end);
-        self.client_set.churn(0.0);
-        passed?;
-        self.end()
-    }
-
-    fn slow(
-        &mut self,
-        share: f64,
-        time: Duration,
-        publish: Option<&Publishing>,
-    ) -> Result<(), EarlyEnd> {
-        self.client_set.slow(share, true);
-        let end = self.begin(time, publish);
-        let passed = self.wait_until(end);
-        self.client_set.slow(share, false);
+        commands.into_iter().for_each(|[_, last]| self.client_set.command(last));
         passed?;
         self.end()
     }
@@ -138,7 +124,7 @@ impl<C: ClientSet> Runner<'_, C> {
         self.begin(timeout, publish);
         let subscribed_before = self.phase.clients.subscribed;
         let struck_at = Instant::now();
-        self.client_set.storm(self.in_flight);
+        self.client_set.command(ClientCommand::Storm { in_flight: self.in_flight });
         while struck_at.elapsed() < timeout {
             self.wait_briefly()?;
             let back = self.phase.clients.subscribed - subscribed_before;
@@ -186,13 +172,11 @@ impl<C: ClientSet> Runner<'_, C> {
     fn note_rates(&mut self) {
         let Some(Sending { count, rate }) = self.sending.take() else { return };
         let publishes = &self.phase.publishes;
-        let span = publishes.last_sent_ns.zip(publishes.first_sent_ns);
-        let span = span.map_or(0, |(last, first)| last.saturating_sub(first));
-        let (sent, span) = (publishes.sent, Duration::from_nanos(span));
+        let (sent, span_s) = (publishes.sent, publishes.sending.seconds().unwrap_or_default());
         // A phase that ended early had fewer messages due than scheduled.
         let count = count.min(publishes.due);
-        self.phase.add_rates(count, rate, sent, span);
-        self.total.add_rates(count, rate, sent, span);
+        self.phase.add_rates(count, rate, sent, span_s);
+        self.total.add_rates(count, rate, sent, span_s);
     }
 }
 

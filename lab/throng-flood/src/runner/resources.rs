@@ -12,7 +12,7 @@ use crate::report::{Cost, MachineCost};
 const MEMORY_PART: u32 = 200;
 
 /// Reads the resources of both sides and of the kernel.
-pub(super) struct ResourceMonitor {
+pub(crate) struct ResourceMonitor {
     server: Vec<u32>,
     /// The machine, if both sides are on it.
     machine: Option<Machine>,
@@ -21,7 +21,7 @@ pub(super) struct ResourceMonitor {
 
 /// The resources at one time. What could not be read is `None`.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct ResourceSample {
+pub(crate) struct ResourceSample {
     /// When the rest was read.
     pub at: Instant,
     /// Processor time of this process so far.
@@ -42,7 +42,7 @@ pub(super) struct ResourceSample {
 
 impl ResourceMonitor {
     /// For this process, and those of a server on this machine.
-    pub(super) fn new(server: &[u32], machine: Option<Machine>) -> ResourceMonitor {
+    pub(crate) fn new(server: &[u32], machine: Option<Machine>) -> ResourceMonitor {
         ResourceMonitor { server: server.to_vec(), machine, memory_at: Instant::now() }
     }
 
@@ -52,13 +52,13 @@ impl ResourceMonitor {
     }
 
     /// Reads what is cheap to read, and memory if it is due.
-    pub(super) fn read(&mut self) -> ResourceSample {
+    pub(crate) fn read(&mut self) -> ResourceSample {
         let is_turn = Instant::now() >= self.memory_at;
         self.read_with(is_turn, false)
     }
 
     /// Reads everything, memory included.
-    pub(super) fn read_all(&mut self) -> ResourceSample {
+    pub(crate) fn read_all(&mut self) -> ResourceSample {
         self.read_with(true, true)
     }
 
@@ -92,6 +92,13 @@ impl ResourceMonitor {
     }
 }
 
+impl ResourceSample {
+    /// Processor seconds of this process since an earlier sample.
+    pub(crate) fn generator_cpu_s_since(&self, earlier: &ResourceSample) -> Option<f64> {
+        seconds_since(earlier.generator_cpu_ns, self.generator_cpu_ns)
+    }
+}
+
 /// The time between two readings, with the start of the run.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ResourceSpan {
@@ -104,18 +111,24 @@ pub(super) struct ResourceSpan {
 }
 
 impl ResourceSpan {
+    fn server_cpu_s(&self) -> Option<f64> {
+        seconds_since(self.from.server_cpu_ns, self.to.server_cpu_ns)
+    }
+
+    fn generator_cpu_s(&self) -> f64 {
+        self.to.generator_cpu_s_since(&self.from).unwrap_or_default()
+    }
+
     /// The cost of the server, if it runs here.
     pub(super) fn server(&self, deliveries: u64, clients: u64) -> Option<Cost> {
-        let cpu_s = cpu_s(self.from.server_cpu_ns, self.to.server_cpu_ns)?;
         let bytes = (self.start.server_pss_bytes, self.to.server_pss_bytes);
-        Some(cost(cpu_s, bytes, deliveries, clients))
+        Some(cost(self.server_cpu_s()?, bytes, deliveries, clients))
     }
 
     /// The cost of this process.
     pub(super) fn generator(&self, deliveries: u64, clients: u64) -> Cost {
-        let cpu_s = cpu_s(self.from.generator_cpu_ns, self.to.generator_cpu_ns).unwrap_or_default();
         let bytes = (self.start.generator_pss_bytes, self.to.generator_pss_bytes);
-        cost(cpu_s, bytes, deliveries, clients)
+        cost(self.generator_cpu_s(), bytes, deliveries, clients)
     }
 
     /// The cost of both sides and the kernel, if both are on this machine. Needs two full readings.
@@ -140,13 +153,11 @@ impl ResourceSpan {
     /// Cores used by the server and by this process.
     pub(super) fn cores(&self) -> (Option<f64>, f64) {
         let seconds = (self.to.at - self.from.at).max(Duration::from_millis(1)).as_secs_f64();
-        let server = cpu_s(self.from.server_cpu_ns, self.to.server_cpu_ns);
-        let generator = cpu_s(self.from.generator_cpu_ns, self.to.generator_cpu_ns);
-        (server.map(|cpu_s| cpu_s / seconds), generator.unwrap_or_default() / seconds)
+        (self.server_cpu_s().map(|cpu_s| cpu_s / seconds), self.generator_cpu_s() / seconds)
     }
 }
 
-fn cpu_s(from_ns: Option<u64>, to_ns: Option<u64>) -> Option<f64> {
+fn seconds_since(from_ns: Option<u64>, to_ns: Option<u64>) -> Option<f64> {
     Some(to_ns?.saturating_sub(from_ns?) as f64 / 1e9)
 }
 
@@ -158,13 +169,12 @@ fn cost(
 ) -> Cost {
     // A process that shrank shows nothing about its clients.
     let growth = start.zip(end).and_then(|(start, end)| end.checked_sub(start));
+    let growth = growth.filter(|_| clients > 0);
     Cost {
         cpu_s,
         cpu_us_per_delivery: (deliveries > 0).then(|| cpu_s * 1e6 / deliveries as f64),
         pss_bytes: end,
-        bytes_per_client: growth
-            .filter(|_| clients > 0)
-            .map(|growth| growth as f64 / clients as f64),
+        bytes_per_client: growth.map(|growth| growth as f64 / clients as f64),
     }
 }
 

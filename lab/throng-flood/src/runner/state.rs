@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::client_set::ClientSet;
 use super::measurements::Measurements;
-use super::observer::{EarlyEnd, Observer};
 use super::resources::{ResourceMonitor, ResourceSample, ResourceSpan};
 use super::warnings::Warnings;
 use crate::audit::Audit;
+use crate::clients::ClientSet;
 use crate::counts::{ClientCounts, States};
 use crate::machine::Machine;
+use crate::marker::now_ns;
 use crate::plan::{Network, Plan};
 use crate::publish::Publishers;
 use crate::report::live::Moment;
@@ -26,6 +26,26 @@ const STEP: Duration = Duration::from_millis(50);
 
 /// How often it polls the clients while it waits for something.
 const POLL_STEP: Duration = Duration::from_millis(20);
+
+/// Why a run ends early.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum EarlyEnd {
+    /// The caller asked for it.
+    Stopped,
+    /// The plan's deadline.
+    Deadline,
+}
+
+/// Observes a run: the live view, and the caller's Ctrl-C.
+pub trait Observer {
+    /// Called every second.
+    fn on_sample(&mut self, on_sample: &Moment<'_>);
+
+    /// Called often. Whether the run should end now, with the report so far.
+    fn should_stop(&mut self) -> bool {
+        false
+    }
+}
 
 /// What a run needs besides its plan.
 pub(crate) struct RunContext<'a, C: ClientSet> {
@@ -181,7 +201,7 @@ impl<'a, C: ClientSet> Runner<'a, C> {
         if self.is_ending {
             return Ok(());
         }
-        if self.observer.should_stop() {
+        if self.observer.should_stop() || self.client_set.is_gone() {
             return Err(EarlyEnd::Stopped);
         }
         if self.started.elapsed() >= self.plan.deadline {
@@ -200,11 +220,11 @@ impl<'a, C: ClientSet> Runner<'a, C> {
         for count in [&mut self.phase, &mut self.total] {
             count.add_clients(&counts, time);
         }
-        self.second.clients.merge(&counts);
+        self.second.clients += &counts;
         if let Some(publishers) = &self.publishers {
             let counts = publishers.counts();
             for count in [&mut self.phase, &mut self.total] {
-                count.publishes.merge(&counts);
+                count.publishes += &counts;
             }
             self.second.published += counts.published;
         }
@@ -213,7 +233,7 @@ impl<'a, C: ClientSet> Runner<'a, C> {
     /// Takes the sample of a second.
     fn sample(&mut self) {
         self.poll_clients();
-        self.collect_publishes(self.publish_age);
+        self.collect_publishes(now_ns().saturating_sub(self.publish_age.as_nanos() as u64));
         let reading = self.resources.read();
         let span = ResourceSpan { start: self.start, from: self.second_start, to: reading };
         let (server_cores, generator_cores) = span.cores();
@@ -261,12 +281,13 @@ impl<'a, C: ClientSet> Runner<'a, C> {
         });
     }
 
-    /// Counts the deliveries of messages older than `age`, which are assumed to be complete.
-    pub(super) fn collect_publishes(&mut self, age: Duration) {
+    /// Counts the deliveries of messages scheduled up to `until_ns`, which are assumed to be
+    /// complete.
+    pub(super) fn collect_publishes(&mut self, until_ns: u64) {
         if self.publishers.is_none() {
             return;
         }
-        for publish in self.client_set.publishes(age) {
+        for publish in self.client_set.publishes(until_ns) {
             let Some(counted) = self.counted.get_mut(publish.stream as usize) else { continue };
             if publish.sequence <= *counted {
                 self.warnings.stragglers += publish.latencies_us.len();

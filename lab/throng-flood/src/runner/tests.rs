@@ -8,7 +8,7 @@ use hdrhistogram::Histogram;
 
 use super::*;
 use crate::audit::Audit;
-use crate::clients::PublishDeliveries;
+use crate::clients::{ClientCommand, PublishDeliveries};
 use crate::counts::{ClientCounts, States};
 use crate::failure::Failure;
 use crate::plan::{Pattern, Phase, Publishing, Sources};
@@ -52,32 +52,30 @@ impl Fake {
 }
 
 impl ClientSet for Fake {
-    fn ramp(&self, to: usize, _rate: Option<f64>, _in_flight: usize) {
-        let mut inner = self.inner.borrow_mut();
-        let new = (to as u64).saturating_sub(inner.active);
-        let failing = inner.failing.min(new);
-        inner.active = to as u64 - failing;
-        inner.counts.attempts += new;
-        inner.counts.subscribed += new - failing;
-        for _ in 0..failing {
-            inner.counts.fail(Failure::Refused);
+    fn command(&self, command: ClientCommand) {
+        match command {
+            ClientCommand::Ramp { to, .. } => {
+                let mut inner = self.inner.borrow_mut();
+                let new = (to as u64).saturating_sub(inner.active);
+                let failing = inner.failing.min(new);
+                inner.active = to as u64 - failing;
+                inner.counts.attempts += new;
+                inner.counts.subscribed += new - failing;
+                for _ in 0..failing {
+                    inner.counts.fail(Failure::Refused);
+                }
+            }
+            ClientCommand::Storm { in_flight } => {
+                self.log(format!("storm {in_flight}"));
+                let mut inner = self.inner.borrow_mut();
+                let active = inner.active;
+                inner.counts.attempts += active;
+                inner.counts.subscribed += active;
+            }
+            ClientCommand::Churn { rate } => self.log(format!("churn {rate}")),
+            ClientCommand::Slow { share, is_slow } => self.log(format!("slow {share} {is_slow}")),
+            other => panic!("{other:?}"),
         }
-    }
-
-    fn churn(&self, rate: f64) {
-        self.log(format!("churn {rate}"));
-    }
-
-    fn storm(&self, in_flight: usize) {
-        self.log(format!("storm {in_flight}"));
-        let mut inner = self.inner.borrow_mut();
-        let active = inner.active;
-        inner.counts.attempts += active;
-        inner.counts.subscribed += active;
-    }
-
-    fn slow(&self, share: f64, is_slow: bool) {
-        self.log(format!("slow {share} {is_slow}"));
     }
 
     fn counts(&self) -> ClientCounts {
@@ -104,7 +102,7 @@ impl ClientSet for Fake {
         counts
     }
 
-    fn publishes(&self, _age: Duration) -> Vec<PublishDeliveries> {
+    fn publishes(&self, _until_ns: u64) -> Vec<PublishDeliveries> {
         std::mem::take(&mut self.inner.borrow_mut().fresh)
     }
 

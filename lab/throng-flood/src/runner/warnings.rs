@@ -4,6 +4,7 @@ use throng_units::format;
 
 use super::measurements::Measurements;
 use crate::counts::{ClientCounts, States};
+use crate::sums::{LongestNs, Sum as _};
 
 /// A client thread busier than this adds its own queueing delay.
 const BUSY_MAX: f64 = 0.9;
@@ -43,7 +44,7 @@ struct Seconds {
     /// Seconds in which all cores of the machine were busy.
     full: u64,
     /// The longest time between two polls for events.
-    lag_ns: u64,
+    lag_ns: LongestNs,
 }
 
 impl Warnings {
@@ -65,7 +66,7 @@ impl Warnings {
         seconds.busy += u64::from(busiest > BUSY_MAX);
         seconds.busiest = seconds.busiest.max(busiest);
         seconds.full += u64::from(server_cores.is_some() && used > cores * MACHINE_MAX);
-        seconds.lag_ns = seconds.lag_ns.max(clients.lag_ns);
+        seconds.lag_ns.add(&clients.lag_ns);
     }
 
     /// Ends a phase, and warns about its seconds.
@@ -89,11 +90,11 @@ impl Warnings {
                 seconds.full,
             ));
         }
-        if seconds.lag_ns > LAG_MAX_NS {
+        if seconds.lag_ns.0 > LAG_MAX_NS {
             self.warn(format!(
                 "{name}: the load generator stalled for up to {}, so some latencies are too high \
                  by up to that much; use fewer clients, or another machine",
-                milliseconds(seconds.lag_ns),
+                milliseconds(seconds.lag_ns.0),
             ));
         }
         if count.clients.repeated > 0 {
@@ -190,13 +191,11 @@ fn milliseconds(ns: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn warnings_of(count: &Measurements, busiest: f64) -> Vec<String> {
         let mut warnings = Warnings::default();
-        let clients = ClientCounts { received: 1, lag_ns: 5, ..ClientCounts::default() };
+        let clients = ClientCounts { received: 1, lag_ns: LongestNs(5), ..ClientCounts::default() };
         warnings.second(busiest, Some(0.1), 0.1, &clients);
         warnings.second(0.99, None, 0.1, &ClientCounts::default());
         warnings.phase("hold 1 s", count);
@@ -206,7 +205,7 @@ mod tests {
     #[test]
     fn a_good_run_has_no_warnings() {
         let mut count = Measurements::default();
-        count.add_rates(10, 10.0, 10, Duration::from_millis(900));
+        count.add_rates(10, 10.0, 10, 0.9);
         assert_eq!(warnings_of(&count, 0.5), Vec::<String>::new());
     }
 
@@ -216,7 +215,7 @@ mod tests {
         count.publishes.send(0, 50_000_000);
         count.publishes.unsure = 1;
         count.clients.repeated = 7;
-        count.add_rates(10, 10.0, 5, Duration::from_millis(900));
+        count.add_rates(10, 10.0, 5, 0.9);
         let warnings = warnings_of(&count, 0.93);
         for part in [
             "a client thread was busy for up to 93 %",

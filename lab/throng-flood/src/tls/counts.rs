@@ -5,24 +5,19 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use throng_tls::Suite;
 
-use crate::counts::{Nanoseconds, nanoseconds};
+use crate::sums::{Nanoseconds, sums};
 
 /// Suites, each with sessions that were resumed and those that were not.
 pub(crate) const KINDS: usize = Suite::ALL.len() * 2;
 
-/// The handshakes of clients.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct TlsCounts {
-    /// How many there are of each [`kind`](TlsCounts::kind).
-    pub(crate) kinds: [u64; KINDS],
-    /// From the first byte of a handshake to its end.
-    #[serde(with = "crate::buckets")]
-    pub(crate) time: Nanoseconds,
-}
-
-impl Default for TlsCounts {
-    fn default() -> TlsCounts {
-        TlsCounts { kinds: [0; KINDS], time: nanoseconds() }
+sums! {
+    /// The handshakes of clients.
+    #[derive(Debug, Default, Serialize, Deserialize)]
+    pub(crate) struct TlsCounts {
+        /// How many there are of each [`kind`](TlsCounts::kind).
+        pub(crate) kinds: [u64; KINDS],
+        /// From the first byte of a handshake to its end.
+        pub(crate) time: Nanoseconds,
     }
 }
 
@@ -30,25 +25,11 @@ impl TlsCounts {
     /// Counts a handshake.
     pub(crate) fn add(&mut self, suite: Suite, is_resumed: bool, took_ns: u64) {
         self.kinds[TlsCounts::kind(suite, is_resumed)] += 1;
-        // The histogram resizes, so recording cannot fail.
-        let _ = self.time.record(took_ns);
+        self.time.record(took_ns);
     }
 
     fn kind(suite: Suite, is_resumed: bool) -> usize {
         (suite as usize - 1) * 2 + usize::from(is_resumed)
-    }
-
-    pub(crate) fn clear(&mut self) {
-        self.kinds = [0; KINDS];
-        self.time.reset();
-    }
-
-    pub(crate) fn merge(&mut self, other: &TlsCounts) {
-        for (count, more) in self.kinds.iter_mut().zip(other.kinds) {
-            *count += more;
-        }
-        // As above.
-        let _ = self.time.add(&other.time);
     }
 
     /// Handshakes that resumed a session.
@@ -76,12 +57,10 @@ mod tests {
         }
         counts.add(Suite::Tls12ChaCha20Poly1305, true, 7);
         let mut sum = TlsCounts::default();
-        sum.merge(&counts);
-        sum.merge(&counts);
+        sum += &counts;
+        sum += &counts;
         assert_eq!((sum.resumed(), sum.time.len()), (2, 14));
         let by_suite = sum.by_suite();
         assert_eq!((by_suite.len(), by_suite["TLS 1.2, ChaCha20-Poly1305"]), (6, 4));
-        sum.clear();
-        assert_eq!((sum.resumed(), sum.time.len(), sum.by_suite().len()), (0, 0, 0));
     }
 }

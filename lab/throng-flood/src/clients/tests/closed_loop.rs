@@ -52,7 +52,7 @@ fn kept_clients_reconnect() {
     drop(peers.recv().expect("a peer"));
     watched.wait("back", |counts| counts.subscribed == 4 && counts.states.active == 3);
     assert_eq!(watched.all.failures, [(Failure::Closed(None), 1)].into());
-    watched.pool.ramp(1, None, IN_FLIGHT);
+    watched.pool.command(ClientCommand::Ramp { to: 1, rate: None, in_flight: IN_FLIGHT });
     watched.wait("two closed", |counts| counts.states.active == 1 && counts.states.closed == 2);
     drop(peers);
 }
@@ -66,7 +66,7 @@ fn a_storm_closes_all_before_it_opens_any() {
     let mut watched = Watched::start(&plan, CLIENTS);
     watched.wait_active(CLIENTS as u64);
     let first: Vec<_> = peers.iter().take(CLIENTS).collect();
-    watched.pool.storm(IN_FLIGHT);
+    watched.pool.command(ClientCommand::Storm { in_flight: IN_FLIGHT });
     // The first client that is back finds all others closed.
     let back = peers.recv().expect("one that is back");
     for mut peer in first {
@@ -77,7 +77,7 @@ fn a_storm_closes_all_before_it_opens_any() {
     }
     let all = CLIENTS as u64;
     watched.wait("all back", |counts| counts.subscribed == 2 * all && counts.states.active == all);
-    watched.pool.ramp(0, None, IN_FLIGHT);
+    watched.pool.command(ClientCommand::Ramp { to: 0, rate: None, in_flight: IN_FLIGHT });
     watched.wait("all closed", |counts| counts.states.closed == all);
     drop((back, peers));
 }
@@ -101,7 +101,7 @@ fn clients_reconnect_when_the_server_tells_them_to() {
     let plan = plan(Transport::WebSocket, &format!("ws://127.0.0.1:{port}/"));
     let mut watched = Watched::start(&plan, 10);
     watched.wait_active(10);
-    watched.pool.storm(IN_FLIGHT);
+    watched.pool.command(ClientCommand::Storm { in_flight: IN_FLIGHT });
     watched.wait("all back", |counts| counts.subscribed == 20 && counts.states.active == 10);
     assert_eq!((watched.all.told, watched.all.attempts), (10, 30));
     assert_eq!(watched.all.failures, [].into(), "who comes back has not failed");
@@ -118,7 +118,7 @@ fn polls_of_a_storm_come_back_and_others_fail() {
     let (mut first, second) = (peers.recv().expect("a peer"), peers.recv().expect("another"));
     first.send(LATER);
     watched.wait_failure(&Failure::Status(503), 1);
-    watched.pool.storm(IN_FLIGHT);
+    watched.pool.command(ClientCommand::Storm { in_flight: IN_FLIGHT });
     let mut back = peers.recv().expect("it is back");
     back.send(LATER);
     let again = peers.recv().expect("it has come again");

@@ -9,7 +9,7 @@ fn late() -> (Watched, Receiver<Peer>) {
     let plan = plan(Transport::WebSocket, &format!("ws://127.0.0.1:{port}/"));
     let pool = ClientPool::start(&plan, 1).expect("started");
     pool.counters_updated(true);
-    pool.ramp(1, None, 1);
+    pool.command(ClientCommand::Ramp { to: 1, rate: None, in_flight: 1 });
     let mut watched = Watched { pool, all: ClientCounts::default() };
     watched.wait_active(1);
     (watched, peers)
@@ -88,7 +88,7 @@ fn a_reconnected_client_starts_again() {
     let _first = peers.recv().expect("a peer");
     command(&watched, 3, true);
     for times in 2..=3 {
-        watched.pool.storm(1);
+        watched.pool.command(ClientCommand::Storm { in_flight: 1 });
         watched.wait("back", |counts| counts.subscribed == times && counts.states.active == 1);
     }
     // One update since the reconnect may have been read before it.
@@ -115,7 +115,7 @@ fn each_stream_has_its_own_start() {
     plan.target.streams = Streams::Friends { edges: 2 };
     let pool = ClientPool::start(&plan, 6).expect("started");
     pool.counters_updated(true);
-    pool.ramp(1, None, 1);
+    pool.command(ClientCommand::Ramp { to: 1, rate: None, in_flight: 1 });
     let mut watched = Watched { pool, all: ClientCounts::default() };
     watched.wait_active(1);
     let mut peer = peers.recv().expect("a peer");

@@ -38,7 +38,7 @@ fn a_resumed_event_stream_announces_a_gap() {
     });
     let plan = plan(Transport::Sse, &format!("http://127.0.0.1:{port}/"));
     let mut watched = Watched::start(&plan, 1);
-    watched.pool.keep(true);
+    watched.pool.command(ClientCommand::Keep(true));
     watched.wait_active(1);
     let event = |watched: &Watched, sequence: u32| {
         let payload = String::from_utf8(watched.payload(0, sequence)).expect("text");

@@ -108,7 +108,7 @@ fn a_shown_plan_signs_the_same_tokens() {
     let tokens = TokenOptions { secret_file: secret.loaded(), ..TokenOptions::default() };
     let first = plan(options("http://h:1", tokens));
     let (again, _) =
-        parse("p.toml".as_ref(), first.toml()).unwrap_or_else(|error| panic!("{error}"));
+        parse("p.toml".as_ref(), first.toml()).unwrap_or_else(|error| panic!("{error:?}"));
     let again = plan(again);
     assert_eq!(again.toml(), first.toml());
     let token = |plan: &Plan| rendered(&plan.target.headers[0].1, 5);
