@@ -4,7 +4,7 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `pool` | [`ClientSet`], and [`ClientPool`], the handle to all threads of this process |
+//! | `pool` | [`ClientSet`], and [`ClientPool`]: the threads of subscribers, or of publishers |
 //! | `thread_handle` | starts a thread, and sends it commands |
 //! | `thread` | a client thread: commands, timers and events |
 //! | `share` | the part of a run's clients that a pool has, and [`ClientCommand`] |
@@ -13,6 +13,7 @@
 //! | `opening`, `connect` | ramps, storms and churn: which clients are open, and when |
 //! | `handshake` | from the start of a connect to the response head |
 //! | `receive` | received messages, pings and closes |
+//! | `publisher`, `outbox` | connections that publish, and their messages |
 //! | `activity` | pings of clients whose server demands them |
 //! | `inflated` | compressed messages, inflated once for all who get the same |
 //! | `follow`, `graph` | the streams that a client follows, and their audit |
@@ -20,7 +21,7 @@
 //! | `deliveries` | latencies by message |
 //! | `request` | the requests and hello messages of clients |
 //! | `resume` | the message ids that clients resume after |
-//! | [`sources`] | local addresses and ports |
+//! | `sources` | local addresses and ports |
 //! | `network` | connections: sockets, or a [tunnel](throng_tunnel) |
 //! | `sockets` | connections over kernel sockets |
 //! | `packets` | packets from a tunnel |
@@ -43,20 +44,23 @@ mod handshake;
 mod inflated;
 mod network;
 mod opening;
+mod outbox;
 mod packets;
 mod pool;
+mod publisher;
 mod receive;
-pub(crate) mod request;
+mod request;
 mod resume;
 mod share;
 mod shared;
 mod sockets;
-pub(crate) mod sources;
+mod sources;
 mod start;
 mod thread;
 mod thread_handle;
 
 pub use deliveries::PublishDeliveries;
+pub(crate) use error::ClientPoolError;
 pub use graph::Graph;
 pub use pool::{ClientPool, ClientSet};
 pub use share::ClientCommand;

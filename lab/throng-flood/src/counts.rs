@@ -1,4 +1,4 @@
-//! Counts of a client thread. The counts of all threads are added up.
+//! Counts of a thread's clients or publishing connections. The counts of all threads are added up.
 
 use std::collections::BTreeMap;
 
@@ -60,6 +60,32 @@ sums! {
         pub repeated: u64,
         /// TLS handshakes that succeeded.
         pub(crate) tls: TlsCounts,
+        /// Counts of publishing connections, which agents have none of.
+        #[serde(skip)]
+        pub(crate) publishes: PublishCounts,
+    }
+}
+
+sums! {
+    /// Messages of publishing connections.
+    #[derive(Debug, Default)]
+    pub(crate) struct PublishCounts {
+        /// Messages that were due.
+        pub(crate) due: u64,
+        /// Messages that were sent.
+        pub(crate) sent: u64,
+        /// Messages that the server accepted; over a WebSocket, the kernel.
+        pub(crate) published: u64,
+        /// Messages that were not published, by reason.
+        pub(crate) failures: BTreeMap<Failure, u64>,
+        /// Failed messages that the server may have accepted: sent, but not answered.
+        pub(crate) unsure: u64,
+        /// From the scheduled to the actual time of each send.
+        pub(crate) lateness: Nanoseconds,
+        /// From each send to its response.
+        pub(crate) answer: Nanoseconds,
+        /// From the first send to the last.
+        pub(crate) sending: TimeSpan,
     }
 }
 
@@ -83,6 +109,22 @@ impl ClientCounts {
     }
 }
 
+impl PublishCounts {
+    /// Counts a message that is sent now.
+    pub(crate) fn send(&mut self, intended_ns: u64, now_ns: u64) {
+        self.sent += 1;
+        self.lateness.record(now_ns.saturating_sub(intended_ns));
+        self.sending.note(now_ns);
+    }
+
+    /// Counts messages that were not published.
+    pub(crate) fn fail(&mut self, failure: &Failure, count: usize) {
+        if count > 0 {
+            refusal::count(&mut self.failures, failure.clone(), count as u64);
+        }
+    }
+}
+
 /// Serializes failures by their texts, of which several failures may have the same.
 fn by_text<S: Serializer>(failures: &BTreeMap<Failure, u64>, to: S) -> Result<S::Ok, S::Error> {
     let mut texts = BTreeMap::<String, u64>::new();
@@ -97,6 +139,24 @@ mod tests {
     use throng_tls::Suite;
 
     use super::*;
+
+    #[test]
+    fn publishes_add_up() {
+        let (mut one, mut other) = (PublishCounts::default(), PublishCounts::default());
+        one.send(100, 150);
+        one.fail(&Failure::Unanswered, 1);
+        other.send(100, 120);
+        other.send(200, 190);
+        other.fail(&Failure::Unanswered, 2);
+        other.fail(&Failure::Behind, 0);
+        one += &other;
+        assert_eq!(
+            (one.sent, one.sending.first_ns(), one.sending.last_ns()),
+            (3, Some(120), Some(190))
+        );
+        assert_eq!(one.failures, BTreeMap::from([(Failure::Unanswered, 3)]));
+        assert_eq!((one.lateness.len(), one.lateness.max()), (3, 50));
+    }
 
     #[test]
     fn counts_survive_the_round_trip() {

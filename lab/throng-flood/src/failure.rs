@@ -1,11 +1,11 @@
-//! Why a client, or a publishing connection, failed.
+//! Why a client or a message failed.
 
 use rustix::io::Errno;
 use serde::{Deserialize, Deserializer};
 
 use crate::tls::TlsFailure;
 
-/// Why a client failed.
+/// Why a client failed, or a message was not published.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum Failure {
     /// The connection was refused.
@@ -59,6 +59,15 @@ pub enum Failure {
     /// The client's agent is lost.
     #[error("agent lost")]
     AgentLost,
+    /// A message was sent, and the response did not come in time.
+    #[error("no answer in time")]
+    Unanswered,
+    /// A message was not sent, because too many were waiting.
+    #[error("not sent: too many messages were waiting")]
+    Behind,
+    /// A message was not sent before the phase ended.
+    #[error("not sent before the phase was over")]
+    Unsent,
     /// A refusal with the moment to come back, in milliseconds from then. Never counted as such:
     /// clients that come back have not failed, and for all others the refusal is counted.
     #[error("{refusal}")]

@@ -8,8 +8,8 @@
 //! | [`cli`] | the command line of `throng-flood` |
 //! | [`run`] | a run, from the plan to the report |
 //! | [`runner`] | runs the phases of a plan, and samples what happens |
-//! | [`clients`] | the load: clients on threads with private descriptor tables |
-//! | [`publish`] | the open-loop publisher |
+//! | [`clients`] | the load: connections on threads with private descriptor tables |
+//! | [`publish`] | the schedule of messages, and the handle to those who send them |
 //! | [`streams`] | counters that publishers and clients share |
 //! | [`protocol`] | decoders for what servers send, without I/O |
 //! | `tls` | TLS of clients and publishers, without I/O |

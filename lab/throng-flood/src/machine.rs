@@ -12,7 +12,7 @@ use throng_host::processors::{Processors, Programs};
 
 use crate::plan::Plan;
 use crate::plan::listeners;
-use crate::protocol::url::HttpUrl;
+use crate::protocol::url::Place;
 use crate::report::{Environment, MachineCost};
 use crate::template::TemplateValues;
 
@@ -142,7 +142,7 @@ pub(crate) fn server(plan: &Plan) -> Vec<u32> {
         return plan.server_pids.clone();
     }
     let url = plan.target.url.rendered(&TemplateValues::default());
-    let of_url = HttpUrl::parse(&url).map(|place| place.port);
+    let of_url = Place::of(&url).ok().map(|place| place.port.unwrap_or(place.default_port));
     let port = plan.target.ports.first().copied().or(of_url);
     port.and_then(|port| listeners(port).ok()).unwrap_or_default()
 }
@@ -166,8 +166,8 @@ pub fn environment(is_loopback: bool) -> Environment {
 /// Whether all addresses of the target are loopback addresses.
 pub(crate) fn is_loopback(plan: &Plan) -> bool {
     let url = plan.target.url.rendered(&TemplateValues::default());
-    let Some(url) = HttpUrl::parse(&url) else { return false };
-    let addresses = (url.host, url.port).to_socket_addrs();
+    let Ok(Place { host, port, default_port }) = Place::of(&url) else { return false };
+    let addresses = (host, port.unwrap_or(default_port)).to_socket_addrs();
     addresses.is_ok_and(|mut addresses| addresses.all(|address| address.ip().is_loopback()))
 }
 

@@ -11,7 +11,7 @@
 //! | [`url`] | `http://` and `ws://` URLs |
 //! | [`sse`] | blocks of an event stream |
 //! | [`websocket`] | WebSocket frames and messages |
-//! | `long_poll` | responses to long-polls |
+//! | `responses` | plain responses, to long-polls and publishes |
 //! | [`refusal`] | the text of a rejection |
 //!
 //! # Invariants
@@ -23,9 +23,9 @@
 pub(crate) mod chunked;
 mod event;
 pub(crate) mod http;
-mod long_poll;
 pub(crate) mod moment;
 pub(crate) mod refusal;
+mod responses;
 mod sse;
 pub(crate) mod url;
 mod websocket;
@@ -33,7 +33,8 @@ mod websocket;
 use memchr::memchr;
 
 use chunked::{Chunked, Piece};
-pub(crate) use event::{Event, LongPollResponse, MESSAGE_BYTES_MAX, ResumeHeaders, check_length};
+use event::check_length;
+pub(crate) use event::{Event, MESSAGE_BYTES_MAX, Response, ResumeHeaders};
 
 /// How to decode a subscribed connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,8 +54,8 @@ pub(crate) enum Framing {
         /// Whether it is chunked.
         is_chunked: bool,
     },
-    /// A sequence of responses to long-polls.
-    LongPoll,
+    /// A sequence of plain responses.
+    Responses,
 }
 
 /// The state of a message that has not arrived completely.
@@ -100,6 +101,13 @@ pub(crate) fn feed(
     Ok(())
 }
 
+/// Decodes the rest of a connection that has ended: a response may end with it.
+pub(crate) fn finish(partial: Option<Box<PartialMessage>>, sink: &mut impl FnMut(Event<'_>)) {
+    if let Some(partial) = partial {
+        responses::decode_last(&partial.kept, sink);
+    }
+}
+
 impl Decoder {
     fn is_idle(&self) -> bool {
         self.message.is_empty() && self.fragmented.is_none() && self.chunked.is_idle()
@@ -117,13 +125,13 @@ impl Decoder {
                 let half = (&mut self.message, &mut self.fragmented);
                 websocket::decode(half, bytes, may_compress, sink)
             }
-            Framing::LongPoll => long_poll::decode(bytes, sink),
+            Framing::Responses => responses::decode(bytes, sink),
             Framing::Sse { is_chunked } => self.body(is_chunked, sse_events, bytes, sink),
             Framing::Lines { is_chunked } => self.body(is_chunked, lines, bytes, sink),
         }
     }
 
-    /// Uses all bytes: partial messages are in `message` and `chunked`.
+    /// Partial messages are in `message` and `chunked`. A partial line between chunks is not used.
     fn body<S: FnMut(Event<'_>)>(
         &mut self,
         is_chunked: bool,
@@ -136,19 +144,18 @@ impl Decoder {
             return Ok(bytes.len());
         }
         let mut rest = bytes;
-        while !rest.is_empty() {
-            let (piece, after) = self.chunked.next(rest)?;
+        while let Some((piece, after)) = self.chunked.next(rest)? {
             rest = after;
             match piece {
                 Piece::Data(data) => self.content(decode, data, sink)?,
                 Piece::End => {
                     sink(Event::End);
-                    break;
+                    return Ok(bytes.len());
                 }
                 Piece::None => {}
             }
         }
-        Ok(bytes.len())
+        Ok(bytes.len() - rest.len())
     }
 
     fn content<S: FnMut(Event<'_>)>(

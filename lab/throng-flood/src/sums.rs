@@ -6,7 +6,8 @@ use std::ops::{Deref, DerefMut};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-use crate::protocol::refusal::{self, Reason};
+use crate::failure::Failure;
+use crate::protocol::refusal;
 
 /// A measurement that others of its kind are added to.
 pub(crate) trait Sum {
@@ -53,10 +54,10 @@ impl<const N: usize> Sum for [u64; N] {
     }
 }
 
-impl<R: Reason + Clone> Sum for BTreeMap<R, u64> {
-    fn add(&mut self, other: &BTreeMap<R, u64>) {
-        for (reason, number) in other {
-            refusal::count(self, reason.clone(), *number);
+impl Sum for BTreeMap<Failure, u64> {
+    fn add(&mut self, other: &BTreeMap<Failure, u64>) {
+        for (failure, number) in other {
+            refusal::count(self, failure.clone(), *number);
         }
     }
 }

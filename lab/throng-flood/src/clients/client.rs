@@ -119,6 +119,11 @@ impl Client {
         self.extra.get_or_insert_default()
     }
 
+    /// Bytes that the connection has not accepted.
+    pub(super) fn unsent(&self) -> usize {
+        self.extra.as_ref().map_or(0, |extra| extra.unsent.len())
+    }
+
     /// The audits of the streams that it follows: `stream`, or several.
     pub(super) fn tracks(&self, stream: Option<u32>) -> impl Iterator<Item = (u32, &Track)> {
         let extra = self.extra.as_ref().filter(|_| stream.is_none());

@@ -5,18 +5,15 @@
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::client::{Client, ClientState};
-use super::opening::{EventSchedule, RECHECK_NS};
+use super::opening::{EventSchedule, RECHECK_NS, RampGroups};
 use super::thread::ClientThread;
 use crate::failure::Failure;
 use crate::marker::now_ns;
 use crate::tls::TlsFailure;
-
-/// The pause before a failed client reconnects: short compared with a storm, and long enough not
-/// to be a flood of its own.
-const RETRY_PAUSE_NS: u64 = 1_000_000_000;
 
 /// Clients closed before events and commands are handled again. A close takes the kernel about 30
 /// µs, and 100,000 in one go would delay every sample by seconds.
@@ -28,12 +25,19 @@ const SPARE_ENTRIES: usize = 1024;
 
 impl ClientThread {
     /// Brings the number of open clients to `to`.
-    pub(super) fn ramp(&mut self, to: usize, rate: Option<f64>, in_flight: usize) {
+    pub(super) fn ramp(
+        &mut self,
+        to: usize,
+        rate: Option<f64>,
+        in_flight: usize,
+        groups: Option<Arc<RampGroups>>,
+    ) {
         let schedule = rate
             .and_then(|rate| EventSchedule::new(rate, self.index, self.shared.threads, now_ns()));
         let opening = &mut self.opening;
         (opening.goal, opening.cursor, opening.schedule) = (to, 0, schedule);
         opening.max_in_flight = in_flight.max(1);
+        opening.groups = groups;
     }
 
     pub(super) fn churn(&mut self, rate: f64) {
@@ -69,7 +73,7 @@ impl ClientThread {
 
     /// Schedules a reconnect: after the time that the server has told, or after a pause.
     pub(super) fn retry(&mut self, position: usize, told: Option<Duration>) {
-        let after_ns = told.map_or(RETRY_PAUSE_NS, |told| told.as_nanos() as u64);
+        let after_ns = told.map_or(self.shared.retry_ns, |told| told.as_nanos() as u64);
         self.opening.retries.push(Reverse((now_ns() + after_ns, position as u32)));
     }
 
@@ -114,9 +118,13 @@ impl ClientThread {
     fn next_to_open(&mut self, now: u64) -> Option<usize> {
         while let Some(position) = self.opening.wanted.pop_front() {
             let position = position as usize;
-            if self.clients[position].state == ClientState::Waiting {
+            if self.clients[position].state != ClientState::Waiting {
+                continue;
+            }
+            if self.has_reason_to_open(position) {
                 return Some(position);
             }
+            self.set_state(position, ClientState::Closed);
         }
         if self.opening.wanted.capacity() > SPARE_ENTRIES {
             self.opening.wanted = VecDeque::new();

@@ -20,7 +20,7 @@ pub enum ClientPoolError {
         reason: String,
     },
     /// A thread cannot be started.
-    #[error("a client thread cannot be started: {0}")]
+    #[error("a thread cannot be started: {0}")]
     Thread(std::io::Error),
     /// TLS cannot be spoken, for this reason.
     #[error("{0}")]
@@ -28,6 +28,9 @@ pub enum ClientPoolError {
     /// The tunnel cannot be opened.
     #[error(transparent)]
     Tunnel(#[from] TunnelError),
+    /// The plan does not say how to publish.
+    #[error("the plan does not say how to publish")]
+    NoPublishTarget,
     /// There are more clients than 32-bit numbers.
     #[error("{0} clients are more than can be numbered")]
     TooMany(usize),

@@ -10,6 +10,9 @@ impl ClientThread {
     pub(super) fn join(&mut self, position: usize, now: u64) {
         let number = self.shared.number(self.index, position);
         self.set_state(position, ClientState::Active);
+        if self.shared.publisher.is_some() {
+            return;
+        }
         self.counts.subscribed += 1;
         let since = std::mem::replace(&mut self.clients[position].since_ns, now);
         self.counts.connecting.note(now);

@@ -4,6 +4,7 @@
 //! saves an event. The rest is sent when the connection is writable.
 
 use super::client::ClientState;
+use super::outbox::Publisher;
 use super::resume::IdKind;
 use super::thread::ClientThread;
 use crate::failure::Failure;
@@ -13,8 +14,9 @@ use crate::protocol::http::{BodyEnd, ResponseHead};
 use crate::protocol::{moment, refusal};
 use crate::template::TemplateValues;
 
-/// Unsent pongs and requests, above which the server counts as one that does not read.
-const UNSENT_BYTES_MAX: usize = 1 << 20;
+/// Unsent pongs and requests, above which the server counts as one that does not read. Messages to
+/// publish wait instead.
+pub(super) const UNSENT_BYTES_MAX: usize = 1 << 20;
 
 impl ClientThread {
     /// Starts to connect a client.
@@ -44,6 +46,10 @@ impl ClientThread {
     fn request(&mut self, position: usize) -> Vec<u8> {
         let mut request = std::mem::take(&mut self.scratch);
         request.clear();
+        if self.shared.publisher.as_ref().is_some_and(Publisher::is_http) {
+            // The first message is the first request.
+            return request;
+        }
         let resume = self.ids.get(&self.clients[position].resume);
         self.with_values(position, |values| {
             self.shared.requests.write(values, resume, &mut request);
@@ -90,7 +96,7 @@ impl ClientThread {
             return Ok(());
         }
         let client = &mut self.clients[position];
-        let is_waiting = client.extra.as_ref().is_some_and(|extra| !extra.unsent.is_empty());
+        let is_waiting = client.unsent() > 0;
         let sent = if is_waiting { 0 } else { self.network.send(position, bytes)? };
         if sent == bytes.len() {
             return Ok(());
@@ -99,21 +105,26 @@ impl ClientThread {
             self.network.watch_writable(position)?;
         }
         let unsent = &mut client.extra().unsent;
-        unsent.extend_from_slice(&bytes[sent..]);
         if unsent.len() > UNSENT_BYTES_MAX {
-            Err(Failure::Protocol("the server does not read"))
-        } else {
-            Ok(())
+            return Err(Failure::Protocol("the server does not read"));
         }
+        unsent.extend_from_slice(&bytes[sent..]);
+        Ok(())
     }
 
     /// Sends what was kept, once the connection is writable.
     pub(super) fn flush(&mut self, position: usize) {
         let client = &mut self.clients[position];
-        let unsent = client.extra.as_ref().map_or(0, |extra| extra.unsent.len());
-        if unsent == 0 {
-            if let Err(failure) = self.network.flush(position) {
-                self.fail(position, failure);
+        if client.unsent() == 0 {
+            match self.network.flush(position) {
+                Err(failure) => self.fail(position, failure),
+                // A publisher by HTTP has no request to send.
+                Ok(()) if client.state == ClientState::Connecting => {
+                    if self.network.is_ready(position) {
+                        self.requested(position);
+                    }
+                }
+                Ok(()) => {}
             }
             return;
         }

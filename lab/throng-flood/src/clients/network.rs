@@ -66,6 +66,16 @@ impl ClientConnections {
         self.tls.as_ref().is_some_and(|tls| tls.is_shaking_hands(position))
     }
 
+    /// True if content can be exchanged, once the connection is established.
+    pub(super) fn is_ready(&self, position: usize) -> bool {
+        self.tls.as_ref().is_none_or(|tls| tls.is_ready(position))
+    }
+
+    /// True if the kernel has accepted everything that was sent.
+    pub(super) fn is_flushed(&self, position: usize) -> bool {
+        self.tls.as_ref().is_none_or(|tls| !tls.has_records(position))
+    }
+
     /// Sends bytes and returns how many were accepted: 0 if the connection is closed, in progress
     /// or full.
     pub(super) fn send(&mut self, position: usize, bytes: &[u8]) -> Result<usize, Failure> {
@@ -130,7 +140,7 @@ impl ClientConnections {
         }
     }
 
-    /// The client's next connection goes to the failover server, if there is one.
+    /// The client's next connection goes elsewhere, if there is another server.
     pub(super) fn fail_over(&mut self, position: usize) {
         if let Carrier::Sockets(sockets) = &mut self.carrier {
             sockets.fail_over(position);

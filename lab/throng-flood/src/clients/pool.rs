@@ -1,7 +1,7 @@
 //! The handle to all client threads of this process.
 
 use std::net::SocketAddr;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -13,12 +13,13 @@ use super::error::ClientPoolError;
 use super::opening::RampGroups;
 use super::share::{ClientCommand, ClientShare};
 use super::shared::Shared;
-use super::thread::ThreadCommand;
+use super::thread::{ClientThread, thread_cpu_ns};
 use super::thread_handle::ThreadHandle;
 use crate::audit::Audit;
 use crate::counts::ClientCounts;
 use crate::marker::new_run;
 use crate::plan::{Network, Plan};
+use crate::publish::PublisherSettings;
 use crate::streams::StreamCounters;
 use throng_tunnel::Tunnel;
 
@@ -27,6 +28,10 @@ const RESERVED_DESCRIPTORS: usize = CLIENTS_APART as usize;
 
 /// With fewer clients than this, another thread costs more than it helps.
 const CLIENTS_PER_THREAD_MIN: usize = 1_000;
+
+/// Messages per second of one publishing thread, with a margin: sharing two busy cores with its
+/// server, one thread sent 16,000.
+const RATE_PER_THREAD: f64 = 10_000.0;
 
 /// The clients of a run: one pool on this machine, several pools, or a fake.
 pub trait ClientSet {
@@ -95,8 +100,25 @@ impl ClientPool {
         let threads = thread_count(max_clients, plan.threads, cores, descriptors);
         let capacity = max_clients.div_ceil(threads);
         u32::try_from(capacity).map_err(|_| ClientPoolError::TooMany(max_clients))?;
-        let shared = Arc::new(Shared::new(plan, share, threads)?);
-        let threads = (0..threads)
+        ClientPool::launch(Shared::new(plan, share, threads)?, capacity)
+    }
+
+    /// Starts the threads of connections that publish, which are clients with other numbers.
+    pub(crate) fn start_publishers(
+        settings: &PublisherSettings<'_>,
+        connections: usize,
+    ) -> Result<ClientPool, ClientPoolError> {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let wanted = (settings.max_rate / RATE_PER_THREAD).ceil().max(1.0) as usize;
+        let threads = wanted.min(cores).min(connections).max(1);
+        let shared = Shared::of_publishers(settings, threads)?;
+        ClientPool::launch(shared, connections.div_ceil(threads))
+    }
+
+    fn launch(shared: Shared, capacity: usize) -> Result<ClientPool, ClientPoolError> {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let shared = Arc::new(shared);
+        let threads = (0..shared.threads)
             .map(|index| ThreadHandle::start(&shared, index, capacity))
             .collect::<Result<Vec<_>, _>>()?;
         let busy = Mutex::new((Instant::now(), vec![0; threads.len()]));
@@ -119,7 +141,7 @@ impl ClientPool {
 
     /// All addresses that clients may connect to.
     pub(crate) fn targets(&self) -> Vec<SocketAddr> {
-        self.shared.targets.iter().chain(&self.shared.failover).copied().collect()
+        self.shared.all_targets()
     }
 
     /// The counters that publishers update and read: [`StreamCounters::published`] **before** each
@@ -135,7 +157,7 @@ impl ClientPool {
     /// into account.
     pub(crate) fn counters_updated(&self, is_behind: bool) {
         self.shared.counters.set_behind(is_behind);
-        self.ask(|to| ThreadCommand::CountersUpdated { is_behind, to });
+        self.ask(move |thread| thread.counters_updated(is_behind));
     }
 
     /// How many clients are subscribed to a stream.
@@ -148,17 +170,19 @@ impl ClientPool {
         self.end();
     }
 
-    /// Sends a command to all threads at once and waits for their replies.
-    fn ask<T>(&self, question: impl Fn(Sender<T>) -> ThreadCommand) -> Vec<T> {
-        let answers: Vec<Receiver<T>> = self
-            .threads
-            .iter()
-            .map(|thread| {
-                let (to, answer) = channel();
-                thread.command(question(to));
-                answer
-            })
-            .collect();
+    /// Makes all threads do something at once, and waits for their replies.
+    pub(crate) fn ask<T: Send + 'static>(
+        &self,
+        question: impl Fn(&mut ClientThread) -> T + Clone + Send + 'static,
+    ) -> Vec<T> {
+        let ask = |thread: &ThreadHandle| {
+            let (to, answer) = channel();
+            let question = question.clone();
+            // A reply that is not awaited any more may be lost.
+            thread.command(Box::new(move |thread| drop(to.send(question(thread)))));
+            answer
+        };
+        let answers: Vec<Receiver<T>> = self.threads.iter().map(ask).collect();
         // A thread that does not reply has panicked. `end` passes the panic on.
         answers.iter().filter_map(|answer| answer.recv().ok()).collect()
     }
@@ -186,32 +210,32 @@ impl ClientSet for ClientPool {
             _ => None,
         };
         for (index, thread) in self.threads.iter().enumerate() {
-            let own = command.part(index, count, 1.0);
-            thread.command(ThreadCommand::Clients(own, groups.clone()));
+            let (own, groups) = (command.part(index, count, 1.0), groups.clone());
+            thread.command(Box::new(move |thread| thread.execute(own, groups)));
         }
     }
 
     fn counts(&self) -> ClientCounts {
-        self.ask(ThreadCommand::Collect);
+        self.ask(ClientThread::collect);
         let mut accumulator = self.shared.accumulator.lock();
         std::mem::take(&mut accumulator.counts)
     }
 
     fn publishes(&self, until_ns: u64) -> Vec<PublishDeliveries> {
-        self.ask(ThreadCommand::CollectLatencies);
+        self.ask(ClientThread::collect_latencies);
         self.shared.accumulator.lock().deliveries.take(until_ns)
     }
 
     fn audit(&self, sent: Arc<[u64]>) -> Audit {
         let mut all = Audit::default();
-        for audit in self.ask(|to| ThreadCommand::Audit { sent: Arc::clone(&sent), to }) {
+        for audit in self.ask(move |thread| thread.audit(&sent)) {
             all += &audit;
         }
         all
     }
 
     fn busiest(&self) -> f64 {
-        let now_ns = self.ask(ThreadCommand::Busy);
+        let now_ns = self.ask(|_| thread_cpu_ns());
         let mut busy = self.busy.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let (last, before_ns) = std::mem::replace(&mut *busy, (Instant::now(), now_ns));
         let wall_ns = busy.0.duration_since(last).as_nanos() as f64;

@@ -14,12 +14,12 @@ use crate::failure::Failure;
 use crate::marker::{Mark, now_ns};
 use crate::plan::Transport;
 use crate::protocol::moment;
-use crate::protocol::{self, Event, Framing, LongPollResponse};
+use crate::protocol::{self, Event, Framing, Response};
 use crate::tls::TlsEnd;
 
 /// Why a connection ends after it has received bytes.
 #[derive(Debug, PartialEq, Eq)]
-enum Disconnect {
+pub(super) enum Disconnect {
     Fail(Failure),
     /// Poll again on a new connection: the server closes this one after its response, as it may.
     Reconnect,
@@ -46,6 +46,7 @@ impl ClientThread {
         if is_readable && (is_over || !self.is_paused(position)) {
             self.receive(position, flags);
         }
+        self.pump(position);
     }
 
     /// True if a client currently does not read.
@@ -103,7 +104,7 @@ impl ClientThread {
         self.content = content;
         match arrived.end.filter(|_| goes_on) {
             None => return goes_on,
-            Some(TlsEnd::Closed) => self.fail(position, self.ended(position)),
+            Some(TlsEnd::Closed) => self.end(position),
             Some(TlsEnd::Failed(failure)) => self.fail(position, failure.into()),
         }
         false
@@ -113,17 +114,33 @@ impl ClientThread {
         match self.take(position, bytes) {
             Ok(()) => return true,
             Err(Disconnect::Fail(failure)) => self.fail(position, failure),
-            Err(Disconnect::Reconnect) => {
-                self.close(position, true, false);
-                self.clients[position].returns = true;
-                self.reopen(position);
-            }
+            Err(Disconnect::Reconnect) => self.reconnect(position),
         }
         false
     }
 
+    fn reconnect(&mut self, position: usize) {
+        self.lose_messages(position, &Failure::Closed(None));
+        self.close(position, true, false);
+        self.clients[position].returns = true;
+        self.reopen(position);
+    }
+
     /// Handles the end of a connection, closed by the server.
     pub(super) fn end(&mut self, position: usize) {
+        if self.shared.transport == Transport::LongPoll {
+            // The last response may end with the connection.
+            let (partial, mut last) = (self.clients[position].take_partial(), None);
+            protocol::finish(partial, &mut |event| {
+                last = Some(self.event(position, event, now_ns()));
+            });
+            match last {
+                Some(Err(Disconnect::Fail(failure))) => return self.fail(position, failure),
+                Some(Err(Disconnect::Reconnect)) => return self.reconnect(position),
+                _ if self.is_idle_publisher(position) => return self.reconnect(position),
+                _ => {}
+            }
+        }
         let failure = match self.network.stream_end(position) {
             Some(failure) if self.clients[position].state != ClientState::Handshaking => {
                 failure.into()
@@ -164,7 +181,7 @@ impl ClientThread {
             }
             Transport::Sse => Framing::Sse { is_chunked },
             Transport::Stream => Framing::Lines { is_chunked },
-            Transport::LongPoll => Framing::LongPoll,
+            Transport::LongPoll => Framing::Responses,
         };
         let mut partial = self.clients[position].take_partial();
         let mut next = Ok(());
@@ -212,6 +229,9 @@ impl ClientThread {
                 Err(Disconnect::Fail(Failure::Closed(code).with_moment(after_ms)))
             }
             Event::End => Err(Disconnect::Fail(self.ended(position))),
+            Event::Response(response) if self.shared.publisher.is_some() => {
+                self.publish_response(position, &response, now)
+            }
             Event::Response(response) => self.poll_response(position, &response, now),
         }
     }
@@ -220,7 +240,7 @@ impl ClientThread {
     fn poll_response(
         &mut self,
         position: usize,
-        response: &LongPollResponse<'_>,
+        response: &Response<'_>,
         now: u64,
     ) -> Result<(), Disconnect> {
         // Nchan answers 304 or 408 when its timeout is over.
@@ -297,7 +317,10 @@ impl ClientThread {
             } else {
                 self.shared.requests.check_refusal(message)?;
             }
-        } else if !is_marked && self.shared.requests.joined_by.is_none() {
+        } else if !is_marked
+            && self.shared.requests.joined_by.is_none()
+            && self.shared.publisher.is_none()
+        {
             self.shared.requests.check_refusal(message)?;
         }
         self.counts.unmarked += u64::from(!is_marked);

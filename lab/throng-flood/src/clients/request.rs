@@ -1,6 +1,6 @@
 //! The bytes that subscribe a client: the request, and the hello messages of a WebSocket.
 
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{SocketAddr, ToSocketAddrs};
 
 use memchr::memmem::Finder;
 use throng_wire::websocket::{Opcode, accept_key, write_masked_frame};
@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::plan::{Node, Subscribed, Target, Transport};
 use crate::protocol::http::ResponseHead;
 use crate::protocol::refusal;
-use crate::protocol::url::{authority, default_port, host_and_port};
+use crate::protocol::url::Place;
 use crate::template::{Placeholder, Template, TemplateValues};
 
 /// A fixed key. A server only has to answer with the matching accept value.
@@ -27,11 +27,7 @@ const NOT_COMPRESSED: &str = "the server does not compress messages, each by its
 #[derive(Debug)]
 pub(crate) struct Requests {
     transport: Transport,
-    url: Template,
-    headers: Vec<(String, Template)>,
-    /// The headers that are the same for all clients.
-    fixed: String,
-    has_own_host: bool,
+    head: RequestHead,
     hello: Vec<Template>,
     /// True if it offers that the server compresses messages.
     pub(super) deflate: bool,
@@ -48,7 +44,6 @@ pub(crate) struct Requests {
 
 impl Requests {
     pub(crate) fn new(target: &Target) -> Requests {
-        let has = |name: &str| target.headers.iter().any(|(own, _)| own.eq_ignore_ascii_case(name));
         let mut fixed = String::new();
         match target.transport {
             Transport::WebSocket => {
@@ -59,7 +54,9 @@ impl Requests {
                     fixed.push_str("server_no_context_takeover; client_no_context_takeover\r\n");
                 }
             }
-            Transport::Sse if !has("accept") => fixed.push_str("Accept: text/event-stream\r\n"),
+            Transport::Sse if !has(&target.headers, "accept") => {
+                fixed.push_str("Accept: text/event-stream\r\n");
+            }
             Transport::Sse | Transport::Stream | Transport::LongPoll => {}
         }
         let subprotocol = target.subprotocol.clone().into_iter();
@@ -75,10 +72,12 @@ impl Requests {
         });
         Requests {
             transport: target.transport,
-            url: target.url.clone(),
-            headers: subprotocol.chain(target.headers.clone()).collect(),
-            fixed,
-            has_own_host: has("host"),
+            head: RequestHead {
+                method: "GET".to_owned(),
+                url: target.url.clone(),
+                headers: subprotocol.chain(target.headers.clone()).collect(),
+                fixed,
+            },
             hello: target.hello.clone(),
             deflate: target.deflate,
             accept: String::from_utf8_lossy(&accept_key(KEY.as_bytes())).into_owned(),
@@ -130,38 +129,7 @@ impl Requests {
         resume: Option<(IdKind, &[u8])>,
         to: &mut Vec<u8>,
     ) {
-        to.extend_from_slice(b"GET ");
-        let url_start = to.len();
-        self.url.render(values, to);
-        let parts = Parts::of(&to[url_start..]);
-        // The authority is needed again after the path.
-        let authority = to[url_start..][parts.authority.clone()].to_vec();
-        to.truncate(url_start + parts.target_end);
-        to.drain(url_start..url_start + parts.authority.end);
-        if to.get(url_start) != Some(&b'/') {
-            to.insert(url_start, b'/');
-        }
-        if let Some((IdKind::Since, id)) = resume {
-            to.push(if to[url_start..].contains(&b'?') { b'&' } else { b'?' });
-            to.extend_from_slice(b"since=");
-            write_query_value(id, to);
-        }
-        to.extend_from_slice(b" HTTP/1.1\r\n");
-        if !self.has_own_host {
-            write_header("Host", &authority, to);
-        }
-        to.extend_from_slice(self.fixed.as_bytes());
-        for (name, value) in &self.headers {
-            to.extend_from_slice(name.as_bytes());
-            to.extend_from_slice(b": ");
-            value.render(values, to);
-            to.extend_from_slice(b"\r\n");
-        }
-        match resume {
-            Some((IdKind::LastEventId, id)) => write_header("Last-Event-ID", id, to),
-            Some((IdKind::Headers, lines)) => to.extend_from_slice(lines),
-            Some((IdKind::Since, _)) | None => {}
-        }
+        self.head.write(values, resume, to);
         to.extend_from_slice(b"\r\n");
     }
 
@@ -182,6 +150,65 @@ impl Requests {
             }
         }
     }
+}
+
+/// The head of a request, for each client or each message.
+#[derive(Debug)]
+pub(super) struct RequestHead {
+    pub(super) method: String,
+    pub(super) url: Template,
+    pub(super) headers: Vec<(String, Template)>,
+    /// Further headers, which are always the same.
+    pub(super) fixed: String,
+}
+
+impl RequestHead {
+    /// Appends all of it but the empty line at its end.
+    pub(super) fn write(
+        &self,
+        values: &TemplateValues<'_>,
+        resume: Option<(IdKind, &[u8])>,
+        to: &mut Vec<u8>,
+    ) {
+        to.extend_from_slice(self.method.as_bytes());
+        to.push(b' ');
+        let url_start = to.len();
+        self.url.render(values, to);
+        let parts = Parts::of(&to[url_start..]);
+        // The authority is needed again after the path.
+        let authority = to[url_start..][parts.authority.clone()].to_vec();
+        to.truncate(url_start + parts.target_end);
+        to.drain(url_start..url_start + parts.authority.end);
+        if to.get(url_start) != Some(&b'/') {
+            to.insert(url_start, b'/');
+        }
+        if let Some((IdKind::Since, id)) = resume {
+            to.push(if to[url_start..].contains(&b'?') { b'&' } else { b'?' });
+            to.extend_from_slice(b"since=");
+            write_query_value(id, to);
+        }
+        to.extend_from_slice(b" HTTP/1.1\r\n");
+        if !has(&self.headers, "host") {
+            write_header("Host", &authority, to);
+        }
+        to.extend_from_slice(self.fixed.as_bytes());
+        for (name, value) in &self.headers {
+            to.extend_from_slice(name.as_bytes());
+            to.extend_from_slice(b": ");
+            value.render(values, to);
+            to.extend_from_slice(b"\r\n");
+        }
+        match resume {
+            Some((IdKind::LastEventId, id)) => write_header("Last-Event-ID", id, to),
+            Some((IdKind::Headers, lines)) => to.extend_from_slice(lines),
+            Some((IdKind::Since, _)) | None => {}
+        }
+    }
+}
+
+/// True if there is a header of this name.
+pub(super) fn has(headers: &[(String, Template)], name: &str) -> bool {
+    headers.iter().any(|(header, _)| header.eq_ignore_ascii_case(name))
 }
 
 /// True if the server compresses each message by itself.
@@ -231,40 +258,30 @@ impl Parts {
     }
 }
 
-/// The addresses to connect to: the URL's, then one for each further port and each further node. If
-/// the URL names no port and there are others, it has none of its own.
+/// The nodes to connect to, each with all its addresses: the URL's, then one for each further port
+/// and each further node. If the URL names no port and there are others, it has none of its own.
 pub(super) fn resolve(
     url: &str,
     ports: &[u16],
     nodes: &[Node],
-) -> Result<Vec<SocketAddr>, ClientPoolError> {
-    let refuse =
-        |reason: &str| ClientPoolError::Url { url: url.to_owned(), reason: reason.to_owned() };
-    let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
-    let Some(default_port) = default_port(scheme) else {
-        return Err(refuse("it does not begin with http://, ws://, https:// or wss://"));
+) -> Result<Vec<Vec<SocketAddr>>, ClientPoolError> {
+    let refuse = |reason: &str| {
+        let (url, reason) = (url.to_owned(), reason.to_owned());
+        ClientPoolError::Url { url, reason }
     };
-    let authority = authority(url).unwrap_or_default();
-    let authority = authority.rsplit_once('@').map_or(authority, |(_, after)| after);
-    let (host, port) = host_and_port(authority);
-    let port = port.map(str::parse).transpose();
-    let port = port.map_err(|_| refuse("its port is not a number up to 65535"))?;
-    let address = look_up(host)?;
+    let Place { host, port, default_port } = Place::of(url).map_err(refuse)?;
     let port = port.or(if ports.is_empty() { Some(default_port) } else { None });
     let further = ports.iter().copied().filter(|&further| Some(further) != port);
-    let ports = port.into_iter().chain(further).map(|port| SocketAddr::new(address, port));
-    ports.map(Ok).chain(nodes.iter().map(address_of)).collect()
+    let ports = port.into_iter().chain(further).map(|port| look_up(host, port));
+    ports.chain(nodes.iter().map(|node| look_up(&node.host, node.port))).collect()
 }
 
-pub(super) fn address_of(node: &Node) -> Result<SocketAddr, ClientPoolError> {
-    Ok(SocketAddr::new(look_up(&node.host)?, node.port))
-}
-
-fn look_up(host: &str) -> Result<IpAddr, ClientPoolError> {
+/// The addresses of a host, at least one.
+pub(super) fn look_up(host: &str, port: u16) -> Result<Vec<SocketAddr>, ClientPoolError> {
     let dns = |reason: String| ClientPoolError::Dns { host: host.to_owned(), reason };
-    let mut found = (host, 0).to_socket_addrs().map_err(|error| dns(error.to_string()))?;
-    let address = found.next().ok_or_else(|| dns("the answer is empty".to_owned()))?;
-    Ok(address.ip())
+    let found = (host, port).to_socket_addrs().map_err(|error| dns(error.to_string()))?;
+    let found: Vec<_> = found.collect();
+    if found.is_empty() { Err(dns("the answer is empty".to_owned())) } else { Ok(found) }
 }
 
 #[cfg(test)]
@@ -341,9 +358,10 @@ mod tests {
     fn targets_are_resolved_or_refused() {
         let nodes = ["127.0.0.2:81", "[::1]:9"].map(|node| node.parse().expect("a node"));
         let all = resolve("ws://127.0.0.1:81/x", &[82, 81], &nodes).expect("addresses");
-        let all: Vec<_> = all.iter().map(ToString::to_string).collect();
+        let all: Vec<_> = all.concat().iter().map(ToString::to_string).collect();
         assert_eq!(all, ["127.0.0.1:81", "127.0.0.1:82", "127.0.0.2:81", "[::1]:9"]);
-        let resolve = |url: &str, ports: &[u16]| resolve(url, ports, &[]);
+        let resolve =
+            |url: &str, ports: &[u16]| Ok::<_, ClientPoolError>(resolve(url, ports, &[])?.concat());
         assert_eq!(resolve("http://127.0.0.1", &[82, 81]).expect("addresses").len(), 2);
         assert_eq!(resolve("http://[::1]", &[]).expect("an address")[0].to_string(), "[::1]:80");
         let tls = resolve("wss://127.0.0.1", &[]).expect("an address");

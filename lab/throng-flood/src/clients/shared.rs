@@ -14,12 +14,14 @@ use super::activity;
 use super::deliveries::PendingDeliveries;
 use super::error::ClientPoolError;
 use super::graph::Graph;
-use super::request::{Requests, address_of, resolve};
+use super::outbox::Publisher;
+use super::request::{Requests, look_up, resolve};
 use super::share::ClientShare;
 use super::sources::SourceAddresses;
 use crate::counts::ClientCounts;
 use crate::marker::Mark;
-use crate::plan::{Network, Plan, Streams, Target, Transport};
+use crate::plan::{Network, Plan, PublishBy, Streams, Target, Transport};
+use crate::publish::PublisherSettings;
 use crate::streams::{StreamCounters, stream_count};
 use crate::template::TemplateValues;
 use crate::tls::TlsTarget;
@@ -29,23 +31,34 @@ use throng_tunnel::Targets;
 const V1: &str = "throng.v1";
 const V1_HEARTBEAT: &[u8] = br#"{"type":"heartbeat"}"#;
 
+/// The pause before a failed client reconnects: short compared with a storm, and long enough not
+/// to be a flood of its own.
+const RETRY_NS: u64 = 1_000_000_000;
+
+/// The same for a publishing connection, of which there are few, and which has messages to send.
+const PUBLISHER_RETRY_NS: u64 = 100_000_000;
+
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) share: ClientShare,
     pub(super) threads: usize,
     pub(super) transport: Transport,
-    /// The addresses of the target; see [`target`](Self::target).
-    pub(super) targets: Vec<SocketAddr>,
+    /// The nodes of the target, each with its addresses; see [`target`](Self::target).
+    nodes: Vec<Vec<SocketAddr>>,
     /// The addresses of clients that have come back from another one.
-    pub(super) failover: Vec<SocketAddr>,
-    /// The same addresses as `targets` for clients of a tunnel; `None` for sockets.
+    failover: Vec<SocketAddr>,
+    /// The addresses of the nodes for clients of a tunnel; `None` for sockets.
     tunnel_targets: Option<Vec<SocketAddrV4>>,
     /// How clients shake hands; `None` without TLS.
     pub(super) tls: Option<Arc<TlsTarget>>,
     pub(super) sources: SourceAddresses,
     pub(super) requests: Requests,
+    /// What connections publish; `None` for subscribers.
+    pub(super) publisher: Option<Publisher>,
     /// True if clients that fail reconnect.
     pub(super) keeps: bool,
+    /// The pause before they do, unless the server says when.
+    pub(super) retry_ns: u64,
     /// A message that is exactly this is a heartbeat.
     pub(super) heartbeat: Option<&'static [u8]>,
     /// True if clients ping, as their server demands.
@@ -58,47 +71,114 @@ pub(super) struct Shared {
 }
 
 impl Shared {
+    /// For a part of a plan's clients.
     pub(super) fn new(
         plan: &Plan,
         share: ClientShare,
         threads: usize,
     ) -> Result<Shared, ClientPoolError> {
         let target = &plan.target;
-        let total =
-            u32::try_from(share.total).map_err(|_| ClientPoolError::TooMany(share.total))?;
-        let first = TemplateValues { run: share.run, ..TemplateValues::default() };
-        let url = target.url.rendered(&first);
-        let targets = resolve(&url, &target.ports, &target.nodes)?;
-        let failover = target.failover.iter().map(address_of).collect::<Result<_, _>>()?;
-        let tunnel_targets = match plan.network {
-            Network::Sockets => None,
-            Network::Tunnel => Some(throng_tunnel::reachable(&targets)?),
+        let url = target.url.rendered(&TemplateValues { run: share.run, ..Default::default() });
+        let mut nodes = resolve(&url, &target.ports, &target.nodes)?;
+        // Sources and tunnels are chosen for addresses of one kind.
+        nodes.iter_mut().for_each(|addresses| addresses.truncate(1));
+        let counters = StreamCounters::new(stream_count(target.streams, share.total));
+        let mut shared = Shared::of(target, &url, nodes, share, threads, Arc::new(counters))?;
+        let targets = shared.targets();
+        shared.sources = SourceAddresses::new(&plan.sources, targets[0].ip(), targets.len());
+        if plan.network == Network::Tunnel {
+            shared.tunnel_targets = Some(throng_tunnel::reachable(&targets)?);
+        }
+        for node in &target.failover {
+            shared.failover.push(look_up(&node.host, node.port)?[0]);
+        }
+        if let Streams::Friends { edges } = target.streams {
+            // `of` has checked the number.
+            shared.graph = Some(Graph::new(share.total as u32, edges, plan.seed));
+        }
+        shared.keeps = plan.keep;
+        Ok(shared)
+    }
+
+    /// For publishing connections, which have numbers above the clients'.
+    pub(super) fn of_publishers(
+        settings: &PublisherSettings<'_>,
+        threads: usize,
+    ) -> Result<Shared, ClientPoolError> {
+        let publish = settings.target.publish.as_ref().ok_or(ClientPoolError::NoPublishTarget)?;
+        let (run, client) = (settings.run, settings.max_clients);
+        let values = TemplateValues { run, client, ..TemplateValues::default() };
+        // Messages to publishers are dropped, compressed or not.
+        let mut target = Target { deflate: false, ..settings.target.clone() };
+        let url = match &publish.by {
+            PublishBy::Http { url, .. } => {
+                // Responses to publishes are read as those to polls.
+                target.transport = Transport::LongPoll;
+                url.rendered(&values)
+            }
+            PublishBy::WebSocket { .. } => {
+                target.transport = Transport::WebSocket;
+                target.url.rendered(&values)
+            }
         };
-        let graph = match target.streams {
-            Streams::Friends { edges } => Some(Graph::new(total, edges, plan.seed)),
-            Streams::One | Streams::Spread(_) | Streams::Own => None,
-        };
+        if let Streams::Friends { .. } = target.streams {
+            // A stream above the subscribers', so that none is taken from them.
+            target.streams = Streams::Own;
+        }
+        let nodes = resolve(&url, &[], &target.nodes)?;
+        // The first connection goes to the first node.
+        let first = settings.max_clients.next_multiple_of(nodes.len());
+        let total = first + publish.connections;
+        let share = ClientShare { first, ..ClientShare::whole(run, total) };
+        let counters = Arc::clone(&settings.counters);
+        let mut shared = Shared::of(&target, &url, nodes, share, threads, counters)?;
+        shared.publisher = Some(Publisher::new(publish));
+        (shared.keeps, shared.retry_ns) = (true, PUBLISHER_RETRY_NS);
+        Ok(shared)
+    }
+
+    fn of(
+        target: &Target,
+        url: &str,
+        nodes: Vec<Vec<SocketAddr>>,
+        share: ClientShare,
+        threads: usize,
+        counters: Arc<StreamCounters>,
+    ) -> Result<Shared, ClientPoolError> {
+        u32::try_from(share.total).map_err(|_| ClientPoolError::TooMany(share.total))?;
         let timeout = target.handshake_timeout.as_nanos();
         Ok(Shared {
             share,
             threads,
             transport: target.transport,
-            sources: SourceAddresses::new(&plan.sources, targets[0].ip(), targets.len()),
-            targets,
-            failover,
-            tunnel_targets,
-            tls: TlsTarget::of(&url, &target.tls)
+            nodes,
+            failover: Vec::new(),
+            tunnel_targets: None,
+            tls: TlsTarget::of(url, &target.tls)
                 .map_err(|error| ClientPoolError::Tls(error.to_string()))?,
+            sources: SourceAddresses::of_kernel(),
             requests: Requests::new(target),
-            keeps: plan.keep,
+            publisher: None,
+            keeps: false,
+            retry_ns: RETRY_NS,
             heartbeat: speaks_v1(target).then_some(V1_HEARTBEAT),
             pings_itself: activity::is_asked_for(target),
             handshake_timeout_ns: u64::try_from(timeout).unwrap_or(u64::MAX),
-            counters: Arc::new(StreamCounters::new(stream_count(target.streams, share.total))),
+            counters,
             accumulator: Accumulator::default(),
             streams: target.streams,
-            graph,
+            graph: None,
         })
+    }
+
+    /// All addresses that clients connect to first.
+    fn targets(&self) -> Vec<SocketAddr> {
+        self.nodes.concat()
+    }
+
+    /// All addresses that clients may connect to.
+    pub(super) fn all_targets(&self) -> Vec<SocketAddr> {
+        [self.targets(), self.failover.clone()].concat()
     }
 
     /// The number of a client in the run.
@@ -111,16 +191,20 @@ impl Shared {
         position * self.threads + thread
     }
 
-    /// The address that a client connects to, if it has not changed its server.
-    pub(super) fn target(&self, number: usize) -> &SocketAddr {
-        &self.targets[number % self.targets.len()]
+    /// The address that a client connects to after so many failures. Clients of a node come back
+    /// to the failover servers in turn, or else try the next address of their node.
+    pub(super) fn target(&self, number: usize, failures: usize) -> &SocketAddr {
+        let node = &self.nodes[number % self.nodes.len()];
+        if failures > 0 && !self.failover.is_empty() {
+            &self.failover[number / self.nodes.len() % self.failover.len()]
+        } else {
+            &node[failures % node.len()]
+        }
     }
 
-    /// The address that a client comes back to once its server has closed or refused it.
-    pub(super) fn failover(&self, number: usize) -> Option<&SocketAddr> {
-        // Clients of one server have numbers that differ by a multiple of the servers' number.
-        let nth = number / self.targets.len();
-        self.failover.get(nth % self.failover.len().max(1))
+    /// True if clients go elsewhere after a failure.
+    pub(super) fn has_others(&self) -> bool {
+        !self.failover.is_empty() || self.nodes.iter().any(|addresses| addresses.len() > 1)
     }
 
     /// The targets of a thread's clients, if they use a tunnel.

@@ -11,9 +11,12 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
+};
 
 use super::shared::Shared;
-use super::sources::{ATTEMPTS_MAX, Source};
+use super::sources::ATTEMPTS_MAX;
 use crate::failure::Failure;
 
 const EVENTS_MAX: usize = 512;
@@ -21,15 +24,21 @@ const EVENTS_MAX: usize = 512;
 /// The event number of the waking descriptor. No client has it.
 pub(super) const WAKE: u64 = u64::MAX;
 
+/// The event number of the timer.
+pub(super) const TIME: u64 = u64::MAX - 1;
+
 /// The sockets of one thread's clients, by position.
 pub(super) struct Sockets {
     shared: Arc<Shared>,
     /// The number of the thread.
     index: usize,
     epoll: OwnedFd,
+    /// Wakes publishers: timeouts of epoll are whole milliseconds, and late.
+    timer: Option<OwnedFd>,
     open: Vec<Option<OwnedFd>>,
-    /// Which clients have changed to [`Shared::failover`]. Shorter than `open` where none has.
-    have_changed: Vec<bool>,
+    /// How often clients have failed, if that changes their target. Shorter than `open` where none
+    /// has.
+    failures: Vec<u32>,
 }
 
 impl Sockets {
@@ -42,9 +51,17 @@ impl Sockets {
     ) -> Result<Sockets, Errno> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, wake, epoll::EventData::new_u64(WAKE), EventFlags::IN)?;
+        let mut timer = None;
+        if shared.publisher.is_some() {
+            let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+            let timer = timer.insert(timerfd_create(TimerfdClockId::Monotonic, flags)?);
+            // Setting the timer again clears its readiness, so it is never read.
+            let (data, flags) = (epoll::EventData::new_u64(TIME), EventFlags::IN | EventFlags::ET);
+            epoll::add(&epoll, &*timer, data, flags)?;
+        }
         // Pages become resident as clients are opened.
         let open = Vec::with_capacity(capacity);
-        Ok(Sockets { shared, index, epoll, open, have_changed: Vec::new() })
+        Ok(Sockets { shared, index, epoll, timer, open, failures: Vec::new() })
     }
 
     /// A buffer for the events of [`wait`](Self::wait).
@@ -57,6 +74,11 @@ impl Sockets {
         events.clear();
         let sleep =
             Timespec { tv_sec: sleep.as_secs() as i64, tv_nsec: sleep.subsec_nanos().into() };
+        if let Some(timer) = &self.timer {
+            let once = Itimerspec { it_interval: Timespec::default(), it_value: sleep };
+            let set = timerfd_settime(timer, TimerfdTimerFlags::empty(), &once);
+            debug_assert!(set.is_ok(), "{set:?}");
+        }
         let waited = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), Some(&sleep));
         debug_assert!(matches!(waited, Ok(_) | Err(Errno::INTR)), "{waited:?}");
     }
@@ -68,9 +90,14 @@ impl Sockets {
 
     fn begin(&mut self, position: usize, request: &[u8]) -> Result<usize, Errno> {
         let socket = self.connect(position)?;
-        let sent = send_some(&socket, request)?;
+        if self.shared.publisher.is_some() {
+            // Some systems lack it. Requests are single writes, so little is lost.
+            let _ = sockopt::set_tcp_nodelay(&socket, true);
+        }
+        let sent = if request.is_empty() { 0 } else { send_some(&socket, request)? };
         let data = epoll::EventData::new_u64(position as u64);
-        epoll::add(&self.epoll, &socket, data, interest(sent < request.len()))?;
+        // Without a request, being writable is being connected.
+        epoll::add(&self.epoll, &socket, data, interest(sent == 0 || sent < request.len()))?;
         if position >= self.open.len() {
             self.open.resize_with(position + 1, || None);
         }
@@ -84,7 +111,7 @@ impl Sockets {
         let source_number = shared.source_number(self.index, position);
         let mut attempt = 0;
         loop {
-            let source = shared.sources.of(source_number, attempt, target);
+            let source = shared.sources.of(source_number, attempt);
             attempt += 1;
             match connect(source, target) {
                 Err(error)
@@ -95,21 +122,19 @@ impl Sockets {
     }
 
     fn target(&self, position: usize) -> &SocketAddr {
-        let has_changed = self.have_changed.get(position).is_some_and(|&has_changed| has_changed);
-        let number = self.shared.number(self.index, position);
-        let failover = self.shared.failover(number).filter(|_| has_changed);
-        failover.unwrap_or_else(|| self.shared.target(number))
+        let failures = self.failures.get(position).copied().unwrap_or_default();
+        self.shared.target(self.shared.number(self.index, position), failures as usize)
     }
 
-    /// The client connects to the failover server from now on, if there is one.
+    /// The client has failed: its next connection goes elsewhere, if there is another server.
     pub(super) fn fail_over(&mut self, position: usize) {
-        if self.shared.failover(0).is_none() {
+        if !self.shared.has_others() {
             return;
         }
-        if position >= self.have_changed.len() {
-            self.have_changed.resize(position + 1, false);
+        if position >= self.failures.len() {
+            self.failures.resize(position + 1, 0);
         }
-        self.have_changed[position] = true;
+        self.failures[position] = self.failures[position].saturating_add(1);
     }
 
     pub(super) fn is_open(&self, position: usize) -> bool {
@@ -177,7 +202,7 @@ impl Sockets {
 }
 
 /// Starts a non-blocking connect.
-fn connect(source: Option<Source>, target: &SocketAddr) -> Result<OwnedFd, Errno> {
+fn connect(source: Option<SocketAddr>, target: &SocketAddr) -> Result<OwnedFd, Errno> {
     let family = match target {
         SocketAddr::V4(_) => AddressFamily::INET,
         SocketAddr::V6(_) => AddressFamily::INET6,
@@ -185,7 +210,7 @@ fn connect(source: Option<Source>, target: &SocketAddr) -> Result<OwnedFd, Errno
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
     if let Some(source) = source {
-        if source.is_port_free() {
+        if source.port() == 0 {
             // `connect` then chooses the local port, knowing the destination, so that each
             // destination has the whole range of ports. Otherwise `bind` would choose it, and the
             // source address would have one range for all destinations.
@@ -193,7 +218,7 @@ fn connect(source: Option<Source>, target: &SocketAddr) -> Result<OwnedFd, Errno
         } else {
             sockopt::set_socket_reuseaddr(&socket, true)?;
         }
-        rustix::net::bind(&socket, &source.address)?;
+        rustix::net::bind(&socket, &source)?;
     }
     match rustix::net::connect(&socket, target) {
         Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),

@@ -1,12 +1,12 @@
 //! The local addresses and ports of clients.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::plan::{self, PortRange};
 
 /// Clients of one loopback address, per target port. Each address has the whole range of local
 /// ports; far below its size, finding a free port takes one look-up.
-pub(crate) const CLIENTS_PER_LOOPBACK_SOURCE: usize = 4_000;
+const CLIENTS_PER_LOOPBACK_SOURCE: usize = 4_000;
 
 /// How many addresses [`loopback`] can return.
 const LOOPBACK_SOURCES_MAX: usize = 250 * 250;
@@ -16,7 +16,7 @@ pub(super) const ATTEMPTS_MAX: usize = 8;
 
 /// The local addresses and ports of all clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct SourceAddresses {
+pub(super) struct SourceAddresses {
     choice: AddressChoice,
     /// How many ports the target has.
     targets: usize,
@@ -30,20 +30,13 @@ enum AddressChoice {
     Loopback,
     /// These addresses in turn; the kernel chooses ports.
     Addresses(Vec<IpAddr>),
-    /// These addresses in turn, each with all ports of a range; `None` for any address.
-    Ports { addresses: Vec<Option<IpAddr>>, first: u16, last: u16 },
-}
-
-/// A local address to bind a socket to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Source {
-    /// With port 0, the kernel chooses the port.
-    pub address: SocketAddr,
+    /// These addresses in turn, each with all ports of a range.
+    Ports { addresses: Vec<IpAddr>, first: u16, last: u16 },
 }
 
 impl SourceAddresses {
     /// For a target with this many ports.
-    pub(crate) fn new(sources: &plan::Sources, target: IpAddr, targets: usize) -> SourceAddresses {
+    pub(super) fn new(sources: &plan::Sources, target: IpAddr, targets: usize) -> SourceAddresses {
         let is_loopback = matches!(target, IpAddr::V4(address) if address.is_loopback());
         let listed =
             sources.addresses.iter().filter(|address| address.is_ipv4() == target.is_ipv4());
@@ -53,12 +46,11 @@ impl SourceAddresses {
             None if is_loopback => AddressChoice::Loopback,
             None => AddressChoice::Kernel,
             Some(PortRange((first, last))) => {
-                let addresses = if !listed.is_empty() {
-                    listed.into_iter().map(Some).collect()
-                } else if is_loopback {
-                    (0..250).map(|block| Some(loopback(block))).collect()
-                } else {
-                    vec![None]
+                let addresses = match target {
+                    _ if !listed.is_empty() => listed,
+                    _ if is_loopback => (0..250).map(loopback).collect(),
+                    IpAddr::V4(_) => vec![Ipv4Addr::UNSPECIFIED.into()],
+                    IpAddr::V6(_) => vec![Ipv6Addr::UNSPECIFIED.into()],
                 };
                 AddressChoice::Ports { addresses, first: first.min(last), last: first.max(last) }
             }
@@ -66,62 +58,48 @@ impl SourceAddresses {
         SourceAddresses { choice, targets: targets.max(1) }
     }
 
+    /// The kernel chooses.
+    pub(super) fn of_kernel() -> SourceAddresses {
+        SourceAddresses { choice: AddressChoice::Kernel, targets: 1 }
+    }
+
     /// True if pools of other processes on this machine use the same addresses.
     pub(super) fn are_shared(&self) -> bool {
         matches!(self.choice, AddressChoice::Loopback)
     }
 
-    /// The source of a client's connect attempt. Clients with the same source have different
-    /// target ports if there are enough sources.
-    pub(crate) fn of(&self, number: usize, attempt: usize, target: &SocketAddr) -> Option<Source> {
-        let any = |port| Some(Source { address: SocketAddr::new(unspecified(target), port) });
-        let with = |address, port| Some(Source { address: SocketAddr::new(address, port) });
+    /// The local address to bind a client's socket to; `None` if the kernel chooses it. With port
+    /// 0, the kernel chooses the port. Clients with the same source have different target ports if
+    /// there are enough sources.
+    pub(super) fn of(&self, number: usize, attempt: usize) -> Option<SocketAddr> {
         // Clients `number..number + targets` connect to different ports.
         let round = number / self.targets;
-        match &self.choice {
-            AddressChoice::Kernel => None,
+        let (address, port) = match &self.choice {
+            AddressChoice::Kernel => return None,
             AddressChoice::Loopback => {
                 let block = number / CLIENTS_PER_LOOPBACK_SOURCE / self.targets;
                 // Retries use addresses of other threads' clients, half the range away.
-                let block = block + attempt * (LOOPBACK_SOURCES_MAX / 2 + 1);
-                with(loopback(block), 0)
+                (loopback(block + attempt * (LOOPBACK_SOURCES_MAX / 2 + 1)), 0)
             }
             AddressChoice::Addresses(addresses) => {
-                with(addresses[(round + attempt) % addresses.len()], 0)
+                (addresses[(round + attempt) % addresses.len()], 0)
             }
             AddressChoice::Ports { addresses, first, last } => {
                 let ports = usize::from(last - first) + 1;
                 let port = (round / addresses.len() + attempt) % ports;
                 // Less than `ports`, which fits.
-                let port = first + port as u16;
-                match addresses[round % addresses.len()] {
-                    Some(address) => with(address, port),
-                    None => any(port),
-                }
+                (addresses[round % addresses.len()], first + port as u16)
             }
-        }
-    }
-}
-
-impl Source {
-    /// True if the kernel chooses the port.
-    pub(crate) fn is_port_free(&self) -> bool {
-        self.address.port() == 0
+        };
+        Some(SocketAddr::new(address, port))
     }
 }
 
 /// A loopback address, from 127.0.2.1 on, where servers rarely listen.
-pub(crate) fn loopback(block: usize) -> IpAddr {
+fn loopback(block: usize) -> IpAddr {
     let block = block % LOOPBACK_SOURCES_MAX;
     let part = |number: usize| u8::try_from(number).unwrap_or(u8::MAX);
     Ipv4Addr::new(127, 0, part(2 + block / 250), part(1 + block % 250)).into()
-}
-
-fn unspecified(target: &SocketAddr) -> IpAddr {
-    match target {
-        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        SocketAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
-    }
 }
 
 #[cfg(test)]
@@ -140,8 +118,7 @@ mod tests {
     }
 
     fn of(sources: &SourceAddresses, number: usize) -> SocketAddr {
-        let target = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 80);
-        sources.of(number, 0, &target).expect("a source").address
+        sources.of(number, 0).expect("a source")
     }
 
     #[test]
@@ -157,11 +134,9 @@ mod tests {
     fn the_kernel_chooses_elsewhere_by_default() {
         let target = SocketAddr::from(([10, 0, 0, 1], 80));
         let plan = plan::Sources { addresses: Vec::new(), ports: None };
-        assert_eq!(SourceAddresses::new(&plan, target.ip(), 1).of(5, 0, &target), None);
+        assert_eq!(SourceAddresses::new(&plan, target.ip(), 1).of(5, 0), None);
         let plan = plan::Sources { ports: Some(PortRange((9, 5))), ..plan };
-        let source =
-            SourceAddresses::new(&plan, target.ip(), 1).of(5, 0, &target).expect("a source");
-        assert_eq!(source.address.to_string(), "0.0.0.0:5");
+        assert_eq!(of(&SourceAddresses::new(&plan, target.ip(), 1), 5).to_string(), "0.0.0.0:5");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, TryRecvError};
+use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration;
 
 use rustix::event::epoll;
@@ -14,10 +14,11 @@ use super::error::ClientPoolError;
 use super::inflated::Inflated;
 use super::network::{Carrier, ClientConnections};
 use super::opening::{Opening, RampGroups};
+use super::outbox::Outbox;
 use super::resume::MessageIds;
 use super::share::ClientCommand;
 use super::shared::{LatencyBatch, Shared};
-use super::sockets::{Sockets, WAKE};
+use super::sockets::{Sockets, TIME, WAKE};
 use crate::audit::Audit;
 use crate::counts::{ClientCounts, States};
 use crate::failure::Failure;
@@ -33,34 +34,17 @@ const RECEIVE_BYTES: usize = 64 * 1024;
 const WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// A command from the pool to a thread.
-pub(super) enum ThreadCommand {
-    /// A command to this thread's clients, with the rates of all threads. A ramp has the groups
-    /// that threads open clients in, unless all do at once.
-    Clients(ClientCommand, Option<Arc<RampGroups>>),
-    /// The counters were updated with what is published on another machine.
-    CountersUpdated {
-        is_behind: bool,
-        to: Sender<()>,
-    },
-    /// Add the counts and latencies to the accumulator.
-    Collect(Sender<()>),
-    /// Add the latencies to the accumulator.
-    CollectLatencies(Sender<()>),
-    Audit {
-        sent: Arc<[u64]>,
-        to: Sender<Audit>,
-    },
-    /// Report the thread's processor time.
-    Busy(Sender<u64>),
-}
+pub(super) type ThreadCommand = Box<dyn FnOnce(&mut ClientThread) + Send>;
 
 /// One thread's clients and what they have received.
-pub(super) struct ClientThread {
+pub(crate) struct ClientThread {
     pub(super) shared: Arc<Shared>,
     pub(super) index: usize,
     pub(super) network: ClientConnections,
     wake: OwnedFd,
     pub(super) clients: Vec<Client>,
+    /// What the clients publish, if they do.
+    pub(super) outbox: Outbox,
     pub(super) opening: Opening,
     pub(super) starts: PendingStarts,
     pub(super) keeps: bool,
@@ -105,6 +89,12 @@ impl ClientThread {
             }
         };
         let network = ClientConnections::new(carrier, shared.tls.as_ref(), capacity);
+        let publisher = shared.publisher.as_ref();
+        let outbox = publisher.map(|publisher| publisher.outbox(index, shared.threads));
+        let outbox = outbox.unwrap_or_default();
+        // Pages become resident as clients are opened.
+        let mut clients = Vec::with_capacity(capacity);
+        clients.resize_with(outbox.queues.len(), Client::default);
         Ok(ClientThread {
             keeps: shared.keeps,
             held_polls: None,
@@ -112,8 +102,8 @@ impl ClientThread {
             index,
             network,
             wake,
-            // Pages become resident as clients are opened.
-            clients: Vec::with_capacity(capacity),
+            clients,
+            outbox,
             opening: Opening::default(),
             starts: PendingStarts::default(),
             states: States::default(),
@@ -137,14 +127,15 @@ impl ClientThread {
         loop {
             loop {
                 match commands.try_recv() {
-                    Ok(command) => self.execute(command),
+                    Ok(command) => command(&mut self),
                     Err(TryRecvError::Empty) => break,
                     Err(TryRecvError::Disconnected) => return,
                 }
             }
             self.expire();
             self.ping_due();
-            let due_ns = self.open_due();
+            let due_ns = self.publish_due();
+            let due_ns = due_ns.min(self.open_due());
             let now = now_ns();
             let due_ns = due_ns.min(self.activity.next_ns(now));
             self.counts.lag_ns.add(&LongestNs(now.saturating_sub(woken_ns)));
@@ -178,6 +169,7 @@ impl ClientThread {
                 for event in &*events {
                     match event.data.u64() {
                         WAKE => self.clear_wake(),
+                        TIME => {}
                         // Registered as a position.
                         position => self.handle(position as usize, event.flags),
                     }
@@ -201,41 +193,33 @@ impl ClientThread {
         let _ = rustix::io::read(&self.wake, &mut [0; 8]);
     }
 
-    fn execute(&mut self, command: ThreadCommand) {
-        // A reply that is not awaited any more may be lost.
+    /// Executes a command to the thread's clients, with the rates of all threads. A ramp has the
+    /// groups that threads open clients in, unless all do at once.
+    pub(super) fn execute(&mut self, command: ClientCommand, groups: Option<Arc<RampGroups>>) {
         match command {
-            ThreadCommand::Clients(command, groups) => match command {
-                ClientCommand::Ramp { to, rate, in_flight } => {
-                    self.ramp(to, rate, in_flight);
-                    self.opening.groups = groups;
-                }
-                ClientCommand::Churn { rate } => self.churn(rate),
-                ClientCommand::Storm { in_flight } => self.storm(in_flight),
-                ClientCommand::Slow { share, is_slow } => self.slow(share, is_slow),
-                ClientCommand::Keep(keeps) => self.keeps = keeps,
-                ClientCommand::HoldPolls(are_held) => self.hold_polls(are_held),
-            },
-            ThreadCommand::CountersUpdated { is_behind, to } => {
-                self.counters_updated(is_behind);
-                let _ = to.send(());
-            }
-            ThreadCommand::Collect(to) => {
-                let mut accumulator = self.shared.accumulator.lock();
-                self.counts.states = self.states;
-                if let Carrier::Tunnel(tunnel) = &mut self.network.carrier {
-                    self.counts.repeated += tunnel.retransmitted();
-                }
-                accumulator.counts += &std::mem::take(&mut self.counts);
-                self.latencies.add_to(&mut accumulator);
-                let _ = to.send(());
-            }
-            ThreadCommand::CollectLatencies(to) => {
-                self.latencies.add_to(&mut self.shared.accumulator.lock());
-                let _ = to.send(());
-            }
-            ThreadCommand::Audit { sent, to } => drop(to.send(self.audit(&sent))),
-            ThreadCommand::Busy(to) => drop(to.send(thread_cpu_ns())),
+            ClientCommand::Ramp { to, rate, in_flight } => self.ramp(to, rate, in_flight, groups),
+            ClientCommand::Churn { rate } => self.churn(rate),
+            ClientCommand::Storm { in_flight } => self.storm(in_flight),
+            ClientCommand::Slow { share, is_slow } => self.slow(share, is_slow),
+            ClientCommand::Keep(keeps) => self.keeps = keeps,
+            ClientCommand::HoldPolls(are_held) => self.hold_polls(are_held),
         }
+    }
+
+    /// Adds the counts and latencies to the accumulator.
+    pub(super) fn collect(&mut self) {
+        let mut accumulator = self.shared.accumulator.lock();
+        self.counts.states = self.states;
+        if let Carrier::Tunnel(tunnel) = &mut self.network.carrier {
+            self.counts.repeated += tunnel.retransmitted();
+        }
+        accumulator.counts += &std::mem::take(&mut self.counts);
+        self.latencies.add_to(&mut accumulator);
+    }
+
+    /// Adds the latencies to the accumulator.
+    pub(super) fn collect_latencies(&mut self) {
+        self.latencies.add_to(&mut self.shared.accumulator.lock());
     }
 
     /// Changes the state of a client.
@@ -268,12 +252,14 @@ impl ClientThread {
         };
         let polls = self.shared.transport == Transport::LongPoll && self.opening.is_stormy;
         let returns = self.keeps || self.clients[position].returns || polls && moment.is_some();
-        let moment = moment.filter(|_| returns);
+        let moment = moment.filter(|_| returns && self.shared.publisher.is_none());
         if moment.is_some() {
             self.counts.told += 1;
         } else {
             // A rejection may have arrived in part.
-            self.counts.fail(self.partial_refusal(position).unwrap_or(failure));
+            let failure = self.partial_refusal(position).unwrap_or(failure);
+            self.lose_messages(position, &failure);
+            self.counts.fail(failure);
         }
         self.close(position, returns, false);
         if returns {
@@ -292,7 +278,7 @@ impl ClientThread {
         );
         // The server has closed already.
         self.network.close(position, is_asked || !was_active);
-        if was_active {
+        if was_active && self.clients[position].is_tracked {
             self.leave(position);
         }
         if !comes_back || !self.clients[position].resume.is_some() {
@@ -326,7 +312,7 @@ impl Drop for ClientThread {
     }
 }
 
-fn thread_cpu_ns() -> u64 {
+pub(super) fn thread_cpu_ns() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     // Neither negative nor more than 500 years.
     (time.tv_sec * 1_000_000_000 + time.tv_nsec) as u64

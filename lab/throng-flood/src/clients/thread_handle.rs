@@ -29,13 +29,14 @@ impl ThreadHandle {
         capacity: usize,
     ) -> Result<ThreadHandle, ClientPoolError> {
         let shared = Arc::clone(shared);
+        let name = if shared.publisher.is_some() { "publisher" } else { "clients" };
         let (commands, commanded) = channel();
         let (started, start) = channel();
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let wake = eventfd(0, flags).map_err(|error| ClientPoolError::Thread(error.into()))?;
         // Captured before the thread starts, as private descriptor tables require.
         let own = wake.try_clone().map_err(ClientPoolError::Thread)?;
-        let handle = private_table::spawn(format!("clients-{index}"), move |unshared| {
+        let handle = private_table::spawn(format!("{name}-{index}"), move |unshared| {
             let thread = unshared
                 .map_err(ClientPoolError::Thread)
                 .and_then(|()| ClientThread::new(shared, index, capacity, own));

@@ -1,7 +1,9 @@
 //! Decodes chunked transfer coding (RFC 9112, section 7.1).
 
+use memchr::memchr;
+
 /// Hexadecimal digits of a chunk's size: 64 bits.
-const SIZE_DIGITS_MAX: u8 = 16;
+const SIZE_DIGITS_MAX: usize = 16;
 
 /// The state of a chunked body: a few numbers.
 #[derive(Debug, Clone, Copy, Default)]
@@ -9,32 +11,19 @@ pub(crate) struct Chunked {
     state: ChunkState,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 enum ChunkState {
-    Size {
-        size: u64,
-        digits: u8,
-    },
-    /// After the size, up to the end of the line.
-    Extension {
-        size: u64,
-    },
+    /// Before the line with a size.
+    #[default]
+    Size,
     Data {
         left: u64,
     },
-    /// The end of line after the data; a single line feed is accepted.
+    /// Before the end of line after the data.
     DataEnd,
     /// Trailers, up to an empty line.
-    Trailer {
-        is_line_empty: bool,
-    },
+    Trailer,
     Ended,
-}
-
-impl Default for ChunkState {
-    fn default() -> ChunkState {
-        ChunkState::Size { size: 0, digits: 0 }
-    }
 }
 
 /// The next part of a body.
@@ -51,67 +40,49 @@ pub(crate) enum Piece<'a> {
 impl Chunked {
     /// True if the next byte starts a chunk.
     pub(crate) fn is_idle(&self) -> bool {
-        matches!(self.state, ChunkState::Size { digits: 0, .. })
+        matches!(self.state, ChunkState::Size)
     }
 
-    /// Decodes the next part. Returns it and the bytes after it.
+    /// Decodes the next part. Returns it and the bytes after it; `None` if more bytes are needed.
     pub(crate) fn next<'a>(
         &mut self,
         bytes: &'a [u8],
-    ) -> Result<(Piece<'a>, &'a [u8]), &'static str> {
-        let Some((&byte, after)) = bytes.split_first() else { return Ok((Piece::None, bytes)) };
+    ) -> Result<Option<(Piece<'a>, &'a [u8])>, &'static str> {
+        if let ChunkState::Data { left } = self.state {
+            let size = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
+            let (data, after) = bytes.split_at(size);
+            let left = left - size as u64;
+            self.state = if left == 0 { ChunkState::DataEnd } else { ChunkState::Data { left } };
+            return Ok((size > 0).then_some((Piece::Data(data), after)));
+        }
+        let Some(end) = memchr(b'\n', bytes) else { return Ok(None) };
+        // A single line feed is accepted.
+        let line = bytes[..end].strip_suffix(b"\r").unwrap_or(&bytes[..end]);
         self.state = match self.state {
-            ChunkState::Data { left } => {
-                let (data, after) = match usize::try_from(left) {
-                    Ok(left) if left <= bytes.len() => bytes.split_at(left),
-                    _ => (bytes, &bytes[bytes.len()..]),
-                };
-                // No longer than `left`.
-                let left = left - data.len() as u64;
-                self.state =
-                    if left == 0 { ChunkState::DataEnd } else { ChunkState::Data { left } };
-                return Ok((Piece::Data(data), after));
-            }
-            ChunkState::Size { size, digits } => match (byte as char).to_digit(16) {
-                Some(_) if digits == SIZE_DIGITS_MAX => return Err("a chunk is too long"),
-                Some(digit) => {
-                    ChunkState::Size { size: size << 4 | u64::from(digit), digits: digits + 1 }
-                }
-                None if digits == 0 => return Err("a chunk has no size"),
-                None if byte == b'\n' => ChunkState::of(size),
-                None if matches!(byte, b'\r' | b';' | b' ' | b'\t') => {
-                    ChunkState::Extension { size }
-                }
-                None => return Err("a chunk's size is not a number"),
+            ChunkState::Size => match size(line)? {
+                0 => ChunkState::Trailer,
+                left => ChunkState::Data { left },
             },
-            ChunkState::Extension { size } if byte == b'\n' => ChunkState::of(size),
-            ChunkState::Extension { size } => ChunkState::Extension { size },
-            ChunkState::DataEnd => match byte {
-                b'\r' => ChunkState::DataEnd,
-                b'\n' => ChunkState::default(),
-                _ => return Err("a chunk is longer than its size"),
-            },
-            ChunkState::Trailer { is_line_empty: true } if byte == b'\n' => {
-                self.state = ChunkState::Ended;
-                return Ok((Piece::End, after));
-            }
-            ChunkState::Trailer { is_line_empty } => match byte {
-                b'\r' => ChunkState::Trailer { is_line_empty },
-                _ => ChunkState::Trailer { is_line_empty: byte == b'\n' },
-            },
-            ChunkState::Ended => return Ok((Piece::End, &bytes[bytes.len()..])),
+            ChunkState::DataEnd if line.is_empty() => ChunkState::Size,
+            ChunkState::DataEnd => return Err("a chunk is longer than its size"),
+            ChunkState::Trailer if !line.is_empty() => ChunkState::Trailer,
+            ChunkState::Trailer | ChunkState::Data { .. } | ChunkState::Ended => ChunkState::Ended,
         };
-        Ok((Piece::None, after))
+        let is_ended = matches!(self.state, ChunkState::Ended);
+        Ok(Some((if is_ended { Piece::End } else { Piece::None }, &bytes[end + 1..])))
     }
 }
 
-impl ChunkState {
-    fn of(size: u64) -> ChunkState {
-        if size == 0 {
-            ChunkState::Trailer { is_line_empty: true }
-        } else {
-            ChunkState::Data { left: size }
-        }
+/// The size at the start of a line. An extension may follow it.
+fn size(line: &[u8]) -> Result<u64, &'static str> {
+    let end = line.iter().position(|byte| b"; \t".contains(byte)).unwrap_or(line.len());
+    let mut digits = line[..end].iter().map(|&byte| (byte as char).to_digit(16));
+    match end {
+        0 => Err("a chunk has no size"),
+        1..=SIZE_DIGITS_MAX => digits
+            .try_fold(0, |size, digit| Some(size << 4 | u64::from(digit?)))
+            .ok_or("a chunk's size is not a number"),
+        _ => Err("a chunk is too long"),
     }
 }
 
@@ -121,10 +92,11 @@ mod tests {
 
     fn read(pieces: &[&[u8]]) -> Result<(Vec<u8>, bool), &'static str> {
         let (mut chunked, mut content, mut is_ended) = (Chunked::default(), Vec::new(), false);
+        let mut kept = Vec::new();
         for piece in pieces {
-            let mut rest = *piece;
-            while !rest.is_empty() && !is_ended {
-                let (piece, after) = chunked.next(rest)?;
+            kept.extend_from_slice(piece);
+            let mut rest = &kept[..];
+            while !is_ended && let Some((piece, after)) = chunked.next(rest)? {
                 rest = after;
                 match piece {
                     Piece::Data(data) => content.extend_from_slice(data),
@@ -132,6 +104,7 @@ mod tests {
                     Piece::None => {}
                 }
             }
+            kept = rest.to_vec();
         }
         Ok((content, is_ended))
     }
@@ -163,9 +136,9 @@ mod tests {
     fn between_chunks_the_decoder_is_idle() {
         let mut chunked = Chunked::default();
         let mut rest: &[u8] = b"2\r\nab\r\n";
-        while !rest.is_empty() {
-            rest = chunked.next(rest).expect("a chunk").1;
+        while let Some((_, after)) = chunked.next(rest).expect("a chunk") {
+            rest = after;
         }
-        assert!(chunked.is_idle());
+        assert!(chunked.is_idle() && rest.is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! Events of decoders: messages, ids, heartbeats, and responses to long-polls.
+//! Events of decoders: messages, ids, heartbeats, and plain responses.
 
 use std::borrow::Cow;
 
@@ -27,16 +27,16 @@ pub(crate) enum Event<'a> {
     Close(Option<u16>, Option<u64>),
     /// The end of the body.
     End,
-    /// A response to a long-poll.
-    Response(LongPollResponse<'a>),
+    /// A response to a long-poll or a publish.
+    Response(Response<'a>),
 }
 
-/// A complete response to a long-poll.
+/// A complete response to a long-poll or a publish.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct LongPollResponse<'a> {
-    /// `200` with messages; `204` or `304` without.
+pub(crate) struct Response<'a> {
+    /// To a long-poll: `200` with messages, `204` or `304` without.
     pub status: u16,
-    /// The messages, in a body of any type.
+    /// To a long-poll: the messages, in a body of any type.
     pub body: Cow<'a, [u8]>,
     /// The place that the next request resumes after.
     pub next: ResumeHeaders<'a>,
@@ -50,7 +50,7 @@ pub(crate) struct LongPollResponse<'a> {
     pub retry_after_s: Option<u64>,
 }
 
-impl LongPollResponse<'_> {
+impl Response<'_> {
     /// The failure, if the response is a rejection.
     pub(crate) fn refusal(&self) -> Failure {
         refusal::of_content(self.status, self.is_page, &self.body)

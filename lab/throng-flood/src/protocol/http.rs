@@ -124,8 +124,7 @@ impl<'a> ResponseHead<'a> {
 fn unchunked(bytes: &[u8]) -> Result<Body<'_>, &'static str> {
     let (mut chunked, mut content) = (Chunked::default(), Vec::new());
     let (mut rest, mut is_whole) = (bytes, false);
-    while !rest.is_empty() && !is_whole {
-        let (piece, after) = chunked.next(rest)?;
+    while !is_whole && let Some((piece, after)) = chunked.next(rest)? {
         rest = after;
         match piece {
             Piece::Data(data) => content.extend_from_slice(data),

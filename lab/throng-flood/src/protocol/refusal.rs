@@ -101,42 +101,15 @@ fn has_line(body: &[u8]) -> bool {
     !is_json(body) && body.iter().any(|byte| matches!(byte, b'\n' | b'\r'))
 }
 
-/// A counted reason: a failure, or something that may contain one.
-pub(crate) trait Reason: Ord {
-    /// The failure, if the reason is one.
-    fn failure(&self) -> Option<&Failure>;
-
-    /// The reason for a failure.
-    fn of(failure: Failure) -> Self;
-}
-
-impl Reason for Failure {
-    fn failure(&self) -> Option<&Failure> {
-        Some(self)
-    }
-
-    fn of(failure: Failure) -> Failure {
-        failure
-    }
-}
-
 /// Counts a failure. At most [`LINES_MAX`] different texts of servers are counted separately.
-pub(crate) fn count<R: Reason>(failures: &mut BTreeMap<R, u64>, reason: R, number: u64) {
+pub(crate) fn count(failures: &mut BTreeMap<Failure, u64>, failure: Failure, number: u64) {
     // Counts of agents are bounded already.
-    let words = |reason: &R| match reason.failure() {
-        Some(failure @ (Failure::Message(_) | Failure::Refusal(..))) => {
-            Some(failure.without_words())
-        }
-        _ => None,
-    };
-    let reason = match words(&reason) {
-        Some(plain) if !failures.contains_key(&reason) => {
-            let known = failures.keys().filter(|reason| words(reason).is_some()).count();
-            if known < LINES_MAX { reason } else { R::of(plain) }
-        }
-        _ => reason,
-    };
-    *failures.entry(reason).or_default() += number;
+    let is_text = |failure: &Failure| matches!(failure, Failure::Message(_) | Failure::Refusal(..));
+    let is_further = is_text(&failure)
+        && !failures.contains_key(&failure)
+        && failures.keys().filter(|known| is_text(known)).count() >= LINES_MAX;
+    let failure = if is_further { failure.without_words() } else { failure };
+    *failures.entry(failure).or_default() += number;
 }
 
 #[cfg(test)]

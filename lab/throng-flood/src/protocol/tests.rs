@@ -138,15 +138,55 @@ fn responses() {
     let bytes = b"HTTP/1.1 204 No Content\r\nThrong-Id: a-1\r\n\r\n\
         HTTP/1.1 100 Continue\r\n\r\n\
         HTTP/1.1 200 OK\r\nContent-Length: 3\r\nThrong-Id: a-2\r\n\r\none\
+        HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5;a=b\r\nhello\r\n0\r\nx: y\r\n\r\n\
         HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nEtag: 7\r\nConnection: close\r\n\r\n\
-        2\r\ntw\r\n1\r\no\r\n0\r\n\r\n";
+        2\r\ntw\r\n1\r\no\r\n0\r\n\r\n\
+        HTTP/1.1 503 Busy\r\nConnection: keep-alive, Close\r\nContent-Length: 14\r\n\r\n\
+        try later\nnow\n";
     let expected = [
         "answer 204  Some(\"a-1\") true",
         "answer 200 one Some(\"a-2\") true",
+        "answer 200 hello None true",
         "answer 200 two Some(\"7\") false",
+        "answer 503 try later\nnow\n None false",
     ];
-    assert_same_however_cut(Framing::LongPoll, bytes, &expected);
-    assert!(events(Framing::LongPoll, &[b"HTTP/1.1 200 OK\r\n\r\n"]).0.is_err());
+    assert_same_however_cut(Framing::Responses, bytes, &expected);
+}
+
+/// The status and body of a response that ends with its connection.
+fn last_response(pieces: &[&[u8]]) -> Option<(u16, String)> {
+    let (mut partial, mut last) = (None, None);
+    for piece in pieces {
+        let fed = feed(Framing::Responses, &mut partial, piece, &mut |_| panic!("not whole"));
+        fed.expect("a response");
+    }
+    finish(partial, &mut |event| {
+        let Event::Response(response) = event else { panic!("{event:?}") };
+        assert!(!response.keeps_alive);
+        last = Some((response.status, String::from_utf8_lossy(&response.body).into_owned()));
+    });
+    last
+}
+
+#[test]
+fn a_response_without_length_ends_with_the_connection() {
+    let last = last_response(&[b"HTTP/1.0 200 OK\r\n\r\nsome", b" more"]);
+    assert_eq!(last, Some((200, "some more".to_owned())));
+    assert_eq!(last_response(&[b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nsome"]), None);
+    assert_eq!(last_response(&[]), None);
+}
+
+#[test]
+fn other_protocols_are_rejected() {
+    let endless = vec![b'a'; http::HEAD_BYTES_MAX + 1];
+    for bytes in [
+        &b"SSH-2.0-OpenSSH\n\n"[..],
+        b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        &endless,
+    ] {
+        assert!(events(Framing::Responses, &[bytes]).0.is_err());
+    }
 }
 
 proptest! {
@@ -156,7 +196,7 @@ proptest! {
             WEBSOCKET,
             Framing::Sse { is_chunked: true },
             Framing::Lines { is_chunked: false },
-            Framing::LongPoll,
+            Framing::Responses,
         ];
         for framing in framings {
             let (first, second) = bytes.split_at(cut.min(bytes.len()));

@@ -1,30 +1,31 @@
 //! URLs of servers.
 
-/// The parts of a URL whose scheme is `http`, `ws`, `https` or `wss`.
+/// The host and port of a URL whose scheme is `http`, `ws`, `https` or `wss`.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct HttpUrl<'a> {
-    /// `host` or `host:port`, as in the `Host` header.
-    pub authority: &'a str,
-    /// The host, without brackets.
+pub(crate) struct Place<'a> {
+    /// Without brackets.
     pub host: &'a str,
-    /// The port; 80 by default, or 443 with TLS.
-    pub port: u16,
-    /// From the slash on; `/` if there is none.
-    pub path: &'a str,
+    pub port: Option<u16>,
+    /// 80, or 443 with TLS.
+    pub default_port: u16,
 }
 
-impl<'a> HttpUrl<'a> {
-    /// Splits a URL; `None` if it is invalid.
-    pub(crate) fn parse(url: &'a str) -> Option<HttpUrl<'a>> {
-        let (scheme, rest) = url.split_once("://")?;
-        let default_port = default_port(scheme)?;
-        let end = rest.find(['/', '?']).unwrap_or(rest.len());
-        let (authority, path) = rest.split_at(end);
+impl<'a> Place<'a> {
+    /// Finds them in a URL. The error says what is wrong with it.
+    pub(crate) fn of(url: &'a str) -> Result<Place<'a>, &'static str> {
+        let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
+        let default_port = default_port(scheme)
+            .ok_or("it does not begin with http://, ws://, https:// or wss://")?;
+        let authority = authority(url).unwrap_or_default();
+        let authority = authority.rsplit_once('@').map_or(authority, |(_, after)| after);
         let (host, port) = host_and_port(authority);
-        let port = port.map_or(Some(default_port), |port| port.parse().ok())?;
-        let is_whole = !host.is_empty() && (path.is_empty() || path.starts_with('/'));
-        let path = if path.is_empty() { "/" } else { path };
-        is_whole.then_some(HttpUrl { authority, host, port, path })
+        let port = port.map(str::parse).transpose();
+        let port = port.map_err(|_| "its port is not a number up to 65535")?;
+        if host.is_empty() {
+            Err("it names no host")
+        } else {
+            Ok(Place { host, port, default_port })
+        }
     }
 }
 
@@ -61,21 +62,21 @@ mod tests {
 
     #[test]
     fn urls_are_split() {
-        let place = |authority, host, port, path| Some(HttpUrl { authority, host, port, path });
+        let place = |host, port, default_port| Some(Place { host, port, default_port });
         for (url, expected) in [
-            ("http://a.test:81/c/x?y=1", place("a.test:81", "a.test", 81, "/c/x?y=1")),
-            ("ws://a.test", place("a.test", "a.test", 80, "/")),
-            ("http://[::1]:8080/", place("[::1]:8080", "::1", 8080, "/")),
-            ("http://[::1]", place("[::1]", "::1", 80, "/")),
-            ("https://a.test/x", place("a.test", "a.test", 443, "/x")),
-            ("WSS://a.test:1", place("a.test:1", "a.test", 1, "/")),
+            ("http://a.test:81/c/x?y=1", place("a.test", Some(81), 80)),
+            ("ws://a.test", place("a.test", None, 80)),
+            ("http://[::1]:8080/", place("::1", Some(8080), 80)),
+            ("http://[::1]", place("::1", None, 80)),
+            ("https://u:p@a.test/x@y", place("a.test", None, 443)),
+            ("WSS://a.test:1", place("a.test", Some(1), 443)),
+            ("http://a.test?x", place("a.test", None, 80)),
             ("ftp://a.test/", None),
             ("http://:80/", None),
             ("http://a.test:x/", None),
-            ("http://a.test?x", None),
             ("", None),
         ] {
-            assert_eq!(HttpUrl::parse(url), expected, "{url}");
+            assert_eq!(Place::of(url).ok(), expected, "{url}");
         }
     }
 

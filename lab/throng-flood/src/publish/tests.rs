@@ -6,12 +6,12 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use super::counts::PublishFailure;
 use super::*;
 use crate::failure::Failure;
 use crate::marker::{Mark, now_ns};
 use crate::plan::{
-    Pattern, Ping, PublishTarget, Publishing, Streams, Subscribed, Target, TlsSettings, Transport,
+    Pattern, Ping, PublishBy, PublishTarget, Publishing, Streams, Subscribed, Target, TlsSettings,
+    Transport,
 };
 use crate::streams::StreamCounters;
 use crate::template::Template;
@@ -172,6 +172,9 @@ fn messages_are_sent_in_order_and_on_time() {
     assert_eq!((counts.due, counts.sent, counts.published), (400, 400, 400));
     assert_eq!((run.failures(), counts.unsure, counts.answer.len()), (vec![], 0, 400));
     assert_eq!(*sent(&run.counters), [100, 100, 100, 100]);
+    // None is sent before its time.
+    assert!(counts.sending.first_ns() >= Some(run.start_ns));
+    assert!(counts.sending.last_ns() >= Some(run.start_ns + 399 * 500_000));
     let mut last = BTreeMap::new();
     for (path, mark) in requests.try_iter() {
         assert_eq!((path, mark.run), (format!("/channels/c{}", mark.stream), RUN));
@@ -266,7 +269,7 @@ fn a_missing_response_times_out() {
     let mut run = start(&target, 1);
     run.publish(1000.0, 2, Pattern::One);
     run.finish();
-    assert_eq!(run.counts.failures, BTreeMap::from([(PublishFailure::Unanswered, 2)]));
+    assert_eq!(run.counts.failures, BTreeMap::from([(Failure::Unanswered, 2)]));
 }
 
 #[test]
@@ -275,7 +278,7 @@ fn without_a_server_every_message_fails() {
     let mut run = start(&target(port, 2, 1), 4);
     run.publish(1000.0, 50, Pattern::Random);
     run.finish();
-    let refused = PublishFailure::Connection(Failure::Refused);
+    let refused = Failure::Refused;
     assert_eq!(run.counts.failures, BTreeMap::from([(refused, 50)]));
     assert_eq!((run.counts.sent, run.counts.due), (0, 50));
 }
@@ -295,7 +298,7 @@ fn waiting_messages_can_be_given_up() {
     }
     run.publishers.abandon();
     run.finish();
-    let failures = [(PublishFailure::Unanswered, 1), (PublishFailure::Unsent, 8)];
+    let failures = [(Failure::Unanswered, 1), (Failure::Unsent, 8)];
     assert_eq!((run.counts.published, &run.counts.failures), (1, &BTreeMap::from(failures)));
 }
 
@@ -312,7 +315,7 @@ fn a_response_body_can_reject() {
     run.publish(1000.0, 3, Pattern::One);
     run.finish();
     let said = Failure::Message("{\"error\":{\"code\": 102 }}".to_owned());
-    let failures = BTreeMap::from([(PublishFailure::Connection(said), 1)]);
+    let failures = BTreeMap::from([(said, 1)]);
     assert_eq!((run.counts.published, &run.counts.failures), (2, &failures));
 }
 
@@ -331,7 +334,7 @@ fn an_unusable_publish_url_is_an_error() {
     {
         *url = template("gopher://127.0.0.1/c{stream}");
     }
-    assert!(refusal(&target).starts_with("\"gopher://127.0.0.1/c0\" cannot be published to"));
+    assert!(refusal(&target).starts_with("the target \"gopher://127.0.0.1/c0\" cannot be loaded"));
     target.publish = None;
     assert_eq!(refusal(&target), "the plan does not say how to publish");
 }

@@ -6,8 +6,7 @@ use std::time::Duration;
 use super::resources::ResourceSpan;
 use crate::audit::Audit;
 use crate::clients::PublishDeliveries;
-use crate::counts::ClientCounts;
-use crate::publish::counts::PublishCounts;
+use crate::counts::{ClientCounts, PublishCounts};
 use crate::report::{Distribution, TlsTotals, Totals};
 use crate::sums::Nanoseconds;
 

@@ -121,6 +121,17 @@ impl TlsConnections {
         })
     }
 
+    /// True if the handshake is done.
+    pub(crate) fn is_ready(&self, position: usize) -> bool {
+        self.sessions.get(position).is_some_and(Option::is_some)
+            || self.busy.get(&position).is_some_and(|busy| busy.is_established)
+    }
+
+    /// True if records wait for the carrier.
+    pub(crate) fn has_records(&self, position: usize) -> bool {
+        self.busy.get(&position).is_some_and(|busy| !busy.outbound.is_empty())
+    }
+
     /// Passes records that wait to `carrier`, which returns how many bytes it accepts. Returns
     /// whether some wait still.
     pub(crate) fn flush<E>(
