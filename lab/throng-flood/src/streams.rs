@@ -11,8 +11,8 @@
 //! `clients/start.rs`.
 
 use std::collections::BTreeSet;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::plan::Streams;
 
@@ -63,21 +63,17 @@ impl StreamCounters {
 
     /// Records a message. Call it before the message is sent. Sequences start at 1.
     pub fn published(&self, stream: u32, sequence: u32) {
-        if let Some(stream) = self.streams.get(stream as usize) {
-            stream.published.fetch_max(sequence, Ordering::SeqCst);
-        }
+        self.of(stream).map(|stream| stream.published.fetch_max(sequence, Ordering::SeqCst));
     }
 
     /// The highest sequence that may have been sent.
     pub fn last_published(&self, stream: u32) -> u32 {
-        let stream = self.streams.get(stream as usize);
-        stream.map_or(0, |stream| stream.published.load(Ordering::SeqCst))
+        self.of(stream).map_or(0, |stream| stream.published.load(Ordering::SeqCst))
     }
 
     /// Records that the server did not accept a message, so that it is not expected.
     pub fn refused(&self, stream: u32, sequence: u32) {
-        let mut refused = self.refused.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        refused.insert((stream, sequence));
+        self.lock_refused().insert((stream, sequence));
         self.has_refused.store(true, Ordering::SeqCst);
     }
 
@@ -86,17 +82,21 @@ impl StreamCounters {
         if !self.has_refused.load(Ordering::SeqCst) || from > to {
             return 0;
         }
-        let refused = self.refused.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        refused.range((stream, from)..=(stream, to)).count() as u64
+        self.lock_refused().range((stream, from)..=(stream, to)).count() as u64
     }
 
     /// All rejected messages.
     pub(crate) fn all_refused(&self) -> Vec<(u32, u32)> {
-        if !self.has_refused.load(Ordering::SeqCst) {
-            return Vec::new();
-        }
-        let refused = self.refused.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        refused.iter().copied().collect()
+        self.lock_refused().iter().copied().collect()
+    }
+
+    fn lock_refused(&self) -> MutexGuard<'_, BTreeSet<(u32, u32)>> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A stream; `None` for messages of another run.
+    fn of(&self, stream: u32) -> Option<&Stream> {
+        self.streams.get(stream as usize)
     }
 
     /// True if more may have been published than the counters say.
@@ -111,22 +111,17 @@ impl StreamCounters {
 
     /// How many clients are subscribed to a stream.
     pub fn audience(&self, stream: u32) -> u64 {
-        let stream = self.streams.get(stream as usize);
-        stream.map_or(0, |stream| u64::from(stream.audience.load(Ordering::Relaxed)))
+        self.of(stream).map_or(0, |stream| u64::from(stream.audience.load(Ordering::Relaxed)))
     }
 
     /// Adds a subscribed client.
     pub(super) fn joined(&self, stream: u32) {
-        if let Some(stream) = self.streams.get(stream as usize) {
-            stream.audience.fetch_add(1, Ordering::Relaxed);
-        }
+        self.of(stream).map(|stream| stream.audience.fetch_add(1, Ordering::Relaxed));
     }
 
     /// Removes a client.
     pub(super) fn left(&self, stream: u32) {
-        if let Some(stream) = self.streams.get(stream as usize) {
-            stream.audience.fetch_sub(1, Ordering::Relaxed);
-        }
+        self.of(stream).map(|stream| stream.audience.fetch_sub(1, Ordering::Relaxed));
     }
 }
 

@@ -18,13 +18,12 @@ mod part;
 mod table;
 
 use std::fmt;
-use std::io::Write as _;
 use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
 
-pub(crate) use part::TemplateError;
 use part::TemplatePart;
+pub(crate) use part::{PerClient, Placeholder, TemplateError, TemplateValues};
 pub(crate) use table::ColumnTable;
 
 /// A text with placeholders.
@@ -32,43 +31,6 @@ pub(crate) use table::ColumnTable;
 pub struct Template {
     text: Arc<str>,
     parts: Arc<[TemplatePart]>,
-    table: Option<Arc<ColumnTable>>,
-    /// A text made for each client, after everything else.
-    made: Option<Arc<dyn PerClient>>,
-}
-
-/// Makes a text for each client, such as a token.
-pub(crate) trait PerClient: fmt::Debug + Send + Sync {
-    /// Appends the text of the client in `values`.
-    fn write(&self, values: &TemplateValues<'_>, to: &mut Vec<u8>);
-}
-
-/// The values of placeholders.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct TemplateValues<'a> {
-    /// The client's number.
-    pub client: usize,
-    /// The number of the run.
-    pub run: u32,
-    /// The stream that is published to, or the first one that the client follows.
-    pub stream: u32,
-    /// All streams that the client follows; if empty, only `stream`.
-    pub streams: &'a [u32],
-    /// The message that is published.
-    pub payload: &'a [u8],
-}
-
-/// A placeholder, for [`Template::has`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Placeholder {
-    /// Any that differs between clients: `{i}`, `{i%N}` or a column.
-    Client,
-    /// `{stream}` or `{streams:…}`.
-    Stream,
-    /// `{streams:…}`, but not `{stream}`.
-    Streams,
-    /// `{payload}`, the published message.
-    Payload,
 }
 
 impl Template {
@@ -82,10 +44,7 @@ impl Template {
         text: &str,
         table: Option<&Arc<ColumnTable>>,
     ) -> Result<Template, TemplateError> {
-        let parts = TemplatePart::read_all(text, table.map(Arc::as_ref))?;
-        let needs_table = parts.iter().any(TemplatePart::is_of_table);
-        let table = table.filter(|_| needs_table).cloned();
-        Ok(Template { text: text.into(), parts: parts.into(), table, made: None })
+        Ok(Template { text: text.into(), parts: TemplatePart::read_all(text, table)?.into() })
     }
 
     /// This text, then `before`, then what is made for each client. [`Template::text`] shows that
@@ -97,27 +56,17 @@ impl Template {
         made_as: &str,
     ) -> Template {
         let literal = Template::literal(before);
+        let more = literal.parts.iter().cloned().chain([TemplatePart::Made(made)]);
         Template {
             text: format!("{}{}{made_as}", self.text, literal.text).into(),
-            parts: self.parts.iter().chain(&*literal.parts).cloned().collect(),
-            table: self.table.clone(),
-            made: Some(made),
+            parts: self.parts.iter().cloned().chain(more).collect(),
         }
     }
 
     /// A text without placeholders.
     pub fn literal(text: &str) -> Template {
-        let parts = if text.is_empty() {
-            Vec::new()
-        } else {
-            vec![TemplatePart::Text(text.as_bytes().into())]
-        };
-        Template {
-            text: text.replace('{', "{{").into(),
-            parts: parts.into(),
-            table: None,
-            made: None,
-        }
+        let parts = [TemplatePart::Text(text.as_bytes().into())];
+        Template { text: text.replace('{', "{{").into(), parts: parts.into() }
     }
 
     /// The text, as written.
@@ -127,43 +76,7 @@ impl Template {
 
     /// Appends the text with all values.
     pub(crate) fn render(&self, values: &TemplateValues<'_>, to: &mut Vec<u8>) {
-        self.render_parts(&self.parts, values, to);
-        if let Some(made) = &self.made {
-            made.write(values, to);
-        }
-    }
-
-    fn render_parts(&self, parts: &[TemplatePart], values: &TemplateValues<'_>, to: &mut Vec<u8>) {
-        for part in parts {
-            // Writing to a `Vec` cannot fail.
-            let _ = match part {
-                TemplatePart::Text(text) => to.write_all(text),
-                TemplatePart::Client => write!(to, "{}", values.client),
-                TemplatePart::ClientModulo(n) => write!(to, "{}", values.client % n),
-                TemplatePart::Stream => write!(to, "{}", values.stream),
-                TemplatePart::Streams(separator) => self.render_streams(separator, values, to),
-                TemplatePart::Run => write!(to, "{:08x}", values.run),
-                TemplatePart::Payload => to.write_all(values.payload),
-                TemplatePart::Column(column) => to.write_all(self.column(values.client, *column)),
-            };
-        }
-    }
-
-    fn render_streams(
-        &self,
-        separator: &[TemplatePart],
-        values: &TemplateValues<'_>,
-        to: &mut Vec<u8>,
-    ) -> std::io::Result<()> {
-        let alone = [values.stream];
-        let streams = if values.streams.is_empty() { &alone } else { values.streams };
-        for (position, stream) in streams.iter().enumerate() {
-            if position > 0 {
-                self.render_parts(separator, values, to);
-            }
-            write!(to, "{stream}")?;
-        }
-        Ok(())
+        self.parts.iter().for_each(|part| part.render(values, to));
     }
 
     /// The text with all values. Invalid UTF-8 in the payload is replaced.
@@ -176,18 +89,7 @@ impl Template {
 
     /// How often the placeholder occurs.
     pub fn count(&self, place: Placeholder) -> usize {
-        let is_it = |part: &&TemplatePart| match place {
-            Placeholder::Client => {
-                matches!(
-                    part,
-                    TemplatePart::Client | TemplatePart::ClientModulo(_) | TemplatePart::Column(_)
-                )
-            }
-            Placeholder::Stream => matches!(part, TemplatePart::Stream | TemplatePart::Streams(_)),
-            Placeholder::Streams => matches!(part, TemplatePart::Streams(_)),
-            Placeholder::Payload => matches!(part, TemplatePart::Payload),
-        };
-        self.parts.iter().filter(is_it).count()
+        self.parts.iter().filter(|part| part.is(place)).count()
     }
 
     /// True if the placeholder occurs.
@@ -197,13 +99,7 @@ impl Template {
 
     /// The rows of the table that it uses; `None` if it uses none.
     pub fn rows(&self) -> Option<usize> {
-        self.table.as_deref().map(ColumnTable::rows)
-    }
-
-    /// The value of a column. Clients beyond the last line start again at the first.
-    fn column(&self, client: usize, column: usize) -> &[u8] {
-        let row = |table: &Arc<ColumnTable>| client % table.rows();
-        self.table.as_ref().map_or(b"", |table| table.cell(row(table), column).as_bytes())
+        self.parts.iter().find_map(TemplatePart::table).map(ColumnTable::rows)
     }
 }
 

@@ -1,6 +1,5 @@
 //! Files whose line `i` belongs to client `i`: CSV with a header, or a list of URLs.
 
-use std::ops::Range;
 use std::path::Path;
 
 use throng_settings::read_text;
@@ -129,9 +128,8 @@ impl ColumnTable {
     /// A cell, whose row and column must exist.
     pub(crate) fn cell(&self, row: usize, column: usize) -> &str {
         let cell = row * self.columns.len() + column;
-        let from = if cell == 0 { 0 } else { self.ends[cell - 1] as usize };
-        let range: Range<usize> = from..self.ends[cell] as usize;
-        &self.text[range]
+        let from = if cell == 0 { 0 } else { self.ends[cell - 1] };
+        &self.text[from as usize..self.ends[cell] as usize]
     }
 
     fn push(&mut self, cell: &str) {
