@@ -1,49 +1,280 @@
-//! Single requests to a server.
+//! A plain HTTP/1.1 client, which keeps one connection for the next request.
 
+use std::cell::RefCell;
+use std::io::{self, Read as _, Write as _};
+use std::net::TcpStream;
 use std::time::Duration;
 
-use ureq::{Agent, Body};
+/// The most bytes of a response.
+const RESPONSE_BYTES_MAX: usize = 256 << 20;
 
-/// A client that keeps its connections.
-#[derive(Debug, Clone)]
-pub(crate) struct Http(Agent);
+/// Characters of a refusal that are shown.
+const REFUSAL_SHOWN_MAX: usize = 300;
+
+/// A client.
+#[derive(Debug)]
+pub(crate) struct Http {
+    timeout: Duration,
+    /// The connection of the last request, if it can take another.
+    kept: RefCell<Option<Connection>>,
+}
+
+/// A connection to a server.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    authority: String,
+    stream: TcpStream,
+    /// Bytes of responses that were not returned yet.
+    received: Vec<u8>,
+}
+
+/// A complete response.
+#[derive(Debug)]
+struct Response {
+    status: u16,
+    body: Vec<u8>,
+}
 
 impl Http {
-    /// A client whose requests may take `timeout` each.
+    /// A client that waits for a server for `timeout` at most.
     pub(crate) fn new(timeout: Duration) -> Http {
-        let config = Agent::config_builder().proxy(None).http_status_as_error(false);
-        Http(config.timeout_global(Some(timeout)).build().into())
+        Http { timeout, kept: RefCell::default() }
     }
 
     /// The body of a response, whatever its status.
     pub(crate) fn get_any(&self, url: &str) -> Result<String, String> {
-        let mut response = self.0.get(url).call().map_err(|error| error.to_string())?;
-        response.body_mut().read_to_string().map_err(|error| error.to_string())
+        Ok(text(self.ask(url, "GET", None, b"")?.body))
     }
 
     /// The body of a response; a status of an error is an error.
     pub(crate) fn get(&self, url: &str) -> Result<String, String> {
-        body(self.0.get(url).call())
+        self.ask(url, "GET", None, b"")?.success()
     }
 
     /// [`get`](Self::get) with another method and a body; `key` is a server key.
-    pub(crate) fn post(&self, url: &str, text: &[u8], key: Option<&str>) -> Result<String, String> {
-        let mut request = self.0.post(url).content_type("text/plain");
-        if let Some(key) = key {
-            request = request.header("Authorization", format!("Bearer {key}"));
-        }
-        body(request.send(text))
+    pub(crate) fn post(&self, url: &str, body: &[u8], key: Option<&str>) -> Result<String, String> {
+        self.ask(url, "POST", key, body)?.success()
+    }
+
+    fn ask(
+        &self,
+        url: &str,
+        method: &str,
+        key: Option<&str>,
+        body: &[u8],
+    ) -> Result<Response, String> {
+        let (authority, path) = parts(url);
+        let kept = self.kept.take().filter(|kept| kept.authority == authority && kept.is_open());
+        let mut connection = match kept {
+            Some(kept) => kept,
+            None => Connection::open(authority, self.timeout)?,
+        };
+        connection.send(&request(method, authority, path, key, body))?;
+        let response = connection.response()?;
+        self.kept.replace(Some(connection));
+        Ok(response)
     }
 }
 
-fn body(response: Result<ureq::http::Response<Body>, ureq::Error>) -> Result<String, String> {
-    /// Characters of a refusal that are shown.
-    const SHOWN_MAX: usize = 300;
-    let mut response = response.map_err(|error| error.to_string())?;
-    let status = response.status();
-    let text = response.body_mut().read_to_string().map_err(|error| error.to_string())?;
-    if status.is_success() {
-        return Ok(text);
+impl Connection {
+    /// Connects to a host and port.
+    pub(crate) fn open(authority: &str, timeout: Duration) -> Result<Connection, String> {
+        let open = || {
+            let stream = TcpStream::connect(authority)?;
+            stream.set_nodelay(true)?;
+            stream.set_read_timeout(Some(timeout))?;
+            stream.set_write_timeout(Some(timeout))?;
+            Ok(stream)
+        };
+        let stream = open().map_err(|error: io::Error| format!("{authority}: {error}"))?;
+        Ok(Connection { authority: authority.to_owned(), stream, received: Vec::new() })
     }
-    Err(format!("{status}: {}", text.chars().take(SHOWN_MAX).collect::<String>()))
+
+    /// Sends one request, or several without waiting for responses in between.
+    pub(crate) fn send(&mut self, requests: &[u8]) -> Result<(), String> {
+        let sent = self.stream.write_all(requests);
+        sent.map_err(|error| format!("a request cannot be sent: {error}"))
+    }
+
+    /// True if the server has neither closed it nor said anything since the last response.
+    fn is_open(&self) -> bool {
+        let is_silent = || {
+            self.stream.set_nonblocking(true)?;
+            let peeked = self.stream.peek(&mut [0]);
+            self.stream.set_nonblocking(false)?;
+            peeked
+        };
+        is_silent().is_err_and(|error: io::Error| error.kind() == io::ErrorKind::WouldBlock)
+    }
+
+    fn response(&mut self) -> Result<Response, String> {
+        let mut part = [0; 16 * 1024];
+        loop {
+            if let Some((response, bytes)) = parse(&self.received)? {
+                self.received.drain(..bytes);
+                return Ok(response);
+            }
+            if self.received.len() > RESPONSE_BYTES_MAX {
+                return Err("the response is too long".to_owned());
+            }
+            match self.stream.read(&mut part) {
+                Ok(0) => return Err("the server closed the connection".to_owned()),
+                Ok(bytes) => self.received.extend_from_slice(&part[..bytes]),
+                Err(error) => return Err(format!("no response: {error}")),
+            }
+        }
+    }
+}
+
+impl Response {
+    fn success(self) -> Result<String, String> {
+        let text = text(self.body);
+        if (200..300).contains(&self.status) {
+            return Ok(text);
+        }
+        Err(format!(
+            "{}: {}",
+            self.status,
+            text.chars().take(REFUSAL_SHOWN_MAX).collect::<String>()
+        ))
+    }
+}
+
+/// Host and port of a URL, and its path.
+pub(crate) fn parts(url: &str) -> (&str, &str) {
+    let rest = url.strip_prefix("http://").unwrap_or(url);
+    rest.split_at(rest.find('/').unwrap_or(rest.len()))
+}
+
+/// The bytes of a request.
+pub(crate) fn request(
+    method: &str,
+    authority: &str,
+    path: &str,
+    key: Option<&str>,
+    body: &[u8],
+) -> Vec<u8> {
+    let path = if path.is_empty() { "/" } else { path };
+    let key = key.map(|key| format!("Authorization: Bearer {key}\r\n")).unwrap_or_default();
+    let length = body.len();
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nHost: {authority}\r\n{key}\
+         Content-Type: text/plain\r\nContent-Length: {length}\r\n\r\n"
+    );
+    [head.as_bytes(), body].concat()
+}
+
+/// The length of a complete head, with its end.
+pub(crate) fn head_bytes(received: &[u8]) -> Option<usize> {
+    received.windows(4).position(|end| end == b"\r\n\r\n").map(|end| end + 4)
+}
+
+/// The status in a head.
+pub(crate) fn status(head: &str) -> Option<u16> {
+    head.strip_prefix("HTTP/1.1 ")?.get(..3)?.parse().ok()
+}
+
+/// The value of a header.
+pub(crate) fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
+    head.lines()
+        .filter_map(|line| line.split_once(':'))
+        .find_map(|(known, value)| known.eq_ignore_ascii_case(name).then(|| value.trim()))
+}
+
+/// The response at the start of `received`, and its length; `None` if it is incomplete.
+fn parse(received: &[u8]) -> Result<Option<(Response, usize)>, String> {
+    let Some(start) = head_bytes(received) else { return Ok(None) };
+    let (head, rest) = received.split_at(start);
+    let head = String::from_utf8_lossy(head);
+    let status = status(&head).ok_or_else(|| format!("no status in {head:?}"))?;
+    let length = header(&head, "content-length").map(str::parse).transpose();
+    let body = match length.map_err(|_| format!("no length in {head:?}"))? {
+        Some(length) => rest.get(..length).map(|body| (body.to_vec(), length)),
+        None if header(&head, "transfer-encoding") == Some("chunked") => chunked(rest)?,
+        None if status == 204 || status == 304 => Some((Vec::new(), 0)),
+        None => return Err(format!("no length in {head:?}")),
+    };
+    Ok(body.map(|(body, bytes)| (Response { status, body }, start + bytes)))
+}
+
+/// The content of a body in chunks, and its length with them; `None` if it is incomplete.
+fn chunked(body: &[u8]) -> Result<Option<(Vec<u8>, usize)>, String> {
+    let (mut content, mut at) = (Vec::new(), 0);
+    loop {
+        let rest = &body[at..];
+        let Some(end) = rest.windows(2).position(|end| end == b"\r\n") else { return Ok(None) };
+        let size = String::from_utf8_lossy(&rest[..end]);
+        let size = usize::from_str_radix(size.trim(), 16);
+        let size = size.map_err(|_| "a chunk has no length".to_owned())?;
+        let Some(chunk) = rest.get(end + 2..).filter(|rest| rest.len() >= size.saturating_add(2))
+        else {
+            return Ok(None);
+        };
+        content.extend_from_slice(&chunk[..size]);
+        at += end + 2 + size + 2;
+        if size == 0 {
+            return Ok(Some((content, at)));
+        }
+    }
+}
+
+fn text(body: Vec<u8>) -> String {
+    String::from_utf8_lossy(&body).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::thread;
+
+    use super::*;
+
+    fn parsed(text: &str) -> Option<(u16, String, usize)> {
+        let (response, bytes) = parse(text.as_bytes()).expect("a response")?;
+        Some((response.status, String::from_utf8(response.body).expect("text"), bytes))
+    }
+
+    #[test]
+    fn a_response_is_complete_with_its_body() {
+        let length = "HTTP/1.1 201 Created\r\ncontent-length: 3\r\n\r\nabc";
+        let chunks =
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n";
+        for (text, status) in [(length, 201), (chunks, 200)] {
+            assert_eq!(parsed(text), Some((status, "abc".to_owned(), text.len())));
+            assert_eq!(parsed(&format!("{text}HTTP/1.1 ")).map(|it| it.2), Some(text.len()));
+            for end in 0..text.len() {
+                assert_eq!(parsed(&text[..end]), None, "{end}");
+            }
+        }
+        assert!(parse(b"HTTP/1.1 200 OK\r\n\r\n").is_err());
+        assert!(parse(b"SSH-2.0\r\n\r\n").is_err());
+    }
+
+    #[test]
+    fn a_connection_is_kept_until_the_server_closes_it() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
+        let url = format!("http://{}/x", listener.local_addr().expect("an address"));
+        let server = thread::spawn(move || {
+            // Two requests on the first connection, one on the second.
+            for requests in [2, 1] {
+                let (mut stream, _) = listener.accept().expect("a client");
+                for _ in 0..requests {
+                    let read = stream.read(&mut [0; 4096]).expect("a request");
+                    assert!(read > 0);
+                    let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+                    stream.write_all(answer).expect("sent");
+                }
+            }
+        });
+        let http = Http::new(Duration::from_secs(10));
+        assert_eq!(http.get(&url).as_deref(), Ok("ok"));
+        assert_eq!(http.post(&url, b"body", None).as_deref(), Ok("ok"));
+        // The end of the first connection may take a moment to arrive.
+        while http.kept.borrow().as_ref().is_some_and(Connection::is_open) {
+            thread::yield_now();
+        }
+        assert_eq!(http.get_any(&url).as_deref(), Ok("ok"));
+        server.join().expect("served");
+        assert!(http.get(&url).is_err());
+    }
 }

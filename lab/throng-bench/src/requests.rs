@@ -9,7 +9,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use ureq::Agent;
+
+use crate::http::Http;
 
 /// Number of threads, and so of concurrent requests.
 const THREADS: u32 = 8;
@@ -104,20 +105,17 @@ fn send<'a>(
     is_kept: bool,
     is_stopped: &AtomicBool,
 ) -> Counted {
-    let mut config = Agent::config_builder().proxy(None).timeout_global(Some(RESPONSE_TIMEOUT));
-    if !is_kept {
-        config = config.max_idle_connections(0);
-    }
-    let agent: Agent = config.build().into();
+    let mut http = Http::new(RESPONSE_TIMEOUT);
     let mut counted = Counted { latencies_us: microseconds(), failed: 0, ended: Instant::now() };
     for (url, due) in requests {
         thread::sleep(due.saturating_duration_since(Instant::now()));
         if is_stopped.load(Ordering::Relaxed) {
             break;
         }
-        let response =
-            agent.get(url).call().and_then(|mut response| response.body_mut().read_to_vec());
-        match response {
+        if !is_kept {
+            http = Http::new(RESPONSE_TIMEOUT);
+        }
+        match http.get(url) {
             Ok(_) => {
                 let us = u64::try_from(due.elapsed().as_micros()).unwrap_or(u64::MAX);
                 // Adding cannot fail: the histogram resizes itself.

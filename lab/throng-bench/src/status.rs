@@ -1,12 +1,13 @@
 //! Reads the event stream of the server's status page, which has one update per second.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use ureq::Agent;
+use crate::http::{header, parts, status};
 
 /// The event stream of the status page.
 const PATH: &str = "/status/stream";
@@ -64,21 +65,23 @@ impl Reader {
 }
 
 fn read(url: &str, time: Duration, is_over: &AtomicBool) -> Option<Updates> {
-    let config = Agent::config_builder().proxy(None).timeout_per_read(Some(UPDATE_TIMEOUT));
-    let agent: Agent = config.build().into();
-    let answer = agent.get(url).header("Accept", "text/event-stream").call().ok()?;
-    let is_stream = answer
-        .headers()
-        .get("content-type")
-        .and_then(|value| value.to_str().ok())
-        .is_some_and(|value| value.starts_with("text/event-stream"));
-    if !is_stream {
+    let (authority, path) = parts(url);
+    let mut stream = TcpStream::connect(authority).ok()?;
+    stream.set_read_timeout(Some(UPDATE_TIMEOUT)).ok()?;
+    let request =
+        format!("GET {path} HTTP/1.1\r\nHost: {authority}\r\nAccept: text/event-stream\r\n\r\n");
+    stream.write_all(request.as_bytes()).ok()?;
+    // The lengths of chunks, if there are any, are lines of their own.
+    let mut lines = BufReader::new(stream).lines().map_while(Result::ok);
+    let head = lines.by_ref().take_while(|line| !line.is_empty()).collect::<Vec<_>>().join("\n");
+    let is_stream =
+        header(&head, "content-type").is_some_and(|kind| kind.starts_with("text/event-stream"));
+    if status(&head) != Some(200) || !is_stream {
         return None;
     }
     let began = Instant::now();
     let mut updates = Updates::default();
-    for line in BufReader::new(answer.into_body().into_reader()).lines() {
-        let Ok(line) = line else { break };
+    for line in lines {
         if let Some(sample) = line.strip_prefix("data:") {
             updates.count += 1;
             updates.max_sse = updates.max_sse.max(sse(sample));

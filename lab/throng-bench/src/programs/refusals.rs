@@ -12,6 +12,7 @@ use rustix::net::{AddressFamily, SocketType};
 
 use crate::context::{Abort, Context};
 use crate::file::Run;
+use crate::http::{head_bytes, status};
 use crate::keys::Keys;
 
 /// Connects of each kind, at most: their ports are used again only after a minute.
@@ -130,15 +131,14 @@ fn send(
     stream.write_all(request.as_bytes()).map_err(fault)?;
     let mut head = Vec::new();
     let mut part = [0; 2048];
-    while !head.windows(4).any(|end| end == b"\r\n\r\n") {
+    while head_bytes(&head).is_none() {
         match stream.read(&mut part).map_err(fault)? {
             0 => break,
             bytes => head.extend_from_slice(&part[..bytes]),
         }
     }
     let text = String::from_utf8_lossy(&head);
-    let status = text.split(' ').nth(1).and_then(|status| status.parse().ok());
-    match status {
+    match status(&text) {
         Some(status) if statuses.contains(&status) => Ok(()),
         _ => Err(format!("an unexpected response: {:?}", text.lines().next().unwrap_or_default())),
     }

@@ -33,15 +33,14 @@ impl Prober {
     pub(super) fn start(url: &str) -> Prober {
         let accepted = Arc::<Mutex<Vec<Accepted>>>::default();
         let is_stopped = Arc::<AtomicBool>::default();
-        let http = Http::new(TIMEOUT);
         let url = url.to_owned();
         let (all, stopped) = (Arc::clone(&accepted), Arc::clone(&is_stopped));
         let thread = thread::spawn(move || {
             let attempts = (0_u64..).take_while(|_| !stopped.load(Ordering::Relaxed));
             let attempts = attempts.map(|nth| {
-                let (http, all) = (http.clone(), Arc::clone(&all));
+                let all = Arc::clone(&all);
                 let url = format!("{url}/channels/probe-{nth}");
-                let attempt = thread::spawn(move || attempt(&http, &url, &all));
+                let attempt = thread::spawn(move || attempt(&url, &all));
                 thread::sleep(INTERVAL);
                 attempt
             });
@@ -69,9 +68,9 @@ impl Drop for Prober {
     }
 }
 
-fn attempt(http: &Http, url: &str, all: &Mutex<Vec<Accepted>>) {
+fn attempt(url: &str, all: &Mutex<Vec<Accepted>>) {
     let began = Instant::now();
-    if http.post(url, b"probe", None).is_ok() {
+    if Http::new(TIMEOUT).post(url, b"probe", None).is_ok() {
         let accepted = Accepted { began, ended: Instant::now() };
         all.lock().unwrap_or_else(PoisonError::into_inner).push(accepted);
     }
