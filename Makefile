@@ -59,8 +59,8 @@ fuzz: setup ## every fuzz target, THRONG_FUZZ_SECONDS each
 	@scripts/fuzz
 
 bench: ## compare Throng with a raw send() loop, and tokens with none (ARGS: the former only)
-	@cargo build --release --locked -p throng -p throng-bench -p throng-baseline
-	@target/release/throng-baseline $(ARGS)
+	@cargo build --release --locked -p throng -p throng-bench
+	@target/release/throng bench baseline $(ARGS)
 	@test -n '$(ARGS)' || target/release/throng bench access --apply
 
 bench-peers: ## compare Throng with other push servers; writes docs/benchmarks/peers.md

@@ -213,6 +213,46 @@ def test_every_measurement_of_a_benchmark_is_measured(bench, name):
     assert results["environment"]["kernel"] and results["environment"]["sysctl"]
 
 
+# Small numbers of `baseline`.
+QUICK = ["--quick", "--connections", "200", "--set", "rounds=2", "--set", "parked=0.1"]
+
+
+def test_throng_stands_beside_a_raw_loop(bench):
+    done, results = bench("baseline", *QUICK, "--set", "publishes=500", "--set", "health=0.5")
+    assert done.returncode == 0, done.stdout + done.stderr
+    [outcome] = results["benchmarks"]
+    assert (outcome["verdict"], outcome["repeats"], outcome["beside"]) == ("done", 1, "raw loop")
+    assert len(servers(done.stderr)) == len(outcome["servers"]) == 14
+    assert sum(flags.startswith("raw loop, 2 threads") for flags in outcome["servers"]) == 4
+    measurements = {measurement["key"]: measurement for measurement in outcome["measurements"]}
+    compared = {key for key, measurement in measurements.items() if measurement["beside"]}
+    assert {"fanout_64_rate", "fanout_1024_cpu", "burst_batch_rate", "connect_rate", "health_kept_p50"} <= compared
+    # The others may be less than what can be counted of so few connections.
+    for key in {key for key in compared if not key.endswith("cpu")} - {"slab"}:
+        measurement = measurements[key]
+        assert measurement["ours"] > 0 and measurement["beside"]["median"] > 0, key
+        ratio = measurement["ours"] / measurement["beside"]["median"]
+        assert measurement["beside_ratio"]["median"] == pytest.approx(ratio), key
+    for key in ["idle_heartbeats", "publish_rate", "publish_cpu"]:
+        assert measurements[key]["ours"] > 0, key
+    goal = measurements["fanout_64_rate"]
+    assert goal["goal"] == {"ratio-at-least": 0.9}
+    assert goal["is_reached"] == (goal["beside_ratio"]["median"] >= 0.9)
+    assert "ratio 0.9 at least" in done.stdout and "On loopback the sender also pays" in done.stdout
+
+
+def test_the_raw_loop_alone_needs_no_server(bench):
+    done, results = bench("baseline", *QUICK, "--part", "raw", "--repeats", "2", "--server", "/bin/false")
+    assert done.returncode == 0, done.stdout + done.stderr
+    [outcome] = results["benchmarks"]
+    assert len(outcome["servers"]) == 2 * 4
+    by_key = {measurement["key"]: measurement for measurement in outcome["measurements"]}
+    rate = by_key["fanout_64_rate"]
+    assert rate["ours"] is None and rate["beside"]["min"] < rate["beside"]["max"]
+    assert rate["beside_ratio"] is None and rate["is_reached"] is None
+    assert "fan-out 64 B" in done.stdout and "idle with heartbeats" not in done.stdout
+
+
 @needs_tunnel
 def test_without_rights_a_benchmark_without_sockets_is_not_begun(tmp_path):
     if shutil.which("setpriv") is None or os.geteuid() != 0:
@@ -418,6 +458,10 @@ def test_results_are_compared(bench, tmp_path):
     [
         (["rooter"], 64, "did you mean router?"),
         (["router", "-n", "0"], 64, "--connections must be more than 0"),
+        (["baseline", "--part", "fanout"], 64, "there is no run"),
+        (["baseline", "--set", "sender=3"], 64, 'baseline has no number "sender"'),
+        (["baseline", "--set", "senders"], 64, "like senders=4"),
+        (["baseline", "--server", "/nowhere/throng"], 1, "/nowhere/throng is no program"),
         (["router", "--time", "1ms"], 64, "--time must be half a second at least"),
         (["router", *SMALL, "--html", "/nowhere/page.html"], 1, "cannot write /nowhere/page.html"),
     ],

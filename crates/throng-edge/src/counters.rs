@@ -275,7 +275,7 @@ impl Counters {
     }
 
     /// Counts a connection that is parked no longer. Only one thread may call this.
-    pub fn unpark(&self, parked: Parked) {
+    pub(crate) fn unpark(&self, parked: Parked) {
         let cell = &self.parked[parked as usize];
         cell.store(cell.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
     }

@@ -10,12 +10,14 @@ use std::process::{Command, ExitCode, Stdio};
 
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
+use crate::raw_loop;
+
 /// The private subcommand that does it: followed by the id of the parent process, the program and
 /// its arguments.
 const COMMAND: &str = "exec-bound";
 
 /// This program, even if its file has been replaced or removed since it started.
-const OWN_PROGRAM: &str = "/proc/self/exe";
+pub(crate) const OWN_PROGRAM: &str = "/proc/self/exe";
 
 /// The exit code if the program cannot be started, as in a shell.
 const EXIT_NOT_STARTED: u8 = 127;
@@ -31,12 +33,14 @@ pub(crate) fn command(program: &Path) -> Command {
     command
 }
 
-/// Becomes the program of these arguments, if they ask for it. Returns only if they do not, or if
-/// that fails.
+/// Becomes the program of these arguments, or the raw loop, if they ask for it. Returns only if
+/// they do not, or if that fails.
 pub fn become_program(arguments: impl IntoIterator<Item = OsString>) -> Option<ExitCode> {
     let mut arguments = arguments.into_iter().skip(1);
-    if arguments.next()? != COMMAND {
-        return None;
+    match arguments.next()?.to_str()? {
+        COMMAND => {}
+        raw_loop::COMMAND => return raw_loop::run(arguments),
+        _ => return None,
     }
     let (parent, program) = (arguments.next()?, arguments.next()?);
     let bound = set_parent_process_death_signal(Some(Signal::KILL));

@@ -20,20 +20,24 @@ use throng_report::compare::read_sides;
 use throng_report::file::write;
 use throng_report::terminal::{print, print_error};
 use throng_units::paint::{Ink, Paint};
-use throng_units::{Count, Time};
+use throng_units::{Count, Invalid, Time};
 
+use crate::benchmarks::named;
 use crate::context::{Abort, Choice, Context};
+use crate::executables::{NATS_SERVER, SERVER};
 use crate::execution::execute;
 use crate::file::{Benchmark, Size};
-use crate::library::named;
-use crate::program::{NATS_SERVER, SERVER};
 use crate::results::{Outcome, Results, VERSION, Verdict, now_unix_s};
-use crate::{csv, namespace, preflight, report, table};
+use crate::{csv, listing, namespace, preflight, report};
 
 /// The command line is wrong.
 const EXIT_USAGE: u8 = 64;
 /// A benchmark failed or is impossible here.
 const EXIT_FAILED: u8 = 1;
+
+/// The size of a quick check.
+const QUICK_CONNECTIONS: usize = 1_000;
+const QUICK_TIME: Duration = Duration::from_secs(1);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -54,6 +58,10 @@ Examples:
     throng bench router --json after.json
     throng bench --compare before.json after.json
 
+  Compare with a raw send() loop on this kernel:
+    throng bench baseline
+    throng bench baseline --part fan-out --repeats 9 --set senders=2
+
   Run a benchmark of one's own:
     throng bench ./mine.toml
 
@@ -73,6 +81,16 @@ pub struct Arguments {
     /// How long to hold the clients, for benchmarks that have a hold phase
     #[arg(long, value_name = "TIME")]
     pub time: Option<Time>,
+    /// How many times to make the runs, every other time in the opposite order; by default as the
+    /// benchmark says
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub repeats: Option<u32>,
+    /// Change a number of the benchmark's file, such as `senders=4` of `baseline`; may be repeated
+    #[arg(long, value_name = "NAME=NUMBER", value_parser = number)]
+    pub set: Vec<(String, f64)>,
+    /// Use small numbers: a check that everything works, and no measurement
+    #[arg(long)]
+    pub quick: bool,
     /// Write all results as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -95,7 +113,8 @@ pub struct Arguments {
     /// (needs root)
     #[arg(long)]
     pub namespace: bool,
-    /// Make only this run of the benchmark, such as `fan-out` of `cluster`; may be repeated
+    /// Make only this run of the benchmark, such as `fan-out` of `cluster`, or those with this word
+    /// in their names, such as `raw` of `baseline`; may be repeated
     #[arg(long, value_name = "RUN")]
     pub part: Vec<String>,
     /// The server to measure; by default the program `throng` beside this one or in PATH
@@ -129,7 +148,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         });
     }
     if arguments.list || arguments.benchmarks.is_empty() {
-        print(&table::list(Paint::on(&io::stdout())));
+        print(&listing::list(Paint::on(&io::stdout())));
         return ExitCode::SUCCESS;
     }
     let chosen = match chosen(arguments) {
@@ -158,23 +177,40 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     })
 }
 
+/// A name and its number: `senders=4`.
+fn number(text: &str) -> Result<(String, f64), Invalid> {
+    let parts = text.split_once('=').and_then(|(name, number)| Some((name, number.parse().ok()?)));
+    let (name, number) =
+        parts.ok_or_else(|| Invalid::new(text, "a name and a number, like senders=4"))?;
+    Ok((name.to_owned(), number))
+}
+
 fn chosen(arguments: &Arguments) -> Result<Vec<Chosen>, String> {
+    let quick = |small: usize| arguments.quick.then_some(small);
     let connections = arguments.connections.map(|Count(connections)| connections);
+    let connections = connections.or(quick(QUICK_CONNECTIONS));
     if connections == Some(0) {
         return Err("--connections must be more than 0".to_owned());
     }
     let time = arguments.time.map(|Time(time)| time);
+    let time = time.or(arguments.quick.then_some(QUICK_TIME));
     if time.is_some_and(|time| time < Duration::from_millis(500)) {
         return Err("--time must be half a second at least".to_owned());
     }
-    let sized = |benchmark: Benchmark| {
+    let sized = |mut benchmark: Benchmark| {
         let size = benchmark.sized(connections, time);
-        Chosen { benchmark, size }
+        let repeats = arguments.repeats.or(arguments.quick.then_some(1));
+        benchmark.size.repeats = repeats.unwrap_or(benchmark.size.repeats);
+        for (name, number) in &arguments.set {
+            benchmark.set(name, *number)?;
+        }
+        Ok(Chosen { benchmark, size })
     };
-    let chosen: Vec<_> = named(&arguments.benchmarks)?.into_iter().map(sized).collect();
+    let chosen = named(&arguments.benchmarks)?.into_iter().map(sized);
+    let chosen = chosen.collect::<Result<Vec<_>, String>>()?;
     for part in &arguments.part {
         let runs = || chosen.iter().flat_map(|one| one.benchmark.runs());
-        if runs().all(|run| run.name != *part) {
+        if !runs().any(|run| run.is(part)) {
             let known: BTreeSet<_> = runs().map(|run| run.name.as_str()).collect();
             let known = Vec::from_iter(known).join(", ");
             return Err(format!("there is no run {part:?}; the runs are {known}"));
@@ -194,10 +230,10 @@ fn dry_run(chosen: &[Chosen], arguments: &Arguments) -> ExitCode {
     let paint = Paint::on(&io::stdout());
     let mut is_possible = true;
     for Chosen { benchmark, size } in chosen {
-        let mut text = table::story(benchmark, size, paint);
+        let mut text = listing::story(benchmark, size, paint);
         let found = preflight::check(benchmark, size);
         text.push_str(&format!("  {}\n", found.summary()));
-        text.push_str(&format!("  takes about {}\n", table::about(benchmark.seconds(size))));
+        text.push_str(&format!("  takes about {}\n", listing::about(benchmark.seconds(size))));
         for warning in found.warnings() {
             text.push_str(&format!("  {} {warning}\n", paint.ink(Ink::WARNING, "warning:")));
         }
@@ -205,7 +241,7 @@ fn dry_run(chosen: &[Chosen], arguments: &Arguments) -> ExitCode {
             is_possible = false;
             text.push_str(&format!("  {} {refusal}\n", paint.ink(Ink::BAD, "not possible:")));
         }
-        text.push_str(&table::plans(benchmark, *size, paint));
+        text.push_str(&listing::plans(benchmark, *size, paint));
         print(&format!("{text}\n"));
     }
     if is_possible { ExitCode::SUCCESS } else { EXIT_FAILED.into() }
@@ -256,7 +292,7 @@ fn run_all(chosen: &[Chosen], arguments: &Arguments) -> Result<ExitCode, String>
     save(&results, arguments)?;
     let paint = Paint::on(&io::stderr());
     for one @ Chosen { benchmark, size } in chosen {
-        let about = table::about(benchmark.seconds(size));
+        let about = listing::about(benchmark.seconds(size));
         let title = paint.ink(Ink::Bold, &benchmark.title);
         eprintln!("\n{title}: {}, about {about}", size.text());
         results.benchmarks.push(run_one(one, &choice, &interrupts.is_stopped));
@@ -345,6 +381,16 @@ mod tests {
     }
 
     #[test]
+    fn a_quick_check_is_small_unless_told_otherwise() {
+        let found = of(&["baseline", "--quick", "--set", "senders=4"]).expect("known");
+        let Chosen { benchmark, size } = &found[0];
+        assert_eq!((size.connections, size.time), (QUICK_CONNECTIONS, QUICK_TIME));
+        assert_eq!((benchmark.size.repeats, benchmark.numbers["senders"]), (1, 4.0));
+        let found = of(&["baseline", "--quick", "--repeats", "2", "-n", "50"]).expect("known");
+        assert_eq!((found[0].size.connections, found[0].benchmark.size.repeats), (50, 2));
+    }
+
+    #[test]
     fn wrong_command_lines_are_rejected() {
         for words in [
             &["router", "-n", "0"][..],
@@ -352,6 +398,10 @@ mod tests {
             &["rooter"],
             &["./nowhere.toml"],
             &["cluster", "--part", "fan-in"],
+            &["baseline", "--part", "fanout"],
+            &["baseline", "--repeats", "0"],
+            &["baseline", "--set", "sender=2"],
+            &["baseline", "--set", "senders"],
             &["router", "--compare", "a", "b"],
             &["--compare", "a"],
         ] {

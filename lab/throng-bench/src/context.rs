@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
 
 use throng_flood::Observer;
 use throng_flood::plan::Plan;
@@ -41,7 +43,7 @@ impl From<String> for Abort {
 pub(crate) struct Choice {
     /// The program that is started as the server.
     pub(crate) server: PathBuf,
-    /// The names of the runs to make; all if it is empty.
+    /// The runs to make, by name or by words of their names; all if it is empty.
     pub(crate) parts: Vec<String>,
     /// The nats-server to start, instead of that in PATH.
     pub(crate) nats_server: Option<PathBuf>,
@@ -52,7 +54,7 @@ pub(crate) struct Choice {
 impl Choice {
     /// True if a run is to be made.
     pub(crate) fn has(&self, run: &Run) -> bool {
-        self.parts.is_empty() || self.parts.contains(&run.name)
+        self.parts.is_empty() || self.parts.iter().any(|part| run.is(part))
     }
 }
 
@@ -70,6 +72,9 @@ pub(crate) struct Context<'a> {
     directory: Option<Directory>,
 }
 
+/// The phase that holds the clients, in the plans of programs.
+pub(crate) const HELD: usize = 2;
+
 /// Looks at a load while it runs.
 pub(crate) trait Watch {
     /// Is called once a second with the number of the phase, from 1.
@@ -83,6 +88,18 @@ pub(crate) trait Watch {
 
 /// Watches nothing.
 impl Watch for () {}
+
+/// Sends once, when the phase with this number has begun.
+struct Begin(usize, Option<Sender<()>>);
+
+impl Watch for Begin {
+    fn on_second(&mut self, phase: usize) {
+        if phase >= self.0 {
+            // Nobody waits for it if the thread has panicked.
+            let _ = self.1.take().map(|begin| begin.send(()));
+        }
+    }
+}
 
 /// Shows the live view of a load, and ends the load if the server has exited.
 struct Screen<'a, 'b> {
@@ -173,6 +190,12 @@ impl<'a> Context<'a> {
         (scaled as usize).clamp(1, self.size.connections.max(1))
     }
 
+    /// A number of a run, or of the benchmark; 0 if neither has it.
+    pub(crate) fn number(&self, run: &Run, name: &str) -> f64 {
+        let number = run.given(name).or(self.benchmark.numbers.get(name).copied());
+        number.unwrap_or_default()
+    }
+
     /// Starts the server of a run in a new directory; stops the previous one first.
     pub(crate) fn serve(&mut self, run: &Run) -> Result<(), Abort> {
         self.server = None;
@@ -183,6 +206,12 @@ impl<'a> Context<'a> {
     /// Starts the server of a run in the directory of the previous one.
     pub(crate) fn start(&mut self, run: &Run) -> Result<(), Abort> {
         self.server = None;
+        if run.raw {
+            let threads = plan::number("max(senders, tables)", self.benchmark, self.size)?;
+            let server = Server::start_raw(threads as usize)?;
+            self.server = Some(self.announced(server, format!("raw loop, {threads} threads")));
+            return Ok(());
+        }
         let flags = self.benchmark.flags(run);
         let directory = self.directory.as_ref();
         let settings = directory.map_or(Path::new(NO_SETTINGS).to_owned(), Directory::settings);
@@ -197,18 +226,29 @@ impl<'a> Context<'a> {
 
     fn launched(&mut self, flags: &[String], settings: &Path) -> Result<Server, Abort> {
         let directory = settings.parent().unwrap_or(settings).to_string_lossy().into_owned();
-        let evaluated = |flag: &String| match flag.strip_prefix('=') {
-            Some(text) => {
-                plan::number(text, self.benchmark, self.size).map(|number| number.to_string())
+        let number = |text: &str| plan::number(text, self.benchmark, self.size);
+        let evaluated = |flag: &String| -> Result<String, String> {
+            if let Some(text) = flag.strip_prefix('=') {
+                return Ok(number(text)?.to_string());
             }
-            None => Ok(flag.replace("{directory}", &directory)),
+            let flag = flag.replace("{directory}", &directory);
+            match flag.split_once('{').map(|(before, rest)| (before, rest.split_once('}'))) {
+                Some((before, Some((text, after)))) => {
+                    Ok(format!("{before}{}{after}", number(text)?))
+                }
+                _ => Ok(flag.clone()),
+            }
         };
         let flags = flags.iter().map(evaluated).collect::<Result<Vec<_>, _>>()?;
-        let size = self.size;
-        let server = Server::start(&self.choice.server, size.connections, settings, &flags)?;
-        self.outcome.servers.push(flags.join(" "));
-        eprintln!("a server with {}: process {}", size.text(), server.pid());
-        Ok(server)
+        let clients = self.size.connections;
+        let server = Server::start(&self.choice.server, clients, settings, &flags)?;
+        Ok(self.announced(server, flags.join(" ")))
+    }
+
+    fn announced(&mut self, server: Server, flags: String) -> Server {
+        self.outcome.servers.push(flags);
+        eprintln!("a server with {}: process {}", self.size.text(), server.pid());
+        server
     }
 
     pub(crate) fn stop_server(&mut self) {
@@ -243,7 +283,7 @@ impl<'a> Context<'a> {
     }
 
     /// Process id of the server.
-    fn pid(&self) -> Option<u32> {
+    pub(crate) fn pid(&self) -> Option<u32> {
         self.server.as_ref().map(Server::pid)
     }
 
@@ -257,8 +297,11 @@ impl<'a> Context<'a> {
         let server = self.server.as_ref();
         let url =
             server.and_then(|server| if run.tls { server.tls_url() } else { Some(server.url()) });
+        let mut nodes = server.map(Server::senders).unwrap_or_default().iter().cloned();
+        let sender = nodes.next().map(|sender| format!("http://{sender}"));
         Target {
-            url: url.unwrap_or_default().to_owned(),
+            url: sender.unwrap_or_else(|| url.unwrap_or_default().to_owned()),
+            nodes: nodes.collect(),
             processes: self.pid().into_iter().collect(),
             ..Target::default()
         }
@@ -319,14 +362,49 @@ impl<'a> Context<'a> {
         self.give_all(&beside.figures);
         self.outcome.warnings.extend(beside.warnings);
         self.outcome.floods.push(report.clone());
-        self.conclude(&report, ended, target.may_fail)?;
+        self.conclude(run, &report, ended, target.may_fail)?;
         beside.faults.into_iter().for_each(|fault| self.outcome.fail(fault));
         Ok(report)
+    }
+
+    /// [`load_watched`](Self::load_watched) with `work` on another thread once the phase with this
+    /// number has begun. `work` gets the news that the load is over.
+    pub(crate) fn load_beside<T: Send>(
+        &mut self,
+        run: &Run,
+        target: &Target,
+        phase: usize,
+        work: impl FnOnce(&AtomicBool) -> Result<T, String> + Send,
+    ) -> Result<T, Abort> {
+        let is_over = &AtomicBool::new(false);
+        let (begin, begun) = channel::<()>();
+        thread::scope(|scope| {
+            let working = scope.spawn(move || begun.recv().is_ok().then(|| work(is_over)));
+            let mut watch = Begin(phase, Some(begin));
+            let report = self.load_watched(run, target, &mut watch);
+            drop(watch);
+            is_over.store(true, Ordering::Relaxed);
+            let panicked = |_| Some(Err("a thread has panicked".to_owned()));
+            match (report, working.join().unwrap_or_else(panicked)) {
+                (Err(Abort::Interrupted), _) => Err(Abort::Interrupted),
+                (_, Some(Err(reason))) => Err(reason.into()),
+                (Err(abort), _) => Err(abort),
+                (Ok(_), Some(done)) => Ok(done?),
+                (Ok(_), None) => Err("the load was too short".to_owned().into()),
+            }
+        })
     }
 
     /// Begins a run: what is measured from now on belongs to it.
     pub(crate) fn begin(&mut self, name: &str) {
         self.figures.runs.push(RunFigures::new(name, self.size.connections));
+    }
+
+    /// Warns, unless it has been said before.
+    pub(crate) fn warn(&mut self, warning: String) {
+        if !self.outcome.warnings.contains(&warning) {
+            self.outcome.warnings.push(warning);
+        }
     }
 
     /// Adds figures of the current run, measured with all its clients.
@@ -351,6 +429,7 @@ impl<'a> Context<'a> {
     /// Records the faults and warnings of a load.
     fn conclude(
         &mut self,
+        run: &Run,
         report: &Report,
         ended: Option<String>,
         may_fail: bool,
@@ -365,10 +444,8 @@ impl<'a> Context<'a> {
         if let Some(reason) = &report.cut_short {
             return Err(Abort::Failed(format!("the run ended early: {reason}")));
         }
-        for warning in &report.warnings {
-            if !self.outcome.warnings.contains(warning) {
-                self.outcome.warnings.push(warning.clone());
-            }
+        for warning in report.warnings.iter().filter(|_| !run.saturates) {
+            self.warn(warning.clone());
         }
         let found = if may_fail { losses(&report.total) } else { faults(&report.total) };
         found.into_iter().for_each(|fault| self.outcome.fail(fault));

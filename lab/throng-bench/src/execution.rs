@@ -10,20 +10,31 @@ use crate::programs::{self, cluster, users};
 
 /// Executes a benchmark. Each run has a server of its own.
 pub(crate) fn execute(context: &mut Context<'_>) -> Result<(), Abort> {
-    let runs = context.benchmark.runs();
-    let is_alone = runs.len() == 1;
-    for run in runs.into_iter().filter(|run| context.choice.has(run)) {
-        let steps: &[usize] = if run.program.is_none() { &run.steps } else { &[] };
-        for &step in steps {
-            let clients = context.part(step);
-            let label = format!("at {}", count(clients as u64));
-            context.step(clients, |context| context.labelled(&label, |it| one(it, run)))?;
+    for repeat in 0..context.benchmark.size.repeats {
+        let mut runs = context.benchmark.runs();
+        if repeat % 2 == 1 {
+            runs.reverse();
         }
-        if steps.is_empty() {
-            let clients = plan::clients(context.benchmark, run, context.size)?;
-            let label = if is_alone { "" } else { &run.name };
-            context.step(clients, |context| context.labelled(label, |it| one(it, run)))?;
+        runs.retain(|run| context.choice.has(run) && (repeat == 0 || !run.once));
+        for run in runs {
+            execute_run(context, run)?;
         }
+    }
+    Ok(())
+}
+
+/// Makes a run, in each of its sizes.
+fn execute_run(context: &mut Context<'_>, run: &Run) -> Result<(), Abort> {
+    let steps: &[usize] = if run.program.is_none() { &run.steps } else { &[] };
+    for &step in steps {
+        let clients = context.part(step);
+        let label = format!("at {}", count(clients as u64));
+        context.step(clients, |context| context.labelled(&label, |it| one(it, run)))?;
+    }
+    if steps.is_empty() {
+        let clients = plan::clients(context.benchmark, run, context.size)?;
+        let label = if context.benchmark.runs().len() == 1 { "" } else { &run.name };
+        context.step(clients, |context| context.labelled(label, |it| one(it, run)))?;
     }
     Ok(())
 }

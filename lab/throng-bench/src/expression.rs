@@ -53,6 +53,11 @@ pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     Some((values[last / 2] + values[last.div_ceil(2)]) / 2.0)
 }
 
+/// Each figure divided by the one at its place.
+pub(crate) fn quotients(one: &[Figure], other: &[Figure]) -> Vec<Figure> {
+    combined(one, other, |one, other| (other != 0.0).then(|| one / other))
+}
+
 fn reduced(list: &[Figure], reduce: impl Fn(Vec<f64>) -> Option<f64>) -> Figure {
     let connections = list.iter().map(|figure| figure.connections).max().unwrap_or_default();
     Figure::of(reduce(list.iter().filter_map(|figure| figure.value).collect()), connections)

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 use std::time::Duration;
 
-use serde::{Deserialize, Deserializer, de};
+use serde::{Deserialize, Deserializer, Serialize, de};
 use throng_flood::plan::Network;
 use throng_report::Unit;
 use throng_units::Time;
@@ -34,6 +34,14 @@ pub(crate) struct Benchmark {
     /// How this rerun differs from the original, one sentence each.
     pub(crate) differences: Vec<String>,
     pub(crate) size: Scope,
+    /// Numbers of programs and expressions, by name; `--set` changes them.
+    #[serde(default)]
+    pub(crate) numbers: BTreeMap<String, f64>,
+    /// The name of the values that measures stand beside, such as `raw loop`.
+    pub(crate) beside: Option<String>,
+    /// How to read the measures, one remark each.
+    #[serde(default)]
+    pub(crate) notes: Vec<String>,
     /// Flags of the server of all runs that have none of their own.
     #[serde(default)]
     pub(crate) server: Vec<String>,
@@ -68,6 +76,9 @@ pub(crate) struct Scope {
     /// How many times all clients connect.
     #[serde(default = "one")]
     rounds: u32,
+    /// How many times the runs are made; every other time in the opposite order.
+    #[serde(default = "one")]
+    pub(crate) repeats: u32,
     #[serde(default = "sockets", deserialize_with = "parsed")]
     pub(crate) network: Network,
     /// Starts nats-servers.
@@ -102,6 +113,12 @@ pub(crate) struct Run {
     /// The tokens that clients show and the server checks.
     pub(crate) tokens: Option<Algorithm>,
     pub(crate) tls: bool,
+    /// The server is the raw loop.
+    pub(crate) raw: bool,
+    /// It is not repeated.
+    pub(crate) once: bool,
+    /// It publishes as fast as the server takes it: a late publisher is no reason for a warning.
+    pub(crate) saturates: bool,
     /// The servers that get the load in turn: `memory`, `one` or `three` nats-servers.
     pub(crate) beside: Vec<String>,
     /// Publishes a message to the inbox of each client's user before the load.
@@ -162,14 +179,27 @@ pub(crate) struct Measure {
     /// The value is per connection, and so comparable between sizes.
     #[serde(default)]
     pub(crate) per_connection: bool,
-    pub(crate) published: Option<PublishedOf>,
+    pub(crate) published: Option<Published>,
+    /// Expression of the value that it stands beside.
+    pub(crate) beside: Option<String>,
+    pub(crate) goal: Option<Goal>,
 }
 
-/// A published value.
-#[derive(Debug, Clone, Deserialize)]
+/// A bound that a measure is meant to keep; unlike that of a check, it fails nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Goal {
+    AtMost(f64),
+    /// Of the ratio to the value beside it.
+    RatioAtLeast(f64),
+    RatioAtMost(f64),
+}
+
+/// A published value, in a file and in results.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct PublishedOf {
-    /// A number, or an expression of numbers.
+pub(crate) struct Published {
+    /// A number in the measure's unit; in a file, it may be an expression of numbers.
     #[serde(deserialize_with = "number")]
     pub(crate) value: f64,
     /// Number of connections of the original.
@@ -239,6 +269,17 @@ impl Benchmark {
         run.server.as_ref().unwrap_or(&self.server)
     }
 
+    /// Changes a number.
+    pub(crate) fn set(&mut self, name: &str, number: f64) -> Result<(), String> {
+        let given = self.runs.iter_mut().flat_map(|run| run.given.get_mut(name));
+        let found: Vec<_> = self.numbers.get_mut(name).into_iter().chain(given).collect();
+        if found.is_empty() {
+            return Err(format!("{} has no number {name:?}", self.name));
+        }
+        found.into_iter().for_each(|found| *found = number);
+        Ok(())
+    }
+
     /// The default size with overrides from the command line.
     pub(crate) fn sized(&self, connections: Option<usize>, time: Option<Duration>) -> Size {
         let default = self.size.time.map_or(Duration::ZERO, |time| time.0);
@@ -261,7 +302,8 @@ impl Benchmark {
         /// Starting, stopping, and waiting for outstanding messages.
         const OVERHEAD_S: f64 = 5.0;
         let round = OVERHEAD_S + 2.0 * size.connections as f64 / CONNECTS_PER_S;
-        self.held_s(size).unwrap_or(20.0) + f64::from(self.size.rounds) * round
+        let once = self.held_s(size).unwrap_or(20.0) + f64::from(self.size.rounds) * round;
+        f64::from(self.size.repeats) * once
     }
 
     /// Ends of each connection in the kernel of this machine.
@@ -296,6 +338,11 @@ impl Run {
         let name = figure_name(&self.name);
         let sides = self.beside.iter().map(move |side| format!("{name}_{side}"));
         std::iter::once(figure_name(&self.name)).chain(sides)
+    }
+
+    /// True if `part` is its name, or words of it.
+    pub(crate) fn is(&self, part: &str) -> bool {
+        format!("-{}-", self.name).contains(&format!("-{part}-"))
     }
 
     /// A number of the file for its program.

@@ -96,6 +96,11 @@ impl Connection {
         sent.map_err(|error| format!("a request cannot be sent: {error}"))
     }
 
+    /// Waits for the next response, which must be a success.
+    pub(crate) fn expect_success(&mut self) -> Result<String, String> {
+        self.response()?.success()
+    }
+
     /// True if the server has neither closed it nor said anything since the last response.
     fn is_open(&self) -> bool {
         let is_silent = || {

@@ -8,19 +8,20 @@
 //! | module | contents |
 //! |---|---|
 //! | [`cli`] | the command `throng bench` |
-//! | `library`, `file` | all benchmarks; one as a file: story, size, runs, measures |
+//! | `benchmarks`, `file` | all benchmarks; one as a file: story, size, runs, measures |
 //! | `expression`, `figures` | expressions of files; figures by name; the table of measures |
 //! | `plan` | the plan of a run, a `throng flood` plan |
 //! | `execution`, `context` | executes the runs; server, load and figures of the current one |
 //! | `background`, `requests`, `status` | plain requests and a status page reader beside a load |
 //! | `programs` | what no plan can say |
 //! | `server`, `directory`, `keys` | the server as a child process; its settings, data and keys |
-//! | `program`, [`bound`] | programs that benchmarks start; their end with this one |
-//! | `http` | single requests |
+//! | `raw_loop` | the least that a push server can do, as a yardstick |
+//! | `executables`, [`bound`] | programs that benchmarks start; their end with this one |
+//! | `http` | a plain HTTP client |
 //! | `preflight`, `namespace` | whether this machine can run it; a network namespace |
 //! | `faults`, `results` | what went wrong, in sentences; the results, stored as JSON |
 //! | `report`, `csv` | views of the results: terminal, page, comparison; CSV |
-//! | `table` | the list of benchmarks, and the plan of each |
+//! | `listing` | the list of benchmarks, and the plan of each |
 //!
 //! # Invariants
 //!
@@ -29,11 +30,13 @@
 //! * A value that was not measured is absent, never zero.
 
 mod background;
+mod benchmarks;
 pub mod bound;
 pub mod cli;
 mod context;
 mod csv;
 mod directory;
+mod executables;
 mod execution;
 mod expression;
 mod faults;
@@ -41,15 +44,14 @@ mod figures;
 mod file;
 mod http;
 mod keys;
-mod library;
+mod listing;
 mod namespace;
 mod plan;
 mod preflight;
-mod program;
 mod programs;
+mod raw_loop;
 mod report;
 mod requests;
 mod results;
 mod server;
 mod status;
-mod table;

@@ -1,7 +1,8 @@
 //! The plan of a run: the file's, with its expressions evaluated and the server filled in.
 //!
-//! A text that begins with `=` is an expression of `clients`, `time` (in seconds) and `whole` (the
-//! default number of clients). What a plan leaves out: `ramp` goes to all clients, a thousand
+//! A text that begins with `=` is an expression of `clients`, `time` (in seconds), `whole` (the
+//! default number of clients), `tables` (the descriptor tables that the clients need) and the
+//! benchmark's `numbers`. What a plan leaves out: `ramp` goes to all clients, a thousand
 //! attempts at a time; `hold` takes `time`; a `publish` with a count spreads its messages over the
 //! phase. A phase may have a `name`; by default, it is what the phase does. URLs that begin with
 //! `/` are paths of the server.
@@ -9,6 +10,7 @@
 use std::time::Duration;
 
 use throng_flood::plan::Network;
+use throng_host::environment::raise_descriptors;
 use throng_units::Time;
 use toml::{Table, Value};
 
@@ -37,19 +39,27 @@ pub(crate) struct Target {
     pub(crate) may_fail: bool,
 }
 
-/// A number of a file: `size` and the default size are its names.
+/// A number of a file, whose names are those of the module's documentation.
 pub(crate) fn number(text: &str, benchmark: &Benchmark, size: Size) -> Result<f64, String> {
     let names = |name: &str| {
         let value = match name {
             "clients" => size.connections as f64,
             "time" => size.time.as_secs_f64(),
             "whole" => benchmark.size.clients as f64,
-            _ => return None,
+            "tables" => (size.connections as f64 / per_table()).ceil(),
+            _ => *benchmark.numbers.get(name)?,
         };
         Some(vec![Figure::of(Some(value), 0)])
     };
     let value = expression::figure(text, &names)?.value;
     value.ok_or_else(|| format!("{text:?} has no value"))
+}
+
+/// The connections that one descriptor table of this machine can have.
+fn per_table() -> f64 {
+    /// Standard streams, pipes, listeners, epoll.
+    const APART: u64 = 128;
+    raise_descriptors(0).saturating_sub(APART).max(1) as f64
 }
 
 /// The number of clients of a run.
@@ -179,7 +189,7 @@ mod tests {
     use throng_flood::plan::{Phase, Plan};
 
     use super::*;
-    use crate::library::all;
+    use crate::benchmarks::all;
 
     fn plan(name: &str, connections: usize, seconds: u64) -> Plan {
         let all = all();
@@ -203,6 +213,16 @@ mod tests {
 
     fn phases_of_one() -> Phase {
         Phase::Ramp { to: 1, rate: None, in_flight: 1 }
+    }
+
+    #[test]
+    fn numbers_of_a_file_and_of_the_machine_have_names() {
+        let all = all();
+        let baseline = all.iter().find(|benchmark| benchmark.name == "baseline").expect("known");
+        let size = Size { connections: per_table() as usize + 1, time: Duration::ZERO };
+        assert_eq!(number("tables", baseline, size), Ok(2.0));
+        assert_eq!(number("senders * 2", baseline, size), Ok(4.0));
+        assert!(number("sender", baseline, size).is_err());
     }
 
     #[test]

@@ -53,7 +53,7 @@ mod tests {
 
     fn refusal(connections: usize) -> Option<String> {
         let size = Size { connections, time: Duration::ZERO };
-        check(&crate::library::all()[0], &size).refusal()
+        check(&crate::benchmarks::all()[0], &size).refusal()
     }
 
     #[test]

@@ -4,9 +4,11 @@
 pub(crate) mod cluster;
 mod drain;
 mod durable;
+mod led;
 mod polls;
 mod refusals;
 mod revocation;
+mod rounds;
 mod upgrade;
 pub(crate) mod users;
 
@@ -16,8 +18,10 @@ use crate::file::Run;
 /// Makes a run, and adds its figures.
 pub(crate) type Program = fn(&mut Context<'_>, &Run) -> Result<(), Abort>;
 
-const ALL: [(&str, Program); 11] = [
+const ALL: [(&str, Program); 13] = [
     ("polls", polls::run),
+    ("rounds", rounds::run),
+    ("health", rounds::health),
     ("upgrade", upgrade::run),
     ("drain", drain::run),
     ("refusals", refusals::run),

@@ -10,8 +10,9 @@ use throng_report::page::{self, Cell, Page, Part, Section};
 use throng_units::format::{self, ABSENT, count, counted, decimal, or_absent};
 use throng_units::paint::Paint;
 
-use crate::results::{MeasuredValue, Outcome, Results, Table, Verdict};
-use crate::table::about;
+use crate::file::Goal;
+use crate::listing::about;
+use crate::results::{MeasuredValue, Outcome, Results, Spread, Table, Verdict};
 
 /// Named at the bottom of pages.
 const COMMAND: &str = "throng bench";
@@ -76,8 +77,14 @@ fn section(outcome: &Outcome) -> Section {
         ("setup", outcome.setup.clone()),
         ("differences", outcome.differences.join(" ")),
     ];
-    let headings = ["measurement", "published", "connections", "ours", "connections", "difference"];
-    let measurements = page::Table::new(&headings, outcome.measurements.iter().map(row));
+    let measurements = match &outcome.beside {
+        Some(name) => beside(name, &outcome.measurements),
+        None => {
+            let headings =
+                ["measurement", "published", "connections", "ours", "connections", "difference"];
+            page::Table::new(&headings, outcome.measurements.iter().map(row))
+        }
+    };
     let mut parts = vec![
         Part::Text(outcome.story.clone()),
         Part::Facts(vec![("original".to_owned(), original)]),
@@ -85,6 +92,7 @@ fn section(outcome: &Outcome) -> Section {
         Part::Warnings(outcome.warnings.clone()),
         Part::Table(measurements),
     ];
+    parts.extend(outcome.notes.iter().cloned().map(Part::Note));
     parts.extend(pairs(outcome).into_iter().map(|chart| Part::Charts(vec![chart])));
     let plots = outcome.plots.iter().cloned().map(Chart::Lines);
     parts.extend(plots.map(|chart| Part::Charts(vec![chart])));
@@ -127,6 +135,57 @@ fn row(measurement: &MeasuredValue) -> Vec<Cell> {
         or_absent(ours, |connections| count(connections as u64)).into(),
         difference(measurement).into(),
     ]
+}
+
+/// Our measurements and those beside them.
+fn beside(name: &str, measurements: &[MeasuredValue]) -> page::Table {
+    let row = |measured: &MeasuredValue| {
+        let unit = measured.unit;
+        let ours = measured.runs.or(measured.ours.map(|ours| Spread {
+            median: ours,
+            min: ours,
+            max: ours,
+        }));
+        let goal = measured.goal.map(|goal| match goal {
+            Goal::AtMost(most) => format!("{} at most", unit.show(most)),
+            Goal::RatioAtLeast(least) => format!("ratio {least} at least"),
+            Goal::RatioAtMost(most) => format!("ratio {most} at most"),
+        });
+        vec![
+            measured.name.as_str().into(),
+            spread(ours, |value| exact(unit, value)).into(),
+            spread(measured.beside, |value| exact(unit, value)).into(),
+            spread(measured.beside_ratio, |ratio| format!("{ratio:.2}")).into(),
+            or_absent(goal, |goal| goal).into(),
+            match measured.is_reached {
+                Some(true) => Cell::good("yes"),
+                Some(false) => Cell::bad("no"),
+                None => ABSENT.into(),
+            },
+        ]
+    };
+    let rows = measurements.iter().filter(|one| one.ours.is_some() || one.beside.is_some());
+    let headings = ["measurement", "ours", name, "ratio", "goal", "reached"];
+    page::Table::new(&headings, rows.map(row))
+}
+
+/// A value with its unit, in more digits if it is a short time: ratios of those matter.
+fn exact(unit: Unit, value: f64) -> String {
+    match unit {
+        Unit::Milliseconds if value < 0.1 => format!("{:.2} µs", value * 1e3),
+        Unit::Cores if value < 0.1 => format!("{value:.4} cores"),
+        _ => unit.show(value),
+    }
+}
+
+/// A median and its range, if there is one: `8.39 µs (7.87 µs to 8.61 µs)`.
+fn spread(values: Option<Spread>, show: impl Fn(f64) -> String) -> String {
+    or_absent(values, |Spread { median, min, max }| {
+        if min == max {
+            return show(median);
+        }
+        format!("{} ({} to {})", show(median), show(min), show(max))
+    })
 }
 
 /// How our value differs: `45 × less, better`, `1.2 × more, worse`.
@@ -268,16 +327,16 @@ mod tests {
     use throng_report::chart::{Plot, PlotLine};
 
     use super::*;
+    use crate::benchmarks;
     use crate::figures::Figures;
-    use crate::library;
-    use crate::results::PublishedValue;
+    use crate::file::Published;
 
     fn results(outcomes: Vec<Outcome>) -> Results {
         Results { benchmarks: outcomes, ..Results::default() }
     }
 
     fn all() -> Results {
-        let outcomes = library::all().into_iter().map(|benchmark| {
+        let outcomes = benchmarks::all().into_iter().map(|benchmark| {
             let size = benchmark.sized(None, None);
             let mut outcome = Outcome::of(&benchmark, &size);
             outcome.complete(&benchmark, &Figures { size, cores: 1.0, runs: Vec::new() });
@@ -302,10 +361,10 @@ mod tests {
             ours: Some(ours),
             connections: Some(200),
             ratio: Some(if better == "less" { published / ours } else { ours / published }),
-            published: Some(PublishedValue {
+            published: Some(Published {
                 value: published,
                 connections: 10_000,
-                ..PublishedValue::default()
+                ..Published::default()
             }),
             ..MeasuredValue::default()
         }
@@ -318,7 +377,7 @@ mod tests {
     #[test]
     fn the_page_has_every_benchmark_and_plot() {
         let html = html(&all());
-        for benchmark in library::all() {
+        for benchmark in benchmarks::all() {
             let title = serde_json::to_string(&benchmark.title).expect("JSON");
             assert!(html.contains(&format!("{{\"title\":{title},")), "{title}");
             let id = format!("\"id\":\"{}-plot\"", benchmark.name);
@@ -365,6 +424,42 @@ mod tests {
         assert_eq!(difference(&other_size), "different size");
         let alone = MeasuredValue { name: "number".to_owned(), ..MeasuredValue::default() };
         assert_eq!(texts(&row(&alone)), ["number", "", "", ABSENT, ABSENT, ""]);
+    }
+
+    #[test]
+    fn values_stand_beside_others_with_goals() {
+        let spread = |median: f64| Some(Spread { median, min: median / 2.0, max: median * 2.0 });
+        let one = MeasuredValue {
+            name: "burst".to_owned(),
+            unit: Unit::PerSecond,
+            ours: Some(250.0),
+            runs: spread(250.0),
+            beside: spread(100.0),
+            beside_ratio: spread(2.5),
+            goal: Some(Goal::RatioAtLeast(3.0)),
+            is_reached: Some(false),
+            ..MeasuredValue::default()
+        };
+        let unmeasured = MeasuredValue { ours: None, beside: None, ..one.clone() };
+        let alone = MeasuredValue {
+            name: "delivery".to_owned(),
+            unit: Unit::Milliseconds,
+            ours: Some(0.00839),
+            ..MeasuredValue::default()
+        };
+        let table = beside("raw loop", &[one, unmeasured, alone]);
+        assert_eq!(table.headings[2], "raw loop");
+        let rows: Vec<_> = table.rows.iter().map(|row| texts(row)).collect();
+        let of_burst = [
+            "burst",
+            "250/s (125/s to 500/s)",
+            "100/s (50.0/s to 200/s)",
+            "2.50 (1.25 to 5.00)",
+            "ratio 3 at least",
+            "no",
+        ];
+        let of_delivery = ["delivery", "8.39 µs", ABSENT, ABSENT, ABSENT, ABSENT];
+        assert_eq!(rows, [of_burst, of_delivery]);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Sizes are in bytes, times in seconds unless the name says otherwise. A value that was not
 //! measured is absent (`null`), never zero.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -16,9 +17,9 @@ use throng_report::compare::Better;
 use throng_report::file::{Format, ReadError, to_json};
 use throng_units::format::decimal;
 
-use crate::expression::Figure;
+use crate::expression::{self, Figure};
 use crate::figures::Figures;
-use crate::file::{Benchmark, Measure, PlotOf, Size, TableOf};
+use crate::file::{Benchmark, Goal, Measure, PlotOf, Published, Size, TableOf};
 
 /// The format's version; it changes when a field changes its name or meaning.
 pub(crate) const VERSION: u32 = 1;
@@ -73,6 +74,14 @@ pub(crate) struct Outcome {
     pub(crate) connections: usize,
     /// How long the clients were held, if `--time` applies.
     pub(crate) time_s: Option<f64>,
+    /// How many times the runs were made.
+    pub(crate) repeats: u32,
+    /// The numbers of the file, which `--set` may have changed.
+    pub(crate) numbers: BTreeMap<String, f64>,
+    /// The name of the values that ours stand beside, such as `raw loop`.
+    pub(crate) beside: Option<String>,
+    /// How to read the measurements, one remark each.
+    pub(crate) notes: Vec<String>,
     /// The flags of each server that was started.
     pub(crate) servers: Vec<String>,
     pub(crate) verdict: Verdict,
@@ -119,21 +128,27 @@ pub(crate) struct MeasuredValue {
     /// Number of connections of our value.
     pub(crate) connections: Option<usize>,
     /// The published value.
-    pub(crate) published: Option<PublishedValue>,
+    pub(crate) published: Option<Published>,
     /// How many times as good our value is; absent if the sizes are not comparable.
     pub(crate) ratio: Option<f64>,
+    /// Our values of all runs; absent if there is one only.
+    pub(crate) runs: Option<Spread>,
+    /// The values that ours stand beside.
+    pub(crate) beside: Option<Spread>,
+    /// Ours divided by the one beside it, run by run.
+    pub(crate) beside_ratio: Option<Spread>,
+    pub(crate) goal: Option<Goal>,
+    /// True if the median reaches the goal; absent without a goal or a value.
+    pub(crate) is_reached: Option<bool>,
 }
 
-/// A published value.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+/// The median of the values of several runs, and their range.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct PublishedValue {
-    /// The value in the measurement's unit.
-    pub(crate) value: f64,
-    /// Number of connections of the original.
-    pub(crate) connections: usize,
-    /// The original's exact figure, in words.
-    pub(crate) what: String,
+pub(crate) struct Spread {
+    pub(crate) median: f64,
+    pub(crate) min: f64,
+    pub(crate) max: f64,
 }
 
 /// A table of values by size or step.
@@ -148,21 +163,53 @@ pub(crate) struct Table {
     pub(crate) rows: Vec<Vec<Option<f64>>>,
 }
 
+impl Spread {
+    /// `None` without a known value.
+    fn of(list: &[Figure]) -> Option<Spread> {
+        let values: Vec<f64> = list.iter().filter_map(|figure| figure.value).collect();
+        let (min, max) =
+            (values.iter().copied().reduce(f64::min)?, values.iter().copied().reduce(f64::max)?);
+        Some(Spread { median: expression::median(values)?, min, max })
+    }
+}
+
+impl Goal {
+    /// True if a value, and its ratio to the one beside it, reach the goal.
+    fn is_reached(self, ours: Option<f64>, ratio: Option<f64>) -> Option<bool> {
+        match self {
+            Goal::AtMost(most) => ours.map(|ours| ours <= most),
+            Goal::RatioAtLeast(least) => ratio.map(|ratio| ratio >= least),
+            Goal::RatioAtMost(most) => ratio.map(|ratio| ratio <= most),
+        }
+    }
+}
+
 impl MeasuredValue {
+    /// A measure with its values of all runs, and those that they stand beside.
+    fn measured(measure: &Measure, figures: &Figures) -> MeasuredValue {
+        let mut measured = MeasuredValue::of(measure, figures.figure(&measure.value));
+        let ours = figures.list(&measure.value);
+        measured.runs = Spread::of(&ours).filter(|_| ours.len() > 1);
+        if let Some(beside) = &measure.beside {
+            let beside = figures.list(beside);
+            measured.beside = Spread::of(&beside);
+            measured.beside_ratio = Spread::of(&expression::quotients(&ours, &beside));
+        }
+        let ratio = measured.beside_ratio.map(|ratio| ratio.median);
+        measured.goal = measure.goal;
+        measured.is_reached = measure.goal.and_then(|goal| goal.is_reached(measured.ours, ratio));
+        measured
+    }
+
     /// A measure with its value.
     fn of(measure: &Measure, figure: Figure) -> MeasuredValue {
-        let published = measure.published.as_ref().map(|published| PublishedValue {
-            value: published.value,
-            connections: published.connections,
-            what: published.what.clone(),
-        });
         let mut measured = MeasuredValue {
             key: measure.key.clone(),
             name: measure.name.clone(),
             unit: Unit::named(&measure.unit).unwrap_or_default(),
             better: measure.better.clone(),
             is_per_connection: measure.per_connection,
-            published,
+            published: measure.published.clone(),
             ..MeasuredValue::default()
         };
         if let Some(value) = figure.value {
@@ -212,14 +259,21 @@ impl Outcome {
             started_unix_s: now_unix_s(),
             connections: size.connections,
             time_s: benchmark.held_s(size),
+            repeats: benchmark.size.repeats,
+            numbers: benchmark.numbers.clone(),
+            beside: benchmark.beside.clone(),
+            notes: benchmark.notes.clone(),
             ..Outcome::default()
         }
     }
 
     /// Adds what the runs have measured.
     pub(crate) fn complete(&mut self, benchmark: &Benchmark, figures: &Figures) {
-        let measured = |measure| MeasuredValue::of(measure, figures.figure(&measure.value));
+        let measured = |measure| MeasuredValue::measured(measure, figures);
         self.measurements = benchmark.measures.iter().map(measured).collect();
+        // A run that is repeated says everything again.
+        let mut said = BTreeSet::new();
+        self.warnings.retain(|warning| said.insert(warning.clone()));
         self.tables.extend(benchmark.tables.iter().filter_map(|table| Table::of(table, figures)));
         self.plots.extend(benchmark.plots.iter().map(|of| plot(of, figures)));
     }
@@ -321,8 +375,9 @@ pub(crate) fn now_unix_s() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::file::PublishedOf;
-    use crate::library::all;
+    use crate::benchmarks::all;
+    use crate::figures::RunFigures;
+    use crate::file::Published;
 
     #[test]
     fn results_are_read_as_they_were_written() {
@@ -339,9 +394,45 @@ mod tests {
         assert_eq!(Results::read(&path).expect("read"), results);
     }
 
+    /// The measure of `baseline` with this key, with values of Throng and of the raw loop.
+    fn beside(key: &str, ours: &[f64], raw: &[f64]) -> MeasuredValue {
+        let all = all();
+        let baseline = all.iter().find(|benchmark| benchmark.name == "baseline").expect("known");
+        let measure = baseline.measures.iter().find(|measure| measure.key == key).expect("known");
+        let runs = [(&measure.value, ours), (measure.beside.as_ref().expect("beside"), raw)];
+        let runs = runs.map(|(place, values)| {
+            let (run, figure) = place.split_once('.').expect("a figure of a run");
+            let mut figures = RunFigures::new(run, 1);
+            values.iter().for_each(|value| figures.give(figure, Figure::of(Some(*value), 1)));
+            figures
+        });
+        let size = baseline.sized(None, None);
+        MeasuredValue::measured(measure, &Figures { size, cores: 1.0, runs: runs.to_vec() })
+    }
+
+    #[test]
+    fn ratios_are_taken_run_by_run() {
+        let found = beside("burst_batch_rate", &[300.0, 800.0, 100.0], &[100.0, 200.0, 50.0]);
+        assert_eq!(found.runs, Some(Spread { median: 300.0, min: 100.0, max: 800.0 }));
+        assert_eq!(found.beside, Some(Spread { median: 100.0, min: 50.0, max: 200.0 }));
+        assert_eq!(found.beside_ratio, Some(Spread { median: 3.0, min: 2.0, max: 4.0 }));
+        assert_eq!(found.is_reached, Some(true));
+    }
+
+    #[test]
+    fn a_goal_needs_a_value() {
+        let reached = |key, ours: &[f64], raw: &[f64]| beside(key, ours, raw).is_reached;
+        assert_eq!(reached("fanout_64_cpu", &[1.2], &[1.0]), Some(false));
+        assert_eq!(reached("fanout_64_cpu", &[1.1], &[1.0]), Some(true));
+        assert_eq!(reached("health_new_p50", &[20.5], &[]), Some(false));
+        assert_eq!(reached("fanout_64_rate", &[1.0], &[]), None);
+        assert_eq!(reached("fanout_64_rate", &[], &[1.0]), None);
+        assert_eq!(reached("fanout_64_p50", &[1.0], &[1.0]), None);
+    }
+
     #[test]
     fn a_value_has_a_ratio_if_sizes_are_comparable() {
-        let published = PublishedOf { value: 100.0, connections: 10, what: String::new() };
+        let published = Published { value: 100.0, connections: 10, what: String::new() };
         let mut measure = all()[0].measures[0].clone();
         measure.per_connection = false;
         (measure.better, measure.published) = (Some("less".to_owned()), Some(published));

@@ -22,6 +22,7 @@ use tempfile::TempDir;
 
 use crate::bound;
 use crate::directory::temporary;
+use crate::raw_loop::{self, LISTENING, SENDERS};
 
 use self::upgrades::{Serving, Upgrades, is_running};
 
@@ -43,8 +44,7 @@ const LINES_MAX: usize = 3;
 /// An empty file of settings.
 pub(crate) const NO_SETTINGS: &str = "/dev/null";
 
-/// Text before the address in the banner, and in the line after it if the server speaks TLS.
-const LISTENING: &str = "listening on http://";
+/// Text in the line after the address in the banner, if the server speaks TLS.
 const TLS_LISTENING: &str = "TLS listener on https://";
 
 /// A running server.
@@ -64,6 +64,8 @@ struct Urls {
     plain: String,
     /// `None` without a TLS listener.
     tls: Option<String>,
+    /// Host and port of each thread of the raw loop; empty for a server.
+    senders: Vec<String>,
 }
 
 impl Server {
@@ -93,6 +95,18 @@ impl Server {
         let state = temporary()?;
         command.arg("--control").arg(control(state.path()));
         command.env("NO_COLOR", "1").env("XDG_STATE_HOME", state.path());
+        Server::launch(command, program, state)
+    }
+
+    /// Starts the raw loop with so many threads, like [`start`](Self::start).
+    pub(crate) fn start_raw(threads: usize) -> Result<Server, String> {
+        let own = Path::new(bound::OWN_PROGRAM);
+        let mut command = bound::command(own);
+        command.args([raw_loop::COMMAND, &threads.to_string()]);
+        Server::launch(command, own, temporary()?)
+    }
+
+    fn launch(mut command: Command, program: &Path, state: TempDir) -> Result<Server, String> {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child =
             command.spawn().map_err(|error| format!("the server cannot be started: {error}"))?;
@@ -120,6 +134,11 @@ impl Server {
     /// Base URL of its TLS listener, without a trailing slash; `None` if it has none.
     pub(crate) fn tls_url(&self) -> Option<&str> {
         self.urls.tls.as_deref()
+    }
+
+    /// Where subscribers connect if not to its URL: to each of these in turn.
+    pub(crate) fn senders(&self) -> &[String] {
+        &self.urls.senders
     }
 
     /// Id of the process.
@@ -242,10 +261,12 @@ fn read_banner(stdout: ChildStdout, sender: &Sender<Urls>) {
 fn listening(lines: &mut impl Iterator<Item = String>) -> Option<Urls> {
     let after = |line: &str, text| Some(line.split_once(text)?.1.trim().to_owned());
     let plain = lines.find_map(|line| after(&line, LISTENING))?;
-    let tls = lines.next().and_then(|line| after(&line, TLS_LISTENING));
+    let next = lines.next().unwrap_or_default();
+    let senders = after(&next, SENDERS).unwrap_or_default();
     Some(Urls {
         plain: format!("http://{plain}"),
-        tls: tls.map(|address| format!("https://{address}")),
+        tls: after(&next, TLS_LISTENING).map(|address| format!("https://{address}")),
+        senders: senders.split_whitespace().map(str::to_owned).collect(),
     })
 }
 

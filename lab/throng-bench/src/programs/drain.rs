@@ -4,18 +4,20 @@
 //! percentile of plain requests to the other server and to the one that drains; and the `requests`
 //! answered.
 
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::context::{Abort, Context, Watch};
+use crate::context::{Abort, Context, HELD};
 use crate::file::Run;
 use crate::requests::{Requests, Response};
 
 /// Requests a second to each server during the drain.
 const REQUESTS_PER_S: f64 = 50.0;
 
-/// The phase that holds the clients.
-const HELD: usize = 2;
+/// How often the end of the drain is looked for.
+const LOOK: Duration = Duration::from_millis(100);
 
 pub(super) fn run(context: &mut Context<'_>, run: &Run) -> Result<(), Abort> {
     let old = context.serve_beside(context.benchmark.flags(run))?;
@@ -23,16 +25,10 @@ pub(super) fn run(context: &mut Context<'_>, run: &Run) -> Result<(), Abort> {
     let mut target = context.target(run);
     let url = std::mem::replace(&mut target.url, old.url().to_owned());
     target.failover = vec![url.trim_start_matches("http://").to_owned()];
-    let mut drain = Drain {
-        command: old.drain(),
-        urls: [format!("{url}/health"), format!("{}/health/live", old.url())],
-        time: context.size.time,
-        running: None,
-        took: None,
-    };
-    let report = context.load_watched(run, &target, &mut drain);
-    let drained = drain.end();
-    let ((took, [new, old]), _) = (drained?, report?);
+    let urls = [format!("{url}/health"), format!("{}/health/live", old.url())];
+    let (command, time) = (old.drain(), context.size.time);
+    let (took, [new, old]) =
+        context.load_beside(run, &target, HELD, |is_over| drain(command, urls, time, is_over))?;
     let Some(took) = took else {
         context.outcome.fail("the drain takes longer than the clients are held: see --time");
         return Ok(());
@@ -49,56 +45,31 @@ pub(super) fn run(context: &mut Context<'_>, run: &Run) -> Result<(), Abort> {
     Ok(())
 }
 
-/// A drain, and the requests meanwhile.
-struct Drain {
-    command: Command,
-    /// The URLs that are asked for: of the other server, and of the one that drains.
+/// Drains a server, with requests to both. Returns how long it took, if it ended before the load,
+/// and what the servers answered.
+fn drain(
+    mut command: Command,
     urls: [String; 2],
     time: Duration,
-    running: Option<Running>,
-    /// How long it took; set once it is done.
-    took: Option<Duration>,
-}
-
-struct Running {
-    since: Instant,
-    child: Child,
-    requests: [Requests; 2],
-}
-
-impl Watch for Drain {
-    /// Begins once the clients are held, and notes the end.
-    fn on_second(&mut self, phase: usize) {
-        if self.running.is_none() && phase >= HELD {
-            self.command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-            let Ok(child) = self.command.spawn() else { return };
-            let requests = self
-                .urls
-                .each_ref()
-                .map(|url| Requests::start(vec![url.clone()], REQUESTS_PER_S, self.time, true));
-            self.running = Some(Running { since: Instant::now(), child, requests });
-        }
-        let Some(Running { since, child, requests }) = &mut self.running else { return };
-        let is_done = child.try_wait().is_ok_and(|status| status.is_some());
-        if self.took.is_none() && is_done {
-            self.took = Some(since.elapsed());
-            requests.iter().for_each(Requests::cut_short);
-        }
+    is_over: &AtomicBool,
+) -> Result<(Option<Duration>, [Response; 2]), String> {
+    let failed = |error: std::io::Error| format!("throng drain: {error}");
+    let since = Instant::now();
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn().map_err(failed)?;
+    let requests = urls.map(|url| Requests::start(vec![url], REQUESTS_PER_S, time, true));
+    let mut ended = None;
+    while ended.is_none() && !is_over.load(Ordering::Relaxed) {
+        thread::sleep(LOOK);
+        ended = child.try_wait().map_err(failed)?;
     }
-}
-
-impl Drain {
-    /// Ends the requests, and the command if it still runs. Returns how long the drain took, if it
-    /// has ended, and what the two servers answered.
-    fn end(self) -> Result<(Option<Duration>, [Response; 2]), String> {
-        let Running { mut child, requests, .. } = self.running.ok_or("the drain did not begin")?;
-        // It may have ended meanwhile.
-        let _ = child.kill();
-        let status = child.wait().map_err(|error| format!("throng drain: {error}"))?;
-        if self.took.is_some() && !status.success() {
-            return Err(format!("throng drain failed: {status}"));
-        }
-        requests.iter().for_each(Requests::cut_short);
-        Ok((self.took, requests.map(|requests| Requests::end(vec![requests]))))
+    let took = ended.map(|_| since.elapsed());
+    requests.iter().for_each(Requests::cut_short);
+    // It may have ended meanwhile.
+    let _ = child.kill();
+    let status = child.wait().map_err(failed)?;
+    if took.is_some() && !status.success() {
+        return Err(format!("throng drain failed: {status}"));
     }
+    Ok((took, requests.map(|requests| Requests::end(vec![requests]))))
 }

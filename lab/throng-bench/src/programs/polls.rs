@@ -10,18 +10,14 @@
 //! each of the three rounds of a step. Figures, one a step: `clients`, `memory`, `connect`,
 //! `slowest`, `first`, `last`, `span`; and `jump`, `overflows`, `retransmits` and `dropped` of all.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
-use throng_flood::{
-    ClientCommand, ClientCounts, ClientPool, ClientSet as _, Mark, StreamCounters, now_ns,
-};
+use throng_flood::{ClientCommand, ClientCounts, ClientSet as _, now_ns};
 use throng_host::proc;
 use throng_units::format::count;
 
+use super::led::Led;
 use crate::context::{Abort, Context};
 use crate::expression::{Figure, median};
 use crate::file::Run;
@@ -37,12 +33,6 @@ const MARKED_BYTES: usize = 50;
 /// The channel that all clients follow.
 const CHANNEL: &str = "everybody";
 
-/// How often progress is checked. Measured times are the clients' own and do not depend on it.
-const POLL_INTERVAL: Duration = Duration::from_millis(2);
-
-/// A step fails after this long without progress.
-const PROGRESS_TIMEOUT: Duration = Duration::from_secs(30);
-
 /// Timeout of publishes and presence requests.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -54,43 +44,25 @@ struct Message {
     is_marked: bool,
 }
 
-/// The figures of a round.
+/// The figures of a round, in milliseconds and bytes.
 #[derive(Debug, Clone, Copy, Default)]
 struct Round {
-    /// Absent if nobody connected.
-    connect_ms: Option<f64>,
-    slowest_ms: Option<f64>,
+    /// From the first connection attempt to the last request; absent if nobody connected.
+    connect: Option<f64>,
+    /// The slowest single connection.
+    slowest: Option<f64>,
     memory: Option<f64>,
-    answered: Answered,
+    /// From the publish to the first response, to the last, and between them.
+    first: f64,
+    last: f64,
+    span: f64,
 }
 
 /// The long-poll clients of a benchmark.
 struct Pollers {
-    clients: ClientPool,
-    streams: Arc<StreamCounters>,
+    led: Led,
     http: Http,
     url: String,
-    /// Number of marked messages so far.
-    marked: u32,
-    failures: BTreeMap<String, u64>,
-}
-
-/// Times of connecting all clients of a step.
-#[derive(Debug, Clone, Copy)]
-struct Connected {
-    /// From the first connection attempt to the last request.
-    seconds: f64,
-    /// The slowest single connection.
-    slowest_ms: f64,
-}
-
-/// Times of answering all clients of a step, from the publish; the span is that from the first
-/// response to the last.
-#[derive(Debug, Clone, Copy, Default)]
-struct Answered {
-    first_ms: f64,
-    last_ms: f64,
-    span_ms: f64,
 }
 
 /// Makes all steps.
@@ -101,7 +73,8 @@ pub(super) fn run(context: &mut Context<'_>, run: &Run) -> Result<(), Abort> {
         is_marked: run.given("marked") == Some(1.0),
     };
     context.serve(run)?;
-    let mut pollers = Pollers::new(context, run)?;
+    let (http, url) = (Http::new(RESPONSE_TIMEOUT), context.url());
+    let mut pollers = Pollers { led: Led::new(context, run)?, http, url };
     // The first client makes the server allocate what it allocates only once.
     pollers.round(context, message, 1, Some(1))?;
     pollers.connect(context, 0, 1)?;
@@ -120,15 +93,14 @@ pub(super) fn run(context: &mut Context<'_>, run: &Run) -> Result<(), Abort> {
             }
         }
         let step = give(context, &rounds, base, clients);
-        slowest = f64::max(slowest, step.slowest_ms.unwrap_or_default());
-        connects.extend(step.connect_ms);
+        slowest = f64::max(slowest, step.slowest.unwrap_or_default());
+        connects.extend(step.connect);
     }
     if !message.is_marked {
         let message = Message { bytes: MARKED_BYTES, is_marked: true };
         pollers.publish(context, message, context.size.connections)?;
     }
-    pollers.audit().into_iter().for_each(|fault| context.outcome.fail(fault));
-    pollers.clients.stop();
+    pollers.led.end(context);
     let jumps = connects.windows(2).map(|two| two[1] - two[0]);
     context.give([("jump", Some(jumps.fold(0.0, f64::max)))]);
     // Counters of the whole machine; unreadable in some containers.
@@ -154,19 +126,19 @@ fn give(context: &mut Context<'_>, rounds: &[Round], base: Option<f64>, clients:
     let memory = most(|round| round.memory);
     let each = base.zip(memory).map(|(base, now)| (now - base) / clients as f64);
     let step = Round {
-        connect_ms: middle(|round| round.connect_ms),
-        slowest_ms: most(|round| round.slowest_ms),
+        connect: middle(|round| round.connect),
+        slowest: most(|round| round.slowest),
         memory: each,
-        answered: Answered::default(),
+        ..Round::default()
     };
     for (name, value) in [
         ("clients", Some(clients as f64)),
         ("memory", step.memory),
-        ("connect", step.connect_ms),
-        ("slowest", step.slowest_ms),
-        ("first", middle(|round| Some(round.answered.first_ms))),
-        ("last", middle(|round| Some(round.answered.last_ms))),
-        ("span", middle(|round| Some(round.answered.span_ms))),
+        ("connect", step.connect),
+        ("slowest", step.slowest),
+        ("first", middle(|round| Some(round.first))),
+        ("last", middle(|round| Some(round.last))),
+        ("span", middle(|round| Some(round.span))),
     ] {
         context.give_one(name, Figure::of(value, clients));
     }
@@ -174,16 +146,6 @@ fn give(context: &mut Context<'_>, rounds: &[Round], base: Option<f64>, clients:
 }
 
 impl Pollers {
-    /// Prepares the clients of a run for the context's server, without connecting them.
-    fn new(context: &Context<'_>, run: &Run) -> Result<Pollers, Abort> {
-        let plan = context.plan(run, &context.target(run))?;
-        let clients = ClientPool::start(&plan, context.size.connections);
-        let clients = clients.map_err(|error| Abort::Failed(error.to_string()))?;
-        let streams = clients.counters();
-        let (http, url) = (Http::new(RESPONSE_TIMEOUT), context.url());
-        Ok(Pollers { clients, streams, http, url, marked: 0, failures: BTreeMap::new() })
-    }
-
     /// Connects all clients, if they connect in this round with so many attempts at a time, and
     /// publishes one message to them.
     fn round(
@@ -195,13 +157,16 @@ impl Pollers {
     ) -> Result<Round, Abort> {
         let mut round = Round::default();
         if let Some(in_flight) = connects {
-            let connected = self.connect(context, clients, in_flight)?;
-            round.connect_ms = Some(connected.seconds * 1e3);
-            round.slowest_ms = Some(connected.slowest_ms);
+            round = self.connect(context, clients, in_flight)?;
             round.memory = context.memory();
         }
-        round.answered = self.publish(context, message, clients)?;
-        Ok(round)
+        let answered = self.publish(context, message, clients)?;
+        Ok(Round {
+            connect: round.connect,
+            slowest: round.slowest,
+            memory: round.memory,
+            ..answered
+        })
     }
 
     /// Connects or closes clients up to `to`, with at most `in_flight` concurrent attempts, and
@@ -211,189 +176,69 @@ impl Pollers {
         context: &mut Context<'_>,
         to: usize,
         in_flight: usize,
-    ) -> Result<Connected, Abort> {
-        let before = self.take_counts().states.active;
-        let mut all = ClientCounts::default();
-        self.clients.command(ClientCommand::Ramp { to, rate: None, in_flight });
-        let mut progress = Progress::new();
-        loop {
-            let counts = self.take_counts();
-            let active = counts.states.active;
-            progress.observe((active, counts.states.closed));
-            all += &counts;
-            if counts.states.connecting == 0 && active == to as u64 {
-                break;
-            }
-            if progress.is_stalled() {
-                let to = count(to as u64);
-                return Err(self.failed(&format!("{} of {to} clients connected", count(active))));
-            }
-            context.check()?;
-            thread::sleep(POLL_INTERVAL);
-        }
+    ) -> Result<Round, Abort> {
+        let before = self.led.take_counts().states.active;
+        let all = self.led.connect(context, to, in_flight)?;
         self.await_presence(context, to)?;
         let slowest_ns = if to as u64 > before { all.connect.max() } else { 0 };
-        Ok(Connected {
-            seconds: all.connecting.seconds().unwrap_or_default(),
-            slowest_ms: slowest_ns as f64 / 1e6,
+        Ok(Round {
+            connect: Some(all.connecting.seconds().unwrap_or_default() * 1e3),
+            slowest: Some(slowest_ns as f64 / 1e6),
+            ..Round::default()
         })
     }
 
     /// Publishes a message of so many bytes, and waits until all clients have a response.
-    /// [`audit`](Self::audit) checks marked ones.
     fn publish(
         &mut self,
         context: &mut Context<'_>,
         message: Message,
         to: usize,
-    ) -> Result<Answered, Abort> {
-        self.hold();
-        let mut body = vec![b'x'; message.bytes];
-        if message.is_marked {
-            self.marked += 1;
-            self.streams.published(0, self.marked);
-        }
+    ) -> Result<Round, Abort> {
+        // Clients that poll again would slow the responses to others.
+        self.led.clients.command(ClientCommand::HoldPolls(true));
+        // The threads have processed the command when they answer this.
+        self.led.take_counts();
         let sent_ns = now_ns();
-        if message.is_marked {
-            let (run, sequence) = (self.clients.run(), self.marked);
-            body.clear();
-            Mark { run, stream: 0, sequence, intended_ns: sent_ns }
-                .write_payload(message.bytes, &mut body);
-        }
+        let body = if message.is_marked {
+            self.led.marked(message.bytes)
+        } else {
+            vec![b'x'; message.bytes]
+        };
         let sent = self.http.post(&format!("{}/channels/{CHANNEL}", self.url), &body, None);
         sent.map_err(|error| Abort::Failed(format!("the message was refused: {error}")))?;
-        self.await_answers(context, message, to, sent_ns)
-    }
-
-    /// Faults of the marked messages, and all failures so far.
-    fn audit(&mut self) -> Vec<String> {
-        self.take_counts();
-        let audit = self.clients.audit(vec![u64::from(self.marked)].into());
-        let wrong = [
-            (audit.lost, "lost"),
-            (audit.missed, "missed"),
-            (audit.duplicated, "duplicated"),
-            (audit.reordered, "reordered"),
-        ];
-        let mut faults: Vec<String> = wrong
-            .into_iter()
-            .filter(|(number, _)| *number > 0)
-            .map(|(number, what)| {
-                format!("{} of {} responses: {what}", count(number), count(audit.expected))
-            })
-            .collect();
-        faults.extend(
-            self.failures
-                .iter()
-                .map(|(reason, number)| format!("{} connections failed: {reason}", count(*number))),
-        );
-        faults
-    }
-
-    /// Keeps clients from polling again, which would slow the responses to others.
-    fn hold(&mut self) {
-        self.clients.command(ClientCommand::HoldPolls(true));
-        // The threads have processed the command when they answer this.
-        self.take_counts();
-    }
-
-    /// Takes what the clients counted since the last call.
-    fn take_counts(&mut self) -> ClientCounts {
-        let counts = self.clients.counts();
-        for (failure, number) in &counts.failures {
-            *self.failures.entry(failure.to_string()).or_default() += number;
-        }
-        counts
-    }
-
-    fn await_answers(
-        &mut self,
-        context: &mut Context<'_>,
-        message: Message,
-        to: usize,
-        sent_ns: u64,
-    ) -> Result<Answered, Abort> {
         let counted = |counts: &ClientCounts| {
             if message.is_marked { counts.received } else { counts.unmarked }
         };
-        let mut all = ClientCounts::default();
-        let mut progress = Progress::new();
-        while counted(&all) < to as u64 {
-            all += &self.take_counts();
-            progress.observe((counted(&all), 0));
-            if progress.is_stalled() {
-                let (found, to) = (count(counted(&all)), count(to as u64));
-                return Err(self.failed(&format!("{found} of {to} clients were answered")));
-            }
-            context.check()?;
-            thread::sleep(POLL_INTERVAL);
-        }
+        let all = self.led.await_messages(context, to as u64, counted)?;
         let first_ns = all.arriving.first_ns().unwrap_or(sent_ns);
         let last_ns = all.arriving.last_ns().unwrap_or(sent_ns);
         // All clients must wait again before the next message.
-        self.clients.command(ClientCommand::HoldPolls(false));
+        self.led.clients.command(ClientCommand::HoldPolls(false));
         self.await_presence(context, to)?;
-        let extra = counted(&self.take_counts());
+        let extra = counted(&self.led.take_counts());
         if extra > 0 {
             context.outcome.fail(format!("{} surplus responses", count(extra)));
         }
-        let ms = |ns: u64| ns as f64 / 1e6;
-        Ok(Answered {
-            first_ms: ms(first_ns.saturating_sub(sent_ns)),
-            last_ms: ms(last_ns.saturating_sub(sent_ns)),
-            span_ms: ms(last_ns.saturating_sub(first_ns)),
+        let ms = |from: u64, to: u64| to.saturating_sub(from) as f64 / 1e6;
+        Ok(Round {
+            first: ms(sent_ns, first_ns),
+            last: ms(sent_ns, last_ns),
+            span: ms(first_ns, last_ns),
+            ..Round::default()
         })
     }
 
     fn await_presence(&mut self, context: &mut Context<'_>, to: usize) -> Result<(), Abort> {
         let url = format!("{}/channels/{CHANNEL}/presence?limit=1", self.url);
-        let mut progress = Progress::new();
-        loop {
+        self.led.step(context, |_| {
             let presence = self.http.get(&url).ok();
             let presence = presence.and_then(|text| serde_json::from_str::<Value>(&text).ok());
-            let Some(found) = presence.and_then(|it| it["connections"].as_u64()) else {
-                context.check()?;
-                return Err(self.failed("the presence request failed"));
-            };
-            if found == to as u64 {
-                return Ok(());
-            }
-            progress.observe((found, 0));
-            if progress.is_stalled() {
-                let (found, to) = (count(found), count(to as u64));
-                return Err(self.failed(&format!("the server counts {found} of {to} clients")));
-            }
-            context.check()?;
-            thread::sleep(POLL_INTERVAL);
-        }
-    }
-
-    fn failed(&mut self, what: &str) -> Abort {
-        let faults = self.audit();
-        let why =
-            if faults.is_empty() { String::new() } else { format!(": {}", faults.join("; ")) };
-        Abort::Failed(format!("{what}{why}"))
-    }
-}
-
-/// Detects a state that no longer changes.
-struct Progress {
-    state: Option<(u64, u64)>,
-    changed: Instant,
-}
-
-impl Progress {
-    fn new() -> Progress {
-        Progress { state: None, changed: Instant::now() }
-    }
-
-    fn observe(&mut self, state: (u64, u64)) {
-        if self.state != Some(state) {
-            (self.state, self.changed) = (Some(state), Instant::now());
-        }
-    }
-
-    fn is_stalled(&self) -> bool {
-        self.changed.elapsed() >= PROGRESS_TIMEOUT
+            let found = presence.and_then(|it| it["connections"].as_u64());
+            let found = found.ok_or_else(|| "the presence request failed".to_owned())?;
+            let (counted, to) = (count(found), count(to as u64));
+            let sentence = format!("the server counts {counted} of {to} clients");
+            Ok((counted != to).then_some(((found, 0), sentence)))
+        })
     }
 }

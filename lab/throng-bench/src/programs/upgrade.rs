@@ -4,12 +4,11 @@
 //! `during`, the memory of the server before, and the most that both processes took.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use super::users;
-use crate::context::{Abort, Context, Watch};
+use crate::context::{Abort, Context, HELD};
 use crate::file::Run;
 use crate::server::upgrades::{Upgrade, Upgrades};
 
@@ -20,28 +19,15 @@ const UPGRADES: u32 = 5;
 const LOG_MESSAGES: usize = 1_000;
 const LOG_MESSAGE_BYTES: usize = 1_000;
 
-/// The phase that holds the clients.
-const HELD: usize = 2;
-
 pub(super) fn run(context: &mut Context<'_>, run: &Run) -> Result<(), Abort> {
     context.serve(run)?;
     fill(&context.url(), run.given("logs").unwrap_or_default() as usize)?;
     let upgrades = context.upgrades();
     let upgrades = upgrades.ok_or_else(|| Abort::Failed("there is no server".to_owned()))?;
-    let (begin, begun) = mpsc::channel::<()>();
-    let is_over = Arc::new(AtomicBool::new(false));
-    let (between, ends) = (context.size.time / (2 * UPGRADES), Arc::clone(&is_over));
-    let upgrading = thread::spawn(move || {
-        // Nothing is sent: it begins when the other end is closed.
-        let _ = begun.recv();
-        run_upgrades(&upgrades, &ends, between)
-    });
-    let mut held = Held(Some(begin));
-    let report = context.load_watched(run, &context.target(run), &mut held);
-    is_over.store(true, Ordering::Relaxed);
-    drop(held);
-    let upgraded = upgrading.join().unwrap_or_else(|_| Err("the thread has panicked".to_owned()));
-    let (upgraded, _) = (upgraded?, report?);
+    let between = context.size.time / (2 * UPGRADES);
+    let target = context.target(run);
+    let upgraded = context
+        .load_beside(run, &target, HELD, |is_over| run_upgrades(&upgrades, is_over, between))?;
     for upgrade in &upgraded {
         context.give([
             ("pause", Some(upgrade.pause_ms)),
@@ -58,15 +44,6 @@ pub(super) fn run(context: &mut Context<'_>, run: &Run) -> Result<(), Abort> {
         _ => {}
     }
     Ok(())
-}
-
-/// Closes its end once the clients are held.
-struct Held(Option<mpsc::Sender<()>>);
-
-impl Watch for Held {
-    fn on_second(&mut self, phase: usize) {
-        self.0 = self.0.take().filter(|_| phase < HELD);
-    }
 }
 
 /// Upgrades the server some times, while its clients are held.

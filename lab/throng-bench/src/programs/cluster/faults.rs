@@ -12,7 +12,7 @@ use throng_units::format::count;
 use super::nats::NatsServer;
 use super::nodes::{BROKERS, Cluster, NODES, address};
 use super::prober::Prober;
-use crate::context::{Abort, Context, Watch};
+use crate::context::{Abort, Context, HELD, Watch};
 use crate::expression::Figure;
 use crate::file::Run;
 use crate::server::NO_SETTINGS;
@@ -22,9 +22,6 @@ const FAULT_AFTER: Duration = Duration::from_secs(4);
 
 /// How long a nats-server is away.
 const AWAY: Duration = Duration::from_secs(2);
-
-/// The phase that holds the clients.
-const HELD: usize = 2;
 
 /// Subscribers of a node whose clients are event streams.
 const SUBSCRIBED: &str = "throng_subscribed_connections{transport=\"sse\"}";

@@ -5,16 +5,13 @@ use std::time::Instant;
 use throng_units::format::count;
 
 use super::nodes::Cluster;
-use crate::context::{Abort, Context, Watch};
+use crate::context::{Abort, Context, HELD, Watch};
 use crate::expression::Figure;
 use crate::file::Run;
 use crate::plan::Target;
 
 /// The channels that a node follows in NATS.
 const FOLLOWED: &str = "throng_nats_followed_channels";
-
-/// The phase that holds the clients.
-const HELD: usize = 2;
 
 /// Puts the load on one server first, as the run `join_memory`, then on a node that joins a
 /// cluster. Clients follow as many channels each as `channels` in the file says. Figures: `ready`,

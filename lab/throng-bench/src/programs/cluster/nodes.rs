@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use super::nats::NatsServer;
 use crate::context::{Abort, Context, Watch};
+use crate::executables::NATS_SERVER;
 use crate::file::Run;
 use crate::http::Http;
 use crate::plan::Target;
-use crate::program::NATS_SERVER;
 use crate::server::Server;
 
 /// Nodes of a cluster.

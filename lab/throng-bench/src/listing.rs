@@ -7,8 +7,8 @@ use throng_report::grid::Grid;
 use throng_units::format::{count, counted, or_absent};
 use throng_units::paint::{Ink, Paint};
 
+use crate::benchmarks::{SMALL, all};
 use crate::file::{Benchmark, Size};
-use crate::library::{SMALL, all};
 use crate::plan::{self, Target};
 
 /// All benchmarks with their sizes and rough durations.

@@ -22,10 +22,11 @@ macro_rules! embedded {
 }
 
 /// The names and texts of all benchmarks: reruns by year, then our own.
-const EMBEDDED: [(&str, &str); 19] = embedded! {
+const EMBEDDED: [(&str, &str); 20] = embedded! {
     "c10k-stream" "c10k-long-poll" "long-poll-chat" "router" "friends" "websocket-chat"
     "million-sse" "two-million" "three-million" "growth" "million-default" "access" "tls"
     "million-tls" "upgrade" "drain" "storm" "durable" "cluster"
+    "baseline"
 };
 
 /// All embedded benchmarks.
@@ -107,7 +108,10 @@ fn expressions(read: &Benchmark) -> impl Iterator<Item = &str> {
         .flat_map(|plot| plot.x.iter().chain(plot.lines.iter().map(|(_, expression)| expression)));
     let columns = read.tables.iter().flat_map(|table| &table.columns);
     let columns = columns.map(|(_, expression)| expression);
-    let measures = read.measures.iter().map(|measure| &measure.value);
+    let measures = read
+        .measures
+        .iter()
+        .flat_map(|measure| [&measure.value].into_iter().chain(&measure.beside));
     checks.chain(plots).chain(columns).chain(measures).map(String::as_str)
 }
 
