@@ -60,7 +60,8 @@ impl Publishers {
 
     /// Starts the threads; nothing connects yet.
     pub(crate) fn start(settings: &PublisherSettings<'_>) -> Result<Publishers, ClientPoolError> {
-        let publish = settings.target.publish.as_ref().ok_or(ClientPoolError::NoPublishTarget)?;
+        let publish =
+            settings.target.publish.as_ref().ok_or_else(ClientPoolError::no_publish_target)?;
         let connections = publish.connections.max(1);
         Ok(Publishers { pool: ClientPool::start_publishers(settings, connections)?, connections })
     }

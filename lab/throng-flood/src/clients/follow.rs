@@ -1,6 +1,7 @@
 //! The streams that a client follows, and the audit of what it receives.
 
 use super::client::{AuditStart, ClientState};
+use super::resume::MessageId;
 use super::thread::ClientThread;
 use crate::audit::{Audit, SequenceOrder, Track};
 use crate::marker::Mark;
@@ -63,7 +64,7 @@ impl ClientThread {
         let client = &mut self.clients[position];
         client.is_tracked = false;
         client.start = AuditStart::Known;
-        self.ids.release(&mut client.resume);
+        client.resume = MessageId::default();
         if let Some(extra) = &mut client.extra {
             extra.tracks = Box::default();
         }

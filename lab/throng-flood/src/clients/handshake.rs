@@ -50,7 +50,7 @@ impl ClientThread {
             // The first message is the first request.
             return request;
         }
-        let resume = self.ids.get(&self.clients[position].resume);
+        let resume = self.clients[position].resume.get();
         self.with_values(position, |values| {
             self.shared.requests.write(values, resume, &mut request);
         });

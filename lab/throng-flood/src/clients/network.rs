@@ -81,21 +81,22 @@ impl ClientConnections {
     pub(super) fn send(&mut self, position: usize, bytes: &[u8]) -> Result<usize, Failure> {
         let carrier = &mut self.carrier;
         let Some(tls) = &mut self.tls else { return carrier.send(position, bytes) };
-        let sent =
+        let taken =
             tls.send(position, bytes, now_ns(), |records| carrier.send(position, records))?;
-        if sent.is_blocked {
-            self.carrier.watch_writable(position)?;
-        }
-        Ok(sent.taken)
+        self.watch_records(position)?;
+        Ok(taken)
     }
 
     /// Sends records that were left, if there are any.
     pub(super) fn flush(&mut self, position: usize) -> Result<(), Failure> {
         let Some(tls) = &mut self.tls else { return Ok(()) };
         let carrier = &mut self.carrier;
-        let is_blocked =
-            tls.flush(position, now_ns(), |records| carrier.send(position, records))?;
-        if is_blocked { self.carrier.watch_writable(position) } else { Ok(()) }
+        tls.flush(position, now_ns(), |records| carrier.send(position, records))?;
+        self.watch_records(position)
+    }
+
+    fn watch_records(&mut self, position: usize) -> Result<(), Failure> {
+        if self.is_flushed(position) { Ok(()) } else { self.carrier.watch_writable(position) }
     }
 
     /// Opens the records of a connection under TLS, and leaves what they contain in `content`.

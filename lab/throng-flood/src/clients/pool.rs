@@ -99,7 +99,7 @@ impl ClientPool {
         };
         let threads = thread_count(max_clients, plan.threads, cores, descriptors);
         let capacity = max_clients.div_ceil(threads);
-        u32::try_from(capacity).map_err(|_| ClientPoolError::TooMany(max_clients))?;
+        u32::try_from(capacity).map_err(|_| ClientPoolError::too_many(max_clients))?;
         ClientPool::launch(Shared::new(plan, share, threads)?, capacity)
     }
 

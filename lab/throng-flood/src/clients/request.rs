@@ -265,10 +265,7 @@ pub(super) fn resolve(
     ports: &[u16],
     nodes: &[Node],
 ) -> Result<Vec<Vec<SocketAddr>>, ClientPoolError> {
-    let refuse = |reason: &str| {
-        let (url, reason) = (url.to_owned(), reason.to_owned());
-        ClientPoolError::Url { url, reason }
-    };
+    let refuse = |reason| ClientPoolError(format!("the target {url:?} cannot be loaded: {reason}"));
     let Place { host, port, default_port } = Place::of(url).map_err(refuse)?;
     let port = port.or(if ports.is_empty() { Some(default_port) } else { None });
     let further = ports.iter().copied().filter(|&further| Some(further) != port);
@@ -278,10 +275,13 @@ pub(super) fn resolve(
 
 /// The addresses of a host, at least one.
 pub(super) fn look_up(host: &str, port: u16) -> Result<Vec<SocketAddr>, ClientPoolError> {
-    let dns = |reason: String| ClientPoolError::Dns { host: host.to_owned(), reason };
-    let found = (host, port).to_socket_addrs().map_err(|error| dns(error.to_string()))?;
-    let found: Vec<_> = found.collect();
-    if found.is_empty() { Err(dns("the answer is empty".to_owned())) } else { Ok(found) }
+    let found = (host, port).to_socket_addrs().map(Vec::from_iter);
+    let found = found.map_err(|error| error.to_string());
+    found
+        .and_then(
+            |all| if all.is_empty() { Err("the answer is empty".to_owned()) } else { Ok(all) },
+        )
+        .map_err(|reason| ClientPoolError(format!("the host {host:?} has no address: {reason}")))
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! The message ids that clients resume after, on reconnects and from one long-poll to the next.
 //!
-//! Clients of the same stream are at the same id, or at one of the last few. So a thread stores
-//! each id once, and a client has a reference of four bytes.
+//! Clients of the same stream are at the same id, or at one of the last few, so they share it.
 
-use std::collections::HashMap;
+use std::collections::VecDeque;
+use std::rc::Rc;
 
 use crate::protocol::ResumeHeaders;
 
@@ -21,51 +21,53 @@ pub(crate) enum IdKind {
     Headers,
 }
 
-/// The id of a client, if it has one. Return it to [`MessageIds::release`].
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct MessageId(u32);
+/// How many ids a thread knows: clients are at few different ones at a time.
+const RECENT_MAX: usize = 8;
+
+/// The id of a client, if it has one.
+#[derive(Debug, Default)]
+pub(super) struct MessageId(Option<Rc<Id>>);
+
+#[derive(Debug)]
+struct Id {
+    kind: IdKind,
+    text: Box<[u8]>,
+}
 
 impl MessageId {
     pub(super) fn is_some(&self) -> bool {
-        self.0 != 0
+        self.0.is_some()
+    }
+
+    /// The id, and how to send it.
+    pub(super) fn get(&self) -> Option<(IdKind, &[u8])> {
+        self.0.as_ref().map(|id| (id.kind, &*id.text))
     }
 }
 
-/// All ids of one thread's clients.
+/// The ids that one thread's clients were given last.
 #[derive(Debug, Default)]
 pub(super) struct MessageIds {
-    entries: Vec<Entry>,
-    free: Vec<u32>,
-    by_text: HashMap<(IdKind, Box<[u8]>), u32>,
-    /// The id that was set last, and is probably the next one, too.
-    last: u32,
-}
-
-#[derive(Debug)]
-struct Entry {
-    kind: IdKind,
-    text: Box<[u8]>,
-    uses: u32,
+    /// The newest first.
+    recent: VecDeque<Rc<Id>>,
 }
 
 impl MessageIds {
     /// Replaces the id of a client.
     pub(super) fn set(&mut self, id: &mut MessageId, kind: IdKind, text: &[u8]) {
-        self.release(id);
         let is_sendable = |&byte: &u8| byte >= b' ' || byte == b'\t';
         let is_text = kind == IdKind::Headers || text.iter().all(is_sendable);
         if text.is_empty() || text.len() > ID_BYTES_MAX || !is_text {
+            *id = MessageId::default();
             return;
         }
-        let is_last = self
-            .entries
-            .get(self.last as usize)
-            .is_some_and(|entry| entry.uses > 0 && entry.kind == kind && *entry.text == *text);
-        if !is_last {
-            self.last = self.find(kind, text);
-        }
-        self.entries[self.last as usize].uses += 1;
-        *id = MessageId(self.last + 1);
+        let known = self.recent.iter().find(|id| id.kind == kind && *id.text == *text).cloned();
+        *id = MessageId(Some(known.unwrap_or_else(|| {
+            let new = Rc::new(Id { kind, text: text.into() });
+            self.recent.truncate(RECENT_MAX - 1);
+            self.recent.push_front(Rc::clone(&new));
+            new
+        })));
     }
 
     /// Sets the id from the response to a long-poll. Without one in the response, the old id stays.
@@ -84,44 +86,6 @@ impl MessageIds {
             self.set(id, IdKind::Headers, lines.as_bytes());
         }
     }
-
-    /// The id of a client, and how to send it.
-    pub(super) fn get(&self, id: &MessageId) -> Option<(IdKind, &[u8])> {
-        let entry = self.entries.get(id.0.checked_sub(1)? as usize)?;
-        Some((entry.kind, &entry.text))
-    }
-
-    /// Removes the id of a client.
-    pub(super) fn release(&mut self, id: &mut MessageId) {
-        let Some(position) = std::mem::take(id).0.checked_sub(1) else { return };
-        let entry = &mut self.entries[position as usize];
-        entry.uses -= 1;
-        if entry.uses == 0 {
-            self.by_text.remove(&(entry.kind, std::mem::take(&mut entry.text)));
-            self.free.push(position);
-        }
-    }
-
-    fn find(&mut self, kind: IdKind, text: &[u8]) -> u32 {
-        let key = (kind, Box::from(text));
-        if let Some(&position) = self.by_text.get(&key) {
-            return position;
-        }
-        let entry = Entry { kind, text: text.into(), uses: 0 };
-        let position = match self.free.pop() {
-            Some(position) => {
-                self.entries[position as usize] = entry;
-                position
-            }
-            None => {
-                self.entries.push(entry);
-                // A thread has fewer than 2^32 clients.
-                self.entries.len() as u32 - 1
-            }
-        };
-        self.by_text.insert(key, position);
-        position
-    }
 }
 
 #[cfg(test)]
@@ -131,31 +95,32 @@ mod tests {
     #[test]
     fn ids_are_shared_and_freed() {
         let (mut ids, mut clients) =
-            (MessageIds::default(), [MessageId(0), MessageId(0), MessageId(0)]);
-        for text in ["a-1", "a-2", "a-3"] {
+            (MessageIds::default(), [(); 3].map(|()| MessageId::default()));
+        for number in 0..2 * RECENT_MAX {
             for client in &mut clients {
-                ids.set(client, IdKind::Since, text.as_bytes());
+                ids.set(client, IdKind::Since, format!("a-{number}").as_bytes());
             }
         }
-        assert_eq!(ids.get(&clients[2]), Some((IdKind::Since, &b"a-3"[..])));
-        assert!(ids.entries.len() <= 2, "{ids:?}");
-        ids.set(&mut clients[0], IdKind::LastEventId, b"a-3");
-        assert_eq!(ids.get(&clients[0]), Some((IdKind::LastEventId, &b"a-3"[..])));
-        clients.iter_mut().for_each(|client| ids.release(client));
-        assert!(ids.by_text.is_empty() && ids.free.len() == ids.entries.len());
-        assert_eq!(ids.get(&clients[1]), None);
+        assert_eq!(clients[2].get(), Some((IdKind::Since, &b"a-15"[..])));
+        let shared = clients[0].0.clone().expect("an id");
+        // By the clients, the list of ids, and here.
+        assert_eq!((Rc::strong_count(&shared), ids.recent.len()), (5, RECENT_MAX));
+        ids.set(&mut clients[0], IdKind::LastEventId, b"a-15");
+        assert_eq!(clients[0].get(), Some((IdKind::LastEventId, &b"a-15"[..])));
+        drop((clients, ids));
+        assert_eq!(Rc::strong_count(&shared), 1);
     }
 
     #[test]
     fn an_id_cannot_inject_a_header() {
-        let (mut ids, mut client) = (MessageIds::default(), MessageId(0));
+        let (mut ids, mut client) = (MessageIds::default(), MessageId::default());
         ids.set(&mut client, IdKind::LastEventId, b"a\r\nX: y");
         assert!(!client.is_some());
     }
 
     #[test]
     fn a_response_without_an_id_keeps_the_old_one() {
-        let (mut ids, mut client) = (MessageIds::default(), MessageId(0));
+        let (mut ids, mut client) = (MessageIds::default(), MessageId::default());
         let next = ResumeHeaders {
             last_modified: Some("Sat"),
             etag: Some("\"3\""),
@@ -164,6 +129,6 @@ mod tests {
         ids.set_next(&mut client, &next);
         ids.set_next(&mut client, &ResumeHeaders::default());
         let lines = &b"If-Modified-Since: Sat\r\nIf-None-Match: \"3\"\r\n"[..];
-        assert_eq!(ids.get(&client), Some((IdKind::Headers, lines)));
+        assert_eq!(client.get(), Some((IdKind::Headers, lines)));
     }
 }

@@ -105,7 +105,8 @@ impl Shared {
         settings: &PublisherSettings<'_>,
         threads: usize,
     ) -> Result<Shared, ClientPoolError> {
-        let publish = settings.target.publish.as_ref().ok_or(ClientPoolError::NoPublishTarget)?;
+        let publish =
+            settings.target.publish.as_ref().ok_or_else(ClientPoolError::no_publish_target)?;
         let (run, client) = (settings.run, settings.max_clients);
         let values = TemplateValues { run, client, ..TemplateValues::default() };
         // Messages to publishers are dropped, compressed or not.
@@ -145,7 +146,7 @@ impl Shared {
         threads: usize,
         counters: Arc<StreamCounters>,
     ) -> Result<Shared, ClientPoolError> {
-        u32::try_from(share.total).map_err(|_| ClientPoolError::TooMany(share.total))?;
+        u32::try_from(share.total).map_err(|_| ClientPoolError::too_many(share.total))?;
         let timeout = target.handshake_timeout.as_nanos();
         Ok(Shared {
             share,
@@ -155,7 +156,7 @@ impl Shared {
             failover: Vec::new(),
             tunnel_targets: None,
             tls: TlsTarget::of(url, &target.tls)
-                .map_err(|error| ClientPoolError::Tls(error.to_string()))?,
+                .map_err(|error| ClientPoolError(error.to_string()))?,
             sources: SourceAddresses::of_kernel(),
             requests: Requests::new(target),
             publisher: None,

@@ -84,7 +84,7 @@ impl ClientThread {
             }
             None => {
                 let sockets = Sockets::new(Arc::clone(&shared), index, capacity, &wake)
-                    .map_err(|error| ClientPoolError::Thread(error.into()))?;
+                    .map_err(ClientPoolError::thread)?;
                 (Carrier::Sockets(sockets), vec![0; RECEIVE_BYTES])
             }
         };

@@ -1,6 +1,5 @@
 //! Starts a client thread, and sends it commands.
 
-use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -33,12 +32,12 @@ impl ThreadHandle {
         let (commands, commanded) = channel();
         let (started, start) = channel();
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let wake = eventfd(0, flags).map_err(|error| ClientPoolError::Thread(error.into()))?;
+        let wake = eventfd(0, flags).map_err(ClientPoolError::thread)?;
         // Captured before the thread starts, as private descriptor tables require.
-        let own = wake.try_clone().map_err(ClientPoolError::Thread)?;
+        let own = wake.try_clone().map_err(ClientPoolError::thread)?;
         let handle = private_table::spawn(format!("{name}-{index}"), move |unshared| {
             let thread = unshared
-                .map_err(ClientPoolError::Thread)
+                .map_err(ClientPoolError::thread)
                 .and_then(|()| ClientThread::new(shared, index, capacity, own));
             match thread {
                 Ok(thread) => {
@@ -48,8 +47,8 @@ impl ThreadHandle {
                 Err(error) => drop(started.send(Err(error))),
             }
         });
-        let handle = handle.map_err(ClientPoolError::Thread)?;
-        let gone = |gone| Err(ClientPoolError::Thread(io::Error::other(gone)));
+        let handle = handle.map_err(ClientPoolError::thread)?;
+        let gone = |gone| Err(ClientPoolError::thread(gone));
         start.recv().unwrap_or_else(gone)?;
         Ok(ThreadHandle { commands: Some(commands), wake, handle: Some(handle) })
     }

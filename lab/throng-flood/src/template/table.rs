@@ -172,12 +172,7 @@ struct Records<'a> {
 impl Records<'_> {
     /// The next record that is not an empty line, with its line number; or the line of an error.
     fn next_record(&mut self) -> Result<Option<(usize, Vec<String>)>, usize> {
-        while let Some(after) =
-            self.rest.strip_prefix("\r\n").or_else(|| self.rest.strip_prefix('\n'))
-        {
-            self.rest = after;
-            self.line += 1;
-        }
+        while self.take_line_end() {}
         if self.rest.is_empty() {
             return Ok(None);
         }
@@ -189,15 +184,17 @@ impl Records<'_> {
                 self.rest = after;
                 continue;
             }
-            let after = self.rest.strip_prefix("\r\n").or_else(|| self.rest.strip_prefix('\n'));
-            if let Some(after) = after {
-                self.rest = after;
-                self.line += 1;
-            } else if !self.rest.is_empty() {
-                return Err(line);
-            }
-            return Ok(Some((line, cells)));
+            let is_over = self.take_line_end() || self.rest.is_empty();
+            return if is_over { Ok(Some((line, cells))) } else { Err(line) };
         }
+    }
+
+    fn take_line_end(&mut self) -> bool {
+        let after = self.rest.strip_prefix("\r\n").or_else(|| self.rest.strip_prefix('\n'));
+        if let Some(after) = after {
+            (self.rest, self.line) = (after, self.line + 1);
+        }
+        after.is_some()
     }
 
     fn cell(&mut self) -> Option<String> {

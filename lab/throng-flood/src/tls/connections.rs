@@ -13,6 +13,7 @@ use throng_tls::{
 };
 
 use super::{TlsFailure, TlsTarget};
+use crate::failure::Failure;
 
 /// Records that may wait for the carrier, in bytes; with more, no content is taken.
 const OUTBOUND_BYTES_MAX: usize = 64 * 1024;
@@ -76,15 +77,6 @@ pub(crate) enum TlsEnd {
     Failed(TlsFailure),
 }
 
-/// The outcome of sending content.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Sent {
-    /// How many bytes of content were taken.
-    pub(crate) taken: usize,
-    /// Records wait for the carrier.
-    pub(crate) is_blocked: bool,
-}
-
 impl TlsConnections {
     /// For at most `capacity` connections.
     pub(crate) fn new(target: Arc<TlsTarget>, capacity: usize) -> TlsConnections {
@@ -132,43 +124,41 @@ impl TlsConnections {
         self.busy.get(&position).is_some_and(|busy| !busy.outbound.is_empty())
     }
 
-    /// Passes records that wait to `carrier`, which returns how many bytes it accepts. Returns
-    /// whether some wait still.
-    pub(crate) fn flush<E>(
+    /// Passes records that wait to `carrier`, which returns how many bytes it accepts.
+    pub(crate) fn flush(
         &mut self,
         position: usize,
         now_ns: u64,
-        carrier: impl FnOnce(&[u8]) -> Result<usize, E>,
-    ) -> Result<bool, E> {
-        let Some(busy) = self.busy.get_mut(&position) else { return Ok(false) };
+        carrier: impl FnOnce(&[u8]) -> Result<usize, Failure>,
+    ) -> Result<(), Failure> {
+        let Some(busy) = self.busy.get_mut(&position) else { return Ok(()) };
         if busy.outbound.is_empty() {
-            return Ok(false);
+            return Ok(());
         }
         let sent = carrier(&busy.outbound)?;
         busy.outbound.drain(..sent);
         if sent > 0 {
             busy.since_ns.get_or_insert(now_ns);
         }
-        let is_blocked = !busy.outbound.is_empty();
         self.tidy(position);
-        Ok(is_blocked)
+        Ok(())
     }
 
     /// Seals content, and passes it to `carrier`. Takes all of it or nothing: nothing before the
-    /// handshake is done, and while many records wait.
-    pub(crate) fn send<E: From<TlsFailure>>(
+    /// handshake is done, and while many records wait. Returns how many bytes were taken.
+    pub(crate) fn send(
         &mut self,
         position: usize,
         content: &[u8],
         now_ns: u64,
-        carrier: impl FnOnce(&[u8]) -> Result<usize, E>,
-    ) -> Result<Sent, E> {
-        let busy = self.busy.get(&position);
-        let is_shaking_hands =
-            busy.is_some_and(|busy| busy.handshake.is_some() && !busy.is_established);
-        if is_shaking_hands || busy.is_some_and(|busy| busy.outbound.len() >= OUTBOUND_BYTES_MAX) {
-            let is_blocked = self.flush(position, now_ns, carrier)?;
-            return Ok(Sent { taken: 0, is_blocked });
+        carrier: impl FnOnce(&[u8]) -> Result<usize, Failure>,
+    ) -> Result<usize, Failure> {
+        let is_busy = self.busy.get(&position).is_some_and(|busy| {
+            let is_shaking_hands = busy.handshake.is_some() && !busy.is_established;
+            is_shaking_hands || busy.outbound.len() >= OUTBOUND_BYTES_MAX
+        });
+        if is_busy {
+            return self.flush(position, now_ns, carrier).map(|()| 0);
         }
         let mut records = std::mem::take(&mut self.records);
         records.clear();
@@ -177,14 +167,13 @@ impl TlsConnections {
         }
         self.seal(position, content, &mut records)?;
         let sent = carrier(&records)?;
-        let is_blocked = sent < records.len();
-        if is_blocked {
+        if sent < records.len() {
             self.busy.entry(position).or_default().outbound = records[sent..].to_vec();
         } else {
             self.tidy(position);
         }
         self.records = records;
-        Ok(Sent { taken: content.len(), is_blocked })
+        Ok(content.len())
     }
 
     fn seal(

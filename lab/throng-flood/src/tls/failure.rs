@@ -1,36 +1,45 @@
 //! Why TLS fails: a few reasons, so that they can be counted.
 
-use std::fmt;
-
 use rustls::{Error, PeerIncompatible};
 use serde::Serialize;
 use throng_tls::{Alert, HandshakeError, alert_name};
 
 /// Why a handshake or a connection fails.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, thiserror::Error)]
 #[serde(rename_all = "snake_case")]
 pub enum TlsFailure {
     /// The server answers with something else than TLS.
+    #[error("the server does not speak TLS on this port")]
     NotTls,
     /// The server gives up with this alert.
+    #[error("the server's alert {}", named(*.0))]
     Alert(u8),
     /// The server's certificate is not accepted.
+    #[error("the server's certificate: {0}")]
     Certificate(&'static str),
     /// The server speaks no version or suite that this program does.
+    #[error("the server is incompatible: {0}")]
     Incompatible(&'static str),
     /// The server violates the protocol of handshakes.
+    #[error("the server's handshake is wrong")]
     Handshake,
     /// A record of the server is wrong; it is told so with this alert.
+    #[error("a record is wrong: {}", named(*.0))]
     Record(u8),
     /// The handshake timed out.
+    #[error("timeout in the handshake")]
     Timeout,
     /// The server closed the connection during the handshake.
+    #[error("closed in the handshake")]
     ClosedInHandshake,
     /// The connection ended without `close_notify`: what came may not be all that was sent.
+    #[error("closed by the server without close_notify")]
     Truncated,
     /// Nothing more can be sent under the key of TLS 1.2.
+    #[error("the key is used up, and TLS 1.2 has no other")]
     Exhausted,
     /// The keys that were taken out of the handshake are not those that it derived.
+    #[error("the keys of the handshake are not as expected")]
     Keys,
 }
 
@@ -69,34 +78,9 @@ impl From<Alert> for TlsFailure {
     }
 }
 
-impl fmt::Display for TlsFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            TlsFailure::NotTls => f.write_str("the server does not speak TLS on this port"),
-            TlsFailure::Alert(alert) => write!(f, "the server's alert {}", Named(*alert)),
-            TlsFailure::Certificate(what) => write!(f, "the server's certificate: {what}"),
-            TlsFailure::Incompatible(what) => write!(f, "the server is incompatible: {what}"),
-            TlsFailure::Handshake => f.write_str("the server's handshake is wrong"),
-            TlsFailure::Record(alert) => write!(f, "a record is wrong: {}", Named(*alert)),
-            TlsFailure::Timeout => f.write_str("timeout in the handshake"),
-            TlsFailure::ClosedInHandshake => f.write_str("closed in the handshake"),
-            TlsFailure::Truncated => f.write_str("closed by the server without close_notify"),
-            TlsFailure::Exhausted => f.write_str("the key is used up, and TLS 1.2 has no other"),
-            TlsFailure::Keys => f.write_str("the keys of the handshake are not as expected"),
-        }
-    }
-}
-
 /// An alert, with its name if it has one.
-struct Named(u8);
-
-impl fmt::Display for Named {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match alert_name(self.0) {
-            Some(name) => write!(f, "{name} ({})", self.0),
-            None => write!(f, "{}", self.0),
-        }
-    }
+fn named(alert: u8) -> String {
+    alert_name(alert).map_or(alert.to_string(), |name| format!("{name} ({alert})"))
 }
 
 #[cfg(test)]
