@@ -68,6 +68,10 @@ pub enum Failure {
     /// A message was not sent before the phase ended.
     #[error("not sent before the phase was over")]
     Unsent,
+    /// The server closes after a response, as it may: the client goes on with a new connection.
+    /// Never counted.
+    #[error("closed after a response")]
+    Reconnect,
     /// A refusal with the moment to come back, in milliseconds from then. Never counted as such:
     /// clients that come back have not failed, and for all others the refusal is counted.
     #[error("{refusal}")]

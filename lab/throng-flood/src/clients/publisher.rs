@@ -16,7 +16,6 @@ use std::sync::Arc;
 use super::client::ClientState;
 use super::handshake::UNSENT_BYTES_MAX;
 use super::outbox::{InFlight, MessageQueue, Publisher, WAITING_MAX};
-use super::receive::Disconnect;
 use super::thread::ClientThread;
 use crate::failure::Failure;
 use crate::marker::{Mark, now_ns};
@@ -212,9 +211,9 @@ impl ClientThread {
         position: usize,
         response: &Response<'_>,
         now: u64,
-    ) -> Result<(), Disconnect> {
+    ) -> Result<(), Failure> {
         let Some(message) = self.outbox.queues[position].in_flight.pop_front() else {
-            return Err(Disconnect::Fail(Failure::Protocol("an unexpected response")));
+            return Err(Failure::Protocol("an unexpected response"));
         };
         let publishes = &mut self.counts.publishes;
         publishes.answer.record(now.saturating_sub(message.sent_ns));
@@ -228,7 +227,7 @@ impl ClientThread {
             }
             None => publishes.published += 1,
         }
-        if response.keeps_alive { Ok(()) } else { Err(Disconnect::Reconnect) }
+        if response.keeps_alive { Ok(()) } else { Err(Failure::Reconnect) }
     }
 
     /// The connection ends. The fate of unanswered messages is unknown. Unsent ones wait for the

@@ -17,14 +17,6 @@ use crate::protocol::moment;
 use crate::protocol::{self, Event, Framing, Response};
 use crate::tls::TlsEnd;
 
-/// Why a connection ends after it has received bytes.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Disconnect {
-    Fail(Failure),
-    /// Poll again on a new connection: the server closes this one after its response, as it may.
-    Reconnect,
-}
-
 impl ClientThread {
     /// Handles an event of a client's socket.
     pub(super) fn handle(&mut self, position: usize, flags: EventFlags) {
@@ -111,34 +103,25 @@ impl ClientThread {
     }
 
     fn received_content(&mut self, position: usize, bytes: &[u8]) -> bool {
-        match self.take(position, bytes) {
-            Ok(()) => return true,
-            Err(Disconnect::Fail(failure)) => self.fail(position, failure),
-            Err(Disconnect::Reconnect) => self.reconnect(position),
+        let taken = self.take(position, bytes);
+        let goes_on = taken.is_ok();
+        if let Err(failure) = taken {
+            self.fail(position, failure);
         }
-        false
-    }
-
-    fn reconnect(&mut self, position: usize) {
-        self.lose_messages(position, &Failure::Closed(None));
-        self.close(position, true, false);
-        self.clients[position].returns = true;
-        self.reopen(position);
+        goes_on
     }
 
     /// Handles the end of a connection, closed by the server.
     pub(super) fn end(&mut self, position: usize) {
         if self.shared.transport == Transport::LongPoll {
             // The last response may end with the connection.
-            let (partial, mut last) = (self.clients[position].take_partial(), None);
-            protocol::finish(partial, &mut |event| {
-                last = Some(self.event(position, event, now_ns()));
-            });
-            match last {
-                Some(Err(Disconnect::Fail(failure))) => return self.fail(position, failure),
-                Some(Err(Disconnect::Reconnect)) => return self.reconnect(position),
-                _ if self.is_idle_publisher(position) => return self.reconnect(position),
-                _ => {}
+            let (partial, mut last) = (self.clients[position].take_partial(), Ok(()));
+            protocol::finish(partial, &mut |event| last = self.event(position, event, now_ns()));
+            if last.is_ok() && self.is_idle_publisher(position) {
+                last = Err(Failure::Reconnect);
+            }
+            if let Err(failure) = last {
+                return self.fail(position, failure);
             }
         }
         let failure = match self.network.stream_end(position) {
@@ -157,11 +140,11 @@ impl ClientThread {
         }
     }
 
-    fn take(&mut self, position: usize, bytes: &[u8]) -> Result<(), Disconnect> {
+    fn take(&mut self, position: usize, bytes: &[u8]) -> Result<(), Failure> {
         let now = now_ns();
         let mut bytes = bytes;
         if self.clients[position].state == ClientState::Handshaking {
-            match self.head(position, bytes).map_err(Disconnect::Fail)? {
+            match self.head(position, bytes)? {
                 None => return Ok(()),
                 Some(after) => bytes = after,
             }
@@ -191,14 +174,12 @@ impl ClientThread {
             }
         });
         self.clients[position].put_partial(partial);
-        next.and(fed.map_err(|fault| Disconnect::Fail(Failure::Protocol(fault))))
+        next.and(fed.map_err(Failure::Protocol))
     }
 
-    fn event(&mut self, position: usize, event: Event<'_>, now: u64) -> Result<(), Disconnect> {
+    fn event(&mut self, position: usize, event: Event<'_>, now: u64) -> Result<(), Failure> {
         match event {
-            Event::Message(message) => {
-                self.message(position, message, now).map_err(Disconnect::Fail)
-            }
+            Event::Message(message) => self.message(position, message, now),
             Event::Compressed(payload) => {
                 let mut inflated = std::mem::take(&mut self.inflated);
                 let message = inflated.message(payload);
@@ -206,7 +187,7 @@ impl ClientThread {
                     .map_err(|violation| Failure::Protocol(violation.message()))
                     .and_then(|message| self.message(position, message, now));
                 self.inflated = inflated;
-                taken.map_err(Disconnect::Fail)
+                taken
             }
             Event::Id(id) => {
                 self.ids.set(&mut self.clients[position].resume, IdKind::LastEventId, id);
@@ -223,12 +204,10 @@ impl ClientThread {
                 self.counts.pings += 1;
                 let sent = self.send(position, &pong);
                 self.scratch = pong;
-                sent.map_err(Disconnect::Fail)
+                sent
             }
-            Event::Close(code, after_ms) => {
-                Err(Disconnect::Fail(Failure::Closed(code).with_moment(after_ms)))
-            }
-            Event::End => Err(Disconnect::Fail(self.ended(position))),
+            Event::Close(code, after_ms) => Err(Failure::Closed(code).with_moment(after_ms)),
+            Event::End => Err(self.ended(position)),
             Event::Response(response) if self.shared.publisher.is_some() => {
                 self.publish_response(position, &response, now)
             }
@@ -242,30 +221,30 @@ impl ClientThread {
         position: usize,
         response: &Response<'_>,
         now: u64,
-    ) -> Result<(), Disconnect> {
+    ) -> Result<(), Failure> {
         // Nchan answers 304 or 408 when its timeout is over.
         if !matches!(response.status, 200 | 204 | 304 | 408) {
             let told = |seconds| moment::of_seconds(seconds, position);
             let refusal = response.refusal().with_moment(response.retry_after_s.map(told));
-            return Err(Disconnect::Fail(refusal));
+            return Err(refusal);
         }
         self.ids.set_next(&mut self.clients[position].resume, &response.next);
         if response.has_gap {
             self.announce_gap(position);
         }
         if response.status == 200 && !response.body.is_empty() {
-            self.message(position, &response.body, now).map_err(Disconnect::Fail)?;
+            self.message(position, &response.body, now)?;
         }
         self.clients[position].is_unsure = false;
         if !response.keeps_alive {
-            return Err(Disconnect::Reconnect);
+            return Err(Failure::Reconnect);
         }
         let client = &self.clients[position];
         if let Some(held) = &mut self.held_polls {
             held.push((position as u32, client.since_ns));
             return Ok(());
         }
-        self.ask_again(position).map_err(Disconnect::Fail)
+        self.ask_again(position)
     }
 
     /// Makes clients wait with their next long-poll from now on; or makes those that wait poll now.

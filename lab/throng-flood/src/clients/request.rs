@@ -1,5 +1,6 @@
 //! The bytes that subscribe a client: the request, and the hello messages of a WebSocket.
 
+use std::io::Write as _;
 use std::net::{SocketAddr, ToSocketAddrs};
 
 use memchr::memmem::Finder;
@@ -170,26 +171,21 @@ impl RequestHead {
         resume: Option<(IdKind, &[u8])>,
         to: &mut Vec<u8>,
     ) {
-        to.extend_from_slice(self.method.as_bytes());
-        to.push(b' ');
-        let url_start = to.len();
-        self.url.render(values, to);
-        let parts = Parts::of(&to[url_start..]);
-        // The authority is needed again after the path.
-        let authority = to[url_start..][parts.authority.clone()].to_vec();
-        to.truncate(url_start + parts.target_end);
-        to.drain(url_start..url_start + parts.authority.end);
-        if to.get(url_start) != Some(&b'/') {
-            to.insert(url_start, b'/');
-        }
+        let url = self.url.rendered(values);
+        let place = url.split_once("://").map_or(&*url, |(_, place)| place);
+        let place = place.split('#').next().unwrap_or_default();
+        let path = place.find(['/', '?']).unwrap_or(place.len());
+        let (authority, path) = place.split_at(path);
+        let slash = if path.starts_with('/') { "" } else { "/" };
+        // Writing to a `Vec` cannot fail.
+        let _ = write!(to, "{} {slash}{path}", self.method);
         if let Some((IdKind::Since, id)) = resume {
-            to.push(if to[url_start..].contains(&b'?') { b'&' } else { b'?' });
-            to.extend_from_slice(b"since=");
+            to.extend_from_slice(if path.contains('?') { b"&since=" } else { b"?since=" });
             write_query_value(id, to);
         }
         to.extend_from_slice(b" HTTP/1.1\r\n");
         if !has(&self.headers, "host") {
-            write_header("Host", &authority, to);
+            write_header("Host", authority.as_bytes(), to);
         }
         to.extend_from_slice(self.fixed.as_bytes());
         for (name, value) in &self.headers {
@@ -238,23 +234,6 @@ fn write_query_value(value: &[u8], to: &mut Vec<u8>) {
             to.push(b"0123456789ABCDEF"[usize::from(byte >> 4)]);
             to.push(b"0123456789ABCDEF"[usize::from(byte & 15)]);
         }
-    }
-}
-
-/// The parts of a URL, as ranges.
-struct Parts {
-    authority: std::ops::Range<usize>,
-    /// The end of path and query, before a fragment.
-    target_end: usize,
-}
-
-impl Parts {
-    fn of(url: &[u8]) -> Parts {
-        let start = memchr::memmem::find(url, b"://").map_or(0, |scheme| scheme + 3);
-        let is_end = |byte: &u8| matches!(byte, b'/' | b'?' | b'#');
-        let end = url[start..].iter().position(is_end).map_or(url.len(), |end| start + end);
-        let target_end = memchr::memchr(b'#', url).unwrap_or(url.len()).max(end);
-        Parts { authority: start..end, target_end }
     }
 }
 

@@ -246,6 +246,12 @@ impl ClientThread {
     /// Fails a client: closes it, and schedules a reconnect if it is to have one, to the failover
     /// server if there is one. A client that was told when to come back, and does, has not failed.
     pub(super) fn fail(&mut self, position: usize, failure: Failure) {
+        if failure == Failure::Reconnect {
+            self.lose_messages(position, &Failure::Closed(None));
+            self.close(position, true, false);
+            self.clients[position].returns = true;
+            return self.reopen(position);
+        }
         let (moment, failure) = match failure {
             Failure::ComeBack { after_ms, refusal } => (Some(after_ms), *refusal),
             failure => (None, failure),
