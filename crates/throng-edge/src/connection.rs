@@ -6,6 +6,7 @@
 //! | `id` | places in the table, which are reused, and tokens, which are not |
 //! | `flags` | facts about a connection, one bit each |
 //! | `outbound` | bytes that wait for a socket, beside messages |
+//! | `condemned` | the connections that end with the turn |
 //! | `behind` | the connections that wait for their sockets, and since when |
 //! | `buffers` | the limit on the memory that all connections buffer |
 //! | `frozen` | a connection as bytes, for another process |
@@ -23,6 +24,7 @@ mod acceptances;
 mod addresses;
 mod behind;
 mod buffers;
+mod condemned;
 mod connections;
 mod flags;
 mod frozen;

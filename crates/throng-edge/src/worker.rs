@@ -76,7 +76,7 @@
 //! | `close` | final responses, close frames, lingering |
 //! | `send` | writes everything that is not a message; blocked sockets |
 //! | `session/hand_off` | passes connections to the control plane and to other workers |
-//! | `release` | frees a connection |
+//! | `release` | frees the connections that a turn has condemned |
 //! | `log` | connections and requests in the log |
 //! | `subscriptions` | a connection's subscriptions |
 //! | `scan/describe` | the entry of a connection in a list |
@@ -312,8 +312,9 @@ impl<N: Net> Worker<N> {
         self.deferred.check_invariants(&self.connections);
         let is_blocked = |id| self.connections.get(id).is_some_and(|it| it.has(Flags::BLOCKED));
         self.unwritten.check_invariants(is_blocked);
-        let ids = || (0..self.connections.extent()).map(ConnectionId::new);
-        let linked: usize = ids().map(|id| self.subscriptions(id).count()).sum();
+        let places = (0..self.connections.extent()).map(ConnectionId::new);
+        let ids = places.filter(|&id| self.connections.get(id).is_some());
+        let linked: usize = ids.map(|id| self.subscriptions(id).count()).sum();
         assert_eq!(self.subscriptions.len(), linked, "subscriptions that connections link to");
     }
 

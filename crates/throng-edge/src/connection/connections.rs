@@ -5,12 +5,16 @@
 //! * A new connection gets a place as long as one head is unfinished: if none is free, the oldest
 //!   unfinished head gives way. So heads that never end cannot keep out a client whose head comes
 //!   at once.
+//! * An id stays valid for the rest of the turn in which it was found, unless the connection is
+//!   [taken](Connections::take) out to go on elsewhere: connections are added between turns, and
+//!   [condemned](Connections::condemn) ones are freed there.
 //! * A state that counts as parked is entered and left here only, so that the counters of parked
 //!   connections are right.
 //! * The counts agree with the connections in the table ([`Connections::check_invariants`]), and
 //!   other threads see the counts of the last change.
 
 use std::net::IpAddr;
+use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -22,6 +26,7 @@ use super::acceptances::Acceptances;
 use super::addresses::Addresses;
 use super::behind::BehindList;
 use super::buffers::BufferQuota;
+use super::condemned::CondemnedList;
 use super::flags::Flags;
 use super::id::{ConnectionId, Generation, SideIndex, Token};
 use super::pending::Pending;
@@ -50,6 +55,8 @@ pub(crate) struct Connections<S> {
     places: Places,
     /// Those whose sockets have not taken everything.
     behind: BehindList,
+    /// Those that end with the turn.
+    condemned: CondemnedList,
     /// The memory that all of them buffer.
     quota: BufferQuota,
     unfinished_heads: UnfinishedHeads,
@@ -81,37 +88,16 @@ impl<S> Connections<S> {
             acceptances: Acceptances::default(),
             places,
             behind: BehindList::default(),
+            condemned: CondemnedList::default(),
             quota,
             unfinished_heads: UnfinishedHeads::default(),
             scan_index: 0,
         }
     }
 
-    /// The connection, if it is still there.
+    /// The connection in a place that may have none.
     pub(crate) fn get(&self, id: ConnectionId) -> Option<&Connection<S>> {
         self.table.get(id.index())
-    }
-
-    /// The connection, if it is still there.
-    pub(crate) fn get_mut(&mut self, id: ConnectionId) -> Option<&mut Connection<S>> {
-        self.table.get_mut(id.index())
-    }
-
-    /// A connection that nothing can have removed since the caller found it. A release build that
-    /// finds it gone anyway does nothing for it.
-    #[track_caller]
-    pub(crate) fn expect_live(&self, id: ConnectionId) -> Option<&Connection<S>> {
-        let connection = self.get(id);
-        debug_assert!(connection.is_some(), "{id:?} has been removed");
-        connection
-    }
-
-    /// The same as [`Connections::expect_live`], to change it.
-    #[track_caller]
-    pub(crate) fn expect_live_mut(&mut self, id: ConnectionId) -> Option<&mut Connection<S>> {
-        let connection = self.table.get_mut(id.index());
-        debug_assert!(connection.is_some(), "{id:?} has been removed");
-        connection
     }
 
     /// The place of the token's connection, if it is still there.
@@ -127,12 +113,12 @@ impl<S> Connections<S> {
         (self.name_of(id, connection) == name).then_some(id)
     }
 
-    pub(crate) fn token(&self, id: ConnectionId) -> Option<Token> {
-        Some(self.get(id)?.token(id))
+    pub(crate) fn token(&self, id: ConnectionId) -> Token {
+        self[id].token(id)
     }
 
-    pub(crate) fn name(&self, id: ConnectionId) -> Option<ConnectionName> {
-        Some(self.name_of(id, self.get(id)?))
+    pub(crate) fn name(&self, id: ConnectionId) -> ConnectionName {
+        self.name_of(id, &self[id])
     }
 
     /// The public name of the connection in this place.
@@ -208,7 +194,7 @@ impl<S> Connections<S> {
 
     /// Parks a connection that subscribes: sets its state and flags, and counts it by its kind.
     pub(crate) fn park(&mut self, id: ConnectionId, state: State, flags: Flags) {
-        let Some(connection) = self.expect_live_mut(id) else { return };
+        let connection = &mut self[id];
         debug_assert!(connection.state == State::Head, "{:?} is parked", connection.state);
         (connection.state, connection.flags) = (state, flags);
         let parked = connection.parked();
@@ -221,7 +207,7 @@ impl<S> Connections<S> {
 
     /// Ends a long-poll: the connection awaits its next request until the tick `due`.
     pub(crate) fn await_request(&mut self, id: ConnectionId, due: u32) {
-        let Some(connection) = self.table.get_mut(id.index()) else { return };
+        let connection = &mut self.table[id.index()];
         debug_assert!(connection.state == State::LongPolling);
         self.side.end_session(connection);
         let parked = connection.parked();
@@ -244,17 +230,10 @@ impl<S> Connections<S> {
         kinds.map(|parked| self.load().counters.parked(parked)).sum()
     }
 
-    /// Removes a connection, with all that counts for it; `None` if it is gone already.
-    pub(crate) fn remove(&mut self, id: ConnectionId) -> Option<Connection<S>> {
-        self.remove_with_address(id).map(|(connection, _)| connection)
-    }
-
-    /// As [`Connections::remove`], with the address, which still counts.
-    pub(crate) fn remove_with_address(
-        &mut self,
-        id: ConnectionId,
-    ) -> Option<(Connection<S>, Option<CountedAddress>)> {
-        let mut connection = self.table.remove(id.index())?;
+    /// Takes a connection out, with all that counts for it. Its address still counts.
+    pub(crate) fn take(&mut self, id: ConnectionId) -> (Connection<S>, Option<CountedAddress>) {
+        let mut connection = self.table.remove(id.index()).expect("the id is valid in this turn");
+        debug_assert!(connection.state != State::Condemned, "it ends with the turn");
         self.side.free(&mut connection);
         self.quota.release(id, connection.buffered());
         self.behind.catch_up(id);
@@ -264,26 +243,26 @@ impl<S> Connections<S> {
             _ => self.places.give_up(connection.flags),
         }
         self.publish_load();
-        Some((connection, self.addresses.take(id)))
+        (connection, self.addresses.take(id))
     }
 
-    /// Puts a connection back that was [removed](Connections::remove) and is not closing. It keeps
-    /// its generation, not its id.
+    /// Puts a connection back that was [taken](Connections::take) in this turn, and is not closing.
     pub(crate) fn put_back(
         &mut self,
+        id: ConnectionId,
         mut connection: Connection<S>,
         client: Option<CountedAddress>,
-    ) -> ConnectionId {
+    ) {
         debug_assert!(connection.state != State::Closing && !connection.side.is_some());
         if let Some(io) = &mut connection.io {
             io.buffered = Default::default();
         }
         self.places.take(connection.flags);
-        let id = ConnectionId::new(self.table.insert(connection));
+        let is_put = self.table.insert_at(id.index(), connection).is_ok();
+        debug_assert!(is_put, "no connection is added in a turn");
         self.addresses.put(id, client);
         self.update_buffered(id);
         self.publish_load();
-        id
     }
 
     /// Adds a connection of another worker, whose index it keeps. What it may do ends at the tick
@@ -356,7 +335,7 @@ impl<S> Connections<S> {
 
     /// Gives a connection that subscribes its place, unless it has one from an earlier request.
     pub(crate) fn admit_subscriber(&mut self, id: ConnectionId, is_in_reserve: bool) {
-        let Some(connection) = self.expect_live_mut(id) else { return };
+        let connection = &mut self[id];
         if !connection.has(Flags::SERVED) {
             connection.flags.set(Flags::SERVED, true);
             connection.flags.set(Flags::IN_RESERVE, is_in_reserve);
@@ -369,8 +348,8 @@ impl<S> Connections<S> {
     /// Sets the state `Closing` and gives up the place. Returns whether there is room for the
     /// connection to linger until its peer has closed, too.
     pub(crate) fn begin_closing(&mut self, id: ConnectionId) -> bool {
-        let Some(connection) = self.table.get_mut(id.index()) else { return false };
-        debug_assert!(connection.state != State::Closing);
+        let connection = &mut self.table[id.index()];
+        debug_assert!(!connection.is_ending());
         self.behind.catch_up(id);
         self.side.free(connection);
         // A lingering connection is not served any more, and its client may come back at once.
@@ -386,7 +365,7 @@ impl<S> Connections<S> {
 
     /// True if the connection belongs to the server's own canary.
     pub(crate) fn is_canary(&self, id: ConnectionId) -> bool {
-        self.get(id).is_some_and(|connection| connection.has(Flags::CANARY))
+        self[id].has(Flags::CANARY)
     }
 
     /// The number of connections that subscribe or have subscribed, without those that close.
@@ -417,7 +396,7 @@ impl<S> Connections<S> {
     /// True if the connection may subscribe: it has a place, or can have one. Only a connection
     /// that was handed off may take a place that is kept.
     pub(crate) fn has_place(&self, id: ConnectionId) -> bool {
-        let Some(connection) = self.expect_live(id) else { return false };
+        let connection = &self[id];
         if connection.has(Flags::SERVED) {
             return true;
         }
@@ -452,9 +431,9 @@ impl<S> Connections<S> {
 
     /// Counts the bytes that the connection buffers now.
     pub(crate) fn update_buffered(&mut self, id: ConnectionId) {
-        // A connection that was evicted may be gone, and an idle one buffers nothing.
-        let Some(connection) = self.table.get_mut(id.index()) else { return };
+        let connection = &mut self.table[id.index()];
         let pending_bytes = self.side.pending(connection).map_or(0, Pending::bytes);
+        // An idle one buffers nothing.
         let Some(io) = &mut connection.io else { return };
         let bytes = io.buffered_bytes() + pending_bytes;
         self.quota.set(id, &mut io.buffered, bytes);
@@ -462,7 +441,7 @@ impl<S> Connections<S> {
 
     /// Counts the memory that the connection takes below the worker.
     pub(crate) fn set_held(&mut self, id: ConnectionId, bytes: usize) {
-        let Some(connection) = self.table.get_mut(id.index()) else { return };
+        let connection = &mut self.table[id.index()];
         if bytes == 0 && connection.io.as_ref().is_none_or(|io| io.held_bytes == 0) {
             return;
         }
@@ -472,8 +451,7 @@ impl<S> Connections<S> {
 
     /// Frees the buffers that the connection no longer needs, and counts the others.
     pub(crate) fn trim_buffers(&mut self, id: ConnectionId) {
-        // The write or read before may have released it.
-        let Some(connection) = self.table.get_mut(id.index()) else { return };
+        let connection = &mut self.table[id.index()];
         let is_waiting = self.side.pending(connection).is_some();
         match &connection.io {
             Some(io) if io.is_idle() && !is_waiting => {
@@ -498,7 +476,7 @@ impl<S> Connections<S> {
 
     /// Lets the connection give way to new ones while its head is unfinished.
     pub(crate) fn watch_head(&mut self, id: ConnectionId) {
-        let Some(connection) = self.expect_live(id) else { return };
+        let connection = &self[id];
         if !connection.is_head_unfinished() {
             return;
         }
@@ -517,12 +495,12 @@ impl<S> Connections<S> {
     }
 
     fn is_head_unfinished(&self, token: Token) -> bool {
-        let connection = self.find(token).and_then(|id| self.get(id));
-        connection.is_some_and(Connection::is_head_unfinished)
+        self.find(token).is_some_and(|id| self[id].is_head_unfinished())
     }
 
     /// Panics unless the counts fit the connections in the table. For tests: it visits all of them.
     pub(crate) fn check_invariants(&self) {
+        assert!(self.condemned.is_at_rest(), "a connection is condemned and not freed");
         let all = || (0..self.extent()).filter_map(|index| self.table.get(index));
         let is_closing = |connection: &&Connection<S>| connection.state == State::Closing;
         let open = all().filter(|connection| !is_closing(connection));
@@ -553,7 +531,25 @@ impl<S> Connections<S> {
     }
 }
 
+impl<S> Index<ConnectionId> for Connections<S> {
+    type Output = Connection<S>;
+
+    /// A connection that was found in this turn.
+    #[track_caller]
+    fn index(&self, id: ConnectionId) -> &Connection<S> {
+        &self.table[id.index()]
+    }
+}
+
+impl<S> IndexMut<ConnectionId> for Connections<S> {
+    #[track_caller]
+    fn index_mut(&mut self, id: ConnectionId) -> &mut Connection<S> {
+        &mut self.table[id.index()]
+    }
+}
+
 mod behind;
+mod condemned;
 mod side;
 #[cfg(test)]
 mod tests;

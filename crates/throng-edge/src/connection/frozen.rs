@@ -270,7 +270,7 @@ impl FrozenConnection {
         let may_be_blocked = match self.state {
             State::Head | State::Closing => io.is_some_and(|io| io.outbound.is_some()),
             State::Streaming => true,
-            State::Waiting | State::LongPolling => false,
+            State::Waiting | State::LongPolling | State::Condemned => false,
         };
         // It keeps the flag if it is refused or timed out before the control plane has room.
         let may_await_control = self.state == State::Head || is_closing;

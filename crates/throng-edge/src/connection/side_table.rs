@@ -322,7 +322,7 @@ impl SideTable {
                 State::Waiting => assert!(waits && session.is_none(), "{id:?} waits for nothing"),
                 State::Streaming => {}
                 State::LongPolling => assert!(entry.is_none(), "{id:?} keeps an entry"),
-                State::Head | State::Closing => {
+                State::Head | State::Closing | State::Condemned => {
                     assert!(!connection.side.is_some(), "{id:?} keeps something");
                 }
             }

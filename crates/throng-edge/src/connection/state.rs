@@ -24,6 +24,8 @@ pub enum State {
     /// The final response is written or queued. Input is thrown away until the peer has closed its
     /// side, or a deadline is over.
     Closing,
+    /// It ends with the worker's turn: nothing is read from it or written to it.
+    Condemned,
 }
 
 /// A connection. There may be a million: state that only some of them need is in [`Io`].
@@ -43,7 +45,7 @@ pub struct Connection<S> {
     pub(crate) newest_subscription: Option<SubscriptionId>,
     /// `None` for an idle connection, which owns no buffers.
     pub(crate) io: Option<Box<Io>>,
-    /// Changed to `Closing` only by [`Connections::begin_closing`](super::Connections).
+    /// Changed to `Closing` and `Condemned` only by [`Connections`](super::Connections).
     pub(crate) state: State,
     /// Facts about it, and how messages look on it once it is parked.
     pub(crate) flags: Flags,
@@ -71,7 +73,7 @@ impl<S> Connection<S> {
     /// The kind of subscriber that it counts as; `None` unless it is parked.
     pub(crate) fn parked(&self) -> Option<Parked> {
         Some(match (self.state, self.encoding().framing()) {
-            (State::Head | State::Waiting | State::Closing, _) => return None,
+            (State::Head | State::Waiting | State::Closing | State::Condemned, _) => return None,
             _ if self.has(Flags::CANARY) => Parked::Canary,
             (State::LongPolling, _) => Parked::Poll,
             (State::Streaming, _) if self.has(Flags::VIEWER) => Parked::Status,
@@ -98,6 +100,11 @@ impl<S> Connection<S> {
             (false, true) => Counter::StatusDeliveries,
             (false, false) => Counter::Deliveries,
         }
+    }
+
+    /// True if it has had its final response, or has none.
+    pub(crate) fn is_ending(&self) -> bool {
+        matches!(self.state, State::Closing | State::Condemned)
     }
 
     /// True if it gets messages.

@@ -118,8 +118,7 @@ impl<N: Net> Worker<N> {
     /// incomplete (RFC 9112 section 8).
     pub(super) fn close_lagging(&mut self, id: ConnectionId, reason: CloseReason) {
         self.give_up_receipts(id);
-        let Some(connection) = self.connections.expect_live(id) else { return };
-        if connection.has(Flags::WEBSOCKET) {
+        if self.connections[id].has(Flags::WEBSOCKET) {
             self.close_websocket(id, reason);
         } else {
             // Output that the client has not read would only delay the close.
@@ -131,7 +130,7 @@ impl<N: Net> Worker<N> {
 
     /// Drops the output that the socket has not taken.
     fn drop_output(&mut self, id: ConnectionId) {
-        let Some(connection) = self.connections.expect_live_mut(id) else { return };
+        let connection = &mut self.connections[id];
         connection.flags.set(Flags::BLOCKED, false);
         if let Some(io) = &mut connection.io {
             io.partial = None;
@@ -152,9 +151,9 @@ impl<N: Net> Worker<N> {
         messages: u64,
         reason: CloseReason,
     ) {
-        let Some(connection) = self.connections.expect_live(id) else { return };
-        // It has had its final response, and was counted then.
-        if connection.state == State::Closing {
+        let connection = &self.connections[id];
+        // It has had its final response, or cannot have one, and was counted then.
+        if connection.is_ending() {
             return;
         }
         if let Some(counter) = reason.counter().filter(|_| !connection.has(Flags::CANARY)) {
@@ -166,7 +165,7 @@ impl<N: Net> Worker<N> {
         // First: no message may follow the final response.
         self.unfollow_all(id);
         let lingers = self.connections.begin_closing(id);
-        let Some(connection) = self.connections.expect_live_mut(id) else { return };
+        let connection = &mut self.connections[id];
         // Until everything is written; from then on `half_close` lets it linger.
         connection.due = self.clock.deadline_ticks(LAST_READ_TICKS);
         if let Some(io) = &mut connection.io {
@@ -177,13 +176,12 @@ impl<N: Net> Worker<N> {
         if !bytes.is_empty() {
             self.send_messages(id, bytes, messages);
         }
-        // A failed write has released it.
-        if self.connections.get(id).is_some_and(|connection| connection.has(Flags::BLOCKED)) {
+        if self.connections[id].has(Flags::BLOCKED) {
             self.begin_progress(id);
         }
         self.half_close(id);
         if !lingers {
-            self.release(id, CloseReason::Complete);
+            self.condemn(id, CloseReason::Complete);
         }
     }
 
@@ -191,7 +189,7 @@ impl<N: Net> Worker<N> {
     /// for an answer that must cost little. The caller has read all that the peer has sent so far,
     /// so that the answer is lost only if more comes meanwhile.
     pub(super) fn close_at_once_after(&mut self, id: ConnectionId, bytes: &[u8]) {
-        let Some(connection) = self.connections.expect_live(id) else { return };
+        let connection = &self.connections[id];
         if connection.has(Flags::BLOCKED) {
             return self.close_after(id, bytes, CloseReason::Complete);
         }
@@ -199,7 +197,7 @@ impl<N: Net> Worker<N> {
         let written = match transfer {
             Transfer::Bytes(written) | Transfer::Held(written) => written,
             Transfer::Blocked => 0,
-            Transfer::Gone => return self.release(id, CloseReason::Peer),
+            Transfer::Gone => return self.condemn(id, CloseReason::Peer),
         };
         self.metrics.add(Counter::SentBytes, written as u64);
         self.budget.charge(written);
@@ -209,14 +207,13 @@ impl<N: Net> Worker<N> {
         }
         match bytes.get(written..).filter(|rest| !rest.is_empty()) {
             Some(rest) => self.close_after(id, rest, CloseReason::Complete),
-            None => self.release(id, CloseReason::Complete),
+            None => self.condemn(id, CloseReason::Complete),
         }
     }
 
     /// Shuts down the sending side of a closing connection once everything is written.
     pub(super) fn half_close(&mut self, id: ConnectionId) {
-        // A failed write has released it.
-        let Some(connection) = self.connections.get_mut(id) else { return };
+        let connection = &mut self.connections[id];
         let is_written = !connection.has(Flags::BLOCKED);
         if connection.state == State::Closing && is_written && !connection.has(Flags::FINISHED) {
             connection.flags.set(Flags::FINISHED, true);

@@ -1,6 +1,6 @@
 //! Work that waits for a later slice, in the order in which it came.
 //!
-//! Connections are kept as tokens: one that has been released meanwhile, or whose place has a new
+//! Connections are kept as tokens: one that has ended meanwhile, or whose place has a new
 //! connection, is passed over.
 //!
 //! # Invariants
@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use super::scan::running::RunningScan;
 use super::session::kept_change::RunningKeptChange;
 use super::session::presence_scan::PresenceScan;
-use crate::connection::{ConnectionId, Connections, Flags, Token};
+use crate::connection::{ConnectionId, Connections, Flags, State, Token};
 
 /// A close frame of a client, to be answered behind the messages that were published before it.
 #[derive(Debug, Clone, Copy)]
@@ -93,12 +93,12 @@ impl Deferred {
         !self.presence_scans.is_empty()
     }
 
-    /// The number of connections in `reads`, released ones included.
+    /// The number of connections in `reads`, ended ones included.
     pub(super) fn reads(&self) -> usize {
         self.reads.len()
     }
 
-    /// The number of connections in `deliveries`, released ones included.
+    /// The number of connections in `deliveries`, ended ones included.
     pub(super) fn deliveries(&self) -> usize {
         self.deliveries.len()
     }
@@ -124,7 +124,7 @@ impl Deferred {
         self.handoffs.push_back(token);
     }
 
-    /// The number of connections that wait for the control plane, released ones included.
+    /// The number of connections that wait for the control plane, ended ones included.
     pub(super) fn handoffs(&self) -> usize {
         self.handoffs.len()
     }
@@ -226,15 +226,15 @@ impl Deferred {
     }
 }
 
-/// Appends a connection to a list unless it is there. Returns whether it was not.
+/// Appends a connection to a list unless it is there, or ends. Returns whether it was appended.
 fn defer<S>(
     list: &mut VecDeque<Token>,
     flag: Flags,
     id: ConnectionId,
     connections: &mut Connections<S>,
 ) -> bool {
-    let Some(connection) = connections.expect_live_mut(id) else { return false };
-    let is_new = !connection.has(flag);
+    let connection = &mut connections[id];
+    let is_new = !connection.has(flag) && connection.state != State::Condemned;
     if is_new {
         connection.flags.set(flag, true);
         list.push_back(connection.token(id));
@@ -249,9 +249,8 @@ fn next<S>(
     connections: &mut Connections<S>,
 ) -> Option<ConnectionId> {
     while let Some(token) = list.pop_front() {
-        if let Some(id) = connections.find(token)
-            && let Some(connection) = connections.get_mut(id)
-        {
+        if let Some(id) = connections.find(token) {
+            let connection = &mut connections[id];
             debug_assert!(connection.has(flag), "a listed connection has the flag");
             connection.flags.set(flag, false);
             return Some(id);
@@ -316,7 +315,7 @@ mod tests {
         let (mut connections, ids) = connections(1);
         let mut deferred = Deferred::default();
         deferred.defer_read(ids[0], &mut connections);
-        connections.remove(ids[0]);
+        drop(connections.take(ids[0]));
         let reused = connections.insert((), Flags::default(), 0, 0, None);
         assert_eq!(reused, ids[0]);
         deferred.check_invariants(&connections);
@@ -327,7 +326,7 @@ mod tests {
     fn close_frames_wait_while_notifications_do() {
         let (connections, ids) = connections(1);
         let mut deferred = Deferred::default();
-        let token = connections.token(ids[0]).unwrap();
+        let token = connections.token(ids[0]);
         deferred.defer_close(PendingClose { token, code: None });
         assert!(deferred.has_work(true) && !deferred.has_work(false));
         assert_eq!(deferred.take_closes().len(), 1);

@@ -66,7 +66,8 @@ impl<N: Net> Worker<N> {
             DrainStep::End => self.metrics.set_ended(),
             DrainStep::Close { indices, is_late, awaits_polls } => {
                 for index in indices {
-                    self.drain_connection(ConnectionId::new(index), is_late, awaits_polls);
+                    let id = ConnectionId::new(index);
+                    self.turn(|worker| worker.drain_connection(id, is_late, awaits_polls));
                 }
             }
         }
@@ -78,11 +79,11 @@ impl<N: Net> Worker<N> {
         // The place has no connection.
         let Some(connection) = self.connections.get(id) else { return };
         match connection.state {
-            State::Closing => {}
+            State::Closing | State::Condemned => {}
             State::Head if connection.has(Flags::BLOCKED) && !is_late => {}
             State::Head if awaits_polls => {}
             State::Head if connection.io.is_some() => self.refuse_draining(id),
-            State::Head => self.release(id, CloseReason::Draining),
+            State::Head => self.condemn(id, CloseReason::Draining),
             // Messages may be ready for it, which are lost with the server.
             State::Waiting if self.is_waiting_poll(id) && !is_late => {}
             State::Waiting => self.refuse_waiting(id, ErrorCode::Draining.into()),
@@ -94,7 +95,7 @@ impl<N: Net> Worker<N> {
 
     /// Closes a parked connection with the time to come back, within `window`.
     pub(super) fn send_away(&mut self, id: ConnectionId, window: Duration) {
-        let Some(connection) = self.connections.expect_live(id) else { return };
+        let connection = &self.connections[id];
         let retry_after = self.drain_retry(id, window);
         let (encoding, is_chunked) = (connection.encoding(), connection.has(Flags::CHUNKED));
         if connection.state == State::LongPolling {

@@ -25,8 +25,7 @@ impl<N: Net> Worker<N> {
             Transport::Stream => "stream",
             Transport::LongPoll { .. } => return,
         };
-        // A failed write has released it.
-        let Some(connection) = self.connections.name(id) else { return };
+        let connection = self.connections.name(id);
         let is_claimed = matches!(credentials, Credentials::Claimed { .. });
         let event =
             Event::Connected { connection, user: credentials.user(), is_claimed, transport };
@@ -36,8 +35,7 @@ impl<N: Net> Worker<N> {
     /// A connection ends or begins to close. Nothing happens unless it streamed.
     pub(super) fn notify_disconnected(&self, id: ConnectionId, reason: CloseReason) {
         let Some(events) = &self.events else { return };
-        // It has been released, and was notified then.
-        let Some(connection) = self.connections.get(id) else { return };
+        let connection = &self.connections[id];
         if connection.state != State::Streaming || connection.has(Flags::VIEWER) {
             return;
         }

@@ -20,9 +20,7 @@ impl<N: Net> Worker<N> {
     /// Closes a streaming connection, as the access policy has decided. Its client is told why, so
     /// that it does not come back with the same permission.
     pub(super) fn close_expired(&mut self, id: ConnectionId) {
-        // A command that was refused a moment ago may have found the client gone.
-        let Some(connection) = self.connections.get(id) else { return };
-        if connection.has(Flags::WEBSOCKET) {
+        if self.connections[id].has(Flags::WEBSOCKET) {
             return self.close_websocket(id, CloseReason::Expired);
         }
         self.end_stream(id, CloseReason::Expired, "expired", EXPIRED);
@@ -53,8 +51,7 @@ impl<N: Net> Worker<N> {
         message: &str,
         error: impl FnOnce() -> ErrorResponse,
     ) {
-        // An earlier step may have released it.
-        let Some(connection) = self.connections.get(id) else { return };
+        let connection = &self.connections[id];
         if connection.has(Flags::WEBSOCKET) {
             return self.close_websocket_with(id, reason, message);
         }
@@ -72,7 +69,7 @@ impl<N: Net> Worker<N> {
 
     /// Ends a stream with a last event.
     fn end_stream(&mut self, id: ConnectionId, reason: CloseReason, event: &str, json: &[u8]) {
-        let Some(connection) = self.connections.expect_live(id) else { return };
+        let connection = &self.connections[id];
         let (encoding, is_chunked) = (connection.encoding(), connection.has(Flags::CHUNKED));
         let mut out = Vec::new();
         frame_notice(&mut out, encoding, is_chunked, event, json);

@@ -108,10 +108,13 @@ impl<N: Net> Worker<N> {
         let mut grants = GrantsNumbers::new();
         for index in 0..self.connections.extent() {
             let id = ConnectionId::new(index);
+            // Not every place of the table is taken.
+            if self.connections.get(id).is_none() {
+                continue;
+            }
             let ended = self.subscriptions_in_order(id).into_iter();
             let subscriptions = ended.filter_map(|it| self.subscriptions.take_frozen(it)).collect();
-            // Not every place of the table is taken.
-            let Some(connection) = self.connections.get(id) else { continue };
+            let connection = &self.connections[id];
             let tls = match self.net.leave(&connection.socket) {
                 Leaving::Plain => None,
                 Leaving::Tls(state) => Some(state),
@@ -128,8 +131,9 @@ impl<N: Net> Worker<N> {
             let subscriptions = frozen.subscriptions.len() as u32;
             // The worker that reads it counts it again.
             self.access.clients.limiter.unsubscribe(self.limited_client(id), subscriptions);
-            // Not `release`, which would unsubscribe: another worker goes on with the connection.
-            let Some(Connection { socket, .. }) = self.connections.remove(id) else { continue };
+            // It does not end: another worker goes on with it.
+            let (Connection { socket, .. }, address) = self.connections.take(id);
+            drop(address);
             write(frozen.encode(), Some(socket));
             connections += 1;
         }
@@ -154,7 +158,7 @@ impl<N: Net> Worker<N> {
             if is_canary || !self.net.may_leave(&connection.socket) {
                 let is_new = connection.state == State::Head || is_canary;
                 let reason = if is_new { CloseReason::Complete } else { CloseReason::TlsFailed };
-                self.release(id, reason);
+                self.turn(|worker| worker.condemn(id, reason));
             }
         }
     }
@@ -263,7 +267,7 @@ impl<N: Net> Worker<N> {
             id,
             generation: connection.generation,
             // `connection.due` may be a deadline of the side table, which is frozen by itself.
-            due: self.connections.own_due(id).unwrap_or(connection.due),
+            due: self.connections.own_due(id),
             expires: self.connections.expires(id),
             session: self.connections.session(id).map(|session| FrozenSession {
                 tags: session.tags(),

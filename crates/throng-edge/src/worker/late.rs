@@ -21,11 +21,9 @@ impl<N: Net> Worker<N> {
     /// True if the connection has a form for it that is no message. A frame of a WebSocket without
     /// `throng.v1` would be taken for one, and so would a line.
     fn hears_of_lateness(&self, id: ConnectionId) -> bool {
-        self.connections.get(id).is_some_and(|connection| {
-            let has_form =
-                connection.has(Flags::V1) || connection.encoding().framing() == Framing::Sse;
-            connection.state == State::Streaming && has_form && !connection.has(Flags::VIEWER)
-        })
+        let connection = &self.connections[id];
+        let has_form = connection.has(Flags::V1) || connection.encoding().framing() == Framing::Sse;
+        connection.state == State::Streaming && has_form && !connection.has(Flags::VIEWER)
     }
 
     /// Tells a connection whether messages come late.
@@ -43,7 +41,7 @@ impl<N: Net> Worker<N> {
             return;
         }
         self.count(Counter::ToldLate);
-        let Some(connection) = self.connections.expect_live(id) else { return };
+        let connection = &self.connections[id];
         let (encoding, is_chunked) = (connection.encoding(), connection.has(Flags::CHUNKED));
         let mut json = Vec::new();
         v1::late(&mut json, true);

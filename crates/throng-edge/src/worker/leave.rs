@@ -30,7 +30,7 @@ impl<N: Net> Worker<N> {
             let id = ConnectionId::new(index);
             if self.may_be_asked_to_leave(id) {
                 self.shutdown.note_asked_to_leave();
-                self.send_away(id, WINDOW);
+                self.turn(|worker| worker.send_away(id, WINDOW));
             }
         }
     }
@@ -41,7 +41,7 @@ impl<N: Net> Worker<N> {
         // The place has no connection.
         let Some(connection) = self.connections.get(id) else { return false };
         match connection.state {
-            State::Head | State::Waiting | State::Closing => return false,
+            State::Head | State::Waiting | State::Closing | State::Condemned => return false,
             _ if connection.has(Flags::CANARY) => return false,
             // It is answered with what waits for it.
             State::LongPolling => return true,

@@ -23,9 +23,7 @@ impl<N: Net> Worker<N> {
         if !tracing::enabled!(Level::DEBUG) {
             return;
         }
-        // The connection may have gone; the request is logged all the same.
-        let connection = self.connections.get(id);
-        let peer = connection.and_then(|connection| self.net.peer(&connection.socket));
+        let peer = self.net.peer(&self.connections[id].socket);
         let peer = peer.map(|peer| peer.to_string()).unwrap_or_default();
         let limits = Limits { max_head_bytes: self.settings.max_head_bytes };
         let request = match head::parse(bytes, limits) {
@@ -54,10 +52,7 @@ impl<N: Net> Worker<N> {
     }
 
     fn address_of(&self, id: ConnectionId) -> Option<IpAddr> {
-        let peer = || {
-            let connection = self.connections.get(id)?;
-            self.net.peer(&connection.socket).map(|peer| peer.ip())
-        };
+        let peer = || self.net.peer(&self.connections[id].socket).map(|peer| peer.ip());
         self.connections.address(id).or_else(peer)
     }
 
@@ -82,8 +77,7 @@ impl<N: Net> Worker<N> {
         if !self.settings.logs_connections {
             return;
         }
-        // A failed write has released it, and was logged then.
-        let Some(connection) = self.connections.get(id) else { return };
+        let connection = &self.connections[id];
         let transport = match connection.parked() {
             Some(Parked::WebSocket) => "websocket",
             Some(Parked::Sse) => "sse",

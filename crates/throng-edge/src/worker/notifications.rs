@@ -44,45 +44,49 @@ impl<N: Net> Worker<N> {
 
     fn act_on(&mut self, mut notifications: Vec<Notification>) {
         for notification in notifications.drain(..) {
-            match notification {
-                // It is late: engine and worker have given its ids to another channel.
-                Notification::Message { local, channel, message, receipt }
-                    if self.subscriptions.has_log_elsewhere(local)
-                        && !self.engine.is_named(channel, &message.channel) =>
-                {
-                    self.subscriptions.pass_over(&message, receipt.map(|part| *part));
-                }
-                Notification::Message { local, channel, message, receipt } => {
-                    if let Some(part) = receipt {
-                        let excluded = message.excluded;
-                        let excluded = excluded.and_then(|name| self.follower(name, channel));
-                        self.subscriptions.watch(local, channel, &message, excluded, *part);
-                    }
-                    self.subscriptions.append(local, channel, &message);
-                }
-                Notification::Presence { local, channel, query } => {
-                    let scan = PresenceScan::new(local, channel, query);
-                    self.deferred.defer_presence_scan(scan);
-                }
-                Notification::Follows { name, channel, connection, wanted, ticket } => {
-                    let is_named = self.engine.is_named(channel, &name);
-                    ticket.answer(is_named && self.follows(connection, wanted, channel));
-                }
-                Notification::Settled => self.deferred.resume_unsettled(),
-                Notification::Kept(notice) => {
-                    self.deferred.defer_kept_change(RunningKeptChange::new(notice));
-                }
-                Notification::Scan(scan) => self.begin_scan(scan),
-                Notification::Answer { question, answer } => self.answered(question, answer),
-                Notification::Leave { over_ms } => self.begin_leave(over_ms),
-                Notification::Stay { held } => {
-                    self.shutdown.stay();
-                    drop(held);
-                }
-                Notification::StopAccepting => self.end_accepting(),
-                Notification::Drain => self.start_drain(),
-            }
+            self.turn(|worker| worker.notified(notification));
         }
         self.buffers.return_notifications(notifications);
+    }
+
+    fn notified(&mut self, notification: Notification) {
+        match notification {
+            // It is late: engine and worker have given its ids to another channel.
+            Notification::Message { local, channel, message, receipt }
+                if self.subscriptions.has_log_elsewhere(local)
+                    && !self.engine.is_named(channel, &message.channel) =>
+            {
+                self.subscriptions.pass_over(&message, receipt.map(|part| *part));
+            }
+            Notification::Message { local, channel, message, receipt } => {
+                if let Some(part) = receipt {
+                    let excluded = message.excluded;
+                    let excluded = excluded.and_then(|name| self.follower(name, channel));
+                    self.subscriptions.watch(local, channel, &message, excluded, *part);
+                }
+                self.subscriptions.append(local, channel, &message);
+            }
+            Notification::Presence { local, channel, query } => {
+                let scan = PresenceScan::new(local, channel, query);
+                self.deferred.defer_presence_scan(scan);
+            }
+            Notification::Follows { name, channel, connection, wanted, ticket } => {
+                let is_named = self.engine.is_named(channel, &name);
+                ticket.answer(is_named && self.follows(connection, wanted, channel));
+            }
+            Notification::Settled => self.deferred.resume_unsettled(),
+            Notification::Kept(notice) => {
+                self.deferred.defer_kept_change(RunningKeptChange::new(notice));
+            }
+            Notification::Scan(scan) => self.begin_scan(scan),
+            Notification::Answer { question, answer } => self.answered(question, answer),
+            Notification::Leave { over_ms } => self.begin_leave(over_ms),
+            Notification::Stay { held } => {
+                self.shutdown.stay();
+                drop(held);
+            }
+            Notification::StopAccepting => self.end_accepting(),
+            Notification::Drain => self.start_drain(),
+        }
     }
 }

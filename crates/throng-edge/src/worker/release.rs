@@ -1,4 +1,9 @@
-//! Frees connections and their subscriptions.
+//! Ends connections at the end of a turn.
+//!
+//! A **turn** is the time in which the worker acts on one connection, or on a few whose writes it
+//! makes together. Whoever calls something in a turn may find the connection condemned afterwards,
+//! but it is still there, and calls about it do nothing. Loops over connections give each a turn of
+//! its own, and hold no id from one to the next.
 
 use throng_core::Fate;
 
@@ -9,20 +14,36 @@ use crate::counters::Counter;
 use crate::net::Net;
 
 impl<N: Net> Worker<N> {
-    /// Closes the socket and frees the connection, if it is still there.
-    pub(super) fn release(&mut self, id: ConnectionId, reason: CloseReason) {
+    /// Acts on connections, then frees those that were condemned meanwhile.
+    pub(super) fn turn<R>(&mut self, act: impl FnOnce(&mut Worker<N>) -> R) -> R {
+        self.connections.begin_turn();
+        let result = act(self);
+        self.connections.end_turn();
+        while let Some((id, reason)) = self.connections.next_condemned() {
+            self.free(id, reason);
+        }
+        result
+    }
+
+    /// Lets the connection end with this turn, without another byte. The first reason counts.
+    pub(super) fn condemn(&mut self, id: ConnectionId, reason: CloseReason) {
+        self.connections.condemn(id, reason);
+    }
+
+    /// Closes the socket of a connection, and frees everything that it has.
+    fn free(&mut self, id: ConnectionId, reason: CloseReason) {
         self.notify_disconnected(id, reason);
         self.log_end(id, reason);
         self.unfollow_all(id);
         self.unwritten.settle(id, &mut self.subscriptions, Fate::Closed);
-        // A failed write has released it already.
-        let Some(connection) = self.connections.remove(id) else { return };
-        let Connection { socket, flags, state, .. } = connection;
+        let (Connection { socket, flags, state, .. }, address) = self.connections.take(id);
+        // First: whoever sees the close may come back at once.
+        drop(address);
         self.net.close(socket);
-        // A closing connection was counted by its reason when it began to close.
         if flags.has(Flags::CANARY) {
             return;
         }
+        // A closing connection was counted by its reason when it began to close.
         if state != State::Closing
             && let Some(counter) = reason.counter()
         {

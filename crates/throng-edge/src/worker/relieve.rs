@@ -13,7 +13,7 @@ const SHORT_SHARE: usize = 4;
 const DROPPED_PER_TICK: usize = 16 << 10;
 
 impl<N: Net> Worker<N> {
-    /// Acts on the step that the server has come to. Any connection may be gone afterwards.
+    /// Acts on the step that the server has come to.
     pub(super) fn relieve(&mut self) {
         if let Some(step) = self.relief.change() {
             let workers = self.metrics.workers().max(1);

@@ -97,7 +97,7 @@ impl<N: Net> Worker<N> {
             if !is_old || !self.is_wanted(id, connection, &wanted) {
                 continue;
             }
-            self.act_on_found(id, running, closes);
+            self.turn(|worker| worker.act_on_found(id, running, closes));
         }
         false
     }
@@ -114,7 +114,7 @@ impl<N: Net> Worker<N> {
             let Some(name) = running.next_of(names) else { return true };
             let found = self.connections.find_name(name);
             if let Some(id) = found.filter(|&id| self.is_parked(id)) {
-                self.act_on_found(id, running, closes);
+                self.turn(|worker| worker.act_on_found(id, running, closes));
             }
         }
         false
@@ -122,11 +122,12 @@ impl<N: Net> Worker<N> {
 
     /// Does to a connection what the scan is for.
     fn act_on_found(&mut self, id: ConnectionId, running: &mut RunningScan, closes: &mut u32) {
-        let Some(connection) = self.connections.expect_live(id) else { return };
         running.count();
         let scan = Arc::clone(running.scan());
         match &scan.action {
-            ScanAction::List { .. } => return running.list(|| self.describe(id, connection)),
+            ScanAction::List { .. } => {
+                return running.list(|| self.describe(id, &self.connections[id]));
+            }
             ScanAction::Revoke => self.close_revoked(id),
             ScanAction::Close(close) => self.close_for_application(id, close),
             ScanAction::CloseForMemory => self.close_for_memory(id),
@@ -140,8 +141,7 @@ impl<N: Net> Worker<N> {
     }
 
     fn is_parked(&self, id: ConnectionId) -> bool {
-        let connection = self.connections.get(id);
-        connection.is_some_and(Connection::is_parked)
+        self.connections[id].is_parked()
     }
 
     /// The id of a channel, if this worker follows it.
@@ -195,19 +195,16 @@ impl<N: Net> Worker<N> {
     /// Closes a connection that is behind, to free what waits for it. A close frame would wait.
     fn close_for_memory(&mut self, id: ConnectionId) {
         // It may have caught up since it was found.
-        let Some(connection) = self.connections.expect_live(id) else { return };
         if self.connections.behind_since(id).is_some() {
-            self.net.reset(&connection.socket);
-            self.release(id, CloseReason::Memory);
+            self.net.reset(&self.connections[id].socket);
+            self.condemn(id, CloseReason::Memory);
         }
     }
 
     /// Closes a connection for the application.
     fn close_for_application(&mut self, id: ConnectionId, close: &ScanClose) {
         let ScanClose { code, reason, may_return } = close;
-        let is_poll =
-            self.connections.get(id).is_some_and(|found| found.state == State::LongPolling);
-        if is_poll && *may_return {
+        if self.connections[id].state == State::LongPolling && *may_return {
             return self.answer_long_poll_empty(id, None);
         }
         let message = reason.to_string();

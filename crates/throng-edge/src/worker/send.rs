@@ -9,7 +9,7 @@ use std::io::IoSlice;
 use super::Worker;
 use super::clock::{TICKS_PER_S, ticks};
 use crate::close_reason::CloseReason;
-use crate::connection::{Connection, ConnectionId, Flags, Left, Progress, State};
+use crate::connection::{ConnectionId, Flags, Left, Progress, State};
 use crate::counters::Counter;
 use crate::net::{Net, Transfer};
 
@@ -18,15 +18,18 @@ use crate::net::{Net, Transfer};
 pub(super) const LAST_READ_TICKS: u32 = 30 * TICKS_PER_S;
 
 impl<N: Net> Worker<N> {
-    /// Writes `bytes`, at once or when the socket takes them. The connection may be gone
-    /// afterwards.
+    /// Writes `bytes`, at once or when the socket takes them. If it fails, the connection is
+    /// condemned.
     pub(super) fn send(&mut self, id: ConnectionId, bytes: &[u8]) {
         self.send_messages(id, bytes, 0);
     }
 
     /// As [`Worker::send`], with `bytes` that contain `messages` messages.
     pub(super) fn send_messages(&mut self, id: ConnectionId, bytes: &[u8], messages: u64) {
-        let Some(connection) = self.connections.expect_live(id) else { return };
+        let connection = &self.connections[id];
+        if connection.state == State::Condemned {
+            return;
+        }
         let transfer = if connection.has(Flags::BLOCKED) {
             Transfer::Blocked
         } else {
@@ -52,15 +55,12 @@ impl<N: Net> Worker<N> {
         let written = match transfer {
             Transfer::Bytes(written) | Transfer::Held(written) => written,
             Transfer::Blocked => 0,
-            Transfer::Gone => return self.release(id, CloseReason::Peer),
+            Transfer::Gone => return self.condemn(id, CloseReason::Peer),
         };
-        // Among writes that were made together, handling an earlier one may have released it.
-        if self.connections.get(id).is_none() {
-            return;
-        }
         self.metrics.add(Counter::SentBytes, written as u64);
         self.budget.charge(bytes.len());
-        let Some(connection) = self.connections.expect_live_mut(id) else { return };
+        let connection = &mut self.connections[id];
+        debug_assert!(connection.state != State::Condemned, "nothing is written to it");
         // Only bytes that went out spare the connection its heartbeat.
         connection.flags.set(Flags::WRITTEN, written > 0 || connection.has(Flags::WRITTEN));
         // All of it is taken.
@@ -77,8 +77,7 @@ impl<N: Net> Worker<N> {
         let max_bytes = self.settings.limits.max_outbound_bytes;
         // A single answer may exceed the limit: otherwise a long one could never be sent.
         if !outbound.is_empty() && outbound.bytes() + rest.len() > max_bytes {
-            self.release(id, CloseReason::Overload);
-            return;
+            return self.condemn(id, CloseReason::Overload);
         }
         outbound.push_messages(rest, messages);
         self.block(id);
@@ -87,7 +86,7 @@ impl<N: Net> Worker<N> {
 
     /// Marks the socket as blocked, and asks for an event when it takes more.
     pub(super) fn block(&mut self, id: ConnectionId) {
-        let Some(connection) = self.connections.expect_live_mut(id) else { return };
+        let connection = &mut self.connections[id];
         if connection.has(Flags::BLOCKED) {
             return;
         }
@@ -99,7 +98,7 @@ impl<N: Net> Worker<N> {
         self.connections.fall_behind(id, self.clock.tick());
         self.count(Counter::WritesBlocked);
         if !is_watched {
-            return self.release(id, CloseReason::SocketError);
+            return self.condemn(id, CloseReason::SocketError);
         }
         self.begin_progress(id);
         self.count_held(id);
@@ -107,8 +106,7 @@ impl<N: Net> Worker<N> {
 
     /// Counts what the connection has below, and waits for its socket if that is output.
     pub(super) fn note_held(&mut self, id: ConnectionId) {
-        let Some(connection) = self.connections.expect_live(id) else { return };
-        if self.net.holds_output(&connection.socket) {
+        if self.net.holds_output(&self.connections[id].socket) {
             self.block(id);
         } else {
             self.count_held(id);
@@ -117,34 +115,32 @@ impl<N: Net> Worker<N> {
 
     /// Counts the memory that the connection takes below.
     pub(in crate::worker) fn count_held(&mut self, id: ConnectionId) {
-        let Some(connection) = self.connections.get(id) else { return };
-        let bytes = self.net.held_bytes(&connection.socket);
+        let bytes = self.net.held_bytes(&self.connections[id].socket);
         self.connections.set_held(id, bytes);
     }
 
     /// Starts the deadline of a client that awaits an answer: it has to keep reading.
     pub(super) fn begin_progress(&mut self, id: ConnectionId) {
-        let is_answer =
-            |connection: &Connection<_>| matches!(connection.state, State::Head | State::Closing);
-        if self.connections.get(id).is_some_and(is_answer) {
+        if matches!(self.connections[id].state, State::Head | State::Closing) {
             let progress = Progress { since: self.clock.tick(), left: self.left(id) };
-            let Some(connection) = self.connections.expect_live_mut(id) else { return };
-            connection.io_mut().outbound.get_or_insert_default().progress = progress;
+            self.connections[id].io_mut().outbound.get_or_insert_default().progress = progress;
         }
     }
 
     /// True if the client of a blocked connection has read some of its answer since the last call.
     /// If so, extends its deadline, up to the limit for the whole answer.
     pub(super) fn makes_progress(&mut self, id: ConnectionId) -> bool {
-        if self.connections.get(id).is_none_or(|connection| !connection.has(Flags::BLOCKED)) {
+        if !self.connections[id].has(Flags::BLOCKED) {
             return false;
         }
         let left = self.left(id);
-        let Some(connection) = self.connections.expect_live_mut(id) else { return false };
+        let connection = &mut self.connections[id];
         let patience = match connection.state {
             State::Closing => LAST_READ_TICKS,
             State::Head => ticks(self.settings.idle_timeout),
-            State::Waiting | State::Streaming | State::LongPolling => return false,
+            State::Waiting | State::Streaming | State::LongPolling | State::Condemned => {
+                return false;
+            }
         };
         let outbound = connection.io.as_mut().and_then(|io| io.outbound.as_mut());
         debug_assert!(outbound.is_some(), "a client that awaits an answer has a deadline for it");
@@ -161,7 +157,7 @@ impl<N: Net> Worker<N> {
 
     /// The output that the client has not read yet, without messages after its cursors.
     pub(super) fn left(&self, id: ConnectionId) -> Left {
-        let Some(connection) = self.connections.expect_live(id) else { return Left::default() };
+        let connection = &self.connections[id];
         let Some(io) = &connection.io else { return Left::default() };
         let is_chunked = connection.has(Flags::CHUNKED);
         let of_message = io.partial.as_ref().map_or(0, |partial| {
@@ -176,10 +172,10 @@ impl<N: Net> Worker<N> {
     }
 
     /// Writes the output that waits: the rest of a partly written message, then `outbound`. Returns
-    /// whether all of it is written; false if the connection is not blocked, or is gone.
+    /// whether all of it is written; false if the connection is not blocked.
     pub(super) fn flush(&mut self, id: ConnectionId) -> bool {
         loop {
-            let Some(connection) = self.connections.expect_live_mut(id) else { return false };
+            let connection = &mut self.connections[id];
             if !connection.has(Flags::BLOCKED) {
                 return false;
             }
@@ -187,7 +183,7 @@ impl<N: Net> Worker<N> {
             let counter = connection.delivery_counter();
             if let Err(transfer) = self.net.flush(&connection.socket) {
                 if transfer == Transfer::Gone {
-                    self.release(id, CloseReason::Peer);
+                    self.condemn(id, CloseReason::Peer);
                 }
                 return false;
             }
@@ -216,7 +212,7 @@ impl<N: Net> Worker<N> {
                 Transfer::Bytes(count) | Transfer::Held(count) => count,
                 Transfer::Blocked => return false,
                 Transfer::Gone => {
-                    self.release(id, CloseReason::Peer);
+                    self.condemn(id, CloseReason::Peer);
                     return false;
                 }
             };

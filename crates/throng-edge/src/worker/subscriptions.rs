@@ -46,12 +46,10 @@ impl<N: Net> Worker<N> {
         let follow = Follow { channel: name, worker, local_if_new, start };
         let followed = self.engine.follow(self.clock.unix_ms(), follow);
         let is_user = name.kind() == Kind::User;
-        if let Some(connection) = self.connections.expect_live_mut(id) {
-            let newest = connection.newest_subscription;
-            let joined = self.subscriptions.join(id, &followed, is_user, newest);
-            self.subscriptions.note_joined(joined, &followed, self.queue.has_receipts());
-            connection.newest_subscription = Some(joined);
-        }
+        let newest = &mut self.connections[id].newest_subscription;
+        let joined = self.subscriptions.join(id, &followed, is_user, *newest);
+        self.subscriptions.note_joined(joined, &followed, self.queue.has_receipts());
+        *newest = Some(joined);
         if is_user {
             self.mark_presence(id);
         }
@@ -83,7 +81,7 @@ impl<N: Net> Worker<N> {
 
     /// Ends one subscription of the connection.
     pub(super) fn unfollow(&mut self, id: ConnectionId, subscription: SubscriptionId) {
-        let Some(connection) = self.connections.expect_live_mut(id) else { return };
+        let connection = &mut self.connections[id];
         let newest = connection.newest_subscription;
         connection.newest_subscription = self.subscriptions.unchain(newest, subscription);
         let is_user = self.subscriptions.channel(subscription).is_some_and(|(_, is_user)| is_user);
@@ -98,11 +96,9 @@ impl<N: Net> Worker<N> {
         self.access.clients.limiter.unsubscribe(self.limited_client(id), 1);
     }
 
-    /// Ends all subscriptions of the connection, if it is still there.
+    /// Ends all subscriptions of the connection.
     pub(super) fn unfollow_all(&mut self, id: ConnectionId) {
-        // A failed write has released it, and ended its subscriptions.
-        let Some(connection) = self.connections.get_mut(id) else { return };
-        let newest = connection.newest_subscription.take();
+        let newest = self.connections[id].newest_subscription.take();
         let mut channels = self.buffers.take_channels();
         self.subscriptions.leave_all(newest, |channel| channels.push(channel));
         let worker = self.metrics.worker();
@@ -112,13 +108,12 @@ impl<N: Net> Worker<N> {
         self.access.clients.limiter.unsubscribe(self.limited_client(id), left);
     }
 
-    /// The connection's newest subscription; `None` without subscriptions, or if the connection is
-    /// gone.
+    /// The connection's newest subscription; `None` without subscriptions.
     pub(super) fn newest_subscription(&self, id: ConnectionId) -> Option<SubscriptionId> {
-        self.connections.get(id)?.newest_subscription
+        self.connections[id].newest_subscription
     }
 
-    /// The connection's subscriptions, the newest first; none if the connection is gone.
+    /// The connection's subscriptions, the newest first.
     pub(super) fn subscriptions(&self, id: ConnectionId) -> impl Iterator<Item = SubscriptionId> {
         let sibling = |&subscription: &SubscriptionId| self.subscriptions.sibling(subscription);
         std::iter::successors(self.newest_subscription(id), sibling)

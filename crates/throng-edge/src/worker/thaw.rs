@@ -404,9 +404,7 @@ impl<N: Net> Worker<N> {
             let table = &mut self.subscriptions;
             newest = Some(table.thaw_subscription(id, frozen, newest, takes_more));
         }
-        if let Some(connection) = self.connections.expect_live_mut(id) {
-            connection.newest_subscription = newest;
-        }
+        self.connections[id].newest_subscription = newest;
         self.deferred.resume(token, flags, frozen.pending_close);
         Ok(())
     }
@@ -470,27 +468,32 @@ impl<N: Net> Worker<N> {
             let id = ConnectionId::new(index);
             // Not every place of the table is taken.
             let Some(connection) = self.connections.get(id) else { continue };
-            let (is_blocked, token) = (connection.has(Flags::BLOCKED), connection.token(id));
             // As after an attempt to hand it off, it waits for its turn only.
             if connection.state == State::Head && connection.has(Flags::AWAITS_CONTROL) {
                 continue;
             }
-            self.count_held(id);
-            if !watched.contains(id) {
-                self.watch(id);
-            }
-            // Watching may have failed, which has released it.
-            let Some(connection) = self.connections.get_mut(id).filter(|_| is_blocked) else {
-                continue;
-            };
-            connection.flags.set(Flags::WATCHES_WRITABLE, true);
-            let is_watched = self.net.watch_writable(&connection.socket, token);
-            self.connections.fall_behind(id, self.clock.tick());
-            if !is_watched {
-                self.release(id, CloseReason::SocketError);
-            }
+            self.turn(|worker| worker.watch_again(id, watched.contains(id)));
         }
         self.connections.publish_load();
+    }
+
+    /// Asks for the events of a connection that was thawed.
+    fn watch_again(&mut self, id: ConnectionId, is_watched: bool) {
+        self.count_held(id);
+        if !is_watched {
+            self.watch(id);
+        }
+        let connection = &mut self.connections[id];
+        if connection.state == State::Condemned || !connection.has(Flags::BLOCKED) {
+            return;
+        }
+        connection.flags.set(Flags::WATCHES_WRITABLE, true);
+        let token = connection.token(id);
+        let is_watched = self.net.watch_writable(&connection.socket, token);
+        self.connections.fall_behind(id, self.clock.tick());
+        if !is_watched {
+            self.condemn(id, CloseReason::SocketError);
+        }
     }
 }
 

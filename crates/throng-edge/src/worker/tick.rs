@@ -47,14 +47,14 @@ impl<N: Net> Worker<N> {
             let delay = if is_deferred { deferred_ticks } else { 0 };
             let is_session_due = is_parked && self.is_session_due(connection, now_s);
             if is_session_due {
-                self.attend_session(id);
+                self.turn(|worker| worker.attend_session(id));
             } else if connection.due.saturating_add(delay) <= self.clock.tick() {
-                self.due(id);
+                self.turn(|worker| worker.due(id));
             } else if is_parked && (connection.io.is_some() || connection.has(Flags::BLOCKED)) {
-                self.check_busy(id);
+                self.turn(|worker| worker.check_busy(id));
             }
         }
-        self.send_heartbeats();
+        self.turn(Worker::send_heartbeats);
     }
 
     /// True if the client is to be told that its session ends, or it has ended.
@@ -68,19 +68,19 @@ impl<N: Net> Worker<N> {
         if self.makes_progress(id) {
             return;
         }
-        let Some(connection) = self.connections.expect_live(id) else { return };
+        let connection = &self.connections[id];
         match connection.state {
             State::Streaming if self.connections.has_deadlines(connection) => self.due_beside(id),
             State::Streaming => self.heartbeat(id),
             State::Waiting => self.time_out_waiting(id),
             State::LongPolling => self.answer_long_poll_empty(id, None),
-            State::Closing => self.release(id, CloseReason::Complete),
+            State::Closing | State::Condemned => self.condemn(id, CloseReason::Complete),
             State::Head => {
                 if connection.has(Flags::AWAITS_CONTROL) {
                     return self.refuse_busy(id);
                 }
                 if connection.has(Flags::AWAITS_PROXY_HEADER) {
-                    return self.release(id, CloseReason::ProxyHeader);
+                    return self.condemn(id, CloseReason::ProxyHeader);
                 }
                 if connection.has(Flags::READ_DEFERRED) && !connection.has(Flags::BLOCKED) {
                     // Its input waits for its turn, and may be a whole request. If it is not, a
@@ -92,7 +92,7 @@ impl<N: Net> Worker<N> {
                     self.count(Counter::RefusedTooSlow);
                     self.refuse(id, &ErrorResponse::slow_head(), &Reader::default());
                 } else {
-                    self.release(id, CloseReason::Idle);
+                    self.condemn(id, CloseReason::Idle);
                 }
             }
         }
@@ -108,10 +108,8 @@ impl<N: Net> Worker<N> {
         if self.connections.is_expired(id, tick) {
             self.close_expired(id);
         }
-        // It may be closing now, or released.
-        let connection = self.connections.get(id);
-        let is_parked = connection.is_some_and(|connection| connection.state == State::Streaming);
-        if is_parked && self.connections.own_due(id).is_some_and(|due| due <= tick) {
+        let is_parked = self.connections[id].state == State::Streaming;
+        if is_parked && self.connections.own_due(id) <= tick {
             self.heartbeat(id);
         }
     }
@@ -119,12 +117,11 @@ impl<N: Net> Worker<N> {
     /// Checks a streaming connection with unfinished input or output: a half-read message has a
     /// deadline, and a connection that lags is closed without waiting for its socket.
     fn check_busy(&mut self, id: ConnectionId) {
-        let Some(connection) = self.connections.expect_live(id) else { return };
-        if connection.has(Flags::BLOCKED) {
+        if self.connections[id].has(Flags::BLOCKED) {
             self.check_blocked(id);
         }
-        // If it lags, it is closing now, or released.
-        let Some(connection) = self.connections.get(id) else { return };
+        // If it lags, it ends now.
+        let connection = &self.connections[id];
         if connection.state != State::Streaming {
             return;
         }

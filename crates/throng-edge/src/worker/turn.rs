@@ -30,7 +30,6 @@ impl<N: Net> Worker<N> {
         if has_taken_all {
             self.answer_close_frames();
         }
-        // From here on any connection may be gone.
         self.evict_excess();
         self.continue_leave();
         self.continue_drain();

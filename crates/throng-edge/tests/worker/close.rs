@@ -1,6 +1,6 @@
 //! Close frames of clients.
 
-use throng_edge::{Limits, Settings};
+use throng_edge::{Counter, Limits, Settings};
 
 use crate::rig::Rig;
 
@@ -43,4 +43,19 @@ fn a_client_may_be_gone_before_its_close_is_answered() {
     rig.worker.work(false);
     assert_eq!(rig.worker.connections(), 0);
     rig.worker.check_invariants();
+}
+
+/// A fan-out makes their writes together.
+#[test]
+fn writes_that_fail_together_end_only_their_own_connections() {
+    let mut rig = Rig::new();
+    let clients = [(); 6].map(|()| rig.connect(WEBSOCKET));
+    rig.work();
+    clients[..3].iter().for_each(|client| rig.vanish(client));
+    rig.publish("a", "for all", None);
+    rig.work();
+    rig.worker.check_invariants();
+    assert_eq!((rig.worker.connections(), rig.worker.subscriptions_in_all()), (3, 3));
+    assert!(clients[3..].iter().all(|client| client.received().contains("for all")));
+    assert_eq!(rig.count(Counter::ClosedByPeer), 3);
 }

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use throng_access::AccessRules;
-use throng_access::limit::LimitSettings;
+use throng_access::limit::{ClientLimits, LimitSettings};
 use throng_edge::{Counter, Settings};
 
 use crate::rig::{Client, Rig};
@@ -53,4 +53,19 @@ fn an_unverified_token_is_refused_and_closed_at_once() {
     rig.pass(10);
     let again = get(&mut rig, HERE, &forged);
     assert!(again.received().starts_with("HTTP/1.1 401 "));
+}
+
+/// The events are of one batch, with no slice of work between them.
+#[test]
+fn a_client_that_hangs_up_may_come_back_with_the_next_event() {
+    let address = ClientLimits { connections: 1, ..ClientLimits::default() };
+    let mut rig = rig(LimitSettings { address, ..LimitSettings::default() });
+    let token = bearer(&token_of_ann());
+    let first = get(&mut rig, HERE, &token);
+    let second = get(&mut rig, HERE, &token);
+    assert!(second.received().starts_with("HTTP/1.1 429 "), "{}", second.received());
+    rig.hang_up(&first);
+    assert!(first.is_closed());
+    let third = get(&mut rig, HERE, &token);
+    assert!(third.received().starts_with("HTTP/1.1 200 "), "{}", third.received());
 }

@@ -16,7 +16,7 @@ impl<S> Connections<S> {
     /// The connection's request waits for answers, at most until the tick `deadline`. One that is
     /// not parked yet is [`State::Waiting`] from now on.
     pub(crate) fn begin_wait(&mut self, id: ConnectionId, pending: Pending, deadline: u32) {
-        let Some(connection) = self.table.get_mut(id.index()) else { return };
+        let connection = &mut self.table[id.index()];
         if connection.state == State::Head {
             connection.state = State::Waiting;
         }
@@ -29,7 +29,7 @@ impl<S> Connections<S> {
 
     /// The connection waits no longer. Returns what it has waited with, if it has.
     pub(crate) fn end_wait(&mut self, id: ConnectionId) -> Option<Box<Pending>> {
-        let connection = self.table.get_mut(id.index())?;
+        let connection = &mut self.table[id.index()];
         let pending = self.side.end_wait(id, connection)?;
         if connection.state == State::Waiting {
             connection.state = State::Head;
@@ -40,18 +40,17 @@ impl<S> Connections<S> {
 
     /// The answers that the connection waits for; `None` if it does not wait.
     pub(crate) fn pending(&self, id: ConnectionId) -> Option<&Pending> {
-        self.side.pending(self.get(id)?)
+        self.side.pending(&self[id])
     }
 
     /// The answers that the connection waits for; `None` if it does not wait.
     pub(crate) fn pending_mut(&mut self, id: ConnectionId) -> Option<&mut Pending> {
-        let connection = self.table.get(id.index())?;
-        self.side.pending_mut(connection)
+        self.side.pending_mut(&self.table[id.index()])
     }
 
     /// True if the connection waits, and its deadline is over.
     pub(crate) fn is_wait_over(&self, id: ConnectionId, now: u32) -> bool {
-        self.get(id).is_some_and(|connection| self.side.is_wait_over(connection, now))
+        self.side.is_wait_over(&self[id], now)
     }
 
     /// True if a streaming connection has other deadlines than its heartbeat.
@@ -61,7 +60,7 @@ impl<S> Connections<S> {
 
     /// The session of the connection's token; `None` without a token.
     pub(crate) fn session(&self, id: ConnectionId) -> Option<&Session> {
-        self.side.session(self.get(id)?)
+        self.side.session(&self[id])
     }
 
     /// The session of this connection, which is in the table.
@@ -93,43 +92,40 @@ impl<S> Connections<S> {
         user: Option<&str>,
         session: impl FnOnce(GrantsId) -> Session,
     ) {
-        // A failed write may have released it.
-        let Some(connection) = self.table.get_mut(id.index()) else { return };
+        let connection = &mut self.table[id.index()];
         debug_assert!(matches!(connection.state, State::Streaming | State::LongPolling));
         self.side.begin_session(connection, grants, user, session);
     }
 
     /// The client was told that its session ends.
     pub(crate) fn note_told(&mut self, id: ConnectionId) {
-        let Some(connection) = self.table.get(id.index()) else { return };
-        self.side.note_told(connection);
+        self.side.note_told(&self.table[id.index()]);
     }
 
     /// Ends the permission of a streaming connection at the tick `expires`, if not earlier.
     pub(crate) fn limit(&mut self, id: ConnectionId, expires: u32) {
-        let Some(connection) = self.table.get_mut(id.index()) else { return };
+        let connection = &mut self.table[id.index()];
         debug_assert!(connection.state == State::Streaming);
         self.side.limit(id, connection, expires);
     }
 
     /// The tick at which what the connection may do ends, if it does.
     pub(crate) fn expires(&self, id: ConnectionId) -> Option<u32> {
-        self.side.expires(self.get(id)?)
+        self.side.expires(&self[id])
     }
 
     /// True if what the connection may do has ended.
     pub(crate) fn is_expired(&self, id: ConnectionId, now: u32) -> bool {
-        self.get(id).is_some_and(|connection| self.side.is_expired(connection, now))
+        self.side.is_expired(&self[id], now)
     }
 
     /// The tick at which the connection is due, apart from what it waits for.
-    pub(crate) fn own_due(&self, id: ConnectionId) -> Option<u32> {
-        Some(self.side.own_due(self.get(id)?))
+    pub(crate) fn own_due(&self, id: ConnectionId) -> u32 {
+        self.side.own_due(&self[id])
     }
 
     /// Sets the tick at which the connection is due, apart from what it waits for.
     pub(crate) fn set_own_due(&mut self, id: ConnectionId, due: u32) {
-        let Some(connection) = self.table.get_mut(id.index()) else { return };
-        self.side.set_own_due(id, connection, due);
+        self.side.set_own_due(id, &mut self.table[id.index()], due);
     }
 }

@@ -55,8 +55,7 @@ impl<N: Net> Worker<N> {
             // Once the socket takes no more, this blocks the remaining subscriptions, so that their
             // replay buffers keep what they lack.
             self.catch_up(id, subscription);
-            // A failed write has released it.
-            let Some(connection) = self.connections.get(id) else { return };
+            let connection = &self.connections[id];
             if connection.state != State::Streaming {
                 return;
             }
@@ -98,19 +97,17 @@ impl<N: Net> Worker<N> {
     /// Writes the connection what it lacks in the order of stamps, as far as that is settled, the
     /// socket takes it and the slice allows. A later slice goes on with the rest.
     pub(in crate::worker) fn flush_in_order(&mut self, id: ConnectionId) {
-        let Some(connection) = self.connections.get(id) else { return };
-        match connection.state {
+        match self.connections[id].state {
             State::Streaming => {}
             State::LongPolling => self.answer_in_order(id, false, &[]),
-            State::Head | State::Waiting | State::Closing => return,
+            State::Head | State::Waiting | State::Closing | State::Condemned => return,
         }
         while self.takes_more(id) && !self.budget.is_slice_spent() && self.pass_gaps(id) {
             if !self.write_in_order(id) {
                 break;
             }
         }
-        // A failed write has released it.
-        let Some(connection) = self.connections.get(id) else { return };
+        let connection = &self.connections[id];
         let is_parked = connection.is_parked();
         let is_blocked = connection.has(Flags::BLOCKED);
         if is_parked && self.block_lacking(id) && !is_blocked {
@@ -124,7 +121,7 @@ impl<N: Net> Worker<N> {
 
     /// Writes some messages in order. Returns whether there may be more.
     fn write_in_order(&mut self, id: ConnectionId) -> bool {
-        let Some(connection) = self.connections.expect_live(id) else { return false };
+        let connection = &self.connections[id];
         let (encoding, is_chunked) = (connection.encoding(), connection.has(Flags::CHUNKED));
         let epoch = self.watermark.epoch;
         let mut out = self.buffers.take_output();
@@ -142,7 +139,7 @@ impl<N: Net> Worker<N> {
         taken.is_cut
     }
 
-    /// Acts on the gaps of the connection's subscriptions. Returns whether it is still there.
+    /// Acts on the gaps of the connection's subscriptions. Returns whether it takes messages.
     fn pass_gaps(&mut self, id: ConnectionId) -> bool {
         let mut next = self.newest_subscription(id);
         while let Some(subscription) = next {
@@ -151,7 +148,6 @@ impl<N: Net> Worker<N> {
             {
                 self.gap(id, subscription, missed, resume_at, policy);
             }
-            // A lagging connection is closed.
             if !self.takes_more(id) {
                 return false;
             }
@@ -161,10 +157,7 @@ impl<N: Net> Worker<N> {
     }
 
     fn takes_more(&self, id: ConnectionId) -> bool {
-        let connection = self.connections.get(id);
-        connection.is_some_and(|connection| {
-            connection.state == State::Streaming && !connection.has(Flags::BLOCKED)
-        })
+        self.connections[id].takes_messages()
     }
 
     /// Writes a subscription the messages that it lacks, as far as the socket and the slice allow.
@@ -199,9 +192,8 @@ impl<N: Net> Worker<N> {
         subscription: SubscriptionId,
         compress: Compress,
     ) -> bool {
-        // The write before has released it.
-        let Some(connection) = self.connections.get(id) else { return false };
-        if connection.has(Flags::BLOCKED) {
+        let connection = &self.connections[id];
+        if connection.is_parked() && connection.has(Flags::BLOCKED) {
             // A pass offers it nothing more until its socket is writable.
             self.subscriptions.block(subscription);
             return false;
@@ -212,7 +204,7 @@ impl<N: Net> Worker<N> {
                 self.answer_long_poll(id);
                 return false;
             }
-            State::Head | State::Waiting | State::Closing => return false,
+            State::Head | State::Waiting | State::Closing | State::Condemned => return false,
         }
         // Such an event names the position in all channels, so that no two connections share its
         // bytes.
@@ -243,7 +235,7 @@ impl<N: Net> Worker<N> {
     ) {
         let Worker { subscriptions, connections, net, compression, budget, metrics, clock, .. } =
             self;
-        let Some(connection) = connections.expect_live(id) else { return };
+        let connection = &connections[id];
         let (name, now_ms) = (connections.name_of(id, connection), clock.unix_ms());
         let Waiting::Messages(messages) = subscriptions.waiting(subscription) else {
             return debug_assert!(false, "the caller has seen messages");
@@ -289,7 +281,7 @@ impl<N: Net> Worker<N> {
             Some(offset) => self.subscriptions.advance(subscription, offset),
             None => {}
         }
-        let Some(connection) = self.connections.expect_live_mut(id) else { return };
+        let connection = &mut self.connections[id];
         let is_written = outcome.sent_bytes > 0 || connection.has(Flags::WRITTEN);
         connection.flags.set(Flags::WRITTEN, is_written);
         if outcome.partial.is_some() {
@@ -299,7 +291,7 @@ impl<N: Net> Worker<N> {
         self.metrics.add(Counter::SentBytes, outcome.sent_bytes);
         self.budget.charge_slice(outcome.sent_bytes as usize);
         if outcome.is_gone {
-            self.release(id, CloseReason::Peer);
+            self.condemn(id, CloseReason::Peer);
         } else if outcome.is_blocked {
             self.block(id);
         }
@@ -315,7 +307,7 @@ impl<N: Net> Worker<N> {
         // First, because the event's id includes this message.
         let held = self.subscriptions.pass(subscription, message.id.offset, 0);
         self.unwritten.hold(id, held);
-        let Some(connection) = self.connections.expect_live(id) else { return };
+        let connection = &self.connections[id];
         let name = self.connections.name_of(id, connection);
         if !message.is_for(name, self.clock.unix_ms()) {
             return;

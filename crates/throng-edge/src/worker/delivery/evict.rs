@@ -10,17 +10,16 @@ use crate::worker::Worker;
 use crate::worker::error_response::Reader;
 
 impl<N: Net> Worker<N> {
-    /// Closes the connections that buffer most until all together are within the limit. Call it
-    /// only at the end of an event or a slice: any connection may be gone afterwards.
+    /// Closes the connections that buffer most until all together are within the limit.
     pub(in crate::worker) fn evict_excess(&mut self) {
         while let Some(id) = self.connections.to_evict() {
-            self.evict(id);
+            self.turn(|worker| worker.evict(id));
         }
     }
 
     /// Closes a connection, with an error response if its socket takes one.
     fn evict(&mut self, id: ConnectionId) {
-        let Some(connection) = self.connections.expect_live(id) else { return };
+        let connection = &self.connections[id];
         let what = "too many unread responses and incomplete messages";
         match connection.state {
             // The client does not read, and would not read an error response either.
@@ -33,18 +32,17 @@ impl<N: Net> Worker<N> {
                 let message = format!("{what}; try again later");
                 self.refuse(id, &ErrorResponse::new(ErrorCode::Busy, message), &Reader::default());
             }
-            State::Streaming | State::Closing => self.cut_off(id),
+            State::Streaming | State::Closing | State::Condemned => self.cut_off(id),
         }
         self.connections.update_buffered(id);
     }
 
-    /// Releases a connection without a response.
+    /// Ends a connection without a response.
     fn cut_off(&mut self, id: ConnectionId) {
-        let connection = self.connections.expect_live(id);
-        if connection.is_some_and(|connection| connection.state == State::Closing) {
+        if self.connections[id].state == State::Closing {
             // It began to close for another reason, but overload loses its final response.
             self.count(Counter::ClosedOverload);
         }
-        self.release(id, CloseReason::Overload);
+        self.condemn(id, CloseReason::Overload);
     }
 }

@@ -12,7 +12,7 @@ use throng_core::{Message, SubscriptionId, Waiting};
 use super::batch::Batch;
 use super::deliver::compressed;
 use super::outcome::Outcome;
-use crate::connection::{Connection, ConnectionId, Flags};
+use crate::connection::{ConnectionId, Flags};
 use crate::encoding::Framing;
 use crate::net::{Net, WriteRequest};
 use crate::worker::Worker;
@@ -26,25 +26,30 @@ impl<N: Net> Worker<N> {
         let mut batch = self.buffers.take_batch();
         let mut visits = self.budget.begin_fan_out();
         loop {
-            // The visits of a batch are of different connections: none of them can release the
-            // connection of another.
             self.subscriptions.next_batch(&mut visits, &mut batch.visits);
             if batch.visits.is_empty() {
                 break;
             }
-            if batch.visits.len() >= TOGETHER_MIN {
-                self.deliver_together(&mut batch);
-                self.answer_together(&mut batch);
-            }
-            for (subscription, id) in batch.visits.drain(..) {
-                if self.deliver(id, subscription) {
-                    // The slice is spent.
-                    visits = 0;
-                }
+            if !self.turn(|worker| worker.visit(&mut batch)) {
+                visits = 0;
             }
         }
         self.budget.end_fan_out();
         self.buffers.return_batch(batch);
+    }
+
+    /// Makes the visits of a batch, which are of different connections. Returns false once the
+    /// slice is spent.
+    fn visit(&mut self, batch: &mut Batch) -> bool {
+        if batch.visits.len() >= TOGETHER_MIN {
+            self.deliver_together(batch);
+            self.answer_together(batch);
+        }
+        let mut goes_on = true;
+        for (subscription, id) in batch.visits.drain(..) {
+            goes_on &= !self.deliver(id, subscription);
+        }
+        goes_on
     }
 
     /// Writes to the visits of the batch that lack just one message, the same for all, and removes
@@ -65,21 +70,19 @@ impl<N: Net> Worker<N> {
         });
         let Worker { connections, net, compression, budget, metrics, .. } = self;
         let request = |&(_, id): &(SubscriptionId, ConnectionId)| {
-            // `lacks_one` has found it: so requests and visits correspond.
-            let connection = connections.expect_live(id)?;
+            let connection = &connections[id];
             let (encoding, is_chunked) = (connection.encoding(), connection.has(Flags::CHUNKED));
             if encoding.is_compressed() {
                 compressed(compression.prepare(&message, encoding), budget, metrics);
             }
             let bytes = encoding.encode(&message, is_chunked);
-            Some(WriteRequest { socket: &connection.socket, bytes })
+            WriteRequest { socket: &connection.socket, bytes }
         };
-        let requests: Vec<_> = together.iter().filter_map(request).collect();
+        let requests: Vec<_> = together.iter().map(request).collect();
         net.write_each(&requests, transfers);
         let encoded = together.iter().zip(&requests).map(|(&(_, id), request)| {
             // The choice of `encode`: only `prepare` compresses.
-            let encoding = connections.expect_live(id).map(Connection::encoding);
-            (encoding.unwrap_or_default().of(&message), request.bytes.len())
+            (connections[id].encoding().of(&message), request.bytes.len())
         });
         let written = encoded.zip(transfers.drain(..));
         let of_message = |((encoding, length), transfer)| {
@@ -87,7 +90,6 @@ impl<N: Net> Worker<N> {
         };
         outcomes.extend(written.map(of_message));
         debug_assert_eq!(together.len(), outcomes.len());
-        // Only after all writes: this may release connections, whose sockets the requests borrow.
         for ((subscription, id), outcome) in together.drain(..).zip(outcomes.drain(..)) {
             let is_blocked = outcome.is_blocked;
             self.conclude(id, subscription, outcome);
@@ -99,7 +101,7 @@ impl<N: Net> Worker<N> {
 
     /// The message that the subscription lacks, if it lacks just one and gets the shared encoding.
     fn lacks_one(&self, id: ConnectionId, subscription: SubscriptionId) -> Option<&Arc<Message>> {
-        let connection = self.connections.expect_live(id)?;
+        let connection = &self.connections[id];
         let is_composed =
             connection.has(Flags::MULTIPLE) && connection.encoding().framing() == Framing::Sse;
         if !connection.takes_messages() || is_composed || self.is_in_order(id, subscription) {

@@ -68,8 +68,7 @@ impl<N: Net> Worker<N> {
 
     /// Schedules the first check of a connection that begins to stream.
     pub(in crate::worker) fn schedule_first_heartbeat(&mut self, id: ConnectionId) {
-        // A failed write has released it.
-        let Some(connection) = self.connections.get(id) else { return };
+        let connection = &self.connections[id];
         let schedule = self.check_schedule(id, connection.has(Flags::WEBSOCKET));
         let due = schedule.next(self.clock.tick());
         if connection.state == State::Streaming {
@@ -93,19 +92,18 @@ impl<N: Net> Worker<N> {
     /// sent at a halfway check, because messages came in the half before, does not count: so
     /// heartbeats return to the regular checks, and stay spread after a message to all.
     pub(in crate::worker) fn heartbeat(&mut self, id: ConnectionId) {
-        let Some(connection) = self.connections.expect_live(id) else { return };
         if !self.heartbeats.has_allowance() {
             // It stays due.
             return;
         }
-        let Some(due) = self.connections.own_due(id) else { return };
+        let due = self.connections.own_due(id);
         let tick = self.clock.tick();
-        let schedule = self.check_schedule(id, connection.has(Flags::WEBSOCKET));
+        let schedule = self.check_schedule(id, self.connections[id].has(Flags::WEBSOCKET));
         let is_written_soon = self.is_written_soon(id);
         self.connections.set_own_due(id, schedule.next(tick));
         // Nothing is read while a command waits for its answer.
         let is_reading = self.connections.pending(id).is_none();
-        let Some(connection) = self.connections.expect_live_mut(id) else { return };
+        let connection = &mut self.connections[id];
         // If a check was missed, that may have been written more than half an interval ago.
         let was_written = connection.has(Flags::WRITTEN) && !schedule.is_missed(due, tick);
         connection.flags.set(Flags::WRITTEN, false);
@@ -135,7 +133,7 @@ impl<N: Net> Worker<N> {
 
     /// Requests an answer from the client.
     fn ping(&mut self, id: ConnectionId) {
-        let Some(connection) = self.connections.expect_live_mut(id) else { return };
+        let connection = &mut self.connections[id];
         connection.flags.set(Flags::HEARD, false);
         let bytes = if connection.has(Flags::V1) { V1_PING } else { PING };
         self.count(Counter::Pings);
@@ -156,30 +154,28 @@ impl<N: Net> Worker<N> {
         }
         let (mut heartbeats, mut transfers) = self.heartbeats.take();
         let Worker { connections, net, .. } = self;
-        // No place is reused within a tick, but a check that came later may have closed one.
+        // No place is reused within a tick, but a later check may have ended a connection.
         heartbeats.retain(|heartbeat| {
             connections.get(heartbeat.id).is_some_and(Connection::takes_messages)
         });
         let request = |heartbeat: &Heartbeat| {
-            let socket = &connections.expect_live(heartbeat.id)?.socket;
-            Some(WriteRequest { socket, bytes: heartbeat.bytes })
+            let socket = &connections[heartbeat.id].socket;
+            WriteRequest { socket, bytes: heartbeat.bytes }
         };
-        let requests: Vec<_> = heartbeats.iter().filter_map(request).collect();
+        let requests: Vec<_> = heartbeats.iter().map(request).collect();
         net.write_each(&requests, &mut transfers);
         debug_assert_eq!(heartbeats.len(), transfers.len());
         for (heartbeat, transfer) in heartbeats.drain(..).zip(transfers.drain(..)) {
             self.sent(heartbeat.id, heartbeat.bytes, transfer);
-            // A failed write has released it.
-            if let Some(connection) = self.connections.get_mut(heartbeat.id) {
-                connection.flags.set(Flags::WRITTEN, heartbeat.counts_as_written);
-            }
+            let flags = &mut self.connections[heartbeat.id].flags;
+            flags.set(Flags::WRITTEN, heartbeat.counts_as_written);
         }
         self.heartbeats.return_buffers(heartbeats, transfers);
     }
 
     /// True if a fan-out that is under way is about to write to the connection.
     fn is_written_soon(&self, id: ConnectionId) -> bool {
-        let Some(name) = self.connections.name(id) else { return false };
+        let name = self.connections.name(id);
         let now_ms = self.clock.unix_ms();
         let lacks = |id| match self.subscriptions.waiting(id) {
             Waiting::Nothing => false,

@@ -32,12 +32,11 @@ impl<N: Net> Worker<N> {
     /// not learn their position.
     pub(super) fn is_in_order(&self, id: ConnectionId, subscription: SubscriptionId) -> bool {
         let shows_position = || {
-            self.connections.get(id).is_some_and(|connection| {
-                let encoding = connection.encoding();
-                connection.state == State::LongPolling
-                    || encoding.framing() == Framing::Sse
-                    || encoding.is_envelope()
-            })
+            let connection = &self.connections[id];
+            let encoding = connection.encoding();
+            connection.state == State::LongPolling
+                || encoding.framing() == Framing::Sse
+                || encoding.is_envelope()
         };
         self.subscriptions.is_kept(subscription) && shows_position()
     }
@@ -51,8 +50,7 @@ impl<N: Net> Worker<N> {
     ) -> TakenInOrder {
         let settled = self.watermark.stamp;
         let all = TakenInOrder { up_to: settled, is_cut: false };
-        let Some(connection) = self.connections.expect_live(id) else { return all };
-        let (name, now_ms) = (self.connections.name_of(id, connection), self.clock.unix_ms());
+        let (name, now_ms) = (self.connections.name(id), self.clock.unix_ms());
         let lacking: Vec<_> = self.subscriptions(id).collect();
         let next_of = |worker: &Worker<N>, index: usize| {
             let Waiting::Messages(mut messages) = worker.subscriptions.waiting(lacking[index])

@@ -52,7 +52,7 @@ impl<N: Net> Worker<N> {
         presence: &[Arc<PresenceState>],
     ) {
         let mut answer = Answer::default();
-        let Some(connection) = self.connections.expect_live(id) else { return };
+        let connection = &self.connections[id];
         presence.iter().for_each(|state| answer.add_notice(state.json.as_bytes()));
         let (name, now_ms) = (self.connections.name_of(id, connection), self.clock.unix_ms());
         let is_for = |message: &Message| message.is_for(name, now_ms);
@@ -77,7 +77,7 @@ impl<N: Net> Worker<N> {
             self.collect_in_order(id, &mut answer);
             return answer;
         }
-        let Some(connection) = self.connections.expect_live(id) else { return answer };
+        let connection = &self.connections[id];
         let (name, now_ms) = (self.connections.name_of(id, connection), self.clock.unix_ms());
         let is_for = |message: &Message| message.is_for(name, now_ms);
         let is_envelope = connection.encoding().is_envelope();
@@ -103,8 +103,7 @@ impl<N: Net> Worker<N> {
 
     /// Takes the settled messages that the connection lacks, in order.
     fn collect_in_order(&mut self, id: ConnectionId, answer: &mut Answer) {
-        let Some(connection) = self.connections.expect_live(id) else { return };
-        let is_envelope = connection.encoding().is_envelope();
+        let is_envelope = self.connections[id].encoding().is_envelope();
         for subscription in self.subscriptions_in_order(id) {
             if let Waiting::Gap { resume_at, .. } = self.subscriptions.waiting(subscription) {
                 self.subscriptions.skip(subscription, resume_at.offset);
@@ -134,7 +133,7 @@ impl<N: Net> Worker<N> {
     /// The id of an answer: the client's position after it.
     fn position_after(&self, id: ConnectionId, answer: &Answer) -> String {
         let Some(up_to) = answer.up_to else { return self.position(id).to_string() };
-        let poll = self.connections.get(id).and_then(|found| found.io.as_ref()?.long_poll.as_ref());
+        let poll = self.connections[id].io.as_ref().and_then(|io| io.long_poll.as_ref());
         // This worker's settled position may be behind the one at which the poll began.
         let begin = poll.and_then(|poll| poll.begin).filter(|begin| begin.epoch == up_to.epoch);
         let stamp = begin.map_or(up_to.stamp, |begin| begin.stamp.max(up_to.stamp));
@@ -149,7 +148,7 @@ impl<N: Net> Worker<N> {
     ) {
         // Read first: `end_long_poll` ends the subscriptions that the position is made of.
         let (position, date) = (self.position_after(id, &answer), self.clock.date());
-        let Some(connection) = self.connections.expect_live_mut(id) else { return };
+        let connection = &mut self.connections[id];
         let poll = connection.io.as_mut().and_then(|io| io.long_poll.take());
         // A client that is sent away for a while must not ask again on the same connection.
         let is_kept = connection.has(Flags::KEEP_ALIVE) && retry_after.is_none();
@@ -164,9 +163,7 @@ impl<N: Net> Worker<N> {
             return;
         }
         self.send_messages(id, &out, answer.messages);
-        // A failed write has released it.
-        let Some(connection) = self.connections.get(id) else { return };
-        if connection.io.as_ref().is_some_and(|io| !io.inbound.is_empty()) {
+        if self.connections[id].io.as_ref().is_some_and(|io| !io.inbound.is_empty()) {
             // A request came while this one waited. Handling it here would be a call upwards.
             self.deferred.defer_read(id, &mut self.connections);
         } else {
@@ -197,11 +194,10 @@ impl<N: Net> Worker<N> {
         polls.iter().for_each(|&(id, _)| self.end_long_poll(id));
         let Worker { connections, net, .. } = self;
         let request = |&(id, number): &(ConnectionId, usize)| {
-            // `shared_answer` has found it: so requests and polls correspond.
-            let socket = &connections.expect_live(id)?.socket;
-            Some(WriteRequest { socket, bytes: &answers[number].bytes })
+            let socket = &connections[id].socket;
+            WriteRequest { socket, bytes: &answers[number].bytes }
         };
-        let requests: Vec<_> = polls.iter().filter_map(request).collect();
+        let requests: Vec<_> = polls.iter().map(request).collect();
         net.write_each(&requests, transfers);
         debug_assert_eq!(polls.len(), transfers.len());
         for ((id, number), transfer) in polls.drain(..).zip(transfers.drain(..)) {
@@ -224,7 +220,7 @@ impl<N: Net> Worker<N> {
         if answers.iter().map(|shared| shared.bytes.len()).sum::<usize>() > SHARED_BYTES_MAX {
             return None;
         }
-        let connection = self.connections.expect_live(id)?;
+        let connection = &self.connections[id];
         let is_pipelined = connection.io.as_ref().is_some_and(|io| !io.inbound.is_empty());
         // Whatever `Terms` does not tell apart, or leaves work to do after the answer, goes alone.
         let is_plain = connection.state == State::LongPolling
@@ -244,7 +240,7 @@ impl<N: Net> Worker<N> {
             return None;
         }
         let cursor = self.subscriptions.cursor(subscription)?;
-        let connection = self.connections.expect_live_mut(id)?;
+        let connection = &mut self.connections[id];
         // Nothing below may decline: what the answer needs has left the connection.
         let poll = connection.io.as_mut().and_then(|io| io.long_poll.take());
         let terms = Terms { cursor, encoding: connection.encoding(), poll };

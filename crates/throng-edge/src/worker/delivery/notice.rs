@@ -18,7 +18,7 @@ impl<N: Net> Worker<N> {
         event: &str,
         write: impl FnOnce(&mut Vec<u8>),
     ) {
-        let Some(connection) = self.connections.expect_live(id) else { return };
+        let connection = &self.connections[id];
         let mut json = Vec::new();
         write(&mut json);
         let mut out = Vec::with_capacity(json.len() + 16);

@@ -8,19 +8,30 @@ use crate::worker::Worker;
 impl<N: Net> Worker<N> {
     /// The connection's socket may take more (`EPOLLOUT`).
     pub fn writable(&mut self, token: Token) {
-        // An earlier event of the batch may have released it.
+        // It may have ended since the event.
         let Some(id) = self.connections.find(token) else { return };
         if self.budget.is_slice_spent() {
             return self.defer_delivery(id);
         }
+        self.write_on(id);
+    }
+
+    /// Goes on with what the connection lacks.
+    fn write_on(&mut self, id: ConnectionId) {
+        self.turn(|worker| worker.flush_all(id));
+        self.evict_excess();
+    }
+
+    /// Writes what waits, and acts on the connection once all of it is written.
+    fn flush_all(&mut self, id: ConnectionId) {
         if !self.flush(id) {
             return;
         }
         self.budget.begin_turn();
-        let Some(connection) = self.connections.expect_live_mut(id) else { return };
+        let connection = &mut self.connections[id];
         connection.flags.set(Flags::BLOCKED, false);
         if connection.has(Flags::PEER_ENDED) {
-            return self.release(id, CloseReason::Peer);
+            return self.condemn(id, CloseReason::Peer);
         }
         match connection.state {
             State::Streaming => self.flush_subscriptions(id),
@@ -34,7 +45,7 @@ impl<N: Net> Worker<N> {
             }
             State::Closing => self.half_close(id),
             // Nothing was written.
-            State::Waiting => {}
+            State::Waiting | State::Condemned => {}
             // A fan-out answers it, unless it has visited it before.
             State::LongPolling => {
                 if self.newest_subscription(id).is_some_and(|own| self.is_in_order(id, own)) {
@@ -42,16 +53,16 @@ impl<N: Net> Worker<N> {
                 }
             }
         }
-        self.note_caught_up(id);
-        self.count_held(id);
-        self.connections.trim_buffers(id);
-        self.evict_excess();
+        if self.is_here(id) {
+            self.note_caught_up(id);
+            self.count_held(id);
+            self.connections.trim_buffers(id);
+        }
     }
 
     /// Ends the time that a connection is behind, unless it still lacks something.
     fn note_caught_up(&mut self, id: ConnectionId) {
-        // It may have been released meanwhile.
-        let Some(connection) = self.connections.get(id) else { return };
+        let connection = &self.connections[id];
         if !connection.has(Flags::BLOCKED) && !connection.has(Flags::DELIVERY_DEFERRED) {
             self.connections.catch_up(id);
         }
@@ -63,14 +74,15 @@ impl<N: Net> Worker<N> {
             if self.budget.is_slice_spent() {
                 return;
             }
-            // All others have been released meanwhile.
+            // All others have ended meanwhile.
             let Some(id) = self.deferred.next_delivery(&mut self.connections) else { return };
-            let Some(connection) = self.connections.expect_live(id) else { continue };
-            if connection.has(Flags::BLOCKED) {
-                self.writable(connection.token(id));
+            if self.connections[id].has(Flags::BLOCKED) {
+                self.write_on(id);
             } else {
-                self.flush_subscriptions(id);
-                self.note_caught_up(id);
+                self.turn(|worker| {
+                    worker.flush_subscriptions(id);
+                    worker.note_caught_up(id);
+                });
             }
         }
     }

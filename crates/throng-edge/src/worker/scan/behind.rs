@@ -7,6 +7,7 @@ use throng_core::{FoundLag, Lag, clock};
 
 use super::running::{Rank, RunningScan};
 use crate::connection::ConnectionId;
+use crate::counters::Parked;
 use crate::net::Net;
 use crate::worker::Worker;
 use crate::worker::clock::TICKS_PER_S;
@@ -36,9 +37,10 @@ impl<N: Net> Worker<N> {
 
     /// Counts and ranks a connection if it is parked. Returns what that has cost, in places.
     fn rank(&self, running: &mut RunningScan, id: ConnectionId) -> u32 {
-        let Some(name) = self.connections.name(id).filter(|_| self.is_listed_behind(id)) else {
+        if !self.is_listed_behind(id) {
             return 1;
-        };
+        }
+        let name = self.connections.name(id);
         let (lag, subscriptions) = self.lag(id);
         let left = self.left(id);
         running.count();
@@ -57,11 +59,10 @@ impl<N: Net> Worker<N> {
             *places = places.saturating_sub(PLACES_PER_DESCRIPTION);
             // It may have caught up meanwhile, or gone.
             if let Some(id) = self.connections.find_name(name)
-                && let Some(connection) = self.connections.get(id)
                 && let Some(lag) = self.found_lag(id)
             {
                 running.list(|| {
-                    let mut found = self.describe(id, connection);
+                    let mut found = self.describe(id, &self.connections[id]);
                     found.lag = Some(Box::new(lag));
                     found
                 });
@@ -73,8 +74,8 @@ impl<N: Net> Worker<N> {
     /// True if a connection that is behind belongs to a subscriber. The canary has no reader but
     /// the server.
     fn is_listed_behind(&self, id: ConnectionId) -> bool {
-        let connection = self.connections.get(id);
-        connection.is_some_and(|found| found.parked().is_some()) && !self.connections.is_canary(id)
+        let parked = self.connections[id].parked();
+        parked.is_some_and(|parked| parked != Parked::Canary)
     }
 
     /// The lag of a connection in all of its channels, and the number of channels.

@@ -17,8 +17,10 @@ impl<N: Net> Worker<N> {
     pub(super) fn recheck_access(&mut self, id: ConnectionId) -> usize {
         let count = self.subscriptions(id).count();
         for subscription in self.subscriptions_to_grant(id) {
-            // A failed write has released the connection, and with it its subscriptions.
-            let Some(connection) = self.connections.get(id) else { break };
+            let connection = &self.connections[id];
+            if !connection.is_parked() {
+                break;
+            }
             let is_v1 = connection.has(Flags::V1);
             let Some(error) = self.denial_now(id, subscription) else { continue };
             if !is_v1 {

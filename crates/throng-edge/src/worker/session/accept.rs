@@ -9,7 +9,7 @@ use throng_wire::{ErrorCode, ErrorResponse};
 
 use super::hand_off::Arrival;
 use crate::close_reason::CloseReason;
-use crate::connection::Flags;
+use crate::connection::{ConnectionId, Flags};
 use crate::counters::Counter;
 use crate::net::{HandoffHeader, Net, Transfer};
 use crate::worker::Worker;
@@ -111,7 +111,7 @@ impl<N: Net> Worker<N> {
         patience: Duration,
         bytes: &mut [u8],
     ) {
-        if !self.make_room() {
+        if !self.turn(Worker::make_room) {
             self.refuse_without_place(&socket);
             return self.net.close(socket);
         }
@@ -119,24 +119,24 @@ impl<N: Net> Worker<N> {
         let flags = flags.with(Flags::AWAITS_PROXY_HEADER, client.awaits_proxy_header);
         let now_ms = self.clock.unix_ms();
         let id = self.connections.insert(socket, flags, due, now_ms, client.counted);
-        let Some(connection) = self.connections.expect_live(id) else { return };
-        let token = connection.token(id);
+        self.turn(|worker| worker.begin(id, bytes));
+    }
+
+    /// Handles the first input of a connection, and asks for its events.
+    fn begin(&mut self, id: ConnectionId, bytes: &mut [u8]) {
         if !bytes.is_empty() {
             self.budget.begin_turn();
             self.input(id, bytes);
         }
-        // After each step the connection may be gone, and its place reused.
-        if self.connections.find(token).is_some() {
+        if self.is_here(id) {
             // The head mostly arrives with the connection (`TCP_DEFER_ACCEPT`): reading at once
             // saves an event.
             self.read(id, false);
         }
         // Last, so that a connection that is answered and closed at once is never registered. Input
         // since the read is not lost: epoll reports a socket that is readable when it is added.
-        if self.connections.find(token).is_some() {
+        if self.is_here(id) {
             self.watch(id);
-        }
-        if self.connections.find(token).is_some() {
             self.connections.watch_head(id);
         }
     }
@@ -149,17 +149,15 @@ impl<N: Net> Worker<N> {
         }
         // All heads are complete, and their connections wait for the control plane.
         let Some(id) = self.connections.take_oldest_unfinished_head() else { return false };
-        if let Some(connection) = self.connections.expect_live(id) {
-            let mut out = Vec::new();
-            let options = self.response_options(ErrorCode::Full, None);
-            ErrorResponse::no_more_connections().write_response(&mut out, &options);
-            // The place is needed now: a part that the socket does not take at once is not sent.
-            if let Transfer::Bytes(sent) = self.net.write(&connection.socket, &[IoSlice::new(&out)])
-            {
-                self.metrics.add(Counter::SentBytes, sent as u64);
-            }
+        let mut out = Vec::new();
+        let options = self.response_options(ErrorCode::Full, None);
+        ErrorResponse::no_more_connections().write_response(&mut out, &options);
+        // The place is needed now: a part that the socket does not take at once is not sent.
+        let socket = &self.connections[id].socket;
+        if let Transfer::Bytes(sent) = self.net.write(socket, &[IoSlice::new(&out)]) {
+            self.metrics.add(Counter::SentBytes, sent as u64);
         }
-        self.release(id, CloseReason::Evicted);
+        self.condemn(id, CloseReason::Evicted);
         true
     }
 

@@ -39,13 +39,11 @@ impl<N: Net> Worker<N> {
     /// was told has come.
     pub(in crate::worker) fn is_excess(&self, id: ConnectionId, request: &Request) -> bool {
         let admission = &self.settings.admission;
-        let has_entered = |flags: Flags| {
-            flags.has(Flags::SERVED) || flags.has(Flags::CANARY) || flags.has(Flags::HANDED_OFF)
-        };
-        let flags = self.connections.get(id).map(|connection| connection.flags);
+        let has = |flag| self.connections[id].has(flag);
+        let has_entered = has(Flags::SERVED) || has(Flags::CANARY) || has(Flags::HANDED_OFF);
         // A poll that is let in at the end of the server may have messages that end with it.
         let is_ending = self.shutdown.has_stopped_accepting();
-        if is_ending || request.is_status() || flags.is_some_and(has_entered) {
+        if is_ending || request.is_status() || has_entered {
             return false;
         }
         // Also while the queue is short: it may be this client's moment.

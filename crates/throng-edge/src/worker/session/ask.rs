@@ -221,9 +221,7 @@ impl<N: Net> Worker<N> {
     }
 
     pub(super) fn next_question(&mut self, id: ConnectionId) -> QuestionId {
-        let name = self.connections.name(id);
-        debug_assert!(name.is_some(), "{id:?} asks and has been removed");
-        let connection = name.unwrap_or(throng_core::ConnectionName::numbered(u64::MAX));
+        let connection = self.connections.name(id);
         QuestionId { connection, number: self.questions.next(), part: 0 }
     }
 }

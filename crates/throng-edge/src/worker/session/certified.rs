@@ -42,7 +42,7 @@ impl<N: Net> Worker<N> {
     /// The user of the certificate of a connection, if such users count.
     fn certified(&self, id: ConnectionId) -> Option<(&CertificateUsers, Certified<'_>)> {
         let users = self.access.certificates.as_ref()?;
-        let shown = self.net.certified_user(&self.connections.get(id)?.socket)?;
+        let shown = self.net.certified_user(&self.connections[id].socket)?;
         let (from_s, until_s) = (shown.from_s, shown.until_s);
         Some((users, Certified { user: &shown.name, from_s, until_s }))
     }

@@ -298,8 +298,7 @@ impl<N: Net> Worker<N> {
         if let Some(state) = presence {
             self.tell_presence(id, &state);
         }
-        // A failed write has released the connection, and with it the new subscription.
-        if let Some(joined) = joined.filter(|_| self.newest_subscription(id).is_some()) {
+        if let Some(joined) = joined {
             self.catch_up(id, joined);
             self.subscriptions.trim_channel_of(joined);
         }
@@ -384,7 +383,7 @@ impl<N: Net> Worker<N> {
             channel,
             body,
             content_type,
-            excluded: if is_echoed { None } else { self.connections.name(call.id) },
+            excluded: (!is_echoed).then(|| self.connections.name(call.id)),
             expires_in_ms: publication.expires_in_s.map(|seconds| u64::from(seconds) * 1000),
             receipt: None,
         };

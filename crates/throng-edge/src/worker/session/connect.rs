@@ -181,7 +181,7 @@ impl<N: Net> Worker<N> {
     fn client_address(&self, id: ConnectionId) -> Option<std::net::IpAddr> {
         let kept = self.connections.address(id);
         kept.or_else(|| {
-            let peer = self.net.peer(&self.connections.get(id)?.socket)?;
+            let peer = self.net.peer(&self.connections[id].socket)?;
             self.access.clients.source.of_connection(peer.ip())
         })
     }

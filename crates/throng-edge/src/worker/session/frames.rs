@@ -26,12 +26,12 @@ const COMMAND_SLACK_BYTES: usize = 4096;
 impl<N: Net> Worker<N> {
     /// Handles frames. Returns the number of bytes consumed; all of them if the rest is ignored.
     pub(in crate::worker) fn frames(&mut self, id: ConnectionId, bytes: &mut [u8]) -> usize {
-        let Some(connection) = self.connections.expect_live(id) else { return bytes.len() };
+        let connection = &self.connections[id];
         if connection.has(Flags::PEER_CLOSED) {
             return bytes.len();
         }
         let limits = self.message_limits(connection);
-        let Some(connection) = self.connections.expect_live_mut(id) else { return bytes.len() };
+        let connection = &mut self.connections[id];
         // Taken out while its events change the worker; `keep_reader` puts it back.
         let io = connection.io.as_mut();
         let mut reader = io.map(|io| std::mem::take(&mut io.reader)).unwrap_or_default();
@@ -54,11 +54,8 @@ impl<N: Net> Worker<N> {
                     self.close_websocket(id, CloseReason::Violation(violation));
                 }
             }
-            let connection = self.connections.get(id);
-            let listens = |connection: &Connection<N::Socket>| {
-                connection.state == State::Streaming && !connection.has(Flags::PEER_CLOSED)
-            };
-            if !connection.is_some_and(listens) {
+            let connection = &self.connections[id];
+            if connection.state != State::Streaming || connection.has(Flags::PEER_CLOSED) {
                 return bytes.len();
             }
             // Commands are executed in the order in which they came.
@@ -85,10 +82,8 @@ impl<N: Net> Worker<N> {
 
     /// Keeps a half-read message. `is_new` says that it began in this input: its deadline starts.
     fn keep_reader(&mut self, id: ConnectionId, reader: Reader, is_new: bool) {
-        if let Some(connection) = self.connections.get_mut(id)
-            && !reader.is_idle()
-        {
-            let io = connection.io_mut();
+        if !reader.is_idle() {
+            let io = self.connections[id].io_mut();
             io.reader = reader;
             if is_new {
                 io.message_since = self.clock.tick();
@@ -110,7 +105,7 @@ impl<N: Net> Worker<N> {
             }
             Event::Pong => {}
             Event::Close { code, .. } => {
-                let Some(connection) = self.connections.expect_live_mut(id) else { return };
+                let connection = &mut self.connections[id];
                 // The answer waits until the messages of before are written: see `turn`.
                 connection.flags.set(Flags::PEER_CLOSED, true);
                 let token = connection.token(id);
@@ -121,8 +116,7 @@ impl<N: Net> Worker<N> {
 
     /// Acts on a compressed message.
     fn inflate(&mut self, id: ConnectionId, is_text: bool, payload: &[u8]) {
-        let Some(connection) = self.connections.expect_live(id) else { return };
-        let max_bytes = self.message_limits(connection).max_bytes;
+        let max_bytes = self.message_limits(&self.connections[id]).max_bytes;
         match self.compression.inflate(payload, is_text, max_bytes) {
             Ok(message) => {
                 self.count(Counter::MessagesInflated);
@@ -138,9 +132,8 @@ impl<N: Net> Worker<N> {
     }
 
     fn message(&mut self, id: ConnectionId, is_text: bool, payload: &[u8]) {
-        let Some(connection) = self.connections.expect_live(id) else { return };
         let text = is_text.then(|| std::str::from_utf8(payload).unwrap_or_default());
-        match (connection.has(Flags::V1), text) {
+        match (self.connections[id].has(Flags::V1), text) {
             (true, Some(text)) => self.command(id, text),
             (true, None) => self.close_websocket(id, CloseReason::BinaryCommand),
             (false, Some(text)) => self.publish_frame(id, Body::Text(text.into())),
@@ -203,11 +196,10 @@ impl<N: Net> Worker<N> {
 
     /// The channel that plain frames are published to; `None` if it is not clear which one.
     fn own_channel(&self, id: ConnectionId) -> Option<ChannelName> {
-        let connection = self.connections.expect_live(id)?;
         let mut own = self.subscriptions_in_order(id).into_iter();
         let channel = own.next().and_then(|first| self.subscriptions.channel(first));
         // With `?user=`, the connection also follows an inbox: the channel is still clear.
-        let is_clear = !connection.has(Flags::MULTIPLE)
+        let is_clear = !self.connections[id].has(Flags::MULTIPLE)
             || own
                 .all(|other| self.subscriptions.channel(other).is_some_and(|(_, is_user)| is_user));
         let name = channel.and_then(|(channel, _)| self.engine.name(channel));
@@ -253,23 +245,25 @@ impl<N: Net> Worker<N> {
     /// Call it once the notifications of that time have been taken.
     pub(in crate::worker) fn answer_close_frames(&mut self) {
         for pending in self.deferred.take_closes() {
-            // The client has gone without waiting for the answer.
-            let Some(id) = self.connections.find(pending.token) else { continue };
-            self.flush_subscriptions(id);
-            // A failed write has released it.
-            let Some(connection) = self.connections.get(id) else { continue };
-            if connection.has(Flags::DELIVERY_DEFERRED) {
-                self.deferred.defer_close(pending);
-                continue;
+            // Others have gone without waiting for the answer.
+            if let Some(id) = self.connections.find(pending.token) {
+                self.turn(|worker| worker.answer_close_frame(id, pending));
             }
-            match pending.code {
-                Some(code) => {
-                    let mut out = Vec::new();
-                    write_close(&mut out, code, "");
-                    self.close_after(id, &out, CloseReason::Peer);
-                }
-                None => self.close_after(id, &[0x88, 0], CloseReason::Peer),
+        }
+    }
+
+    fn answer_close_frame(&mut self, id: ConnectionId, pending: PendingClose) {
+        self.flush_subscriptions(id);
+        if self.connections[id].has(Flags::DELIVERY_DEFERRED) {
+            return self.deferred.defer_close(pending);
+        }
+        match pending.code {
+            Some(code) => {
+                let mut out = Vec::new();
+                write_close(&mut out, code, "");
+                self.close_after(id, &out, CloseReason::Peer);
             }
+            None => self.close_after(id, &[0x88, 0], CloseReason::Peer),
         }
     }
 }

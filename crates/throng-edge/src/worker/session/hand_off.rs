@@ -39,9 +39,7 @@ impl<N: Net> Worker<N> {
         id: ConnectionId,
         bytes: &[u8],
     ) -> bool {
-        let removed = self.connections.remove_with_address(id);
-        debug_assert!(removed.is_some(), "the caller has just found it");
-        let Some((connection, client)) = removed else { return true };
+        let (connection, client) = self.connections.take(id);
         let Connection { socket, generation, mut flags, due, .. } = connection;
         let address = client.as_ref().map(CountedAddress::address);
         let header = HandoffHeader { address, ..HandoffHeader::between_planes(Listener::Public) };
@@ -70,10 +68,8 @@ impl<N: Net> Worker<N> {
             state: State::Head,
             flags,
         };
-        let id = self.connections.put_back(connection, client);
-        if let Some(token) = self.connections.token(id) {
-            self.deferred.defer_handoff(token);
-        }
+        self.connections.put_back(id, connection, client);
+        self.deferred.defer_handoff(self.connections.token(id));
         false
     }
 
@@ -81,9 +77,9 @@ impl<N: Net> Worker<N> {
     pub(in crate::worker) fn retry_handoffs(&mut self) {
         for _ in 0..self.deferred.handoffs().min(HANDOFFS_PER_SLICE) {
             let Some(token) = self.deferred.next_handoff() else { return };
-            // The others have been closed or refused meanwhile.
+            // The others have ended or were refused meanwhile.
             let Some(id) = self.connections.find(token) else { continue };
-            let Some(connection) = self.connections.expect_live_mut(id) else { continue };
+            let connection = &mut self.connections[id];
             let may_go = connection.state == State::Head && connection.has(Flags::AWAITS_CONTROL);
             let Some(io) = connection.io.as_mut().filter(|_| may_go) else { continue };
             let bytes = std::mem::take(&mut io.inbound);
@@ -140,24 +136,18 @@ impl<N: Net> Worker<N> {
     }
 
     /// Hands a connection that subscribes off to another worker, if this one has no place for it
-    /// and another has. `bytes` begin with its request. Returns its new id if it stays; `None` if
-    /// it has gone. A connection that was itself handed off stays, so that none goes back and
-    /// forth.
-    pub(in crate::worker) fn hand_off_if_full(
-        &mut self,
-        id: ConnectionId,
-        bytes: &[u8],
-    ) -> Option<ConnectionId> {
-        let connection = self.connections.expect_live(id)?;
-        if connection.has(Flags::HANDED_OFF) {
-            return Some(id);
+    /// and another has. `bytes` begin with its request. Returns whether it stays. A connection that
+    /// was itself handed off stays, so that none goes back and forth.
+    pub(in crate::worker) fn hand_off_if_full(&mut self, id: ConnectionId, bytes: &[u8]) -> bool {
+        if self.connections[id].has(Flags::HANDED_OFF) {
+            return true;
         }
-        let Some(other) = self.worker_with_room() else { return Some(id) };
-        let (connection, counted) = self.connections.remove_with_address(id)?;
+        let Some(other) = self.worker_with_room() else { return true };
+        let (connection, counted) = self.connections.take(id);
         let Connection { socket, generation, due, io, flags, .. } = connection;
         let client = Arrival { counted, awaits_proxy_header: false };
         let (socket, client) = match self.hand_off_to_worker(other, socket, client, bytes) {
-            Ok(()) => return None,
+            Ok(()) => return false,
             Err(returned) => returned,
         };
         let connection = Connection {
@@ -170,20 +160,24 @@ impl<N: Net> Worker<N> {
             state: State::Head,
             flags,
         };
-        let id = self.connections.put_back(connection, client.counted);
+        self.connections.put_back(id, connection, client.counted);
         // The attempt has removed it from epoll.
         self.watch(id);
-        // If epoll refuses it, `watch` has released it.
-        self.connections.get(id).map(|_| id)
+        self.is_here(id)
     }
 
-    /// Registers the connection for events; releases it if the kernel refuses.
+    /// Registers the connection for events; it ends if the kernel refuses.
     pub(in crate::worker) fn watch(&mut self, id: ConnectionId) {
-        let Some(connection) = self.connections.expect_live(id) else { return };
+        let connection = &self.connections[id];
         let token = connection.token(id);
         if !self.net.watch(&connection.socket, token) {
-            self.release(id, CloseReason::SocketError);
+            self.condemn(id, CloseReason::SocketError);
         }
+    }
+
+    /// True unless the connection was handed off in this turn, or is condemned.
+    pub(in crate::worker) fn is_here(&self, id: ConnectionId) -> bool {
+        self.connections.get(id).is_some_and(|connection| connection.state != State::Condemned)
     }
 }
 

@@ -87,7 +87,7 @@ impl<N: Net> Worker<N> {
         tried: Tried,
         told: Option<Arc<Identity>>,
     ) -> Result<Client, Unidentified> {
-        if self.connections.get(id).is_some_and(|found| found.has(Flags::VIEWER)) {
+        if self.connections[id].has(Flags::VIEWER) {
             return Ok(Client::Viewer);
         }
         if !self.access.has_keys() {
@@ -208,7 +208,7 @@ impl<N: Net> Worker<N> {
         // A system call, made only for a token that the cache does not know.
         let address = || {
             self.connections.address(id).or_else(|| {
-                let peer = self.net.peer(&self.connections.get(id)?.socket)?;
+                let peer = self.net.peer(&self.connections[id].socket)?;
                 self.access.clients.source.of_connection(peer.ip())
             })
         };
@@ -319,9 +319,10 @@ impl<N: Net> Worker<N> {
     /// How long before its end the client is told. The times of many clients that came together are
     /// spread. Only `throng.v1` has a word for it, and a way to show a newer token.
     fn lead(&self, id: ConnectionId, identity: &Identity) -> Lead {
-        let Some(connection) = self.connections.get(id).filter(|found| found.has(Flags::V1)) else {
+        let connection = &self.connections[id];
+        if !connection.has(Flags::V1) {
             return Lead::NONE;
-        };
+        }
         let now_s = u32::try_from(self.clock.wall_s()).unwrap_or(u32::MAX);
         // Without a time of issue its life begins now.
         let from_s = if identity.issued_s() == 0 { now_s } else { identity.issued_s().min(now_s) };

@@ -27,7 +27,7 @@ use throng_core::{
 use throng_wire::Target;
 use throng_wire::subscribe::Request;
 
-use crate::connection::{Connection, ConnectionId, Flags};
+use crate::connection::{ConnectionId, Flags};
 use crate::net::Net;
 use crate::worker::Worker;
 use crate::worker::subscriptions::name_of;
@@ -288,7 +288,11 @@ impl<N: Net> Worker<N> {
                 match next {
                     Some((id, names)) => {
                         checks = checks.saturating_sub(names.len() * cost);
-                        if !self.apply_kept_change(id, change.notice(), names, may_wait) {
+                        let notice = change.notice();
+                        let apply = |worker: &mut Worker<N>| {
+                            worker.apply_kept_change(id, notice, names, may_wait)
+                        };
+                        if !self.turn(apply) {
                             change.go_back_to(place);
                             self.deferred.resume_kept_change(change);
                             return true;
@@ -315,9 +319,10 @@ impl<N: Net> Worker<N> {
         may_wait: bool,
     ) -> bool {
         let user = notice.inbox.name();
-        let Some(connection) = self.connections.get(id).filter(|found| found.is_parked()) else {
+        let connection = &self.connections[id];
+        if !connection.is_parked() {
             return true;
-        };
+        }
         let (is_v1, is_multiple) = (connection.has(Flags::V1), connection.has(Flags::MULTIPLE));
         let Some(newest) = connection.newest_subscription else { return true };
         let is_marked = self.subscriptions.is_kept(newest);
@@ -338,8 +343,8 @@ impl<N: Net> Worker<N> {
                 (true, Some(_)) => self.subscriptions_changed(id),
                 (false, Some(subscription)) if self.subscriptions.is_unasked(subscription) => {
                     let lacks_some = self.lacks_what_came_before(id, subscription);
-                    // A failed write has released it, and an answered poll has no subscriptions.
-                    if !self.connections.get(id).is_some_and(Connection::is_parked) {
+                    // An answered poll has no subscriptions.
+                    if !self.connections[id].is_parked() {
                         return true;
                     }
                     if lacks_some && (may_wait || self.budget.is_slice_spent()) {
@@ -357,9 +362,9 @@ impl<N: Net> Worker<N> {
     /// only be written later. A client that reads too slowly is not waited for.
     fn lacks_what_came_before(&mut self, id: ConnectionId, subscription: SubscriptionId) -> bool {
         self.catch_up(id, subscription);
-        let is_deferred = self.connections.get(id).is_some_and(|connection| {
-            connection.has(Flags::DELIVERY_DEFERRED) && !connection.has(Flags::BLOCKED)
-        });
+        let connection = &self.connections[id];
+        let is_deferred =
+            connection.has(Flags::DELIVERY_DEFERRED) && !connection.has(Flags::BLOCKED);
         // A node that is cut off may not learn for minutes that its messages are settled.
         let is_soon = self.engine.is_settling() || self.budget.is_slice_spent();
         let lacks_some = !matches!(self.subscriptions.waiting(subscription), Waiting::Nothing);

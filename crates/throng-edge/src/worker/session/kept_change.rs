@@ -51,7 +51,7 @@ impl RunningKeptChange {
     pub(in crate::worker) fn next(
         &mut self,
         subscriptions: &SubscriptionTable,
-        name_of: impl Fn(ConnectionId) -> Option<ConnectionName>,
+        name_of: impl Fn(ConnectionId) -> ConnectionName,
         count: usize,
     ) -> Option<(ConnectionId, Range<usize>)> {
         let names = self.notice.names.len();
@@ -59,10 +59,10 @@ impl RunningKeptChange {
         if self.place.next_name >= names {
             self.told.extend(self.place.telling);
         }
-        let is_left = |id| name_of(id).is_some_and(|name| !self.told.contains(&name));
+        let is_left = |id| !self.told.contains(&name_of(id));
         let KeptNotice { local, channel, .. } = *self.notice;
         let member = subscriptions.find_member(local, channel, self.place.at, is_left)?;
-        let telling = name_of(member.connection);
+        let telling = Some(name_of(member.connection));
         let goes_on = telling == self.place.telling;
         let from = if goes_on { self.place.next_name } else { 0 };
         let next_name = names.min(from + count.max(1));

@@ -190,11 +190,11 @@ impl<N: Net> Worker<N> {
             Ok(ProxyHeader::Complete { proxied, length }) => (proxied, length),
             Err(_) => {
                 // Without an answer, which would tell a stranger what this listener expects.
-                self.release(id, CloseReason::ProxyHeader);
+                self.condemn(id, CloseReason::ProxyHeader);
                 return bytes.len();
             }
         };
-        let Some(connection) = self.connections.expect_live_mut(id) else { return bytes.len() };
+        let connection = &mut self.connections[id];
         connection.flags.set(Flags::AWAITS_PROXY_HEADER, false);
         let clients = &self.access.clients;
         let Some(address) = clients.source.of_proxied(proxied) else {
@@ -226,8 +226,7 @@ impl<N: Net> Worker<N> {
         bytes: &[u8],
         length: usize,
     ) -> usize {
-        let Some(connection) = self.connections.expect_live(id) else { return bytes.len() };
-        if !self.net.proxy_header_ended(&connection.socket, &bytes[length..]) {
+        if !self.net.proxy_header_ended(&self.connections[id].socket, &bytes[length..]) {
             return length;
         }
         // No event comes for what was read already.
@@ -246,8 +245,7 @@ impl<N: Net> Worker<N> {
     ) -> bool {
         let clients = &self.access.clients;
         let Some(header) = clients.source.header() else { return true };
-        let Some(connection) = self.connections.expect_live(id) else { return false };
-        let peer = self.net.peer(&connection.socket).map(|peer| peer.ip());
+        let peer = self.net.peer(&self.connections[id].socket).map(|peer| peer.ip());
         let Some(peer) = peer.filter(|peer| clients.source.trusts(*peer)) else { return true };
         let values: Vec<_> = head.headers(header.name()).collect();
         let address = match clients.source.of_request(peer, values.into_iter()) {
@@ -289,9 +287,7 @@ impl<N: Net> Worker<N> {
         if source.header().is_none() {
             return;
         }
-        // Gone: among answers written together, an earlier one may have released it.
-        let Some(connection) = self.connections.get(id) else { return };
-        let peer = self.net.peer(&connection.socket);
+        let peer = self.net.peer(&self.connections[id].socket);
         if peer.is_some_and(|peer| source.trusts(peer.ip())) {
             self.connections.set_address(id, None);
         }

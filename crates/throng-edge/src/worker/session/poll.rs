@@ -28,7 +28,7 @@ impl<N: Net> Worker<N> {
         backlogs: Vec<Vec<Arc<Message>>>,
     ) {
         let allow_credentials = self.allows_cookies(request.origin.as_deref());
-        let Some(connection) = self.connections.expect_live_mut(id) else { return };
+        let connection = &mut self.connections[id];
         let wait = Duration::from_millis(u64::from(wait_ms));
         connection.due = self.clock.deadline_ticks(ticks(wait).max(1));
         if let Some(long_poll) = LongPoll::of(request, allow_credentials, is_recovered, begin) {
@@ -54,15 +54,13 @@ impl<N: Net> Worker<N> {
     }
 
     fn is_long_polling(&self, id: ConnectionId) -> bool {
-        let connection = self.connections.get(id);
-        connection.is_some_and(|connection| connection.state == State::LongPolling)
+        self.connections[id].state == State::LongPolling
     }
 
     /// Lets a connection be due after this many ticks, if not earlier.
     fn limit_due(&mut self, id: ConnectionId, ticks: u32) {
         let due = self.clock.deadline_ticks(ticks);
-        if let Some(connection) = self.connections.get_mut(id) {
-            connection.due = connection.due.min(due);
-        }
+        let connection = &mut self.connections[id];
+        connection.due = connection.due.min(due);
     }
 }

@@ -99,7 +99,7 @@ impl<N: Net> Worker<N> {
         out: &mut Vec<u8>,
         presence: &[Arc<PresenceState>],
     ) {
-        let Some(connection) = self.connections.expect_live(id) else { return };
+        let connection = &self.connections[id];
         let (encoding, is_chunked) = (connection.encoding(), connection.has(Flags::CHUNKED));
         for state in presence {
             frame_notice(out, encoding, is_chunked, PRESENCE_EVENT, state.json.as_bytes());
@@ -108,11 +108,8 @@ impl<N: Net> Worker<N> {
 
     /// Tells a connection what is known of who is in a channel.
     pub(in crate::worker) fn tell_presence(&mut self, id: ConnectionId, state: &PresenceState) {
-        // The write before may have released it.
-        if self.connections.get(id).is_some() {
-            let json = state.json.as_bytes();
-            self.notify(id, PRESENCE_EVENT, |out| out.extend_from_slice(json));
-        }
+        let json = state.json.as_bytes();
+        self.notify(id, PRESENCE_EVENT, |out| out.extend_from_slice(json));
     }
 
     /// Ends the connection's subscription to a channel, and to the channel's presence events.

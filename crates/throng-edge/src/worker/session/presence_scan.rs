@@ -72,7 +72,7 @@ impl PresenceScan {
         subscriptions: &SubscriptionTable,
         engine: &dyn Engine,
         inbox_of: impl Fn(ConnectionId) -> Inbox,
-        name_of: impl Fn(ConnectionId) -> Option<ConnectionName>,
+        name_of: impl Fn(ConnectionId) -> ConnectionName,
         allowance: &mut u32,
     ) -> Option<PresenceScan> {
         let is_complete = self.visit(subscriptions, engine, inbox_of, name_of, allowance);
@@ -89,9 +89,9 @@ impl PresenceScan {
     fn find_next(
         &self,
         subscriptions: &SubscriptionTable,
-        name_of: impl Fn(ConnectionId) -> Option<ConnectionName>,
+        name_of: impl Fn(ConnectionId) -> ConnectionName,
     ) -> Option<Member> {
-        let is_left = |id| name_of(id).is_some_and(|name| !self.visited.contains(&name));
+        let is_left = |id| !self.visited.contains(&name_of(id));
         subscriptions.find_member(self.local, self.channel, self.next, is_left)
     }
 
@@ -101,7 +101,7 @@ impl PresenceScan {
         subscriptions: &SubscriptionTable,
         engine: &dyn Engine,
         inbox_of: impl Fn(ConnectionId) -> Inbox,
-        name_of: impl Fn(ConnectionId) -> Option<ConnectionName>,
+        name_of: impl Fn(ConnectionId) -> ConnectionName,
         allowance: &mut u32,
     ) -> bool {
         let mut inboxes = Vec::new();
@@ -112,7 +112,7 @@ impl PresenceScan {
                 is_complete = true;
                 break;
             };
-            self.visited.extend(name_of(member.connection));
+            self.visited.insert(name_of(member.connection));
             let inbox = inbox_of(member.connection);
             inboxes.extend(inbox.channel);
             *allowance = allowance.saturating_sub(inbox.examined);
@@ -204,7 +204,7 @@ mod tests {
         let (mut scan, mut slices) = (Some(scan), 0);
         while let Some(unfinished) = scan {
             slices += 1;
-            let name_of = |id: ConnectionId| Some(ConnectionName::new(WorkerId(0), 1, id.index()));
+            let name_of = |id: ConnectionId| ConnectionName::new(WorkerId(0), 1, id.index());
             scan = unfinished.advance(&table, &engine, inbox_of, name_of, &mut { per_slice });
         }
         (answer.try_recv().expect("a finished scan answers"), slices)
@@ -246,7 +246,7 @@ mod tests {
     fn a_partly_examined_connection_is_a_missing_user() {
         let Room { engine, table, scan, answer, .. } = room(2, 10);
         let inbox_of = |_| Inbox { channel: None, examined: EXAMINED_PER_CONNECTION as u32 };
-        let name_of = |id: ConnectionId| Some(ConnectionName::new(WorkerId(0), 1, id.index()));
+        let name_of = |id: ConnectionId| ConnectionName::new(WorkerId(0), 1, id.index());
         assert!(scan.advance(&table, &engine, inbox_of, name_of, &mut { u32::MAX }).is_none());
         assert!(answer.try_recv().expect("a finished scan answers").is_cut);
     }

@@ -7,7 +7,7 @@ use throng_wire::subscribe::{self, Request, Route};
 use throng_wire::{ErrorCode, ErrorResponse, Target, proxied};
 
 use crate::close_reason::CloseReason;
-use crate::connection::{Connection, ConnectionId, Flags, State, Token};
+use crate::connection::{ConnectionId, Flags, State, Token};
 use crate::counters::Counter;
 use crate::net::{Net, Read};
 use crate::worker::Worker;
@@ -28,16 +28,15 @@ impl<N: Net> Worker<N> {
     /// The connection has input, or its peer has gone. `is_ended` says that the peer has finished
     /// sending: the end is behind the input, and no further event reports it.
     pub fn readable(&mut self, token: Token, is_ended: bool) {
-        // An earlier event of the batch may have released it.
+        // It may have ended since the event.
         let Some(id) = self.connections.find(token) else { return };
-        let Some(connection) = self.connections.expect_live(id) else { return };
-        if connection.has(Flags::READ_DEFERRED) {
+        if self.connections[id].has(Flags::READ_DEFERRED) {
             return;
         }
         if self.budget.is_slice_spent() {
             self.deferred.defer_read(id, &mut self.connections);
         } else {
-            self.read(id, is_ended);
+            self.turn(|worker| worker.read(id, is_ended));
         }
         self.evict_excess();
     }
@@ -48,26 +47,24 @@ impl<N: Net> Worker<N> {
             if self.budget.is_slice_spent() {
                 return;
             }
-            // All others have been released meanwhile.
+            // All others have ended meanwhile.
             let Some(id) = self.deferred.next_read(&mut self.connections) else { return };
-            let Some(connection) = self.connections.expect_live(id) else { continue };
-            let token = connection.token(id);
-            self.budget.begin_turn();
-            self.input_kept(id);
-            // Its input may have made the worker release it.
-            let Some(id) = self.connections.find(token) else { continue };
-            let Some(connection) = self.connections.expect_live(id) else { continue };
-            if !connection.has(Flags::READ_DEFERRED) {
-                // `readable` ignores events while a read is deferred: one may have been the end.
-                self.read_more(id, true);
-            }
+            self.turn(|worker| worker.read_again(id));
+        }
+    }
+
+    fn read_again(&mut self, id: ConnectionId) {
+        self.budget.begin_turn();
+        self.input_kept(id);
+        if self.is_here(id) && !self.connections[id].has(Flags::READ_DEFERRED) {
+            // `readable` ignores events while a read is deferred: one may have been the end.
+            self.read_more(id, true);
         }
     }
 
     /// Acts on input that the connection keeps from earlier reads.
     pub(in crate::worker) fn input_kept(&mut self, id: ConnectionId) {
-        let Some(connection) = self.connections.expect_live(id) else { return };
-        self.net.resume(&connection.socket);
+        self.net.resume(&self.connections[id].socket);
         self.input(id, &mut []);
     }
 
@@ -78,24 +75,14 @@ impl<N: Net> Worker<N> {
     }
 
     fn read_more(&mut self, id: ConnectionId, is_ended: bool) {
-        let Some(connection) = self.connections.expect_live(id) else { return };
-        let token = connection.token(id);
         let mut buffer = self.buffers.take_input();
         let mut is_more = true;
         for _ in 0..READS_PER_TURN {
-            let connection = self.connections.find(token).and_then(|id| self.connections.get(id));
-            let may_read = |connection: &&Connection<N::Socket>| {
-                // Input after a command that waits for its answer stays in the kernel.
-                let is_answered =
-                    connection.state != State::Streaming || self.connections.pending(id).is_none();
-                !connection.has(Flags::AWAITS_CONTROL)
-                    && !connection.has(Flags::READ_DEFERRED)
-                    && is_answered
-            };
-            let Some(connection) = connection.filter(may_read) else {
+            if !self.may_read(id) {
                 is_more = false;
                 break;
-            };
+            }
+            let connection = &self.connections[id];
             let room = match connection.state {
                 State::Head => HEAD_READ_BYTES,
                 _ => buffer.len(),
@@ -120,20 +107,33 @@ impl<N: Net> Worker<N> {
             }
         }
         self.buffers.return_input(buffer);
-        if self.connections.find(token).is_none() {
-            return;
+        if self.is_here(id) {
+            if is_more {
+                self.deferred.defer_read(id, &mut self.connections);
+            }
+            self.note_held(id);
         }
-        if is_more {
-            self.deferred.defer_read(id, &mut self.connections);
+    }
+
+    /// True if more may be read from a connection in its turn.
+    fn may_read(&self, id: ConnectionId) -> bool {
+        if !self.is_here(id) {
+            return false;
         }
-        self.note_held(id);
+        let connection = &self.connections[id];
+        // Input after a command that waits for its answer stays in the kernel.
+        let is_answered =
+            connection.state != State::Streaming || self.connections.pending(id).is_none();
+        !connection.has(Flags::AWAITS_CONTROL)
+            && !connection.has(Flags::READ_DEFERRED)
+            && is_answered
     }
 
     /// Acts on a read that brought nothing.
     fn stop_reading(&mut self, id: ConnectionId, read: Read) {
         match read {
             Read::End => self.peer_ended(id),
-            Read::Gone => self.release(id, CloseReason::Peer),
+            Read::Gone => self.condemn(id, CloseReason::Peer),
             Read::NotTls => {
                 self.count(Counter::RefusedHead);
                 self.refuse(id, &ErrorResponse::not_tls(), &Reader::default());
@@ -150,11 +150,10 @@ impl<N: Net> Worker<N> {
 
     /// Handles input behind that which is kept. Keeps what is incomplete.
     pub(in crate::worker) fn input(&mut self, id: ConnectionId, bytes: &mut [u8]) {
-        let Some(connection) = self.connections.expect_live_mut(id) else { return };
+        let connection = &mut self.connections[id];
         if !bytes.is_empty() {
             connection.flags.set(Flags::HEARD, true);
         }
-        let generation = connection.generation;
         let kept = connection.io.as_mut().map(|io| std::mem::take(&mut io.inbound));
         let mut kept = kept.unwrap_or_default();
         let (rest, is_new) = if kept.is_empty() {
@@ -165,11 +164,10 @@ impl<N: Net> Worker<N> {
             let consumed = self.consume(id, &mut kept);
             (&kept[consumed.min(kept.len())..], consumed > 0 || bytes.is_empty())
         };
-        // Its input may have made the worker release it, and its place may have been reused.
-        let Some(connection) = self.connections.get_mut(id) else { return };
-        if connection.generation != generation {
+        if !self.is_here(id) {
             return;
         }
+        let connection = &mut self.connections[id];
         if !rest.is_empty() {
             connection.io_mut().inbound = rest.to_vec();
             let is_awaited = connection.state == State::Head && !connection.has(Flags::BLOCKED);
@@ -186,16 +184,15 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// Handles the complete part of `bytes`. Returns its length; all of it if the connection is
-    /// gone.
+    /// Handles the complete part of `bytes`. Returns its length; all of it if the connection ends
+    /// or was handed off.
     fn consume(&mut self, id: ConnectionId, bytes: &mut [u8]) -> usize {
         let mut at = 0;
         while at < bytes.len() && self.budget.has_steps() {
             self.budget.take_step();
-            // The step before may have released it.
-            let Some(connection) = self.connections.get(id) else { return bytes.len() };
+            let connection = &self.connections[id];
             let step = match connection.state {
-                State::Closing => return bytes.len(),
+                State::Closing | State::Condemned => return bytes.len(),
                 // The answer before is not written yet: the next request waits.
                 State::Head if connection.has(Flags::BLOCKED) => self.keep(id, &bytes[at..]),
                 State::Head if connection.has(Flags::AWAITS_PROXY_HEADER) => {
@@ -224,7 +221,7 @@ impl<N: Net> Worker<N> {
         if bytes.len() <= self.settings.max_head_bytes {
             return 0;
         }
-        self.release(id, CloseReason::Pipelining);
+        self.condemn(id, CloseReason::Pipelining);
         bytes.len()
     }
 
@@ -299,7 +296,7 @@ impl<N: Net> Worker<N> {
     /// True if the control plane has to check first whether the request is allowed: it asks for the
     /// status samples, and the server has keys. The control plane hands it back as a viewer.
     fn belongs_to_control(&self, id: ConnectionId, request: &Request) -> bool {
-        let is_viewer = self.connections.get(id).is_some_and(|found| found.has(Flags::VIEWER));
+        let is_viewer = self.connections[id].has(Flags::VIEWER);
         request.is_status() && self.access.has_keys() && !is_viewer
     }
 
@@ -315,10 +312,10 @@ impl<N: Net> Worker<N> {
     /// The client has finished sending. Unless it reads an answer, it counts as gone: a half-closed
     /// connection cannot be told from one that a client has closed.
     fn peer_ended(&mut self, id: ConnectionId) {
-        let Some(connection) = self.connections.expect_live_mut(id) else { return };
+        let connection = &mut self.connections[id];
         let is_answered = matches!(connection.state, State::Head | State::Closing);
         if is_answered && connection.has(Flags::BLOCKED) {
-            // It still reads the answer; then the connection is released.
+            // It still reads the answer; then the connection ends.
             connection.flags.set(Flags::PEER_ENDED, true);
             return;
         }
@@ -332,6 +329,6 @@ impl<N: Net> Worker<N> {
             State::Closing => CloseReason::Complete,
             _ => CloseReason::Peer,
         };
-        self.release(id, reason);
+        self.condemn(id, reason);
     }
 }

@@ -83,8 +83,7 @@ impl<N: Net> Worker<N> {
     /// Ends the subscriptions that the client may not have any more.
     fn end_uncovered(&mut self, id: ConnectionId, client: &Client) {
         for subscription in self.subscriptions_to_grant(id) {
-            // A failed write has released the connection, and with it its subscriptions.
-            if self.connections.get(id).is_none() {
+            if !self.connections[id].is_parked() {
                 return;
             }
             if let Some(error) = self.denial(client, subscription) {

@@ -104,8 +104,10 @@ impl<N: Net> Worker<N> {
     pub(in crate::worker) fn conclude_publications(&mut self) {
         for index in 0..self.connections.extent() {
             let id = ConnectionId::new(index);
-            if self.awaits_outcome(id) {
-                self.resume(id, Known::Published(Err(PublishError::Unknown)));
+            // Not every place of the table is taken.
+            if self.connections.get(id).is_some() && self.awaits_outcome(id) {
+                let unknown = Known::Published(Err(PublishError::Unknown));
+                self.turn(|worker| worker.resume(id, unknown));
             }
         }
     }
@@ -161,19 +163,15 @@ impl<N: Net> Worker<N> {
     fn end_wait(&mut self, id: ConnectionId) -> Option<Box<Pending>> {
         let pending = self.connections.end_wait(id);
         debug_assert!(pending.is_some(), "{id:?} does not wait");
-        if let Some(connection) = self.connections.expect_live(id) {
-            self.net.resume(&connection.socket);
-        }
+        self.net.resume(&self.connections[id].socket);
         pending
     }
 
-    /// Goes on with what has come meanwhile, if the connection is still there.
+    /// Goes on with what has come meanwhile.
     fn read_on(&mut self, id: ConnectionId) {
-        if self.connections.get(id).is_some() {
-            self.connections.trim_buffers(id);
-            // Events are edge-triggered: what came while it waited raises none.
-            self.deferred.defer_read(id, &mut self.connections);
-        }
+        self.connections.trim_buffers(id);
+        // Events are edge-triggered: what came while it waited raises none.
+        self.deferred.defer_read(id, &mut self.connections);
     }
 
     /// The request that a head asks for, which was parsed before.

@@ -17,7 +17,7 @@ use super::client::Client;
 use super::identify::Unidentified;
 use super::kept::KeptFollowed;
 use super::presence_events;
-use crate::connection::{Asked, Connection, ConnectionId, FetchedParts, Flags, State, Tried};
+use crate::connection::{Asked, ConnectionId, FetchedParts, Flags, State, Tried};
 use crate::counters::Counter;
 use crate::encoding::{Encoding, Framing, frame_notice};
 use crate::net::Net;
@@ -77,21 +77,20 @@ impl<N: Net> Worker<N> {
             self.tell_moment(id, request, bytes, length);
             return true;
         }
-        let mut id = id;
         // The canary stays in the place of its request head, which a full server has, too.
         if !self.connections.is_canary(id) {
             let is_in_reserve = !self.connections.has_place(id);
             if is_in_reserve {
-                // It has gone to a worker with a place.
-                let Some(stays) = self.hand_off_if_full(id, bytes) else { return false };
-                id = stays;
+                // Otherwise it has gone to a worker with a place.
+                if !self.hand_off_if_full(id, bytes) {
+                    return false;
+                }
                 if !(request.is_status() && self.connections.has_viewer_place()) {
                     self.refuse_subscriber(id, request, bytes, &ErrorCode::Full.into());
                     return true;
                 }
             }
-            let was_served =
-                self.connections.get(id).is_some_and(|connection| connection.has(Flags::SERVED));
+            let was_served = self.connections[id].has(Flags::SERVED);
             if !was_served && matches!(request.transport, Transport::LongPoll { .. }) {
                 self.keep_alive(id);
             }
@@ -118,10 +117,9 @@ impl<N: Net> Worker<N> {
     /// True if memory is too short for the subscription. One that has its place keeps it, and the
     /// status shows what is wrong.
     fn is_short_of_memory(&self, id: ConnectionId, request: &Request) -> bool {
-        let is_here = |connection: &Connection<_>| {
-            connection.has(Flags::SERVED) || connection.has(Flags::CANARY)
-        };
-        let is_exempt = request.is_status() || self.connections.get(id).is_some_and(is_here);
+        let connection = &self.connections[id];
+        let is_here = connection.has(Flags::SERVED) || connection.has(Flags::CANARY);
+        let is_exempt = request.is_status() || is_here;
         !is_exempt && self.relief.refuses(RefusedForMemory::Subscription)
     }
 
@@ -331,8 +329,7 @@ impl<N: Net> Worker<N> {
     fn limit_poll(&mut self, id: ConnectionId, expires_s: u32) {
         let expires_ms = clock::from_wall_ms(u64::from(expires_s) * 1000);
         let expires = self.clock.tick_at(expires_ms);
-        // A failed write may have released it.
-        let Some(connection) = self.connections.get_mut(id) else { return };
+        let connection = &mut self.connections[id];
         if connection.state == State::LongPolling {
             connection.due = connection.due.min(expires);
         }
@@ -343,13 +340,12 @@ impl<N: Net> Worker<N> {
     pub(in crate::worker) fn limit(&mut self, id: ConnectionId, until_ms: Option<u64>) {
         let Some(until_ms) = until_ms else { return };
         let expires = self.clock.tick_at(until_ms);
-        // A failed write may have released it.
-        let Some(connection) = self.connections.get_mut(id) else { return };
+        let connection = &mut self.connections[id];
         match connection.state {
             State::Streaming => self.connections.limit(id, expires),
             State::LongPolling => connection.due = connection.due.min(expires),
             // It has its answer.
-            State::Head | State::Waiting | State::Closing => {}
+            State::Head | State::Waiting | State::Closing | State::Condemned => {}
         }
     }
 
@@ -358,7 +354,7 @@ impl<N: Net> Worker<N> {
     fn check(&self, id: ConnectionId, request: &Request) -> Result<Channels, ErrorResponse> {
         // The control plane has checked a connection of the admin listener, by the rules of that
         // listener.
-        if !self.connections.get(id).is_some_and(|connection| connection.has(Flags::VIEWER)) {
+        if !self.connections[id].has(Flags::VIEWER) {
             self.check_origin(request)?;
         }
         self.check_presence_events(request)?;
@@ -387,7 +383,7 @@ impl<N: Net> Worker<N> {
 
     /// Sets the state, framing and flags that the request asks for, and counts the subscriber.
     fn set_up(&mut self, id: ConnectionId, request: &Request) {
-        let Some(connection) = self.connections.expect_live_mut(id) else { return };
+        let connection = &mut self.connections[id];
         // Begins without the flags of an earlier request; the socket's and the place's stay.
         let flags = Flags::default()
             .with(Flags::HEARD, true)
@@ -435,9 +431,7 @@ impl<N: Net> Worker<N> {
     /// Lets the kernel find out whether the peer of a waiting long-poll is alive: nothing is
     /// written to it.
     fn keep_alive(&mut self, id: ConnectionId) {
-        if let Some(connection) = self.connections.get(id) {
-            self.net.keep_alive(&connection.socket);
-        }
+        self.net.keep_alive(&self.connections[id].socket);
     }
 
     fn start_stream(
@@ -450,7 +444,7 @@ impl<N: Net> Worker<N> {
         let cursors = || Position(followed.iter().map(|followed| followed.cursor).collect());
         let position =
             position.map_or_else(|| cursors().to_string(), |position| position.to_string());
-        let Some(connection) = self.connections.expect_live(id) else { return };
+        let connection = &self.connections[id];
         let connection_name = self.connections.name_of(id, connection).to_string();
         let headers = SubscriptionHeaders {
             id: &position,
@@ -478,20 +472,14 @@ impl<N: Net> Worker<N> {
         self.greet_with_lateness(id, &mut out);
         // Some proxies and clients take a stream of events for open only when its first byte has
         // come. Readers of lines would take an empty one for a message.
-        if out.len() == head_bytes
-            && matches!(request.transport, Transport::Sse)
-            && let Some(connection) = self.connections.expect_live(id)
-        {
-            out.extend_from_slice(heartbeat_bytes(connection));
+        if out.len() == head_bytes && matches!(request.transport, Transport::Sse) {
+            out.extend_from_slice(heartbeat_bytes(&self.connections[id]));
         }
         self.send(id, &out);
         self.buffers.return_output(out);
         self.schedule_first_heartbeat(id);
-        // A failed write has released it.
-        if self.connections.get(id).is_some_and(|connection| connection.state == State::Streaming) {
-            self.flush_subscriptions(id);
-            self.trim_replay_buffers(id);
-        }
+        self.flush_subscriptions(id);
+        self.trim_replay_buffers(id);
     }
 
     /// Appends the notices that precede the first message.
@@ -503,7 +491,7 @@ impl<N: Net> Worker<N> {
         headers: &SubscriptionHeaders<'_>,
         unread: Option<u64>,
     ) {
-        let Some(connection) = self.connections.expect_live(id) else { return };
+        let connection = &self.connections[id];
         let (encoding, is_chunked) = (connection.encoding(), connection.has(Flags::CHUNKED));
         let mut json = Vec::new();
         let mut notice = |event: &str, json: &mut Vec<u8>| {
