@@ -5,6 +5,8 @@ use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
+use throng_flood::ResponseHead;
+
 /// The most bytes of a response.
 const RESPONSE_BYTES_MAX: usize = 256 << 20;
 
@@ -169,58 +171,12 @@ pub(crate) fn request(
     [head.as_bytes(), body].concat()
 }
 
-/// The length of a complete head, with its end.
-pub(crate) fn head_bytes(received: &[u8]) -> Option<usize> {
-    received.windows(4).position(|end| end == b"\r\n\r\n").map(|end| end + 4)
-}
-
-/// The status in a head.
-pub(crate) fn status(head: &str) -> Option<u16> {
-    head.strip_prefix("HTTP/1.1 ")?.get(..3)?.parse().ok()
-}
-
-/// The value of a header.
-pub(crate) fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
-    head.lines()
-        .filter_map(|line| line.split_once(':'))
-        .find_map(|(known, value)| known.eq_ignore_ascii_case(name).then(|| value.trim()))
-}
-
 /// The response at the start of `received`, and its length; `None` if it is incomplete.
 fn parse(received: &[u8]) -> Result<Option<(Response, usize)>, String> {
-    let Some(start) = head_bytes(received) else { return Ok(None) };
-    let (head, rest) = received.split_at(start);
-    let head = String::from_utf8_lossy(head);
-    let status = status(&head).ok_or_else(|| format!("no status in {head:?}"))?;
-    let length = header(&head, "content-length").map(str::parse).transpose();
-    let body = match length.map_err(|_| format!("no length in {head:?}"))? {
-        Some(length) => rest.get(..length).map(|body| (body.to_vec(), length)),
-        None if header(&head, "transfer-encoding") == Some("chunked") => chunked(rest)?,
-        None if status == 204 || status == 304 => Some((Vec::new(), 0)),
-        None => return Err(format!("no length in {head:?}")),
-    };
-    Ok(body.map(|(body, bytes)| (Response { status, body }, start + bytes)))
-}
-
-/// The content of a body in chunks, and its length with them; `None` if it is incomplete.
-fn chunked(body: &[u8]) -> Result<Option<(Vec<u8>, usize)>, String> {
-    let (mut content, mut at) = (Vec::new(), 0);
-    loop {
-        let rest = &body[at..];
-        let Some(end) = rest.windows(2).position(|end| end == b"\r\n") else { return Ok(None) };
-        let size = String::from_utf8_lossy(&rest[..end]);
-        let size = usize::from_str_radix(size.trim(), 16);
-        let size = size.map_err(|_| "a chunk has no length".to_owned())?;
-        let Some(chunk) = rest.get(end + 2..).filter(|rest| rest.len() >= size.saturating_add(2))
-        else {
-            return Ok(None);
-        };
-        content.extend_from_slice(&chunk[..size]);
-        at += end + 2 + size + 2;
-        if size == 0 {
-            return Ok(Some((content, at)));
-        }
-    }
+    let Some(head) = ResponseHead::parse(received)? else { return Ok(None) };
+    let body = head.body(&received[head.bytes..])?;
+    let (status, bytes) = (head.status, head.bytes + body.bytes);
+    Ok(body.is_whole.then(|| (Response { status, body: body.content.into_owned() }, bytes)))
 }
 
 fn text(body: Vec<u8>) -> String {
@@ -251,7 +207,8 @@ mod tests {
                 assert_eq!(parsed(&text[..end]), None, "{end}");
             }
         }
-        assert!(parse(b"HTTP/1.1 200 OK\r\n\r\n").is_err());
+        // Its end would be that of the connection.
+        assert_eq!(parsed("HTTP/1.1 200 OK\r\n\r\nabc"), None);
         assert!(parse(b"SSH-2.0\r\n\r\n").is_err());
     }
 

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::http::{header, parts, status};
+use throng_flood::ResponseHead;
+
+use crate::http::parts;
 
 /// The event stream of the status page.
 const PATH: &str = "/status/stream";
@@ -73,10 +75,12 @@ fn read(url: &str, time: Duration, is_over: &AtomicBool) -> Option<Updates> {
     stream.write_all(request.as_bytes()).ok()?;
     // The lengths of chunks, if there are any, are lines of their own.
     let mut lines = BufReader::new(stream).lines().map_while(Result::ok);
-    let head = lines.by_ref().take_while(|line| !line.is_empty()).collect::<Vec<_>>().join("\n");
-    let is_stream =
-        header(&head, "content-type").is_some_and(|kind| kind.starts_with("text/event-stream"));
-    if status(&head) != Some(200) || !is_stream {
+    let head = lines.by_ref().take_while(|line| !line.is_empty());
+    let head: String = head.flat_map(|line| [line, "\n".to_owned()]).collect();
+    let head = format!("{head}\n");
+    let head = ResponseHead::parse(head.as_bytes()).ok()??;
+    let kind = head.header("content-type").unwrap_or_default();
+    if head.status != 200 || !kind.starts_with("text/event-stream") {
         return None;
     }
     let began = Instant::now();

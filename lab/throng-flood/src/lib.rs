@@ -58,6 +58,7 @@ pub use clients::{ClientCommand, ClientPool, ClientSet, Graph, PublishDeliveries
 pub use counts::ClientCounts;
 pub use machine::environment;
 pub use marker::{Mark, now_ns};
+pub use protocol::http::ResponseHead;
 pub use run::run;
 pub use runner::Observer;
 pub use streams::StreamCounters;

@@ -9,10 +9,10 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketType};
+use throng_flood::ResponseHead;
 
 use crate::context::{Abort, Context};
 use crate::file::Run;
-use crate::http::{head_bytes, status};
 use crate::keys::Keys;
 
 /// Connects of each kind, at most: their ports are used again only after a minute.
@@ -129,17 +129,16 @@ fn send(
     let mut stream = connect(server, source).map_err(fault)?;
     stream.set_read_timeout(Some(TIMEOUT)).map_err(fault)?;
     stream.write_all(request.as_bytes()).map_err(fault)?;
-    let mut head = Vec::new();
-    let mut part = [0; 2048];
-    while head_bytes(&head).is_none() {
+    let (mut head, mut part) = (Vec::new(), [0; 2048]);
+    loop {
+        if let Some(found) = ResponseHead::parse(&head)? {
+            let is_right = statuses.contains(&found.status);
+            let unexpected = || format!("an unexpected response: status {}", found.status);
+            return is_right.then_some(()).ok_or_else(unexpected);
+        }
         match stream.read(&mut part).map_err(fault)? {
-            0 => break,
+            0 => return Err("a response is missing".to_owned()),
             bytes => head.extend_from_slice(&part[..bytes]),
         }
-    }
-    let text = String::from_utf8_lossy(&head);
-    match status(&text) {
-        Some(status) if statuses.contains(&status) => Ok(()),
-        _ => Err(format!("an unexpected response: {:?}", text.lines().next().unwrap_or_default())),
     }
 }

@@ -13,7 +13,7 @@ pub(crate) const HEADERS_MAX: usize = 64;
 
 /// The head of a response.
 #[derive(Debug)]
-pub(crate) struct ResponseHead<'a> {
+pub struct ResponseHead<'a> {
     /// The status code.
     pub status: u16,
     /// The offset of the body.
@@ -35,7 +35,8 @@ pub(crate) enum BodyEnd {
 
 /// The part of a body that has arrived.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Body<'a> {
+pub struct Body<'a> {
+    /// Without the sizes of chunks.
     pub content: Cow<'a, [u8]>,
     /// Its length as sent, with sizes of chunks.
     pub bytes: usize,
@@ -45,7 +46,7 @@ pub(crate) struct Body<'a> {
 
 impl<'a> ResponseHead<'a> {
     /// The head at the start of `bytes`; `None` if it is incomplete.
-    pub(crate) fn parse(bytes: &'a [u8]) -> Result<Option<ResponseHead<'a>>, &'static str> {
+    pub fn parse(bytes: &'a [u8]) -> Result<Option<ResponseHead<'a>>, &'static str> {
         let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
         let mut response = httparse::Response::new(&mut headers);
         let parsed = response.parse(bytes).map_err(|error| match error {
@@ -65,7 +66,7 @@ impl<'a> ResponseHead<'a> {
     }
 
     /// The first header of this name, if it is ASCII.
-    pub(crate) fn header(&self, name: &str) -> Option<&'a str> {
+    pub fn header(&self, name: &str) -> Option<&'a str> {
         self.values(name).next()
     }
 
@@ -95,7 +96,7 @@ impl<'a> ResponseHead<'a> {
     }
 
     /// The body at the start of `bytes`, which follow the head.
-    pub(crate) fn body<'b>(&self, bytes: &'b [u8]) -> Result<Body<'b>, &'static str> {
+    pub fn body<'b>(&self, bytes: &'b [u8]) -> Result<Body<'b>, &'static str> {
         let length = match self.body_end()? {
             BodyEnd::Bytes(length) => usize::try_from(length).unwrap_or(usize::MAX),
             BodyEnd::Chunked => return unchunked(bytes),
