@@ -23,7 +23,7 @@ use error::EXIT_USAGE;
 use throng_report::terminal::print_error;
 
 pub use arguments::Arguments;
-pub use interrupts::{Interrupts, NoSignals, interrupts};
+pub use interrupts::{Interrupts, interrupts};
 
 /// The command line of this process. Prints an error of it, or the help it asks for, and returns
 /// the exit code. A package's call for the documents of `P` is answered here, too.

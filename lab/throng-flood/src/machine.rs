@@ -14,7 +14,6 @@ use crate::plan::Plan;
 use crate::plan::listeners;
 use crate::protocol::url::Place;
 use crate::report::{Environment, MachineCost};
-use crate::template::TemplateValues;
 
 /// How long the machine is observed before the run. `/proc/stat` counts in steps of 10 ms.
 pub(crate) const WATCH_TIME: Duration = Duration::from_millis(500);
@@ -141,10 +140,7 @@ pub(crate) fn server(plan: &Plan) -> Vec<u32> {
     if !plan.server_pids.is_empty() {
         return plan.server_pids.clone();
     }
-    let url = plan.target.url.rendered(&TemplateValues::default());
-    let of_url = Place::of(&url).ok().map(|place| place.port.unwrap_or(place.default_port));
-    let port = plan.target.ports.first().copied().or(of_url);
-    port.and_then(|port| listeners(port).ok()).unwrap_or_default()
+    plan.target.port().and_then(|port| listeners(port).ok()).unwrap_or_default()
 }
 
 /// The machine, for a report; `is_loopback` says whether the target is on it.
@@ -165,7 +161,7 @@ pub fn environment(is_loopback: bool) -> Environment {
 
 /// Whether all addresses of the target are loopback addresses.
 pub(crate) fn is_loopback(plan: &Plan) -> bool {
-    let url = plan.target.url.rendered(&TemplateValues::default());
+    let url = plan.target.first_url();
     let Ok(Place { host, port, default_port }) = Place::of(&url) else { return false };
     let addresses = (host, port.unwrap_or(default_port)).to_socket_addrs();
     addresses.is_ok_and(|mut addresses| addresses.all(|address| address.ip().is_loopback()))

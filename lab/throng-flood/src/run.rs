@@ -4,9 +4,8 @@ use crate::agents::coordinator::Coordinator;
 use crate::clients::ClientPool;
 use crate::machine::{self, Machine, is_loopback};
 use crate::plan::Plan;
-use crate::publish::Publishers;
-use crate::report::{Environment, Report, RunDescription, VERSION};
-use crate::runner::{Observer, RunContext, run_phases};
+use crate::report::{Report, RunDescription, VERSION};
+use crate::runner::{Observer, run_phases};
 
 /// Runs the plan. There is a report in any case: [`Report::cut_short`] says what went wrong.
 pub fn run(plan: Plan, observer: &mut dyn Observer) -> Report {
@@ -32,7 +31,8 @@ fn completed(plan: &Plan, outcome: Result<Report, String>) -> Report {
         cut_short: Some(reason),
         ..Report::default()
     });
-    report.environment = environment(plan);
+    report.environment = machine::environment(is_loopback(plan));
+    plan.network.name().clone_into(&mut report.environment.network);
     report.description = describe(plan);
     report.assertions =
         plan.assertions.iter().map(|assertion| assertion.evaluate(&report)).collect();
@@ -44,16 +44,8 @@ fn execute(plan: &Plan, observer: &mut dyn Observer) -> Result<Report, String> {
     let is_here = is_loopback(plan) || !plan.server_pids.is_empty();
     let machine =
         is_here.then(|| Machine::watch(machine::server(plan), || observer.should_stop())).flatten();
-    let max_clients = plan.max_clients();
-    let pool = ClientPool::start(plan, max_clients).map_err(|error| error.to_string())?;
-    let counters = pool.counters();
-    let report = match Publishers::of_plan(plan, pool.run(), &counters) {
-        Ok(publishers) => {
-            let context = RunContext { client_set: &pool, counters, publishers, machine };
-            Ok(run_phases(plan, context, observer))
-        }
-        Err(error) => Err(error.to_string()),
-    };
+    let pool = ClientPool::start(plan, plan.max_clients()).map_err(|error| error.to_string())?;
+    let report = run_phases(plan, &pool, pool.run(), pool.counters(), machine, observer);
     pool.stop();
     report
 }
@@ -68,9 +60,4 @@ fn describe(plan: &Plan) -> RunDescription {
         command: String::new(),
         plan: plan.without_secrets().toml(),
     }
-}
-
-fn environment(plan: &Plan) -> Environment {
-    let network = plan.network.name().to_owned();
-    Environment { network, ..machine::environment(is_loopback(plan)) }
 }

@@ -27,24 +27,37 @@ mod warnings;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::clients::ClientSet;
+use crate::machine::Machine;
 use crate::plan::Plan;
+use crate::publish::Publishers;
 use crate::report::{Report, VERSION};
+use crate::streams::StreamCounters;
 use state::Runner;
 
 pub(crate) use resources::{ResourceMonitor, ResourceSample};
 pub use state::Observer;
-pub(crate) use state::RunContext;
 
-/// Runs the phases of a plan. The caller adds environment and assertions to the report.
+/// Runs the phases of a plan with the clients of `run`, and publishes. `machine` is there if both
+/// sides are on it. The caller adds environment and assertions to the report.
+///
+/// # Errors
+///
+/// Why publishing is impossible.
 pub(crate) fn run_phases<C: ClientSet>(
     plan: &Plan,
-    context: RunContext<'_, C>,
+    client_set: &C,
+    run: u32,
+    counters: Arc<StreamCounters>,
+    machine: Option<Machine>,
     observer: &mut dyn Observer,
-) -> Report {
-    let mut runner = Runner::new(plan, context, observer);
+) -> Result<Report, String> {
+    let publishers =
+        Publishers::of_plan(plan, run, &counters).map_err(|error| error.to_string())?;
+    let mut runner = Runner::new(plan, client_set, counters, publishers, machine, observer);
     let mut report = Report {
         version: VERSION,
         name: plan.name.clone(),
@@ -60,5 +73,5 @@ pub(crate) fn run_phases<C: ClientSet>(
             break;
         }
     }
-    runner.finish(report)
+    Ok(runner.finish(report))
 }

@@ -13,9 +13,8 @@ use super::{VERSION, reason};
 use crate::clients::{ClientSet as _, ClientShare};
 use crate::marker::new_run;
 use crate::plan::Plan;
-use crate::publish::Publishers;
 use crate::report::Report;
-use crate::runner::{Observer, RunContext, run_phases};
+use crate::runner::{Observer, run_phases};
 use crate::streams::{StreamCounters, stream_count};
 
 /// How often agents that are not there, or busy, are tried again.
@@ -44,11 +43,10 @@ impl Coordinator {
         is_stopped: &dyn Fn() -> bool,
     ) -> Result<Coordinator, String> {
         let began = Instant::now();
-        let mut found: Vec<Option<AgentHandle>> = Vec::new();
-        found.resize_with(addresses.len(), || None);
+        let mut found: Vec<Option<AgentHandle>> = addresses.iter().map(|_| None).collect();
         loop {
             let mut reasons = Vec::new();
-            for (agent, (found, address)) in found.iter_mut().zip(addresses).enumerate() {
+            for (first, (found, address)) in found.iter_mut().zip(addresses).enumerate() {
                 if is_stopped() {
                     return Err("stopped while waiting for agents".to_owned());
                 }
@@ -57,8 +55,8 @@ impl Coordinator {
                 if found.as_ref().is_some_and(is_there) {
                     continue;
                 }
-                let (first, step) = (agent, addresses.len());
-                let share = ClientShare { first, step, ..ClientShare::whole(0, 0) };
+                let whole = ClientShare::whole(0, 0);
+                let share = ClientShare { first, step: addresses.len(), ..whole };
                 *found = match greet(address, secret, share) {
                     Ok(agent) => Some(agent),
                     Err(Unusable::Forever(reason)) => return Err(reason),
@@ -94,14 +92,9 @@ impl Coordinator {
         let (run, clients) = (new_run(), plan.max_clients());
         let counters = Arc::new(StreamCounters::new(stream_count(plan.target.streams, clients)));
         let mut client_set = AgentClients::new(Arc::clone(&counters), self.agents);
-        let publishers = client_set.begin(run, toml, clients).and_then(|()| {
-            Publishers::of_plan(plan, run, &counters).map_err(|error| error.to_string())
-        });
-        let report = publishers.map(|publishers| {
+        let report = client_set.begin(run, toml, clients).and_then(|()| {
             // One machine cannot measure what several do.
-            let (client_set, machine) = (&client_set, None);
-            let context = RunContext { client_set, counters, publishers, machine };
-            run_phases(plan, context, observer)
+            run_phases(plan, &client_set, run, counters, None, observer)
         });
         client_set.end();
         let mut report = report?;

@@ -1,5 +1,7 @@
 //! Errors of the command, and their exit codes.
 
+use throng_units::Invalid;
+
 /// The command line is not valid.
 pub(super) const EXIT_USAGE: u8 = 64;
 /// The plan file is invalid.
@@ -17,5 +19,11 @@ pub(super) struct CommandError {
 impl CommandError {
     pub(super) fn new(code: u8, line: impl ToString) -> CommandError {
         CommandError { lines: vec![line.to_string()], code }
+    }
+}
+
+impl From<Invalid> for CommandError {
+    fn from(error: Invalid) -> CommandError {
+        CommandError::new(EXIT_FAILED, error)
     }
 }

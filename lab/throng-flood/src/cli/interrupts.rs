@@ -1,6 +1,5 @@
 //! Ctrl-C: the first ends the run in order, the second at once.
 
-use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -8,22 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag::{register, register_conditional_shutdown, register_usize};
 
-use super::error::{CommandError, EXIT_FAILED};
+use throng_units::Invalid;
 
 /// Shells add this to the number of the signal that ended a program: 130 after Ctrl-C, 143 after
 /// `SIGTERM`.
 const EXIT_SIGNAL: i32 = 128;
-
-/// The signal handlers cannot be installed.
-#[derive(Debug, thiserror::Error)]
-#[error("no signals: {0}")]
-pub struct NoSignals(#[from] io::Error);
-
-impl From<NoSignals> for CommandError {
-    fn from(error: NoSignals) -> CommandError {
-        CommandError::new(EXIT_FAILED, error)
-    }
-}
 
 /// The user's request to stop, by a signal.
 #[derive(Debug, Clone)]
@@ -48,13 +36,16 @@ impl Interrupts {
 }
 
 /// Installs the signal handlers.
-pub fn interrupts() -> Result<Interrupts, NoSignals> {
+pub fn interrupts() -> Result<Interrupts, Invalid> {
     let (is_stopped, signal) = (Arc::new(AtomicBool::new(false)), Arc::default());
-    for number in [SIGINT, SIGTERM] {
+    let install = |number| {
         // The order matters: the first signal finds the flag clear, and sets it.
         register_conditional_shutdown(number, EXIT_SIGNAL + number, Arc::clone(&is_stopped))?;
         register_usize(number, Arc::clone(&signal), number as usize)?;
-        register(number, Arc::clone(&is_stopped))?;
+        register(number, Arc::clone(&is_stopped))
+    };
+    for number in [SIGINT, SIGTERM] {
+        install(number).map_err(|error: std::io::Error| Invalid(format!("no signals: {error}")))?;
     }
     Ok(Interrupts { is_stopped, signal })
 }

@@ -81,13 +81,6 @@ pub(super) fn errors(plan: &Plan) -> Vec<PlanError> {
     found.0
 }
 
-/// The port in the URL of the first client; that of the scheme if it names none.
-pub(super) fn port(target: &Target) -> Option<u16> {
-    let url = target.url.rendered(&TemplateValues::default());
-    let default = default_port(url.split_once("://")?.0);
-    host_and_port(authority(&url)?).1.map_or(default, |port| port.parse().ok())
-}
-
 /// The error in a rendered URL, if there is one.
 fn url_fault(url: &str) -> Option<String> {
     let Some((scheme, _)) = url.split_once("://") else {
@@ -125,7 +118,7 @@ impl Findings {
             let message = "{payload} is for published messages, not for a subscriber's URL";
             return self.refuse("target.url", message);
         }
-        let first = target.url.rendered(&TemplateValues::default());
+        let first = target.first_url();
         // With a table every line makes a URL of its own. All are checked before any client
         // connects.
         for client in 0..target.url.rows().unwrap_or(1) {
@@ -172,13 +165,13 @@ impl Findings {
     }
 
     fn check_tls(&mut self, target: &Target) {
-        let values = TemplateValues::default();
-        let publish_url = match target.publish.as_ref().map(|publish| &publish.by) {
-            Some(PublishBy::Http { url, .. }) => Some(url.rendered(&values)),
-            _ => None,
+        let publish_speaks_tls = match target.publish.as_ref().map(|publish| &publish.by) {
+            Some(PublishBy::Http { url, .. }) => {
+                is_secure(&url.rendered(&TemplateValues::default()))
+            }
+            _ => false,
         };
-        let speaks_tls = is_secure(&target.url.rendered(&values))
-            || publish_url.is_some_and(|url| is_secure(&url));
+        let speaks_tls = is_secure(&target.first_url()) || publish_speaks_tls;
         let tls = &target.tls;
         let message = "this is for TLS, and the URL is neither https:// nor wss://";
         let wrong_name = tls.sni.as_deref().and_then(|name| server_name(name).err());
@@ -295,7 +288,7 @@ impl Findings {
             is_tunnel && has_failover =>
                 "target.failover", "clients of the network tunnel do not change their server";
         }
-        let rendered = plan.target.url.rendered(&TemplateValues::default());
+        let rendered = plan.target.first_url();
         let host = authority(&rendered).map(|authority| host_and_port(authority).0);
         let Some(Ok(target)) = host.map(str::parse::<IpAddr>) else { return };
         let other = |source: &&IpAddr| source.is_ipv4() != target.is_ipv4();

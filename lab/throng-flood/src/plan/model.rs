@@ -12,8 +12,9 @@ use super::values::{
     Header, Network, Node, Ping, PortRange, Profile, Streams, Subscribed, Transport,
 };
 use crate::assertions::Assertion;
+use crate::protocol::url::Place;
 use crate::redact::{REDACTED, is_secret};
-use crate::template::Template;
+use crate::template::{Template, TemplateValues};
 
 /// A run, complete.
 #[derive(Debug, Clone, Serialize)]
@@ -128,6 +129,20 @@ pub struct Target {
     pub streams: Streams,
     /// TLS of clients and publishers, where their URLs ask for it.
     pub tls: TlsSettings,
+}
+
+impl Target {
+    /// The URL of the first client.
+    pub(crate) fn first_url(&self) -> String {
+        self.url.rendered(&TemplateValues::default())
+    }
+
+    /// The port that the first client connects to; `None` if its URL is invalid.
+    pub(crate) fn port(&self) -> Option<u16> {
+        let url = self.first_url();
+        let of_url = || Place::of(&url).ok().map(|place| place.port.unwrap_or(place.default_port));
+        self.ports.first().copied().or_else(of_url)
+    }
 }
 
 /// Which server is trusted, and what handshakes are like.

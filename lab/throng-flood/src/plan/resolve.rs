@@ -201,8 +201,8 @@ impl Options {
                 None => Ok(pids.clone()),
             },
             Some(ServerProcess::Auto) => {
-                let port = target.ports.first().copied().or_else(|| check::port(target));
-                listeners(port.ok_or("the URL names no port")?).map_err(|error| error.to_string())
+                let port = target.port().ok_or("the URL names no port")?;
+                listeners(port).map_err(|error| error.0)
             }
         }
     }

@@ -47,18 +47,6 @@ pub trait Observer {
     }
 }
 
-/// What a run needs besides its plan.
-pub(crate) struct RunContext<'a, C: ClientSet> {
-    /// The clients that the phases command.
-    pub(crate) client_set: &'a C,
-    /// The counters that publishers and clients share.
-    pub counters: Arc<StreamCounters>,
-    /// The publishers, if anything is published.
-    pub publishers: Option<Publishers>,
-    /// The machine, if both sides are on it.
-    pub machine: Option<Machine>,
-}
-
 /// The schedule of a phase, for its rates.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sending {
@@ -130,18 +118,21 @@ struct Second {
 impl<'a, C: ClientSet> Runner<'a, C> {
     pub(super) fn new(
         plan: &'a Plan,
-        context: RunContext<'a, C>,
+        client_set: &'a C,
+        counters: Arc<StreamCounters>,
+        publishers: Option<Publishers>,
+        machine: Option<Machine>,
         observer: &'a mut dyn Observer,
     ) -> Runner<'a, C> {
-        let mut resources = ResourceMonitor::new(&plan.server_pids, context.machine);
+        let mut resources = ResourceMonitor::new(&plan.server_pids, machine);
         let start = resources.read_all();
         let now = Instant::now();
-        let streams = context.counters.streams() as usize;
+        let streams = counters.streams() as usize;
         Runner {
             plan,
-            client_set: context.client_set,
-            counters: context.counters,
-            publishers: context.publishers,
+            client_set,
+            counters,
+            publishers,
             observer,
             started: now,
             is_ending: false,

@@ -1,7 +1,6 @@
 //! The runner with fake clients and real publishers.
 
 use std::cell::RefCell;
-use std::sync::Arc;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
@@ -13,9 +12,7 @@ use crate::counts::{ClientCounts, States};
 use crate::failure::Failure;
 use crate::plan::{Pattern, Phase, Publishing, Sources};
 use crate::publish::tests::{CREATED, RUN, serve, target};
-use crate::publish::{PublisherSettings, Publishers};
 use crate::report::live::Moment;
-use crate::streams::StreamCounters;
 
 const CLIENTS: u64 = 50;
 
@@ -168,20 +165,8 @@ fn run(fake: &Fake, phases: Vec<Phase>, observer: &mut TestObserver) -> Report {
         deadline: Duration::from_secs(20),
         options: crate::plan::Options::default(),
     };
-    let setting = PublisherSettings {
-        target: &plan.target,
-        run: RUN,
-        counters: Arc::clone(&fake.counters),
-        max_clients: 50,
-        max_rate: 100.0,
-    };
-    let publishers = Some(Publishers::start(&setting).expect("started"));
     let counters = Arc::clone(&fake.counters);
-    run_phases(
-        &plan,
-        RunContext { client_set: fake, counters, publishers, machine: None },
-        observer,
-    )
+    run_phases(&plan, fake, RUN, counters, None, observer).expect("publishers")
 }
 
 /// Warnings, except for those that a busy machine may cause.
