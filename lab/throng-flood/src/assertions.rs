@@ -22,7 +22,7 @@ pub(crate) use metrics::{Metric, Requirement};
 #[derive(Debug, Clone, PartialEq)]
 pub struct Assertion {
     text: String,
-    metric: Metric,
+    metric: &'static Metric,
     /// One of [`COMPARISONS`].
     sign: &'static str,
     /// In the unit that was written …
@@ -62,7 +62,7 @@ impl Assertion {
 
     /// The condition on the plan, without which the metric is not measured.
     pub(crate) fn requirement(&self) -> Option<Requirement> {
-        self.metric.requirement()
+        self.metric.requirement
     }
 }
 
@@ -82,8 +82,8 @@ impl FromStr for Assertion {
             return Err(shape());
         }
         let metric = Metric::named(name).ok_or_else(|| unknown(name))?;
-        let (bound, factor) = metric.unit().read(bound).ok_or_else(|| {
-            let expected = metric.unit().expected();
+        let (bound, factor) = metric.unit.read(bound).ok_or_else(|| {
+            let expected = metric.unit.expected();
             Invalid::new(bound, format!("a bound for {name}, which is {expected}"))
         })?;
         Ok(Assertion { text: text.to_owned(), metric, sign, bound, factor })
@@ -91,8 +91,7 @@ impl FromStr for Assertion {
 }
 
 fn unknown(name: &str) -> Invalid {
-    let names = metrics::names();
-    let hint = match nearest(name, names.iter().map(String::as_str)) {
+    let hint = match nearest(name, metrics::names()) {
         Some(meant) => format!("did you mean {meant:?}?"),
         None => {
             "known are lost, duplicated, reordered, failures, p50 to max, connect.p99, last.p99, \

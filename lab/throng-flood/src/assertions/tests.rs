@@ -120,7 +120,7 @@ fn says_what_is_wrong() {
 #[test]
 fn every_name_is_known() {
     for name in metrics::names() {
-        assert!(Metric::named(&name).is_some(), "{name}");
+        assert!(Metric::named(name).is_some(), "{name}");
     }
     let requirement = |text: &str| text.parse::<Assertion>().unwrap().requirement();
     assert_eq!(requirement("connect.p99 < 1s"), None);
@@ -168,6 +168,6 @@ fn every_metric_is_measured_in_a_whole_report() {
     let report = Report { seconds: 1.0, total, phases: vec![storm], ..Report::default() };
     let report = serde_json::to_value(report).unwrap();
     for name in metrics::names() {
-        assert!(Metric::named(&name).unwrap().find(&report).is_some(), "{name}");
+        assert!(Metric::named(name).unwrap().find(&report).is_some(), "{name}");
     }
 }

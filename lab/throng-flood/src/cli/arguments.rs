@@ -9,44 +9,12 @@ use throng_units::{Count, Time};
 use crate::agents::bounds::AllowedTarget;
 use crate::plan::{LocalAddresses, Node, Options};
 
-const EXAMPLES: &str = "\
-Examples:
-  1000 WebSocket clients, a message a second to all of them, for 10 seconds:
-    throng flood http://127.0.0.1:8080
-
-  In steps, held for 30 seconds each, 10 messages a second, results for later:
-    throng flood http://127.0.0.1:8080 --steps 1000,5000,10000 --hold 30s --publish 10 \\
-      --server-pid auto --json run.json --html run.html
-
-  Server-sent events of Nchan; exit code 1 unless all messages come in time:
-    throng flood http://127.0.0.1:8081 --profile nchan --transport sse \\
-      --assert 'lost == 0' --assert 'p99 < 50ms'
-
-  A WebSocket server that sends what one client says to all of them:
-    throng flood ws://127.0.0.1:3000 --profile websocket --clients 5000
-
-  All clients lose their connection; how long until they are back?
-    throng flood http://127.0.0.1:8080 --clients 20000 --storm 60s \\
-      --assert 'storm.recovered < 30s'
-
-  Print the plan, and whether this machine allows it:
-    throng flood http://127.0.0.1:8080 --clients 1M --dry-run
-
-  From two machines, each of which runs `throng flood agent --listen 0.0.0.0:7400 --secret-file s`:
-    throng flood http://10.0.0.1:8080 --clients 300k --agents 10.0.0.2:7400,10.0.0.3:7400 \\
-      --secret-file s
-
-  A plan in a file, and two results side by side:
-    throng flood --plan evening.toml --json evening.json
-    throng flood compare before.json after.json --html compared.html
-
-In URLs, headers, hello messages and bodies {i} is the client's number, {i%N} that modulo N,
-{stream} its stream, {run} the run; {payload} is what is published; {NAME} a column of --data.";
+const EXAMPLES: &str = include_str!("examples.txt");
 
 /// Load a push server with clients, publish, and measure what arrives
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = EXAMPLES,
+    after_help = EXAMPLES.trim_end(),
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
     override_usage = "throng flood <URL> [OPTIONS]\n       \
