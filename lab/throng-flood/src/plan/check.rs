@@ -239,8 +239,7 @@ impl Findings {
             publish.pipeline == 0 =>
                 "publish.pipeline", "at least one request must be allowed in flight";
         }
-        let mut parts: Vec<&Template> = Vec::new();
-        let body = match &publish.by {
+        let (mut parts, body): (Vec<&Template>, _) = match &publish.by {
             PublishBy::Http { method, url, headers, body } => {
                 let message = format!("{method:?} is not a method to publish with: POST or PUT");
                 let is_known = ["POST", "PUT"].contains(&method.as_str());
@@ -250,12 +249,11 @@ impl Findings {
                 let values = TemplateValues { payload: b"x", ..TemplateValues::default() };
                 let fault = url_fault(&url.rendered(&values)).filter(|_| !is_reported);
                 fault.into_iter().for_each(|fault| self.refuse("publish.url", fault));
-                parts.push(url);
-                parts.extend(headers.iter().map(|(_, value)| value));
                 self.check_headers("publish.headers", headers);
-                body
+                let values = headers.iter().map(|(_, value)| value);
+                (std::iter::once(url).chain(values).collect(), body)
             }
-            PublishBy::WebSocket { frame } => frame,
+            PublishBy::WebSocket { frame } => (Vec::new(), frame),
         };
         parts.push(body);
         let payloads: usize = parts.iter().map(|part| part.count(Placeholder::Payload)).sum();
@@ -301,37 +299,27 @@ impl Findings {
     /// Checks one phase, whose key is `place`.
     fn check_phase(&mut self, place: &str, phase: &Phase) {
         let key = |key| format!("{place}.{key}");
-        match phase {
-            Phase::Ramp { to, rate, in_flight } => {
-                let message = format!("{to} clients are more than the limit of {CLIENTS_MAX}");
-                refuse! { self;
-                    *to > CLIENTS_MAX => key("to"), message;
-                    rate.is_some_and(|rate| !is_rate(rate)) =>
-                        key("rate"), "must be more than 0; leave it out for no limit";
-                    *in_flight == 0 =>
-                        key("in-flight"), "at least one connect must be allowed at a time";
-                }
-            }
-            Phase::Storm { timeout, .. } => {
-                let message = "a storm must have more than 0";
-                refuse! { self; timeout.is_zero() => key("timeout"), message; }
-            }
-            Phase::Hold { time, .. } | Phase::Churn { time, .. } | Phase::Slow { time, .. } => {
-                let message = "a phase must take more than 0";
-                refuse! { self; time.is_zero() => key("time"), message; }
-            }
-        }
-        match phase {
-            Phase::Churn { rate, .. } => {
-                let message = "the number of clients per second must be more than 0";
-                refuse! { self; !is_rate(*rate) => key("rate"), message; }
-            }
-            Phase::Slow { share, .. } => {
-                let message =
-                    format!("{share} is not a share of the clients: more than 0, at most 1");
-                refuse! { self; !(*share > 0.0 && *share <= 1.0) => key("share"), message; }
-            }
-            _ => {}
+        // A kind without a number has one that is right.
+        let (to, share) = match phase {
+            Phase::Ramp { to, .. } => (*to, 1.0),
+            Phase::Slow { share, .. } => (0, *share),
+            _ => (0, 1.0),
+        };
+        let has_time = !matches!(phase, Phase::Ramp { .. } | Phase::Storm { .. });
+        refuse! { self;
+            to > CLIENTS_MAX =>
+                key("to"), format!("{to} clients are more than the limit of {CLIENTS_MAX}");
+            matches!(phase, Phase::Ramp { rate: Some(rate), .. } if !is_rate(*rate)) =>
+                key("rate"), "must be more than 0; leave it out for no limit";
+            matches!(phase, Phase::Ramp { in_flight: 0, .. }) =>
+                key("in-flight"), "at least one connect must be allowed at a time";
+            matches!(phase, Phase::Storm { timeout, .. } if timeout.is_zero()) =>
+                key("timeout"), "a storm must have more than 0";
+            has_time && phase.time().is_zero() => key("time"), "a phase must take more than 0";
+            matches!(phase, Phase::Churn { rate, .. } if !is_rate(*rate)) =>
+                key("rate"), "the number of clients per second must be more than 0";
+            !(share > 0.0 && share <= 1.0) => key("share"),
+                format!("{share} is not a share of the clients: more than 0, at most 1");
         }
     }
 
