@@ -283,20 +283,12 @@ impl Outcome {
         for check in &benchmark.checks {
             let bound = |text: &Option<String>| figures.figure(text.as_ref()?).value;
             let Some(value) = figures.figure(&check.value).value else { continue };
-            let shown = decimal(value);
-            if let Some(min) = bound(&check.min).filter(|min| value < *min) {
-                self.fail(format!(
-                    "{}: {shown}, and {} at least expected",
-                    check.name,
-                    decimal(min)
-                ));
-            }
-            if let Some(max) = bound(&check.max).filter(|max| value > *max) {
-                self.fail(format!(
-                    "{}: {shown}, and {} at most expected",
-                    check.name,
-                    decimal(max)
-                ));
+            let (min, max) = (bound(&check.min), bound(&check.max));
+            let too_low = min.filter(|min| value < *min).map(|min| (min, "least"));
+            let too_high = max.filter(|max| value > *max).map(|max| (max, "most"));
+            for (bound, most) in too_low.into_iter().chain(too_high) {
+                let (name, shown, bound) = (&check.name, decimal(value), decimal(bound));
+                self.fail(format!("{name}: {shown}, and {bound} at {most} expected"));
             }
         }
     }

@@ -7,12 +7,14 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use throng_flood::report::Totals;
 use throng_flood::{
     ClientCommand, ClientCounts, ClientPool, ClientSet as _, Mark, StreamCounters, now_ns,
 };
 use throng_units::format::count;
 
 use crate::context::{Abort, Context};
+use crate::faults::faults;
 use crate::file::Run;
 
 /// How often progress is checked. Measured times are the clients' own and do not depend on it.
@@ -129,38 +131,26 @@ impl Led {
 
     /// Ends all clients. The faults of marked messages, and all failures, fail the benchmark.
     pub(super) fn end(mut self, context: &mut Context<'_>) {
-        self.audit().into_iter().for_each(|fault| context.outcome.fail(fault));
+        self.faults().into_iter().for_each(|fault| context.outcome.fail(fault));
         self.clients.stop();
     }
 
-    fn audit(&mut self) -> Vec<String> {
+    fn faults(&mut self) -> Vec<String> {
         self.take_counts();
         let audit = self.clients.audit(vec![u64::from(self.marked)].into());
-        let wrong = [
-            (audit.lost, "lost"),
-            (audit.missed, "missed"),
-            (audit.duplicated, "duplicated"),
-            (audit.reordered, "reordered"),
-        ];
-        let wrong = wrong.into_iter().filter(|(number, _)| *number > 0).map(|(number, what)| {
-            format!("{} of {} messages: {what}", count(number), count(audit.expected))
-        });
-        let failed = self.failures.iter();
-        let failed = failed
-            .map(|(reason, number)| format!("{} connections failed: {reason}", count(*number)));
-        wrong.chain(failed).collect()
+        faults(&Totals {
+            expected: audit.expected,
+            lost: audit.lost,
+            missed: audit.missed,
+            duplicated: audit.duplicated,
+            reordered: audit.reordered,
+            failures: self.failures.clone(),
+            ..Totals::default()
+        })
     }
 
     fn failed(&mut self, what: &str) -> Abort {
-        let why: String = self
-            .audit()
-            .iter()
-            .enumerate()
-            .map(|(nth, fault)| match nth {
-                0 => format!(": {fault}"),
-                _ => format!("; {fault}"),
-            })
-            .collect();
-        Abort::Failed(format!("{what}{why}"))
+        let faults = [vec![what.to_owned()], self.faults()].concat();
+        Abort::Failed(faults.join("; "))
     }
 }
