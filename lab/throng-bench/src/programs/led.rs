@@ -23,6 +23,13 @@ const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// A step fails after this long without progress.
 const PROGRESS_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// How far a step is.
+pub(super) struct Progress {
+    pub(super) state: (u64, u64),
+    /// The failure if the state no longer changes.
+    pub(super) sentence: String,
+}
+
 /// The clients.
 pub(super) struct Led {
     pub(super) clients: ClientPool,
@@ -60,7 +67,7 @@ impl Led {
             }
             let to = count(to as u64);
             let sentence = format!("{} of {to} clients connected", count(states.active));
-            Ok(Some(((states.active, states.closed), sentence)))
+            Ok(Some(Progress { state: (states.active, states.closed), sentence }))
         })?;
         Ok(all)
     }
@@ -86,18 +93,17 @@ impl Led {
         self.step(context, |led| {
             all += &led.take_counts();
             let found = counted(&all);
-            let sentence = || format!("{} of {} messages arrived", count(found), count(messages));
-            Ok((found < messages).then(|| ((found, 0), sentence())))
+            let sentence = format!("{} of {} messages arrived", count(found), count(messages));
+            Ok((found < messages).then_some(Progress { state: (found, 0), sentence }))
         })?;
         Ok(all)
     }
 
-    /// Calls `look` until it returns `None`. It returns the state otherwise, and the sentence of
-    /// the failure if that no longer changes.
+    /// Calls `look` until it returns `None`. Fails with its error, or if there is no more progress.
     pub(super) fn step(
         &mut self,
         context: &mut Context<'_>,
-        mut look: impl FnMut(&mut Led) -> Result<Option<((u64, u64), String)>, String>,
+        mut look: impl FnMut(&mut Led) -> Result<Option<Progress>, String>,
     ) -> Result<(), Abort> {
         let (mut last, mut changed) = (None, Instant::now());
         loop {
@@ -105,7 +111,7 @@ impl Led {
             if looked.is_err() {
                 context.check()?;
             }
-            let (state, sentence) = match looked {
+            let Progress { state, sentence } = match looked {
                 Ok(None) => return Ok(()),
                 Ok(Some(found)) => found,
                 Err(reason) => return Err(self.failed(&reason)),

@@ -17,7 +17,7 @@ use throng_flood::{ClientCommand, ClientCounts, ClientSet as _, now_ns};
 use throng_host::proc;
 use throng_units::format::count;
 
-use super::led::Led;
+use super::led::{Led, Progress};
 use crate::context::{Abort, Context};
 use crate::expression::{Figure, median};
 use crate::file::Run;
@@ -238,7 +238,7 @@ impl Pollers {
             let found = found.ok_or_else(|| "the presence request failed".to_owned())?;
             let (counted, to) = (count(found), count(to as u64));
             let sentence = format!("the server counts {counted} of {to} clients");
-            Ok((counted != to).then_some(((found, 0), sentence)))
+            Ok((counted != to).then_some(Progress { state: (found, 0), sentence }))
         })
     }
 }
