@@ -238,7 +238,7 @@ def test_a_credential_without_a_scheme_is_named(keyed):
 
 def test_a_server_key_in_place_of_a_token_is_named(keyed):
     shown = keyed.http.get("/channels/rooms%2Fa", params={"wait": 0, "token": keyed.publisher})
-    assert refusal(shown) == (401, "invalid_token")
+    assert refusal(shown) == (403, "forbidden")
     assert "this is a server key, not a token" in shown.json()["message"]
 
 

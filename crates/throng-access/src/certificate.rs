@@ -61,7 +61,7 @@ impl CertificateUsers {
     ///
     /// The token is of another user; or as [`CertificateUsers::identify`] says, except that a token
     /// of the user counts although their older certificate is revoked.
-    pub fn confirm(
+    pub(crate) fn confirm(
         &self,
         shown: Certified<'_>,
         token: &Arc<Identity>,

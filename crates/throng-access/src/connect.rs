@@ -151,7 +151,7 @@ impl PassedHeaders {
 
     /// Keeps what a browser sends by itself only if it `counts` for this request: whoever decides
     /// must not take a foreign page for the user.
-    pub fn keep_ambient_if(&mut self, counts: impl FnOnce() -> bool) {
+    pub(crate) fn keep_ambient_if(&mut self, counts: impl FnOnce() -> bool) {
         let is_ambient = |name: &str| AMBIENT.contains(&name);
         if self.iter().any(|(name, _)| is_ambient(name)) && !counts() {
             self.0.retain(|(name, _)| !is_ambient(name));

@@ -32,6 +32,7 @@
 //! has shown; its `403` does not, nor does a failure of its own.
 
 mod client;
+mod cookies;
 mod refused;
 #[cfg(test)]
 mod tests;
@@ -50,8 +51,8 @@ use crate::authenticator::{Now, Verdict};
 use crate::certificate::Certified;
 use crate::connect::{Connect, ConnectVerdict, Details, Newcomer, PassedHeaders, ShownToken};
 use crate::token::Identity;
-use crate::token_cookies::{VerifiedToken, choose_cookie};
 pub use client::Client;
+use cookies::{VerifiedToken, choose_cookie};
 pub use refused::Refused;
 
 /// A check of something that browsers send by themselves, also for foreign pages.
@@ -152,6 +153,28 @@ pub struct Answers {
     told: Option<Result<Arc<Identity>, Refused>>,
     /// The client was admitted.
     is_admitted: bool,
+    /// Which token waited for its keys last.
+    awaited: usize,
+    /// One of the tokens has counted before, so that it was verified lately.
+    has_counted: bool,
+}
+
+impl Answers {
+    /// The answers about a client that was identified before, and may not be asked about again:
+    /// `told` is what the application has said of it.
+    pub fn of_known(told: Option<Arc<Identity>>, is_admitted: bool) -> Answers {
+        Answers { told: told.map(Ok), is_admitted, has_counted: true, ..Answers::default() }
+    }
+
+    /// The token whose keys were awaited is refused.
+    pub fn refuse_awaited(&mut self, error: ErrorResponse) {
+        self.verdicts[self.awaited] = Some(Err(error.into()));
+    }
+
+    /// True if these wait for keys that the earlier ones have not waited for.
+    pub fn wait_for_others_than(&self, earlier: &Answers) -> bool {
+        self.awaited > earlier.awaited
+    }
 }
 
 /// Finds out who a client is.
@@ -177,6 +200,31 @@ impl<'s, S: Shown> Identification<'s, S> {
         let cookie = access.token_cookie.as_deref();
         let credential = if access.has_keys() { shown.credential(cookie)? } else { None };
         Ok(Identification { access, shown, credential, answers })
+    }
+
+    /// Passes over a cookie that was refused before, if the other one has counted, and `knows` says
+    /// that it was verified lately: to verify it again would charge its address again.
+    pub fn pass_over(&mut self, mut knows: impl FnMut(&str) -> bool) {
+        let Some(credential) = self.credential.as_ref().filter(|_| self.answers.has_counted) else {
+            return;
+        };
+        let counted = credential.texts().position(&mut knows);
+        let is_pair = credential.other_cookie().is_some();
+        if let Some(counted) = counted.filter(|_| is_pair) {
+            self.answers.verdicts[1 - counted] =
+                Some(Err(Refused::Error(ErrorCode::InvalidToken.into())));
+        }
+    }
+
+    /// The answers so far, for a request that waits for the answer to this step. A token that
+    /// counted is verified again: it may be revoked meanwhile.
+    pub fn wait(self) -> Answers {
+        let Answers { mut verdicts, told, is_admitted, has_counted, .. } = self.answers;
+        let awaited = verdicts.iter().flatten().count().min(verdicts.len() - 1);
+        for verdict in &mut verdicts {
+            *verdict = verdict.take().filter(Result::is_err);
+        }
+        Answers { verdicts, told, is_admitted, awaited, has_counted }
     }
 
     /// The next step.
@@ -379,7 +427,7 @@ fn chosen<'c>(
     // There is a verdict on each by now.
     let first = verdicts.next().unwrap_or_else(|| Err(ErrorResponse::unanswered().into()));
     match verdicts.next() {
-        Some(second) => choose_cookie(first, second, Refused::code),
+        Some(second) => choose_cookie(first, second),
         None => first,
     }
 }

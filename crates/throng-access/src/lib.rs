@@ -26,7 +26,6 @@
 //! | [`keys`] | the keys that verify tokens, and when a key set is read again |
 //! | [`token`] | verifies a token and its claims |
 //! | [`identification`] | who a client is, by what its request shows |
-//! | `token_cookies` | which counts of two cookies of one name |
 //! | `cache` | tokens that were verified lately |
 //! | [`verifier`] | keys, cache and revocations together: what a worker calls |
 //! | [`authenticator`] | lets tokens with unknown keys wait for newer key sets |
@@ -99,7 +98,6 @@ pub mod server_key;
 pub mod session;
 pub mod shared;
 pub mod token;
-mod token_cookies;
 pub mod verifier;
 
 pub use access_control::AccessControl;
@@ -123,5 +121,4 @@ pub use rule::{AccessRules, ChannelAccess, Denial, Who, may};
 pub use server_key::{Scope, ServerKey, ServerKeys};
 pub use session::{Lead, Session, Tagger};
 pub use token::{Identity, Policy, TokenError};
-pub use token_cookies::{VerifiedToken, choose_cookie};
 pub use verifier::{Authority, Verifier};

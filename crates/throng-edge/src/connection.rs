@@ -46,5 +46,5 @@ pub(crate) use id::SideIndex;
 pub use id::{ConnectionId, Token};
 pub(crate) use io::{Io, LongPoll, Partial};
 pub(crate) use outbound::{Left, Outbound, Progress};
-pub(crate) use pending::{Asked, FetchedParts, Pending, Stage, Tried};
+pub(crate) use pending::{Asked, FetchedParts, Pending, Stage};
 pub use state::{Connection, State};

@@ -61,8 +61,7 @@
 //! | `session/admission` | tells clients moments when they come faster than they are served |
 //! | `session/kept` | follows what the server keeps for users, and changes of that |
 //! | `session/identify` | finds out who a client is |
-//! | `session/certified` | the user that a client's certificate names |
-//! | `session/connect` | lets the application decide who a client is |
+//! | `session/shown` | requests and commands, as the identification sees them |
 //! | `session/ask` | asks whether something is allowed, and lets a connection wait for the answer |
 //! | `session/presence_events` | follows the presence events of channels |
 //! | `delivery/heartbeat` | heartbeats and pings |

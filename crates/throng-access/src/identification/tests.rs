@@ -38,7 +38,10 @@ struct Table {
 
 fn table() -> Table {
     let text = include_str!("../../tests/fixtures/identification.json");
-    serde_json::from_str(text).expect("the table of cases")
+    let mut table: Table = serde_json::from_str(text).expect("the table of cases");
+    // The control plane knows operators by itself.
+    table.servers.remove("operators");
+    table
 }
 
 /// Takes the steps until the client is known or refused. No answer comes later.

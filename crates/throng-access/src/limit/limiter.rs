@@ -227,7 +227,7 @@ impl Limiter {
     }
 
     /// True if a user has limits.
-    pub fn limits_users(&self) -> bool {
+    pub(crate) fn limits_users(&self) -> bool {
         !self.settings().user.is_none()
     }
 
@@ -419,13 +419,13 @@ impl Limiter {
     /// # Errors
     ///
     /// [`Refusal`] if not.
-    pub fn may_verify(&self, address: Option<IpAddr>, now_ms: u64) -> Result<(), Refusal> {
+    pub(crate) fn may_verify(&self, address: Option<IpAddr>, now_ms: u64) -> Result<(), Refusal> {
         let Some(key) = self.bad_tokens_key(address) else { return Ok(()) };
         self.check_rate(Subject::Address, Quantity::BadTokens, key, (1, now_ms))
     }
 
     /// A token of this address had a bad signature.
-    pub fn charge_bad_token(&self, address: Option<IpAddr>, now_ms: u64) {
+    pub(crate) fn charge_bad_token(&self, address: Option<IpAddr>, now_ms: u64) {
         let Some(key) = self.bad_tokens_key(address) else { return };
         if let Some(rate) = self.shard(key).rate_mut(Subject::Address, Quantity::BadTokens) {
             rate.charge(key, 1, now_ms);

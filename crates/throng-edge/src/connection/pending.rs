@@ -6,9 +6,8 @@
 
 use std::sync::Arc;
 
-use throng_access::Identity;
+use throng_access::{Answers, Identity};
 use throng_core::{Body, Fetched, Watermark};
-use throng_wire::ErrorResponse;
 
 /// A client's request that is not answered yet.
 #[derive(Debug)]
@@ -44,7 +43,7 @@ pub(crate) enum Stage {
         until_ms: Option<u64>,
     },
     /// The keys that may verify its token.
-    Keys(Box<Tried>),
+    Keys(Box<Answers>),
     /// That the application says who the client is.
     Client,
     /// The followers of a channel.
@@ -59,24 +58,6 @@ pub(crate) enum Stage {
     },
     /// How far a user has read.
     Marker,
-}
-
-/// Verdicts on the tokens of a request, which has two if it has two cookies of one name.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Tried {
-    /// Why tokens were refused, in the order in which they stand.
-    pub(crate) refusals: [Option<ErrorResponse>; 2],
-    /// Which token waits for its keys.
-    pub(crate) at: usize,
-    /// True if one of them has counted, so that it was verified lately.
-    pub(crate) has_counted: bool,
-}
-
-impl Tried {
-    /// The verdict after one of them has counted.
-    pub(crate) fn settled() -> Tried {
-        Tried { has_counted: true, ..Tried::default() }
-    }
 }
 
 /// Parts of logs that the engine has fetched for a request that is allowed.

@@ -3,10 +3,8 @@
 mod accept;
 mod admission;
 mod ask;
-mod certified;
 mod client;
 mod command;
-mod connect;
 pub(super) mod fetch;
 mod frames;
 mod hand_off;
@@ -22,4 +20,5 @@ pub(super) mod questions;
 mod receive;
 mod refresh;
 mod resume;
+mod shown;
 mod subscribe;

@@ -273,5 +273,5 @@ fn a_server_key_follows_what_its_scopes_name() {
     let received = get(&mut rig, "/users/ann", &from_page).received();
     assert!(received.starts_with("HTTP/1.1 403"), "{received}");
     let received = get(&mut rig, &format!("/users/ann?token={text}"), "").received();
-    assert!(received.starts_with("HTTP/1.1 401"), "{received}");
+    assert!(received.starts_with("HTTP/1.1 403"), "{received}");
 }

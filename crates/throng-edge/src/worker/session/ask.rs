@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use throng_access::{Action, Asker, Decision, Details, Identity};
+use throng_access::{Action, Answers, Asker, Decision, Details, Identity};
 use throng_core::{
     Answer, ChannelName, Engine, LateAnswer, Later, Listener, Notification, Outcome, Presence,
     Publication, QuestionId, ReadMarker, Ticket, WorkerId,
@@ -14,7 +14,7 @@ use throng_core::{
 use throng_wire::ErrorResponse;
 
 use super::client::Client;
-use crate::connection::{Asked, ConnectionId, FetchedParts, Pending, Stage, Tried};
+use crate::connection::{Asked, ConnectionId, FetchedParts, Pending, Stage};
 use crate::counters::Counter;
 use crate::net::Net;
 use crate::worker::Worker;
@@ -41,7 +41,7 @@ pub(in crate::worker) enum Known {
     Published(Outcome),
     /// The keys that may verify its token have been read; or the token is refused, if there may be
     /// another one.
-    Keys(Box<Tried>),
+    Keys(Box<Answers>),
     /// The application has said who the client is.
     Client(Arc<Identity>),
     /// It is allowed, and the engine can read this of what it reads.
@@ -82,17 +82,9 @@ impl Wait {
     pub(super) fn is_new_after(&self, known: &Known) -> bool {
         match (known, &self.stage) {
             (Known::Keys(_), Stage::Client) => true,
-            (Known::Keys(before), Stage::Keys(now)) => now.at > before.at,
+            (Known::Keys(before), Stage::Keys(now)) => now.wait_for_others_than(before),
             _ => false,
         }
-    }
-
-    /// Remembers why tokens were refused that stand before the one whose keys are awaited.
-    pub(super) fn after(mut self, tried: Tried) -> Wait {
-        if let Stage::Keys(known) = &mut self.stage {
-            **known = tried;
-        }
-        self
     }
 
     /// True if it is for the application to say who the client is.

@@ -16,13 +16,8 @@ pub(in crate::worker) enum Client {
     },
     /// The control plane has checked that it may follow the status samples.
     Viewer,
-    /// It has shown nothing.
-    Anonymous,
-    /// It has shown a token with its request, or in a command; or the application has said who it
-    /// is.
-    Token(Arc<Identity>),
-    /// It has shown a server key with its request.
-    Key { grants: Arc<Grants>, tag: u64 },
+    /// It was identified by its request, or by a command.
+    Known(throng_access::Client),
     /// It has shown a token or a key before.
     Session {
         /// The user, if it is known here: a session does not keep the name.
@@ -36,7 +31,9 @@ impl Client {
     pub(in crate::worker) fn told(&self) -> Option<&Arc<Identity>> {
         let is_told = |identity: &Identity| identity.is_of_application() || identity.is_narrowed();
         match self {
-            Client::Token(identity) if is_told(identity) => Some(identity),
+            Client::Known(throng_access::Client::Token(identity)) if is_told(identity) => {
+                Some(identity)
+            }
             _ => None,
         }
     }
@@ -45,13 +42,8 @@ impl Client {
     pub(in crate::worker) fn credentials(&self) -> Credentials<'_> {
         match self {
             Client::Unchecked { user: Some(user) } => Credentials::Claimed { user: user.name() },
-            Client::Unchecked { user: None } | Client::Viewer | Client::Anonymous => {
-                Credentials::Anonymous
-            }
-            Client::Token(identity) => {
-                Credentials::Known { user: identity.user(), grants: identity.grants() }
-            }
-            Client::Key { grants, .. } => Credentials::Known { user: None, grants },
+            Client::Unchecked { user: None } | Client::Viewer => Credentials::Anonymous,
+            Client::Known(client) => client.credentials(),
             Client::Session { user, grants } => {
                 Credentials::Known { user: user.as_deref(), grants }
             }

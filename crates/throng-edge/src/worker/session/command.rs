@@ -162,18 +162,15 @@ impl<N: Net> Worker<N> {
         token: &Token,
         known: Known,
     ) -> Result<(), ErrorResponse> {
-        let (has_keys, told) = match known {
-            Known::Client(identity) => (true, Some(identity)),
-            known => (matches!(known, Known::Keys(_)), None),
-        };
-        match self.refresh(call.id, token, told, call.reference) {
+        // It has waited for keys before.
+        let has_keys = matches!(known, Known::Keys(_) | Known::Client(_));
+        match self.refresh(call.id, token, &known, call.reference) {
             Ok(()) => Ok(()),
             Err(Unidentified::Refused(error)) => Err(error),
             Err(Unidentified::Limited(refusal)) => {
                 self.count(Counter::RefusedLimit);
                 Err(refusal.into())
             }
-            // It has waited for keys before.
             Err(Unidentified::Later(wait)) if has_keys && !wait.is_for_client() => {
                 Err(ErrorResponse::unanswered())
             }

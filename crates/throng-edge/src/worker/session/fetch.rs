@@ -7,7 +7,6 @@
 use std::iter;
 use std::sync::Arc;
 
-use throng_access::Identity;
 use throng_core::{
     Answer, AskerId, ChannelName, Fetched, LateAnswer, Later, Mark, QuestionId, ReadMarker,
     Reading, StartAt, WorkerId,
@@ -49,8 +48,9 @@ impl<N: Net> Worker<N> {
     ) -> Starts<'a> {
         let user = request.user().filter(|_| self.engine.fetches());
         let is_own = |user: &str| match client {
-            Client::Token(identity) => Identity::user(identity) == Some(user),
-            Client::Key { .. } => false,
+            Client::Known(throng_access::Client::Token(_) | throng_access::Client::Key(_)) => {
+                client.credentials().user() == Some(user)
+            }
             _ => !self.access.has_keys(),
         };
         let is_v1 = request.transport.is_v1();

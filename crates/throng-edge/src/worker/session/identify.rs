@@ -1,22 +1,28 @@
-//! Finds out who a client is, by the token or key that it shows.
+//! Finds out who a client is, by the [identification](throng_access::identification) that both
+//! planes share, and begins its session.
 
 use std::sync::Arc;
 
 use throng_access::authenticator::Now;
-use throng_access::server_key::{PREFIX, ServerKey};
+use throng_access::identification::Question;
+use throng_access::server_key::ServerKey;
 use throng_access::{
-    Action, Identity, Lead, Permission, Refusal, Session, ShownToken, VerifiedToken, choose_cookie,
+    AccessControl, Action, Answers, Connect, ConnectVerdict, Details, Identification, Identity,
+    Lead, PassedHeaders, Permission, Refusal, Refused, Session, Shown, Step, Verdict, Verifier,
     limit,
 };
-use throng_core::{Answer, ChannelName, IdempotencyKey, LateAnswer, Later, Publisher};
-use throng_wire::credential::{Credential, Place, of_subscription};
+use throng_core::{
+    Answer, ChannelName, Engine, IdempotencyKey, LateAnswer, Later, Publisher, QuestionId, WorkerId,
+};
+use throng_wire::credential::Token;
 use throng_wire::head::{self, Head, Limits, Parsed};
 use throng_wire::subscribe::Request;
 use throng_wire::{ErrorCode, ErrorResponse};
 
 use super::ask::{Known, Wait, ticket};
 use super::client::Client;
-use crate::connection::{ConnectionId, Flags, Stage, Tried};
+use super::shown::{Connected, ShownCommand, ShownRequest};
+use crate::connection::{ConnectionId, Flags, Stage};
 use crate::net::Net;
 use crate::worker::Worker;
 
@@ -37,19 +43,95 @@ pub(in crate::worker) enum Unidentified {
     Later(Wait),
 }
 
-impl Unidentified {
-    fn code(&self) -> ErrorCode {
-        match self {
-            Unidentified::Refused(error) => error.code,
-            Unidentified::Limited(_) => ErrorCode::TooManyRequests,
-            Unidentified::Later(_) => ErrorCode::Busy,
-        }
-    }
-}
+/// The client, if it is known.
+type Identified = Result<Client, Unidentified>;
 
 impl From<ErrorResponse> for Unidentified {
     fn from(error: ErrorResponse) -> Unidentified {
         Unidentified::Refused(error)
+    }
+}
+
+impl From<Refused> for Unidentified {
+    fn from(refused: Refused) -> Unidentified {
+        match refused {
+            Refused::Error(error) => Unidentified::Refused(error),
+            Refused::Limited(refusal) => Unidentified::Limited(refusal),
+        }
+    }
+}
+
+/// The answers that a request has had whose newest one is `known`. `told` is the application's
+/// earlier answer about the client.
+fn answers_of(known: &Known, told: Option<Arc<Identity>>) -> Answers {
+    match known {
+        Known::Keys(answers) => Answers::clone(answers),
+        // A client with a token was admitted before the question.
+        Known::Client(told) => Answers::of_known(Some(Arc::clone(told)), told.is_narrowed()),
+        _ => Answers::of_known(told, true),
+    }
+}
+
+/// Verifies tokens and asks the application for one identification, which may have to wait.
+struct Asking<'a> {
+    access: &'a AccessControl,
+    verifier: Option<&'a mut Verifier>,
+    engine: &'a Arc<dyn Engine>,
+    worker: WorkerId,
+    /// Names the answer that is waited for, if there is one.
+    question: QuestionId,
+    now: Now,
+}
+
+impl Asking<'_> {
+    /// The client that shows this, with the answers that it has had.
+    fn identify(&mut self, shown: &impl Shown, answers: Answers) -> Identified {
+        let (access, now) = (self.access, self.now);
+        let mut identification = Identification::new(access, shown, answers)?;
+        if let Some(verifier) = &mut self.verifier {
+            identification.pass_over(|text| verifier.knows(text, now.unix_s));
+        }
+        let stage: fn(Box<Answers>) -> Stage = loop {
+            match identification.step(now) {
+                Step::Known(client) => return Ok(Client::Known(client)),
+                Step::Refused(refused) => return Err(refused.into()),
+                Step::Verify(token) => match self.verify(token, shown) {
+                    Answer::Now(verdict) => identification.verified(Some(verdict), now),
+                    Answer::Later(_) => break Stage::Keys,
+                },
+                Step::Ask(connect, question) => match self.ask(connect, &question) {
+                    Answer::Now(answer) => identification.told(Some(answer), now),
+                    Answer::Later(_) => break |_| Stage::Client,
+                },
+            }
+        };
+        let stage = stage(Box::new(identification.wait()));
+        Err(Unidentified::Later(Wait::new(self.question, stage)))
+    }
+
+    fn verify(&mut self, token: &str, shown: &impl Shown) -> Answer<Verdict> {
+        let (Some(tokens), Some(verifier)) = (&self.access.tokens, &mut self.verifier) else {
+            debug_assert!(false, "a token is verified on a server without keys for tokens");
+            return Err(Refusal::TooManyWaiting).into();
+        };
+        let mut issue = || {
+            ticket(self.engine, self.worker, self.question, |verdict: Verdict| {
+                // It is verified again, which costs little: it is in the cache now.
+                LateAnswer::Keys(verdict.map(drop).map_err(ErrorResponse::from))
+            })
+        };
+        // A system call, made only for a token that the cache does not know.
+        let address = || shown.address().unwrap_or_default();
+        tokens.verify_shortly(verifier, token, address, self.now, Later::new(&mut issue))
+    }
+
+    fn ask(&self, connect: &dyn Connect, question: &Question<'_>) -> Answer<ConnectVerdict> {
+        let mut issue = || {
+            ticket(self.engine, self.worker, self.question, |verdict: ConnectVerdict| {
+                LateAnswer::Client(verdict.map(|identity| identity as _))
+            })
+        };
+        connect.who(question.newcomer(), Later::new(&mut issue))
     }
 }
 
@@ -63,30 +145,23 @@ impl<N: Net> Worker<N> {
         head: &[u8],
         known: &Known,
         told: Option<Arc<Identity>>,
-    ) -> Result<Client, Unidentified> {
+    ) -> Identified {
         let limits = Limits { max_head_bytes: self.settings.max_head_bytes };
         let Ok(Parsed::Complete { head, .. }) = head::parse(head, limits) else {
             debug_assert!(false, "the head of a request was parsed before");
             return Err(ErrorResponse::from(ErrorCode::BadRequest).into());
         };
-        let (tried, told) = match known {
-            Known::Keys(tried) => (Tried::clone(tried), told),
-            Known::Client(told) => (Tried::settled(), Some(Arc::clone(told))),
-            _ => (Tried::settled(), told),
-        };
-        self.identify(id, request, &head, tried, told)
+        self.identify(id, request, &head, answers_of(known, told))
     }
 
-    /// The client of a subscription, by the head of its request. `tried` has the verdicts on its
-    /// tokens; `told` as in [`Worker::identify_again`].
+    /// The client of a subscription, by the head of its request, with the answers that it has had.
     pub(in crate::worker) fn identify(
         &mut self,
         id: ConnectionId,
         request: &Request,
         head: &Head<'_>,
-        tried: Tried,
-        told: Option<Arc<Identity>>,
-    ) -> Result<Client, Unidentified> {
+        answers: Answers,
+    ) -> Identified {
         if self.connections[id].has(Flags::VIEWER) {
             return Ok(Client::Viewer);
         }
@@ -94,132 +169,79 @@ impl<N: Net> Worker<N> {
             let user = request.user().map(ChannelName::user);
             return Ok(Client::Unchecked { user });
         }
-        let cookie = self.access.token_cookie.as_deref();
-        let Some(credential) = of_subscription(head, request, cookie)? else {
-            return match self.identify_by_certificate(id, request, head)? {
-                Some(client) => Ok(client),
-                None => self.identify_elsewhere(id, request, head, told),
-            };
-        };
-        match credential.place() {
-            Place::Cookie => self.check_cookie(request, head)?,
-            Place::Header if credential.text().starts_with(PREFIX) => {
-                return Ok(self.find_key(credential.text(), request)?);
-            }
-            Place::Header | Place::Query | Place::Subprotocol | Place::Command => {}
-        }
-        let (identity, text) = self.verify_shown(id, &credential, tried)?;
-        self.confirm(id, request, head, ShownToken { identity: &identity, text }, told)
-    }
-
-    fn find_key(&self, text: &str, request: &Request) -> Result<Client, ErrorResponse> {
-        if request.origin.is_some() {
-            let message = "a server key must not be in a page: give pages tokens";
-            return Err(ErrorResponse::new(ErrorCode::Forbidden, message));
-        }
-        match self.access.server_keys.load().find(text) {
-            Ok(key) => {
-                let tag = self.access.tagger.server_key(key.name());
-                Ok(Client::Key { grants: Arc::clone(key.grants()), tag })
-            }
-            Err(error) => Err(ErrorResponse::new(ErrorCode::InvalidToken, error.to_string())),
-        }
-    }
-
-    /// The token of a request that counts: of two cookies the valid one.
-    fn verify_shown<'t>(
-        &mut self,
-        id: ConnectionId,
-        credential: &'t Credential<'_>,
-        mut tried: Tried,
-    ) -> Result<VerifiedToken<'t>, Unidentified> {
-        // To verify the other one again would charge its address again.
-        let now_s = self.clock.wall_s();
-        if tried.has_counted
-            && let Some(verifier) = &mut self.verifier
-            && let Some(text) = credential.texts().find(|text| verifier.knows(text, now_s))
-        {
-            return Ok((self.verify(id, text)?, text));
-        }
-        let first = self.try_token(id, 0, credential.text(), &mut tried);
-        let Some(other) = credential.other_cookie() else { return first };
-        if let Err(Unidentified::Later(_)) = first {
-            return first;
-        }
-        match self.try_token(id, 1, other, &mut tried) {
-            later @ Err(Unidentified::Later(_)) => later,
-            second => choose_cookie(first, second, Unidentified::code),
-        }
-    }
-
-    /// The verdict on the token at this place of those that a request has.
-    fn try_token<'t>(
-        &mut self,
-        id: ConnectionId,
-        at: usize,
-        text: &'t str,
-        tried: &mut Tried,
-    ) -> Result<VerifiedToken<'t>, Unidentified> {
-        if let Some(error) = &tried.refusals[at] {
-            return Err(error.clone().into());
-        }
-        let refusal = match self.verify(id, text) {
-            Ok(identity) => return Ok((identity, text)),
-            Err(refusal) => refusal,
-        };
-        Err(match refusal {
-            Unidentified::Later(wait) => {
-                tried.at = at;
-                Unidentified::Later(wait.after(std::mem::take(tried)))
-            }
-            Unidentified::Refused(error) => {
-                tried.refusals[at] = Some(error.clone());
-                error.into()
-            }
-            limited @ Unidentified::Limited(_) => limited,
+        self.identify_by(id, answers, |on, asking, answers| {
+            asking.identify(&ShownRequest { on, request, head }, answers)
         })
     }
 
-    /// The identity by a connection's token, perhaps besides a certificate.
-    pub(in crate::worker) fn verify(
+    /// The client with a newer token than its connection's.
+    pub(in crate::worker) fn identify_newer(
         &mut self,
         id: ConnectionId,
-        token: &str,
-    ) -> Result<Arc<Identity>, Unidentified> {
-        if token.starts_with(PREFIX) {
-            let message = "this is a server key, not a token: it counts in the header \
-                           `Authorization` only, and not in a page";
-            return Err(ErrorResponse::new(ErrorCode::InvalidToken, message).into());
-        }
+        token: &Token,
+        known: &Known,
+    ) -> Identified {
+        let answers = match known {
+            Known::Keys(_) | Known::Client(_) => answers_of(known, None),
+            // It has not waited.
+            _ => Answers::default(),
+        };
+        self.identify_by(id, answers, |on, asking, answers| {
+            asking.identify(&ShownCommand { on, token }, answers)
+        })
+    }
+
+    fn identify_by(
+        &mut self,
+        id: ConnectionId,
+        answers: Answers,
+        identify: impl FnOnce(Connected<'_, N>, &mut Asking<'_>, Answers) -> Identified,
+    ) -> Identified {
         let question = self.next_question(id);
         // Limits need a clock that never goes back; tokens name moments of the machine's clock.
         let now = Now { steady_ms: self.clock.unix_ms(), unix_s: self.clock.wall_s() };
-        let (engine, worker) = (&self.engine, self.metrics.worker());
-        let (Some(tokens), Some(verifier)) = (&self.access.tokens, &mut self.verifier) else {
-            let message = "this server has no keys that verify tokens";
-            return Err(ErrorResponse::new(ErrorCode::InvalidToken, message).into());
-        };
-        let mut issue = || {
-            ticket(engine, worker, question, |verdict: Result<Arc<Identity>, Refusal>| {
-                // It is verified again, which costs little: it is in the cache now.
-                LateAnswer::Keys(verdict.map(drop).map_err(ErrorResponse::from))
-            })
-        };
-        // A system call, made only for a token that the cache does not know.
-        let address = || {
-            self.connections.address(id).or_else(|| {
-                let peer = self.net.peer(&self.connections[id].socket)?;
-                self.access.clients.source.of_connection(peer.ip())
-            })
-        };
-        match tokens.verify_shortly(verifier, token, address, now, Later::new(&mut issue)) {
-            Answer::Now(Ok(identity)) => Ok(self.with_certificate(id, identity)?),
-            Answer::Now(Err(Refusal::Limited(refusal))) => Err(Unidentified::Limited(refusal)),
-            Answer::Now(Err(refusal)) => Err(ErrorResponse::from(refusal).into()),
-            Answer::Later(_) => {
-                Err(Unidentified::Later(Wait::new(question, Stage::Keys(Box::default()))))
-            }
+        let Worker { net, connections, settings, access, verifier, engine, metrics, .. } = self;
+        let on = Connected { id, net, connections, settings, access, now_ms: now.steady_ms };
+        let (verifier, worker) = (verifier.as_mut(), metrics.worker());
+        let mut asking = Asking { access, verifier, engine, worker, question, now };
+        identify(on, &mut asking, answers)
+    }
+
+    /// The headers of a request that an access policy gets; `None` if it gets none. `bytes` begin
+    /// with the head.
+    pub(super) fn passed(
+        &self,
+        id: ConnectionId,
+        request: &Request,
+        bytes: &[u8],
+    ) -> Result<Option<PassedHeaders>, ErrorResponse> {
+        if self.access.passed.headers.is_empty() {
+            return Ok(None);
         }
+        let limits = Limits { max_head_bytes: self.settings.max_head_bytes };
+        let Ok(Parsed::Complete { head, .. }) = head::parse(bytes, limits) else {
+            debug_assert!(false, "the head of a request was parsed before");
+            return Err(ErrorCode::BadRequest.into());
+        };
+        let shown = ShownRequest { on: self.connected(id), request, head: &head };
+        self.access.passed_headers(&shown).map(Some)
+    }
+
+    /// Details of the connection's client for an access policy, besides its credentials.
+    pub(super) fn details<'a>(
+        &self,
+        id: ConnectionId,
+        headers: Option<&'a PassedHeaders>,
+    ) -> Details<'a> {
+        let is_passed = self.access.passed.address;
+        let address = if is_passed { self.connected(id).address() } else { None };
+        Details { address, headers }
+    }
+
+    /// The application does not let a client in, and has said so later.
+    pub(super) fn charge_denial(&self, id: ConnectionId, error: &ErrorResponse) {
+        let address = self.connected(id).address();
+        self.access.charge_denial(address, error, self.clock.unix_ms());
     }
 
     /// Who the connection is, for `action`. The user is known if the policy needs the names of
@@ -228,7 +250,7 @@ impl<N: Net> Worker<N> {
     pub(in crate::worker) fn client(&self, id: ConnectionId, action: Action<'_>) -> Client {
         let Some(session) = self.connections.session(id) else {
             return if self.access.has_keys() {
-                Client::Anonymous
+                Client::Known(throng_access::Client::Anonymous)
             } else {
                 Client::Unchecked { user: self.user_of(id) }
             };
@@ -298,21 +320,22 @@ impl<N: Net> Worker<N> {
     /// or server key.
     pub(in crate::worker) fn begin_session(&mut self, id: ConnectionId, client: &Client) {
         match client {
-            Client::Unchecked { .. }
-            | Client::Viewer
-            | Client::Anonymous
-            | Client::Session { .. } => {}
-            Client::Key { grants, tag } => {
-                let session = |place| Session::of_key(place, *tag);
-                self.connections.begin_session(id, grants, None, session);
+            Client::Known(throng_access::Client::Key(key)) => {
+                let tag = self.access.tagger.server_key(key.name());
+                let session = |place| Session::of_key(place, tag);
+                self.connections.begin_session(id, key.grants(), None, session);
             }
-            Client::Token(identity) => {
+            Client::Known(throng_access::Client::Token(identity)) => {
                 let lead = self.lead(id, identity);
                 let tagger = &self.access.tagger;
                 let session = |place| Session::new(identity, place, tagger, lead);
                 let (grants, user) = (identity.grants(), identity.user());
                 self.connections.begin_session(id, grants, user, session);
             }
+            Client::Known(throng_access::Client::Anonymous)
+            | Client::Unchecked { .. }
+            | Client::Viewer
+            | Client::Session { .. } => {}
         }
     }
 

@@ -15,7 +15,7 @@ use throng_wire::{ErrorCode, ErrorResponse, RetryAfter};
 
 use super::client::Client;
 use super::hand_off::Arrival;
-use super::subscribe::continues;
+use super::shown::continues;
 use crate::close_reason::CloseReason;
 use crate::connection::{ConnectionId, Flags};
 use crate::counters::Counter;
@@ -320,30 +320,10 @@ impl<N: Net> Worker<N> {
 
     /// The parts of a client that have limits by what it has shown.
     pub(in crate::worker) fn limited_by(&self, client: &Client) -> ClientKeys {
-        let limiter = &self.access.clients.limiter;
         match client {
-            Client::Token(identity) if limiter.limits_users() => {
-                limiter.user(identity.user().map(|user| self.access.tagger.user(user)))
-            }
-            Client::Key { tag, .. } => limiter.server_key(Some(*tag)),
+            Client::Known(client) => self.access.limited_by(client),
             _ => ClientKeys::default(),
         }
-    }
-
-    /// Whether the user or the server key of a request may have one more connection. Called once
-    /// for each request, as soon as its client is known and before anyone else is asked. A client
-    /// whose token the application was asked about was admitted before that.
-    pub(in crate::worker) fn admit_client(
-        &self,
-        client: &Client,
-        request: &Request,
-    ) -> Result<(), Refusal> {
-        if matches!(client, Client::Token(identity) if identity.is_narrowed()) {
-            return Ok(());
-        }
-        let (limiter, client) = (&self.access.clients.limiter, self.limited_by(client));
-        // A poll that goes on is no new connection of the client.
-        limiter.admit_connection(client, !continues(request), self.clock.unix_ms())
     }
 
     /// Counts a connection of the client that is about to begin, and its subscriptions. The one

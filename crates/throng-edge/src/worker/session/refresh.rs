@@ -1,14 +1,14 @@
 //! The command of `throng.v1` that shows a newer token.
 
 use std::iter;
-use std::sync::Arc;
 
-use throng_access::{Action, Identity, ShownToken};
+use throng_access::Action;
 use throng_core::{ChannelName, Kind, SubscriptionId};
 use throng_wire::credential::Token;
 use throng_wire::v1::{self, RawValue};
 use throng_wire::{ErrorCode, ErrorResponse};
 
+use super::ask::Known;
 use super::client::Client;
 use super::identify::Unidentified;
 use crate::connection::ConnectionId;
@@ -19,8 +19,8 @@ use crate::worker::subscriptions::name_of;
 
 impl<N: Net> Worker<N> {
     /// Takes a newer token for the connection's, whose user stays the same. Subscriptions that it
-    /// does not cover end, and the client is told. `told` is what the application has said of the
-    /// token, if it was asked.
+    /// does not cover end, and the client is told. `known` is the newest answer for a
+    /// command that has waited.
     ///
     /// # Errors
     ///
@@ -29,39 +29,21 @@ impl<N: Net> Worker<N> {
         &mut self,
         id: ConnectionId,
         token: &Token,
-        told: Option<Arc<Identity>>,
+        known: &Known,
         reference: Option<&RawValue>,
     ) -> Result<(), Unidentified> {
         if !self.access.has_keys() {
             let message = "this server has no keys, so it checks no tokens";
             return Err(ErrorResponse::new(ErrorCode::BadRequest, message).into());
         }
-        let identity = self.verify(id, token.text())?;
-        self.check_same_user(id, &identity)?;
-        let shown = ShownToken { identity: &identity, text: token.text() };
-        let identity = self.confirm_newer(id, shown, told)?;
-        let left_s = u64::from(identity.expires_s()).saturating_sub(self.clock.wall_s());
-        let user = identity.user().map(str::to_owned);
-        let client = Client::Token(identity);
+        let client = self.identify_newer(id, token, known)?;
         self.replace_session(id, &client);
+        let user = client.credentials().user().map(str::to_owned);
+        let session = self.connections.session(id);
+        let left_s = session.map_or(0, |session| session.remaining_s(self.clock.wall_s()));
         // Precedes the notices of the subscriptions that end.
         self.reply(id, |out| v1::authenticated(out, user.as_deref(), left_s, reference));
         self.end_uncovered(id, &client);
-        Ok(())
-    }
-
-    /// Fails unless the token is of the user that the connection has.
-    fn check_same_user(&self, id: ConnectionId, identity: &Identity) -> Result<(), ErrorResponse> {
-        let tagger = &self.access.tagger;
-        let is_same_user = match (self.connections.session(id), identity.user()) {
-            (Some(session), Some(user)) => session.is_of_user(user, tagger),
-            (Some(session), None) => !session.has_user(),
-            (None, user) => user.is_none(),
-        };
-        if !is_same_user {
-            let message = "the token is of another user than the connection";
-            return Err(ErrorResponse::new(ErrorCode::Forbidden, message));
-        }
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use throng_wire::head::{self, Limits, Parsed};
 use throng_wire::subscribe::{self, Request, Route};
 
 use super::ask::{Known, earliest};
-use super::subscribe::continues;
+use super::shown::continues;
 use crate::connection::{Asked, ConnectionId, Pending, Stage};
 use crate::counters::Counter;
 use crate::net::Net;
@@ -42,14 +42,11 @@ impl<N: Net> Worker<N> {
                 }
                 Known::Allowed(*until_ms)
             }
-            (Some(LateAnswer::Keys(verdict)), Stage::Keys(tried)) => {
-                let is_head = matches!(pending.asked, Asked::Head(_));
-                match verdict {
-                    Err(error) if !is_head => return self.refuse_waiting(id, error),
-                    Err(error) => tried.refusals[tried.at] = Some(error),
-                    Ok(()) => {}
+            (Some(LateAnswer::Keys(verdict)), Stage::Keys(answers)) => {
+                if let Err(error) = verdict {
+                    answers.refuse_awaited(error);
                 }
-                Known::Keys(std::mem::take(tried))
+                Known::Keys(std::mem::take(answers))
             }
             (Some(LateAnswer::Client(Err(error))), Stage::Client) => {
                 self.charge_denial(id, &error);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use throng_access::Identity;
+use throng_access::{Answers, Identity};
 use throng_core::{
     AHEAD, ChannelName, Followed, Position, PresenceState, RefusedForMemory, Stamp, StartAt,
     Watermark, clock,
@@ -17,7 +17,8 @@ use super::client::Client;
 use super::identify::Unidentified;
 use super::kept::KeptFollowed;
 use super::presence_events;
-use crate::connection::{Asked, ConnectionId, FetchedParts, Flags, State, Tried};
+use super::shown::continues;
+use crate::connection::{Asked, ConnectionId, FetchedParts, Flags, State};
 use crate::counters::Counter;
 use crate::encoding::{Encoding, Framing, frame_notice};
 use crate::net::Net;
@@ -98,13 +99,8 @@ impl<N: Net> Worker<N> {
             self.connections.admit_subscriber(id, is_in_reserve);
         }
         let head = &bytes[..length];
-        match self.identify(id, request, parsed, Tried::default(), None) {
-            Ok(client) => match self.admit_client(&client, request) {
-                Ok(()) => self.follow_if_allowed(id, request, head, (&client, channels)),
-                Err(refusal) => {
-                    self.refuse_limited_subscriber(id, request, refusal, bytes, length);
-                }
-            },
+        match self.identify(id, request, parsed, Answers::default()) {
+            Ok(client) => self.follow_if_allowed(id, request, head, (&client, channels)),
             Err(Unidentified::Refused(error)) => self.refuse_subscriber(id, request, head, &error),
             Err(Unidentified::Limited(refusal)) => {
                 self.refuse_limited_subscriber(id, request, refusal, bytes, length);
@@ -133,7 +129,7 @@ impl<N: Net> Worker<N> {
         (client, channels): (&Client, Channels),
     ) {
         let actions = presence_events::actions(request, &channels.names);
-        let passed = match self.passed(request, head) {
+        let passed = match self.passed(id, request, head) {
             Ok(passed) => passed,
             Err(error) => return self.refuse_subscriber(id, request, head, &error),
         };
@@ -188,12 +184,6 @@ impl<N: Net> Worker<N> {
                 return self.refuse_subscriber(id, request, head, &error);
             }
         };
-        // The others have been admitted before they began to wait: once for each request.
-        if matches!(known, Known::Keys(_) | Known::Client(_))
-            && let Err(refusal) = self.admit_client(&client, request)
-        {
-            return self.refuse_limited(id, refusal, head);
-        }
         // A request that has waited for a decision or for messages goes by the present rules.
         if let Known::Allowed(_) | Known::Fetched(_) = known
             && let Err(error) =
@@ -319,7 +309,7 @@ impl<N: Net> Worker<N> {
             _ => self.start_stream(id, request, &followed, begun),
         }
         self.limit(id, until_ms);
-        if let Client::Token(identity) = client {
+        if let Client::Known(throng_access::Client::Token(identity)) = client {
             self.limit_poll(id, identity.expires_s());
         }
     }
@@ -530,11 +520,6 @@ impl<N: Net> Worker<N> {
             notice("welcome", &mut json);
         }
     }
-}
-
-/// True if the request is a long-poll that resumes.
-pub(in crate::worker) fn continues(request: &Request) -> bool {
-    matches!(request.transport, Transport::LongPoll { .. }) && request.since.is_some()
 }
 
 fn content_type(request: &Request) -> &'static str {

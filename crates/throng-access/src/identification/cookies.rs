@@ -7,23 +7,23 @@ use std::sync::Arc;
 
 use throng_wire::{ErrorCode, ErrorResponse};
 
+use super::refused::Refused;
 use crate::token::Identity;
 
 /// A verified token and its text.
-pub type VerifiedToken<'a> = (Arc<Identity>, &'a str);
+pub(super) type VerifiedToken<'a> = (Arc<Identity>, &'a str);
 
 /// The verdict on a request with two cookies, by the verdict on each. The valid token counts; the
-/// first of two, if they are of the same user. `code` is the code of a refusal.
+/// first of two, if they are of the same user.
 ///
 /// # Errors
 ///
 /// `bad_request` for tokens of different users, neither of which a page could have meant with
 /// certainty. If none is valid, the refusal that says most about what to do.
-pub fn choose_cookie<'a, E: From<ErrorResponse>>(
-    first: Result<VerifiedToken<'a>, E>,
-    second: Result<VerifiedToken<'a>, E>,
-    code: impl Fn(&E) -> ErrorCode,
-) -> Result<VerifiedToken<'a>, E> {
+pub(super) fn choose_cookie<'a>(
+    first: Result<VerifiedToken<'a>, Refused>,
+    second: Result<VerifiedToken<'a>, Refused>,
+) -> Result<VerifiedToken<'a>, Refused> {
     match (first, second) {
         (Ok(first), Ok(second)) if first.0.user() != second.0.user() => {
             let message = "the request has two cookies with valid tokens of different users";
@@ -31,7 +31,7 @@ pub fn choose_cookie<'a, E: From<ErrorResponse>>(
         }
         (Ok(valid), _) | (Err(_), Ok(valid)) => Ok(valid),
         (Err(first), Err(second)) => {
-            let is_second = weight(code(&second)) > weight(code(&first));
+            let is_second = weight(second.code()) > weight(first.code());
             Err(if is_second { second } else { first })
         }
     }
@@ -52,8 +52,8 @@ mod tests {
     use super::*;
 
     fn choose(codes: [ErrorCode; 2]) -> ErrorCode {
-        let [first, second] = codes.map(|code| Err(ErrorResponse::from(code)));
-        choose_cookie(first, second, |error| error.code).expect_err("none is valid").code
+        let [first, second] = codes.map(|code| Err(ErrorResponse::from(code).into()));
+        choose_cookie(first, second).expect_err("none is valid").code()
     }
 
     #[test]
