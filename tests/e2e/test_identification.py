@@ -6,6 +6,7 @@ each way that has these places: each transport, the commands of `throng.v1`, the
 
 import itertools
 import json
+import re
 import struct
 from functools import cache
 from urllib.parse import quote
@@ -15,6 +16,7 @@ import pytest
 from conftest import QUICK
 from support.access import SECRET, bearer, server_key, token
 from support.application import NEW, OLD, Application
+from support.certificates import Authority, make_certificate, trusting
 from support.issuer import FIXTURES, Issuer
 from support.raw import CLOSE, PING, PONG, TEXT, Raw, frame, handshake_headers
 from support.server import Server as Process
@@ -46,6 +48,7 @@ def credential(name):
         "mistyped key": lambda: "throng_key_x",
         "session": lambda: "session",
         "stranger": lambda: "stranger",
+        "certificate": lambda: "",
     }[name]()
 
 
@@ -63,7 +66,7 @@ def decide(request, _handler):
 class Way:
     """A way into the server: a request, or a command on a connection."""
 
-    has_places = {"", "header", "schemeless", "query", "cookie", "session"}
+    has_places = {"", "header", "schemeless", "query", "cookie", "session", "certificate"}
     is_read = True
     is_admin = False
 
@@ -91,7 +94,7 @@ class Way:
                 cookies.append(f"throng-status={text}")
             elif place == "subprotocol":
                 protocols.append(f"throng.token.{text}")
-            elif place:
+            elif place and place != "certificate":
                 scheme = {"header": "Bearer "}.get(place, "")
                 name = "X-Session" if place == "session" else "Authorization"
                 lines.append(f"{name}: {scheme}{text}")
@@ -197,7 +200,10 @@ class WebSocket(Way):
 class Command(WebSocket):
     """The command that shows a newer token, on a connection with a token of the same user."""
 
-    has_places = {"command"}
+    has_places = {"command", "certificate"}
+
+    def has(self, case, places):
+        return "command" in places.split(" ") and super().has(case, places)
 
     def __init__(self):
         super().__init__("throng.v1")
@@ -206,7 +212,7 @@ class Command(WebSocket):
         with server.connect(self.is_admin, source) as client:
             self.send(client, [("header", credential("good"))], page)
             assert client.read_head().status == 101
-            command = {"type": "auth", "token": shown[0][1], "ref": 1}
+            command = {"type": "auth", "token": dict(shown)["command"], "ref": 1}
             client.send(frame(TEXT, json.dumps(command)))
             while (answer := self.read_answer(client)).get("ref") != 1:
                 pass
@@ -229,7 +235,7 @@ class Command(WebSocket):
 class Write(Way):
     """A request that changes something has its credential in a header or a cookie."""
 
-    has_places = {"", "header", "schemeless", "cookie", "session"}
+    has_places = {"", "header", "schemeless", "cookie", "session", "certificate"}
     is_read = False
 
 
@@ -293,6 +299,8 @@ OPERATIONS = {
         ("/revocations", False),
     ]
 }
+TLS = re.compile(r"TLS listener on https://[\d.]+:(\d+)")
+USERS = "[[channels]]\nmatch = '*'\n" + "".join(f"{action} = 'user'\n" for action in GRANTS)
 KEYS = f"[[token-keys]]\nsecret = '{SECRET}'\n"
 CALLOUT = """
 [[callouts]]
@@ -308,6 +316,7 @@ class Server:
     """A server of the table."""
 
     def __init__(self, start, directory, name, application, issuer):
+        self.tls = None
         self.key, table = server_key(directory, "app", *GRANTS)
         self.unknown_key, _ = server_key(directory, "other", "publish")
         self.operator, operator = server_key(directory, "operator", "administration")
@@ -324,10 +333,15 @@ class Server:
         if name == "late keys":
             issuer.answer = lambda handler: handler.send(500, "")
             flags += ["--token-key-urls", issuer.url]
+        if name == "certificates":
+            flags += self.certify(directory)
+            tables += USERS
         (directory / "throng.toml").write_text("\n".join(lines) + "\n" + tables)
         self.server = start(*flags, environment={"HOOK": f"{OLD} {NEW}"})
         operators = self.server.http if name == "operators" else self.server.admin()
         self.admin = operators.base_url
+        if self.tls:
+            eventually(lambda: TLS.search(self.server.log()), "the TLS listener")
         if name == "late keys":
             eventually(lambda: "cannot use the key set" in self.server.log(), "the failed fetch")
         if name != "server keys":
@@ -337,18 +351,32 @@ class Server:
         answer = operators.post("/status/login", data={"key": self.operator}, **form)
         self.login = answer.headers["Set-Cookie"].split(";")[0].partition("=")[2]
 
+    def certify(self, directory):
+        """The flags of a server that takes users from certificates; its clients show one of ann."""
+        certificate, key = make_certificate(directory, "own", "localhost")
+        authority = Authority(directory)
+        self.tls = trusting(certificate, authority.sign("ann"))
+        flags = ["--tls-listen", "127.0.0.1:0", "--tls-cert", certificate, "--tls-key", key]
+        flags += ["--tls-client-ca", authority.certificate, "--tls-client-auth", "optional"]
+        return [*flags, "--tls-client-user", "cn"]
+
     def credential(self, name, place):
         """The text of a credential of the table."""
         if (name, place) == ("operator", "login"):
             return self.login
         own = {"key": self.key, "unknown key": self.unknown_key, "operator": self.operator}
-        return own.get(name) or credential(name)
+        return own[name] if name in own else credential(name)
 
     def connect(self, is_admin, source):
         """A connection to one of the listeners."""
         at = self.admin if is_admin else self.server
         self.host, self.port = at.host, at.port
-        return Raw(self, source=source)
+        if not self.tls or is_admin:
+            return Raw(self, source=source)
+        self.port = int(TLS.search(self.server.log()).group(1))
+        client = Raw(self, source=source)
+        client.socket = self.tls.wrap_socket(client.socket, server_hostname="localhost")
+        return client
 
 
 @pytest.fixture(scope="module")
@@ -405,13 +433,14 @@ def check(way, server, case, places):
     assert expected in outcomes if is_limit else set(outcomes) == {expected}, (about, outcomes[-1])
 
 
-# The admin listener asks no application about its clients, and limits no addresses.
+# The admin listener asks no application about its clients, limits no addresses, and has no TLS here.
+OF_THE_PUBLIC = {"application", "limited", "certificates"}
 PAIRS = [
     (name, way)
     for name in TABLE
     if name not in ("errors", "operators")
     for way in WAYS
-    if cases_of(name, WAYS[way]) and not (WAYS[way].is_admin and name in ("application", "limited"))
+    if cases_of(name, WAYS[way]) and not (WAYS[way].is_admin and name in OF_THE_PUBLIC)
 ]
 
 

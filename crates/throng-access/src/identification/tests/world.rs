@@ -98,6 +98,10 @@ impl World {
         match name {
             "good" => signed("a", &secret("a"), "ann", &life),
             "of bob" => signed("a", &secret("a"), "bob", &life),
+            "of nobody" => {
+                let signer = Signer::new(Some("a"), Algorithm::Hs256, &secret("a")).expect("a key");
+                signer.sign(&format!(r#"{{"iat": {}{life}}}"#, NOW.unix_s))
+            }
             "locked out" => {
                 signed("a", &secret("a"), "ann", &format!(r#"{life}, "jti": "locked out""#))
             }
@@ -116,7 +120,7 @@ impl World {
             "key" => self.server_key.clone(),
             "unknown key" => self.unknown_key.clone(),
             "mistyped key" => "throng_key_x".into(),
-            "session" | "stranger" => name.into(),
+            "session" | "stranger" | "certificate" => name.into(),
             _ => panic!("there is no credential {name}"),
         }
     }
@@ -125,7 +129,7 @@ impl World {
     pub(super) fn request(&self, shows: &[String], places: &str, page: Option<&str>) -> Built {
         let (mut target, mut fields, mut cookies) =
             ("/channels/a".to_owned(), String::new(), Vec::new());
-        let (mut command, mut is_read) = (None, true);
+        let (mut command, mut is_read, mut certified) = (None, true, None);
         for (name, place) in shows.iter().zip(places.split(' ')) {
             let text = self.token(name);
             match place {
@@ -151,6 +155,10 @@ impl World {
                     command = Some(text);
                     Ok(())
                 }
+                "certificate" => {
+                    certified = Some(Certified { user: "ann", from_s: 1, until_s: u32::MAX });
+                    Ok(())
+                }
                 _ => panic!("there is no place {place}"),
             }
             .expect("a string takes it");
@@ -168,7 +176,7 @@ impl World {
             fields += &format!("Origin: {page}\r\n");
         }
         let head = format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n");
-        Built { head, command, origin: page, is_read }
+        Built { head, command, origin: page, is_read, certified }
     }
 }
 
@@ -195,6 +203,7 @@ pub(super) struct Built {
     command: Option<String>,
     origin: Option<&'static str>,
     is_read: bool,
+    certified: Option<Certified<'static>>,
 }
 
 impl Built {
@@ -217,7 +226,7 @@ impl Built {
             command,
             address: None,
             listener: Listener::Public,
-            certified: None,
+            certified: self.certified,
             is_full: false,
             admitted: Cell::new(0),
             reasons: RefCell::default(),
@@ -233,7 +242,7 @@ pub(super) struct Asked<'a> {
     command: Option<Result<Token, ErrorResponse>>,
     pub(super) address: Option<IpAddr>,
     pub(super) listener: Listener,
-    pub(super) certified: Option<Certified<'a>>,
+    certified: Option<Certified<'a>>,
     /// Its user has too many connections.
     pub(super) is_full: bool,
     /// How often it was admitted.
