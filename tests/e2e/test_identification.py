@@ -12,7 +12,6 @@ from functools import cache
 from urllib.parse import quote
 
 import pytest
-
 from conftest import QUICK
 from support.access import SECRET, bearer, server_key, token
 from support.application import NEW, OLD, Application
@@ -66,7 +65,7 @@ def decide(request, _handler):
 class Way:
     """A way into the server: a request, or a command on a connection."""
 
-    has_places = {"", "header", "schemeless", "query", "cookie", "session", "certificate"}
+    has_places = frozenset({"", "header", "schemeless", "query", "cookie", "session", "certificate"})
     is_read = True
     is_admin = False
 
@@ -200,7 +199,7 @@ class WebSocket(Way):
 class Command(WebSocket):
     """The command that shows a newer token, on a connection with a token of the same user."""
 
-    has_places = {"command", "certificate"}
+    has_places = frozenset({"command", "certificate"})
 
     def has(self, case, places):
         return "command" in places.split(" ") and super().has(case, places)
@@ -235,7 +234,7 @@ class Command(WebSocket):
 class Write(Way):
     """A request that changes something has its credential in a header or a cookie."""
 
-    has_places = {"", "header", "schemeless", "cookie", "session", "certificate"}
+    has_places = frozenset({"", "header", "schemeless", "cookie", "session", "certificate"})
     is_read = False
 
 
@@ -248,7 +247,7 @@ class Read(Write):
 class Operator(Way):
     """A request of an operator to the public listener."""
 
-    has_places = {"", "header", "schemeless", "cookie"}
+    has_places = frozenset({"", "header", "schemeless", "cookie"})
 
     def __init__(self, path, accepts_login=False, is_admin=False):
         super().__init__(path=path)
@@ -265,7 +264,7 @@ class Operator(Way):
 class Admin(Write):
     """A request to the admin listener, whose pages are its own."""
 
-    has_places = {"", "header", "schemeless"}
+    has_places = frozenset({"", "header", "schemeless"})
     is_admin = True
 
     def has(self, case, places):
