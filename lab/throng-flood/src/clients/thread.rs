@@ -31,7 +31,7 @@ use throng_tunnel::Tunnel;
 const RECEIVE_BYTES: usize = 64 * 1024;
 
 /// The longest wait. Commands end it.
-const WAIT_MAX: Duration = Duration::from_secs(1);
+const WAIT_NS_MAX: u64 = 1_000_000_000;
 
 /// A command from the pool to a thread.
 pub(super) type ThreadCommand = Box<dyn FnOnce(&mut ClientThread) + Send>;
@@ -132,15 +132,14 @@ impl ClientThread {
                     Err(TryRecvError::Disconnected) => return,
                 }
             }
+            let due_ns = self.publish_due();
             self.expire();
             self.ping_due();
-            let due_ns = self.publish_due();
             let due_ns = due_ns.min(self.open_due());
             let now = now_ns();
             let due_ns = due_ns.min(self.activity.next_ns(now));
             self.counts.lag_ns.add(&LongestNs(now.saturating_sub(woken_ns)));
-            let sleep = Duration::from_nanos(due_ns.saturating_sub(now)).min(WAIT_MAX);
-            woken_ns = self.turn(&mut events, sleep);
+            woken_ns = self.turn(&mut events, due_ns.min(now + WAIT_NS_MAX));
         }
     }
 
@@ -159,12 +158,12 @@ impl ClientThread {
         }
     }
 
-    /// Waits for events, at most for `sleep`, and handles them. Returns the time of the wake-up.
-    fn turn(&mut self, events: &mut Vec<epoll::Event>, sleep: Duration) -> u64 {
+    /// Waits for events, at most until a time, and handles them. Returns the time of the wake-up.
+    fn turn(&mut self, events: &mut Vec<epoll::Event>, until_ns: u64) -> u64 {
         let tunnel = match &self.network.carrier {
             Carrier::Tunnel(tunnel) => tunnel,
             Carrier::Sockets(sockets) => {
-                sockets.wait(events, sleep);
+                sockets.wait(events, until_ns);
                 let woken_ns = now_ns();
                 for event in &*events {
                     match event.data.u64() {
@@ -177,8 +176,9 @@ impl ClientThread {
                 return woken_ns;
             }
         };
-        let until_ns = tunnel.next_ns().map_or(u64::MAX, |due_ns| due_ns.saturating_sub(now_ns()));
-        let is_called = tunnel.wait(&self.wake, sleep.min(Duration::from_nanos(until_ns)));
+        let until_ns = tunnel.next_ns().map_or(until_ns, |due_ns| due_ns.min(until_ns));
+        let sleep = Duration::from_nanos(until_ns.saturating_sub(now_ns()));
+        let is_called = tunnel.wait(&self.wake, sleep);
         let woken_ns = now_ns();
         if is_called {
             self.clear_wake();
