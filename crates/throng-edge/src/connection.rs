@@ -46,5 +46,5 @@ pub(crate) use id::SideIndex;
 pub use id::{ConnectionId, Token};
 pub(crate) use io::{Io, LongPoll, Partial};
 pub(crate) use outbound::{Left, Outbound, Progress};
-pub(crate) use pending::{Asked, FetchedParts, Pending, Stage};
+pub(crate) use pending::{Answers, Asked, Awaited, FetchedParts, Pending, Taken, earliest};
 pub use state::{Connection, State};

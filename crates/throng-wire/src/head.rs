@@ -14,12 +14,14 @@
 
 mod body_length;
 mod empty_body;
+mod kept;
 #[cfg(test)]
 mod tests;
 
 use memchr::memchr_iter;
 
 pub use self::empty_body::{ChunkedBody, chunked_body};
+pub use self::kept::KeptHead;
 
 use self::body_length::{BodyLength, Fields};
 use crate::error::{ErrorCode, ErrorResponse};

@@ -1,13 +1,18 @@
 //! A request or command that waits for answers.
 //!
-//! The client's bytes are kept as they came, and acted upon again from the beginning with the
-//! answers at hand. So nothing is half done while a connection waits, and its cost is known: the
-//! bytes.
+//! It keeps all answers that it has had, and goes on from the beginning with them: what is answered
+//! is not asked again. So nothing is half done while a connection waits. Frozen state has the
+//! client's bytes alone, and whoever reads it asks again.
 
 use std::sync::Arc;
 
-use throng_access::{Answers, Identity};
-use throng_core::{Body, Fetched, Watermark};
+use throng_access::Identity;
+use throng_core::{
+    Body, Fetched, LateAnswer, Outcome, Presence, PublishError, ReadMarker, Watermark,
+};
+use throng_wire::ErrorResponse;
+use throng_wire::head::KeptHead;
+use throng_wire::subscribe::Request;
 
 /// A client's request that is not answered yet.
 #[derive(Debug)]
@@ -15,16 +20,14 @@ pub(crate) struct Pending {
     /// Names the answers that it waits for; answers to earlier questions are not for it.
     pub(crate) question: u32,
     pub(crate) asked: Asked,
-    /// The answers so far, and those to come.
-    pub(crate) stage: Stage,
-    /// The client's identity, if the application has named it. A token is verified again.
-    pub(crate) told: Option<Arc<Identity>>,
+    pub(crate) awaited: Awaited,
+    pub(crate) answers: Answers,
 }
 
 #[derive(Debug)]
 pub(crate) enum Asked {
-    /// The head of a request that subscribes.
-    Head(Box<[u8]>),
+    /// A request that subscribes, and its head.
+    Subscription(Box<(Request, KeptHead)>),
     /// The text of a command of `throng.v1`.
     Command(Box<str>),
     /// A message to the channel of a plain WebSocket.
@@ -33,38 +36,63 @@ pub(crate) enum Asked {
     Outcome,
 }
 
+/// What a request waits for.
 #[derive(Debug)]
-pub(crate) enum Stage {
-    /// That the access policy allows all of it.
-    Access {
-        /// Decisions that are still to come, at least one.
-        left: u32,
-        /// The earliest end of what was allowed so far, in milliseconds since 1970.
-        until_ms: Option<u64>,
-    },
+pub(crate) enum Awaited {
+    /// That the access policy allows all of it: so many decisions are still to come, at least one.
+    Access { left: u32 },
     /// The keys that may verify its token.
-    Keys(Box<Answers>),
+    Keys,
     /// That the application says who the client is.
     Client,
     /// The followers of a channel.
     Presence,
     /// The outcome of its publication. The engine has it, so it must not be asked again.
     Publish,
-    /// That the engine can read what the request reads, all of which is allowed.
-    Fetch {
-        /// Parts still to come, at least one.
-        left: u32,
-        fetched: FetchedParts,
-    },
+    /// That the engine can read what the request reads, all of which is allowed: so many parts are
+    /// still to come, at least one.
+    Fetch { left: u32 },
     /// How far a user has read.
     Marker,
+}
+
+/// All answers that a request, a command or a frame has had.
+#[derive(Debug, Default)]
+pub(crate) struct Answers {
+    /// Answers about who its client is.
+    pub(crate) identity: throng_access::Answers,
+    /// True once keys were read for one of its tokens.
+    pub(crate) has_keys: bool,
+    /// True once nothing is left to ask about its client. It is identified again all the same: its
+    /// token may be revoked meanwhile.
+    pub(crate) is_identified: bool,
+    /// True once the access policy has allowed all of it.
+    pub(crate) is_allowed: bool,
+    /// The earliest end of what is allowed so far, in milliseconds since 1970.
+    pub(crate) until_ms: Option<u64>,
+    pub(crate) fetched: FetchedParts,
+    pub(crate) presence: Option<Presence>,
+    pub(crate) marker: Option<ReadMarker>,
+    /// What became of its publication.
+    pub(crate) outcome: Option<Outcome>,
+}
+
+impl Answers {
+    /// Nothing is left to ask about the client. `told` is what the application has said of it.
+    pub(crate) fn settle_identity(&mut self, told: Option<Arc<Identity>>, is_admitted: bool) {
+        self.identity = throng_access::Answers::of_known(told, is_admitted);
+        self.is_identified = true;
+    }
+}
+
+/// The earlier of two times that may be none.
+pub(crate) fn earliest(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    one.into_iter().chain(other).min()
 }
 
 /// Parts of logs that the engine has fetched for a request that is allowed.
 #[derive(Debug, Default)]
 pub(crate) struct FetchedParts {
-    /// The earliest end of what is allowed, in milliseconds since 1970.
-    pub(crate) until_ms: Option<u64>,
     /// Keeps the parts of logs readable.
     pub(crate) held: Vec<Fetched>,
     /// Where the connection starts in the channels that the server keeps for its user.
@@ -73,27 +101,138 @@ pub(crate) struct FetchedParts {
     pub(crate) unread: Option<u64>,
     /// True if the message is among the parts that tells the position.
     pub(crate) has_position: bool,
-    /// True if all that the subscriptions start with is among the parts.
+    /// True if all that the request starts with, or reads, is among the parts.
     pub(crate) is_complete: bool,
     /// Shows the engine that the connection waits for the rest.
     pub(crate) asker: Option<Arc<()>>,
 }
 
-impl FetchedParts {
-    /// Nothing yet, of what is allowed until this time.
-    pub(crate) fn until(until_ms: Option<u64>) -> FetchedParts {
-        FetchedParts { until_ms, ..FetchedParts::default() }
-    }
+/// The effect of an answer on what waits for it.
+pub(crate) enum Taken {
+    /// All that was awaited is there.
+    All,
+    /// More is to come.
+    Some,
+    /// What waits is refused.
+    Refused(ErrorResponse),
 }
 
 impl Pending {
+    /// Takes an answer; `None` if there will be none.
+    pub(crate) fn take(&mut self, answer: Option<LateAnswer>) -> Taken {
+        let Pending { awaited, answers, .. } = self;
+        match (answer, awaited) {
+            (None, Awaited::Publish) => answers.outcome = Some(Err(PublishError::Unknown)),
+            (None, _) => return Taken::Refused(ErrorResponse::unanswered()),
+            (Some(LateAnswer::Published(outcome)), Awaited::Publish) => {
+                answers.outcome = Some(outcome);
+            }
+            // One refusal decides. The answers about other channels will find nothing that waits.
+            (Some(LateAnswer::Decision(Err(error))), Awaited::Access { .. }) => {
+                return Taken::Refused(error);
+            }
+            (Some(LateAnswer::Decision(Ok(end_ms))), Awaited::Access { left }) => {
+                answers.until_ms = earliest(answers.until_ms, end_ms);
+                *left -= 1;
+                answers.is_allowed = *left == 0;
+                return if *left > 0 { Taken::Some } else { Taken::All };
+            }
+            (Some(LateAnswer::Keys(verdict)), Awaited::Keys) => {
+                if let Err(error) = verdict {
+                    answers.identity.refuse_awaited(error);
+                }
+                answers.has_keys = true;
+            }
+            (Some(LateAnswer::Client(Err(error))), Awaited::Client) => {
+                return Taken::Refused(error);
+            }
+            (Some(LateAnswer::Client(Ok(told))), Awaited::Client) => match told.downcast() {
+                Ok(told) => {
+                    let told: Arc<Identity> = told;
+                    // A client with a token was admitted before the question.
+                    let is_admitted = told.is_narrowed();
+                    answers.settle_identity(Some(told), is_admitted);
+                }
+                Err(_) => {
+                    debug_assert!(false, "another type than was asked for");
+                    return Taken::Refused(ErrorResponse::unanswered());
+                }
+            },
+            (Some(LateAnswer::Presence(presence)), Awaited::Presence) => {
+                answers.presence = Some(presence);
+            }
+            (Some(LateAnswer::Marker(Err(error))), Awaited::Marker | Awaited::Fetch { .. }) => {
+                return Taken::Refused(error);
+            }
+            (Some(LateAnswer::Marker(Ok(marker))), Awaited::Marker) => {
+                answers.marker = Some(marker);
+            }
+            (Some(LateAnswer::Marker(Ok(marker))), Awaited::Fetch { left }) => {
+                answers.fetched.unread = Some(marker.unread);
+                *left -= 1;
+                return if *left > 0 { Taken::Some } else { Taken::All };
+            }
+            (Some(LateAnswer::Fetched(part)), Awaited::Fetch { left }) => {
+                answers.fetched.held.push(part);
+                *left -= 1;
+                return if *left > 0 { Taken::Some } else { Taken::All };
+            }
+            (Some(answer), awaited) => {
+                debug_assert!(false, "{answer:?} does not answer {awaited:?}");
+                return Taken::Some;
+            }
+        }
+        Taken::All
+    }
+
     /// Memory that no other connection shares.
     pub(super) fn bytes(&self) -> usize {
         match &self.asked {
-            Asked::Head(head) => head.len(),
+            Asked::Subscription(asked) => asked.1.bytes().len(),
             Asked::Command(text) => text.len(),
             Asked::Message(body) => body.bytes().len(),
             Asked::Outcome => 0,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pending(awaited: Awaited) -> Pending {
+        let asked = Asked::Command("{}".into());
+        Pending { question: 1, asked, awaited, answers: Answers::default() }
+    }
+
+    fn decision(until_ms: Option<u64>) -> Option<LateAnswer> {
+        Some(LateAnswer::Decision(Ok(until_ms)))
+    }
+
+    #[test]
+    fn the_last_of_several_decisions_allows_until_the_earliest_end() {
+        let mut pending = pending(Awaited::Access { left: 3 });
+        assert!(matches!(pending.take(decision(Some(70))), Taken::Some));
+        assert!(matches!(pending.take(decision(None)), Taken::Some));
+        assert!(!pending.answers.is_allowed);
+        assert!(matches!(pending.take(decision(Some(90))), Taken::All));
+        assert!(pending.answers.is_allowed);
+        assert_eq!(pending.answers.until_ms, Some(70));
+    }
+
+    #[test]
+    fn one_denial_or_a_lost_answer_refuses() {
+        let denied = LateAnswer::Decision(Err(ErrorResponse::unanswered()));
+        for answer in [Some(denied), None] {
+            let mut pending = pending(Awaited::Access { left: 2 });
+            assert!(matches!(pending.take(answer), Taken::Refused(_)));
+        }
+    }
+
+    #[test]
+    fn a_lost_outcome_is_unknown() {
+        let mut pending = pending(Awaited::Publish);
+        assert!(matches!(pending.take(None), Taken::All));
+        assert_eq!(pending.answers.outcome, Some(Err(PublishError::Unknown)));
     }
 }

@@ -302,7 +302,7 @@ fn ask_again(frozen: &mut FrozenConnection, asked: &Asked, due: u32) {
     frozen.flags.set(Flags::READ_DEFERRED, true);
     let mut input = Vec::new();
     match asked {
-        Asked::Head(head) => input.extend_from_slice(head),
+        Asked::Subscription(asked) => input.extend_from_slice(asked.1.bytes()),
         Asked::Command(text) => {
             write_masked_frame(&mut input, Opcode::Text, text.as_bytes(), [0; 4]);
         }

@@ -5,7 +5,6 @@ use std::net::IpAddr;
 
 use throng_tls::CertificateFlaw;
 use throng_wire::ErrorResponse;
-use throng_wire::head::{self, Limits, Parsed};
 use throng_wire::log::request_line;
 use throng_wire::subscribe::{Request, Transport};
 use tracing::Level;
@@ -17,26 +16,33 @@ use crate::counters::Parked;
 use crate::net::Net;
 
 impl<N: Net> Worker<N> {
-    /// Logs the request that `bytes` begin with. `outcome` is an error code or the transport. Costs
-    /// one comparison unless the level is on.
-    fn log_request(&self, id: ConnectionId, bytes: &[u8], status: u16, outcome: &str) {
+    /// Logs the request that `bytes` begin with, its status, and an error code or the transport.
+    /// Costs one comparison unless the level is on.
+    fn log_request(
+        &self,
+        id: ConnectionId,
+        bytes: &[u8],
+        request_id: Option<&str>,
+        (status, outcome): (u16, &str),
+    ) {
         if !tracing::enabled!(Level::DEBUG) {
             return;
         }
         let peer = self.net.peer(&self.connections[id].socket);
         let peer = peer.map(|peer| peer.to_string()).unwrap_or_default();
-        let limits = Limits { max_head_bytes: self.settings.max_head_bytes };
-        let request = match head::parse(bytes, limits) {
-            Ok(Parsed::Complete { head, .. }) => head.request_id(),
-            Ok(Parsed::Incomplete) | Err(_) => None,
-        };
-        let request = request.map(tracing::field::display);
+        let request = request_id.map(tracing::field::display);
         tracing::debug!(%peer, request, "{} {status} {outcome}", request_line(bytes));
     }
 
     /// Logs a request that is refused.
-    pub(super) fn log_error(&self, id: ConnectionId, bytes: &[u8], error: &ErrorResponse) {
-        self.log_request(id, bytes, error.code.status(), error.code.name());
+    pub(super) fn log_error(
+        &self,
+        id: ConnectionId,
+        bytes: &[u8],
+        request_id: Option<&str>,
+        error: &ErrorResponse,
+    ) {
+        self.log_request(id, bytes, request_id, (error.code.status(), error.code.name()));
         self.tell_refusal(id, error);
     }
 
@@ -61,13 +67,13 @@ impl<N: Net> Worker<N> {
         if self.connections.is_canary(id) {
             return;
         }
-        let (status, transport) = match request.transport {
+        let outcome = match request.transport {
             Transport::WebSocket { .. } => (101, "websocket"),
             Transport::Sse => (200, "sse"),
             Transport::Stream => (200, "stream"),
             Transport::LongPoll { .. } => (200, "poll"),
         };
-        self.log_request(id, bytes, status, transport);
+        self.log_request(id, bytes, request.request_id.as_deref(), outcome);
     }
 
     /// Logs that a connection ends or begins to close. Nothing happens unless it streamed: the end

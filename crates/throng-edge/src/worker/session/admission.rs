@@ -69,7 +69,7 @@ impl<N: Net> Worker<N> {
     ) {
         self.count(Counter::RefusedStorm);
         let error = ErrorResponse::crowded();
-        self.log_error(id, bytes, &error);
+        self.log_error(id, bytes, request.request_id.as_deref(), &error);
         let behind = self.queue_clears_in().unwrap_or_default();
         let ahead_ms = self.settings.admission.tell(self.clock.unix_ms(), behind);
         let mut options = self.response_options(error.code, request.origin.as_deref());

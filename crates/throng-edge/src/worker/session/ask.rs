@@ -6,121 +6,97 @@
 
 use std::sync::Arc;
 
-use throng_access::{Action, Answers, Asker, Decision, Details, Identity};
+use throng_access::limit::Refusal;
+use throng_access::{Action, Asker, Decision, Details, Refused};
 use throng_core::{
     Answer, ChannelName, Engine, LateAnswer, Later, Listener, Notification, Outcome, Presence,
-    Publication, QuestionId, ReadMarker, Ticket, WorkerId,
+    Publication, QuestionId, Ticket, WorkerId,
 };
 use throng_wire::ErrorResponse;
 
 use super::client::Client;
-use crate::connection::{Asked, ConnectionId, FetchedParts, Pending, Stage};
+use crate::connection::{Answers, Asked, Awaited, ConnectionId, Pending, earliest};
 use crate::counters::Counter;
 use crate::net::Net;
 use crate::worker::Worker;
 use crate::worker::clock::ticks;
 
-/// The access policy's decision.
-pub(in crate::worker) enum Permission {
-    /// All of it is allowed, until this time if there is one, in milliseconds since 1970.
-    Granted(Option<u64>),
-    /// Some of it is not.
+/// Why a request, a command or a frame does not go on for now.
+pub(in crate::worker) enum Stop {
+    /// It is refused.
     Refused(ErrorResponse),
-    /// Some of it is not decided yet.
+    /// A limit of its client is reached.
+    Limited(Refusal),
+    /// An answer that it needs comes later.
     Later(Wait),
 }
 
-/// The newest answer for a request or command that has waited.
-#[derive(Debug)]
-pub(in crate::worker) enum Known {
-    /// It is allowed, until this time if there is one, in milliseconds since 1970.
-    Allowed(Option<u64>),
-    /// It is allowed, and these follow the channel that it asks about.
-    Presence(Presence),
-    /// It was allowed, and this became of its publication.
-    Published(Outcome),
-    /// The keys that may verify its token have been read; or the token is refused, if there may be
-    /// another one.
-    Keys(Box<Answers>),
-    /// The application has said who the client is.
-    Client(Arc<Identity>),
-    /// It is allowed, and the engine can read this of what it reads.
-    Fetched(FetchedParts),
-    /// It is allowed, and so far has the user read.
-    Marker(ReadMarker),
-}
-
-impl Known {
-    /// When what is allowed ends, in milliseconds since 1970; `None` if it does not.
-    pub(super) fn until_ms(&self) -> Option<u64> {
-        match self {
-            Known::Allowed(until_ms) => *until_ms,
-            Known::Fetched(fetched) => fetched.until_ms,
-            Known::Presence(_)
-            | Known::Published(_)
-            | Known::Keys(_)
-            | Known::Client(_)
-            | Known::Marker(_) => None,
-        }
+impl From<ErrorResponse> for Stop {
+    fn from(error: ErrorResponse) -> Stop {
+        Stop::Refused(error)
     }
 }
 
-/// Answers that are to come.
+/// An answer that is to come.
+#[derive(Debug)]
 pub(in crate::worker) struct Wait {
     question: u32,
-    stage: Stage,
-    told: Option<Arc<Identity>>,
+    awaited: Awaited,
 }
 
 impl Wait {
-    pub(super) fn new(question: QuestionId, stage: Stage) -> Wait {
-        Wait { question: question.number, stage, told: None }
+    pub(super) fn new(question: QuestionId, awaited: Awaited) -> Wait {
+        Wait { question: question.number, awaited }
     }
+}
 
-    /// True if what is known now is no answer to it: it is about another token of the request, or
-    /// for the application to say who the client is.
-    pub(super) fn is_new_after(&self, known: &Known) -> bool {
-        match (known, &self.stage) {
-            (Known::Keys(_), Stage::Client) => true,
-            (Known::Keys(before), Stage::Keys(now)) => now.wait_for_others_than(before),
-            _ => false,
+impl From<Refused> for Stop {
+    fn from(refused: Refused) -> Stop {
+        match refused {
+            Refused::Error(error) => Stop::Refused(error),
+            Refused::Limited(refusal) => Stop::Limited(refusal),
         }
     }
+}
 
-    /// True if it is for the application to say who the client is.
-    pub(super) fn is_for_client(&self) -> bool {
-        matches!(self.stage, Stage::Client)
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Stop {
+        Stop::Limited(refusal)
     }
+}
 
-    /// Remembers who the client is, if the application has said it: what has waited goes on without
-    /// asking it again.
-    pub(super) fn of(self, client: &Client) -> Wait {
-        Wait { told: client.told().cloned(), ..self }
+impl From<Wait> for Stop {
+    fn from(wait: Wait) -> Stop {
+        Stop::Later(wait)
     }
 }
 
 impl<N: Net> Worker<N> {
     /// Asks whether a connection of `client` may do all of `actions`.
+    ///
+    /// # Errors
+    ///
+    /// Some of it is not allowed, or not decided yet.
     pub(in crate::worker) fn ask_access<'a>(
         &mut self,
         id: ConnectionId,
         client: &Client,
         details: Details<'_>,
         actions: impl Iterator<Item = Action<'a>>,
-    ) -> Permission {
+        answers: &mut Answers,
+    ) -> Result<(), Stop> {
         if let Client::Viewer = client {
-            return Permission::Granted(None);
+            answers.is_allowed = true;
+            return Ok(());
         }
         let credentials = client.credentials();
         let listener = Listener::Public;
         let asker = Asker { listener, credentials, details, is_repeated: false };
         let question = self.next_question(id);
         let (engine, worker) = (&self.engine, self.metrics.worker());
-        let (mut left, mut until_ms) = (0, None);
+        let mut left = 0;
         for (part, action) in (0..).zip(actions) {
-            if let Err(error) = client.check_user(action) {
-                return Permission::Refused(error);
-            }
+            client.check_user(action)?;
             let question = QuestionId { part, ..question };
             let mut issue = || {
                 ticket(engine, worker, question, |decision: Decision| {
@@ -128,19 +104,19 @@ impl<N: Net> Worker<N> {
                 })
             };
             match self.access.policy.may(&asker, action, Later::new(&mut issue)) {
-                Answer::Now(decision) => match decision.allowed_until_ms() {
-                    Ok(end_ms) => until_ms = earliest(until_ms, end_ms),
-                    // Late answers about other parts find nothing that waits, and are dropped.
-                    Err(error) => return Permission::Refused(error),
-                },
+                // After a denial, late answers about other parts find nothing that waits.
+                Answer::Now(decision) => {
+                    answers.until_ms = earliest(answers.until_ms, decision.allowed_until_ms()?);
+                }
                 // No answer can come before the wait is in place: it comes through this worker's
                 // own queue.
                 Answer::Later(_) => left += 1,
             }
         }
+        answers.is_allowed = left == 0;
         match left {
-            0 => Permission::Granted(until_ms),
-            _ => Permission::Later(Wait::new(question, Stage::Access { left, until_ms })),
+            0 => Ok(()),
+            _ => Err(Wait::new(question, Awaited::Access { left }).into()),
         }
     }
 
@@ -174,15 +150,16 @@ impl<N: Net> Worker<N> {
         id: ConnectionId,
         channel: &ChannelName,
         max_users: usize,
-    ) -> Result<Result<Presence, Wait>, ErrorResponse> {
+    ) -> Result<Presence, Stop> {
         let question = self.next_question(id);
         let (engine, worker) = (&self.engine, self.metrics.worker());
         let mut issue = || ticket(engine, worker, question, LateAnswer::Presence);
         let later = Later::new(&mut issue);
-        Ok(match self.engine.presence(self.clock.unix_ms(), channel, max_users, later)? {
+        let asked = self.engine.presence(self.clock.unix_ms(), channel, max_users, later);
+        match asked.map_err(ErrorResponse::from)? {
             Answer::Now(presence) => Ok(presence),
-            Answer::Later(_) => Err(Wait::new(question, Stage::Presence)),
-        })
+            Answer::Later(_) => Err(Wait::new(question, Awaited::Presence).into()),
+        }
     }
 
     /// Publishes for a connection. Returns what became of it, or what to wait for.
@@ -197,18 +174,24 @@ impl<N: Net> Worker<N> {
         let later = Later::new(&mut issue);
         match self.engine.publish(self.clock.unix_ms(), publication, later) {
             Answer::Now(outcome) => Ok(outcome),
-            Answer::Later(_) => Err(Wait::new(question, Stage::Publish)),
+            Answer::Later(_) => Err(Wait::new(question, Awaited::Publish)),
         }
     }
 
-    /// Lets the connection wait for answers to what it has `asked`. Until then the worker acts on
+    /// Lets the connection wait for an answer to what it has `asked`. Until then the worker acts on
     /// nothing that it sends.
-    pub(in crate::worker) fn wait(&mut self, id: ConnectionId, wait: Wait, asked: Asked) {
+    pub(in crate::worker) fn wait(
+        &mut self,
+        id: ConnectionId,
+        wait: Wait,
+        asked: Asked,
+        answers: Answers,
+    ) {
         self.count(Counter::Waited);
         let timeout = ticks(self.settings.limits.wait_timeout).max(1);
         let deadline = self.clock.deadline_ticks(timeout);
-        let Wait { question, stage, told } = wait;
-        let pending = Pending { question, asked, stage, told };
+        let Wait { question, awaited } = wait;
+        let pending = Pending { question, asked, awaited, answers };
         self.connections.begin_wait(id, pending, deadline);
     }
 
@@ -230,9 +213,4 @@ pub(super) fn ticket<T: 'static>(
         let answer = answer.map(|answer| Box::new(wrap(answer)));
         engine.post(worker, Notification::Answer { question, answer });
     })
-}
-
-/// The earlier of two times that may be none.
-pub(super) fn earliest(one: Option<u64>, other: Option<u64>) -> Option<u64> {
-    one.into_iter().chain(other).min()
 }

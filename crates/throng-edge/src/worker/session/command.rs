@@ -7,15 +7,13 @@ use throng_core::{
     Body, ChannelName, HistoryQuery, Kind, Mark, MessageId, Outcome, Presence, Publication,
     ReadMarker, Reading, RefusedForMemory, StartAt, SubscriptionId,
 };
-use throng_wire::credential::Token;
 use throng_wire::v1::{self, Command, Present, RawValue};
 use throng_wire::{ErrorCode, ErrorResponse, Target};
 
-use super::ask::{Known, Permission, Wait};
+use super::ask::Stop;
 use super::fetch::Starts;
-use super::identify::Unidentified;
 use super::subscribe::write_subscribed;
-use crate::connection::{Asked, ConnectionId, FetchedParts};
+use crate::connection::{Answers, Asked, ConnectionId};
 use crate::counters::Counter;
 use crate::net::Net;
 use crate::worker::Worker;
@@ -32,45 +30,34 @@ const PAGE_BYTES_MAX: usize = 256 << 10;
 #[derive(Debug, Clone, Copy)]
 struct Call<'a> {
     id: ConnectionId,
-    text: &'a str,
     /// The client's own name for it, which the answer repeats.
     reference: Option<&'a RawValue>,
 }
 
 impl<N: Net> Worker<N> {
-    /// Executes a command of a client, and answers it; or lets it wait until that is possible.
-    pub(in crate::worker) fn command(&mut self, id: ConnectionId, text: &str) {
+    /// Executes a command of a client with the answers that it has had, and answers it; or lets it
+    /// wait for the next one.
+    pub(in crate::worker) fn command(
+        &mut self,
+        id: ConnectionId,
+        text: &str,
+        mut answers: Answers,
+    ) {
         let received = v1::parse(text);
-        let call = Call { id, text, reference: received.reference.as_deref() };
-        let done = received.command.and_then(|command| self.execute_allowed(call, command));
-        self.conclude_command(call, done);
-    }
-
-    /// Executes a command that has waited.
-    pub(in crate::worker) fn resume_command(&mut self, id: ConnectionId, text: &str, known: Known) {
-        let received = v1::parse(text);
-        let call = Call { id, text, reference: received.reference.as_deref() };
-        let done = received.command.and_then(|command| {
-            self.check_again(call, &command, &known)?;
-            self.execute(call, command, known)
-        });
-        self.conclude_command(call, done);
-    }
-
-    /// Fails if a command that has waited is not allowed any more: the rules may have been replaced
-    /// meanwhile. What is published already is answered as it is.
-    fn check_again(
-        &self,
-        call: Call<'_>,
-        command: &Command,
-        known: &Known,
-    ) -> Result<(), ErrorResponse> {
-        if let Known::Published(_) | Known::Keys(_) | Known::Client(_) = known {
-            return Ok(());
-        }
-        let Some(name) = name_of_command(command) else { return Ok(()) };
-        let client = self.client(call.id, action_of(command, &name));
-        self.ask_again(&client, actions_of(command, &name))
+        let call = Call { id, reference: received.reference.as_deref() };
+        let done = received.command.map_err(Stop::from);
+        let error = match done.and_then(|command| self.execute(call, command, &mut answers)) {
+            Ok(()) => return,
+            Err(Stop::Later(wait)) => {
+                return self.wait(id, wait, Asked::Command(text.into()), answers);
+            }
+            Err(Stop::Refused(error)) => error,
+            Err(Stop::Limited(refusal)) => {
+                self.count(Counter::RefusedLimit);
+                refusal.into()
+            }
+        };
+        self.answer_refused(call, &error);
     }
 
     /// Refuses a command that has waited.
@@ -81,153 +68,75 @@ impl<N: Net> Worker<N> {
         error: ErrorResponse,
     ) {
         let reference = v1::parse(text).reference;
-        self.conclude_command(Call { id, text, reference: reference.as_deref() }, Err(error));
+        self.answer_refused(Call { id, reference: reference.as_deref() }, &error);
     }
 
-    fn conclude_command(&mut self, call: Call<'_>, done: Result<(), ErrorResponse>) {
-        if let Err(error) = done {
-            self.count(Counter::RefusedCommand);
-            self.tell_refusal(call.id, &error);
-            self.reply(call.id, |out| v1::error(out, &error, call.reference));
-        }
+    fn answer_refused(&mut self, call: Call<'_>, error: &ErrorResponse) {
+        self.count(Counter::RefusedCommand);
+        self.tell_refusal(call.id, error);
+        self.reply(call.id, |out| v1::error(out, error, call.reference));
     }
 
-    /// Executes a command if it is allowed, or lets it wait until that is decided.
-    fn execute_allowed(&mut self, call: Call<'_>, command: Command) -> Result<(), ErrorResponse> {
-        let Some(name) = name_of_command(&command) else {
-            return self.execute(call, command, Known::Allowed(None));
-        };
-        if let Command::Read { id: Some(_), .. } = &command {
-            self.limit_publication(call.id, 0)?;
+    /// Fails unless a command is allowed. One that has waited goes by the present rules; but if its
+    /// message is published already, it is answered as it is.
+    fn permit_command(
+        &mut self,
+        call: Call<'_>,
+        command: &Command,
+        answers: &mut Answers,
+    ) -> Result<(), Stop> {
+        let Some(name) = name_of_command(command) else { return Ok(()) };
+        let client = self.client(call.id, action_of(command, &name));
+        if answers.is_allowed {
+            return match answers.outcome {
+                Some(_) => Ok(()),
+                None => Ok(self.ask_again(&client, actions_of(command, &name))?),
+            };
         }
-        if let Command::Publish { publication, .. } = &command {
+        match command {
+            Command::Read { id: Some(_), .. } => self.limit_publication(call.id, 0)?,
             // Before it costs more, such as a decision from elsewhere.
-            self.limit_publication(call.id, publication.body.len())?;
-        }
-        if let Command::History { .. } | Command::Presence { .. } = &command {
-            self.limit_reading(call.id)?;
-        }
-        if let Command::Subscribe { presence: true, .. } = &command {
-            self.check_has_presence_events(&name)?;
-        }
-        let client = self.client(call.id, action_of(&command, &name));
-        let details = self.details(call.id, None);
-        match self.ask_access(call.id, &client, details, actions_of(&command, &name)) {
-            Permission::Granted(until_ms) => self.execute(call, command, Known::Allowed(until_ms)),
-            Permission::Refused(error) => Err(error),
-            Permission::Later(wait) => {
-                self.wait(call.id, wait, Asked::Command(call.text.into()));
-                Ok(())
+            Command::Publish { publication, .. } => {
+                self.limit_publication(call.id, publication.body.len())?;
             }
+            Command::History { .. } | Command::Presence { .. } => self.limit_reading(call.id)?,
+            Command::Subscribe { presence: true, .. } => self.check_has_presence_events(&name)?,
+            _ => {}
         }
+        let details = self.details(call.id, None);
+        self.ask_access(call.id, &client, details, actions_of(command, &name), answers)
     }
 
     fn execute(
         &mut self,
         call: Call<'_>,
         command: Command,
-        known: Known,
-    ) -> Result<(), ErrorResponse> {
+        answers: &mut Answers,
+    ) -> Result<(), Stop> {
+        self.permit_command(call, &command, answers)?;
         match command {
             Command::Subscribe { target, since, history, presence } => {
                 let begin = (since.as_deref(), history);
-                self.subscribe_command(call, &target, presence, begin, known)
+                self.subscribe_command(call, &target, presence, begin, answers)
             }
             Command::Unsubscribe { target } => self.unsubscribe_command(call, &target),
             Command::Publish { target, publication, echo } => {
-                self.publish_command(call, &target, publication, echo, known)
+                self.publish_command(call, &target, publication, echo, answers)
             }
             Command::History { target, limit, before, after } => {
                 let range = (before.as_deref(), after.as_deref());
-                self.history_command(call, &target, range, limit, known)
+                self.history_command(call, &target, range, limit, answers)
             }
             Command::Presence { target, limit } => {
-                self.presence_command(call, &target, limit, known)
+                self.presence_command(call, &target, limit, answers)
             }
             Command::Read { target, id, back } => {
-                self.read_command(call, &target, id.as_deref(), back, known)
+                self.read_command(call, &target, id.as_deref(), back, answers)
             }
-            Command::Auth { token } => self.auth_command(call, &token, known),
+            Command::Auth { token } => self.refresh(call.id, &token, answers, call.reference),
             Command::Ping => {
                 self.reply(call.id, |out| v1::pong(out, call.reference));
                 Ok(())
-            }
-        }
-    }
-
-    /// Takes a newer token, or lets the command wait until it is known whether it counts.
-    fn auth_command(
-        &mut self,
-        call: Call<'_>,
-        token: &Token,
-        known: Known,
-    ) -> Result<(), ErrorResponse> {
-        // It has waited for keys before.
-        let has_keys = matches!(known, Known::Keys(_) | Known::Client(_));
-        match self.refresh(call.id, token, &known, call.reference) {
-            Ok(()) => Ok(()),
-            Err(Unidentified::Refused(error)) => Err(error),
-            Err(Unidentified::Limited(refusal)) => {
-                self.count(Counter::RefusedLimit);
-                Err(refusal.into())
-            }
-            Err(Unidentified::Later(wait)) if has_keys && !wait.is_for_client() => {
-                Err(ErrorResponse::unanswered())
-            }
-            Err(Unidentified::Later(wait)) => {
-                self.wait(call.id, wait, Asked::Command(call.text.into()));
-                Ok(())
-            }
-        }
-    }
-
-    /// The answer once the engine can read the part of a log that a command needs; `None` if the
-    /// command waits for it.
-    fn fetch_for_command(
-        &mut self,
-        call: Call<'_>,
-        name: &ChannelName,
-        reading: Reading,
-        known: Known,
-    ) -> Option<Known> {
-        if matches!(known, Known::Fetched(_)) {
-            return Some(known);
-        }
-        let fetched = FetchedParts::until(known.until_ms());
-        match self.fetch(call.id, fetched, None, iter::once((name, reading))) {
-            Ok(fetched) => Some(Known::Fetched(fetched)),
-            Err(wait) => {
-                self.wait(call.id, wait, Asked::Command(call.text.into()));
-                None
-            }
-        }
-    }
-
-    /// Parts that the engine has fetched for a subscription to `name` and to its user's kept
-    /// channels; `None` if the command waits for them.
-    fn fetch_for_subscription(
-        &mut self,
-        call: Call<'_>,
-        name: &ChannelName,
-        start: StartAt,
-        is_of_kept: bool,
-        known: Known,
-    ) -> Option<FetchedParts> {
-        let fetched = match known {
-            Known::Fetched(fetched) => fetched,
-            known => FetchedParts::until(known.until_ms()),
-        };
-        let wanted = Starts {
-            names: slice::from_ref(name),
-            starts: &[start],
-            kept_of: (is_of_kept && self.engine.fetches()).then(|| name.clone()),
-            unread_of: None,
-        };
-        match self.fetch_starts(call.id, &wanted, fetched) {
-            Ok(fetched) => Some(fetched),
-            Err(wait) => {
-                self.wait(call.id, wait, Asked::Command(call.text.into()));
-                None
             }
         }
     }
@@ -240,27 +149,27 @@ impl<N: Net> Worker<N> {
         target: &Target,
         has_presence: bool,
         begin: (Option<&str>, Option<u32>),
-        known: Known,
-    ) -> Result<(), ErrorResponse> {
+        answers: &mut Answers,
+    ) -> Result<(), Stop> {
         let id = call.id;
         let count = 1 + usize::from(has_presence);
         let name = name_of(target);
         if self.relief.refuses(RefusedForMemory::Subscription) {
-            return Err(ErrorResponse::short_of_memory());
+            return Err(ErrorResponse::short_of_memory().into());
         }
         let max_channels = self.settings.max_channels_per_connection;
         let is_marked = self.is_marked(id);
         let is_asked = |&one: &SubscriptionId| !self.subscriptions.is_unasked(one);
         if self.subscriptions(id).filter(is_asked).count() + count > max_channels {
-            return Err(ErrorResponse::too_many_channels(max_channels));
+            return Err(ErrorResponse::too_many_channels(max_channels).into());
         }
         if self.find_subscription(id, &name).is_some() {
             let message = format!("this connection follows {} already", target.name);
-            return Err(ErrorResponse::new(ErrorCode::AlreadySubscribed, message));
+            return Err(ErrorResponse::new(ErrorCode::AlreadySubscribed, message).into());
         }
         if name.kind() == Kind::User && self.user_of(id).is_some() {
             let message = "a connection belongs to at most one user";
-            return Err(ErrorResponse::new(ErrorCode::BadRequest, message));
+            return Err(ErrorResponse::new(ErrorCode::BadRequest, message).into());
         }
         let start = match begin {
             (Some(since), _) => StartAt::of_position(since)?,
@@ -268,11 +177,17 @@ impl<N: Net> Worker<N> {
             (None, None) => StartAt::Live,
         };
         let is_of_kept = name.kind() == Kind::User && self.has_kept_of(id, name.name());
-        let fetched = self.fetch_for_subscription(call, &name, start, is_of_kept, known);
-        let Some(fetched) = fetched else { return Ok(()) };
+        let wanted = Starts {
+            names: slice::from_ref(&name),
+            starts: &[start],
+            kept_of: (is_of_kept && self.engine.fetches()).then(|| name.clone()),
+            unread_of: None,
+        };
+        self.fetch_starts(id, &wanted, &mut answers.fetched)?;
         // After all that may refuse or wait, so that each subscription is counted once.
-        self.limit_subscriptions(id, count).inspect_err(|_| self.count(Counter::RefusedLimit))?;
-        let position = || fetched.position.unwrap_or_else(|| self.kept_position(&name, start));
+        self.limit_subscriptions(id, count)?;
+        let position =
+            || answers.fetched.position.unwrap_or_else(|| self.kept_position(&name, start));
         let kept = is_of_kept.then(position);
         let kept_start = kept.map(|position| self.start_of_kept(start, position));
         let start = kept.map_or(start, |position| self.start_in_kept(start, position));
@@ -299,23 +214,19 @@ impl<N: Net> Worker<N> {
             self.catch_up(id, joined);
             self.subscriptions.trim_channel_of(joined);
         }
-        self.limit(id, fetched.until_ms);
+        self.limit(id, answers.until_ms);
         Ok(())
     }
 
-    fn unsubscribe_command(
-        &mut self,
-        call: Call<'_>,
-        target: &Target,
-    ) -> Result<(), ErrorResponse> {
+    fn unsubscribe_command(&mut self, call: Call<'_>, target: &Target) -> Result<(), Stop> {
         let Some(subscription) = self.find_subscription(call.id, &name_of(target)) else {
             let message = format!("this connection does not follow {}", target.name);
-            return Err(ErrorResponse::new(ErrorCode::NotSubscribed, message));
+            return Err(ErrorResponse::new(ErrorCode::NotSubscribed, message).into());
         };
         if self.leave_to_server(call.id, subscription, target) {
             let message = "the server keeps this subscription for the user; the application ends \
                 it";
-            return Err(ErrorResponse::new(ErrorCode::Forbidden, message));
+            return Err(ErrorResponse::new(ErrorCode::Forbidden, message).into());
         }
         if target.kind == Kind::User {
             self.unfollow_kept(call.id);
@@ -331,19 +242,13 @@ impl<N: Net> Worker<N> {
         target: &Target,
         publication: v1::Publication,
         is_echoed: bool,
-        known: Known,
-    ) -> Result<(), ErrorResponse> {
-        let outcome = match known {
-            Known::Published(outcome) => outcome,
-            _ => match self.begin_publish(call, target, publication, is_echoed)? {
-                Ok(outcome) => outcome,
-                Err(wait) => {
-                    self.wait(call.id, wait, Asked::Command(call.text.into()));
-                    return Ok(());
-                }
-            },
+        answers: &mut Answers,
+    ) -> Result<(), Stop> {
+        let outcome = match answers.outcome.take() {
+            Some(outcome) => outcome,
+            None => self.begin_publish(call, target, publication, is_echoed)?,
         };
-        let published = outcome?;
+        let published = outcome.map_err(ErrorResponse::from)?;
         self.count(Counter::MessagesPublished);
         // The answer counts the subscribers that get the message. Without an echo the sender does
         // not.
@@ -359,20 +264,21 @@ impl<N: Net> Worker<N> {
         Ok(())
     }
 
-    /// Publishes the message of a command. Returns what became of it, or what to wait for.
+    /// Publishes the message of a command. Returns what became of it.
     fn begin_publish(
         &mut self,
         call: Call<'_>,
         target: &Target,
         publication: v1::Publication,
         is_echoed: bool,
-    ) -> Result<Result<Outcome, Wait>, ErrorResponse> {
+    ) -> Result<Outcome, Stop> {
         let max_bytes = self.settings.max_message_bytes;
         if publication.body.len() > max_bytes {
-            return Err(ErrorResponse::message_too_large(max_bytes));
+            return Err(ErrorResponse::message_too_large(max_bytes).into());
         }
         let (body, content_type) =
-            Body::parse(&publication.body, publication.content_type.as_deref())?;
+            Body::parse(&publication.body, publication.content_type.as_deref())
+                .map_err(ErrorResponse::from)?;
         let channel = name_of(target);
         let key = publication.key.as_deref();
         let publication = Publication {
@@ -384,7 +290,7 @@ impl<N: Net> Worker<N> {
             expires_in_ms: publication.expires_in_s.map(|seconds| u64::from(seconds) * 1000),
             receipt: None,
         };
-        Ok(self.publish(call.id, publication))
+        Ok(self.publish(call.id, publication)?)
     }
 
     /// Answers with a page of the messages before or after an id, which `range` gives in this
@@ -395,25 +301,26 @@ impl<N: Net> Worker<N> {
         target: &Target,
         range: (Option<&str>, Option<&str>),
         limit: Option<u32>,
-        known: Known,
-    ) -> Result<(), ErrorResponse> {
+        answers: &mut Answers,
+    ) -> Result<(), Stop> {
         let name = name_of(target);
         if self.relief.refuses(RefusedForMemory::History) {
-            return Err(ErrorResponse::short_of_memory());
+            return Err(ErrorResponse::short_of_memory().into());
         }
         let query = match range {
             (Some(_), Some(_)) => {
                 let message = "give either before or after";
-                return Err(ErrorResponse::new(ErrorCode::BadRequest, message));
+                return Err(ErrorResponse::new(ErrorCode::BadRequest, message).into());
             }
-            (Some(before), None) => HistoryQuery::Before(before.parse::<MessageId>()?),
-            (None, Some(after)) => HistoryQuery::After(after.parse::<MessageId>()?),
+            (Some(before), None) => HistoryQuery::Before(parse_id(before)?),
+            (None, Some(after)) => HistoryQuery::After(parse_id(after)?),
             (None, None) => HistoryQuery::Newest,
         };
         let limit = limit.map_or(PAGE, |limit| limit as usize);
-        let known = self.fetch_for_command(call, &name, Reading::Page(query, limit), known);
-        // Held until the page is read: the engine may drop the messages after that.
-        let Some(_held) = known else { return Ok(()) };
+        if !std::mem::replace(&mut answers.fetched.is_complete, true) {
+            let page = iter::once((&name, Reading::Page(query, limit)));
+            self.fetch(call.id, &mut answers.fetched, None, page)?;
+        }
         let mut history = self.engine.history(self.clock.unix_ms(), &name, query, limit);
         let envelopes = history.encode(query, PAGE_BYTES_MAX);
         self.charge_read(call.id, envelopes.iter().map(Vec::len).sum());
@@ -436,20 +343,13 @@ impl<N: Net> Worker<N> {
         target: &Target,
         id: Option<&str>,
         may_go_back: bool,
-        known: Known,
-    ) -> Result<(), ErrorResponse> {
-        let id = id.map(str::parse::<MessageId>).transpose()?;
+        answers: &mut Answers,
+    ) -> Result<(), Stop> {
+        let id = id.map(parse_id).transpose()?;
         let mark = id.map(|id| Mark { id, may_go_back });
-        let found = match known {
-            Known::Marker(marker) => Ok(marker),
-            _ => self.ask_marker(call.id, &name_of(target), mark)?,
-        };
-        let ReadMarker { read, unread } = match found {
-            Ok(marker) => marker,
-            Err(wait) => {
-                self.wait(call.id, wait, Asked::Command(call.text.into()));
-                return Ok(());
-            }
+        let ReadMarker { read, unread } = match answers.marker.take() {
+            Some(marker) => marker,
+            None => self.ask_marker(call.id, &name_of(target), mark)?,
         };
         let read = read.map(|id| id.to_string());
         self.reply(call.id, |out| v1::read(out, target, (read.as_deref(), unread), call.reference));
@@ -462,28 +362,23 @@ impl<N: Net> Worker<N> {
         call: Call<'_>,
         target: &Target,
         limit: Option<u32>,
-        known: Known,
-    ) -> Result<(), ErrorResponse> {
+        answers: &mut Answers,
+    ) -> Result<(), Stop> {
         let limit = limit.map_or(PAGE, |limit| limit as usize);
-        let found = match known {
-            Known::Presence(presence) => Ok(presence),
-            Known::Allowed(_)
-            | Known::Published(_)
-            | Known::Keys(_)
-            | Known::Client(_)
-            | Known::Marker(_)
-            | Known::Fetched(_) => self.ask_presence(call.id, &name_of(target), limit)?,
+        let found = match answers.presence.take() {
+            Some(presence) => presence,
+            None => self.ask_presence(call.id, &name_of(target), limit)?,
         };
-        match found {
-            Ok(Presence { connections, users, is_cut, is_partial }) => {
-                self.charge_read(call.id, users.iter().map(|user| user.len()).sum());
-                let present = Present { connections, users: &users, more: is_cut, is_partial };
-                self.reply(call.id, |out| v1::presence(out, target, present, call.reference));
-            }
-            Err(wait) => self.wait(call.id, wait, Asked::Command(call.text.into())),
-        }
+        let Presence { connections, users, is_cut, is_partial } = found;
+        self.charge_read(call.id, users.iter().map(|user| user.len()).sum());
+        let present = Present { connections, users: &users, more: is_cut, is_partial };
+        self.reply(call.id, |out| v1::presence(out, target, present, call.reference));
         Ok(())
     }
+}
+
+fn parse_id(text: &str) -> Result<MessageId, ErrorResponse> {
+    Ok(text.parse::<MessageId>()?)
 }
 
 /// The channel or user that a command needs a permission for; `None` if it is always allowed.

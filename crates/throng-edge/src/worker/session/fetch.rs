@@ -11,13 +11,12 @@ use throng_core::{
     Answer, AskerId, ChannelName, Fetched, LateAnswer, Later, Mark, QuestionId, ReadMarker,
     Reading, StartAt, WorkerId,
 };
-use throng_wire::ErrorResponse;
 use throng_wire::subscribe::Request;
 
-use super::ask::{Wait, ticket};
+use super::ask::{Stop, Wait, ticket};
 use super::client::Client;
 use super::kept::page_before_next;
-use crate::connection::{ConnectionId, FetchedParts, Stage};
+use crate::connection::{Awaited, ConnectionId, FetchedParts};
 use crate::net::Net;
 use crate::worker::Worker;
 
@@ -62,16 +61,19 @@ impl<N: Net> Worker<N> {
         Starts { names, starts, kept_of, unread_of }
     }
 
-    /// Lets the engine fetch all that subscriptions begin with. `fetched` is what it has fetched
-    /// before. Returns all of it, or what to wait for.
+    /// Lets the engine fetch all that subscriptions begin with, beside what was `fetched` before.
+    ///
+    /// # Errors
+    ///
+    /// Some of it comes later.
     pub(in crate::worker) fn fetch_starts(
         &mut self,
         id: ConnectionId,
         wanted: &Starts<'_>,
-        mut fetched: FetchedParts,
-    ) -> Result<FetchedParts, Wait> {
+        fetched: &mut FetchedParts,
+    ) -> Result<(), Wait> {
         if fetched.is_complete {
-            return Ok(fetched);
+            return Ok(());
         }
         let Starts { names, starts, kept_of, unread_of } = wanted;
         let all = names.iter().zip(starts.iter().copied());
@@ -84,7 +86,7 @@ impl<N: Net> Worker<N> {
             {
                 let (query, limit) = page_before_next(last);
                 let page = iter::once((inbox, Reading::Page(query, limit)));
-                fetched = self.fetch(id, fetched, None, page)?;
+                self.fetch(id, fetched, None, page)?;
             }
             let position = self.kept_position(inbox, start);
             fetched.position = Some(position);
@@ -102,14 +104,18 @@ impl<N: Net> Worker<N> {
     }
 
     /// Lets the engine fetch what is read of these channels' logs, and count what is unread in an
-    /// inbox. Returns it with what was fetched before, or what to wait for.
+    /// inbox, beside what it has `fetched` before.
+    ///
+    /// # Errors
+    ///
+    /// Some of it comes later.
     pub(in crate::worker) fn fetch<'a>(
         &mut self,
         id: ConnectionId,
-        mut fetched: FetchedParts,
+        fetched: &mut FetchedParts,
         unread_of: Option<&ChannelName>,
         readings: impl Iterator<Item = (&'a ChannelName, Reading)>,
-    ) -> Result<FetchedParts, Wait> {
+    ) -> Result<(), Wait> {
         let question = self.next_question(id);
         let (engine, worker) = (&self.engine, self.metrics.worker());
         let (now_ms, asker_id) = (self.clock.unix_ms(), asker_id(worker, id));
@@ -137,29 +143,29 @@ impl<N: Net> Worker<N> {
             }
         }
         match left {
-            0 => Ok(fetched),
-            _ => Err(Wait::new(question, Stage::Fetch { left, fetched })),
+            0 => Ok(()),
+            _ => Err(Wait::new(question, Awaited::Fetch { left })),
         }
     }
 
-    /// Asks how far a user has read the inbox, after `mark`. Returns it, or what to wait for.
+    /// Asks how far a user has read the inbox, after `mark`.
     ///
     /// # Errors
     ///
-    /// The inbox's journal does not take the marker.
+    /// The inbox's journal does not take the marker, or the answer comes later.
     pub(in crate::worker) fn ask_marker(
         &mut self,
         id: ConnectionId,
         inbox: &ChannelName,
         mark: Option<Mark>,
-    ) -> Result<Result<ReadMarker, Wait>, ErrorResponse> {
+    ) -> Result<ReadMarker, Stop> {
         let question = self.next_question(id);
         let (engine, worker) = (&self.engine, self.metrics.worker());
         let mut issue = || ticket(engine, worker, question, LateAnswer::Marker);
         let later = Later::new(&mut issue).of(asker_id(worker, id));
-        Ok(match self.engine.read_marker(self.clock.unix_ms(), inbox, mark, later) {
+        match self.engine.read_marker(self.clock.unix_ms(), inbox, mark, later) {
             Answer::Now(marker) => Ok(marker?),
-            Answer::Later(_) => Err(Wait::new(question, Stage::Marker)),
-        })
+            Answer::Later(_) => Err(Wait::new(question, Awaited::Marker).into()),
+        }
     }
 }

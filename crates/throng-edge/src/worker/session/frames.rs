@@ -9,9 +9,9 @@ use throng_wire::websocket::{
 };
 use throng_wire::{ErrorCode, ErrorResponse, v1};
 
-use super::ask::Permission;
+use super::ask::Stop;
 use crate::close_reason::CloseReason;
-use crate::connection::{Asked, Connection, ConnectionId, Flags, State};
+use crate::connection::{Answers, Asked, Connection, ConnectionId, Flags, State};
 use crate::counters::Counter;
 use crate::net::Net;
 use crate::worker::Worker;
@@ -134,44 +134,58 @@ impl<N: Net> Worker<N> {
     fn message(&mut self, id: ConnectionId, is_text: bool, payload: &[u8]) {
         let text = is_text.then(|| std::str::from_utf8(payload).unwrap_or_default());
         match (self.connections[id].has(Flags::V1), text) {
-            (true, Some(text)) => self.command(id, text),
+            (true, Some(text)) => self.command(id, text, Answers::default()),
             (true, None) => self.close_websocket(id, CloseReason::BinaryCommand),
-            (false, Some(text)) => self.publish_frame(id, Body::Text(text.into())),
-            (false, None) => self.publish_frame(id, Body::Binary(payload.into())),
+            (false, Some(text)) => {
+                self.publish_frame(id, Body::Text(text.into()), Answers::default());
+            }
+            (false, None) => {
+                self.publish_frame(id, Body::Binary(payload.into()), Answers::default());
+            }
         }
     }
 
-    /// Publishes a frame without `throng.v1` to the connection's channel, if that is allowed.
-    fn publish_frame(&mut self, id: ConnectionId, body: Body) {
+    /// Publishes a frame without `throng.v1` to the connection's channel, if that is allowed, with
+    /// the answers that it has had; or lets it wait for the next one.
+    pub(in crate::worker) fn publish_frame(
+        &mut self,
+        id: ConnectionId,
+        body: Body,
+        mut answers: Answers,
+    ) {
         let Some(name) = self.own_channel(id) else {
             let message =
                 "this connection follows several channels: publish with throng.v1 or over HTTP";
             let reason = CloseReason::Refused(ErrorCode::BadRequest);
             return self.close_websocket_with(id, reason, message);
         };
-        if let Err(refusal) = self.limit_publication(id, body.bytes().len()) {
-            return self.close_limited(id, refusal);
-        }
-        let action = Action::Publish(&name);
-        let client = self.client(id, action);
-        let details = self.details(id, None);
-        match self.ask_access(id, &client, details, iter::once(action)) {
-            Permission::Granted(_) => self.publish_to(id, name, body),
-            Permission::Refused(error) => self.refuse_message(id, &error),
-            Permission::Later(wait) => self.wait(id, wait, Asked::Message(body)),
+        match self.permit_frame(id, &name, body.bytes().len(), &mut answers) {
+            Ok(()) => self.publish_to(id, name, body),
+            Err(Stop::Refused(error)) => self.refuse_message(id, &error),
+            Err(Stop::Limited(refusal)) => {
+                self.count(Counter::RefusedLimit);
+                self.close_limited(id, refusal);
+            }
+            Err(Stop::Later(wait)) => self.wait(id, wait, Asked::Message(body), answers),
         }
     }
 
-    /// Publishes a plain frame that has waited and was allowed, if it still is.
-    pub(in crate::worker) fn publish_allowed(&mut self, id: ConnectionId, body: Body) {
-        let name = self.own_channel(id);
-        debug_assert!(name.is_some(), "the channels of a plain WebSocket stay the same");
-        let Some(name) = name else { return };
-        let action = Action::Publish(&name);
-        match self.ask_again(&self.client(id, action), iter::once(action)) {
-            Ok(()) => self.publish_to(id, name, body),
-            Err(error) => self.refuse_message(id, &error),
+    /// Fails unless a frame is allowed. One that has waited goes by the present rules.
+    fn permit_frame(
+        &mut self,
+        id: ConnectionId,
+        name: &ChannelName,
+        bytes: usize,
+        answers: &mut Answers,
+    ) -> Result<(), Stop> {
+        let action = Action::Publish(name);
+        let client = self.client(id, action);
+        if answers.is_allowed {
+            return Ok(self.ask_again(&client, iter::once(action))?);
         }
+        self.limit_publication(id, bytes)?;
+        let details = self.details(id, None);
+        self.ask_access(id, &client, details, iter::once(action), answers)
     }
 
     /// Refuses a plain frame. A client whose token does not allow it is told so, and stays: it may
@@ -218,7 +232,7 @@ impl<N: Net> Worker<N> {
         };
         match self.publish(id, publication) {
             Ok(outcome) => self.conclude_message(id, outcome),
-            Err(wait) => self.wait(id, wait, Asked::Outcome),
+            Err(wait) => self.wait(id, wait, Asked::Outcome, Answers::default()),
         }
     }
 

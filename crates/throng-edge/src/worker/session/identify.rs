@@ -7,22 +7,21 @@ use throng_access::authenticator::Now;
 use throng_access::identification::Question;
 use throng_access::server_key::ServerKey;
 use throng_access::{
-    AccessControl, Action, Answers, Connect, ConnectVerdict, Details, Identification, Identity,
-    Lead, PassedHeaders, Permission, Refusal, Refused, Session, Shown, Step, Verdict, Verifier,
-    limit,
+    AccessControl, Action, Connect, ConnectVerdict, Details, Identification, Identity, Lead,
+    PassedHeaders, Permission, Refusal, Session, Shown, Step, Verdict, Verifier,
 };
 use throng_core::{
     Answer, ChannelName, Engine, IdempotencyKey, LateAnswer, Later, Publisher, QuestionId, WorkerId,
 };
+use throng_wire::ErrorResponse;
 use throng_wire::credential::Token;
-use throng_wire::head::{self, Head, Limits, Parsed};
+use throng_wire::head::Head;
 use throng_wire::subscribe::Request;
-use throng_wire::{ErrorCode, ErrorResponse};
 
-use super::ask::{Known, Wait, ticket};
+use super::ask::{Stop, Wait, ticket};
 use super::client::Client;
 use super::shown::{Connected, ShownCommand, ShownRequest};
-use crate::connection::{ConnectionId, Flags, Stage};
+use crate::connection::{Answers, Awaited, ConnectionId, Flags};
 use crate::net::Net;
 use crate::worker::Worker;
 
@@ -32,45 +31,6 @@ const LEAD_PART: u32 = 10;
 
 /// 2^32 divided by the golden ratio: its multiples modulo 2^32 are spread evenly.
 const GOLDEN: u32 = 0x9e37_79b9;
-
-/// Why it is not known who a client is.
-pub(in crate::worker) enum Unidentified {
-    /// The request or command is refused.
-    Refused(ErrorResponse),
-    /// A limit of the client's address is reached.
-    Limited(limit::Refusal),
-    /// The key that verifies its token is being fetched.
-    Later(Wait),
-}
-
-/// The client, if it is known.
-type Identified = Result<Client, Unidentified>;
-
-impl From<ErrorResponse> for Unidentified {
-    fn from(error: ErrorResponse) -> Unidentified {
-        Unidentified::Refused(error)
-    }
-}
-
-impl From<Refused> for Unidentified {
-    fn from(refused: Refused) -> Unidentified {
-        match refused {
-            Refused::Error(error) => Unidentified::Refused(error),
-            Refused::Limited(refusal) => Unidentified::Limited(refusal),
-        }
-    }
-}
-
-/// The answers that a request has had whose newest one is `known`. `told` is the application's
-/// earlier answer about the client.
-fn answers_of(known: &Known, told: Option<Arc<Identity>>) -> Answers {
-    match known {
-        Known::Keys(answers) => Answers::clone(answers),
-        // A client with a token was admitted before the question.
-        Known::Client(told) => Answers::of_known(Some(Arc::clone(told)), told.is_narrowed()),
-        _ => Answers::of_known(told, true),
-    }
-}
 
 /// Verifies tokens and asks the application for one identification, which may have to wait.
 struct Asking<'a> {
@@ -85,28 +45,42 @@ struct Asking<'a> {
 
 impl Asking<'_> {
     /// The client that shows this, with the answers that it has had.
-    fn identify(&mut self, shown: &impl Shown, answers: Answers) -> Identified {
+    fn identify(&mut self, shown: &impl Shown, answers: &mut Answers) -> Result<Client, Stop> {
         let (access, now) = (self.access, self.now);
-        let mut identification = Identification::new(access, shown, answers)?;
+        let before = answers.identity.clone();
+        let mut identification = Identification::new(access, shown, before.clone())?;
         if let Some(verifier) = &mut self.verifier {
             identification.pass_over(|text| verifier.knows(text, now.unix_s));
         }
-        let stage: fn(Box<Answers>) -> Stage = loop {
+        let awaited = loop {
             match identification.step(now) {
-                Step::Known(client) => return Ok(Client::Known(client)),
+                Step::Known(client) => {
+                    let client = Client::Known(client);
+                    answers.settle_identity(client.told().cloned(), true);
+                    return Ok(client);
+                }
                 Step::Refused(refused) => return Err(refused.into()),
                 Step::Verify(token) => match self.verify(token, shown) {
                     Answer::Now(verdict) => identification.verified(Some(verdict), now),
-                    Answer::Later(_) => break Stage::Keys,
+                    Answer::Later(_) => break Awaited::Keys,
                 },
                 Step::Ask(connect, question) => match self.ask(connect, &question) {
                     Answer::Now(answer) => identification.told(Some(answer), now),
-                    Answer::Later(_) => break |_| Stage::Client,
+                    Answer::Later(_) => break Awaited::Client,
                 },
             }
         };
-        let stage = stage(Box::new(identification.wait()));
-        Err(Unidentified::Later(Wait::new(self.question, stage)))
+        let identity = identification.wait();
+        let is_new = match awaited {
+            Awaited::Keys => !answers.has_keys || identity.wait_for_others_than(&before),
+            _ => true,
+        };
+        // What has been waited for before does not help now.
+        if answers.is_identified || !is_new {
+            return Err(ErrorResponse::unanswered().into());
+        }
+        answers.identity = identity;
+        Err(Wait::new(self.question, awaited).into())
     }
 
     fn verify(&mut self, token: &str, shown: &impl Shown) -> Answer<Verdict> {
@@ -136,32 +110,14 @@ impl Asking<'_> {
 }
 
 impl<N: Net> Worker<N> {
-    /// The client of a subscription that has waited until this is `known`. `head` begins with the
-    /// head of its request. `told` is the application's earlier answer about the client.
-    pub(in crate::worker) fn identify_again(
-        &mut self,
-        id: ConnectionId,
-        request: &Request,
-        head: &[u8],
-        known: &Known,
-        told: Option<Arc<Identity>>,
-    ) -> Identified {
-        let limits = Limits { max_head_bytes: self.settings.max_head_bytes };
-        let Ok(Parsed::Complete { head, .. }) = head::parse(head, limits) else {
-            debug_assert!(false, "the head of a request was parsed before");
-            return Err(ErrorResponse::from(ErrorCode::BadRequest).into());
-        };
-        self.identify(id, request, &head, answers_of(known, told))
-    }
-
     /// The client of a subscription, by the head of its request, with the answers that it has had.
     pub(in crate::worker) fn identify(
         &mut self,
         id: ConnectionId,
         request: &Request,
         head: &Head<'_>,
-        answers: Answers,
-    ) -> Identified {
+        answers: &mut Answers,
+    ) -> Result<Client, Stop> {
         if self.connections[id].has(Flags::VIEWER) {
             return Ok(Client::Viewer);
         }
@@ -169,9 +125,8 @@ impl<N: Net> Worker<N> {
             let user = request.user().map(ChannelName::user);
             return Ok(Client::Unchecked { user });
         }
-        self.identify_by(id, answers, |on, asking, answers| {
-            asking.identify(&ShownRequest { on, request, head }, answers)
-        })
+        let (on, mut asking) = self.asking(id);
+        asking.identify(&ShownRequest { on, request, head }, answers)
     }
 
     /// The client with a newer token than its connection's.
@@ -179,51 +134,33 @@ impl<N: Net> Worker<N> {
         &mut self,
         id: ConnectionId,
         token: &Token,
-        known: &Known,
-    ) -> Identified {
-        let answers = match known {
-            Known::Keys(_) | Known::Client(_) => answers_of(known, None),
-            // It has not waited.
-            _ => Answers::default(),
-        };
-        self.identify_by(id, answers, |on, asking, answers| {
-            asking.identify(&ShownCommand { on, token }, answers)
-        })
+        answers: &mut Answers,
+    ) -> Result<Client, Stop> {
+        let (on, mut asking) = self.asking(id);
+        asking.identify(&ShownCommand { on, token }, answers)
     }
 
-    fn identify_by(
-        &mut self,
-        id: ConnectionId,
-        answers: Answers,
-        identify: impl FnOnce(Connected<'_, N>, &mut Asking<'_>, Answers) -> Identified,
-    ) -> Identified {
+    fn asking(&mut self, id: ConnectionId) -> (Connected<'_, N>, Asking<'_>) {
         let question = self.next_question(id);
         // Limits need a clock that never goes back; tokens name moments of the machine's clock.
         let now = Now { steady_ms: self.clock.unix_ms(), unix_s: self.clock.wall_s() };
         let Worker { net, connections, settings, access, verifier, engine, metrics, .. } = self;
         let on = Connected { id, net, connections, settings, access, now_ms: now.steady_ms };
         let (verifier, worker) = (verifier.as_mut(), metrics.worker());
-        let mut asking = Asking { access, verifier, engine, worker, question, now };
-        identify(on, &mut asking, answers)
+        (on, Asking { access, verifier, engine, worker, question, now })
     }
 
-    /// The headers of a request that an access policy gets; `None` if it gets none. `bytes` begin
-    /// with the head.
+    /// The headers of a request that an access policy gets; `None` if it gets none.
     pub(super) fn passed(
         &self,
         id: ConnectionId,
         request: &Request,
-        bytes: &[u8],
+        head: &Head<'_>,
     ) -> Result<Option<PassedHeaders>, ErrorResponse> {
         if self.access.passed.headers.is_empty() {
             return Ok(None);
         }
-        let limits = Limits { max_head_bytes: self.settings.max_head_bytes };
-        let Ok(Parsed::Complete { head, .. }) = head::parse(bytes, limits) else {
-            debug_assert!(false, "the head of a request was parsed before");
-            return Err(ErrorCode::BadRequest.into());
-        };
-        let shown = ShownRequest { on: self.connected(id), request, head: &head };
+        let shown = ShownRequest { on: self.connected(id), request, head };
         self.access.passed_headers(&shown).map(Some)
     }
 

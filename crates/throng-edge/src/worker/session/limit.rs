@@ -79,7 +79,8 @@ impl<N: Net> Worker<N> {
         let is_all = read < input.len();
         let mut out = Vec::new();
         self.count(Counter::RefusedLimit);
-        self.write_refusal(refusal, &input[..read], &mut out);
+        let (reader, request) = self.read_request(&input[..read]);
+        self.write_refusal(refusal, request.as_deref(), &reader, &mut out);
         self.buffers.return_input(input);
         let written = if is_all {
             self.net.write_last(socket, &out)
@@ -92,24 +93,22 @@ impl<N: Net> Worker<N> {
         self.count(Counter::Closed);
     }
 
-    /// Appends the answer to the request that `bytes` begin with, if they do, from a client beyond
-    /// a limit.
-    fn write_refusal(&self, refusal: Refusal, bytes: &[u8], out: &mut Vec<u8>) {
+    /// The reader of an answer to the request that `bytes` begin with, and that request if it
+    /// subscribes.
+    fn read_request(&self, bytes: &[u8]) -> (Reader, Option<Box<Request>>) {
         let limits = Limits { max_head_bytes: self.settings.max_head_bytes };
-        let head = match head::parse(bytes, limits) {
-            Ok(Parsed::Complete { head, .. }) => Some(head),
-            Ok(Parsed::Incomplete) | Err(_) => None,
+        let Ok(Parsed::Complete { head, .. }) = head::parse(bytes, limits) else {
+            return (Reader::default(), None);
         };
-        let reader = head.as_ref().map(|head| self.reader_of(head)).unwrap_or_default();
-        let request = head.and_then(|head| match subscribe::route(&head) {
+        let request = match subscribe::route(&head) {
             Ok(Route::Subscribe(request)) => Some(request),
             Ok(Route::Other) | Err(_) => None,
-        });
-        self.write_answer(refusal, request.as_deref(), &reader, out);
+        };
+        (self.reader_of(&head), request)
     }
 
-    /// Appends the answer to a request that subscribes, or to one that is not known.
-    fn write_answer(
+    /// Appends the answer to a client beyond a limit.
+    fn write_refusal(
         &self,
         refusal: Refusal,
         request: Option<&Request>,
@@ -133,38 +132,22 @@ impl<N: Net> Worker<N> {
     }
 
     /// Refuses the client of a connection for a limit. `bytes` begin with its request, if that has
-    /// come.
+    /// come, which `subscribes`, or not. Clients go on trying, so one whose request `is_alone` is
+    /// closed without lingering, if it can be.
     pub(in crate::worker) fn refuse_limited(
         &mut self,
         id: ConnectionId,
         refusal: Refusal,
+        subscribes: Option<&Request>,
+        reader: &Reader,
         bytes: &[u8],
+        is_alone: bool,
     ) {
         self.count(Counter::RefusedLimit);
-        self.log_error(id, bytes, &refusal.into());
+        self.log_error(id, bytes, reader.request_id.as_deref(), &refusal.into());
         let mut out = self.buffers.take_output();
-        self.write_refusal(refusal, bytes, &mut out);
-        self.close_after(id, &out, CloseReason::Complete);
-        self.buffers.return_output(out);
-    }
-
-    /// Refuses a request that subscribes, whose origin is allowed, for a limit that clients go on
-    /// trying: it closes without lingering, if it can. `bytes` begin with the request, of
-    /// `length` bytes.
-    pub(in crate::worker) fn refuse_limited_subscriber(
-        &mut self,
-        id: ConnectionId,
-        request: &Request,
-        refusal: Refusal,
-        bytes: &[u8],
-        length: usize,
-    ) {
-        self.count(Counter::RefusedLimit);
-        self.log_error(id, bytes, &refusal.into());
-        let mut out = self.buffers.take_output();
-        let reader = Reader { origin: request.origin.clone(), ..Reader::default() };
-        self.write_answer(refusal, Some(request), &reader, &mut out);
-        if bytes.len() == length {
+        self.write_refusal(refusal, subscribes, reader, &mut out);
+        if is_alone {
             self.close_at_once_after(id, &out);
         } else {
             self.close_after(id, &out, CloseReason::Complete);
@@ -211,7 +194,9 @@ impl<N: Net> Worker<N> {
                     self.count(Counter::RefusedLimit);
                     self.close_after(id, b"", CloseReason::Complete);
                 } else {
-                    self.refuse_limited(id, refusal, &bytes[length..]);
+                    let bytes = &bytes[length..];
+                    let (reader, request) = self.read_request(bytes);
+                    self.refuse_limited(id, refusal, request.as_deref(), &reader, bytes, false);
                 }
                 bytes.len()
             }
@@ -274,7 +259,8 @@ impl<N: Net> Worker<N> {
                 true
             }
             Err(refusal) => {
-                self.refuse_limited(id, refusal, bytes);
+                let reader = self.reader_of(head);
+                self.refuse_limited(id, refusal, Some(request), &reader, bytes, false);
                 false
             }
         }
@@ -301,15 +287,13 @@ impl<N: Net> Worker<N> {
     ) -> Result<(), Refusal> {
         let limiter = &self.access.clients.limiter;
         let client = self.limited_client(id);
-        let published = limiter.publish(client, 1, bytes, self.clock.unix_ms());
-        published.inspect_err(|_| self.count(Counter::RefusedLimit))
+        limiter.publish(client, 1, bytes, self.clock.unix_ms())
     }
 
     /// Counts something that the client of the connection reads.
     pub(in crate::worker) fn limit_reading(&self, id: ConnectionId) -> Result<(), Refusal> {
         let client = self.limited_client(id);
-        let read = self.access.clients.limiter.begin_reading(client, self.clock.unix_ms());
-        read.inspect_err(|_| self.count(Counter::RefusedLimit))
+        self.access.clients.limiter.begin_reading(client, self.clock.unix_ms())
     }
 
     /// Charges what the client of the connection reads.

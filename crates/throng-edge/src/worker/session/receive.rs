@@ -234,7 +234,7 @@ impl<N: Net> Worker<N> {
             Err(error) => {
                 // Nothing tells where a next request would begin, so that this is the last one.
                 self.count(Counter::RefusedHead);
-                self.log_error(id, bytes, &error);
+                self.log_error(id, bytes, None, &error);
                 let reader = Reader { is_head: head::is_head(bytes), ..Reader::default() };
                 self.refuse(id, &error, &reader);
                 return bytes.len();
@@ -286,7 +286,7 @@ impl<N: Net> Worker<N> {
                     ErrorCode::UpgradeRequired => Counter::RefusedUpgrade,
                     _ => Counter::RefusedSubscribe,
                 });
-                self.log_error(id, bytes, &error);
+                self.log_error(id, bytes, reader.request_id.as_deref(), &error);
                 self.refuse(id, &error, &reader);
                 bytes.len()
             }

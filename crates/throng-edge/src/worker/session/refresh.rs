@@ -8,10 +8,9 @@ use throng_wire::credential::Token;
 use throng_wire::v1::{self, RawValue};
 use throng_wire::{ErrorCode, ErrorResponse};
 
-use super::ask::Known;
+use super::ask::Stop;
 use super::client::Client;
-use super::identify::Unidentified;
-use crate::connection::ConnectionId;
+use crate::connection::{Answers, ConnectionId};
 use crate::counters::Counter;
 use crate::net::Net;
 use crate::worker::Worker;
@@ -19,8 +18,7 @@ use crate::worker::subscriptions::name_of;
 
 impl<N: Net> Worker<N> {
     /// Takes a newer token for the connection's, whose user stays the same. Subscriptions that it
-    /// does not cover end, and the client is told. `known` is the newest answer for a
-    /// command that has waited.
+    /// does not cover end, and the client is told.
     ///
     /// # Errors
     ///
@@ -29,14 +27,14 @@ impl<N: Net> Worker<N> {
         &mut self,
         id: ConnectionId,
         token: &Token,
-        known: &Known,
+        answers: &mut Answers,
         reference: Option<&RawValue>,
-    ) -> Result<(), Unidentified> {
+    ) -> Result<(), Stop> {
         if !self.access.has_keys() {
             let message = "this server has no keys, so it checks no tokens";
             return Err(ErrorResponse::new(ErrorCode::BadRequest, message).into());
         }
-        let client = self.identify_newer(id, token, known)?;
+        let client = self.identify_newer(id, token, answers)?;
         self.replace_session(id, &client);
         let user = client.credentials().user().map(str::to_owned);
         let session = self.connections.session(id);

@@ -2,23 +2,21 @@
 
 use std::sync::Arc;
 
-use throng_access::{Answers, Identity};
 use throng_core::{
     AHEAD, ChannelName, Followed, Position, PresenceState, RefusedForMemory, Stamp, StartAt,
     Watermark, clock,
 };
-use throng_wire::head::Head;
+use throng_wire::head::{Head, KeptHead};
 use throng_wire::response::{self, SubscriptionHeaders};
 use throng_wire::subscribe::{Request, Transport};
 use throng_wire::{ErrorCode, ErrorResponse, Target, is_local, v1};
 
-use super::ask::{Known, Permission};
+use super::ask::Stop;
 use super::client::Client;
-use super::identify::Unidentified;
 use super::kept::KeptFollowed;
 use super::presence_events;
 use super::shown::continues;
-use crate::connection::{Asked, ConnectionId, FetchedParts, Flags, State};
+use crate::connection::{Answers, Asked, ConnectionId, Flags, State};
 use crate::counters::Counter;
 use crate::encoding::{Encoding, Framing, frame_notice};
 use crate::net::Net;
@@ -45,6 +43,24 @@ struct Channels {
     /// The channels in the order of the request.
     names: Vec<ChannelName>,
     starts: Vec<StartAt>,
+}
+
+/// A request that subscribes.
+#[derive(Clone, Copy)]
+pub(super) struct Subscribing<'a> {
+    request: &'a Request,
+    head: &'a Head<'a>,
+    /// The bytes of its head.
+    bytes: &'a [u8],
+    /// True if the client has sent nothing behind it, as far as is known.
+    is_alone: bool,
+}
+
+impl Subscribing<'_> {
+    fn keep(&self) -> Asked {
+        let kept = KeptHead::new(self.head, self.bytes);
+        Asked::Subscription(Box::new((self.request.clone(), kept)))
+    }
 }
 
 impl<N: Net> Worker<N> {
@@ -98,16 +114,80 @@ impl<N: Net> Worker<N> {
             // One that waits has its place already: there are as many as may wait.
             self.connections.admit_subscriber(id, is_in_reserve);
         }
-        let head = &bytes[..length];
-        match self.identify(id, request, parsed, Answers::default()) {
-            Ok(client) => self.follow_if_allowed(id, request, head, (&client, channels)),
-            Err(Unidentified::Refused(error)) => self.refuse_subscriber(id, request, head, &error),
-            Err(Unidentified::Limited(refusal)) => {
-                self.refuse_limited_subscriber(id, request, refusal, bytes, length);
-            }
-            Err(Unidentified::Later(wait)) => self.wait(id, wait, Asked::Head(head.into())),
-        }
+        let is_alone = bytes.len() == length;
+        let asking = Subscribing { request, head: parsed, bytes: &bytes[..length], is_alone };
+        self.go_on(id, asking, channels, Answers::default());
         true
+    }
+
+    /// Goes on with a request that has waited. Its token is verified again: it may have been
+    /// revoked meanwhile.
+    pub(in crate::worker) fn resume_subscription(
+        &mut self,
+        id: ConnectionId,
+        (request, kept): &(Request, KeptHead),
+        answers: Answers,
+    ) {
+        // The drain may have begun meanwhile.
+        let checked = if self.is_too_late(request) {
+            Err(ErrorCode::Draining.into())
+        } else {
+            self.check(id, request)
+        };
+        let (head, bytes) = (&kept.head(), kept.bytes());
+        match checked {
+            Ok(channels) => {
+                let asking = Subscribing { request, head, bytes, is_alone: false };
+                self.go_on(id, asking, channels, answers);
+            }
+            Err(error) => self.refuse_subscriber(id, request, bytes, &error),
+        }
+    }
+
+    /// Follows the channels of a request with the answers that it has had, or refuses it, or lets
+    /// it wait for the next answer.
+    fn go_on(
+        &mut self,
+        id: ConnectionId,
+        asking: Subscribing<'_>,
+        channels: Channels,
+        mut answers: Answers,
+    ) {
+        let Subscribing { request, head, bytes, is_alone } = asking;
+        let error = match self.follow_if_allowed(id, asking, channels, &mut answers) {
+            Ok(()) => return,
+            Err(Stop::Later(wait)) => return self.wait(id, wait, asking.keep(), answers),
+            Err(Stop::Limited(refusal)) => {
+                let reader = self.reader_of(head);
+                return self.refuse_limited(id, refusal, Some(request), &reader, bytes, is_alone);
+            }
+            Err(Stop::Refused(error)) => error,
+        };
+        self.refuse_subscriber(id, request, bytes, &error);
+    }
+
+    fn follow_if_allowed(
+        &mut self,
+        id: ConnectionId,
+        asking: Subscribing<'_>,
+        channels: Channels,
+        answers: &mut Answers,
+    ) -> Result<(), Stop> {
+        let Subscribing { request, head, .. } = asking;
+        let client = self.identify(id, request, head, answers)?;
+        let actions = || presence_events::actions(request, &channels.names);
+        if answers.is_allowed {
+            // One that has waited since goes by the present rules.
+            self.ask_again(&client, actions())?;
+        } else {
+            let passed = self.passed(id, request, head)?;
+            let details = self.details(id, passed.as_ref());
+            self.ask_access(id, &client, details, actions(), answers)?;
+        }
+        let wanted = self.starts_of(request, &client, &channels.names, &channels.starts);
+        self.fetch_starts(id, &wanted, &mut answers.fetched)?;
+        self.follow_all(id, asking, &client, channels, answers);
+        Ok(())
     }
 
     /// True if memory is too short for the subscription. One that has its place keeps it, and the
@@ -117,96 +197,6 @@ impl<N: Net> Worker<N> {
         let is_here = connection.has(Flags::SERVED) || connection.has(Flags::CANARY);
         let is_exempt = request.is_status() || is_here;
         !is_exempt && self.relief.refuses(RefusedForMemory::Subscription)
-    }
-
-    /// Follows the channels of a request if the access policy allows its client to, or lets it wait
-    /// until that is decided.
-    fn follow_if_allowed(
-        &mut self,
-        id: ConnectionId,
-        request: &Request,
-        head: &[u8],
-        (client, channels): (&Client, Channels),
-    ) {
-        let actions = presence_events::actions(request, &channels.names);
-        let passed = match self.passed(id, request, head) {
-            Ok(passed) => passed,
-            Err(error) => return self.refuse_subscriber(id, request, head, &error),
-        };
-        let details = self.details(id, passed.as_ref());
-        match self.ask_access(id, client, details, actions) {
-            Permission::Granted(until_ms) => {
-                let none = FetchedParts::until(until_ms);
-                self.fetch_and_follow((id, request, head), (client, channels), none);
-            }
-            Permission::Refused(error) => self.refuse_subscriber(id, request, head, &error),
-            Permission::Later(wait) => self.wait(id, wait.of(client), Asked::Head(head.into())),
-        }
-    }
-
-    /// Goes on with a request that has waited, with what is known now. The token is verified again:
-    /// it may have been revoked meanwhile.
-    pub(in crate::worker) fn follow_after_wait(
-        &mut self,
-        id: ConnectionId,
-        request: &Request,
-        head: &[u8],
-        known: Known,
-        told: Option<Arc<Identity>>,
-    ) {
-        let until_ms = known.until_ms();
-        // The drain may have begun meanwhile.
-        let checked = if self.is_too_late(request) {
-            Err(ErrorCode::Draining.into())
-        } else {
-            self.check(id, request)
-        };
-        let channels = match checked {
-            Ok(channels) => channels,
-            Err(error) => return self.refuse_subscriber(id, request, head, &error),
-        };
-        let client = match self.identify_again(id, request, head, &known, told) {
-            Ok(client) => client,
-            Err(Unidentified::Refused(error)) => {
-                return self.refuse_subscriber(id, request, head, &error);
-            }
-            Err(Unidentified::Limited(refusal)) => {
-                return self.refuse_limited(id, refusal, head);
-            }
-            // The keys have come, and the token that they verify is the application's to judge, or
-            // there is another one.
-            Err(Unidentified::Later(wait)) if wait.is_new_after(&known) => {
-                return self.wait(id, wait, Asked::Head(head.into()));
-            }
-            // It has waited for that before.
-            Err(Unidentified::Later(_)) => {
-                let error = ErrorResponse::unanswered();
-                return self.refuse_subscriber(id, request, head, &error);
-            }
-        };
-        // A request that has waited for a decision or for messages goes by the present rules.
-        if let Known::Allowed(_) | Known::Fetched(_) = known
-            && let Err(error) =
-                self.ask_again(&client, presence_events::actions(request, &channels.names))
-        {
-            return self.refuse_subscriber(id, request, head, &error);
-        }
-        match known {
-            Known::Fetched(fetched) => {
-                self.fetch_and_follow((id, request, head), (&client, channels), fetched);
-            }
-            Known::Allowed(_) => {
-                let none = FetchedParts::until(until_ms);
-                self.fetch_and_follow((id, request, head), (&client, channels), none);
-            }
-            Known::Keys(_)
-            | Known::Client(_)
-            | Known::Presence(_)
-            | Known::Marker(_)
-            | Known::Published(_) => {
-                self.follow_if_allowed(id, request, head, (&client, channels));
-            }
-        }
     }
 
     /// True if the server takes no new subscriptions any more. A long-poll that resumes is none:
@@ -223,39 +213,27 @@ impl<N: Net> Worker<N> {
         bytes: &[u8],
         error: &ErrorResponse,
     ) {
-        self.log_error(id, bytes, error);
+        self.log_error(id, bytes, request.request_id.as_deref(), error);
         self.refuse_subscription(id, request, error);
-    }
-
-    /// Follows the channels once the engine can read what their subscriptions start with.
-    /// `fetched` is what it can read so far.
-    fn fetch_and_follow(
-        &mut self,
-        (id, request, head): (ConnectionId, &Request, &[u8]),
-        (client, channels): (&Client, Channels),
-        fetched: FetchedParts,
-    ) {
-        let wanted = self.starts_of(request, client, &channels.names, &channels.starts);
-        match self.fetch_starts(id, &wanted, fetched) {
-            Ok(fetched) => self.follow_all((id, request, head), (client, channels), &fetched),
-            Err(wait) => self.wait(id, wait.of(client), Asked::Head(head.into())),
-        }
     }
 
     /// Follows channels whose starts are fetched, and answers.
     fn follow_all(
         &mut self,
-        (id, request, head): (ConnectionId, &Request, &[u8]),
-        (client, channels): (&Client, Channels),
-        fetched: &FetchedParts,
+        id: ConnectionId,
+        asking: Subscribing<'_>,
+        client: &Client,
+        Channels { names, starts }: Channels,
+        answers: &Answers,
     ) {
-        let Channels { names, starts } = channels;
-        let (until_ms, unread) = (fetched.until_ms, fetched.unread);
+        let Subscribing { request, head, bytes, .. } = asking;
+        let fetched = &answers.fetched;
         let count = presence_events::subscriptions_of(request);
         if let Err(refusal) = self.hold_subscriber(id, client, count) {
-            return self.refuse_limited(id, refusal, head);
+            let reader = self.reader_of(head);
+            return self.refuse_limited(id, refusal, Some(request), &reader, bytes, false);
         }
-        self.log_subscription(id, request, head);
+        self.log_subscription(id, request, bytes);
         self.set_up(id, request);
         self.begin_session(id, client);
         self.notify_connected(id, request, client.credentials());
@@ -300,6 +278,7 @@ impl<N: Net> Worker<N> {
         if is_recovered == Some(false) {
             self.count(Counter::Gaps);
         }
+        let unread = fetched.unread;
         let begun = Begun { is_recovered, position, has_backlog, presence, unread };
         match request.transport {
             Transport::LongPoll { wait_ms } => {
@@ -308,7 +287,7 @@ impl<N: Net> Worker<N> {
             }
             _ => self.start_stream(id, request, &followed, begun),
         }
-        self.limit(id, until_ms);
+        self.limit(id, answers.until_ms);
         if let Client::Known(throng_access::Client::Token(identity)) = client {
             self.limit_poll(id, identity.expires_s());
         }
