@@ -56,8 +56,12 @@ impl Control {
         self.held.push(Held { client: header.address.map(arrived), socket, bytes });
     }
 
+    /// Closes the connections, which are between two requests: over TLS with its end, like the real
+    /// control plane.
     pub(crate) fn end(&mut self) {
-        self.held.clear();
+        for held in std::mem::take(&mut self.held) {
+            self.net.close(held.socket);
+        }
     }
 
     pub(crate) fn is_empty(&self) -> bool {

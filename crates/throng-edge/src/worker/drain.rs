@@ -75,7 +75,7 @@ impl<N: Net> Worker<N> {
 
     /// Closes one connection. One that lacks messages, or reads an answer, stays until `is_late`;
     /// one that may send another request stays while `awaits_polls`.
-    fn drain_connection(&mut self, id: ConnectionId, is_late: bool, awaits_polls: bool) {
+    pub(super) fn drain_connection(&mut self, id: ConnectionId, is_late: bool, awaits_polls: bool) {
         // The place has no connection.
         let Some(connection) = self.connections.get(id) else { return };
         match connection.state {

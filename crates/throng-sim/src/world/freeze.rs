@@ -58,7 +58,7 @@ impl World {
         self.absorb()
     }
 
-    fn set_clock(&mut self, at: usize) {
+    pub(super) fn set_clock(&mut self, at: usize) {
         let now_ms = self.now_ms();
         let tick = self.seats[at].tick(now_ms);
         self.seats[at].worker.set_now(Now { unix_ms: now_ms, tick });

@@ -55,18 +55,9 @@ impl World {
             }
         }
         for _ in 0..batch.sockets.min(seat.handoffs.len()) {
-            let Some((header, socket, mut bytes)) = seat.handoffs.pop_front() else { break };
-            if header.has_place && self.random.percent(4) {
-                self.notes.saw("to worker: lost on its way");
-                socket.0.borrow_mut().handoff_failed = true;
-                seat.worker.handoff_lost(header);
-                continue;
-            }
-            seat.taken += 1;
-            let client = socket.0.borrow().client;
-            self.stamp.touch(Some(client));
-            seat.worker.handed_off(header, socket, &mut bytes);
+            self.receive_handoff(at);
         }
+        let seat = &mut self.seats[at];
         if seat.sleep.is_tick_due(now) {
             seat.worker.tick();
         }
@@ -76,6 +67,38 @@ impl World {
             self.freeze()?;
         }
         self.work(at)
+    }
+
+    /// Passes the next handoff to its worker. Returns whether there was one.
+    fn receive_handoff(&mut self, at: usize) -> bool {
+        let seat = &mut self.seats[at];
+        let Some((header, socket, mut bytes)) = seat.handoffs.pop_front() else { return false };
+        if header.has_place && self.random.percent(4) {
+            self.notes.saw("to worker: lost on its way");
+            socket.0.borrow_mut().handoff_failed = true;
+            seat.worker.handoff_lost(header);
+            return true;
+        }
+        seat.taken += 1;
+        let client = socket.0.borrow().client;
+        self.stamp.touch(Some(client));
+        seat.worker.handed_off(header, socket, &mut bytes);
+        true
+    }
+
+    /// Passes handoffs to the workers that have ended since they were sent, as the event loop does
+    /// behind its last turn.
+    fn close_handoffs(&mut self) {
+        for at in 0..self.seats.len() {
+            if !self.seats[at].worker.is_ended() || self.seats[at].handoffs.is_empty() {
+                continue;
+            }
+            self.set_clock(at);
+            while self.receive_handoff(at) {
+                self.notes.saw("to worker: answered after its end");
+            }
+            self.pass_handoffs(at);
+        }
     }
 
     /// Lets the handoffs of a worker arrive where they go.
@@ -105,6 +128,7 @@ impl World {
             self.notes.saw("permit: waited for");
         }
         self.pass_handoffs(at);
+        self.close_handoffs();
         self.check_places()?;
         self.absorb()
     }

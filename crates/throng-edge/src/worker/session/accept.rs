@@ -120,6 +120,11 @@ impl<N: Net> Worker<N> {
         let now_ms = self.clock.unix_ms();
         let id = self.connections.insert(socket, flags, due, now_ms, client.counted);
         self.turn(|worker| worker.begin(id, bytes));
+        if self.is_ended() {
+            // It was handed off before the end, and no later slice of the drain closes it: dropped
+            // with the worker, it would have no answer, and over TLS no end.
+            self.turn(|worker| worker.drain_connection(id, true, false));
+        }
     }
 
     /// Handles the first input of a connection, and asks for its events.
