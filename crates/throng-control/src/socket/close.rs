@@ -96,16 +96,15 @@ fn next(
     end: ConnectionEnd,
 ) -> NextOwner {
     match end {
-        ConnectionEnd::WriteFailed | ConnectionEnd::Idle | ConnectionEnd::Evicted => {
-            NextOwner::Drop
-        }
-        // Over TLS, a close must be said.
+        ConnectionEnd::WriteFailed | ConnectionEnd::Evicted => NextOwner::Drop,
+        // Over TLS, a close must be said, but for a client that reads nothing.
+        ConnectionEnd::Idle if boundary.has_output() || !boundary.is_tls() => NextOwner::Drop,
         ConnectionEnd::Finished
             if boundary.is_clean() && !boundary.has_output() && !boundary.is_tls() =>
         {
             NextOwner::Drop
         }
-        ConnectionEnd::Finished => NextOwner::Close,
+        ConnectionEnd::Finished | ConnectionEnd::Idle => NextOwner::Close,
         ConnectionEnd::Draining => NextOwner::Refuse(ErrorCode::Draining.into()),
         ConnectionEnd::SlowHead => NextOwner::Refuse(ErrorResponse::slow_head()),
         ConnectionEnd::Moving => NextOwner::Move,

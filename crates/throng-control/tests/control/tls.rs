@@ -3,6 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use throng_control::{Settings, TlsConnection};
 use throng_tls::{End, Established, SealError, Suite, testing};
@@ -190,6 +191,21 @@ fn the_end_of_a_connection_is_said() {
     let (text, end) = client.rest();
     assert!(text.starts_with("HTTP/1.1 400 "), "{text}");
     assert_eq!(end, Some(End::Closed));
+}
+
+#[test]
+fn the_end_between_two_requests_is_said() {
+    let idle_timeout = Duration::from_millis(100);
+    let server = Server::with(Settings { idle_timeout, ..Settings::for_tests() });
+    let mut client = connect(&server, Suite::Tls13Aes128Gcm, get("/health"), "");
+    client.answer();
+    assert_eq!(client.rest(), (String::new(), Some(End::Closed)), "it is idle");
+
+    let mut server = Server::new();
+    let mut client = connect(&server, Suite::Tls12Aes256Gcm, get("/health"), "");
+    client.answer();
+    server.begin_drain();
+    assert_eq!(client.rest(), (String::new(), Some(End::Closed)), "the server drains");
 }
 
 #[test]
