@@ -77,10 +77,12 @@ func TestNamesThatAPathMustEncodeAreInTheQuery(t *testing.T) {
 	var asked []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked = append(asked, r.RequestURI)
-		w.WriteHeader(http.StatusNotFound)
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusForbidden)
+		_, _ = w.Write([]byte(`{"error":"forbidden","message":"no"}`))
 	}))
 	defer server.Close()
-	client := connect(t, server.URL, throng.Options{PublishTimeout: time.Millisecond})
+	client := connect(t, server.URL, throng.Options{})
 	for _, name := range []string{"plain-1", "rooms/garden"} {
 		_, _ = client.Publish(ctxOf(t), throng.Channel(name), "x")
 		_, _ = client.History(ctxOf(t), throng.User(name), throng.Page{Limit: 5})
