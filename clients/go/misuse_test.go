@@ -81,7 +81,7 @@ func TestARedirectOfAPublicationIsAnError(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	client, err := throng.New(server.URL, throng.Options{PublishTimeout: 300 * time.Millisecond})
+	client, err := throng.New(server.URL, throng.Options{PublishTimeout: 2 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
