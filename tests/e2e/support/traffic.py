@@ -101,9 +101,9 @@ class Publisher:
     @contextlib.contextmanager
     def _websocket(self):
         url = f"{self.node.ws}/subscribe"
-        with connect(
-            url, proxy=None, subprotocols=["throng.v1"], open_timeout=TIMEOUT_SECONDS
-        ) as socket:
+        options = {"subprotocols": ["throng.v1"], "open_timeout": TIMEOUT_SECONDS}
+        # Without pings: the library would give up a node that is frozen for longer than 20 s.
+        with connect(url, proxy=None, ping_interval=None, **options) as socket:
             refs = itertools.count()
 
             def publish(body):
