@@ -14,7 +14,7 @@
 //!
 //! # Order
 //!
-//! 1. On a server without keys nothing is looked at: a proxy in front may have a use for it.
+//! 1. A server without keys ignores credentials: they may be for a proxy in front of it.
 //! 2. The credential is found. Two different ones are refused, and malformed ones.
 //! 3. A cookie, a certificate, and headers that a browser adds by itself count only for pages of
 //!    listed origins.
@@ -75,7 +75,7 @@ pub trait Shown {
     ///
     /// # Errors
     ///
-    /// Those of the check.
+    /// The error of the check.
     fn check_page(&self, check: PageCheck) -> Result<(), ErrorResponse>;
 
     /// The user of the certificate of the connection.
@@ -191,7 +191,7 @@ impl<'s, S: Shown> Identification<'s, S> {
     ///
     /// # Errors
     ///
-    /// Those of [`Shown::credential`].
+    /// The error of [`Shown::credential`].
     pub fn new(
         access: &'s AccessControl,
         shown: &'s S,
@@ -349,7 +349,7 @@ impl<'s, S: Shown> Check<'s, S> {
             self.shown.check_page(check_cookie)?;
         }
         let question = self.question(Some(headers), None)?;
-        // Ahead of the limit: strangers at the same address lock out nobody who was let in.
+        // Before the limit, so that strangers at an address cannot lock out its admitted clients.
         if let Some(identity) = connect.known(question.newcomer()) {
             return self.known(Client::Token(identity), answers);
         }

@@ -2,7 +2,7 @@
 //!
 //! It keeps all answers that it has had, and goes on from the beginning with them: what is answered
 //! is not asked again. So nothing is half done while a connection waits. Frozen state has the
-//! client's bytes alone, and whoever reads it asks again.
+//! client's bytes alone, and the process that reads it asks again.
 
 use std::sync::Arc;
 
