@@ -53,6 +53,10 @@ const REST_MAX: Duration = Duration::from_secs(45);
 /// How long the new process may take to say that it serves, once it has been told to.
 const SERVES_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// How long a reason of the new process is waited for once something has failed. It is sent before
+/// the process ends, but after its workers' channels have been closed.
+const REASON_PATIENCE: Duration = Duration::from_millis(200);
+
 /// The time for requests that have begun. After it, bodies that are still arriving are refused.
 const REQUESTS_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -189,7 +193,7 @@ impl Upgrader {
         let mut starting = Starting(Some(child));
         let mut channel = Channel::new(near, START_TIMEOUT)?;
         let mut phase = Predecessor::default();
-        self.greet(&mut channel, &mut phase)?;
+        self.greet(&mut channel, &mut phase).map_err(|error| explained(error, &mut channel))?;
         say("it is ready; sending logs and sockets ahead, then finishing requests under way");
         let moved = self
             .send_ahead(&mut channel, &mut phase)
@@ -210,6 +214,7 @@ impl Upgrader {
                 Ok(Upgraded { control, channel, process, pause, lost, backups })
             }
             Err(error) => {
+                let error = explained(error, &mut channel);
                 phase.fail();
                 // First, so that it cannot act on what it has.
                 drop(starting);
@@ -269,7 +274,7 @@ impl Upgrader {
     fn next(&self, channel: &mut Channel, phase: &mut Predecessor) -> Result<Message> {
         let (message, _) = channel.receive_message().map_err(ended)?;
         if let Message::Refused(reason) = message {
-            bail!("the new process refuses: {reason}");
+            return Err(refused(&reason));
         }
         phase.received(message.kind())?;
         Ok(message)
@@ -454,10 +459,84 @@ fn await_service(channel: &mut Channel) -> Result<Duration, String> {
     }
 }
 
+/// The reason of the new process, if it has refused; otherwise `error`.
+///
+/// It refuses as soon as it finds something, which may be while this process still sends: then this
+/// one has only noticed that nobody reads any more. Nothing may be sent afterwards.
+fn explained(error: anyhow::Error, channel: &mut Channel) -> anyhow::Error {
+    let deadline = Instant::now() + REASON_PATIENCE;
+    channel.set_deadline(Some(deadline));
+    loop {
+        match channel.receive_message() {
+            Ok((Message::Refused(reason), _)) => return refused(&reason),
+            // Sent before it refused.
+            Ok(_) => {}
+            Err(_) => return error,
+        }
+    }
+}
+
+fn refused(reason: &str) -> anyhow::Error {
+    anyhow!("the new process refuses: {reason}")
+}
+
 fn ended(error: ChannelError) -> anyhow::Error {
     match error {
         ChannelError::Ended => anyhow!("the new process has ended; its log has the reason"),
         ChannelError::TimedOut => anyhow!("the new process did not answer in time"),
         error => error.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair() -> (Channel, Channel) {
+        let (near, far) = Channel::pair().unwrap();
+        (Channel::new(near, START_TIMEOUT).unwrap(), Channel::new(far, START_TIMEOUT).unwrap())
+    }
+
+    /// Sends until nobody reads, as the server does that learns of a refusal in the middle.
+    fn send_in_vain(channel: &Channel) -> anyhow::Error {
+        loop {
+            if let Err(error) = channel.send_with(Kind::State, &[0; 4096], &[]) {
+                return ended(error);
+            }
+        }
+    }
+
+    #[test]
+    fn a_refusal_while_this_process_sends_is_the_reason() {
+        let (mut near, far) = pair();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                far.send(&Message::HasAhead).unwrap();
+                far.send(&Message::Refused("it is in use".into())).unwrap();
+            });
+            let error = explained(send_in_vain(&near), &mut near);
+            assert_eq!(error.to_string(), "the new process refuses: it is in use");
+        });
+    }
+
+    #[test]
+    fn a_refusal_after_a_worker_has_failed_is_the_reason() {
+        let (mut near, far) = pair();
+        std::thread::scope(|scope| {
+            scope.spawn(move || far.send(&Message::Refused("it is in use".into())).unwrap());
+            let error = explained(anyhow!("a worker: broken pipe"), &mut near);
+            assert_eq!(error.to_string(), "the new process refuses: it is in use");
+        });
+    }
+
+    #[test]
+    fn without_a_refusal_an_error_stays_as_it_is() {
+        let (mut near, _far) = pair();
+        let error = explained(anyhow!("a worker does not stop"), &mut near);
+        assert_eq!(error.to_string(), "a worker does not stop");
+        let (mut near, far) = pair();
+        drop(far);
+        let error = explained(send_in_vain(&near), &mut near);
+        assert_eq!(error.to_string(), "the new process has ended; its log has the reason");
     }
 }
