@@ -185,6 +185,7 @@ def test_streams_of_another_format_are_refused(tmp_path, metadata, reason):
     make_stream(broker, "KV_throng-epochs", **bucket, **flags, metadata=metadata)
     node = start_node(tmp_path, broker)
     eventually(lambda: reason in node.log(), lambda: node.log())
-    assert "KV_throng-epochs" in node.log() and ailments(node)
+    assert "KV_throng-epochs" in node.says(reason)
+    eventually(lambda: ailments(node), "what is wrong")
     node.stop()
     broker.stop()

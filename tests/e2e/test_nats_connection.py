@@ -113,7 +113,7 @@ def test_a_server_that_cannot_be_trusted_is_named_with_the_reason(
         untrusted,
         "no trusted authority has signed it; name the file of its authority with nats-",
     )
-    assert over_tls(server) in untrusted.log()
+    untrusted.says(over_tls(server))
     named = broker(tls(authority, "named"))
     says(node(over_tls(named), *trusting), "it is for another host name")
     another = tls_in_python.Authority(tmp_path)
@@ -225,7 +225,7 @@ def test_a_node_tries_one_server_after_the_other(broker, node, channel):
     with closed_port() as port:
         one = node(f"nats://127.0.0.1:{port},{first.url},{second.url}")
         works(one, channel)
-        assert "cannot connect: connection refused" in one.log()
+        one.says("cannot connect: connection refused")
         first.kill()
         # It knows nothing of the first one's messages.
         eventually(lambda: "the stream in NATS has lost messages" in one.log(), one.log())

@@ -32,9 +32,9 @@ def node(tmp_path, broker):
 
     yield begin
     for server in started:
-        assert "Permissions Violation" not in server.log()
         if server.process.poll() is None:
             server.stop()
+        assert "Permissions Violation" not in server.log()
 
 
 def ask(one, method, path):

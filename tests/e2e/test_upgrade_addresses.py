@@ -15,12 +15,15 @@ from support.server import eventually, run_throng
 from support.tls_server import read_until, stream_request
 from support.upgrades import FAILED
 
+STARTED = re.compile(" started version=")
 PLAIN = re.compile(r" listen=([\d.]+):(\d+)")
 TLS = re.compile(r" tls_listen=([\d.]+):(\d+)")
 
 
 def newest(pattern, server):
     """The address that the newest process has logged."""
+    count = len(server.pauses()) + 1
+    eventually(lambda: len(STARTED.findall(server.log())) >= count, "the start of the newest process")
     host, port = pattern.findall(server.log())[-1]
     return host, int(port)
 

@@ -1,10 +1,12 @@
 """The real binary as a child process: started on a free port, stopped with SIGTERM."""
 
 import atexit
+import codecs
 import json
 import os
 import re
 import resource
+import select
 import shutil
 import signal
 import socket
@@ -95,10 +97,12 @@ class Server:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            text=True,
             preexec_fn=prepare or limit_descriptors(descriptors),
         )
+        os.set_blocking(self.process.stdout.fileno(), False)
         self.output = []
+        self._pipe, self._rest = threading.Lock(), ""
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._address = threading.Event()
         self.host = self.port = None
         self._reader = threading.Thread(target=self._read_output, daemon=True)
@@ -111,17 +115,45 @@ class Server:
         self.http = httpx.Client(base_url=self.url, timeout=TIMEOUT_SECONDS, trust_env=False, verify=NO_TLS)
 
     def _read_output(self):
-        for line in self.process.stdout:
-            self.output.append(line)
-            found = LISTENING.search(line)
-            if found and self.port is None:
-                self.host, self.port = found.group(1), int(found.group(2))
-                self._address.set()
+        waits = select.poll()
+        waits.register(self.process.stdout, select.POLLIN)
+        while self._read_pipe():
+            waits.poll()
         self._address.set()
 
+    def _read_pipe(self):
+        """Reads what is in the pipe. Returns whether more may come."""
+        with self._pipe:
+            try:
+                while chunk := os.read(self.process.stdout.fileno(), 1 << 16):
+                    self._take(self._decoder.decode(chunk))
+            except BlockingIOError:
+                return True
+            self._take("\n" if self._rest else "")
+            return False
+
+    def _take(self, text):
+        *lines, self._rest = (self._rest + text).split("\n")
+        # First: with the address, everything else that is printed with it is known.
+        self.output += [f"{line}\n" for line in lines]
+        found = next(filter(None, map(LISTENING.search, lines)), None)
+        if found and self.port is None:
+            self.host, self.port = found.group(1), int(found.group(2))
+            self._address.set()
+
     def log(self):
-        """Everything that the server has printed."""
+        """Everything that the server has printed until now.
+
+        In the server, a thread of its own writes the log: a line may come after all else that an event brings
+        about. While the server runs, wait for it with `says`.
+        """
+        self._read_pipe()
         return "".join(self.output)
+
+    def says(self, text, count=1):
+        """Waits until the server has printed a text, this often at least. Returns the last line with it."""
+        eventually(lambda: self.log().count(text) >= count, lambda: f"{text!r} in:\n{self.log()}")
+        return [line for line in self.log().splitlines() if text in line][-1]
 
     def admin(self, verify=NO_TLS):
         """A client of the admin listener, whose address is printed after that of the other.
