@@ -46,5 +46,7 @@ pub(crate) use id::SideIndex;
 pub use id::{ConnectionId, Token};
 pub(crate) use io::{Io, LongPoll, Partial};
 pub(crate) use outbound::{Left, Outbound, Progress};
-pub(crate) use pending::{Answers, Asked, Awaited, FetchedParts, Pending, Taken, earliest};
+pub(crate) use pending::{
+    Answers, Asked, Awaited, FetchedParts, Pending, PendingClose, Taken, earliest,
+};
 pub use state::{Connection, State};

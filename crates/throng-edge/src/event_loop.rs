@@ -30,7 +30,7 @@ use crate::net::HandoffHeader;
 use crate::sys::epoll::Epoll;
 use crate::sys::handoff::HandoffReceiver;
 use crate::sys::listener;
-use crate::sys::sockets::{self, Sockets};
+use crate::sys::sockets::{self, KernelSockets};
 use crate::tls::TlsNet;
 use crate::worker::{Now, TICKS_PER_S, Worker};
 use ahead::Ahead;
@@ -159,7 +159,7 @@ impl Listening {
     }
 }
 
-pub(crate) type ThreadWorker = Worker<TlsNet<Sockets>>;
+pub(crate) type ThreadWorker = Worker<TlsNet<KernelSockets>>;
 
 /// Asks for the events of all sources, from a worker that has no events yet.
 pub(crate) fn register(worker: &mut ThreadWorker, sources: &mut Sources) -> io::Result<()> {

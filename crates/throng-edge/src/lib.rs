@@ -11,6 +11,7 @@
 //! | [`limits`] | limits on connections, memory and time, which are no settings |
 //! | [`start`] | starts the workers; handoffs to and from the control plane |
 //! | [`event_loop`] | the thread of a worker: its sleep, fan-out permits, steering of connections |
+//! | `sockets` | a worker's connections, and what is read from them and written to them |
 //! | [`worker`] | the state machine of a worker's connections |
 //! | [`connection`] | a connection, what it owns, and the table of all |
 //! | `close_reason` | why connections close |
@@ -39,6 +40,7 @@ pub mod limits;
 pub mod metrics;
 pub mod net;
 pub mod settings;
+mod sockets;
 pub mod start;
 mod sys;
 pub mod tls;

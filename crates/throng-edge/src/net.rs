@@ -3,6 +3,9 @@
 //! `sys` has the real implementation. The simulation's has sockets that block, take part of a
 //! write, and reset.
 
+#[cfg(test)]
+pub(crate) mod fixture;
+
 use std::io::IoSlice;
 use std::net::{IpAddr, SocketAddr};
 

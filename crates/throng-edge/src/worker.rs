@@ -10,22 +10,16 @@
 //!
 //! | module | what it owns |
 //! |---|---|
-//! | `clock` | the current time, deadlines, `Retry-After` |
-//! | `own_metrics` | counters, and the load of the other workers |
 //! | `relief` | memory to give up when the server is short of it |
-//! | `deferred` | work that waits for a later slice |
-//! | `budget` | the rest of a slice and of a connection's turn |
 //! | `shutdown`, `pace` | how far the end of the worker has come |
-//! | `buffers` | reused memory |
 //! | `delivery/heartbeat/queue` | heartbeats that are written together |
-//! | `delivery/unwritten` | receipts of messages that are written in part |
-//! | `delivery/batch`, `delivery/answer`, `delivery/outcome` | parts of a slice of a fan-out |
+//! | `delivery/batch`, `delivery/answer` | parts of a slice of a fan-out |
 //! | `session/client` | the identity of a client, and the policy's view of it |
 //! | `scan/running` | a scan of all connections, and how far it has come |
 //! | `session/questions` | the numbers of questions whose answers may come later |
 //! | `session/presence_scan` | a presence query, and how far it has come |
 //! | `session/kept_change` | a change of a user's kept channels, and how far it has come |
-//! | [`connection`](crate::connection) | all connections, and the places that they take |
+//! | `sockets`, at the root of the crate | the connections, and what is written to them |
 //!
 //! The files below have methods of [`Worker`], which connect these parts. A method calls only
 //! methods of its own file and of files below it in this table. Where it would have to call
@@ -72,28 +66,18 @@
 //! | `delivery/notice` | notices: what the server sends a subscriber beside messages |
 //! | `delivery/evict` | closes the connections that buffer most |
 //! | `session/limit` | whose a connection is; keeps clients to their limits |
-//! | `close` | final responses, close frames, lingering |
-//! | `send` | writes everything that is not a message; blocked sockets |
-//! | `session/hand_off` | passes connections to the control plane and to other workers |
-//! | `release` | frees the connections that a turn has condemned |
+//! | `close` | final responses and close frames |
+//! | `release` | a turn, after which the connections are freed that it has condemned |
 //! | `log` | connections and requests in the log |
 //! | `subscriptions` | a connection's subscriptions |
-//! | `scan/describe` | the entry of a connection in a list |
 //! | `events` | notifies the application of connections that begin and end |
 //! | `error_response` | error responses |
 //!
 //! # Invariants
 //!
-//! * A connection is written to only in the order: a partly written message, then `outbound`, then
-//!   messages after its cursors.
 //! * No method runs unbounded: fan-outs go in slices ([`Worker::work`]), reads in turns.
-//! * `Net::Socket`s are dropped only here, on the thread whose descriptor table they belong to.
 
-mod budget;
-mod buffers;
-mod clock;
 mod close;
-mod deferred;
 mod delivery;
 mod drain;
 mod error_response;
@@ -104,13 +88,11 @@ mod late;
 mod leave;
 mod log;
 mod notifications;
-mod own_metrics;
 mod pace;
 mod release;
 mod relief;
 mod relieve;
 mod scan;
-mod send;
 mod session;
 mod shutdown;
 mod subscriptions;
@@ -118,29 +100,30 @@ mod thaw;
 mod tick;
 mod turn;
 
+use std::collections::VecDeque;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use throng_access::{AccessControl, Verifier};
 use throng_core::events::EventSink;
 use throng_core::{
-    Engine, MemoryPressure, QueueWatch, Rules, SubscriptionTable, Watermark, WorkerId, WorkerQueue,
+    ChannelId, Engine, MemoryPressure, Notification, QueueWatch, Rules, SubscriptionTable,
+    Watermark, WorkerId, WorkerQueue,
 };
 
 use crate::compression::Compression;
-use crate::connection::{ConnectionId, Connections, Flags};
-use crate::counters::Counter;
+use crate::connection::{ConnectionId, PendingClose};
 use crate::metrics::Metrics;
 use crate::net::Net;
 use crate::settings::Settings;
-use budget::Budget;
-use buffers::Buffers;
-use clock::Clock;
-pub use clock::{Now, TICKS_PER_S};
-use deferred::Deferred;
+use crate::sockets::Sockets;
+pub use crate::sockets::{Now, TICKS_PER_S};
+use delivery::batch::Batch;
 use delivery::heartbeat::queue::HeartbeatQueue;
-use delivery::unwritten::UnwrittenReceipts;
-use own_metrics::OwnMetrics;
 use relief::Relief;
+use scan::running::RunningScan;
+use session::kept_change::RunningKeptChange;
+use session::presence_scan::PresenceScan;
 use session::questions::Questions;
 use shutdown::Shutdown;
 pub use thaw::WorkerThaw;
@@ -173,8 +156,8 @@ pub struct Setup {
 /// A worker. What its parts have to keep true is in the parts; the methods of this type connect
 /// them.
 pub struct Worker<N: Net> {
-    /// The sockets, and the ways to the control plane and to other workers.
-    net: N,
+    /// The connections and what is written to them.
+    sockets: Sockets<N>,
     settings: Arc<Settings>,
     /// The logs that this worker's subscriptions follow, shared by all workers.
     engine: Arc<dyn Engine>,
@@ -189,20 +172,18 @@ pub struct Worker<N: Net> {
     relief: Relief,
     /// Notifications from the engine and the control plane.
     queue: Arc<WorkerQueue>,
-    /// Counts what happens, and says where there is room when this worker is full.
-    metrics: OwnMetrics,
-    /// The connections and the places that they take.
-    connections: Connections<N::Socket>,
     /// The subscriptions of the connections: cursors, and replay buffers of the channels.
     subscriptions: SubscriptionTable,
-    clock: Clock,
-    /// Work that waits for a later slice.
-    deferred: Deferred,
     heartbeats: HeartbeatQueue,
-    /// Receipts of messages that connections have been written in part.
-    unwritten: UnwrittenReceipts,
-    /// The rest of the slice, and of the turn of the connection that is being read.
-    budget: Budget,
+    /// Close frames that wait for their answers.
+    closes: Vec<PendingClose>,
+    /// Presence queries under way.
+    presence_scans: VecDeque<PresenceScan>,
+    /// Scans of all connections. They go on one after the other: each is over in less than a
+    /// second.
+    scans: VecDeque<RunningScan>,
+    /// Changes of kept channels, in their order.
+    kept_changes: VecDeque<RunningKeptChange>,
     /// All messages up to this one have come: they are in the replay buffers, or were written.
     watermark: Watermark,
     /// True if any connection may follow kept channels. Only they need `watermark`.
@@ -215,8 +196,11 @@ pub struct Worker<N: Net> {
     crowds: [QueueWatch; 2],
     /// Numbers the questions whose answers may come later.
     questions: Questions,
-    /// Reused memory, so that an idle connection needs none.
-    buffers: Buffers,
+    /// Reused: the notifications that are taken from the queue, the channels that a connection
+    /// leaves, the lists of a slice of a fan-out.
+    notifications: Vec<Notification>,
+    channels: Vec<ChannelId>,
+    batch: Batch,
 }
 
 impl<N: Net> Worker<N> {
@@ -226,18 +210,17 @@ impl<N: Net> Worker<N> {
         let Setup { compression, events, queue, pressure, metrics, .. } = setup;
         let clients = Arc::clone(&access.clients);
         let (limits, workers) = (settings.limits, metrics.workers().len().max(1));
-        let node = engine.node();
         let mut subscriptions = SubscriptionTable::new(rules);
         // The limit is the whole server's. Each worker has a fixed share, so that none has to ask
         // others.
         subscriptions.set_max_blocked_bytes(limits.max_blocked_bytes / workers);
-        let mut connections =
-            Connections::new(node, id, metrics.clone(), limits, clients, generation);
+        let own = (id, engine.node(), generation);
+        let mut sockets = Sockets::new(net, own, Arc::clone(&settings), clients, metrics);
         if access.passed.users {
-            connections.keep_all_names();
+            sockets.connections_mut().keep_all_names();
         }
         Worker {
-            net,
+            sockets,
             watermark: engine.watermark(),
             has_kept: false,
             engine,
@@ -247,57 +230,32 @@ impl<N: Net> Worker<N> {
             events,
             queue,
             relief: Relief::new(pressure),
-            connections,
-            metrics: OwnMetrics::new(id, metrics),
             subscriptions,
-            clock: Clock::new(id.0.into()),
-            deferred: Deferred::default(),
             heartbeats: HeartbeatQueue::default(),
-            unwritten: UnwrittenReceipts::default(),
-            budget: Budget::new(limits.slice_bytes),
+            closes: Vec::new(),
+            presence_scans: VecDeque::new(),
+            scans: VecDeque::new(),
+            kept_changes: VecDeque::new(),
             is_late: false,
             shutdown: Shutdown::default(),
             crowds: [QueueWatch::default(); 2],
             questions: Questions::default(),
-            buffers: Buffers::new(),
+            notifications: Vec::new(),
+            channels: Vec::new(),
+            batch: Batch::default(),
             settings,
         }
     }
 
-    /// The world that the worker acts through.
-    pub fn net(&mut self) -> &mut N {
-        &mut self.net
-    }
-
     /// Sets the time of the events that follow. It never goes back.
     pub fn set_now(&mut self, now: Now) {
-        self.clock.set(now);
+        self.set_clock(now);
         self.subscriptions.set_now(now.unix_ms);
     }
 
     /// True if a fan-out is under way.
     pub fn is_fanning_out(&self) -> bool {
         self.subscriptions.is_fanning_out()
-    }
-
-    /// True if the worker retries something that no event reports: call [`Worker::work`] soon.
-    pub fn is_retrying(&self) -> bool {
-        self.deferred.handoffs() > 0
-    }
-
-    /// True if there is no place for another subscriber.
-    pub fn is_full(&self) -> bool {
-        self.connections.is_full()
-    }
-
-    /// Places left for new connections, if each that has not subscribed yet will.
-    pub(crate) fn room_for_new(&self) -> u32 {
-        self.connections.room_for_new()
-    }
-
-    /// The number of open connections.
-    pub fn connections(&self) -> usize {
-        self.connections.len()
     }
 
     /// Number of subscriptions of all connections.
@@ -307,17 +265,25 @@ impl<N: Net> Worker<N> {
 
     /// Panics unless the parts agree with each other. For tests: it visits all connections.
     pub fn check_invariants(&self) {
-        self.connections.check_invariants();
-        self.deferred.check_invariants(&self.connections);
-        let is_blocked = |id| self.connections.get(id).is_some_and(|it| it.has(Flags::BLOCKED));
-        self.unwritten.check_invariants(is_blocked);
-        let places = (0..self.connections.extent()).map(ConnectionId::new);
-        let ids = places.filter(|&id| self.connections.get(id).is_some());
+        self.check_sockets();
+        let places = (0..self.connections().extent()).map(ConnectionId::new);
+        let ids = places.filter(|&id| self.connections().get(id).is_some());
         let linked: usize = ids.map(|id| self.subscriptions(id).count()).sum();
         assert_eq!(self.subscriptions.len(), linked, "subscriptions that connections link to");
     }
+}
 
-    fn count(&self, counter: Counter) {
-        self.metrics.add(counter, 1);
+/// A worker does all that its sockets do.
+impl<N: Net> Deref for Worker<N> {
+    type Target = Sockets<N>;
+
+    fn deref(&self) -> &Sockets<N> {
+        &self.sockets
+    }
+}
+
+impl<N: Net> DerefMut for Worker<N> {
+    fn deref_mut(&mut self) -> &mut Sockets<N> {
+        &mut self.sockets
     }
 }

@@ -14,6 +14,8 @@ use throng_wire::ErrorResponse;
 use throng_wire::head::KeptHead;
 use throng_wire::subscribe::Request;
 
+use super::id::Token;
+
 /// A client's request that is not answered yet.
 #[derive(Debug)]
 pub(crate) struct Pending {
@@ -22,6 +24,14 @@ pub(crate) struct Pending {
     pub(crate) asked: Asked,
     pub(crate) awaited: Awaited,
     pub(crate) answers: Answers,
+}
+
+/// A close frame of a client, to be answered behind the messages that were published before it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PendingClose {
+    pub(crate) token: Token,
+    /// The close code to answer with; `None` if the client gave none.
+    pub(crate) code: Option<u16>,
 }
 
 #[derive(Debug)]

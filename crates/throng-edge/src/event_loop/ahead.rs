@@ -12,7 +12,7 @@ use throng_handover::channel::{Channel, ChannelError, DESCRIPTORS_MAX, SHORT_BYT
 use throng_handover::message::Kind;
 
 use super::sleep::RETRY_INTERVAL;
-use crate::sys::sockets::Sockets;
+use crate::sys::sockets::KernelSockets;
 use crate::tls::TlsNet;
 use crate::worker::Worker;
 
@@ -42,7 +42,7 @@ impl Ahead {
     }
 
     /// Sends some, at most one message. Returns whether that was not the end.
-    pub(super) fn step(&mut self, worker: &mut Worker<TlsNet<Sockets>>) -> bool {
+    pub(super) fn step(&mut self, worker: &mut Worker<TlsNet<KernelSockets>>) -> bool {
         match self.send(worker) {
             Ok(goes_on) => goes_on,
             Err(error) => {
@@ -54,7 +54,7 @@ impl Ahead {
         }
     }
 
-    fn send(&mut self, worker: &mut Worker<TlsNet<Sockets>>) -> Result<bool, ChannelError> {
+    fn send(&mut self, worker: &mut Worker<TlsNet<KernelSockets>>) -> Result<bool, ChannelError> {
         let (mut content, mut sockets) = (Vec::new(), Vec::<BorrowedFd<'_>>::new());
         let mut next = self.next;
         for (token, socket) in worker.streams(self.next).take(DESCRIPTORS_MAX) {

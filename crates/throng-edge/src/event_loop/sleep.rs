@@ -27,6 +27,7 @@ use throng_core::WorkerQueue;
 
 use super::permits::PermitHolder;
 use crate::net::Net;
+use crate::sockets::Sockets;
 use crate::worker::{TICKS_PER_S, Worker};
 
 /// The time between two ticks.
@@ -64,7 +65,7 @@ impl<N: Net> Work for Worker<N> {
     }
 
     fn is_retrying(&self) -> bool {
-        self.is_retrying()
+        Sockets::is_retrying(self)
     }
 }
 

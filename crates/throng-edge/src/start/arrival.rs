@@ -23,7 +23,7 @@ use super::thread::{self, Beginning, Prepared, Started, Thread};
 use crate::event_loop::{self, Clock, Listening};
 use crate::net::HandoffHeader;
 use crate::sys::handoff::{HandoffReceiver, HandoffSender};
-use crate::sys::sockets::Sockets;
+use crate::sys::sockets::KernelSockets;
 use crate::tls::TlsNet;
 use crate::worker::WorkerThaw;
 
@@ -151,7 +151,7 @@ impl Thread {
 
 /// Receives the records of a worker and looks at them. Keeps the sockets that they need.
 fn check(
-    thaw: &mut WorkerThaw<TlsNet<Sockets>>,
+    thaw: &mut WorkerThaw<TlsNet<KernelSockets>>,
     channel: &mut Channel,
     copies: &mut Copies,
 ) -> Result<Passed, StartError> {
@@ -184,7 +184,7 @@ fn check(
 
 /// Closes a copy whose connection has ended. It may be open elsewhere still: epoll would go on
 /// reporting it here.
-fn close(net: &mut TlsNet<Sockets>, copy: OwnedFd) {
+fn close(net: &mut TlsNet<KernelSockets>, copy: OwnedFd) {
     // Fails for one that is not there.
     let _ = net.inner().epoll.remove(&copy);
 }

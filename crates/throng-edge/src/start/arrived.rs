@@ -5,7 +5,7 @@ use throng_handover::records::Passed;
 
 use super::error::{StartError, cannot_go_on};
 use crate::event_loop::{Clock, ThreadWorker};
-use crate::sys::sockets::Sockets;
+use crate::sys::sockets::KernelSockets;
 use crate::tls::TlsNet;
 use crate::worker::WorkerThaw;
 
@@ -16,7 +16,7 @@ const ROOM_FACTOR: usize = 4;
 /// A worker of another process of which everything is here and checked. Its connections are to be
 /// thawed once it may act: until then, the other process has the memory that they will take.
 pub(super) struct Arrived {
-    thaw: WorkerThaw<TlsNet<Sockets>>,
+    thaw: WorkerThaw<TlsNet<KernelSockets>>,
     passed: Passed,
     /// As much as the connections will take, which nothing else can get meanwhile. No page of it is
     /// touched.
@@ -26,7 +26,7 @@ pub(super) struct Arrived {
 impl Arrived {
     /// Fails if there is too little memory.
     pub(super) fn new(
-        thaw: WorkerThaw<TlsNet<Sockets>>,
+        thaw: WorkerThaw<TlsNet<KernelSockets>>,
         passed: Passed,
     ) -> Result<Arrived, StartError> {
         let mut room = Vec::new();

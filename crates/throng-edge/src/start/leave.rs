@@ -13,7 +13,7 @@ use super::error::cannot_go_on;
 use super::succession::CHANNEL_TIMEOUT;
 use super::thread::Thread;
 use crate::event_loop::{self, Clock, Listening, Sources, ThreadWorker};
-use crate::sys::sockets::Sockets;
+use crate::sys::sockets::KernelSockets;
 use crate::tls::TlsNet;
 use crate::worker::WorkerThaw;
 
@@ -58,7 +58,7 @@ impl Thread {
     }
 
     /// Ends the worker, once it is its turn. Returns what it was, and its net.
-    fn freeze(&self, mut worker: ThreadWorker) -> (Frozen, TlsNet<Sockets>) {
+    fn freeze(&self, mut worker: ThreadWorker) -> (Frozen, TlsNet<KernelSockets>) {
         let turn = self.succession.freezing.begin(workers_min(&self.setup.settings));
         let mut frozen = Frozen::default();
         let copies = std::mem::take(&mut worker.net().inner().copies);

@@ -21,7 +21,7 @@ use crate::sys::copies::Copies;
 use crate::sys::epoll::Epoll;
 use crate::sys::handoff::{HandoffReceiver, HandoffSender};
 use crate::sys::listener;
-use crate::sys::sockets::Sockets;
+use crate::sys::sockets::KernelSockets;
 use crate::tls::TlsNet;
 use crate::worker::{Setup, Worker};
 
@@ -148,7 +148,7 @@ impl Thread {
     /// Opens the worker's descriptors, on its own thread. The private descriptor table comes first:
     /// descriptors that the thread did not open itself (queue events, handoff sockets) were open
     /// before, are shared by `Arc` and stay open while any worker runs, so that their numbers mean
-    /// the same in every table. Sockets cross threads only as messages of `sys/handoff.rs`.
+    /// the same in every table. KernelSockets cross threads only as messages of `sys/handoff.rs`.
     fn prepare(&self) -> Result<Prepared, StartError> {
         throng_host::private_table::unshare()
             .map_err(system("give a worker a descriptor table of its own"))?;
@@ -231,7 +231,7 @@ impl Thread {
         let settings = &self.setup.settings;
         let (io_uring, aio, method) = send_method::open(settings.io_uring)?;
         let counters = &self.setup.metrics.worker(self.setup.id).counters;
-        let sockets = Sockets {
+        let sockets = KernelSockets {
             io_uring,
             aio,
             counters: Arc::clone(counters),

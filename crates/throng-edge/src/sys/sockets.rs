@@ -23,7 +23,7 @@ use crate::counters::{Counter, Counters};
 use crate::net::{HandoffHeader, Net, Read, Transfer, WriteRequest};
 
 /// The sockets of one worker thread.
-pub(crate) struct Sockets {
+pub(crate) struct KernelSockets {
     pub(crate) epoll: Epoll,
     /// Writes to many sockets in one call; `None` if the kernel or the settings do not allow it.
     pub(crate) io_uring: Option<IoUring>,
@@ -34,7 +34,7 @@ pub(crate) struct Sockets {
     /// While set, no connection goes to the control plane: it is about to leave for another
     /// process.
     pub(crate) is_held: Arc<AtomicBool>,
-    /// Sockets of which another process has copies.
+    /// KernelSockets of which another process has copies.
     pub(crate) copies: Copies,
     /// The channels to all workers, in order.
     pub(crate) to_workers: Vec<HandoffSender>,
@@ -64,7 +64,7 @@ pub(crate) fn wait_readable(listener: &OwnedFd, time: Duration) {
     let _ = poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&timeout));
 }
 
-impl Net for Sockets {
+impl Net for KernelSockets {
     type Socket = OwnedFd;
 
     fn peer(&self, socket: &OwnedFd) -> Option<SocketAddr> {
@@ -272,8 +272,8 @@ mod tests {
         assert_eq!(text, "goodbye");
     }
 
-    fn sockets(io_uring: Option<IoUring>) -> Sockets {
-        Sockets {
+    fn sockets(io_uring: Option<IoUring>) -> KernelSockets {
+        KernelSockets {
             epoll: Epoll::new().unwrap(),
             io_uring,
             aio: None,

@@ -1,26 +1,15 @@
-//! Closes connections: final responses, close frames, lingering close.
-//!
-//! Closing a socket with unread input sends a reset (RFC 9293 section 3.6.1), which may destroy the
-//! final response on its way to the peer. So after its final response a connection is `Closing`:
-//! the sending side is shut down, input is discarded, and the socket is closed when the peer has
-//! closed its side too, or after [`LINGER_TICKS`] (RFC 9112 section 9.6).
+//! Closes connections: final responses and close frames.
 
-use throng_core::Fate;
 use throng_wire::subscribe::Request;
 use throng_wire::websocket::write_close;
 use throng_wire::{ErrorCode, ErrorResponse};
 
 use super::Worker;
-use super::clock::TICKS_PER_S;
 use super::error_response::Reader;
-use super::send::LAST_READ_TICKS;
 use crate::close_reason::CloseReason;
-use crate::connection::{ConnectionId, Flags, State};
+use crate::connection::{ConnectionId, Flags};
 use crate::counters::Counter;
-use crate::net::{Net, Transfer};
-
-/// The time, in ticks, in which the peer of a closing connection has to finish sending.
-const LINGER_TICKS: u32 = 2 * TICKS_PER_S;
+use crate::net::Net;
 
 impl<N: Net> Worker<N> {
     /// Refuses a request with an error response for `reader`, and closes.
@@ -39,10 +28,10 @@ impl<N: Net> Worker<N> {
         let mut options = self.response_options(error.code, reader.origin.as_deref());
         options.request_id = reader.request_id.as_deref();
         options.is_head = reader.is_head;
-        let mut out = self.buffers.take_output();
+        let mut out = self.buffers().take_output();
         error.write_response(&mut out, &options);
         self.close_after(id, &out, reason);
-        self.buffers.return_output(out);
+        self.buffers().return_output(out);
     }
 
     /// Refuses a request for the control plane, which takes no more for now.
@@ -118,23 +107,12 @@ impl<N: Net> Worker<N> {
     /// incomplete (RFC 9112 section 8).
     pub(super) fn close_lagging(&mut self, id: ConnectionId, reason: CloseReason) {
         self.give_up_receipts(id);
-        if self.connections[id].has(Flags::WEBSOCKET) {
+        if self[id].has(Flags::WEBSOCKET) {
             self.close_websocket(id, reason);
         } else {
             // Output that the client has not read would only delay the close.
             self.drop_output(id);
-            self.unwritten.settle(id, &mut self.subscriptions, Fate::Lagging);
             self.close_after(id, b"", reason);
-        }
-    }
-
-    /// Drops the output that the socket has not taken.
-    fn drop_output(&mut self, id: ConnectionId) {
-        let connection = &mut self.connections[id];
-        connection.flags.set(Flags::BLOCKED, false);
-        if let Some(io) = &mut connection.io {
-            io.partial = None;
-            io.outbound = None;
         }
     }
 
@@ -151,74 +129,25 @@ impl<N: Net> Worker<N> {
         messages: u64,
         reason: CloseReason,
     ) {
-        let connection = &self.connections[id];
         // It has had its final response, or cannot have one, and was counted then.
-        if connection.is_ending() {
+        if self[id].is_ending() {
             return;
         }
-        if let Some(counter) = reason.counter().filter(|_| !connection.has(Flags::CANARY)) {
-            self.count(counter);
-        }
-        // Before `begin_closing`: only a connection that still streams is reported.
+        // Before `close`: only a connection that still streams is reported.
         self.notify_disconnected(id, reason);
         self.log_end(id, reason);
-        // First: no message may follow the final response.
         self.unfollow_all(id);
-        let lingers = self.connections.begin_closing(id);
-        let connection = &mut self.connections[id];
-        // Until everything is written; from then on `half_close` lets it linger.
-        connection.due = self.clock.deadline_ticks(LAST_READ_TICKS);
-        if let Some(io) = &mut connection.io {
-            io.long_poll = None;
-            io.inbound = Vec::new();
-            io.reader = Default::default();
-        }
-        if !bytes.is_empty() {
-            self.send_messages(id, bytes, messages);
-        }
-        if self.connections[id].has(Flags::BLOCKED) {
-            self.begin_progress(id);
-        }
-        self.half_close(id);
-        if !lingers {
-            self.condemn(id, CloseReason::Complete);
-        }
+        self.close(id, bytes, messages, reason);
     }
 
     /// As [`Worker::close_after`], without lingering if the socket takes all of `bytes` at once:
     /// for an answer that must cost little. The caller has read all that the peer has sent so far,
     /// so that the answer is lost only if more comes meanwhile.
     pub(super) fn close_at_once_after(&mut self, id: ConnectionId, bytes: &[u8]) {
-        let connection = &self.connections[id];
-        if connection.has(Flags::BLOCKED) {
-            return self.close_after(id, bytes, CloseReason::Complete);
-        }
-        let transfer = self.net.write_last(&connection.socket, bytes);
-        let written = match transfer {
-            Transfer::Bytes(written) | Transfer::Held(written) => written,
-            Transfer::Blocked => 0,
-            Transfer::Gone => return self.condemn(id, CloseReason::Peer),
-        };
-        self.metrics.add(Counter::SentBytes, written as u64);
-        self.budget.charge(written);
-        if matches!(transfer, Transfer::Held(_)) {
-            self.block(id);
-            return self.close_after(id, &bytes[written..], CloseReason::Complete);
-        }
-        match bytes.get(written..).filter(|rest| !rest.is_empty()) {
-            Some(rest) => self.close_after(id, rest, CloseReason::Complete),
-            None => self.condemn(id, CloseReason::Complete),
-        }
-    }
-
-    /// Shuts down the sending side of a closing connection once everything is written.
-    pub(super) fn half_close(&mut self, id: ConnectionId) {
-        let connection = &mut self.connections[id];
-        let is_written = !connection.has(Flags::BLOCKED);
-        if connection.state == State::Closing && is_written && !connection.has(Flags::FINISHED) {
-            connection.flags.set(Flags::FINISHED, true);
-            connection.due = self.clock.deadline_ticks(LINGER_TICKS);
-            self.net.finish(&connection.socket);
+        let rest =
+            if self[id].has(Flags::BLOCKED) { Some(bytes) } else { self.write_last(id, bytes) };
+        if let Some(rest) = rest {
+            self.close_after(id, rest, CloseReason::Complete);
         }
     }
 }

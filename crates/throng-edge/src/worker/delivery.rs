@@ -9,6 +9,4 @@ pub(super) mod heartbeat;
 mod in_order;
 mod long_poll;
 pub(super) mod notice;
-mod outcome;
-pub(super) mod unwritten;
 mod writable;

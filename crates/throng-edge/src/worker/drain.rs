@@ -7,13 +7,13 @@ use throng_core::retry;
 use throng_wire::{ErrorCode, RetryAfter, chunk, sse};
 
 use super::Worker;
-use super::clock::ticks;
-use super::shutdown::{DrainInputs, DrainStep};
+use super::shutdown::{DrainInputs, DrainStep, Polls};
 use crate::close_reason::CloseReason;
 use crate::connection::{ConnectionId, Flags, State};
 use crate::counters::Counter;
 use crate::encoding::Framing;
 use crate::net::Net;
+use crate::sockets::ticks;
 
 impl<N: Net> Worker<N> {
     /// True if the worker's drain is over.
@@ -30,23 +30,25 @@ impl<N: Net> Worker<N> {
     /// depends on their number now, before any worker closes some of them.
     pub(super) fn end_accepting(&mut self) {
         let window = self.spread_window();
-        self.shutdown.stop_accepting(self.clock.tick(), window);
+        let tick = self.clock().tick();
+        self.shutdown.stop_accepting(tick, window);
     }
 
     pub(super) fn start_drain(&mut self) {
         self.end_accepting();
         let timeout = ticks(self.settings.drain_timeout);
         let window = ticks(self.settings.drain_window);
-        self.shutdown.start_drain(self.clock.tick(), timeout, window);
+        let tick = self.clock().tick();
+        self.shutdown.start_drain(tick, timeout, window);
     }
 
     fn awaits_polls(&self) -> bool {
-        self.shutdown.awaits_polls(self.clock.tick(), self.has_idle())
+        self.shutdown.awaits_polls(self.clock().tick(), self.polls())
     }
 
-    /// True if clients of long-polls keep connections open between two polls.
-    fn has_idle(&self) -> bool {
-        u64::from(self.connections.admitted()) > self.connections.parked()
+    fn polls(&self) -> Polls {
+        let has_idle = u64::from(self.connections().admitted()) > self.connections().parked();
+        Polls { has_idle, ended: self.poll_ended() }
     }
 
     /// Does one slice of a drain.
@@ -54,16 +56,17 @@ impl<N: Net> Worker<N> {
         if !self.shutdown.is_draining() {
             return;
         }
-        let is_empty = self.connections.is_empty();
-        let step = self.shutdown.next_step(DrainInputs {
-            tick: self.clock.tick(),
-            has_idle: self.has_idle(),
+        let is_empty = self.connections().is_empty();
+        let inputs = DrainInputs {
+            tick: self.clock().tick(),
+            polls: self.polls(),
             is_delivered: !self.subscriptions.is_fanning_out() && self.queue.is_empty(),
-            extent: if is_empty { 0 } else { self.connections.extent() },
-        });
+            extent: if is_empty { 0 } else { self.connections().extent() },
+        };
+        let step = self.shutdown.next_step(inputs);
         match step {
             DrainStep::Wait => {}
-            DrainStep::End => self.metrics.set_ended(),
+            DrainStep::End => self.metrics().set_ended(),
             DrainStep::Close { indices, is_late, awaits_polls } => {
                 for index in indices {
                     let id = ConnectionId::new(index);
@@ -77,7 +80,7 @@ impl<N: Net> Worker<N> {
     /// one that may send another request stays while `awaits_polls`.
     pub(super) fn drain_connection(&mut self, id: ConnectionId, is_late: bool, awaits_polls: bool) {
         // The place has no connection.
-        let Some(connection) = self.connections.get(id) else { return };
+        let Some(connection) = self.connections().get(id) else { return };
         match connection.state {
             State::Closing | State::Condemned => {}
             State::Head if connection.has(Flags::BLOCKED) && !is_late => {}
@@ -95,7 +98,7 @@ impl<N: Net> Worker<N> {
 
     /// Closes a parked connection with the time to come back, within `window`.
     pub(super) fn send_away(&mut self, id: ConnectionId, window: Duration) {
-        let connection = &self.connections[id];
+        let connection = &self[id];
         let retry_after = self.drain_retry(id, window);
         let (encoding, is_chunked) = (connection.encoding(), connection.has(Flags::CHUNKED));
         if connection.state == State::LongPolling {
@@ -133,7 +136,7 @@ impl<N: Net> Worker<N> {
         let window_ms = window.as_millis() as u64;
         // Numbers the connections of all workers without gaps or duplicates, so that their times
         // are spread evenly.
-        let (worker, workers) = (self.metrics.worker().0, self.metrics.workers() as u32);
+        let (worker, workers) = (self.metrics().worker().0, self.metrics().workers() as u32);
         let place = id.index().wrapping_mul(workers).wrapping_add(u32::from(worker));
         RetryAfter::from_ms(retry::delay_ms(place, &(0..window_ms)))
     }

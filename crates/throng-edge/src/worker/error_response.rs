@@ -52,7 +52,7 @@ impl<N: Net> Worker<N> {
             no_referrer: false,
             request_id: None,
             retry_after: self.retry_after(code),
-            date: Some(self.clock.date()),
+            date: Some(self.clock().date()),
         }
     }
 
@@ -80,12 +80,12 @@ impl<N: Net> Worker<N> {
     /// The time over which clients come back that are closed or refused because of a shutdown.
     pub(super) fn spread_window(&self) -> Duration {
         let by_number =
-            || retry::window(self.metrics.all_connections(), self.settings.drain_window);
+            || retry::window(self.metrics().all_connections(), self.settings.drain_window);
         self.shutdown.return_window().unwrap_or_else(by_number)
     }
 
     /// The next client's `Retry-After`; `None` for a code without one.
     pub(super) fn retry_after(&self, code: ErrorCode) -> Option<RetryAfter> {
-        self.clock.retry_after(code, || self.spread_window())
+        self.clock().retry_after(code, || self.spread_window())
     }
 }

@@ -25,22 +25,22 @@ impl<N: Net> Worker<N> {
             Transport::Stream => "stream",
             Transport::LongPoll { .. } => return,
         };
-        let connection = self.connections.name(id);
+        let connection = self.connections().name(id);
         let is_claimed = matches!(credentials, Credentials::Claimed { .. });
         let event =
             Event::Connected { connection, user: credentials.user(), is_claimed, transport };
-        events.notify(self.clock.unix_ms(), event);
+        events.notify(self.clock().unix_ms(), event);
     }
 
     /// A connection ends or begins to close. Nothing happens unless it streamed.
     pub(super) fn notify_disconnected(&self, id: ConnectionId, reason: CloseReason) {
         let Some(events) = &self.events else { return };
-        let connection = &self.connections[id];
+        let connection = &self[id];
         if connection.state != State::Streaming || connection.has(Flags::VIEWER) {
             return;
         }
-        let connection = self.connections.name_of(id, connection);
+        let connection = self.connections().name_of(id, connection);
         let event = Event::Disconnected { connection, reason: reason.label() };
-        events.notify(self.clock.unix_ms(), event);
+        events.notify(self.clock().unix_ms(), event);
     }
 }

@@ -20,7 +20,7 @@ impl<N: Net> Worker<N> {
     /// Closes a streaming connection, as the access policy has decided. Its client is told why, so
     /// that it does not come back with the same permission.
     pub(super) fn close_expired(&mut self, id: ConnectionId) {
-        if self.connections[id].has(Flags::WEBSOCKET) {
+        if self[id].has(Flags::WEBSOCKET) {
             return self.close_websocket(id, CloseReason::Expired);
         }
         self.end_stream(id, CloseReason::Expired, "expired", EXPIRED);
@@ -29,16 +29,16 @@ impl<N: Net> Worker<N> {
     /// Acts on a streaming connection whose session needs attention: the client is told that it
     /// ends, or it has ended.
     pub(super) fn attend_session(&mut self, id: ConnectionId) {
-        let now_s = self.clock.wall_s();
+        let now_s = self.clock().wall_s();
         // `tick` has just seen that it is due; a connection without a session never is.
-        let Some(session) = self.connections.session(id) else { return };
+        let Some(session) = self.connections().session(id) else { return };
         let left_s = session.remaining_s(now_s);
         if left_s == 0 {
             let error = ErrorResponse::from(ErrorCode::TokenExpired);
             return self
                 .close_subscriber(id, CloseReason::TokenExpired, &error.message, || error.clone());
         }
-        self.connections.note_told(id);
+        self.connections_mut().note_told(id);
         self.notify(id, "expiring", |json| v1::expiring(json, left_s));
     }
 
@@ -51,7 +51,7 @@ impl<N: Net> Worker<N> {
         message: &str,
         error: impl FnOnce() -> ErrorResponse,
     ) {
-        let connection = &self.connections[id];
+        let connection = &self[id];
         if connection.has(Flags::WEBSOCKET) {
             return self.close_websocket_with(id, reason, message);
         }
@@ -69,7 +69,7 @@ impl<N: Net> Worker<N> {
 
     /// Ends a stream with a last event.
     fn end_stream(&mut self, id: ConnectionId, reason: CloseReason, event: &str, json: &[u8]) {
-        let connection = &self.connections[id];
+        let connection = &self[id];
         let (encoding, is_chunked) = (connection.encoding(), connection.has(Flags::CHUNKED));
         let mut out = Vec::new();
         frame_notice(&mut out, encoding, is_chunked, event, json);

@@ -14,14 +14,13 @@ use throng_core::{Body, Message, clock};
 use throng_wire::websocket::{Opcode, write_masked_frame};
 
 use super::Worker;
-use crate::close_reason::CloseReason;
 use crate::connection::{
     Asked, Connection, ConnectionId, Flags, FrozenConnection, FrozenIo, FrozenPartial,
-    FrozenSession, Io, State, Token,
+    FrozenSession, Io, State,
 };
 use crate::counters::Counter;
 use crate::encoding::Encoding;
-use crate::net::{Leaving, Net};
+use crate::net::Net;
 
 /// The numbers of messages that are written in part, by their addresses.
 type PartialNumbers = HashMap<*const Message, u32>;
@@ -51,18 +50,18 @@ impl<N: Net> Worker<N> {
         self.take_in(false);
         self.conclude_publications();
         self.record_completions();
-        self.metrics.set_total(Counter::ReplayMessagesEvicted, self.subscriptions.dropped());
+        self.metrics().set_total(Counter::ReplayMessagesEvicted, self.subscriptions.dropped());
     }
 
     /// Acts on all notifications, and answers presence queries. If it `may_wait`, changes of kept
     /// channels that need messages to be settled are left for the next time.
     pub(crate) fn take_in(&mut self, may_wait: bool) {
         while !self.queue.is_empty()
-            || self.deferred.has_kept_changes()
-            || self.deferred.has_presence_scans()
-            || self.deferred.has_scans()
+            || !self.kept_changes.is_empty()
+            || !self.presence_scans.is_empty()
+            || !self.scans.is_empty()
         {
-            self.budget.begin_slice();
+            self.budget().begin_slice();
             self.take_all_notifications();
             let is_waiting = self.continue_kept_changes(may_wait);
             self.continue_presence_scans();
@@ -71,17 +70,6 @@ impl<N: Net> Worker<N> {
                 return;
             }
         }
-    }
-
-    /// The connections that stream, from this place of the table on.
-    pub(crate) fn streams(&self, from: u32) -> impl Iterator<Item = (Token, &N::Socket)> {
-        let ids = (from..self.connections.extent()).map(ConnectionId::new);
-        ids.filter_map(|id| {
-            // Not every place of the table is taken.
-            let connection = self.connections.get(id)?;
-            let is_stream = connection.state == State::Streaming && !connection.has(Flags::CANARY);
-            is_stream.then(|| (connection.token(id), &connection.socket))
-        })
     }
 
     /// Ends the worker, and writes all that it is: one record with each call of `write`, a
@@ -103,23 +91,19 @@ impl<N: Net> Worker<N> {
             write(record, None);
         });
         let closes: HashMap<u64, Option<u16>> =
-            self.deferred.closes().iter().map(|close| (close.token.bits(), close.code)).collect();
+            self.closes.iter().map(|close| (close.token.bits(), close.code)).collect();
         let (mut connections, mut partials) = (0, PartialNumbers::new());
         let mut grants = GrantsNumbers::new();
-        for index in 0..self.connections.extent() {
+        for index in 0..self.connections().extent() {
             let id = ConnectionId::new(index);
             // Not every place of the table is taken.
-            if self.connections.get(id).is_none() {
+            if self.connections().get(id).is_none() {
                 continue;
             }
             let ended = self.subscriptions_in_order(id).into_iter();
             let subscriptions = ended.filter_map(|it| self.subscriptions.take_frozen(it)).collect();
-            let connection = &self.connections[id];
-            let tls = match self.net.leave(&connection.socket) {
-                Leaving::Plain => None,
-                Leaving::Tls(state) => Some(state),
-                Leaving::Unfinished => unreachable!("`close_unfinished` has closed it"),
-            };
+            let tls = self.leave(id);
+            let connection = &self[id];
             let close = closes.get(&connection.token(id).bits()).copied();
             // The reader needs what a connection refers to before the connection itself.
             self.freeze_partial(connection, &mut partials, &mut |record| write(record, None));
@@ -132,7 +116,7 @@ impl<N: Net> Worker<N> {
             // The worker that reads it counts it again.
             self.access.clients.limiter.unsubscribe(self.limited_client(id), subscriptions);
             // It does not end: another worker goes on with it.
-            let (Connection { socket, .. }, address) = self.connections.take(id);
+            let (Connection { socket, .. }, address) = self.connections_mut().take(id);
             drop(address);
             write(frozen.encode(), Some(socket));
             connections += 1;
@@ -142,7 +126,7 @@ impl<N: Net> Worker<N> {
         end.u32(channels);
         end.u32(connections);
         write(end.finish(), None);
-        self.net
+        self.sockets.into_net()
     }
 
     /// Closes the connections that cannot be written down: those that shake hands, of which only
@@ -150,15 +134,11 @@ impl<N: Net> Worker<N> {
     /// this process's. [`Worker::freeze`] does so, too: call it before if the engine is frozen
     /// earlier, where some of them follow channels.
     pub(crate) fn close_unfinished(&mut self) {
-        for index in 0..self.connections.extent() {
+        for index in 0..self.connections().extent() {
             let id = ConnectionId::new(index);
             // Not every place of the table is taken.
-            let Some(connection) = self.connections.get(id) else { continue };
-            let is_canary = connection.has(Flags::CANARY);
-            if is_canary || !self.net.may_leave(&connection.socket) {
-                let is_new = connection.state == State::Head || is_canary;
-                let reason = if is_new { CloseReason::Complete } else { CloseReason::TlsFailed };
-                self.turn(|worker| worker.condemn(id, reason));
+            if self.connections().get(id).is_some() {
+                self.turn(|worker| worker.end_unfinished(id));
             }
         }
     }
@@ -166,27 +146,27 @@ impl<N: Net> Worker<N> {
     /// The first record: what belongs to no connection.
     fn freeze_worker(&self) -> Vec<u8> {
         let mut encoder = Encoder::first(RecordKind::Worker);
-        encoder.u16(self.metrics.worker().0);
-        encoder.u32(self.connections.newest_generation());
+        encoder.u16(self.metrics().worker().0);
+        encoder.u32(self.connections().newest_generation());
         encoder.u32(self.questions.newest());
-        encoder.u32(self.clock.tick());
-        encoder.u64(clock::wall_ms(self.clock.unix_ms()));
+        encoder.u32(self.clock().tick());
+        encoder.u64(clock::wall_ms(self.clock().unix_ms()));
         encoder.raw(&self.access.tagger.seed());
-        let long_poll_ended = self.shutdown.long_poll_ended();
+        let long_poll_ended = self.poll_ended();
         encoder.u8(u8::from(long_poll_ended.is_some()) | u8::from(self.is_late) << 1);
         encoder.u32(long_poll_ended.unwrap_or_default());
         encoder.u16(Counter::ALL.len() as u16);
         for &counter in Counter::ALL {
             encoder.bytes(counter.metric().as_bytes());
             encoder.bytes(counter.label_value().as_bytes());
-            encoder.u64(self.metrics.get(counter));
+            encoder.u64(self.metrics().get(counter));
         }
         encoder.finish()
     }
 
     fn freeze_acceptances(&self) -> Vec<u8> {
         let mut encoder = Encoder::new(RecordKind::Acceptances);
-        let marks = self.connections.acceptances();
+        let marks = self.connections().acceptances();
         encoder.u32(marks.len() as u32);
         for (generation, at_ms) in marks {
             encoder.u32(generation);
@@ -233,11 +213,11 @@ impl<N: Net> Worker<N> {
         write: &mut dyn FnMut(Vec<u8>),
     ) {
         // Without a session nothing was granted.
-        let Some(session) = self.connections.session(id) else { return };
+        let Some(session) = self.connections().session(id) else { return };
         let number = grants.len() as u32;
         if let Entry::Vacant(vacant) = grants.entry(session.grants()) {
             vacant.insert(number);
-            let granted = self.connections.grants_of(session);
+            let granted = self.connections().grants_of(session);
             let mut encoder = Encoder::new(RecordKind::Grants);
             encoder.u8(u8::from(granted.is_of_key()));
             encoder.bytes(granted.to_frozen().as_bytes());
@@ -247,8 +227,8 @@ impl<N: Net> Worker<N> {
 
     /// Writes the name of the connection's user, if it is kept.
     fn freeze_user(&self, id: ConnectionId, write: &mut dyn FnMut(Vec<u8>)) {
-        let Some(session) = self.connections.session(id) else { return };
-        if let Some(user) = self.connections.user_of_session(session) {
+        let Some(session) = self.connections().session(id) else { return };
+        if let Some(user) = self.connections().user_of_session(session) {
             let mut encoder = Encoder::new(RecordKind::User);
             encoder.bytes(user.as_bytes());
             write(encoder.finish());
@@ -267,16 +247,16 @@ impl<N: Net> Worker<N> {
             id,
             generation: connection.generation,
             // `connection.due` may be a deadline of the side table, which is frozen by itself.
-            due: self.connections.own_due(id),
-            expires: self.connections.expires(id),
-            session: self.connections.session(id).map(|session| FrozenSession {
+            due: self.connections().own_due(id),
+            expires: self.connections().expires(id),
+            session: self.connections().session(id).map(|session| FrozenSession {
                 tags: session.tags(),
                 // No list is that long, so that the reader refuses the connection.
                 grants: numbers.grants.get(&session.grants()).copied().unwrap_or(u32::MAX),
                 expires_s: session.expires_s(),
                 lead: session.lead(),
             }),
-            address: self.connections.address(id),
+            address: self.connections().address(id),
             state: connection.state,
             flags: connection.flags,
             subscriptions: Vec::new(),
@@ -284,9 +264,9 @@ impl<N: Net> Worker<N> {
             io: connection.io.as_deref().map(|io| freeze_io(connection, io, numbers.partials)),
             tls: None,
         };
-        if let Some(pending) = self.connections.pending(id) {
+        if let Some(pending) = self.connections().pending(id) {
             // As long as a request that has just begun to come.
-            let due = self.clock.deadline(self.settings.head_timeout);
+            let due = self.clock().deadline(self.settings.head_timeout);
             ask_again(&mut frozen, &pending.asked, due);
         }
         frozen

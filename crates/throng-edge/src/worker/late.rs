@@ -21,7 +21,7 @@ impl<N: Net> Worker<N> {
     /// True if the connection has a form for it that is no message. A frame of a WebSocket without
     /// `throng.v1` would be taken for one, and so would a line.
     fn hears_of_lateness(&self, id: ConnectionId) -> bool {
-        let connection = &self.connections[id];
+        let connection = &self[id];
         let has_form = connection.has(Flags::V1) || connection.encoding().framing() == Framing::Sse;
         connection.state == State::Streaming && has_form && !connection.has(Flags::VIEWER)
     }
@@ -41,7 +41,7 @@ impl<N: Net> Worker<N> {
             return;
         }
         self.count(Counter::ToldLate);
-        let connection = &self.connections[id];
+        let connection = &self[id];
         let (encoding, is_chunked) = (connection.encoding(), connection.has(Flags::CHUNKED));
         let mut json = Vec::new();
         v1::late(&mut json, true);

@@ -9,9 +9,9 @@ use std::time::Duration;
 use throng_core::Waiting;
 
 use super::Worker;
-use super::clock::ticks;
 use crate::connection::{ConnectionId, Flags, State};
 use crate::net::Net;
+use crate::sockets::ticks;
 
 /// The clients that are asked in a second come back at times spread over the next one.
 const WINDOW: Duration = Duration::from_secs(1);
@@ -19,14 +19,16 @@ const WINDOW: Duration = Duration::from_secs(1);
 impl<N: Net> Worker<N> {
     pub(super) fn begin_leave(&mut self, over_ms: u64) {
         let over = ticks(Duration::from_millis(over_ms));
-        let clients = u32::try_from(self.connections.parked()).unwrap_or(u32::MAX);
-        self.shutdown.leave(self.clock.tick(), over, clients);
+        let clients = u32::try_from(self.connections().parked()).unwrap_or(u32::MAX);
+        let tick = self.clock().tick();
+        self.shutdown.leave(tick, over, clients);
     }
 
     /// Asks those whose turn it is, a slice of them.
     pub(super) fn continue_leave(&mut self) {
-        let extent = if self.connections.is_empty() { 0 } else { self.connections.extent() };
-        while let Some(index) = self.shutdown.next_to_leave(self.clock.tick(), extent) {
+        let extent = if self.connections().is_empty() { 0 } else { self.connections().extent() };
+        let tick = self.clock().tick();
+        while let Some(index) = self.shutdown.next_to_leave(tick, extent) {
             let id = ConnectionId::new(index);
             if self.may_be_asked_to_leave(id) {
                 self.shutdown.note_asked_to_leave();
@@ -39,7 +41,7 @@ impl<N: Net> Worker<N> {
     /// watch the drain to its end, and the canary leaves by itself.
     fn may_be_asked_to_leave(&self, id: ConnectionId) -> bool {
         // The place has no connection.
-        let Some(connection) = self.connections.get(id) else { return false };
+        let Some(connection) = self.connections().get(id) else { return false };
         match connection.state {
             State::Head | State::Waiting | State::Closing | State::Condemned => return false,
             _ if connection.has(Flags::CANARY) => return false,

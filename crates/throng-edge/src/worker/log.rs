@@ -28,7 +28,7 @@ impl<N: Net> Worker<N> {
         if !tracing::enabled!(Level::DEBUG) {
             return;
         }
-        let peer = self.net.peer(&self.connections[id].socket);
+        let peer = self.peer(id);
         let peer = peer.map(|peer| peer.to_string()).unwrap_or_default();
         let request = request_id.map(tracing::field::display);
         tracing::debug!(%peer, request, "{} {status} {outcome}", request_line(bytes));
@@ -48,23 +48,23 @@ impl<N: Net> Worker<N> {
 
     /// Tells the operator that a request or command of the connection was refused.
     pub(super) fn tell_refusal(&self, id: ConnectionId, error: &ErrorResponse) {
-        self.access.refusals.note(error, || self.address_of(id), self.clock.unix_ms());
+        self.access.refusals.note(error, || self.address_of(id), self.clock().unix_ms());
     }
 
     /// Tells the operator why the connection has no TLS.
     pub(super) fn tell_flaw(&self, id: ConnectionId, flaw: CertificateFlaw) {
-        let (address, now_ms) = (|| self.address_of(id), self.clock.unix_ms());
+        let (address, now_ms) = (|| self.address_of(id), self.clock().unix_ms());
         self.access.refusals.note_handshake(flaw.sentence(), address, now_ms);
     }
 
     fn address_of(&self, id: ConnectionId) -> Option<IpAddr> {
-        let peer = || self.net.peer(&self.connections[id].socket).map(|peer| peer.ip());
-        self.connections.address(id).or_else(peer)
+        let peer = || self.peer(id).map(|peer| peer.ip());
+        self.connections().address(id).or_else(peer)
     }
 
     /// Logs a request that subscribes. A long-poll is logged when it starts, not with its answer.
     pub(super) fn log_subscription(&self, id: ConnectionId, request: &Request, bytes: &[u8]) {
-        if self.connections.is_canary(id) {
+        if self.connections().is_canary(id) {
             return;
         }
         let outcome = match request.transport {
@@ -83,7 +83,7 @@ impl<N: Net> Worker<N> {
         if !self.settings.logs_connections {
             return;
         }
-        let connection = &self.connections[id];
+        let connection = &self[id];
         let transport = match connection.parked() {
             Some(Parked::WebSocket) => "websocket",
             Some(Parked::Sse) => "sse",
@@ -91,10 +91,11 @@ impl<N: Net> Worker<N> {
             Some(Parked::Status) => "status",
             Some(Parked::Poll | Parked::Canary) | None => return,
         };
-        let session = self.connections.session_of(connection);
-        let name = session.and_then(|session| self.connections.user_of_session(session));
+        let session = self.connections().session_of(connection);
+        let name = session.and_then(|session| self.connections().user_of_session(session));
         let inbox = self.user_of(id);
-        let since_ms = self.connections.accepted_ms(connection);
+        let since_ms = self.connections().accepted_ms(connection);
+        let now_ms = self.clock().unix_ms();
         // With the names that lists of connections have.
         let found = self.describe(id, connection);
         let peer = found.peer.map(|peer| peer.to_string());
@@ -108,7 +109,7 @@ impl<N: Net> Worker<N> {
             address = address.map(tracing::field::display),
             proxy = proxy.map(tracing::field::display),
             user = name.or(inbox.as_ref().map(|inbox| inbox.name())),
-            seconds = since_ms.map(|since_ms| self.clock.unix_ms().saturating_sub(since_ms) / 1000),
+            seconds = since_ms.map(|since_ms| now_ms.saturating_sub(since_ms) / 1000),
             reason = reason.label(),
             "connection ended",
         );

@@ -22,7 +22,7 @@ impl<N: Net> Worker<N> {
         if takes_all {
             self.take_all_notifications();
         } else {
-            let mut notifications = self.buffers.take_notifications();
+            let mut notifications = std::mem::take(&mut self.notifications);
             self.queue.take_urgent(&mut notifications);
             self.act_on(notifications);
         }
@@ -31,7 +31,7 @@ impl<N: Net> Worker<N> {
 
     /// Takes all notifications in, however far delivery lags.
     pub(super) fn take_all_notifications(&mut self) {
-        let mut notifications = self.buffers.take_notifications();
+        let mut notifications = std::mem::take(&mut self.notifications);
         // Before the queue is taken: what is settled now is in it, or was taken before.
         if self.has_kept {
             self.watermark = self.engine.watermark();
@@ -46,7 +46,7 @@ impl<N: Net> Worker<N> {
         for notification in notifications.drain(..) {
             self.turn(|worker| worker.notified(notification));
         }
-        self.buffers.return_notifications(notifications);
+        self.notifications = notifications;
     }
 
     fn notified(&mut self, notification: Notification) {
@@ -68,15 +68,15 @@ impl<N: Net> Worker<N> {
             }
             Notification::Presence { local, channel, query } => {
                 let scan = PresenceScan::new(local, channel, query);
-                self.deferred.defer_presence_scan(scan);
+                self.presence_scans.push_back(scan);
             }
             Notification::Follows { name, channel, connection, wanted, ticket } => {
                 let is_named = self.engine.is_named(channel, &name);
                 ticket.answer(is_named && self.follows(connection, wanted, channel));
             }
-            Notification::Settled => self.deferred.resume_unsettled(),
+            Notification::Settled => self.deferred().resume_unsettled(),
             Notification::Kept(notice) => {
-                self.deferred.defer_kept_change(RunningKeptChange::new(notice));
+                self.kept_changes.push_back(RunningKeptChange::new(notice));
             }
             Notification::Scan(scan) => self.begin_scan(scan),
             Notification::Answer { question, answer } => self.answered(question, answer),

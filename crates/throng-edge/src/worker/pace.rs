@@ -6,7 +6,7 @@
 //! messages, are passed over and come again in the next pass, at the same pace: after a fan-out
 //! that may be most of them.
 
-use super::clock::TICKS_PER_S;
+use crate::sockets::TICKS_PER_S;
 
 /// Connections that are looked at in one slice.
 const LOOKED_AT_PER_SLICE: u32 = 512;

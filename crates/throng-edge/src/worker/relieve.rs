@@ -16,7 +16,7 @@ impl<N: Net> Worker<N> {
     /// Acts on the step that the server has come to.
     pub(super) fn relieve(&mut self) {
         if let Some(step) = self.relief.change() {
-            let workers = self.metrics.workers().max(1);
+            let workers = self.metrics().workers().max(1);
             let limits = self.settings.limits;
             let share =
                 |bytes: usize, is_short| bytes / workers / if is_short { SHORT_SHARE } else { 1 };
@@ -24,10 +24,12 @@ impl<N: Net> Worker<N> {
             let blocked = share(limits.max_blocked_bytes, is_short);
             self.subscriptions.set_max_blocked_bytes(blocked);
             let buffered = share(limits.max_buffered_bytes, step >= MemoryStep::CloseSlow);
-            self.connections.set_max_buffered_bytes(buffered);
+            self.connections_mut().set_max_buffered_bytes(buffered);
         }
         if self.relief.is_short() {
-            self.buffers.shrink();
+            self.buffers().shrink();
+            (self.notifications, self.channels) = Default::default();
+            self.batch = Default::default();
             self.subscriptions.evict_oldest(DROPPED_PER_TICK);
             self.evict_excess();
         }

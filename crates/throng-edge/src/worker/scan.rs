@@ -5,7 +5,6 @@
 //! fan-out by more than a slice.
 
 mod behind;
-mod describe;
 mod recheck;
 pub(super) mod running;
 
@@ -46,8 +45,8 @@ impl<N: Net> Worker<N> {
             ScanAction::TellLate(is_late) => self.becomes_late(is_late),
             _ => true,
         };
-        let running = RunningScan::new(scan, self.connections.newest_generation());
-        if is_new { self.deferred.defer_scan(running) } else { running.finish() }
+        let running = RunningScan::new(scan, self.connections().newest_generation());
+        if is_new { self.scans.push_back(running) } else { running.finish() }
     }
 
     /// Goes on with the scans for one slice, in turn.
@@ -55,14 +54,14 @@ impl<N: Net> Worker<N> {
         let (mut places, mut closes) = (PLACES_PER_SLICE, CLOSED_PER_SLICE);
         while places > 0
             && closes > 0
-            && let Some(mut running) = self.deferred.next_scan()
+            && let Some(mut running) = self.scans.pop_front()
         {
             // The cost of a short scan beside its places.
             places = places.saturating_sub(16);
             if self.advance_scan(&mut running, &mut places, &mut closes) {
                 running.finish();
             } else {
-                self.deferred.resume_scan(running);
+                self.scans.push_front(running);
             }
         }
     }
@@ -89,9 +88,9 @@ impl<N: Net> Worker<N> {
         let wanted = Wanted { target: &scan.target, channel };
         while *places > 0 && *closes > 0 {
             *places -= 1;
-            let Some(id) = running.next_place(self.connections.extent()) else { return true };
+            let Some(id) = running.next_place(self.connections().extent()) else { return true };
             // Not every place of the table is taken.
-            let Some(connection) = self.connections.get(id) else { continue };
+            let Some(connection) = self.connections().get(id) else { continue };
             // A later connection may have the place by now. The scan is not about it.
             let is_old = running.is_about(connection.generation.number());
             if !is_old || !self.is_wanted(id, connection, &wanted) {
@@ -112,7 +111,7 @@ impl<N: Net> Worker<N> {
     ) -> bool {
         while *closes > 0 {
             let Some(name) = running.next_of(names) else { return true };
-            let found = self.connections.find_name(name);
+            let found = self.connections().find_name(name);
             if let Some(id) = found.filter(|&id| self.is_parked(id)) {
                 self.turn(|worker| worker.act_on_found(id, running, closes));
             }
@@ -126,7 +125,7 @@ impl<N: Net> Worker<N> {
         let scan = Arc::clone(running.scan());
         match &scan.action {
             ScanAction::List { .. } => {
-                return running.list(|| self.describe(id, &self.connections[id]));
+                return running.list(|| self.describe(id, &self[id]));
             }
             ScanAction::Revoke => self.close_revoked(id),
             ScanAction::Close(close) => self.close_for_application(id, close),
@@ -141,13 +140,13 @@ impl<N: Net> Worker<N> {
     }
 
     fn is_parked(&self, id: ConnectionId) -> bool {
-        self.connections[id].is_parked()
+        self[id].is_parked()
     }
 
     /// The id of a channel, if this worker follows it.
     fn followed_channel(&self, name: &ChannelName) -> Option<ChannelId> {
         let followers = self.engine.audience(name).workers;
-        let own = followers.into_iter().find(|(worker, ..)| *worker == self.metrics.worker());
+        let own = followers.into_iter().find(|(worker, ..)| *worker == self.metrics().worker());
         own.map(|(_, _, channel)| channel)
     }
 
@@ -162,7 +161,7 @@ impl<N: Net> Worker<N> {
         if !connection.is_parked() {
             return false;
         }
-        let session = self.connections.session_of(connection);
+        let session = self.connections().session_of(connection);
         let follows = || {
             let is_of = |subscription| {
                 let followed = self.subscriptions.channel(subscription);
@@ -192,19 +191,10 @@ impl<N: Net> Worker<N> {
         self.close_subscriber(id, CloseReason::Revoked, &error.message, || error.clone());
     }
 
-    /// Closes a connection that is behind, to free what waits for it. A close frame would wait.
-    fn close_for_memory(&mut self, id: ConnectionId) {
-        // It may have caught up since it was found.
-        if self.connections.behind_since(id).is_some() {
-            self.net.reset(&self.connections[id].socket);
-            self.condemn(id, CloseReason::Memory);
-        }
-    }
-
     /// Closes a connection for the application.
     fn close_for_application(&mut self, id: ConnectionId, close: &ScanClose) {
         let ScanClose { code, reason, may_return } = close;
-        if self.connections[id].state == State::LongPolling && *may_return {
+        if self[id].state == State::LongPolling && *may_return {
             return self.answer_long_poll_empty(id, None);
         }
         let message = reason.to_string();

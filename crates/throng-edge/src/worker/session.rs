@@ -7,7 +7,6 @@ mod client;
 mod command;
 pub(super) mod fetch;
 mod frames;
-mod hand_off;
 mod identify;
 mod kept;
 pub(super) mod kept_change;

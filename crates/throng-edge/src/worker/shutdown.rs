@@ -11,8 +11,8 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use super::clock::TICKS_PER_S;
 use super::pace::Pace;
+use crate::sockets::TICKS_PER_S;
 
 /// Connections closed in one slice.
 const DRAINED_PER_SLICE: u32 = 512;
@@ -30,9 +30,6 @@ pub(super) struct Shutdown {
     stopped_accepting: Option<u32>,
     /// The time over which clients come back; `None` while accepting.
     return_window: Option<Duration>,
-    /// When a client last had the answer to a long-poll that it will follow up on another
-    /// connection.
-    long_poll_ended: Option<u32>,
     /// The pace at which clients are asked to leave before the drain; `None` while they may stay.
     leave: Option<Pace>,
     drain: Option<Drain>,
@@ -54,12 +51,20 @@ struct Drain {
     is_ended: bool,
 }
 
+/// Clients that may be between two long-polls.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Polls {
+    /// True if connections that were served a long-poll and wait for nothing are open.
+    pub(super) has_idle: bool,
+    /// When a client last had an answer that it follows up on another connection.
+    pub(super) ended: Option<u32>,
+}
+
 /// Inputs of a drain, beside its own state.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DrainInputs {
     pub(super) tick: u32,
-    /// True if connections that were served a long-poll and wait for nothing are open.
-    pub(super) has_idle: bool,
+    pub(super) polls: Polls,
     /// True if everything that was accepted has been offered to every subscriber.
     pub(super) is_delivered: bool,
     /// All connections have indices below this; 0 if there are none.
@@ -127,16 +132,6 @@ impl Shutdown {
         self.leave.iter_mut().for_each(Pace::note_asked);
     }
 
-    /// When a client last had the answer to a long-poll that it follows up on another connection.
-    pub(super) fn long_poll_ended(&self) -> Option<u32> {
-        self.long_poll_ended
-    }
-
-    /// A client had the answer to its long-poll, and is about to ask on another connection.
-    pub(super) fn note_long_poll_end(&mut self, tick: u32) {
-        self.long_poll_ended = Some(tick);
-    }
-
     /// Starts the drain of a worker that takes no more subscriptions, unless it has been started.
     /// The time since accepting stopped counts towards the `timeout`. Clients between two
     /// long-polls are awaited for the `window`.
@@ -170,20 +165,19 @@ impl Shutdown {
         }
     }
 
-    /// True if the worker drains and clients may be between two long-polls; `has_idle` says whether
-    /// some of them have kept their connections.
-    pub(super) fn awaits_polls(&self, tick: u32, has_idle: bool) -> bool {
+    /// True if the worker drains and clients may be between two long-polls.
+    pub(super) fn awaits_polls(&self, tick: u32, polls: Polls) -> bool {
         // The worker does not drain.
         let Some(drain) = &self.drain else { return false };
-        let has_left = self.long_poll_ended.is_some_and(|ended| ended >= drain.polls_since);
-        tick < drain.polls_until && (has_idle || has_left)
+        let has_left = polls.ended.is_some_and(|ended| ended >= drain.polls_since);
+        tick < drain.polls_until && (polls.has_idle || has_left)
     }
 
     /// The drain's next step. A slice that closes connections ends a pass with the last one; the
     /// next pass begins in a later tick.
     pub(super) fn next_step(&mut self, inputs: DrainInputs) -> DrainStep {
-        let DrainInputs { tick, has_idle, is_delivered, extent } = inputs;
-        let awaits_polls = self.awaits_polls(tick, has_idle);
+        let DrainInputs { tick, polls, is_delivered, extent } = inputs;
+        let awaits_polls = self.awaits_polls(tick, polls);
         // The worker does not drain.
         let Some(drain) = &mut self.drain else { return DrainStep::Wait };
         if !awaits_polls {
@@ -216,7 +210,7 @@ mod tests {
 
     /// A worker of which everything is delivered, with connections below this index.
     fn inputs(tick: u32, extent: u32) -> DrainInputs {
-        DrainInputs { tick, has_idle: false, is_delivered: true, extent }
+        DrainInputs { tick, polls: Polls::default(), is_delivered: true, extent }
     }
 
     fn closing(indices: Range<u32>) -> DrainStep {
@@ -240,15 +234,14 @@ mod tests {
     #[test]
     fn a_drain_awaits_returning_polls_for_its_window() {
         let mut shutdown = Shutdown::default();
-        shutdown.note_long_poll_end(960);
-        assert!(!shutdown.awaits_polls(1000, true), "it does not drain");
+        let ended = |tick| Polls { ended: Some(tick), has_idle: false };
+        let idle = Polls { has_idle: true, ended: Some(900) };
+        assert!(!shutdown.awaits_polls(1000, idle), "it does not drain");
         shutdown.start_drain(1000, 100, 50);
-        assert!(shutdown.awaits_polls(1049, false) && !shutdown.awaits_polls(1050, false));
-        let mut shutdown = Shutdown::default();
-        shutdown.note_long_poll_end(900);
-        shutdown.start_drain(1000, 100, 50);
-        assert!(!shutdown.awaits_polls(1001, false), "its client has come back long ago");
-        assert!(shutdown.awaits_polls(1001, true), "a client has kept its connection");
+        assert!(shutdown.awaits_polls(1049, ended(960)));
+        assert!(!shutdown.awaits_polls(1050, ended(960)));
+        assert!(!shutdown.awaits_polls(1001, ended(900)), "its client has come back long ago");
+        assert!(shutdown.awaits_polls(1001, idle), "a client has kept its connection");
     }
 
     #[test]
@@ -291,7 +284,8 @@ mod tests {
         let mut shutdown = Shutdown::default();
         shutdown.start_drain(0, 100, 50);
         assert_eq!(shutdown.next_step(inputs(1, 10)), closing(0..10));
-        let idle = DrainInputs { has_idle: true, ..inputs(2, 10) };
+        let polls = Polls { has_idle: true, ended: None };
+        let idle = DrainInputs { polls, ..inputs(2, 10) };
         assert_eq!(shutdown.next_step(idle), closing(0..10), "the listener is closed since");
     }
 }

@@ -28,7 +28,7 @@ impl<N: Net> Worker<N> {
             return;
         }
         let mut channels = Vec::with_capacity(names.len());
-        let worker = self.metrics.worker();
+        let worker = self.metrics().worker();
         self.engine.look_ahead(names, worker, &mut |local| channels.push(local));
         self.subscriptions.look_ahead(&channels);
     }
@@ -41,15 +41,15 @@ impl<N: Net> Worker<N> {
         name: &ChannelName,
         start: StartAt,
     ) -> Followed {
-        let worker = self.metrics.worker();
+        let worker = self.metrics().worker();
         let local_if_new = self.subscriptions.next_local();
         let follow = Follow { channel: name, worker, local_if_new, start };
-        let followed = self.engine.follow(self.clock.unix_ms(), follow);
+        let followed = self.engine.follow(self.clock().unix_ms(), follow);
         let is_user = name.kind() == Kind::User;
-        let newest = &mut self.connections[id].newest_subscription;
-        let joined = self.subscriptions.join(id, &followed, is_user, *newest);
+        let newest = self[id].newest_subscription;
+        let joined = self.subscriptions.join(id, &followed, is_user, newest);
         self.subscriptions.note_joined(joined, &followed, self.queue.has_receipts());
-        *newest = Some(joined);
+        self[id].newest_subscription = Some(joined);
         if is_user {
             self.mark_presence(id);
         }
@@ -74,21 +74,20 @@ impl<N: Net> Worker<N> {
     /// its session.
     pub(super) fn limited_client(&self, id: ConnectionId) -> ClientKeys {
         let clients = &self.access.clients;
-        let address = clients.limiter.address(self.connections.address(id));
-        let session = self.connections.session(id);
+        let address = clients.limiter.address(self.connections().address(id));
+        let session = self.connections().session(id);
         address.and(session.map_or_else(ClientKeys::default, |found| clients.of_session(found)))
     }
 
     /// Ends one subscription of the connection.
     pub(super) fn unfollow(&mut self, id: ConnectionId, subscription: SubscriptionId) {
-        let connection = &mut self.connections[id];
-        let newest = connection.newest_subscription;
-        connection.newest_subscription = self.subscriptions.unchain(newest, subscription);
+        let newest = &mut self.sockets[id].newest_subscription;
+        *newest = self.subscriptions.unchain(*newest, subscription);
         let is_user = self.subscriptions.channel(subscription).is_some_and(|(_, is_user)| is_user);
         let left = self.subscriptions.leave(subscription);
         debug_assert!(left.is_some(), "a connection links to its own subscriptions only");
         if let Some(left) = left {
-            self.engine.unfollow(self.clock.unix_ms(), left.channel, self.metrics.worker());
+            self.engine.unfollow(self.clock().unix_ms(), left.channel, self.metrics().worker());
         }
         if is_user {
             self.mark_presence(id);
@@ -98,19 +97,20 @@ impl<N: Net> Worker<N> {
 
     /// Ends all subscriptions of the connection.
     pub(super) fn unfollow_all(&mut self, id: ConnectionId) {
-        let newest = self.connections[id].newest_subscription.take();
-        let mut channels = self.buffers.take_channels();
+        let newest = self[id].newest_subscription.take();
+        let mut channels = std::mem::take(&mut self.channels);
+        channels.clear();
         self.subscriptions.leave_all(newest, |channel| channels.push(channel));
-        let worker = self.metrics.worker();
-        self.engine.unfollow_all(self.clock.unix_ms(), &channels, worker);
+        let worker = self.metrics().worker();
+        self.engine.unfollow_all(self.clock().unix_ms(), &channels, worker);
         let left = u32::try_from(channels.len()).unwrap_or(u32::MAX);
-        self.buffers.return_channels(channels);
+        self.channels = channels;
         self.access.clients.limiter.unsubscribe(self.limited_client(id), left);
     }
 
     /// The connection's newest subscription; `None` without subscriptions.
     pub(super) fn newest_subscription(&self, id: ConnectionId) -> Option<SubscriptionId> {
-        self.connections[id].newest_subscription
+        self[id].newest_subscription
     }
 
     /// The connection's subscriptions, the newest first.
@@ -167,11 +167,11 @@ impl<N: Net> Worker<N> {
             let followed = self.subscriptions.channel(subscription);
             followed.is_some_and(|(followed, _)| followed == channel)
         };
-        let has_tags = |id| match self.connections.session(id) {
+        let has_tags = |id| match self.connections().session(id) {
             Some(session) => session.may_match(&wanted),
             None => wanted == WantedTags::ALL,
         };
-        let id = self.connections.find_name(connection).filter(|&id| has_tags(id));
+        let id = self.connections().find_name(connection).filter(|&id| has_tags(id));
         id.is_some_and(|id| self.subscriptions(id).any(is_of))
     }
 
@@ -182,7 +182,7 @@ impl<N: Net> Worker<N> {
         connection: ConnectionName,
         channel: ChannelId,
     ) -> Option<SubscriptionId> {
-        let id = self.connections.find_name(connection)?;
+        let id = self.connections().find_name(connection)?;
         if self.access.has_keys() {
             return None;
         }

@@ -13,10 +13,9 @@ use throng_core::{ChannelId, ChannelName, Epoch, Listener, LocalId, Message, clo
 use throng_wire::websocket::Reader;
 
 use super::Worker;
-use crate::close_reason::CloseReason;
 use crate::connection::{
     Connection, ConnectionId, Flags, FrozenConnection, FrozenIo, FrozenPartial, FrozenSession, Io,
-    Outbound, Partial, State, Token,
+    Outbound, Partial, PendingClose, State, Token,
 };
 use crate::counters::Counter;
 use crate::encoding::Encoding;
@@ -55,7 +54,7 @@ impl<N: Net> WorkerThaw<N> {
     /// `worker` has the number of the frozen one, no connections, and its clock set. Its engine is
     /// the frozen worker's, or has been thawed.
     pub fn new(worker: Worker<N>) -> WorkerThaw<N> {
-        debug_assert!(worker.connections.is_empty());
+        debug_assert!(worker.connections().is_empty());
         WorkerThaw {
             worker,
             has_begun: false,
@@ -194,7 +193,7 @@ impl<N: Net> WorkerThaw<N> {
                     marks.push((decoder.u32()?, clock::from_wall_ms(decoder.u64()?)));
                 }
                 decoder.finish()?;
-                self.worker.connections.resume_acceptances(marks.into_iter());
+                self.worker.connections_mut().resume_acceptances(marks.into_iter());
                 self.has_acceptances = true;
             }
             RecordKind::FollowedChannel => {
@@ -300,7 +299,7 @@ impl<N: Net> Worker<N> {
     /// Reads what belongs to no connection. Returns the newest generation.
     fn thaw_state(&mut self, mut decoder: Decoder<'_>) -> Result<u32, ThawError> {
         decoder.version()?;
-        if decoder.u16()? != self.metrics.worker().0 {
+        if decoder.u16()? != self.metrics().worker().0 {
             return Err(ThawError::Invalid("it is another worker"));
         }
         let (generation, question) = (decoder.u32()?, decoder.u32()?);
@@ -317,29 +316,26 @@ impl<N: Net> Worker<N> {
             counts.push((decoder.text()?, decoder.text()?, decoder.u64()?));
         }
         decoder.finish()?;
-        self.clock.resume(tick, frozen_ms)?;
+        self.resume_clock(tick, frozen_ms, has_ended.then_some(long_poll_ended))?;
         self.questions.resume(question);
         self.is_late = is_late;
-        if has_ended {
-            self.shutdown.note_long_poll_end(long_poll_ended);
-        }
         for (metric, label, count) in counts {
             // One that is not counted any more is left out.
             let is_it =
                 |counter: &&Counter| (counter.metric(), counter.label_value()) == (metric, label);
             if let Some(&counter) = Counter::ALL.iter().find(is_it) {
-                let counted = self.metrics.get(counter);
+                let counted = self.metrics().get(counter);
                 // Leaves room to count on.
-                self.metrics.add(counter, count.min(u64::MAX / 2).saturating_sub(counted));
+                self.metrics().add(counter, count.min(u64::MAX / 2).saturating_sub(counted));
             }
         }
-        self.subscriptions.resume_dropped(self.metrics.get(Counter::ReplayMessagesEvicted));
+        self.subscriptions.resume_dropped(self.metrics().get(Counter::ReplayMessagesEvicted));
         Ok(generation)
     }
 
     /// Reads a channel, and looks for it.
     fn open_channel(&self, decoder: Decoder<'_>) -> Result<OpenChannel, ThawError> {
-        let (engine, worker) = (&self.engine, self.metrics.worker());
+        let (engine, worker) = (&self.engine, self.metrics().worker());
         OpenChannel::decode(decoder, |name: &ChannelName| -> Option<(ChannelId, LocalId)> {
             let followers = engine.audience(name).workers;
             let follower = followers.into_iter().find(|(follower, ..)| *follower == worker);
@@ -382,14 +378,14 @@ impl<N: Net> Worker<N> {
         let clients = &self.access.clients;
         let address = frozen.address.filter(|_| clients.keeps_addresses());
         let client = address.map(|address| CountedAddress::resume(clients, address));
-        let put = self.connections.put_at(id, connection, frozen.expires, client);
+        let put = self.sockets.connections_mut().put_at(id, connection, frozen.expires, client);
         put.map_err(|_| ThawError::Invalid("the place of a connection is taken"))?;
         if let (Some(FrozenSession { tags, expires_s, lead, .. }), Some(granted)) =
             (frozen.session, granted)
         {
             let session = |place| Session::from_parts(tags, place, expires_s, lead);
-            self.connections.begin_session(id, granted, user, session);
-            if let Some(session) = self.connections.session(id) {
+            self.sockets.connections_mut().begin_session(id, granted, user, session);
+            if let Some(session) = self.connections().session(id) {
                 clients.limiter.resume_connection(clients.of_session(session));
             }
         }
@@ -404,8 +400,9 @@ impl<N: Net> Worker<N> {
             let table = &mut self.subscriptions;
             newest = Some(table.thaw_subscription(id, frozen, newest, takes_more));
         }
-        self.connections[id].newest_subscription = newest;
-        self.deferred.resume(token, flags, frozen.pending_close);
+        self[id].newest_subscription = newest;
+        self.deferred().resume(token, flags);
+        self.closes.extend(frozen.pending_close.map(|code| PendingClose { token, code }));
         Ok(())
     }
 
@@ -422,7 +419,7 @@ impl<N: Net> Worker<N> {
             ..HandoffHeader::between_planes(Listener::Public)
         };
         let mut state = tls.unwrap_or_default();
-        match self.net.arrived(header, socket, &mut state) {
+        match self.arrived(header, socket, &mut state) {
             Some(used) if used == state.len() => Ok(()),
             _ => Err(ThawError::Invalid("the TLS of a connection")),
         }
@@ -457,43 +454,24 @@ impl<N: Net> Worker<N> {
     fn finish_thaw(&mut self, newest_generation: u32, watched: &Watched) {
         // Some of its connections may follow kept channels.
         self.has_kept = true;
-        let (engine, now_ms) = (Arc::clone(&self.engine), self.clock.unix_ms());
-        let worker = self.metrics.worker();
+        let (engine, now_ms) = (Arc::clone(&self.engine), self.clock().unix_ms());
+        let worker = self.metrics().worker();
         // The engine still counts for the frozen worker, of which connections may have been lost.
         self.subscriptions.finish_thaw(&mut |channel, subscribers| {
             engine.set_subscribers(now_ms, channel, worker, subscribers);
         });
-        self.connections.resume_generations(newest_generation);
-        for index in 0..self.connections.extent() {
+        self.connections_mut().resume_generations(newest_generation);
+        for index in 0..self.connections().extent() {
             let id = ConnectionId::new(index);
             // Not every place of the table is taken.
-            let Some(connection) = self.connections.get(id) else { continue };
+            let Some(connection) = self.connections().get(id) else { continue };
             // As after an attempt to hand it off, it waits for its turn only.
             if connection.state == State::Head && connection.has(Flags::AWAITS_CONTROL) {
                 continue;
             }
             self.turn(|worker| worker.watch_again(id, watched.contains(id)));
         }
-        self.connections.publish_load();
-    }
-
-    /// Asks for the events of a connection that was thawed.
-    fn watch_again(&mut self, id: ConnectionId, is_watched: bool) {
-        self.count_held(id);
-        if !is_watched {
-            self.watch(id);
-        }
-        let connection = &mut self.connections[id];
-        if connection.state == State::Condemned || !connection.has(Flags::BLOCKED) {
-            return;
-        }
-        connection.flags.set(Flags::WATCHES_WRITABLE, true);
-        let token = connection.token(id);
-        let is_watched = self.net.watch_writable(&connection.socket, token);
-        self.connections.fall_behind(id, self.clock.tick());
-        if !is_watched {
-            self.condemn(id, CloseReason::SocketError);
-        }
+        self.connections().publish_load();
     }
 }
 

@@ -6,13 +6,13 @@
 use throng_wire::{ErrorCode, ErrorResponse};
 
 use super::Worker;
-use super::clock::{TICKS_PER_S, ticks};
 use super::delivery::heartbeat::DEFERRED_TICKS_MAX;
 use super::error_response::Reader;
 use crate::close_reason::CloseReason;
 use crate::connection::{Connection, ConnectionId, Flags, Io, State};
 use crate::counters::Counter;
 use crate::net::Net;
+use crate::sockets::{TICKS_PER_S, ticks};
 
 /// The least number of connections passed in one tick. A small server passes all of them, so that
 /// its deadlines are met to the tick. With a higher number, a large server of many workers would
@@ -22,11 +22,8 @@ const VISITS_PER_TICK_MIN: u32 = 1024;
 impl<N: Net> Worker<N> {
     /// Does the work of a tick. Call it once per tick, after [`Worker::set_now`].
     pub fn tick(&mut self) {
-        self.metrics.count_tick();
-        self.net.tick(self.clock.tick());
-        // The load that other threads see is never older than a tick.
-        self.connections.publish_load();
-        self.metrics.set_total(Counter::ReplayMessagesEvicted, self.subscriptions.dropped());
+        self.pass_tick();
+        self.metrics().set_total(Counter::ReplayMessagesEvicted, self.subscriptions.dropped());
         self.relieve();
         self.measure_admission();
         self.subscriptions.end_receipts();
@@ -34,21 +31,21 @@ impl<N: Net> Worker<N> {
         // Deliveries go before heartbeats.
         let deferred_ticks =
             if self.subscriptions.is_fanning_out() { DEFERRED_TICKS_MAX } else { 0 };
-        let now_s = self.clock.wall_s();
-        let extent = self.connections.extent();
+        let now_s = self.clock().wall_s();
+        let extent = self.connections().extent();
         let visits = (extent / TICKS_PER_S + 1).max(VISITS_PER_TICK_MIN).min(extent);
         for _ in 0..visits {
-            let id = self.connections.next_scanned();
+            let id = self.connections_mut().next_scanned();
             // Not every place of the table is taken.
-            let Some(connection) = self.connections.get(id) else { continue };
+            let Some(connection) = self.connections().get(id) else { continue };
             let is_parked = connection.state == State::Streaming;
             // Only heartbeats are deferred, not the end of a wait.
-            let is_deferred = is_parked && !self.connections.has_deadlines(connection);
+            let is_deferred = is_parked && !self.connections().has_deadlines(connection);
             let delay = if is_deferred { deferred_ticks } else { 0 };
             let is_session_due = is_parked && self.is_session_due(connection, now_s);
             if is_session_due {
                 self.turn(|worker| worker.attend_session(id));
-            } else if connection.due.saturating_add(delay) <= self.clock.tick() {
+            } else if connection.due.saturating_add(delay) <= self.clock().tick() {
                 self.turn(|worker| worker.due(id));
             } else if is_parked && (connection.io.is_some() || connection.has(Flags::BLOCKED)) {
                 self.turn(|worker| worker.check_busy(id));
@@ -59,7 +56,7 @@ impl<N: Net> Worker<N> {
 
     /// True if the client is to be told that its session ends, or it has ended.
     fn is_session_due(&self, connection: &Connection<N::Socket>, now_s: u64) -> bool {
-        let session = self.connections.session_of(connection);
+        let session = self.connections().session_of(connection);
         session.is_some_and(|session| u64::from(session.next_s()) <= now_s)
     }
 
@@ -68,9 +65,9 @@ impl<N: Net> Worker<N> {
         if self.makes_progress(id) {
             return;
         }
-        let connection = &self.connections[id];
+        let connection = &self[id];
         match connection.state {
-            State::Streaming if self.connections.has_deadlines(connection) => self.due_beside(id),
+            State::Streaming if self.connections().has_deadlines(connection) => self.due_beside(id),
             State::Streaming => self.heartbeat(id),
             State::Waiting => self.time_out_waiting(id),
             State::LongPolling => self.answer_long_poll_empty(id, None),
@@ -101,15 +98,15 @@ impl<N: Net> Worker<N> {
     /// Acts on a streaming connection that is due, and has more deadlines than its
     /// heartbeat.
     fn due_beside(&mut self, id: ConnectionId) {
-        let tick = self.clock.tick();
-        if self.connections.is_wait_over(id, tick) {
+        let tick = self.clock().tick();
+        if self.connections().is_wait_over(id, tick) {
             self.time_out_waiting(id);
         }
-        if self.connections.is_expired(id, tick) {
+        if self.connections().is_expired(id, tick) {
             self.close_expired(id);
         }
-        let is_parked = self.connections[id].state == State::Streaming;
-        if is_parked && self.connections.own_due(id) <= tick {
+        let is_parked = self[id].state == State::Streaming;
+        if is_parked && self.connections().own_due(id) <= tick {
             self.heartbeat(id);
         }
     }
@@ -117,16 +114,16 @@ impl<N: Net> Worker<N> {
     /// Checks a streaming connection with unfinished input or output: a half-read message has a
     /// deadline, and a connection that lags is closed without waiting for its socket.
     fn check_busy(&mut self, id: ConnectionId) {
-        if self.connections[id].has(Flags::BLOCKED) {
+        if self[id].has(Flags::BLOCKED) {
             self.check_blocked(id);
         }
         // If it lags, it ends now.
-        let connection = &self.connections[id];
+        let connection = &self[id];
         if connection.state != State::Streaming {
             return;
         }
         let timeout = self.settings.limits.message_timeout;
-        let (ticks, now) = (ticks(timeout), self.clock.tick());
+        let (ticks, now) = (ticks(timeout), self.clock().tick());
         let is_late =
             |io: &Io| !io.reader.is_idle() && io.message_since.saturating_add(ticks) <= now;
         if connection.io.as_deref().is_some_and(is_late) {

@@ -8,14 +8,13 @@ impl<N: Net> Worker<N> {
     /// the fan-outs under way if it may. Call it after each batch of events. Returns whether there
     /// is more to do at once, beside fan-outs.
     pub fn work(&mut self, may_fan_out: bool) -> bool {
-        self.budget.begin_slice();
-        self.net.begin_slice();
-        while let Some(token) = self.net.next_ready() {
+        self.begin_slice();
+        while let Some(token) = self.next_ready() {
             self.readable(token, false);
         }
         self.continue_reads();
         self.retry_handoffs();
-        self.budget.begin_slice();
+        self.budget().begin_slice();
         self.continue_deliveries();
         let has_taken_all = self.take_notifications();
         self.continue_kept_changes(true);
@@ -35,9 +34,13 @@ impl<N: Net> Worker<N> {
         self.continue_drain();
         self.subscriptions.report_receipts();
         // The events of the next batch share a slice.
-        self.budget.begin_slice();
-        self.deferred.has_work(self.takes_notifications())
+        self.budget().begin_slice();
+        self.deferred().has_work()
+            || (!self.closes.is_empty() && self.takes_notifications())
+            || !self.presence_scans.is_empty()
+            || !self.scans.is_empty()
+            || !self.kept_changes.is_empty()
             || self.shutdown.has_work()
-            || self.net.has_ready()
+            || self.has_ready()
     }
 }

@@ -41,7 +41,7 @@ fn a_client_may_be_gone_before_its_close_is_answered() {
     rig.send(&client, CLOSE);
     rig.vanish(&client);
     rig.worker.work(false);
-    assert_eq!(rig.worker.connections(), 0);
+    assert_eq!(rig.worker.connection_count(), 0);
     rig.worker.check_invariants();
 }
 
@@ -55,7 +55,7 @@ fn writes_that_fail_together_end_only_their_own_connections() {
     rig.publish("a", "for all", None);
     rig.work();
     rig.worker.check_invariants();
-    assert_eq!((rig.worker.connections(), rig.worker.subscriptions_in_all()), (3, 3));
+    assert_eq!((rig.worker.connection_count(), rig.worker.subscriptions_in_all()), (3, 3));
     assert!(clients[3..].iter().all(|client| client.received().contains("for all")));
     assert_eq!(rig.count(Counter::ClosedByPeer), 3);
 }

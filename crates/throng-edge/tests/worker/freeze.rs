@@ -98,7 +98,7 @@ fn what_was_looked_at_is_thawed_and_damage_is_found_before() {
     all.iter().for_each(|record| begun.check(record).expect("it was frozen just now"));
     begun.end_check().expect("all records came");
     rig.worker = thaw(begun, records).expect("it was checked");
-    assert_eq!((rig.worker.connections(), rig.worker.subscriptions_in_all()), (3, 3));
+    assert_eq!((rig.worker.connection_count(), rig.worker.subscriptions_in_all()), (3, 3));
     rig.publish("a", "news", None);
     rig.work();
     assert!(clients[0].received().contains("news"));
@@ -111,7 +111,7 @@ fn a_thawed_worker_goes_on_with_what_was_half_done() {
     let (records, begun) = freeze(&mut rig);
     rig.publish("a", "meanwhile", None);
     rig.worker = thaw(begun, records).expect("it was frozen just now");
-    assert_eq!((rig.worker.connections(), rig.worker.subscriptions_in_all()), (3, 3));
+    assert_eq!((rig.worker.connection_count(), rig.worker.subscriptions_in_all()), (3, 3));
     rig.send(&socket, b"llo");
     rig.publish("b", "polled", None);
     for _ in 0..5 {
@@ -140,7 +140,7 @@ fn connections_that_are_lost_are_not_counted_any_more() {
     }
     rig.worker = begun.finish().expect("connections are lost, not the worker");
     rig.worker.check_invariants();
-    assert_eq!((rig.worker.connections(), subscribers(&rig, "a")), (1, 1));
+    assert_eq!((rig.worker.connection_count(), subscribers(&rig, "a")), (1, 1));
     assert_eq!((subscribers(&rig, "b"), rig.worker.subscriptions_in_all()), (0, 1));
     rig.publish("a", "news", None);
     rig.worker.work(true);

@@ -153,7 +153,7 @@ fn the_answer_for_a_connection_that_has_gone_reaches_no_other() {
     let (mut rig, access) = rig();
     let first = rig.get("/channels/slow");
     rig.hang_up(&first);
-    assert_eq!(rig.worker.connections(), 0, "its end is noticed while it waits");
+    assert_eq!(rig.worker.connection_count(), 0, "its end is noticed while it waits");
     let second = rig.get("/channels/slow");
     access.allow();
     rig.work();
@@ -243,7 +243,7 @@ fn requests_behind_one_that_waits_are_bounded() {
     assert!(client.received().contains("HTTP/1.1 200"));
     let filler = vec![b'x'; Settings::for_tests().max_head_bytes + 1];
     rig.send(&client, &filler);
-    assert_eq!(rig.worker.connections(), 0, "more than a head");
+    assert_eq!(rig.worker.connection_count(), 0, "more than a head");
 }
 
 #[test]

@@ -160,7 +160,7 @@ impl World {
         self.rest()?;
         for (at, seat) in self.seats.iter().enumerate() {
             let (connections, subscriptions) =
-                (seat.worker.connections(), seat.worker.subscriptions_in_all());
+                (seat.worker.connection_count(), seat.worker.subscriptions_in_all());
             ensure!(connections == 0, "worker {at} keeps {connections} connections");
             ensure!(subscriptions == 0, "worker {at} keeps {subscriptions} subscriptions");
             let counters = &self.metrics.workers()[at].counters;

@@ -110,7 +110,8 @@ impl World {
         let sent_bytes = seat.net().sent_bytes;
         let vacant = seat.vacant(FakeNet::new(&self.notes));
         let worker = std::mem::replace(&mut seat.worker, vacant);
-        let (connections, subscriptions) = (worker.connections(), worker.subscriptions_in_all());
+        let (connections, subscriptions) =
+            (worker.connection_count(), worker.subscriptions_in_all());
         let is_open = |client: &&Client| !client.pipe.borrow().is_closed();
         let open: Vec<usize> = self.clients.iter().filter(is_open).map(|it| it.number).collect();
         let mut records = Vec::new();
@@ -172,7 +173,7 @@ impl World {
         seat.worker.check_invariants();
         seat.wake();
         seat.sleep.expect_work();
-        let after = (seat.worker.connections(), seat.worker.subscriptions_in_all());
+        let after = (seat.worker.connection_count(), seat.worker.subscriptions_in_all());
         ensure!(counts == after, "{counts:?} connections and subscriptions became {after:?}");
         Ok(())
     }

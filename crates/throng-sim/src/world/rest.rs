@@ -185,7 +185,7 @@ impl World {
     }
 
     fn check_counters(&mut self) -> Check {
-        let open: u64 = self.seats.iter().map(|seat| seat.worker.connections() as u64).sum();
+        let open: u64 = self.seats.iter().map(|seat| seat.worker.connection_count() as u64).sum();
         let taken: u64 = self.seats.iter().map(|seat| seat.taken).sum();
         let gone = self.count(Counter::Closed)
             + self.count(Counter::HandedOffToControl)

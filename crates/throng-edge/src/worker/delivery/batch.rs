@@ -3,8 +3,8 @@
 use throng_core::SubscriptionId;
 
 use super::answer::SharedAnswer;
-use super::outcome::Outcome;
 use crate::connection::ConnectionId;
+use crate::encoding::Encoding;
 use crate::net::Transfer;
 
 /// Lists that each slice uses anew.
@@ -18,18 +18,19 @@ pub(in crate::worker) struct Batch {
     pub(super) polls: Vec<(ConnectionId, usize)>,
     pub(super) answers: Vec<SharedAnswer>,
     pub(super) transfers: Vec<Transfer>,
-    pub(super) outcomes: Vec<Outcome>,
+    /// The encoding and length of what each of `together` is written.
+    pub(super) encoded: Vec<(Encoding, usize)>,
 }
 
 impl Batch {
     /// True if all lists are empty, as between two slices.
     pub(in crate::worker) fn is_empty(&self) -> bool {
-        let Batch { visits, together, polls, answers, transfers, outcomes } = self;
+        let Batch { visits, together, polls, answers, transfers, encoded } = self;
         visits.is_empty()
             && together.is_empty()
             && polls.is_empty()
             && answers.is_empty()
             && transfers.is_empty()
-            && outcomes.is_empty()
+            && encoded.is_empty()
     }
 }

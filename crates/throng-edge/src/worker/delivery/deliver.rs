@@ -11,17 +11,14 @@ use std::sync::Arc;
 use throng_core::{LagPolicy, Message, MessageId, SubscriptionId, Waiting, Watermark};
 use throng_wire::{chunk, v1};
 
-use super::outcome::{self, Outcome};
 use crate::close_reason::CloseReason;
-use crate::compression::COST_FACTOR;
 use crate::connection::{ConnectionId, Flags, State};
 use crate::counters::Counter;
 use crate::encoding::{Framing, is_notice};
 use crate::net::Net;
+use crate::sockets::Outcome;
+use crate::sockets::ticks;
 use crate::worker::Worker;
-use crate::worker::budget::Budget;
-use crate::worker::clock::ticks;
-use crate::worker::own_metrics::OwnMetrics;
 
 /// Bytes of messages that are written in order in one write, roughly.
 const IN_ORDER_BYTES: usize = 16 << 10;
@@ -33,14 +30,6 @@ enum Compress {
     /// None. A subscriber that catches up gets what is compressed already compressed, and the rest
     /// as it is: nobody shares it, and asking for a backlog costs a client nothing.
     Never,
-}
-
-/// Counts what was compressed, if anything, and charges it to the slice.
-pub(super) fn compressed(bytes: usize, budget: &mut Budget, metrics: &OwnMetrics) {
-    if bytes > 0 {
-        budget.charge_slice(bytes.saturating_mul(COST_FACTOR));
-        metrics.add(Counter::MessagesCompressed, 1);
-    }
 }
 
 impl<N: Net> Worker<N> {
@@ -55,7 +44,7 @@ impl<N: Net> Worker<N> {
             // Once the socket takes no more, this blocks the remaining subscriptions, so that their
             // replay buffers keep what they lack.
             self.catch_up(id, subscription);
-            let connection = &self.connections[id];
+            let connection = &self[id];
             if connection.state != State::Streaming {
                 return;
             }
@@ -81,7 +70,7 @@ impl<N: Net> Worker<N> {
             return false;
         }
         while self.deliver_some(id, subscription, Compress::New) {
-            if self.budget.is_slice_spent() && self.takes_more(id) {
+            if self.budget().is_slice_spent() && self.takes_more(id) {
                 let lacks_more =
                     !matches!(self.subscriptions.waiting(subscription), Waiting::Nothing);
                 if lacks_more {
@@ -97,34 +86,34 @@ impl<N: Net> Worker<N> {
     /// Writes the connection what it lacks in the order of stamps, as far as that is settled, the
     /// socket takes it and the slice allows. A later slice goes on with the rest.
     pub(in crate::worker) fn flush_in_order(&mut self, id: ConnectionId) {
-        match self.connections[id].state {
+        match self[id].state {
             State::Streaming => {}
             State::LongPolling => self.answer_in_order(id, false, &[]),
             State::Head | State::Waiting | State::Closing | State::Condemned => return,
         }
-        while self.takes_more(id) && !self.budget.is_slice_spent() && self.pass_gaps(id) {
+        while self.takes_more(id) && !self.budget().is_slice_spent() && self.pass_gaps(id) {
             if !self.write_in_order(id) {
                 break;
             }
         }
-        let connection = &self.connections[id];
+        let connection = &self[id];
         let is_parked = connection.is_parked();
         let is_blocked = connection.has(Flags::BLOCKED);
         if is_parked && self.block_lacking(id) && !is_blocked {
-            if self.engine.is_settling() || self.budget.is_slice_spent() {
+            if self.engine.is_settling() || self.budget().is_slice_spent() {
                 self.defer_delivery(id);
-            } else if self.deferred.defer_unsettled(id, &mut self.connections) {
-                self.count(Counter::DeliveriesDeferred);
+            } else {
+                self.defer_unsettled(id);
             }
         }
     }
 
     /// Writes some messages in order. Returns whether there may be more.
     fn write_in_order(&mut self, id: ConnectionId) -> bool {
-        let connection = &self.connections[id];
+        let connection = &self[id];
         let (encoding, is_chunked) = (connection.encoding(), connection.has(Flags::CHUNKED));
         let epoch = self.watermark.epoch;
-        let mut out = self.buffers.take_output();
+        let mut out = self.buffers().take_output();
         let mut count = 0;
         let taken = self.take_in_order(id, |message| {
             let position = Watermark { epoch, stamp: message.stamp };
@@ -135,7 +124,7 @@ impl<N: Net> Worker<N> {
         if count > 0 {
             self.send_messages(id, &out, count);
         }
-        self.buffers.return_output(out);
+        self.buffers().return_output(out);
         taken.is_cut
     }
 
@@ -157,7 +146,7 @@ impl<N: Net> Worker<N> {
     }
 
     fn takes_more(&self, id: ConnectionId) -> bool {
-        self.connections[id].takes_messages()
+        self[id].takes_messages()
     }
 
     /// Writes a subscription the messages that it lacks, as far as the socket and the slice allow.
@@ -167,7 +156,7 @@ impl<N: Net> Worker<N> {
             return self.flush_in_order(id);
         }
         while !matches!(self.subscriptions.waiting(subscription), Waiting::Nothing) {
-            if self.budget.is_slice_spent() && self.takes_more(id) {
+            if self.budget().is_slice_spent() && self.takes_more(id) {
                 // Blocked, so that the replay buffer keeps what it lacks until its turn.
                 self.subscriptions.block(subscription);
                 return self.defer_delivery(id);
@@ -178,13 +167,6 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// Goes on with the connection's messages in the next slice.
-    pub(in crate::worker) fn defer_delivery(&mut self, id: ConnectionId) {
-        if self.deferred.defer_delivery(id, &mut self.connections) {
-            self.count(Counter::DeliveriesDeferred);
-        }
-    }
-
     /// Writes a subscription some of the messages that it lacks. Returns whether to go on.
     fn deliver_some(
         &mut self,
@@ -192,7 +174,7 @@ impl<N: Net> Worker<N> {
         subscription: SubscriptionId,
         compress: Compress,
     ) -> bool {
-        let connection = &self.connections[id];
+        let connection = &self[id];
         if connection.is_parked() && connection.has(Flags::BLOCKED) {
             // A pass offers it nothing more until its socket is writable.
             self.subscriptions.block(subscription);
@@ -233,30 +215,28 @@ impl<N: Net> Worker<N> {
         subscription: SubscriptionId,
         compress: Compress,
     ) {
-        let Worker { subscriptions, connections, net, compression, budget, metrics, clock, .. } =
-            self;
-        let connection = &connections[id];
-        let (name, now_ms) = (connections.name_of(id, connection), clock.unix_ms());
+        let Worker { sockets, subscriptions, compression, .. } = self;
+        let connection = &sockets[id];
+        let name = sockets.connections().name_of(id, connection);
+        let now_ms = sockets.clock().unix_ms();
         let Waiting::Messages(messages) = subscriptions.waiting(subscription) else {
             return debug_assert!(false, "the caller has seen messages");
         };
         let is_for = |message: &Message| message.is_for(name, now_ms);
-        let is_chunked = connection.has(Flags::CHUNKED);
-        let encoding = connection.encoding();
+        let (encoding, is_chunked) = (connection.encoding(), connection.has(Flags::CHUNKED));
         let mut is_first = true;
-        let encode = |message| {
+        let outcome = sockets.write_messages(id, messages, is_for, |message, costs| {
             if encoding.is_compressed() && compress == Compress::New {
                 // At least one message is written, and no slice has much more to compress.
-                if budget.is_slice_spent() && !std::mem::replace(&mut is_first, false) {
+                if costs.is_slice_spent() && !std::mem::replace(&mut is_first, false) {
                     return None;
                 }
-                compressed(compression.prepare(message, encoding), budget, metrics);
+                costs.compressed(compression.prepare(message, encoding));
                 is_first = false;
             }
             let own = encoding.of(message);
             Some((own, own.encode(message, is_chunked)))
-        };
-        let outcome = outcome::write(net, &connection.socket, messages, is_for, encode);
+        });
         let from = self.subscriptions.cursor(subscription).unwrap_or_default();
         self.conclude(id, subscription, outcome);
         // The replay buffer may keep these messages for long, and does not count encodings.
@@ -276,25 +256,12 @@ impl<N: Net> Worker<N> {
                 // Only the last one is written in part, if none waits below.
                 let written_to = if outcome.is_held { 0 } else { offset - 1 };
                 let held = self.subscriptions.pass(subscription, offset, written_to);
-                self.unwritten.hold(id, held);
+                self.hold_receipts(id, held);
             }
             Some(offset) => self.subscriptions.advance(subscription, offset),
             None => {}
         }
-        let connection = &mut self.connections[id];
-        let is_written = outcome.sent_bytes > 0 || connection.has(Flags::WRITTEN);
-        connection.flags.set(Flags::WRITTEN, is_written);
-        if outcome.partial.is_some() {
-            connection.io_mut().partial = outcome.partial;
-        }
-        self.metrics.add(connection.delivery_counter(), outcome.deliveries);
-        self.metrics.add(Counter::SentBytes, outcome.sent_bytes);
-        self.budget.charge_slice(outcome.sent_bytes as usize);
-        if outcome.is_gone {
-            self.condemn(id, CloseReason::Peer);
-        } else if outcome.is_blocked {
-            self.block(id);
-        }
+        self.conclude_write(id, outcome);
     }
 
     /// Writes one event whose id belongs to this connection: its position in all of its channels.
@@ -306,10 +273,10 @@ impl<N: Net> Worker<N> {
     ) {
         // First, because the event's id includes this message.
         let held = self.subscriptions.pass(subscription, message.id.offset, 0);
-        self.unwritten.hold(id, held);
-        let connection = &self.connections[id];
-        let name = self.connections.name_of(id, connection);
-        if !message.is_for(name, self.clock.unix_ms()) {
+        self.hold_receipts(id, held);
+        let connection = &self[id];
+        let name = self.connections().name_of(id, connection);
+        if !message.is_for(name, self.clock().unix_ms()) {
             return;
         }
         if is_notice(message) {
@@ -349,7 +316,7 @@ impl<N: Net> Worker<N> {
             LagPolicy::Skip => {
                 self.subscriptions.skip(subscription, resume_at.offset);
                 self.count(Counter::Gaps);
-                self.metrics.add(Counter::MessagesSkipped, missed.unwrap_or(0));
+                self.metrics().add(Counter::MessagesSkipped, missed.unwrap_or(0));
                 let target = self.target_of(subscription);
                 debug_assert!(target.is_some(), "a channel with subscribers has a name");
                 let Some(target) = target else { return };
@@ -369,10 +336,10 @@ impl<N: Net> Worker<N> {
         if self.subscriptions(id).any(has_gap) {
             return self.close_lagging(id, CloseReason::Lagging);
         }
-        let Some(since) = self.connections.behind_since(id) else { return };
+        let Some(since) = self.connections().behind_since(id) else { return };
         let is_late = |subscription| {
             let timeout = self.subscriptions.slow_timeout(subscription);
-            timeout.is_some_and(|time| since.saturating_add(ticks(time)) <= self.clock.tick())
+            timeout.is_some_and(|time| since.saturating_add(ticks(time)) <= self.clock().tick())
         };
         if self.subscriptions(id).any(is_late) {
             self.close_lagging(id, CloseReason::Slow);

@@ -2,7 +2,6 @@
 
 use throng_wire::{ErrorCode, ErrorResponse};
 
-use crate::close_reason::CloseReason;
 use crate::connection::{ConnectionId, Flags, State};
 use crate::counters::Counter;
 use crate::net::Net;
@@ -12,14 +11,14 @@ use crate::worker::error_response::Reader;
 impl<N: Net> Worker<N> {
     /// Closes the connections that buffer most until all together are within the limit.
     pub(in crate::worker) fn evict_excess(&mut self) {
-        while let Some(id) = self.connections.to_evict() {
+        while let Some(id) = self.connections().to_evict() {
             self.turn(|worker| worker.evict(id));
         }
     }
 
     /// Closes a connection, with an error response if its socket takes one.
     fn evict(&mut self, id: ConnectionId) {
-        let connection = &self.connections[id];
+        let connection = &self[id];
         let what = "too many unread responses and incomplete messages";
         match connection.state {
             // The client does not read, and would not read an error response either.
@@ -34,15 +33,6 @@ impl<N: Net> Worker<N> {
             }
             State::Streaming | State::Closing | State::Condemned => self.cut_off(id),
         }
-        self.connections.update_buffered(id);
-    }
-
-    /// Ends a connection without a response.
-    fn cut_off(&mut self, id: ConnectionId) {
-        if self.connections[id].state == State::Closing {
-            // It began to close for another reason, but overload loses its final response.
-            self.count(Counter::ClosedOverload);
-        }
-        self.condemn(id, CloseReason::Overload);
+        self.connections_mut().update_buffered(id);
     }
 }

@@ -10,11 +10,10 @@ use std::sync::Arc;
 use throng_core::{Message, SubscriptionId, Waiting};
 
 use super::batch::Batch;
-use super::deliver::compressed;
-use super::outcome::Outcome;
 use crate::connection::{ConnectionId, Flags};
 use crate::encoding::Framing;
-use crate::net::{Net, WriteRequest};
+use crate::net::Net;
+use crate::sockets::Outcome;
 use crate::worker::Worker;
 
 /// Fewer visits than this are written one by one: sharing a call would save little.
@@ -23,8 +22,9 @@ const TOGETHER_MIN: usize = 4;
 impl<N: Net> Worker<N> {
     /// Does one slice of the fan-outs under way.
     pub(in crate::worker) fn fan_out(&mut self) {
-        let mut batch = self.buffers.take_batch();
-        let mut visits = self.budget.begin_fan_out();
+        let mut batch = std::mem::take(&mut self.batch);
+        debug_assert!(batch.is_empty(), "a slice leaves nothing behind");
+        let mut visits = self.budget().begin_fan_out();
         loop {
             self.subscriptions.next_batch(&mut visits, &mut batch.visits);
             if batch.visits.is_empty() {
@@ -34,8 +34,8 @@ impl<N: Net> Worker<N> {
                 visits = 0;
             }
         }
-        self.budget.end_fan_out();
-        self.buffers.return_batch(batch);
+        self.budget().end_fan_out();
+        self.batch = batch;
     }
 
     /// Makes the visits of a batch, which are of different connections. Returns false once the
@@ -55,7 +55,7 @@ impl<N: Net> Worker<N> {
     /// Writes to the visits of the batch that lack just one message, the same for all, and removes
     /// them from the batch.
     fn deliver_together(&mut self, batch: &mut Batch) {
-        let Batch { visits, together, transfers, outcomes, .. } = batch;
+        let Batch { visits, together, encoded, transfers, .. } = batch;
         let find = |&(subscription, id)| self.lacks_one(id, subscription);
         // Each visit needs bytes of its own.
         let Some(message) = visits.iter().find_map(find).cloned() else { return };
@@ -68,29 +68,21 @@ impl<N: Net> Worker<N> {
             }
             !is_shared
         });
-        let Worker { connections, net, compression, budget, metrics, .. } = self;
-        let request = |&(_, id): &(SubscriptionId, ConnectionId)| {
-            let connection = &connections[id];
-            let (encoding, is_chunked) = (connection.encoding(), connection.has(Flags::CHUNKED));
-            if encoding.is_compressed() {
-                compressed(compression.prepare(&message, encoding), budget, metrics);
+        let Worker { sockets, compression, .. } = self;
+        let id_of = |&(_, id): &(SubscriptionId, ConnectionId)| id;
+        sockets.write_each(together, id_of, transfers, |_, connection, costs| {
+            let (own, is_chunked) = (connection.encoding(), connection.has(Flags::CHUNKED));
+            if own.is_compressed() {
+                costs.compressed(compression.prepare(&message, own));
             }
-            let bytes = encoding.encode(&message, is_chunked);
-            WriteRequest { socket: &connection.socket, bytes }
-        };
-        let requests: Vec<_> = together.iter().map(request).collect();
-        net.write_each(&requests, transfers);
-        let encoded = together.iter().zip(&requests).map(|(&(_, id), request)| {
+            let bytes = own.encode(&message, is_chunked);
             // The choice of `encode`: only `prepare` compresses.
-            (connections[id].encoding().of(&message), request.bytes.len())
+            encoded.push((own.of(&message), bytes.len()));
+            bytes
         });
-        let written = encoded.zip(transfers.drain(..));
-        let of_message = |((encoding, length), transfer)| {
-            Outcome::of_message(&message, encoding, length, transfer)
-        };
-        outcomes.extend(written.map(of_message));
-        debug_assert_eq!(together.len(), outcomes.len());
-        for ((subscription, id), outcome) in together.drain(..).zip(outcomes.drain(..)) {
+        let written = together.drain(..).zip(encoded.drain(..)).zip(transfers.drain(..));
+        for (((subscription, id), (encoding, length)), transfer) in written {
+            let outcome = Outcome::of_message(&message, encoding, length, transfer);
             let is_blocked = outcome.is_blocked;
             self.conclude(id, subscription, outcome);
             if is_blocked {
@@ -101,7 +93,7 @@ impl<N: Net> Worker<N> {
 
     /// The message that the subscription lacks, if it lacks just one and gets the shared encoding.
     fn lacks_one(&self, id: ConnectionId, subscription: SubscriptionId) -> Option<&Arc<Message>> {
-        let connection = &self.connections[id];
+        let connection = &self[id];
         let is_composed =
             connection.has(Flags::MULTIPLE) && connection.encoding().framing() == Framing::Sse;
         if !connection.takes_messages() || is_composed || self.is_in_order(id, subscription) {
@@ -111,8 +103,8 @@ impl<N: Net> Worker<N> {
             return None;
         };
         let message = messages.next().filter(|_| messages.next().is_none())?;
-        let name = self.connections.name_of(id, connection);
-        message.is_for(name, self.clock.unix_ms()).then_some(message)
+        let name = self.connections().name_of(id, connection);
+        message.is_for(name, self.clock().unix_ms()).then_some(message)
     }
 
     /// Records the latency of the messages whose fan-out ended with this slice. Reads the clock
@@ -123,7 +115,7 @@ impl<N: Net> Worker<N> {
         let Some(first_us) = completions.next() else { return };
         let now_us = throng_core::clock::now_us();
         for accepted_us in std::iter::once(first_us).chain(completions) {
-            self.metrics.record_latency(now_us.saturating_sub(accepted_us));
+            self.sockets.metrics().record_latency(now_us.saturating_sub(accepted_us));
         }
     }
 }

@@ -36,9 +36,9 @@ use crate::close_reason::CloseReason;
 use crate::connection::{Connection, ConnectionId, Flags, State};
 use crate::counters::Counter;
 use crate::encoding::Framing;
-use crate::net::{Net, WriteRequest};
+use crate::net::Net;
+use crate::sockets::{TICKS_PER_S, ticks};
 use crate::worker::Worker;
-use crate::worker::clock::{TICKS_PER_S, ticks};
 use queue::Heartbeat;
 use schedule::{CheckSchedule, GROUP};
 
@@ -61,18 +61,18 @@ impl<N: Net> Worker<N> {
     /// When the connection is checked. Workers start at different groups, so that they do not write
     /// their heartbeats at the same time.
     fn check_schedule(&self, id: ConnectionId, is_websocket: bool) -> CheckSchedule {
-        let group = (id.index() / GROUP).wrapping_add(u32::from(self.metrics.worker().0));
+        let group = (id.index() / GROUP).wrapping_add(u32::from(self.metrics().worker().0));
         let ping_interval = if is_websocket { self.settings.ping_interval } else { Duration::ZERO };
         CheckSchedule::new(group, ticks(self.settings.heartbeat), ticks(ping_interval))
     }
 
     /// Schedules the first check of a connection that begins to stream.
     pub(in crate::worker) fn schedule_first_heartbeat(&mut self, id: ConnectionId) {
-        let connection = &self.connections[id];
+        let connection = &self[id];
         let schedule = self.check_schedule(id, connection.has(Flags::WEBSOCKET));
-        let due = schedule.next(self.clock.tick());
+        let due = schedule.next(self.clock().tick());
         if connection.state == State::Streaming {
-            self.connections.set_own_due(id, due);
+            self.connections_mut().set_own_due(id, due);
         }
     }
 
@@ -80,7 +80,7 @@ impl<N: Net> Worker<N> {
     /// allows.
     pub(in crate::worker) fn allow_heartbeats(&mut self) {
         let interval = ticks(self.settings.heartbeat);
-        self.heartbeats.refill(self.clock.tick(), self.connections.len(), interval);
+        self.heartbeats.refill(self.clock().tick(), self.connections().len(), interval);
     }
 
     /// Checks a streaming connection that is due: it gets a heartbeat if it needs one, or a ping. A
@@ -96,14 +96,14 @@ impl<N: Net> Worker<N> {
             // It stays due.
             return;
         }
-        let due = self.connections.own_due(id);
-        let tick = self.clock.tick();
-        let schedule = self.check_schedule(id, self.connections[id].has(Flags::WEBSOCKET));
+        let due = self.connections().own_due(id);
+        let tick = self.clock().tick();
+        let schedule = self.check_schedule(id, self[id].has(Flags::WEBSOCKET));
         let is_written_soon = self.is_written_soon(id);
-        self.connections.set_own_due(id, schedule.next(tick));
+        self.connections_mut().set_own_due(id, schedule.next(tick));
         // Nothing is read while a command waits for its answer.
-        let is_reading = self.connections.pending(id).is_none();
-        let connection = &mut self.connections[id];
+        let is_reading = self.connections().pending(id).is_none();
+        let connection = &mut self[id];
         // If a check was missed, that may have been written more than half an interval ago.
         let was_written = connection.has(Flags::WRITTEN) && !schedule.is_missed(due, tick);
         connection.flags.set(Flags::WRITTEN, false);
@@ -133,7 +133,7 @@ impl<N: Net> Worker<N> {
 
     /// Requests an answer from the client.
     fn ping(&mut self, id: ConnectionId) {
-        let connection = &mut self.connections[id];
+        let connection = &mut self[id];
         connection.flags.set(Flags::HEARD, false);
         let bytes = if connection.has(Flags::V1) { V1_PING } else { PING };
         self.count(Counter::Pings);
@@ -153,21 +153,15 @@ impl<N: Net> Worker<N> {
             return;
         }
         let (mut heartbeats, mut transfers) = self.heartbeats.take();
-        let Worker { connections, net, .. } = self;
         // No place is reused within a tick, but a later check may have ended a connection.
         heartbeats.retain(|heartbeat| {
-            connections.get(heartbeat.id).is_some_and(Connection::takes_messages)
+            self.connections().get(heartbeat.id).is_some_and(Connection::takes_messages)
         });
-        let request = |heartbeat: &Heartbeat| {
-            let socket = &connections[heartbeat.id].socket;
-            WriteRequest { socket, bytes: heartbeat.bytes }
-        };
-        let requests: Vec<_> = heartbeats.iter().map(request).collect();
-        net.write_each(&requests, &mut transfers);
-        debug_assert_eq!(heartbeats.len(), transfers.len());
+        let id_of = |heartbeat: &Heartbeat| heartbeat.id;
+        self.write_each(&heartbeats, id_of, &mut transfers, |heartbeat, _, _| heartbeat.bytes);
         for (heartbeat, transfer) in heartbeats.drain(..).zip(transfers.drain(..)) {
             self.sent(heartbeat.id, heartbeat.bytes, transfer);
-            let flags = &mut self.connections[heartbeat.id].flags;
+            let flags = &mut self[heartbeat.id].flags;
             flags.set(Flags::WRITTEN, heartbeat.counts_as_written);
         }
         self.heartbeats.return_buffers(heartbeats, transfers);
@@ -175,8 +169,8 @@ impl<N: Net> Worker<N> {
 
     /// True if a fan-out that is under way is about to write to the connection.
     fn is_written_soon(&self, id: ConnectionId) -> bool {
-        let name = self.connections.name(id);
-        let now_ms = self.clock.unix_ms();
+        let name = self.connections().name(id);
+        let now_ms = self.clock().unix_ms();
         let lacks = |id| match self.subscriptions.waiting(id) {
             Waiting::Nothing => false,
             Waiting::Messages(mut messages) => messages.any(|it| it.is_for(name, now_ms)),

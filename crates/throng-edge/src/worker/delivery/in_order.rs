@@ -32,7 +32,7 @@ impl<N: Net> Worker<N> {
     /// not learn their position.
     pub(super) fn is_in_order(&self, id: ConnectionId, subscription: SubscriptionId) -> bool {
         let shows_position = || {
-            let connection = &self.connections[id];
+            let connection = &self[id];
             let encoding = connection.encoding();
             connection.state == State::LongPolling
                 || encoding.framing() == Framing::Sse
@@ -50,7 +50,7 @@ impl<N: Net> Worker<N> {
     ) -> TakenInOrder {
         let settled = self.watermark.stamp;
         let all = TakenInOrder { up_to: settled, is_cut: false };
-        let (name, now_ms) = (self.connections.name(id), self.clock.unix_ms());
+        let (name, now_ms) = (self.connections().name(id), self.clock().unix_ms());
         let lacking: Vec<_> = self.subscriptions(id).collect();
         let next_of = |worker: &Worker<N>, index: usize| {
             let Waiting::Messages(mut messages) = worker.subscriptions.waiting(lacking[index])
@@ -73,7 +73,7 @@ impl<N: Net> Worker<N> {
             let Some(message) = messages.next().cloned() else { continue };
             // Before it is written, as all that is composed.
             let held = self.subscriptions.pass(subscription, message.id.offset, 0);
-            self.unwritten.hold(id, held);
+            self.hold_receipts(id, held);
             let goes_on = !message.is_for(name, now_ms) || take(&message);
             heap.extend(next_of(self, index));
             if !goes_on {

@@ -13,7 +13,7 @@ use super::answer::{Answer, SharedAnswer, Terms};
 use super::batch::Batch;
 use crate::close_reason::CloseReason;
 use crate::connection::{ConnectionId, Flags, State};
-use crate::net::{Net, WriteRequest};
+use crate::net::Net;
 use crate::worker::Worker;
 
 /// The size of all shared answers of a slice, in bytes, roughly. Beyond it, polls get answers of
@@ -52,9 +52,9 @@ impl<N: Net> Worker<N> {
         presence: &[Arc<PresenceState>],
     ) {
         let mut answer = Answer::default();
-        let connection = &self.connections[id];
+        let connection = &self[id];
         presence.iter().for_each(|state| answer.add_notice(state.json.as_bytes()));
-        let (name, now_ms) = (self.connections.name_of(id, connection), self.clock.unix_ms());
+        let (name, now_ms) = (self.connections().name_of(id, connection), self.clock().unix_ms());
         let is_for = |message: &Message| message.is_for(name, now_ms);
         let is_envelope = connection.encoding().is_envelope();
         for (subscription, backlog) in self.subscriptions_in_order(id).into_iter().zip(backlogs) {
@@ -77,8 +77,8 @@ impl<N: Net> Worker<N> {
             self.collect_in_order(id, &mut answer);
             return answer;
         }
-        let connection = &self.connections[id];
-        let (name, now_ms) = (self.connections.name_of(id, connection), self.clock.unix_ms());
+        let connection = &self[id];
+        let (name, now_ms) = (self.connections().name_of(id, connection), self.clock().unix_ms());
         let is_for = |message: &Message| message.is_for(name, now_ms);
         let is_envelope = connection.encoding().is_envelope();
         for subscription in self.subscriptions_in_order(id) {
@@ -93,7 +93,7 @@ impl<N: Net> Worker<N> {
                     if let Some(offset) = answer.add_all(messages, is_for, is_envelope) {
                         // Written with the answer, which may take long.
                         let held = self.subscriptions.pass(subscription, offset, 0);
-                        self.unwritten.hold(id, held);
+                        self.hold_receipts(id, held);
                     }
                 }
             }
@@ -103,7 +103,7 @@ impl<N: Net> Worker<N> {
 
     /// Takes the settled messages that the connection lacks, in order.
     fn collect_in_order(&mut self, id: ConnectionId, answer: &mut Answer) {
-        let is_envelope = self.connections[id].encoding().is_envelope();
+        let is_envelope = self[id].encoding().is_envelope();
         for subscription in self.subscriptions_in_order(id) {
             if let Waiting::Gap { resume_at, .. } = self.subscriptions.waiting(subscription) {
                 self.subscriptions.skip(subscription, resume_at.offset);
@@ -133,7 +133,7 @@ impl<N: Net> Worker<N> {
     /// The id of an answer: the client's position after it.
     fn position_after(&self, id: ConnectionId, answer: &Answer) -> String {
         let Some(up_to) = answer.up_to else { return self.position(id).to_string() };
-        let poll = self.connections[id].io.as_ref().and_then(|io| io.long_poll.as_ref());
+        let poll = self[id].io.as_ref().and_then(|io| io.long_poll.as_ref());
         // This worker's settled position may be behind the one at which the poll began.
         let begin = poll.and_then(|poll| poll.begin).filter(|begin| begin.epoch == up_to.epoch);
         let stamp = begin.map_or(up_to.stamp, |begin| begin.stamp.max(up_to.stamp));
@@ -147,8 +147,8 @@ impl<N: Net> Worker<N> {
         retry_after: Option<RetryAfter>,
     ) {
         // Read first: `end_long_poll` ends the subscriptions that the position is made of.
-        let (position, date) = (self.position_after(id, &answer), self.clock.date());
-        let connection = &mut self.connections[id];
+        let (position, date) = (self.position_after(id, &answer), self.clock().date());
+        let connection = &mut self[id];
         let poll = connection.io.as_mut().and_then(|io| io.long_poll.take());
         // A client that is sent away for a while must not ask again on the same connection.
         let is_kept = connection.has(Flags::KEEP_ALIVE) && retry_after.is_none();
@@ -157,24 +157,25 @@ impl<N: Net> Worker<N> {
         self.end_long_poll(id);
         if !is_kept {
             if retry_after.is_none() && !is_canary {
-                self.shutdown.note_long_poll_end(self.clock.tick());
+                self.note_poll_end();
             }
             self.close_after_messages(id, &out, answer.messages, CloseReason::Complete);
             return;
         }
         self.send_messages(id, &out, answer.messages);
-        if self.connections[id].io.as_ref().is_some_and(|io| !io.inbound.is_empty()) {
+        if self[id].io.as_ref().is_some_and(|io| !io.inbound.is_empty()) {
             // A request came while this one waited. Handling it here would be a call upwards.
-            self.deferred.defer_read(id, &mut self.connections);
+            self.defer_read(id);
         } else {
-            self.connections.trim_buffers(id);
+            self.connections_mut().trim_buffers(id);
         }
     }
 
     /// Ends a long-poll: the connection awaits its next request.
     fn end_long_poll(&mut self, id: ConnectionId) {
         self.unfollow_all(id);
-        self.connections.await_request(id, self.clock.deadline(self.settings.idle_timeout));
+        let due = self.clock().deadline(self.settings.idle_timeout);
+        self.connections_mut().await_request(id, due);
         self.forget_client(id);
     }
 
@@ -192,18 +193,16 @@ impl<N: Net> Worker<N> {
         // First: a client that has its answer may ask again at once, at another worker, and must
         // find a free place of its address and user.
         polls.iter().for_each(|&(id, _)| self.end_long_poll(id));
-        let Worker { connections, net, .. } = self;
-        let request = |&(id, number): &(ConnectionId, usize)| {
-            let socket = &connections[id].socket;
-            WriteRequest { socket, bytes: &answers[number].bytes }
-        };
-        let requests: Vec<_> = polls.iter().map(request).collect();
-        net.write_each(&requests, transfers);
-        debug_assert_eq!(polls.len(), transfers.len());
+        self.write_each(
+            polls,
+            |&(id, _)| id,
+            transfers,
+            |&(_, number), _, _| &answers[number].bytes,
+        );
         for ((id, number), transfer) in polls.drain(..).zip(transfers.drain(..)) {
             let SharedAnswer { bytes, messages, .. } = &answers[number];
             self.sent_messages(id, bytes, *messages, transfer);
-            self.connections.trim_buffers(id);
+            self.connections_mut().trim_buffers(id);
         }
         answers.clear();
     }
@@ -220,7 +219,7 @@ impl<N: Net> Worker<N> {
         if answers.iter().map(|shared| shared.bytes.len()).sum::<usize>() > SHARED_BYTES_MAX {
             return None;
         }
-        let connection = &self.connections[id];
+        let connection = &self[id];
         let is_pipelined = connection.io.as_ref().is_some_and(|io| !io.inbound.is_empty());
         // Whatever `Terms` does not tell apart, or leaves work to do after the answer, goes alone.
         let is_plain = connection.state == State::LongPolling
@@ -233,24 +232,24 @@ impl<N: Net> Worker<N> {
         let Waiting::Messages(mut messages) = self.subscriptions.waiting(subscription) else {
             return None;
         };
-        let (name, now_ms) = (self.connections.name_of(id, connection), self.clock.unix_ms());
+        let (name, now_ms) = (self.connections().name_of(id, connection), self.clock().unix_ms());
         // The answer to the sender of a message may have to leave it out, and every answer one that
         // has expired.
         if !is_plain || messages.any(|message| !message.is_for(name, now_ms)) {
             return None;
         }
         let cursor = self.subscriptions.cursor(subscription)?;
-        let connection = &mut self.connections[id];
+        let connection = &mut self[id];
         // Nothing below may decline: what the answer needs has left the connection.
         let poll = connection.io.as_mut().and_then(|io| io.long_poll.take());
         let terms = Terms { cursor, encoding: connection.encoding(), poll };
         if let Some(known) = answers.iter().position(|shared| shared.terms == terms) {
             let held = self.subscriptions.pass(subscription, answers[known].to, 0);
-            self.unwritten.hold(id, held);
+            self.hold_receipts(id, held);
             return Some(known);
         }
         let answer = self.collect(id);
-        let (position, date) = (self.position(id).to_string(), self.clock.date());
+        let (position, date) = (self.position(id).to_string(), self.clock().date());
         let bytes = answer.encode(&position, terms.poll.as_deref(), true, None, date);
         let to = self.subscriptions.cursor(subscription).unwrap_or(terms.cursor);
         answers.push(SharedAnswer { terms, bytes, messages: answer.messages, to });

@@ -18,7 +18,7 @@ impl<N: Net> Worker<N> {
         event: &str,
         write: impl FnOnce(&mut Vec<u8>),
     ) {
-        let connection = &self.connections[id];
+        let connection = &self[id];
         let mut json = Vec::new();
         write(&mut json);
         let mut out = Vec::with_capacity(json.len() + 16);
@@ -38,7 +38,7 @@ impl<N: Net> Worker<N> {
             // An engine that answers later has been asked.
             let mut issue = || Ticket::new(drop);
             let later = Later::new(&mut issue);
-            let answer = self.engine.read_marker(self.clock.unix_ms(), &inbox, None, later);
+            let answer = self.engine.read_marker(self.clock().unix_ms(), &inbox, None, later);
             answer.now()?.ok().map(|marker| marker.unread)
         })
     }

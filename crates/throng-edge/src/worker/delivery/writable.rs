@@ -9,8 +9,8 @@ impl<N: Net> Worker<N> {
     /// The connection's socket may take more (`EPOLLOUT`).
     pub fn writable(&mut self, token: Token) {
         // It may have ended since the event.
-        let Some(id) = self.connections.find(token) else { return };
-        if self.budget.is_slice_spent() {
+        let Some(id) = self.connections().find(token) else { return };
+        if self.budget().is_slice_spent() {
             return self.defer_delivery(id);
         }
         self.write_on(id);
@@ -27,8 +27,8 @@ impl<N: Net> Worker<N> {
         if !self.flush(id) {
             return;
         }
-        self.budget.begin_turn();
-        let connection = &mut self.connections[id];
+        self.budget().begin_turn();
+        let connection = &mut self[id];
         connection.flags.set(Flags::BLOCKED, false);
         if connection.has(Flags::PEER_ENDED) {
             return self.condemn(id, CloseReason::Peer);
@@ -39,7 +39,7 @@ impl<N: Net> Worker<N> {
                 // It has its answer, and is idle. Without one it has shaken hands, and the time of
                 // its first head runs.
                 if connection.has(Flags::SERVED) {
-                    connection.due = self.clock.deadline(self.settings.idle_timeout);
+                    self[id].due = self.clock().deadline(self.settings.idle_timeout);
                 }
                 self.input_kept(id);
             }
@@ -56,27 +56,27 @@ impl<N: Net> Worker<N> {
         if self.is_here(id) {
             self.note_caught_up(id);
             self.count_held(id);
-            self.connections.trim_buffers(id);
+            self.connections_mut().trim_buffers(id);
         }
     }
 
     /// Ends the time that a connection is behind, unless it still lacks something.
     fn note_caught_up(&mut self, id: ConnectionId) {
-        let connection = &self.connections[id];
+        let connection = &self[id];
         if !connection.has(Flags::BLOCKED) && !connection.has(Flags::DELIVERY_DEFERRED) {
-            self.connections.catch_up(id);
+            self.connections_mut().catch_up(id);
         }
     }
 
     /// Goes on with connections whose deliveries were deferred.
     pub(in crate::worker) fn continue_deliveries(&mut self) {
-        for _ in 0..self.deferred.deliveries() {
-            if self.budget.is_slice_spent() {
+        for _ in 0..self.deferred().deliveries() {
+            if self.budget().is_slice_spent() {
                 return;
             }
             // All others have ended meanwhile.
-            let Some(id) = self.deferred.next_delivery(&mut self.connections) else { return };
-            if self.connections[id].has(Flags::BLOCKED) {
+            let Some(id) = self.next_delivery() else { return };
+            if self[id].has(Flags::BLOCKED) {
                 self.write_on(id);
             } else {
                 self.turn(|worker| {

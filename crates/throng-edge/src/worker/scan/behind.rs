@@ -9,8 +9,8 @@ use super::running::{Rank, RunningScan};
 use crate::connection::ConnectionId;
 use crate::counters::Parked;
 use crate::net::Net;
+use crate::sockets::TICKS_PER_S;
 use crate::worker::Worker;
-use crate::worker::clock::TICKS_PER_S;
 
 /// Messages that cost as much to pass as a connection. They are beside each other in memory.
 const MESSAGES_PER_PLACE: u64 = 16;
@@ -27,7 +27,7 @@ impl<N: Net> Worker<N> {
         places: &mut u32,
     ) -> bool {
         while *places > 0 {
-            let next = self.connections.next_behind(running.last_place());
+            let next = self.connections().next_behind(running.last_place());
             let Some((id, _)) = next else { return self.describe_ranked(running, places) };
             running.pass(id);
             *places = places.saturating_sub(self.rank(running, id));
@@ -40,7 +40,7 @@ impl<N: Net> Worker<N> {
         if !self.is_listed_behind(id) {
             return 1;
         }
-        let name = self.connections.name(id);
+        let name = self.connections().name(id);
         let (lag, subscriptions) = self.lag(id);
         let left = self.left(id);
         running.count();
@@ -58,11 +58,11 @@ impl<N: Net> Worker<N> {
             let Some(name) = running.next_ranked() else { return true };
             *places = places.saturating_sub(PLACES_PER_DESCRIPTION);
             // It may have caught up meanwhile, or gone.
-            if let Some(id) = self.connections.find_name(name)
+            if let Some(id) = self.connections().find_name(name)
                 && let Some(lag) = self.found_lag(id)
             {
                 running.list(|| {
-                    let mut found = self.describe(id, &self.connections[id]);
+                    let mut found = self.describe(id, &self[id]);
                     found.lag = Some(Box::new(lag));
                     found
                 });
@@ -74,7 +74,7 @@ impl<N: Net> Worker<N> {
     /// True if a connection that is behind belongs to a subscriber. The canary has no reader but
     /// the server.
     fn is_listed_behind(&self, id: ConnectionId) -> bool {
-        let parked = self.connections[id].parked();
+        let parked = self[id].parked();
         parked.is_some_and(|parked| parked != Parked::Canary)
     }
 
@@ -89,13 +89,13 @@ impl<N: Net> Worker<N> {
 
     /// How far a connection is behind; `None` if it is not.
     fn found_lag(&self, id: ConnectionId) -> Option<FoundLag> {
-        let since = self.connections.behind_since(id).filter(|_| self.is_listed_behind(id))?;
+        let since = self.connections().behind_since(id).filter(|_| self.is_listed_behind(id))?;
         let (lag, subscriptions) = self.lag(id);
         let left = self.left(id);
-        let ticks = self.clock.tick().saturating_sub(since);
+        let ticks = self.clock().tick().saturating_sub(since);
         let since_ms = u64::from(ticks) * 1000 / u64::from(TICKS_PER_S);
-        let session = self.connections.session(id);
-        let user = session.and_then(|session| self.connections.user_of_session(session));
+        let session = self.connections().session(id);
+        let user = session.and_then(|session| self.connections().user_of_session(session));
         let inbox = self.user_of(id);
         let names = self.subscriptions(id).take(FoundLag::CHANNELS_MAX);
         let channels = names.filter_map(|subscription| {
@@ -103,7 +103,7 @@ impl<N: Net> Worker<N> {
             self.engine.name(channel)
         });
         Some(FoundLag {
-            since_ms: clock::wall_ms(self.clock.unix_ms().saturating_sub(since_ms)),
+            since_ms: clock::wall_ms(self.clock().unix_ms().saturating_sub(since_ms)),
             messages: lag.messages,
             bytes: lag.bytes + left.here as u64,
             kernel_bytes: left.in_kernel as u64,

@@ -17,7 +17,7 @@ impl<N: Net> Worker<N> {
     pub(super) fn recheck_access(&mut self, id: ConnectionId) -> usize {
         let count = self.subscriptions(id).count();
         for subscription in self.subscriptions_to_grant(id) {
-            let connection = &self.connections[id];
+            let connection = &self[id];
             if !connection.is_parked() {
                 break;
             }

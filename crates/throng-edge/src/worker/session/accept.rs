@@ -1,17 +1,15 @@
 //! Takes connections in: new ones, and those that other threads hand off.
 
-use std::io::IoSlice;
 use std::time::Duration;
 
 use throng_access::CountedAddress;
 use throng_core::Listener;
 use throng_wire::{ErrorCode, ErrorResponse};
 
-use super::hand_off::Arrival;
-use crate::close_reason::CloseReason;
 use crate::connection::{ConnectionId, Flags};
 use crate::counters::Counter;
-use crate::net::{HandoffHeader, Net, Transfer};
+use crate::net::{HandoffHeader, Net};
+use crate::sockets::Arrival;
 use crate::worker::Worker;
 
 impl<N: Net> Worker<N> {
@@ -26,14 +24,9 @@ impl<N: Net> Worker<N> {
     }
 
     fn take_accepted(&mut self, socket: N::Socket, is_tls: bool) {
-        self.count(Counter::Accepted);
-        self.net.opened(&socket);
         let awaits_proxy_header = self.access.clients.source.expects_proxy_header();
-        if is_tls && !self.net.begin_tls(&socket, awaits_proxy_header) {
-            self.accept_failed();
-            return self.net.close(socket);
-        }
-        let Some(client) = self.arrival(&socket) else { return self.net.close(socket) };
+        let Some(socket) = self.open(socket, is_tls, awaits_proxy_header) else { return };
+        let Some(client) = self.arrival(&socket) else { return self.turn_away(socket) };
         let (socket, client) = match self.worker_for_new() {
             Some(other) => match self.hand_off_to_worker(other, socket, client, &[]) {
                 Ok(()) => return,
@@ -44,11 +37,6 @@ impl<N: Net> Worker<N> {
         let patience = self.settings.head_timeout;
         self.admit(Flags::default(), socket, client, patience, &mut []);
         self.evict_excess();
-    }
-
-    /// The listener could not accept a connection, which stays in the backlog.
-    pub(crate) fn accept_failed(&mut self) {
-        self.count(Counter::AcceptFailed);
     }
 
     /// A connection that another worker or the control plane hands off, with the bytes read from
@@ -66,9 +54,9 @@ impl<N: Net> Worker<N> {
             .with(Flags::CANARY, header.is_canary);
         self.give_back_place(header);
         let client = self.handed_off_client(header);
-        let Some(state_bytes) = self.net.arrived(header, &socket, bytes) else {
+        let Some(state_bytes) = self.arrived(header, &socket, bytes) else {
             self.accept_failed();
-            return self.net.close(socket);
+            return self.turn_away(socket);
         };
         let bytes = &mut bytes[state_bytes..];
         // It has been served, and is idle: the next request may take its time.
@@ -95,13 +83,6 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// Frees the place that was kept for the handoff, if there is one.
-    fn give_back_place(&self, header: HandoffHeader) {
-        if header.has_place {
-            self.metrics.give_back_place();
-        }
-    }
-
     /// Adds a connection, handles its `bytes`, and reads what follows. Its head has so much time.
     fn admit(
         &mut self,
@@ -113,12 +94,12 @@ impl<N: Net> Worker<N> {
     ) {
         if !self.turn(Worker::make_room) {
             self.refuse_without_place(&socket);
-            return self.net.close(socket);
+            return self.turn_away(socket);
         }
-        let due = self.clock.deadline(patience);
+        let due = self.clock().deadline(patience);
         let flags = flags.with(Flags::AWAITS_PROXY_HEADER, client.awaits_proxy_header);
-        let now_ms = self.clock.unix_ms();
-        let id = self.connections.insert(socket, flags, due, now_ms, client.counted);
+        let now_ms = self.clock().unix_ms();
+        let id = self.connections_mut().insert(socket, flags, due, now_ms, client.counted);
         self.turn(|worker| worker.begin(id, bytes));
         if self.is_ended() {
             // It was handed off before the end, and no later slice of the drain closes it: dropped
@@ -130,7 +111,7 @@ impl<N: Net> Worker<N> {
     /// Handles the first input of a connection, and asks for its events.
     fn begin(&mut self, id: ConnectionId, bytes: &mut [u8]) {
         if !bytes.is_empty() {
-            self.budget.begin_turn();
+            self.budget().begin_turn();
             self.input(id, bytes);
         }
         if self.is_here(id) {
@@ -142,27 +123,22 @@ impl<N: Net> Worker<N> {
         // since the read is not lost: epoll reports a socket that is readable when it is added.
         if self.is_here(id) {
             self.watch(id);
-            self.connections.watch_head(id);
+            self.connections_mut().watch_head(id);
         }
     }
 
     /// Makes sure that there is a place for a new connection: the oldest unfinished head gives way
     /// if none is free. Returns whether there is one.
     fn make_room(&mut self) -> bool {
-        if self.connections.has_room_for_head() {
+        if self.connections().has_room_for_head() {
             return true;
         }
         // All heads are complete, and their connections wait for the control plane.
-        let Some(id) = self.connections.take_oldest_unfinished_head() else { return false };
+        let Some(id) = self.connections_mut().take_oldest_unfinished_head() else { return false };
         let mut out = Vec::new();
         let options = self.response_options(ErrorCode::Full, None);
         ErrorResponse::no_more_connections().write_response(&mut out, &options);
-        // The place is needed now: a part that the socket does not take at once is not sent.
-        let socket = &self.connections[id].socket;
-        if let Transfer::Bytes(sent) = self.net.write(socket, &[IoSlice::new(&out)]) {
-            self.metrics.add(Counter::SentBytes, sent as u64);
-        }
-        self.condemn(id, CloseReason::Evicted);
+        self.give_way(id, &out);
         true
     }
 
@@ -173,12 +149,9 @@ impl<N: Net> Worker<N> {
         let mut out = Vec::new();
         self.write_error(ErrorCode::Busy, &mut out);
         // Its request is read first: closing a socket with unread input resets the connection.
-        let mut input = self.buffers.take_input();
-        let _ = self.net.read(socket, &mut input);
-        self.buffers.return_input(input);
-        if let Transfer::Bytes(sent) = self.net.write(socket, &[IoSlice::new(&out)]) {
-            self.metrics.add(Counter::SentBytes, sent as u64);
-        }
-        self.count(Counter::Closed);
+        let mut input = self.buffers().take_input();
+        self.read_unlisted(socket, &mut input);
+        self.buffers().return_input(input);
+        self.answer_unlisted(socket, &out, false);
     }
 }

@@ -26,20 +26,20 @@ impl<N: Net> Worker<N> {
     pub fn set_crowd(&mut self, is_tls: bool, crowd: QueueWatch) {
         self.crowds[usize::from(is_tls)] = crowd;
         let [plain, tls] = &self.crowds;
-        self.metrics.set_queue_wait(plain.waited().max(tls.waited()));
+        self.metrics().set_queue_wait(plain.waited().max(tls.waited()));
     }
 
     /// Measures how many connections the server takes.
     pub(in crate::worker) fn measure_admission(&self) {
-        let accepted = || self.metrics.accepted_by_all();
-        self.settings.admission.measure(self.clock.unix_ms(), accepted);
+        let accepted = || self.metrics().accepted_by_all();
+        self.settings.admission.measure(self.clock().unix_ms(), accepted);
     }
 
     /// True if the subscription has to come back later: too many wait, and no moment that somebody
     /// was told has come.
     pub(in crate::worker) fn is_excess(&self, id: ConnectionId, request: &Request) -> bool {
         let admission = &self.settings.admission;
-        let has = |flag| self.connections[id].has(flag);
+        let has = |flag| self[id].has(flag);
         let has_entered = has(Flags::SERVED) || has(Flags::CANARY) || has(Flags::HANDED_OFF);
         // A poll that is let in at the end of the server may have messages that end with it.
         let is_ending = self.shutdown.has_stopped_accepting();
@@ -47,7 +47,7 @@ impl<N: Net> Worker<N> {
             return false;
         }
         // Also while the queue is short: it may be this client's moment.
-        let is_due = admission.take_due(self.clock.unix_ms());
+        let is_due = admission.take_due(self.clock().unix_ms());
         !is_due && self.queue_clears_in().is_some()
     }
 
@@ -71,16 +71,16 @@ impl<N: Net> Worker<N> {
         let error = ErrorResponse::crowded();
         self.log_error(id, bytes, request.request_id.as_deref(), &error);
         let behind = self.queue_clears_in().unwrap_or_default();
-        let ahead_ms = self.settings.admission.tell(self.clock.unix_ms(), behind);
+        let ahead_ms = self.settings.admission.tell(self.clock().unix_ms(), behind);
         let mut options = self.response_options(error.code, request.origin.as_deref());
         options.retry_after = Some(RetryAfter::from_ms(ahead_ms));
-        let mut out = self.buffers.take_output();
+        let mut out = self.buffers().take_output();
         error.write_for_subscriber(&mut out, request, &options);
         if bytes.len() == length {
             self.close_at_once_after(id, &out);
         } else {
             self.close_after(id, &out, CloseReason::Complete);
         }
-        self.buffers.return_output(out);
+        self.buffers().return_output(out);
     }
 }

@@ -18,8 +18,8 @@ use super::client::Client;
 use crate::connection::{Answers, Asked, Awaited, ConnectionId, Pending, earliest};
 use crate::counters::Counter;
 use crate::net::Net;
+use crate::sockets::ticks;
 use crate::worker::Worker;
-use crate::worker::clock::ticks;
 
 /// Why a request, a command or a frame does not go on for now.
 pub(in crate::worker) enum Stop {
@@ -93,7 +93,7 @@ impl<N: Net> Worker<N> {
         let listener = Listener::Public;
         let asker = Asker { listener, credentials, details, is_repeated: false };
         let question = self.next_question(id);
-        let (engine, worker) = (&self.engine, self.metrics.worker());
+        let (engine, worker) = (&self.engine, self.metrics().worker());
         let mut left = 0;
         for (part, action) in (0..).zip(actions) {
             client.check_user(action)?;
@@ -152,10 +152,10 @@ impl<N: Net> Worker<N> {
         max_users: usize,
     ) -> Result<Presence, Stop> {
         let question = self.next_question(id);
-        let (engine, worker) = (&self.engine, self.metrics.worker());
+        let (engine, worker) = (&self.engine, self.metrics().worker());
         let mut issue = || ticket(engine, worker, question, LateAnswer::Presence);
         let later = Later::new(&mut issue);
-        let asked = self.engine.presence(self.clock.unix_ms(), channel, max_users, later);
+        let asked = self.engine.presence(self.clock().unix_ms(), channel, max_users, later);
         match asked.map_err(ErrorResponse::from)? {
             Answer::Now(presence) => Ok(presence),
             Answer::Later(_) => Err(Wait::new(question, Awaited::Presence).into()),
@@ -169,10 +169,10 @@ impl<N: Net> Worker<N> {
         publication: Publication,
     ) -> Result<Outcome, Wait> {
         let question = self.next_question(id);
-        let (engine, worker) = (&self.engine, self.metrics.worker());
+        let (engine, worker) = (&self.engine, self.metrics().worker());
         let mut issue = || ticket(engine, worker, question, LateAnswer::Published);
         let later = Later::new(&mut issue);
-        match self.engine.publish(self.clock.unix_ms(), publication, later) {
+        match self.engine.publish(self.clock().unix_ms(), publication, later) {
             Answer::Now(outcome) => Ok(outcome),
             Answer::Later(_) => Err(Wait::new(question, Awaited::Publish)),
         }
@@ -189,14 +189,14 @@ impl<N: Net> Worker<N> {
     ) {
         self.count(Counter::Waited);
         let timeout = ticks(self.settings.limits.wait_timeout).max(1);
-        let deadline = self.clock.deadline_ticks(timeout);
+        let deadline = self.clock().deadline_ticks(timeout);
         let Wait { question, awaited } = wait;
         let pending = Pending { question, asked, awaited, answers };
-        self.connections.begin_wait(id, pending, deadline);
+        self.connections_mut().begin_wait(id, pending, deadline);
     }
 
     pub(super) fn next_question(&mut self, id: ConnectionId) -> QuestionId {
-        let connection = self.connections.name(id);
+        let connection = self.connections().name(id);
         QuestionId { connection, number: self.questions.next(), part: 0 }
     }
 }

@@ -286,7 +286,7 @@ impl<N: Net> Worker<N> {
             channel,
             body,
             content_type,
-            excluded: (!is_echoed).then(|| self.connections.name(call.id)),
+            excluded: (!is_echoed).then(|| self.connections().name(call.id)),
             expires_in_ms: publication.expires_in_s.map(|seconds| u64::from(seconds) * 1000),
             receipt: None,
         };
@@ -321,7 +321,7 @@ impl<N: Net> Worker<N> {
             let page = iter::once((&name, Reading::Page(query, limit)));
             self.fetch(call.id, &mut answers.fetched, None, page)?;
         }
-        let mut history = self.engine.history(self.clock.unix_ms(), &name, query, limit);
+        let mut history = self.engine.history(self.clock().unix_ms(), &name, query, limit);
         let envelopes = history.encode(query, PAGE_BYTES_MAX);
         self.charge_read(call.id, envelopes.iter().map(Vec::len).sum());
         let page = v1::HistoryPage {

@@ -117,8 +117,8 @@ impl<N: Net> Worker<N> {
         readings: impl Iterator<Item = (&'a ChannelName, Reading)>,
     ) -> Result<(), Wait> {
         let question = self.next_question(id);
-        let (engine, worker) = (&self.engine, self.metrics.worker());
-        let (now_ms, asker_id) = (self.clock.unix_ms(), asker_id(worker, id));
+        let (engine, worker) = (&self.engine, self.metrics().worker());
+        let (now_ms, asker_id) = (self.clock().unix_ms(), asker_id(worker, id));
         let mut left = 0;
         if let Some(inbox) = unread_of {
             let mut issue = || ticket(engine, worker, question, LateAnswer::Marker);
@@ -160,10 +160,10 @@ impl<N: Net> Worker<N> {
         mark: Option<Mark>,
     ) -> Result<ReadMarker, Stop> {
         let question = self.next_question(id);
-        let (engine, worker) = (&self.engine, self.metrics.worker());
+        let (engine, worker) = (&self.engine, self.metrics().worker());
         let mut issue = || ticket(engine, worker, question, LateAnswer::Marker);
         let later = Later::new(&mut issue).of(asker_id(worker, id));
-        match self.engine.read_marker(self.clock.unix_ms(), inbox, mark, later) {
+        match self.engine.read_marker(self.clock().unix_ms(), inbox, mark, later) {
             Answer::Now(marker) => Ok(marker?),
             Answer::Later(_) => Err(Wait::new(question, Awaited::Marker).into()),
         }

@@ -11,11 +11,10 @@ use throng_wire::{ErrorCode, ErrorResponse, v1};
 
 use super::ask::Stop;
 use crate::close_reason::CloseReason;
-use crate::connection::{Answers, Asked, Connection, ConnectionId, Flags, State};
+use crate::connection::{Answers, Asked, Connection, ConnectionId, Flags, PendingClose, State};
 use crate::counters::Counter;
 use crate::net::Net;
 use crate::worker::Worker;
-use crate::worker::deferred::PendingClose;
 
 /// A command of `throng.v1` may be this many times as large as a message: JSON may escape each byte
 /// of the body as six (`\u00ff`).
@@ -26,19 +25,19 @@ const COMMAND_SLACK_BYTES: usize = 4096;
 impl<N: Net> Worker<N> {
     /// Handles frames. Returns the number of bytes consumed; all of them if the rest is ignored.
     pub(in crate::worker) fn frames(&mut self, id: ConnectionId, bytes: &mut [u8]) -> usize {
-        let connection = &self.connections[id];
+        let connection = &self[id];
         if connection.has(Flags::PEER_CLOSED) {
             return bytes.len();
         }
         let limits = self.message_limits(connection);
-        let connection = &mut self.connections[id];
+        let connection = &mut self[id];
         // Taken out while its events change the worker; `keep_reader` puts it back.
         let io = connection.io.as_mut();
         let mut reader = io.map(|io| std::mem::take(&mut io.reader)).unwrap_or_default();
         let mut at = 0;
         let mut is_new = reader.is_idle();
-        while self.budget.has_steps() {
-            self.budget.take_step();
+        while self.budget().has_steps() {
+            self.budget().take_step();
             match reader.next(&mut bytes[at..], limits) {
                 Ok(Step::Incomplete { consumed }) => {
                     at += consumed;
@@ -54,12 +53,12 @@ impl<N: Net> Worker<N> {
                     self.close_websocket(id, CloseReason::Violation(violation));
                 }
             }
-            let connection = &self.connections[id];
+            let connection = &self[id];
             if connection.state != State::Streaming || connection.has(Flags::PEER_CLOSED) {
                 return bytes.len();
             }
             // Commands are executed in the order in which they came.
-            if self.connections.pending(id).is_some() {
+            if self.connections().pending(id).is_some() {
                 break;
             }
         }
@@ -83,10 +82,11 @@ impl<N: Net> Worker<N> {
     /// Keeps a half-read message. `is_new` says that it began in this input: its deadline starts.
     fn keep_reader(&mut self, id: ConnectionId, reader: Reader, is_new: bool) {
         if !reader.is_idle() {
-            let io = self.connections[id].io_mut();
+            let tick = self.clock().tick();
+            let io = self[id].io_mut();
             io.reader = reader;
             if is_new {
-                io.message_since = self.clock.tick();
+                io.message_since = tick;
             }
         }
     }
@@ -105,27 +105,27 @@ impl<N: Net> Worker<N> {
             }
             Event::Pong => {}
             Event::Close { code, .. } => {
-                let connection = &mut self.connections[id];
+                let connection = &mut self[id];
                 // The answer waits until the messages of before are written: see `turn`.
                 connection.flags.set(Flags::PEER_CLOSED, true);
                 let token = connection.token(id);
-                self.deferred.defer_close(PendingClose { token, code });
+                self.closes.push(PendingClose { token, code });
             }
         }
     }
 
     /// Acts on a compressed message.
     fn inflate(&mut self, id: ConnectionId, is_text: bool, payload: &[u8]) {
-        let max_bytes = self.message_limits(&self.connections[id]).max_bytes;
+        let max_bytes = self.message_limits(&self[id]).max_bytes;
         match self.compression.inflate(payload, is_text, max_bytes) {
             Ok(message) => {
                 self.count(Counter::MessagesInflated);
                 // A few bytes may be as much work as a long answer.
-                self.budget.charge(message.len());
+                self.budget().charge(message.len());
                 self.message(id, is_text, &message);
             }
             Err(violation) => {
-                self.budget.charge(max_bytes);
+                self.budget().charge(max_bytes);
                 self.close_websocket(id, CloseReason::Violation(violation));
             }
         }
@@ -133,7 +133,7 @@ impl<N: Net> Worker<N> {
 
     fn message(&mut self, id: ConnectionId, is_text: bool, payload: &[u8]) {
         let text = is_text.then(|| std::str::from_utf8(payload).unwrap_or_default());
-        match (self.connections[id].has(Flags::V1), text) {
+        match (self[id].has(Flags::V1), text) {
             (true, Some(text)) => self.command(id, text, Answers::default()),
             (true, None) => self.close_websocket(id, CloseReason::BinaryCommand),
             (false, Some(text)) => {
@@ -213,7 +213,7 @@ impl<N: Net> Worker<N> {
         let mut own = self.subscriptions_in_order(id).into_iter();
         let channel = own.next().and_then(|first| self.subscriptions.channel(first));
         // With `?user=`, the connection also follows an inbox: the channel is still clear.
-        let is_clear = !self.connections[id].has(Flags::MULTIPLE)
+        let is_clear = !self[id].has(Flags::MULTIPLE)
             || own
                 .all(|other| self.subscriptions.channel(other).is_some_and(|(_, is_user)| is_user));
         let name = channel.and_then(|(channel, _)| self.engine.name(channel));
@@ -258,9 +258,9 @@ impl<N: Net> Worker<N> {
     /// Answers the close frames of clients, behind the messages that were published before them.
     /// Call it once the notifications of that time have been taken.
     pub(in crate::worker) fn answer_close_frames(&mut self) {
-        for pending in self.deferred.take_closes() {
+        for pending in std::mem::take(&mut self.closes) {
             // Others have gone without waiting for the answer.
-            if let Some(id) = self.connections.find(pending.token) {
+            if let Some(id) = self.connections().find(pending.token) {
                 self.turn(|worker| worker.answer_close_frame(id, pending));
             }
         }
@@ -268,8 +268,8 @@ impl<N: Net> Worker<N> {
 
     fn answer_close_frame(&mut self, id: ConnectionId, pending: PendingClose) {
         self.flush_subscriptions(id);
-        if self.connections[id].has(Flags::DELIVERY_DEFERRED) {
-            return self.deferred.defer_close(pending);
+        if self[id].has(Flags::DELIVERY_DEFERRED) {
+            return self.closes.push(pending);
         }
         match pending.code {
             Some(code) => {

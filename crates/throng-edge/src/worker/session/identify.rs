@@ -118,7 +118,7 @@ impl<N: Net> Worker<N> {
         head: &Head<'_>,
         answers: &mut Answers,
     ) -> Result<Client, Stop> {
-        if self.connections[id].has(Flags::VIEWER) {
+        if self[id].has(Flags::VIEWER) {
             return Ok(Client::Viewer);
         }
         if !self.access.has_keys() {
@@ -143,10 +143,10 @@ impl<N: Net> Worker<N> {
     fn asking(&mut self, id: ConnectionId) -> (Connected<'_, N>, Asking<'_>) {
         let question = self.next_question(id);
         // Limits need a clock that never goes back; tokens name moments of the machine's clock.
-        let now = Now { steady_ms: self.clock.unix_ms(), unix_s: self.clock.wall_s() };
-        let Worker { net, connections, settings, access, verifier, engine, metrics, .. } = self;
-        let on = Connected { id, net, connections, settings, access, now_ms: now.steady_ms };
-        let (verifier, worker) = (verifier.as_mut(), metrics.worker());
+        let now = Now { steady_ms: self.clock().unix_ms(), unix_s: self.clock().wall_s() };
+        let Worker { sockets, settings, access, verifier, engine, .. } = self;
+        let on = Connected { id, sockets, settings, access, now_ms: now.steady_ms };
+        let (verifier, worker) = (verifier.as_mut(), sockets.metrics().worker());
         (on, Asking { access, verifier, engine, worker, question, now })
     }
 
@@ -178,21 +178,21 @@ impl<N: Net> Worker<N> {
     /// The application does not let a client in, and has said so later.
     pub(super) fn charge_denial(&self, id: ConnectionId, error: &ErrorResponse) {
         let address = self.connected(id).address();
-        self.access.charge_denial(address, error, self.clock.unix_ms());
+        self.access.charge_denial(address, error, self.clock().unix_ms());
     }
 
     /// Who the connection is, for `action`. The user is known if the policy needs the names of
     /// users. Otherwise it is known where the connection follows the user's inbox, and where what
     /// the token grants, or the channel itself, shows the name.
     pub(in crate::worker) fn client(&self, id: ConnectionId, action: Action<'_>) -> Client {
-        let Some(session) = self.connections.session(id) else {
+        let Some(session) = self.connections().session(id) else {
             return if self.access.has_keys() {
                 Client::Known(throng_access::Client::Anonymous)
             } else {
                 Client::Unchecked { user: self.user_of(id) }
             };
         };
-        let grants = Arc::clone(self.connections.grants_of(session));
+        let grants = Arc::clone(self.connections().grants_of(session));
         let user = self.user_of_session(id, session, action, &grants);
         Client::Session { user, grants }
     }
@@ -207,7 +207,7 @@ impl<N: Net> Worker<N> {
         if !session.has_user() {
             return None;
         }
-        if let Some(name) = self.connections.user_of_session(session) {
+        if let Some(name) = self.connections().user_of_session(session) {
             return Some(name.into());
         }
         // The session has only the tag of its user. Names come from elsewhere, and have to match
@@ -232,7 +232,7 @@ impl<N: Net> Worker<N> {
         channel: &ChannelName,
         text: &str,
     ) -> IdempotencyKey {
-        let Some(session) = self.connections.session(id) else {
+        let Some(session) = self.connections().session(id) else {
             return IdempotencyKey::new(Publisher::Anonymous, text);
         };
         let client = self.client(id, Action::Publish(channel));
@@ -260,14 +260,14 @@ impl<N: Net> Worker<N> {
             Client::Known(throng_access::Client::Key(key)) => {
                 let tag = self.access.tagger.server_key(key.name());
                 let session = |place| Session::of_key(place, tag);
-                self.connections.begin_session(id, key.grants(), None, session);
+                self.connections_mut().begin_session(id, key.grants(), None, session);
             }
             Client::Known(throng_access::Client::Token(identity)) => {
                 let lead = self.lead(id, identity);
                 let tagger = &self.access.tagger;
                 let session = |place| Session::new(identity, place, tagger, lead);
                 let (grants, user) = (identity.grants(), identity.user());
-                self.connections.begin_session(id, grants, user, session);
+                self.sockets.connections_mut().begin_session(id, grants, user, session);
             }
             Client::Known(throng_access::Client::Anonymous)
             | Client::Unchecked { .. }
@@ -279,11 +279,11 @@ impl<N: Net> Worker<N> {
     /// How long before its end the client is told. The times of many clients that came together are
     /// spread. Only `throng.v1` has a word for it, and a way to show a newer token.
     fn lead(&self, id: ConnectionId, identity: &Identity) -> Lead {
-        let connection = &self.connections[id];
+        let connection = &self[id];
         if !connection.has(Flags::V1) {
             return Lead::NONE;
         }
-        let now_s = u32::try_from(self.clock.wall_s()).unwrap_or(u32::MAX);
+        let now_s = u32::try_from(self.clock().wall_s()).unwrap_or(u32::MAX);
         // Without a time of issue its life begins now.
         let from_s = if identity.issued_s() == 0 { now_s } else { identity.issued_s().min(now_s) };
         let window_s = identity.expires_s().saturating_sub(from_s) / LEAD_PART;

@@ -76,7 +76,7 @@ impl<N: Net> Worker<N> {
 
     /// True if the connection is the user's own. Without keys it is whose it says.
     fn is_own(&self, id: ConnectionId, user: &str) -> bool {
-        match self.connections.session(id) {
+        match self.connections().session(id) {
             Some(session) => session.is_of_user(user, &self.access.tagger),
             None => !self.access.has_keys(),
         }
@@ -96,7 +96,7 @@ impl<N: Net> Worker<N> {
             // The client has followed the inbox alone, up to this message.
             StartAt::After(id) => {
                 let (page, limit) = page_before_next(id);
-                let history = self.engine.history(self.clock.unix_ms(), inbox, page, limit);
+                let history = self.engine.history(self.clock().unix_ms(), inbox, page, limit);
                 let found = history.messages.last().filter(|message| message.id == id);
                 // Otherwise it is a position that was never given out.
                 let stamp = found.map_or(Stamp(u64::MAX), |message| message.stamp);
@@ -269,7 +269,7 @@ impl<N: Net> Worker<N> {
     pub(in crate::worker) fn continue_kept_changes(&mut self, may_wait: bool) -> bool {
         let mut checks = CHECKED_PER_SLICE;
         while checks > 0
-            && let Some(mut change) = self.deferred.next_kept_change()
+            && let Some(mut change) = self.kept_changes.pop_front()
         {
             let mut is_done = false;
             // Each look-up passes the connection's subscriptions.
@@ -280,7 +280,7 @@ impl<N: Net> Worker<N> {
                 let KeptNotice { inbox, channel, .. } = change.notice();
                 // Without the user's connections, the ids may be another inbox's by now.
                 let next = if self.engine.is_named(*channel, inbox) {
-                    let name_of = |id| self.connections.name(id);
+                    let name_of = |id| self.connections().name(id);
                     change.next(&self.subscriptions, name_of, checks / cost)
                 } else {
                     None
@@ -294,7 +294,7 @@ impl<N: Net> Worker<N> {
                         };
                         if !self.turn(apply) {
                             change.go_back_to(place);
-                            self.deferred.resume_kept_change(change);
+                            self.kept_changes.push_front(change);
                             return true;
                         }
                     }
@@ -303,7 +303,7 @@ impl<N: Net> Worker<N> {
             }
             // Done or not, the next slice finds out: dropped, it counts as done.
             if !is_done {
-                self.deferred.resume_kept_change(change);
+                self.kept_changes.push_front(change);
             }
         }
         false
@@ -319,7 +319,7 @@ impl<N: Net> Worker<N> {
         may_wait: bool,
     ) -> bool {
         let user = notice.inbox.name();
-        let connection = &self.connections[id];
+        let connection = &self[id];
         if !connection.is_parked() {
             return true;
         }
@@ -344,10 +344,10 @@ impl<N: Net> Worker<N> {
                 (false, Some(subscription)) if self.subscriptions.is_unasked(subscription) => {
                     let lacks_some = self.lacks_what_came_before(id, subscription);
                     // An answered poll has no subscriptions.
-                    if !self.connections[id].is_parked() {
+                    if !self[id].is_parked() {
                         return true;
                     }
-                    if lacks_some && (may_wait || self.budget.is_slice_spent()) {
+                    if lacks_some && (may_wait || self.budget().is_slice_spent()) {
                         return false;
                     }
                     self.unfollow_channel(id, subscription, name);
@@ -362,11 +362,11 @@ impl<N: Net> Worker<N> {
     /// only be written later. A client that reads too slowly is not waited for.
     fn lacks_what_came_before(&mut self, id: ConnectionId, subscription: SubscriptionId) -> bool {
         self.catch_up(id, subscription);
-        let connection = &self.connections[id];
+        let connection = &self[id];
         let is_deferred =
             connection.has(Flags::DELIVERY_DEFERRED) && !connection.has(Flags::BLOCKED);
         // A node that is cut off may not learn for minutes that its messages are settled.
-        let is_soon = self.engine.is_settling() || self.budget.is_slice_spent();
+        let is_soon = self.engine.is_settling() || self.budget().is_slice_spent();
         let lacks_some = !matches!(self.subscriptions.waiting(subscription), Waiting::Nothing);
         is_deferred && is_soon && lacks_some
     }
@@ -395,7 +395,7 @@ impl<N: Net> Worker<N> {
     /// The id of a channel, if this worker follows it.
     fn channel_here(&self, name: &ChannelName) -> Option<ChannelId> {
         let followers = self.engine.audience(name).workers;
-        let own = followers.into_iter().find(|(worker, ..)| *worker == self.metrics.worker());
+        let own = followers.into_iter().find(|(worker, ..)| *worker == self.metrics().worker());
         own.map(|(_, _, channel)| channel)
     }
 }

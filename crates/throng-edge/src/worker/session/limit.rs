@@ -4,8 +4,6 @@
 //! or, behind a proxy that speaks HTTP, with each request. An address beyond a limit is refused
 //! there and then: without a place in the table, where the connection itself shows it.
 
-use std::io::IoSlice;
-
 use throng_access::CountedAddress;
 use throng_access::address::{ProxyHeader, parse_proxy_header};
 use throng_access::limit::{ClientKeys, Refusal};
@@ -14,12 +12,12 @@ use throng_wire::subscribe::{self, Request, Route};
 use throng_wire::{ErrorCode, ErrorResponse, RetryAfter};
 
 use super::client::Client;
-use super::hand_off::Arrival;
 use super::shown::continues;
 use crate::close_reason::CloseReason;
 use crate::connection::{ConnectionId, Flags};
 use crate::counters::Counter;
-use crate::net::{Net, Read, Transfer};
+use crate::net::Net;
+use crate::sockets::Arrival;
 use crate::worker::Worker;
 use crate::worker::error_response::Reader;
 
@@ -33,7 +31,7 @@ impl<N: Net> Worker<N> {
         }
         let source = &clients.source;
         // The peer has gone since the accept: a socket that was reset has none (ENOTCONN).
-        let Some(peer) = self.net.peer(socket) else {
+        let Some(peer) = self.peer_of(socket) else {
             self.count(Counter::ClosedByPeer);
             self.count(Counter::Closed);
             return None;
@@ -51,7 +49,7 @@ impl<N: Net> Worker<N> {
         let address = source.of_connection(peer.ip());
         let address = address.filter(|_| clients.limiter.limits_addresses());
         let Some(address) = address else { return Some(Arrival::default()) };
-        match CountedAddress::connect(clients, address, self.clock.unix_ms()) {
+        match CountedAddress::connect(clients, address, self.clock().unix_ms()) {
             Ok(client) => Some(Arrival { counted: Some(client), awaits_proxy_header: false }),
             Err(refusal) => {
                 self.refuse_unread(socket, refusal);
@@ -64,33 +62,22 @@ impl<N: Net> Worker<N> {
     /// answer in the form that the client understands, and because closing a socket with unread
     /// input resets the connection.
     fn refuse_unread(&mut self, socket: &N::Socket, refusal: Refusal) {
-        let address = || self.net.peer(socket).map(|peer| peer.ip());
-        self.access.refusals.note(&refusal.into(), address, self.clock.unix_ms());
-        if self.net.refuse_handshake(socket) {
+        let address = || self.peer_of(socket).map(|peer| peer.ip());
+        self.access.refusals.note(&refusal.into(), address, self.clock().unix_ms());
+        if self.refuse_handshake(socket) {
             self.count(Counter::RefusedLimit);
             return self.count(Counter::Closed);
         }
-        let mut input = self.buffers.take_input();
-        let read = match self.net.read(socket, &mut input) {
-            Read::Bytes(count) | Read::More(count) => count,
-            _ => 0,
-        };
+        let mut input = self.buffers().take_input();
+        let read = self.read_unlisted(socket, &mut input);
         // More input would reset the connection, and an answer that waits for the end with it.
         let is_all = read < input.len();
         let mut out = Vec::new();
         self.count(Counter::RefusedLimit);
         let (reader, request) = self.read_request(&input[..read]);
         self.write_refusal(refusal, request.as_deref(), &reader, &mut out);
-        self.buffers.return_input(input);
-        let written = if is_all {
-            self.net.write_last(socket, &out)
-        } else {
-            self.net.write(socket, &[IoSlice::new(&out)])
-        };
-        if let Transfer::Bytes(sent) = written {
-            self.metrics.add(Counter::SentBytes, sent as u64);
-        }
-        self.count(Counter::Closed);
+        self.buffers().return_input(input);
+        self.answer_unlisted(socket, &out, is_all);
     }
 
     /// The reader of an answer to the request that `bytes` begin with, and that request if it
@@ -145,14 +132,14 @@ impl<N: Net> Worker<N> {
     ) {
         self.count(Counter::RefusedLimit);
         self.log_error(id, bytes, reader.request_id.as_deref(), &refusal.into());
-        let mut out = self.buffers.take_output();
+        let mut out = self.buffers().take_output();
         self.write_refusal(refusal, subscribes, reader, &mut out);
         if is_alone {
             self.close_at_once_after(id, &out);
         } else {
             self.close_after(id, &out, CloseReason::Complete);
         }
-        self.buffers.return_output(out);
+        self.buffers().return_output(out);
     }
 
     /// Closes a WebSocket whose client is beyond a limit.
@@ -177,20 +164,19 @@ impl<N: Net> Worker<N> {
                 return bytes.len();
             }
         };
-        let connection = &mut self.connections[id];
-        connection.flags.set(Flags::AWAITS_PROXY_HEADER, false);
+        self[id].flags.set(Flags::AWAITS_PROXY_HEADER, false);
         let clients = &self.access.clients;
         let Some(address) = clients.source.of_proxied(proxied) else {
             return self.begin_behind_proxy_header(id, bytes, length);
         };
         // Only now: until its header has come, the connection was the proxy's.
-        match CountedAddress::connect(clients, address, self.clock.unix_ms()) {
+        match CountedAddress::connect(clients, address, self.clock().unix_ms()) {
             Ok(client) => {
-                self.connections.set_address(id, Some(client));
+                self.connections_mut().set_address(id, Some(client));
                 self.begin_behind_proxy_header(id, bytes, length)
             }
             Err(refusal) => {
-                if self.net.refuse_handshake(&connection.socket) {
+                if self.refuse_handshake_of(id) {
                     self.count(Counter::RefusedLimit);
                     self.close_after(id, b"", CloseReason::Complete);
                 } else {
@@ -201,22 +187,6 @@ impl<N: Net> Worker<N> {
                 bytes.len()
             }
         }
-    }
-
-    /// Goes on behind a PROXY header of `length` bytes: with TLS, which takes all of them, or with
-    /// a request. Returns how many bytes were handled.
-    fn begin_behind_proxy_header(
-        &mut self,
-        id: ConnectionId,
-        bytes: &[u8],
-        length: usize,
-    ) -> usize {
-        if !self.net.proxy_header_ended(&self.connections[id].socket, &bytes[length..]) {
-            return length;
-        }
-        // No event comes for what was read already.
-        self.deferred.defer_read(id, &mut self.connections);
-        bytes.len()
     }
 
     /// Finds the client of a request that subscribes, where a proxy names it in a header. Returns
@@ -230,7 +200,7 @@ impl<N: Net> Worker<N> {
     ) -> bool {
         let clients = &self.access.clients;
         let Some(header) = clients.source.header() else { return true };
-        let peer = self.net.peer(&self.connections[id].socket).map(|peer| peer.ip());
+        let peer = self.peer(id).map(|peer| peer.ip());
         let Some(peer) = peer.filter(|peer| clients.source.trusts(*peer)) else { return true };
         let values: Vec<_> = head.headers(header.name()).collect();
         let address = match clients.source.of_request(peer, values.into_iter()) {
@@ -244,18 +214,18 @@ impl<N: Net> Worker<N> {
             }
         };
         // The request before, on the same connection of the proxy, may have been another client's.
-        self.connections.set_address(id, None);
+        self.connections_mut().set_address(id, None);
         let Some(address) = address else { return true };
         // A poll that goes on is no new connection of the client.
         let is_new = !continues(request);
         let counted = if is_new {
-            CountedAddress::connect(&self.access.clients, address, self.clock.unix_ms())
+            CountedAddress::connect(&self.access.clients, address, self.clock().unix_ms())
         } else {
             CountedAddress::hold(&self.access.clients, address)
         };
         match counted {
             Ok(client) => {
-                self.connections.set_address(id, Some(client));
+                self.connections_mut().set_address(id, Some(client));
                 true
             }
             Err(refusal) => {
@@ -273,9 +243,9 @@ impl<N: Net> Worker<N> {
         if source.header().is_none() {
             return;
         }
-        let peer = self.net.peer(&self.connections[id].socket);
+        let peer = self.peer(id);
         if peer.is_some_and(|peer| source.trusts(peer.ip())) {
-            self.connections.set_address(id, None);
+            self.connections_mut().set_address(id, None);
         }
     }
 
@@ -287,19 +257,19 @@ impl<N: Net> Worker<N> {
     ) -> Result<(), Refusal> {
         let limiter = &self.access.clients.limiter;
         let client = self.limited_client(id);
-        limiter.publish(client, 1, bytes, self.clock.unix_ms())
+        limiter.publish(client, 1, bytes, self.clock().unix_ms())
     }
 
     /// Counts something that the client of the connection reads.
     pub(in crate::worker) fn limit_reading(&self, id: ConnectionId) -> Result<(), Refusal> {
         let client = self.limited_client(id);
-        self.access.clients.limiter.begin_reading(client, self.clock.unix_ms())
+        self.access.clients.limiter.begin_reading(client, self.clock().unix_ms())
     }
 
     /// Charges what the client of the connection reads.
     pub(in crate::worker) fn charge_read(&self, id: ConnectionId, bytes: usize) {
         let client = self.limited_client(id);
-        self.access.clients.limiter.charge_read(client, bytes, self.clock.unix_ms());
+        self.access.clients.limiter.charge_read(client, bytes, self.clock().unix_ms());
     }
 
     /// The parts of a client that have limits by what it has shown.
@@ -319,7 +289,7 @@ impl<N: Net> Worker<N> {
         count: usize,
     ) -> Result<(), Refusal> {
         let (limiter, shown) = (&self.access.clients.limiter, self.limited_by(client));
-        debug_assert!(self.connections.session(id).is_none(), "it has no session yet");
+        debug_assert!(self.connections().session(id).is_none(), "it has no session yet");
         limiter.hold_connection(shown)?;
         let subscribed = limiter.subscribe(self.limited_client(id).and(shown), count as u32);
         subscribed.inspect_err(|_| limiter.disconnect(shown))

@@ -10,8 +10,8 @@ use throng_wire::subscribe::Request;
 use super::subscribe::Begun;
 use crate::connection::{ConnectionId, LongPoll, State};
 use crate::net::Net;
+use crate::sockets::ticks;
 use crate::worker::Worker;
-use crate::worker::clock::ticks;
 
 /// How long an answer that is due waits for messages which are known and not settled: mostly one
 /// slice. After that the next poll gets them.
@@ -28,9 +28,10 @@ impl<N: Net> Worker<N> {
         backlogs: Vec<Vec<Arc<Message>>>,
     ) {
         let allow_credentials = self.allows_cookies(request.origin.as_deref());
-        let connection = &mut self.connections[id];
         let wait = Duration::from_millis(u64::from(wait_ms));
-        connection.due = self.clock.deadline_ticks(ticks(wait).max(1));
+        let due = self.clock().deadline_ticks(ticks(wait).max(1));
+        let connection = &mut self[id];
+        connection.due = due;
         if let Some(long_poll) = LongPoll::of(request, allow_credentials, is_recovered, begin) {
             connection.io_mut().long_poll = Some(Box::new(long_poll));
         }
@@ -54,13 +55,13 @@ impl<N: Net> Worker<N> {
     }
 
     fn is_long_polling(&self, id: ConnectionId) -> bool {
-        self.connections[id].state == State::LongPolling
+        self[id].state == State::LongPolling
     }
 
     /// Lets a connection be due after this many ticks, if not earlier.
     fn limit_due(&mut self, id: ConnectionId, ticks: u32) {
-        let due = self.clock.deadline_ticks(ticks);
-        let connection = &mut self.connections[id];
+        let due = self.clock().deadline_ticks(ticks);
+        let connection = &mut self[id];
         connection.due = connection.due.min(due);
     }
 }

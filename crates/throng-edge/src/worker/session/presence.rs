@@ -17,16 +17,16 @@ impl<N: Net> Worker<N> {
     pub(in crate::worker) fn continue_presence_scans(&mut self) {
         let mut allowance = EXAMINED_PER_SLICE;
         while allowance > 0
-            && let Some(scan) = self.deferred.next_presence_scan()
+            && let Some(scan) = self.presence_scans.pop_front()
         {
             allowance = allowance.saturating_sub(EXAMINED_PER_QUERY);
             let inbox_of = |id| self.inbox_of(id);
             let engine = &*self.engine;
-            let name_of = |id| self.connections.name(id);
+            let name_of = |id| self.connections().name(id);
             let unfinished =
                 scan.advance(&self.subscriptions, engine, inbox_of, name_of, &mut allowance);
             if let Some(scan) = unfinished {
-                self.deferred.defer_presence_scan(scan);
+                self.presence_scans.push_back(scan);
             }
         }
     }

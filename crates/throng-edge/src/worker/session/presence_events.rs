@@ -99,7 +99,7 @@ impl<N: Net> Worker<N> {
         out: &mut Vec<u8>,
         presence: &[Arc<PresenceState>],
     ) {
-        let connection = &self.connections[id];
+        let connection = &self[id];
         let (encoding, is_chunked) = (connection.encoding(), connection.has(Flags::CHUNKED));
         for state in presence {
             frame_notice(out, encoding, is_chunked, PRESENCE_EVENT, state.json.as_bytes());

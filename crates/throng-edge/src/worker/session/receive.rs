@@ -29,12 +29,12 @@ impl<N: Net> Worker<N> {
     /// sending: the end is behind the input, and no further event reports it.
     pub fn readable(&mut self, token: Token, is_ended: bool) {
         // It may have ended since the event.
-        let Some(id) = self.connections.find(token) else { return };
-        if self.connections[id].has(Flags::READ_DEFERRED) {
+        let Some(id) = self.connections().find(token) else { return };
+        if self[id].has(Flags::READ_DEFERRED) {
             return;
         }
-        if self.budget.is_slice_spent() {
-            self.deferred.defer_read(id, &mut self.connections);
+        if self.budget().is_slice_spent() {
+            self.defer_read(id);
         } else {
             self.turn(|worker| worker.read(id, is_ended));
         }
@@ -43,20 +43,20 @@ impl<N: Net> Worker<N> {
 
     /// Goes on with connections that had more to read than one turn allowed.
     pub(in crate::worker) fn continue_reads(&mut self) {
-        for _ in 0..self.deferred.reads().min(TURNS_PER_SLICE) {
-            if self.budget.is_slice_spent() {
+        for _ in 0..self.deferred().reads().min(TURNS_PER_SLICE) {
+            if self.budget().is_slice_spent() {
                 return;
             }
             // All others have ended meanwhile.
-            let Some(id) = self.deferred.next_read(&mut self.connections) else { return };
+            let Some(id) = self.next_read() else { return };
             self.turn(|worker| worker.read_again(id));
         }
     }
 
     fn read_again(&mut self, id: ConnectionId) {
-        self.budget.begin_turn();
+        self.budget().begin_turn();
         self.input_kept(id);
-        if self.is_here(id) && !self.connections[id].has(Flags::READ_DEFERRED) {
+        if self.is_here(id) && !self[id].has(Flags::READ_DEFERRED) {
             // `readable` ignores events while a read is deferred: one may have been the end.
             self.read_more(id, true);
         }
@@ -64,30 +64,30 @@ impl<N: Net> Worker<N> {
 
     /// Acts on input that the connection keeps from earlier reads.
     pub(in crate::worker) fn input_kept(&mut self, id: ConnectionId) {
-        self.net.resume(&self.connections[id].socket);
+        self.resume_reading(id);
         self.input(id, &mut []);
     }
 
     /// Gives the connection a turn: reads from it, and acts on the input.
     pub(in crate::worker) fn read(&mut self, id: ConnectionId, is_ended: bool) {
-        self.budget.begin_turn();
+        self.budget().begin_turn();
         self.read_more(id, is_ended);
     }
 
     fn read_more(&mut self, id: ConnectionId, is_ended: bool) {
-        let mut buffer = self.buffers.take_input();
+        let mut buffer = self.buffers().take_input();
         let mut is_more = true;
         for _ in 0..READS_PER_TURN {
             if !self.may_read(id) {
                 is_more = false;
                 break;
             }
-            let connection = &self.connections[id];
+            let connection = &self[id];
             let room = match connection.state {
                 State::Head => HEAD_READ_BYTES,
                 _ => buffer.len(),
             };
-            match self.net.read(&connection.socket, &mut buffer[..room]) {
+            match self.read_into(id, &mut buffer[..room]) {
                 Read::Bytes(count) => {
                     self.input(id, &mut buffer[..count]);
                     // A short read has emptied the socket, and the edge-triggered event comes again
@@ -106,10 +106,10 @@ impl<N: Net> Worker<N> {
                 break;
             }
         }
-        self.buffers.return_input(buffer);
+        self.buffers().return_input(buffer);
         if self.is_here(id) {
             if is_more {
-                self.deferred.defer_read(id, &mut self.connections);
+                self.defer_read(id);
             }
             self.note_held(id);
         }
@@ -120,10 +120,10 @@ impl<N: Net> Worker<N> {
         if !self.is_here(id) {
             return false;
         }
-        let connection = &self.connections[id];
+        let connection = &self[id];
         // Input after a command that waits for its answer stays in the kernel.
         let is_answered =
-            connection.state != State::Streaming || self.connections.pending(id).is_none();
+            connection.state != State::Streaming || self.connections().pending(id).is_none();
         !connection.has(Flags::AWAITS_CONTROL)
             && !connection.has(Flags::READ_DEFERRED)
             && is_answered
@@ -150,7 +150,7 @@ impl<N: Net> Worker<N> {
 
     /// Handles input behind that which is kept. Keeps what is incomplete.
     pub(in crate::worker) fn input(&mut self, id: ConnectionId, bytes: &mut [u8]) {
-        let connection = &mut self.connections[id];
+        let connection = &mut self[id];
         if !bytes.is_empty() {
             connection.flags.set(Flags::HEARD, true);
         }
@@ -167,20 +167,20 @@ impl<N: Net> Worker<N> {
         if !self.is_here(id) {
             return;
         }
-        let connection = &mut self.connections[id];
+        let connection = &mut self[id];
         if !rest.is_empty() {
             connection.io_mut().inbound = rest.to_vec();
             let is_awaited = connection.state == State::Head && !connection.has(Flags::BLOCKED);
             if is_new && is_awaited && connection.has(Flags::SERVED) {
                 // The first bytes of a next head: the connection is no longer idle.
-                connection.due = self.clock.deadline(self.settings.head_timeout);
+                self[id].due = self.clock().deadline(self.settings.head_timeout);
             }
         }
         // No event will come for bytes that were read, so that they need a turn of their own.
-        let is_cut = !rest.is_empty() && !self.budget.has_steps();
-        self.connections.trim_buffers(id);
+        let is_cut = !rest.is_empty() && !self.budget().has_steps();
+        self.connections_mut().trim_buffers(id);
         if is_cut {
-            self.deferred.defer_read(id, &mut self.connections);
+            self.defer_read(id);
         }
     }
 
@@ -188,9 +188,9 @@ impl<N: Net> Worker<N> {
     /// or was handed off.
     fn consume(&mut self, id: ConnectionId, bytes: &mut [u8]) -> usize {
         let mut at = 0;
-        while at < bytes.len() && self.budget.has_steps() {
-            self.budget.take_step();
-            let connection = &self.connections[id];
+        while at < bytes.len() && self.budget().has_steps() {
+            self.budget().take_step();
+            let connection = &self[id];
             let step = match connection.state {
                 State::Closing | State::Condemned => return bytes.len(),
                 // The answer before is not written yet: the next request waits.
@@ -201,7 +201,7 @@ impl<N: Net> Worker<N> {
                 State::Head => self.head(id, &mut bytes[at..]),
                 State::LongPolling | State::Waiting => self.keep(id, &bytes[at..]),
                 // A command that waits for its answer goes before what follows on it.
-                State::Streaming if self.connections.pending(id).is_some() => 0,
+                State::Streaming if self.connections().pending(id).is_some() => 0,
                 State::Streaming if connection.has(Flags::WEBSOCKET) => {
                     self.frames(id, &mut bytes[at..])
                 }
@@ -251,7 +251,7 @@ impl<N: Net> Worker<N> {
                 ChunkedBody::Other => route = Err(subscribe::has_body()),
             }
         }
-        let is_canary = self.connections.is_canary(id);
+        let is_canary = self.connections().is_canary(id);
         if let Ok(Route::Subscribe(request)) = &mut route
             && is_canary
         {
@@ -296,7 +296,7 @@ impl<N: Net> Worker<N> {
     /// True if the control plane has to check first whether the request is allowed: it asks for the
     /// status samples, and the server has keys. The control plane hands it back as a viewer.
     fn belongs_to_control(&self, id: ConnectionId, request: &Request) -> bool {
-        let is_viewer = self.connections[id].has(Flags::VIEWER);
+        let is_viewer = self[id].has(Flags::VIEWER);
         request.is_status() && self.access.has_keys() && !is_viewer
     }
 
@@ -312,20 +312,21 @@ impl<N: Net> Worker<N> {
     /// The client has finished sending. Unless it reads an answer, it counts as gone: a half-closed
     /// connection cannot be told from one that a client has closed.
     fn peer_ended(&mut self, id: ConnectionId) {
-        let connection = &mut self.connections[id];
+        let connection = &mut self[id];
         let is_answered = matches!(connection.state, State::Head | State::Closing);
         if is_answered && connection.has(Flags::BLOCKED) {
             // It still reads the answer; then the connection ends.
             connection.flags.set(Flags::PEER_ENDED, true);
             return;
         }
-        if connection.state == State::Head && connection.has(Flags::SERVED) {
+        let (state, is_served) = (connection.state, connection.has(Flags::SERVED));
+        if state == State::Head && is_served {
             // Many clients use a connection once, whatever their `Connection` header says: it polls
             // again on another one.
-            self.shutdown.note_long_poll_end(self.clock.tick());
+            self.note_poll_end();
         }
-        let reason = match connection.state {
-            State::Head if connection.has(Flags::SERVED) => CloseReason::Idle,
+        let reason = match state {
+            State::Head if is_served => CloseReason::Idle,
             State::Closing => CloseReason::Complete,
             _ => CloseReason::Peer,
         };

@@ -37,8 +37,8 @@ impl<N: Net> Worker<N> {
         let client = self.identify_newer(id, token, answers)?;
         self.replace_session(id, &client);
         let user = client.credentials().user().map(str::to_owned);
-        let session = self.connections.session(id);
-        let left_s = session.map_or(0, |session| session.remaining_s(self.clock.wall_s()));
+        let session = self.connections().session(id);
+        let left_s = session.map_or(0, |session| session.remaining_s(self.clock().wall_s()));
         // Precedes the notices of the subscriptions that end.
         self.reply(id, |out| v1::authenticated(out, user.as_deref(), left_s, reference));
         self.end_uncovered(id, &client);
@@ -63,7 +63,7 @@ impl<N: Net> Worker<N> {
     /// Ends the subscriptions that the client may not have any more.
     fn end_uncovered(&mut self, id: ConnectionId, client: &Client) {
         for subscription in self.subscriptions_to_grant(id) {
-            if !self.connections[id].is_parked() {
+            if !self[id].is_parked() {
                 return;
             }
             if let Some(error) = self.denial(client, subscription) {

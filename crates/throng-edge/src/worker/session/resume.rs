@@ -18,8 +18,8 @@ impl<N: Net> Worker<N> {
         answer: Option<Box<LateAnswer>>,
     ) {
         // The client may have gone since it asked, or may have been refused.
-        let id = self.connections.find_name(question.connection);
-        let waiting = id.and_then(|id| Some((id, self.connections.pending_mut(id)?)));
+        let id = self.connections().find_name(question.connection);
+        let waiting = id.and_then(|id| Some((id, self.connections_mut().pending_mut(id)?)));
         let waiting = waiting.filter(|(_, pending)| pending.question == question.number);
         let Some((id, pending)) = waiting else { return self.count(Counter::UnawaitedAnswers) };
         match pending.take(answer.map(|answer| *answer)) {
@@ -46,10 +46,10 @@ impl<N: Net> Worker<N> {
     /// Answers all publications without an outcome that it is unknown. Another process cannot learn
     /// it, and must not publish them again.
     pub(in crate::worker) fn conclude_publications(&mut self) {
-        for index in 0..self.connections.extent() {
+        for index in 0..self.connections().extent() {
             let id = ConnectionId::new(index);
             // Not every place of the table is taken.
-            if self.connections.get(id).is_some() && self.awaits_outcome(id) {
+            if self.connections().get(id).is_some() && self.awaits_outcome(id) {
                 self.turn(|worker| worker.resume_without_outcome(id));
             }
         }
@@ -57,12 +57,12 @@ impl<N: Net> Worker<N> {
 
     /// True if a publication of the connection waits for its outcome.
     fn awaits_outcome(&self, id: ConnectionId) -> bool {
-        let pending = self.connections.pending(id);
+        let pending = self.connections().pending(id);
         pending.is_some_and(|pending| matches!(pending.awaited, Awaited::Publish))
     }
 
     fn resume_without_outcome(&mut self, id: ConnectionId) {
-        if let Some(pending) = self.connections.pending_mut(id) {
+        if let Some(pending) = self.connections_mut().pending_mut(id) {
             pending.answers.outcome = Some(Err(PublishError::Unknown));
         }
         self.resume(id);
@@ -84,7 +84,7 @@ impl<N: Net> Worker<N> {
 
     /// True if a long-poll waits that goes on where another one ended.
     pub(in crate::worker) fn is_waiting_poll(&self, id: ConnectionId) -> bool {
-        match self.connections.pending(id).map(|pending| &pending.asked) {
+        match self.connections().pending(id).map(|pending| &pending.asked) {
             Some(Asked::Subscription(asked)) => continues(&asked.0),
             _ => false,
         }
@@ -107,16 +107,16 @@ impl<N: Net> Worker<N> {
     }
 
     fn end_wait(&mut self, id: ConnectionId) -> Option<Box<Pending>> {
-        let pending = self.connections.end_wait(id);
+        let pending = self.connections_mut().end_wait(id);
         debug_assert!(pending.is_some(), "{id:?} does not wait");
-        self.net.resume(&self.connections[id].socket);
+        self.resume_reading(id);
         pending
     }
 
     /// Goes on with what has come meanwhile.
     fn read_on(&mut self, id: ConnectionId) {
-        self.connections.trim_buffers(id);
+        self.connections_mut().trim_buffers(id);
         // Events are edge-triggered: what came while it waited raises none.
-        self.deferred.defer_read(id, &mut self.connections);
+        self.defer_read(id);
     }
 }

@@ -9,16 +9,16 @@ use throng_wire::head::Head;
 use throng_wire::subscribe::{Request, Transport};
 use throng_wire::{ErrorCode, ErrorResponse};
 
-use crate::connection::{ConnectionId, Connections};
+use crate::connection::ConnectionId;
 use crate::net::Net;
 use crate::settings::Settings;
+use crate::sockets::Sockets;
 use crate::worker::Worker;
 
 /// The connection of a client, and the settings by which it is judged.
 pub(super) struct Connected<'a, N: Net> {
     pub(super) id: ConnectionId,
-    pub(super) net: &'a N,
-    pub(super) connections: &'a Connections<N::Socket>,
+    pub(super) sockets: &'a Sockets<N>,
     pub(super) settings: &'a Settings,
     pub(super) access: &'a AccessControl,
     /// By the clock of limits.
@@ -28,14 +28,14 @@ pub(super) struct Connected<'a, N: Net> {
 impl<N: Net> Connected<'_, N> {
     /// The address of the client, kept or asked for: a system call.
     pub(super) fn address(&self) -> Option<IpAddr> {
-        self.connections.address(self.id).or_else(|| {
-            let peer = self.net.peer(&self.connections[self.id].socket)?;
+        self.sockets.connections().address(self.id).or_else(|| {
+            let peer = self.sockets.peer(self.id)?;
             self.access.clients.source.of_connection(peer.ip())
         })
     }
 
     fn certified(&self) -> Option<Certified<'_>> {
-        let shown = self.net.certified_user(&self.connections[self.id].socket)?;
+        let shown = self.sockets.certified_user(self.id)?;
         let (from_s, until_s) = (shown.from_s, shown.until_s);
         Some(Certified { user: &shown.name, from_s, until_s })
     }
@@ -43,8 +43,8 @@ impl<N: Net> Connected<'_, N> {
 
 impl<N: Net> Worker<N> {
     pub(super) fn connected(&self, id: ConnectionId) -> Connected<'_, N> {
-        let Worker { net, connections, settings, access, .. } = self;
-        Connected { id, net, connections, settings, access, now_ms: self.clock.unix_ms() }
+        let Worker { sockets, settings, access, .. } = self;
+        Connected { id, sockets, settings, access, now_ms: self.clock().unix_ms() }
     }
 }
 
@@ -140,7 +140,7 @@ impl<N: Net> Shown for ShownCommand<'_, N> {
     fn admit(&self, client: &Client) -> Result<(), Refused> {
         let tagger = &self.on.access.tagger;
         let user = client.credentials().user();
-        let is_same_user = match (self.on.connections.session(self.on.id), user) {
+        let is_same_user = match (self.on.sockets.connections().session(self.on.id), user) {
             (Some(session), Some(user)) => session.is_of_user(user, tagger),
             (Some(session), None) => !session.has_user(),
             (None, user) => user.is_none(),

@@ -95,24 +95,24 @@ impl<N: Net> Worker<N> {
             return true;
         }
         // The canary stays in the place of its request head, which a full server has, too.
-        if !self.connections.is_canary(id) {
-            let is_in_reserve = !self.connections.has_place(id);
+        if !self.connections().is_canary(id) {
+            let is_in_reserve = !self.connections().has_place(id);
             if is_in_reserve {
                 // Otherwise it has gone to a worker with a place.
                 if !self.hand_off_if_full(id, bytes) {
                     return false;
                 }
-                if !(request.is_status() && self.connections.has_viewer_place()) {
+                if !(request.is_status() && self.connections().has_viewer_place()) {
                     self.refuse_subscriber(id, request, bytes, &ErrorCode::Full.into());
                     return true;
                 }
             }
-            let was_served = self.connections[id].has(Flags::SERVED);
+            let was_served = self[id].has(Flags::SERVED);
             if !was_served && matches!(request.transport, Transport::LongPoll { .. }) {
                 self.keep_alive(id);
             }
             // One that waits has its place already: there are as many as may wait.
-            self.connections.admit_subscriber(id, is_in_reserve);
+            self.connections_mut().admit_subscriber(id, is_in_reserve);
         }
         let is_alone = bytes.len() == length;
         let asking = Subscribing { request, head: parsed, bytes: &bytes[..length], is_alone };
@@ -193,7 +193,7 @@ impl<N: Net> Worker<N> {
     /// True if memory is too short for the subscription. One that has its place keeps it, and the
     /// status shows what is wrong.
     fn is_short_of_memory(&self, id: ConnectionId, request: &Request) -> bool {
-        let connection = &self.connections[id];
+        let connection = &self[id];
         let is_here = connection.has(Flags::SERVED) || connection.has(Flags::CANARY);
         let is_exempt = request.is_status() || is_here;
         !is_exempt && self.relief.refuses(RefusedForMemory::Subscription)
@@ -297,8 +297,8 @@ impl<N: Net> Worker<N> {
     /// ended by its session.
     fn limit_poll(&mut self, id: ConnectionId, expires_s: u32) {
         let expires_ms = clock::from_wall_ms(u64::from(expires_s) * 1000);
-        let expires = self.clock.tick_at(expires_ms);
-        let connection = &mut self.connections[id];
+        let expires = self.clock().tick_at(expires_ms);
+        let connection = &mut self[id];
         if connection.state == State::LongPolling {
             connection.due = connection.due.min(expires);
         }
@@ -308,10 +308,10 @@ impl<N: Net> Worker<N> {
     /// stream is closed then. A long-poll is answered, and its client asks again.
     pub(in crate::worker) fn limit(&mut self, id: ConnectionId, until_ms: Option<u64>) {
         let Some(until_ms) = until_ms else { return };
-        let expires = self.clock.tick_at(until_ms);
-        let connection = &mut self.connections[id];
+        let expires = self.clock().tick_at(until_ms);
+        let connection = &mut self[id];
         match connection.state {
-            State::Streaming => self.connections.limit(id, expires),
+            State::Streaming => self.connections_mut().limit(id, expires),
             State::LongPolling => connection.due = connection.due.min(expires),
             // It has its answer.
             State::Head | State::Waiting | State::Closing | State::Condemned => {}
@@ -323,7 +323,7 @@ impl<N: Net> Worker<N> {
     fn check(&self, id: ConnectionId, request: &Request) -> Result<Channels, ErrorResponse> {
         // The control plane has checked a connection of the admin listener, by the rules of that
         // listener.
-        if !self.connections[id].has(Flags::VIEWER) {
+        if !self[id].has(Flags::VIEWER) {
             self.check_origin(request)?;
         }
         self.check_presence_events(request)?;
@@ -352,7 +352,7 @@ impl<N: Net> Worker<N> {
 
     /// Sets the state, framing and flags that the request asks for, and counts the subscriber.
     fn set_up(&mut self, id: ConnectionId, request: &Request) {
-        let connection = &mut self.connections[id];
+        let connection = &mut self[id];
         // Begins without the flags of an earlier request; the socket's and the place's stay.
         let flags = Flags::default()
             .with(Flags::HEARD, true)
@@ -388,19 +388,13 @@ impl<N: Net> Worker<N> {
             Transport::LongPoll { .. } => State::LongPolling,
             Transport::WebSocket { .. } | Transport::Sse | Transport::Stream => State::Streaming,
         };
-        self.connections.park(id, state, flags.with_encoding(encoding));
+        self.connections_mut().park(id, state, flags.with_encoding(encoding));
         if !flags.has(Flags::CANARY) {
             self.count(Counter::of_subscription(request));
             if encoding.is_compressed() {
                 self.count(Counter::SubscribedDeflate);
             }
         }
-    }
-
-    /// Lets the kernel find out whether the peer of a waiting long-poll is alive: nothing is
-    /// written to it.
-    fn keep_alive(&mut self, id: ConnectionId) {
-        self.net.keep_alive(&self.connections[id].socket);
     }
 
     fn start_stream(
@@ -413,8 +407,8 @@ impl<N: Net> Worker<N> {
         let cursors = || Position(followed.iter().map(|followed| followed.cursor).collect());
         let position =
             position.map_or_else(|| cursors().to_string(), |position| position.to_string());
-        let connection = &self.connections[id];
-        let connection_name = self.connections.name_of(id, connection).to_string();
+        let connection = &self[id];
+        let connection_name = self.connections().name_of(id, connection).to_string();
         let headers = SubscriptionHeaders {
             id: &position,
             recovered: is_recovered,
@@ -423,13 +417,14 @@ impl<N: Net> Worker<N> {
             allow_origin: request.origin.as_deref(),
             allow_credentials: self.allows_cookies(request.origin.as_deref()),
             no_referrer: request.has_query_token,
-            date: Some(self.clock.date()),
+            date: Some(self.clock().date()),
         };
-        let mut out = self.buffers.take_output();
+        let encoding = connection.encoding();
+        let mut out = self.buffers().take_output();
         let is_chunked = !request.is_http10;
         match &request.transport {
             Transport::WebSocket { accept, subprotocol, deflate } => {
-                let deflate = deflate.filter(|_| connection.encoding().is_compressed());
+                let deflate = deflate.filter(|_| encoding.is_compressed());
                 response::websocket(&mut out, accept, *subprotocol, deflate, &headers);
             }
             Transport::Sse => response::sse(&mut out, is_chunked, &headers),
@@ -442,10 +437,10 @@ impl<N: Net> Worker<N> {
         // Some proxies and clients take a stream of events for open only when its first byte has
         // come. Readers of lines would take an empty one for a message.
         if out.len() == head_bytes && matches!(request.transport, Transport::Sse) {
-            out.extend_from_slice(heartbeat_bytes(&self.connections[id]));
+            out.extend_from_slice(heartbeat_bytes(&self[id]));
         }
         self.send(id, &out);
-        self.buffers.return_output(out);
+        self.buffers().return_output(out);
         self.schedule_first_heartbeat(id);
         self.flush_subscriptions(id);
         self.trim_replay_buffers(id);
@@ -460,7 +455,7 @@ impl<N: Net> Worker<N> {
         headers: &SubscriptionHeaders<'_>,
         unread: Option<u64>,
     ) {
-        let connection = &self.connections[id];
+        let connection = &self[id];
         let (encoding, is_chunked) = (connection.encoding(), connection.has(Flags::CHUNKED));
         let mut json = Vec::new();
         let mut notice = |event: &str, json: &mut Vec<u8>| {

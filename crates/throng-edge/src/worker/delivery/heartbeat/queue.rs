@@ -3,7 +3,7 @@
 use super::schedule::GROUP;
 use crate::connection::ConnectionId;
 use crate::net::Transfer;
-use crate::worker::clock::TICKS_PER_S;
+use crate::sockets::TICKS_PER_S;
 
 /// The most heartbeats that are written together.
 const TOGETHER_MAX: usize = 128;

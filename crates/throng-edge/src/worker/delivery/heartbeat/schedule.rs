@@ -1,7 +1,7 @@
 //! When a connection is checked, when it is pinged, and when its answer is due. These times recur
 //! and follow from the connection's place in the table, so that it stores none of them.
 
-use crate::worker::clock::TICKS_PER_S;
+use crate::sockets::TICKS_PER_S;
 
 /// The tick of something that never happens.
 const NEVER: u32 = u32::MAX;

@@ -16,7 +16,7 @@ const BYTES_PER_STEP: usize = 8 << 10;
 
 /// The rest of the current slice, and of the current connection's turn.
 #[derive(Debug)]
-pub(super) struct Budget {
+pub(crate) struct Budget {
     max_slice_bytes: usize,
     /// Bytes that may still be written in this slice.
     slice_bytes: usize,
@@ -28,22 +28,22 @@ pub(super) struct Budget {
 
 impl Budget {
     /// An empty budget: a slice has to begin first. A slice may write about `max_slice_bytes`.
-    pub(super) fn new(max_slice_bytes: usize) -> Budget {
+    pub(crate) fn new(max_slice_bytes: usize) -> Budget {
         Budget { max_slice_bytes, slice_bytes: 0, steps: 0, visits: VISITS_PER_SLICE }
     }
 
-    pub(super) fn begin_slice(&mut self) {
+    pub(crate) fn begin_slice(&mut self) {
         self.slice_bytes = self.max_slice_bytes;
     }
 
     /// Begins a slice of a fan-out, and returns how many subscriptions it visits.
-    pub(super) fn begin_fan_out(&mut self) -> u32 {
+    pub(crate) fn begin_fan_out(&mut self) -> u32 {
         self.begin_slice();
         self.visits
     }
 
     /// Ends a slice of a fan-out. Where each visit writes much, the next slice has fewer.
-    pub(super) fn end_fan_out(&mut self) {
+    pub(crate) fn end_fan_out(&mut self) {
         self.visits = if self.is_slice_spent() {
             (self.visits / 2).max(VISITS_PER_SLICE_MIN)
         } else {
@@ -51,32 +51,32 @@ impl Budget {
         };
     }
 
-    pub(super) fn is_slice_spent(&self) -> bool {
+    pub(crate) fn is_slice_spent(&self) -> bool {
         self.slice_bytes == 0
     }
 
-    pub(super) fn begin_turn(&mut self) {
+    pub(crate) fn begin_turn(&mut self) {
         self.steps = STEPS_PER_TURN;
     }
 
-    pub(super) fn has_steps(&self) -> bool {
+    pub(crate) fn has_steps(&self) -> bool {
         self.steps > 0
     }
 
     /// Uses up a step of the turn.
-    pub(super) fn take_step(&mut self) {
+    pub(crate) fn take_step(&mut self) {
         debug_assert!(self.has_steps());
         self.steps = self.steps.saturating_sub(1);
     }
 
     /// Counts bytes that were written to subscribers. They cost no turn: the connection being read
     /// is another one.
-    pub(super) fn charge_slice(&mut self, bytes: usize) {
+    pub(crate) fn charge_slice(&mut self, bytes: usize) {
         self.slice_bytes = self.slice_bytes.saturating_sub(bytes);
     }
 
     /// Counts the bytes of an answer, to the slice and to the turn.
-    pub(super) fn charge(&mut self, bytes: usize) {
+    pub(crate) fn charge(&mut self, bytes: usize) {
         self.charge_slice(bytes);
         let steps = bytes / BYTES_PER_STEP;
         self.steps = self.steps.saturating_sub(u32::try_from(steps).unwrap_or(u32::MAX));

@@ -1,4 +1,4 @@
-//! Work that waits for a later slice, in the order in which it came.
+//! Connections that wait for another turn, in the order in which they came.
 //!
 //! Connections are kept as tokens: one that has ended meanwhile, or whose place has a new
 //! connection, is passed over.
@@ -10,21 +10,10 @@
 
 use std::collections::VecDeque;
 
-use super::scan::running::RunningScan;
-use super::session::kept_change::RunningKeptChange;
-use super::session::presence_scan::PresenceScan;
 use crate::connection::{ConnectionId, Connections, Flags, State, Token};
 
-/// A close frame of a client, to be answered behind the messages that were published before it.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct PendingClose {
-    pub(super) token: Token,
-    /// The close code to answer with; `None` if the client gave none.
-    pub(super) code: Option<u16>,
-}
-
 #[derive(Debug, Default)]
-pub(super) struct Deferred {
+pub(crate) struct Deferred {
     /// Connections that have more to read, or to act upon, than one turn allows.
     reads: VecDeque<Token>,
     /// Connections that lack messages, and whose sockets may take more than one slice allows.
@@ -33,21 +22,17 @@ pub(super) struct Deferred {
     unsettled: VecDeque<Token>,
     /// Connections that the control plane has not taken yet.
     handoffs: VecDeque<Token>,
-    closes: Vec<PendingClose>,
-    presence_scans: VecDeque<PresenceScan>,
-    scans: VecDeque<RunningScan>,
-    kept_changes: VecDeque<RunningKeptChange>,
 }
 
 impl Deferred {
     /// Gives the connection another turn in the next slice.
-    pub(super) fn defer_read<S>(&mut self, id: ConnectionId, connections: &mut Connections<S>) {
+    pub(crate) fn defer_read<S>(&mut self, id: ConnectionId, connections: &mut Connections<S>) {
         defer(&mut self.reads, Flags::READ_DEFERRED, id, connections);
     }
 
     /// Lets the connection have what it lacks in the next slice. Returns whether it was not
     /// deferred before.
-    pub(super) fn defer_delivery<S>(
+    pub(crate) fn defer_delivery<S>(
         &mut self,
         id: ConnectionId,
         connections: &mut Connections<S>,
@@ -56,7 +41,7 @@ impl Deferred {
     }
 
     /// Lets the connection have what it lacks when that is settled.
-    pub(super) fn defer_unsettled<S>(
+    pub(crate) fn defer_unsettled<S>(
         &mut self,
         id: ConnectionId,
         connections: &mut Connections<S>,
@@ -65,13 +50,12 @@ impl Deferred {
     }
 
     /// Gives all that wait for messages to be settled a turn in the next slice.
-    pub(super) fn resume_unsettled(&mut self) {
+    pub(crate) fn resume_unsettled(&mut self) {
         self.deliveries.append(&mut self.unsettled);
     }
 
-    /// Lists a connection of another worker as its flags say. `close` is the code of its close
-    /// frame, if that waits for an answer.
-    pub(super) fn resume(&mut self, token: Token, flags: Flags, close: Option<Option<u16>>) {
+    /// Lists a connection of another worker as its flags say.
+    pub(crate) fn resume(&mut self, token: Token, flags: Flags) {
         let lists = [
             (Flags::READ_DEFERRED, &mut self.reads),
             (Flags::DELIVERY_DEFERRED, &mut self.deliveries),
@@ -80,31 +64,20 @@ impl Deferred {
         for (flag, list) in lists {
             list.extend(flags.has(flag).then_some(token));
         }
-        self.closes.extend(close.map(|code| PendingClose { token, code }));
-    }
-
-    /// The close frames that wait for an answer.
-    pub(super) fn closes(&self) -> &[PendingClose] {
-        &self.closes
-    }
-
-    /// True if a presence scan waits for its turn.
-    pub(super) fn has_presence_scans(&self) -> bool {
-        !self.presence_scans.is_empty()
     }
 
     /// The number of connections in `reads`, ended ones included.
-    pub(super) fn reads(&self) -> usize {
+    pub(crate) fn reads(&self) -> usize {
         self.reads.len()
     }
 
     /// The number of connections in `deliveries`, ended ones included.
-    pub(super) fn deliveries(&self) -> usize {
+    pub(crate) fn deliveries(&self) -> usize {
         self.deliveries.len()
     }
 
     /// Takes the connection whose read was deferred first.
-    pub(super) fn next_read<S>(
+    pub(crate) fn next_read<S>(
         &mut self,
         connections: &mut Connections<S>,
     ) -> Option<ConnectionId> {
@@ -112,7 +85,7 @@ impl Deferred {
     }
 
     /// Takes the connection whose delivery was deferred first.
-    pub(super) fn next_delivery<S>(
+    pub(crate) fn next_delivery<S>(
         &mut self,
         connections: &mut Connections<S>,
     ) -> Option<ConnectionId> {
@@ -120,95 +93,29 @@ impl Deferred {
     }
 
     /// Tries to hand the connection off again in the next slice.
-    pub(super) fn defer_handoff(&mut self, token: Token) {
+    pub(crate) fn defer_handoff(&mut self, token: Token) {
         self.handoffs.push_back(token);
     }
 
     /// The number of connections that wait for the control plane, ended ones included.
-    pub(super) fn handoffs(&self) -> usize {
+    pub(crate) fn handoffs(&self) -> usize {
         self.handoffs.len()
     }
 
     /// Takes the connection that has waited longest for the control plane. It may be gone, or
     /// closing.
-    pub(super) fn next_handoff(&mut self) -> Option<Token> {
+    pub(crate) fn next_handoff(&mut self) -> Option<Token> {
         self.handoffs.pop_front()
     }
 
-    /// Answers the close frame in a later slice.
-    pub(super) fn defer_close(&mut self, close: PendingClose) {
-        self.closes.push(close);
-    }
-
-    /// Takes all close frames that wait for their answers.
-    pub(super) fn take_closes(&mut self) -> Vec<PendingClose> {
-        std::mem::take(&mut self.closes)
-    }
-
-    /// Starts a scan, or lets it go on after the others.
-    pub(super) fn defer_presence_scan(&mut self, scan: PresenceScan) {
-        self.presence_scans.push_back(scan);
-    }
-
-    /// Takes the scan whose turn it is.
-    pub(super) fn next_presence_scan(&mut self) -> Option<PresenceScan> {
-        self.presence_scans.pop_front()
-    }
-
-    /// Begins a scan of all connections, after the others.
-    pub(super) fn defer_scan(&mut self, scan: RunningScan) {
-        self.scans.push_back(scan);
-    }
-
-    /// Lets a scan go on in the next slice. They go on one after the other: each is over in less
-    /// than a second.
-    pub(super) fn resume_scan(&mut self, scan: RunningScan) {
-        self.scans.push_front(scan);
-    }
-
-    /// Takes the scan of all connections whose turn it is.
-    pub(super) fn next_scan(&mut self) -> Option<RunningScan> {
-        self.scans.pop_front()
-    }
-
-    /// True if a scan of all connections waits for its turn.
-    pub(super) fn has_scans(&self) -> bool {
-        !self.scans.is_empty()
-    }
-
-    /// Begins a change of kept channels, after the others.
-    pub(super) fn defer_kept_change(&mut self, change: RunningKeptChange) {
-        self.kept_changes.push_back(change);
-    }
-
-    /// Lets a change go on in the next slice, before the others.
-    pub(super) fn resume_kept_change(&mut self, change: RunningKeptChange) {
-        self.kept_changes.push_front(change);
-    }
-
-    /// Takes the change of kept channels whose turn it is.
-    pub(super) fn next_kept_change(&mut self) -> Option<RunningKeptChange> {
-        self.kept_changes.pop_front()
-    }
-
-    /// True if a change of kept channels waits for its turn.
-    pub(super) fn has_kept_changes(&self) -> bool {
-        !self.kept_changes.is_empty()
-    }
-
-    /// True if a slice has something to do at once. Close frames are answered only while the worker
-    /// takes notifications, and the control plane tells by no event when it takes connections.
-    pub(super) fn has_work(&self, takes_notifications: bool) -> bool {
-        !self.reads.is_empty()
-            || !self.deliveries.is_empty()
-            || (takes_notifications && !self.closes.is_empty())
-            || !self.presence_scans.is_empty()
-            || !self.scans.is_empty()
-            || !self.kept_changes.is_empty()
+    /// True if a slice has something to do at once. The control plane tells by no event when it
+    /// takes connections.
+    pub(crate) fn has_work(&self) -> bool {
+        !self.reads.is_empty() || !self.deliveries.is_empty()
     }
 
     /// Panics unless lists and flags agree. For tests: it visits all connections.
-    pub(super) fn check_invariants<S>(&self, connections: &Connections<S>) {
+    pub(crate) fn check_invariants<S>(&self, connections: &Connections<S>) {
         let deliveries = self.deliveries.iter().chain(&self.unsettled);
         let lists: [(Vec<_>, Flags); 2] = [
             (self.reads.iter().collect(), Flags::READ_DEFERRED),
@@ -292,11 +199,11 @@ mod tests {
             deferred.defer_read(id, &mut connections);
         }
         deferred.check_invariants(&connections);
-        assert!(deferred.has_work(false));
+        assert!(deferred.has_work());
         let mut next = || deferred.next_read(&mut connections);
         let order = [next(), next(), next()];
         assert_eq!(order, [Some(ids[1]), Some(ids[0]), None]);
-        assert!(!deferred.has_work(true));
+        assert!(!deferred.has_work());
         deferred.check_invariants(&connections);
     }
 
@@ -320,16 +227,5 @@ mod tests {
         assert_eq!(reused, ids[0]);
         deferred.check_invariants(&connections);
         assert_eq!(deferred.next_read(&mut connections), None);
-    }
-
-    #[test]
-    fn close_frames_wait_while_notifications_do() {
-        let (connections, ids) = connections(1);
-        let mut deferred = Deferred::default();
-        let token = connections.token(ids[0]);
-        deferred.defer_close(PendingClose { token, code: None });
-        assert!(deferred.has_work(true) && !deferred.has_work(false));
-        assert_eq!(deferred.take_closes().len(), 1);
-        assert!(!deferred.has_work(true));
     }
 }

@@ -8,51 +8,50 @@
 
 use std::collections::HashMap;
 
-use throng_core::{Fate, SubscriptionTable, WatchId};
+use throng_core::{Fate, WatchId};
 
 use crate::connection::ConnectionId;
 
 /// The list. Empty unless receipts are under way.
 #[derive(Debug, Default)]
-pub(in crate::worker) struct UnwrittenReceipts(HashMap<ConnectionId, Vec<WatchId>>);
+pub(crate) struct UnwrittenReceipts {
+    unwritten: HashMap<ConnectionId, Vec<WatchId>>,
+    /// Those whose fate is known. The floor above takes them at the end of the turn.
+    settled: Vec<(WatchId, Fate)>,
+}
 
 impl UnwrittenReceipts {
     /// Lists watched messages that the connection is about to be written, or of which it keeps the
     /// rest.
-    pub(in crate::worker) fn hold(&mut self, id: ConnectionId, watches: Vec<WatchId>) {
+    pub(crate) fn hold(&mut self, id: ConnectionId, watches: Vec<WatchId>) {
         if !watches.is_empty() {
-            self.0.entry(id).or_default().extend(watches);
+            self.unwritten.entry(id).or_default().extend(watches);
         }
     }
 
     /// The socket has taken the rest of the connection's partly written message, or all of its
     /// answers. No connection has watched messages in both.
-    pub(in crate::worker) fn wrote_all(
-        &mut self,
-        id: ConnectionId,
-        subscriptions: &mut SubscriptionTable,
-    ) {
-        self.settle(id, subscriptions, Fate::Written);
+    pub(crate) fn wrote_all(&mut self, id: ConnectionId) {
+        self.settle(id, Fate::Written);
     }
 
     /// The rest of the connection's output will not be written.
-    pub(in crate::worker) fn settle(
-        &mut self,
-        id: ConnectionId,
-        subscriptions: &mut SubscriptionTable,
-        fate: Fate,
-    ) {
+    pub(crate) fn settle(&mut self, id: ConnectionId, fate: Fate) {
         // No receipt is under way.
-        if self.0.is_empty() {
+        if self.unwritten.is_empty() {
             return;
         }
-        for watch in self.0.remove(&id).into_iter().flatten() {
-            subscriptions.settle(watch, fate);
-        }
+        let watches = self.unwritten.remove(&id).into_iter().flatten();
+        self.settled.extend(watches.map(|watch| (watch, fate)));
+    }
+
+    /// The next one whose fate is known.
+    pub(crate) fn next_settled(&mut self) -> Option<(WatchId, Fate)> {
+        self.settled.pop()
     }
 
     /// Panics if a connection is listed that is gone. For tests.
-    pub(in crate::worker) fn check_invariants(&self, is_blocked: impl Fn(ConnectionId) -> bool) {
-        assert!(self.0.keys().all(|&id| is_blocked(id)), "it waits for no socket");
+    pub(crate) fn check_invariants(&self, is_blocked: impl Fn(ConnectionId) -> bool) {
+        assert!(self.unwritten.keys().all(|&id| is_blocked(id)), "it waits for no socket");
     }
 }

@@ -11,7 +11,7 @@ use crate::metrics::{KeptPlace, Metrics, WorkerMetrics};
 
 /// One worker's part in the metrics of all workers.
 #[derive(Debug)]
-pub(super) struct OwnMetrics {
+pub(crate) struct OwnMetrics {
     worker: WorkerId,
     /// The counters of `worker` in `all`: looked up once.
     counters: Arc<Counters>,
@@ -19,85 +19,85 @@ pub(super) struct OwnMetrics {
 }
 
 impl OwnMetrics {
-    pub(super) fn new(worker: WorkerId, all: Metrics) -> OwnMetrics {
+    pub(crate) fn new(worker: WorkerId, all: Metrics) -> OwnMetrics {
         let counters = Arc::clone(&all.worker(worker).counters);
         OwnMetrics { worker, counters, all }
     }
 
-    pub(super) fn worker(&self) -> WorkerId {
+    pub(crate) fn worker(&self) -> WorkerId {
         self.worker
     }
 
-    pub(super) fn workers(&self) -> usize {
+    pub(crate) fn workers(&self) -> usize {
         self.all.workers().len()
     }
 
     /// The open connections of all workers.
-    pub(super) fn all_connections(&self) -> u64 {
+    pub(crate) fn all_connections(&self) -> u64 {
         let of = |worker: &WorkerMetrics| worker.connections.load(Ordering::Relaxed);
         self.all.workers().iter().map(|worker| u64::from(of(worker))).sum()
     }
 
-    pub(super) fn add(&self, counter: Counter, amount: u64) {
+    pub(crate) fn add(&self, counter: Counter, amount: u64) {
         self.counters.add(counter, amount);
     }
 
-    pub(super) fn get(&self, counter: Counter) -> u64 {
+    pub(crate) fn get(&self, counter: Counter) -> u64 {
         self.counters.get(counter)
     }
 
     /// Sets a counter to a total that is counted elsewhere, and that never decreases.
-    pub(super) fn set_total(&self, counter: Counter, total: u64) {
+    pub(crate) fn set_total(&self, counter: Counter, total: u64) {
         let counted = self.counters.get(counter);
         debug_assert!(total >= counted, "a total decreases: {counter:?}");
         self.counters.add(counter, total.saturating_sub(counted));
     }
 
     /// Records the time from the acceptance of a message to the end of its fan-out.
-    pub(super) fn record_latency(&self, us: u64) {
+    pub(crate) fn record_latency(&self, us: u64) {
         self.counters.latency.record(us);
     }
 
     /// The connections that all workers have accepted.
-    pub(super) fn accepted_by_all(&self) -> u64 {
+    pub(crate) fn accepted_by_all(&self) -> u64 {
         self.all.sum(Counter::Accepted)
     }
 
     /// Shows how long new connections of this worker have waited.
-    pub(super) fn set_queue_wait(&self, waited: Duration) {
+    pub(crate) fn set_queue_wait(&self, waited: Duration) {
         self.own().set_queue_wait(waited);
     }
 
     /// The other worker with the most room, if it has any.
-    pub(super) fn other_with_room(&self) -> Option<WorkerId> {
+    pub(crate) fn other_with_room(&self) -> Option<WorkerId> {
         self.all.least_loaded_with_room().filter(|&other| other != self.worker)
     }
 
     /// The number of connections that may be added to another worker, if each that has not
     /// subscribed yet will.
-    pub(super) fn room_for_new_at(&self, other: WorkerId) -> u32 {
+    pub(crate) fn room_for_new_at(&self, other: WorkerId) -> u32 {
         self.all.worker(other).room_for_new()
     }
 
     /// Keeps a place at another worker for a connection that is about to be handed off to it.
-    pub(super) fn keep_place(&self, other: WorkerId) -> KeptPlace<'_> {
+    pub(crate) fn keep_place(&self, other: WorkerId) -> KeptPlace<'_> {
         debug_assert!(other != self.worker, "a worker hands nothing off to itself");
         self.all.worker(other).keep_place()
     }
 
     /// Frees the place that another worker has kept here: its handoff has arrived.
-    pub(super) fn give_back_place(&self) {
+    pub(crate) fn give_back_place(&self) {
         drop(self.own().kept_place());
     }
 
     /// Shows other threads that the event loop turns. Only the worker calls this.
-    pub(super) fn count_tick(&self) {
+    pub(crate) fn count_tick(&self) {
         let ticks = &self.own().ticks;
         ticks.store(ticks.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
     /// Tells the other workers that this one takes no more connections.
-    pub(super) fn set_ended(&self) {
+    pub(crate) fn set_ended(&self) {
         self.own().is_ended.store(true, Ordering::Release);
     }
 

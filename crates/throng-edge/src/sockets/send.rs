@@ -6,7 +6,7 @@
 
 use std::io::IoSlice;
 
-use super::Worker;
+use super::Sockets;
 use super::clock::{TICKS_PER_S, ticks};
 use crate::close_reason::CloseReason;
 use crate::connection::{ConnectionId, Flags, Left, Progress, State};
@@ -17,15 +17,15 @@ use crate::net::{Net, Transfer};
 /// starts again each time that the peer has.
 pub(super) const LAST_READ_TICKS: u32 = 30 * TICKS_PER_S;
 
-impl<N: Net> Worker<N> {
+impl<N: Net> Sockets<N> {
     /// Writes `bytes`, at once or when the socket takes them. If it fails, the connection is
     /// condemned.
-    pub(super) fn send(&mut self, id: ConnectionId, bytes: &[u8]) {
+    pub(crate) fn send(&mut self, id: ConnectionId, bytes: &[u8]) {
         self.send_messages(id, bytes, 0);
     }
 
-    /// As [`Worker::send`], with `bytes` that contain `messages` messages.
-    pub(super) fn send_messages(&mut self, id: ConnectionId, bytes: &[u8], messages: u64) {
+    /// As [`Sockets::send`], with `bytes` that contain `messages` messages.
+    pub(crate) fn send_messages(&mut self, id: ConnectionId, bytes: &[u8], messages: u64) {
         let connection = &self.connections[id];
         if connection.state == State::Condemned {
             return;
@@ -39,13 +39,13 @@ impl<N: Net> Worker<N> {
     }
 
     /// Records the result of writing `bytes`. What the socket has not taken waits.
-    pub(super) fn sent(&mut self, id: ConnectionId, bytes: &[u8], transfer: Transfer) {
+    pub(crate) fn sent(&mut self, id: ConnectionId, bytes: &[u8], transfer: Transfer) {
         self.sent_messages(id, bytes, 0, transfer);
     }
 
-    /// As [`Worker::sent`], with `bytes` that contain `messages` messages. These count as delivered
-    /// once all bytes are written.
-    pub(super) fn sent_messages(
+    /// As [`Sockets::sent`], with `bytes` that contain `messages` messages. These count as
+    /// delivered once all bytes are written.
+    pub(crate) fn sent_messages(
         &mut self,
         id: ConnectionId,
         bytes: &[u8],
@@ -69,7 +69,7 @@ impl<N: Net> Worker<N> {
             if matches!(transfer, Transfer::Held(_)) {
                 self.block(id);
             } else {
-                self.unwritten.wrote_all(id, &mut self.subscriptions);
+                self.unwritten.wrote_all(id);
             }
             return;
         };
@@ -85,7 +85,7 @@ impl<N: Net> Worker<N> {
     }
 
     /// Marks the socket as blocked, and asks for an event when it takes more.
-    pub(super) fn block(&mut self, id: ConnectionId) {
+    pub(crate) fn block(&mut self, id: ConnectionId) {
         let connection = &mut self.connections[id];
         if connection.has(Flags::BLOCKED) {
             return;
@@ -105,7 +105,7 @@ impl<N: Net> Worker<N> {
     }
 
     /// Counts what the connection has below, and waits for its socket if that is output.
-    pub(super) fn note_held(&mut self, id: ConnectionId) {
+    pub(crate) fn note_held(&mut self, id: ConnectionId) {
         if self.net.holds_output(&self.connections[id].socket) {
             self.block(id);
         } else {
@@ -114,13 +114,13 @@ impl<N: Net> Worker<N> {
     }
 
     /// Counts the memory that the connection takes below.
-    pub(in crate::worker) fn count_held(&mut self, id: ConnectionId) {
+    pub(crate) fn count_held(&mut self, id: ConnectionId) {
         let bytes = self.net.held_bytes(&self.connections[id].socket);
         self.connections.set_held(id, bytes);
     }
 
     /// Starts the deadline of a client that awaits an answer: it has to keep reading.
-    pub(super) fn begin_progress(&mut self, id: ConnectionId) {
+    pub(crate) fn begin_progress(&mut self, id: ConnectionId) {
         if matches!(self.connections[id].state, State::Head | State::Closing) {
             let progress = Progress { since: self.clock.tick(), left: self.left(id) };
             self.connections[id].io_mut().outbound.get_or_insert_default().progress = progress;
@@ -129,7 +129,7 @@ impl<N: Net> Worker<N> {
 
     /// True if the client of a blocked connection has read some of its answer since the last call.
     /// If so, extends its deadline, up to the limit for the whole answer.
-    pub(super) fn makes_progress(&mut self, id: ConnectionId) -> bool {
+    pub(crate) fn makes_progress(&mut self, id: ConnectionId) -> bool {
         if !self.connections[id].has(Flags::BLOCKED) {
             return false;
         }
@@ -156,7 +156,7 @@ impl<N: Net> Worker<N> {
     }
 
     /// The output that the client has not read yet, without messages after its cursors.
-    pub(super) fn left(&self, id: ConnectionId) -> Left {
+    pub(crate) fn left(&self, id: ConnectionId) -> Left {
         let connection = &self.connections[id];
         let Some(io) = &connection.io else { return Left::default() };
         let is_chunked = connection.has(Flags::CHUNKED);
@@ -173,7 +173,7 @@ impl<N: Net> Worker<N> {
 
     /// Writes the output that waits: the rest of a partly written message, then `outbound`. Returns
     /// whether all of it is written; false if the connection is not blocked.
-    pub(super) fn flush(&mut self, id: ConnectionId) -> bool {
+    pub(crate) fn flush(&mut self, id: ConnectionId) -> bool {
         loop {
             let connection = &mut self.connections[id];
             if !connection.has(Flags::BLOCKED) {
@@ -190,7 +190,7 @@ impl<N: Net> Worker<N> {
             // The socket took nothing of a shared message, which is in the replay buffer, or all of
             // what was held below.
             let Some(io) = &mut connection.io else {
-                self.unwritten.wrote_all(id, &mut self.subscriptions);
+                self.unwritten.wrote_all(id);
                 return true;
             };
             // The rest of a message goes first: `outbound` was queued behind it.
@@ -203,7 +203,7 @@ impl<N: Net> Worker<N> {
             let length = rest.len();
             if length == 0 {
                 io.outbound = None;
-                self.unwritten.wrote_all(id, &mut self.subscriptions);
+                self.unwritten.wrote_all(id);
                 return true;
             }
             let transfer = self.net.write(&connection.socket, &[IoSlice::new(rest)]);
@@ -225,7 +225,7 @@ impl<N: Net> Worker<N> {
                 Some(_) => {
                     io.partial = None;
                     if !matches!(transfer, Transfer::Held(_)) {
-                        self.unwritten.wrote_all(id, &mut self.subscriptions);
+                        self.unwritten.wrote_all(id);
                     }
                     self.metrics.add(counter, 1);
                 }

@@ -7,11 +7,11 @@ use throng_core::{FoundConnection, FoundTransport, clock};
 use crate::connection::{Connection, ConnectionId};
 use crate::counters::Parked;
 use crate::net::Net;
-use crate::worker::Worker;
+use crate::sockets::Sockets;
 
-impl<N: Net> Worker<N> {
+impl<N: Net> Sockets<N> {
     /// The entry of the connection in this place.
-    pub(in crate::worker) fn describe(
+    pub(crate) fn describe(
         &self,
         id: ConnectionId,
         connection: &Connection<N::Socket>,

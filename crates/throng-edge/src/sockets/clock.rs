@@ -21,7 +21,7 @@ pub struct Now {
 /// The current time, as a tick for deadlines and as a date for responses, and the times at which
 /// refused clients should come back.
 #[derive(Debug)]
-pub(super) struct Clock {
+pub(crate) struct Clock {
     now: Now,
     /// Ticks that had passed before the process of this worker started: for the worker that this
     /// one goes on for.
@@ -33,14 +33,14 @@ pub(super) struct Clock {
 
 impl Clock {
     /// A clock at tick 0. Clocks with other numbers have other retry times.
-    pub(super) fn new(number: u32) -> Clock {
+    pub(crate) fn new(number: u32) -> Clock {
         let retry_schedule = RetrySchedule::numbered(number);
         let (now, date) = (Now::default(), CurrentDate::default());
         Clock { now, ticks_before: 0, date, retry_schedule }
     }
 
     /// Sets the time. Deadlines count on ticks that never go back.
-    pub(super) fn set(&mut self, now: Now) {
+    pub(crate) fn set(&mut self, now: Now) {
         let now = Now { tick: now.tick.saturating_add(self.ticks_before), ..now };
         debug_assert!(now.tick >= self.now.tick, "ticks go back: {now:?} after {:?}", self.now);
         self.now = now;
@@ -49,7 +49,7 @@ impl Clock {
 
     /// Goes on from the tick of another clock, which showed it at `unix_ms`. Fails if no worker can
     /// have got so far.
-    pub(super) fn resume(&mut self, tick: u32, unix_ms: u64) -> Result<(), ThawError> {
+    pub(crate) fn resume(&mut self, tick: u32, unix_ms: u64) -> Result<(), ThawError> {
         let elapsed_ms = self.now.unix_ms.saturating_sub(unix_ms);
         let elapsed = elapsed_ms.saturating_mul(u64::from(TICKS_PER_S)) / 1000;
         let tick = u32::try_from(u64::from(tick).saturating_add(elapsed)).ok();
@@ -61,44 +61,44 @@ impl Clock {
     }
 
     /// The current time in milliseconds since 1970, for the engine.
-    pub(super) fn unix_ms(&self) -> u64 {
+    pub(crate) fn unix_ms(&self) -> u64 {
         self.now.unix_ms
     }
 
     /// The current time by the machine's clock, in seconds since 1970, for tokens.
-    pub(super) fn wall_s(&self) -> u64 {
+    pub(crate) fn wall_s(&self) -> u64 {
         throng_core::clock::wall_ms(self.now.unix_ms) / 1000
     }
 
-    pub(super) fn tick(&self) -> u32 {
+    pub(crate) fn tick(&self) -> u32 {
         self.now.tick
     }
 
     /// The deadline of something that may take `duration`, as a tick.
-    pub(super) fn deadline(&self, duration: Duration) -> u32 {
+    pub(crate) fn deadline(&self, duration: Duration) -> u32 {
         self.deadline_ticks(ticks(duration))
     }
 
     /// The deadline of something that may take `ticks`, as a tick.
-    pub(super) fn deadline_ticks(&self, ticks: u32) -> u32 {
+    pub(crate) fn deadline_ticks(&self, ticks: u32) -> u32 {
         self.now.tick.saturating_add(ticks)
     }
 
     /// The first tick at or after a time in milliseconds since 1970; the current one if it is over.
-    pub(super) fn tick_at(&self, unix_ms: u64) -> u32 {
+    pub(crate) fn tick_at(&self, unix_ms: u64) -> u32 {
         let left = Duration::from_millis(unix_ms.saturating_sub(self.now.unix_ms));
         let part_ms = u64::from(1000 / TICKS_PER_S - 1);
         self.deadline(left + Duration::from_millis(part_ms))
     }
 
     /// The current date, as responses give it.
-    pub(super) fn date(&self) -> Date {
+    pub(crate) fn date(&self) -> Date {
         self.date.get()
     }
 
     /// The next client's `Retry-After`; `None` for a code without one. `drain_window` finds
     /// the time over which a shutdown spreads its clients.
-    pub(super) fn retry_after(
+    pub(crate) fn retry_after(
         &self,
         code: ErrorCode,
         drain_window: impl FnOnce() -> Duration,
@@ -110,7 +110,7 @@ impl Clock {
 
 /// The whole ticks in a duration, at most half of the range of a `u32`, so that sums of a tick and
 /// a duration stay far from `u32::MAX`, which means "never".
-pub(super) fn ticks(duration: Duration) -> u32 {
+pub(crate) fn ticks(duration: Duration) -> u32 {
     let ticks = duration.as_millis() * u128::from(TICKS_PER_S) / 1000;
     u32::try_from(ticks).unwrap_or(u32::MAX / 2).min(u32::MAX / 2)
 }

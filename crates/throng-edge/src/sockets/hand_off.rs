@@ -6,22 +6,21 @@ use std::net::IpAddr;
 use throng_access::CountedAddress;
 use throng_core::{Listener, WorkerId};
 
-use crate::close_reason::CloseReason;
 use crate::connection::{Connection, ConnectionId, Flags, Io, SideIndex, State};
 use crate::counters::Counter;
 use crate::net::{HandoffHeader, Net};
-use crate::worker::Worker;
+use crate::sockets::Sockets;
 
 /// The number of handoffs to the control plane that one slice retries.
 const HANDOFFS_PER_SLICE: usize = 64;
 
 /// Facts about the client of a connection before its first request is read.
 #[derive(Debug, Default)]
-pub(in crate::worker) struct Arrival {
+pub(crate) struct Arrival {
     /// Its address, if that is known and kept.
-    pub(in crate::worker) counted: Option<CountedAddress>,
+    pub(crate) counted: Option<CountedAddress>,
     /// True if the connection has to begin with a PROXY header.
-    pub(in crate::worker) awaits_proxy_header: bool,
+    pub(crate) awaits_proxy_header: bool,
 }
 
 impl Arrival {
@@ -30,15 +29,11 @@ impl Arrival {
     }
 }
 
-impl<N: Net> Worker<N> {
+impl<N: Net> Sockets<N> {
     /// Hands the connection off to the control plane with the bytes that were read from it. If the
-    /// control plane takes no more, the connection stays, and [`Worker::retry_handoffs`] tries
+    /// control plane takes no more, the connection stays, and [`Sockets::retry_handoffs`] tries
     /// again. Returns whether it has gone.
-    pub(in crate::worker) fn hand_off_to_control(
-        &mut self,
-        id: ConnectionId,
-        bytes: &[u8],
-    ) -> bool {
+    pub(crate) fn hand_off_to_control(&mut self, id: ConnectionId, bytes: &[u8]) -> bool {
         let (connection, client) = self.connections.take(id);
         let Connection { socket, generation, mut flags, due, .. } = connection;
         let address = client.as_ref().map(CountedAddress::address);
@@ -47,7 +42,7 @@ impl<N: Net> Worker<N> {
             Ok(()) => {
                 leave_counted(client);
                 if flags.has(Flags::SERVED) {
-                    self.shutdown.note_long_poll_end(self.clock.tick());
+                    self.note_poll_end();
                 }
                 self.count(Counter::HandedOffToControl);
                 return true;
@@ -74,7 +69,7 @@ impl<N: Net> Worker<N> {
     }
 
     /// Tries again to hand off connections that the control plane did not take.
-    pub(in crate::worker) fn retry_handoffs(&mut self) {
+    pub(crate) fn retry_handoffs(&mut self) {
         for _ in 0..self.deferred.handoffs().min(HANDOFFS_PER_SLICE) {
             let Some(token) = self.deferred.next_handoff() else { return };
             // The others have ended or were refused meanwhile.
@@ -90,7 +85,7 @@ impl<N: Net> Worker<N> {
     }
 
     /// Another worker with room; `None` if this one has room, or no other has.
-    pub(in crate::worker) fn worker_with_room(&self) -> Option<WorkerId> {
+    pub(crate) fn worker_with_room(&self) -> Option<WorkerId> {
         if !self.connections.is_full() {
             return None;
         }
@@ -99,7 +94,7 @@ impl<N: Net> Worker<N> {
 
     /// Another worker for a new connection, if those that are here may take all places; `None` if
     /// this one has room, or no other has.
-    pub(in crate::worker) fn worker_for_new(&self) -> Option<WorkerId> {
+    pub(crate) fn worker_for_new(&self) -> Option<WorkerId> {
         if self.connections.room_for_new() > 0 {
             return None;
         }
@@ -111,7 +106,7 @@ impl<N: Net> Worker<N> {
 
     /// Hands a connection off to another worker with what is known about its `client`, and with the
     /// bytes that were read from it. Returns both if that worker takes no more.
-    pub(in crate::worker) fn hand_off_to_worker(
+    pub(crate) fn hand_off_to_worker(
         &mut self,
         other: WorkerId,
         socket: N::Socket,
@@ -138,7 +133,7 @@ impl<N: Net> Worker<N> {
     /// Hands a connection that subscribes off to another worker, if this one has no place for it
     /// and another has. `bytes` begin with its request. Returns whether it stays. A connection that
     /// was itself handed off stays, so that none goes back and forth.
-    pub(in crate::worker) fn hand_off_if_full(&mut self, id: ConnectionId, bytes: &[u8]) -> bool {
+    pub(crate) fn hand_off_if_full(&mut self, id: ConnectionId, bytes: &[u8]) -> bool {
         if self.connections[id].has(Flags::HANDED_OFF) {
             return true;
         }
@@ -164,20 +159,6 @@ impl<N: Net> Worker<N> {
         // The attempt has removed it from epoll.
         self.watch(id);
         self.is_here(id)
-    }
-
-    /// Registers the connection for events; it ends if the kernel refuses.
-    pub(in crate::worker) fn watch(&mut self, id: ConnectionId) {
-        let connection = &self.connections[id];
-        let token = connection.token(id);
-        if !self.net.watch(&connection.socket, token) {
-            self.condemn(id, CloseReason::SocketError);
-        }
-    }
-
-    /// True unless the connection was handed off in this turn, or is condemned.
-    pub(in crate::worker) fn is_here(&self, id: ConnectionId) -> bool {
-        self.connections.get(id).is_some_and(|connection| connection.state != State::Condemned)
     }
 }
 

@@ -23,20 +23,20 @@ const BYTES_PER_WRITE: usize = 256 << 10;
 
 /// The result of a write to a subscriber.
 #[derive(Debug, Default)]
-pub(in crate::worker) struct Outcome {
+pub(crate) struct Outcome {
     /// The offset up to which the cursor moves; `None` if it stays.
-    pub(in crate::worker) advanced_to: Option<u64>,
+    pub(crate) advanced_to: Option<u64>,
     /// Messages that were written in full.
-    pub(in crate::worker) deliveries: u64,
-    pub(in crate::worker) sent_bytes: u64,
+    pub(crate) deliveries: u64,
+    pub(crate) sent_bytes: u64,
     /// The message that was written in part.
-    pub(in crate::worker) partial: Option<Partial>,
+    pub(crate) partial: Option<Partial>,
     /// True if the socket takes no more for now.
-    pub(in crate::worker) is_blocked: bool,
+    pub(crate) is_blocked: bool,
     /// True if some of what was written waits below for the socket: any of the messages may end
     /// there.
-    pub(in crate::worker) is_held: bool,
-    pub(in crate::worker) is_gone: bool,
+    pub(crate) is_held: bool,
+    pub(crate) is_gone: bool,
 }
 
 impl Outcome {
@@ -45,7 +45,7 @@ impl Outcome {
     }
 
     /// The outcome of writing one message in this encoding, which has `length` bytes.
-    pub(in crate::worker) fn of_message(
+    pub(crate) fn of_message(
         message: &Arc<Message>,
         encoding: Encoding,
         length: usize,
@@ -79,7 +79,7 @@ impl Outcome {
 /// Writes messages in one call, as `encode` frames them, of those that are for the client. Writes
 /// as many as one call takes, or up to the first that `encode` leaves for the next; the caller
 /// calls again while the subscriber lacks more.
-pub(super) fn write<'a, N: Net>(
+pub(crate) fn write<'a, N: Net>(
     net: &mut N,
     socket: &N::Socket,
     messages: impl Iterator<Item = &'a Arc<Message>>,
@@ -149,52 +149,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::connection::Token;
-    use crate::net::{HandoffHeader, Read};
-
-    /// A net whose sockets take this many bytes in each write.
-    struct Narrow(usize);
-
-    impl Net for Narrow {
-        type Socket = ();
-
-        fn read(&mut self, (): &(), _: &mut [u8]) -> Read {
-            Read::Blocked
-        }
-
-        fn write(&mut self, (): &(), slices: &[IoSlice<'_>]) -> Transfer {
-            let length = slices.iter().map(|slice| slice.len()).sum::<usize>();
-            if self.0 == 0 { Transfer::Blocked } else { Transfer::Bytes(length.min(self.0)) }
-        }
-
-        fn watch(&mut self, (): &(), _: Token) -> bool {
-            true
-        }
-
-        fn watch_writable(&mut self, (): &(), _: Token) -> bool {
-            true
-        }
-
-        fn unacknowledged_bytes(&self, (): &()) -> usize {
-            0
-        }
-
-        fn keep_alive(&mut self, (): &()) {}
-
-        fn resume(&mut self, (): &()) {}
-
-        fn reset(&mut self, (): &()) {}
-
-        fn finish(&mut self, (): &()) {}
-
-        fn to_control(&mut self, _: HandoffHeader, (): (), _: &[u8]) -> Result<(), ()> {
-            Err(())
-        }
-
-        fn to_worker(&mut self, _: WorkerId, _: HandoffHeader, (): (), _: &[u8]) -> Result<(), ()> {
-            Err(())
-        }
-    }
+    use crate::net::fixture::OneNet;
 
     fn name(number: u32) -> ConnectionName {
         ConnectionName::new(WorkerId(0), 1, number)
@@ -232,7 +187,7 @@ mod tests {
         fn encode(message: &Message) -> Option<(Encoding, &[u8])> {
             Some((Encoding::Line, message.body.bytes()))
         }
-        write(&mut Narrow(taken), &(), messages.iter(), is_for, encode)
+        write(&mut OneNet::taking(taken), &(), messages.iter(), is_for, encode)
     }
 
     #[test]
@@ -275,7 +230,7 @@ mod tests {
         fn two_of(message: &Message) -> Option<(Encoding, &[u8])> {
             (message.id.offset <= 3).then(|| (Encoding::Line, message.body.bytes()))
         }
-        let outcome = write(&mut Narrow(usize::MAX), &(), messages.iter(), is_for, two_of);
+        let outcome = write(&mut OneNet::taking(usize::MAX), &(), messages.iter(), is_for, two_of);
         assert_eq!((outcome.deliveries, outcome.advanced_to), (2, Some(3)));
         assert!(!outcome.is_blocked);
     }

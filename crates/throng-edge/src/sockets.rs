@@ -1,0 +1,281 @@
+//! Sockets: the lowest of a worker's three objects. It owns the connections and what is written to
+//! them and read from them.
+//!
+//! It knows a connection by its id, and neither its client nor its channels. A call never frees a
+//! connection: it condemns it, and the floor above releases it at the end of the turn.
+//!
+//! # Layout
+//!
+//! | module | what it does |
+//! |---|---|
+//! | `send` | writes bytes; blocked sockets |
+//! | `messages` | writes shared messages, to one connection or to many in one call |
+//! | `close` | the last bytes, lingering, release |
+//! | `listed` | connections before and after their time in the table, and what is asked of one |
+//! | `hand_off` | passes connections to the control plane and to other workers |
+//! | `describe` | the entry of a connection in a list |
+//! | `deferred` | connections that wait for another turn |
+//! | `unwritten` | receipts of messages that are written in part |
+//! | `outcome` | the result of writing messages |
+//! | `clock`, `own_metrics` | the time, the counters |
+//! | `budget`, `buffers` | the rest of a slice, reused memory |
+//!
+//! # Invariants
+//!
+//! * A connection is written to only in the order: a partly written message, then `outbound`, then
+//!   messages after its cursors.
+//! * [`Net`] is called from here only, and its sockets are dropped only here, on the thread whose
+//!   descriptor table they belong to.
+
+mod budget;
+mod buffers;
+mod clock;
+mod close;
+mod deferred;
+mod describe;
+mod hand_off;
+mod listed;
+mod messages;
+mod outcome;
+mod own_metrics;
+mod send;
+#[cfg(test)]
+mod tests;
+mod unwritten;
+
+use std::ops::{Index, IndexMut};
+use std::sync::Arc;
+
+use throng_access::Clients;
+use throng_core::frozen::ThawError;
+use throng_core::{Fate, NodeTag, WatchId, WorkerId};
+
+use crate::connection::{Connection, ConnectionId, Connections, Flags};
+use crate::counters::Counter;
+use crate::metrics::Metrics;
+use crate::net::Net;
+use crate::settings::Settings;
+use budget::Budget;
+use buffers::Buffers;
+use clock::Clock;
+pub(crate) use clock::ticks;
+pub use clock::{Now, TICKS_PER_S};
+use deferred::Deferred;
+pub(crate) use hand_off::Arrival;
+pub(crate) use outcome::Outcome;
+use own_metrics::OwnMetrics;
+use unwritten::UnwrittenReceipts;
+
+/// The sockets of a worker, with everything that is half read or half written.
+pub struct Sockets<N: Net> {
+    /// The sockets, and the ways to the control plane and to other workers.
+    net: N,
+    settings: Arc<Settings>,
+    /// The connections and the places that they take.
+    connections: Connections<N::Socket>,
+    clock: Clock,
+    /// Counts what happens, and says where there is room when this worker is full.
+    metrics: OwnMetrics,
+    /// Connections that wait for another turn.
+    deferred: Deferred,
+    /// Receipts of messages that connections have been written in part.
+    unwritten: UnwrittenReceipts,
+    /// The rest of the slice, and of the turn of the connection that is being read.
+    budget: Budget,
+    /// Reused memory, so that an idle connection needs none.
+    buffers: Buffers,
+    /// When a client last had the answer to a long-poll that it follows up on another connection.
+    poll_ended: Option<u32>,
+}
+
+impl<N: Net> Sockets<N> {
+    /// No connections. The first one has the generation after `generation`.
+    pub(crate) fn new(
+        net: N,
+        (id, node, generation): (WorkerId, NodeTag, u32),
+        settings: Arc<Settings>,
+        clients: Arc<Clients>,
+        metrics: Metrics,
+    ) -> Sockets<N> {
+        let limits = settings.limits;
+        Sockets {
+            net,
+            connections: Connections::new(node, id, metrics.clone(), limits, clients, generation),
+            metrics: OwnMetrics::new(id, metrics),
+            clock: Clock::new(id.0.into()),
+            deferred: Deferred::default(),
+            unwritten: UnwrittenReceipts::default(),
+            budget: Budget::new(limits.slice_bytes),
+            buffers: Buffers::new(),
+            poll_ended: None,
+            settings,
+        }
+    }
+
+    /// The world that the worker acts through.
+    pub fn net(&mut self) -> &mut N {
+        &mut self.net
+    }
+
+    /// Ends without closing anything.
+    pub(crate) fn into_net(self) -> N {
+        self.net
+    }
+
+    /// True if the worker retries something that no event reports: work is to be done soon.
+    pub fn is_retrying(&self) -> bool {
+        self.deferred.handoffs() > 0
+    }
+
+    /// True if there is no place for another subscriber.
+    pub fn is_full(&self) -> bool {
+        self.connections.is_full()
+    }
+
+    /// Places left for new connections, if each that has not subscribed yet will.
+    pub(crate) fn room_for_new(&self) -> u32 {
+        self.connections.room_for_new()
+    }
+
+    /// The number of open connections.
+    pub fn connection_count(&self) -> usize {
+        self.connections.len()
+    }
+
+    pub(crate) fn connections(&self) -> &Connections<N::Socket> {
+        &self.connections
+    }
+
+    pub(crate) fn connections_mut(&mut self) -> &mut Connections<N::Socket> {
+        &mut self.connections
+    }
+
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// Sets the time. It never goes back.
+    pub(crate) fn set_clock(&mut self, now: Now) {
+        self.clock.set(now);
+    }
+
+    /// Goes on from the tick of another process, which showed it at `unix_ms`.
+    pub(crate) fn resume_clock(
+        &mut self,
+        tick: u32,
+        unix_ms: u64,
+        poll_ended: Option<u32>,
+    ) -> Result<(), ThawError> {
+        self.poll_ended = poll_ended;
+        self.clock.resume(tick, unix_ms)
+    }
+
+    pub(crate) fn metrics(&self) -> &OwnMetrics {
+        &self.metrics
+    }
+
+    pub(crate) fn budget(&mut self) -> &mut Budget {
+        &mut self.budget
+    }
+
+    pub(crate) fn buffers(&mut self) -> &mut Buffers {
+        &mut self.buffers
+    }
+
+    pub(crate) fn deferred(&mut self) -> &mut Deferred {
+        &mut self.deferred
+    }
+
+    pub(crate) fn count(&self, counter: Counter) {
+        self.metrics.add(counter, 1);
+    }
+
+    /// Begins a slice of the worker's work.
+    pub(crate) fn begin_slice(&mut self) {
+        self.budget.begin_slice();
+        self.net.begin_slice();
+    }
+
+    /// Does what is due in each tick.
+    pub(crate) fn pass_tick(&mut self) {
+        self.metrics.count_tick();
+        self.net.tick(self.clock.tick());
+        // The load that other threads see is never older than a tick.
+        self.connections.publish_load();
+    }
+
+    /// When a client last had the answer to a long-poll that it follows up on another connection.
+    pub(crate) fn poll_ended(&self) -> Option<u32> {
+        self.poll_ended
+    }
+
+    /// A client had the answer to its long-poll, and is about to ask on another connection.
+    pub(crate) fn note_poll_end(&mut self) {
+        self.poll_ended = Some(self.clock.tick());
+    }
+
+    /// Gives the connection another turn in the next slice.
+    pub(crate) fn defer_read(&mut self, id: ConnectionId) {
+        self.deferred.defer_read(id, &mut self.connections);
+    }
+
+    /// Goes on with the connection's messages in the next slice.
+    pub(crate) fn defer_delivery(&mut self, id: ConnectionId) {
+        if self.deferred.defer_delivery(id, &mut self.connections) {
+            self.count(Counter::DeliveriesDeferred);
+        }
+    }
+
+    /// Goes on with the connection's messages when they are settled.
+    pub(crate) fn defer_unsettled(&mut self, id: ConnectionId) {
+        if self.deferred.defer_unsettled(id, &mut self.connections) {
+            self.count(Counter::DeliveriesDeferred);
+        }
+    }
+
+    /// Takes the connection whose read was deferred first.
+    pub(crate) fn next_read(&mut self) -> Option<ConnectionId> {
+        self.deferred.next_read(&mut self.connections)
+    }
+
+    /// Takes the connection whose delivery was deferred first.
+    pub(crate) fn next_delivery(&mut self) -> Option<ConnectionId> {
+        self.deferred.next_delivery(&mut self.connections)
+    }
+
+    /// Lists watched messages that the connection is about to be written, or of which it keeps the
+    /// rest.
+    pub(crate) fn hold_receipts(&mut self, id: ConnectionId, watches: Vec<WatchId>) {
+        self.unwritten.hold(id, watches);
+    }
+
+    /// The next watched message whose fate is known, and its fate.
+    pub(crate) fn next_settled(&mut self) -> Option<(WatchId, Fate)> {
+        self.unwritten.next_settled()
+    }
+
+    /// Panics unless the parts agree with each other. For tests: it visits all connections.
+    pub(crate) fn check_sockets(&self) {
+        self.connections.check_invariants();
+        self.deferred.check_invariants(&self.connections);
+        let is_blocked = |id| self.connections.get(id).is_some_and(|it| it.has(Flags::BLOCKED));
+        self.unwritten.check_invariants(is_blocked);
+    }
+}
+
+/// A connection that was found in this turn.
+impl<N: Net> Index<ConnectionId> for Sockets<N> {
+    type Output = Connection<N::Socket>;
+
+    #[track_caller]
+    fn index(&self, id: ConnectionId) -> &Connection<N::Socket> {
+        &self.connections[id]
+    }
+}
+
+impl<N: Net> IndexMut<ConnectionId> for Sockets<N> {
+    #[track_caller]
+    fn index_mut(&mut self, id: ConnectionId) -> &mut Connection<N::Socket> {
+        &mut self.connections[id]
+    }
+}
