@@ -12,6 +12,7 @@
 //! | [`start`] | starts the workers; handoffs to and from the control plane |
 //! | [`event_loop`] | the thread of a worker: its sleep, fan-out permits, steering of connections |
 //! | `sockets` | a worker's connections, and what is read from them and written to them |
+//! | `delivery` | their subscriptions, and the messages that they lack |
 //! | [`worker`] | the state machine of a worker's connections |
 //! | [`connection`] | a connection, what it owns, and the table of all |
 //! | `close_reason` | why connections close |
@@ -34,6 +35,7 @@ mod close_reason;
 pub mod compression;
 pub mod connection;
 mod counters;
+mod delivery;
 pub mod encoding;
 pub mod event_loop;
 pub mod limits;

@@ -43,13 +43,15 @@ mod send;
 mod tests;
 mod unwritten;
 
+use std::collections::VecDeque;
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 
 use throng_access::Clients;
 use throng_core::frozen::ThawError;
-use throng_core::{Fate, NodeTag, WatchId, WorkerId};
+use throng_core::{ConnectionName, Fate, NodeTag, WatchId, WorkerId};
 
+use crate::close_reason::CloseReason;
 use crate::connection::{Connection, ConnectionId, Connections, Flags};
 use crate::counters::Counter;
 use crate::metrics::Metrics;
@@ -86,6 +88,8 @@ pub struct Sockets<N: Net> {
     buffers: Buffers,
     /// When a client last had the answer to a long-poll that it follows up on another connection.
     poll_ended: Option<u32>,
+    /// Streams that have ended. The floor that tells of them takes them at the end of the turn.
+    ended: VecDeque<(ConnectionName, CloseReason)>,
 }
 
 impl<N: Net> Sockets<N> {
@@ -108,6 +112,7 @@ impl<N: Net> Sockets<N> {
             budget: Budget::new(limits.slice_bytes),
             buffers: Buffers::new(),
             poll_ended: None,
+            ended: VecDeque::new(),
             settings,
         }
     }

@@ -12,14 +12,13 @@
 //! |---|---|
 //! | `relief` | memory to give up when the server is short of it |
 //! | `shutdown`, `pace` | how far the end of the worker has come |
-//! | `delivery/heartbeat/queue` | heartbeats that are written together |
-//! | `delivery/batch`, `delivery/answer` | parts of a slice of a fan-out |
 //! | `session/client` | the identity of a client, and the policy's view of it |
 //! | `scan/running` | a scan of all connections, and how far it has come |
 //! | `session/questions` | the numbers of questions whose answers may come later |
 //! | `session/presence_scan` | a presence query, and how far it has come |
 //! | `session/kept_change` | a change of a user's kept channels, and how far it has come |
 //! | `sockets`, at the root of the crate | the connections, and what is written to them |
+//! | `delivery`, at the root of the crate | the subscriptions, and the messages that they lack |
 //!
 //! The files below have methods of [`Worker`], which connect these parts. A method calls only
 //! methods of its own file and of files below it in this table. Where it would have to call
@@ -43,14 +42,14 @@
 //! | `session/presence` | finds the users of a channel |
 //! | `session/resume` | goes on with what has waited for an answer |
 //! | `session/accept` | takes a connection in |
-//! | `delivery/writable` | goes on with a connection whose socket takes more |
 //! | `session/receive` | reads, and passes the input to the handler of the connection's state |
 //! | `session/frames` | WebSocket frames |
 //! | `session/command` | the commands of `throng.v1` in them |
 //! | `session/refresh` | the command that shows a newer token |
+//! | `session/evict` | closes the connections that buffer most |
+//! | `session/writable` | goes on with a connection whose socket takes more |
 //! | `session/subscribe` | parks a connection: follows its channels, answers the request |
 //! | `session/poll` | answers a long poll at once, or parks it |
-//! | `late` | tells subscribers whether messages are late |
 //! | `session/fetch` | lets the engine fetch what subscriptions begin with |
 //! | `session/admission` | tells clients moments when they come faster than they are served |
 //! | `session/kept` | follows what the server keeps for users, and changes of that |
@@ -58,18 +57,10 @@
 //! | `session/shown` | requests and commands, as the identification sees them |
 //! | `session/ask` | asks whether something is allowed, and lets a connection wait for the answer |
 //! | `session/presence_events` | follows the presence events of channels |
-//! | `delivery/heartbeat` | heartbeats and pings |
-//! | `delivery/fan_out` | one slice of the fan-outs: which subscribers it visits |
-//! | `delivery/deliver` | writes a subscriber the messages that it lacks |
-//! | `delivery/long_poll` | answers long-polls |
-//! | `delivery/in_order` | takes messages of several channels in the order of their stamps |
-//! | `delivery/notice` | notices: what the server sends a subscriber beside messages |
-//! | `delivery/evict` | closes the connections that buffer most |
 //! | `session/limit` | whose a connection is; keeps clients to their limits |
 //! | `close` | final responses and close frames |
 //! | `release` | a turn, after which the connections are freed that it has condemned |
 //! | `log` | connections and requests in the log |
-//! | `subscriptions` | a connection's subscriptions |
 //! | `events` | notifies the application of connections that begin and end |
 //! | `error_response` | error responses |
 //!
@@ -78,13 +69,11 @@
 //! * No method runs unbounded: fan-outs go in slices ([`Worker::work`]), reads in turns.
 
 mod close;
-mod delivery;
 mod drain;
 mod error_response;
 mod events;
 mod expiry;
 mod freeze;
-mod late;
 mod leave;
 mod log;
 mod notifications;
@@ -95,7 +84,6 @@ mod relieve;
 mod scan;
 mod session;
 mod shutdown;
-mod subscriptions;
 mod thaw;
 mod tick;
 mod turn;
@@ -106,20 +94,16 @@ use std::sync::Arc;
 
 use throng_access::{AccessControl, Verifier};
 use throng_core::events::EventSink;
-use throng_core::{
-    ChannelId, Engine, MemoryPressure, Notification, QueueWatch, Rules, SubscriptionTable,
-    Watermark, WorkerId, WorkerQueue,
-};
+use throng_core::{Engine, MemoryPressure, Notification, QueueWatch, Rules, WorkerId, WorkerQueue};
 
 use crate::compression::Compression;
-use crate::connection::{ConnectionId, PendingClose};
+use crate::connection::PendingClose;
+use crate::delivery::Delivery;
 use crate::metrics::Metrics;
 use crate::net::Net;
 use crate::settings::Settings;
 use crate::sockets::Sockets;
 pub use crate::sockets::{Now, TICKS_PER_S};
-use delivery::batch::Batch;
-use delivery::heartbeat::queue::HeartbeatQueue;
 use relief::Relief;
 use scan::running::RunningScan;
 use session::kept_change::RunningKeptChange;
@@ -156,8 +140,8 @@ pub struct Setup {
 /// A worker. What its parts have to keep true is in the parts; the methods of this type connect
 /// them.
 pub struct Worker<N: Net> {
-    /// The connections and what is written to them.
-    sockets: Sockets<N>,
+    /// The subscriptions and what stands below them.
+    delivery: Delivery<N>,
     settings: Arc<Settings>,
     /// The logs that this worker's subscriptions follow, shared by all workers.
     engine: Arc<dyn Engine>,
@@ -172,9 +156,6 @@ pub struct Worker<N: Net> {
     relief: Relief,
     /// Notifications from the engine and the control plane.
     queue: Arc<WorkerQueue>,
-    /// The subscriptions of the connections: cursors, and replay buffers of the channels.
-    subscriptions: SubscriptionTable,
-    heartbeats: HeartbeatQueue,
     /// Close frames that wait for their answers.
     closes: Vec<PendingClose>,
     /// Presence queries under way.
@@ -184,23 +165,14 @@ pub struct Worker<N: Net> {
     scans: VecDeque<RunningScan>,
     /// Changes of kept channels, in their order.
     kept_changes: VecDeque<RunningKeptChange>,
-    /// All messages up to this one have come: they are in the replay buffers, or were written.
-    watermark: Watermark,
-    /// True if any connection may follow kept channels. Only they need `watermark`.
-    has_kept: bool,
-    /// True if clients are told that messages come late.
-    is_late: bool,
     /// How far the end of the worker has come.
     shutdown: Shutdown,
     /// How long the queues of new connections are: of plain ones, and of those with TLS.
     crowds: [QueueWatch; 2],
     /// Numbers the questions whose answers may come later.
     questions: Questions,
-    /// Reused: the notifications that are taken from the queue, the channels that a connection
-    /// leaves, the lists of a slice of a fan-out.
+    /// Reused: what is taken from the queue.
     notifications: Vec<Notification>,
-    channels: Vec<ChannelId>,
-    batch: Batch,
 }
 
 impl<N: Net> Worker<N> {
@@ -209,20 +181,16 @@ impl<N: Net> Worker<N> {
         let Setup { generation, id, settings, engine, access, rules, .. } = setup;
         let Setup { compression, events, queue, pressure, metrics, .. } = setup;
         let clients = Arc::clone(&access.clients);
-        let (limits, workers) = (settings.limits, metrics.workers().len().max(1));
-        let mut subscriptions = SubscriptionTable::new(rules);
-        // The limit is the whole server's. Each worker has a fixed share, so that none has to ask
-        // others.
-        subscriptions.set_max_blocked_bytes(limits.max_blocked_bytes / workers);
         let own = (id, engine.node(), generation);
         let mut sockets = Sockets::new(net, own, Arc::clone(&settings), clients, metrics);
         if access.passed.users {
             sockets.connections_mut().keep_all_names();
         }
+        let (logs, compressing) = (Arc::clone(&engine), Arc::clone(&compression));
+        let (shared, own_queue) = (Arc::clone(&settings), Arc::clone(&queue));
+        let delivery = Delivery::new(sockets, shared, logs, rules, compressing, own_queue);
         Worker {
-            sockets,
-            watermark: engine.watermark(),
-            has_kept: false,
+            delivery,
             engine,
             verifier: access.tokens.as_ref().map(|tokens| tokens.verifier()),
             access,
@@ -230,60 +198,40 @@ impl<N: Net> Worker<N> {
             events,
             queue,
             relief: Relief::new(pressure),
-            subscriptions,
-            heartbeats: HeartbeatQueue::default(),
             closes: Vec::new(),
             presence_scans: VecDeque::new(),
             scans: VecDeque::new(),
             kept_changes: VecDeque::new(),
-            is_late: false,
             shutdown: Shutdown::default(),
             crowds: [QueueWatch::default(); 2],
             questions: Questions::default(),
             notifications: Vec::new(),
-            channels: Vec::new(),
-            batch: Batch::default(),
             settings,
         }
     }
 
     /// Sets the time of the events that follow. It never goes back.
     pub fn set_now(&mut self, now: Now) {
-        self.set_clock(now);
-        self.subscriptions.set_now(now.unix_ms);
-    }
-
-    /// True if a fan-out is under way.
-    pub fn is_fanning_out(&self) -> bool {
-        self.subscriptions.is_fanning_out()
-    }
-
-    /// Number of subscriptions of all connections.
-    pub fn subscriptions_in_all(&self) -> usize {
-        self.subscriptions.len()
+        self.set_time(now);
     }
 
     /// Panics unless the parts agree with each other. For tests: it visits all connections.
     pub fn check_invariants(&self) {
-        self.check_sockets();
-        let places = (0..self.connections().extent()).map(ConnectionId::new);
-        let ids = places.filter(|&id| self.connections().get(id).is_some());
-        let linked: usize = ids.map(|id| self.subscriptions(id).count()).sum();
-        assert_eq!(self.subscriptions.len(), linked, "subscriptions that connections link to");
+        self.check_delivery();
     }
 }
 
-/// A worker does all that its sockets do.
+/// A worker does all that its delivery does.
 impl<N: Net> Deref for Worker<N> {
-    type Target = Sockets<N>;
+    type Target = Delivery<N>;
 
-    fn deref(&self) -> &Sockets<N> {
-        &self.sockets
+    fn deref(&self) -> &Delivery<N> {
+        &self.delivery
     }
 }
 
 impl<N: Net> DerefMut for Worker<N> {
-    fn deref_mut(&mut self) -> &mut Sockets<N> {
-        &mut self.sockets
+    fn deref_mut(&mut self) -> &mut Delivery<N> {
+        &mut self.delivery
     }
 }

@@ -40,6 +40,10 @@ impl Addresses {
         Addresses { clients, pages: Vec::new() }
     }
 
+    pub(super) fn clients(&self) -> &Clients {
+        &self.clients
+    }
+
     /// The address of a connection, if it is kept.
     pub(super) fn get(&self, id: ConnectionId) -> Option<IpAddr> {
         let (page, at) = place(id);

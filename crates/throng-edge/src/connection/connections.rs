@@ -182,6 +182,11 @@ impl<S> Connections<S> {
         id
     }
 
+    /// Whom connections count for.
+    pub(crate) fn clients(&self) -> &Clients {
+        self.addresses.clients()
+    }
+
     /// The address of the connection's client, if it is kept.
     pub(crate) fn address(&self, id: ConnectionId) -> Option<IpAddr> {
         self.addresses.get(id)

@@ -26,6 +26,7 @@ use std::time::Duration;
 use throng_core::WorkerQueue;
 
 use super::permits::PermitHolder;
+use crate::delivery::Delivery;
 use crate::net::Net;
 use crate::sockets::Sockets;
 use crate::worker::{TICKS_PER_S, Worker};
@@ -57,11 +58,11 @@ impl<N: Net> Work for Worker<N> {
     }
 
     fn takes_notifications(&self) -> bool {
-        self.takes_notifications()
+        Delivery::takes_notifications(self)
     }
 
     fn is_fanning_out(&self) -> bool {
-        Worker::is_fanning_out(self)
+        Delivery::is_fanning_out(self)
     }
 
     fn is_retrying(&self) -> bool {

@@ -7,7 +7,7 @@
 
 use std::io::IoSlice;
 
-use throng_core::Fate;
+use throng_core::{ConnectionName, Fate};
 
 use super::Sockets;
 use super::clock::TICKS_PER_S;
@@ -28,6 +28,7 @@ impl<N: Net> Sockets<N> {
 
     /// Closes the socket of a condemned connection, and frees everything that it has.
     pub(crate) fn release(&mut self, id: ConnectionId, reason: CloseReason) {
+        self.note_ended(id, reason);
         self.unwritten.settle(id, Fate::Closed);
         let (Connection { socket, flags, state, .. }, address) = self.connections.take(id);
         // First: whoever sees the close may come back at once.
@@ -59,6 +60,7 @@ impl<N: Net> Sockets<N> {
         if let Some(counter) = reason.counter().filter(|_| !connection.has(Flags::CANARY)) {
             self.count(counter);
         }
+        self.note_ended(id, reason);
         let lingers = self.connections.begin_closing(id);
         let connection = &mut self.connections[id];
         // Until everything is written; from then on `half_close` lets it linger.
@@ -78,6 +80,19 @@ impl<N: Net> Sockets<N> {
         if !lingers {
             self.condemn(id, CloseReason::Complete);
         }
+    }
+
+    /// Lists a stream that ends, unless it is a viewer of the status page, who is the operator.
+    fn note_ended(&mut self, id: ConnectionId, reason: CloseReason) {
+        let connection = &self.connections[id];
+        if connection.state == State::Streaming && !connection.has(Flags::VIEWER) {
+            self.ended.push_back((self.connections.name_of(id, connection), reason));
+        }
+    }
+
+    /// The stream that has ended first of those that were not asked for.
+    pub(crate) fn next_ended(&mut self) -> Option<(ConnectionName, CloseReason)> {
+        self.ended.pop_front()
     }
 
     /// Writes the last bytes to a socket that is not blocked. Returns the rest that it has not

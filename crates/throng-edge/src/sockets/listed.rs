@@ -212,4 +212,17 @@ impl<N: Net> Sockets<N> {
             self.condemn(id, CloseReason::SocketError);
         }
     }
+
+    /// The request of a long-poll is answered. The next one on the connection may be another
+    /// client's, if a proxy sends it.
+    pub(crate) fn forget_client(&mut self, id: ConnectionId) {
+        let source = &self.connections.clients().source;
+        if source.header().is_none() {
+            return;
+        }
+        let peer = self.net.peer(&self.connections[id].socket);
+        if peer.is_some_and(|peer| source.trusts(peer.ip())) {
+            self.connections.set_address(id, None);
+        }
+    }
 }

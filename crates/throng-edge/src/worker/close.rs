@@ -1,13 +1,12 @@
 //! Closes connections: final responses and close frames.
 
 use throng_wire::subscribe::Request;
-use throng_wire::websocket::write_close;
 use throng_wire::{ErrorCode, ErrorResponse};
 
 use super::Worker;
 use super::error_response::Reader;
 use crate::close_reason::CloseReason;
-use crate::connection::{ConnectionId, Flags};
+use crate::connection::ConnectionId;
 use crate::counters::Counter;
 use crate::net::Net;
 
@@ -67,27 +66,6 @@ impl<N: Net> Worker<N> {
         self.close_after(id, &out, CloseReason::Complete);
     }
 
-    /// Closes a WebSocket with the code and the message of `reason`.
-    pub(super) fn close_websocket(&mut self, id: ConnectionId, reason: CloseReason) {
-        let message = reason.close_frame().map_or("", |(_, message)| message);
-        self.close_websocket_with(id, reason, message);
-    }
-
-    /// Closes a WebSocket with the code of `reason` and a message of its own, which the code of the
-    /// error precedes where there is one.
-    pub(super) fn close_websocket_with(
-        &mut self,
-        id: ConnectionId,
-        reason: CloseReason,
-        message: &str,
-    ) {
-        let mut out = Vec::with_capacity(message.len() + 4);
-        if let Some((code, _)) = reason.close_frame() {
-            write_close(&mut out, code, &reason.named(message));
-        }
-        self.close_after(id, &out, reason);
-    }
-
     /// Closes a WebSocket for overload. The close frame says `what` exceeds which limit, and when
     /// to come back.
     pub(super) fn close_overloaded(&mut self, id: ConnectionId, what: &str) {
@@ -101,54 +79,6 @@ impl<N: Net> Worker<N> {
             message += &format!("; {}", retry_after.close_reason());
         }
         self.close_websocket_with(id, reason, &message);
-    }
-
-    /// Closes a connection that lags behind. A stream ends without its last chunk, because it is
-    /// incomplete (RFC 9112 section 8).
-    pub(super) fn close_lagging(&mut self, id: ConnectionId, reason: CloseReason) {
-        self.give_up_receipts(id);
-        if self[id].has(Flags::WEBSOCKET) {
-            self.close_websocket(id, reason);
-        } else {
-            // Output that the client has not read would only delay the close.
-            self.drop_output(id);
-            self.close_after(id, b"", reason);
-        }
-    }
-
-    /// Unsubscribes, writes `bytes` behind all other output, and begins to close.
-    pub(super) fn close_after(&mut self, id: ConnectionId, bytes: &[u8], reason: CloseReason) {
-        self.close_after_messages(id, bytes, 0, reason);
-    }
-
-    /// As [`Worker::close_after`], with `bytes` that contain `messages` messages.
-    pub(super) fn close_after_messages(
-        &mut self,
-        id: ConnectionId,
-        bytes: &[u8],
-        messages: u64,
-        reason: CloseReason,
-    ) {
-        // It has had its final response, or cannot have one, and was counted then.
-        if self[id].is_ending() {
-            return;
-        }
-        // Before `close`: only a connection that still streams is reported.
-        self.notify_disconnected(id, reason);
-        self.log_end(id, reason);
-        self.unfollow_all(id);
-        self.close(id, bytes, messages, reason);
-    }
-
-    /// As [`Worker::close_after`], without lingering if the socket takes all of `bytes` at once:
-    /// for an answer that must cost little. The caller has read all that the peer has sent so far,
-    /// so that the answer is lost only if more comes meanwhile.
-    pub(super) fn close_at_once_after(&mut self, id: ConnectionId, bytes: &[u8]) {
-        let rest =
-            if self[id].has(Flags::BLOCKED) { Some(bytes) } else { self.write_last(id, bytes) };
-        if let Some(rest) = rest {
-            self.close_after(id, rest, CloseReason::Complete);
-        }
     }
 }
 

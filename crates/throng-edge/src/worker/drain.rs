@@ -1,17 +1,12 @@
 //! Drains a worker: delivers the messages that were accepted, then closes each connection with the
 //! time to come back, spread over the drain window, so that clients do not all come back at once.
 
-use std::time::Duration;
-
-use throng_core::retry;
-use throng_wire::{ErrorCode, RetryAfter, chunk, sse};
+use throng_wire::ErrorCode;
 
 use super::Worker;
 use super::shutdown::{DrainInputs, DrainStep, Polls};
 use crate::close_reason::CloseReason;
 use crate::connection::{ConnectionId, Flags, State};
-use crate::counters::Counter;
-use crate::encoding::Framing;
 use crate::net::Net;
 use crate::sockets::ticks;
 
@@ -60,7 +55,7 @@ impl<N: Net> Worker<N> {
         let inputs = DrainInputs {
             tick: self.clock().tick(),
             polls: self.polls(),
-            is_delivered: !self.subscriptions.is_fanning_out() && self.queue.is_empty(),
+            is_delivered: !self.cursors().is_fanning_out() && self.queue.is_empty(),
             extent: if is_empty { 0 } else { self.connections().extent() },
         };
         let step = self.shutdown.next_step(inputs);
@@ -92,52 +87,10 @@ impl<N: Net> Worker<N> {
             State::Waiting => self.refuse_waiting(id, ErrorCode::Draining.into()),
             _ if connection.has(Flags::BLOCKED) && !is_late => {}
             _ if connection.has(Flags::DELIVERY_DEFERRED) && !is_late => {}
-            _ => self.send_away(id, self.spread_window()),
-        }
-    }
-
-    /// Closes a parked connection with the time to come back, within `window`.
-    pub(super) fn send_away(&mut self, id: ConnectionId, window: Duration) {
-        let connection = &self[id];
-        let retry_after = self.drain_retry(id, window);
-        let (encoding, is_chunked) = (connection.encoding(), connection.has(Flags::CHUNKED));
-        if connection.state == State::LongPolling {
-            // Its answer closes the connection as complete, which counts nothing.
-            self.count(Counter::ClosedDraining);
-            return self.answer_long_poll_empty(id, Some(retry_after));
-        }
-        let mut out = Vec::new();
-        match encoding.framing() {
-            Framing::WebSocket => {
-                let message = retry_after.close_reason();
-                return self.close_websocket_with(id, CloseReason::Draining, &message);
+            _ => {
+                let window = self.spread_window();
+                self.send_away(id, window);
             }
-            Framing::Sse => {
-                let mut inner = Vec::new();
-                sse::write_retry(&mut inner, retry_after.ms());
-                if is_chunked {
-                    chunk::write_chunk(&mut out, &inner);
-                } else {
-                    out = inner;
-                }
-            }
-            // Lines have no way to tell a client when to come back.
-            Framing::Line => {}
         }
-        if is_chunked {
-            // Unlike a stream that lags, this one is complete (RFC 9112 section 8).
-            out.extend_from_slice(chunk::LAST);
-        }
-        self.close_after(id, &out, CloseReason::Draining);
-    }
-
-    /// The time within `window` at which the client of the connection should come back.
-    fn drain_retry(&self, id: ConnectionId, window: Duration) -> RetryAfter {
-        let window_ms = window.as_millis() as u64;
-        // Numbers the connections of all workers without gaps or duplicates, so that their times
-        // are spread evenly.
-        let (worker, workers) = (self.metrics().worker().0, self.metrics().workers() as u32);
-        let place = id.index().wrapping_mul(workers).wrapping_add(u32::from(worker));
-        RetryAfter::from_ms(retry::delay_ms(place, &(0..window_ms)))
     }
 }

@@ -5,8 +5,7 @@ use throng_core::events::Event;
 use throng_wire::subscribe::{Request, Transport};
 
 use super::Worker;
-use crate::close_reason::CloseReason;
-use crate::connection::{ConnectionId, Flags, State};
+use crate::connection::ConnectionId;
 use crate::net::Net;
 
 impl<N: Net> Worker<N> {
@@ -32,15 +31,13 @@ impl<N: Net> Worker<N> {
         events.notify(self.clock().unix_ms(), event);
     }
 
-    /// A connection ends or begins to close. Nothing happens unless it streamed.
-    pub(super) fn notify_disconnected(&self, id: ConnectionId, reason: CloseReason) {
-        let Some(events) = &self.events else { return };
-        let connection = &self[id];
-        if connection.state != State::Streaming || connection.has(Flags::VIEWER) {
-            return;
+    /// Streams have ended, or begun to close.
+    pub(super) fn tell_ended(&mut self) {
+        while let Some((connection, reason)) = self.next_ended() {
+            if let Some(events) = &self.events {
+                let event = Event::Disconnected { connection, reason: reason.label() };
+                events.notify(self.clock().unix_ms(), event);
+            }
         }
-        let connection = self.connections().name_of(id, connection);
-        let event = Event::Disconnected { connection, reason: reason.label() };
-        events.notify(self.clock().unix_ms(), event);
     }
 }

@@ -4,13 +4,12 @@
 //! The end of a token is in its session, which the timer scan looks at. The end of what the access
 //! policy allowed is in the side table.
 
-use throng_wire::{ErrorCode, ErrorResponse, chunk, v1};
+use throng_wire::{ErrorCode, ErrorResponse, v1};
 
 use super::Worker;
 use super::error_response::Reader;
 use crate::close_reason::CloseReason;
 use crate::connection::{ConnectionId, Flags, State};
-use crate::encoding::frame_notice;
 use crate::net::Net;
 
 /// The notice that ends a stream.
@@ -65,17 +64,5 @@ impl<N: Net> Worker<N> {
         let mut json = Vec::new();
         v1::closed(&mut json, word, code, message);
         self.end_stream(id, reason, "closed", &json);
-    }
-
-    /// Ends a stream with a last event.
-    fn end_stream(&mut self, id: ConnectionId, reason: CloseReason, event: &str, json: &[u8]) {
-        let connection = &self[id];
-        let (encoding, is_chunked) = (connection.encoding(), connection.has(Flags::CHUNKED));
-        let mut out = Vec::new();
-        frame_notice(&mut out, encoding, is_chunked, event, json);
-        if is_chunked {
-            out.extend_from_slice(chunk::LAST);
-        }
-        self.close_after(id, &out, reason);
     }
 }

@@ -50,7 +50,7 @@ impl<N: Net> Worker<N> {
         self.take_in(false);
         self.conclude_publications();
         self.record_completions();
-        self.metrics().set_total(Counter::ReplayMessagesEvicted, self.subscriptions.dropped());
+        self.count_dropped();
     }
 
     /// Acts on all notifications, and answers presence queries. If it `may_wait`, changes of kept
@@ -83,13 +83,7 @@ impl<N: Net> Worker<N> {
         self.close_unfinished();
         write(self.freeze_worker(), None);
         write(self.freeze_acceptances(), None);
-        let name_of = |channel| self.engine.name(channel);
-        let mut channels = 0;
-        self.subscriptions.freeze_channels(name_of, &mut |record| {
-            // The messages of a channel come in records of their own, which its own record counts.
-            channels += u32::from(record[0] == RecordKind::FollowedChannel as u8);
-            write(record, None);
-        });
+        let channels = self.freeze_channels(&mut |record| write(record, None));
         let closes: HashMap<u64, Option<u16>> =
             self.closes.iter().map(|close| (close.token.bits(), close.code)).collect();
         let (mut connections, mut partials) = (0, PartialNumbers::new());
@@ -100,8 +94,7 @@ impl<N: Net> Worker<N> {
             if self.connections().get(id).is_none() {
                 continue;
             }
-            let ended = self.subscriptions_in_order(id).into_iter();
-            let subscriptions = ended.filter_map(|it| self.subscriptions.take_frozen(it)).collect();
+            let subscriptions = self.take_frozen(id);
             let tls = self.leave(id);
             let connection = &self[id];
             let close = closes.get(&connection.token(id).bits()).copied();
@@ -114,7 +107,7 @@ impl<N: Net> Worker<N> {
             (frozen.tls, frozen.subscriptions) = (tls, subscriptions);
             let subscriptions = frozen.subscriptions.len() as u32;
             // The worker that reads it counts it again.
-            self.access.clients.limiter.unsubscribe(self.limited_client(id), subscriptions);
+            self.connections().end_subscriptions(id, subscriptions);
             // It does not end: another worker goes on with it.
             let (Connection { socket, .. }, address) = self.connections_mut().take(id);
             drop(address);
@@ -126,7 +119,7 @@ impl<N: Net> Worker<N> {
         end.u32(channels);
         end.u32(connections);
         write(end.finish(), None);
-        self.sockets.into_net()
+        self.delivery.into_sockets().into_net()
     }
 
     /// Closes the connections that cannot be written down: those that shake hands, of which only
@@ -153,7 +146,7 @@ impl<N: Net> Worker<N> {
         encoder.u64(clock::wall_ms(self.clock().unix_ms()));
         encoder.raw(&self.access.tagger.seed());
         let long_poll_ended = self.poll_ended();
-        encoder.u8(u8::from(long_poll_ended.is_some()) | u8::from(self.is_late) << 1);
+        encoder.u8(u8::from(long_poll_ended.is_some()) | u8::from(self.is_late()) << 1);
         encoder.u32(long_poll_ended.unwrap_or_default());
         encoder.u16(Counter::ALL.len() as u16);
         for &counter in Counter::ALL {

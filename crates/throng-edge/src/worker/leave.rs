@@ -6,10 +6,8 @@
 
 use std::time::Duration;
 
-use throng_core::Waiting;
-
 use super::Worker;
-use crate::connection::{ConnectionId, Flags, State};
+use crate::connection::ConnectionId;
 use crate::net::Net;
 use crate::sockets::ticks;
 
@@ -35,26 +33,5 @@ impl<N: Net> Worker<N> {
                 self.turn(|worker| worker.send_away(id, WINDOW));
             }
         }
-    }
-
-    /// True if a client can be asked now: it is parked, and has all messages. Viewers of the status
-    /// watch the drain to its end, and the canary leaves by itself.
-    fn may_be_asked_to_leave(&self, id: ConnectionId) -> bool {
-        // The place has no connection.
-        let Some(connection) = self.connections().get(id) else { return false };
-        match connection.state {
-            State::Head | State::Waiting | State::Closing | State::Condemned => return false,
-            _ if connection.has(Flags::CANARY) => return false,
-            // It is answered with what waits for it.
-            State::LongPolling => return true,
-            State::Streaming => {}
-        }
-        let is_busy = connection.has(Flags::BLOCKED) || connection.has(Flags::DELIVERY_DEFERRED);
-        if is_busy || connection.has(Flags::VIEWER) {
-            return false;
-        }
-        let has_all =
-            |subscription| matches!(self.subscriptions.waiting(subscription), Waiting::Nothing);
-        self.subscriptions(id).all(has_all)
     }
 }

@@ -10,9 +10,7 @@ use throng_wire::subscribe::{Request, Transport};
 use tracing::Level;
 
 use super::Worker;
-use crate::close_reason::CloseReason;
 use crate::connection::ConnectionId;
-use crate::counters::Parked;
 use crate::net::Net;
 
 impl<N: Net> Worker<N> {
@@ -74,44 +72,5 @@ impl<N: Net> Worker<N> {
             Transport::LongPoll { .. } => (200, "poll"),
         };
         self.log_request(id, bytes, request.request_id.as_deref(), outcome);
-    }
-
-    /// Logs that a connection ends or begins to close. Nothing happens unless it streamed: the end
-    /// of a long-poll ends a request. Must run while the connection still has its session and
-    /// its subscriptions, which name the user.
-    pub(super) fn log_end(&self, id: ConnectionId, reason: CloseReason) {
-        if !self.settings.logs_connections {
-            return;
-        }
-        let connection = &self[id];
-        let transport = match connection.parked() {
-            Some(Parked::WebSocket) => "websocket",
-            Some(Parked::Sse) => "sse",
-            Some(Parked::Stream) => "stream",
-            Some(Parked::Status) => "status",
-            Some(Parked::Poll | Parked::Canary) | None => return,
-        };
-        let session = self.connections().session_of(connection);
-        let name = session.and_then(|session| self.connections().user_of_session(session));
-        let inbox = self.user_of(id);
-        let since_ms = self.connections().accepted_ms(connection);
-        let now_ms = self.clock().unix_ms();
-        // With the names that lists of connections have.
-        let found = self.describe(id, connection);
-        let peer = found.peer.map(|peer| peer.to_string());
-        let (address, proxy) = match found.proxied {
-            Some(client) => (Some(client.to_string()), peer),
-            None => (peer, None),
-        };
-        tracing::info!(
-            transport,
-            connection = %found.name,
-            address = address.map(tracing::field::display),
-            proxy = proxy.map(tracing::field::display),
-            user = name.or(inbox.as_ref().map(|inbox| inbox.name())),
-            seconds = since_ms.map(|since_ms| now_ms.saturating_sub(since_ms) / 1000),
-            reason = reason.label(),
-            "connection ended",
-        );
     }
 }

@@ -8,13 +8,6 @@ use super::session::presence_scan::PresenceScan;
 use crate::net::Net;
 
 impl<N: Net> Worker<N> {
-    /// True if the worker takes notifications. It does not while its fan-outs are so far behind
-    /// that the replay buffers hold
-    /// [`Limits::max_pending_bytes`](crate::Limits::max_pending_bytes).
-    pub fn takes_notifications(&self) -> bool {
-        self.subscriptions.pending_bytes() <= self.settings.limits.max_pending_bytes
-    }
-
     /// Takes all notifications, or only the urgent ones while [`Worker::takes_notifications`] is
     /// false: a shutdown does not wait for fan-outs. Returns whether it has taken all.
     pub(super) fn take_notifications(&mut self) -> bool {
@@ -32,14 +25,9 @@ impl<N: Net> Worker<N> {
     /// Takes all notifications in, however far delivery lags.
     pub(super) fn take_all_notifications(&mut self) {
         let mut notifications = std::mem::take(&mut self.notifications);
-        // Before the queue is taken: what is settled now is in it, or was taken before.
-        if self.has_kept {
-            self.watermark = self.engine.watermark();
-        }
-        let are_watched = self.queue.take(&mut notifications);
-        self.subscriptions.begin_notifications(are_watched);
+        self.take_queue(&mut notifications);
         self.act_on(notifications);
-        self.subscriptions.end_notifications();
+        self.end_notifications();
     }
 
     fn act_on(&mut self, mut notifications: Vec<Notification>) {
@@ -51,20 +39,11 @@ impl<N: Net> Worker<N> {
 
     fn notified(&mut self, notification: Notification) {
         match notification {
-            // It is late: engine and worker have given its ids to another channel.
-            Notification::Message { local, channel, message, receipt }
-                if self.subscriptions.has_log_elsewhere(local)
-                    && !self.engine.is_named(channel, &message.channel) =>
-            {
-                self.subscriptions.pass_over(&message, receipt.map(|part| *part));
-            }
             Notification::Message { local, channel, message, receipt } => {
-                if let Some(part) = receipt {
-                    let excluded = message.excluded;
-                    let excluded = excluded.and_then(|name| self.follower(name, channel));
-                    self.subscriptions.watch(local, channel, &message, excluded, *part);
-                }
-                self.subscriptions.append(local, channel, &message);
+                // On a server with keys, who may publish must not learn so whom others follow.
+                let shows_excluded = !self.access.has_keys();
+                let receipt = receipt.map(|part| *part);
+                self.notified_of(local, channel, &message, receipt, shows_excluded);
             }
             Notification::Presence { local, channel, query } => {
                 let scan = PresenceScan::new(local, channel, query);

@@ -15,14 +15,10 @@ impl<N: Net> Worker<N> {
         let result = act(self);
         self.connections_mut().end_turn();
         while let Some((id, reason)) = self.connections_mut().next_condemned() {
-            self.notify_disconnected(id, reason);
-            self.log_end(id, reason);
-            self.unfollow_all(id);
-            self.release(id, reason);
+            self.free(id, reason);
         }
-        while let Some((watch, fate)) = self.next_settled() {
-            self.subscriptions.settle(watch, fate);
-        }
+        self.settle_receipts();
+        self.tell_ended();
         result
     }
 }

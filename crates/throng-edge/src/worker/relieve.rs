@@ -22,15 +22,14 @@ impl<N: Net> Worker<N> {
                 |bytes: usize, is_short| bytes / workers / if is_short { SHORT_SHARE } else { 1 };
             let is_short = step >= MemoryStep::Shrink;
             let blocked = share(limits.max_blocked_bytes, is_short);
-            self.subscriptions.set_max_blocked_bytes(blocked);
+            self.set_max_blocked_bytes(blocked);
             let buffered = share(limits.max_buffered_bytes, step >= MemoryStep::CloseSlow);
             self.connections_mut().set_max_buffered_bytes(buffered);
         }
         if self.relief.is_short() {
             self.buffers().shrink();
-            (self.notifications, self.channels) = Default::default();
-            self.batch = Default::default();
-            self.subscriptions.evict_oldest(DROPPED_PER_TICK);
+            self.notifications = Vec::new();
+            self.shrink(DROPPED_PER_TICK);
             self.evict_excess();
         }
     }

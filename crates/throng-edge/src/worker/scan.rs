@@ -10,9 +10,7 @@ pub(super) mod running;
 
 use std::sync::Arc;
 
-use throng_core::{
-    ChannelId, ChannelName, ConnectionName, ConnectionScan, ScanAction, ScanClose, ScanTarget,
-};
+use throng_core::{ChannelId, ConnectionName, ConnectionScan, ScanAction, ScanClose, ScanTarget};
 use throng_wire::{ErrorCode, ErrorResponse};
 
 use super::Worker;
@@ -82,7 +80,7 @@ impl<N: Net> Worker<N> {
             ScanTarget::Connections(names) => return self.advance_named(running, names, closes),
             ScanTarget::Sessions(_) | ScanTarget::Behind | ScanTarget::All => None,
             ScanTarget::User { inbox: name, .. } | ScanTarget::Channel(name) => {
-                self.followed_channel(name)
+                self.channel_here(name)
             }
         };
         let wanted = Wanted { target: &scan.target, channel };
@@ -143,13 +141,6 @@ impl<N: Net> Worker<N> {
         self[id].is_parked()
     }
 
-    /// The id of a channel, if this worker follows it.
-    fn followed_channel(&self, name: &ChannelName) -> Option<ChannelId> {
-        let followers = self.engine.audience(name).workers;
-        let own = followers.into_iter().find(|(worker, ..)| *worker == self.metrics().worker());
-        own.map(|(_, _, channel)| channel)
-    }
-
     /// True if a scan is about the connection. One that still waits for what its request needs is
     /// verified again when it goes on.
     fn is_wanted(
@@ -164,7 +155,7 @@ impl<N: Net> Worker<N> {
         let session = self.connections().session_of(connection);
         let follows = || {
             let is_of = |subscription| {
-                let followed = self.subscriptions.channel(subscription);
+                let followed = self.cursors().channel(subscription);
                 followed.map(|(followed, _)| followed) == wanted.channel
             };
             wanted.channel.is_some() && self.subscriptions(id).any(is_of)

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use throng_access::{CountedAddress, Grants, Session};
 use throng_core::frozen::{Decoder, RecordKind, ThawError, decode_content, decode_name};
 use throng_core::subscriptions::OpenChannel;
-use throng_core::{ChannelId, ChannelName, Epoch, Listener, LocalId, Message, clock};
+use throng_core::{Epoch, Listener, Message, clock};
 use throng_wire::websocket::Reader;
 
 use super::Worker;
@@ -175,7 +175,7 @@ impl<N: Net> WorkerThaw<N> {
         if kind == RecordKind::Message
             && let Some(open) = &mut self.open
         {
-            self.worker.subscriptions.thaw_message(open, decoder)?;
+            self.worker.thaw_message(open, decoder)?;
             self.open.take_if(|open| open.is_whole());
             return Ok(());
         }
@@ -318,7 +318,7 @@ impl<N: Net> Worker<N> {
         decoder.finish()?;
         self.resume_clock(tick, frozen_ms, has_ended.then_some(long_poll_ended))?;
         self.questions.resume(question);
-        self.is_late = is_late;
+        self.becomes_late(is_late);
         for (metric, label, count) in counts {
             // One that is not counted any more is left out.
             let is_it =
@@ -329,28 +329,8 @@ impl<N: Net> Worker<N> {
                 self.metrics().add(counter, count.min(u64::MAX / 2).saturating_sub(counted));
             }
         }
-        self.subscriptions.resume_dropped(self.metrics().get(Counter::ReplayMessagesEvicted));
+        self.resume_dropped();
         Ok(generation)
-    }
-
-    /// Reads a channel, and looks for it.
-    fn open_channel(&self, decoder: Decoder<'_>) -> Result<OpenChannel, ThawError> {
-        let (engine, worker) = (&self.engine, self.metrics().worker());
-        OpenChannel::decode(decoder, |name: &ChannelName| -> Option<(ChannelId, LocalId)> {
-            let followers = engine.audience(name).workers;
-            let follower = followers.into_iter().find(|(follower, ..)| *follower == worker);
-            follower.map(|(_, local, channel)| (channel, local))
-        })
-    }
-
-    fn thaw_channel(&mut self, open: &OpenChannel) -> Result<(), ThawError> {
-        let name = open.name();
-        if name.is_presence_events() {
-            // Its former watchers are gone: subscribers are told the presence again.
-            let channel = ChannelName::channel(name.name());
-            self.engine.presence_cache().watched.watch(&channel);
-        }
-        self.subscriptions.thaw_channel(open)
     }
 
     /// Adds a connection and its subscriptions. Fails without any effect but on the socket, which
@@ -363,7 +343,7 @@ impl<N: Net> Worker<N> {
     ) -> Result<(), ThawError> {
         // Nothing may fail after `put_at`: it could not be undone.
         let granted = granted(&frozen, grants)?;
-        if !frozen.subscriptions.iter().all(|frozen| self.subscriptions.can_thaw(frozen)) {
+        if !self.can_thaw(&frozen.subscriptions) {
             return Err(ThawError::Invalid("the subscriptions of a connection"));
         }
         let (io, tls) = (frozen.io.take(), frozen.tls.take());
@@ -378,29 +358,24 @@ impl<N: Net> Worker<N> {
         let clients = &self.access.clients;
         let address = frozen.address.filter(|_| clients.keeps_addresses());
         let client = address.map(|address| CountedAddress::resume(clients, address));
-        let put = self.sockets.connections_mut().put_at(id, connection, frozen.expires, client);
+        let put = self.delivery.connections_mut().put_at(id, connection, frozen.expires, client);
         put.map_err(|_| ThawError::Invalid("the place of a connection is taken"))?;
         if let (Some(FrozenSession { tags, expires_s, lead, .. }), Some(granted)) =
             (frozen.session, granted)
         {
             let session = |place| Session::from_parts(tags, place, expires_s, lead);
-            self.sockets.connections_mut().begin_session(id, granted, user, session);
+            self.delivery.connections_mut().begin_session(id, granted, user, session);
             if let Some(session) = self.connections().session(id) {
                 clients.limiter.resume_connection(clients.of_session(session));
             }
         }
         let subscriptions = frozen.subscriptions.len() as u32;
-        let limited = self.limited_client(id);
+        let limited = self.connections().limited_client(id);
         self.access.clients.limiter.resume_subscriptions(limited, subscriptions);
         // A blocked connection waits for its socket and a deferred one for its turn, not for a
         // pass.
         let takes_more = !flags.has(Flags::BLOCKED) && !flags.has(Flags::DELIVERY_DEFERRED);
-        let mut newest = None;
-        for frozen in &frozen.subscriptions {
-            let table = &mut self.subscriptions;
-            newest = Some(table.thaw_subscription(id, frozen, newest, takes_more));
-        }
-        self[id].newest_subscription = newest;
+        self.thaw_subscriptions(id, &frozen.subscriptions, takes_more);
         self.deferred().resume(token, flags);
         self.closes.extend(frozen.pending_close.map(|code| PendingClose { token, code }));
         Ok(())
@@ -452,14 +427,7 @@ impl<N: Net> Worker<N> {
     /// Ends the thaw, once all connections are there: corrects what the engine counts, and asks for
     /// events, which come at once where something is ready.
     fn finish_thaw(&mut self, newest_generation: u32, watched: &Watched) {
-        // Some of its connections may follow kept channels.
-        self.has_kept = true;
-        let (engine, now_ms) = (Arc::clone(&self.engine), self.clock().unix_ms());
-        let worker = self.metrics().worker();
-        // The engine still counts for the frozen worker, of which connections may have been lost.
-        self.subscriptions.finish_thaw(&mut |channel, subscribers| {
-            engine.set_subscribers(now_ms, channel, worker, subscribers);
-        });
+        self.finish_channels();
         self.connections_mut().resume_generations(newest_generation);
         for index in 0..self.connections().extent() {
             let id = ConnectionId::new(index);

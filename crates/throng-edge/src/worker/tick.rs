@@ -3,16 +3,16 @@
 //! No connection owns a timer. Each has one deadline, `due`. The scan passes every connection once
 //! a second and acts on those that are due.
 
-use throng_wire::{ErrorCode, ErrorResponse};
+use throng_wire::ErrorResponse;
 
 use super::Worker;
-use super::delivery::heartbeat::DEFERRED_TICKS_MAX;
 use super::error_response::Reader;
 use crate::close_reason::CloseReason;
-use crate::connection::{Connection, ConnectionId, Flags, Io, State};
+use crate::connection::{Connection, ConnectionId, Flags, State};
 use crate::counters::Counter;
+use crate::delivery::DEFERRED_TICKS_MAX;
 use crate::net::Net;
-use crate::sockets::{TICKS_PER_S, ticks};
+use crate::sockets::TICKS_PER_S;
 
 /// The least number of connections passed in one tick. A small server passes all of them, so that
 /// its deadlines are met to the tick. With a higher number, a large server of many workers would
@@ -23,14 +23,12 @@ impl<N: Net> Worker<N> {
     /// Does the work of a tick. Call it once per tick, after [`Worker::set_now`].
     pub fn tick(&mut self) {
         self.pass_tick();
-        self.metrics().set_total(Counter::ReplayMessagesEvicted, self.subscriptions.dropped());
+        self.count_dropped();
         self.relieve();
         self.measure_admission();
-        self.subscriptions.end_receipts();
-        self.allow_heartbeats();
+        self.end_receipts();
         // Deliveries go before heartbeats.
-        let deferred_ticks =
-            if self.subscriptions.is_fanning_out() { DEFERRED_TICKS_MAX } else { 0 };
+        let deferred_ticks = if self.cursors().is_fanning_out() { DEFERRED_TICKS_MAX } else { 0 };
         let now_s = self.clock().wall_s();
         let extent = self.connections().extent();
         let visits = (extent / TICKS_PER_S + 1).max(VISITS_PER_TICK_MIN).min(extent);
@@ -51,7 +49,7 @@ impl<N: Net> Worker<N> {
                 self.turn(|worker| worker.check_busy(id));
             }
         }
-        self.turn(Worker::send_heartbeats);
+        self.turn(|worker| worker.send_heartbeats());
     }
 
     /// True if the client is to be told that its session ends, or it has ended.
@@ -108,28 +106,6 @@ impl<N: Net> Worker<N> {
         let is_parked = self[id].state == State::Streaming;
         if is_parked && self.connections().own_due(id) <= tick {
             self.heartbeat(id);
-        }
-    }
-
-    /// Checks a streaming connection with unfinished input or output: a half-read message has a
-    /// deadline, and a connection that lags is closed without waiting for its socket.
-    fn check_busy(&mut self, id: ConnectionId) {
-        if self[id].has(Flags::BLOCKED) {
-            self.check_blocked(id);
-        }
-        // If it lags, it ends now.
-        let connection = &self[id];
-        if connection.state != State::Streaming {
-            return;
-        }
-        let timeout = self.settings.limits.message_timeout;
-        let (ticks, now) = (ticks(timeout), self.clock().tick());
-        let is_late =
-            |io: &Io| !io.reader.is_idle() && io.message_since.saturating_add(ticks) <= now;
-        if connection.io.as_deref().is_some_and(is_late) {
-            let message = format!("a message must arrive within {} s", timeout.as_secs());
-            let reason = CloseReason::Refused(ErrorCode::TooSlow);
-            self.close_websocket_with(id, reason, &message);
         }
     }
 }

@@ -21,7 +21,11 @@ impl<N: Net> Worker<N> {
         self.continue_presence_scans();
         self.continue_scans();
         if may_fan_out {
-            self.fan_out();
+            self.begin_fan_out();
+            while self.next_visits() {
+                self.turn(|worker| worker.visit());
+            }
+            self.end_fan_out();
         }
         self.record_completions();
         // A close frame is answered behind the messages that were published before it: they are in
@@ -32,7 +36,7 @@ impl<N: Net> Worker<N> {
         self.evict_excess();
         self.continue_leave();
         self.continue_drain();
-        self.subscriptions.report_receipts();
+        self.report_receipts();
         // The events of the next batch share a slice.
         self.budget().begin_slice();
         self.deferred().has_work()

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use throng_access::limit::ClientKeys;
 use throng_access::{Grants, GrantsId, Session};
 
 use super::Connections;
@@ -71,6 +72,25 @@ impl<S> Connections<S> {
     /// The name of a session's user, if it is kept.
     pub(crate) fn user_of_session(&self, session: &Session) -> Option<&str> {
         self.side.user_of(session)
+    }
+
+    /// The name of the connection's user, if it is kept.
+    pub(crate) fn user_name(&self, connection: &Connection<S>) -> Option<&str> {
+        self.user_of_session(self.session_of(connection)?)
+    }
+
+    /// Whom the limits of the connection are about: its address, and the user or server key of its
+    /// session.
+    pub(crate) fn limited_client(&self, id: ConnectionId) -> ClientKeys {
+        let clients = self.clients();
+        let address = clients.limiter.address(self.address(id));
+        let session = self.session(id);
+        address.and(session.map_or_else(ClientKeys::default, |found| clients.of_session(found)))
+    }
+
+    /// So many subscriptions of the connection count for its client no longer.
+    pub(crate) fn end_subscriptions(&self, id: ConnectionId, count: u32) {
+        self.clients().limiter.unsubscribe(self.limited_client(id), count);
     }
 
     /// The grants of a session's token.

@@ -35,7 +35,7 @@ impl<N: Net> Worker<N> {
 
     /// Why a connection may not have a subscription any more; `None` if it may.
     fn denial_now(&self, id: ConnectionId, subscription: SubscriptionId) -> Option<ErrorResponse> {
-        let (channel, _) = self.subscriptions.channel(subscription)?;
+        let (channel, _) = self.cursors().channel(subscription)?;
         let name = self.engine.name(channel)?;
         // The control plane has let those in who see the status.
         if name.kind() == Kind::Internal && !name.is_presence_events() {

@@ -15,9 +15,9 @@ use super::fetch::Starts;
 use super::subscribe::write_subscribed;
 use crate::connection::{Answers, Asked, ConnectionId};
 use crate::counters::Counter;
+use crate::delivery::name_of;
 use crate::net::Net;
 use crate::worker::Worker;
-use crate::worker::subscriptions::name_of;
 
 /// The default number of messages of a history page, and of users of a presence answer.
 const PAGE: usize = 100;
@@ -159,7 +159,7 @@ impl<N: Net> Worker<N> {
         }
         let max_channels = self.settings.max_channels_per_connection;
         let is_marked = self.is_marked(id);
-        let is_asked = |&one: &SubscriptionId| !self.subscriptions.is_unasked(one);
+        let is_asked = |&one: &SubscriptionId| !self.cursors().is_unasked(one);
         if self.subscriptions(id).filter(is_asked).count() + count > max_channels {
             return Err(ErrorResponse::too_many_channels(max_channels).into());
         }
@@ -212,7 +212,7 @@ impl<N: Net> Worker<N> {
         }
         if let Some(joined) = joined {
             self.catch_up(id, joined);
-            self.subscriptions.trim_channel_of(joined);
+            self.trim_replay_buffers(id);
         }
         self.limit(id, answers.until_ms);
         Ok(())

@@ -9,14 +9,14 @@ use std::sync::Arc;
 
 use throng_core::{
     Answer, AskerId, ChannelName, Fetched, LateAnswer, Later, Mark, QuestionId, ReadMarker,
-    Reading, StartAt, WorkerId,
+    Reading, StartAt, Ticket, WorkerId,
 };
 use throng_wire::subscribe::Request;
 
 use super::ask::{Stop, Wait, ticket};
 use super::client::Client;
-use super::kept::page_before_next;
 use crate::connection::{Awaited, ConnectionId, FetchedParts};
+use crate::delivery::page_before_next;
 use crate::net::Net;
 use crate::worker::Worker;
 
@@ -167,5 +167,22 @@ impl<N: Net> Worker<N> {
             Answer::Now(marker) => Ok(marker?),
             Answer::Later(_) => Err(Wait::new(question, Awaited::Marker).into()),
         }
+    }
+
+    /// The count of unread messages in a welcome, of the user of a request; `None` without a user.
+    /// `fetched` has the engine's earlier answers.
+    pub(in crate::worker) fn unread_of(
+        &self,
+        request: &Request,
+        fetched: Option<u64>,
+    ) -> Option<u64> {
+        let inbox = ChannelName::user(request.user()?);
+        fetched.or_else(|| {
+            // An engine that answers later has been asked.
+            let mut issue = || Ticket::new(drop);
+            let later = Later::new(&mut issue);
+            let answer = self.engine.read_marker(self.clock().unix_ms(), &inbox, None, later);
+            answer.now()?.ok().map(|marker| marker.unread)
+        })
     }
 }

@@ -3,7 +3,7 @@
 use std::iter;
 
 use throng_access::Action;
-use throng_core::{Body, ChannelName, Kind, Outcome, Publication, PublishError};
+use throng_core::{Body, ChannelName, Outcome, Publication, PublishError};
 use throng_wire::websocket::{
     Event, MessageLimits, Opcode, Reader, Step, write_close, write_frame,
 };
@@ -206,18 +206,6 @@ impl<N: Net> Worker<N> {
         } else {
             self.close_websocket_with(id, CloseReason::Refused(error.code), &error.message);
         }
-    }
-
-    /// The channel that plain frames are published to; `None` if it is not clear which one.
-    fn own_channel(&self, id: ConnectionId) -> Option<ChannelName> {
-        let mut own = self.subscriptions_in_order(id).into_iter();
-        let channel = own.next().and_then(|first| self.subscriptions.channel(first));
-        // With `?user=`, the connection also follows an inbox: the channel is still clear.
-        let is_clear = !self[id].has(Flags::MULTIPLE)
-            || own
-                .all(|other| self.subscriptions.channel(other).is_some_and(|(_, is_user)| is_user));
-        let name = channel.and_then(|(channel, _)| self.engine.name(channel));
-        name.filter(|name| is_clear || name.kind() == Kind::User)
     }
 
     fn publish_to(&mut self, id: ConnectionId, channel: ChannelName, body: Body) {

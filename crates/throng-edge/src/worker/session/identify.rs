@@ -144,7 +144,8 @@ impl<N: Net> Worker<N> {
         let question = self.next_question(id);
         // Limits need a clock that never goes back; tokens name moments of the machine's clock.
         let now = Now { steady_ms: self.clock().unix_ms(), unix_s: self.clock().wall_s() };
-        let Worker { sockets, settings, access, verifier, engine, .. } = self;
+        let Worker { delivery, settings, access, verifier, engine, .. } = self;
+        let sockets = &**delivery;
         let on = Connected { id, sockets, settings, access, now_ms: now.steady_ms };
         let (verifier, worker) = (verifier.as_mut(), sockets.metrics().worker());
         (on, Asking { access, verifier, engine, worker, question, now })
@@ -267,7 +268,7 @@ impl<N: Net> Worker<N> {
                 let tagger = &self.access.tagger;
                 let session = |place| Session::new(identity, place, tagger, lead);
                 let (grants, user) = (identity.grants(), identity.user());
-                self.sockets.connections_mut().begin_session(id, grants, user, session);
+                self.delivery.connections_mut().begin_session(id, grants, user, session);
             }
             Client::Known(throng_access::Client::Anonymous)
             | Client::Unchecked { .. }

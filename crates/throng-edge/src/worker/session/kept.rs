@@ -20,17 +20,13 @@
 use std::ops::Range;
 use std::slice;
 
-use throng_core::{
-    AHEAD, ChannelId, ChannelName, HistoryQuery, KeptNotice, Kind, MessageId, Stamp, StartAt,
-    SubscriptionId, Waiting, Watermark,
-};
+use throng_core::{AHEAD, ChannelName, KeptNotice, Kind, StartAt, SubscriptionId};
 use throng_wire::Target;
 use throng_wire::subscribe::Request;
 
 use crate::connection::{ConnectionId, Flags};
 use crate::net::Net;
 use crate::worker::Worker;
-use crate::worker::subscriptions::name_of;
 
 /// Kept channels that are read at a time: readers and changes wait for each other.
 const PAGE: usize = 256;
@@ -47,13 +43,6 @@ pub(in crate::worker) struct KeptFollowed {
     pub(in crate::worker) is_recovered: bool,
     /// True if any of them has messages since.
     pub(in crate::worker) has_backlog: bool,
-}
-
-/// The page of the inbox that has the message of this id, which tells where a client that has
-/// followed the inbox alone starts in the kept channels.
-pub(in crate::worker) fn page_before_next(id: MessageId) -> (HistoryQuery, usize) {
-    let next = MessageId { offset: id.offset.saturating_add(1), ..id };
-    (HistoryQuery::Before(next), 1)
 }
 
 impl<N: Net> Worker<N> {
@@ -80,60 +69,6 @@ impl<N: Net> Worker<N> {
             Some(session) => session.is_of_user(user, &self.access.tagger),
             None => !self.access.has_keys(),
         }
-    }
-
-    /// Where a connection starts in the kept channels, if it starts there in its inbox. Call it
-    /// before any channel is followed.
-    pub(in crate::worker) fn kept_position(
-        &self,
-        inbox: &ChannelName,
-        start: StartAt,
-    ) -> Watermark {
-        let now = self.engine.watermark();
-        match start {
-            StartAt::Since(position) => position,
-            StartAt::Live | StartAt::Last(_) => now,
-            // The client has followed the inbox alone, up to this message.
-            StartAt::After(id) => {
-                let (page, limit) = page_before_next(id);
-                let history = self.engine.history(self.clock().unix_ms(), inbox, page, limit);
-                let found = history.messages.last().filter(|message| message.id == id);
-                // Otherwise it is a position that was never given out.
-                let stamp = found.map_or(Stamp(u64::MAX), |message| message.stamp);
-                Watermark { stamp, ..now }
-            }
-        }
-    }
-
-    /// Where a connection starts in a channel, or in its inbox, if it starts at `start` there and
-    /// has a position.
-    pub(in crate::worker) fn start_in_kept(&self, start: StartAt, position: Watermark) -> StartAt {
-        match start {
-            // Others may have published more than is settled here: it would get that as new.
-            StartAt::Live | StartAt::Last(_) if self.engine.is_shared() => start,
-            StartAt::Live => StartAt::Since(position),
-            start => start,
-        }
-    }
-
-    /// Where a connection that starts at `start` in its inbox starts in kept channels.
-    pub(in crate::worker) fn start_of_kept(&self, start: StartAt, position: Watermark) -> StartAt {
-        match start {
-            StartAt::Live | StartAt::Last(_) if self.engine.is_shared() => StartAt::Live,
-            _ => StartAt::Since(position),
-        }
-    }
-
-    /// The position of a connection that begins at `position`, and has not got what comes after
-    /// `stamp`. One that was never given out, or before a restart, goes on from here.
-    pub(in crate::worker) fn position_from(&self, position: Watermark, stamp: Stamp) -> Watermark {
-        let newest = self.engine.watermark();
-        // Another server may have given out one that is beyond what is settled here.
-        let is_of_others = self.engine.is_shared()
-            && position.epoch == newest.epoch
-            && position.stamp != Stamp(u64::MAX);
-        let most = if is_of_others { position.stamp.max(newest.stamp) } else { newest.stamp };
-        Watermark { stamp: stamp.min(most), ..newest }
     }
 
     /// The channels that the server keeps for a user.
@@ -188,7 +123,10 @@ impl<N: Net> Worker<N> {
     ) -> KeptFollowed {
         // Before they begin, as each that a client asks for.
         let count = u32::try_from(names.len()).unwrap_or(u32::MAX);
-        self.access.clients.limiter.resume_subscriptions(self.limited_client(id), count);
+        self.access
+            .clients
+            .limiter
+            .resume_subscriptions(self.connections().limited_client(id), count);
         self.look_ahead(names);
         let mut all = KeptFollowed { is_recovered: true, has_backlog: false };
         for name in names {
@@ -196,47 +134,9 @@ impl<N: Net> Worker<N> {
             all.is_recovered &= followed.is_recovered != Some(false);
             all.has_backlog |= !followed.backlog.is_empty();
             if let Some(newest) = self.newest_subscription(id) {
-                self.subscriptions.set_unasked(newest);
+                self.leave_unasked(newest);
             }
         }
-        all
-    }
-
-    /// Marks all subscriptions of a connection.
-    pub(in crate::worker) fn mark_kept(&mut self, id: ConnectionId) {
-        if !std::mem::replace(&mut self.has_kept, true) {
-            // The worker's position is from its start, maybe of another epoch. The settled one is
-            // known when the queue is taken the next time.
-            self.watermark = Watermark { stamp: Stamp(0), ..self.engine.watermark() };
-        }
-        let mut next = self.newest_subscription(id);
-        while let Some(subscription) = next {
-            self.subscriptions.set_kept(subscription);
-            next = self.subscriptions.sibling(subscription);
-        }
-    }
-
-    /// Ends the subscriptions that the server keeps.
-    pub(in crate::worker) fn unfollow_kept(&mut self, id: ConnectionId) {
-        // Newest first: each is then near the head of the connection's list.
-        let all: Vec<_> = self.subscriptions(id).collect();
-        for subscription in all {
-            let is_unasked = self.subscriptions.is_unasked(subscription);
-            if let Some(target) = self.target_of(subscription).filter(|_| is_unasked) {
-                self.unfollow_channel(id, subscription, &name_of(&target));
-            }
-        }
-    }
-
-    /// The connection's subscriptions but those that the server keeps for its user, which are
-    /// granted with the user's inbox; oldest first.
-    pub(in crate::worker) fn subscriptions_to_grant(
-        &self,
-        id: ConnectionId,
-    ) -> Vec<SubscriptionId> {
-        let is_asked = |&one: &SubscriptionId| !self.subscriptions.is_unasked(one);
-        let mut all: Vec<_> = self.subscriptions(id).filter(is_asked).collect();
-        all.reverse();
         all
     }
 
@@ -253,14 +153,9 @@ impl<N: Net> Worker<N> {
             target.kind == Kind::Channel && self.access.kept.has(user.name(), &target.name)
         });
         if is_kept {
-            self.subscriptions.set_unasked(subscription);
+            self.leave_unasked(subscription);
         }
         is_kept
-    }
-
-    /// True if the connection follows what the server keeps for its user.
-    pub(in crate::worker) fn is_marked(&self, id: ConnectionId) -> bool {
-        self.newest_subscription(id).is_some_and(|newest| self.subscriptions.is_kept(newest))
     }
 
     /// Goes on with the changes of kept channels for one slice, in their order. One that ends
@@ -281,7 +176,7 @@ impl<N: Net> Worker<N> {
                 // Without the user's connections, the ids may be another inbox's by now.
                 let next = if self.engine.is_named(*channel, inbox) {
                     let name_of = |id| self.connections().name(id);
-                    change.next(&self.subscriptions, name_of, checks / cost)
+                    change.next(self.cursors(), name_of, checks / cost)
                 } else {
                     None
                 };
@@ -325,7 +220,7 @@ impl<N: Net> Worker<N> {
         }
         let (is_v1, is_multiple) = (connection.has(Flags::V1), connection.has(Flags::MULTIPLE));
         let Some(newest) = connection.newest_subscription else { return true };
-        let is_marked = self.subscriptions.is_kept(newest);
+        let is_marked = self.cursors().is_kept(newest);
         if !is_marked && !is_v1 && is_multiple {
             // Its request names its channels.
             return true;
@@ -341,7 +236,7 @@ impl<N: Net> Worker<N> {
                     self.subscriptions_changed(id);
                 }
                 (true, Some(_)) => self.subscriptions_changed(id),
-                (false, Some(subscription)) if self.subscriptions.is_unasked(subscription) => {
+                (false, Some(subscription)) if self.cursors().is_unasked(subscription) => {
                     let lacks_some = self.lacks_what_came_before(id, subscription);
                     // An answered poll has no subscriptions.
                     if !self[id].is_parked() {
@@ -356,46 +251,5 @@ impl<N: Net> Worker<N> {
             }
         }
         true
-    }
-
-    /// Writes a subscription that ends what was published before. Returns whether some of that can
-    /// only be written later. A client that reads too slowly is not waited for.
-    fn lacks_what_came_before(&mut self, id: ConnectionId, subscription: SubscriptionId) -> bool {
-        self.catch_up(id, subscription);
-        let connection = &self[id];
-        let is_deferred =
-            connection.has(Flags::DELIVERY_DEFERRED) && !connection.has(Flags::BLOCKED);
-        // A node that is cut off may not learn for minutes that its messages are settled.
-        let is_soon = self.engine.is_settling() || self.budget().is_slice_spent();
-        let lacks_some = !matches!(self.subscriptions.waiting(subscription), Waiting::Nothing);
-        is_deferred && is_soon && lacks_some
-    }
-
-    fn subscriptions_changed(&mut self, id: ConnectionId) {
-        let Some(newest) = self.newest_subscription(id) else { return };
-        let second = self.subscriptions.sibling(newest);
-        // Mostly all others are marked.
-        if second.is_some_and(|second| self.subscriptions.is_kept(second)) {
-            self.subscriptions.set_kept(newest);
-        } else {
-            self.mark_kept(id);
-        }
-    }
-
-    /// The connection's subscription of a channel, if it has one.
-    fn own_subscription(&self, id: ConnectionId, name: &ChannelName) -> Option<SubscriptionId> {
-        let channel = self.channel_here(name)?;
-        let is_of = |&subscription: &SubscriptionId| {
-            let followed = self.subscriptions.channel(subscription);
-            followed.is_some_and(|(followed, _)| followed == channel)
-        };
-        self.subscriptions(id).find(is_of)
-    }
-
-    /// The id of a channel, if this worker follows it.
-    fn channel_here(&self, name: &ChannelName) -> Option<ChannelId> {
-        let followers = self.engine.audience(name).workers;
-        let own = followers.into_iter().find(|(worker, ..)| *worker == self.metrics().worker());
-        own.map(|(_, _, channel)| channel)
     }
 }

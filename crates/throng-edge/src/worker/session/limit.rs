@@ -236,19 +236,6 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// The request of a long-poll is answered. The next one on the connection may be another
-    /// client's, if a proxy sends it.
-    pub(in crate::worker) fn forget_client(&mut self, id: ConnectionId) {
-        let source = &self.access.clients.source;
-        if source.header().is_none() {
-            return;
-        }
-        let peer = self.peer(id);
-        if peer.is_some_and(|peer| source.trusts(peer.ip())) {
-            self.connections_mut().set_address(id, None);
-        }
-    }
-
     /// Counts a message that the client of the connection publishes.
     pub(in crate::worker) fn limit_publication(
         &self,
@@ -256,19 +243,19 @@ impl<N: Net> Worker<N> {
         bytes: usize,
     ) -> Result<(), Refusal> {
         let limiter = &self.access.clients.limiter;
-        let client = self.limited_client(id);
+        let client = self.connections().limited_client(id);
         limiter.publish(client, 1, bytes, self.clock().unix_ms())
     }
 
     /// Counts something that the client of the connection reads.
     pub(in crate::worker) fn limit_reading(&self, id: ConnectionId) -> Result<(), Refusal> {
-        let client = self.limited_client(id);
+        let client = self.connections().limited_client(id);
         self.access.clients.limiter.begin_reading(client, self.clock().unix_ms())
     }
 
     /// Charges what the client of the connection reads.
     pub(in crate::worker) fn charge_read(&self, id: ConnectionId, bytes: usize) {
-        let client = self.limited_client(id);
+        let client = self.connections().limited_client(id);
         self.access.clients.limiter.charge_read(client, bytes, self.clock().unix_ms());
     }
 
@@ -291,7 +278,8 @@ impl<N: Net> Worker<N> {
         let (limiter, shown) = (&self.access.clients.limiter, self.limited_by(client));
         debug_assert!(self.connections().session(id).is_none(), "it has no session yet");
         limiter.hold_connection(shown)?;
-        let subscribed = limiter.subscribe(self.limited_client(id).and(shown), count as u32);
+        let subscribed =
+            limiter.subscribe(self.connections().limited_client(id).and(shown), count as u32);
         subscribed.inspect_err(|_| limiter.disconnect(shown))
     }
 
@@ -301,6 +289,6 @@ impl<N: Net> Worker<N> {
         id: ConnectionId,
         count: usize,
     ) -> Result<(), Refusal> {
-        self.access.clients.limiter.subscribe(self.limited_client(id), count as u32)
+        self.access.clients.limiter.subscribe(self.connections().limited_client(id), count as u32)
     }
 }

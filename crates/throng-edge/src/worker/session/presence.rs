@@ -24,7 +24,7 @@ impl<N: Net> Worker<N> {
             let engine = &*self.engine;
             let name_of = |id| self.connections().name(id);
             let unfinished =
-                scan.advance(&self.subscriptions, engine, inbox_of, name_of, &mut allowance);
+                scan.advance(self.cursors(), engine, inbox_of, name_of, &mut allowance);
             if let Some(scan) = unfinished {
                 self.presence_scans.push_back(scan);
             }
@@ -36,7 +36,7 @@ impl<N: Net> Worker<N> {
         let mut examinable = self.subscriptions(id).take(EXAMINED_PER_CONNECTION);
         let channel = examinable.find_map(|subscription| {
             examined += 1;
-            let (channel, is_user) = self.subscriptions.channel(subscription)?;
+            let (channel, is_user) = self.cursors().channel(subscription)?;
             is_user.then_some(channel)
         });
         Inbox { channel, examined }

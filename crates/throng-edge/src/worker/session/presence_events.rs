@@ -7,15 +7,15 @@
 use std::sync::Arc;
 
 use throng_access::Action;
-use throng_core::{ChannelName, Kind, PresenceState, StartAt, SubscriptionId};
+use throng_core::{ChannelName, Kind, PresenceState, SubscriptionId};
 use throng_wire::subscribe::Request;
 use throng_wire::{ErrorCode, ErrorResponse, v1};
 
 use crate::connection::{ConnectionId, Flags};
+use crate::delivery::name_of;
 use crate::encoding::{PRESENCE_EVENT, frame_notice};
 use crate::net::Net;
 use crate::worker::Worker;
-use crate::worker::subscriptions::name_of;
 
 /// The channels whose presence events a request asks for.
 fn channels_of(request: &Request) -> impl Iterator<Item = ChannelName> {
@@ -55,7 +55,7 @@ impl<N: Net> Worker<N> {
             let message = "presence events are of channels; an inbox has none";
             return Err(ErrorResponse::new(ErrorCode::BadRequest, message));
         }
-        if !self.subscriptions.rules().have_presence_events(name) {
+        if !self.cursors().rules().have_presence_events(name) {
             let message = format!(
                 "the channel {} has no presence events; the setting `presence-events` allows them",
                 name.name()
@@ -80,18 +80,6 @@ impl<N: Net> Worker<N> {
         states
     }
 
-    /// Follows the presence events of a channel. Returns what is known of it; otherwise an event
-    /// comes.
-    pub(in crate::worker) fn follow_presence_of(
-        &mut self,
-        id: ConnectionId,
-        channel: &ChannelName,
-    ) -> Option<Arc<PresenceState>> {
-        let log = ChannelName::presence_events(channel.name());
-        self.follow(id, &log, StartAt::Live);
-        self.engine.presence_cache().watched.watch(channel)
-    }
-
     /// Appends who is in the channels.
     pub(in crate::worker) fn greet_with_presence(
         &self,
@@ -110,23 +98,6 @@ impl<N: Net> Worker<N> {
     pub(in crate::worker) fn tell_presence(&mut self, id: ConnectionId, state: &PresenceState) {
         let json = state.json.as_bytes();
         self.notify(id, PRESENCE_EVENT, |out| out.extend_from_slice(json));
-    }
-
-    /// Ends the connection's subscription to a channel, and to the channel's presence events.
-    pub(in crate::worker) fn unfollow_channel(
-        &mut self,
-        id: ConnectionId,
-        subscription: SubscriptionId,
-        name: &ChannelName,
-    ) {
-        self.unfollow(id, subscription);
-        if name.kind() != Kind::Channel || !self.subscriptions.rules().have_presence_events(name) {
-            return;
-        }
-        let log = ChannelName::presence_events(name.name());
-        if let Some(subscription) = self.find_subscription(id, &log) {
-            self.unfollow(id, subscription);
-        }
     }
 
     /// Ends a subscription to presence events that a client of `throng.v1` may not have any more,

@@ -12,9 +12,9 @@ use super::ask::Stop;
 use super::client::Client;
 use crate::connection::{Answers, ConnectionId};
 use crate::counters::Counter;
+use crate::delivery::name_of;
 use crate::net::Net;
 use crate::worker::Worker;
-use crate::worker::subscriptions::name_of;
 
 impl<N: Net> Worker<N> {
     /// Takes a newer token for the connection's, whose user stays the same. Subscriptions that it
@@ -48,10 +48,10 @@ impl<N: Net> Worker<N> {
     /// Begins the session of the newer token, and ends the one before. What counts for the one
     /// counts for the other, which may be a user's in place of a server key's.
     fn replace_session(&mut self, id: ConnectionId, client: &Client) {
-        let before = self.limited_client(id);
+        let before = self.connections().limited_client(id);
         self.access.clients.limiter.resume_connection(self.limited_by(client));
         self.begin_session(id, client);
-        let after = self.limited_client(id);
+        let after = self.connections().limited_client(id);
         if before != after {
             let limiter = &self.access.clients.limiter;
             let count = self.subscriptions(id).count() as u32;
@@ -85,7 +85,7 @@ impl<N: Net> Worker<N> {
             return;
         }
         self.count(Counter::SubscriptionsRevoked);
-        if self.subscriptions.is_of_presence_events(subscription) {
+        if self.cursors().is_of_presence_events(subscription) {
             return self.end_denied_presence(id, subscription, &target.name, error);
         }
         if target.kind == Kind::User {
@@ -101,7 +101,7 @@ impl<N: Net> Worker<N> {
         client: &Client,
         subscription: SubscriptionId,
     ) -> Option<ErrorResponse> {
-        let (channel, _) = self.subscriptions.channel(subscription)?;
+        let (channel, _) = self.cursors().channel(subscription)?;
         let name = self.engine.name(channel)?;
         let of_presence = name.is_presence_events().then(|| ChannelName::channel(name.name()));
         let action = of_presence.as_ref().map_or(Action::Subscribe(&name), Action::ReadPresence);

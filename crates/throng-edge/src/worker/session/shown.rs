@@ -43,8 +43,13 @@ impl<N: Net> Connected<'_, N> {
 
 impl<N: Net> Worker<N> {
     pub(super) fn connected(&self, id: ConnectionId) -> Connected<'_, N> {
-        let Worker { sockets, settings, access, .. } = self;
-        Connected { id, sockets, settings, access, now_ms: self.clock().unix_ms() }
+        Connected {
+            id,
+            sockets: self,
+            settings: &self.settings,
+            access: &self.access,
+            now_ms: self.clock().unix_ms(),
+        }
     }
 }
 

@@ -18,11 +18,11 @@ use super::presence_events;
 use super::shown::continues;
 use crate::connection::{Answers, Asked, ConnectionId, Flags, State};
 use crate::counters::Counter;
+use crate::delivery::heartbeat_bytes;
+use crate::delivery::name_of;
 use crate::encoding::{Encoding, Framing, frame_notice};
 use crate::net::Net;
 use crate::worker::Worker;
-use crate::worker::delivery::heartbeat::heartbeat_bytes;
-use crate::worker::subscriptions::name_of;
 
 /// Where the subscriptions of a request begin.
 pub(super) struct Begun {

@@ -24,7 +24,7 @@
 //!   more than a quarter of it is left out. A check that is later than that closes no connection:
 //!   what the client sent meanwhile may not be read yet.
 
-pub(in crate::worker) mod queue;
+pub(crate) mod queue;
 mod schedule;
 
 use std::time::Duration;
@@ -35,15 +35,15 @@ use throng_wire::sse;
 use crate::close_reason::CloseReason;
 use crate::connection::{Connection, ConnectionId, Flags, State};
 use crate::counters::Counter;
+use crate::delivery::Delivery;
 use crate::encoding::Framing;
 use crate::net::Net;
 use crate::sockets::{TICKS_PER_S, ticks};
-use crate::worker::Worker;
 use queue::Heartbeat;
 use schedule::{CheckSchedule, GROUP};
 
 /// While a fan-out is under way, heartbeats wait for this long, in ticks.
-pub(in crate::worker) const DEFERRED_TICKS_MAX: u32 = 2 * TICKS_PER_S;
+pub(crate) const DEFERRED_TICKS_MAX: u32 = 2 * TICKS_PER_S;
 
 /// An unsolicited pong without payload.
 const PONG: &[u8] = &[0x8a, 0];
@@ -57,7 +57,7 @@ const V1_HEARTBEAT: &[u8] = b"\x81\x14{\"type\":\"heartbeat\"}";
 /// A ping, which no page can see, and a heartbeat, which it can.
 const V1_PING: &[u8] = b"\x89\0\x81\x14{\"type\":\"heartbeat\"}";
 
-impl<N: Net> Worker<N> {
+impl<N: Net> Delivery<N> {
     /// When the connection is checked. Workers start at different groups, so that they do not write
     /// their heartbeats at the same time.
     fn check_schedule(&self, id: ConnectionId, is_websocket: bool) -> CheckSchedule {
@@ -67,7 +67,7 @@ impl<N: Net> Worker<N> {
     }
 
     /// Schedules the first check of a connection that begins to stream.
-    pub(in crate::worker) fn schedule_first_heartbeat(&mut self, id: ConnectionId) {
+    pub(crate) fn schedule_first_heartbeat(&mut self, id: ConnectionId) {
         let connection = &self[id];
         let schedule = self.check_schedule(id, connection.has(Flags::WEBSOCKET));
         let due = schedule.next(self.clock().tick());
@@ -78,7 +78,7 @@ impl<N: Net> Worker<N> {
 
     /// Lets as many heartbeats be sent in this tick as [`HeartbeatQueue`](queue::HeartbeatQueue)
     /// allows.
-    pub(in crate::worker) fn allow_heartbeats(&mut self) {
+    pub(crate) fn allow_heartbeats(&mut self) {
         let interval = ticks(self.settings.heartbeat);
         self.heartbeats.refill(self.clock().tick(), self.connections().len(), interval);
     }
@@ -91,7 +91,7 @@ impl<N: Net> Worker<N> {
     /// written, so that an idle connection gets the next one at the next regular check. One that is
     /// sent at a halfway check, because messages came in the half before, does not count: so
     /// heartbeats return to the regular checks, and stay spread after a message to all.
-    pub(in crate::worker) fn heartbeat(&mut self, id: ConnectionId) {
+    pub(crate) fn heartbeat(&mut self, id: ConnectionId) {
         if !self.heartbeats.has_allowance() {
             // It stays due.
             return;
@@ -148,7 +148,7 @@ impl<N: Net> Worker<N> {
 
     /// Hands what is queued to the [`Net`] together: a client that the first write wakes finds the
     /// rest, too, instead of going to sleep and being woken for each.
-    pub(in crate::worker) fn send_heartbeats(&mut self) {
+    pub(crate) fn send_heartbeats(&mut self) {
         if self.heartbeats.is_empty() {
             return;
         }
@@ -181,7 +181,7 @@ impl<N: Net> Worker<N> {
 }
 
 /// A heartbeat in the framing of the connection, which needs no answer.
-pub(in crate::worker) fn heartbeat_bytes<S>(connection: &Connection<S>) -> &'static [u8] {
+pub(crate) fn heartbeat_bytes<S>(connection: &Connection<S>) -> &'static [u8] {
     let is_chunked = connection.has(Flags::CHUNKED);
     match connection.encoding().framing() {
         Framing::WebSocket if connection.has(Flags::V1) => V1_HEARTBEAT,

@@ -8,21 +8,22 @@
 //! * The engine knows as many followers of a channel in this worker as the table has subscriptions
 //!   of it.
 
-use throng_access::limit::ClientKeys;
+use std::sync::Arc;
+
 use throng_core::{
-    ChannelId, ChannelName, ConnectionName, Follow, Followed, Kind, Position, StartAt,
-    SubscriptionId, WantedTags,
+    ChannelId, ChannelName, ConnectionName, Follow, Followed, Kind, Position, PresenceState,
+    StartAt, SubscriptionId, Waiting, WantedTags,
 };
 use throng_wire::Target;
 
-use super::Worker;
-use crate::connection::ConnectionId;
+use super::Delivery;
+use crate::connection::{ConnectionId, Flags, State};
 use crate::net::Net;
 
-impl<N: Net> Worker<N> {
-    /// Loads what [`Worker::follow`] needs of these channels, all at the same time. They are at
+impl<N: Net> Delivery<N> {
+    /// Loads what [`Delivery::follow`] needs of these channels, all at the same time. They are at
     /// most [`AHEAD`](throng_core::AHEAD).
-    pub(super) fn look_ahead(&self, names: &[ChannelName]) {
+    pub(crate) fn look_ahead(&self, names: &[ChannelName]) {
         // One alone would be waited for twice.
         if names.len() < 2 {
             return;
@@ -35,7 +36,7 @@ impl<N: Net> Worker<N> {
 
     /// Subscribes the connection to one more channel, which counts already. Returns the engine's
     /// answer.
-    pub(super) fn follow(
+    pub(crate) fn follow(
         &mut self,
         id: ConnectionId,
         name: &ChannelName,
@@ -70,17 +71,8 @@ impl<N: Net> Worker<N> {
         self.engine.names(&mut channels, &mut |name| watched.mark(name.key()));
     }
 
-    /// Whom the limits of this connection are about: its address, and the user or server key of
-    /// its session.
-    pub(super) fn limited_client(&self, id: ConnectionId) -> ClientKeys {
-        let clients = &self.access.clients;
-        let address = clients.limiter.address(self.connections().address(id));
-        let session = self.connections().session(id);
-        address.and(session.map_or_else(ClientKeys::default, |found| clients.of_session(found)))
-    }
-
     /// Ends one subscription of the connection.
-    pub(super) fn unfollow(&mut self, id: ConnectionId, subscription: SubscriptionId) {
+    pub(crate) fn unfollow(&mut self, id: ConnectionId, subscription: SubscriptionId) {
         let newest = &mut self.sockets[id].newest_subscription;
         *newest = self.subscriptions.unchain(*newest, subscription);
         let is_user = self.subscriptions.channel(subscription).is_some_and(|(_, is_user)| is_user);
@@ -92,11 +84,11 @@ impl<N: Net> Worker<N> {
         if is_user {
             self.mark_presence(id);
         }
-        self.access.clients.limiter.unsubscribe(self.limited_client(id), 1);
+        self.connections().end_subscriptions(id, 1);
     }
 
     /// Ends all subscriptions of the connection.
-    pub(super) fn unfollow_all(&mut self, id: ConnectionId) {
+    pub(crate) fn unfollow_all(&mut self, id: ConnectionId) {
         let newest = self[id].newest_subscription.take();
         let mut channels = std::mem::take(&mut self.channels);
         channels.clear();
@@ -105,29 +97,29 @@ impl<N: Net> Worker<N> {
         self.engine.unfollow_all(self.clock().unix_ms(), &channels, worker);
         let left = u32::try_from(channels.len()).unwrap_or(u32::MAX);
         self.channels = channels;
-        self.access.clients.limiter.unsubscribe(self.limited_client(id), left);
+        self.connections().end_subscriptions(id, left);
     }
 
     /// The connection's newest subscription; `None` without subscriptions.
-    pub(super) fn newest_subscription(&self, id: ConnectionId) -> Option<SubscriptionId> {
+    pub(crate) fn newest_subscription(&self, id: ConnectionId) -> Option<SubscriptionId> {
         self[id].newest_subscription
     }
 
     /// The connection's subscriptions, the newest first.
-    pub(super) fn subscriptions(&self, id: ConnectionId) -> impl Iterator<Item = SubscriptionId> {
+    pub(crate) fn subscriptions(&self, id: ConnectionId) -> impl Iterator<Item = SubscriptionId> {
         let sibling = |&subscription: &SubscriptionId| self.subscriptions.sibling(subscription);
         std::iter::successors(self.newest_subscription(id), sibling)
     }
 
     /// The connection's subscriptions in the order in which the request named their channels.
-    pub(super) fn subscriptions_in_order(&self, id: ConnectionId) -> Vec<SubscriptionId> {
+    pub(crate) fn subscriptions_in_order(&self, id: ConnectionId) -> Vec<SubscriptionId> {
         let mut all: Vec<_> = self.subscriptions(id).collect();
         all.reverse();
         all
     }
 
     /// The connection's subscription to a channel, if it has one.
-    pub(super) fn find_subscription(
+    pub(crate) fn find_subscription(
         &self,
         id: ConnectionId,
         name: &ChannelName,
@@ -139,7 +131,7 @@ impl<N: Net> Worker<N> {
     }
 
     /// The user to whom a connection belongs; `None` without a user.
-    pub(super) fn user_of(&self, id: ConnectionId) -> Option<ChannelName> {
+    pub(crate) fn user_of(&self, id: ConnectionId) -> Option<ChannelName> {
         self.subscriptions(id).find_map(|subscription| {
             match self.subscriptions.channel(subscription)? {
                 (channel, true) => self.engine.name(channel),
@@ -149,7 +141,7 @@ impl<N: Net> Worker<N> {
     }
 
     /// The channel or user of a subscription; `None` if the subscription has ended.
-    pub(super) fn target_of(&self, subscription: SubscriptionId) -> Option<Target> {
+    pub(crate) fn target_of(&self, subscription: SubscriptionId) -> Option<Target> {
         let (channel, _) = self.subscriptions.channel(subscription)?;
         let name = self.engine.name(channel)?;
         Some(Target { kind: name.kind(), name: name.name().to_owned() })
@@ -157,7 +149,7 @@ impl<N: Net> Worker<N> {
 
     /// True if a connection of this worker follows a channel and its session has the wanted tags;
     /// false if the connection is gone.
-    pub(super) fn follows(
+    pub(crate) fn follows(
         &self,
         connection: ConnectionName,
         wanted: WantedTags,
@@ -175,26 +167,9 @@ impl<N: Net> Worker<N> {
         id.is_some_and(|id| self.subscriptions(id).any(is_of))
     }
 
-    /// The subscription of a channel that an excluded connection of this worker has, for a receipt.
-    /// None on a server with keys: who may publish must not learn so whom others follow.
-    pub(super) fn follower(
-        &self,
-        connection: ConnectionName,
-        channel: ChannelId,
-    ) -> Option<SubscriptionId> {
-        let id = self.connections().find_name(connection)?;
-        if self.access.has_keys() {
-            return None;
-        }
-        self.subscriptions(id).find(|&subscription| {
-            let followed = self.subscriptions.channel(subscription);
-            followed.is_some_and(|(followed, _)| followed == channel)
-        })
-    }
-
     /// The connection's cursors in all of its channels, in the order of the request. Presence
     /// events have none: they are not resumed.
-    pub(super) fn position(&self, id: ConnectionId) -> Position {
+    pub(crate) fn position(&self, id: ConnectionId) -> Position {
         let subscriptions = self.subscriptions_in_order(id).into_iter();
         let subscriptions =
             subscriptions.filter(|&id| !self.subscriptions.is_of_presence_events(id));
@@ -202,7 +177,7 @@ impl<N: Net> Worker<N> {
     }
 
     /// Settles the receipts of the connection's subscriptions, which end because it lags.
-    pub(super) fn give_up_receipts(&mut self, id: ConnectionId) {
+    pub(crate) fn give_up_receipts(&mut self, id: ConnectionId) {
         let mut next = self.newest_subscription(id);
         while let Some(subscription) = next {
             self.subscriptions.give_up(subscription);
@@ -212,16 +187,91 @@ impl<N: Net> Worker<N> {
 
     /// Drops from the replay buffers of the connection's channels what no subscriber lacks any
     /// more.
-    pub(super) fn trim_replay_buffers(&mut self, id: ConnectionId) {
+    pub(crate) fn trim_replay_buffers(&mut self, id: ConnectionId) {
         let mut next = self.newest_subscription(id);
         while let Some(subscription) = next {
             self.subscriptions.trim_channel_of(subscription);
             next = self.subscriptions.sibling(subscription);
         }
     }
+
+    /// Ends the connection's subscription to a channel, and to the channel's presence events.
+    pub(crate) fn unfollow_channel(
+        &mut self,
+        id: ConnectionId,
+        subscription: SubscriptionId,
+        name: &ChannelName,
+    ) {
+        self.unfollow(id, subscription);
+        if name.kind() != Kind::Channel || !self.subscriptions.rules().have_presence_events(name) {
+            return;
+        }
+        let log = ChannelName::presence_events(name.name());
+        if let Some(subscription) = self.find_subscription(id, &log) {
+            self.unfollow(id, subscription);
+        }
+    }
+
+    /// Follows the presence events of a channel. Returns what is known of it; otherwise an event
+    /// comes.
+    pub(crate) fn follow_presence_of(
+        &mut self,
+        id: ConnectionId,
+        channel: &ChannelName,
+    ) -> Option<Arc<PresenceState>> {
+        let log = ChannelName::presence_events(channel.name());
+        self.follow(id, &log, StartAt::Live);
+        self.engine.presence_cache().watched.watch(channel)
+    }
+
+    /// The channel that plain frames are published to; `None` if it is not clear which one.
+    pub(crate) fn own_channel(&self, id: ConnectionId) -> Option<ChannelName> {
+        let mut own = self.subscriptions_in_order(id).into_iter();
+        let channel = own.next().and_then(|first| self.subscriptions.channel(first));
+        // With `?user=`, the connection also follows an inbox: the channel is still clear.
+        let is_clear = !self[id].has(Flags::MULTIPLE)
+            || own
+                .all(|other| self.subscriptions.channel(other).is_some_and(|(_, is_user)| is_user));
+        let name = channel.and_then(|(channel, _)| self.engine.name(channel));
+        name.filter(|name| is_clear || name.kind() == Kind::User)
+    }
+
+    /// True if a client can be asked now: it is parked, and has all messages. Viewers of the status
+    /// watch the drain to its end, and the canary leaves by itself.
+    pub(crate) fn may_be_asked_to_leave(&self, id: ConnectionId) -> bool {
+        // The place has no connection.
+        let Some(connection) = self.connections().get(id) else { return false };
+        match connection.state {
+            State::Head | State::Waiting | State::Closing | State::Condemned => return false,
+            _ if connection.has(Flags::CANARY) => return false,
+            // It is answered with what waits for it.
+            State::LongPolling => return true,
+            State::Streaming => {}
+        }
+        let is_busy = connection.has(Flags::BLOCKED) || connection.has(Flags::DELIVERY_DEFERRED);
+        if is_busy || connection.has(Flags::VIEWER) {
+            return false;
+        }
+        let has_all =
+            |subscription| matches!(self.subscriptions.waiting(subscription), Waiting::Nothing);
+        self.subscriptions(id).all(has_all)
+    }
+
+    /// The subscription of a channel that an excluded connection of this worker has, for a receipt.
+    pub(crate) fn follower(
+        &self,
+        connection: ConnectionName,
+        channel: ChannelId,
+    ) -> Option<SubscriptionId> {
+        let id = self.connections().find_name(connection)?;
+        self.subscriptions(id).find(|&subscription| {
+            let followed = self.cursors().channel(subscription);
+            followed.is_some_and(|(followed, _)| followed == channel)
+        })
+    }
 }
 
 /// The engine's name of the channel or user that a request names.
-pub(super) fn name_of(target: &Target) -> ChannelName {
+pub(crate) fn name_of(target: &Target) -> ChannelName {
     ChannelName::new(target.kind, &target.name)
 }

@@ -24,7 +24,7 @@ pub(super) struct Heartbeat {
 /// The heartbeats and pings that are to be written together, and a token bucket that spreads those
 /// that are late.
 #[derive(Debug)]
-pub(in crate::worker) struct HeartbeatQueue {
+pub(crate) struct HeartbeatQueue {
     /// Heartbeats that may be sent now.
     allowance: u32,
     /// The tick of the last refill.

@@ -8,13 +8,17 @@ use throng_wire::v1;
 
 use crate::connection::{ConnectionId, Flags, State};
 use crate::counters::Counter;
+use crate::delivery::Delivery;
 use crate::encoding::{Framing, LATE_EVENT, frame_notice};
 use crate::net::Net;
-use crate::worker::Worker;
 
-impl<N: Net> Worker<N> {
+impl<N: Net> Delivery<N> {
+    pub(crate) fn is_late(&self) -> bool {
+        self.is_late
+    }
+
     /// Messages come late from now on, or do not. Returns whether that is new.
-    pub(super) fn becomes_late(&mut self, is_late: bool) -> bool {
+    pub(crate) fn becomes_late(&mut self, is_late: bool) -> bool {
         std::mem::replace(&mut self.is_late, is_late) != is_late
     }
 
@@ -27,7 +31,7 @@ impl<N: Net> Worker<N> {
     }
 
     /// Tells a connection whether messages come late.
-    pub(super) fn tell_late(&mut self, id: ConnectionId) {
+    pub(crate) fn tell_late(&mut self, id: ConnectionId) {
         if self.hears_of_lateness(id) {
             let is_late = self.is_late;
             self.count(Counter::ToldLate);
@@ -36,7 +40,7 @@ impl<N: Net> Worker<N> {
     }
 
     /// Appends that messages come late to what a new connection is told, if they do.
-    pub(super) fn greet_with_lateness(&mut self, id: ConnectionId, out: &mut Vec<u8>) {
+    pub(crate) fn greet_with_lateness(&mut self, id: ConnectionId, out: &mut Vec<u8>) {
         if !self.is_late || !self.hears_of_lateness(id) {
             return;
         }

@@ -9,16 +9,16 @@
 use std::sync::Arc;
 
 use throng_core::{LagPolicy, Message, MessageId, SubscriptionId, Waiting, Watermark};
-use throng_wire::{chunk, v1};
+use throng_wire::{ErrorCode, chunk, v1};
 
 use crate::close_reason::CloseReason;
-use crate::connection::{ConnectionId, Flags, State};
+use crate::connection::{ConnectionId, Flags, Io, State};
 use crate::counters::Counter;
+use crate::delivery::Delivery;
 use crate::encoding::{Framing, is_notice};
 use crate::net::Net;
 use crate::sockets::Outcome;
 use crate::sockets::ticks;
-use crate::worker::Worker;
 
 /// Bytes of messages that are written in order in one write, roughly.
 const IN_ORDER_BYTES: usize = 16 << 10;
@@ -32,10 +32,10 @@ enum Compress {
     Never,
 }
 
-impl<N: Net> Worker<N> {
+impl<N: Net> Delivery<N> {
     /// Writes the connection the messages that all of its subscriptions lack, as far as the socket
     /// takes them.
-    pub(in crate::worker) fn flush_subscriptions(&mut self, id: ConnectionId) {
+    pub(crate) fn flush_subscriptions(&mut self, id: ConnectionId) {
         let mut next = self.newest_subscription(id);
         if next.is_some_and(|newest| self.is_in_order(id, newest)) {
             return self.flush_in_order(id);
@@ -58,11 +58,7 @@ impl<N: Net> Worker<N> {
     /// Writes a subscription that a fan-out pass visits the messages that it lacks, as far as the
     /// socket and the slice allow, with at least one write. Returns whether it lacks more, for
     /// which the pass comes back.
-    pub(in crate::worker) fn deliver(
-        &mut self,
-        id: ConnectionId,
-        subscription: SubscriptionId,
-    ) -> bool {
+    pub(crate) fn deliver(&mut self, id: ConnectionId, subscription: SubscriptionId) -> bool {
         if self.is_in_order(id, subscription) {
             // Other passes may have messages for it that come before.
             self.subscriptions.block(subscription);
@@ -85,7 +81,7 @@ impl<N: Net> Worker<N> {
 
     /// Writes the connection what it lacks in the order of stamps, as far as that is settled, the
     /// socket takes it and the slice allows. A later slice goes on with the rest.
-    pub(in crate::worker) fn flush_in_order(&mut self, id: ConnectionId) {
+    pub(crate) fn flush_in_order(&mut self, id: ConnectionId) {
         match self[id].state {
             State::Streaming => {}
             State::LongPolling => self.answer_in_order(id, false, &[]),
@@ -151,7 +147,7 @@ impl<N: Net> Worker<N> {
 
     /// Writes a subscription the messages that it lacks, as far as the socket and the slice allow.
     /// A later slice goes on with the rest.
-    pub(in crate::worker) fn catch_up(&mut self, id: ConnectionId, subscription: SubscriptionId) {
+    pub(crate) fn catch_up(&mut self, id: ConnectionId, subscription: SubscriptionId) {
         if self.is_in_order(id, subscription) {
             return self.flush_in_order(id);
         }
@@ -215,7 +211,7 @@ impl<N: Net> Worker<N> {
         subscription: SubscriptionId,
         compress: Compress,
     ) {
-        let Worker { sockets, subscriptions, compression, .. } = self;
+        let Delivery { sockets, subscriptions, compression, .. } = self;
         let connection = &sockets[id];
         let name = sockets.connections().name_of(id, connection);
         let now_ms = sockets.clock().unix_ms();
@@ -245,7 +241,7 @@ impl<N: Net> Worker<N> {
 
     /// Moves the cursor over the messages that were written, counts them, and keeps the rest of a
     /// partly written one.
-    pub(in crate::worker) fn conclude(
+    pub(crate) fn conclude(
         &mut self,
         id: ConnectionId,
         subscription: SubscriptionId,
@@ -328,7 +324,7 @@ impl<N: Net> Worker<N> {
 
     /// Closes a blocked connection that lags too far behind, or has for too long, instead of
     /// waiting for its socket.
-    pub(in crate::worker) fn check_blocked(&mut self, id: ConnectionId) {
+    pub(crate) fn check_blocked(&mut self, id: ConnectionId) {
         let has_gap = |subscription| {
             let waiting = self.subscriptions.waiting(subscription);
             matches!(waiting, Waiting::Gap { policy: LagPolicy::Close, .. })
@@ -343,6 +339,36 @@ impl<N: Net> Worker<N> {
         };
         if self.subscriptions(id).any(is_late) {
             self.close_lagging(id, CloseReason::Slow);
+        }
+    }
+
+    /// Ends the time that a connection is behind, unless it still lacks something.
+    pub(crate) fn note_caught_up(&mut self, id: ConnectionId) {
+        let connection = &self[id];
+        if !connection.has(Flags::BLOCKED) && !connection.has(Flags::DELIVERY_DEFERRED) {
+            self.connections_mut().catch_up(id);
+        }
+    }
+
+    /// Checks a streaming connection with unfinished input or output: a half-read message has a
+    /// deadline, and a connection that lags is closed without waiting for its socket.
+    pub(crate) fn check_busy(&mut self, id: ConnectionId) {
+        if self[id].has(Flags::BLOCKED) {
+            self.check_blocked(id);
+        }
+        // If it lags, it ends now.
+        let connection = &self[id];
+        if connection.state != State::Streaming {
+            return;
+        }
+        let timeout = self.settings.limits.message_timeout;
+        let (ticks, now) = (ticks(timeout), self.clock().tick());
+        let is_late =
+            |io: &Io| !io.reader.is_idle() && io.message_since.saturating_add(ticks) <= now;
+        if connection.io.as_deref().is_some_and(is_late) {
+            let message = format!("a message must arrive within {} s", timeout.as_secs());
+            let reason = CloseReason::Refused(ErrorCode::TooSlow);
+            self.close_websocket_with(id, reason, &message);
         }
     }
 }

@@ -15,9 +15,9 @@ use std::sync::Arc;
 use throng_core::{Message, Stamp, SubscriptionId, Waiting};
 
 use crate::connection::{ConnectionId, State};
+use crate::delivery::Delivery;
 use crate::encoding::Framing;
 use crate::net::Net;
-use crate::worker::Worker;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TakenInOrder {
@@ -27,10 +27,10 @@ pub(super) struct TakenInOrder {
     pub(super) is_cut: bool,
 }
 
-impl<N: Net> Worker<N> {
+impl<N: Net> Delivery<N> {
     /// True if a subscription's connection gets messages in the order of their stamps. Others do
     /// not learn their position.
-    pub(super) fn is_in_order(&self, id: ConnectionId, subscription: SubscriptionId) -> bool {
+    pub(crate) fn is_in_order(&self, id: ConnectionId, subscription: SubscriptionId) -> bool {
         let shows_position = || {
             let connection = &self[id];
             let encoding = connection.encoding();
@@ -52,8 +52,8 @@ impl<N: Net> Worker<N> {
         let all = TakenInOrder { up_to: settled, is_cut: false };
         let (name, now_ms) = (self.connections().name(id), self.clock().unix_ms());
         let lacking: Vec<_> = self.subscriptions(id).collect();
-        let next_of = |worker: &Worker<N>, index: usize| {
-            let Waiting::Messages(mut messages) = worker.subscriptions.waiting(lacking[index])
+        let next_of = |delivery: &Delivery<N>, index: usize| {
+            let Waiting::Messages(mut messages) = delivery.subscriptions.waiting(lacking[index])
             else {
                 return None;
             };

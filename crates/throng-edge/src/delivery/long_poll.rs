@@ -2,7 +2,7 @@
 //!
 //! Long-polls that wait for one channel from the same cursor, with equal requests, get the same
 //! bytes. In a slice of a fan-out these are composed once and written together
-//! ([`Worker::answer_together`]); every other poll gets an answer of its own.
+//! ([`Delivery::answer_together`]); every other poll gets an answer of its own.
 
 use std::sync::Arc;
 
@@ -13,16 +13,16 @@ use super::answer::{Answer, SharedAnswer, Terms};
 use super::batch::Batch;
 use crate::close_reason::CloseReason;
 use crate::connection::{ConnectionId, Flags, State};
+use crate::delivery::Delivery;
 use crate::net::Net;
-use crate::worker::Worker;
 
 /// The size of all shared answers of a slice, in bytes, roughly. Beyond it, polls get answers of
 /// their own.
 const SHARED_BYTES_MAX: usize = 4 << 20;
 
-impl<N: Net> Worker<N> {
+impl<N: Net> Delivery<N> {
     /// Answers with the messages that have come, if there are any.
-    pub(in crate::worker) fn answer_long_poll(&mut self, id: ConnectionId) {
+    pub(crate) fn answer_long_poll(&mut self, id: ConnectionId) {
         let answer = self.collect(id);
         if answer.messages > 0 || answer.has_gap {
             self.write_long_poll(id, answer, None);
@@ -31,7 +31,7 @@ impl<N: Net> Worker<N> {
 
     /// Answers with the messages that have come, even if there are none. With `retry_after`, the
     /// client is told when to come back, and the connection closes.
-    pub(in crate::worker) fn answer_long_poll_empty(
+    pub(crate) fn answer_long_poll_empty(
         &mut self,
         id: ConnectionId,
         retry_after: Option<RetryAfter>,
@@ -44,7 +44,7 @@ impl<N: Net> Worker<N> {
     /// answer `is_due` even without messages. It begins with who is in the channels, if the client
     /// has to be told. The replay buffers do not have all of the backlog: newer messages are still
     /// in the worker's queue, for seconds if the worker is behind.
-    pub(in crate::worker) fn answer_from(
+    pub(crate) fn answer_from(
         &mut self,
         id: ConnectionId,
         backlogs: &[Vec<Arc<Message>>],
@@ -116,7 +116,7 @@ impl<N: Net> Worker<N> {
 
     /// Answers a poll that follows kept channels with the settled messages that it lacks, if there
     /// are any, or if the answer `is_due` even without messages.
-    pub(in crate::worker) fn answer_in_order(
+    pub(crate) fn answer_in_order(
         &mut self,
         id: ConnectionId,
         is_due: bool,
@@ -180,7 +180,7 @@ impl<N: Net> Worker<N> {
     }
 
     /// Answers the polls of the batch that can share an answer, and removes them from the batch.
-    pub(in crate::worker) fn answer_together(&mut self, batch: &mut Batch) {
+    pub(crate) fn answer_together(&mut self, batch: &mut Batch) {
         let Batch { visits, polls, answers, transfers, .. } = batch;
         visits.retain(|&(subscription, id)| {
             let shared = self.shared_answer(id, subscription, answers);

@@ -60,14 +60,6 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// Ends the time that a connection is behind, unless it still lacks something.
-    fn note_caught_up(&mut self, id: ConnectionId) {
-        let connection = &self[id];
-        if !connection.has(Flags::BLOCKED) && !connection.has(Flags::DELIVERY_DEFERRED) {
-            self.connections_mut().catch_up(id);
-        }
-    }
-
     /// Goes on with connections whose deliveries were deferred.
     pub(in crate::worker) fn continue_deliveries(&mut self) {
         for _ in 0..self.deferred().deliveries() {

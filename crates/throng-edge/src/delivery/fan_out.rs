@@ -11,45 +11,48 @@ use throng_core::{Message, SubscriptionId, Waiting};
 
 use super::batch::Batch;
 use crate::connection::{ConnectionId, Flags};
+use crate::delivery::Delivery;
 use crate::encoding::Framing;
 use crate::net::Net;
 use crate::sockets::Outcome;
-use crate::worker::Worker;
 
 /// Fewer visits than this are written one by one: sharing a call would save little.
 const TOGETHER_MIN: usize = 4;
 
-impl<N: Net> Worker<N> {
-    /// Does one slice of the fan-outs under way.
-    pub(in crate::worker) fn fan_out(&mut self) {
+impl<N: Net> Delivery<N> {
+    /// Begins a slice of the fan-outs under way.
+    pub(crate) fn begin_fan_out(&mut self) {
+        self.batch.left = self.budget().begin_fan_out();
+    }
+
+    /// Finds the next visits of the slice. Returns whether there are any.
+    pub(crate) fn next_visits(&mut self) -> bool {
+        self.subscriptions.next_batch(&mut self.batch.left, &mut self.batch.visits);
+        !self.batch.visits.is_empty()
+    }
+
+    /// Makes the visits that were found, which are of different connections. The slice has no more
+    /// once its bytes are spent.
+    pub(crate) fn visit(&mut self) {
         let mut batch = std::mem::take(&mut self.batch);
-        debug_assert!(batch.is_empty(), "a slice leaves nothing behind");
-        let mut visits = self.budget().begin_fan_out();
-        loop {
-            self.subscriptions.next_batch(&mut visits, &mut batch.visits);
-            if batch.visits.is_empty() {
-                break;
-            }
-            if !self.turn(|worker| worker.visit(&mut batch)) {
-                visits = 0;
+        if batch.visits.len() >= TOGETHER_MIN {
+            self.deliver_together(&mut batch);
+            self.answer_together(&mut batch);
+        }
+        let mut visits = std::mem::take(&mut batch.visits);
+        for (subscription, id) in visits.drain(..) {
+            if self.deliver(id, subscription) {
+                batch.left = 0;
             }
         }
-        self.budget().end_fan_out();
+        batch.visits = visits;
+        debug_assert!(batch.is_empty(), "a slice leaves nothing behind");
         self.batch = batch;
     }
 
-    /// Makes the visits of a batch, which are of different connections. Returns false once the
-    /// slice is spent.
-    fn visit(&mut self, batch: &mut Batch) -> bool {
-        if batch.visits.len() >= TOGETHER_MIN {
-            self.deliver_together(batch);
-            self.answer_together(batch);
-        }
-        let mut goes_on = true;
-        for (subscription, id) in batch.visits.drain(..) {
-            goes_on &= !self.deliver(id, subscription);
-        }
-        goes_on
+    /// Ends the slice.
+    pub(crate) fn end_fan_out(&mut self) {
+        self.budget().end_fan_out();
     }
 
     /// Writes to the visits of the batch that lack just one message, the same for all, and removes
@@ -68,7 +71,7 @@ impl<N: Net> Worker<N> {
             }
             !is_shared
         });
-        let Worker { sockets, compression, .. } = self;
+        let Delivery { sockets, compression, .. } = self;
         let id_of = |&(_, id): &(SubscriptionId, ConnectionId)| id;
         sockets.write_each(together, id_of, transfers, |_, connection, costs| {
             let (own, is_chunked) = (connection.encoding(), connection.has(Flags::CHUNKED));
@@ -109,7 +112,7 @@ impl<N: Net> Worker<N> {
 
     /// Records the latency of the messages whose fan-out ended with this slice. Reads the clock
     /// once: if each message has one subscriber, many end in one slice.
-    pub(in crate::worker) fn record_completions(&mut self) {
+    pub(crate) fn record_completions(&mut self) {
         let mut completions = self.subscriptions.completions();
         // No fan-out has ended.
         let Some(first_us) = completions.next() else { return };

@@ -9,7 +9,9 @@ use crate::net::Transfer;
 
 /// Lists that each slice uses anew.
 #[derive(Debug, Default)]
-pub(in crate::worker) struct Batch {
+pub(crate) struct Batch {
+    /// Visits that the slice may still make.
+    pub(super) left: u32,
     /// Subscriptions that lack something, and their connections.
     pub(super) visits: Vec<(SubscriptionId, ConnectionId)>,
     /// The visits that write one message together.
@@ -24,8 +26,8 @@ pub(in crate::worker) struct Batch {
 
 impl Batch {
     /// True if all lists are empty, as between two slices.
-    pub(in crate::worker) fn is_empty(&self) -> bool {
-        let Batch { visits, together, polls, answers, transfers, encoded } = self;
+    pub(crate) fn is_empty(&self) -> bool {
+        let Batch { visits, together, polls, answers, transfers, encoded, .. } = self;
         visits.is_empty()
             && together.is_empty()
             && polls.is_empty()

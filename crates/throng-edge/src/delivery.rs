@@ -1,0 +1,246 @@
+//! Delivery: the middle one of a worker's three objects. It moves cursors: it owns the
+//! subscriptions, and writes each connection the messages that it lacks.
+//!
+//! It stands on [`Sockets`], which it calls as its own, and knows nothing of access: whoever is
+//! subscribed gets the messages. What its ends mean above is listed below it, and taken there at
+//! the end of the turn: connections that are condemned, streams that have ended.
+//!
+//! # Layout
+//!
+//! | module | what it does |
+//! |---|---|
+//! | `subscriptions` | begins subscriptions, ends them, finds what they are about |
+//! | `fan_out` | one slice of the fan-outs: which subscribers it visits |
+//! | `deliver` | writes a subscriber the messages that it lacks |
+//! | `in_order` | takes messages of several channels in the order of their stamps |
+//! | `kept` | the position of a connection in all of its channels |
+//! | `long_poll` | answers long-polls |
+//! | `heartbeat` | heartbeats and pings |
+//! | `notice`, `late` | notices: what the server sends a subscriber beside messages |
+//! | `close` | close frames and last events |
+//! | `lag` | how far connections are behind |
+//! | `frozen` | channels and subscriptions as bytes |
+//! | `answer`, `batch` | parts of a slice of a fan-out |
+
+mod answer;
+mod batch;
+mod close;
+mod deliver;
+mod fan_out;
+mod frozen;
+mod heartbeat;
+mod in_order;
+mod kept;
+mod lag;
+mod late;
+mod long_poll;
+mod notice;
+mod subscriptions;
+#[cfg(test)]
+mod tests;
+
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+use throng_core::{
+    ChannelId, Engine, LocalId, Message, Notification, ReceiptPart, Rules, SubscriptionTable,
+    Watermark, WorkerQueue,
+};
+
+use crate::compression::Compression;
+use crate::connection::ConnectionId;
+use crate::counters::Counter;
+use crate::net::Net;
+use crate::settings::Settings;
+use crate::sockets::{Now, Sockets};
+use batch::Batch;
+use heartbeat::queue::HeartbeatQueue;
+pub(crate) use heartbeat::{DEFERRED_TICKS_MAX, heartbeat_bytes};
+pub(crate) use kept::page_before_next;
+pub(crate) use subscriptions::name_of;
+
+/// What the connections of a worker follow, and how far each has come.
+pub struct Delivery<N: Net> {
+    /// The connections and what is written to them.
+    sockets: Sockets<N>,
+    settings: Arc<Settings>,
+    /// The logs that subscriptions follow, shared by all workers.
+    engine: Arc<dyn Engine>,
+    compression: Arc<Compression>,
+    /// Notifications for this worker.
+    queue: Arc<WorkerQueue>,
+    /// The subscriptions of the connections: cursors, and replay buffers of the channels.
+    subscriptions: SubscriptionTable,
+    heartbeats: HeartbeatQueue,
+    /// All messages up to this one have come: they are in the replay buffers, or were written.
+    watermark: Watermark,
+    /// True if any connection may follow kept channels. Only they need `watermark`.
+    has_kept: bool,
+    /// True if clients are told that messages come late.
+    is_late: bool,
+    /// Reused: the channels that a connection leaves, the lists of a slice of a fan-out.
+    channels: Vec<ChannelId>,
+    batch: Batch,
+}
+
+impl<N: Net> Delivery<N> {
+    /// No subscriptions. Replay buffers may hold so many bytes for subscribers that do not read.
+    pub(crate) fn new(
+        sockets: Sockets<N>,
+        settings: Arc<Settings>,
+        engine: Arc<dyn Engine>,
+        rules: Arc<Rules>,
+        compression: Arc<Compression>,
+        queue: Arc<WorkerQueue>,
+    ) -> Delivery<N> {
+        let mut subscriptions = SubscriptionTable::new(rules);
+        // The limit is the whole server's. Each worker has a fixed share, so that none has to ask
+        // others.
+        let workers = sockets.metrics().workers().max(1);
+        subscriptions.set_max_blocked_bytes(settings.limits.max_blocked_bytes / workers);
+        Delivery {
+            sockets,
+            watermark: engine.watermark(),
+            has_kept: false,
+            settings,
+            engine,
+            compression,
+            queue,
+            subscriptions,
+            heartbeats: HeartbeatQueue::default(),
+            is_late: false,
+            channels: Vec::new(),
+            batch: Batch::default(),
+        }
+    }
+
+    pub(crate) fn into_sockets(self) -> Sockets<N> {
+        self.sockets
+    }
+
+    /// The subscriptions of all connections.
+    pub(crate) fn cursors(&self) -> &SubscriptionTable {
+        &self.subscriptions
+    }
+
+    /// Sets the time of what follows. It never goes back.
+    pub(crate) fn set_time(&mut self, now: Now) {
+        self.sockets.set_clock(now);
+        self.subscriptions.set_now(now.unix_ms);
+    }
+
+    /// True if a fan-out is under way.
+    pub fn is_fanning_out(&self) -> bool {
+        self.subscriptions.is_fanning_out()
+    }
+
+    /// Number of subscriptions of all connections.
+    pub fn subscriptions_in_all(&self) -> usize {
+        self.subscriptions.len()
+    }
+
+    /// True if notifications are taken. They are not while fan-outs are so far behind that the
+    /// replay buffers hold [`Limits::max_pending_bytes`](crate::Limits::max_pending_bytes).
+    pub fn takes_notifications(&self) -> bool {
+        self.subscriptions.pending_bytes() <= self.settings.limits.max_pending_bytes
+    }
+
+    /// Takes all notifications, and remembers what is settled now.
+    pub(crate) fn take_queue(&mut self, notifications: &mut Vec<Notification>) {
+        // Before the queue is taken: what is settled now is in it, or was taken before.
+        if self.has_kept {
+            self.watermark = self.engine.watermark();
+        }
+        let are_watched = self.queue.take(notifications);
+        self.subscriptions.begin_notifications(are_watched);
+    }
+
+    /// All notifications that were taken were acted upon.
+    pub(crate) fn end_notifications(&mut self) {
+        self.subscriptions.end_notifications();
+    }
+
+    /// Acts on a message of a channel. An excluded connection of this worker may show in its
+    /// receipt if it `shows_excluded`.
+    pub(crate) fn notified_of(
+        &mut self,
+        local: LocalId,
+        channel: ChannelId,
+        message: &Arc<Message>,
+        receipt: Option<ReceiptPart>,
+        shows_excluded: bool,
+    ) {
+        // It is late: engine and worker have given its ids to another channel.
+        if self.subscriptions.has_log_elsewhere(local)
+            && !self.engine.is_named(channel, &message.channel)
+        {
+            return self.subscriptions.pass_over(message, receipt);
+        }
+        if let Some(part) = receipt {
+            let excluded = message.excluded.filter(|_| shows_excluded);
+            let excluded = excluded.and_then(|name| self.follower(name, channel));
+            self.subscriptions.watch(local, channel, message, excluded, part);
+        }
+        self.subscriptions.append(local, channel, message);
+    }
+
+    /// Settles the receipts of messages that were written, or never will be.
+    pub(crate) fn settle_receipts(&mut self) {
+        while let Some((watch, fate)) = self.sockets.next_settled() {
+            self.subscriptions.settle(watch, fate);
+        }
+    }
+
+    /// Reports the receipts that are complete.
+    pub(crate) fn report_receipts(&mut self) {
+        self.subscriptions.report_receipts();
+    }
+
+    /// Counts the messages that replay buffers have dropped before they were written.
+    pub(crate) fn count_dropped(&self) {
+        self.metrics().set_total(Counter::ReplayMessagesEvicted, self.subscriptions.dropped());
+    }
+
+    /// Does what is due in each tick.
+    pub(crate) fn end_receipts(&mut self) {
+        self.subscriptions.end_receipts();
+        self.allow_heartbeats();
+    }
+
+    /// Limits what replay buffers hold for subscribers that do not read.
+    pub(crate) fn set_max_blocked_bytes(&mut self, bytes: usize) {
+        self.subscriptions.set_max_blocked_bytes(bytes);
+    }
+
+    /// Frees what the next slice can make anew, and drops the oldest messages that replay buffers
+    /// hold, at most so many.
+    pub(crate) fn shrink(&mut self, messages: usize) {
+        self.channels = Vec::new();
+        self.batch = Batch::default();
+        self.subscriptions.evict_oldest(messages);
+    }
+
+    /// Panics unless the parts agree with each other. For tests: it visits all connections.
+    pub(crate) fn check_delivery(&self) {
+        self.sockets.check_sockets();
+        let places = (0..self.connections().extent()).map(ConnectionId::new);
+        let ids = places.filter(|&id| self.connections().get(id).is_some());
+        let linked: usize = ids.map(|id| self.subscriptions(id).count()).sum();
+        assert_eq!(self.subscriptions.len(), linked, "subscriptions that connections link to");
+    }
+}
+
+/// Delivery does all that sockets do.
+impl<N: Net> Deref for Delivery<N> {
+    type Target = Sockets<N>;
+
+    fn deref(&self) -> &Sockets<N> {
+        &self.sockets
+    }
+}
+
+impl<N: Net> DerefMut for Delivery<N> {
+    fn deref_mut(&mut self) -> &mut Sockets<N> {
+        &mut self.sockets
+    }
+}

@@ -1,0 +1,132 @@
+//! Delivery alone: its subscribers have no clients, and nobody is asked whether they may.
+
+use throng_access::Clients;
+use throng_core::{
+    Body, ChannelName, Epoch, Kind, Later, MemoryEngine, NodeTag, Publication, StartAt, Ticket,
+    WorkerId,
+};
+
+use super::*;
+use crate::close_reason::CloseReason;
+use crate::connection::{Flags, State};
+use crate::encoding::Encoding;
+use crate::metrics::Metrics;
+use crate::net::fixture::OneNet;
+
+fn delivery(takes: usize) -> Delivery<OneNet> {
+    let settings = Arc::new(Settings::for_tests());
+    let queue = Arc::new(WorkerQueue::new(|| {}));
+    let rules = Arc::new(Rules::default());
+    let queues = vec![Arc::clone(&queue)];
+    let engine = MemoryEngine::new(Epoch::numbered(1), Arc::clone(&rules), queues, 1 << 20);
+    let own = (WorkerId(0), NodeTag::ALONE, 0);
+    let metrics = Metrics::new([9].into_iter());
+    let clients = Arc::<Clients>::default();
+    let net = OneNet::taking(takes);
+    let sockets = Sockets::new(net, own, Arc::clone(&settings), clients, metrics);
+    let compression = Arc::new(Compression::new(settings.compression));
+    let mut delivery =
+        Delivery::new(sockets, settings, Arc::new(engine), rules, compression, queue);
+    delivery.begin_slice();
+    delivery
+}
+
+fn channel() -> ChannelName {
+    ChannelName::new(Kind::Channel, "c")
+}
+
+/// A stream of lines that follows the channel.
+fn subscribe(delivery: &mut Delivery<OneNet>) -> ConnectionId {
+    let connections = delivery.connections_mut();
+    let id = connections.insert((), Flags::default(), 0, 0, None);
+    connections.admit_subscriber(id, false);
+    let flags = Flags::default().with(Flags::SERVED, true).with_encoding(Encoding::Line);
+    connections.park(id, State::Streaming, flags);
+    delivery.follow(id, &channel(), StartAt::Live);
+    id
+}
+
+/// Publishes a message, and does one slice of its fan-out.
+fn publish(delivery: &mut Delivery<OneNet>, text: &str) {
+    let publication = Publication {
+        channel: channel(),
+        body: Body::Text(text.into()),
+        content_type: None,
+        idempotency_key: None,
+        excluded: None,
+        expires_in_ms: None,
+        receipt: None,
+    };
+    let mut issue = || Ticket::new(drop);
+    let outcome = delivery.engine.publish(0, publication, Later::new(&mut issue));
+    assert!(outcome.now().is_some_and(|outcome| outcome.is_ok()));
+    let mut notifications = Vec::new();
+    delivery.take_queue(&mut notifications);
+    for notification in notifications {
+        if let Notification::Message { local, channel, message, .. } = notification {
+            delivery.notified_of(local, channel, &message, None, false);
+        }
+    }
+    delivery.end_notifications();
+    turn(delivery, |delivery| {
+        delivery.begin_fan_out();
+        while delivery.next_visits() {
+            delivery.visit();
+        }
+        delivery.end_fan_out();
+    });
+}
+
+fn turn(delivery: &mut Delivery<OneNet>, act: impl FnOnce(&mut Delivery<OneNet>)) {
+    delivery.connections_mut().begin_turn();
+    act(delivery);
+    delivery.connections_mut().end_turn();
+    while let Some((id, reason)) = delivery.connections_mut().next_condemned() {
+        delivery.free(id, reason);
+    }
+    delivery.settle_receipts();
+    delivery.check_delivery();
+}
+
+#[test]
+fn each_subscriber_gets_each_message_once() {
+    let mut delivery = delivery(usize::MAX);
+    (0..5).for_each(|_| {
+        subscribe(&mut delivery);
+    });
+    publish(&mut delivery, "x");
+    assert_eq!(delivery.net().take_written(), "x\n".repeat(5));
+    publish(&mut delivery, "y");
+    assert_eq!(delivery.net().take_written(), "y\n".repeat(5));
+    assert!(!delivery.is_fanning_out());
+}
+
+#[test]
+fn a_subscriber_whose_socket_was_full_gets_the_rest_in_order() {
+    let mut delivery = delivery(1);
+    let id = subscribe(&mut delivery);
+    publish(&mut delivery, "first");
+    publish(&mut delivery, "second");
+    assert_eq!(delivery.net().take_written(), "f");
+    delivery.net().takes = usize::MAX;
+    turn(&mut delivery, |delivery| {
+        assert!(delivery.flush(id));
+        delivery[id].flags.set(Flags::BLOCKED, false);
+        delivery.flush_subscriptions(id);
+        delivery.note_caught_up(id);
+    });
+    assert_eq!(delivery.net().take_written(), "irst\nsecond\n");
+}
+
+#[test]
+fn a_subscriber_that_lags_leaves_its_channels_and_its_end_is_listed() {
+    let mut delivery = delivery(usize::MAX);
+    let (id, stays) = (subscribe(&mut delivery), subscribe(&mut delivery));
+    let name = delivery.connections().name(id);
+    turn(&mut delivery, |delivery| delivery.close_lagging(id, CloseReason::Lagging));
+    assert_eq!(delivery.next_ended(), Some((name, CloseReason::Lagging)));
+    assert_eq!((delivery.next_ended(), delivery.subscriptions_in_all()), (None, 1));
+    publish(&mut delivery, "x");
+    assert_eq!(delivery.net().take_written(), "x\n");
+    assert!(delivery.is_here(stays));
+}
