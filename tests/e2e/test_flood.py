@@ -101,6 +101,27 @@ def test_many_streams_lose_nothing(server, flood):
         assert report["total"]["active"] == 50, streams
 
 
+@pytest.mark.parametrize("transport", ["websocket", "sse"])
+def test_clients_with_several_channels_are_measured_each(server, flood, transport):
+    several = ["--channels-per-client", "20", "--streams", "40", "--transport", transport]
+    load = ["--clients", "10", "--hold", "1s", "--publish", "200"]
+    figures = asserting("behind.max < 5s", "reader_p99.max > 0ms", "bytes_per_delivery > 64")
+    done, report = flood(server.url, *several, *load, *asserting(*WHOLE), *figures)
+    # Five of the ten clients follow each channel.
+    assert report["total"]["received"] == 1000
+    assert report["total"]["reader_p50"]["count"] == 10
+    assert "p99 of a reader" in done.stdout
+
+
+def test_a_slow_reader_is_behind_and_gets_everything(server, flood):
+    # The socket buffers hold what such a reader leaves.
+    load = ["--clients", "2", "--channels-per-client", "5", "--publish", "200", "--size", "500"]
+    slow = ["--hold", "2s", "--slow", "50%", "--slow-speed", "10KB"]
+    _, report = flood(server.url, *load, *slow, *asserting("behind.max > 500ms", *WHOLE))
+    behind = report["total"]["behind"]
+    assert behind["count"] == 2 and behind["min"] < behind["max"]
+
+
 def test_clients_recover_from_a_storm(server, flood):
     storm = ["--storm", "20s", *asserting("storm.recovered < 20s", "lost == 0")]
     done, report = flood(server.url, *SMALL, *storm)
@@ -157,11 +178,13 @@ def test_other_servers_are_measured(flood, node, kind):
     child = node("push-servers.mjs", kind)
     port = child.stdout.readline().strip()
     profile = "websocket" if kind == "broadcast" else kind
+    # Two channels each, where one connection may follow several.
+    several = ["--channels-per-client", "2"] if kind not in {"broadcast", "pusher"} else []
     path = "/app/key" if kind == "pusher" else ""
     url = f"http://127.0.0.1:{port}{path}"
     # Long enough for the server to close a client that answers no pings.
     hold, rate = ("4s", "5") if kind in PINGING else ("1s", "20")
-    load = ["--clients", "50", "--hold", hold, "--publish", rate, *TOKENS[kind]]
+    load = ["--clients", "50", "--hold", hold, "--publish", rate, *TOKENS[kind], *several]
     _, report = flood(url, "--profile", profile, *load, *asserting(*WHOLE))
     assert report["total"]["received"] == 1000
 

@@ -17,6 +17,7 @@
 //! | `activity` | pings of clients whose server demands them |
 //! | `inflated` | compressed messages, inflated once for all who get the same |
 //! | `follow`, `graph` | the streams that a client follows, and their audit |
+//! | `reader` | the ages of the messages of a client with several channels |
 //! | `start` | where the audit of a client starts if the publisher is on another machine |
 //! | `deliveries` | latencies by message |
 //! | `request` | the requests and hello messages of clients |
@@ -48,6 +49,7 @@ mod outbox;
 mod packets;
 mod pool;
 mod publisher;
+mod reader;
 mod receive;
 mod request;
 mod resume;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::failure::Failure;
 use crate::protocol::refusal;
-use crate::sums::{LongestNs, Nanoseconds, TimeSpan, sums};
+use crate::sums::{LongestNs, Nanoseconds, Sum, TimeSpan, sums};
 use crate::tls::TlsCounts;
 
 sums! {
@@ -16,6 +16,9 @@ sums! {
     pub struct ClientCounts {
         /// The current states of its clients.
         pub states: States,
+        /// The current ages of clients that follow several channels.
+        #[serde(default)]
+        pub readers: Vec<ReaderAge>,
         /// Connects that were started.
         pub attempts: u64,
         /// Clients that became subscribed.
@@ -99,6 +102,25 @@ sums! {
         pub active: u64,
         /// Clients that were closed by either side, and are not reconnecting.
         pub closed: u64,
+    }
+}
+
+/// How old the messages were that a client has handled so far, and how far it is behind now.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReaderAge {
+    /// The median age of a message when the client handled it.
+    pub(crate) p50_us: u64,
+    /// The 99th percentile.
+    pub(crate) p99_us: u64,
+    /// The highest.
+    pub(crate) max_us: u64,
+    /// The age of its newest message now; 0 if it has all that are published.
+    pub(crate) behind_us: u64,
+}
+
+impl Sum for Vec<ReaderAge> {
+    fn add(&mut self, other: &Vec<ReaderAge>) {
+        self.extend(other);
     }
 }
 

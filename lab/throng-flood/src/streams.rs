@@ -14,8 +14,6 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::plan::Streams;
-
 /// Published sequences, rejected messages and audiences, shared by all threads of a run.
 #[derive(Debug)]
 pub struct StreamCounters {
@@ -31,16 +29,6 @@ pub struct StreamCounters {
 struct Stream {
     published: AtomicU32,
     audience: AtomicU32,
-}
-
-/// How many streams a run with this many clients has.
-pub(crate) fn stream_count(streams: Streams, clients: usize) -> u32 {
-    let clients = u32::try_from(clients).unwrap_or(u32::MAX);
-    match streams {
-        Streams::One => 1,
-        Streams::Spread(count) => count.max(1),
-        Streams::Own | Streams::Friends { .. } => clients.max(1),
-    }
 }
 
 impl StreamCounters {
@@ -151,7 +139,7 @@ mod tests {
 
     #[test]
     fn the_audience_counts_subscribed_clients() {
-        let counters = StreamCounters::new(stream_count(Streams::Spread(3), 100));
+        let counters = StreamCounters::new(3);
         counters.joined(2);
         counters.joined(2);
         counters.left(2);

@@ -15,7 +15,7 @@ use crate::marker::new_run;
 use crate::plan::Plan;
 use crate::report::Report;
 use crate::runner::{Observer, run_phases};
-use crate::streams::{StreamCounters, stream_count};
+use crate::streams::StreamCounters;
 
 /// How often agents that are not there, or busy, are tried again.
 const RETRY_EVERY: Duration = Duration::from_millis(250);
@@ -90,7 +90,7 @@ impl Coordinator {
         observer: &mut dyn Observer,
     ) -> Result<Report, String> {
         let (run, clients) = (new_run(), plan.max_clients());
-        let counters = Arc::new(StreamCounters::new(stream_count(plan.target.streams, clients)));
+        let counters = Arc::new(StreamCounters::new(plan.target.stream_count(clients)));
         let mut client_set = AgentClients::new(Arc::clone(&counters), self.agents);
         let report = client_set.begin(run, toml, clients).and_then(|()| {
             // One machine cannot measure what several do.

@@ -2,6 +2,7 @@
 
 use std::mem::size_of;
 
+use super::reader::Reader;
 use super::resume::MessageId;
 use crate::audit::Track;
 use crate::protocol::PartialMessage;
@@ -102,6 +103,10 @@ pub(super) struct Extra {
     pub(super) unsent: Vec<u8>,
     /// The audits of a client that follows several streams, sorted by stream.
     pub(super) tracks: Box<[(u32, Track)]>,
+    /// Its subscriptions that the server has confirmed, while it joins.
+    pub(super) confirmed: usize,
+    /// The ages of its messages, if it is measured by itself.
+    pub(super) reader: Option<Box<Reader>>,
 }
 
 impl Extra {
@@ -110,6 +115,8 @@ impl Extra {
             && self.head.is_empty()
             && self.unsent.is_empty()
             && self.tracks.is_empty()
+            && self.confirmed == 0
+            && self.reader.is_none()
     }
 }
 

@@ -126,7 +126,7 @@ impl Publish {
     }
 }
 
-fn microseconds() -> Histogram<u32> {
+pub(super) fn microseconds() -> Histogram<u32> {
     Histogram::new(2).unwrap_or_else(|_| unreachable!("two digits are allowed"))
 }
 

@@ -1,10 +1,12 @@
 //! The streams that a client follows, and the audit of what it receives.
 
-use super::client::{AuditStart, ClientState};
+use super::client::{AuditStart, Client, ClientState};
+use super::reader::{READERS_MAX, Reader};
 use super::resume::MessageId;
 use super::thread::ClientThread;
 use crate::audit::{Audit, SequenceOrder, Track};
-use crate::marker::Mark;
+use crate::counts::ReaderAge;
+use crate::marker::{Mark, now_ns};
 
 impl ClientThread {
     /// The client is subscribed from now on.
@@ -153,5 +155,29 @@ impl ClientThread {
         self.counts.received += 1;
         let latency_ns = self.shared.latency_ns(mark.intended_ns, now);
         self.latencies.delivery(mark, latency_ns, &self.shared.accumulator);
+        if self.shared.measures_readers() && position < READERS_MAX {
+            let reader = &mut self.clients[position].extra().reader;
+            reader.get_or_insert_default().record(mark.intended_ns, latency_ns);
+        }
+    }
+
+    /// The ages of each subscribed client's messages so far, and how far it is behind now.
+    pub(super) fn reader_ages(&self) -> Vec<ReaderAge> {
+        if !self.shared.measures_readers() {
+            return Vec::new();
+        }
+        let readers = self.clients.iter().take(READERS_MAX);
+        let readers = readers.filter(|client| client.state == ClientState::Active);
+        readers.map(|client| self.reader_age(client)).collect()
+    }
+
+    fn reader_age(&self, client: &Client) -> ReaderAge {
+        let published = |stream| self.shared.counters.last_published(stream);
+        let is_behind = client.tracks(None).any(|(stream, track)| track.last() < published(stream));
+        let reader = client.extra.as_ref().and_then(|extra| extra.reader.as_ref());
+        // Without a message, it has been behind since it subscribed.
+        let newest_ns = reader.map_or(client.since_ns, |reader| reader.newest_ns);
+        let behind_ns = if is_behind { self.shared.latency_ns(newest_ns, now_ns()) } else { 0 };
+        reader.map_or_else(|| Reader::default().ages(behind_ns), |reader| reader.ages(behind_ns))
     }
 }

@@ -17,6 +17,9 @@ use crate::protocol::moment;
 use crate::protocol::{self, Event, Framing, Response};
 use crate::tls::TlsEnd;
 
+/// How a message of `throng.v1` begins that says that others were skipped.
+const V1_GAP: &[u8] = br#"{"type":"gap""#;
+
 impl ClientThread {
     /// Handles an event of a client's socket.
     pub(super) fn handle(&mut self, position: usize, flags: EventFlags) {
@@ -36,7 +39,7 @@ impl ClientThread {
         }
         let is_readable = flags.intersects(EventFlags::IN | EventFlags::RDHUP) || is_over;
         if is_readable && (is_over || !self.is_paused(position)) {
-            self.receive(position, flags);
+            self.receive(position, flags, usize::MAX);
         }
         self.pump(position);
     }
@@ -47,18 +50,21 @@ impl ClientThread {
         client.is_slow && client.state == ClientState::Active
     }
 
-    /// Reads everything that has arrived on a client's socket. A read that does not fill the
-    /// buffer has emptied the socket, and later bytes make a new event.
-    pub(super) fn receive(&mut self, position: usize, flags: EventFlags) {
+    /// Reads what has arrived on a client's socket, at most so many bytes. A read that does not
+    /// fill the buffer has emptied the socket, and later bytes make a new event.
+    pub(super) fn receive(&mut self, position: usize, flags: EventFlags, most: usize) {
         let ends = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
         let mut buffer = std::mem::take(&mut self.buffer);
-        while let Carrier::Sockets(sockets) = &self.network.carrier {
-            match sockets.receive(position, &mut buffer) {
+        let mut left = most;
+        while let (1.., Carrier::Sockets(sockets)) = (left, &self.network.carrier) {
+            let room = left.min(buffer.len());
+            match sockets.receive(position, &mut buffer[..room]) {
                 Ok(None) => break,
                 Ok(Some(0)) => self.end(position),
                 Ok(Some(bytes)) => {
+                    left -= bytes;
                     let is_going_on = self.received(position, &buffer[..bytes]);
-                    if is_going_on && bytes < buffer.len() && !ends {
+                    if is_going_on && bytes < room && !ends {
                         break;
                     }
                 }
@@ -266,6 +272,18 @@ impl ClientThread {
         }
     }
 
+    /// True if a message confirms the subscription; if there are several, the last of them.
+    fn is_joined_by(&mut self, position: usize, message: &[u8]) -> bool {
+        let streams = self.shared.streams(self.shared.number(self.index, position)).len();
+        let (found, expected) = self.shared.requests.confirmed(message, streams);
+        if expected == 1 {
+            return found > 0;
+        }
+        let confirmed = &mut self.clients[position].extra().confirmed;
+        *confirmed += found;
+        *confirmed >= expected
+    }
+
     fn message(&mut self, position: usize, message: &[u8], now: u64) -> Result<(), Failure> {
         if self.shared.heartbeat.is_some_and(|heartbeat| heartbeat == message) {
             self.counts.heartbeats += 1;
@@ -290,8 +308,7 @@ impl ClientThread {
             }
         }
         if self.clients[position].state == ClientState::Joining {
-            let joined_by = self.shared.requests.joined_by.as_ref();
-            if joined_by.is_none_or(|text| text.find(message).is_some()) {
+            if self.is_joined_by(position, message) {
                 self.join(position, now);
             } else {
                 self.shared.requests.check_refusal(message)?;
@@ -303,6 +320,9 @@ impl ClientThread {
             self.shared.requests.check_refusal(message)?;
         }
         self.counts.unmarked += u64::from(!is_marked);
+        if !is_marked && self.shared.heartbeat.is_some() && message.starts_with(V1_GAP) {
+            self.announce_gap(position);
+        }
         if !self.shared.requests.has_pings() {
             return Ok(());
         }

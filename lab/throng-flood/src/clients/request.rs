@@ -37,6 +37,8 @@ pub(crate) struct Requests {
     /// The text in the message that confirms a subscription; `None` if the response head confirms
     /// it.
     pub(crate) joined_by: Option<Finder<'static>>,
+    /// True if each stream of a client is subscribed, and confirmed, by itself.
+    subscribes_each: bool,
     /// Texts in messages without a mark that reject the client.
     refused_by: Vec<String>,
     /// Messages of application-level pings, with the frames that answer them.
@@ -83,6 +85,7 @@ impl Requests {
             deflate: target.deflate,
             accept: String::from_utf8_lossy(&accept_key(KEY.as_bytes())).into_owned(),
             joined_by,
+            subscribes_each: target.hello.iter().any(names_one_stream),
             refused_by: target.refused.clone(),
             pings: pings.collect(),
         }
@@ -98,6 +101,14 @@ impl Requests {
             return Err(Failure::Handshake(NOT_COMPRESSED));
         }
         Ok(())
+    }
+
+    /// How many subscriptions a message confirms, of those that a client with so many streams
+    /// waits for.
+    pub(super) fn confirmed(&self, message: &[u8], streams: usize) -> (usize, usize) {
+        let expected = if self.subscribes_each { streams.max(1) } else { 1 };
+        let joined_by = self.joined_by.as_ref();
+        (joined_by.map_or(expected, |text| text.find_iter(message).count()), expected)
     }
 
     /// Fails if a message rejects the client.
@@ -287,6 +298,7 @@ mod tests {
             handshake_timeout: Duration::from_secs(10),
             publish: None,
             streams: Streams::One,
+            streams_each: 1,
             tls: TlsSettings::default(),
         }
     }

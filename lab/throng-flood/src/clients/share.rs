@@ -75,12 +75,14 @@ pub enum ClientCommand {
         /// Connects in progress.
         in_flight: usize,
     },
-    /// Make the first clients stop reading, or read again.
+    /// Make the first clients read slowly or not at all, or read again.
     Slow {
         /// The share of the clients.
         share: f64,
-        /// True to stop.
+        /// True to begin, false to end it.
         is_slow: bool,
+        /// Bytes per second that each of them reads; 0 for none.
+        speed: usize,
     },
     /// Set whether clients that fail, or that the server closes, reconnect after a pause. Initially
     /// as in the plan.

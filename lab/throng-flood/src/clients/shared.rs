@@ -22,7 +22,7 @@ use crate::counts::ClientCounts;
 use crate::marker::Mark;
 use crate::plan::{Network, Plan, PublishBy, Streams, Target, Transport};
 use crate::publish::PublisherSettings;
-use crate::streams::{StreamCounters, stream_count};
+use crate::streams::StreamCounters;
 use crate::template::TemplateValues;
 use crate::tls::TlsTarget;
 use throng_tunnel::Targets;
@@ -66,7 +66,8 @@ pub(super) struct Shared {
     pub(super) handshake_timeout_ns: u64,
     pub(super) counters: Arc<StreamCounters>,
     pub(super) accumulator: Accumulator,
-    streams: Streams,
+    stream_count: u32,
+    streams_each: u32,
     graph: Option<Graph>,
 }
 
@@ -82,7 +83,7 @@ impl Shared {
         let mut nodes = resolve(&url, &target.ports, &target.nodes)?;
         // Sources and tunnels are chosen for addresses of one kind.
         nodes.iter_mut().for_each(|addresses| addresses.truncate(1));
-        let counters = StreamCounters::new(stream_count(target.streams, share.total));
+        let counters = StreamCounters::new(target.stream_count(share.total));
         let mut shared = Shared::of(target, &url, nodes, share, threads, Arc::new(counters))?;
         let targets = shared.targets();
         shared.sources = SourceAddresses::new(&plan.sources, targets[0].ip(), targets.len());
@@ -122,9 +123,9 @@ impl Shared {
                 target.url.rendered(&values)
             }
         };
-        if let Streams::Friends { .. } = target.streams {
+        if target.streams_each > 1 || matches!(target.streams, Streams::Friends { .. }) {
             // A stream above the subscribers', so that none is taken from them.
-            target.streams = Streams::Own;
+            (target.streams, target.streams_each) = (Streams::Own, 1);
         }
         let nodes = resolve(&url, &[], &target.nodes)?;
         // The first connection goes to the first node.
@@ -167,7 +168,8 @@ impl Shared {
             handshake_timeout_ns: u64::try_from(timeout).unwrap_or(u64::MAX),
             counters,
             accumulator: Accumulator::default(),
-            streams: target.streams,
+            stream_count: target.stream_count(share.total),
+            streams_each: target.streams_each,
             graph: None,
         })
     }
@@ -235,21 +237,27 @@ impl Shared {
 
     /// The stream that a client follows; `None` if it follows several.
     pub(super) fn stream(&self, number: usize) -> Option<u32> {
+        let is_one = self.graph.is_none() && !self.measures_readers();
         // Numbers are below `share.total`, which fits.
-        match self.streams {
-            Streams::One => Some(0),
-            Streams::Spread(count) => Some(number as u32 % count.max(1)),
-            Streams::Own => Some(number as u32),
-            Streams::Friends { .. } => None,
-        }
+        is_one.then(|| number as u32 % self.stream_count)
     }
 
-    /// All streams that a client follows.
+    /// All streams that a client follows, sorted.
     pub(super) fn streams(&self, number: usize) -> Vec<u32> {
-        match (&self.graph, self.stream(number)) {
-            (Some(graph), _) => graph.friends(number as u32),
-            (None, stream) => stream.into_iter().collect(),
+        if let Some(graph) = &self.graph {
+            return graph.friends(number as u32);
         }
+        let (each, count) = (u64::from(self.streams_each), u64::from(self.stream_count));
+        let first = number as u64 * each;
+        let mut streams: Vec<_> = (first..first + each).map(|at| (at % count) as u32).collect();
+        streams.sort_unstable();
+        streams
+    }
+
+    /// True if clients follow several streams by `--channels-per-client`: each is measured by
+    /// itself.
+    pub(super) fn measures_readers(&self) -> bool {
+        self.streams_each > 1
     }
 }
 

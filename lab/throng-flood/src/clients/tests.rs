@@ -24,6 +24,7 @@ use crate::template::Template;
 mod closed_loop;
 mod elsewhere;
 mod gaps;
+mod readers;
 
 /// Ends a test that would hang. Never reached in a good run.
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -118,6 +119,7 @@ fn plan(transport: Transport, url: &str) -> Plan {
             handshake_timeout: DEADLINE,
             publish: None,
             streams: Streams::One,
+            streams_each: 1,
             tls: TlsSettings::default(),
         },
         sources: Sources { addresses: Vec::new(), ports: None },
@@ -438,7 +440,7 @@ fn a_ramp_keeps_its_rate() {
 fn slow_clients_do_not_read() {
     let (mut watched, mut peers) = websockets(4, |_| {});
     watched.wait_active(4);
-    watched.pool.command(ClientCommand::Slow { share: 0.5, is_slow: true });
+    watched.pool.command(ClientCommand::Slow { share: 0.5, is_slow: true, speed: 0 });
     // Commands are executed in order, so after the counts they do not read.
     watched.wait("slow", |_| true);
     let frame = watched.frame(1);
@@ -446,7 +448,7 @@ fn slow_clients_do_not_read() {
     watched.wait("two", |counts| counts.received == 2);
     thread::sleep(Duration::from_millis(20));
     watched.wait("still two", |counts| counts.received == 2);
-    watched.pool.command(ClientCommand::Slow { share: 0.5, is_slow: false });
+    watched.pool.command(ClientCommand::Slow { share: 0.5, is_slow: false, speed: 0 });
     watched.wait("all", |counts| counts.received == 4);
 }
 

@@ -33,6 +33,18 @@ const RECEIVE_BYTES: usize = 64 * 1024;
 /// The longest wait. Commands end it.
 const WAIT_NS_MAX: u64 = 1_000_000_000;
 
+/// How often slow clients read, if they do at all.
+const SLOW_READS_NS: u64 = 10_000_000;
+
+/// The reads of slow clients.
+#[derive(Debug, Clone, Copy, Default)]
+struct SlowReads {
+    /// Bytes per second of each client; 0 if none reads.
+    speed: usize,
+    /// When they last read.
+    read_ns: u64,
+}
+
 /// A command from the pool to a thread.
 pub(super) type ThreadCommand = Box<dyn FnOnce(&mut ClientThread) + Send>;
 
@@ -60,6 +72,7 @@ pub(crate) struct ClientThread {
     pub(super) missed: u64,
     pub(super) ids: MessageIds,
     pub(super) activity: Activity,
+    slow: SlowReads,
     pub(super) buffer: Vec<u8>,
     /// For bytes that are about to be sent.
     pub(super) scratch: Vec<u8>,
@@ -113,6 +126,7 @@ impl ClientThread {
             missed: 0,
             ids: MessageIds::default(),
             activity: Activity::default(),
+            slow: SlowReads::default(),
             buffer,
             scratch: Vec::new(),
             content: Vec::new(),
@@ -135,7 +149,7 @@ impl ClientThread {
             let due_ns = self.publish_due();
             self.expire();
             self.ping_due();
-            let due_ns = due_ns.min(self.open_due());
+            let due_ns = due_ns.min(self.open_due()).min(self.read_slowly());
             let now = now_ns();
             let due_ns = due_ns.min(self.activity.next_ns(now));
             self.counts.lag_ns.add(&LongestNs(now.saturating_sub(woken_ns)));
@@ -200,7 +214,7 @@ impl ClientThread {
             ClientCommand::Ramp { to, rate, in_flight } => self.ramp(to, rate, in_flight, groups),
             ClientCommand::Churn { rate } => self.churn(rate),
             ClientCommand::Storm { in_flight } => self.storm(in_flight),
-            ClientCommand::Slow { share, is_slow } => self.slow(share, is_slow),
+            ClientCommand::Slow { share, is_slow, speed } => self.slow(share, is_slow, speed),
             ClientCommand::Keep(keeps) => self.keeps = keeps,
             ClientCommand::HoldPolls(are_held) => self.hold_polls(are_held),
         }
@@ -210,6 +224,7 @@ impl ClientThread {
     pub(super) fn collect(&mut self) {
         let mut accumulator = self.shared.accumulator.lock();
         self.counts.states = self.states;
+        self.counts.readers = self.reader_ages();
         if let Carrier::Tunnel(tunnel) = &mut self.network.carrier {
             self.counts.repeated += tunnel.retransmitted();
         }
@@ -293,11 +308,13 @@ impl ClientThread {
         let client = &mut self.clients[position];
         if let Some(extra) = &mut client.extra {
             (extra.partial, extra.head, extra.unsent) = (None, Vec::new(), Vec::new());
+            extra.confirmed = 0;
         }
         client.shrink();
     }
 
-    fn slow(&mut self, share: f64, is_slow: bool) {
+    fn slow(&mut self, share: f64, is_slow: bool, speed: usize) {
+        self.slow = SlowReads { speed: if is_slow { speed } else { 0 }, read_ns: now_ns() };
         let count = (share.clamp(0.0, 1.0) * self.clients.len() as f64).ceil() as usize;
         for position in 0..self.clients.len() {
             let was_slow = self.clients[position].is_slow;
@@ -305,10 +322,27 @@ impl ClientThread {
             self.clients[position].is_slow = is_slow;
             if was_slow && !is_slow && self.network.is_open(position) {
                 // What arrived meanwhile makes no new event.
-                self.receive(position, epoll::EventFlags::RDHUP);
+                self.receive(position, epoll::EventFlags::RDHUP, usize::MAX);
                 self.release(position);
             }
         }
+    }
+
+    /// Slow clients read what their speed allows. Returns when they do again.
+    fn read_slowly(&mut self) -> u64 {
+        let now = now_ns();
+        let SlowReads { speed: speed @ 1.., read_ns } = self.slow else { return u64::MAX };
+        let passed_ns = now.saturating_sub(read_ns);
+        if passed_ns >= SLOW_READS_NS {
+            self.slow.read_ns = now;
+            let bytes = (speed as u128 * u128::from(passed_ns) / 1_000_000_000) as usize;
+            for position in 0..self.clients.len() {
+                if self.is_paused(position) {
+                    self.receive(position, epoll::EventFlags::empty(), bytes);
+                }
+            }
+        }
+        self.slow.read_ns + SLOW_READS_NS
     }
 }
 

@@ -65,7 +65,7 @@ pub(super) fn errors(plan: &Plan) -> Vec<PlanError> {
         }
         let is_empty = clients == 0 && !matches!(phase, Phase::Ramp { .. });
         refuse! { found; is_empty => place, "there are no clients yet: ramp up first"; }
-        found.check_phase(&place, phase);
+        found.check_phase(&place, phase, plan.network == Network::Tunnel);
         if let Some(publishing) = phase.publishing() {
             found.check_publishing(&format!("{place}.publish"), publishing, &plan.target);
         }
@@ -121,12 +121,10 @@ impl Findings {
         let first = target.first_url();
         // With a table every line makes a URL of its own. All are checked before any client
         // connects.
-        for client in 0..target.url.rows().unwrap_or(1) {
-            let stream = match target.streams {
-                Streams::Spread(n) => client as u32 % n.max(1),
-                Streams::Own | Streams::Friends { .. } => client as u32,
-                Streams::One => 0,
-            };
+        let clients = target.url.rows().unwrap_or(1);
+        let streams = u64::from(target.stream_count(clients));
+        for client in 0..clients {
+            let stream = (client as u64 * u64::from(target.streams_each) % streams) as u32;
             let values = TemplateValues { client, stream, ..TemplateValues::default() };
             let url = target.url.rendered(&values);
             let is_other = is_secure(&url) != is_secure(&first);
@@ -212,15 +210,21 @@ impl Findings {
             std::iter::once(&target.url).chain(&target.hello).chain(headers).collect();
         let have = |place| templates.iter().any(|template| template.has(place));
         let is_same = !have(Placeholder::Stream) && !have(Placeholder::Client);
-        let streams = target.streams;
-        let has_friends = matches!(streams, Streams::Friends { edges: 1.. });
+        let (streams, each) = (target.streams, target.streams_each);
+        let has_several = each > 1 || matches!(streams, Streams::Friends { edges: 1.. });
+        let by_hello = target.hello.iter().any(|hello| hello.has(Placeholder::Stream));
         refuse! { self;
             streams == Streams::Spread(0) => "target.streams", "at least one stream is needed";
             streams == Streams::Friends { edges: 0 } =>
                 "target.streams", "a client needs at least one friend";
-            has_friends && !have(Placeholder::Streams) => "target.streams",
-                "friends are followed over one connection each: the URL or a hello message must \
-                 name them, with {streams:SEPARATOR}";
+            has_several && !by_hello && !have(Placeholder::Streams) => "target.streams",
+                "a client follows its channels over one connection: a hello message must name \
+                 each, with {stream}, or the URL all, with {streams:SEPARATOR}";
+            each == 0 => "target.channels-per-client", "a client follows at least one";
+            each > 1 && matches!(streams, Streams::Friends { .. }) => "target.channels-per-client",
+                "friends:EDGES says already how many a client follows";
+            matches!(streams, Streams::Spread(1..) if each > target.stream_count(1)) =>
+                "target.channels-per-client", "a client cannot follow more channels than streams";
             is_same && matches!(streams, Streams::Spread(2..) | Streams::Own) => "target.streams",
                 "every client subscribes to the same: put {stream} into the URL or a hello message";
         }
@@ -297,7 +301,7 @@ impl Findings {
     }
 
     /// Checks one phase, whose key is `place`.
-    fn check_phase(&mut self, place: &str, phase: &Phase) {
+    fn check_phase(&mut self, place: &str, phase: &Phase, is_tunnel: bool) {
         let key = |key| format!("{place}.{key}");
         // A kind without a number has one that is right.
         let (to, share) = match phase {
@@ -318,6 +322,8 @@ impl Findings {
             has_time && phase.time().is_zero() => key("time"), "a phase must take more than 0";
             matches!(phase, Phase::Churn { rate, .. } if !is_rate(*rate)) =>
                 key("rate"), "the number of clients per second must be more than 0";
+            matches!(phase, Phase::Slow { speed: 1.., .. }) && is_tunnel => key("speed"),
+                "clients of the network tunnel read everything or nothing";
             !(share > 0.0 && share <= 1.0) => key("share"),
                 format!("{share} is not a share of the clients: more than 0, at most 1");
         }

@@ -50,7 +50,7 @@ pub(crate) fn parse(path: &Path, text: String) -> Result<(Options, PlanFile), Ve
         let message = "urls: there is a file of data already; give it a column of URLs instead";
         reader.error(position(table, "target.urls").unwrap_or_default(), message);
     }
-    options.phases = phases::read(&section, PHASES, options.target.streams());
+    options.phases = phases::read(&section, PHASES, options.target.followed());
     let errors = reader.errors();
     if !errors.is_empty() {
         return Err(refuse(&errors));

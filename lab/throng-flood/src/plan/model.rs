@@ -125,8 +125,10 @@ pub struct Target {
     pub handshake_timeout: Duration,
     /// How to publish, if anything is published.
     pub publish: Option<PublishTarget>,
-    /// The streams that client `i` follows, for the audit.
+    /// The streams that clients follow, for the audit.
     pub streams: Streams,
+    /// How many of them each client follows, over one connection.
+    pub streams_each: u32,
     /// TLS of clients and publishers, where their URLs ask for it.
     pub tls: TlsSettings,
 }
@@ -135,6 +137,17 @@ impl Target {
     /// The URL of the first client.
     pub(crate) fn first_url(&self) -> String {
         self.url.rendered(&TemplateValues::default())
+    }
+
+    /// How many streams a run with this many clients has.
+    pub(crate) fn stream_count(&self, clients: usize) -> u32 {
+        let clients = u32::try_from(clients).unwrap_or(u32::MAX).max(1);
+        match self.streams {
+            Streams::One => 1,
+            Streams::Spread(count) => count.max(1),
+            Streams::Own => clients.saturating_mul(self.streams_each),
+            Streams::Friends { .. } => clients,
+        }
     }
 
     /// The port that the first client connects to; `None` if its URL is invalid.

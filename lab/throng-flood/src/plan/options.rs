@@ -84,6 +84,9 @@ options! {
         "streams" streams: Streams = "one", "STREAMS",
             "What clients follow: one (all the same), N (client i follows stream i % N), own \
              (each its own), or friends:EDGES (a graph in which few have many followers)";
+        "channels-per-client" channels_per_client: Count = "1", "N",
+            "Channels that each client follows, over one connection; all clients the same, unless \
+             --streams says of how many";
         "ports" ports: Vec<Ports>, "PORTS",
             "Ports of the same host; clients are spread over them";
         "nodes" nodes: Vec<Node>, "HOST:PORT" as "node",
@@ -241,6 +244,18 @@ impl Options {
     /// True if the option with this path of keys, or one that it is a part of, is set.
     pub(crate) fn has_any(&self, key: &str) -> bool {
         around(key).any(|key| self.has(key))
+    }
+}
+
+impl TargetOptions {
+    /// The streams, of which each client may follow several.
+    pub(super) fn followed(&self) -> Streams {
+        match (self.streams(), self.channels_per_client()) {
+            (Streams::One, Count(each @ 2..)) => {
+                Streams::Spread(each.try_into().unwrap_or(u32::MAX))
+            }
+            (streams, _) => streams,
+        }
     }
 }
 

@@ -47,10 +47,12 @@ pub enum Phase {
         /// The messages to publish meanwhile.
         publish: Option<Publishing>,
     },
-    /// Some of the clients stop reading for a while.
+    /// Some of the clients read slowly for a while, or not at all.
     Slow {
         /// The share of the clients, from 0 to 1.
         share: f64,
+        /// Bytes per second that each of them reads; 0 for none.
+        speed: usize,
         /// The length of the phase.
         time: Duration,
         /// The messages to publish meanwhile.
@@ -98,7 +100,7 @@ impl Phase {
 
 /// The keys of all kinds of phases.
 pub(super) const KEYS: &[&str] =
-    &["do", "to", "rate", "in-flight", "time", "timeout", "share", "publish"];
+    &["do", "to", "rate", "in-flight", "time", "timeout", "share", "speed", "publish"];
 
 /// The kinds of phases, each with the keys that it must have and those that it may have.
 const KINDS: &[Kind] = &[
@@ -106,7 +108,7 @@ const KINDS: &[Kind] = &[
     ("hold", &["time"], &["publish"]),
     ("churn", &["time", "rate"], &["publish"]),
     ("storm", &["timeout"], &["publish"]),
-    ("slow", &["share", "time"], &["publish"]),
+    ("slow", &["share", "time"], &["speed", "publish"]),
 ];
 
 type Kind = (&'static str, &'static [&'static str], &'static [&'static str]);
@@ -145,7 +147,8 @@ fn read_phase(
         "storm" => Phase::Storm { timeout: time("timeout")?, publish },
         _ => {
             let share = section.read::<Share>("share")?.0;
-            Phase::Slow { share, time: time("time")?, publish }
+            let speed = section.read::<Size>("speed").map_or(0, |speed| speed.0);
+            Phase::Slow { share, speed, time: time("time")?, publish }
         }
     })
 }
@@ -201,6 +204,9 @@ options! {
             "Clients per second that leave, and as many that join, while the others are held";
         "share" slow: Share, "SHARE" as "slow" [conflicts_with_all = ["plan", "phases.churn"]],
             "Share of the clients that stop reading while they are held, like 10%";
+        "speed" slow_speed: Size, "SIZE" as "slow-speed"
+            [conflicts_with = "plan", requires = "phases.share"],
+            "What each of these reads in a second, in place of nothing, like 125KB for 1 Mbit/s";
         "timeout" storm: Time, "TIME" as "storm" [conflicts_with = "plan"],
             "At the end all lose their connections at once; all must be back within this time";
     }
@@ -242,7 +248,10 @@ impl LoadOptions {
             let publish = publish.clone();
             let held = match (self.slow, self.churn) {
                 _ if time.is_zero() => continue,
-                (Some(Share(share)), _) => Phase::Slow { share, time, publish },
+                (Some(Share(share)), _) => {
+                    let speed = self.slow_speed.map_or(0, |speed| speed.0);
+                    Phase::Slow { share, speed, time, publish }
+                }
                 (None, Some(Rate(rate))) => Phase::Churn { time, rate, publish },
                 (None, None) => Phase::Hold { time, publish },
             };
@@ -270,8 +279,10 @@ pub(super) fn write(phase: &Phase, text: &mut String) {
             ("churn", vec![time(hold), ("rate", Rate(*rate).toml())])
         }
         Phase::Storm { timeout, .. } => ("storm", vec![("timeout", Time(*timeout).toml())]),
-        Phase::Slow { share, time: hold, .. } => {
-            ("slow", vec![("share", Share(*share).toml()), time(hold)])
+        Phase::Slow { share, speed, time: hold, .. } => {
+            let mut values = vec![("share", Share(*share).toml()), time(hold)];
+            values.extend((*speed > 0).then(|| ("speed", quoted(&Size(*speed).to_string()))));
+            ("slow", values)
         }
     };
     values.extend(phase.publishing().map(|publishing| ("publish", inline(publishing))));

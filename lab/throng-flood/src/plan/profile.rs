@@ -35,7 +35,7 @@ struct Rules {
     needs: Option<String>,
     /// The path of a URL that names only the server.
     subscribe: String,
-    /// The same for clients that follow several streams.
+    /// The same for clients that follow several streams, unless `several-websocket` has a URL.
     friends: Option<String>,
     /// The query of a URL without one.
     query: Option<String>,
@@ -75,8 +75,9 @@ impl Profile {
         }
     }
 
-    /// The rules, and the options with a transport. Tests read every file.
-    fn read(self, transport: Option<Transport>) -> (Rules, Options) {
+    /// The rules, and the options, with those of this table before the others. Tests read every
+    /// file.
+    fn read(self, table: &str) -> (Rules, Options) {
         #[derive(Deserialize)]
         struct File {
             profile: Rules,
@@ -84,11 +85,10 @@ impl Profile {
         let document = DeTable::parse(self.text()).expect("the file of a profile is TOML");
         let File { profile } = toml::from_str(self.text()).expect("a profile has rules");
         let reader = Reader::new(Vec::new(), Path::new(""));
-        let keys = [Options::KEYS, &["profile", "stream", "long-poll"]].concat();
-        let section = reader.section(document.get_ref(), &keys);
-        let of_transport =
-            transport.and_then(|transport| section.table(transport.name(), Options::KEYS));
-        let options = of_transport.map(|table| Options::read(&table)).unwrap_or_default();
+        let tables = &["profile", "stream", "long-poll", "several-websocket"];
+        let section = reader.section(document.get_ref(), &[Options::KEYS, tables].concat());
+        let first = section.table(table, Options::KEYS);
+        let options = first.map(|table| Options::read(&table)).unwrap_or_default();
         let options = options.or(Options::read(&section));
         debug_assert_eq!(reader.errors(), []);
         (profile, options)
@@ -96,7 +96,7 @@ impl Profile {
 
     /// The option that publishing requires, such as a key; `None` if it requires none.
     pub(crate) fn publish_needs(self) -> Option<String> {
-        self.read(None).0.needs
+        self.read("").0.needs
     }
 
     /// The options for the server at the URL that is given. `columns` are those of the clients'
@@ -106,11 +106,14 @@ impl Profile {
         given: &TargetOptions,
         columns: Option<&Arc<ColumnTable>>,
     ) -> Result<Options, PlanError> {
-        let (rules, _) = self.read(None);
+        let (rules, _) = self.read("");
         let server = Server::new(self, &rules, given, columns)?;
         server.check_channel(&rules)?;
-        let (_, mut options) = self.read(Some(server.transport));
-        options.target.url = Some(server.subscribed_url(&rules)?);
+        let transport = server.transport.name();
+        let several = format!("several-{transport}");
+        let (_, mut options) = self.read(if server.has_channels() { &several } else { transport });
+        let own = options.target.url.take();
+        options.target.url = Some(server.subscribed_url(&rules, own)?);
         options.target.transport = Some(server.transport);
         options.target.subscribed.get_or_insert(Subscribed::Handshake);
         let publish = &mut options.publish;
@@ -179,8 +182,13 @@ impl<'a> Server<'a> {
         format!("{scheme}://{}{path}", self.authority)
     }
 
-    fn has_friends(&self) -> bool {
-        matches!(self.given.streams, Some(Streams::Friends { .. }))
+    /// True if clients follow several channels, but not those of friends.
+    fn has_channels(&self) -> bool {
+        self.given.channels_per_client().0 > 1
+    }
+
+    fn has_several(&self) -> bool {
+        self.has_channels() || matches!(self.given.streams, Some(Streams::Friends { .. }))
     }
 
     /// A text of the profile. `<channels:SEPARATOR>` is the channel for clients of one stream.
@@ -195,7 +203,7 @@ impl<'a> Server<'a> {
     }
 
     fn channels(&self, separator: &str) -> String {
-        if !self.has_friends() {
+        if !self.has_several() {
             return self.channel.to_owned();
         }
         let (before, after) = self.channel.split_once("{stream}").unwrap_or((self.channel, ""));
@@ -220,13 +228,14 @@ impl<'a> Server<'a> {
         Err(PlanError::new("target.channel", message))
     }
 
-    /// The given URL if it has a path, else the profile's.
-    fn subscribed_url(&self, rules: &Rules) -> Result<String, PlanError> {
+    /// The given URL if it has a path, else `own`, or that of the rules.
+    fn subscribed_url(&self, rules: &Rules, own: Option<String>) -> Result<String, PlanError> {
         if !self.path.starts_with(&rules.requires) {
             return Err(wrong_url(format!("{:?} {}", self.url, self.filled(&rules.requires_why))));
         }
-        let friends = rules.friends.as_ref().filter(|_| self.has_friends());
-        let own = format!("<server>{}", friends.unwrap_or(&rules.subscribe));
+        let several = rules.friends.as_ref().filter(|_| self.has_several());
+        let usual = || format!("<server>{}", several.unwrap_or(&rules.subscribe));
+        let own = own.unwrap_or_else(usual);
         let url = if self.path.is_empty() { self.filled(&own) } else { self.url.clone() };
         Ok(match &rules.query {
             Some(query) if !url.contains('?') => format!("{url}?{}", self.filled(query)),

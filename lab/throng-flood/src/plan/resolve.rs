@@ -148,7 +148,8 @@ impl Options {
             hello: hello.filter_map(|text| templates.read("target.hello", text)).collect(),
             handshake_timeout: self.target.handshake_timeout().0,
             publish: self.compiled_publish(templates),
-            streams: self.target.streams(),
+            streams: self.target.followed(),
+            streams_each: self.target.channels_per_client().0.try_into().unwrap_or(u32::MAX),
             subprotocol: options
                 .subprotocol
                 .and_then(|text| templates.read("target.subprotocol", &text)),

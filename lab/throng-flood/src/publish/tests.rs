@@ -49,6 +49,7 @@ pub(crate) fn target(port: u16, connections: usize, pipeline: usize) -> Target {
         handshake_timeout: LIMIT,
         publish: Some(PublishTarget { by, connections, pipeline, refused: None }),
         streams: Streams::Spread(4),
+        streams_each: 1,
         tls: TlsSettings::default(),
     }
 }

@@ -187,7 +187,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(charts, 11 + 9);
+        assert_eq!(charts, 12 + 9);
     }
 
     #[test]

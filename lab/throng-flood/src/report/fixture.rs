@@ -98,6 +98,7 @@ fn second(at: u64, slowness: f64, noise: &mut Noise, pooled: &mut Nanoseconds) -
         received_bytes: received * 132,
         heartbeats: active / 25,
         delivery: Distribution::summary_of(&delivery),
+        behind: Distribution::summary_of(&delivery),
         server_pss_bytes: Some(14 * MIB + (active as f64 * 95.0 * slowness) as u64),
         server_cores: Some((load * slowness * (0.95 + 0.1 * noise.even()) * 100.0).round() / 100.0),
         generator_pss_bytes: Some(9 * MIB + active * 61),
@@ -134,7 +135,6 @@ fn totals(series: &[Sample], pooled: &Nanoseconds, slowness: f64, noise: &mut No
     Totals {
         active: CLIENTS,
         attempts: 2 * CLIENTS + 419,
-        told: 0,
         subscribed: 2 * CLIENTS,
         failures: BTreeMap::from([
             ("connection refused".to_owned(), 412),
@@ -149,18 +149,17 @@ fn totals(series: &[Sample], pooled: &Nanoseconds, slowness: f64, noise: &mut No
         publish_answer: spread(41.0, published, 0.3),
         expected: received,
         received,
-        lost: 0,
-        missed: 0,
-        duplicated: 0,
-        reordered: 0,
+        received_bytes: 132 * received,
         delivery_rate: Some(100_000.0),
-        unmarked: 0,
-        stray: 0,
         heartbeats: series.iter().map(|sample| sample.heartbeats).sum(),
         connected_s: Some(26.0),
         connect: spread(9.0, 4_000, 0.6),
         connect_rate: Some(5_970.0),
         delivery: Distribution::of(pooled),
+        reader_p50: spread(30.0, 50, 0.1),
+        reader_p99: spread(110.0, 50, 0.15),
+        reader_max: spread(260.0, 50, 0.35),
+        behind: spread(20.0, 50, 0.1),
         first: spread(0.9, published, 0.3),
         median: spread(30.0, published, 0.1),
         p99: spread(110.0, published, 0.15),
@@ -187,8 +186,8 @@ fn totals(series: &[Sample], pooled: &Nanoseconds, slowness: f64, noise: &mut No
             others: vec!["postgres".to_owned(), "cron".to_owned()],
         }),
         kernel_bytes: Some(8_900 * CLIENTS as i64),
-        repeated_packets: None,
         tls: Some(tls(spread(6.0, 4_000, 0.5))),
+        ..Totals::default()
     }
 }
 

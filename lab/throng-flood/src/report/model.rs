@@ -138,6 +138,8 @@ pub struct Totals {
     pub expected: u64,
     /// Deliveries that happened.
     pub received: u64,
+    /// Bytes that clients received, TLS and handshakes included.
+    pub received_bytes: u64,
     /// Expected messages that never arrived without a notice of the gap.
     pub lost: u64,
     /// Expected messages that never arrived, with a notice of the gap from the server.
@@ -162,6 +164,16 @@ pub struct Totals {
     pub connect_rate: Option<f64>,
     /// Time from a publish's intended time to each delivery.
     pub delivery: Option<Distribution>,
+    /// Over all clients that follow several channels: the median age of a message when the client
+    /// handled it, up to the end of publishing.
+    pub reader_p50: Option<Distribution>,
+    /// The same: the 99th percentile.
+    pub reader_p99: Option<Distribution>,
+    /// The same: the highest age.
+    pub reader_max: Option<Distribution>,
+    /// The same: the age of the client's newest message at the end of publishing; 0 for a client
+    /// that has all.
+    pub behind: Option<Distribution>,
     /// Over all publishes: the latency of the first delivery.
     pub first: Option<Distribution>,
     /// Over all publishes: the median latency.
@@ -259,6 +271,8 @@ pub struct Sample {
     pub heartbeats: u64,
     /// Latency of the deliveries in this second.
     pub delivery: Option<Distribution>,
+    /// How far clients that follow several channels are behind, over these clients.
+    pub behind: Option<Distribution>,
     /// Proportional set size of the server.
     pub server_pss_bytes: Option<u64>,
     /// Processor use of the server, in cores.

@@ -109,7 +109,8 @@ fn tiles(report: &Report) -> Vec<Tile> {
     }
     if total.expected > 0 || total.received > 0 {
         let rate = or_absent(total.delivery_rate, rate);
-        let expected = format!("of {} expected, {rate}", count(total.expected));
+        let each = format::bytes(total.received_bytes as f64 / total.received.max(1) as f64);
+        let expected = format!("of {} expected, {rate}, {each} each", count(total.expected));
         tile("Deliveries", Cell::bad_if(total.lost > 0, count(total.received)), expected);
         let others = [
             (total.missed, "missed"),

@@ -9,7 +9,7 @@ type Value = fn(&Sample) -> Option<f64>;
 
 /// Columns of the CSV, after the run, the time and the phase. They keep their names and order; new
 /// ones are appended.
-const COLUMNS: [(&str, Value); 20] = [
+const COLUMNS: [(&str, Value); 23] = [
     ("connecting", |sample| Some(sample.connecting as f64)),
     ("active", |sample| Some(sample.active as f64)),
     ("closed", |sample| Some(sample.closed as f64)),
@@ -30,6 +30,9 @@ const COLUMNS: [(&str, Value); 20] = [
     ("slab_bytes", |sample| Some(sample.slab_bytes? as f64)),
     ("socket_buffer_bytes", |sample| Some(sample.socket_buffer_bytes? as f64)),
     ("machine_cores", |sample| sample.machine_cores),
+    ("behind_p50_ms", |sample| Some(sample.behind.as_ref()?.p50)),
+    ("behind_p99_ms", |sample| Some(sample.behind.as_ref()?.p99)),
+    ("behind_max_ms", |sample| Some(sample.behind.as_ref()?.max)),
 ];
 
 /// A column over the time of a run; without points if there is no such column.

@@ -53,6 +53,10 @@ pub fn faults(report: &Report) -> Option<String> {
 pub(crate) fn distributions(total: &Totals) -> Vec<(&'static str, &Distribution)> {
     let all = [
         ("delivery, all", &total.delivery),
+        ("p50 of a reader", &total.reader_p50),
+        ("p99 of a reader", &total.reader_p99),
+        ("max of a reader", &total.reader_max),
+        ("behind at the end", &total.behind),
         ("first of a publish", &total.first),
         ("median of a publish", &total.median),
         ("p99 of a publish", &total.p99),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::resources::ResourceSpan;
 use crate::audit::Audit;
 use crate::clients::PublishDeliveries;
-use crate::counts::{ClientCounts, PublishCounts};
+use crate::counts::{ClientCounts, PublishCounts, ReaderAge};
 use crate::report::{Distribution, TlsTotals, Totals};
 use crate::sums::Nanoseconds;
 
@@ -21,6 +21,8 @@ pub(super) struct Measurements {
     pub publishes: PublishCounts,
     /// Expected and actual deliveries.
     pub audit: Audit,
+    /// The ages of clients that follow several channels, at the end of publishing.
+    pub readers: Vec<ReaderAge>,
     /// Latencies of the first, median, 99 %, 99.9 % and last delivery of each message.
     points: [Nanoseconds; 5],
     /// Subscriptions and deliveries, and the time with any.
@@ -98,6 +100,7 @@ impl Measurements {
     pub(super) fn totals(&self, active: u64, span: &ResourceSpan) -> Totals {
         let [first, median, p99, p999, last] = &self.points;
         let received = self.clients.received;
+        let readers = |of| over_readers(&self.readers, of);
         Totals {
             active,
             attempts: self.clients.attempts,
@@ -112,6 +115,7 @@ impl Measurements {
             publish_answer: Distribution::of(&self.publishes.answer),
             expected: self.audit.expected,
             received,
+            received_bytes: self.clients.received_bytes,
             lost: self.audit.lost,
             missed: self.audit.missed,
             duplicated: self.audit.duplicated,
@@ -124,6 +128,10 @@ impl Measurements {
             connect: Distribution::of(&self.clients.connect),
             connect_rate: self.subscribing.per_second(),
             delivery: Distribution::of(&self.clients.delivery),
+            reader_p50: readers(|age| age.p50_us),
+            reader_p99: readers(|age| age.p99_us),
+            reader_max: readers(|age| age.max_us),
+            behind: readers(|age| age.behind_us),
             first: Distribution::of(first),
             median: Distribution::of(median),
             p99: Distribution::of(p99),
@@ -148,6 +156,16 @@ impl Measurements {
             handshake: Distribution::of(&tls.time),
         })
     }
+}
+
+/// The distribution of a figure over all readers; `None` without any.
+pub(super) fn over_readers(
+    readers: &[ReaderAge],
+    figure_us: fn(&ReaderAge) -> u64,
+) -> Option<Distribution> {
+    let mut all = Nanoseconds::default();
+    readers.iter().for_each(|age| all.record(figure_us(age) * NS_PER_US));
+    Distribution::of(&all)
 }
 
 fn in_words<'a, F: ToString + 'a>(

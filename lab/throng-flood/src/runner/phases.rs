@@ -39,9 +39,9 @@ impl<C: ClientSet> Runner<'_, C> {
                 self.hold(*time, publish.as_ref(), Some(commands))
             }
             Phase::Storm { timeout, publish } => self.storm(*timeout, publish.as_ref()),
-            Phase::Slow { share, time, publish } => {
-                let slow = |is_slow| ClientCommand::Slow { share: *share, is_slow };
-                self.hold(*time, publish.as_ref(), Some([slow(true), slow(false)]))
+            &Phase::Slow { share, speed, time, ref publish } => {
+                let slow = |is_slow| ClientCommand::Slow { share, is_slow, speed };
+                self.hold(time, publish.as_ref(), Some([slow(true), slow(false)]))
             }
         };
         if outcome.is_err() {
@@ -113,6 +113,8 @@ impl<C: ClientSet> Runner<'_, C> {
         commands.into_iter().for_each(|[first, _]| self.client_set.command(first));
         let end = self.begin(time, publish);
         let passed = self.wait_until(end);
+        // Before slow clients catch up, and what is in transit arrives.
+        self.note_readers();
         commands.into_iter().for_each(|[_, last]| self.client_set.command(last));
         passed?;
         self.end()
@@ -167,6 +169,14 @@ impl<C: ClientSet> Runner<'_, C> {
             publishers.end();
         }
         self.wait_for_completion(WaitLimits::LONG)
+    }
+
+    /// Keeps the ages of readers as those of the phase, and of the run so far.
+    fn note_readers(&mut self) {
+        self.poll_clients();
+        for measured in [&mut self.phase, &mut self.total] {
+            measured.readers.clone_from(&self.readers);
+        }
     }
 
     fn note_rates(&mut self) {

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::measurements::Measurements;
+use super::measurements::{Measurements, over_readers};
 use super::resources::{ResourceMonitor, ResourceSample, ResourceSpan};
 use super::warnings::Warnings;
 use crate::audit::Audit;
 use crate::clients::ClientSet;
-use crate::counts::{ClientCounts, States};
+use crate::counts::{ClientCounts, ReaderAge, States};
 use crate::machine::Machine;
 use crate::marker::now_ns;
 use crate::plan::{Network, Plan};
@@ -77,6 +77,8 @@ pub(super) struct Runner<'a, C: ClientSet> {
     pub(super) phase: Measurements,
     /// The states of the clients, and when they were read.
     pub(super) states: States,
+    /// The ages of clients that follow several channels.
+    pub(super) readers: Vec<ReaderAge>,
     pub(super) polled_at: Instant,
     /// The last audit, over the whole run.
     pub(super) audit: Audit,
@@ -143,6 +145,7 @@ impl<'a, C: ClientSet> Runner<'a, C> {
             total: Measurements::default(),
             phase: Measurements::default(),
             states: States::default(),
+            readers: Vec::new(),
             polled_at: now,
             audit: Audit::default(),
             audit_before: Audit::default(),
@@ -203,7 +206,8 @@ impl<'a, C: ClientSet> Runner<'a, C> {
 
     /// Adds what clients and publishers have counted since the last time.
     pub(super) fn poll_clients(&mut self) {
-        let counts = self.client_set.counts();
+        let mut counts = self.client_set.counts();
+        self.readers = std::mem::take(&mut counts.readers);
         let now = Instant::now();
         let time = now - self.polled_at;
         self.polled_at = now;
@@ -242,6 +246,7 @@ impl<'a, C: ClientSet> Runner<'a, C> {
             received_bytes: clients.received_bytes,
             heartbeats: clients.pings + clients.heartbeats,
             delivery: Distribution::summary_of(&clients.delivery),
+            behind: self.sending.and_then(|_| over_readers(&self.readers, |age| age.behind_us)),
             server_pss_bytes: reading.server_pss_bytes,
             server_cores,
             generator_pss_bytes: reading.generator_pss_bytes,

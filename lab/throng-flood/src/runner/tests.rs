@@ -70,7 +70,9 @@ impl ClientSet for Fake {
                 inner.counts.subscribed += active;
             }
             ClientCommand::Churn { rate } => self.log(format!("churn {rate}")),
-            ClientCommand::Slow { share, is_slow } => self.log(format!("slow {share} {is_slow}")),
+            ClientCommand::Slow { share, is_slow, .. } => {
+                self.log(format!("slow {share} {is_slow}"));
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -218,7 +220,7 @@ fn storm_churn_and_slow_reach_the_clients() {
         ramp(),
         Phase::Storm { timeout: Duration::from_secs(5), publish: publishing(100.0) },
         Phase::Churn { time, rate: 10.0, publish: None },
-        Phase::Slow { share: 0.25, time, publish: None },
+        Phase::Slow { share: 0.25, speed: 0, time, publish: None },
     ];
     let report = run(&fake, phases, &mut TestObserver::default());
     let log = fake.inner.borrow().log.clone();

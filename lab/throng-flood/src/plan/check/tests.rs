@@ -154,7 +154,19 @@ fn streams() {
     assert!(errors[0].starts_with("target.streams: every client subscribes to the same"));
     assert!(errors[1].starts_with("publish.body: {stream} is missing"));
     let alone = follow("http://h/channels/{stream}", Streams::Friends { edges: 3 });
-    refused(alone, "target.streams: friends are followed over one connection each");
+    refused(alone, "target.streams: a client follows its channels over one connection");
+    let several = |url: &str, each, streams| {
+        let channels_per_client = Some(Count(each));
+        with(TargetOptions { channels_per_client, streams: Some(streams), ..target(url) })
+    };
+    let plan = several(host, 200, Streams::One).into_plan().unwrap();
+    assert_eq!((plan.target.streams, plan.target.stream_count(7)), (Streams::Spread(200), 200));
+    assert_eq!(several(host, 3, Streams::Own).into_plan().unwrap().target.stream_count(7), 21);
+    let key = "target.channels-per-client";
+    refused(several(host, 0, Streams::One), &format!("{key}: a client follows at least one"));
+    refused(several(host, 11, Streams::Spread(10)), &format!("{key}: a client cannot follow more"));
+    let friends = several(host, 2, Streams::Friends { edges: 3 });
+    refused(friends, &format!("{key}: friends:EDGES says already"));
 }
 
 #[test]
@@ -206,7 +218,8 @@ fn phases_in_order() {
     let second = Duration::from_secs(1);
     refused(phases(vec![]), "phases: the plan has no phases");
     refused(phases(vec![hold(PUBLISHING)]), "phases.0: there are no clients yet: ramp up first");
-    let slow = |share| phases(vec![ramp(1), Phase::Slow { share, time: second, publish: None }]);
+    let slow =
+        |share| phases(vec![ramp(1), Phase::Slow { share, speed: 0, time: second, publish: None }]);
     for share in [0.0, -1.0, 1.5, f64::NAN] {
         refused(slow(share), &format!("phases.1.share: {share} is not a share of the clients"));
     }

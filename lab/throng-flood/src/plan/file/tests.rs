@@ -93,7 +93,7 @@ fn a_whole_plan() {
                 timeout: second(60),
                 publish: publishing(1.0, None, 128, Pattern::InTurn)
             },
-            Phase::Slow { share: 0.1, time: second(10), publish: None },
+            Phase::Slow { share: 0.1, speed: 0, time: second(10), publish: None },
         ]
     );
 }

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use throng_units::Count;
+
 use super::*;
 use crate::plan::model::{Plan, PublishBy, Target};
 use crate::plan::{Header, UrlTable};
@@ -83,6 +85,22 @@ fn throng() {
             "POST http://127.0.0.1:8080/channels/flood-000000ab-5"
         ]
     );
+    let several = TargetOptions { channels_per_client: Some(Count(2)), ..input("ws://h") };
+    assert_eq!(
+        show(Profile::Throng, &several)[..3],
+        [
+            "ws://h/subscribe",
+            r#"{"type":"subscribe","channel":"flood-000000ab-5"}"#,
+            "POST http://h/channels/flood-000000ab-5"
+        ]
+    );
+    let target = compiled(Profile::Throng, &several);
+    assert_eq!(target.subprotocol.map(|name| name.text().to_owned()).as_deref(), Some("throng.v1"));
+    let answer = r#"{"type":"subscribed","channel":"a","id":"k-0"}"#;
+    assert!(matches!(target.subscribed, Subscribed::Message(text) if answer.contains(&text)));
+    let events = TargetOptions { transport: Some(Transport::Sse), ..several };
+    let url = "ws://h/subscribe?channel=flood-000000ab-5&channel=flood-000000ab-6";
+    assert_eq!(show(Profile::Throng, &events)[0], url);
     // The path is the user's, and is published to as it is.
     let own = input("ws://h:1/users/u{stream}?history=1");
     let lines = ["ws://h:1/users/u5?history=1", "POST http://h:1/users/u5", "~mark~"];
@@ -127,8 +145,8 @@ fn centrifugo() {
         show(Profile::Centrifugo, &given),
         [
             "ws://h:8000/connection/websocket",
-            "{\"id\":1,\"connect\":{\"name\":\"flood\"}}\n\
-             {\"id\":2,\"subscribe\":{\"channel\":\"news:5\"}}",
+            r#"{"id":1,"connect":{"name":"flood"}}"#,
+            r#"{"id":2,"subscribe":{"channel":"news:5"}}"#,
             "POST http://h:8000/api/publish",
             "Content-Type: application/json",
             r#"{"channel":"news:5","data":{"flood":"~mark~"}}"#
