@@ -123,7 +123,7 @@ impl<N: Net> Delivery<N> {
         &self.subscriptions
     }
 
-    /// Sets the time of what follows. It never goes back.
+    /// Sets the time of the events that follow. It never goes back.
     pub(crate) fn set_time(&mut self, now: Now) {
         self.sockets.set_clock(now);
         self.subscriptions.set_now(now.unix_ms);
@@ -221,8 +221,8 @@ impl<N: Net> Delivery<N> {
     }
 
     /// Panics unless the parts agree with each other. For tests: it visits all connections.
-    pub(crate) fn check_delivery(&self) {
-        self.sockets.check_sockets();
+    pub fn check_invariants(&self) {
+        self.sockets.check_invariants();
         let places = (0..self.connections().extent()).map(ConnectionId::new);
         let ids = places.filter(|&id| self.connections().get(id).is_some());
         let linked: usize = ids.map(|id| self.subscriptions(id).count()).sum();

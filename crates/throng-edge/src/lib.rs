@@ -13,7 +13,8 @@
 //! | [`event_loop`] | the thread of a worker: its sleep, fan-out permits, steering of connections |
 //! | `sockets` | a worker's connections, and what is read from them and written to them |
 //! | `delivery` | their subscriptions, and the messages that they lack |
-//! | [`worker`] | the state machine of a worker's connections |
+//! | `sessions` | their clients: who asks, whether they may, what waits |
+//! | [`worker`] | the state machine of a worker, which connects these three |
 //! | [`connection`] | a connection, what it owns, and the table of all |
 //! | `close_reason` | why connections close |
 //! | [`compression`] | compresses messages once for all, and inflates what clients send |
@@ -41,6 +42,7 @@ pub mod event_loop;
 pub mod limits;
 pub mod metrics;
 pub mod net;
+mod sessions;
 pub mod settings;
 mod sockets;
 pub mod start;

@@ -260,7 +260,7 @@ impl<N: Net> Sockets<N> {
     }
 
     /// Panics unless the parts agree with each other. For tests: it visits all connections.
-    pub(crate) fn check_sockets(&self) {
+    pub(crate) fn check_invariants(&self) {
         self.connections.check_invariants();
         self.deferred.check_invariants(&self.connections);
         let is_blocked = |id| self.connections.get(id).is_some_and(|it| it.has(Flags::BLOCKED));

@@ -7,27 +7,27 @@ use throng_core::slab::Slab;
 
 use super::user_names::UserNames;
 
-/// Sessions, and what their tokens grant.
+/// SessionTable, and what their tokens grant.
 ///
 /// Invariant: a session holds its grants, and counts as a connection of its user or server key,
-/// from [`Sessions::begin`] until [`Sessions::end`], whether it is in the slab or with its
+/// from [`SessionTable::begin`] until [`SessionTable::end`], whether it is in the slab or with its
 /// connection's entry in the side table.
 #[derive(Debug)]
-pub(super) struct Sessions {
+pub(super) struct SessionTable {
     clients: Arc<Clients>,
     slab: Slab<Session>,
     grants: GrantsTable,
     names: UserNames,
-    /// Sessions that hold grants.
+    /// SessionTable that hold grants.
     holders: usize,
 }
 
 // The slab adds nothing: it uses a niche.
 const _: () = assert!(Slab::<Session>::ENTRY_BYTES == 16);
 
-impl Sessions {
-    pub(super) fn new(clients: Arc<Clients>) -> Sessions {
-        Sessions {
+impl SessionTable {
+    pub(super) fn new(clients: Arc<Clients>) -> SessionTable {
+        SessionTable {
             clients,
             slab: Slab::default(),
             grants: GrantsTable::default(),
@@ -37,7 +37,7 @@ impl Sessions {
     }
 
     /// Begins a session, which holds `grants` and is counted already. `user` is the name of its
-    /// user, if it is to be kept until [`Sessions::end`].
+    /// user, if it is to be kept until [`SessionTable::end`].
     pub(super) fn begin(
         &mut self,
         grants: &Arc<Grants>,

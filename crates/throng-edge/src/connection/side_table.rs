@@ -13,7 +13,7 @@ use throng_core::slab::Slab;
 use super::flags::Flags;
 use super::id::{ConnectionId, SideIndex, SidePlace};
 use super::pending::Pending;
-use super::sessions::Sessions;
+use super::sessions::SessionTable;
 use super::state::{Connection, State};
 
 const NEVER: u32 = u32::MAX;
@@ -57,14 +57,14 @@ impl SideEntry {
 #[derive(Debug)]
 pub(super) struct SideTable {
     entries: Slab<SideEntry>,
-    sessions: Sessions,
+    sessions: SessionTable,
     /// True if the names of all users are kept, because the access policy needs them.
     keeps_all_names: bool,
 }
 
 impl SideTable {
     pub(super) fn new(clients: Arc<Clients>) -> SideTable {
-        let sessions = Sessions::new(clients);
+        let sessions = SessionTable::new(clients);
         SideTable { entries: Slab::default(), sessions, keeps_all_names: false }
     }
 

@@ -85,7 +85,7 @@ fn turn(delivery: &mut Delivery<OneNet>, act: impl FnOnce(&mut Delivery<OneNet>)
         delivery.free(id, reason);
     }
     delivery.settle_receipts();
-    delivery.check_delivery();
+    delivery.check_invariants();
 }
 
 #[test]

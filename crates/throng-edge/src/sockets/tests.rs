@@ -24,7 +24,7 @@ fn turn(sockets: &mut Sockets<OneNet>, act: impl FnOnce(&mut Sockets<OneNet>)) {
     while let Some((id, reason)) = sockets.connections_mut().next_condemned() {
         sockets.release(id, reason);
     }
-    sockets.check_sockets();
+    sockets.check_invariants();
 }
 
 #[test]

@@ -19,18 +19,18 @@ impl<N: Net> Worker<N> {
         let over = ticks(Duration::from_millis(over_ms));
         let clients = u32::try_from(self.connections().parked()).unwrap_or(u32::MAX);
         let tick = self.clock().tick();
-        self.shutdown.leave(tick, over, clients);
+        self.shutdown_mut().leave(tick, over, clients);
     }
 
     /// Asks those whose turn it is, a slice of them.
     pub(super) fn continue_leave(&mut self) {
         let extent = if self.connections().is_empty() { 0 } else { self.connections().extent() };
         let tick = self.clock().tick();
-        while let Some(index) = self.shutdown.next_to_leave(tick, extent) {
+        while let Some(index) = self.shutdown_mut().next_to_leave(tick, extent) {
             let id = ConnectionId::new(index);
             if self.may_be_asked_to_leave(id) {
-                self.shutdown.note_asked_to_leave();
-                self.turn(|worker| worker.send_away(id, WINDOW));
+                self.shutdown_mut().note_asked_to_leave();
+                self.turn(|sessions| sessions.send_away(id, WINDOW));
             }
         }
     }

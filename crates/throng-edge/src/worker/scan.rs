@@ -5,18 +5,16 @@
 //! fan-out by more than a slice.
 
 mod behind;
-mod recheck;
 pub(super) mod running;
 
 use std::sync::Arc;
 
-use throng_core::{ChannelId, ConnectionName, ConnectionScan, ScanAction, ScanClose, ScanTarget};
-use throng_wire::{ErrorCode, ErrorResponse};
+use throng_core::{ChannelId, ConnectionName, ConnectionScan, ScanAction, ScanTarget};
 
 use super::Worker;
-use crate::close_reason::CloseReason;
-use crate::connection::{Connection, ConnectionId, State};
+use crate::connection::{Connection, ConnectionId};
 use crate::net::Net;
+use crate::sessions::Sessions;
 use running::RunningScan;
 
 /// Places that one slice passes: at some 20 ns for each, less than a tenth of a millisecond; of
@@ -94,7 +92,7 @@ impl<N: Net> Worker<N> {
             if !is_old || !self.is_wanted(id, connection, &wanted) {
                 continue;
             }
-            self.turn(|worker| worker.act_on_found(id, running, closes));
+            self.turn(|sessions| act_on_found(sessions, id, running, closes));
         }
         false
     }
@@ -110,35 +108,11 @@ impl<N: Net> Worker<N> {
         while *closes > 0 {
             let Some(name) = running.next_of(names) else { return true };
             let found = self.connections().find_name(name);
-            if let Some(id) = found.filter(|&id| self.is_parked(id)) {
-                self.turn(|worker| worker.act_on_found(id, running, closes));
+            if let Some(id) = found.filter(|&id| self[id].is_parked()) {
+                self.turn(|sessions| act_on_found(sessions, id, running, closes));
             }
         }
         false
-    }
-
-    /// Does to a connection what the scan is for.
-    fn act_on_found(&mut self, id: ConnectionId, running: &mut RunningScan, closes: &mut u32) {
-        running.count();
-        let scan = Arc::clone(running.scan());
-        match &scan.action {
-            ScanAction::List { .. } => {
-                return running.list(|| self.describe(id, &self[id]));
-            }
-            ScanAction::Revoke => self.close_revoked(id),
-            ScanAction::Close(close) => self.close_for_application(id, close),
-            ScanAction::CloseForMemory => self.close_for_memory(id),
-            ScanAction::TellLate(_) => self.tell_late(id),
-            ScanAction::Recheck => {
-                let passed = self.recheck_access(id) / SUBSCRIPTIONS_PER_CLOSE;
-                *closes = closes.saturating_sub(u32::try_from(passed).unwrap_or(u32::MAX));
-            }
-        }
-        *closes = closes.saturating_sub(1);
-    }
-
-    fn is_parked(&self, id: ConnectionId) -> bool {
-        self[id].is_parked()
     }
 
     /// True if a scan is about the connection. One that still waits for what its request needs is
@@ -167,7 +141,7 @@ impl<N: Net> Worker<N> {
             ScanTarget::User { tags, .. } => match session {
                 Some(session) => session.may_match(tags),
                 // Without keys nobody has a session, and only the inbox tells the user.
-                None => !self.access.has_keys() && follows(),
+                None => !self.has_keys() && follows(),
             },
             // Neither is looked for among all.
             ScanTarget::Connections(_) | ScanTarget::Behind => false,
@@ -175,22 +149,29 @@ impl<N: Net> Worker<N> {
             ScanTarget::All => true,
         }
     }
+}
 
-    /// Closes a connection whose token is revoked.
-    fn close_revoked(&mut self, id: ConnectionId) {
-        let error = ErrorResponse::from(ErrorCode::TokenRevoked);
-        self.close_subscriber(id, CloseReason::Revoked, &error.message, || error.clone());
-    }
-
-    /// Closes a connection for the application.
-    fn close_for_application(&mut self, id: ConnectionId, close: &ScanClose) {
-        let ScanClose { code, reason, may_return } = close;
-        if self[id].state == State::LongPolling && *may_return {
-            return self.answer_long_poll_empty(id, None);
+/// Does to a connection what the scan is for.
+fn act_on_found<N: Net>(
+    sessions: &mut Sessions<N>,
+    id: ConnectionId,
+    running: &mut RunningScan,
+    closes: &mut u32,
+) {
+    running.count();
+    let scan = Arc::clone(running.scan());
+    match &scan.action {
+        ScanAction::List { .. } => {
+            return running.list(|| sessions.describe(id, &sessions[id]));
         }
-        let message = reason.to_string();
-        self.close_subscriber(id, CloseReason::Disconnected(*code), reason, || {
-            ErrorResponse::new(ErrorCode::Forbidden, message)
-        });
+        ScanAction::Revoke => sessions.close_revoked(id),
+        ScanAction::Close(close) => sessions.close_for_application(id, close),
+        ScanAction::CloseForMemory => sessions.close_for_memory(id),
+        ScanAction::TellLate(_) => sessions.tell_late(id),
+        ScanAction::Recheck => {
+            let passed = sessions.recheck_access(id) / SUBSCRIPTIONS_PER_CLOSE;
+            *closes = closes.saturating_sub(u32::try_from(passed).unwrap_or(u32::MAX));
+        }
     }
+    *closes = closes.saturating_sub(1);
 }

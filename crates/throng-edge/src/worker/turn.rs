@@ -23,7 +23,7 @@ impl<N: Net> Worker<N> {
         if may_fan_out {
             self.begin_fan_out();
             while self.next_visits() {
-                self.turn(|worker| worker.visit());
+                self.turn(|sessions| sessions.visit());
             }
             self.end_fan_out();
         }
@@ -39,12 +39,6 @@ impl<N: Net> Worker<N> {
         self.report_receipts();
         // The events of the next batch share a slice.
         self.budget().begin_slice();
-        self.deferred().has_work()
-            || (!self.closes.is_empty() && self.takes_notifications())
-            || !self.presence_scans.is_empty()
-            || !self.scans.is_empty()
-            || !self.kept_changes.is_empty()
-            || self.shutdown.has_work()
-            || self.has_ready()
+        self.has_deferred_work() || !self.scans.is_empty() || self.has_ready()
     }
 }

@@ -1,0 +1,211 @@
+//! Asks the access policy and others whose answers may come later, and lets a connection wait for
+//! them.
+//!
+//! An answer that is there at once costs nothing here. One that comes later is posted to the
+//! worker's queue under the name of its question, and [`Sessions::answered`] finds what waits for
+//! it.
+
+use std::sync::Arc;
+
+use throng_access::limit::Refusal;
+use throng_access::{Action, Asker, Decision, Details, Refused};
+use throng_core::{
+    Answer, ChannelName, Engine, LateAnswer, Later, Listener, Notification, Outcome, Presence,
+    Publication, QuestionId, Ticket, WorkerId,
+};
+use throng_wire::ErrorResponse;
+
+use super::client::Client;
+use crate::connection::{Answers, Asked, Awaited, ConnectionId, Pending, earliest};
+use crate::counters::Counter;
+use crate::net::Net;
+use crate::sessions::Sessions;
+use crate::sockets::ticks;
+
+/// Why a request, a command or a frame does not go on for now.
+pub(crate) enum Stop {
+    /// It is refused.
+    Refused(ErrorResponse),
+    /// A limit of its client is reached.
+    Limited(Refusal),
+    /// An answer that it needs comes later.
+    Later(Wait),
+}
+
+impl From<ErrorResponse> for Stop {
+    fn from(error: ErrorResponse) -> Stop {
+        Stop::Refused(error)
+    }
+}
+
+/// An answer that is to come.
+#[derive(Debug)]
+pub(crate) struct Wait {
+    question: u32,
+    awaited: Awaited,
+}
+
+impl Wait {
+    pub(super) fn new(question: QuestionId, awaited: Awaited) -> Wait {
+        Wait { question: question.number, awaited }
+    }
+}
+
+impl From<Refused> for Stop {
+    fn from(refused: Refused) -> Stop {
+        match refused {
+            Refused::Error(error) => Stop::Refused(error),
+            Refused::Limited(refusal) => Stop::Limited(refusal),
+        }
+    }
+}
+
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Stop {
+        Stop::Limited(refusal)
+    }
+}
+
+impl From<Wait> for Stop {
+    fn from(wait: Wait) -> Stop {
+        Stop::Later(wait)
+    }
+}
+
+impl<N: Net> Sessions<N> {
+    /// Asks whether a connection of `client` may do all of `actions`.
+    ///
+    /// # Errors
+    ///
+    /// Some of it is not allowed, or not decided yet.
+    pub(crate) fn ask_access<'a>(
+        &mut self,
+        id: ConnectionId,
+        client: &Client,
+        details: Details<'_>,
+        actions: impl Iterator<Item = Action<'a>>,
+        answers: &mut Answers,
+    ) -> Result<(), Stop> {
+        if let Client::Viewer = client {
+            answers.is_allowed = true;
+            return Ok(());
+        }
+        let credentials = client.credentials();
+        let listener = Listener::Public;
+        let asker = Asker { listener, credentials, details, is_repeated: false };
+        let question = self.next_question(id);
+        let (engine, worker) = (&self.engine, self.metrics().worker());
+        let mut left = 0;
+        for (part, action) in (0..).zip(actions) {
+            client.check_user(action)?;
+            let question = QuestionId { part, ..question };
+            let mut issue = || {
+                ticket(engine, worker, question, |decision: Decision| {
+                    LateAnswer::Decision(decision.allowed_until_ms())
+                })
+            };
+            match self.access.policy.may(&asker, action, Later::new(&mut issue)) {
+                // After a denial, late answers about other parts find nothing that waits.
+                Answer::Now(decision) => {
+                    answers.until_ms = earliest(answers.until_ms, decision.allowed_until_ms()?);
+                }
+                // No answer can come before the wait is in place: it comes through this worker's
+                // own queue.
+                Answer::Later(_) => left += 1,
+            }
+        }
+        answers.is_allowed = left == 0;
+        match left {
+            0 => Ok(()),
+            _ => Err(Wait::new(question, Awaited::Access { left }).into()),
+        }
+    }
+
+    /// Asks again about what was allowed before the connection waited: the rules may have been
+    /// replaced meanwhile. What was asked elsewhere is not asked again.
+    ///
+    /// # Errors
+    ///
+    /// The first denial.
+    pub(crate) fn ask_again<'a>(
+        &self,
+        client: &Client,
+        mut actions: impl Iterator<Item = Action<'a>>,
+    ) -> Result<(), ErrorResponse> {
+        if let Client::Viewer = client {
+            return Ok(());
+        }
+        let asker =
+            Asker { credentials: client.credentials(), is_repeated: true, ..Asker::default() };
+        actions.try_for_each(|action| {
+            client.check_user(action)?;
+            let mut issue = || Ticket::new(drop);
+            let answer = self.access.policy.may(&asker, action, Later::new(&mut issue));
+            answer.now().map_or(Ok(()), |decision| decision.allowed_until_ms().map(drop))
+        })
+    }
+
+    /// Asks who is in a channel.
+    pub(crate) fn ask_presence(
+        &mut self,
+        id: ConnectionId,
+        channel: &ChannelName,
+        max_users: usize,
+    ) -> Result<Presence, Stop> {
+        let question = self.next_question(id);
+        let (engine, worker) = (&self.engine, self.metrics().worker());
+        let mut issue = || ticket(engine, worker, question, LateAnswer::Presence);
+        let later = Later::new(&mut issue);
+        let asked = self.engine.presence(self.clock().unix_ms(), channel, max_users, later);
+        match asked.map_err(ErrorResponse::from)? {
+            Answer::Now(presence) => Ok(presence),
+            Answer::Later(_) => Err(Wait::new(question, Awaited::Presence).into()),
+        }
+    }
+
+    /// Publishes for a connection. Returns what became of it, or what to wait for.
+    pub(crate) fn publish(
+        &mut self,
+        id: ConnectionId,
+        publication: Publication,
+    ) -> Result<Outcome, Wait> {
+        let question = self.next_question(id);
+        let (engine, worker) = (&self.engine, self.metrics().worker());
+        let mut issue = || ticket(engine, worker, question, LateAnswer::Published);
+        let later = Later::new(&mut issue);
+        match self.engine.publish(self.clock().unix_ms(), publication, later) {
+            Answer::Now(outcome) => Ok(outcome),
+            Answer::Later(_) => Err(Wait::new(question, Awaited::Publish)),
+        }
+    }
+
+    /// Lets the connection wait for an answer to what it has `asked`. Until then the worker acts on
+    /// nothing that it sends.
+    pub(crate) fn wait(&mut self, id: ConnectionId, wait: Wait, asked: Asked, answers: Answers) {
+        self.count(Counter::Waited);
+        let timeout = ticks(self.settings.limits.wait_timeout).max(1);
+        let deadline = self.clock().deadline_ticks(timeout);
+        let Wait { question, awaited } = wait;
+        let pending = Pending { question, asked, awaited, answers };
+        self.connections_mut().begin_wait(id, pending, deadline);
+    }
+
+    pub(super) fn next_question(&mut self, id: ConnectionId) -> QuestionId {
+        let connection = self.connections().name(id);
+        QuestionId { connection, number: self.questions.next(), part: 0 }
+    }
+}
+
+/// A ticket for one late answer, which is posted to the worker.
+pub(super) fn ticket<T: 'static>(
+    engine: &Arc<dyn Engine>,
+    worker: WorkerId,
+    question: QuestionId,
+    wrap: fn(T) -> LateAnswer,
+) -> Ticket<T> {
+    let engine = Arc::clone(engine);
+    Ticket::new(move |answer: Option<T>| {
+        let answer = answer.map(|answer| Box::new(wrap(answer)));
+        engine.post(worker, Notification::Answer { question, answer });
+    })
+}

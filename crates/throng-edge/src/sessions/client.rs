@@ -1,0 +1,75 @@
+//! The client of a connection, by the credential of its request or by its session.
+
+use std::sync::Arc;
+
+use throng_access::{Action, Credentials, Grants, Identity, Permission};
+use throng_core::{ChannelName, Kind};
+use throng_wire::{ErrorCode, ErrorResponse};
+
+/// A client whose token or key was checked.
+#[derive(Debug, Clone)]
+pub(crate) enum Client {
+    /// The server has no keys: it is the user that it says.
+    Unchecked {
+        /// The user that it has named.
+        user: Option<ChannelName>,
+    },
+    /// The control plane has checked that it may follow the status samples.
+    Viewer,
+    /// It was identified by its request, or by a command.
+    Known(throng_access::Client),
+    /// It has shown a token or a key before.
+    Session {
+        /// The user, if it is known here: a session does not keep the name.
+        user: Option<Box<str>>,
+        grants: Arc<Grants>,
+    },
+}
+
+impl Client {
+    /// Its identity, if the application has named it, or was asked about its token.
+    pub(crate) fn told(&self) -> Option<&Arc<Identity>> {
+        let is_told = |identity: &Identity| identity.is_of_application() || identity.is_narrowed();
+        match self {
+            Client::Known(throng_access::Client::Token(identity)) if is_told(identity) => {
+                Some(identity)
+            }
+            _ => None,
+        }
+    }
+
+    /// The access policy's view of it.
+    pub(crate) fn credentials(&self) -> Credentials<'_> {
+        match self {
+            Client::Unchecked { user: Some(user) } => Credentials::Claimed { user: user.name() },
+            Client::Unchecked { user: None } | Client::Viewer => Credentials::Anonymous,
+            Client::Known(client) => client.credentials(),
+            Client::Session { user, grants } => {
+                Credentials::Known { user: user.as_deref(), grants }
+            }
+        }
+    }
+
+    /// Fails if `action` is to follow the inbox of a user who the client is not. A token may grant
+    /// it explicitly; no rule by channel does.
+    pub(crate) fn check_user(&self, action: Action<'_>) -> Result<(), ErrorResponse> {
+        let Action::Subscribe(name) = action else { return Ok(()) };
+        if name.kind() != Kind::User {
+            return Ok(());
+        }
+        match self.credentials() {
+            _ if matches!(self, Client::Unchecked { .. } | Client::Viewer) => Ok(()),
+            Credentials::Known { user, .. } if user == Some(name.name()) => Ok(()),
+            Credentials::Known { user, grants }
+                if grants.allow(Permission::Subscribe, name, user) =>
+            {
+                Ok(())
+            }
+            Credentials::Known { .. } => {
+                let message = "the token is of another user than the request";
+                Err(ErrorResponse::new(ErrorCode::Forbidden, message))
+            }
+            _ => Err(ErrorResponse::new(ErrorCode::Unauthorized, "a user needs a token")),
+        }
+    }
+}

@@ -1,0 +1,401 @@
+//! The commands of `throng.v1`.
+
+use std::{iter, slice};
+
+use throng_access::Action;
+use throng_core::{
+    Body, ChannelName, HistoryQuery, Kind, Mark, MessageId, Outcome, Presence, Publication,
+    ReadMarker, Reading, RefusedForMemory, StartAt, SubscriptionId,
+};
+use throng_wire::v1::{self, Command, Present, RawValue};
+use throng_wire::{ErrorCode, ErrorResponse, Target};
+
+use super::ask::Stop;
+use super::fetch::Starts;
+use super::subscribe::write_subscribed;
+use crate::connection::{Answers, Asked, ConnectionId};
+use crate::counters::Counter;
+use crate::delivery::name_of;
+use crate::net::Net;
+use crate::sessions::Sessions;
+
+/// The default number of messages of a history page, and of users of a presence answer.
+const PAGE: usize = 100;
+
+/// Maximum size of the envelopes of a history page; the rest is on the next page. A quarter of the
+/// control plane's, because all connections of this worker wait while it is encoded.
+const PAGE_BYTES_MAX: usize = 256 << 10;
+
+/// A command that awaits its answer.
+#[derive(Debug, Clone, Copy)]
+struct Call<'a> {
+    id: ConnectionId,
+    /// The client's own name for it, which the answer repeats.
+    reference: Option<&'a RawValue>,
+}
+
+impl<N: Net> Sessions<N> {
+    /// Executes a command of a client with the answers that it has had, and answers it; or lets it
+    /// wait for the next one.
+    pub(crate) fn command(&mut self, id: ConnectionId, text: &str, mut answers: Answers) {
+        let received = v1::parse(text);
+        let call = Call { id, reference: received.reference.as_deref() };
+        let done = received.command.map_err(Stop::from);
+        let error = match done.and_then(|command| self.execute(call, command, &mut answers)) {
+            Ok(()) => return,
+            Err(Stop::Later(wait)) => {
+                return self.wait(id, wait, Asked::Command(text.into()), answers);
+            }
+            Err(Stop::Refused(error)) => error,
+            Err(Stop::Limited(refusal)) => {
+                self.count(Counter::RefusedLimit);
+                refusal.into()
+            }
+        };
+        self.answer_refused(call, &error);
+    }
+
+    /// Refuses a command that has waited.
+    pub(crate) fn refuse_command(&mut self, id: ConnectionId, text: &str, error: ErrorResponse) {
+        let reference = v1::parse(text).reference;
+        self.answer_refused(Call { id, reference: reference.as_deref() }, &error);
+    }
+
+    fn answer_refused(&mut self, call: Call<'_>, error: &ErrorResponse) {
+        self.count(Counter::RefusedCommand);
+        self.tell_refusal(call.id, error);
+        self.reply(call.id, |out| v1::error(out, error, call.reference));
+    }
+
+    /// Fails unless a command is allowed. One that has waited goes by the present rules; but if its
+    /// message is published already, it is answered as it is.
+    fn permit_command(
+        &mut self,
+        call: Call<'_>,
+        command: &Command,
+        answers: &mut Answers,
+    ) -> Result<(), Stop> {
+        let Some(name) = name_of_command(command) else { return Ok(()) };
+        let client = self.client(call.id, action_of(command, &name));
+        if answers.is_allowed {
+            return match answers.outcome {
+                Some(_) => Ok(()),
+                None => Ok(self.ask_again(&client, actions_of(command, &name))?),
+            };
+        }
+        match command {
+            Command::Read { id: Some(_), .. } => self.limit_publication(call.id, 0)?,
+            // Before it costs more, such as a decision from elsewhere.
+            Command::Publish { publication, .. } => {
+                self.limit_publication(call.id, publication.body.len())?;
+            }
+            Command::History { .. } | Command::Presence { .. } => self.limit_reading(call.id)?,
+            Command::Subscribe { presence: true, .. } => self.check_has_presence_events(&name)?,
+            _ => {}
+        }
+        let details = self.details(call.id, None);
+        self.ask_access(call.id, &client, details, actions_of(command, &name), answers)
+    }
+
+    fn execute(
+        &mut self,
+        call: Call<'_>,
+        command: Command,
+        answers: &mut Answers,
+    ) -> Result<(), Stop> {
+        self.permit_command(call, &command, answers)?;
+        match command {
+            Command::Subscribe { target, since, history, presence } => {
+                let begin = (since.as_deref(), history);
+                self.subscribe_command(call, &target, presence, begin, answers)
+            }
+            Command::Unsubscribe { target } => self.unsubscribe_command(call, &target),
+            Command::Publish { target, publication, echo } => {
+                self.publish_command(call, &target, publication, echo, answers)
+            }
+            Command::History { target, limit, before, after } => {
+                let range = (before.as_deref(), after.as_deref());
+                self.history_command(call, &target, range, limit, answers)
+            }
+            Command::Presence { target, limit } => {
+                self.presence_command(call, &target, limit, answers)
+            }
+            Command::Read { target, id, back } => {
+                self.read_command(call, &target, id.as_deref(), back, answers)
+            }
+            Command::Auth { token } => self.refresh(call.id, &token, answers, call.reference),
+            Command::Ping => {
+                self.reply(call.id, |out| v1::pong(out, call.reference));
+                Ok(())
+            }
+        }
+    }
+
+    /// Subscribes to a channel. `begin` is the id after which it starts, or the number of messages
+    /// before the next one.
+    fn subscribe_command(
+        &mut self,
+        call: Call<'_>,
+        target: &Target,
+        has_presence: bool,
+        begin: (Option<&str>, Option<u32>),
+        answers: &mut Answers,
+    ) -> Result<(), Stop> {
+        let id = call.id;
+        let count = 1 + usize::from(has_presence);
+        let name = name_of(target);
+        if self.relief.refuses(RefusedForMemory::Subscription) {
+            return Err(ErrorResponse::short_of_memory().into());
+        }
+        let max_channels = self.settings.max_channels_per_connection;
+        let is_marked = self.is_marked(id);
+        let is_asked = |&one: &SubscriptionId| !self.cursors().is_unasked(one);
+        if self.subscriptions(id).filter(is_asked).count() + count > max_channels {
+            return Err(ErrorResponse::too_many_channels(max_channels).into());
+        }
+        if self.find_subscription(id, &name).is_some() {
+            let message = format!("this connection follows {} already", target.name);
+            return Err(ErrorResponse::new(ErrorCode::AlreadySubscribed, message).into());
+        }
+        if name.kind() == Kind::User && self.user_of(id).is_some() {
+            let message = "a connection belongs to at most one user";
+            return Err(ErrorResponse::new(ErrorCode::BadRequest, message).into());
+        }
+        let start = match begin {
+            (Some(since), _) => StartAt::of_position(since)?,
+            (None, Some(count)) => StartAt::Last(count as usize),
+            (None, None) => StartAt::Live,
+        };
+        let is_of_kept = name.kind() == Kind::User && self.has_kept_of(id, name.name());
+        let wanted = Starts {
+            names: slice::from_ref(&name),
+            starts: &[start],
+            kept_of: (is_of_kept && self.engine.fetches()).then(|| name.clone()),
+            unread_of: None,
+        };
+        self.fetch_starts(id, &wanted, &mut answers.fetched)?;
+        // After all that may refuse or wait, so that each subscription is counted once.
+        self.limit_subscriptions(id, count)?;
+        let position =
+            || answers.fetched.position.unwrap_or_else(|| self.kept_position(&name, start));
+        let kept = is_of_kept.then(position);
+        let kept_start = kept.map(|position| self.start_of_kept(start, position));
+        let start = kept.map_or(start, |position| self.start_in_kept(start, position));
+        let resumes = begin.0.is_some();
+        let mut followed = self.follow(id, &name, start);
+        let joined = self.newest_subscription(id);
+        let presence = has_presence.then(|| self.follow_presence_of(id, &name)).flatten();
+        followed.is_recovered = followed.is_recovered.filter(|_| resumes);
+        if let Some(kept_start) = kept_start {
+            let are_recovered = self.follow_kept(id, name.name(), kept_start).is_recovered;
+            followed.is_recovered = followed.is_recovered.map(|own| own && are_recovered);
+        } else if is_marked {
+            self.mark_kept(id);
+        }
+        if followed.is_recovered == Some(false) {
+            self.count(Counter::Gaps);
+        }
+        // The client learns of the subscription before its first message comes.
+        self.reply(id, |out| write_subscribed(out, target, &followed, call.reference));
+        if let Some(state) = presence {
+            self.tell_presence(id, &state);
+        }
+        if let Some(joined) = joined {
+            self.catch_up(id, joined);
+            self.trim_replay_buffers(id);
+        }
+        self.limit(id, answers.until_ms);
+        Ok(())
+    }
+
+    fn unsubscribe_command(&mut self, call: Call<'_>, target: &Target) -> Result<(), Stop> {
+        let Some(subscription) = self.find_subscription(call.id, &name_of(target)) else {
+            let message = format!("this connection does not follow {}", target.name);
+            return Err(ErrorResponse::new(ErrorCode::NotSubscribed, message).into());
+        };
+        if self.leave_to_server(call.id, subscription, target) {
+            let message = "the server keeps this subscription for the user; the application ends \
+                it";
+            return Err(ErrorResponse::new(ErrorCode::Forbidden, message).into());
+        }
+        if target.kind == Kind::User {
+            self.unfollow_kept(call.id);
+        }
+        self.unfollow_channel(call.id, subscription, &name_of(target));
+        self.reply(call.id, |out| v1::unsubscribed(out, target, call.reference));
+        Ok(())
+    }
+
+    fn publish_command(
+        &mut self,
+        call: Call<'_>,
+        target: &Target,
+        publication: v1::Publication,
+        is_echoed: bool,
+        answers: &mut Answers,
+    ) -> Result<(), Stop> {
+        let outcome = match answers.outcome.take() {
+            Some(outcome) => outcome,
+            None => self.begin_publish(call, target, publication, is_echoed)?,
+        };
+        let published = outcome.map_err(ErrorResponse::from)?;
+        self.count(Counter::MessagesPublished);
+        // The answer counts the subscribers that get the message. Without an echo the sender does
+        // not.
+        let is_excluded = !is_echoed && self.find_subscription(call.id, &name_of(target)).is_some();
+        let message_id = published.id.to_string();
+        // Of an engine that answers at once, it precedes the echo, which the worker takes from its
+        // queue later.
+        self.reply(call.id, |out| {
+            let subscribers = published.subscribers.saturating_sub(u64::from(is_excluded));
+            let is_duplicate = published.is_duplicate;
+            v1::published(out, target, &message_id, subscribers, is_duplicate, call.reference);
+        });
+        Ok(())
+    }
+
+    /// Publishes the message of a command. Returns what became of it.
+    fn begin_publish(
+        &mut self,
+        call: Call<'_>,
+        target: &Target,
+        publication: v1::Publication,
+        is_echoed: bool,
+    ) -> Result<Outcome, Stop> {
+        let max_bytes = self.settings.max_message_bytes;
+        if publication.body.len() > max_bytes {
+            return Err(ErrorResponse::message_too_large(max_bytes).into());
+        }
+        let (body, content_type) =
+            Body::parse(&publication.body, publication.content_type.as_deref())
+                .map_err(ErrorResponse::from)?;
+        let channel = name_of(target);
+        let key = publication.key.as_deref();
+        let publication = Publication {
+            idempotency_key: key.map(|key| self.idempotency_key(call.id, &channel, key)),
+            channel,
+            body,
+            content_type,
+            excluded: (!is_echoed).then(|| self.connections().name(call.id)),
+            expires_in_ms: publication.expires_in_s.map(|seconds| u64::from(seconds) * 1000),
+            receipt: None,
+        };
+        Ok(self.publish(call.id, publication)?)
+    }
+
+    /// Answers with a page of the messages before or after an id, which `range` gives in this
+    /// order.
+    fn history_command(
+        &mut self,
+        call: Call<'_>,
+        target: &Target,
+        range: (Option<&str>, Option<&str>),
+        limit: Option<u32>,
+        answers: &mut Answers,
+    ) -> Result<(), Stop> {
+        let name = name_of(target);
+        if self.relief.refuses(RefusedForMemory::History) {
+            return Err(ErrorResponse::short_of_memory().into());
+        }
+        let query = match range {
+            (Some(_), Some(_)) => {
+                let message = "give either before or after";
+                return Err(ErrorResponse::new(ErrorCode::BadRequest, message).into());
+            }
+            (Some(before), None) => HistoryQuery::Before(parse_id(before)?),
+            (None, Some(after)) => HistoryQuery::After(parse_id(after)?),
+            (None, None) => HistoryQuery::Newest,
+        };
+        let limit = limit.map_or(PAGE, |limit| limit as usize);
+        if !std::mem::replace(&mut answers.fetched.is_complete, true) {
+            let page = iter::once((&name, Reading::Page(query, limit)));
+            self.fetch(call.id, &mut answers.fetched, None, page)?;
+        }
+        let mut history = self.engine.history(self.clock().unix_ms(), &name, query, limit);
+        let envelopes = history.encode(query, PAGE_BYTES_MAX);
+        self.charge_read(call.id, envelopes.iter().map(Vec::len).sum());
+        let page = v1::HistoryPage {
+            target,
+            id: &history.head.to_string(),
+            has_more: history.has_more,
+            is_recovered: history.is_recovered,
+        };
+        let writers = envelopes.iter();
+        let writers = writers.map(|envelope| |out: &mut Vec<u8>| out.extend_from_slice(envelope));
+        self.reply(call.id, |out| v1::history(out, page, writers, call.reference));
+        Ok(())
+    }
+
+    /// Answers how far a user has read the inbox, after moving the marker if there is an id.
+    fn read_command(
+        &mut self,
+        call: Call<'_>,
+        target: &Target,
+        id: Option<&str>,
+        may_go_back: bool,
+        answers: &mut Answers,
+    ) -> Result<(), Stop> {
+        let id = id.map(parse_id).transpose()?;
+        let mark = id.map(|id| Mark { id, may_go_back });
+        let ReadMarker { read, unread } = match answers.marker.take() {
+            Some(marker) => marker,
+            None => self.ask_marker(call.id, &name_of(target), mark)?,
+        };
+        let read = read.map(|id| id.to_string());
+        self.reply(call.id, |out| v1::read(out, target, (read.as_deref(), unread), call.reference));
+        Ok(())
+    }
+
+    /// Answers who is in a channel, mostly after other workers have scanned their subscriptions.
+    fn presence_command(
+        &mut self,
+        call: Call<'_>,
+        target: &Target,
+        limit: Option<u32>,
+        answers: &mut Answers,
+    ) -> Result<(), Stop> {
+        let limit = limit.map_or(PAGE, |limit| limit as usize);
+        let found = match answers.presence.take() {
+            Some(presence) => presence,
+            None => self.ask_presence(call.id, &name_of(target), limit)?,
+        };
+        let Presence { connections, users, is_cut, is_partial } = found;
+        self.charge_read(call.id, users.iter().map(|user| user.len()).sum());
+        let present = Present { connections, users: &users, more: is_cut, is_partial };
+        self.reply(call.id, |out| v1::presence(out, target, present, call.reference));
+        Ok(())
+    }
+}
+
+fn parse_id(text: &str) -> Result<MessageId, ErrorResponse> {
+    Ok(text.parse::<MessageId>()?)
+}
+
+/// The channel or user that a command needs a permission for; `None` if it is always allowed.
+fn name_of_command(command: &Command) -> Option<ChannelName> {
+    match command {
+        Command::Subscribe { target, .. }
+        | Command::Publish { target, .. }
+        | Command::History { target, .. }
+        | Command::Presence { target, .. }
+        | Command::Read { target, .. } => Some(name_of(target)),
+        Command::Unsubscribe { .. } | Command::Auth { .. } | Command::Ping => None,
+    }
+}
+
+/// The action of a command about `name`, for the access policy.
+fn action_of<'n>(command: &Command, name: &'n ChannelName) -> Action<'n> {
+    match command {
+        Command::Publish { .. } => Action::Publish(name),
+        Command::History { .. } => Action::ReadHistory(name),
+        Command::Presence { .. } => Action::ReadPresence(name),
+        _ => Action::Subscribe(name),
+    }
+}
+
+/// All that a command about `name` asks the access policy for.
+fn actions_of<'n>(command: &Command, name: &'n ChannelName) -> impl Iterator<Item = Action<'n>> {
+    let sees_presence = matches!(command, Command::Subscribe { presence: true, .. });
+    let presence = sees_presence.then_some(Action::ReadPresence(name));
+    iter::once(action_of(command, name)).chain(presence)
+}

@@ -1,0 +1,263 @@
+//! WebSocket frames from clients.
+
+use std::iter;
+
+use throng_access::Action;
+use throng_core::{Body, ChannelName, Outcome, Publication, PublishError};
+use throng_wire::websocket::{
+    Event, MessageLimits, Opcode, Reader, Step, write_close, write_frame,
+};
+use throng_wire::{ErrorCode, ErrorResponse, v1};
+
+use super::ask::Stop;
+use crate::close_reason::CloseReason;
+use crate::connection::{Answers, Asked, Connection, ConnectionId, Flags, PendingClose, State};
+use crate::counters::Counter;
+use crate::net::Net;
+use crate::sessions::Sessions;
+
+/// A command of `throng.v1` may be this many times as large as a message: JSON may escape each byte
+/// of the body as six (`\u00ff`).
+const COMMAND_FACTOR: usize = 6;
+/// Bytes for the other fields of a command.
+const COMMAND_SLACK_BYTES: usize = 4096;
+
+impl<N: Net> Sessions<N> {
+    /// Handles frames. Returns the number of bytes consumed; all of them if the rest is ignored.
+    pub(crate) fn frames(&mut self, id: ConnectionId, bytes: &mut [u8]) -> usize {
+        let connection = &self[id];
+        if connection.has(Flags::PEER_CLOSED) {
+            return bytes.len();
+        }
+        let limits = self.message_limits(connection);
+        let connection = &mut self[id];
+        // Taken out while its events change the worker; `keep_reader` puts it back.
+        let io = connection.io.as_mut();
+        let mut reader = io.map(|io| std::mem::take(&mut io.reader)).unwrap_or_default();
+        let mut at = 0;
+        let mut is_new = reader.is_idle();
+        while self.budget().has_steps() {
+            self.budget().take_step();
+            match reader.next(&mut bytes[at..], limits) {
+                Ok(Step::Incomplete { consumed }) => {
+                    at += consumed;
+                    break;
+                }
+                Ok(Step::Fragment { consumed }) => at += consumed,
+                Ok(Step::Event { event, consumed }) => {
+                    at += consumed;
+                    is_new |= matches!(event, Event::Message { .. });
+                    self.event(id, event);
+                }
+                Err(violation) => {
+                    self.close_websocket(id, CloseReason::Violation(violation));
+                }
+            }
+            let connection = &self[id];
+            if connection.state != State::Streaming || connection.has(Flags::PEER_CLOSED) {
+                return bytes.len();
+            }
+            // Commands are executed in the order in which they came.
+            if self.connections().pending(id).is_some() {
+                break;
+            }
+        }
+        self.keep_reader(id, reader, is_new);
+        at
+    }
+
+    /// Limits of the messages that a WebSocket client may send.
+    pub(crate) fn message_limits(&self, connection: &Connection<N::Socket>) -> MessageLimits {
+        let max_bytes = if connection.has(Flags::V1) {
+            self.settings.max_message_bytes * COMMAND_FACTOR + COMMAND_SLACK_BYTES
+        } else {
+            self.settings.max_message_bytes
+        };
+        MessageLimits { max_bytes, may_compress: connection.encoding().is_compressed() }
+    }
+
+    /// Keeps a half-read message. `is_new` says that it began in this input: its deadline starts.
+    fn keep_reader(&mut self, id: ConnectionId, reader: Reader, is_new: bool) {
+        if !reader.is_idle() {
+            let tick = self.clock().tick();
+            let io = self[id].io_mut();
+            io.reader = reader;
+            if is_new {
+                io.message_since = tick;
+            }
+        }
+    }
+
+    /// Acts on a complete message or control frame.
+    fn event(&mut self, id: ConnectionId, event: Event<'_>) {
+        match event {
+            Event::Message { is_text, is_compressed: false, payload } => {
+                self.message(id, is_text, &payload);
+            }
+            Event::Message { is_text, payload, .. } => self.inflate(id, is_text, &payload),
+            Event::Ping(payload) => {
+                let mut pong = Vec::with_capacity(payload.len() + 2);
+                write_frame(&mut pong, Opcode::Pong, payload);
+                self.send(id, &pong);
+            }
+            Event::Pong => {}
+            Event::Close { code, .. } => {
+                let connection = &mut self[id];
+                // The answer waits until the messages of before are written: see `turn`.
+                connection.flags.set(Flags::PEER_CLOSED, true);
+                let token = connection.token(id);
+                self.closes.push(PendingClose { token, code });
+            }
+        }
+    }
+
+    /// Acts on a compressed message.
+    fn inflate(&mut self, id: ConnectionId, is_text: bool, payload: &[u8]) {
+        let max_bytes = self.message_limits(&self[id]).max_bytes;
+        match self.compression.inflate(payload, is_text, max_bytes) {
+            Ok(message) => {
+                self.count(Counter::MessagesInflated);
+                // A few bytes may be as much work as a long answer.
+                self.budget().charge(message.len());
+                self.message(id, is_text, &message);
+            }
+            Err(violation) => {
+                self.budget().charge(max_bytes);
+                self.close_websocket(id, CloseReason::Violation(violation));
+            }
+        }
+    }
+
+    fn message(&mut self, id: ConnectionId, is_text: bool, payload: &[u8]) {
+        let text = is_text.then(|| std::str::from_utf8(payload).unwrap_or_default());
+        match (self[id].has(Flags::V1), text) {
+            (true, Some(text)) => self.command(id, text, Answers::default()),
+            (true, None) => self.close_websocket(id, CloseReason::BinaryCommand),
+            (false, Some(text)) => {
+                self.publish_frame(id, Body::Text(text.into()), Answers::default());
+            }
+            (false, None) => {
+                self.publish_frame(id, Body::Binary(payload.into()), Answers::default());
+            }
+        }
+    }
+
+    /// Publishes a frame without `throng.v1` to the connection's channel, if that is allowed, with
+    /// the answers that it has had; or lets it wait for the next one.
+    pub(crate) fn publish_frame(&mut self, id: ConnectionId, body: Body, mut answers: Answers) {
+        let Some(name) = self.own_channel(id) else {
+            let message =
+                "this connection follows several channels: publish with throng.v1 or over HTTP";
+            let reason = CloseReason::Refused(ErrorCode::BadRequest);
+            return self.close_websocket_with(id, reason, message);
+        };
+        match self.permit_frame(id, &name, body.bytes().len(), &mut answers) {
+            Ok(()) => self.publish_to(id, name, body),
+            Err(Stop::Refused(error)) => self.refuse_message(id, &error),
+            Err(Stop::Limited(refusal)) => {
+                self.count(Counter::RefusedLimit);
+                self.close_limited(id, refusal);
+            }
+            Err(Stop::Later(wait)) => self.wait(id, wait, Asked::Message(body), answers),
+        }
+    }
+
+    /// Fails unless a frame is allowed. One that has waited goes by the present rules.
+    fn permit_frame(
+        &mut self,
+        id: ConnectionId,
+        name: &ChannelName,
+        bytes: usize,
+        answers: &mut Answers,
+    ) -> Result<(), Stop> {
+        let action = Action::Publish(name);
+        let client = self.client(id, action);
+        if answers.is_allowed {
+            return Ok(self.ask_again(&client, iter::once(action))?);
+        }
+        self.limit_publication(id, bytes)?;
+        let details = self.details(id, None);
+        self.ask_access(id, &client, details, iter::once(action), answers)
+    }
+
+    /// Refuses a plain frame. A client whose token does not allow it is told so, and stays: it may
+    /// follow the channel. Without keys, only a close says so.
+    pub(crate) fn refuse_message(&mut self, id: ConnectionId, error: &ErrorResponse) {
+        self.tell_refusal(id, error);
+        let is_about_token = matches!(error.code, ErrorCode::Forbidden | ErrorCode::Unauthorized);
+        if is_about_token && self.access.has_keys() {
+            self.count(Counter::RefusedCommand);
+            return self.reply(id, |out| v1::error(out, error, None));
+        }
+        if error.code.retry().is_some() {
+            let what = match error.code {
+                ErrorCode::TooManyRequests => &error.message,
+                _ => "whether this is allowed was not decided in time",
+            };
+            self.close_for_now(id, CloseReason::Unanswered, what);
+        } else {
+            self.close_websocket_with(id, CloseReason::Refused(error.code), &error.message);
+        }
+    }
+
+    fn publish_to(&mut self, id: ConnectionId, channel: ChannelName, body: Body) {
+        let publication = Publication {
+            channel,
+            body,
+            content_type: None,
+            idempotency_key: None,
+            excluded: None,
+            expires_in_ms: None,
+            receipt: None,
+        };
+        match self.publish(id, publication) {
+            Ok(outcome) => self.conclude_message(id, outcome),
+            Err(wait) => self.wait(id, wait, Asked::Outcome, Answers::default()),
+        }
+    }
+
+    /// Notes what became of a plain frame. Only a close can say that it was not published.
+    pub(crate) fn conclude_message(&mut self, id: ConnectionId, outcome: Outcome) {
+        let what = match outcome {
+            Ok(_) => return self.count(Counter::MessagesPublished),
+            Err(PublishError::Busy) => "delivery lags, so the message was not accepted",
+            Err(PublishError::Away) => "the journal is away, so the message was not accepted",
+            Err(PublishError::DiskFull) => "the disk is full, so the message was not accepted",
+            Err(PublishError::OverLimit) => {
+                "the data directory is beyond its limit, so the message was not accepted"
+            }
+            Err(PublishError::TooLarge) => "the message is larger than the journal accepts",
+            Err(PublishError::Refused) => "the journal refuses the message",
+            Err(PublishError::Unknown) => "it is not known whether the message is published",
+            Err(PublishError::NoOffset) => "the channel has no id left for another message",
+        };
+        self.count(Counter::RefusedBusy);
+        self.close_overloaded(id, what);
+    }
+
+    /// Answers the close frames of clients, behind the messages that were published before them.
+    /// Call it once the notifications of that time have been taken.
+    pub(crate) fn answer_close_frames(&mut self) {
+        for pending in std::mem::take(&mut self.closes) {
+            // Others have gone without waiting for the answer.
+            if let Some(id) = self.connections().find(pending.token) {
+                self.turn(|sessions| sessions.answer_close_frame(id, pending));
+            }
+        }
+    }
+
+    fn answer_close_frame(&mut self, id: ConnectionId, pending: PendingClose) {
+        self.flush_subscriptions(id);
+        if self[id].has(Flags::DELIVERY_DEFERRED) {
+            return self.closes.push(pending);
+        }
+        match pending.code {
+            Some(code) => {
+                let mut out = Vec::new();
+                write_close(&mut out, code, "");
+                self.close_after(id, &out, CloseReason::Peer);
+            }
+            None => self.close_after(id, &[0x88, 0], CloseReason::Peer),
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Requests in the log, at the level `debug`, and the ends of connections, if the settings ask for
+//! them.
+
+use std::net::IpAddr;
+
+use throng_tls::CertificateFlaw;
+use throng_wire::ErrorResponse;
+use throng_wire::log::request_line;
+use throng_wire::subscribe::{Request, Transport};
+use tracing::Level;
+
+use super::Sessions;
+use crate::connection::ConnectionId;
+use crate::net::Net;
+
+impl<N: Net> Sessions<N> {
+    /// Logs the request that `bytes` begin with, its status, and an error code or the transport.
+    /// Costs one comparison unless the level is on.
+    fn log_request(
+        &self,
+        id: ConnectionId,
+        bytes: &[u8],
+        request_id: Option<&str>,
+        (status, outcome): (u16, &str),
+    ) {
+        if !tracing::enabled!(Level::DEBUG) {
+            return;
+        }
+        let peer = self.peer(id);
+        let peer = peer.map(|peer| peer.to_string()).unwrap_or_default();
+        let request = request_id.map(tracing::field::display);
+        tracing::debug!(%peer, request, "{} {status} {outcome}", request_line(bytes));
+    }
+
+    /// Logs a request that is refused.
+    pub(crate) fn log_error(
+        &self,
+        id: ConnectionId,
+        bytes: &[u8],
+        request_id: Option<&str>,
+        error: &ErrorResponse,
+    ) {
+        self.log_request(id, bytes, request_id, (error.code.status(), error.code.name()));
+        self.tell_refusal(id, error);
+    }
+
+    /// Tells the operator that a request or command of the connection was refused.
+    pub(crate) fn tell_refusal(&self, id: ConnectionId, error: &ErrorResponse) {
+        self.access.refusals.note(error, || self.address_of(id), self.clock().unix_ms());
+    }
+
+    /// Tells the operator why the connection has no TLS.
+    pub(crate) fn tell_flaw(&self, id: ConnectionId, flaw: CertificateFlaw) {
+        let (address, now_ms) = (|| self.address_of(id), self.clock().unix_ms());
+        self.access.refusals.note_handshake(flaw.sentence(), address, now_ms);
+    }
+
+    fn address_of(&self, id: ConnectionId) -> Option<IpAddr> {
+        let peer = || self.peer(id).map(|peer| peer.ip());
+        self.connections().address(id).or_else(peer)
+    }
+
+    /// Logs a request that subscribes. A long-poll is logged when it starts, not with its answer.
+    pub(crate) fn log_subscription(&self, id: ConnectionId, request: &Request, bytes: &[u8]) {
+        if self.connections().is_canary(id) {
+            return;
+        }
+        let outcome = match request.transport {
+            Transport::WebSocket { .. } => (101, "websocket"),
+            Transport::Sse => (200, "sse"),
+            Transport::Stream => (200, "stream"),
+            Transport::LongPoll { .. } => (200, "poll"),
+        };
+        self.log_request(id, bytes, request.request_id.as_deref(), outcome);
+    }
+}

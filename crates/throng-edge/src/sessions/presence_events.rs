@@ -1,0 +1,114 @@
+//! Connections that follow the presence events of their channels: a second subscription beside the
+//! channel's, which ends with it.
+//!
+//! A subscription to presence events begins with the state that is known. Whatever is published
+//! after that comes as a message.
+
+use std::sync::Arc;
+
+use throng_access::Action;
+use throng_core::{ChannelName, Kind, PresenceState, SubscriptionId};
+use throng_wire::subscribe::Request;
+use throng_wire::{ErrorCode, ErrorResponse, v1};
+
+use crate::connection::{ConnectionId, Flags};
+use crate::delivery::name_of;
+use crate::encoding::{PRESENCE_EVENT, frame_notice};
+use crate::net::Net;
+use crate::sessions::Sessions;
+
+/// The channels whose presence events a request asks for.
+fn channels_of(request: &Request) -> impl Iterator<Item = ChannelName> {
+    request.presence.iter().map(|wanted| name_of(&request.targets[wanted.target]))
+}
+
+/// The actions of a request on its channels, for the access policy. `names` has all of them, in
+/// the order of its targets.
+pub(crate) fn actions<'a>(
+    request: &'a Request,
+    names: &'a [ChannelName],
+) -> impl Iterator<Item = Action<'a>> {
+    let watched = request.presence.iter().map(|wanted| &names[wanted.target]);
+    names.iter().map(Action::Subscribe).chain(watched.map(Action::ReadPresence))
+}
+
+/// How many subscriptions a request begins.
+pub(crate) fn subscriptions_of(request: &Request) -> usize {
+    request.targets.len() + channels_of(request).count()
+}
+
+impl<N: Net> Sessions<N> {
+    /// Fails unless the channels of a request have the presence events that it asks for.
+    pub(crate) fn check_presence_events(&self, request: &Request) -> Result<(), ErrorResponse> {
+        channels_of(request).try_for_each(|name| self.check_has_presence_events(&name))
+    }
+
+    /// Fails unless a channel has presence events.
+    pub(crate) fn check_has_presence_events(
+        &self,
+        name: &ChannelName,
+    ) -> Result<(), ErrorResponse> {
+        if name.kind() != Kind::Channel {
+            let message = "presence events are of channels; an inbox has none";
+            return Err(ErrorResponse::new(ErrorCode::BadRequest, message));
+        }
+        if !self.cursors().rules().have_presence_events(name) {
+            let message = format!(
+                "the channel {} has no presence events; the setting `presence-events` allows them",
+                name.name()
+            );
+            return Err(ErrorResponse::new(ErrorCode::BadRequest, message));
+        }
+        Ok(())
+    }
+
+    /// Follows the presence events that a request asks for. Returns the states that its client does
+    /// not know. The connection follows the channels already.
+    pub(crate) fn follow_presence_events(
+        &mut self,
+        id: ConnectionId,
+        request: &Request,
+    ) -> Vec<Arc<PresenceState>> {
+        let mut states = Vec::new();
+        for (wanted, name) in request.presence.iter().zip(channels_of(request)) {
+            let state = self.follow_presence_of(id, &name);
+            states.extend(state.filter(|state| wanted.known_ms != Some(state.time_ms)));
+        }
+        states
+    }
+
+    /// Appends who is in the channels.
+    pub(crate) fn greet_with_presence(
+        &self,
+        id: ConnectionId,
+        out: &mut Vec<u8>,
+        presence: &[Arc<PresenceState>],
+    ) {
+        let connection = &self[id];
+        let (encoding, is_chunked) = (connection.encoding(), connection.has(Flags::CHUNKED));
+        for state in presence {
+            frame_notice(out, encoding, is_chunked, PRESENCE_EVENT, state.json.as_bytes());
+        }
+    }
+
+    /// Tells a connection what is known of who is in a channel.
+    pub(crate) fn tell_presence(&mut self, id: ConnectionId, state: &PresenceState) {
+        let json = state.json.as_bytes();
+        self.notify(id, PRESENCE_EVENT, |out| out.extend_from_slice(json));
+    }
+
+    /// Ends a subscription to presence events that a client of `throng.v1` may not have any more,
+    /// and tells it.
+    pub(crate) fn end_denied_presence(
+        &mut self,
+        id: ConnectionId,
+        subscription: SubscriptionId,
+        channel: &str,
+        error: &ErrorResponse,
+    ) {
+        self.unfollow(id, subscription);
+        let message = format!("the presence events of {channel} have ended: {}", error.message);
+        let error = ErrorResponse::new(error.code, message);
+        self.reply(id, |out| v1::error(out, &error, None));
+    }
+}
