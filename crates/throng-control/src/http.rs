@@ -11,6 +11,7 @@
 //! | `query_names` | names that stand in the query |
 //! | `cursor` | where the next page of a list begins, as text |
 //! | `large_answer` | responses whose memory is limited until clients have read them |
+//! | `dialect` | requests of other dialects, and their answers |
 //! | `file` | responses with a file |
 //! | `gzip` | compressed responses, and which may be compressed |
 //! | `request_id` | the ids of requests, in answers and in the log |
@@ -21,6 +22,7 @@ pub(crate) mod answer;
 pub(crate) mod body;
 pub(crate) mod caller;
 pub(crate) mod cursor;
+pub(crate) mod dialect;
 pub(crate) mod file;
 pub(crate) mod gzip;
 pub(crate) mod large_answer;

@@ -22,7 +22,7 @@ use crate::http::answer::{self, Answer, ApiError, PREFERENCE_APPLIED, Refused};
 use crate::http::caller::Caller;
 use crate::http::names::{LogPart, Resource};
 use crate::http::request_id::X_REQUEST_ID;
-use crate::http::{origin, query_names};
+use crate::http::{dialect, origin, query_names};
 use crate::metrics::{HttpCounter, RequestClass};
 use crate::status::history::StatusHistory;
 use crate::{api, contract, pages, status};
@@ -43,6 +43,7 @@ impl Service {
         control.metrics.count(HttpCounter::Requests);
         let start_us = clock::now_us();
         let (mut head, mut body) = request.into_parts();
+        let dialect = dialect::move_to_own_path(&mut head);
         let asked = cfg!(debug_assertions).then(|| head.uri.clone());
         let moved = query_names::move_to_path(&mut head);
         let id = control.request_ids.of(&head);
@@ -83,6 +84,9 @@ impl Service {
         if let Some(asked) = asked {
             check_documented(&head.method, &asked, &answer);
             check_documented(&head.method, &head.uri, &answer);
+        }
+        if let Some(dialect) = dialect {
+            answer = dialect::translate(answer, dialect).await;
         }
         let duration_us = clock::now_us().saturating_sub(start_us);
         let route = route(&head, &answer);

@@ -126,7 +126,9 @@ pub use reading::{Fetched, HistoryQuery, Reading, StartAt};
 pub use receipt::{Delivered, Fate, Receipt, ReceiptPart, Receipts, ReceiptsBusy};
 pub use rules::{LagPolicy, Retention, Rule, Rules};
 pub use stamp::{Stamp, Watermark};
-pub use subscriptions::{Lag, Member, SubscriptionId, SubscriptionTable, Waiting, WatchId};
+pub use subscriptions::{
+    Lag, Member, SubscriptionId, SubscriptionTable, Terms as SubscriptionTerms, Waiting, WatchId,
+};
 pub use watched_presence::{PresenceState, WatchedPresence};
 pub use worker_queue::{
     KeptNotice, LateAnswer, Notification, QuestionId, QueueLimits, WorkerQueue,

@@ -114,9 +114,6 @@ impl Body {
     }
 }
 
-/// The number of encodings that a message can have: one for each framing.
-pub const ENCODINGS: usize = 8;
-
 /// A publication, with the engine's additions.
 #[derive(Debug)]
 pub struct Content {
@@ -257,9 +254,39 @@ impl InFlight {
 /// State of a message until its fan-out ends.
 #[derive(Debug, Default)]
 struct Transit {
-    /// One for each framing, once a subscriber needed it.
-    encodings: [OnceLock<Box<[u8]>>; ENCODINGS],
+    /// The first of a list with one entry for each framing that a subscriber needed. Mostly there
+    /// are one or two, whatever the number of framings.
+    encodings: OnceLock<Box<Encoded>>,
     in_flight: Option<InFlight>,
+}
+
+/// A message in one framing.
+#[derive(Debug)]
+struct Encoded {
+    slot: u8,
+    /// Made by the first caller; others wait for it.
+    bytes: OnceLock<Box<[u8]>>,
+    next: OnceLock<Box<Encoded>>,
+}
+
+impl Transit {
+    /// The place of the encoding in `slot`, which is added if there is none.
+    fn place(&self, slot: u8) -> &OnceLock<Box<[u8]>> {
+        let new = || Box::new(Encoded { slot, bytes: OnceLock::new(), next: OnceLock::new() });
+        let mut entry = self.encodings.get_or_init(new);
+        while entry.slot != slot {
+            entry = entry.next.get_or_init(new);
+        }
+        &entry.bytes
+    }
+
+    fn made(&self, slot: u8) -> Option<&[u8]> {
+        let mut entry = self.encodings.get()?;
+        while entry.slot != slot {
+            entry = entry.next.get()?;
+        }
+        entry.bytes.get().map(|bytes| &**bytes)
+    }
 }
 
 /// A message on its way to subscribers.
@@ -307,16 +334,16 @@ impl Message {
         self.transit.get()?.in_flight.as_ref()
     }
 
-    /// The encoding in `slot`, which is below [`ENCODINGS`]. The first caller makes it; all workers
-    /// and connections share it while the message is on its way.
-    pub fn encoding(&self, slot: usize, encode: impl FnOnce(&Message) -> Vec<u8>) -> &[u8] {
-        self.transit.get_or_init(Box::default).encodings[slot]
-            .get_or_init(|| encode(self).into_boxed_slice())
+    /// The encoding in `slot`. The first caller makes it; all workers and connections share it
+    /// while the message is on its way. A slot that nobody uses costs nothing.
+    pub fn encoding(&self, slot: u8, encode: impl FnOnce(&Message) -> Vec<u8>) -> &[u8] {
+        let place = self.transit.get_or_init(Box::default).place(slot);
+        place.get_or_init(|| encode(self).into_boxed_slice())
     }
 
     /// The encoding in `slot`, if it is made.
-    pub fn made_encoding(&self, slot: usize) -> Option<&[u8]> {
-        self.transit.get()?.encodings[slot].get().map(|bytes| &**bytes)
+    pub fn made_encoding(&self, slot: u8) -> Option<&[u8]> {
+        self.transit.get()?.made(slot)
     }
 
     /// True if it has anything that ends with the fan-out, as encodings do.
@@ -359,6 +386,33 @@ mod tests {
         assert_eq!((in_flight.complete(), in_flight.complete()), (None, None));
         assert_eq!(in_flight.complete(), Some(in_flight.accepted_us));
         assert!(InFlight::to(1).complete().is_some());
+    }
+
+    #[test]
+    fn each_encoding_is_made_once_whatever_their_number() {
+        let id = MessageId { epoch: crate::Epoch::numbered(1), offset: 7 };
+        let body = Body::Text("hi".into());
+        let message = Message::new(id, 6, 1234, ChannelName::channel("a"), body);
+        let made = AtomicU32::new(0);
+        let encode = |slot: u8| {
+            message.encoding(slot, |_| {
+                made.fetch_add(1, Ordering::Relaxed);
+                vec![slot]
+            })
+        };
+        std::thread::scope(|scope| {
+            for worker in 0..4u8 {
+                scope.spawn(move || {
+                    (0..32).for_each(|at| assert_eq!(encode((at + worker) % 32).len(), 1))
+                });
+            }
+        });
+        assert_eq!(made.load(Ordering::Relaxed), 32);
+        for slot in 0..32 {
+            assert_eq!(message.made_encoding(slot), Some(&[slot][..]));
+        }
+        assert_eq!(message.made_encoding(32), None);
+        assert!(size_of::<Transit>() <= 40, "beside what is encoded");
     }
 
     #[test]

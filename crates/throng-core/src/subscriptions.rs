@@ -56,11 +56,12 @@ mod limits;
 mod receipts;
 mod replay_buffer;
 mod subscription;
+mod terms;
 #[cfg(test)]
 mod tests;
 mod watches;
 
-use std::collections::{VecDeque, vec_deque};
+use std::collections::{HashMap, VecDeque, vec_deque};
 use std::sync::Arc;
 
 use crate::ages::Ages;
@@ -78,6 +79,7 @@ pub use freeze::{FrozenSubscription, OpenChannel};
 pub use lag::Lag;
 pub use subscription::SubscriptionId;
 use subscription::{BLOCKED, CATCHING_UP, KEPT, MarkedConnection, Subscription, UNASKED};
+pub use terms::Terms;
 pub use watches::WatchId;
 use watches::Watches;
 
@@ -132,6 +134,8 @@ pub struct SubscriptionTable {
     channels: Slab<LocalChannel>,
     epochs: Epochs,
     subscriptions: Slab<Subscription>,
+    /// What only some subscriptions have, by their places.
+    terms: HashMap<u32, Terms>,
     /// Channels with a pass under way, in the order of their turns. A channel whose pass was
     /// stopped stays until its turn comes.
     passes: VecDeque<LocalId>,
@@ -161,6 +165,7 @@ impl SubscriptionTable {
             channels: Slab::default(),
             epochs: Epochs::default(),
             subscriptions: Slab::default(),
+            terms: HashMap::new(),
             passes: VecDeque::new(),
             buffer_bytes: 0,
             pending_bytes: 0,
@@ -252,6 +257,7 @@ impl SubscriptionTable {
         self.unmark(id, BLOCKED);
         self.unmark(id, CATCHING_UP);
         self.unlink(local, id);
+        self.take_terms(id);
         let gone = self.subscriptions.remove(id.index())?;
         let channel = &self.channels[local.index()];
         let (epoch, count) = (channel.epoch, channel.count);

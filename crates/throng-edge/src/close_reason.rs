@@ -1,222 +1,38 @@
-//! The reasons for which a worker closes a connection: the close frame of each, and its counter.
+//! The counters of the reasons for which connections are closed.
 
-use std::borrow::Cow;
+pub(crate) use throng_dialect::CloseReason;
 
 use crate::counters::Counter;
-use throng_wire::ErrorCode;
-use throng_wire::websocket::{Violation, close_code};
 
-/// The reason for which a connection closes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum CloseReason {
-    /// Its last response is written. If that was an error, the error is counted, not the close.
-    Complete,
-    /// The client has closed it, or is gone.
-    Peer,
-    /// The kernel cannot watch the socket.
-    SocketError,
-    /// The client sent no request in time.
-    Idle,
-    PingTimeout,
-    /// Messages that the client has not read are gone, and the lag policy is to close.
-    Lagging,
-    /// The client has been behind for longer than its channel allows.
-    Slow,
-    /// The server is short of memory, and the client holds much of it by not reading.
-    Memory,
-    Draining,
-    /// It buffers too much, or delivery does not keep up.
-    Overload,
-    /// An answer that a message of it needs did not come in time.
-    Unanswered,
-    /// The time until which the access policy allowed it has come.
-    Expired,
-    TokenExpired,
-    Revoked,
-    /// The application has closed it, with this close code.
-    Disconnected(u16),
-    /// Its request head is incomplete and another connection needs the place.
-    Evicted,
-    /// It does not begin with the PROXY header that its listener expects.
-    ProxyHeader,
-    /// Its handshake failed, or what came was no record that it may send.
-    TlsFailed,
-    /// Its client is beyond a limit.
-    Limited,
-    /// More pipelined input than one request head may have.
-    Pipelining,
-    /// A frame that breaks RFC 6455 or is too large.
-    Violation(Violation),
-    /// A binary frame on `throng.v1`.
-    BinaryCommand,
-    /// A frame's request is refused. A plain WebSocket has no other way to say so.
-    Refused(ErrorCode),
-}
-
-impl CloseReason {
-    /// The code and the text of the close frame; `None` for a reason that is closed without one.
-    pub(crate) fn close_frame(self) -> Option<(u16, &'static str)> {
-        let of_error = |code: ErrorCode| code.close_code().map(|close| (close, code.message()));
-        match self {
-            CloseReason::PingTimeout => {
-                Some((close_code::PING_TIMEOUT, "a ping was not answered in time"))
-            }
-            CloseReason::Expired => {
-                Some((close_code::EXPIRED, "the permission of this connection has expired"))
-            }
-            CloseReason::TokenExpired => of_error(ErrorCode::TokenExpired),
-            CloseReason::Revoked => of_error(ErrorCode::TokenRevoked),
-            CloseReason::Disconnected(code) => Some((code, "")),
-            CloseReason::Lagging => {
-                // Fits a close frame, whose reason has at most 123 bytes (RFC 6455 section 5.5).
-                let message =
-                    "lag limit exceeded: unread messages are gone; resume with the last id";
-                Some((close_code::LAGGING, message))
-            }
-            CloseReason::Slow => {
-                let message = "unread messages have waited for too long; resume with the last id";
-                Some((close_code::LAGGING, message))
-            }
-            CloseReason::Draining => of_error(ErrorCode::Draining),
-            CloseReason::Overload | CloseReason::Unanswered => of_error(ErrorCode::Busy),
-            CloseReason::Violation(violation) => {
-                Some((violation.close_code(), violation.message()))
-            }
-            CloseReason::BinaryCommand => {
-                Some((close_code::UNSUPPORTED_DATA, "throng.v1 has text frames only"))
-            }
-            CloseReason::Refused(code) => of_error(code),
-            CloseReason::Limited => of_error(ErrorCode::TooManyRequests),
-            CloseReason::Complete
-            | CloseReason::Peer
-            | CloseReason::SocketError
-            | CloseReason::Idle
-            | CloseReason::Memory
-            | CloseReason::Evicted
-            | CloseReason::ProxyHeader
-            | CloseReason::TlsFailed
-            | CloseReason::Pipelining => None,
-        }
-    }
-
-    /// `message` as the reason of the close frame. One that ends the connection for good begins
-    /// with its error's code, by which clients tell this server's close from a proxy's.
-    pub(crate) fn named(self, message: &str) -> Cow<'_, str> {
-        let error = match self {
-            CloseReason::Violation(violation) => violation.error(),
-            CloseReason::BinaryCommand => ErrorCode::BadRequest,
-            CloseReason::Refused(code) => code,
-            _ => return message.into(),
-        };
-        match self.close_frame() {
-            // The other codes of our own say it themselves.
-            Some((code, _))
-                if code < close_code::LAGGING || code == close_code::BAD_COMPRESSION =>
-            {
-                format!("{error}: {message}").into()
-            }
-            _ => message.into(),
-        }
-    }
-
-    /// The word for it in the last event of a stream that the server ends.
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            CloseReason::TokenExpired => ErrorCode::TokenExpired.name(),
-            CloseReason::Revoked => ErrorCode::TokenRevoked.name(),
-            _ => "disconnected",
-        }
-    }
-
-    /// The word for it in metrics, events and the log.
-    pub(crate) fn label(self) -> &'static str {
-        self.counter().map_or("complete", |counter| counter.label_value())
-    }
-
-    /// The counter of the reason. [`Counter::Closed`] counts every connection beside it.
-    pub(crate) fn counter(self) -> Option<Counter> {
-        match self {
-            CloseReason::Complete => None,
-            CloseReason::Peer => Some(Counter::ClosedByPeer),
-            CloseReason::SocketError => Some(Counter::ClosedBySocketError),
-            CloseReason::Idle => Some(Counter::ClosedIdle),
-            CloseReason::PingTimeout => Some(Counter::ClosedPingTimeout),
-            CloseReason::Lagging => Some(Counter::ClosedLagging),
-            CloseReason::Slow => Some(Counter::ClosedSlow),
-            CloseReason::Memory => Some(Counter::ClosedMemory),
-            CloseReason::Draining => Some(Counter::ClosedDraining),
-            CloseReason::Overload => Some(Counter::ClosedOverload),
-            CloseReason::Unanswered => Some(Counter::ClosedUnanswered),
-            CloseReason::Expired | CloseReason::TokenExpired => Some(Counter::ClosedExpired),
-            CloseReason::Revoked => Some(Counter::ClosedRevoked),
-            CloseReason::Disconnected(_) => Some(Counter::ClosedDisconnected),
-            CloseReason::Evicted => Some(Counter::ClosedEvicted),
-            CloseReason::ProxyHeader => Some(Counter::RefusedProxy),
-            CloseReason::TlsFailed => Some(Counter::ClosedByTls),
-            CloseReason::Limited => Some(Counter::ClosedLimited),
-            CloseReason::Pipelining
-            | CloseReason::Violation(_)
-            | CloseReason::BinaryCommand
-            | CloseReason::Refused(_) => Some(Counter::ClosedForViolation),
-        }
+/// The counter of a reason. [`Counter::Closed`] counts every connection beside it.
+pub(crate) fn counter_of(reason: CloseReason) -> Option<Counter> {
+    match reason {
+        CloseReason::Complete => None,
+        CloseReason::Peer => Some(Counter::ClosedByPeer),
+        CloseReason::SocketError => Some(Counter::ClosedBySocketError),
+        CloseReason::Idle => Some(Counter::ClosedIdle),
+        CloseReason::PingTimeout => Some(Counter::ClosedPingTimeout),
+        CloseReason::Lagging => Some(Counter::ClosedLagging),
+        CloseReason::Slow => Some(Counter::ClosedSlow),
+        CloseReason::Memory => Some(Counter::ClosedMemory),
+        CloseReason::Draining => Some(Counter::ClosedDraining),
+        CloseReason::Overload => Some(Counter::ClosedOverload),
+        CloseReason::Unanswered => Some(Counter::ClosedUnanswered),
+        CloseReason::Expired | CloseReason::TokenExpired => Some(Counter::ClosedExpired),
+        CloseReason::Revoked => Some(Counter::ClosedRevoked),
+        CloseReason::Disconnected(_) => Some(Counter::ClosedDisconnected),
+        CloseReason::Evicted => Some(Counter::ClosedEvicted),
+        CloseReason::ProxyHeader => Some(Counter::RefusedProxy),
+        CloseReason::TlsFailed => Some(Counter::ClosedByTls),
+        CloseReason::Limited => Some(Counter::ClosedLimited),
+        CloseReason::Pipelining
+        | CloseReason::Violation(_)
+        | CloseReason::BinaryCommand
+        | CloseReason::Refused(_) => Some(Counter::ClosedForViolation),
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_refused_frame_has_the_close_code_of_its_error() {
-        for &code in ErrorCode::ALL {
-            let sent = CloseReason::Refused(code).close_frame().map(|(close_code, _)| close_code);
-            assert_eq!(sent, code.close_code(), "{code}");
-        }
-    }
-
-    #[test]
-    fn a_close_for_good_begins_with_its_error() {
-        for (reason, begins) in [
-            (CloseReason::Violation(Violation::Masking), "bad_request: the frame"),
-            (CloseReason::Violation(Violation::NotUtf8), "bad_utf8: "),
-            (CloseReason::Violation(Violation::TooLarge), "too_large: "),
-            (CloseReason::Violation(Violation::NotDeflate), "bad_compression: "),
-            (CloseReason::BinaryCommand, "bad_request: "),
-            (CloseReason::Refused(ErrorCode::Forbidden), "forbidden: "),
-            (CloseReason::Refused(ErrorCode::TooSlow), "too_slow: "),
-            (CloseReason::Refused(ErrorCode::TokenExpired), "the token"),
-            (CloseReason::Lagging, "lag limit"),
-        ] {
-            let (_, message) = reason.close_frame().expect("a close frame");
-            let named = reason.named(message);
-            assert!(named.starts_with(begins), "{named}");
-            assert!(named.len() <= 123 && named.ends_with(message), "{named}");
-        }
-    }
-
-    #[test]
-    fn every_close_code_is_in_the_list() {
-        let reasons = [
-            CloseReason::PingTimeout,
-            CloseReason::Lagging,
-            CloseReason::Draining,
-            CloseReason::Overload,
-            CloseReason::Expired,
-            CloseReason::BinaryCommand,
-            CloseReason::Violation(Violation::Masking),
-            CloseReason::Violation(Violation::NotUtf8),
-            CloseReason::Violation(Violation::NotDeflate),
-            CloseReason::Violation(Violation::TooLarge),
-            CloseReason::Refused(ErrorCode::Forbidden),
-            CloseReason::Refused(ErrorCode::TooSlow),
-            CloseReason::Refused(ErrorCode::Unauthorized),
-            CloseReason::Refused(ErrorCode::TokenRevoked),
-            CloseReason::Refused(ErrorCode::TooManyRequests),
-        ];
-        let mut sent: Vec<u16> =
-            reasons.iter().filter_map(|reason| Some(reason.close_frame()?.0)).collect();
-        sent.extend(ErrorCode::Forbidden.subscription_close_code());
-        sent.sort_unstable();
-        assert_eq!(sent, close_code::ALL);
-    }
+/// The word for a reason in metrics, events and the log.
+pub(crate) fn label_of(reason: CloseReason) -> &'static str {
+    counter_of(reason).map_or("complete", |counter| counter.label_value())
 }

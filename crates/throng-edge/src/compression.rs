@@ -16,10 +16,9 @@
 use std::sync::{Mutex, PoisonError};
 
 use throng_core::{Body, Content, Message};
+use throng_dialect::Encoding;
 use throng_wire::websocket::deflate::{Deflater, Inflater};
 use throng_wire::websocket::{Violation, write_compressed_frame};
-
-use crate::encoding::Encoding;
 
 /// The largest payload that is compressed: some 750 µs of work at level 2, 3.4 ms at level 6.
 /// Larger messages are sent as they are.
@@ -76,7 +75,7 @@ impl Compression {
             return 0;
         }
         let mut cost = 0;
-        message.encoding(encoding as usize, |message| {
+        message.encoding(encoding.slot(), |message| {
             let frame = self.frame(message, encoding, &mut cost);
             // Nothing means: not compressed.
             frame.unwrap_or_default()
@@ -88,7 +87,7 @@ impl Compression {
         if looks_compressed(message) {
             return None;
         }
-        let payload = encoding.payload(message);
+        let (opcode, payload) = encoding.payload(message)?;
         let sizes = self.settings.min_bytes..=COMPRESSED_BYTES_MAX;
         if !sizes.contains(&payload.len()) {
             return None;
@@ -101,7 +100,7 @@ impl Compression {
             |deflater| deflater.deflate(&payload, max_bytes),
         )?;
         let mut frame = Vec::with_capacity(compressed.len() + 10);
-        write_compressed_frame(&mut frame, encoding.opcode(message), &compressed);
+        write_compressed_frame(&mut frame, opcode, &compressed);
         Some(frame)
     }
 
@@ -162,7 +161,7 @@ mod tests {
 
     use super::*;
 
-    const COMPRESSED: Encoding = Encoding::WebSocketDeflate;
+    const COMPRESSED: Encoding = Encoding::WEBSOCKET_DEFLATE;
 
     fn message(body: Body, content_type: Option<&str>) -> Message {
         let content = Content {
@@ -196,8 +195,8 @@ mod tests {
     fn a_message_is_compressed_once_and_shared() {
         let compression = compression();
         let message = message(Body::Json("{\"price\":1} ".repeat(200).into()), None);
-        assert_eq!(compression.prepare(&message, Encoding::WebSocket), 0);
-        assert_eq!(compression.prepare(&message, Encoding::Sse), 0);
+        assert_eq!(compression.prepare(&message, Encoding::WEBSOCKET), 0);
+        assert_eq!(compression.prepare(&message, Encoding::SSE), 0);
         assert_eq!(COMPRESSED.encode(&message, false).len(), 2400 + 4, "as it is");
         assert_eq!(compression.prepare(&message, COMPRESSED), 2400);
         let first = COMPRESSED.encode(&message, false);
@@ -207,7 +206,7 @@ mod tests {
         assert_eq!(COMPRESSED.encode(&message, false).as_ptr(), first.as_ptr());
         let inflated = compression.inflate(&first[2..], true, 2400);
         assert_eq!(inflated.as_deref(), Ok(message.body.bytes()));
-        let envelope = Encoding::WebSocketEnvelopeDeflate;
+        let envelope = Encoding::WEBSOCKET_ENVELOPE_DEFLATE;
         assert!(compression.prepare(&message, envelope) > 2400);
         assert_eq!(compression.deflaters.lock().unwrap().len(), 1);
     }

@@ -49,4 +49,5 @@ pub(crate) use outbound::{Left, Outbound, Progress};
 pub(crate) use pending::{
     Answers, Asked, Awaited, FetchedParts, Pending, PendingClose, Taken, earliest,
 };
+pub(crate) use state::Phase;
 pub use state::{Connection, State};

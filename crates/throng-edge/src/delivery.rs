@@ -16,8 +16,8 @@
 //! | `kept` | the position of a connection in all of its channels |
 //! | `long_poll` | answers long-polls |
 //! | `heartbeat` | heartbeats and pings |
-//! | `notice`, `late` | notices: what the server sends a subscriber beside messages |
-//! | `close` | close frames and last events |
+//! | `notice`, `replies`, `late` | what the server says to a subscriber beside messages |
+//! | `close` | the last words to a subscriber |
 //! | `lag` | how far connections are behind |
 //! | `frozen` | channels and subscriptions as bytes |
 //! | `answer`, `batch` | parts of a slice of a fan-out |
@@ -35,6 +35,7 @@ mod lag;
 mod late;
 mod long_poll;
 mod notice;
+mod replies;
 mod subscriptions;
 #[cfg(test)]
 mod tests;
@@ -57,6 +58,8 @@ use batch::Batch;
 use heartbeat::queue::HeartbeatQueue;
 pub(crate) use heartbeat::{DEFERRED_TICKS_MAX, heartbeat_bytes};
 pub(crate) use kept::page_before_next;
+pub(crate) use notice::write_saying;
+use replies::Replies;
 pub(crate) use subscriptions::name_of;
 
 /// What the connections of a worker follow, and how far each has come.
@@ -72,6 +75,8 @@ pub struct Delivery<N: Net> {
     /// The subscriptions of the connections: cursors, and replay buffers of the channels.
     subscriptions: SubscriptionTable,
     heartbeats: HeartbeatQueue,
+    /// Answers to the message that is acted upon, if its dialect joins them.
+    replies: Replies,
     /// All messages up to this one have come: they are in the replay buffers, or were written.
     watermark: Watermark,
     /// True if any connection may follow kept channels. Only they need `watermark`.
@@ -108,6 +113,7 @@ impl<N: Net> Delivery<N> {
             queue,
             subscriptions,
             heartbeats: HeartbeatQueue::default(),
+            replies: Replies::default(),
             is_late: false,
             channels: Vec::new(),
             batch: Batch::default(),

@@ -18,7 +18,6 @@
 //! | [`connection`] | a connection, what it owns, and the table of all |
 //! | `close_reason` | why connections close |
 //! | [`compression`] | compresses messages once for all, and inflates what clients send |
-//! | [`encoding`] | the framing of messages |
 //! | [`net`] | a worker's interface to the kernel and to other threads |
 //! | `counters` | the counters of a worker |
 //! | [`metrics`] | the load and the counters of all workers |
@@ -37,7 +36,6 @@ pub mod compression;
 pub mod connection;
 mod counters;
 mod delivery;
-pub mod encoding;
 pub mod event_loop;
 pub mod limits;
 pub mod metrics;

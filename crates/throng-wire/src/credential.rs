@@ -125,7 +125,8 @@ impl fmt::Debug for Credential<'_> {
 pub struct Token(Box<str>);
 
 impl Token {
-    pub(crate) fn new(text: &str) -> Result<Token, ErrorResponse> {
+    /// A token of a command, if it can be one.
+    pub fn new(text: &str) -> Result<Token, ErrorResponse> {
         check(text)?;
         Ok(Token(text.into()))
     }

@@ -9,5 +9,5 @@ mod response;
 mod retry;
 
 pub use code::ErrorCode;
-pub use response::{ErrorResponse, ResponseOptions};
+pub use response::{ErrorResponse, ResponseOptions, write_answer};
 pub use retry::{Retry, RetryAfter};

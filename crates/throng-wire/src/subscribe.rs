@@ -12,6 +12,7 @@ mod tests;
 
 use std::borrow::Cow;
 
+use self::handshake::WebSocketHandshake;
 use self::query::{PresenceOfChannel, PresenceParameter, Query};
 use crate::error::{ErrorCode, ErrorResponse};
 use crate::head::{Head, Version};
@@ -46,6 +47,9 @@ pub struct Request {
     /// The channels in the order of the URL, then the user. No two are equal.
     pub targets: Vec<Target>,
     pub transport: Transport,
+    /// The number of the encoding that its path asks for, in a dialect of others; `None`: the
+    /// transport says it.
+    pub encoding: Option<u8>,
     /// The id to resume after, or one id for each target, joined by commas.
     pub since: Option<String>,
     /// How many of the newest messages to start with.
@@ -71,6 +75,30 @@ pub struct Request {
 }
 
 impl Request {
+    /// A request to follow these from now on, with all that the head says of it.
+    pub fn of(
+        head: &Head<'_>,
+        targets: Vec<Target>,
+        transport: Transport,
+    ) -> Result<Request, ErrorResponse> {
+        Ok(Request {
+            targets,
+            transport,
+            encoding: None,
+            since: None,
+            history: None,
+            envelope: false,
+            welcome: None,
+            presence: Vec::new(),
+            is_http10: head.version == Version::Http10,
+            keep_alive: head.keep_alive(),
+            has_query_token: false,
+            request_id: head.request_id().map(str::to_owned),
+            origin: origin(head)?,
+            host: head.host().map(str::to_owned),
+        })
+    }
+
     /// True if ids are joined by commas, one for each of several channels.
     pub fn is_multiple(&self) -> bool {
         self.targets.len() > 1
@@ -123,20 +151,15 @@ pub fn route(head: &Head<'_>) -> Result<Route, ErrorResponse> {
         ));
     }
     let presence = presence(&query, &targets)?;
+    let request = Request::of(head, targets, transport)?;
     Ok(Route::Subscribe(Box::new(Request {
-        targets,
-        transport,
         since: since(head, &query)?,
         history: query.history,
         envelope: query.envelope.unwrap_or(false),
         welcome: query.welcome,
         presence,
-        is_http10: head.version == Version::Http10,
-        keep_alive: head.keep_alive(),
         has_query_token: query.token.is_some(),
-        request_id: head.request_id().map(str::to_owned),
-        origin: origin(head)?,
-        host: head.host().map(str::to_owned),
+        ..request
     })))
 }
 
@@ -150,21 +173,15 @@ pub fn has_body() -> ErrorResponse {
 /// earlier ones. The transport is always SSE: a WebSocket could publish, which this log does not
 /// allow.
 fn status(head: &Head<'_>) -> Result<Request, ErrorResponse> {
-    Ok(Request {
-        targets: vec![Target { kind: Kind::Internal, name: STATUS.to_owned() }],
-        transport: Transport::Sse,
-        since: None,
-        history: None,
-        envelope: false,
-        welcome: Some(false),
-        presence: Vec::new(),
-        is_http10: head.version == Version::Http10,
-        keep_alive: head.keep_alive(),
-        has_query_token: false,
-        request_id: head.request_id().map(str::to_owned),
-        origin: origin(head)?,
-        host: head.host().map(str::to_owned),
-    })
+    let targets = vec![Target { kind: Kind::Internal, name: STATUS.to_owned() }];
+    let request = Request::of(head, targets, Transport::Sse)?;
+    Ok(Request { welcome: Some(false), ..request })
+}
+
+/// The WebSocket that a request asks for, whatever its sub-protocols.
+pub fn websocket(head: &Head<'_>) -> Result<Transport, ErrorResponse> {
+    let WebSocketHandshake { accept, subprotocol: _, deflate } = handshake::read(head)?;
+    Ok(Transport::WebSocket { accept, subprotocol: None, deflate })
 }
 
 fn endpoint(path: &str) -> Option<Endpoint<'_>> {

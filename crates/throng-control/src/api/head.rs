@@ -19,7 +19,7 @@ use throng_core::{
 };
 use throng_wire::head::{self, Head, Limits, Parsed};
 use throng_wire::response::MESSAGE_POLICY;
-use throng_wire::subscribe::{self, Request, Route, Transport};
+use throng_wire::subscribe::{Request, Route, Transport};
 use throng_wire::{ErrorCode, ErrorResponse};
 
 use super::limit::Limited;
@@ -158,7 +158,7 @@ fn as_get(head: &Parts) -> Vec<u8> {
 /// The head and the subscription that it asks for.
 fn parse(bytes: &[u8]) -> Result<(Head<'_>, Box<Request>), ApiError> {
     match head::parse(bytes, LIMITS)? {
-        Parsed::Complete { head, .. } => match subscribe::route(&head)? {
+        Parsed::Complete { head, .. } => match throng_dialect::route(&head)? {
             Route::Subscribe(request) => Ok((head, request)),
             Route::Other => Err(ErrorCode::NotFound.into()),
         },

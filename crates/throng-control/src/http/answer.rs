@@ -204,10 +204,7 @@ impl Refusals {
             retry_after: self.retry_after(error.code),
             date: Some(Date::at_ms(clock::wall_ms(clock::now_ms()))),
         };
-        match subscription {
-            Some(request) => error.write_for_subscriber(out, request, &options),
-            None => error.write_response(out, &options),
-        }
+        throng_dialect::refuse(error, subscription, &options, out);
     }
 }
 

@@ -12,7 +12,7 @@
 use http::Uri;
 use throng_core::Listener;
 use throng_wire::head::{self, ChunkedBody, Limits, Parsed};
-use throng_wire::subscribe::{self, Request, Route};
+use throng_wire::subscribe::{Request, Route};
 use throng_wire::{ErrorCode, ErrorResponse};
 
 use crate::authentication::Operation;
@@ -60,7 +60,7 @@ pub(super) fn inspect(bytes: &[u8], max_head_bytes: usize) -> Inspection {
         Ok(Parsed::Complete { head, length }) => (head, length),
         Err(error) => return Inspection::Malformed(error),
     };
-    match subscribe::route(&head) {
+    match throng_dialect::route(&head) {
         Ok(Route::Subscribe(_)) => return Inspection::Subscription(None),
         Err(error) => return Inspection::Subscription(Some(error)),
         Ok(Route::Other) => {}
@@ -104,7 +104,7 @@ pub(super) fn check_viewer(
 ) -> Option<Result<(), ApiError>> {
     let limits = Limits { max_head_bytes: control.settings.max_head_bytes };
     let Ok(Parsed::Complete { head, .. }) = head::parse(bytes, limits) else { return None };
-    let Ok(Route::Subscribe(request)) = subscribe::route(&head) else { return None };
+    let Ok(Route::Subscribe(request)) = throng_dialect::route(&head) else { return None };
     let demands_key = control.authentication.demands_key(listener);
     if listener == Listener::Public && !(request.is_status() && demands_key) {
         return None;
@@ -136,7 +136,7 @@ pub(super) fn origin_and_subscription(
     if origin.is_some_and(|origin| !is_allowed(origin)) {
         return (None, None);
     }
-    let subscription = match subscribe::route(&head) {
+    let subscription = match throng_dialect::route(&head) {
         Ok(Route::Subscribe(request)) => Some(request),
         Ok(Route::Other) | Err(_) => None,
     };

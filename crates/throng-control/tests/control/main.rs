@@ -8,6 +8,7 @@ mod batch;
 mod client;
 mod contract;
 mod credentials;
+mod dialect;
 mod drain;
 mod handoff;
 mod history;

@@ -8,13 +8,13 @@
 
 use std::sync::Arc;
 
-use super::SubscriptionTable;
 use super::channel::LocalChannel;
 use super::cursor::{REACH, full_cursor};
 use super::replay_buffer::ReplayBuffer;
 use super::subscription::{
     BLOCKED, CATCHING_UP, KEPT, MarkedConnection, Subscription, SubscriptionId, UNASKED,
 };
+use super::{SubscriptionTable, Terms};
 use crate::frozen::{
     Decoder, Encoder, OFFSET_MAX, RecordKind, ThawError, decode_content, decode_name,
     encode_content, encode_name,
@@ -24,14 +24,19 @@ use crate::message::{Content, Message};
 use crate::name::{ChannelName, Kind};
 
 /// A subscription between two tables.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FrozenSubscription {
     local: LocalId,
     cursor: u64,
     is_catching_up: bool,
     is_kept: bool,
     is_unasked: bool,
+    terms: Terms,
 }
+
+// Bits of the flags for the terms that follow.
+const HAS_MEMBER: u8 = 1 << 3;
+const HAS_EXPIRY: u8 = 1 << 4;
 
 impl FrozenSubscription {
     /// The worker's id for the channel, which it keeps.
@@ -45,7 +50,21 @@ impl FrozenSubscription {
         encoder.u64(self.cursor);
         let marks = [self.is_catching_up, self.is_kept, self.is_unasked];
         let bits = marks.iter().rev().fold(0, |bits, mark| bits << 1 | u8::from(*mark));
-        encoder.u8(bits);
+        let Terms { member, expires } = &self.terms;
+        let has_member = if member.is_some() { HAS_MEMBER } else { 0 };
+        let has_expiry = if expires.is_some() { HAS_EXPIRY } else { 0 };
+        encoder.u8(bits | has_member | has_expiry);
+        if let Some(member) = member {
+            encoder.bytes(member.as_bytes());
+        }
+        if let Some(expires) = expires {
+            encoder.u32(*expires);
+        }
+    }
+
+    /// The tick at which the subscription ends by itself.
+    pub fn expires(&self) -> Option<u32> {
+        self.terms.expires
     }
 
     /// Reads a subscription, of any table.
@@ -54,11 +73,14 @@ impl FrozenSubscription {
         let local = local.ok_or(ThawError::Invalid("the channel of a subscription"))?;
         let cursor = decoder.u64()?;
         let flags = decoder.u8()?;
-        if flags > 7 {
+        if flags >= HAS_EXPIRY << 1 {
             return Err(ThawError::Invalid("the flags of a subscription"));
         }
         let [is_catching_up, is_kept, is_unasked] = [1, 2, 4].map(|bit| flags & bit != 0);
-        Ok(FrozenSubscription { local, cursor, is_catching_up, is_kept, is_unasked })
+        let member = if flags & HAS_MEMBER == 0 { None } else { Some(decoder.text()?.into()) };
+        let expires = if flags & HAS_EXPIRY == 0 { None } else { Some(decoder.u32()?) };
+        let terms = Terms { member, expires };
+        Ok(FrozenSubscription { local, cursor, is_catching_up, is_kept, is_unasked, terms })
     }
 }
 
@@ -194,6 +216,7 @@ impl SubscriptionTable {
     /// table's memory is freed while it is written.
     pub fn take_frozen(&mut self, id: SubscriptionId) -> Option<FrozenSubscription> {
         let frozen = self.freeze_subscription(id);
+        self.take_terms(id);
         self.subscriptions.remove(id.index());
         frozen
     }
@@ -205,7 +228,8 @@ impl SubscriptionTable {
         let cursor = full_cursor(head, subscription.cursor);
         let local = subscription.local;
         let [is_kept, is_unasked] = [KEPT, UNASKED].map(|mark| subscription.connection.has(mark));
-        Some(FrozenSubscription { local, cursor, is_catching_up, is_kept, is_unasked })
+        let terms = self.terms(id).cloned().unwrap_or_default();
+        Some(FrozenSubscription { local, cursor, is_catching_up, is_kept, is_unasked, terms })
     }
 
     /// Adds a channel without subscriptions and messages.
@@ -283,6 +307,7 @@ impl SubscriptionTable {
             sibling,
         });
         self.link(frozen.local, id);
+        self.set_terms(id, frozen.terms.clone());
         if lacks_some && takes_more {
             self.offer_rest(id);
         } else if lacks_some {

@@ -96,7 +96,7 @@ impl Addresses {
     ) {
         let with_address = connections.filter(|&(id, connection)| {
             let address = self.get(id);
-            assert!(address.is_none() || connection.state != State::Closing, "{id:?} counts on");
+            assert!(address.is_none() || connection.state() != State::Closing, "{id:?} counts on");
             address.is_some()
         });
         assert_eq!(self.len(), with_address.count(), "addresses without a connection");

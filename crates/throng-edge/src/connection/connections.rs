@@ -21,6 +21,7 @@ use std::sync::atomic::Ordering;
 use throng_access::{Clients, CountedAddress};
 use throng_core::slab::Slab;
 use throng_core::{ConnectionName, NodeTag, WorkerId};
+use throng_dialect::Encoding;
 
 use super::acceptances::Acceptances;
 use super::addresses::Addresses;
@@ -32,7 +33,7 @@ use super::id::{ConnectionId, Generation, SideIndex, Token};
 use super::pending::Pending;
 use super::places::Places;
 use super::side_table::SideTable;
-use super::state::{Connection, State};
+use super::state::{Connection, Phase, State};
 use super::unfinished_heads::UnfinishedHeads;
 use crate::counters::Parked;
 use crate::limits::Limits;
@@ -173,7 +174,7 @@ impl<S> Connections<S> {
             side: SideIndex::NONE,
             newest_subscription: None,
             io: None,
-            state: State::Head,
+            phase: Phase::default(),
             flags,
         });
         self.publish_load();
@@ -197,11 +198,18 @@ impl<S> Connections<S> {
         self.addresses.put(id, client);
     }
 
-    /// Parks a connection that subscribes: sets its state and flags, and counts it by its kind.
-    pub(crate) fn park(&mut self, id: ConnectionId, state: State, flags: Flags) {
+    /// Parks a connection that subscribes: sets state, encoding and flags, and counts it by its
+    /// kind.
+    pub(crate) fn park(
+        &mut self,
+        id: ConnectionId,
+        state: State,
+        encoding: Encoding,
+        flags: Flags,
+    ) {
         let connection = &mut self[id];
-        debug_assert!(connection.state == State::Head, "{:?} is parked", connection.state);
-        (connection.state, connection.flags) = (state, flags);
+        debug_assert!(connection.state() == State::Head, "{:?} is parked", connection.state());
+        (connection.phase, connection.flags) = (Phase::new(state, encoding), flags);
         let parked = connection.parked();
         debug_assert!(parked.is_some(), "{state:?} is no parked state");
         if let Some(parked) = parked {
@@ -213,10 +221,10 @@ impl<S> Connections<S> {
     /// Ends a long-poll: the connection awaits its next request until the tick `due`.
     pub(crate) fn await_request(&mut self, id: ConnectionId, due: u32) {
         let connection = &mut self.table[id.index()];
-        debug_assert!(connection.state == State::LongPolling);
+        debug_assert!(connection.state() == State::LongPolling);
         self.side.end_session(connection);
         let parked = connection.parked();
-        connection.state = State::Head;
+        connection.set_state(State::Head);
         connection.due = due;
         // The canary has no place of its own to keep.
         connection.flags.set(Flags::SERVED, !connection.has(Flags::CANARY));
@@ -238,12 +246,12 @@ impl<S> Connections<S> {
     /// Takes a connection out, with all that counts for it. Its address still counts.
     pub(crate) fn take(&mut self, id: ConnectionId) -> (Connection<S>, Option<CountedAddress>) {
         let mut connection = self.table.remove(id.index()).expect("the id is valid in this turn");
-        debug_assert!(connection.state != State::Condemned, "it ends with the turn");
+        debug_assert!(connection.state() != State::Condemned, "it ends with the turn");
         self.side.free(&mut connection);
         self.quota.release(id, connection.buffered());
         self.behind.catch_up(id);
         self.count_unparked(connection.parked());
-        match connection.state {
+        match connection.state() {
             State::Closing => self.places.end_closing(),
             _ => self.places.give_up(connection.flags),
         }
@@ -258,7 +266,7 @@ impl<S> Connections<S> {
         mut connection: Connection<S>,
         client: Option<CountedAddress>,
     ) {
-        debug_assert!(connection.state != State::Closing && !connection.side.is_some());
+        debug_assert!(connection.state() != State::Closing && !connection.side.is_some());
         if let Some(io) = &mut connection.io {
             io.buffered = Default::default();
         }
@@ -281,7 +289,7 @@ impl<S> Connections<S> {
         client: Option<CountedAddress>,
     ) -> Result<(), Connection<S>> {
         debug_assert!(!connection.side.is_some(), "an entry of another worker's side table");
-        let (state, flags, parked) = (connection.state, connection.flags, connection.parked());
+        let (state, flags, parked) = (connection.state(), connection.flags, connection.parked());
         // Before anything is counted, so that a place that is taken leaves no trace.
         self.table.insert_at(id.index(), connection)?;
         self.addresses.put(id, client);
@@ -360,7 +368,7 @@ impl<S> Connections<S> {
         // A lingering connection is not served any more, and its client may come back at once.
         drop(self.addresses.take(id));
         let parked = connection.parked();
-        connection.state = State::Closing;
+        connection.set_state(State::Closing);
         let flags = connection.flags;
         self.count_unparked(parked);
         let lingers = self.places.begin_closing(flags);
@@ -507,7 +515,7 @@ impl<S> Connections<S> {
     pub(crate) fn check_invariants(&self) {
         assert!(self.condemned.is_at_rest(), "a connection is condemned and not freed");
         let all = || (0..self.extent()).filter_map(|index| self.table.get(index));
-        let is_closing = |connection: &&Connection<S>| connection.state == State::Closing;
+        let is_closing = |connection: &&Connection<S>| connection.state() == State::Closing;
         let open = all().filter(|connection| !is_closing(connection));
         let closing = all().filter(is_closing).count() as u32;
         self.places.check_invariants(open.map(|connection| connection.flags), closing);
@@ -528,10 +536,10 @@ impl<S> Connections<S> {
         for (id, connection) in self.table.iter().map(place) {
             // Blocked ones are behind, and whoever is behind is blocked or waits for its turn.
             let waits = connection.has(Flags::BLOCKED) || connection.has(Flags::DELIVERY_DEFERRED);
-            let is_blocked = connection.has(Flags::BLOCKED) && connection.state != State::Closing;
+            let is_blocked = connection.has(Flags::BLOCKED) && connection.state() != State::Closing;
             let is_behind = self.behind.since(id).is_some();
             assert!(!is_blocked || is_behind, "{id:?} is blocked");
-            assert!(!is_behind || (waits && connection.state != State::Closing), "{id:?}");
+            assert!(!is_behind || (waits && connection.state() != State::Closing), "{id:?}");
         }
     }
 }

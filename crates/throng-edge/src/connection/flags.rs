@@ -1,24 +1,23 @@
-//! Facts about a connection, and its encoding, packed into three bytes.
+//! Facts about a connection, packed into four bytes.
 
-use crate::encoding::Encoding;
-
-/// Facts about a connection, one bit each, and the encoding of its messages.
+/// Facts about a connection, one bit each.
+///
+/// Bit 2 (`throng.v1`) and bit 10 (WebSocket) are in frozen state only: here the encoding says
+/// both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Flags([u8; 3]);
+pub(crate) struct Flags(u32);
 
-/// The first bit of the encoding; the facts have those below.
-const ENCODING_SHIFT: u32 = 21;
 /// The facts that frozen state has.
 const FROZEN_MASK: u32 = (1 << 20) - 1;
-/// The bits of the encoding, once shifted.
-const ENCODING_MASK: u32 = 0b111;
+/// The bits that facts of a connection have, the highest one excluded. The rest is room for more.
+const USED_BITS: u32 = 21;
+const _: () = assert!(u32::BITS - USED_BITS >= 10, "room for ten more facts");
 
 impl Flags {
     /// The client speaks HTTP/1.1: a stream is sent in chunks.
     pub(crate) const CHUNKED: Flags = Flags::bit(0);
     /// It named several channels: each id that it gets is a position in all of them.
     pub(crate) const MULTIPLE: Flags = Flags::bit(1);
-    pub(crate) const V1: Flags = Flags::bit(2);
     /// The next request may follow the answer to this one.
     pub(crate) const KEEP_ALIVE: Flags = Flags::bit(3);
     /// Something was read since the last ping.
@@ -33,7 +32,6 @@ impl Flags {
     pub(crate) const FINISHED: Flags = Flags::bit(8);
     /// The client has sent its close frame: what follows is ignored (RFC 6455 section 5.5.1).
     pub(crate) const PEER_CLOSED: Flags = Flags::bit(9);
-    pub(crate) const WEBSOCKET: Flags = Flags::bit(10);
     /// It has had a request before: while it sends nothing it is idle, not slow, and it has its
     /// place until it closes.
     pub(crate) const SERVED: Flags = Flags::bit(11);
@@ -62,82 +60,37 @@ impl Flags {
     /// a viewer, too. Not frozen: its other end belongs to this process.
     pub(crate) const CANARY: Flags = Flags::bit(20);
 
+    /// In frozen state only: the connection speaks `throng.v1`.
+    pub(super) const FROZEN_V1: Flags = Flags::bit(2);
+    /// In frozen state only: the connection is a WebSocket.
+    pub(super) const FROZEN_WEBSOCKET: Flags = Flags::bit(10);
+
     const fn bit(number: u32) -> Flags {
-        assert!(number < ENCODING_SHIFT);
-        Flags::from_bits(1 << number)
-    }
-
-    const fn bits(self) -> u32 {
-        let Flags([low, middle, high]) = self;
-        u32::from_le_bytes([low, middle, high, 0])
-    }
-
-    const fn from_bits(bits: u32) -> Flags {
-        let [low, middle, high, _] = bits.to_le_bytes();
-        Flags([low, middle, high])
+        assert!(number < USED_BITS);
+        Flags(1 << number)
     }
 
     /// The facts as a number, which frozen state has: a bit is never given another meaning.
     pub(super) const fn facts(self) -> u32 {
-        self.bits() & FROZEN_MASK
+        self.0 & FROZEN_MASK
     }
 
     /// The inverse of [`Flags::facts`]; `None` if there is an unknown one.
     pub(super) fn from_facts(facts: u32) -> Option<Flags> {
-        (facts <= FROZEN_MASK).then_some(Flags::from_bits(facts))
+        (facts <= FROZEN_MASK).then_some(Flags(facts))
     }
 
     pub(crate) fn has(self, flag: Flags) -> bool {
-        self.bits() & flag.bits() != 0
+        self.0 & flag.0 != 0
     }
 
     pub(crate) fn set(&mut self, flag: Flags, value: bool) {
-        let others = self.bits() & !flag.bits();
-        *self = Flags::from_bits(if value { others | flag.bits() } else { others });
+        let others = self.0 & !flag.0;
+        self.0 = if value { others | flag.0 } else { others };
     }
 
     pub(crate) fn with(mut self, flag: Flags, value: bool) -> Flags {
         self.set(flag, value);
         self
-    }
-
-    pub(crate) fn encoding(self) -> Encoding {
-        Encoding::numbered(self.bits() >> ENCODING_SHIFT & ENCODING_MASK)
-    }
-
-    pub(crate) fn with_encoding(self, encoding: Encoding) -> Flags {
-        let others = self.bits() & !(ENCODING_MASK << ENCODING_SHIFT);
-        Flags::from_bits(others | (encoding as u32) << ENCODING_SHIFT)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn facts_and_encoding_do_not_change_each_other() {
-        let all = [
-            Encoding::WebSocket,
-            Encoding::WebSocketEnvelope,
-            Encoding::Sse,
-            Encoding::SseEnvelope,
-            Encoding::Line,
-            Encoding::LineEnvelope,
-            Encoding::WebSocketDeflate,
-            Encoding::WebSocketEnvelopeDeflate,
-        ];
-        assert_eq!(Flags::default().encoding(), Encoding::WebSocket);
-        for encoding in all {
-            for flag in [Flags::CHUNKED, Flags::FINISHED, Flags::HANDED_OFF] {
-                let mut flags = Flags::default().with_encoding(encoding).with(flag, true);
-                assert!(flags.has(flag) && !flags.has(Flags::V1));
-                assert_eq!(flags.encoding(), encoding);
-                flags = flags.with_encoding(Encoding::Line);
-                assert!(flags.has(flag));
-                flags.set(flag, false);
-                assert_eq!(flags, Flags::default().with_encoding(Encoding::Line));
-            }
-        }
     }
 }

@@ -15,14 +15,14 @@ use throng_access::Lead;
 use throng_core::frozen::{Decoder, Encoder, RecordKind, ThawError};
 use throng_core::subscriptions::FrozenSubscription;
 use throng_core::{ConnectionName, SubscriptionId};
+use throng_dialect::{Encoding, Framing};
 use throng_wire::websocket::{HalfFrame, HalfRead};
 
 use super::flags::Flags;
 use super::id::{ConnectionId, Generation, SideIndex};
 use super::io::{Io, LongPoll};
 use super::outbound::{Left, OutboundRest, Progress};
-use super::state::{Connection, State};
-use crate::encoding::Encoding;
+use super::state::{Connection, Phase, State};
 
 /// A connection without its socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub(crate) struct FrozenConnection {
     /// The address of its client, if that is kept.
     pub(crate) address: Option<IpAddr>,
     pub(crate) state: State,
-    /// The facts and the encoding.
+    pub(crate) encoding: Encoding,
     pub(crate) flags: Flags,
     /// In the order in which the connection subscribed.
     pub(crate) subscriptions: Vec<FrozenSubscription>,
@@ -168,8 +168,9 @@ impl FrozenConnection {
         encoder.u32(self.generation.number());
         encoder.u32(self.due);
         encoder.u8(self.state.number());
-        encoder.u8(self.flags.encoding() as u8);
-        encoder.u32(self.flags.facts());
+        let (encoding, flags) = self.written_encoding();
+        encoder.u8(encoding.number());
+        encoder.u32(flags.facts());
         encoder.u16(self.subscriptions.len() as u16);
         self.subscriptions.iter().for_each(|subscription| subscription.encode(&mut encoder));
         // Says which of the optional fields follow. `decode` reads them in the same order.
@@ -212,14 +213,10 @@ impl FrozenConnection {
         let generation = Generation::from_number(decoder.u32()?);
         let due = decoder.u32()?;
         let state = State::numbered(decoder.u8()?).ok_or(ThawError::Invalid("a state"))?;
-        let encoding = decoder.u8()?;
-        // `Encoding::numbered` takes any number: it would make lines of one that it does not know.
-        if usize::from(encoding) >= throng_core::message::ENCODINGS {
-            return Err(ThawError::Invalid("an encoding"));
-        }
-        let encoding = Encoding::numbered(encoding.into());
+        let encoding =
+            Encoding::numbered(decoder.u8()?).ok_or(ThawError::Invalid("an encoding"))?;
         let flags = Flags::from_facts(decoder.u32()?).ok_or(ThawError::Invalid("flags"))?;
-        let flags = flags.with_encoding(encoding);
+        let (encoding, flags) = read_encoding(state, encoding, flags)?;
         let mut subscriptions = Vec::new();
         for _ in 0..decoder.u16()? {
             subscriptions.push(FrozenSubscription::decode(&mut decoder)?);
@@ -244,6 +241,7 @@ impl FrozenConnection {
             session,
             address,
             state,
+            encoding,
             flags,
             subscriptions,
             pending_close,
@@ -251,6 +249,26 @@ impl FrozenConnection {
             tls,
         };
         if frozen.is_sound() { Ok(frozen) } else { Err(ThawError::Invalid("a connection")) }
+    }
+
+    /// True if it has been upgraded. One that closes may have been.
+    fn is_websocket(&self) -> bool {
+        matches!(self.state, State::Streaming | State::Closing)
+            && self.encoding.framing() == Framing::WebSocket
+    }
+
+    /// The encoding and the facts as the record has them: there a WebSocket and `throng.v1` are
+    /// facts, and a long-poll has the encoding of a stream.
+    fn written_encoding(&self) -> (Encoding, Flags) {
+        let (encoding, is_v1) = match self.encoding {
+            Encoding::V1 => (Encoding::WEBSOCKET_ENVELOPE, true),
+            Encoding::V1_DEFLATE => (Encoding::WEBSOCKET_ENVELOPE_DEFLATE, true),
+            Encoding::POLL => (Encoding::LINE, false),
+            Encoding::POLL_ENVELOPE => (Encoding::LINE_ENVELOPE, false),
+            other => (other, false),
+        };
+        let flags = self.flags.with(Flags::FROZEN_V1, is_v1);
+        (encoding, flags.with(Flags::FROZEN_WEBSOCKET, self.is_websocket()))
     }
 
     /// True if a worker can have such a connection.
@@ -262,7 +280,7 @@ impl FrozenConnection {
             let outbound = io.outbound.as_ref();
             io.partial.is_some() || outbound.is_some_and(|outbound| !outbound.bytes.is_empty())
         });
-        let is_compressed = self.flags.encoding().is_compressed();
+        let is_compressed = self.encoding.is_compressed();
         let partial = io.and_then(|io| io.partial.as_ref());
         let has_compressed = partial.is_some_and(|partial| partial.is_compressed);
         // A client that reads an answer has a deadline, which is kept beside the answer. A request
@@ -275,7 +293,7 @@ impl FrozenConnection {
         // It keeps the flag if it is refused or timed out before the control plane has room.
         let may_await_control = self.state == State::Head || is_closing;
         let is_half_read = io.is_some_and(|io| io.half_read.is_some());
-        let reads_frames = self.state == State::Streaming && self.flags.has(Flags::WEBSOCKET);
+        let reads_frames = self.state == State::Streaming && self.is_websocket();
         (self.id.index() as usize) < ConnectionName::INDICES_MAX
             && (is_parked || self.subscriptions.is_empty())
             && (self.state == State::Streaming || self.expires.is_none())
@@ -285,9 +303,7 @@ impl FrozenConnection {
             && (!self.flags.has(Flags::IN_RESERVE) || self.flags.has(Flags::SERVED))
             && (!is_parked || self.flags.has(Flags::SERVED))
             && (!self.flags.has(Flags::AWAITS_CONTROL) || may_await_control)
-            && (!self.flags.has(Flags::V1) || self.flags.has(Flags::WEBSOCKET))
-            && (!self.flags.has(Flags::WEBSOCKET) || reads_frames || is_closing)
-            && (!is_compressed || self.flags.has(Flags::WEBSOCKET))
+            && (!is_compressed || self.is_websocket())
             && (!has_compressed || is_compressed)
             && (!has_output || self.flags.has(Flags::BLOCKED))
             && (!self.flags.has(Flags::BLOCKED) || may_be_blocked)
@@ -315,10 +331,40 @@ impl FrozenConnection {
             side: SideIndex::NONE,
             newest_subscription,
             io: io.map(Box::new),
-            state: self.state,
+            phase: Phase::new(self.state, self.encoding),
             flags: self.flags.with(Flags::WATCHES_WRITABLE, false),
         }
     }
+}
+
+/// The inverse of [`FrozenConnection::written_encoding`].
+fn read_encoding(
+    state: State,
+    encoding: Encoding,
+    flags: Flags,
+) -> Result<(Encoding, Flags), ThawError> {
+    let is_v1 = flags.has(Flags::FROZEN_V1);
+    let own = match encoding {
+        Encoding::WEBSOCKET_ENVELOPE if is_v1 => Encoding::V1,
+        Encoding::WEBSOCKET_ENVELOPE_DEFLATE if is_v1 => Encoding::V1_DEFLATE,
+        Encoding::LINE if state == State::LongPolling => Encoding::POLL,
+        Encoding::LINE_ENVELOPE if state == State::LongPolling => Encoding::POLL_ENVELOPE,
+        Encoding::V1 | Encoding::V1_DEFLATE | Encoding::POLL | Encoding::POLL_ENVELOPE => {
+            return Err(ThawError::Invalid("an encoding"));
+        }
+        _ if is_v1 || state == State::LongPolling => {
+            return Err(ThawError::Invalid("an encoding"));
+        }
+        other => other,
+    };
+    let may_be_websocket = own.framing() == Framing::WebSocket;
+    let is_sound = match (state, flags.has(Flags::FROZEN_WEBSOCKET)) {
+        (State::Streaming, is_websocket) => is_websocket == may_be_websocket,
+        (State::Closing, is_websocket) => may_be_websocket || !is_websocket,
+        (_, is_websocket) => !is_websocket,
+    };
+    let flags = flags.with(Flags::FROZEN_V1, false).with(Flags::FROZEN_WEBSOCKET, false);
+    if is_sound { Ok((own, flags)) } else { Err(ThawError::Invalid("an encoding")) }
 }
 
 /// An address, as 16 bytes; IPv4 as in RFC 4291 section 2.5.5.2.

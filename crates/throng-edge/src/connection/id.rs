@@ -4,6 +4,7 @@
 use std::num::NonZeroU32;
 
 pub use throng_core::ConnectionId;
+use throng_core::ConnectionName;
 
 /// Distinguishes the connections that have the same [`ConnectionId`] one after another. Never zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,8 +63,11 @@ impl Token {
 }
 
 /// Where what only some connections have is: see [`side_table`](super::side_table).
+///
+/// Three bytes: a worker has at most [`ConnectionName::INDICES_MAX`] connections, and so at most as
+/// many entries and sessions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct SideIndex(u32);
+pub(crate) struct SideIndex([u8; 3]);
 
 /// The entry that a [`SideIndex`] names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,26 +82,30 @@ pub(super) enum SidePlace {
 
 impl SideIndex {
     /// The index of a connection that has nothing.
-    pub(crate) const NONE: SideIndex = SideIndex(u32::MAX);
+    pub(crate) const NONE: SideIndex = SideIndex([u8::MAX; 3]);
 
-    /// The bit of an index of a session. There are fewer than half of the numbers.
-    const SESSION: u32 = 1 << 31;
+    /// The bit of an index of a session.
+    const SESSION: u32 = 1 << 23;
 
     pub(super) fn new(place: SidePlace) -> SideIndex {
-        match place {
-            SidePlace::Nowhere => SideIndex::NONE,
-            SidePlace::Session(index) => SideIndex(index | SideIndex::SESSION),
-            SidePlace::Entry(index) => SideIndex(index),
-        }
+        let number = match place {
+            SidePlace::Nowhere => return SideIndex::NONE,
+            SidePlace::Session(index) => index | SideIndex::SESSION,
+            SidePlace::Entry(index) => index,
+        };
+        debug_assert!((number & !SideIndex::SESSION) < ConnectionName::INDICES_MAX as u32);
+        let [low, middle, high, _] = number.to_le_bytes();
+        SideIndex([low, middle, high])
     }
 
     pub(super) fn place(self) -> SidePlace {
-        match self {
-            SideIndex::NONE => SidePlace::Nowhere,
-            SideIndex(index) if index & SideIndex::SESSION != 0 => {
+        let SideIndex([low, middle, high]) = self;
+        match u32::from_le_bytes([low, middle, high, 0]) {
+            _ if self == SideIndex::NONE => SidePlace::Nowhere,
+            index if index & SideIndex::SESSION != 0 => {
                 SidePlace::Session(index & !SideIndex::SESSION)
             }
-            SideIndex(index) => SidePlace::Entry(index),
+            index => SidePlace::Entry(index),
         }
     }
 
@@ -105,6 +113,8 @@ impl SideIndex {
         self != SideIndex::NONE
     }
 }
+
+const _: () = assert!((ConnectionName::INDICES_MAX as u32) < SideIndex::SESSION);
 
 #[cfg(test)]
 mod tests {
@@ -124,5 +134,15 @@ mod tests {
         }
         assert_eq!(number, 3, "it has wrapped around");
         assert_eq!(Token::from_bits(Token::BITS_MIN - 1), None);
+    }
+
+    #[test]
+    fn a_side_index_holds_every_place() {
+        for index in [0, 1, 1 << 16, ConnectionName::INDICES_MAX as u32 - 1] {
+            for place in [SidePlace::Entry(index), SidePlace::Session(index)] {
+                assert_eq!(SideIndex::new(place).place(), place);
+            }
+        }
+        assert_eq!(SideIndex::new(SidePlace::Nowhere).place(), SidePlace::Nowhere);
     }
 }

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use throng_core::{Message, Watermark};
+use throng_dialect::Encoding;
 use throng_wire::subscribe::Request;
 use throng_wire::websocket::Reader;
 
 use super::buffers::Buffered;
 use super::outbound::Outbound;
-use crate::encoding::Encoding;
 
 /// State of a connection while something is half read, half written or unanswered, and of a
 /// long-poll with an origin.

@@ -38,8 +38,8 @@ pub(crate) struct PendingClose {
 pub(crate) enum Asked {
     /// A request that subscribes, and its head.
     Subscription(Box<(Request, KeptHead)>),
-    /// The text of a command of `throng.v1`.
-    Command(Box<str>),
+    /// Whether a message of the client is text, and its bytes from the command on that waits.
+    Input(bool, Box<[u8]>),
     /// A message to the channel of a plain WebSocket.
     Message(Body),
     /// Such a message, which the engine has: only its outcome is awaited.
@@ -199,7 +199,7 @@ impl Pending {
     pub(super) fn bytes(&self) -> usize {
         match &self.asked {
             Asked::Subscription(asked) => asked.1.bytes().len(),
-            Asked::Command(text) => text.len(),
+            Asked::Input(_, bytes) => bytes.len(),
             Asked::Message(body) => body.bytes().len(),
             Asked::Outcome => 0,
         }
@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     fn pending(awaited: Awaited) -> Pending {
-        let asked = Asked::Command("{}".into());
+        let asked = Asked::Input(true, b"{}"[..].into());
         Pending { question: 1, asked, awaited, answers: Answers::default() }
     }
 

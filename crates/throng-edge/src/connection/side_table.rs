@@ -10,7 +10,6 @@ use std::sync::Arc;
 use throng_access::{Clients, Grants, GrantsId, Session};
 use throng_core::slab::Slab;
 
-use super::flags::Flags;
 use super::id::{ConnectionId, SideIndex, SidePlace};
 use super::pending::Pending;
 use super::sessions::SessionTable;
@@ -29,23 +28,33 @@ struct SideEntry {
     deadline: u32,
     /// The tick at which what the access policy allowed ends.
     expires: u32,
+    /// The tick at which the first of its subscriptions ends by itself.
+    subscription_expires: u32,
     session: Option<Session>,
 }
 
 impl SideEntry {
     fn new(owner: ConnectionId, own_due: u32, session: Option<Session>) -> SideEntry {
-        SideEntry { owner, own_due, pending: None, deadline: NEVER, expires: NEVER, session }
+        SideEntry {
+            owner,
+            own_due,
+            pending: None,
+            deadline: NEVER,
+            expires: NEVER,
+            subscription_expires: NEVER,
+            session,
+        }
     }
 
     /// The tick at which the connection needs attention, apart from its session: the timer scan
     /// looks at sessions themselves, whose times are not ticks.
     fn due(&self) -> u32 {
-        self.own_due.min(self.deadline).min(self.expires)
+        self.own_due.min(self.deadline).min(self.expires).min(self.subscription_expires)
     }
 
     /// True if there is more than a session in it.
     fn is_needed(&self) -> bool {
-        self.pending.is_some() || self.expires != NEVER
+        self.pending.is_some() || self.expires != NEVER || self.subscription_expires != NEVER
     }
 }
 
@@ -181,7 +190,7 @@ impl SideTable {
     /// True if the name of the connection's user is kept. Over `throng.v1` a client publishes with
     /// idempotency keys, which are its user's on all nodes.
     fn keeps_name<S>(&self, connection: &Connection<S>) -> bool {
-        self.keeps_all_names || connection.has(Flags::V1)
+        self.keeps_all_names || connection.has_commands()
     }
 
     /// Ends the session, if the connection has one.
@@ -239,7 +248,7 @@ impl SideTable {
         pending: Pending,
         deadline: u32,
     ) {
-        if connection.state == State::Waiting {
+        if connection.state() == State::Waiting {
             // Nothing but the deadline ends it.
             connection.due = NEVER;
         }
@@ -276,6 +285,36 @@ impl SideTable {
         expires: u32,
     ) {
         self.change(id, connection, |entry| entry.expires = entry.expires.min(expires));
+    }
+
+    /// One of the connection's subscriptions ends at the tick `expires`.
+    pub(super) fn limit_subscription<S>(
+        &mut self,
+        id: ConnectionId,
+        connection: &mut Connection<S>,
+        expires: u32,
+    ) {
+        self.change(id, connection, |entry| {
+            entry.subscription_expires = entry.subscription_expires.min(expires);
+        });
+    }
+
+    /// Sets the tick at which the next of the connection's subscriptions ends, if one does.
+    pub(super) fn set_subscription_limit<S>(
+        &mut self,
+        id: ConnectionId,
+        connection: &mut Connection<S>,
+        expires: Option<u32>,
+    ) {
+        let expires = expires.unwrap_or(NEVER);
+        if let SidePlace::Entry(_) = connection.side.place() {
+            self.change(id, connection, |entry| entry.subscription_expires = expires);
+        }
+    }
+
+    /// True if the time of one of the connection's subscriptions is over.
+    pub(super) fn has_expired_subscription<S>(&self, connection: &Connection<S>, now: u32) -> bool {
+        self.entry(connection).is_some_and(|entry| entry.subscription_expires <= now)
     }
 
     /// The tick at which what the connection may do ends, if it does.
@@ -318,7 +357,7 @@ impl SideTable {
             let waits = entry.is_some_and(|entry| entry.pending.is_some());
             let session = self.session(connection);
             holders += usize::from(session.is_some());
-            match connection.state {
+            match connection.state() {
                 State::Waiting => assert!(waits && session.is_none(), "{id:?} waits for nothing"),
                 State::Streaming => {}
                 State::LongPolling => assert!(entry.is_none(), "{id:?} keeps an entry"),

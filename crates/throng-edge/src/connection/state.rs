@@ -1,16 +1,17 @@
 //! One connection: what it costs while it is parked.
 
 use throng_core::SubscriptionId;
+use throng_dialect::{Encoding, Framing};
 
 use super::buffers::Buffered;
 use super::flags::Flags;
 use super::id::{ConnectionId, Generation, SideIndex, Token};
 use super::io::Io;
 use crate::counters::{Counter, Parked};
-use crate::encoding::{Encoding, Framing};
 
 /// Where a connection is in its life. `Streaming` and `LongPolling` are parked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
 pub enum State {
     /// The worker awaits or reads a request head.
     Head,
@@ -26,6 +27,40 @@ pub enum State {
     Closing,
     /// It ends with the worker's turn: nothing is read from it or written to it.
     Condemned,
+}
+
+/// Where a connection is in its life, and how it is spoken to once it is parked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Phase(u8);
+
+impl Default for Phase {
+    fn default() -> Phase {
+        Phase::new(State::Head, Encoding::default())
+    }
+}
+
+const _: () = assert!(State::Condemned as u32 >> (u8::BITS - Encoding::BITS) == 0);
+
+impl Phase {
+    pub(crate) fn new(state: State, encoding: Encoding) -> Phase {
+        Phase((state as u8) << Encoding::BITS | encoding.number())
+    }
+
+    fn state(self) -> State {
+        match self.0 >> Encoding::BITS {
+            0 => State::Head,
+            1 => State::Waiting,
+            2 => State::Streaming,
+            3 => State::LongPolling,
+            4 => State::Closing,
+            _ => State::Condemned,
+        }
+    }
+
+    fn encoding(self) -> Encoding {
+        // It was made from one.
+        Encoding::numbered(self.0 & ((1 << Encoding::BITS) - 1)).unwrap_or_default()
+    }
 }
 
 /// A connection. There may be a million: state that only some of them need is in [`Io`].
@@ -45,9 +80,8 @@ pub struct Connection<S> {
     pub(crate) newest_subscription: Option<SubscriptionId>,
     /// `None` for an idle connection, which owns no buffers.
     pub(crate) io: Option<Box<Io>>,
-    /// Changed to `Closing` and `Condemned` only by [`Connections`](super::Connections).
-    pub(crate) state: State,
-    /// Facts about it, and how messages look on it once it is parked.
+    /// State and encoding. The state is changed only by [`Connections`](super::Connections).
+    pub(crate) phase: Phase,
     pub(crate) flags: Flags,
 }
 
@@ -60,9 +94,27 @@ impl<S> Connection<S> {
         self.flags.has(flag)
     }
 
-    /// How messages look on it, once it is parked.
+    pub(crate) fn state(&self) -> State {
+        self.phase.state()
+    }
+
+    pub(super) fn set_state(&mut self, state: State) {
+        self.phase = Phase::new(state, self.phase.encoding());
+    }
+
+    /// Dialect and framing, once it is parked.
     pub(crate) fn encoding(&self) -> Encoding {
-        self.flags.encoding()
+        self.phase.encoding()
+    }
+
+    /// True if its client sends commands, and is told what becomes of each channel.
+    pub(crate) fn has_commands(&self) -> bool {
+        self.encoding().dialect().has_commands()
+    }
+
+    /// True if it has been upgraded, and reads and writes frames.
+    pub(crate) fn is_websocket(&self) -> bool {
+        self.state() == State::Streaming && self.encoding().framing() == Framing::WebSocket
     }
 
     /// The token of the connection, which is in the place `id`.
@@ -72,7 +124,7 @@ impl<S> Connection<S> {
 
     /// The kind of subscriber that it counts as; `None` unless it is parked.
     pub(crate) fn parked(&self) -> Option<Parked> {
-        Some(match (self.state, self.encoding().framing()) {
+        Some(match (self.state(), self.encoding().framing()) {
             (State::Head | State::Waiting | State::Closing | State::Condemned, _) => return None,
             _ if self.has(Flags::CANARY) => Parked::Canary,
             (State::LongPolling, _) => Parked::Poll,
@@ -85,12 +137,12 @@ impl<S> Connection<S> {
 
     /// True if messages can be written to it now.
     pub(crate) fn takes_messages(&self) -> bool {
-        self.state == State::Streaming && !self.has(Flags::BLOCKED)
+        self.state() == State::Streaming && !self.has(Flags::BLOCKED)
     }
 
     /// True if its first request head has not arrived in full.
     pub(super) fn is_head_unfinished(&self) -> bool {
-        self.state == State::Head && !self.has(Flags::SERVED) && !self.has(Flags::AWAITS_CONTROL)
+        self.state() == State::Head && !self.has(Flags::SERVED) && !self.has(Flags::AWAITS_CONTROL)
     }
 
     /// The counter of the messages written to it.
@@ -104,12 +156,12 @@ impl<S> Connection<S> {
 
     /// True if it has had its final response, or has none.
     pub(crate) fn is_ending(&self) -> bool {
-        matches!(self.state, State::Closing | State::Condemned)
+        matches!(self.state(), State::Closing | State::Condemned)
     }
 
     /// True if it gets messages.
     pub(crate) fn is_parked(&self) -> bool {
-        matches!(self.state, State::Streaming | State::LongPolling)
+        matches!(self.state(), State::Streaming | State::LongPolling)
     }
 
     /// Its [`Io`], made on demand.
@@ -120,5 +172,28 @@ impl<S> Connection<S> {
     /// Its share of the worker's quota.
     pub(super) fn buffered(&self) -> Buffered {
         self.io.as_ref().map_or(Buffered::default(), |io| io.buffered)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn state_and_encoding_do_not_change_each_other() {
+        let states = [
+            State::Head,
+            State::Waiting,
+            State::Streaming,
+            State::LongPolling,
+            State::Closing,
+            State::Condemned,
+        ];
+        for state in states {
+            for encoding in (0..32).filter_map(Encoding::numbered) {
+                let phase = Phase::new(state, encoding);
+                assert_eq!((phase.state(), phase.encoding()), (state, encoding));
+            }
+        }
     }
 }

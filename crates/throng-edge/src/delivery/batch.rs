@@ -1,10 +1,10 @@
 //! The visits of one slice of a fan-out, and memory for what they write together.
 
 use throng_core::SubscriptionId;
+use throng_dialect::Encoding;
 
 use super::answer::SharedAnswer;
 use crate::connection::ConnectionId;
-use crate::encoding::Encoding;
 use crate::net::Transfer;
 
 /// Lists that each slice uses anew.

@@ -1,16 +1,16 @@
-//! Closes subscribers: close frames, last events, and what they leave.
+//! Closes subscribers: the last words to them, and what they leave.
 
 use std::time::Duration;
 
 use throng_core::retry;
-use throng_wire::websocket::write_close;
-use throng_wire::{RetryAfter, chunk, sse};
+use throng_dialect::Out;
+use throng_dialect::dialect::{End, Ended};
+use throng_wire::RetryAfter;
 
 use super::Delivery;
-use crate::close_reason::CloseReason;
+use crate::close_reason::{CloseReason, label_of};
 use crate::connection::{ConnectionId, Flags, State};
 use crate::counters::{Counter, Parked};
-use crate::encoding::{Framing, frame_notice};
 use crate::net::Net;
 
 impl<N: Net> Delivery<N> {
@@ -21,33 +21,40 @@ impl<N: Net> Delivery<N> {
         self.release(id, reason);
     }
 
-    /// Closes a WebSocket with the code and the message of `reason`.
-    pub(crate) fn close_websocket(&mut self, id: ConnectionId, reason: CloseReason) {
-        let message = reason.close_frame().map_or("", |(_, message)| message);
-        self.close_websocket_with(id, reason, message);
+    /// Closes a parked connection with what its dialect says for `reason`.
+    pub(crate) fn close_for(&mut self, id: ConnectionId, reason: CloseReason) {
+        self.close_with(id, reason, reason.message());
     }
 
-    /// Closes a WebSocket with the code of `reason` and a message of its own, which the code of the
-    /// error precedes where there is one.
-    pub(crate) fn close_websocket_with(
-        &mut self,
-        id: ConnectionId,
-        reason: CloseReason,
-        message: &str,
-    ) {
-        let mut out = Vec::with_capacity(message.len() + 4);
-        if let Some((code, _)) = reason.close_frame() {
-            write_close(&mut out, code, &reason.named(message));
+    /// The same with a message of its own.
+    pub(crate) fn close_with(&mut self, id: ConnectionId, reason: CloseReason, message: &str) {
+        self.end(id, &End { reason, message, retry_after: None, may_stay: false });
+    }
+
+    /// Refuses an input of a WebSocket. That closes it, unless its dialect says so in band.
+    pub(crate) fn refuse_input(&mut self, id: ConnectionId, reason: CloseReason, message: &str) {
+        self.end(id, &End { reason, message, retry_after: None, may_stay: true });
+    }
+
+    /// Writes a parked connection its last words, and closes it.
+    pub(crate) fn end(&mut self, id: ConnectionId, end: &End<'_>) {
+        self.flush_replies(id);
+        let connection = &self[id];
+        let (encoding, is_chunked) = (connection.encoding(), connection.has(Flags::CHUNKED));
+        let mut bytes = Vec::new();
+        let mut out = Out::new(encoding.framing(), is_chunked, &mut bytes);
+        match encoding.dialect().end(end, &mut out) {
+            Ended::Stays if end.may_stay => self.send(id, &bytes),
+            _ => self.close_after(id, &bytes, end.reason),
         }
-        self.close_after(id, &out, reason);
     }
 
     /// Closes a connection that lags behind. A stream ends without its last chunk, because it is
     /// incomplete (RFC 9112 section 8).
     pub(crate) fn close_lagging(&mut self, id: ConnectionId, reason: CloseReason) {
         self.give_up_receipts(id);
-        if self[id].has(Flags::WEBSOCKET) {
-            self.close_websocket(id, reason);
+        if self[id].is_websocket() {
+            self.close_for(id, reason);
         } else {
             // Output that the client has not read would only delay the close.
             self.drop_output(id);
@@ -88,57 +95,18 @@ impl<N: Net> Delivery<N> {
         }
     }
 
-    /// Ends a stream with a last event.
-    pub(crate) fn end_stream(
-        &mut self,
-        id: ConnectionId,
-        reason: CloseReason,
-        event: &str,
-        json: &[u8],
-    ) {
-        let connection = &self[id];
-        let (encoding, is_chunked) = (connection.encoding(), connection.has(Flags::CHUNKED));
-        let mut out = Vec::new();
-        frame_notice(&mut out, encoding, is_chunked, event, json);
-        if is_chunked {
-            out.extend_from_slice(chunk::LAST);
-        }
-        self.close_after(id, &out, reason);
-    }
-
     /// Closes a parked connection with the time to come back, within `window`.
     pub(crate) fn send_away(&mut self, id: ConnectionId, window: Duration) {
         let connection = &self[id];
         let retry_after = self.drain_retry(id, window);
-        let (encoding, is_chunked) = (connection.encoding(), connection.has(Flags::CHUNKED));
-        if connection.state == State::LongPolling {
+        if connection.state() == State::LongPolling {
             // Its answer closes the connection as complete, which counts nothing.
             self.count(Counter::ClosedDraining);
             return self.answer_long_poll_empty(id, Some(retry_after));
         }
-        let mut out = Vec::new();
-        match encoding.framing() {
-            Framing::WebSocket => {
-                let message = retry_after.close_reason();
-                return self.close_websocket_with(id, CloseReason::Draining, &message);
-            }
-            Framing::Sse => {
-                let mut inner = Vec::new();
-                sse::write_retry(&mut inner, retry_after.ms());
-                if is_chunked {
-                    chunk::write_chunk(&mut out, &inner);
-                } else {
-                    out = inner;
-                }
-            }
-            // Lines have no way to tell a client when to come back.
-            Framing::Line => {}
-        }
-        if is_chunked {
-            // Unlike a stream that lags, this one is complete (RFC 9112 section 8).
-            out.extend_from_slice(chunk::LAST);
-        }
-        self.close_after(id, &out, CloseReason::Draining);
+        let (reason, message) = (CloseReason::Draining, &retry_after.close_reason());
+        let retry_after = Some(retry_after);
+        self.end(id, &End { reason, message, retry_after, may_stay: false });
     }
 
     /// The time within `window` at which the client of the connection should come back.
@@ -184,7 +152,7 @@ impl<N: Net> Delivery<N> {
             proxy = proxy.map(tracing::field::display),
             user = name.or(inbox.as_ref().map(|inbox| inbox.name())),
             seconds = since_ms.map(|since_ms| now_ms.saturating_sub(since_ms) / 1000),
-            reason = reason.label(),
+            reason = label_of(reason),
             "connection ended",
         );
     }

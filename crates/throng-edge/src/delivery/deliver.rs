@@ -9,13 +9,14 @@
 use std::sync::Arc;
 
 use throng_core::{LagPolicy, Message, MessageId, SubscriptionId, Waiting, Watermark};
-use throng_wire::{ErrorCode, chunk, v1};
+use throng_dialect::Saying;
+use throng_dialect::saying::is_notice;
+use throng_wire::{ErrorCode, chunk};
 
 use crate::close_reason::CloseReason;
 use crate::connection::{ConnectionId, Flags, Io, State};
 use crate::counters::Counter;
 use crate::delivery::Delivery;
-use crate::encoding::{Framing, is_notice};
 use crate::net::Net;
 use crate::sockets::Outcome;
 use crate::sockets::ticks;
@@ -45,7 +46,7 @@ impl<N: Net> Delivery<N> {
             // replay buffers keep what they lack.
             self.catch_up(id, subscription);
             let connection = &self[id];
-            if connection.state != State::Streaming {
+            if connection.state() != State::Streaming {
                 return;
             }
             if !connection.has(Flags::BLOCKED) && !connection.has(Flags::DELIVERY_DEFERRED) {
@@ -82,7 +83,7 @@ impl<N: Net> Delivery<N> {
     /// Writes the connection what it lacks in the order of stamps, as far as that is settled, the
     /// socket takes it and the slice allows. A later slice goes on with the rest.
     pub(crate) fn flush_in_order(&mut self, id: ConnectionId) {
-        match self[id].state {
+        match self[id].state() {
             State::Streaming => {}
             State::LongPolling => self.answer_in_order(id, false, &[]),
             State::Head | State::Waiting | State::Closing | State::Condemned => return,
@@ -176,7 +177,7 @@ impl<N: Net> Delivery<N> {
             self.subscriptions.block(subscription);
             return false;
         }
-        match connection.state {
+        match connection.state() {
             State::Streaming => {}
             State::LongPolling => {
                 self.answer_long_poll(id);
@@ -186,8 +187,7 @@ impl<N: Net> Delivery<N> {
         }
         // Such an event names the position in all channels, so that no two connections share its
         // bytes.
-        let is_composed =
-            connection.has(Flags::MULTIPLE) && connection.encoding().framing() == Framing::Sse;
+        let is_composed = connection.has(Flags::MULTIPLE) && connection.encoding().has_own_ids();
         match self.subscriptions.waiting(subscription) {
             Waiting::Nothing => return false,
             Waiting::Gap { missed, resume_at, policy } => {
@@ -317,7 +317,7 @@ impl<N: Net> Delivery<N> {
                 debug_assert!(target.is_some(), "a channel with subscribers has a name");
                 let Some(target) = target else { return };
                 let message_id = resume_at.to_string();
-                self.notify(id, "gap", |out| v1::gap(out, &target, missed, &message_id));
+                self.say(id, &Saying::Gap { target: &target, missed, id: &message_id });
             }
         }
     }
@@ -358,7 +358,7 @@ impl<N: Net> Delivery<N> {
         }
         // If it lags, it ends now.
         let connection = &self[id];
-        if connection.state != State::Streaming {
+        if connection.state() != State::Streaming {
             return;
         }
         let timeout = self.settings.limits.message_timeout;
@@ -368,7 +368,7 @@ impl<N: Net> Delivery<N> {
         if connection.io.as_deref().is_some_and(is_late) {
             let message = format!("a message must arrive within {} s", timeout.as_secs());
             let reason = CloseReason::Refused(ErrorCode::TooSlow);
-            self.close_websocket_with(id, reason, &message);
+            self.close_with(id, reason, &message);
         }
     }
 }

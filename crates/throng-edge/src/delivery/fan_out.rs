@@ -12,7 +12,6 @@ use throng_core::{Message, SubscriptionId, Waiting};
 use super::batch::Batch;
 use crate::connection::{ConnectionId, Flags};
 use crate::delivery::Delivery;
-use crate::encoding::Framing;
 use crate::net::Net;
 use crate::sockets::Outcome;
 
@@ -97,8 +96,7 @@ impl<N: Net> Delivery<N> {
     /// The message that the subscription lacks, if it lacks just one and gets the shared encoding.
     fn lacks_one(&self, id: ConnectionId, subscription: SubscriptionId) -> Option<&Arc<Message>> {
         let connection = &self[id];
-        let is_composed =
-            connection.has(Flags::MULTIPLE) && connection.encoding().framing() == Framing::Sse;
+        let is_composed = connection.has(Flags::MULTIPLE) && connection.encoding().has_own_ids();
         if !connection.takes_messages() || is_composed || self.is_in_order(id, subscription) {
             return None;
         }

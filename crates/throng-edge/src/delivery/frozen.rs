@@ -62,6 +62,9 @@ impl<N: Net> Delivery<N> {
             newest = Some(self.subscriptions.thaw_subscription(id, frozen, newest, takes_more));
         }
         self.sockets[id].newest_subscription = newest;
+        if let Some(expires) = frozen.iter().filter_map(FrozenSubscription::expires).min() {
+            self.sockets.connections_mut().limit_subscription(id, expires);
+        }
     }
 
     /// Ends the thaw, once all connections are there: corrects what the engine counts.

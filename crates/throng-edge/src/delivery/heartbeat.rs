@@ -30,13 +30,12 @@ mod schedule;
 use std::time::Duration;
 
 use throng_core::Waiting;
-use throng_wire::sse;
+use throng_dialect::Encoding;
 
 use crate::close_reason::CloseReason;
 use crate::connection::{Connection, ConnectionId, Flags, State};
 use crate::counters::Counter;
 use crate::delivery::Delivery;
-use crate::encoding::Framing;
 use crate::net::Net;
 use crate::sockets::{TICKS_PER_S, ticks};
 use queue::Heartbeat;
@@ -45,33 +44,22 @@ use schedule::{CheckSchedule, GROUP};
 /// While a fan-out is under way, heartbeats wait for this long, in ticks.
 pub(crate) const DEFERRED_TICKS_MAX: u32 = 2 * TICKS_PER_S;
 
-/// An unsolicited pong without payload.
-const PONG: &[u8] = &[0x8a, 0];
-
-/// A ping without payload.
-const PING: &[u8] = &[0x89, 0];
-
-/// `{"type":"heartbeat"}` in a text frame.
-const V1_HEARTBEAT: &[u8] = b"\x81\x14{\"type\":\"heartbeat\"}";
-
-/// A ping, which no page can see, and a heartbeat, which it can.
-const V1_PING: &[u8] = b"\x89\0\x81\x14{\"type\":\"heartbeat\"}";
-
 impl<N: Net> Delivery<N> {
     /// When the connection is checked. Workers start at different groups, so that they do not write
     /// their heartbeats at the same time.
-    fn check_schedule(&self, id: ConnectionId, is_websocket: bool) -> CheckSchedule {
+    fn check_schedule(&self, id: ConnectionId) -> CheckSchedule {
+        let is_websocket = self[id].is_websocket();
+        let own = self[id].encoding().dialect().heartbeat_interval();
+        let interval = own.unwrap_or(self.settings.heartbeat);
         let group = (id.index() / GROUP).wrapping_add(u32::from(self.metrics().worker().0));
         let ping_interval = if is_websocket { self.settings.ping_interval } else { Duration::ZERO };
-        CheckSchedule::new(group, ticks(self.settings.heartbeat), ticks(ping_interval))
+        CheckSchedule::new(group, ticks(interval), ticks(ping_interval))
     }
 
     /// Schedules the first check of a connection that begins to stream.
     pub(crate) fn schedule_first_heartbeat(&mut self, id: ConnectionId) {
-        let connection = &self[id];
-        let schedule = self.check_schedule(id, connection.has(Flags::WEBSOCKET));
-        let due = schedule.next(self.clock().tick());
-        if connection.state == State::Streaming {
+        let due = self.check_schedule(id).next(self.clock().tick());
+        if self[id].state() == State::Streaming {
             self.connections_mut().set_own_due(id, due);
         }
     }
@@ -79,7 +67,9 @@ impl<N: Net> Delivery<N> {
     /// Lets as many heartbeats be sent in this tick as [`HeartbeatQueue`](queue::HeartbeatQueue)
     /// allows.
     pub(crate) fn allow_heartbeats(&mut self) {
-        let interval = ticks(self.settings.heartbeat);
+        let own = Encoding::shortest_heartbeat_interval();
+        let interval = own.map_or(self.settings.heartbeat, |own| own.min(self.settings.heartbeat));
+        let interval = ticks(interval);
         self.heartbeats.refill(self.clock().tick(), self.connections().len(), interval);
     }
 
@@ -98,7 +88,7 @@ impl<N: Net> Delivery<N> {
         }
         let due = self.connections().own_due(id);
         let tick = self.clock().tick();
-        let schedule = self.check_schedule(id, self[id].has(Flags::WEBSOCKET));
+        let schedule = self.check_schedule(id);
         let is_written_soon = self.is_written_soon(id);
         self.connections_mut().set_own_due(id, schedule.next(tick));
         // Nothing is read while a command waits for its answer.
@@ -117,7 +107,7 @@ impl<N: Net> Delivery<N> {
         let is_unheard =
             is_reading && !connection.has(Flags::HEARD) && !connection.has(Flags::READ_DEFERRED);
         if is_unheard && schedule.is_answer_due(due, tick) {
-            return self.close_websocket(id, CloseReason::PingTimeout);
+            return self.close_for(id, CloseReason::PingTimeout);
         }
         if schedule.is_ping(due, tick) {
             return self.ping(id);
@@ -135,7 +125,7 @@ impl<N: Net> Delivery<N> {
     fn ping(&mut self, id: ConnectionId) {
         let connection = &mut self[id];
         connection.flags.set(Flags::HEARD, false);
-        let bytes = if connection.has(Flags::V1) { V1_PING } else { PING };
+        let bytes = connection.encoding().dialect().ping();
         self.count(Counter::Pings);
         self.queue_heartbeat(Heartbeat { id, bytes, counts_as_written: true });
     }
@@ -182,13 +172,5 @@ impl<N: Net> Delivery<N> {
 
 /// A heartbeat in the framing of the connection, which needs no answer.
 pub(crate) fn heartbeat_bytes<S>(connection: &Connection<S>) -> &'static [u8] {
-    let is_chunked = connection.has(Flags::CHUNKED);
-    match connection.encoding().framing() {
-        Framing::WebSocket if connection.has(Flags::V1) => V1_HEARTBEAT,
-        Framing::WebSocket => PONG,
-        Framing::Sse if is_chunked => b"3\r\n:\n\n\r\n",
-        Framing::Sse => sse::COMMENT,
-        Framing::Line if is_chunked => b"1\r\n\n\r\n",
-        Framing::Line => b"\n",
-    }
+    connection.encoding().dialect().heartbeat(connection.has(Flags::CHUNKED))
 }

@@ -14,9 +14,8 @@ use std::sync::Arc;
 
 use throng_core::{Message, Stamp, SubscriptionId, Waiting};
 
-use crate::connection::{ConnectionId, State};
+use crate::connection::ConnectionId;
 use crate::delivery::Delivery;
-use crate::encoding::Framing;
 use crate::net::Net;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,14 +30,7 @@ impl<N: Net> Delivery<N> {
     /// True if a subscription's connection gets messages in the order of their stamps. Others do
     /// not learn their position.
     pub(crate) fn is_in_order(&self, id: ConnectionId, subscription: SubscriptionId) -> bool {
-        let shows_position = || {
-            let connection = &self[id];
-            let encoding = connection.encoding();
-            connection.state == State::LongPolling
-                || encoding.framing() == Framing::Sse
-                || encoding.is_envelope()
-        };
-        self.subscriptions.is_kept(subscription) && shows_position()
+        self.subscriptions.is_kept(subscription) && self[id].encoding().shows_position()
     }
 
     /// Moves the cursors of the connection over settled messages, in order, and calls `take` with

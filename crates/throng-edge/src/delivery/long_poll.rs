@@ -7,9 +7,10 @@
 use std::sync::Arc;
 
 use throng_core::{Message, PresenceState, SubscriptionId, Waiting, Watermark};
+use throng_dialect::poll::Answer;
 use throng_wire::RetryAfter;
 
-use super::answer::{Answer, SharedAnswer, Terms};
+use super::answer::{SharedAnswer, Terms, headers};
 use super::batch::Batch;
 use crate::close_reason::CloseReason;
 use crate::connection::{ConnectionId, Flags, State};
@@ -153,7 +154,8 @@ impl<N: Net> Delivery<N> {
         // A client that is sent away for a while must not ask again on the same connection.
         let is_kept = connection.has(Flags::KEEP_ALIVE) && retry_after.is_none();
         let is_canary = connection.has(Flags::CANARY);
-        let out = answer.encode(&position, poll.as_deref(), is_kept, retry_after, date);
+        let headers = headers(&position, poll.as_deref(), date);
+        let out = answer.encode(&headers, is_kept, retry_after);
         self.end_long_poll(id);
         if !is_kept {
             if retry_after.is_none() && !is_canary {
@@ -222,7 +224,7 @@ impl<N: Net> Delivery<N> {
         let connection = &self[id];
         let is_pipelined = connection.io.as_ref().is_some_and(|io| !io.inbound.is_empty());
         // Whatever `Terms` does not tell apart, or leaves work to do after the answer, goes alone.
-        let is_plain = connection.state == State::LongPolling
+        let is_plain = connection.state() == State::LongPolling
             && connection.has(Flags::KEEP_ALIVE)
             && !connection.has(Flags::BLOCKED)
             && !is_pipelined
@@ -250,7 +252,8 @@ impl<N: Net> Delivery<N> {
         }
         let answer = self.collect(id);
         let (position, date) = (self.position(id).to_string(), self.clock().date());
-        let bytes = answer.encode(&position, terms.poll.as_deref(), true, None, date);
+        let headers = headers(&position, terms.poll.as_deref(), date);
+        let bytes = answer.encode(&headers, true, None);
         let to = self.subscriptions.cursor(subscription).unwrap_or(terms.cursor);
         answers.push(SharedAnswer { terms, bytes, messages: answer.messages, to });
         Some(answers.len() - 1)

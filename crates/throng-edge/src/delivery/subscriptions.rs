@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use throng_core::{
     ChannelId, ChannelName, ConnectionName, Follow, Followed, Kind, Position, PresenceState,
-    StartAt, SubscriptionId, Waiting, WantedTags,
+    StartAt, SubscriptionId, SubscriptionTerms, Waiting, WantedTags,
 };
 use throng_wire::Target;
 
@@ -55,6 +55,33 @@ impl<N: Net> Delivery<N> {
             self.mark_presence(id);
         }
         followed
+    }
+
+    /// Sets the terms of a subscription of the connection that has just begun.
+    pub(crate) fn set_terms(
+        &mut self,
+        id: ConnectionId,
+        subscription: SubscriptionId,
+        terms: SubscriptionTerms,
+    ) {
+        if let Some(expires) = terms.expires {
+            self.connections_mut().limit_subscription(id, expires);
+        }
+        self.subscriptions.set_terms(subscription, terms);
+    }
+
+    /// The subscriptions of the connection whose own time is over. The next one whose time will be
+    /// is noted.
+    pub(crate) fn take_expired(&mut self, id: ConnectionId) -> Vec<SubscriptionId> {
+        let tick = self.clock().tick();
+        let expires = |it: &SubscriptionId| self.subscriptions.terms(*it)?.expires;
+        let all = self.subscriptions_in_order(id).into_iter();
+        let (expired, others): (Vec<_>, Vec<_>) = all
+            .filter(|it| expires(it).is_some())
+            .partition(|it| expires(it).is_some_and(|expires| expires <= tick));
+        let next = others.iter().filter_map(expires).min();
+        self.connections_mut().set_subscription_limit(id, next);
+        expired
     }
 
     /// Notes for presence events that the user of a connection has changed.
@@ -241,7 +268,7 @@ impl<N: Net> Delivery<N> {
     pub(crate) fn may_be_asked_to_leave(&self, id: ConnectionId) -> bool {
         // The place has no connection.
         let Some(connection) = self.connections().get(id) else { return false };
-        match connection.state {
+        match connection.state() {
             State::Head | State::Waiting | State::Closing | State::Condemned => return false,
             _ if connection.has(Flags::CANARY) => return false,
             // It is answered with what waits for it.

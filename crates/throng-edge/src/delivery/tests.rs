@@ -5,11 +5,11 @@ use throng_core::{
     Body, ChannelName, Epoch, Kind, Later, MemoryEngine, NodeTag, Publication, StartAt, Ticket,
     WorkerId,
 };
+use throng_dialect::Encoding;
 
 use super::*;
 use crate::close_reason::CloseReason;
 use crate::connection::{Flags, State};
-use crate::encoding::Encoding;
 use crate::metrics::Metrics;
 use crate::net::fixture::OneNet;
 
@@ -40,8 +40,7 @@ fn subscribe(delivery: &mut Delivery<OneNet>) -> ConnectionId {
     let connections = delivery.connections_mut();
     let id = connections.insert((), Flags::default(), 0, 0, None);
     connections.admit_subscriber(id, false);
-    let flags = Flags::default().with(Flags::SERVED, true).with_encoding(Encoding::Line);
-    connections.park(id, State::Streaming, flags);
+    connections.park(id, State::Streaming, Encoding::LINE, Flags::SERVED);
     delivery.follow(id, &channel(), StartAt::Live);
     id
 }

@@ -75,7 +75,7 @@ impl<N: Net> Sessions<N> {
         let mut options = self.response_options(error.code, request.origin.as_deref());
         options.retry_after = Some(RetryAfter::from_ms(ahead_ms));
         let mut out = self.buffers().take_output();
-        error.write_for_subscriber(&mut out, request, &options);
+        throng_dialect::refuse(&error, Some(request), &options, &mut out);
         if bytes.len() == length {
             self.close_at_once_after(id, &out);
         } else {

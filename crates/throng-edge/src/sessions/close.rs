@@ -1,5 +1,6 @@
 //! Closes connections: final responses and close frames.
 
+use throng_dialect::dialect::End;
 use throng_wire::subscribe::Request;
 use throng_wire::{ErrorCode, ErrorResponse};
 
@@ -28,7 +29,10 @@ impl<N: Net> Sessions<N> {
         options.request_id = reader.request_id.as_deref();
         options.is_head = reader.is_head;
         let mut out = self.buffers().take_output();
-        error.write_response(&mut out, &options);
+        match reader.dialect {
+            Some(dialect) => dialect.refuse(error, None, &options, &mut out),
+            None => error.write_response(&mut out, &options),
+        }
         self.close_after(id, &out, reason);
         self.buffers().return_output(out);
     }
@@ -62,23 +66,25 @@ impl<N: Net> Sessions<N> {
         let origin = request.origin.as_deref().filter(|origin| !origin.is_empty());
         let options = self.response_options(error.code, origin);
         let mut out = Vec::new();
-        error.write_for_subscriber(&mut out, request, &options);
+        throng_dialect::refuse(error, Some(request), &options, &mut out);
         self.close_after(id, &out, CloseReason::Complete);
     }
 
-    /// Closes a WebSocket for overload. The close frame says `what` exceeds which limit, and when
-    /// to come back.
-    pub(crate) fn close_overloaded(&mut self, id: ConnectionId, what: &str) {
-        self.close_for_now(id, CloseReason::Overload, what);
-    }
-
-    /// Closes a WebSocket that could not be served. The reason says why, and when to come back.
-    pub(crate) fn close_for_now(&mut self, id: ConnectionId, reason: CloseReason, what: &str) {
+    /// Closes a WebSocket that could not be served, and tells it when to come back. If it
+    /// `may_stay`, only an input of it was not served.
+    pub(super) fn close_for_now(
+        &mut self,
+        id: ConnectionId,
+        reason: CloseReason,
+        what: &str,
+        may_stay: bool,
+    ) {
         let mut message = what.to_owned();
-        if let Some(retry_after) = self.retry_after(ErrorCode::Busy) {
+        let retry_after = self.retry_after(ErrorCode::Busy);
+        if let Some(retry_after) = retry_after {
             message += &format!("; {}", retry_after.close_reason());
         }
-        self.close_websocket_with(id, reason, &message);
+        self.end(id, &End { reason, message: &message, retry_after, may_stay });
     }
 
     /// Closes one connection. One that lacks messages, or reads an answer, stays until `is_late`;
@@ -86,7 +92,7 @@ impl<N: Net> Sessions<N> {
     pub(crate) fn drain_connection(&mut self, id: ConnectionId, is_late: bool, awaits_polls: bool) {
         // The place has no connection.
         let Some(connection) = self.connections().get(id) else { return };
-        match connection.state {
+        match connection.state() {
             State::Closing | State::Condemned => {}
             State::Head if connection.has(Flags::BLOCKED) && !is_late => {}
             State::Head if awaits_polls => {}

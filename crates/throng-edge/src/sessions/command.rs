@@ -1,18 +1,20 @@
-//! The commands of `throng.v1`.
+//! The commands of clients, whatever their dialect.
 
+use std::time::Duration;
 use std::{iter, slice};
 
 use throng_access::Action;
 use throng_core::{
     Body, ChannelName, HistoryQuery, Kind, Mark, MessageId, Outcome, Presence, Publication,
-    ReadMarker, Reading, RefusedForMemory, StartAt, SubscriptionId,
+    ReadMarker, Reading, RefusedForMemory, StartAt, SubscriptionId, SubscriptionTerms,
 };
-use throng_wire::v1::{self, Command, Present, RawValue};
+use throng_dialect::Saying;
+use throng_dialect::saying::Start;
+use throng_wire::v1::{self, Command, HistoryPage, Present, RawValue, Received};
 use throng_wire::{ErrorCode, ErrorResponse, Target};
 
 use super::ask::Stop;
 use super::fetch::Starts;
-use super::subscribe::write_subscribed;
 use crate::connection::{Answers, Asked, ConnectionId};
 use crate::counters::Counter;
 use crate::delivery::name_of;
@@ -36,15 +38,21 @@ struct Call<'a> {
 
 impl<N: Net> Sessions<N> {
     /// Executes a command of a client with the answers that it has had, and answers it; or lets it
-    /// wait for the next one.
-    pub(crate) fn command(&mut self, id: ConnectionId, text: &str, mut answers: Answers) {
-        let received = v1::parse(text);
+    /// wait for the next one. `input` begins with its bytes, and says whether they are text.
+    pub(crate) fn command(
+        &mut self,
+        id: ConnectionId,
+        received: Received,
+        input: (bool, &[u8]),
+        mut answers: Answers,
+    ) {
         let call = Call { id, reference: received.reference.as_deref() };
         let done = received.command.map_err(Stop::from);
         let error = match done.and_then(|command| self.execute(call, command, &mut answers)) {
             Ok(()) => return,
             Err(Stop::Later(wait)) => {
-                return self.wait(id, wait, Asked::Command(text.into()), answers);
+                let (is_text, bytes) = input;
+                return self.wait(id, wait, Asked::Input(is_text, bytes.into()), answers);
             }
             Err(Stop::Refused(error)) => error,
             Err(Stop::Limited(refusal)) => {
@@ -55,16 +63,24 @@ impl<N: Net> Sessions<N> {
         self.answer_refused(call, &error);
     }
 
-    /// Refuses a command that has waited.
-    pub(crate) fn refuse_command(&mut self, id: ConnectionId, text: &str, error: ErrorResponse) {
-        let reference = v1::parse(text).reference;
-        self.answer_refused(Call { id, reference: reference.as_deref() }, &error);
+    /// Refuses a command, which its client calls `reference`.
+    pub(crate) fn refuse_command(
+        &mut self,
+        id: ConnectionId,
+        reference: Option<&RawValue>,
+        error: &ErrorResponse,
+    ) {
+        self.answer_refused(Call { id, reference }, error);
+    }
+
+    fn answer(&mut self, call: Call<'_>, saying: &Saying<'_>) {
+        self.reply(call.id, saying, call.reference);
     }
 
     fn answer_refused(&mut self, call: Call<'_>, error: &ErrorResponse) {
         self.count(Counter::RefusedCommand);
         self.tell_refusal(call.id, error);
-        self.reply(call.id, |out| v1::error(out, error, call.reference));
+        self.answer(call, &Saying::Error(error));
     }
 
     /// Fails unless a command is allowed. One that has waited goes by the present rules; but if its
@@ -105,9 +121,12 @@ impl<N: Net> Sessions<N> {
     ) -> Result<(), Stop> {
         self.permit_command(call, &command, answers)?;
         match command {
-            Command::Subscribe { target, since, history, presence } => {
+            Command::Subscribe { target, since, history, presence, member, expires_in_s } => {
                 let begin = (since.as_deref(), history);
-                self.subscribe_command(call, &target, presence, begin, answers)
+                let left = expires_in_s.map(|left_s| Duration::from_secs(left_s.into()));
+                let expires = left.map(|left| self.clock().deadline(left));
+                let terms = SubscriptionTerms { member, expires };
+                self.subscribe_command(call, &target, presence, begin, terms, answers)
             }
             Command::Unsubscribe { target } => self.unsubscribe_command(call, &target),
             Command::Publish { target, publication, echo } => {
@@ -125,7 +144,7 @@ impl<N: Net> Sessions<N> {
             }
             Command::Auth { token } => self.refresh(call.id, &token, answers, call.reference),
             Command::Ping => {
-                self.reply(call.id, |out| v1::pong(out, call.reference));
+                self.answer(call, &Saying::Pong);
                 Ok(())
             }
         }
@@ -139,6 +158,7 @@ impl<N: Net> Sessions<N> {
         target: &Target,
         has_presence: bool,
         begin: (Option<&str>, Option<u32>),
+        terms: SubscriptionTerms,
         answers: &mut Answers,
     ) -> Result<(), Stop> {
         let id = call.id;
@@ -184,6 +204,10 @@ impl<N: Net> Sessions<N> {
         let resumes = begin.0.is_some();
         let mut followed = self.follow(id, &name, start);
         let joined = self.newest_subscription(id);
+        let member = terms.member.clone();
+        if let Some(joined) = joined {
+            self.set_terms(id, joined, terms);
+        }
         let presence = has_presence.then(|| self.follow_presence_of(id, &name)).flatten();
         followed.is_recovered = followed.is_recovered.filter(|_| resumes);
         if let Some(kept_start) = kept_start {
@@ -196,7 +220,9 @@ impl<N: Net> Sessions<N> {
             self.count(Counter::Gaps);
         }
         // The client learns of the subscription before its first message comes.
-        self.reply(id, |out| write_subscribed(out, target, &followed, call.reference));
+        let start = Start::of(&followed, member.as_deref());
+        self.answer(call, &Saying::Subscribed(target, start));
+        self.flush_replies(id);
         if let Some(state) = presence {
             self.tell_presence(id, &state);
         }
@@ -222,7 +248,7 @@ impl<N: Net> Sessions<N> {
             self.unfollow_kept(call.id);
         }
         self.unfollow_channel(call.id, subscription, &name_of(target));
-        self.reply(call.id, |out| v1::unsubscribed(out, target, call.reference));
+        self.answer(call, &Saying::Unsubscribed(target));
         Ok(())
     }
 
@@ -246,11 +272,9 @@ impl<N: Net> Sessions<N> {
         let message_id = published.id.to_string();
         // Of an engine that answers at once, it precedes the echo, which the worker takes from its
         // queue later.
-        self.reply(call.id, |out| {
-            let subscribers = published.subscribers.saturating_sub(u64::from(is_excluded));
-            let is_duplicate = published.is_duplicate;
-            v1::published(out, target, &message_id, subscribers, is_duplicate, call.reference);
-        });
+        let subscribers = published.subscribers.saturating_sub(u64::from(is_excluded));
+        let (id, is_duplicate) = (&*message_id, published.is_duplicate);
+        self.answer(call, &Saying::Published { target, id, subscribers, is_duplicate });
         Ok(())
     }
 
@@ -314,15 +338,13 @@ impl<N: Net> Sessions<N> {
         let mut history = self.engine.history(self.clock().unix_ms(), &name, query, limit);
         let envelopes = history.encode(query, PAGE_BYTES_MAX);
         self.charge_read(call.id, envelopes.iter().map(Vec::len).sum());
-        let page = v1::HistoryPage {
+        let page = HistoryPage {
             target,
             id: &history.head.to_string(),
             has_more: history.has_more,
             is_recovered: history.is_recovered,
         };
-        let writers = envelopes.iter();
-        let writers = writers.map(|envelope| |out: &mut Vec<u8>| out.extend_from_slice(envelope));
-        self.reply(call.id, |out| v1::history(out, page, writers, call.reference));
+        self.answer(call, &Saying::History(page, &envelopes));
         Ok(())
     }
 
@@ -342,7 +364,7 @@ impl<N: Net> Sessions<N> {
             None => self.ask_marker(call.id, &name_of(target), mark)?,
         };
         let read = read.map(|id| id.to_string());
-        self.reply(call.id, |out| v1::read(out, target, (read.as_deref(), unread), call.reference));
+        self.answer(call, &Saying::Read(target, read.as_deref(), unread));
         Ok(())
     }
 
@@ -362,7 +384,7 @@ impl<N: Net> Sessions<N> {
         let Presence { connections, users, is_cut, is_partial } = found;
         self.charge_read(call.id, users.iter().map(|user| user.len()).sum());
         let present = Present { connections, users: &users, more: is_cut, is_partial };
-        self.reply(call.id, |out| v1::presence(out, target, present, call.reference));
+        self.answer(call, &Saying::Present(target, present));
         Ok(())
     }
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use throng_core::retry;
+use throng_dialect::{Dialect, paths};
 use throng_wire::error::ResponseOptions;
 use throng_wire::head::Head;
 use throng_wire::{ErrorCode, ErrorResponse, RetryAfter};
@@ -20,13 +21,15 @@ pub(crate) struct Reader {
     pub(crate) is_head: bool,
     /// The id that the request has brought.
     pub(crate) request_id: Option<String>,
+    /// The dialect of its path, if that subscribes.
+    pub(crate) dialect: Option<&'static dyn Dialect>,
 }
 
 impl Reader {
     /// The one of a long-poll that waits.
     pub(crate) fn of_poll(poll: &LongPoll) -> Reader {
         let (origin, request_id) = (poll.origin.clone(), poll.request_id.clone());
-        Reader { origin, request_id, is_head: false }
+        Reader { origin, request_id, is_head: false, dialect: None }
     }
 }
 
@@ -67,7 +70,8 @@ impl<N: Net> Sessions<N> {
     pub(crate) fn reader_of(&self, head: &Head<'_>) -> Reader {
         let request_id = head.request_id().map(str::to_owned);
         let is_head = head.method == "HEAD";
-        Reader { origin: self.origin_of_reader(head), request_id, is_head }
+        let dialect = paths::find(head.target).map(|path| path.dialect);
+        Reader { origin: self.origin_of_reader(head), request_id, is_head, dialect }
     }
 
     fn origin_of_reader(&self, head: &Head<'_>) -> Option<String> {

@@ -5,6 +5,7 @@ use throng_core::events::Event;
 use throng_wire::subscribe::{Request, Transport};
 
 use super::Sessions;
+use crate::close_reason::label_of;
 use crate::connection::ConnectionId;
 use crate::net::Net;
 
@@ -35,7 +36,7 @@ impl<N: Net> Sessions<N> {
     pub(crate) fn tell_ended(&mut self) {
         while let Some((connection, reason)) = self.next_ended() {
             if let Some(events) = &self.events {
-                let event = Event::Disconnected { connection, reason: reason.label() };
+                let event = Event::Disconnected { connection, reason: label_of(reason) };
                 events.notify(self.clock().unix_ms(), event);
             }
         }

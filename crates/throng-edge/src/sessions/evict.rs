@@ -3,6 +3,7 @@
 use throng_wire::{ErrorCode, ErrorResponse};
 
 use super::error_response::Reader;
+use crate::close_reason::CloseReason;
 use crate::connection::{ConnectionId, Flags, State};
 use crate::counters::Counter;
 use crate::net::Net;
@@ -20,11 +21,11 @@ impl<N: Net> Sessions<N> {
     fn evict(&mut self, id: ConnectionId) {
         let connection = &self[id];
         let what = "too many unread responses and incomplete messages";
-        match connection.state {
+        match connection.state() {
             // The client does not read, and would not read an error response either.
             _ if connection.has(Flags::BLOCKED) => self.cut_off(id),
-            State::Streaming if connection.has(Flags::WEBSOCKET) => {
-                self.close_overloaded(id, what);
+            State::Streaming if connection.is_websocket() => {
+                self.close_for_now(id, CloseReason::Overload, what, false);
             }
             State::Head | State::Waiting | State::LongPolling => {
                 self.count(Counter::ClosedOverload);

@@ -5,7 +5,8 @@
 //! policy allowed is in the side table.
 
 use throng_core::ScanClose;
-use throng_wire::{ErrorCode, ErrorResponse, v1};
+use throng_dialect::Saying;
+use throng_wire::{ErrorCode, ErrorResponse};
 
 use super::Sessions;
 use super::error_response::Reader;
@@ -14,19 +15,7 @@ use crate::connection::{Connection, ConnectionId, Flags, State};
 use crate::counters::Counter;
 use crate::net::Net;
 
-/// The notice that ends a stream.
-const EXPIRED: &[u8] = br#"{"type":"expired"}"#;
-
 impl<N: Net> Sessions<N> {
-    /// Closes a streaming connection, as the access policy has decided. Its client is told why, so
-    /// that it does not come back with the same permission.
-    pub(crate) fn close_expired(&mut self, id: ConnectionId) {
-        if self[id].has(Flags::WEBSOCKET) {
-            return self.close_websocket(id, CloseReason::Expired);
-        }
-        self.end_stream(id, CloseReason::Expired, "expired", EXPIRED);
-    }
-
     /// Acts on a streaming connection whose session needs attention: the client is told that it
     /// ends, or it has ended.
     pub(crate) fn attend_session(&mut self, id: ConnectionId) {
@@ -40,11 +29,11 @@ impl<N: Net> Sessions<N> {
                 .close_subscriber(id, CloseReason::TokenExpired, &error.message, || error.clone());
         }
         self.connections_mut().note_told(id);
-        self.notify(id, "expiring", |json| v1::expiring(json, left_s));
+        self.say(id, &Saying::Expiring(left_s));
     }
 
-    /// Closes a subscriber. A WebSocket gets the close code of `reason`, a stream a last event with
-    /// the same, and a long-poll the error that `error` makes.
+    /// Closes a subscriber with what its dialect says for `reason`, and a long-poll with the error
+    /// that `error` makes.
     pub(crate) fn close_subscriber(
         &mut self,
         id: ConnectionId,
@@ -53,19 +42,24 @@ impl<N: Net> Sessions<N> {
         error: impl FnOnce() -> ErrorResponse,
     ) {
         let connection = &self[id];
-        if connection.has(Flags::WEBSOCKET) {
-            return self.close_websocket_with(id, reason, message);
-        }
-        if connection.state == State::LongPolling {
+        if connection.state() == State::LongPolling {
             // No byte of a response is written yet, so that there can still be a status.
             let long_poll = connection.io.as_ref().and_then(|io| io.long_poll.as_deref());
             let reader = long_poll.map(Reader::of_poll).unwrap_or_default();
             return self.refuse_for(id, &error(), &reader, reason);
         }
-        let (word, code) = (reason.word(), reason.close_frame().map_or(0, |(code, _)| code));
-        let mut json = Vec::new();
-        v1::closed(&mut json, word, code, message);
-        self.end_stream(id, reason, "closed", &json);
+        self.close_with(id, reason, message);
+    }
+
+    /// Ends the subscriptions of a connection whose own time is over, and tells its client.
+    fn end_expired_subscriptions(&mut self, id: ConnectionId) {
+        let error = ErrorResponse::new(ErrorCode::Forbidden, "the subscription has expired");
+        for subscription in self.take_expired(id) {
+            if !self[id].is_parked() {
+                return;
+            }
+            self.end_denied(id, subscription, &error);
+        }
     }
 
     /// True if the client is to be told that its session ends, or it has ended.
@@ -80,7 +74,7 @@ impl<N: Net> Sessions<N> {
             return;
         }
         let connection = &self[id];
-        match connection.state {
+        match connection.state() {
             State::Streaming if self.connections().has_deadlines(connection) => self.due_beside(id),
             State::Streaming => self.heartbeat(id),
             State::Waiting => self.time_out_waiting(id),
@@ -117,9 +111,12 @@ impl<N: Net> Sessions<N> {
             self.time_out_waiting(id);
         }
         if self.connections().is_expired(id, tick) {
-            self.close_expired(id);
+            self.close_for(id, CloseReason::Expired);
         }
-        let is_parked = self[id].state == State::Streaming;
+        if self.connections().has_expired_subscription(id, tick) {
+            self.end_expired_subscriptions(id);
+        }
+        let is_parked = self[id].state() == State::Streaming;
         if is_parked && self.connections().own_due(id) <= tick {
             self.heartbeat(id);
         }
@@ -134,7 +131,7 @@ impl<N: Net> Sessions<N> {
     /// Closes a connection for the application.
     pub(crate) fn close_for_application(&mut self, id: ConnectionId, close: &ScanClose) {
         let ScanClose { code, reason, may_return } = close;
-        if self[id].state == State::LongPolling && *may_return {
+        if self[id].state() == State::LongPolling && *may_return {
             return self.answer_long_poll_empty(id, None);
         }
         let message = reason.to_string();

@@ -4,10 +4,12 @@ use std::iter;
 
 use throng_access::Action;
 use throng_core::{Body, ChannelName, Outcome, Publication, PublishError};
+use throng_dialect::Saying;
+use throng_dialect::dialect::Heard;
 use throng_wire::websocket::{
     Event, MessageLimits, Opcode, Reader, Step, write_close, write_frame,
 };
-use throng_wire::{ErrorCode, ErrorResponse, v1};
+use throng_wire::{ErrorCode, ErrorResponse};
 
 use super::ask::Stop;
 use crate::close_reason::CloseReason;
@@ -16,11 +18,8 @@ use crate::counters::Counter;
 use crate::net::Net;
 use crate::sessions::Sessions;
 
-/// A command of `throng.v1` may be this many times as large as a message: JSON may escape each byte
-/// of the body as six (`\u00ff`).
-const COMMAND_FACTOR: usize = 6;
-/// Bytes for the other fields of a command.
-const COMMAND_SLACK_BYTES: usize = 4096;
+/// The commands of one message. All other connections wait while they are executed.
+const COMMANDS_MAX: usize = 128;
 
 impl<N: Net> Sessions<N> {
     /// Handles frames. Returns the number of bytes consumed; all of them if the rest is ignored.
@@ -50,11 +49,11 @@ impl<N: Net> Sessions<N> {
                     self.event(id, event);
                 }
                 Err(violation) => {
-                    self.close_websocket(id, CloseReason::Violation(violation));
+                    self.close_for(id, CloseReason::Violation(violation));
                 }
             }
             let connection = &self[id];
-            if connection.state != State::Streaming || connection.has(Flags::PEER_CLOSED) {
+            if connection.state() != State::Streaming || connection.has(Flags::PEER_CLOSED) {
                 return bytes.len();
             }
             // Commands are executed in the order in which they came.
@@ -68,11 +67,8 @@ impl<N: Net> Sessions<N> {
 
     /// Limits of the messages that a WebSocket client may send.
     pub(crate) fn message_limits(&self, connection: &Connection<N::Socket>) -> MessageLimits {
-        let max_bytes = if connection.has(Flags::V1) {
-            self.settings.max_message_bytes * COMMAND_FACTOR + COMMAND_SLACK_BYTES
-        } else {
-            self.settings.max_message_bytes
-        };
+        let dialect = connection.encoding().dialect();
+        let max_bytes = dialect.max_input_bytes(self.settings.max_message_bytes);
         MessageLimits { max_bytes, may_compress: connection.encoding().is_compressed() }
     }
 
@@ -123,22 +119,70 @@ impl<N: Net> Sessions<N> {
             }
             Err(violation) => {
                 self.budget().charge(max_bytes);
-                self.close_websocket(id, CloseReason::Violation(violation));
+                self.close_for(id, CloseReason::Violation(violation));
             }
         }
     }
 
     fn message(&mut self, id: ConnectionId, is_text: bool, payload: &[u8]) {
-        let text = is_text.then(|| std::str::from_utf8(payload).unwrap_or_default());
-        match (self[id].has(Flags::V1), text) {
-            (true, Some(text)) => self.command(id, text, Answers::default()),
-            (true, None) => self.close_websocket(id, CloseReason::BinaryCommand),
-            (false, Some(text)) => {
-                self.publish_frame(id, Body::Text(text.into()), Answers::default());
+        self.hear(id, is_text, payload, Answers::default());
+    }
+
+    /// Acts on a message, with the answers that the first of its commands has had. Commands are
+    /// executed in the order in which they came; one that waits keeps the rest.
+    pub(crate) fn hear(
+        &mut self,
+        id: ConnectionId,
+        is_text: bool,
+        payload: &[u8],
+        mut answers: Answers,
+    ) {
+        let dialect = self[id].encoding().dialect();
+        self.begin_replies(id, is_text);
+        let mut rest = payload;
+        for count in 0.. {
+            let (heard, length) = dialect.hear(rest, is_text);
+            match heard {
+                _ if count == COMMANDS_MAX => {
+                    let message = "a message has too many commands";
+                    self.refuse_input(id, CloseReason::Refused(ErrorCode::BadRequest), message);
+                    break;
+                }
+                Heard::Nothing => {}
+                Heard::Command(received) => {
+                    let answers = std::mem::take(&mut answers);
+                    self.command(id, received, (is_text, rest), answers);
+                }
+                Heard::Message(body) => {
+                    self.publish_frame(id, body, std::mem::take(&mut answers));
+                }
+                Heard::Refused(reason) => self.refuse_input(id, reason, reason.message()),
             }
-            (false, None) => {
-                self.publish_frame(id, Body::Binary(payload.into()), Answers::default());
+            rest = rest.get(length..).unwrap_or_default();
+            let goes_on =
+                self[id].state() == State::Streaming && self.connections().pending(id).is_none();
+            if rest.is_empty() || !goes_on {
+                break;
             }
+        }
+        self.end_replies(id);
+    }
+
+    /// Refuses a command that has waited, which `input` begins with, and goes on behind it.
+    pub(crate) fn refuse_waiting_input(
+        &mut self,
+        id: ConnectionId,
+        is_text: bool,
+        input: &[u8],
+        error: &ErrorResponse,
+    ) {
+        let (heard, length) = self[id].encoding().dialect().hear(input, is_text);
+        if let Heard::Command(received) = heard {
+            self.refuse_command(id, received.reference.as_deref(), error);
+        }
+        let rest = input.get(length..).unwrap_or_default();
+        if !rest.is_empty() {
+            self.hear(id, is_text, rest, Answers::default());
         }
     }
 
@@ -149,7 +193,7 @@ impl<N: Net> Sessions<N> {
             let message =
                 "this connection follows several channels: publish with throng.v1 or over HTTP";
             let reason = CloseReason::Refused(ErrorCode::BadRequest);
-            return self.close_websocket_with(id, reason, message);
+            return self.refuse_input(id, reason, message);
         };
         match self.permit_frame(id, &name, body.bytes().len(), &mut answers) {
             Ok(()) => self.publish_to(id, name, body),
@@ -187,16 +231,17 @@ impl<N: Net> Sessions<N> {
         let is_about_token = matches!(error.code, ErrorCode::Forbidden | ErrorCode::Unauthorized);
         if is_about_token && self.access.has_keys() {
             self.count(Counter::RefusedCommand);
-            return self.reply(id, |out| v1::error(out, error, None));
+            self.say(id, &Saying::Error(error));
+            return;
         }
         if error.code.retry().is_some() {
             let what = match error.code {
                 ErrorCode::TooManyRequests => &error.message,
                 _ => "whether this is allowed was not decided in time",
             };
-            self.close_for_now(id, CloseReason::Unanswered, what);
+            self.close_for_now(id, CloseReason::Unanswered, what, true);
         } else {
-            self.close_websocket_with(id, CloseReason::Refused(error.code), &error.message);
+            self.refuse_input(id, CloseReason::Refused(error.code), &error.message);
         }
     }
 
@@ -232,7 +277,7 @@ impl<N: Net> Sessions<N> {
             Err(PublishError::NoOffset) => "the channel has no id left for another message",
         };
         self.count(Counter::RefusedBusy);
-        self.close_overloaded(id, what);
+        self.close_for_now(id, CloseReason::Overload, what, true);
     }
 
     /// Answers the close frames of clients, behind the messages that were published before them.

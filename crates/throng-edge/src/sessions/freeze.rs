@@ -15,8 +15,8 @@ use crate::connection::{
     FrozenSession, Io, State,
 };
 use crate::counters::Counter;
-use crate::encoding::Encoding;
 use crate::net::Net;
+use throng_dialect::Encoding;
 
 /// The numbers of messages that are written in part, by their addresses.
 type PartialNumbers = HashMap<*const Message, u32>;
@@ -89,7 +89,7 @@ impl<N: Net> Sessions<N> {
         encode_content(&mut encoder, message);
         // Its compressed bytes: another version of the library might make others.
         for encoding in Encoding::COMPRESSED {
-            encoder.bytes(message.made_encoding(encoding as usize).unwrap_or_default());
+            encoder.bytes(message.made_encoding(encoding.slot()).unwrap_or_default());
         }
         write(encoder.finish());
     }
@@ -146,7 +146,8 @@ impl<N: Net> Sessions<N> {
                 lead: session.lead(),
             }),
             address: self.connections().address(id),
-            state: connection.state,
+            state: connection.state(),
+            encoding: connection.encoding(),
             flags: connection.flags,
             subscriptions: Vec::new(),
             pending_close,
@@ -217,8 +218,9 @@ fn ask_again(frozen: &mut FrozenConnection, asked: &Asked, due: u32) {
     let mut input = Vec::new();
     match asked {
         Asked::Subscription(asked) => input.extend_from_slice(asked.1.bytes()),
-        Asked::Command(text) => {
-            write_masked_frame(&mut input, Opcode::Text, text.as_bytes(), [0; 4]);
+        Asked::Input(is_text, bytes) => {
+            let opcode = if *is_text { Opcode::Text } else { Opcode::Binary };
+            write_masked_frame(&mut input, opcode, bytes, [0; 4]);
         }
         Asked::Message(body) => {
             let is_binary = matches!(body, Body::Binary(_));

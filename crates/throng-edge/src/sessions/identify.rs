@@ -281,7 +281,7 @@ impl<N: Net> Sessions<N> {
     /// spread. Only `throng.v1` has a word for it, and a way to show a newer token.
     fn lead(&self, id: ConnectionId, identity: &Identity) -> Lead {
         let connection = &self[id];
-        if !connection.has(Flags::V1) {
+        if !connection.has_commands() {
             return Lead::NONE;
         }
         let now_s = u32::try_from(self.clock().wall_s()).unwrap_or(u32::MAX);

@@ -214,7 +214,7 @@ impl<N: Net> Sessions<N> {
         if !connection.is_parked() {
             return true;
         }
-        let (is_v1, is_multiple) = (connection.has(Flags::V1), connection.has(Flags::MULTIPLE));
+        let (is_v1, is_multiple) = (connection.has_commands(), connection.has(Flags::MULTIPLE));
         let Some(newest) = connection.newest_subscription else { return true };
         let is_marked = self.cursors().is_kept(newest);
         if !is_marked && !is_v1 && is_multiple {

@@ -8,7 +8,7 @@ use throng_access::CountedAddress;
 use throng_access::address::{ProxyHeader, parse_proxy_header};
 use throng_access::limit::{ClientKeys, Refusal};
 use throng_wire::head::{self, Head, Limits, Parsed};
-use throng_wire::subscribe::{self, Request, Route};
+use throng_wire::subscribe::{Request, Route};
 use throng_wire::{ErrorCode, ErrorResponse, RetryAfter};
 
 use super::client::Client;
@@ -87,7 +87,7 @@ impl<N: Net> Sessions<N> {
         let Ok(Parsed::Complete { head, .. }) = head::parse(bytes, limits) else {
             return (Reader::default(), None);
         };
-        let request = match subscribe::route(&head) {
+        let request = match throng_dialect::route(&head) {
             Ok(Route::Subscribe(request)) => Some(request),
             Ok(Route::Other) | Err(_) => None,
         };
@@ -106,10 +106,7 @@ impl<N: Net> Sessions<N> {
         let mut options = self.response_options(error.code, reader.origin.as_deref());
         options.request_id = reader.request_id.as_deref();
         options.retry_after = self.retry_of(refusal);
-        match request {
-            Some(request) => error.write_for_subscriber(out, request, &options),
-            None => error.write_response(out, &options),
-        }
+        throng_dialect::refuse(&error, request, &options, out);
     }
 
     /// When a client beyond a limit may come back.
@@ -149,7 +146,7 @@ impl<N: Net> Sessions<N> {
         if let Some(retry_after) = self.retry_of(refusal) {
             message += &format!("; {}", retry_after.close_reason());
         }
-        self.close_websocket_with(id, CloseReason::Limited, &message);
+        self.refuse_input(id, CloseReason::Limited, &message);
     }
 
     /// Reads the PROXY header that the connection begins with. Returns its length; 0 if it is

@@ -55,7 +55,7 @@ impl<N: Net> Sessions<N> {
     }
 
     fn is_long_polling(&self, id: ConnectionId) -> bool {
-        self[id].state == State::LongPolling
+        self[id].state() == State::LongPolling
     }
 
     /// Lets a connection be due after this many ticks, if not earlier.

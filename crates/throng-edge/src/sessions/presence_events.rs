@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use throng_access::Action;
 use throng_core::{ChannelName, Kind, PresenceState, SubscriptionId};
+use throng_dialect::Saying;
 use throng_wire::subscribe::Request;
-use throng_wire::{ErrorCode, ErrorResponse, v1};
+use throng_wire::{ErrorCode, ErrorResponse};
 
-use crate::connection::{ConnectionId, Flags};
-use crate::delivery::name_of;
-use crate::encoding::{PRESENCE_EVENT, frame_notice};
+use crate::connection::ConnectionId;
+use crate::delivery::{name_of, write_saying};
 use crate::net::Net;
 use crate::sessions::Sessions;
 
@@ -84,17 +84,15 @@ impl<N: Net> Sessions<N> {
         out: &mut Vec<u8>,
         presence: &[Arc<PresenceState>],
     ) {
-        let connection = &self[id];
-        let (encoding, is_chunked) = (connection.encoding(), connection.has(Flags::CHUNKED));
         for state in presence {
-            frame_notice(out, encoding, is_chunked, PRESENCE_EVENT, state.json.as_bytes());
+            let saying = Saying::Presence(state.json.as_bytes());
+            write_saying(&self[id], &saying, None, out);
         }
     }
 
     /// Tells a connection what is known of who is in a channel.
     pub(crate) fn tell_presence(&mut self, id: ConnectionId, state: &PresenceState) {
-        let json = state.json.as_bytes();
-        self.notify(id, PRESENCE_EVENT, |out| out.extend_from_slice(json));
+        self.say(id, &Saying::Presence(state.json.as_bytes()));
     }
 
     /// Ends a subscription to presence events that a client of `throng.v1` may not have any more,
@@ -109,6 +107,6 @@ impl<N: Net> Sessions<N> {
         self.unfollow(id, subscription);
         let message = format!("the presence events of {channel} have ended: {}", error.message);
         let error = ErrorResponse::new(error.code, message);
-        self.reply(id, |out| v1::error(out, &error, None));
+        self.say(id, &Saying::Error(&error));
     }
 }

@@ -83,7 +83,7 @@ impl<N: Net> Sessions<N> {
                 break;
             }
             let connection = &self[id];
-            let room = match connection.state {
+            let room = match connection.state() {
                 State::Head => HEAD_READ_BYTES,
                 _ => buffer.len(),
             };
@@ -123,7 +123,7 @@ impl<N: Net> Sessions<N> {
         let connection = &self[id];
         // Input after a command that waits for its answer stays in the kernel.
         let is_answered =
-            connection.state != State::Streaming || self.connections().pending(id).is_none();
+            connection.state() != State::Streaming || self.connections().pending(id).is_none();
         !connection.has(Flags::AWAITS_CONTROL)
             && !connection.has(Flags::READ_DEFERRED)
             && is_answered
@@ -170,7 +170,7 @@ impl<N: Net> Sessions<N> {
         let connection = &mut self[id];
         if !rest.is_empty() {
             connection.io_mut().inbound = rest.to_vec();
-            let is_awaited = connection.state == State::Head && !connection.has(Flags::BLOCKED);
+            let is_awaited = connection.state() == State::Head && !connection.has(Flags::BLOCKED);
             if is_new && is_awaited && connection.has(Flags::SERVED) {
                 // The first bytes of a next head: the connection is no longer idle.
                 self[id].due = self.clock().deadline(self.settings.head_timeout);
@@ -191,7 +191,7 @@ impl<N: Net> Sessions<N> {
         while at < bytes.len() && self.budget().has_steps() {
             self.budget().take_step();
             let connection = &self[id];
-            let step = match connection.state {
+            let step = match connection.state() {
                 State::Closing | State::Condemned => return bytes.len(),
                 // The answer before is not written yet: the next request waits.
                 State::Head if connection.has(Flags::BLOCKED) => self.keep(id, &bytes[at..]),
@@ -202,9 +202,7 @@ impl<N: Net> Sessions<N> {
                 State::LongPolling | State::Waiting => self.keep(id, &bytes[at..]),
                 // A command that waits for its answer goes before what follows on it.
                 State::Streaming if self.connections().pending(id).is_some() => 0,
-                State::Streaming if connection.has(Flags::WEBSOCKET) => {
-                    self.frames(id, &mut bytes[at..])
-                }
+                State::Streaming if connection.is_websocket() => self.frames(id, &mut bytes[at..]),
                 // A stream is the last response of its connection: input has no meaning.
                 State::Streaming => return bytes.len(),
             };
@@ -302,7 +300,7 @@ impl<N: Net> Sessions<N> {
 
     /// The route of a request. The control plane checks its own requests.
     fn route(&self, head: &Head<'_>) -> Result<Route, ErrorResponse> {
-        let route = subscribe::route(head)?;
+        let route = throng_dialect::route(head)?;
         if self.settings.refuses_proxies && matches!(route, Route::Subscribe(_)) {
             proxied::refuse(head.header_names())?;
         }
@@ -313,13 +311,13 @@ impl<N: Net> Sessions<N> {
     /// connection cannot be told from one that a client has closed.
     fn peer_ended(&mut self, id: ConnectionId) {
         let connection = &mut self[id];
-        let is_answered = matches!(connection.state, State::Head | State::Closing);
+        let is_answered = matches!(connection.state(), State::Head | State::Closing);
         if is_answered && connection.has(Flags::BLOCKED) {
             // It still reads the answer; then the connection ends.
             connection.flags.set(Flags::PEER_ENDED, true);
             return;
         }
-        let (state, is_served) = (connection.state, connection.has(Flags::SERVED));
+        let (state, is_served) = (connection.state(), connection.has(Flags::SERVED));
         if state == State::Head && is_served {
             // Many clients use a connection once, whatever their `Connection` header says: it polls
             // again on another one.

@@ -5,7 +5,7 @@ use throng_core::{Kind, SubscriptionId};
 use throng_wire::ErrorResponse;
 
 use crate::close_reason::CloseReason;
-use crate::connection::{ConnectionId, Flags};
+use crate::connection::ConnectionId;
 use crate::net::Net;
 use crate::sessions::Sessions;
 
@@ -21,7 +21,7 @@ impl<N: Net> Sessions<N> {
             if !connection.is_parked() {
                 break;
             }
-            let is_v1 = connection.has(Flags::V1);
+            let is_v1 = connection.has_commands();
             let Some(error) = self.denial_now(id, subscription) else { continue };
             if !is_v1 {
                 let reason = CloseReason::Refused(error.code);

@@ -4,8 +4,9 @@ use std::iter;
 
 use throng_access::Action;
 use throng_core::{ChannelName, Kind, SubscriptionId};
+use throng_dialect::Saying;
 use throng_wire::credential::Token;
-use throng_wire::v1::{self, RawValue};
+use throng_wire::v1::RawValue;
 use throng_wire::{ErrorCode, ErrorResponse};
 
 use super::ask::Stop;
@@ -40,7 +41,7 @@ impl<N: Net> Sessions<N> {
         let session = self.connections().session(id);
         let left_s = session.map_or(0, |session| session.remaining_s(self.clock().wall_s()));
         // Precedes the notices of the subscriptions that end.
-        self.reply(id, |out| v1::authenticated(out, user.as_deref(), left_s, reference));
+        self.reply(id, &Saying::Authenticated(user.as_deref(), left_s), reference);
         self.end_uncovered(id, &client);
         Ok(())
     }
@@ -92,7 +93,7 @@ impl<N: Net> Sessions<N> {
             self.unfollow_kept(id);
         }
         self.unfollow_channel(id, subscription, &name_of(&target));
-        self.reply(id, |out| v1::revoked(out, &target, error));
+        self.say(id, &Saying::Revoked(&target, error));
     }
 
     /// Why the client may not have a subscription any more; `None` if it may.

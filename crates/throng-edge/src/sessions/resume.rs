@@ -71,7 +71,9 @@ impl<N: Net> Sessions<N> {
             Asked::Subscription(asked) => {
                 self.refuse_subscriber(id, &asked.0, asked.1.bytes(), &error);
             }
-            Asked::Command(text) => self.refuse_command(id, &text, error),
+            Asked::Input(is_text, bytes) => {
+                self.refuse_waiting_input(id, is_text, &bytes, &error);
+            }
             Asked::Message(_) => self.refuse_message(id, &error),
             Asked::Outcome => self.conclude_message(id, Err(PublishError::Unknown)),
         }
@@ -92,7 +94,7 @@ impl<N: Net> Sessions<N> {
         let answers = pending.answers;
         match pending.asked {
             Asked::Subscription(asked) => self.resume_subscription(id, &asked, answers),
-            Asked::Command(text) => self.command(id, &text, answers),
+            Asked::Input(is_text, bytes) => self.hear(id, is_text, &bytes, answers),
             Asked::Message(body) => self.publish_frame(id, body, answers),
             Asked::Outcome => {
                 let outcome = answers.outcome.unwrap_or(Err(PublishError::Unknown));

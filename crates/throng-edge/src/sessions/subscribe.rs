@@ -6,10 +6,13 @@ use throng_core::{
     AHEAD, ChannelName, Followed, Position, PresenceState, RefusedForMemory, Stamp, StartAt,
     Watermark, clock,
 };
+use throng_dialect::saying::{Start, Welcome};
+use throng_dialect::{Encoding, Saying};
 use throng_wire::head::{Head, KeptHead};
-use throng_wire::response::{self, SubscriptionHeaders};
+use throng_wire::response::SubscriptionHeaders;
 use throng_wire::subscribe::{Request, Transport};
-use throng_wire::{ErrorCode, ErrorResponse, Target, is_local, v1};
+use throng_wire::v1::Terms;
+use throng_wire::{ErrorCode, ErrorResponse, is_local};
 
 use super::ask::Stop;
 use super::client::Client;
@@ -18,9 +21,7 @@ use super::presence_events;
 use super::shown::continues;
 use crate::connection::{Answers, Asked, ConnectionId, Flags, State};
 use crate::counters::Counter;
-use crate::delivery::heartbeat_bytes;
-use crate::delivery::name_of;
-use crate::encoding::{Encoding, Framing, frame_notice};
+use crate::delivery::{heartbeat_bytes, name_of, write_saying};
 use crate::net::Net;
 use crate::sessions::Sessions;
 
@@ -299,7 +300,7 @@ impl<N: Net> Sessions<N> {
         let expires_ms = clock::from_wall_ms(u64::from(expires_s) * 1000);
         let expires = self.clock().tick_at(expires_ms);
         let connection = &mut self[id];
-        if connection.state == State::LongPolling {
+        if connection.state() == State::LongPolling {
             connection.due = connection.due.min(expires);
         }
     }
@@ -310,7 +311,7 @@ impl<N: Net> Sessions<N> {
         let Some(until_ms) = until_ms else { return };
         let expires = self.clock().tick_at(until_ms);
         let connection = &mut self[id];
-        match connection.state {
+        match connection.state() {
             State::Streaming => self.connections_mut().limit(id, expires),
             State::LongPolling => connection.due = connection.due.min(expires),
             // It has its answer.
@@ -367,28 +368,15 @@ impl<N: Net> Sessions<N> {
             .with(Flags::DELIVERY_DEFERRED, connection.has(Flags::DELIVERY_DEFERRED))
             .with(Flags::VIEWER, request.is_status())
             .with(Flags::CANARY, connection.has(Flags::CANARY));
-        let (encoding, flags) = match request.transport {
-            Transport::WebSocket { deflate, .. } => {
-                let is_v1 = request.transport.is_v1();
-                let is_envelope = is_v1 || request.envelope;
-                let encoding =
-                    if is_envelope { Encoding::WebSocketEnvelope } else { Encoding::WebSocket };
-                let is_compressed = deflate.is_some() && self.compression.is_on();
-                let encoding = if is_compressed { encoding.compressed() } else { encoding };
-                (encoding, flags.with(Flags::WEBSOCKET, true).with(Flags::V1, is_v1))
-            }
-            Transport::Sse if request.envelope => (Encoding::SseEnvelope, flags),
-            Transport::Sse => (Encoding::Sse, flags),
-            Transport::Stream | Transport::LongPoll { .. } if request.envelope => {
-                (Encoding::LineEnvelope, flags)
-            }
-            Transport::Stream | Transport::LongPoll { .. } => (Encoding::Line, flags),
-        };
+        let encoding = Encoding::of_request(request);
+        let is_compressed = self.compression.is_on()
+            && matches!(request.transport, Transport::WebSocket { deflate: Some(_), .. });
+        let encoding = if is_compressed { encoding.compressed() } else { encoding };
         let state = match request.transport {
             Transport::LongPoll { .. } => State::LongPolling,
             Transport::WebSocket { .. } | Transport::Sse | Transport::Stream => State::Streaming,
         };
-        self.connections_mut().park(id, state, flags.with_encoding(encoding));
+        self.connections_mut().park(id, state, encoding, flags);
         if !flags.has(Flags::CANARY) {
             self.count(Counter::of_subscription(request));
             if encoding.is_compressed() {
@@ -421,15 +409,11 @@ impl<N: Net> Sessions<N> {
         };
         let encoding = connection.encoding();
         let mut out = self.buffers().take_output();
-        let is_chunked = !request.is_http10;
-        match &request.transport {
-            Transport::WebSocket { accept, subprotocol, deflate } => {
-                let deflate = deflate.filter(|_| encoding.is_compressed());
-                response::websocket(&mut out, accept, *subprotocol, deflate, &headers);
-            }
-            Transport::Sse => response::sse(&mut out, is_chunked, &headers),
-            _ => response::stream(&mut out, is_chunked, content_type(request), &headers),
-        }
+        let deflate = match request.transport {
+            Transport::WebSocket { deflate, .. } => deflate.filter(|_| encoding.is_compressed()),
+            _ => None,
+        };
+        encoding.dialect().open(request, deflate, &headers, &mut out);
         let head_bytes = out.len();
         self.greet(id, &mut out, (request, followed), &headers, unread);
         self.greet_with_presence(id, &mut out, &presence);
@@ -456,60 +440,24 @@ impl<N: Net> Sessions<N> {
         unread: Option<u64>,
     ) {
         let connection = &self[id];
-        let (encoding, is_chunked) = (connection.encoding(), connection.has(Flags::CHUNKED));
-        let mut json = Vec::new();
-        let mut notice = |event: &str, json: &mut Vec<u8>| {
-            frame_notice(out, encoding, is_chunked, event, json);
-            json.clear();
-        };
-        if connection.has(Flags::V1) {
-            let name = headers.connection.unwrap_or_default();
-            let terms = v1::Terms {
+        let is_wanted = request.welcome.unwrap_or(self.settings.welcome);
+        let is_greeted = is_wanted || connection.has_commands();
+        let welcome = Welcome {
+            connection: headers.connection.unwrap_or_default(),
+            id: headers.id,
+            recovered: headers.recovered,
+            unread: is_greeted.then(|| self.unread_of(request, unread)).flatten(),
+            terms: Terms {
                 heartbeat_s: self.settings.heartbeat.as_secs(),
                 max_channels: self.settings.max_channels_per_connection,
                 max_message_bytes: self.settings.max_message_bytes,
-            };
-            v1::welcome(&mut json, name, &terms, self.unread_of(request, unread));
-            notice("welcome", &mut json);
-            for (target, followed) in request.targets.iter().zip(followed) {
-                write_subscribed(&mut json, target, followed, None);
-                notice("subscribed", &mut json);
-            }
-            return;
-        }
-        // The `EventSource` of a browser hides the response's headers from the page.
-        if let Some(recovered) = headers.recovered
-            && encoding.framing() == Framing::Sse
-        {
-            json.extend_from_slice(if recovered {
-                br#"{"recovered":true}"#
-            } else {
-                br#"{"recovered":false}"#
-            });
-            notice("resumed", &mut json);
-        }
-        if request.welcome.unwrap_or(self.settings.welcome) {
-            let SubscriptionHeaders { connection, id, recovered, .. } = *headers;
-            v1::greeting(&mut json, connection, id, recovered, self.unread_of(request, unread));
-            notice("welcome", &mut json);
+            },
+            is_wanted,
+        };
+        write_saying(connection, &Saying::Welcome(welcome), None, out);
+        for (target, followed) in request.targets.iter().zip(followed) {
+            let start = Start::of(followed, None);
+            write_saying(connection, &Saying::Subscribed(target, start), None, out);
         }
     }
-}
-
-fn content_type(request: &Request) -> &'static str {
-    if request.envelope { "application/x-ndjson" } else { "text/plain; charset=utf-8" }
-}
-
-/// Appends the `throng.v1` notice of a new subscription: the id at which it starts, and the id up
-/// to which its messages are a backlog.
-pub(crate) fn write_subscribed(
-    out: &mut Vec<u8>,
-    target: &Target,
-    followed: &Followed,
-    reference: Option<&v1::RawValue>,
-) {
-    let Followed { cursor, head, is_recovered, .. } = followed;
-    let id = cursor.to_string();
-    let head = (head != cursor).then(|| head.to_string());
-    v1::subscribed(out, target, &id, head.as_deref(), *is_recovered, reference);
 }

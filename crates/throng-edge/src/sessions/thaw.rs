@@ -173,7 +173,7 @@ impl<N: Net> Sessions<N> {
             // Not every place of the table is taken.
             let Some(connection) = self.connections().get(id) else { continue };
             // As after an attempt to hand it off, it waits for its turn only.
-            if connection.state == State::Head && connection.has(Flags::AWAITS_CONTROL) {
+            if connection.state() == State::Head && connection.has(Flags::AWAITS_CONTROL) {
                 continue;
             }
             self.turn(|sessions| sessions.watch_again(id, is_watched(id)));

@@ -33,7 +33,7 @@ impl<N: Net> Sessions<N> {
         if connection.has(Flags::PEER_ENDED) {
             return self.condemn(id, CloseReason::Peer);
         }
-        match connection.state {
+        match connection.state() {
             State::Streaming => self.flush_subscriptions(id),
             State::Head => {
                 // It has its answer, and is idle. Without one it has shaken hands, and the time of

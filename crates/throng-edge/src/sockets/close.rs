@@ -12,8 +12,8 @@ use throng_core::{ConnectionName, Fate};
 use super::Sockets;
 use super::clock::TICKS_PER_S;
 use super::send::LAST_READ_TICKS;
-use crate::close_reason::CloseReason;
-use crate::connection::{Connection, ConnectionId, Flags, State};
+use crate::close_reason::{CloseReason, counter_of};
+use crate::connection::{ConnectionId, Flags, State};
 use crate::counters::Counter;
 use crate::net::{Net, Transfer};
 
@@ -30,16 +30,17 @@ impl<N: Net> Sockets<N> {
     pub(crate) fn release(&mut self, id: ConnectionId, reason: CloseReason) {
         self.note_ended(id, reason);
         self.unwritten.settle(id, Fate::Closed);
-        let (Connection { socket, flags, state, .. }, address) = self.connections.take(id);
+        let (connection, address) = self.connections.take(id);
+        let (state, flags) = (connection.state(), connection.flags);
         // First: whoever sees the close may come back at once.
         drop(address);
-        self.net.close(socket);
+        self.net.close(connection.socket);
         if flags.has(Flags::CANARY) {
             return;
         }
         // A closing connection was counted by its reason when it began to close.
         if state != State::Closing
-            && let Some(counter) = reason.counter()
+            && let Some(counter) = counter_of(reason)
         {
             self.count(counter);
         }
@@ -57,7 +58,7 @@ impl<N: Net> Sockets<N> {
     ) {
         let connection = &self.connections[id];
         debug_assert!(!connection.is_ending() && connection.newest_subscription.is_none());
-        if let Some(counter) = reason.counter().filter(|_| !connection.has(Flags::CANARY)) {
+        if let Some(counter) = counter_of(reason).filter(|_| !connection.has(Flags::CANARY)) {
             self.count(counter);
         }
         self.note_ended(id, reason);
@@ -85,7 +86,7 @@ impl<N: Net> Sockets<N> {
     /// Lists a stream that ends, unless it is a viewer of the status page, who is the operator.
     fn note_ended(&mut self, id: ConnectionId, reason: CloseReason) {
         let connection = &self.connections[id];
-        if connection.state == State::Streaming && !connection.has(Flags::VIEWER) {
+        if connection.state() == State::Streaming && !connection.has(Flags::VIEWER) {
             self.ended.push_back((self.connections.name_of(id, connection), reason));
         }
     }
@@ -123,7 +124,7 @@ impl<N: Net> Sockets<N> {
     pub(crate) fn half_close(&mut self, id: ConnectionId) {
         let connection = &mut self.connections[id];
         let is_written = !connection.has(Flags::BLOCKED);
-        if connection.state == State::Closing && is_written && !connection.has(Flags::FINISHED) {
+        if connection.state() == State::Closing && is_written && !connection.has(Flags::FINISHED) {
             connection.flags.set(Flags::FINISHED, true);
             connection.due = self.clock.deadline_ticks(LINGER_TICKS);
             self.net.finish(&connection.socket);
@@ -143,7 +144,7 @@ impl<N: Net> Sockets<N> {
 
     /// Ends a connection without a response.
     pub(crate) fn cut_off(&mut self, id: ConnectionId) {
-        if self.connections[id].state == State::Closing {
+        if self.connections[id].state() == State::Closing {
             // It began to close for another reason, but overload loses its final response.
             self.count(Counter::ClosedOverload);
         }

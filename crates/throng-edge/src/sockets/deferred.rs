@@ -141,7 +141,7 @@ fn defer<S>(
     connections: &mut Connections<S>,
 ) -> bool {
     let connection = &mut connections[id];
-    let is_new = !connection.has(flag) && connection.state != State::Condemned;
+    let is_new = !connection.has(flag) && connection.state() != State::Condemned;
     if is_new {
         connection.flags.set(flag, true);
         list.push_back(connection.token(id));

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use throng_access::CountedAddress;
 use throng_core::{Listener, WorkerId};
 
-use crate::connection::{Connection, ConnectionId, Flags, Io, SideIndex, State};
+use crate::connection::{Connection, ConnectionId, Flags, Io, Phase, SideIndex, State};
 use crate::counters::Counter;
 use crate::net::{HandoffHeader, Net};
 use crate::sockets::Sockets;
@@ -60,7 +60,7 @@ impl<N: Net> Sockets<N> {
             side: SideIndex::NONE,
             newest_subscription: None,
             io: Some(Box::new(Io::with_inbound(bytes))),
-            state: State::Head,
+            phase: Phase::default(),
             flags,
         };
         self.connections.put_back(id, connection, client);
@@ -75,7 +75,7 @@ impl<N: Net> Sockets<N> {
             // The others have ended or were refused meanwhile.
             let Some(id) = self.connections.find(token) else { continue };
             let connection = &mut self.connections[id];
-            let may_go = connection.state == State::Head && connection.has(Flags::AWAITS_CONTROL);
+            let may_go = connection.state() == State::Head && connection.has(Flags::AWAITS_CONTROL);
             let Some(io) = connection.io.as_mut().filter(|_| may_go) else { continue };
             let bytes = std::mem::take(&mut io.inbound);
             if !self.hand_off_to_control(id, &bytes) {
@@ -152,7 +152,7 @@ impl<N: Net> Sockets<N> {
             side: SideIndex::NONE,
             newest_subscription: None,
             io,
-            state: State::Head,
+            phase: Phase::default(),
             flags,
         };
         self.connections.put_back(id, connection, client.counted);

@@ -158,7 +158,7 @@ impl<N: Net> Sockets<N> {
 
     /// True if the connection has been neither handed off nor condemned in this turn.
     pub(crate) fn is_here(&self, id: ConnectionId) -> bool {
-        self.connections.get(id).is_some_and(|connection| connection.state != State::Condemned)
+        self.connections.get(id).is_some_and(|connection| connection.state() != State::Condemned)
     }
 
     /// The connections that stream, from this place of the table on.
@@ -167,7 +167,8 @@ impl<N: Net> Sockets<N> {
         ids.filter_map(|id| {
             // Not every place of the table is taken.
             let connection = self.connections.get(id)?;
-            let is_stream = connection.state == State::Streaming && !connection.has(Flags::CANARY);
+            let is_stream =
+                connection.state() == State::Streaming && !connection.has(Flags::CANARY);
             is_stream.then(|| (connection.token(id), &connection.socket))
         })
     }
@@ -179,7 +180,7 @@ impl<N: Net> Sockets<N> {
         let connection = &self.connections[id];
         let is_canary = connection.has(Flags::CANARY);
         if is_canary || !self.net.may_leave(&connection.socket) {
-            let is_new = connection.state == State::Head || is_canary;
+            let is_new = connection.state() == State::Head || is_canary;
             let reason = if is_new { CloseReason::Complete } else { CloseReason::TlsFailed };
             self.condemn(id, reason);
         }
@@ -201,7 +202,7 @@ impl<N: Net> Sockets<N> {
             self.watch(id);
         }
         let connection = &mut self.connections[id];
-        if connection.state == State::Condemned || !connection.has(Flags::BLOCKED) {
+        if connection.state() == State::Condemned || !connection.has(Flags::BLOCKED) {
             return;
         }
         connection.flags.set(Flags::WATCHES_WRITABLE, true);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use throng_core::Message;
+use throng_dialect::Encoding;
 
 use super::Sockets;
 use super::budget::Budget;
@@ -12,7 +13,6 @@ use crate::close_reason::CloseReason;
 use crate::compression::COST_FACTOR;
 use crate::connection::{Connection, ConnectionId, Flags};
 use crate::counters::Counter;
-use crate::encoding::Encoding;
 use crate::net::{Net, Transfer, WriteRequest};
 
 /// The costs of a write beside its bytes.

@@ -9,9 +9,9 @@ use std::io::IoSlice;
 use std::sync::Arc;
 
 use throng_core::Message;
+use throng_dialect::Encoding;
 
 use crate::connection::Partial;
-use crate::encoding::Encoding;
 use crate::net::{Net, Transfer};
 
 /// Messages in one write. The kernel takes 1024 (`UIO_MAXIOV`); far fewer already make the cost of
@@ -185,7 +185,7 @@ mod tests {
 
     fn written(messages: &[Arc<Message>], taken: usize) -> Outcome {
         fn encode(message: &Message) -> Option<(Encoding, &[u8])> {
-            Some((Encoding::Line, message.body.bytes()))
+            Some((Encoding::LINE, message.body.bytes()))
         }
         write(&mut OneNet::taking(taken), &(), messages.iter(), is_for, encode)
     }
@@ -228,7 +228,7 @@ mod tests {
     fn a_write_ends_before_what_is_left_for_the_next() {
         let messages = messages(5, &[2]);
         fn two_of(message: &Message) -> Option<(Encoding, &[u8])> {
-            (message.id.offset <= 3).then(|| (Encoding::Line, message.body.bytes()))
+            (message.id.offset <= 3).then(|| (Encoding::LINE, message.body.bytes()))
         }
         let outcome = write(&mut OneNet::taking(usize::MAX), &(), messages.iter(), is_for, two_of);
         assert_eq!((outcome.deliveries, outcome.advanced_to), (2, Some(3)));
@@ -241,7 +241,7 @@ mod tests {
         for (taken, transfer) in
             [(0, Transfer::Blocked), (1, Transfer::Bytes(1)), (4, Transfer::Bytes(4))]
         {
-            let alone = Outcome::of_message(&messages[0], Encoding::Line, 4, transfer);
+            let alone = Outcome::of_message(&messages[0], Encoding::LINE, 4, transfer);
             let among = written(&messages, taken);
             assert_eq!(
                 (alone.advanced_to, alone.deliveries, alone.sent_bytes, alone.is_blocked),
@@ -250,6 +250,6 @@ mod tests {
             let from = |outcome: Outcome| outcome.partial.map(|partial| partial.from);
             assert_eq!(from(alone), from(among));
         }
-        assert!(Outcome::of_message(&messages[0], Encoding::Line, 4, Transfer::Gone).is_gone);
+        assert!(Outcome::of_message(&messages[0], Encoding::LINE, 4, Transfer::Gone).is_gone);
     }
 }

@@ -27,7 +27,7 @@ impl<N: Net> Sockets<N> {
     /// As [`Sockets::send`], with `bytes` that contain `messages` messages.
     pub(crate) fn send_messages(&mut self, id: ConnectionId, bytes: &[u8], messages: u64) {
         let connection = &self.connections[id];
-        if connection.state == State::Condemned {
+        if connection.state() == State::Condemned {
             return;
         }
         let transfer = if connection.has(Flags::BLOCKED) {
@@ -60,7 +60,7 @@ impl<N: Net> Sockets<N> {
         self.metrics.add(Counter::SentBytes, written as u64);
         self.budget.charge(bytes.len());
         let connection = &mut self.connections[id];
-        debug_assert!(connection.state != State::Condemned, "nothing is written to it");
+        debug_assert!(connection.state() != State::Condemned, "nothing is written to it");
         // Only bytes that went out spare the connection its heartbeat.
         connection.flags.set(Flags::WRITTEN, written > 0 || connection.has(Flags::WRITTEN));
         // All of it is taken.
@@ -121,7 +121,7 @@ impl<N: Net> Sockets<N> {
 
     /// Starts the deadline of a client that awaits an answer: it has to keep reading.
     pub(crate) fn begin_progress(&mut self, id: ConnectionId) {
-        if matches!(self.connections[id].state, State::Head | State::Closing) {
+        if matches!(self.connections[id].state(), State::Head | State::Closing) {
             let progress = Progress { since: self.clock.tick(), left: self.left(id) };
             self.connections[id].io_mut().outbound.get_or_insert_default().progress = progress;
         }
@@ -135,7 +135,7 @@ impl<N: Net> Sockets<N> {
         }
         let left = self.left(id);
         let connection = &mut self.connections[id];
-        let patience = match connection.state {
+        let patience = match connection.state() {
             State::Closing => LAST_READ_TICKS,
             State::Head => ticks(self.settings.idle_timeout),
             State::Waiting | State::Streaming | State::LongPolling | State::Condemned => {

@@ -69,7 +69,7 @@ fn a_connection_lingers_once_its_last_bytes_are_written() {
     let mut sockets = sockets(2);
     let id = insert(&mut sockets);
     turn(&mut sockets, |sockets| sockets.close(id, b"bye", 0, CloseReason::Complete));
-    assert_eq!((sockets[id].state, sockets.net().finished), (State::Closing, 0));
+    assert_eq!((sockets[id].state(), sockets.net().finished), (State::Closing, 0));
     assert!(sockets.flush(id));
     sockets[id].flags.set(Flags::BLOCKED, false);
     sockets.half_close(id);

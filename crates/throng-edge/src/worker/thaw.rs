@@ -13,9 +13,9 @@ use throng_core::{Epoch, Message, clock};
 
 use super::Worker;
 use crate::connection::{ConnectionId, FrozenConnection, Token};
-use crate::encoding::Encoding;
 use crate::net::Net;
 use crate::sessions::granted;
+use throng_dialect::Encoding;
 
 /// Reads a frozen worker, record by record.
 pub struct WorkerThaw<N: Net> {
@@ -203,7 +203,7 @@ impl<N: Net> WorkerThaw<N> {
                 for encoding in Encoding::COMPRESSED {
                     let bytes = decoder.bytes()?;
                     if !bytes.is_empty() {
-                        message.encoding(encoding as usize, |_| bytes.to_vec());
+                        message.encoding(encoding.slot(), |_| bytes.to_vec());
                     }
                 }
                 decoder.finish()?;

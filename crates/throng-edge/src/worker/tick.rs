@@ -33,7 +33,7 @@ impl<N: Net> Worker<N> {
             let id = self.connections_mut().next_scanned();
             // Not every place of the table is taken.
             let Some(connection) = self.connections().get(id) else { continue };
-            let is_parked = connection.state == State::Streaming;
+            let is_parked = connection.state() == State::Streaming;
             // Only heartbeats are deferred, not the end of a wait.
             let is_deferred = is_parked && !self.connections().has_deadlines(connection);
             let delay = if is_deferred { deferred_ticks } else { 0 };

@@ -3,6 +3,7 @@
 mod answers;
 mod behind;
 mod close;
+mod dialect;
 mod drain;
 mod expiry;
 mod fan_out;

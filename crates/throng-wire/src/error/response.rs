@@ -177,6 +177,36 @@ impl fmt::Display for ErrorResponse {
 
 impl std::error::Error for ErrorResponse {}
 
+/// Appends a response with a status, headers and a body of its own, beside the headers of every
+/// response.
+pub fn write_answer(
+    out: &mut Vec<u8>,
+    status: u16,
+    headers: &[(&'static str, String)],
+    body: &[u8],
+    options: &ResponseOptions<'_>,
+) {
+    let reason = reason_phrase(status);
+    out.extend_from_slice(format!("HTTP/1.1 {status} {reason}\r\n").as_bytes());
+    headers.iter().for_each(|(name, value)| push_header(out, name, value));
+    push_header(out, "Content-Length", &body.len().to_string());
+    push_nosniff(out);
+    push_date(out, options.date);
+    push_request_id(out, options.request_id);
+    if let Some(retry_after) = options.retry_after {
+        push_header(out, "Retry-After", &retry_after.seconds().to_string());
+    }
+    if options.no_referrer {
+        push_no_referrer(out);
+    }
+    push_cors(out, options.allow_origin, options.allow_credentials);
+    push_connection(out, options.keep_alive);
+    out.extend_from_slice(b"\r\n");
+    if !options.is_head {
+        out.extend_from_slice(body);
+    }
+}
+
 /// The words after the status of an error; `Error` for any other status.
 fn reason_phrase(status: u16) -> &'static str {
     match status {

@@ -106,6 +106,7 @@ fn a_subscription_without_parameters() {
         Request {
             targets: vec![Target { kind: Kind::Channel, name: "news".to_owned() }],
             transport: Transport::Stream,
+            encoding: None,
             since: None,
             history: None,
             envelope: false,

@@ -46,6 +46,10 @@ pub enum Command {
         history: Option<u32>,
         /// True if to tell who is in the channel.
         presence: bool,
+        /// What the client shows of itself to the other members, in the form of its dialect.
+        member: Option<Box<str>>,
+        /// For how many seconds it subscribes; `None`: for as long as it may.
+        expires_in_s: Option<u32>,
     },
     Unsubscribe {
         target: Target,
@@ -125,6 +129,8 @@ impl Command {
                 since: owned(fields.since, "since")?,
                 history: messages(fields.history)?,
                 presence: boolean(fields.presence, "presence")?.unwrap_or(false),
+                member: None,
+                expires_in_s: None,
             },
             "unsubscribe" => Command::Unsubscribe { target: fields.target()? },
             "publish" => Command::Publish {

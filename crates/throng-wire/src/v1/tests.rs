@@ -55,7 +55,9 @@ fn every_command_of_the_reference_is_parsed() {
             target: channel("a"),
             since: Some("k-1".into()),
             history: Some(10),
-            presence: false
+            presence: false,
+            member: None,
+            expires_in_s: None
         }
     );
     assert_eq!(
@@ -110,8 +112,14 @@ fn a_token_is_a_bounded_string_that_nothing_shows() {
 #[test]
 fn null_is_ignored() {
     let text = r#"{"type":"subscribe","channel":"a","user":null,"since":null}"#;
-    let expected =
-        Command::Subscribe { target: channel("a"), since: None, history: None, presence: false };
+    let expected = Command::Subscribe {
+        target: channel("a"),
+        since: None,
+        history: None,
+        presence: false,
+        member: None,
+        expires_in_s: None,
+    };
     assert_eq!(command(text), expected);
     let text = r#"{"type":"publish","channel":"a","data":1}"#;
     assert!(matches!(command(text), Command::Publish { echo: true, .. }));

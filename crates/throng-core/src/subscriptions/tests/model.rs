@@ -310,7 +310,7 @@ impl World {
             frozen.encode(&mut encoder);
             let record = encoder.finish();
             let (_, mut decoder) = Decoder::new(&record).expect("a record");
-            assert_eq!(FrozenSubscription::decode(&mut decoder), Ok(frozen));
+            assert_eq!(FrozenSubscription::decode(&mut decoder), Ok(frozen.clone()));
             assert!(table.can_thaw(&frozen));
             subscriber.id =
                 table.thaw_subscription(ConnectionId::new(connection), &frozen, None, takes_more);

@@ -10,7 +10,7 @@ impl<S> Connections<S> {
     /// The connection's socket took less than was written, at this tick. One that closes has had
     /// its last output, which has a deadline of its own.
     pub(crate) fn fall_behind(&mut self, id: ConnectionId, tick: u32) {
-        if self[id].state != State::Closing {
+        if self[id].state() != State::Closing {
             self.behind.fall_behind(id, tick);
             self.publish_behind();
         }

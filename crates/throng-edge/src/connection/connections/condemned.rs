@@ -23,7 +23,8 @@ impl<S> Connections<S> {
     /// Lets a connection end with the turn, unless it does already: nothing is read from it or
     /// written to it any more.
     pub(crate) fn condemn(&mut self, id: ConnectionId, reason: CloseReason) {
-        let state = std::mem::replace(&mut self[id].state, State::Condemned);
+        let state = self[id].state();
+        self[id].set_state(State::Condemned);
         if state != State::Condemned {
             self.condemned.push(Condemned { id, reason, state });
         }
@@ -33,7 +34,7 @@ impl<S> Connections<S> {
     /// [taken](Connections::take).
     pub(crate) fn next_condemned(&mut self) -> Option<(ConnectionId, CloseReason)> {
         let Condemned { id, reason, state } = self.condemned.next()?;
-        self[id].state = state;
+        self[id].set_state(state);
         Some((id, reason))
     }
 }

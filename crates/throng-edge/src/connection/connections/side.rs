@@ -18,10 +18,10 @@ impl<S> Connections<S> {
     /// not parked yet is [`State::Waiting`] from now on.
     pub(crate) fn begin_wait(&mut self, id: ConnectionId, pending: Pending, deadline: u32) {
         let connection = &mut self.table[id.index()];
-        if connection.state == State::Head {
-            connection.state = State::Waiting;
+        if connection.state() == State::Head {
+            connection.set_state(State::Waiting);
         }
-        debug_assert!(matches!(connection.state, State::Waiting | State::Streaming));
+        debug_assert!(matches!(connection.state(), State::Waiting | State::Streaming));
         self.side.begin_wait(id, connection, pending, deadline);
         // What waits is counted there.
         connection.io_mut();
@@ -32,8 +32,8 @@ impl<S> Connections<S> {
     pub(crate) fn end_wait(&mut self, id: ConnectionId) -> Option<Box<Pending>> {
         let connection = &mut self.table[id.index()];
         let pending = self.side.end_wait(id, connection)?;
-        if connection.state == State::Waiting {
-            connection.state = State::Head;
+        if connection.state() == State::Waiting {
+            connection.set_state(State::Head);
         }
         self.update_buffered(id);
         Some(pending)
@@ -113,7 +113,7 @@ impl<S> Connections<S> {
         session: impl FnOnce(GrantsId) -> Session,
     ) {
         let connection = &mut self.table[id.index()];
-        debug_assert!(matches!(connection.state, State::Streaming | State::LongPolling));
+        debug_assert!(matches!(connection.state(), State::Streaming | State::LongPolling));
         self.side.begin_session(connection, grants, user, session);
     }
 
@@ -125,8 +125,25 @@ impl<S> Connections<S> {
     /// Ends the permission of a streaming connection at the tick `expires`, if not earlier.
     pub(crate) fn limit(&mut self, id: ConnectionId, expires: u32) {
         let connection = &mut self.table[id.index()];
-        debug_assert!(connection.state == State::Streaming);
+        debug_assert!(connection.state() == State::Streaming);
         self.side.limit(id, connection, expires);
+    }
+
+    /// One of the subscriptions of a streaming connection ends at the tick `expires`.
+    pub(crate) fn limit_subscription(&mut self, id: ConnectionId, expires: u32) {
+        let connection = &mut self.table[id.index()];
+        debug_assert!(connection.state() == State::Streaming);
+        self.side.limit_subscription(id, connection, expires);
+    }
+
+    /// Sets the tick at which the next of its subscriptions ends, if one does.
+    pub(crate) fn set_subscription_limit(&mut self, id: ConnectionId, expires: Option<u32>) {
+        self.side.set_subscription_limit(id, &mut self.table[id.index()], expires);
+    }
+
+    /// True if the time of one of its subscriptions is over.
+    pub(crate) fn has_expired_subscription(&self, id: ConnectionId, now: u32) -> bool {
+        self.side.has_expired_subscription(&self[id], now)
     }
 
     /// The tick at which what the connection may do ends, if it does.

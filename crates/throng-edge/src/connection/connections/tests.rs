@@ -1,6 +1,6 @@
 use super::*;
 use crate::close_reason::CloseReason;
-use crate::encoding::Encoding;
+use throng_dialect::Encoding;
 
 fn connections(capacity: u32) -> Connections<()> {
     let metrics = Metrics::new([capacity].into_iter());
@@ -40,12 +40,11 @@ fn a_token_finds_its_own_connection_only() {
 fn parked_connections_are_counted_until_they_leave_the_state() {
     let mut connections = connections(9);
     let [stream, poll, gone] = [(); 3].map(|()| insert(&mut connections));
-    let flags = Flags::default().with_encoding(Encoding::Sse);
     for (id, state) in
         [(stream, State::Streaming), (poll, State::LongPolling), (gone, State::Streaming)]
     {
         connections.admit_subscriber(id, false);
-        connections.park(id, state, flags.with(Flags::SERVED, true));
+        connections.park(id, state, Encoding::SSE, Flags::SERVED);
         connections.check_invariants();
     }
     assert_eq!(connections.parked(), 3);
@@ -113,7 +112,7 @@ fn freed(connections: &mut Connections<()>) -> Vec<(ConnectionId, CloseReason, S
     let mut freed = Vec::new();
     while let Some((id, reason)) = connections.next_condemned() {
         let (connection, _) = connections.take(id);
-        freed.push((id, reason, connection.state));
+        freed.push((id, reason, connection.state()));
     }
     freed
 }
@@ -123,7 +122,7 @@ fn a_condemned_connection_is_there_until_its_turn_is_over() {
     let mut connections = connections(9);
     let ids = [(); 3].map(|()| insert(&mut connections));
     connections.admit_subscriber(ids[1], false);
-    connections.park(ids[1], State::Streaming, connections[ids[1]].flags);
+    connections.park(ids[1], State::Streaming, Encoding::SSE, connections[ids[1]].flags);
     connections.begin_turn();
     connections.condemn(ids[1], CloseReason::Overload);
     connections.condemn(ids[0], CloseReason::Peer);

@@ -27,7 +27,8 @@ fn parked() -> FrozenConnection {
         session: None,
         address: None,
         state: State::Streaming,
-        flags: Flags::WEBSOCKET.with(Flags::SERVED, true),
+        encoding: Encoding::WEBSOCKET,
+        flags: Flags::SERVED,
         subscriptions: vec![subscription(3)],
         pending_close: None,
         io: None,
@@ -90,13 +91,13 @@ fn a_parked_subscriber_takes_a_few_tens_of_bytes() {
 fn a_connection_is_read_back_whole_and_never_in_part() {
     let waiting = FrozenConnection {
         state: State::LongPolling,
-        flags: Flags::SERVED,
+        encoding: Encoding::POLL_ENVELOPE,
         pending_close: Some(None),
         io: None,
         ..parked()
     };
     let mut compressed = busy();
-    compressed.flags = compressed.flags.with_encoding(Encoding::WebSocketDeflate);
+    compressed.encoding = Encoding::V1_DEFLATE;
     if let Some(io) = &mut compressed.io {
         io.half_read.as_mut().unwrap().is_compressed = true;
         io.partial.as_mut().unwrap().is_compressed = true;
@@ -121,7 +122,8 @@ fn what_no_worker_can_have_is_refused() {
     assert!(is_refused(FrozenConnection { state: State::Head, ..parked() }));
     let twice = vec![subscription(3), subscription(3)];
     assert!(is_refused(FrozenConnection { subscriptions: twice, ..parked() }));
-    let polls = FrozenConnection { state: State::LongPolling, flags: Flags::SERVED, ..parked() };
+    let (state, encoding) = (State::LongPolling, Encoding::POLL);
+    let polls = FrozenConnection { state, encoding, ..parked() };
     assert!(!is_refused(polls.clone()));
     assert!(is_refused(FrozenConnection { expires: Some(5000), ..polls }));
     let closing = FrozenConnection {
@@ -134,16 +136,15 @@ fn what_no_worker_can_have_is_refused() {
     let in_reserve = Flags::IN_RESERVE;
     assert!(is_refused(FrozenConnection { flags: in_reserve, ..parked() }));
     // It subscribes, but has no place.
-    let unserved = Flags::WEBSOCKET;
-    assert!(is_refused(FrozenConnection { flags: unserved, ..parked() }));
+    assert!(is_refused(FrozenConnection { flags: Flags::default(), ..parked() }));
     let flags = parked().flags.with(Flags::AWAITS_CONTROL, true);
     assert!(is_refused(FrozenConnection { flags, ..parked() }));
     // Refused or timed out before the control plane took its request.
     let (state, flags) = (State::Closing, Flags::AWAITS_CONTROL);
     let subscriptions = Vec::new();
     assert!(!is_refused(FrozenConnection { state, flags, subscriptions, ..parked() }));
-    let v1 = Flags::SERVED.with(Flags::V1, true);
-    assert!(is_refused(FrozenConnection { flags: v1, ..parked() }));
+    // A poll with the frames of a WebSocket.
+    assert!(is_refused(FrozenConnection { state: State::LongPolling, ..parked() }));
     // Output that nothing would ever write.
     assert!(is_refused(FrozenConnection { flags: parked().flags, ..busy() }));
     // An answer that is not read, and has no deadline.
@@ -160,11 +161,29 @@ fn what_no_worker_can_have_is_refused() {
     let mut partial = busy();
     partial.io.as_mut().unwrap().partial.as_mut().unwrap().is_compressed = true;
     assert!(is_refused(partial));
-    let flags = Flags::SERVED.with_encoding(Encoding::WebSocketDeflate);
-    assert!(is_refused(FrozenConnection { flags, ..parked() }));
+    let (state, encoding) = (State::Head, Encoding::WEBSOCKET_DEFLATE);
+    let subscriptions = Vec::new();
+    assert!(is_refused(FrozenConnection { state, encoding, subscriptions, ..parked() }));
     let mut unknown = parked().encode();
     unknown[18] = 0x80;
     assert!(decode(&unknown).is_err(), "an unknown flag");
+}
+
+#[test]
+fn every_encoding_is_read_back() {
+    for encoding in (0..32).filter_map(Encoding::numbered) {
+        let is_poll = matches!(encoding, Encoding::POLL | Encoding::POLL_ENVELOPE);
+        let state = if is_poll { State::LongPolling } else { State::Streaming };
+        let frozen = FrozenConnection { state, encoding, ..parked() };
+        let record = frozen.encode();
+        assert_eq!(decode(&record), Ok(frozen), "{encoding:?}");
+        // An earlier version has eight numbers, and says the rest with these facts.
+        let is_known = encoding.number() < 12;
+        assert!(!is_known || record[14] < 8, "{encoding:?}");
+        let of_v1 = matches!(encoding, Encoding::V1 | Encoding::V1_DEFLATE);
+        assert_eq!(record[15] & 4 != 0, of_v1);
+        assert_eq!(record[16] & 4 != 0, encoding.framing() == Framing::WebSocket);
+    }
 }
 
 #[test]

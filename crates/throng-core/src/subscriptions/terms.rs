@@ -1,0 +1,42 @@
+//! What only some subscriptions have: data of the member, and an end of their own.
+//!
+//! Beside the table, by place, so that the others cost nothing.
+
+use super::{SubscriptionId, SubscriptionTable};
+
+/// Terms of a subscription beside its channel and cursor.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Terms {
+    /// What the client shows of itself to the other members, in the form of its dialect.
+    pub member: Option<Box<str>>,
+    /// The tick at which the subscription ends by itself.
+    pub expires: Option<u32>,
+}
+
+impl Terms {
+    /// True if there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.member.is_none() && self.expires.is_none()
+    }
+}
+
+impl SubscriptionTable {
+    /// The terms of a subscription; `None` without any.
+    pub fn terms(&self, id: SubscriptionId) -> Option<&Terms> {
+        self.terms.get(&id.index())
+    }
+
+    /// Sets the terms of a subscription that has none.
+    pub fn set_terms(&mut self, id: SubscriptionId, terms: Terms) {
+        debug_assert!(self.live(id).is_some(), "the subscription has ended");
+        if !terms.is_empty() {
+            self.terms.insert(id.index(), terms);
+        }
+    }
+
+    /// The subscription has ended.
+    pub(super) fn take_terms(&mut self, id: SubscriptionId) -> Option<Terms> {
+        // Mostly no subscription has any.
+        if self.terms.is_empty() { None } else { self.terms.remove(&id.index()) }
+    }
+}

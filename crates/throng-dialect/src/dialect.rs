@@ -1,0 +1,183 @@
+//! The interface of all dialects.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use throng_core::message::TEXT;
+use throng_core::{Body, Message};
+use throng_wire::error::{ResponseOptions, write_answer};
+use throng_wire::response::{self, SubscriptionHeaders};
+use throng_wire::subscribe::{Request, Transport};
+use throng_wire::v1::{RawValue, Received};
+use throng_wire::websocket::extension::Deflate;
+use throng_wire::{ErrorResponse, RetryAfter};
+
+use crate::close_reason::CloseReason;
+use crate::framing::Out;
+use crate::saying::Saying;
+
+/// How one kind of client is spoken to. It has no state of its own: what it needs is shown to it.
+pub trait Dialect: Debug + Sync {
+    /// True if clients follow, leave and publish by commands, and are told what becomes of each
+    /// channel. Others have asked for everything in one request.
+    fn has_commands(&self) -> bool {
+        false
+    }
+
+    /// The size of the largest input, where a message has at most `max_message_bytes`.
+    fn max_input_bytes(&self, max_message_bytes: usize) -> usize {
+        max_message_bytes
+    }
+
+    /// Appends the head of the response that begins a stream of this dialect. `deflate` is the
+    /// offer of compression that is accepted.
+    fn open(
+        &self,
+        request: &Request,
+        deflate: Option<Deflate>,
+        headers: &SubscriptionHeaders<'_>,
+        out: &mut Vec<u8>,
+    ) {
+        let is_chunked = !request.is_http10;
+        match &request.transport {
+            Transport::WebSocket { accept, subprotocol, .. } => {
+                response::websocket(out, accept, *subprotocol, deflate, headers);
+            }
+            Transport::Sse => response::sse(out, is_chunked, headers),
+            Transport::Stream | Transport::LongPoll { .. } => {
+                let content_type = if request.envelope { "application/x-ndjson" } else { TEXT };
+                response::stream(out, is_chunked, content_type, headers);
+            }
+        }
+    }
+
+    /// Appends the response to a request that is refused, after which the connection ends.
+    /// `request` is what it subscribes to, if that is known. Before the upgrade of a WebSocket this
+    /// can still be a status.
+    fn refuse(
+        &self,
+        error: &ErrorResponse,
+        request: Option<&Request>,
+        options: &ResponseOptions<'_>,
+        out: &mut Vec<u8>,
+    ) {
+        match (self.answer(Err(error)), request) {
+            (Some(answer), _) => {
+                let Answer { status, headers, body } = &answer;
+                write_answer(out, *status, headers, body, options);
+            }
+            (None, Some(request)) => error.write_for_subscriber(out, request, options),
+            (None, None) => error.write_response(out, options),
+        }
+    }
+
+    /// An answer of our HTTP API, its status and body or its error, as this dialect gives it;
+    /// `None`: as it is.
+    fn answer(&self, answer: Result<(u16, &[u8]), &ErrorResponse>) -> Option<Answer> {
+        let _ = answer;
+        None
+    }
+
+    /// Appends a message, at least one byte. `position` is that of its connection after it, if the
+    /// connection shows one.
+    fn message(&self, message: &Message, position: Option<&str>, out: &mut Out<'_>);
+
+    /// Appends what the server says beside messages; nothing if the dialect has no word for it.
+    /// `reference` is the client's own name for the command that this answers.
+    fn say(&self, saying: &Saying<'_>, reference: Option<&RawValue>, out: &mut Out<'_>);
+
+    /// Appends the last words to a connection: a close frame, an event, an error in band, or
+    /// nothing. Returns what becomes of the connection.
+    fn end(&self, end: &End<'_>, out: &mut Out<'_>) -> Ended;
+
+    /// The first of the commands in a message of the client, and the length of its bytes. The rest
+    /// is heard after it has been executed.
+    fn hear(&self, payload: &[u8], is_text: bool) -> (Heard, usize) {
+        let _ = is_text;
+        (Heard::Nothing, payload.len())
+    }
+
+    /// The bytes between the answers to the commands of one message, if they are joined in one
+    /// frame; `None` if each is a frame of its own.
+    fn between_answers(&self) -> Option<&'static [u8]> {
+        None
+    }
+
+    /// What keeps an idle connection alive, and needs no answer.
+    fn heartbeat(&self, is_chunked: bool) -> &'static [u8];
+
+    /// The longest silence of the server; `None`: as in the settings.
+    fn heartbeat_interval(&self) -> Option<Duration> {
+        None
+    }
+
+    /// The same for a WebSocket, with a ping that needs an answer.
+    fn ping(&self) -> &'static [u8] {
+        PING
+    }
+}
+
+/// An HTTP response with a status, headers and a body of its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    pub status: u16,
+    pub headers: Vec<(&'static str, String)>,
+    pub body: Vec<u8>,
+}
+
+/// Why a connection ends.
+#[derive(Debug)]
+pub struct End<'a> {
+    pub reason: CloseReason,
+    /// One sentence for people.
+    pub message: &'a str,
+    /// When the client should come back, if it is told so.
+    pub retry_after: Option<RetryAfter>,
+    /// True if only an input of the client is refused: the connection could go on.
+    pub may_stay: bool,
+}
+
+impl End<'_> {
+    /// Appends the close frame of our own dialects, if there is one for the reason.
+    pub(crate) fn native(&self, out: &mut Out<'_>) -> Ended {
+        if let Some((code, _)) = self.reason.close_frame() {
+            out.close(code, &self.reason.named(self.message));
+        }
+        Ended::Closes
+    }
+}
+
+/// What becomes of a connection after its last words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    Closes,
+    /// They were an error in band, if it [may stay](End::may_stay).
+    Stays,
+}
+
+/// What a message of a client says.
+#[derive(Debug)]
+pub enum Heard {
+    /// Nothing to act upon, such as a heartbeat.
+    Nothing,
+    Command(Received),
+    /// All of it is a message to the one channel of the connection.
+    Message(Body),
+    /// No input of this dialect.
+    Refused(CloseReason),
+}
+
+/// A ping without payload.
+const PING: &[u8] = &[0x89, 0];
+
+/// The envelope of a message, with the position of its connection after it if there is one.
+pub(crate) fn envelope(message: &Message, position: Option<&str>) -> Vec<u8> {
+    let mut out = Vec::with_capacity(message.body.bytes().len() + 128);
+    message.write_envelope(&mut out);
+    if let Some(position) = position {
+        debug_assert_eq!(out.last(), Some(&b'}'));
+        out.pop();
+        out.extend_from_slice(format!(r#","position":"{position}"}}"#).as_bytes());
+    }
+    out
+}

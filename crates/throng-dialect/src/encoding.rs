@@ -1,0 +1,342 @@
+//! Dialect and framing in one byte, and the table of them. The first subscriber that needs an
+//! encoding of a message makes it, and all others share it.
+
+use std::time::Duration;
+
+use throng_core::Message;
+use throng_wire::chunk;
+use throng_wire::subscribe::{Request, Transport};
+use throng_wire::websocket::{Opcode, parse_server_frame};
+
+use crate::dialect::Dialect;
+use crate::framing::{Framing, Out};
+use crate::plain::Plain;
+use crate::poll::Poll;
+use crate::saying::{Saying, is_notice};
+use crate::sse::Sse;
+use crate::stream::Stream;
+use crate::v1::V1;
+
+/// How messages look on a connection: its dialect, and the framing within it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Encoding(u8);
+
+/// All that follows from an encoding.
+struct Row {
+    dialect: &'static dyn Dialect,
+    framing: Framing,
+    /// The place of its bytes among the encodings of a message. Dialects that frame messages alike
+    /// share it.
+    slot: u8,
+    /// The same without compression.
+    plain: Encoding,
+    /// The same with compression, where there is one.
+    compressed: Encoding,
+    /// True if messages come in envelopes.
+    is_envelope: bool,
+    /// True if messages, or answers with them, show the position of the connection.
+    shows_position: bool,
+    /// True if each message has the position of the connection as its id. So it is shared only
+    /// among connections of one channel.
+    has_own_ids: bool,
+}
+
+impl Row {
+    const fn new(dialect: &'static dyn Dialect, framing: Framing, number: u8) -> Row {
+        Row {
+            dialect,
+            framing,
+            slot: number,
+            plain: Encoding(number),
+            compressed: Encoding(number),
+            is_envelope: false,
+            shows_position: matches!(framing, Framing::Sse),
+            has_own_ids: matches!(framing, Framing::Sse),
+        }
+    }
+
+    const fn with_slot(self, slot: u8) -> Row {
+        Row { slot, ..self }
+    }
+
+    const fn with_envelope(self) -> Row {
+        Row { is_envelope: true, shows_position: true, ..self }
+    }
+
+    const fn with_position(self) -> Row {
+        Row { shows_position: true, ..self }
+    }
+
+    const fn with_compressed(self, compressed: Encoding) -> Row {
+        Row { compressed, ..self }
+    }
+
+    const fn compressing(self, plain: Encoding) -> Row {
+        Row { plain, ..self }
+    }
+}
+
+/// By number. A number is never used again: frozen state has it.
+static TABLE: &[Row] = &[
+    Row::new(&Plain { is_envelope: false }, Framing::WebSocket, 0)
+        .with_compressed(Encoding::WEBSOCKET_DEFLATE),
+    Row::new(&Plain { is_envelope: true }, Framing::WebSocket, 1)
+        .with_compressed(Encoding::WEBSOCKET_ENVELOPE_DEFLATE)
+        .with_envelope(),
+    Row::new(&Sse { is_envelope: false }, Framing::Sse, 2),
+    Row::new(&Sse { is_envelope: true }, Framing::Sse, 3).with_envelope(),
+    Row::new(&Stream { is_envelope: false }, Framing::Line, 4),
+    Row::new(&Stream { is_envelope: true }, Framing::Line, 5).with_envelope(),
+    Row::new(&Plain { is_envelope: false }, Framing::WebSocket, 6).compressing(Encoding::WEBSOCKET),
+    Row::new(&Plain { is_envelope: true }, Framing::WebSocket, 7)
+        .compressing(Encoding::WEBSOCKET_ENVELOPE)
+        .with_envelope(),
+    Row::new(&V1, Framing::WebSocket, 8)
+        .with_compressed(Encoding::V1_DEFLATE)
+        .with_slot(1)
+        .with_envelope(),
+    Row::new(&V1, Framing::WebSocket, 9).compressing(Encoding::V1).with_slot(7).with_envelope(),
+    Row::new(&Poll { is_envelope: false }, Framing::Line, 10).with_slot(4).with_position(),
+    Row::new(&Poll { is_envelope: true }, Framing::Line, 11).with_slot(5).with_envelope(),
+    #[cfg(feature = "testing")]
+    Row::new(&crate::testing::Testing, Framing::WebSocket, crate::testing::ENCODING),
+];
+
+const _: () = assert!(TABLE.len() <= 1 << Encoding::BITS);
+
+impl Encoding {
+    /// A WebSocket frame with the published bytes.
+    pub const WEBSOCKET: Encoding = Encoding(0);
+    /// A WebSocket text frame with an envelope.
+    pub const WEBSOCKET_ENVELOPE: Encoding = Encoding(1);
+    /// An SSE event in a chunk.
+    pub const SSE: Encoding = Encoding(2);
+    /// An SSE event with an envelope, in a chunk.
+    pub(crate) const SSE_ENVELOPE: Encoding = Encoding(3);
+    /// A line in a chunk.
+    pub const LINE: Encoding = Encoding(4);
+    /// An envelope as a line, in a chunk.
+    pub const LINE_ENVELOPE: Encoding = Encoding(5);
+    /// [`Encoding::WEBSOCKET`], compressed if that is worth it.
+    pub const WEBSOCKET_DEFLATE: Encoding = Encoding(6);
+    /// [`Encoding::WEBSOCKET_ENVELOPE`], compressed if that is worth it.
+    pub const WEBSOCKET_ENVELOPE_DEFLATE: Encoding = Encoding(7);
+    /// The frames of `throng.v1`. Its messages are those of [`Encoding::WEBSOCKET_ENVELOPE`].
+    pub const V1: Encoding = Encoding(8);
+    /// [`Encoding::V1`], with messages compressed if that is worth it.
+    pub const V1_DEFLATE: Encoding = Encoding(9);
+    /// Messages in the answers of long-polls.
+    pub const POLL: Encoding = Encoding(10);
+    /// Envelopes in the answers of long-polls.
+    pub const POLL_ENVELOPE: Encoding = Encoding(11);
+
+    /// The bits that a number takes: there is room for 32.
+    pub const BITS: u32 = 5;
+
+    /// Those with compressed messages, in the order in which frozen state has them.
+    pub const COMPRESSED: [Encoding; 2] =
+        [Encoding::WEBSOCKET_DEFLATE, Encoding::WEBSOCKET_ENVELOPE_DEFLATE];
+
+    /// The encoding that a request asks for, without compression.
+    pub fn of_request(request: &Request) -> Encoding {
+        if let Some(encoding) = request.encoding.and_then(Encoding::numbered) {
+            return encoding;
+        }
+        match (&request.transport, request.envelope) {
+            (transport, _) if transport.is_v1() => Encoding::V1,
+            (Transport::WebSocket { .. }, false) => Encoding::WEBSOCKET,
+            (Transport::WebSocket { .. }, true) => Encoding::WEBSOCKET_ENVELOPE,
+            (Transport::Sse, false) => Encoding::SSE,
+            (Transport::Sse, true) => Encoding::SSE_ENVELOPE,
+            (Transport::Stream, false) => Encoding::LINE,
+            (Transport::Stream, true) => Encoding::LINE_ENVELOPE,
+            (Transport::LongPoll { .. }, false) => Encoding::POLL,
+            (Transport::LongPoll { .. }, true) => Encoding::POLL_ENVELOPE,
+        }
+    }
+
+    /// The encoding with this number, if there is one.
+    pub fn numbered(number: u8) -> Option<Encoding> {
+        (usize::from(number) < TABLE.len()).then_some(Encoding(number))
+    }
+
+    /// Its number, by which frozen state knows it.
+    pub fn number(self) -> u8 {
+        self.0
+    }
+
+    /// The shortest of the intervals that dialects have for their heartbeats.
+    pub fn shortest_heartbeat_interval() -> Option<Duration> {
+        TABLE.iter().filter_map(|row| row.dialect.heartbeat_interval()).min()
+    }
+
+    fn row(self) -> &'static Row {
+        &TABLE[usize::from(self.0)]
+    }
+
+    /// How its clients are spoken to.
+    pub fn dialect(self) -> &'static dyn Dialect {
+        self.row().dialect
+    }
+
+    /// How a connection delimits what it is sent.
+    pub fn framing(self) -> Framing {
+        self.row().framing
+    }
+
+    /// True if messages are compressed where that is worth it.
+    pub fn is_compressed(self) -> bool {
+        self != self.row().plain
+    }
+
+    /// The same without compression.
+    pub fn uncompressed(self) -> Encoding {
+        self.row().plain
+    }
+
+    /// The same with compression, where there is one.
+    pub fn compressed(self) -> Encoding {
+        self.row().compressed
+    }
+
+    /// True if messages come in envelopes.
+    pub fn is_envelope(self) -> bool {
+        self.row().is_envelope
+    }
+
+    /// True if messages show the position of the connection, which is one in all of its channels
+    /// if the server keeps some of them.
+    pub fn shows_position(self) -> bool {
+        self.row().shows_position
+    }
+
+    /// True if the id of each message is the position of the connection: those of several channels
+    /// share no bytes.
+    pub fn has_own_ids(self) -> bool {
+        self.row().has_own_ids
+    }
+
+    /// The place of its bytes among the encodings of a message.
+    pub fn slot(self) -> u8 {
+        self.row().slot
+    }
+
+    /// The encoding that the message has for a subscriber with this one: the same without
+    /// compression unless the message has been compressed.
+    pub fn of(self, message: &Message) -> Encoding {
+        let row = self.row();
+        let is_there = || message.made_encoding(row.slot).is_some_and(|bytes| !bytes.is_empty());
+        if self == row.plain || is_there() { self } else { row.plain }
+    }
+
+    /// The payload and the opcode of the message's frame, for [`Encoding::COMPRESSED`] ones; `None`
+    /// if it is not a single frame.
+    pub fn payload(self, message: &Message) -> Option<(Opcode, Vec<u8>)> {
+        let mut bytes = Vec::new();
+        self.write(message, None, &mut Out::new(self.framing(), false, &mut bytes));
+        let frame = parse_server_frame(&bytes).ok()??;
+        (frame.length == bytes.len()).then(|| {
+            bytes.drain(..frame.payload.start);
+            (frame.opcode, bytes)
+        })
+    }
+
+    /// The bytes of the message on the wire. `is_chunked` applies to SSE and lines only.
+    pub fn encode(self, message: &Message, is_chunked: bool) -> &[u8] {
+        let own = self.of(message);
+        let row = own.row();
+        let bytes = message.encoding(row.slot, |message| own.make(message));
+        match row.framing {
+            Framing::WebSocket => bytes,
+            _ if is_chunked => bytes,
+            // HTTP/1.0 has no chunks: the same encoding without its chunk header and trailer.
+            _ => chunk::inner(bytes),
+        }
+    }
+
+    /// Appends the message as it looks to a connection with this position after it: as its id, or
+    /// in its envelope. Nobody shares these bytes.
+    pub fn compose(self, message: &Message, position: &str, is_chunked: bool, out: &mut Vec<u8>) {
+        self.write(message, Some(position), &mut Out::new(self.framing(), is_chunked, out));
+    }
+
+    fn make(self, message: &Message) -> Vec<u8> {
+        let mut out = Vec::with_capacity(message.body.bytes().len() + 16);
+        // In one chunk, whatever the dialect makes of it.
+        self.write(message, None, &mut Out::new(self.framing(), false, &mut out));
+        if self.framing() == Framing::WebSocket {
+            return out;
+        }
+        let mut chunked = Vec::with_capacity(out.len() + 16);
+        chunk::write_chunk(&mut chunked, &out);
+        chunked
+    }
+
+    fn write(self, message: &Message, position: Option<&str>, out: &mut Out<'_>) {
+        if is_notice(message) {
+            self.dialect().say(&Saying::Presence(message.body.bytes()), None, out);
+        } else {
+            self.dialect().message(message, position, out);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use throng_core::{Body, ChannelName, Epoch, MessageId};
+
+    fn message(body: Body) -> Message {
+        let id = MessageId { epoch: Epoch::numbered(1), offset: 7 };
+        Message::new(id, 6, 1234, ChannelName::channel("a"), body)
+    }
+
+    fn encoded(encoding: Encoding, body: Body, is_chunked: bool) -> String {
+        String::from_utf8_lossy(encoding.encode(&message(body), is_chunked)).into_owned()
+    }
+
+    #[test]
+    fn text_is_framed_in_each_way() {
+        let text = |encoding, is_chunked| encoded(encoding, Body::Text("hi".into()), is_chunked);
+        let id = message(Body::Text("".into())).id;
+        assert_eq!(text(Encoding::WEBSOCKET, false), "\u{fffd}\u{2}hi");
+        assert_eq!(text(Encoding::LINE, false), "hi\n");
+        assert_eq!(text(Encoding::LINE, true), "3\r\nhi\n\r\n");
+        assert_eq!(text(Encoding::SSE, false), format!("id: {id}\ndata: hi\n\n"));
+        let envelope =
+            format!(r#"{{"type":"message","channel":"a","id":"{id}","time":1234,"data":"hi"}}"#);
+        assert_eq!(text(Encoding::LINE_ENVELOPE, false), envelope.clone() + "\n");
+        assert_eq!(text(Encoding::SSE_ENVELOPE, false), format!("id: {id}\ndata: {envelope}\n\n"));
+        assert!(text(Encoding::WEBSOCKET_ENVELOPE, false).ends_with(&envelope));
+    }
+
+    #[test]
+    fn bytes_are_a_binary_frame_and_a_named_event() {
+        let bytes = |encoding| encoded(encoding, Body::Binary([0xff, 0].into()), false);
+        assert!(bytes(Encoding::WEBSOCKET).starts_with('\u{fffd}'));
+        assert_eq!(message(Body::Binary([0].into())).content_type(), "application/octet-stream");
+        assert!(bytes(Encoding::SSE).ends_with("event: binary\ndata: /wA=\n\n"));
+    }
+
+    #[test]
+    fn an_encoding_is_made_once() {
+        let message = message(Body::Text("hi".into()));
+        let first = Encoding::LINE.encode(&message, true).as_ptr();
+        assert_eq!(Encoding::LINE.encode(&message, true).as_ptr(), first);
+    }
+
+    #[test]
+    fn each_number_has_its_row_and_the_dialects_share_what_is_alike() {
+        let all: Vec<_> = (0..32).filter_map(Encoding::numbered).collect();
+        assert_eq!(all.len(), TABLE.len());
+        for encoding in all {
+            let row = encoding.row();
+            assert_eq!(row.plain.row().plain, row.plain);
+            assert_eq!(row.plain.row().framing, row.framing);
+            assert!(row.compressed == encoding || row.compressed.row().plain == encoding);
+        }
+        let message = message(Body::Text("hi".into()));
+        let shared = Encoding::WEBSOCKET_ENVELOPE.encode(&message, false).as_ptr();
+        assert_eq!(Encoding::V1.encode(&message, false).as_ptr(), shared);
+    }
+}

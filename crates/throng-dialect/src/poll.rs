@@ -1,0 +1,143 @@
+//! The long poll: an answer has the messages as they were published, or their envelopes, one a
+//! line. The worker says which, and when it is due.
+
+use std::sync::Arc;
+
+use throng_core::{Message, Watermark};
+use throng_wire::RetryAfter;
+use throng_wire::response::{self, PollBody, SubscriptionHeaders};
+use throng_wire::v1::RawValue;
+
+use crate::dialect::{Dialect, End, Ended};
+use crate::framing::Out;
+use crate::saying::Saying;
+use crate::saying::is_notice;
+use crate::stream::Stream;
+
+#[derive(Debug)]
+pub(crate) struct Poll {
+    pub(crate) is_envelope: bool,
+}
+
+impl Dialect for Poll {
+    fn message(&self, message: &Message, position: Option<&str>, out: &mut Out<'_>) {
+        Stream { is_envelope: self.is_envelope }.message(message, position, out);
+    }
+
+    fn say(&self, saying: &Saying<'_>, reference: Option<&RawValue>, out: &mut Out<'_>) {
+        if let Saying::Presence(_) = saying {
+            saying.native(reference, out);
+        }
+    }
+
+    /// It is answered with an error, or without a message.
+    fn end(&self, _: &End<'_>, _: &mut Out<'_>) -> Ended {
+        Ended::Closes
+    }
+
+    fn heartbeat(&self, _: bool) -> &'static [u8] {
+        b""
+    }
+}
+
+/// The size of one answer in bytes, roughly. The next poll gets the rest.
+const ANSWER_BYTES_MAX: usize = 1 << 20;
+
+/// An answer that is being put together.
+#[derive(Debug, Default)]
+pub struct Answer {
+    body: Vec<u8>,
+    content_type: Option<String>,
+    /// How many messages and notices it has.
+    pub messages: u64,
+    /// True if messages before these are lost.
+    pub has_gap: bool,
+    /// The client's position after it, if it is one for all channels.
+    pub up_to: Option<Watermark>,
+}
+
+impl Answer {
+    fn add(&mut self, message: &Message, is_envelope: bool) {
+        if is_notice(message) {
+            return self.add_notice(message.body.bytes());
+        }
+        self.begin_part();
+        let content_type = if is_envelope {
+            message.write_envelope(&mut self.body);
+            "application/x-ndjson"
+        } else {
+            self.body.extend_from_slice(message.body.bytes());
+            message.content_type()
+        };
+        self.note_content_type(content_type);
+    }
+
+    /// Adds a notice: a JSON object on one line.
+    pub fn add_notice(&mut self, json: &[u8]) {
+        self.begin_part();
+        self.body.extend_from_slice(json);
+        self.note_content_type("application/x-ndjson");
+    }
+
+    fn begin_part(&mut self) {
+        if self.messages > 0 {
+            self.body.push(b'\n');
+        }
+        self.messages += 1;
+    }
+
+    fn note_content_type(&mut self, content_type: &str) {
+        match &mut self.content_type {
+            Some(known) if known != content_type => *known = throng_core::message::TEXT.into(),
+            Some(_) => {}
+            none => *none = Some(content_type.into()),
+        }
+    }
+
+    /// Adds a message. Returns whether there is room for another one.
+    pub fn add_one(&mut self, message: &Message, is_envelope: bool) -> bool {
+        self.add(message, is_envelope);
+        self.body.len() <= ANSWER_BYTES_MAX
+    }
+
+    /// Adds messages, oldest first, as many as one answer holds, of those that are for the client.
+    /// Returns the offset of the last message that was added or passed over.
+    pub fn add_all<'a>(
+        &mut self,
+        messages: impl Iterator<Item = &'a Arc<Message>>,
+        is_for: impl Fn(&Message) -> bool,
+        is_envelope: bool,
+    ) -> Option<u64> {
+        let mut last = None;
+        for message in messages {
+            if self.body.len() > ANSWER_BYTES_MAX {
+                break;
+            }
+            last = Some(message.id.offset);
+            if is_for(message) {
+                self.add(message, is_envelope);
+            }
+        }
+        last
+    }
+
+    /// The response, with these headers beside its own.
+    pub fn encode(
+        &self,
+        headers: &SubscriptionHeaders<'_>,
+        is_kept: bool,
+        retry_after: Option<RetryAfter>,
+    ) -> Vec<u8> {
+        // A gap found while the poll waited overrules a resume that was complete when it began.
+        let recovered = if self.has_gap { Some(false) } else { headers.recovered };
+        let headers = SubscriptionHeaders { recovered, ..*headers };
+        let body = self.content_type.as_deref().map(|content_type| PollBody {
+            content_type: Some(content_type),
+            length: self.body.len(),
+        });
+        let mut out = Vec::with_capacity(self.body.len() + 256);
+        response::poll(&mut out, body, is_kept, retry_after, &headers);
+        out.extend_from_slice(&self.body);
+        out
+    }
+}

@@ -1,0 +1,147 @@
+//! What the server says beside messages, whatever the dialect.
+
+use std::sync::Arc;
+
+use throng_core::{Followed, Message, MessageId};
+use throng_wire::v1::{self, HistoryPage, RawValue, Terms};
+use throng_wire::{ErrorResponse, Target};
+
+use crate::framing::Out;
+
+/// The first words to a client.
+#[derive(Debug)]
+pub struct Welcome<'a> {
+    /// The name of the connection.
+    pub connection: &'a str,
+    /// The position at which it starts.
+    pub id: &'a str,
+    /// Whether all of its channels that resume have recovered; `None` if none resumes.
+    pub recovered: Option<bool>,
+    /// How many messages its user has not read; `None` without a user.
+    pub unread: Option<u64>,
+    pub terms: Terms,
+    /// True if the client, or the settings, ask for a welcome where that is optional.
+    pub is_wanted: bool,
+}
+
+/// Where a subscription starts.
+#[derive(Debug)]
+pub struct Start<'a> {
+    pub id: MessageId,
+    /// The id of the last message of the backlog, if there is one.
+    pub head: Option<MessageId>,
+    pub recovered: Option<bool>,
+    /// What the client shows of itself to the other members.
+    pub member: Option<&'a str>,
+}
+
+impl<'a> Start<'a> {
+    /// Where a subscription starts that the engine has begun. `member` is what the client shows of
+    /// itself.
+    pub fn of(followed: &Followed, member: Option<&'a str>) -> Start<'a> {
+        let &Followed { cursor, head, is_recovered, .. } = followed;
+        let head = Some(head).filter(|head| *head != cursor);
+        Start { id: cursor, head, recovered: is_recovered, member }
+    }
+}
+
+/// The members of a channel.
+pub type Present<'a> = v1::Present<'a, Arc<str>>;
+
+/// What the server says beside messages: notices, and the answers to commands.
+#[derive(Debug)]
+pub enum Saying<'a> {
+    Welcome(Welcome<'a>),
+    /// A subscription has begun: with the connection, or by a command.
+    Subscribed(&'a Target, Start<'a>),
+    Unsubscribed(&'a Target),
+    /// A subscription has ended because the client may not have it any more.
+    Revoked(&'a Target, &'a ErrorResponse),
+    /// Messages are lost, as many as `missed` if that is known; those after `id` follow.
+    Gap {
+        target: &'a Target,
+        missed: Option<u64>,
+        id: &'a str,
+    },
+    /// Messages come late from now on, or do not.
+    Late(bool),
+    /// Presence of a channel: the server's JSON object.
+    Presence(&'a [u8]),
+    /// The permission of the connection ends in so many seconds.
+    Expiring(u64),
+    /// A command, or a message, is refused.
+    Error(&'a ErrorResponse),
+    Published {
+        target: &'a Target,
+        id: &'a str,
+        subscribers: u64,
+        is_duplicate: bool,
+    },
+    /// A page of history and its envelopes.
+    History(HistoryPage<'a>, &'a [Vec<u8>]),
+    Present(&'a Target, Present<'a>),
+    /// How far a user has read, and how many messages after that there are.
+    Read(&'a Target, Option<&'a str>, u64),
+    /// A newer token is taken: of which user, and for how many seconds.
+    Authenticated(Option<&'a str>, u64),
+    Pong,
+}
+
+impl Saying<'_> {
+    /// The name of the event that says it over SSE.
+    fn name(&self) -> &'static str {
+        match self {
+            Saying::Welcome(_) => "welcome",
+            Saying::Gap { .. } => "gap",
+            Saying::Late(_) => "late",
+            Saying::Presence(_) => "presence",
+            Saying::Expiring(_) => "expiring",
+            Saying::Error(_) => "error",
+            // Only commands have these answers, and only WebSockets have commands.
+            _ => "answer",
+        }
+    }
+
+    /// Appends the JSON object of our own dialects that says it.
+    pub(crate) fn native(&self, reference: Option<&RawValue>, out: &mut Out<'_>) {
+        let mut json = Vec::new();
+        let to = &mut json;
+        match *self {
+            Saying::Welcome(Welcome { connection, id, recovered, unread, .. }) => {
+                v1::greeting(to, Some(connection), id, recovered, unread);
+            }
+            Saying::Subscribed(target, Start { id, head, recovered, .. }) => {
+                let head = head.map(|head| head.to_string());
+                v1::subscribed(to, target, &id.to_string(), head.as_deref(), recovered, reference);
+            }
+            Saying::Unsubscribed(target) => v1::unsubscribed(to, target, reference),
+            Saying::Revoked(target, error) => v1::revoked(to, target, error),
+            Saying::Gap { target, missed, id } => v1::gap(to, target, missed, id),
+            Saying::Late(is_late) => v1::late(to, is_late),
+            Saying::Presence(object) => return out.notice(self.name(), object),
+            Saying::Expiring(left_s) => v1::expiring(to, left_s),
+            Saying::Error(error) => v1::error(to, error, reference),
+            Saying::Published { target, id, subscribers, is_duplicate } => {
+                v1::published(to, target, id, subscribers, is_duplicate, reference);
+            }
+            Saying::History(page, envelopes) => {
+                let writers = envelopes.iter();
+                let writers = writers.map(|envelope| move |out: &mut Vec<u8>| out.extend(envelope));
+                v1::history(to, page, writers, reference);
+            }
+            Saying::Present(target, ref present) => {
+                v1::presence(to, target, Present { ..*present }, reference);
+            }
+            Saying::Read(target, read, unread) => v1::read(to, target, (read, unread), reference),
+            Saying::Authenticated(user, left_s) => v1::authenticated(to, user, left_s, reference),
+            Saying::Pong => v1::pong(to, reference),
+        }
+        out.notice(self.name(), &json);
+    }
+}
+
+/// True if a message is one of the server, a JSON object that is complete in itself: it has neither
+/// an id nor an envelope.
+pub fn is_notice(message: &Message) -> bool {
+    message.channel.is_presence_events()
+}

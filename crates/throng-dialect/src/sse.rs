@@ -1,0 +1,62 @@
+//! Server-sent events: each message is an event with its id, or with the position of its
+//! connection.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use throng_core::{Body, Message};
+use throng_wire::sse::{COMMENT, write_retry};
+use throng_wire::v1::RawValue;
+
+use crate::close_reason::CloseReason;
+use crate::dialect::{Dialect, End, Ended, envelope};
+use crate::framing::Out;
+use crate::saying::{Saying, Welcome};
+use crate::stream::end_stream;
+
+#[derive(Debug)]
+pub(crate) struct Sse {
+    pub(crate) is_envelope: bool,
+}
+
+impl Dialect for Sse {
+    fn message(&self, message: &Message, position: Option<&str>, out: &mut Out<'_>) {
+        let own = message.id.to_string();
+        let id = Some(position.unwrap_or(&own));
+        match &message.body {
+            // The position is the id of the event, and not in the envelope.
+            _ if self.is_envelope => out.event(id, None, &envelope(message, None)),
+            Body::Text(text) | Body::Json(text) => out.event(id, None, text.as_bytes()),
+            Body::Binary(bytes) => {
+                out.event(id, Some("binary"), STANDARD.encode(bytes).as_bytes());
+            }
+        }
+    }
+
+    fn say(&self, saying: &Saying<'_>, reference: Option<&RawValue>, out: &mut Out<'_>) {
+        if let Saying::Welcome(Welcome { recovered: Some(recovered), .. }) = saying {
+            // The `EventSource` of a browser hides the response's headers from the page.
+            out.notice("resumed", format!(r#"{{"recovered":{recovered}}}"#).as_bytes());
+        }
+        match saying {
+            Saying::Welcome(Welcome { is_wanted: false, .. }) | Saying::Subscribed(..) => {}
+            _ => saying.native(reference, out),
+        }
+    }
+
+    fn end(&self, end: &End<'_>, out: &mut Out<'_>) -> Ended {
+        match (end.reason, end.retry_after) {
+            (CloseReason::Draining, Some(retry_after)) => {
+                let mut event = Vec::new();
+                write_retry(&mut event, retry_after.ms());
+                out.part(&event);
+                out.last();
+                Ended::Closes
+            }
+            _ => end_stream(end, out),
+        }
+    }
+
+    fn heartbeat(&self, is_chunked: bool) -> &'static [u8] {
+        if is_chunked { b"3\r\n:\n\n\r\n" } else { COMMENT }
+    }
+}

@@ -1,0 +1,64 @@
+//! The sub-protocol `throng.v1`: JSON in both directions, see [`throng_wire::v1`].
+
+use throng_core::Message;
+use throng_wire::v1::{self, RawValue};
+
+use crate::close_reason::CloseReason;
+use crate::dialect::{Dialect, End, Ended, Heard, envelope};
+use crate::framing::Out;
+use crate::saying::{Saying, Welcome};
+
+/// A command may be this many times as large as a message: JSON may escape each byte of the body as
+/// six (`\u00ff`).
+const COMMAND_FACTOR: usize = 6;
+/// Bytes for the other fields of a command.
+const COMMAND_SLACK_BYTES: usize = 4096;
+
+#[derive(Debug)]
+pub(crate) struct V1;
+
+impl Dialect for V1 {
+    fn has_commands(&self) -> bool {
+        true
+    }
+
+    fn max_input_bytes(&self, max_message_bytes: usize) -> usize {
+        max_message_bytes * COMMAND_FACTOR + COMMAND_SLACK_BYTES
+    }
+
+    fn message(&self, message: &Message, position: Option<&str>, out: &mut Out<'_>) {
+        out.text(&envelope(message, position));
+    }
+
+    fn say(&self, saying: &Saying<'_>, reference: Option<&RawValue>, out: &mut Out<'_>) {
+        let Saying::Welcome(Welcome { connection, terms, unread, .. }) = saying else {
+            return saying.native(reference, out);
+        };
+        let mut json = Vec::new();
+        v1::welcome(&mut json, connection, terms, *unread);
+        out.text(&json);
+    }
+
+    fn end(&self, end: &End<'_>, out: &mut Out<'_>) -> Ended {
+        end.native(out)
+    }
+
+    fn hear(&self, payload: &[u8], is_text: bool) -> (Heard, usize) {
+        let heard = if is_text {
+            Heard::Command(v1::parse(std::str::from_utf8(payload).unwrap_or_default()))
+        } else {
+            Heard::Refused(CloseReason::BinaryCommand)
+        };
+        (heard, payload.len())
+    }
+
+    /// A frame that pages can see.
+    fn heartbeat(&self, _: bool) -> &'static [u8] {
+        b"\x81\x14{\"type\":\"heartbeat\"}"
+    }
+
+    /// A ping, which no page can see, and a heartbeat, which it can.
+    fn ping(&self) -> &'static [u8] {
+        b"\x89\0\x81\x14{\"type\":\"heartbeat\"}"
+    }
+}
