@@ -131,8 +131,9 @@ def test_slow_readers_do_not_delay_others(serve, flood):
     flags = ["--slow", "20%", "--hold", "1s", "--publish", "10", "--size", "20KiB"]
     _, report = flood(server.url, "--clients", "50", *flags, *asserting(*WHOLE))
     assert report["total"]["received"] == 500
-    # The slow readers get everything late: a fifth of all deliveries.
-    assert report["total"]["delivery"]["p90"] > 100 > report["total"]["delivery"]["min"]
+    # The slow readers get everything late: a fifth of all deliveries. On a busy machine all do, and they later.
+    delivery = report["total"]["delivery"]
+    assert delivery["p90"] - delivery["p50"] > 100, delivery
 
 
 @needs_tunnel
