@@ -2,16 +2,17 @@
 import { readFileSync } from "node:fs";
 import { createServer } from "node:http";
 
-const { THRONG_URL, THRONG_KEY, PORT } = process.env;
+const { THRONG_URL, THRONG_KEY, PORT, UPDATES = "50" } = process.env;
 const SHARES = Array.from({ length: 200 }, (_, number) => `S${String(number).padStart(3, "0")}`);
-const INTERVAL_MS = 250;
-const CHANGES = 40;
+/** Each share has so many new prices in a second. */
+const INTERVAL_MS = 1000 / Number(UPDATES);
 
 const prices = new Map(SHARES.map((share) => [share, 100]));
 
-/** Publishes the prices of these shares with one request; throws if that fails. */
-async function publish(shares) {
-  const batch = shares.map((share) => ({ channel: `prices/${share}`, data: prices.get(share) }));
+/** Publishes all prices with one request, and the time, for the page's chart; throws if that fails. */
+async function publish() {
+  const at = Date.now();
+  const batch = SHARES.map((share) => ({ channel: `prices/${share}`, data: { price: prices.get(share), at } }));
   const response = await fetch(`${THRONG_URL}/publish`, {
     method: "POST",
     headers: { Authorization: `Bearer ${THRONG_KEY}`, "Content-Type": "application/json" },
@@ -24,22 +25,21 @@ async function publish(shares) {
 }
 
 async function run() {
-  let changed = SHARES;
+  let next = Date.now();
   for (;;) {
     try {
-      await publish(changed);
-      changed = [];
+      await publish();
     } catch (error) {
-      // These prices are published with the next ones.
+      // The next prices are newer anyway.
       console.error(`not published: ${error.message}`);
     }
-    await new Promise((resolve) => setTimeout(resolve, INTERVAL_MS));
-    const moved = Array.from({ length: CHANGES }, () => SHARES[Math.floor(Math.random() * SHARES.length)]);
-    for (const share of moved) {
+    // After a delay, what was missed is not made up for.
+    next = Math.max(next + INTERVAL_MS, Date.now());
+    await new Promise((resolve) => setTimeout(resolve, next - Date.now()));
+    for (const [share, price] of prices) {
       const change = (Math.random() - 0.5) * 2;
-      prices.set(share, Math.max(1, Math.round((prices.get(share) + change) * 100) / 100));
+      prices.set(share, Math.max(1, Math.round((price + change) * 100) / 100));
     }
-    changed = [...new Set([...changed, ...moved])];
   }
 }
 

@@ -122,6 +122,14 @@ async function prices() {
   });
   // Prices that move, and not only the first ones.
   await page.waitForFunction(() => document.querySelector(".down"));
+  const age = page.locator("#age");
+  await age.filter({ hasText: /^\d+ ms$|^\d+\.\d s$/ }).waitFor();
+  // A page that is blocked for two seconds shows older prices than before, then new ones again.
+  await page.getByRole("button", { name: "slow" }).click();
+  await page.waitForFunction(() => parseFloat(document.getElementById("age").textContent) >= 1.5
+    && document.getElementById("age").textContent.endsWith(" s"));
+  await page.getByRole("button", { name: "slow" }).click();
+  await age.filter({ hasText: " ms" }).waitFor();
 }
 
 async function expressSse() {
