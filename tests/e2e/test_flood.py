@@ -243,6 +243,10 @@ def test_centrifugo(flood, transport):
         load = ["--clients", "50", "--hold", "3s", "--publish", "5"]
         _, report = flood(url, *flags[transport], *load, *asserting(*WHOLE))
         assert report["total"]["received"] == 750
+        # It sends several messages in a frame when there are many.
+        many = ["--clients", "10", "--channels-per-client", "100", "--hold", "1s", "--publish", "2000"]
+        _, report = flood(url, *flags[transport], *many, *asserting(*WHOLE))
+        assert report["total"]["received"] == 20_000
         # It answers with status 200 to a channel that no client may follow.
         refused = ["--publish-body", '{{"data":"{payload}"}', "--streams", "one"]
         done, report = flood(url, *flags[transport], *SMALL, *refused, check=False)

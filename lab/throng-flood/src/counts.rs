@@ -114,7 +114,7 @@ pub struct ReaderAge {
     pub(crate) p99_us: u64,
     /// The highest.
     pub(crate) max_us: u64,
-    /// The age of its newest message now; 0 if it has all that are published.
+    /// For how long it has missed the next message of a channel, of the one that is most behind.
     pub(crate) behind_us: u64,
 }
 

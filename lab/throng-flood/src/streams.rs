@@ -11,8 +11,10 @@
 //! `clients/start.rs`.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::marker::now_ns;
 
 /// Published sequences, rejected messages and audiences, shared by all threads of a run.
 #[derive(Debug)]
@@ -28,6 +30,8 @@ pub struct StreamCounters {
 #[derive(Debug, Default)]
 struct Stream {
     published: AtomicU32,
+    /// When the last message was recorded, in nanoseconds of `CLOCK_MONOTONIC`.
+    published_at_ns: AtomicU64,
     audience: AtomicU32,
 }
 
@@ -51,12 +55,19 @@ impl StreamCounters {
 
     /// Records a message. Call it before the message is sent. Sequences start at 1.
     pub fn published(&self, stream: u32, sequence: u32) {
-        self.of(stream).map(|stream| stream.published.fetch_max(sequence, Ordering::SeqCst));
+        let Some(stream) = self.of(stream) else { return };
+        stream.published_at_ns.store(now_ns(), Ordering::Relaxed);
+        stream.published.fetch_max(sequence, Ordering::SeqCst);
     }
 
     /// The highest sequence that may have been sent.
     pub fn last_published(&self, stream: u32) -> u32 {
         self.of(stream).map_or(0, |stream| stream.published.load(Ordering::SeqCst))
+    }
+
+    /// When the last message was recorded.
+    pub(crate) fn last_published_ns(&self, stream: u32) -> u64 {
+        self.of(stream).map_or(0, |stream| stream.published_at_ns.load(Ordering::Relaxed))
     }
 
     /// Records that the server did not accept a message, so that it is not expected.

@@ -1,7 +1,7 @@
 //! The streams that a client follows, and the audit of what it receives.
 
 use super::client::{AuditStart, Client, ClientState};
-use super::reader::{READERS_MAX, Reader};
+use super::reader::READERS_MAX;
 use super::resume::MessageId;
 use super::thread::ClientThread;
 use crate::audit::{Audit, SequenceOrder, Track};
@@ -33,8 +33,13 @@ impl ClientThread {
         }
         let stream = self.shared.stream(number);
         if is_new && stream.is_none() {
-            let streams = self.shared.streams(number).into_iter();
-            client.extra().tracks = streams.map(|stream| (stream, Track::default())).collect();
+            let streams = self.shared.streams(number);
+            if self.shared.measures_readers() && position < READERS_MAX {
+                let reader = client.extra().reader.get_or_insert_default();
+                reader.subscribe(streams.len(), now);
+            }
+            let tracks = streams.into_iter().map(|stream| (stream, Track::default()));
+            client.extra().tracks = tracks.collect();
         }
         for (stream, track) in client.tracks_mut(stream) {
             if is_new {
@@ -116,14 +121,14 @@ impl ClientThread {
             self.counts.early += 1;
             return;
         }
-        let track = match stream {
-            Some(stream) => (stream == mark.stream).then_some(&mut client.track),
+        let found = match stream {
+            Some(stream) => (stream == mark.stream).then_some((0, &mut client.track)),
             None => client.extra.as_mut().and_then(|extra| {
                 let found = extra.tracks.binary_search_by_key(&mark.stream, |&(stream, _)| stream);
-                found.ok().map(|found| &mut extra.tracks[found].1)
+                found.ok().map(|place| (place, &mut extra.tracks[place].1))
             }),
         };
-        let Some(track) = track else {
+        let Some((place, track)) = found else {
             self.counts.stray += 1;
             return;
         };
@@ -155,9 +160,9 @@ impl ClientThread {
         self.counts.received += 1;
         let latency_ns = self.shared.latency_ns(mark.intended_ns, now);
         self.latencies.delivery(mark, latency_ns, &self.shared.accumulator);
-        if self.shared.measures_readers() && position < READERS_MAX {
-            let reader = &mut self.clients[position].extra().reader;
-            reader.get_or_insert_default().record(mark.intended_ns, latency_ns);
+        let extra = self.clients[position].extra.as_mut();
+        if let Some(reader) = extra.and_then(|extra| extra.reader.as_mut()) {
+            reader.record(place, mark.intended_ns, latency_ns);
         }
     }
 
@@ -168,16 +173,28 @@ impl ClientThread {
         }
         let readers = self.clients.iter().take(READERS_MAX);
         let readers = readers.filter(|client| client.state == ClientState::Active);
-        readers.map(|client| self.reader_age(client)).collect()
+        readers.filter_map(|client| self.reader_age(client)).collect()
     }
 
-    fn reader_age(&self, client: &Client) -> ReaderAge {
-        let published = |stream| self.shared.counters.last_published(stream);
-        let is_behind = client.tracks(None).any(|(stream, track)| track.last() < published(stream));
-        let reader = client.extra.as_ref().and_then(|extra| extra.reader.as_ref());
-        // Without a message, it has been behind since it subscribed.
-        let newest_ns = reader.map_or(client.since_ns, |reader| reader.newest_ns);
-        let behind_ns = if is_behind { self.shared.latency_ns(newest_ns, now_ns()) } else { 0 };
-        reader.map_or_else(|| Reader::default().ages(behind_ns), |reader| reader.ages(behind_ns))
+    fn reader_age(&self, client: &Client) -> Option<ReaderAge> {
+        let reader = client.extra.as_ref()?.reader.as_ref()?;
+        let tracks = client.tracks(None).enumerate();
+        let behind = tracks.map(|(place, (stream, track))| {
+            self.behind_ns(stream, track.last(), reader.newest_ns(place))
+        });
+        Some(reader.ages(behind.max().unwrap_or_default()))
+    }
+
+    /// For how long a client has missed the message after its last one: 0 if there is none. The
+    /// messages between its last one and the last that is published count as evenly spaced.
+    fn behind_ns(&self, stream: u32, last: u32, newest_ns: u64) -> u64 {
+        let counters = &self.shared.counters;
+        let missing = counters.last_published(stream).saturating_sub(last);
+        if missing == 0 {
+            return 0;
+        }
+        let passed = |until_ns| self.shared.latency_ns(newest_ns, until_ns);
+        let spacing_ns = passed(counters.last_published_ns(stream)) / u64::from(missing);
+        passed(now_ns()).saturating_sub(spacing_ns)
     }
 }

@@ -14,22 +14,33 @@ pub(super) const READERS_MAX: usize = 1000;
 pub(super) struct Reader {
     /// The ages of all messages, each when it was handled, in microseconds.
     ages_us: Histogram<u32>,
-    /// The scheduled time of the newest message, on the publisher's clock.
-    pub(super) newest_ns: u64,
+    /// The scheduled time of the newest message of each stream, in their order, on the publisher's
+    /// clock.
+    newest_ns: Box<[u64]>,
 }
 
 impl Default for Reader {
     fn default() -> Reader {
-        Reader { ages_us: microseconds(), newest_ns: 0 }
+        Reader { ages_us: microseconds(), newest_ns: Box::default() }
     }
 }
 
 impl Reader {
-    /// Records a message that the client handles.
-    pub(super) fn record(&mut self, intended_ns: u64, age_ns: u64) {
+    /// The client is subscribed to so many streams from now on, once more perhaps.
+    pub(super) fn subscribe(&mut self, streams: usize, now_ns: u64) {
+        self.newest_ns = vec![now_ns; streams].into();
+    }
+
+    /// Records that the client handles a message of its stream at `place`.
+    pub(super) fn record(&mut self, place: usize, intended_ns: u64, age_ns: u64) {
         // The histogram resizes, so recording cannot fail.
         let _ = self.ages_us.record(age_ns / 1000);
-        self.newest_ns = self.newest_ns.max(intended_ns);
+        self.newest_ns[place] = self.newest_ns[place].max(intended_ns);
+    }
+
+    /// The scheduled time of the newest message of the stream at `place`.
+    pub(super) fn newest_ns(&self, place: usize) -> u64 {
+        self.newest_ns[place]
     }
 
     /// The ages so far, of a client that is behind by this time now.

@@ -171,8 +171,8 @@ pub struct Totals {
     pub reader_p99: Option<Distribution>,
     /// The same: the highest age.
     pub reader_max: Option<Distribution>,
-    /// The same: the age of the client's newest message at the end of publishing; 0 for a client
-    /// that has all.
+    /// The same: for how long the client has missed the next message of its most stale channel, at
+    /// the end of publishing; 0 for a client that has all.
     pub behind: Option<Distribution>,
     /// Over all publishes: the latency of the first delivery.
     pub first: Option<Distribution>,
