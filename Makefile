@@ -63,7 +63,7 @@ bench: ## compare Throng with a raw send() loop, and tokens with none (ARGS: the
 	@target/release/throng bench baseline $(ARGS)
 	@test -n '$(ARGS)' || target/release/throng bench access --apply
 
-bench-peers: ## compare Throng with other push servers; writes docs/benchmarks/peers.md
+bench-peers: ## compare Throng with other push servers; writes docs/benchmarks/peers.md and prices.md
 	@bench/peers/run --to docs $(ARGS)
 
 tidy: ## house style, links and dependency rules

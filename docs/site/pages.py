@@ -59,6 +59,7 @@ MENU = {
         "benchmarks",
         "benchmarks/peers",
         "benchmarks/peers-tls",
+        "benchmarks/prices",
     ],
     "The project": ["changelog", "security", "architecture", "guides/engines", "contributing"],
 }

@@ -12,7 +12,8 @@ PEERS = ROOT / "bench" / "peers"
 # Each server takes a few seconds, because memory is read after a pause. Only a run that hangs takes so
 # long.
 TIMEOUT = 14 * TIMEOUT_SECONDS
-SMALL = ["--connections", "200", "--repeats", "1", "--messages", "1", "--no-install"]
+SMALL = ["--scenario", "all", "--connections", "200", "--messages", "1"]
+SMALL += ["--repeats", "1", "--no-install"]
 SILENT = """#!/bin/sh
 echo 'this one never answers' >&2
 exit 3
@@ -78,6 +79,24 @@ def test_servers_are_measured_over_tls(tmp_path):
         assert measured["figures"]["lost"] == measured["figures"]["duplicated"] == 0, measured
     page = (tmp_path / "benchmarks" / "peers-tls.md").read_text()
     assert page.startswith("# Peers over TLS") and "../images/peers-tls-fanout.svg" in page
+
+
+def test_readers_of_many_channels_are_measured(tmp_path):
+    # Ten thousand messages a second may be more than this machine takes: only what is lost counts.
+    small = ["--scenario", "prices", "--seconds", "1", "--repeats", "1", "--no-install"]
+    done = run(PEERS / "run", "throng", "ws", *small, "--to", tmp_path)
+    assert done.returncode == 0, done.stderr
+    results = json.loads((tmp_path / "benchmarks" / "prices.json").read_text())
+    figures = {run["transport"]: run["figures"] for run in results["runs"]}
+    assert list(figures) == ["page", "blocked", "node", "flood"], results["runs"]
+    assert figures["flood"]["lost"] == 0 and figures["flood"]["bytes"] > 64, figures
+    for kind in ["page", "node"]:
+        assert figures[kind]["rate"] > 0 and 0 < figures[kind]["busy"] < 3, figures
+    page = (tmp_path / "benchmarks" / "prices.md").read_text()
+    assert "### A page in Chromium" in page and "| Throng |" in page
+    again = run(PEERS / "draw", tmp_path / "benchmarks" / "prices.json", "--to", tmp_path / "again")
+    assert again.returncode == 0, again.stderr
+    assert "| Throng |" in (tmp_path / "again" / "benchmarks" / "prices.md").read_text()
 
 
 def test_a_usage_error_is_one_clear_message(tmp_path):

@@ -74,9 +74,17 @@ class Load:
 def run(throng, load, server, transport):
     """Loads a server; returns the measurements and the generator's environment."""
     with tempfile.TemporaryDirectory(prefix="peers-") as directory:
-        plan, report = Path(directory) / "plan.toml", Path(directory) / "report.json"
+        plan = Path(directory) / "plan.toml"
         plan.write_text(load.plan())
-        command = [throng, "flood", server["url"], "--plan", plan, "--json", report]
+        report = flood(throng, server, transport, ["--plan", plan], RUN_SECONDS_MAX)
+    return figures(load, report, transport), report["environment"]
+
+
+def flood(throng, server, transport, flags, seconds_max):
+    """Runs `throng flood` with these flags against a server; returns its report."""
+    with tempfile.TemporaryDirectory(prefix="peers-") as directory:
+        report = Path(directory) / "report.json"
+        command = [throng, "flood", server["url"], *flags, "--json", report]
         command += ["--server-pid", str(server["pid"]), *server["transports"][transport]]
         environment = {k: v for k, v in os.environ.items() if not k.startswith("THRONG_")}
         try:
@@ -86,16 +94,15 @@ def run(throng, load, server, transport):
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
-                timeout=RUN_SECONDS_MAX + 30,
+                timeout=seconds_max + 30,
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            raise Failure(f"the load did not end within {RUN_SECONDS_MAX} s") from None
+            raise Failure(f"the load did not end within {seconds_max} s") from None
         if not report.exists():
             said = done.stderr.strip().splitlines()
             raise Failure(f"throng flood: {said[-1] if said else 'no report'}")
-        report = json.loads(report.read_text())
-    return figures(load, report, transport), report["environment"]
+        return json.loads(report.read_text())
 
 
 def figures(load, report, transport):

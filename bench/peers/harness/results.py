@@ -78,9 +78,9 @@ class Results:
         """The name of the page and of its measurements, and how the names of its charts begin."""
         return "peers-tls" if self.is_tls else "peers"
 
-    @staticmethod
-    def read(path):
-        return Results(json.loads(path.read_text()))
+    @classmethod
+    def read(cls, path):
+        return cls(json.loads(path.read_text()))
 
     def write(self, path):
         path.parent.mkdir(parents=True, exist_ok=True)

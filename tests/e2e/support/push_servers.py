@@ -1,7 +1,8 @@
 """Other push servers for `throng flood` to load: those of `bench/peers`, started as there.
 
-Centrifugo and Mercure are in no package registry that the tests use: they are tried where
-THRONG_TEST_CENTRIFUGO and THRONG_TEST_MERCURE name their binaries.
+Mercure is in no package registry that the tests use, and Centrifugo takes minutes to build, which
+`bench/peers/centrifugo/install` does and `scripts/setup` does not: they are tried where they are
+built, or where THRONG_TEST_CENTRIFUGO and THRONG_TEST_MERCURE name their binaries.
 """
 
 import contextlib
