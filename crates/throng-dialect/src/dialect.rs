@@ -103,13 +103,13 @@ pub trait Dialect: Debug + Sync {
         None
     }
 
-    /// What keeps an idle connection alive, and needs no answer.
-    fn heartbeat(&self, is_chunked: bool) -> &'static [u8];
-
     /// The longest silence of the server; `None`: as in the settings.
     fn heartbeat_interval(&self) -> Option<Duration> {
         None
     }
+
+    /// What keeps an idle connection alive, and needs no answer.
+    fn heartbeat(&self, is_chunked: bool) -> &'static [u8];
 
     /// The same for a WebSocket, with a ping that needs an answer.
     fn ping(&self) -> &'static [u8] {

@@ -84,7 +84,8 @@ impl Compression {
     }
 
     fn frame(&self, message: &Message, encoding: Encoding, cost: &mut usize) -> Option<Vec<u8>> {
-        if looks_compressed(message) {
+        // An envelope is larger than the body.
+        if message.body.bytes().len() > COMPRESSED_BYTES_MAX || looks_compressed(message) {
             return None;
         }
         let (opcode, payload) = encoding.payload(message)?;

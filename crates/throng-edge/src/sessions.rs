@@ -12,7 +12,7 @@
 //! | `accept`, `limit` | takes a connection in; whose it is; keeps clients to their limits |
 //! | `receive` | reads, and passes the input to the handler of the connection's state |
 //! | `writable` | goes on with a connection whose socket takes more |
-//! | `frames`, `command` | WebSocket frames; the commands of `throng.v1` in them |
+//! | `frames`, `command` | WebSocket frames; the commands in them, whatever the dialect |
 //! | `subscribe`, `poll` | parks a connection: follows its channels, answers the request |
 //! | `admission` | tells clients moments when they come faster than they are served |
 //! | `identify`, `shown`, `client`, `refresh` | who a client is, and its newer token |

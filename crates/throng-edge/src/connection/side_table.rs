@@ -187,7 +187,7 @@ impl SideTable {
         }
     }
 
-    /// True if the name of the connection's user is kept. Over `throng.v1` a client publishes with
+    /// True if the name of the connection's user is kept. A client with commands publishes with
     /// idempotency keys, which are its user's on all nodes.
     fn keeps_name<S>(&self, connection: &Connection<S>) -> bool {
         self.keeps_all_names || connection.has_commands()

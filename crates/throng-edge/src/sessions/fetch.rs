@@ -11,6 +11,7 @@ use throng_core::{
     Answer, AskerId, ChannelName, Fetched, LateAnswer, Later, Mark, QuestionId, ReadMarker,
     Reading, StartAt, Ticket, WorkerId,
 };
+use throng_dialect::Encoding;
 use throng_wire::subscribe::Request;
 
 use super::ask::{Stop, Wait, ticket};
@@ -52,10 +53,10 @@ impl<N: Net> Sessions<N> {
             }
             _ => !self.access.has_keys(),
         };
-        let is_v1 = request.transport.is_v1();
-        let follows_kept = is_v1 || !request.is_multiple();
+        let has_commands = Encoding::of_request(request).dialect().has_commands();
+        let follows_kept = has_commands || !request.is_multiple();
         let has_kept = |user: &&str| follows_kept && self.access.kept.channels_of(user) > 0;
-        let is_greeted = is_v1 || request.welcome.unwrap_or(self.settings.welcome);
+        let is_greeted = has_commands || request.welcome.unwrap_or(self.settings.welcome);
         let kept_of = user.filter(has_kept).filter(|user| is_own(user)).map(ChannelName::user);
         let unread_of = user.filter(|_| is_greeted).map(ChannelName::user);
         Starts { names, starts, kept_of, unread_of }

@@ -21,6 +21,7 @@ use std::ops::Range;
 use std::slice;
 
 use throng_core::{AHEAD, ChannelName, KeptNotice, Kind, StartAt, SubscriptionId};
+use throng_dialect::Encoding;
 use throng_wire::Target;
 use throng_wire::subscribe::Request;
 
@@ -49,7 +50,8 @@ impl<N: Net> Sessions<N> {
     /// The user whose kept channels a request follows, if there are any. The connection has its
     /// session already.
     pub(crate) fn kept_user<'r>(&self, id: ConnectionId, request: &'r Request) -> Option<&'r str> {
-        let follows_kept = request.transport.is_v1() || !request.is_multiple();
+        let has_commands = Encoding::of_request(request).dialect().has_commands();
+        let follows_kept = has_commands || !request.is_multiple();
         request.user().filter(|user| follows_kept && self.has_kept_of(id, user))
     }
 
@@ -214,10 +216,11 @@ impl<N: Net> Sessions<N> {
         if !connection.is_parked() {
             return true;
         }
-        let (is_v1, is_multiple) = (connection.has_commands(), connection.has(Flags::MULTIPLE));
+        let (has_commands, is_multiple) =
+            (connection.has_commands(), connection.has(Flags::MULTIPLE));
         let Some(newest) = connection.newest_subscription else { return true };
         let is_marked = self.cursors().is_kept(newest);
-        if !is_marked && !is_v1 && is_multiple {
+        if !is_marked && !has_commands && is_multiple {
             // Its request names its channels.
             return true;
         }

@@ -10,7 +10,7 @@ use crate::net::Net;
 use crate::sessions::Sessions;
 
 impl<N: Net> Sessions<N> {
-    /// Asks the access policy again about all that a connection follows. A client of `throng.v1` is
+    /// Asks the access policy again about all that a connection follows. A client with commands is
     /// told which of it ends. Others have asked for all of it in one request: their connections are
     /// closed, and the error is the one that this request would get now. Returns how many
     /// subscriptions were passed.
@@ -21,9 +21,9 @@ impl<N: Net> Sessions<N> {
             if !connection.is_parked() {
                 break;
             }
-            let is_v1 = connection.has_commands();
+            let has_commands = connection.has_commands();
             let Some(error) = self.denial_now(id, subscription) else { continue };
-            if !is_v1 {
+            if !has_commands {
                 let reason = CloseReason::Refused(error.code);
                 self.close_subscriber(id, reason, &error.message, || error.clone());
                 break;
