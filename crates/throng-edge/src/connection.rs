@@ -42,7 +42,6 @@ mod user_names;
 pub(crate) use connections::Connections;
 pub(crate) use flags::Flags;
 pub(crate) use frozen::{FrozenConnection, FrozenIo, FrozenPartial, FrozenSession};
-pub(crate) use id::SideIndex;
 pub use id::{ConnectionId, Token};
 pub(crate) use io::{Io, LongPoll, Partial};
 pub(crate) use outbound::{Left, Outbound, Progress};

@@ -9,16 +9,14 @@
 //!
 //! | module | what it does |
 //! |---|---|
-//! | `subscriptions` | begins subscriptions, ends them, finds what they are about |
+//! | `subscriptions` | begins and ends subscriptions, finds what they are about, and their lag |
 //! | `fan_out` | one slice of the fan-outs: which subscribers it visits |
 //! | `deliver` | writes a subscriber the messages that it lacks |
-//! | `in_order` | takes messages of several channels in the order of their stamps |
-//! | `kept` | the position of a connection in all of its channels |
+//! | `in_order` | takes messages in the order of their stamps; positions in all channels |
 //! | `long_poll` | answers long-polls |
 //! | `heartbeat` | heartbeats and pings |
 //! | `notice`, `replies`, `late` | what the server says to a subscriber beside messages |
 //! | `close` | the last words to a subscriber |
-//! | `lag` | how far connections are behind |
 //! | `frozen` | channels and subscriptions as bytes |
 //! | `answer`, `batch` | parts of a slice of a fan-out |
 
@@ -30,8 +28,6 @@ mod fan_out;
 mod frozen;
 mod heartbeat;
 mod in_order;
-mod kept;
-mod lag;
 mod late;
 mod long_poll;
 mod notice;
@@ -40,12 +36,11 @@ mod subscriptions;
 #[cfg(test)]
 mod tests;
 
-use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use throng_core::{
-    ChannelId, Engine, LocalId, Message, Notification, ReceiptPart, Rules, SubscriptionTable,
-    Watermark, WorkerQueue,
+    ChannelId, Engine, LocalId, Message, Notification, ReceiptPart, SubscriptionTable, Watermark,
+    WorkerQueue,
 };
 
 use crate::compression::Compression;
@@ -53,11 +48,12 @@ use crate::connection::ConnectionId;
 use crate::counters::Counter;
 use crate::net::Net;
 use crate::settings::Settings;
+use crate::setup::Setup;
 use crate::sockets::{Now, Sockets};
 use batch::Batch;
 use heartbeat::queue::HeartbeatQueue;
 pub(crate) use heartbeat::{DEFERRED_TICKS_MAX, heartbeat_bytes};
-pub(crate) use kept::page_before_next;
+pub(crate) use in_order::page_before_next;
 pub(crate) use notice::write_saying;
 use replies::Replies;
 pub(crate) use subscriptions::name_of;
@@ -89,32 +85,25 @@ pub struct Delivery<N: Net> {
 }
 
 impl<N: Net> Delivery<N> {
-    /// No subscriptions. Replay buffers may hold so many bytes for subscribers that do not read.
-    pub(crate) fn new(
-        sockets: Sockets<N>,
-        settings: Arc<Settings>,
-        engine: Arc<dyn Engine>,
-        rules: Arc<Rules>,
-        compression: Arc<Compression>,
-        queue: Arc<WorkerQueue>,
-    ) -> Delivery<N> {
-        let mut subscriptions = SubscriptionTable::new(rules);
+    /// No subscriptions.
+    pub(crate) fn new(setup: &Setup, sockets: Sockets<N>) -> Delivery<N> {
+        let mut subscriptions = SubscriptionTable::new(Arc::clone(&setup.rules));
         // The limit is the whole server's. Each worker has a fixed share, so that none has to ask
         // others.
-        let workers = sockets.metrics().workers().max(1);
-        subscriptions.set_max_blocked_bytes(settings.limits.max_blocked_bytes / workers);
+        let workers = sockets.metrics().all().workers().len().max(1);
+        subscriptions.set_max_blocked_bytes(setup.settings.limits.max_blocked_bytes / workers);
         Delivery {
             sockets,
-            watermark: engine.watermark(),
-            has_kept: false,
-            settings,
-            engine,
-            compression,
-            queue,
+            settings: Arc::clone(&setup.settings),
+            engine: Arc::clone(&setup.engine),
+            compression: Arc::clone(&setup.compression),
+            queue: Arc::clone(&setup.queue),
             subscriptions,
             heartbeats: HeartbeatQueue::default(),
-            replies: Replies::default(),
+            watermark: setup.engine.watermark(),
+            has_kept: false,
             is_late: false,
+            replies: Replies::default(),
             channels: Vec::new(),
             batch: Batch::default(),
         }
@@ -236,17 +225,4 @@ impl<N: Net> Delivery<N> {
     }
 }
 
-/// Delivery does all that sockets do.
-impl<N: Net> Deref for Delivery<N> {
-    type Target = Sockets<N>;
-
-    fn deref(&self) -> &Sockets<N> {
-        &self.sockets
-    }
-}
-
-impl<N: Net> DerefMut for Delivery<N> {
-    fn deref_mut(&mut self) -> &mut Sockets<N> {
-        &mut self.sockets
-    }
-}
+stands_on!(Delivery, sockets: Sockets);

@@ -9,6 +9,7 @@
 //! |---|---|
 //! | [`settings`] | the settings of the data plane |
 //! | [`limits`] | limits on connections, memory and time, which are no settings |
+//! | `setup` | the parameters of a worker |
 //! | [`start`] | starts the workers; handoffs to and from the control plane |
 //! | [`event_loop`] | the thread of a worker: its sleep, fan-out permits, steering of connections |
 //! | `sockets` | a worker's connections, and what is read from them and written to them |
@@ -31,6 +32,27 @@
 //! * A descriptor belongs to one table: sockets cross threads only through `sys::handoff`.
 //! * No loop over connections or subscribers runs unbounded.
 
+/// An object of a worker stands on the one below, which it has in a private field, and calls it as
+/// its own: a call reads the same wherever its method is, and a method moves down without a change
+/// where it is called. The one below has no way to name the one above.
+macro_rules! stands_on {
+    ($upper:ident, $field:ident: $lower:ident) => {
+        impl<N: Net> std::ops::Deref for $upper<N> {
+            type Target = $lower<N>;
+
+            fn deref(&self) -> &$lower<N> {
+                &self.$field
+            }
+        }
+
+        impl<N: Net> std::ops::DerefMut for $upper<N> {
+            fn deref_mut(&mut self) -> &mut $lower<N> {
+                &mut self.$field
+            }
+        }
+    };
+}
+
 mod close_reason;
 pub mod compression;
 pub mod connection;
@@ -42,6 +64,7 @@ pub mod metrics;
 pub mod net;
 mod sessions;
 pub mod settings;
+mod setup;
 mod sockets;
 pub mod start;
 mod sys;

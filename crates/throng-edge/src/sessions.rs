@@ -7,11 +7,9 @@
 //!
 //! | module | what it does |
 //! |---|---|
-//! | `turn` | a turn, after which the connections are freed that it has condemned |
 //! | `notifications` | acts on what the engine tells |
 //! | `accept`, `limit` | takes a connection in; whose it is; keeps clients to their limits |
-//! | `receive` | reads, and passes the input to the handler of the connection's state |
-//! | `writable` | goes on with a connection whose socket takes more |
+//! | `receive` | reads, and passes the input to the handler of the connection's state; writes on |
 //! | `frames`, `command` | WebSocket frames; the commands in them, whatever the dialect |
 //! | `subscribe`, `poll` | parks a connection: follows its channels, answers the request |
 //! | `admission` | tells clients moments when they come faster than they are served |
@@ -19,12 +17,17 @@
 //! | `ask`, `fetch`, `questions`, `resume` | what waits for an answer, and goes on with it |
 //! | `kept`, `kept_change` | what the server keeps for users, and changes of that |
 //! | `presence`, `presence_scan`, `presence_events` | who is in a channel |
-//! | `recheck`, `expiry` | ends what is allowed no longer, and acts on what is due |
-//! | `close`, `error_response`, `evict` | final responses |
-//! | `relieve`, `relief` | gives up memory when the server is short of it |
+//! | `expiry` | ends what is allowed no longer, and acts on what is due |
+//! | `close`, `error_response` | final responses |
+//! | `relieve`, `relief` | gives up memory when there is too little |
 //! | `shutdown`, `pace` | how far the end of the worker has come |
-//! | `events`, `log` | tells the application and the operator |
+//! | `log` | tells the application and the operator |
 //! | `freeze`, `thaw` | connections and what they share as bytes, and back |
+//!
+//! A **turn** is the time in which the worker acts on one connection, or on a few whose writes it
+//! makes together. Whoever calls something in a turn may find the connection condemned afterwards,
+//! but it is still there, and calls about it do nothing. Loops over connections give each a turn of
+//! its own, and hold no id from one to the next. At its end, what was condemned is freed.
 //!
 //! Where a method would have to call itself, through several others, it defers work until the next
 //! slice: a request that was pipelined behind a long poll is read again after the answer.
@@ -36,8 +39,6 @@ mod client;
 mod close;
 mod command;
 mod error_response;
-mod events;
-mod evict;
 mod expiry;
 mod fetch;
 mod frames;
@@ -55,7 +56,6 @@ mod presence_events;
 mod presence_scan;
 mod questions;
 mod receive;
-mod recheck;
 mod refresh;
 mod relief;
 mod relieve;
@@ -66,22 +66,20 @@ mod subscribe;
 #[cfg(test)]
 mod tests;
 mod thaw;
-mod turn;
-mod writable;
 
 use std::collections::VecDeque;
-use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use throng_access::{AccessControl, Verifier};
 use throng_core::events::EventSink;
-use throng_core::{Engine, MemoryPressure, QueueWatch};
+use throng_core::{Engine, QueueWatch};
 
 use crate::compression::Compression;
 use crate::connection::PendingClose;
 use crate::delivery::Delivery;
 use crate::net::Net;
 use crate::settings::Settings;
+use crate::setup::Setup;
 use kept_change::RunningKeptChange;
 use presence_scan::PresenceScan;
 use questions::Questions;
@@ -123,27 +121,20 @@ pub struct Sessions<N: Net> {
 
 impl<N: Net> Sessions<N> {
     /// No clients.
-    pub(crate) fn new(
-        mut delivery: Delivery<N>,
-        settings: Arc<Settings>,
-        engine: Arc<dyn Engine>,
-        access: Arc<AccessControl>,
-        events: Option<Arc<dyn EventSink>>,
-        compression: Arc<Compression>,
-        pressure: Arc<MemoryPressure>,
-    ) -> Sessions<N> {
+    pub(crate) fn new(setup: &Setup, mut delivery: Delivery<N>) -> Sessions<N> {
+        let access = Arc::clone(&setup.access);
         if access.passed.users {
             delivery.connections_mut().keep_all_names();
         }
         Sessions {
             delivery,
-            settings,
-            engine,
+            settings: Arc::clone(&setup.settings),
+            engine: Arc::clone(&setup.engine),
             verifier: access.tokens.as_ref().map(|tokens| tokens.verifier()),
             access,
-            events,
-            compression,
-            relief: Relief::new(pressure),
+            events: setup.events.clone(),
+            compression: Arc::clone(&setup.compression),
+            relief: Relief::new(Arc::clone(&setup.pressure)),
             closes: Vec::new(),
             presence_scans: VecDeque::new(),
             kept_changes: VecDeque::new(),
@@ -151,6 +142,19 @@ impl<N: Net> Sessions<N> {
             crowds: [QueueWatch::default(); 2],
             questions: Questions::default(),
         }
+    }
+
+    /// Acts on connections, then frees those that were condemned meanwhile.
+    pub(crate) fn turn<R>(&mut self, act: impl FnOnce(&mut Sessions<N>) -> R) -> R {
+        self.connections_mut().begin_turn();
+        let result = act(self);
+        self.connections_mut().end_turn();
+        while let Some((id, reason)) = self.connections_mut().next_condemned() {
+            self.free(id, reason);
+        }
+        self.settle_receipts();
+        self.tell_ended();
+        result
     }
 
     pub(crate) fn into_delivery(self) -> Delivery<N> {
@@ -177,25 +181,12 @@ impl<N: Net> Sessions<N> {
 
     /// True if a slice has something to do at once. Close frames are answered only while
     /// notifications are taken.
-    pub(crate) fn has_deferred_work(&mut self) -> bool {
-        self.deferred().has_work()
+    pub(crate) fn has_deferred_work(&self) -> bool {
+        self.deferred_reads() + self.deferred_deliveries() > 0
             || self.has_queries()
             || self.shutdown.has_work()
             || (!self.closes.is_empty() && self.takes_notifications())
     }
 }
 
-/// Sessions do all that their delivery does.
-impl<N: Net> Deref for Sessions<N> {
-    type Target = Delivery<N>;
-
-    fn deref(&self) -> &Delivery<N> {
-        &self.delivery
-    }
-}
-
-impl<N: Net> DerefMut for Sessions<N> {
-    fn deref_mut(&mut self) -> &mut Delivery<N> {
-        &mut self.delivery
-    }
-}
+stands_on!(Sessions, delivery: Delivery);

@@ -13,10 +13,8 @@
 //! | `close` | the last bytes, lingering, release |
 //! | `listed` | connections before and after their time in the table, and what is asked of one |
 //! | `hand_off` | passes connections to the control plane and to other workers |
-//! | `describe` | the entry of a connection in a list |
 //! | `deferred` | connections that wait for another turn |
 //! | `unwritten` | receipts of messages that are written in part |
-//! | `outcome` | the result of writing messages |
 //! | `clock`, `own_metrics` | the time, the counters |
 //! | `budget`, `buffers` | the rest of a slice, reused memory |
 //!
@@ -32,11 +30,9 @@ mod buffers;
 mod clock;
 mod close;
 mod deferred;
-mod describe;
 mod hand_off;
 mod listed;
 mod messages;
-mod outcome;
 mod own_metrics;
 mod send;
 #[cfg(test)]
@@ -47,24 +43,22 @@ use std::collections::VecDeque;
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 
-use throng_access::Clients;
 use throng_core::frozen::ThawError;
-use throng_core::{ConnectionName, Fate, NodeTag, WatchId, WorkerId};
+use throng_core::{ConnectionName, Fate, WatchId};
 
 use crate::close_reason::CloseReason;
-use crate::connection::{Connection, ConnectionId, Connections, Flags};
+use crate::connection::{Connection, ConnectionId, Connections, Flags, Token};
 use crate::counters::Counter;
-use crate::metrics::Metrics;
 use crate::net::Net;
 use crate::settings::Settings;
+use crate::setup::Setup;
 use budget::Budget;
 use buffers::Buffers;
 use clock::Clock;
 pub(crate) use clock::ticks;
 pub use clock::{Now, TICKS_PER_S};
-use deferred::Deferred;
 pub(crate) use hand_off::Arrival;
-pub(crate) use outcome::Outcome;
+pub(crate) use messages::Outcome;
 use own_metrics::OwnMetrics;
 use unwritten::UnwrittenReceipts;
 
@@ -92,28 +86,37 @@ pub struct Sockets<N: Net> {
     ended: VecDeque<(ConnectionName, CloseReason)>,
 }
 
+/// Connections that wait for another turn.
+#[derive(Debug, Default)]
+struct Deferred {
+    /// Connections that have more to read, or to act upon, than one turn allows.
+    reads: VecDeque<Token>,
+    /// Connections that lack messages, and whose sockets may take more than one slice allows.
+    deliveries: VecDeque<Token>,
+    /// Connections that lack only messages which are not settled, and will not be soon.
+    unsettled: VecDeque<Token>,
+    /// Connections that the control plane has not taken yet, maybe closing or gone.
+    handoffs: VecDeque<Token>,
+}
+
 impl<N: Net> Sockets<N> {
-    /// No connections. The first one has the generation after `generation`.
-    pub(crate) fn new(
-        net: N,
-        (id, node, generation): (WorkerId, NodeTag, u32),
-        settings: Arc<Settings>,
-        clients: Arc<Clients>,
-        metrics: Metrics,
-    ) -> Sockets<N> {
-        let limits = settings.limits;
+    /// No connections.
+    pub(crate) fn new(setup: &Setup, net: N) -> Sockets<N> {
+        let (metrics, limits) = (setup.metrics.clone(), setup.settings.limits);
+        let (clients, generation) = (Arc::clone(&setup.access.clients), setup.generation);
+        let node = setup.engine.node();
         Sockets {
             net,
-            connections: Connections::new(node, id, metrics.clone(), limits, clients, generation),
-            metrics: OwnMetrics::new(id, metrics),
-            clock: Clock::new(id.0.into()),
+            connections: Connections::new(node, setup.id, metrics, limits, clients, generation),
+            metrics: OwnMetrics::new(setup.id, setup.metrics.clone()),
+            clock: Clock::new(setup.id.0.into()),
             deferred: Deferred::default(),
             unwritten: UnwrittenReceipts::default(),
             budget: Budget::new(limits.slice_bytes),
             buffers: Buffers::new(),
             poll_ended: None,
             ended: VecDeque::new(),
-            settings,
+            settings: Arc::clone(&setup.settings),
         }
     }
 
@@ -125,11 +128,6 @@ impl<N: Net> Sockets<N> {
     /// Ends without closing anything.
     pub(crate) fn into_net(self) -> N {
         self.net
-    }
-
-    /// True if the worker retries something that no event reports: work is to be done soon.
-    pub fn is_retrying(&self) -> bool {
-        self.deferred.handoffs() > 0
     }
 
     /// True if there is no place for another subscriber.
@@ -187,10 +185,6 @@ impl<N: Net> Sockets<N> {
         &mut self.buffers
     }
 
-    pub(crate) fn deferred(&mut self) -> &mut Deferred {
-        &mut self.deferred
-    }
-
     pub(crate) fn count(&self, counter: Counter) {
         self.metrics.add(counter, 1);
     }
@@ -217,35 +211,6 @@ impl<N: Net> Sockets<N> {
     /// A client had the answer to its long-poll, and is about to ask on another connection.
     pub(crate) fn note_poll_end(&mut self) {
         self.poll_ended = Some(self.clock.tick());
-    }
-
-    /// Gives the connection another turn in the next slice.
-    pub(crate) fn defer_read(&mut self, id: ConnectionId) {
-        self.deferred.defer_read(id, &mut self.connections);
-    }
-
-    /// Goes on with the connection's messages in the next slice.
-    pub(crate) fn defer_delivery(&mut self, id: ConnectionId) {
-        if self.deferred.defer_delivery(id, &mut self.connections) {
-            self.count(Counter::DeliveriesDeferred);
-        }
-    }
-
-    /// Goes on with the connection's messages when they are settled.
-    pub(crate) fn defer_unsettled(&mut self, id: ConnectionId) {
-        if self.deferred.defer_unsettled(id, &mut self.connections) {
-            self.count(Counter::DeliveriesDeferred);
-        }
-    }
-
-    /// Takes the connection whose read was deferred first.
-    pub(crate) fn next_read(&mut self) -> Option<ConnectionId> {
-        self.deferred.next_read(&mut self.connections)
-    }
-
-    /// Takes the connection whose delivery was deferred first.
-    pub(crate) fn next_delivery(&mut self) -> Option<ConnectionId> {
-        self.deferred.next_delivery(&mut self.connections)
     }
 
     /// Lists watched messages that the connection is about to be written, or of which it keeps the

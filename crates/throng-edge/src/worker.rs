@@ -23,8 +23,7 @@
 //! | `notifications` | takes notifications of the engine and the control plane |
 //! | `tick` | the timer scan: passes all connections, and does what is due |
 //! | `scan` | lists, closes or asks again about the connections of a user, a token or a channel |
-//! | `leave` | asks clients to leave, at a pace, while the others are served |
-//! | `drain` | tells clients when to come back, and closes their connections |
+//! | `drain` | asks clients to leave, at a pace, or closes their connections |
 //! | `freeze`, `thaw` | the worker as bytes, and back |
 //!
 //! # Invariants
@@ -33,7 +32,6 @@
 
 mod drain;
 mod freeze;
-mod leave;
 mod notifications;
 mod scan;
 mod thaw;
@@ -41,48 +39,20 @@ mod tick;
 mod turn;
 
 use std::collections::VecDeque;
-use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use throng_access::AccessControl;
-use throng_core::events::EventSink;
-use throng_core::{Engine, MemoryPressure, Notification, Rules, WorkerId, WorkerQueue};
+use throng_core::{Notification, WorkerQueue};
 
-use crate::compression::Compression;
 use crate::delivery::Delivery;
-use crate::metrics::Metrics;
 use crate::net::Net;
 use crate::sessions::Sessions;
 use crate::settings::Settings;
+pub use crate::setup::Setup;
 use crate::sockets::Sockets;
 pub use crate::sockets::{Now, TICKS_PER_S};
 use scan::running::RunningScan;
 pub use thaw::WorkerThaw;
 pub(crate) use thaw::connection_token;
-
-/// The parameters of a new worker.
-#[derive(Clone)]
-pub struct Setup {
-    /// The generation before the first connection's. A random number, so that the name of a
-    /// connection from before a restart names none afterwards.
-    pub generation: u32,
-    pub id: WorkerId,
-    /// Settings of the data plane, shared by all workers.
-    pub settings: Arc<Settings>,
-    /// The logs, shared by both planes.
-    pub engine: Arc<dyn Engine>,
-    /// Decides who may do what, for both planes.
-    pub access: Arc<AccessControl>,
-    pub rules: Arc<Rules>,
-    pub compression: Arc<Compression>,
-    /// Hears of connections that begin and end, if the application wants to know.
-    pub events: Option<Arc<dyn EventSink>>,
-    /// Notifications of the engine and the control plane for this worker.
-    pub queue: Arc<WorkerQueue>,
-    pub pressure: Arc<MemoryPressure>,
-    /// All workers' metrics: a full worker looks for one that is not.
-    pub metrics: Metrics,
-}
 
 /// A worker: it connects its three objects.
 pub struct Worker<N: Net> {
@@ -100,21 +70,9 @@ pub struct Worker<N: Net> {
 impl<N: Net> Worker<N> {
     /// A worker without connections.
     pub fn new(setup: Setup, net: N) -> Worker<N> {
-        let Setup { generation, id, settings, engine, access, rules, .. } = setup;
-        let Setup { compression, events, queue, pressure, metrics, .. } = setup;
-        let own = (id, engine.node(), generation);
-        let clients = Arc::clone(&access.clients);
-        let sockets = Sockets::new(net, own, Arc::clone(&settings), clients, metrics);
-        let delivery = Delivery::new(
-            sockets,
-            Arc::clone(&settings),
-            Arc::clone(&engine),
-            rules,
-            Arc::clone(&compression),
-            Arc::clone(&queue),
-        );
-        let own = Arc::clone(&settings);
-        let sessions = Sessions::new(delivery, own, engine, access, events, compression, pressure);
+        let sockets = Sockets::new(&setup, net);
+        let sessions = Sessions::new(&setup, Delivery::new(&setup, sockets));
+        let Setup { settings, queue, .. } = setup;
         Worker { sessions, settings, queue, scans: VecDeque::new(), notifications: Vec::new() }
     }
 
@@ -124,17 +82,4 @@ impl<N: Net> Worker<N> {
     }
 }
 
-/// A worker does all that its sessions do.
-impl<N: Net> Deref for Worker<N> {
-    type Target = Sessions<N>;
-
-    fn deref(&self) -> &Sessions<N> {
-        &self.sessions
-    }
-}
-
-impl<N: Net> DerefMut for Worker<N> {
-    fn deref_mut(&mut self) -> &mut Sessions<N> {
-        &mut self.sessions
-    }
-}
+stands_on!(Worker, sessions: Sessions);

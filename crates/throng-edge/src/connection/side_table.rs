@@ -64,7 +64,7 @@ impl SideEntry {
 /// exactly one connection. The `due` of a connection with an entry is the earliest of its own, the
 /// deadline and the expiry.
 #[derive(Debug)]
-pub(super) struct SideTable {
+pub(crate) struct SideTable {
     entries: Slab<SideEntry>,
     sessions: SessionTable,
     /// True if the names of all users are kept, because the access policy needs them.
@@ -95,7 +95,7 @@ impl SideTable {
     }
 
     /// True if the connection has more than a session.
-    pub(super) fn has_entry<S>(&self, connection: &Connection<S>) -> bool {
+    pub(crate) fn has_entry<S>(&self, connection: &Connection<S>) -> bool {
         matches!(connection.side.place(), SidePlace::Entry(_))
     }
 
@@ -151,7 +151,7 @@ impl SideTable {
     }
 
     /// The session of the connection's token.
-    pub(super) fn session<S>(&self, connection: &Connection<S>) -> Option<&Session> {
+    pub(crate) fn session<S>(&self, connection: &Connection<S>) -> Option<&Session> {
         match connection.side.place() {
             SidePlace::Nowhere => None,
             SidePlace::Session(index) => self.sessions.get(index),
@@ -160,12 +160,12 @@ impl SideTable {
     }
 
     /// The name of a session's user, if it is kept.
-    pub(super) fn user_of(&self, session: &Session) -> Option<&str> {
+    pub(crate) fn user_of(&self, session: &Session) -> Option<&str> {
         self.sessions.user_of(session)
     }
 
     /// The grants of a session's token.
-    pub(super) fn grants_of(&self, session: &Session) -> &Arc<Grants> {
+    pub(crate) fn grants_of(&self, session: &Session) -> &Arc<Grants> {
         self.sessions.grants_of(session)
     }
 
@@ -273,7 +273,7 @@ impl SideTable {
     }
 
     /// True if the connection waits and its deadline is over.
-    pub(super) fn is_wait_over<S>(&self, connection: &Connection<S>, now: u32) -> bool {
+    pub(crate) fn is_wait_over<S>(&self, connection: &Connection<S>, now: u32) -> bool {
         self.entry(connection).is_some_and(|entry| entry.deadline <= now)
     }
 
@@ -318,17 +318,17 @@ impl SideTable {
     }
 
     /// The tick at which what the connection may do ends, if it does.
-    pub(super) fn expires<S>(&self, connection: &Connection<S>) -> Option<u32> {
+    pub(crate) fn expires<S>(&self, connection: &Connection<S>) -> Option<u32> {
         self.entry(connection).map(|entry| entry.expires).filter(|&expires| expires != NEVER)
     }
 
     /// True if what the connection may do has ended.
-    pub(super) fn is_expired<S>(&self, connection: &Connection<S>, now: u32) -> bool {
+    pub(crate) fn is_expired<S>(&self, connection: &Connection<S>, now: u32) -> bool {
         self.entry(connection).is_some_and(|entry| entry.expires <= now)
     }
 
     /// The tick at which the connection is due, apart from what it waits for.
-    pub(super) fn own_due<S>(&self, connection: &Connection<S>) -> u32 {
+    pub(crate) fn own_due<S>(&self, connection: &Connection<S>) -> u32 {
         self.entry(connection).map_or(connection.due, |entry| entry.own_due)
     }
 

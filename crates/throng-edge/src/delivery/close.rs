@@ -102,7 +102,7 @@ impl<N: Net> Delivery<N> {
         if connection.state() == State::LongPolling {
             // Its answer closes the connection as complete, which counts nothing.
             self.count(Counter::ClosedDraining);
-            return self.answer_long_poll_empty(id, Some(retry_after));
+            return self.send_poll_away(id, retry_after);
         }
         let (reason, message) = (CloseReason::Draining, &retry_after.close_reason());
         let retry_after = Some(retry_after);
@@ -114,7 +114,8 @@ impl<N: Net> Delivery<N> {
         let window_ms = window.as_millis() as u64;
         // Numbers the connections of all workers without gaps or duplicates, so that their times
         // are spread evenly.
-        let (worker, workers) = (self.metrics().worker().0, self.metrics().workers() as u32);
+        let (worker, workers) =
+            (self.metrics().worker().0, self.metrics().all().workers().len() as u32);
         let place = id.index().wrapping_mul(workers).wrapping_add(u32::from(worker));
         RetryAfter::from_ms(retry::delay_ms(place, &(0..window_ms)))
     }

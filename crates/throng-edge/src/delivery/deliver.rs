@@ -85,7 +85,7 @@ impl<N: Net> Delivery<N> {
     pub(crate) fn flush_in_order(&mut self, id: ConnectionId) {
         match self[id].state() {
             State::Streaming => {}
-            State::LongPolling => self.answer_in_order(id, false, &[]),
+            State::LongPolling => self.answer_long_poll(id, false, &[]),
             State::Head | State::Waiting | State::Closing | State::Condemned => return,
         }
         while self.takes_more(id) && !self.budget().is_slice_spent() && self.pass_gaps(id) {
@@ -180,7 +180,7 @@ impl<N: Net> Delivery<N> {
         match connection.state() {
             State::Streaming => {}
             State::LongPolling => {
-                self.answer_long_poll(id);
+                self.answer_long_poll(id, false, &[]);
                 return false;
             }
             State::Head | State::Waiting | State::Closing | State::Condemned => return false,
@@ -212,16 +212,12 @@ impl<N: Net> Delivery<N> {
         compress: Compress,
     ) {
         let Delivery { sockets, subscriptions, compression, .. } = self;
-        let connection = &sockets[id];
-        let name = sockets.connections().name_of(id, connection);
-        let now_ms = sockets.clock().unix_ms();
         let Waiting::Messages(messages) = subscriptions.waiting(subscription) else {
             return debug_assert!(false, "the caller has seen messages");
         };
-        let is_for = |message: &Message| message.is_for(name, now_ms);
-        let (encoding, is_chunked) = (connection.encoding(), connection.has(Flags::CHUNKED));
         let mut is_first = true;
-        let outcome = sockets.write_messages(id, messages, is_for, |message, costs| {
+        let outcome = sockets.write_messages(id, messages, |message, connection, costs| {
+            let encoding = connection.encoding();
             if encoding.is_compressed() && compress == Compress::New {
                 // At least one message is written, and no slice has much more to compress.
                 if costs.is_slice_spent() && !std::mem::replace(&mut is_first, false) {
@@ -231,7 +227,7 @@ impl<N: Net> Delivery<N> {
                 is_first = false;
             }
             let own = encoding.of(message);
-            Some((own, own.encode(message, is_chunked)))
+            Some((own, own.encode(message, connection.has(Flags::CHUNKED))))
         });
         let from = self.subscriptions.cursor(subscription).unwrap_or_default();
         self.conclude(id, subscription, outcome);

@@ -86,7 +86,7 @@ impl<N: Net> Delivery<N> {
             // It stays due.
             return;
         }
-        let due = self.connections().own_due(id);
+        let due = self.connections().side().own_due(&self[id]);
         let tick = self.clock().tick();
         let schedule = self.check_schedule(id);
         let is_written_soon = self.is_written_soon(id);
@@ -150,7 +150,7 @@ impl<N: Net> Delivery<N> {
         let id_of = |heartbeat: &Heartbeat| heartbeat.id;
         self.write_each(&heartbeats, id_of, &mut transfers, |heartbeat, _, _| heartbeat.bytes);
         for (heartbeat, transfer) in heartbeats.drain(..).zip(transfers.drain(..)) {
-            self.sent(heartbeat.id, heartbeat.bytes, transfer);
+            self.sent_messages(heartbeat.id, heartbeat.bytes, 0, transfer);
             let flags = &mut self[heartbeat.id].flags;
             flags.set(Flags::WRITTEN, heartbeat.counts_as_written);
         }

@@ -7,15 +7,20 @@
 //!   their stamps, and none that is not settled. So the stamp of the last one is its position.
 //! * What it lacks beyond that stays in replay buffers: its subscriptions are blocked until it is
 //!   settled.
+//! * All subscriptions of such a connection are marked, and only they are.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
-use throng_core::{Message, Stamp, SubscriptionId, Waiting};
+use throng_core::{
+    ChannelId, ChannelName, HistoryQuery, Message, MessageId, Stamp, StartAt, SubscriptionId,
+    SubscriptionTable, Waiting, Watermark,
+};
 
-use crate::connection::ConnectionId;
-use crate::delivery::Delivery;
+use super::Delivery;
+use super::subscriptions::name_of;
+use crate::connection::{ConnectionId, Flags};
 use crate::net::Net;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +29,13 @@ pub(super) struct TakenInOrder {
     pub(super) up_to: Stamp,
     /// True if it lacks more that is settled.
     pub(super) is_cut: bool,
+}
+
+/// The page of the inbox that has the message of this id, which tells where a client that has
+/// followed the inbox alone starts in the kept channels.
+pub(crate) fn page_before_next(id: MessageId) -> (HistoryQuery, usize) {
+    let next = MessageId { offset: id.offset.saturating_add(1), ..id };
+    (HistoryQuery::Before(next), 1)
 }
 
 impl<N: Net> Delivery<N> {
@@ -80,16 +92,149 @@ impl<N: Net> Delivery<N> {
     /// keep it, and unblocks the others. Returns whether there are such.
     pub(super) fn block_lacking(&mut self, id: ConnectionId) -> bool {
         let mut lacks_some = false;
-        let mut next = self.newest_subscription(id);
-        while let Some(subscription) = next {
-            if matches!(self.subscriptions.waiting(subscription), Waiting::Nothing) {
-                self.subscriptions.unblock(subscription);
+        self.each_subscription(id, |subscriptions, subscription| {
+            if matches!(subscriptions.waiting(subscription), Waiting::Nothing) {
+                subscriptions.unblock(subscription);
             } else {
-                self.subscriptions.block(subscription);
+                subscriptions.block(subscription);
                 lacks_some = true;
             }
-            next = self.subscriptions.sibling(subscription);
-        }
+        });
         lacks_some
+    }
+
+    /// The server keeps a subscription for which the client has not asked.
+    pub(crate) fn leave_unasked(&mut self, subscription: SubscriptionId) {
+        self.subscriptions.set_unasked(subscription);
+    }
+
+    /// Marks all subscriptions of a connection.
+    pub(crate) fn mark_kept(&mut self, id: ConnectionId) {
+        if !std::mem::replace(&mut self.has_kept, true) {
+            // The worker's position is from its start, maybe of another epoch. The settled one is
+            // known when the queue is taken the next time.
+            self.watermark = Watermark { stamp: Stamp(0), ..self.engine.watermark() };
+        }
+        self.each_subscription(id, SubscriptionTable::set_kept);
+    }
+
+    /// Ends the subscriptions that the server keeps.
+    pub(crate) fn unfollow_kept(&mut self, id: ConnectionId) {
+        // Newest first: each is then near the head of the connection's list.
+        let all: Vec<_> = self.subscriptions(id).collect();
+        for subscription in all {
+            let is_unasked = self.subscriptions.is_unasked(subscription);
+            if let Some(target) = self.target_of(subscription).filter(|_| is_unasked) {
+                self.unfollow_channel(id, subscription, &name_of(&target));
+            }
+        }
+    }
+
+    /// The connection's subscriptions but those that the server keeps for its user, which are
+    /// granted with the user's inbox; oldest first.
+    pub(crate) fn subscriptions_to_grant(&self, id: ConnectionId) -> Vec<SubscriptionId> {
+        let is_asked = |&one: &SubscriptionId| !self.subscriptions.is_unasked(one);
+        let mut all: Vec<_> = self.subscriptions(id).filter(is_asked).collect();
+        all.reverse();
+        all
+    }
+
+    /// True if the connection follows what the server keeps for its user.
+    pub(crate) fn is_marked(&self, id: ConnectionId) -> bool {
+        self.newest_subscription(id).is_some_and(|newest| self.subscriptions.is_kept(newest))
+    }
+
+    /// Writes a subscription that ends what was published before. Returns whether some of that can
+    /// only be written later. A client that reads too slowly is not waited for.
+    pub(crate) fn lacks_what_came_before(
+        &mut self,
+        id: ConnectionId,
+        subscription: SubscriptionId,
+    ) -> bool {
+        self.catch_up(id, subscription);
+        let connection = &self[id];
+        let is_deferred =
+            connection.has(Flags::DELIVERY_DEFERRED) && !connection.has(Flags::BLOCKED);
+        // A node that is cut off may not learn for minutes that its messages are settled.
+        let is_soon = self.engine.is_settling() || self.budget().is_slice_spent();
+        let lacks_some = !matches!(self.subscriptions.waiting(subscription), Waiting::Nothing);
+        is_deferred && is_soon && lacks_some
+    }
+
+    pub(crate) fn subscriptions_changed(&mut self, id: ConnectionId) {
+        let Some(newest) = self.newest_subscription(id) else { return };
+        let second = self.subscriptions.sibling(newest);
+        // Mostly all others are marked.
+        if second.is_some_and(|second| self.subscriptions.is_kept(second)) {
+            self.subscriptions.set_kept(newest);
+        } else {
+            self.mark_kept(id);
+        }
+    }
+
+    /// The connection's subscription of a channel, if it has one.
+    pub(crate) fn own_subscription(
+        &self,
+        id: ConnectionId,
+        name: &ChannelName,
+    ) -> Option<SubscriptionId> {
+        self.subscription_to(id, self.channel_here(name)?)
+    }
+
+    /// The id of a channel, if this worker follows it.
+    pub(crate) fn channel_here(&self, name: &ChannelName) -> Option<ChannelId> {
+        let followers = self.engine.audience(name).workers;
+        let own = followers.into_iter().find(|(worker, ..)| *worker == self.metrics().worker());
+        own.map(|(_, _, channel)| channel)
+    }
+
+    /// Where a connection starts in the kept channels, if it starts there in its inbox. Call it
+    /// before any channel is followed.
+    pub(crate) fn kept_position(&self, inbox: &ChannelName, start: StartAt) -> Watermark {
+        let now = self.engine.watermark();
+        match start {
+            StartAt::Since(position) => position,
+            StartAt::Live | StartAt::Last(_) => now,
+            // The client has followed the inbox alone, up to this message.
+            StartAt::After(id) => {
+                let (page, limit) = page_before_next(id);
+                let history = self.engine.history(self.clock().unix_ms(), inbox, page, limit);
+                let found = history.messages.last().filter(|message| message.id == id);
+                // Otherwise it is a position that was never given out.
+                let stamp = found.map_or(Stamp(u64::MAX), |message| message.stamp);
+                Watermark { stamp, ..now }
+            }
+        }
+    }
+
+    /// Where a connection starts in a channel, or in its inbox, if it starts at `start` there and
+    /// has a position.
+    pub(crate) fn start_in_kept(&self, start: StartAt, position: Watermark) -> StartAt {
+        match start {
+            // Others may have published more than is settled here: it would get that as new.
+            StartAt::Live | StartAt::Last(_) if self.engine.is_shared() => start,
+            StartAt::Live => StartAt::Since(position),
+            start => start,
+        }
+    }
+
+    /// Where a connection that starts at `start` in its inbox starts in kept channels.
+    pub(crate) fn start_of_kept(&self, start: StartAt, position: Watermark) -> StartAt {
+        match start {
+            StartAt::Live | StartAt::Last(_) if self.engine.is_shared() => StartAt::Live,
+            _ => StartAt::Since(position),
+        }
+    }
+
+    /// The position of a connection that begins at `position`, and has not got what comes after
+    /// `stamp`. One that was never given out, or before a restart, goes on from here.
+    pub(crate) fn position_from(&self, position: Watermark, stamp: Stamp) -> Watermark {
+        let newest = self.engine.watermark();
+        // Another server may have given out one that is beyond what is settled here.
+        let is_of_others = self.engine.is_shared()
+            && position.epoch == newest.epoch
+            && position.stamp != Stamp(u64::MAX);
+        let most = if is_of_others { position.stamp.max(newest.stamp) } else { newest.stamp };
+        Watermark { stamp: stamp.min(most), ..newest }
     }
 }

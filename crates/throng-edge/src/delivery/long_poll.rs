@@ -22,23 +22,27 @@ use crate::net::Net;
 const SHARED_BYTES_MAX: usize = 4 << 20;
 
 impl<N: Net> Delivery<N> {
-    /// Answers with the messages that have come, if there are any.
-    pub(crate) fn answer_long_poll(&mut self, id: ConnectionId) {
-        let answer = self.collect(id);
-        if answer.messages > 0 || answer.has_gap {
+    /// Answers with the messages that have come, if there are any, or if the answer `is_due` even
+    /// without. It begins with who is in the channels, if the client has to be told.
+    pub(crate) fn answer_long_poll(
+        &mut self,
+        id: ConnectionId,
+        is_due: bool,
+        presence: &[Arc<PresenceState>],
+    ) {
+        let mut answer = Answer::default();
+        presence.iter().for_each(|state| answer.add_notice(state.json.as_bytes()));
+        self.collect(id, &mut answer);
+        if answer.messages > 0 || answer.has_gap || is_due {
             self.write_long_poll(id, answer, None);
         }
     }
 
-    /// Answers with the messages that have come, even if there are none. With `retry_after`, the
-    /// client is told when to come back, and the connection closes.
-    pub(crate) fn answer_long_poll_empty(
-        &mut self,
-        id: ConnectionId,
-        retry_after: Option<RetryAfter>,
-    ) {
-        let answer = self.collect(id);
-        self.write_long_poll(id, answer, retry_after);
+    /// Answers with the messages that have come, and the time to come back.
+    pub(super) fn send_poll_away(&mut self, id: ConnectionId, retry_after: RetryAfter) {
+        let mut answer = Answer::default();
+        self.collect(id, &mut answer);
+        self.write_long_poll(id, answer, Some(retry_after));
     }
 
     /// Answers a new poll with the backlog of each of its subscriptions, if there is any, or if the
@@ -72,11 +76,9 @@ impl<N: Net> Delivery<N> {
 
     /// Takes the messages that the connection's subscriptions lack, and moves the cursors over
     /// them.
-    fn collect(&mut self, id: ConnectionId) -> Answer {
-        let mut answer = Answer::default();
+    fn collect(&mut self, id: ConnectionId, answer: &mut Answer) {
         if self.newest_subscription(id).is_some_and(|newest| self.is_in_order(id, newest)) {
-            self.collect_in_order(id, &mut answer);
-            return answer;
+            return self.collect_in_order(id, answer);
         }
         let connection = &self[id];
         let (name, now_ms) = (self.connections().name_of(id, connection), self.clock().unix_ms());
@@ -99,7 +101,6 @@ impl<N: Net> Delivery<N> {
                 }
             }
         }
-        answer
     }
 
     /// Takes the settled messages that the connection lacks, in order.
@@ -113,22 +114,6 @@ impl<N: Net> Delivery<N> {
         }
         let taken = self.take_in_order(id, |message| answer.add_one(message, is_envelope));
         answer.up_to = Some(Watermark { stamp: taken.up_to, ..self.watermark });
-    }
-
-    /// Answers a poll that follows kept channels with the settled messages that it lacks, if there
-    /// are any, or if the answer `is_due` even without messages.
-    pub(crate) fn answer_in_order(
-        &mut self,
-        id: ConnectionId,
-        is_due: bool,
-        presence: &[Arc<PresenceState>],
-    ) {
-        let mut answer = Answer::default();
-        presence.iter().for_each(|state| answer.add_notice(state.json.as_bytes()));
-        self.collect_in_order(id, &mut answer);
-        if answer.messages > 0 || answer.has_gap || is_due {
-            self.write_long_poll(id, answer, None);
-        }
     }
 
     /// The id of an answer: the client's position after it.
@@ -250,7 +235,8 @@ impl<N: Net> Delivery<N> {
             self.hold_receipts(id, held);
             return Some(known);
         }
-        let answer = self.collect(id);
+        let mut answer = Answer::default();
+        self.collect(id, &mut answer);
         let (position, date) = (self.position(id).to_string(), self.clock().date());
         let headers = headers(&position, terms.poll.as_deref(), date);
         let bytes = answer.encode(&headers, true, None);

@@ -11,14 +11,16 @@
 use std::sync::Arc;
 
 use throng_core::{
-    ChannelId, ChannelName, ConnectionName, Follow, Followed, Kind, Position, PresenceState,
-    StartAt, SubscriptionId, SubscriptionTerms, Waiting, WantedTags,
+    ChannelId, ChannelName, ConnectionName, Follow, Followed, FoundLag, Kind, Lag, Position,
+    PresenceState, StartAt, SubscriptionId, SubscriptionTable, SubscriptionTerms, Waiting, clock,
 };
 use throng_wire::Target;
 
 use super::Delivery;
 use crate::connection::{ConnectionId, Flags, State};
+use crate::counters::Parked;
 use crate::net::Net;
+use crate::sockets::TICKS_PER_S;
 
 impl<N: Net> Delivery<N> {
     /// Loads what [`Delivery::follow`] needs of these channels, all at the same time. They are at
@@ -174,26 +176,6 @@ impl<N: Net> Delivery<N> {
         Some(Target { kind: name.kind(), name: name.name().to_owned() })
     }
 
-    /// True if a connection of this worker follows a channel and its session has the wanted tags;
-    /// false if the connection is gone.
-    pub(crate) fn follows(
-        &self,
-        connection: ConnectionName,
-        wanted: WantedTags,
-        channel: ChannelId,
-    ) -> bool {
-        let is_of = |subscription| {
-            let followed = self.subscriptions.channel(subscription);
-            followed.is_some_and(|(followed, _)| followed == channel)
-        };
-        let has_tags = |id| match self.connections().session(id) {
-            Some(session) => session.may_match(&wanted),
-            None => wanted == WantedTags::ALL,
-        };
-        let id = self.connections().find_name(connection).filter(|&id| has_tags(id));
-        id.is_some_and(|id| self.subscriptions(id).any(is_of))
-    }
-
     /// The connection's cursors in all of its channels, in the order of the request. Presence
     /// events have none: they are not resumed.
     pub(crate) fn position(&self, id: ConnectionId) -> Position {
@@ -205,21 +187,13 @@ impl<N: Net> Delivery<N> {
 
     /// Settles the receipts of the connection's subscriptions, which end because it lags.
     pub(crate) fn give_up_receipts(&mut self, id: ConnectionId) {
-        let mut next = self.newest_subscription(id);
-        while let Some(subscription) = next {
-            self.subscriptions.give_up(subscription);
-            next = self.subscriptions.sibling(subscription);
-        }
+        self.each_subscription(id, SubscriptionTable::give_up);
     }
 
     /// Drops from the replay buffers of the connection's channels what no subscriber lacks any
     /// more.
     pub(crate) fn trim_replay_buffers(&mut self, id: ConnectionId) {
-        let mut next = self.newest_subscription(id);
-        while let Some(subscription) = next {
-            self.subscriptions.trim_channel_of(subscription);
-            next = self.subscriptions.sibling(subscription);
-        }
+        self.each_subscription(id, SubscriptionTable::trim_channel_of);
     }
 
     /// Ends the connection's subscription to a channel, and to the channel's presence events.
@@ -295,6 +269,70 @@ impl<N: Net> Delivery<N> {
             let followed = self.cursors().channel(subscription);
             followed.is_some_and(|(followed, _)| followed == channel)
         })
+    }
+
+    /// The connection's subscription to a channel, if it has one.
+    pub(crate) fn subscription_to(
+        &self,
+        id: ConnectionId,
+        channel: ChannelId,
+    ) -> Option<SubscriptionId> {
+        let followed = |one| self.subscriptions.channel(one).map(|(followed, _)| followed);
+        self.subscriptions(id).find(|&one| followed(one) == Some(channel))
+    }
+
+    /// The lag of a connection in all of its channels, and the number of channels.
+    pub(crate) fn lag(&self, id: ConnectionId) -> (Lag, usize) {
+        self.subscriptions(id).fold((Lag::default(), 0), |(sum, count), subscription| {
+            let lag = self.subscriptions.lag(subscription);
+            let (messages, bytes) = (sum.messages + lag.messages, sum.bytes + lag.bytes);
+            (Lag { messages, bytes }, count + 1)
+        })
+    }
+
+    /// How far a connection is behind; `None` if it is not.
+    pub(crate) fn found_lag(&self, id: ConnectionId) -> Option<FoundLag> {
+        let since = self.connections().behind_since(id).filter(|_| self.is_listed_behind(id))?;
+        let (lag, subscriptions) = self.lag(id);
+        let left = self.left(id);
+        let ticks = self.clock().tick().saturating_sub(since);
+        let since_ms = u64::from(ticks) * 1000 / u64::from(TICKS_PER_S);
+        let user = self.connections().user_name(&self[id]);
+        let inbox = self.user_of(id);
+        let names = self.subscriptions(id).take(FoundLag::CHANNELS_MAX);
+        let channels = names.filter_map(|subscription| {
+            let (channel, _) = self.subscriptions.channel(subscription)?;
+            self.engine.name(channel)
+        });
+        Some(FoundLag {
+            since_ms: clock::wall_ms(self.clock().unix_ms().saturating_sub(since_ms)),
+            messages: lag.messages,
+            bytes: lag.bytes + left.here as u64,
+            kernel_bytes: left.in_kernel as u64,
+            user: user.or(inbox.as_ref().map(|inbox| inbox.name())).map(Into::into),
+            channels: channels.collect(),
+            subscriptions,
+        })
+    }
+
+    /// True if a connection that is behind belongs to a subscriber. The canary has no reader but
+    /// the server.
+    pub(crate) fn is_listed_behind(&self, id: ConnectionId) -> bool {
+        let parked = self[id].parked();
+        parked.is_some_and(|parked| parked != Parked::Canary)
+    }
+
+    /// Does something to each of the connection's subscriptions, the newest first.
+    pub(crate) fn each_subscription(
+        &mut self,
+        id: ConnectionId,
+        mut act: impl FnMut(&mut SubscriptionTable, SubscriptionId),
+    ) {
+        let mut next = self.newest_subscription(id);
+        while let Some(subscription) = next {
+            act(&mut self.subscriptions, subscription);
+            next = self.subscriptions.sibling(subscription);
+        }
     }
 }
 

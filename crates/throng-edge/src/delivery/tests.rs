@@ -1,32 +1,19 @@
 //! Delivery alone: its subscribers have no clients, and nobody is asked whether they may.
 
-use throng_access::Clients;
-use throng_core::{
-    Body, ChannelName, Epoch, Kind, Later, MemoryEngine, NodeTag, Publication, StartAt, Ticket,
-    WorkerId,
-};
+use throng_access::AccessControl;
+use throng_core::{Body, ChannelName, Kind, Later, Publication, StartAt, Ticket};
 use throng_dialect::Encoding;
 
 use super::*;
 use crate::close_reason::CloseReason;
 use crate::connection::{Flags, State};
-use crate::metrics::Metrics;
 use crate::net::fixture::OneNet;
+use crate::setup::fixture::setup;
 
 fn delivery(takes: usize) -> Delivery<OneNet> {
-    let settings = Arc::new(Settings::for_tests());
-    let queue = Arc::new(WorkerQueue::new(|| {}));
-    let rules = Arc::new(Rules::default());
-    let queues = vec![Arc::clone(&queue)];
-    let engine = MemoryEngine::new(Epoch::numbered(1), Arc::clone(&rules), queues, 1 << 20);
-    let own = (WorkerId(0), NodeTag::ALONE, 0);
-    let metrics = Metrics::new([9].into_iter());
-    let clients = Arc::<Clients>::default();
-    let net = OneNet::taking(takes);
-    let sockets = Sockets::new(net, own, Arc::clone(&settings), clients, metrics);
-    let compression = Arc::new(Compression::new(settings.compression));
-    let mut delivery =
-        Delivery::new(sockets, settings, Arc::new(engine), rules, compression, queue);
+    let setup = setup(AccessControl::allow_all());
+    let sockets = Sockets::new(&setup, OneNet::taking(takes));
+    let mut delivery = Delivery::new(&setup, sockets);
     delivery.begin_slice();
     delivery
 }

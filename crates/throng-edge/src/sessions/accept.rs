@@ -147,7 +147,8 @@ impl<N: Net> Sessions<N> {
     fn refuse_without_place(&mut self, socket: &N::Socket) {
         self.count(Counter::RefusedBusy);
         let mut out = Vec::new();
-        self.write_error(ErrorCode::Busy, &mut out);
+        let options = self.response_options(ErrorCode::Busy, None);
+        ErrorResponse::from(ErrorCode::Busy).write_response(&mut out, &options);
         // Its request is read first: closing a socket with unread input resets the connection.
         let mut input = self.buffers().take_input();
         self.read_unlisted(socket, &mut input);

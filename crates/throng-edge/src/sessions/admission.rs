@@ -26,12 +26,12 @@ impl<N: Net> Sessions<N> {
     pub fn set_crowd(&mut self, is_tls: bool, crowd: QueueWatch) {
         self.crowds[usize::from(is_tls)] = crowd;
         let [plain, tls] = &self.crowds;
-        self.metrics().set_queue_wait(plain.waited().max(tls.waited()));
+        self.metrics().own().set_queue_wait(plain.waited().max(tls.waited()));
     }
 
     /// Measures how many connections the server takes.
     pub(crate) fn measure_admission(&self) {
-        let accepted = || self.metrics().accepted_by_all();
+        let accepted = || self.metrics().all().sum(Counter::Accepted);
         self.settings.admission.measure(self.clock().unix_ms(), accepted);
     }
 

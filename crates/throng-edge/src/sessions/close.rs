@@ -37,21 +37,6 @@ impl<N: Net> Sessions<N> {
         self.buffers().return_output(out);
     }
 
-    /// Refuses a request for the control plane, which takes no more for now.
-    pub(crate) fn refuse_busy(&mut self, id: ConnectionId) {
-        self.count(Counter::RefusedBusy);
-        let mut out = Vec::new();
-        self.write_error(ErrorCode::Busy, &mut out);
-        self.close_after(id, &out, CloseReason::Complete);
-    }
-
-    /// Closes a connection whose request is incomplete, because the server shuts down.
-    pub(crate) fn refuse_draining(&mut self, id: ConnectionId) {
-        let mut out = Vec::new();
-        self.write_error(ErrorCode::Draining, &mut out);
-        self.close_after(id, &out, CloseReason::Draining);
-    }
-
     /// Refuses a subscription; if its client may try again, in the form that it understands.
     pub(crate) fn refuse_subscription(
         &mut self,
@@ -96,7 +81,10 @@ impl<N: Net> Sessions<N> {
             State::Closing | State::Condemned => {}
             State::Head if connection.has(Flags::BLOCKED) && !is_late => {}
             State::Head if awaits_polls => {}
-            State::Head if connection.io.is_some() => self.refuse_draining(id),
+            State::Head if connection.io.is_some() => {
+                let error = ErrorCode::Draining.into();
+                self.refuse_for(id, &error, &Reader::default(), CloseReason::Draining);
+            }
             State::Head => self.condemn(id, CloseReason::Draining),
             // Messages may be ready for it, which are lost with the server.
             State::Waiting if self.is_waiting_poll(id) && !is_late => {}

@@ -6,7 +6,7 @@ use throng_core::retry;
 use throng_dialect::{Dialect, paths};
 use throng_wire::error::ResponseOptions;
 use throng_wire::head::Head;
-use throng_wire::{ErrorCode, ErrorResponse, RetryAfter};
+use throng_wire::{ErrorCode, RetryAfter};
 
 use super::Sessions;
 use crate::connection::LongPoll;
@@ -34,12 +34,6 @@ impl Reader {
 }
 
 impl<N: Net> Sessions<N> {
-    /// Appends the response to a request that does not subscribe, or is not known yet.
-    pub(crate) fn write_error(&self, code: ErrorCode, out: &mut Vec<u8>) {
-        let options = self.response_options(code, None);
-        ErrorResponse::from(code).write_response(out, &options);
-    }
-
     /// The headers of an error of this code. The connection closes after it, and pages of
     /// `allow_origin` may read it. Each call gives the next client's `Retry-After`.
     pub(crate) fn response_options<'a>(

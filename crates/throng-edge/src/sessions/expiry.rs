@@ -3,8 +3,11 @@
 //!
 //! The end of a token is in its session, which the timer scan looks at. The end of what the access
 //! policy allowed is in the side table.
+//!
+//! New rules end subscriptions, and revocations and the application end connections.
 
-use throng_core::ScanClose;
+use throng_access::Action;
+use throng_core::{Kind, ScanClose, SubscriptionId};
 use throng_dialect::Saying;
 use throng_wire::{ErrorCode, ErrorResponse};
 
@@ -64,7 +67,7 @@ impl<N: Net> Sessions<N> {
 
     /// True if the client is to be told that its session ends, or it has ended.
     pub(crate) fn is_session_due(&self, connection: &Connection<N::Socket>, now_s: u64) -> bool {
-        let session = self.connections().session_of(connection);
+        let session = self.connections().side().session(connection);
         session.is_some_and(|session| u64::from(session.next_s()) <= now_s)
     }
 
@@ -75,14 +78,18 @@ impl<N: Net> Sessions<N> {
         }
         let connection = &self[id];
         match connection.state() {
-            State::Streaming if self.connections().has_deadlines(connection) => self.due_beside(id),
+            State::Streaming if self.connections().side().has_entry(connection) => {
+                self.due_beside(id)
+            }
             State::Streaming => self.heartbeat(id),
             State::Waiting => self.time_out_waiting(id),
-            State::LongPolling => self.answer_long_poll_empty(id, None),
+            State::LongPolling => self.answer_long_poll(id, true, &[]),
             State::Closing | State::Condemned => self.condemn(id, CloseReason::Complete),
             State::Head => {
                 if connection.has(Flags::AWAITS_CONTROL) {
-                    return self.refuse_busy(id);
+                    // The control plane takes no more for now.
+                    self.count(Counter::RefusedBusy);
+                    return self.refuse(id, &ErrorCode::Busy.into(), &Reader::default());
                 }
                 if connection.has(Flags::AWAITS_PROXY_HEADER) {
                     return self.condemn(id, CloseReason::ProxyHeader);
@@ -107,17 +114,17 @@ impl<N: Net> Sessions<N> {
     /// heartbeat.
     pub(crate) fn due_beside(&mut self, id: ConnectionId) {
         let tick = self.clock().tick();
-        if self.connections().is_wait_over(id, tick) {
+        if self.connections().side().is_wait_over(&self[id], tick) {
             self.time_out_waiting(id);
         }
-        if self.connections().is_expired(id, tick) {
+        if self.connections().side().is_expired(&self[id], tick) {
             self.close_for(id, CloseReason::Expired);
         }
         if self.connections().has_expired_subscription(id, tick) {
             self.end_expired_subscriptions(id);
         }
         let is_parked = self[id].state() == State::Streaming;
-        if is_parked && self.connections().own_due(id) <= tick {
+        if is_parked && self.connections().side().own_due(&self[id]) <= tick {
             self.heartbeat(id);
         }
     }
@@ -132,11 +139,45 @@ impl<N: Net> Sessions<N> {
     pub(crate) fn close_for_application(&mut self, id: ConnectionId, close: &ScanClose) {
         let ScanClose { code, reason, may_return } = close;
         if self[id].state() == State::LongPolling && *may_return {
-            return self.answer_long_poll_empty(id, None);
+            return self.answer_long_poll(id, true, &[]);
         }
         let message = reason.to_string();
         self.close_subscriber(id, CloseReason::Disconnected(*code), reason, || {
             ErrorResponse::new(ErrorCode::Forbidden, message)
         });
+    }
+
+    /// Asks the access policy again about all that a connection follows. A client with commands is
+    /// told which of it ends. Others have asked for all of it in one request: their connections are
+    /// closed, and the error is the one that this request would get now. Returns how many
+    /// subscriptions were passed.
+    pub(crate) fn recheck_access(&mut self, id: ConnectionId) -> usize {
+        let count = self.subscriptions(id).count();
+        for subscription in self.subscriptions_to_grant(id) {
+            let connection = &self[id];
+            if !connection.is_parked() {
+                break;
+            }
+            let has_commands = connection.has_commands();
+            let Some(error) = self.denial_now(id, subscription) else { continue };
+            if !has_commands {
+                let reason = CloseReason::Refused(error.code);
+                self.close_subscriber(id, reason, &error.message, || error.clone());
+                break;
+            }
+            self.end_denied(id, subscription, &error);
+        }
+        count
+    }
+
+    /// Why a connection may not have a subscription any more; `None` if it may.
+    fn denial_now(&self, id: ConnectionId, subscription: SubscriptionId) -> Option<ErrorResponse> {
+        let (channel, _) = self.cursors().channel(subscription)?;
+        let name = self.engine.name(channel)?;
+        // The control plane has let those in who see the status.
+        if name.kind() == Kind::Internal && !name.is_presence_events() {
+            return None;
+        }
+        self.denial(&self.client(id, Action::Subscribe(&name)), subscription)
     }
 }

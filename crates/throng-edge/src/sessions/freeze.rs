@@ -106,7 +106,7 @@ impl<N: Net> Sessions<N> {
         let number = grants.len() as u32;
         if let Entry::Vacant(vacant) = grants.entry(session.grants()) {
             vacant.insert(number);
-            let granted = self.connections().grants_of(session);
+            let granted = self.connections().side().grants_of(session);
             let mut encoder = Encoder::new(RecordKind::Grants);
             encoder.u8(u8::from(granted.is_of_key()));
             encoder.bytes(granted.to_frozen().as_bytes());
@@ -117,7 +117,7 @@ impl<N: Net> Sessions<N> {
     /// Writes the name of the connection's user, if it is kept.
     fn freeze_user(&self, id: ConnectionId, write: &mut dyn FnMut(Vec<u8>)) {
         let Some(session) = self.connections().session(id) else { return };
-        if let Some(user) = self.connections().user_of_session(session) {
+        if let Some(user) = self.connections().side().user_of(session) {
             let mut encoder = Encoder::new(RecordKind::User);
             encoder.bytes(user.as_bytes());
             write(encoder.finish());
@@ -136,8 +136,8 @@ impl<N: Net> Sessions<N> {
             id,
             generation: connection.generation,
             // `connection.due` may be a deadline of the side table, which is frozen by itself.
-            due: self.connections().own_due(id),
-            expires: self.connections().expires(id),
+            due: self.connections().side().own_due(&self[id]),
+            expires: self.connections().side().expires(&self[id]),
             session: self.connections().session(id).map(|session| FrozenSession {
                 tags: session.tags(),
                 // No list is that long, so that the reader refuses the connection.

@@ -193,7 +193,7 @@ impl<N: Net> Sessions<N> {
                 Client::Unchecked { user: self.user_of(id) }
             };
         };
-        let grants = Arc::clone(self.connections().grants_of(session));
+        let grants = Arc::clone(self.connections().side().grants_of(session));
         let user = self.user_of_session(id, session, action, &grants);
         Client::Session { user, grants }
     }
@@ -208,7 +208,7 @@ impl<N: Net> Sessions<N> {
         if !session.has_user() {
             return None;
         }
-        if let Some(name) = self.connections().user_of_session(session) {
+        if let Some(name) = self.connections().side().user_of(session) {
             return Some(name.into());
         }
         // The session has only the tag of its user. Names come from elsewhere, and have to match

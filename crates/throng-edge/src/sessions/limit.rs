@@ -31,7 +31,7 @@ impl<N: Net> Sessions<N> {
         }
         let source = &clients.source;
         // The peer has gone since the accept: a socket that was reset has none (ENOTCONN).
-        let Some(peer) = self.peer_of(socket) else {
+        let Some(peer) = self.peer(socket) else {
             self.count(Counter::ClosedByPeer);
             self.count(Counter::Closed);
             return None;
@@ -62,7 +62,7 @@ impl<N: Net> Sessions<N> {
     /// answer in the form that the client understands, and because closing a socket with unread
     /// input resets the connection.
     fn refuse_unread(&mut self, socket: &N::Socket, refusal: Refusal) {
-        let address = || self.peer_of(socket).map(|peer| peer.ip());
+        let address = || self.peer(socket).map(|peer| peer.ip());
         self.access.refusals.note(&refusal.into(), address, self.clock().unix_ms());
         if self.refuse_handshake(socket) {
             self.count(Counter::RefusedLimit);
@@ -197,7 +197,7 @@ impl<N: Net> Sessions<N> {
     ) -> bool {
         let clients = &self.access.clients;
         let Some(header) = clients.source.header() else { return true };
-        let peer = self.peer(id).map(|peer| peer.ip());
+        let peer = self.peer(&self[id].socket).map(|peer| peer.ip());
         let Some(peer) = peer.filter(|peer| clients.source.trusts(*peer)) else { return true };
         let values: Vec<_> = head.headers(header.name()).collect();
         let address = match clients.source.of_request(peer, values.into_iter()) {

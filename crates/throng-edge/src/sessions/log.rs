@@ -1,8 +1,10 @@
-//! Requests in the log, at the level `debug`, and the ends of connections, if the settings ask for
-//! them.
+//! Tells the operator of requests, in the log at the level `debug`, and the application of
+//! connections that begin and end.
 
 use std::net::IpAddr;
 
+use throng_access::Credentials;
+use throng_core::events::Event;
 use throng_tls::CertificateFlaw;
 use throng_wire::ErrorResponse;
 use throng_wire::log::request_line;
@@ -10,6 +12,7 @@ use throng_wire::subscribe::{Request, Transport};
 use tracing::Level;
 
 use super::Sessions;
+use crate::close_reason::label_of;
 use crate::connection::ConnectionId;
 use crate::net::Net;
 
@@ -26,7 +29,7 @@ impl<N: Net> Sessions<N> {
         if !tracing::enabled!(Level::DEBUG) {
             return;
         }
-        let peer = self.peer(id);
+        let peer = self.peer(&self[id].socket);
         let peer = peer.map(|peer| peer.to_string()).unwrap_or_default();
         let request = request_id.map(tracing::field::display);
         tracing::debug!(%peer, request, "{} {status} {outcome}", request_line(bytes));
@@ -56,7 +59,7 @@ impl<N: Net> Sessions<N> {
     }
 
     fn address_of(&self, id: ConnectionId) -> Option<IpAddr> {
-        let peer = || self.peer(id).map(|peer| peer.ip());
+        let peer = || self.peer(&self[id].socket).map(|peer| peer.ip());
         self.connections().address(id).or_else(peer)
     }
 
@@ -72,5 +75,37 @@ impl<N: Net> Sessions<N> {
             Transport::LongPoll { .. } => (200, "poll"),
         };
         self.log_request(id, bytes, request.request_id.as_deref(), outcome);
+    }
+
+    /// A connection begins to stream. A viewer of the status page is the operator.
+    pub(crate) fn notify_connected(
+        &self,
+        id: ConnectionId,
+        request: &Request,
+        credentials: Credentials<'_>,
+    ) {
+        let Some(events) = &self.events else { return };
+        let transport = match request.transport {
+            _ if request.is_status() => return,
+            Transport::WebSocket { .. } => "websocket",
+            Transport::Sse => "sse",
+            Transport::Stream => "stream",
+            Transport::LongPoll { .. } => return,
+        };
+        let connection = self.connections().name(id);
+        let is_claimed = matches!(credentials, Credentials::Claimed { .. });
+        let event =
+            Event::Connected { connection, user: credentials.user(), is_claimed, transport };
+        events.notify(self.clock().unix_ms(), event);
+    }
+
+    /// Streams have ended, or begun to close.
+    pub(crate) fn tell_ended(&mut self) {
+        while let Some((connection, reason)) = self.next_ended() {
+            if let Some(events) = &self.events {
+                let event = Event::Disconnected { connection, reason: label_of(reason) };
+                events.notify(self.clock().unix_ms(), event);
+            }
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Acts on notifications about channels, users and answers.
 
-use throng_core::Notification;
+use throng_core::{ChannelId, ConnectionName, Notification, WantedTags};
 
 use super::Sessions;
 use super::kept_change::RunningKeptChange;
@@ -24,16 +24,23 @@ impl<N: Net> Sessions<N> {
                 let is_named = self.engine.is_named(channel, &name);
                 ticket.answer(is_named && self.follows(connection, wanted, channel));
             }
-            Notification::Settled => self.deferred().resume_unsettled(),
+            Notification::Settled => self.resume_unsettled(),
             Notification::Kept(notice) => {
                 self.kept_changes.push_back(RunningKeptChange::new(notice));
             }
             Notification::Answer { question, answer } => self.answered(question, answer),
-            Notification::Scan(_)
-            | Notification::Leave { .. }
-            | Notification::Stay { .. }
-            | Notification::StopAccepting
-            | Notification::Drain => debug_assert!(false, "it is about the worker"),
+            about_the_worker => debug_assert!(false, "{about_the_worker:?}"),
         }
+    }
+
+    /// True if a connection of this worker follows a channel and its session has the wanted tags;
+    /// false if the connection is gone.
+    fn follows(&self, name: ConnectionName, wanted: WantedTags, channel: ChannelId) -> bool {
+        let has_tags = |id| match self.connections().session(id) {
+            Some(session) => session.may_match(&wanted),
+            None => wanted == WantedTags::ALL,
+        };
+        let id = self.connections().find_name(name);
+        id.is_some_and(|id| has_tags(id) && self.subscription_to(id, channel).is_some())
     }
 }

@@ -39,9 +39,10 @@ impl<N: Net> Sessions<N> {
         let is_due = is_recovered == Some(false) || (wait_ms == 0 && !self.shutdown.is_draining());
         if begin.is_some() {
             // This worker's settled position is of its last slice, or there is none yet.
-            self.answer_in_order(id, is_due && !has_backlog, &presence);
+            self.answer_long_poll(id, is_due && !has_backlog, &presence);
             if is_due && self.is_long_polling(id) {
-                self.limit_due(id, UNSETTLED_TICKS);
+                let due = self.clock().deadline_ticks(UNSETTLED_TICKS).min(self[id].due);
+                self[id].due = due;
             }
             self.flush_in_order(id);
         } else {
@@ -56,12 +57,5 @@ impl<N: Net> Sessions<N> {
 
     fn is_long_polling(&self, id: ConnectionId) -> bool {
         self[id].state() == State::LongPolling
-    }
-
-    /// Lets a connection be due after this many ticks, if not earlier.
-    fn limit_due(&mut self, id: ConnectionId, ticks: u32) {
-        let due = self.clock().deadline_ticks(ticks);
-        let connection = &mut self[id];
-        connection.due = connection.due.min(due);
     }
 }

@@ -1,8 +1,14 @@
-//! Gives up memory when the server is short of it.
+//! Gives up memory: by steps when the server is short of it, and by closing the connections that
+//! buffer most while all together buffer too much.
 
 use throng_core::MemoryStep;
+use throng_wire::{ErrorCode, ErrorResponse};
 
 use super::Sessions;
+use super::error_response::Reader;
+use crate::close_reason::CloseReason;
+use crate::connection::{ConnectionId, Flags, State};
+use crate::counters::Counter;
 use crate::net::Net;
 
 /// While memory is short, a worker has this part of its share for subscribers that do not read, and
@@ -16,7 +22,7 @@ impl<N: Net> Sessions<N> {
     /// Acts on the step that the server has come to. Returns whether memory is short.
     pub(crate) fn relieve(&mut self) -> bool {
         if let Some(step) = self.relief.change() {
-            let workers = self.metrics().workers().max(1);
+            let workers = self.metrics().all().workers().len().max(1);
             let limits = self.settings.limits;
             let share =
                 |bytes: usize, is_short| bytes / workers / if is_short { SHORT_SHARE } else { 1 };
@@ -27,10 +33,37 @@ impl<N: Net> Sessions<N> {
             self.connections_mut().set_max_buffered_bytes(buffered);
         }
         if self.relief.is_short() {
-            self.buffers().shrink();
+            self.buffers().return_output(Vec::new());
             self.shrink(DROPPED_PER_TICK);
             self.evict_excess();
         }
         self.relief.is_short()
+    }
+
+    /// Closes the connections that buffer most until all together are within the limit.
+    pub(crate) fn evict_excess(&mut self) {
+        while let Some(id) = self.connections().to_evict() {
+            self.turn(|sessions| sessions.evict(id));
+        }
+    }
+
+    /// Closes a connection, with an error response if its socket takes one.
+    fn evict(&mut self, id: ConnectionId) {
+        let connection = &self[id];
+        let what = "too many unread responses and incomplete messages";
+        match connection.state() {
+            // The client does not read, and would not read an error response either.
+            _ if connection.has(Flags::BLOCKED) => self.cut_off(id),
+            State::Streaming if connection.is_websocket() => {
+                self.close_for_now(id, CloseReason::Overload, what, false);
+            }
+            State::Head | State::Waiting | State::LongPolling => {
+                self.count(Counter::ClosedOverload);
+                let message = format!("{what}; try again later");
+                self.refuse(id, &ErrorResponse::new(ErrorCode::Busy, message), &Reader::default());
+            }
+            State::Streaming | State::Closing | State::Condemned => self.cut_off(id),
+        }
+        self.connections_mut().update_buffered(id);
     }
 }

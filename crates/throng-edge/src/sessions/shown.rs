@@ -29,7 +29,7 @@ impl<N: Net> Connected<'_, N> {
     /// The address of the client, kept or asked for: a system call.
     pub(super) fn address(&self) -> Option<IpAddr> {
         self.sockets.connections().address(self.id).or_else(|| {
-            let peer = self.sockets.peer(self.id)?;
+            let peer = self.sockets.peer(&self.sockets[self.id].socket)?;
             self.access.clients.source.of_connection(peer.ip())
         })
     }

@@ -289,19 +289,12 @@ impl<N: Net> Sessions<N> {
             _ => self.start_stream(id, request, &followed, begun),
         }
         self.limit(id, answers.until_ms);
-        if let Client::Known(throng_access::Client::Token(identity)) = client {
-            self.limit_poll(id, identity.expires_s());
-        }
-    }
-
-    /// Lets a long-poll end with its token: it is answered, and its client asks again. A stream is
-    /// ended by its session.
-    fn limit_poll(&mut self, id: ConnectionId, expires_s: u32) {
-        let expires_ms = clock::from_wall_ms(u64::from(expires_s) * 1000);
-        let expires = self.clock().tick_at(expires_ms);
-        let connection = &mut self[id];
-        if connection.state() == State::LongPolling {
-            connection.due = connection.due.min(expires);
+        // A stream is ended by its session.
+        if let Client::Known(throng_access::Client::Token(identity)) = client
+            && self[id].state() == State::LongPolling
+        {
+            let expires_ms = clock::from_wall_ms(u64::from(identity.expires_s()) * 1000);
+            self.limit(id, Some(expires_ms));
         }
     }
 

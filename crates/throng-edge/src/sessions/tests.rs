@@ -3,14 +3,12 @@
 use std::sync::Mutex;
 
 use throng_access::{Access, Action, Asker, Decision};
-use throng_core::{
-    Answer, Epoch, Later, MemoryEngine, NodeTag, Rules, Ticket, WorkerId, WorkerQueue,
-};
+use throng_core::{Answer, Later, Ticket};
 
 use super::*;
 use crate::connection::ConnectionId;
-use crate::metrics::Metrics;
 use crate::net::fixture::OneNet;
+use crate::setup::fixture::setup;
 use crate::sockets::Sockets;
 
 /// Allows every channel but one that is named so; of `slow`, it decides later.
@@ -37,23 +35,9 @@ impl Access for Policy {
 }
 
 fn sessions(policy: Arc<Policy>) -> Sessions<OneNet> {
-    let settings = Arc::new(Settings::for_tests());
-    let queue = Arc::new(WorkerQueue::new(|| {}));
-    let rules = Arc::new(Rules::default());
-    let queues = vec![Arc::clone(&queue)];
-    let engine = MemoryEngine::new(Epoch::numbered(1), Arc::clone(&rules), queues, 1 << 20);
-    let engine: Arc<dyn Engine> = Arc::new(engine);
-    let access = Arc::new(AccessControl::open(policy));
-    let own = (WorkerId(0), NodeTag::ALONE, 0);
-    let (metrics, clients) = (Metrics::new([9].into_iter()), Arc::clone(&access.clients));
-    let net = OneNet::taking(usize::MAX);
-    let sockets = Sockets::new(net, own, Arc::clone(&settings), clients, metrics);
-    let compression = Arc::new(Compression::new(settings.compression));
-    let (logs, compressing) = (Arc::clone(&engine), Arc::clone(&compression));
-    let delivery = Delivery::new(sockets, Arc::clone(&settings), logs, rules, compressing, queue);
-    let pressure = Arc::default();
-    let mut sessions =
-        Sessions::new(delivery, settings, engine, access, None, compression, pressure);
+    let setup = setup(Arc::new(AccessControl::open(policy)));
+    let sockets = Sockets::new(&setup, OneNet::taking(usize::MAX));
+    let mut sessions = Sessions::new(&setup, Delivery::new(&setup, sockets));
     sessions.begin_slice();
     sessions
 }

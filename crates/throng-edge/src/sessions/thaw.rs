@@ -111,7 +111,7 @@ impl<N: Net> Sessions<N> {
         // pass.
         let takes_more = !flags.has(Flags::BLOCKED) && !flags.has(Flags::DELIVERY_DEFERRED);
         self.thaw_subscriptions(id, &frozen.subscriptions, takes_more);
-        self.deferred().resume(token, flags);
+        self.resume_deferred(token, flags);
         self.closes.extend(frozen.pending_close.map(|code| PendingClose { token, code }));
         Ok(())
     }

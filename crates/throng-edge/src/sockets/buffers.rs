@@ -18,11 +18,6 @@ impl Buffers {
         Buffers { input: vec![0; INPUT_BYTES], output: Vec::new() }
     }
 
-    /// Frees what the next slice can make anew.
-    pub(crate) fn shrink(&mut self) {
-        self.output = Vec::new();
-    }
-
     /// The buffer that all sockets are read into, of [`INPUT_BYTES`].
     pub(crate) fn take_input(&mut self) -> Vec<u8> {
         debug_assert_eq!(self.input.len(), INPUT_BYTES, "the input buffer is in use");

@@ -10,112 +10,79 @@
 
 use std::collections::VecDeque;
 
+use super::{Deferred, Sockets};
 use crate::connection::{ConnectionId, Connections, Flags, State, Token};
+use crate::counters::Counter;
+use crate::net::Net;
 
-#[derive(Debug, Default)]
-pub(crate) struct Deferred {
-    /// Connections that have more to read, or to act upon, than one turn allows.
-    reads: VecDeque<Token>,
-    /// Connections that lack messages, and whose sockets may take more than one slice allows.
-    deliveries: VecDeque<Token>,
-    /// Connections that lack only messages which are not settled, and will not be soon.
-    unsettled: VecDeque<Token>,
-    /// Connections that the control plane has not taken yet.
-    handoffs: VecDeque<Token>,
-}
-
-impl Deferred {
+impl<N: Net> Sockets<N> {
     /// Gives the connection another turn in the next slice.
-    pub(crate) fn defer_read<S>(&mut self, id: ConnectionId, connections: &mut Connections<S>) {
-        defer(&mut self.reads, Flags::READ_DEFERRED, id, connections);
+    pub(crate) fn defer_read(&mut self, id: ConnectionId) {
+        defer(&mut self.deferred.reads, Flags::READ_DEFERRED, &mut self.connections, id);
     }
 
-    /// Lets the connection have what it lacks in the next slice. Returns whether it was not
-    /// deferred before.
-    pub(crate) fn defer_delivery<S>(
-        &mut self,
-        id: ConnectionId,
-        connections: &mut Connections<S>,
-    ) -> bool {
-        defer(&mut self.deliveries, Flags::DELIVERY_DEFERRED, id, connections)
+    /// Lets the connection have the messages that it lacks in the next slice.
+    pub(crate) fn defer_delivery(&mut self, id: ConnectionId) {
+        let list = &mut self.deferred.deliveries;
+        if defer(list, Flags::DELIVERY_DEFERRED, &mut self.connections, id) {
+            self.count(Counter::DeliveriesDeferred);
+        }
     }
 
-    /// Lets the connection have what it lacks when that is settled.
-    pub(crate) fn defer_unsettled<S>(
-        &mut self,
-        id: ConnectionId,
-        connections: &mut Connections<S>,
-    ) -> bool {
-        defer(&mut self.unsettled, Flags::DELIVERY_DEFERRED, id, connections)
+    /// Lets the connection have the messages that it lacks when they are settled.
+    pub(crate) fn defer_unsettled(&mut self, id: ConnectionId) {
+        let list = &mut self.deferred.unsettled;
+        if defer(list, Flags::DELIVERY_DEFERRED, &mut self.connections, id) {
+            self.count(Counter::DeliveriesDeferred);
+        }
     }
 
     /// Gives all that wait for messages to be settled a turn in the next slice.
     pub(crate) fn resume_unsettled(&mut self) {
-        self.deliveries.append(&mut self.unsettled);
+        self.deferred.deliveries.append(&mut self.deferred.unsettled);
     }
 
-    /// Lists a connection of another worker as its flags say.
-    pub(crate) fn resume(&mut self, token: Token, flags: Flags) {
+    /// Lists a connection of another process as its flags say.
+    pub(crate) fn resume_deferred(&mut self, token: Token, flags: Flags) {
         let lists = [
-            (Flags::READ_DEFERRED, &mut self.reads),
-            (Flags::DELIVERY_DEFERRED, &mut self.deliveries),
-            (Flags::AWAITS_CONTROL, &mut self.handoffs),
+            (Flags::READ_DEFERRED, &mut self.deferred.reads),
+            (Flags::DELIVERY_DEFERRED, &mut self.deferred.deliveries),
+            (Flags::AWAITS_CONTROL, &mut self.deferred.handoffs),
         ];
         for (flag, list) in lists {
             list.extend(flags.has(flag).then_some(token));
         }
     }
 
-    /// The number of connections in `reads`, ended ones included.
-    pub(crate) fn reads(&self) -> usize {
-        self.reads.len()
+    /// The number of deferred reads, of connections that have ended, too.
+    pub(crate) fn deferred_reads(&self) -> usize {
+        self.deferred.reads.len()
     }
 
-    /// The number of connections in `deliveries`, ended ones included.
-    pub(crate) fn deliveries(&self) -> usize {
-        self.deliveries.len()
+    /// The number of deferred deliveries, to connections that have ended, too.
+    pub(crate) fn deferred_deliveries(&self) -> usize {
+        self.deferred.deliveries.len()
     }
 
     /// Takes the connection whose read was deferred first.
-    pub(crate) fn next_read<S>(
-        &mut self,
-        connections: &mut Connections<S>,
-    ) -> Option<ConnectionId> {
-        next(&mut self.reads, Flags::READ_DEFERRED, connections)
+    pub(crate) fn next_read(&mut self) -> Option<ConnectionId> {
+        next(&mut self.deferred.reads, Flags::READ_DEFERRED, &mut self.connections)
     }
 
     /// Takes the connection whose delivery was deferred first.
-    pub(crate) fn next_delivery<S>(
-        &mut self,
-        connections: &mut Connections<S>,
-    ) -> Option<ConnectionId> {
-        next(&mut self.deliveries, Flags::DELIVERY_DEFERRED, connections)
+    pub(crate) fn next_delivery(&mut self) -> Option<ConnectionId> {
+        next(&mut self.deferred.deliveries, Flags::DELIVERY_DEFERRED, &mut self.connections)
     }
 
-    /// Tries to hand the connection off again in the next slice.
-    pub(crate) fn defer_handoff(&mut self, token: Token) {
-        self.handoffs.push_back(token);
+    /// True if the worker retries something that no event reports: work is to be done soon.
+    pub fn is_retrying(&self) -> bool {
+        !self.deferred.handoffs.is_empty()
     }
+}
 
-    /// The number of connections that wait for the control plane, ended ones included.
-    pub(crate) fn handoffs(&self) -> usize {
-        self.handoffs.len()
-    }
-
-    /// Takes the connection that has waited longest for the control plane. It may be gone, or
-    /// closing.
-    pub(crate) fn next_handoff(&mut self) -> Option<Token> {
-        self.handoffs.pop_front()
-    }
-
-    /// True if a slice has something to do at once. The control plane tells by no event when it
-    /// takes connections.
-    pub(crate) fn has_work(&self) -> bool {
-        !self.reads.is_empty() || !self.deliveries.is_empty()
-    }
-
+impl Deferred {
     /// Panics unless lists and flags agree. For tests: it visits all connections.
-    pub(crate) fn check_invariants<S>(&self, connections: &Connections<S>) {
+    pub(super) fn check_invariants<S>(&self, connections: &Connections<S>) {
         let deliveries = self.deliveries.iter().chain(&self.unsettled);
         let lists: [(Vec<_>, Flags); 2] = [
             (self.reads.iter().collect(), Flags::READ_DEFERRED),
@@ -137,8 +104,8 @@ impl Deferred {
 fn defer<S>(
     list: &mut VecDeque<Token>,
     flag: Flags,
-    id: ConnectionId,
     connections: &mut Connections<S>,
+    id: ConnectionId,
 ) -> bool {
     let connection = &mut connections[id];
     let is_new = !connection.has(flag) && connection.state() != State::Condemned;
@@ -168,64 +135,42 @@ fn next<S>(
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use throng_core::{NodeTag, WorkerId};
-
-    use super::*;
-    use crate::limits::Limits;
-    use crate::metrics::Metrics;
-
-    fn connections(count: usize) -> (Connections<()>, Vec<ConnectionId>) {
-        let metrics = Metrics::new([100].into_iter());
-        let mut connections = Connections::new(
-            NodeTag::ALONE,
-            WorkerId(0),
-            metrics,
-            Limits::default(),
-            Arc::default(),
-            0,
-        );
-        let ids =
-            (0..count).map(|_| connections.insert((), Flags::default(), 0, 0, None)).collect();
-        (connections, ids)
-    }
+    use super::super::tests::{insert, sockets};
 
     #[test]
     fn a_connection_that_is_deferred_twice_has_one_turn() {
-        let (mut connections, ids) = connections(2);
-        let mut deferred = Deferred::default();
+        let mut sockets = sockets(0);
+        let ids = [insert(&mut sockets), insert(&mut sockets)];
         for id in [ids[1], ids[0], ids[1]] {
-            deferred.defer_read(id, &mut connections);
+            sockets.defer_read(id);
         }
-        deferred.check_invariants(&connections);
-        assert!(deferred.has_work());
-        let mut next = || deferred.next_read(&mut connections);
-        let order = [next(), next(), next()];
+        sockets.check_invariants();
+        let order = [sockets.next_read(), sockets.next_read(), sockets.next_read()];
         assert_eq!(order, [Some(ids[1]), Some(ids[0]), None]);
-        assert!(!deferred.has_work());
-        deferred.check_invariants(&connections);
+        assert_eq!(sockets.deferred_reads(), 0);
+        sockets.check_invariants();
     }
 
     #[test]
     fn a_connection_can_be_deferred_again_once_it_had_its_turn() {
-        let (mut connections, ids) = connections(1);
-        let mut deferred = Deferred::default();
-        assert!(deferred.defer_delivery(ids[0], &mut connections));
-        assert!(!deferred.defer_delivery(ids[0], &mut connections));
-        assert_eq!(deferred.next_delivery(&mut connections), Some(ids[0]));
-        assert!(deferred.defer_delivery(ids[0], &mut connections));
+        let mut sockets = sockets(0);
+        let id = insert(&mut sockets);
+        (0..2).for_each(|_| sockets.defer_delivery(id));
+        assert_eq!((sockets.next_delivery(), sockets.next_delivery()), (Some(id), None));
+        sockets.defer_unsettled(id);
+        assert_eq!(sockets.next_delivery(), None, "it waits for its messages");
+        sockets.resume_unsettled();
+        assert_eq!(sockets.next_delivery(), Some(id));
     }
 
     #[test]
     fn a_reused_place_does_not_inherit_a_turn() {
-        let (mut connections, ids) = connections(1);
-        let mut deferred = Deferred::default();
-        deferred.defer_read(ids[0], &mut connections);
-        drop(connections.take(ids[0]));
-        let reused = connections.insert((), Flags::default(), 0, 0, None);
-        assert_eq!(reused, ids[0]);
-        deferred.check_invariants(&connections);
-        assert_eq!(deferred.next_read(&mut connections), None);
+        let mut sockets = sockets(0);
+        let id = insert(&mut sockets);
+        sockets.defer_read(id);
+        drop(sockets.connections.take(id));
+        assert_eq!(insert(&mut sockets), id);
+        sockets.check_invariants();
+        assert_eq!(sockets.next_read(), None);
     }
 }

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use throng_access::CountedAddress;
 use throng_core::{Listener, WorkerId};
 
-use crate::connection::{Connection, ConnectionId, Flags, Io, Phase, SideIndex, State};
+use crate::connection::{Connection, ConnectionId, Flags, Io, Phase, State};
 use crate::counters::Counter;
 use crate::net::{HandoffHeader, Net};
 use crate::sockets::Sockets;
@@ -35,10 +35,10 @@ impl<N: Net> Sockets<N> {
     /// again. Returns whether it has gone.
     pub(crate) fn hand_off_to_control(&mut self, id: ConnectionId, bytes: &[u8]) -> bool {
         let (connection, client) = self.connections.take(id);
-        let Connection { socket, generation, mut flags, due, .. } = connection;
+        let mut flags = connection.flags;
         let address = client.as_ref().map(CountedAddress::address);
         let header = HandoffHeader { address, ..HandoffHeader::between_planes(Listener::Public) };
-        let socket = match self.net.to_control(header, socket, bytes) {
+        let socket = match self.net.to_control(header, connection.socket, bytes) {
             Ok(()) => {
                 leave_counted(client);
                 if flags.has(Flags::SERVED) {
@@ -54,24 +54,22 @@ impl<N: Net> Sockets<N> {
         let deadline = self.clock.deadline(self.settings.head_timeout);
         let connection = Connection {
             socket,
-            generation,
             // Later tries do not prolong the wait.
-            due: if is_first_try { deadline } else { due },
-            side: SideIndex::NONE,
-            newest_subscription: None,
+            due: if is_first_try { deadline } else { connection.due },
             io: Some(Box::new(Io::with_inbound(bytes))),
             phase: Phase::default(),
             flags,
+            ..connection
         };
         self.connections.put_back(id, connection, client);
-        self.deferred.defer_handoff(self.connections.token(id));
+        self.deferred.handoffs.push_back(self.connections.token(id));
         false
     }
 
     /// Tries again to hand off connections that the control plane did not take.
     pub(crate) fn retry_handoffs(&mut self) {
-        for _ in 0..self.deferred.handoffs().min(HANDOFFS_PER_SLICE) {
-            let Some(token) = self.deferred.next_handoff() else { return };
+        for _ in 0..self.deferred.handoffs.len().min(HANDOFFS_PER_SLICE) {
+            let Some(token) = self.deferred.handoffs.pop_front() else { return };
             // The others have ended or were refused meanwhile.
             let Some(id) = self.connections.find(token) else { continue };
             let connection = &mut self.connections[id];
@@ -100,7 +98,7 @@ impl<N: Net> Sockets<N> {
         }
         let other = self.metrics.other_with_room()?;
         // As long as heads alone take the places here and there, it may as well stay.
-        let has_room = self.metrics.room_for_new_at(other) > 0;
+        let has_room = self.metrics.all().worker(other).room_for_new() > 0;
         (has_room || self.connections.is_full()).then_some(other)
     }
 
@@ -139,22 +137,13 @@ impl<N: Net> Sockets<N> {
         }
         let Some(other) = self.worker_with_room() else { return true };
         let (connection, counted) = self.connections.take(id);
-        let Connection { socket, generation, due, io, flags, .. } = connection;
         let client = Arrival { counted, awaits_proxy_header: false };
-        let (socket, client) = match self.hand_off_to_worker(other, socket, client, bytes) {
+        let sent = self.hand_off_to_worker(other, connection.socket, client, bytes);
+        let (socket, client) = match sent {
             Ok(()) => return false,
             Err(returned) => returned,
         };
-        let connection = Connection {
-            socket,
-            generation,
-            due,
-            side: SideIndex::NONE,
-            newest_subscription: None,
-            io,
-            phase: Phase::default(),
-            flags,
-        };
+        let connection = Connection { socket, phase: Phase::default(), ..connection };
         self.connections.put_back(id, connection, client.counted);
         // The attempt has removed it from epoll.
         self.watch(id);

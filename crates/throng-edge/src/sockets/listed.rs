@@ -1,15 +1,15 @@
-//! Sockets that are not in the table: not yet, or not any more. And what is asked of the socket of
-//! one that is.
+//! Sockets that have no place in the table, and questions to the socket of a connection.
 
 use std::io::IoSlice;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
-use super::Sockets;
+use throng_core::{FoundConnection, FoundTransport, clock};
 use throng_tls::CertifiedUser;
 
+use super::Sockets;
 use crate::close_reason::CloseReason;
-use crate::connection::{ConnectionId, Flags, State, Token};
-use crate::counters::Counter;
+use crate::connection::{Connection, ConnectionId, Flags, State, Token};
+use crate::counters::{Counter, Parked};
 use crate::net::{HandoffHeader, Leaving, Net, Read, Transfer};
 
 impl<N: Net> Sockets<N> {
@@ -58,11 +58,6 @@ impl<N: Net> Sockets<N> {
         self.net.close(socket);
     }
 
-    /// The address of the other end: a system call.
-    pub(crate) fn peer_of(&self, socket: &N::Socket) -> Option<SocketAddr> {
-        self.net.peer(socket)
-    }
-
     /// True if a socket shakes hands, so that it can have no answer.
     pub(crate) fn refuse_handshake(&mut self, socket: &N::Socket) -> bool {
         self.net.refuse_handshake(socket)
@@ -90,19 +85,14 @@ impl<N: Net> Sockets<N> {
         self.count(Counter::Closed);
     }
 
-    /// The address of the other end of a connection: a system call.
-    pub(crate) fn peer(&self, id: ConnectionId) -> Option<SocketAddr> {
-        self.net.peer(&self.connections[id].socket)
+    /// The address of the other end: a system call.
+    pub(crate) fn peer(&self, socket: &N::Socket) -> Option<SocketAddr> {
+        self.net.peer(socket)
     }
 
     /// The user of the certificate that the other end has shown.
     pub(crate) fn certified_user(&self, id: ConnectionId) -> Option<&CertifiedUser> {
         self.net.certified_user(&self.connections[id].socket)
-    }
-
-    /// True if the connection shakes hands, so that it can have no answer.
-    pub(crate) fn refuse_handshake_of(&mut self, id: ConnectionId) -> bool {
-        self.net.refuse_handshake(&self.connections[id].socket)
     }
 
     /// Reads from a connection.
@@ -224,6 +214,38 @@ impl<N: Net> Sockets<N> {
         let peer = self.net.peer(&self.connections[id].socket);
         if peer.is_some_and(|peer| source.trusts(peer.ip())) {
             self.connections.set_address(id, None);
+        }
+    }
+
+    /// True if the connection shakes hands, so that it can have no answer.
+    pub(crate) fn refuse_handshake_of(&mut self, id: ConnectionId) -> bool {
+        self.net.refuse_handshake(&self.connections[id].socket)
+    }
+
+    /// The entry of the connection in this place.
+    pub(crate) fn describe(
+        &self,
+        id: ConnectionId,
+        connection: &Connection<N::Socket>,
+    ) -> FoundConnection {
+        let transport = match connection.parked() {
+            Some(Parked::WebSocket) => FoundTransport::WebSocket,
+            Some(Parked::Sse | Parked::Status) => FoundTransport::Sse,
+            Some(Parked::Poll) => FoundTransport::LongPoll,
+            Some(Parked::Stream | Parked::Canary) | None => FoundTransport::Stream,
+        };
+        let since_ms = self.connections.accepted_ms(connection);
+        let peer = self.net.peer(&connection.socket);
+        // The address of a client without a proxy is kept, too, where limits count it.
+        let is_named =
+            |address: &IpAddr| peer.is_none_or(|peer| peer.ip().to_canonical() != *address);
+        FoundConnection {
+            name: self.connections.name_of(id, connection),
+            transport,
+            since_ms: since_ms.map(clock::wall_ms),
+            peer,
+            proxied: self.connections.address(id).filter(is_named),
+            lag: None,
         }
     }
 }

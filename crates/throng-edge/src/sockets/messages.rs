@@ -1,5 +1,11 @@
 //! Writes messages that many connections share, to one connection or to many in one call.
+//!
+//! # Invariants
+//!
+//! A cursor is never past a message that is not written in full, unless the connection keeps the
+//! rest of that message as its [`Partial`]. At most one message is partly written.
 
+use std::io::IoSlice;
 use std::sync::Arc;
 
 use throng_core::Message;
@@ -7,11 +13,10 @@ use throng_dialect::Encoding;
 
 use super::Sockets;
 use super::budget::Budget;
-use super::outcome::{self, Outcome};
 use super::own_metrics::OwnMetrics;
 use crate::close_reason::CloseReason;
 use crate::compression::COST_FACTOR;
-use crate::connection::{Connection, ConnectionId, Flags};
+use crate::connection::{Connection, ConnectionId, Flags, Partial};
 use crate::counters::Counter;
 use crate::net::{Net, Transfer, WriteRequest};
 
@@ -36,18 +41,25 @@ impl Costs<'_> {
 }
 
 impl<N: Net> Sockets<N> {
-    /// Writes messages to one connection in one call, as `encode` frames them; up to the first that
-    /// it leaves for the next call.
+    /// Writes a connection those of the messages that are for it, in one call, as `encode` frames
+    /// them; up to the first that it leaves for the next call.
     pub(crate) fn write_messages<'m>(
         &mut self,
         id: ConnectionId,
         messages: impl Iterator<Item = &'m Arc<Message>>,
-        is_for: impl Fn(&Message) -> bool,
-        mut encode: impl FnMut(&'m Message, &mut Costs<'_>) -> Option<(Encoding, &'m [u8])>,
+        mut encode: impl FnMut(
+            &'m Message,
+            &Connection<N::Socket>,
+            &mut Costs<'_>,
+        ) -> Option<(Encoding, &'m [u8])>,
     ) -> Outcome {
-        let mut costs = Costs { budget: &mut self.budget, metrics: &self.metrics };
-        let socket = &self.connections[id].socket;
-        outcome::write(&mut self.net, socket, messages, is_for, |it| encode(it, &mut costs))
+        let Sockets { net, connections, clock, budget, metrics, .. } = self;
+        let connection = &connections[id];
+        let (name, now_ms) = (connections.name_of(id, connection), clock.unix_ms());
+        let is_for = |message: &Message| message.is_for(name, now_ms);
+        let mut costs = Costs { budget, metrics };
+        let encode = |message| encode(message, connection, &mut costs);
+        write(net, &connection.socket, messages, is_for, encode)
     }
 
     /// Writes to several connections in one call: to the one of each item the bytes that `bytes`
@@ -86,5 +98,245 @@ impl<N: Net> Sockets<N> {
         } else if outcome.is_blocked {
             self.block(id);
         }
+    }
+}
+
+/// Messages in one write. The kernel takes 1024 (`UIO_MAXIOV`); far fewer already make the cost of
+/// the call small.
+const MESSAGES_PER_WRITE: usize = 64;
+
+/// Bytes in one write, roughly.
+const BYTES_PER_WRITE: usize = 256 << 10;
+
+/// The result of a write to a subscriber.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    /// The offset up to which the cursor moves; `None` if it stays.
+    pub(crate) advanced_to: Option<u64>,
+    /// Messages that were written in full.
+    pub(crate) deliveries: u64,
+    pub(crate) sent_bytes: u64,
+    /// The message that was written in part.
+    pub(crate) partial: Option<Partial>,
+    /// True if the socket takes no more for now.
+    pub(crate) is_blocked: bool,
+    /// True if some of what was written waits below for the socket: any of the messages may end
+    /// there.
+    pub(crate) is_held: bool,
+    pub(crate) is_gone: bool,
+}
+
+impl Outcome {
+    fn gone() -> Outcome {
+        Outcome { is_gone: true, ..Outcome::default() }
+    }
+
+    /// The outcome of writing one message in this encoding, which has `length` bytes.
+    pub(crate) fn of_message(
+        message: &Arc<Message>,
+        encoding: Encoding,
+        length: usize,
+        transfer: Transfer,
+    ) -> Outcome {
+        let written = match transfer {
+            Transfer::Bytes(written) | Transfer::Held(written) => written,
+            Transfer::Blocked => 0,
+            Transfer::Gone => return Outcome::gone(),
+        };
+        debug_assert!(written <= length, "more was written than there was");
+        let is_whole = written == length;
+        let is_held = matches!(transfer, Transfer::Held(_));
+        let partial = (written > 0 && !is_whole).then(|| {
+            let (message, from) = (Arc::clone(message), written as u32);
+            Partial { message, encoding, from }
+        });
+        Outcome {
+            // The connection keeps the rest of a partly written message: the cursor is past it.
+            advanced_to: (written > 0).then_some(message.id.offset),
+            deliveries: u64::from(is_whole),
+            sent_bytes: written as u64,
+            partial,
+            is_blocked: !is_whole || is_held,
+            is_held,
+            is_gone: false,
+        }
+    }
+}
+
+/// Writes messages in one call, as `encode` frames them, of those that are for the client. Writes
+/// as many as one call takes, or up to the first that `encode` leaves for the next; the caller
+/// calls again while the subscriber lacks more.
+pub(crate) fn write<'a, N: Net>(
+    net: &mut N,
+    socket: &N::Socket,
+    messages: impl Iterator<Item = &'a Arc<Message>>,
+    is_for: impl Fn(&Message) -> bool,
+    mut encode: impl FnMut(&'a Message) -> Option<(Encoding, &'a [u8])>,
+) -> Outcome {
+    let mut slices = [IoSlice::new(&[]); MESSAGES_PER_WRITE];
+    let mut chosen: [Option<(&Arc<Message>, Encoding)>; MESSAGES_PER_WRITE] =
+        [None; MESSAGES_PER_WRITE];
+    let (mut count, mut bytes) = (0, 0);
+    let mut outcome = Outcome::default();
+    for message in messages {
+        if is_for(message) {
+            if count == MESSAGES_PER_WRITE || bytes >= BYTES_PER_WRITE {
+                break;
+            }
+            let Some((encoding, encoded)) = encode(message) else { break };
+            slices[count] = IoSlice::new(encoded);
+            chosen[count] = Some((message, encoding));
+            bytes += encoded.len();
+            count += 1;
+        }
+        // Also past one that is left out, which would be offered for ever.
+        outcome.advanced_to = Some(message.id.offset);
+    }
+    if count == 0 {
+        return outcome;
+    }
+    let transfer = net.write(socket, &slices[..count]);
+    let written = match transfer {
+        Transfer::Bytes(written) | Transfer::Held(written) => written,
+        Transfer::Blocked => 0,
+        Transfer::Gone => return Outcome::gone(),
+    };
+    outcome.sent_bytes = written as u64;
+    outcome.is_held = matches!(transfer, Transfer::Held(_));
+    if written == bytes {
+        outcome.deliveries = count as u64;
+        outcome.is_blocked = outcome.is_held;
+        return outcome;
+    }
+    // Messages that are passed over behind the last one that was written are looked at again.
+    outcome.is_blocked = true;
+    outcome.advanced_to = None;
+    let mut left = written;
+    for (slice, &(message, encoding)) in slices[..count].iter().zip(chosen.iter().flatten()) {
+        if left < slice.len() {
+            if left > 0 {
+                // The rest of it belongs to this connection now: the cursor is past it.
+                outcome.advanced_to = Some(message.id.offset);
+                let (message, from) = (Arc::clone(message), left as u32);
+                outcome.partial = Some(Partial { message, encoding, from });
+            }
+            break;
+        }
+        left -= slice.len();
+        outcome.advanced_to = Some(message.id.offset);
+        outcome.deliveries += 1;
+    }
+    outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use throng_core::{
+        Body, ChannelName, ConnectionName, Content, Epoch, MessageId, Stamp, WorkerId,
+    };
+
+    use super::*;
+    use crate::net::fixture::OneNet;
+
+    fn name(number: u32) -> ConnectionName {
+        ConnectionName::new(WorkerId(0), 1, number)
+    }
+
+    fn is_for(message: &Message) -> bool {
+        message.is_for(name(7), 0)
+    }
+
+    /// Messages of four bytes at offsets from 1; those in `excluding` are not for the subscriber.
+    fn messages(count: u64, excluding: &[u64]) -> Vec<Arc<Message>> {
+        let message = |offset| {
+            let id = MessageId { epoch: Epoch::numbered(1), offset };
+            let excluded = excluding.contains(&offset).then(|| name(7));
+            let body = Body::Text("four".into());
+            let channel = ChannelName::channel("c");
+            let (previous, content_type, expires_ms) = (offset - 1, None, None);
+            let content = Content {
+                id,
+                stamp: Stamp(offset),
+                previous,
+                time_ms: 0,
+                channel,
+                body,
+                content_type,
+                excluded,
+                expires_ms,
+            };
+            Arc::new(Message::from(Arc::new(content)))
+        };
+        (1..=count).map(message).collect()
+    }
+
+    fn written(messages: &[Arc<Message>], taken: usize) -> Outcome {
+        fn encode(message: &Message) -> Option<(Encoding, &[u8])> {
+            Some((Encoding::LINE, message.body.bytes()))
+        }
+        write(&mut OneNet::taking(taken), &(), messages.iter(), is_for, encode)
+    }
+
+    #[test]
+    fn the_cursor_moves_over_whole_messages_and_one_partly_written() {
+        let messages = messages(3, &[]);
+        let outcome = |taken| {
+            let outcome = written(&messages, taken);
+            let rest = outcome.partial.map(|partial| (partial.message.id.offset, partial.from));
+            (outcome.advanced_to, outcome.deliveries, rest, outcome.is_blocked)
+        };
+        assert_eq!(outcome(0), (None, 0, None, true));
+        assert_eq!(outcome(3), (Some(1), 0, Some((1, 3)), true));
+        assert_eq!(outcome(4), (Some(1), 1, None, true));
+        assert_eq!(outcome(9), (Some(3), 2, Some((3, 1)), true));
+        assert_eq!(outcome(12), (Some(3), 3, None, false));
+    }
+
+    #[test]
+    fn excluded_messages_are_passed_over_and_not_written() {
+        let outcome = written(&messages(4, &[1, 3, 4]), 100);
+        assert_eq!((outcome.advanced_to, outcome.sent_bytes), (Some(4), 4));
+        let outcome = written(&messages(2, &[1, 2]), 0);
+        assert_eq!((outcome.advanced_to, outcome.is_blocked), (Some(2), false), "nothing to write");
+        let outcome = written(&messages(4, &[2, 3]), 6);
+        assert_eq!(outcome.advanced_to, Some(4), "partly written");
+        let outcome = written(&messages(4, &[2, 3]), 4);
+        assert_eq!(outcome.advanced_to, Some(1), "those behind are looked at again");
+    }
+
+    #[test]
+    fn a_write_has_a_limited_number_of_messages() {
+        let outcome = written(&messages(100, &[]), usize::MAX);
+        assert_eq!((outcome.deliveries, outcome.is_blocked), (MESSAGES_PER_WRITE as u64, false));
+        assert_eq!(outcome.advanced_to, Some(MESSAGES_PER_WRITE as u64));
+    }
+
+    #[test]
+    fn a_write_ends_before_what_is_left_for_the_next() {
+        let messages = messages(5, &[2]);
+        fn two_of(message: &Message) -> Option<(Encoding, &[u8])> {
+            (message.id.offset <= 3).then(|| (Encoding::LINE, message.body.bytes()))
+        }
+        let outcome = write(&mut OneNet::taking(usize::MAX), &(), messages.iter(), is_for, two_of);
+        assert_eq!((outcome.deliveries, outcome.advanced_to), (2, Some(3)));
+        assert!(!outcome.is_blocked);
+    }
+
+    #[test]
+    fn one_message_has_the_same_outcome_alone() {
+        let messages = messages(1, &[]);
+        for (taken, transfer) in
+            [(0, Transfer::Blocked), (1, Transfer::Bytes(1)), (4, Transfer::Bytes(4))]
+        {
+            let alone = Outcome::of_message(&messages[0], Encoding::LINE, 4, transfer);
+            let among = written(&messages, taken);
+            assert_eq!(
+                (alone.advanced_to, alone.deliveries, alone.sent_bytes, alone.is_blocked),
+                (among.advanced_to, among.deliveries, among.sent_bytes, among.is_blocked)
+            );
+            let from = |outcome: Outcome| outcome.partial.map(|partial| partial.from);
+            assert_eq!(from(alone), from(among));
+        }
+        assert!(Outcome::of_message(&messages[0], Encoding::LINE, 4, Transfer::Gone).is_gone);
     }
 }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use throng_core::WorkerId;
 
@@ -28,14 +27,15 @@ impl OwnMetrics {
         self.worker
     }
 
-    pub(crate) fn workers(&self) -> usize {
-        self.all.workers().len()
-    }
-
     /// The open connections of all workers.
     pub(crate) fn all_connections(&self) -> u64 {
         let of = |worker: &WorkerMetrics| worker.connections.load(Ordering::Relaxed);
         self.all.workers().iter().map(|worker| u64::from(of(worker))).sum()
+    }
+
+    /// The metrics of all workers.
+    pub(crate) fn all(&self) -> &Metrics {
+        &self.all
     }
 
     pub(crate) fn add(&self, counter: Counter, amount: u64) {
@@ -58,25 +58,9 @@ impl OwnMetrics {
         self.counters.latency.record(us);
     }
 
-    /// The connections that all workers have accepted.
-    pub(crate) fn accepted_by_all(&self) -> u64 {
-        self.all.sum(Counter::Accepted)
-    }
-
-    /// Shows how long new connections of this worker have waited.
-    pub(crate) fn set_queue_wait(&self, waited: Duration) {
-        self.own().set_queue_wait(waited);
-    }
-
     /// The other worker with the most room, if it has any.
     pub(crate) fn other_with_room(&self) -> Option<WorkerId> {
         self.all.least_loaded_with_room().filter(|&other| other != self.worker)
-    }
-
-    /// The number of connections that may be added to another worker, if each that has not
-    /// subscribed yet will.
-    pub(crate) fn room_for_new_at(&self, other: WorkerId) -> u32 {
-        self.all.worker(other).room_for_new()
     }
 
     /// Keeps a place at another worker for a connection that is about to be handed off to it.
@@ -101,7 +85,8 @@ impl OwnMetrics {
         self.own().is_ended.store(true, Ordering::Release);
     }
 
-    fn own(&self) -> &WorkerMetrics {
+    /// What this worker shows the others.
+    pub(crate) fn own(&self) -> &WorkerMetrics {
         self.all.worker(self.worker)
     }
 }

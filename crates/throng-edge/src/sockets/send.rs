@@ -38,13 +38,8 @@ impl<N: Net> Sockets<N> {
         self.sent_messages(id, bytes, messages, transfer);
     }
 
-    /// Records the result of writing `bytes`. What the socket has not taken waits.
-    pub(crate) fn sent(&mut self, id: ConnectionId, bytes: &[u8], transfer: Transfer) {
-        self.sent_messages(id, bytes, 0, transfer);
-    }
-
-    /// As [`Sockets::sent`], with `bytes` that contain `messages` messages. These count as
-    /// delivered once all bytes are written.
+    /// Records the result of writing `bytes`, with `messages` messages in them. What the socket has
+    /// not taken waits. The messages count as delivered once all bytes are written.
     pub(crate) fn sent_messages(
         &mut self,
         id: ConnectionId,

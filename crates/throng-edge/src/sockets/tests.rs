@@ -1,18 +1,18 @@
 //! Sockets alone: without channels, clients or a worker.
 
+use throng_access::AccessControl;
+
 use super::*;
 use crate::close_reason::CloseReason;
 use crate::connection::State;
 use crate::net::fixture::OneNet;
+use crate::setup::fixture::setup;
 
-fn sockets(takes: usize) -> Sockets<OneNet> {
-    let metrics = Metrics::new([9].into_iter());
-    let own = (WorkerId(0), NodeTag::ALONE, 0);
-    let settings = Arc::new(Settings::for_tests());
-    Sockets::new(OneNet::taking(takes), own, settings, Arc::default(), metrics)
+pub(super) fn sockets(takes: usize) -> Sockets<OneNet> {
+    Sockets::new(&setup(AccessControl::allow_all()), OneNet::taking(takes))
 }
 
-fn insert(sockets: &mut Sockets<OneNet>) -> ConnectionId {
+pub(super) fn insert(sockets: &mut Sockets<OneNet>) -> ConnectionId {
     sockets.connections_mut().insert((), Flags::default(), 0, 0, None)
 }
 

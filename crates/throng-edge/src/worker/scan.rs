@@ -28,13 +28,6 @@ const CLOSED_PER_SLICE: u32 = 64;
 /// Subscriptions that the policy is asked about in the time that it takes to close a connection.
 const SUBSCRIPTIONS_PER_CLOSE: usize = 64;
 
-/// A target of a scan, with what was looked up for the slice.
-struct Wanted<'s> {
-    target: &'s ScanTarget,
-    /// The channel that the target names, if this worker follows it.
-    channel: Option<ChannelId>,
-}
-
 impl<N: Net> Worker<N> {
     pub(super) fn begin_scan(&mut self, scan: Arc<ConnectionScan>) {
         let is_new = match scan.action {
@@ -81,7 +74,6 @@ impl<N: Net> Worker<N> {
                 self.channel_here(name)
             }
         };
-        let wanted = Wanted { target: &scan.target, channel };
         while *places > 0 && *closes > 0 {
             *places -= 1;
             let Some(id) = running.next_place(self.connections().extent()) else { return true };
@@ -89,7 +81,7 @@ impl<N: Net> Worker<N> {
             let Some(connection) = self.connections().get(id) else { continue };
             // A later connection may have the place by now. The scan is not about it.
             let is_old = running.is_about(connection.generation.number());
-            if !is_old || !self.is_wanted(id, connection, &wanted) {
+            if !is_old || !self.is_wanted(id, connection, &scan.target, channel) {
                 continue;
             }
             self.turn(|sessions| act_on_found(sessions, id, running, closes));
@@ -115,26 +107,22 @@ impl<N: Net> Worker<N> {
         false
     }
 
-    /// True if a scan is about the connection. One that still waits for what its request needs is
-    /// verified again when it goes on.
+    /// True if a scan of `target` is about the connection; `channel` is the one that it names, if
+    /// this worker follows it. One that still waits for what its request needs is verified again
+    /// when it goes on.
     fn is_wanted(
         &self,
         id: ConnectionId,
         connection: &Connection<N::Socket>,
-        wanted: &Wanted<'_>,
+        target: &ScanTarget,
+        channel: Option<ChannelId>,
     ) -> bool {
         if !connection.is_parked() {
             return false;
         }
-        let session = self.connections().session_of(connection);
-        let follows = || {
-            let is_of = |subscription| {
-                let followed = self.cursors().channel(subscription);
-                followed.map(|(followed, _)| followed) == wanted.channel
-            };
-            wanted.channel.is_some() && self.subscriptions(id).any(is_of)
-        };
-        match wanted.target {
+        let session = self.connections().side().session(connection);
+        let follows = || channel.is_some_and(|channel| self.subscription_to(id, channel).is_some());
+        match target {
             ScanTarget::Sessions(tags) => {
                 session.is_some_and(|session| tags.iter().any(|tags| session.may_match(tags)))
             }

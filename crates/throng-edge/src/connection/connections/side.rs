@@ -11,9 +11,15 @@ use throng_access::{Grants, GrantsId, Session};
 use super::Connections;
 use crate::connection::id::ConnectionId;
 use crate::connection::pending::Pending;
+use crate::connection::side_table::SideTable;
 use crate::connection::state::{Connection, State};
 
 impl<S> Connections<S> {
+    /// State that only some connections have.
+    pub(crate) fn side(&self) -> &SideTable {
+        &self.side
+    }
+
     /// The connection's request waits for answers, at most until the tick `deadline`. One that is
     /// not parked yet is [`State::Waiting`] from now on.
     pub(crate) fn begin_wait(&mut self, id: ConnectionId, pending: Pending, deadline: u32) {
@@ -49,34 +55,14 @@ impl<S> Connections<S> {
         self.side.pending_mut(&self.table[id.index()])
     }
 
-    /// True if the connection waits, and its deadline is over.
-    pub(crate) fn is_wait_over(&self, id: ConnectionId, now: u32) -> bool {
-        self.side.is_wait_over(&self[id], now)
-    }
-
-    /// True if a streaming connection has other deadlines than its heartbeat.
-    pub(crate) fn has_deadlines(&self, connection: &Connection<S>) -> bool {
-        self.side.has_entry(connection)
-    }
-
     /// The session of the connection's token; `None` without a token.
     pub(crate) fn session(&self, id: ConnectionId) -> Option<&Session> {
         self.side.session(&self[id])
     }
 
-    /// The session of this connection, which is in the table.
-    pub(crate) fn session_of(&self, connection: &Connection<S>) -> Option<&Session> {
-        self.side.session(connection)
-    }
-
-    /// The name of a session's user, if it is kept.
-    pub(crate) fn user_of_session(&self, session: &Session) -> Option<&str> {
-        self.side.user_of(session)
-    }
-
     /// The name of the connection's user, if it is kept.
     pub(crate) fn user_name(&self, connection: &Connection<S>) -> Option<&str> {
-        self.user_of_session(self.session_of(connection)?)
+        self.side.user_of(self.side.session(connection)?)
     }
 
     /// Whom the limits of the connection are about: its address, and the user or server key of its
@@ -91,11 +77,6 @@ impl<S> Connections<S> {
     /// So many subscriptions of the connection count for its client no longer.
     pub(crate) fn end_subscriptions(&self, id: ConnectionId, count: u32) {
         self.clients().limiter.unsubscribe(self.limited_client(id), count);
-    }
-
-    /// The grants of a session's token.
-    pub(crate) fn grants_of(&self, session: &Session) -> &Arc<Grants> {
-        self.side.grants_of(session)
     }
 
     /// Keeps the names of the users of all sessions, of which there are none yet.
@@ -144,21 +125,6 @@ impl<S> Connections<S> {
     /// True if the time of one of its subscriptions is over.
     pub(crate) fn has_expired_subscription(&self, id: ConnectionId, now: u32) -> bool {
         self.side.has_expired_subscription(&self[id], now)
-    }
-
-    /// The tick at which what the connection may do ends, if it does.
-    pub(crate) fn expires(&self, id: ConnectionId) -> Option<u32> {
-        self.side.expires(&self[id])
-    }
-
-    /// True if what the connection may do has ended.
-    pub(crate) fn is_expired(&self, id: ConnectionId, now: u32) -> bool {
-        self.side.is_expired(&self[id], now)
-    }
-
-    /// The tick at which the connection is due, apart from what it waits for.
-    pub(crate) fn own_due(&self, id: ConnectionId) -> u32 {
-        self.side.own_due(&self[id])
     }
 
     /// Sets the tick at which the connection is due, apart from what it waits for.
