@@ -25,6 +25,8 @@ _numbers = itertools.count(1)
 LONGEST = ["test_bench", "test_docs_site", "test_bench_cluster", "test_nats_faults"]
 # Fixtures of a module that take no time to be made again.
 CHEAP = {"a_network_of_its_own"}
+# Names of Chromium.
+CHROMIUM = ["chromium", "chromium-browser", "google-chrome"]
 
 
 def pytest_sessionstart():
@@ -112,21 +114,29 @@ def curl(server):
     return run
 
 
+def find_program(*names):
+    """The path of the first of these programs that is there."""
+    found = next(filter(None, map(shutil.which, names)), None)
+    assert found, f"none of {names} is there: scripts/setup"
+    return found
+
+
 @pytest.fixture(scope="session")
 def chromium_program():
     """The path of Chromium, for scripts that start one with flags of their own, or in a network of
     their own."""
-    for name in ("chromium", "chromium-browser", "google-chrome"):
-        if path := shutil.which(name):
-            return path
-    raise AssertionError("Chromium is missing: scripts/setup")
+    return find_program(*CHROMIUM)
 
 
 @pytest.fixture(scope="session")
-def chromium(chromium_program):
-    """The address of a Chromium that the tests of this process share; see node/browser.mjs."""
+def chromium():
+    """The address of a Chromium that the tests of this process share; see node/browser.mjs.
+
+    It is the one without windows, if there is one: that takes about half of the processor time, but ignores
+    some flags, such as those about versions of TLS.
+    """
     browser = subprocess.Popen(
-        ["node", HERE / "node" / "browser.mjs", chromium_program],
+        ["node", HERE / "node" / "browser.mjs", find_program("chromium-headless-shell", *CHROMIUM)],
         env=clean_environment({"NO_PROXY": "*"}),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
