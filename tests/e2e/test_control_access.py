@@ -68,6 +68,14 @@ def refusal(response):
     return response.status_code, error["error"]
 
 
+def test_refused_credentials_of_both_planes_are_counted(keyed):
+    forged = bearer(token("x" * 32))
+    for path in ("/channels/a/history", "/channels/a", "/channels/a?wait=0"):
+        before = keyed.refused("signature")
+        assert keyed.http.get(path, headers=forged).status_code == 401
+        assert keyed.refused("signature") == before + 1, path
+
+
 @pytest.mark.parametrize("algorithm", ["HS256", "RS256", "ES256", "ES384"])
 def test_tokens_of_pyjwt_publish_what_they_grant(keyed, algorithm):
     secret = PRIVATE.get(algorithm, SECRET)

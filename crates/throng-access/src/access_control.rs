@@ -4,15 +4,22 @@ use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use arc_swap::ArcSwap;
+use throng_core::Listener;
+use throng_core::later::{Answer, Later};
+use throng_core::name::Kind;
+use throng_wire::{ErrorCode, ErrorResponse};
 
 use crate::authenticator::Authenticator;
 use crate::certificate::CertificateUsers;
 use crate::clients::Clients;
 use crate::connect::{Connect, Passed};
 use crate::kept::{KeptSubscriptions, SharedKept};
-use crate::policy::{Access, AllowAll};
+use crate::permission::Permission;
+use crate::policy::{Access, Action, AllowAll, Asker, Credentials, Decision};
 use crate::refusal_log::RefusalLog;
+use crate::refused_credentials::RefusedCredentials;
 use crate::revocation::{FileStorage, RevocationLog, SharedRevocations};
+use crate::rule::Denial;
 use crate::server_key::ServerKeys;
 use crate::session::Tagger;
 
@@ -48,6 +55,8 @@ pub struct AccessControl {
     pub shared_kept: OnceLock<Arc<SharedKept>>,
     /// Tells the operator about clients that were refused.
     pub refusals: Arc<RefusalLog>,
+    /// Counts the credentials that either plane has refused.
+    pub refused_credentials: RefusedCredentials,
 }
 
 impl AccessControl {
@@ -69,6 +78,7 @@ impl AccessControl {
             kept: Arc::default(),
             shared_kept: OnceLock::new(),
             refusals: Arc::default(),
+            refused_credentials: RefusedCredentials::default(),
         }
     }
 
@@ -84,6 +94,42 @@ impl AccessControl {
         has_keys || self.connect.is_some() || self.certificates.is_some()
     }
 
+    /// Whether `asker` may perform `action`: whoever follows an inbox has to be its user, and the
+    /// policy has to allow it. Never waits; see [`Access::may`].
+    pub fn may(
+        &self,
+        asker: &Asker<'_>,
+        action: Action<'_>,
+        later: Later<'_, Decision>,
+    ) -> Answer<Decision> {
+        match self.check_user(asker, action) {
+            Ok(()) => self.policy.may(asker, action, later),
+            Err(error) => Decision::Denied(error).into(),
+        }
+    }
+
+    /// Fails if `action` is to follow the inbox of a user other than the asker. A token or a key
+    /// may grant it explicitly; no rule by channel does. A server without keys believes its
+    /// clients, and the admin listener belongs to the application.
+    fn check_user(&self, asker: &Asker<'_>, action: Action<'_>) -> Result<(), ErrorResponse> {
+        let Action::Subscribe(name) = action else { return Ok(()) };
+        let is_free = asker.listener == Listener::Admin || !self.has_keys();
+        if name.kind() != Kind::User || is_free {
+            return Ok(());
+        }
+        let Credentials::Known { user, grants } = asker.credentials else {
+            return Err(ErrorResponse::new(ErrorCode::Unauthorized, "a user needs a token"));
+        };
+        if user == Some(name.name()) || grants.allow(Permission::Subscribe, name, user) {
+            return Ok(());
+        }
+        if grants.is_of_key() {
+            return Err(Denial::OutOfScope.error(action));
+        }
+        let message = "the token is of another user than the request";
+        Err(ErrorResponse::new(ErrorCode::Forbidden, message))
+    }
+
     /// True if a browser may send by itself what says who a client is: a cookie or a certificate.
     pub fn uses_cookies(&self) -> bool {
         self.token_cookie.is_some()
@@ -95,5 +141,56 @@ impl AccessControl {
 impl fmt::Debug for AccessControl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AccessControl").field("tokens", &self.tokens).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use throng_core::later::{Later, Ticket};
+    use throng_core::name::ChannelName;
+
+    use super::*;
+    use crate::grants::Grants;
+    use crate::server_key::ServerKey;
+
+    fn error_of(access: &AccessControl, asker: &Asker<'_>, name: &str) -> Option<ErrorCode> {
+        let inbox = ChannelName::user(name);
+        let mut issue = || Ticket::new(drop);
+        let answer = access.may(asker, Action::Subscribe(&inbox), Later::new(&mut issue));
+        let decision = answer.now().expect("nobody else is asked");
+        decision.allowed_until_ms().err().map(|error| error.code)
+    }
+
+    #[test]
+    fn no_rule_lets_others_follow_the_inbox_of_a_user() {
+        let key = ServerKey::for_tests("app", &["subscribe"]);
+        let narrow = ServerKey::for_tests("other", &["publish"]);
+        let granting = Grants::from_claim(r#"{"subscribe": [{"users": "*"}]}"#).expect("a claim");
+        let none = Grants::default();
+        let mut access = AccessControl::open(Arc::new(AllowAll));
+        let claimed = Credentials::Claimed { user: "bob" };
+        let known = |user, grants| Credentials::Known { user, grants };
+        for credentials in [Credentials::Anonymous, claimed] {
+            let asker = Asker { credentials, ..Asker::default() };
+            assert_eq!(error_of(&access, &asker, "ann"), None, "without keys");
+        }
+        access.certificates = Some(CertificateUsers::new(Arc::default()));
+        let (forbidden, unauthorized) = (ErrorCode::Forbidden, ErrorCode::Unauthorized);
+        for (credentials, error) in [
+            (Credentials::Anonymous, Some(unauthorized)),
+            (claimed, Some(unauthorized)),
+            (known(Some("ann"), &none), None),
+            (known(Some("bob"), &none), Some(forbidden)),
+            (known(None, key.grants()), None),
+            (known(None, narrow.grants()), Some(forbidden)),
+            (known(Some("bob"), &granting), None),
+        ] {
+            let asker = Asker { credentials, ..Asker::default() };
+            assert_eq!(error_of(&access, &asker, "ann"), error, "{credentials:?}");
+            let asker = Asker { listener: Listener::Admin, ..asker };
+            assert_eq!(error_of(&access, &asker, "ann"), None, "the application's listener");
+        }
     }
 }

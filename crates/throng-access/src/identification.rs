@@ -50,6 +50,7 @@ use crate::access_control::AccessControl;
 use crate::authenticator::{Now, Verdict};
 use crate::certificate::Certified;
 use crate::connect::{Connect, ConnectVerdict, Details, Newcomer, PassedHeaders, ShownToken};
+use crate::refused_credentials::NO_TOKEN_KEYS;
 use crate::token::Identity;
 pub use client::Client;
 use cookies::{VerifiedToken, choose_cookie};
@@ -106,9 +107,6 @@ pub trait Shown {
     fn admit(&self, _client: &Client) -> Result<(), Refused> {
         Ok(())
     }
-
-    /// A credential is refused for this reason.
-    fn count_refused(&self, _reason: &'static str) {}
 }
 
 /// The next step of an identification.
@@ -287,11 +285,11 @@ impl<'s, S: Shown> Check<'s, S> {
             match self.access.server_key((text, credential.place()), has_origin) {
                 Some(Ok(key)) => return self.known(Client::Key(key), answers),
                 Some(Err(refusal)) => {
-                    self.shown.count_refused(refusal.label());
+                    self.access.refused_credentials.count(refusal.label());
                     *verdict = Some(Err(refusal.into()));
                 }
                 None if self.access.tokens.is_none() => {
-                    self.shown.count_refused(Refused::NO_TOKEN_KEYS);
+                    self.access.refused_credentials.count(NO_TOKEN_KEYS);
                     *verdict = Some(Err(Refused::no_token_keys()));
                 }
                 None => return Ok(Step::Verify(text)),
@@ -364,11 +362,11 @@ impl<'s, S: Shown> Check<'s, S> {
         let identity = match verdict {
             Some(Ok(identity)) => identity,
             Some(Err(refusal)) => {
-                self.shown.count_refused(refusal.label());
+                self.access.refused_credentials.count(refusal.label());
                 return Err(refusal.into());
             }
             None => {
-                self.shown.count_refused(Refused::UNANSWERED);
+                self.access.refused_credentials.count_unanswered();
                 return Err(ErrorResponse::unanswered().into());
             }
         };

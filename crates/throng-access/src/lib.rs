@@ -35,6 +35,7 @@
 //! | [`rule`] | who has which permission on a channel, and the decision |
 //! | [`server_key`] | keys for servers, with scopes |
 //! | [`refusal_log`] | tells the operator about refused clients |
+//! | `refused_credentials` | counts credentials that are refused, by reason |
 //! | `refusal` | why a credential is refused, as the client's response |
 //! | [`revocation`] | tokens that are refused although they have not expired |
 //! | [`kept`] | the channels that users follow without asking for them |
@@ -92,6 +93,7 @@ pub mod permission;
 pub mod policy;
 mod refusal;
 pub mod refusal_log;
+mod refused_credentials;
 pub mod revocation;
 pub mod rule;
 pub mod server_key;
@@ -116,6 +118,7 @@ pub use permission::{Permission, Permissions};
 pub use policy::{Access, Action, AllowAll, Asker, Credentials, Decision, ReadOnlyClients};
 pub use refusal::KeyRefusal;
 pub use refusal_log::RefusalLog;
+pub use refused_credentials::RefusedCredentials;
 pub use revocation::{Revocation, RevocationLog, Revocations, Subject};
 pub use rule::{AccessRules, ChannelAccess, Denial, Who, may};
 pub use server_key::{Scope, ServerKey, ServerKeys};

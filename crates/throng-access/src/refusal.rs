@@ -26,10 +26,6 @@ pub enum KeyRefusal {
 }
 
 impl KeyRefusal {
-    /// All values of [`KeyRefusal::label`].
-    pub const LABELS: [&str; 4] =
-        ["server_key_of_page", "server_key_place", "malformed_server_key", "unknown_server_key"];
-
     /// A short word for counters.
     pub fn label(self) -> &'static str {
         match self {
@@ -99,6 +95,7 @@ impl AccessControl {
 mod tests {
     use super::*;
     use crate::policy::AllowAll;
+    use crate::refused_credentials::OTHER_REASONS;
     use crate::server_key::{KeyHash, ServerKeys, generate};
     use arc_swap::ArcSwap;
     use throng_wire::credential::of_request;
@@ -161,7 +158,7 @@ mod tests {
             KeyRefusal::Key(ServerKeyError::Unknown),
             KeyRefusal::Key(ServerKeyError::Mistyped),
         ] {
-            assert!(KeyRefusal::LABELS.contains(&refusal.label()));
+            assert!(OTHER_REASONS.contains(&refusal.label()));
             assert!(refusal.to_string().len() <= 123);
         }
     }

@@ -8,7 +8,6 @@
 //! | `request` | a request, as the identification sees it |
 //! | `operator` | who may see the status, disconnect and revoke |
 //! | `verification` | verifies tokens without holding up other connections |
-//! | `refused` | counts what is refused, by reason |
 //!
 //! # Invariants
 //!
@@ -16,7 +15,6 @@
 //! * No response and no line of the log contains a credential or a part of one.
 
 mod operator;
-mod refused;
 mod request;
 mod verification;
 
@@ -29,10 +27,10 @@ use http::header::HeaderValue;
 use http::request::Parts;
 use throng_access::limit::ClientKeys;
 use throng_access::{
-    AccessControl, Answers, CacheCounts, Client, Credentials, Identification, KeyRefusal,
-    PassedHeaders, Refused, ServerKey, Step,
+    AccessControl, Action, Answers, Asker, CacheCounts, Client, Credentials, Decision,
+    Identification, KeyRefusal, PassedHeaders, Refused, RefusedCredentials, ServerKey, Step,
 };
-use throng_core::{Later, Listener, WantedTags};
+use throng_core::{Answer, Later, Listener, WantedTags};
 use throng_wire::credential;
 use throng_wire::head::Head;
 use throng_wire::subscribe::Request;
@@ -45,7 +43,6 @@ use crate::late_answer::within;
 use crate::settings::Settings;
 use operator::{LoginDesk, require_scope};
 pub(crate) use operator::{Operation, logged_out};
-pub(crate) use refused::RefusedCredentials;
 use request::{ShownRequest, values};
 use verification::{Verification, now};
 
@@ -61,13 +58,12 @@ pub(crate) struct PassedOn {
     pub(crate) headers: PassedHeaders,
 }
 
-/// Checks the credentials of all requests, and counts those that it refuses.
+/// Checks the credentials of all requests.
 pub(crate) struct Authentication {
     access: Arc<AccessControl>,
     verification: Verification,
     /// Logs operators in to the status page.
     desk: LoginDesk,
-    refused: RefusedCredentials,
 }
 
 impl Authentication {
@@ -75,7 +71,6 @@ impl Authentication {
         Authentication {
             verification: Verification::new(access.tokens.clone()),
             desk: LoginDesk::new(&access.tagger),
-            refused: RefusedCredentials::default(),
             access,
         }
     }
@@ -97,13 +92,13 @@ impl Authentication {
         self.access.limited_by(client)
     }
 
+    /// Credentials that either plane has refused, by reason.
     pub(crate) fn refused(&self) -> &RefusedCredentials {
-        &self.refused
+        &self.access.refused_credentials
     }
 
     fn shown<'a>(&'a self, settings: &'a Settings, head: &'a Parts) -> ShownRequest<'a> {
-        let (access, refused) = (&*self.access, &self.refused);
-        ShownRequest { access, settings, refused, head, subscription: None }
+        ShownRequest { access: &self.access, settings, head, subscription: None }
     }
 
     /// The part of a request that policies and callouts see, besides its credential.
@@ -165,7 +160,7 @@ impl Authentication {
     }
 
     /// The credentials of a client that subscribes and says that it is `user`. A server without
-    /// keys believes it; otherwise the policy decides about that user's inbox.
+    /// keys believes it.
     pub(crate) fn credentials<'a>(
         &self,
         client: &'a Client,
@@ -175,6 +170,16 @@ impl Authentication {
             Some(user) if !self.access.has_keys() => Credentials::Claimed { user },
             _ => client.credentials(),
         }
+    }
+
+    /// Whether `asker` may perform `action`; see [`AccessControl::may`].
+    pub(crate) fn may(
+        &self,
+        asker: &Asker<'_>,
+        action: Action<'_>,
+        later: Later<'_, Decision>,
+    ) -> Answer<Decision> {
+        self.access.may(asker, action, later)
     }
 
     /// True if pages of `origin` may send cookies, one of which may identify a client.
@@ -276,7 +281,7 @@ impl Authentication {
     }
 
     fn refuse_key(&self, refusal: KeyRefusal) -> ErrorResponse {
-        self.refused.count(refusal.label());
+        self.refused().count(refusal.label());
         refusal.into()
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use throng_access::revocation::PassedFile;
-use throng_access::{Access, AccessControl, Clients, KeptSubscriptions, RefusalLog};
+use throng_access::{AccessControl, Clients, KeptSubscriptions, RefusalLog};
 use throng_core::records::Records;
 use throng_core::{Engine, MemoryPressure, MemoryStep, Receipts, RefusedForMemory, clock};
 use throng_tls::CertificateFlaw;
@@ -42,8 +42,6 @@ pub struct Control {
     pub(crate) kept: Arc<KeptSubscriptions>,
     /// Changes what users follow, of all requests in one order.
     pub(crate) kept_changes: KeptChanges,
-    /// Decides which actions clients may do.
-    pub(crate) policy: Arc<dyn Access>,
     pub(crate) authentication: Authentication,
     /// Revokes tokens, if the server keeps revocations.
     pub(crate) revoker: Revoker,
@@ -120,7 +118,6 @@ impl Control {
             engine,
             kept: Arc::clone(&access.kept),
             kept_changes,
-            policy: Arc::clone(&access.policy),
             clients: Arc::clone(&access.clients),
             refusal_log: Arc::clone(&access.refusals),
             authentication: Authentication::new(access),

@@ -21,7 +21,7 @@ use crate::percent::{decode_query, decode_segment};
 
 pub use self::handshake::Subprotocol;
 pub use self::negotiate::Transport;
-pub use self::query::{HISTORY_MAX, KNOWN as PARAMETERS, WAIT_S_MAX};
+pub use self::query::{HISTORY_MAX, PARAMETERS, WAIT_S_MAX};
 
 /// The plane that serves a request.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -27,8 +27,8 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// A short word for counters: one of [`TokenError::LABELS`] or
-    /// [`Refused::LABELS`](crate::Refused::LABELS).
+    /// A short word for counters: one of those that
+    /// [`RefusedCredentials`](crate::RefusedCredentials) tells apart.
     pub fn label(self) -> &'static str {
         match self {
             Refusal::Token(error) => error.label(),

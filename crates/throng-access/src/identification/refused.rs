@@ -16,16 +16,6 @@ pub enum Refused {
 }
 
 impl Refused {
-    /// The labels of refused tokens on which there was no verdict.
-    pub const LABELS: [&str; 4] =
-        [Refused::NO_TOKEN_KEYS, "keys_unavailable", Refused::UNANSWERED, "limited"];
-
-    /// The label of [`Refused::no_token_keys`].
-    pub(super) const NO_TOKEN_KEYS: &str = "no_token_keys";
-
-    /// The label of a token on which there was no verdict in time.
-    pub(super) const UNANSWERED: &str = "unanswered";
-
     /// The server has no keys for tokens, and got one.
     pub(super) fn no_token_keys() -> Refused {
         let message = "this server has no keys that verify tokens";

@@ -68,7 +68,7 @@ pub enum TokenError {
 
 impl TokenError {
     /// All values of [`TokenError::label`].
-    pub const LABELS: [&str; 19] = [
+    pub(crate) const LABELS: [&str; 19] = [
         "too_long",
         "malformed",
         "critical",

@@ -94,7 +94,7 @@ impl<'r> Permit<'r> {
 
     fn ask_policy(&self, asker: &Asker<'_>, action: Action<'_>) -> PendingAnswer<Decision> {
         let may = |later: Later<'_, _>| {
-            Ok::<_, Infallible>(self.control.policy.may(asker, action, later))
+            Ok::<_, Infallible>(self.control.authentication.may(asker, action, later))
         };
         let Ok(asked) = ask(may);
         asked

@@ -13,7 +13,6 @@ use throng_wire::credential::{self, Credential};
 use throng_wire::head::Head;
 use throng_wire::subscribe::Request;
 
-use super::refused::RefusedCredentials;
 use crate::http::caller::{Caller, Certificate};
 use crate::http::origin;
 use crate::settings::Settings;
@@ -26,7 +25,6 @@ const TRANSPORT: &str = "http";
 pub(crate) struct ShownRequest<'a> {
     pub(super) access: &'a AccessControl,
     pub(super) settings: &'a Settings,
-    pub(super) refused: &'a RefusedCredentials,
     pub(super) head: &'a Parts,
     /// The request that would subscribe, of a `HEAD`: it has more places for a credential.
     pub(super) subscription: Option<(&'a Head<'a>, &'a Request)>,
@@ -67,10 +65,6 @@ impl Shown for ShownRequest<'_> {
 
     fn transport(&self) -> &'static str {
         TRANSPORT
-    }
-
-    fn count_refused(&self, reason: &'static str) {
-        self.refused.count(reason);
     }
 }
 

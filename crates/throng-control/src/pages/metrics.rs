@@ -196,7 +196,7 @@ fn receipts(page: &mut MetricsPage<'_>, control: &Control) {
 }
 
 fn credentials(page: &mut MetricsPage<'_>, control: &Control) {
-    let help = "Tokens and server keys that the control plane refused, by reason.";
+    let help = "Tokens and server keys that either plane refused, by reason.";
     page.describe("http_credentials_refused_total", help, "counter");
     for (reason, count) in control.authentication.refused().by_reason() {
         let labels = format!("{{reason=\"{reason}\"}}");

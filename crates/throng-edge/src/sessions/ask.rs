@@ -97,14 +97,13 @@ impl<N: Net> Sessions<N> {
         let (engine, worker) = (&self.engine, self.metrics().worker());
         let mut left = 0;
         for (part, action) in (0..).zip(actions) {
-            client.check_user(action)?;
             let question = QuestionId { part, ..question };
             let mut issue = || {
                 ticket(engine, worker, question, |decision: Decision| {
                     LateAnswer::Decision(decision.allowed_until_ms())
                 })
             };
-            match self.access.policy.may(&asker, action, Later::new(&mut issue)) {
+            match self.access.may(&asker, action, Later::new(&mut issue)) {
                 // After a denial, late answers about other parts find nothing that waits.
                 Answer::Now(decision) => {
                     answers.until_ms = earliest(answers.until_ms, decision.allowed_until_ms()?);
@@ -138,9 +137,8 @@ impl<N: Net> Sessions<N> {
         let asker =
             Asker { credentials: client.credentials(), is_repeated: true, ..Asker::default() };
         actions.try_for_each(|action| {
-            client.check_user(action)?;
             let mut issue = || Ticket::new(drop);
-            let answer = self.access.policy.may(&asker, action, Later::new(&mut issue));
+            let answer = self.access.may(&asker, action, Later::new(&mut issue));
             answer.now().map_or(Ok(()), |decision| decision.allowed_until_ms().map(drop))
         })
     }
@@ -201,7 +199,7 @@ pub(super) fn ticket<T: 'static>(
     engine: &Arc<dyn Engine>,
     worker: WorkerId,
     question: QuestionId,
-    wrap: fn(T) -> LateAnswer,
+    wrap: impl FnOnce(T) -> LateAnswer + Send + 'static,
 ) -> Ticket<T> {
     let engine = Arc::clone(engine);
     Ticket::new(move |answer: Option<T>| {

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use throng_access::{Action, Credentials, Grants, Identity, Permission};
-use throng_core::{ChannelName, Kind};
-use throng_wire::{ErrorCode, ErrorResponse};
+use throng_access::{Credentials, Grants, Identity};
+use throng_core::ChannelName;
 
 /// A client whose token or key was checked.
 #[derive(Debug, Clone)]
@@ -47,29 +46,6 @@ impl Client {
             Client::Session { user, grants } => {
                 Credentials::Known { user: user.as_deref(), grants }
             }
-        }
-    }
-
-    /// Fails if `action` is to follow the inbox of a user who the client is not. A token may grant
-    /// it explicitly; no rule by channel does.
-    pub(crate) fn check_user(&self, action: Action<'_>) -> Result<(), ErrorResponse> {
-        let Action::Subscribe(name) = action else { return Ok(()) };
-        if name.kind() != Kind::User {
-            return Ok(());
-        }
-        match self.credentials() {
-            _ if matches!(self, Client::Unchecked { .. } | Client::Viewer) => Ok(()),
-            Credentials::Known { user, .. } if user == Some(name.name()) => Ok(()),
-            Credentials::Known { user, grants }
-                if grants.allow(Permission::Subscribe, name, user) =>
-            {
-                Ok(())
-            }
-            Credentials::Known { .. } => {
-                let message = "the token is of another user than the request";
-                Err(ErrorResponse::new(ErrorCode::Forbidden, message))
-            }
-            _ => Err(ErrorResponse::new(ErrorCode::Unauthorized, "a user needs a token")),
         }
     }
 }

@@ -34,7 +34,7 @@ const GOLDEN: u32 = 0x9e37_79b9;
 
 /// Verifies tokens and asks the application for one identification, which may have to wait.
 struct Asking<'a> {
-    access: &'a AccessControl,
+    access: &'a Arc<AccessControl>,
     verifier: Option<&'a mut Verifier>,
     engine: &'a Arc<dyn Engine>,
     worker: WorkerId,
@@ -77,6 +77,9 @@ impl Asking<'_> {
         };
         // What has been waited for before does not help now.
         if answers.is_identified || !is_new {
+            if let Awaited::Keys = awaited {
+                access.refused_credentials.count_unanswered();
+            }
             return Err(ErrorResponse::unanswered().into());
         }
         answers.identity = identity;
@@ -89,9 +92,14 @@ impl Asking<'_> {
             return Err(Refusal::TooManyWaiting).into();
         };
         let mut issue = || {
-            ticket(self.engine, self.worker, self.question, |verdict: Verdict| {
-                // It is verified again, which costs little: it is in the cache now.
-                LateAnswer::Keys(verdict.map(drop).map_err(ErrorResponse::from))
+            let access = Arc::clone(self.access);
+            ticket(self.engine, self.worker, self.question, move |verdict: Verdict| {
+                // A valid token is verified again, which costs little: it is in the cache now.
+                let verdict = verdict.map(drop).map_err(|refusal| {
+                    access.refused_credentials.count(refusal.label());
+                    ErrorResponse::from(refusal)
+                });
+                LateAnswer::Keys(verdict)
             })
         };
         // A system call, made only for a token that the cache does not know.

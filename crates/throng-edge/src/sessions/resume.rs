@@ -22,8 +22,10 @@ impl<N: Net> Sessions<N> {
             Taken::All => self.resume(id),
             Taken::Some => {}
             Taken::Refused(error) => {
-                if let Awaited::Client = pending.awaited {
-                    self.charge_denial(id, &error);
+                match pending.awaited {
+                    Awaited::Client => self.charge_denial(id, &error),
+                    Awaited::Keys => self.access.refused_credentials.count_unanswered(),
+                    _ => {}
                 }
                 self.refuse_waiting(id, error);
             }
@@ -35,6 +37,9 @@ impl<N: Net> Sessions<N> {
         self.count(Counter::WaitsTimedOut);
         if self.awaits_outcome(id) {
             return self.resume_without_outcome(id);
+        }
+        if self.connections().pending(id).is_some_and(|it| matches!(it.awaited, Awaited::Keys)) {
+            self.access.refused_credentials.count_unanswered();
         }
         self.refuse_waiting(id, ErrorResponse::unanswered());
     }

@@ -252,7 +252,29 @@ fn an_unknown_key_waits_for_newer_keys() {
     assert!(clients[0].received().starts_with("HTTP/1.1 200"));
     assert!(clients[1].received().starts_with("HTTP/1.1 401"));
     assert!(clients[2].received().contains(r#""type":"authenticated""#));
+    assert_eq!(refused(&access), [("unknown_key", 1)]);
     rig.worker.check_invariants();
+}
+
+/// Why credentials were refused, and how often.
+fn refused(access: &AccessControl) -> Vec<(&'static str, u64)> {
+    access.refused_credentials.by_reason().filter(|&(_, count)| count > 0).collect()
+}
+
+#[test]
+fn refused_credentials_are_counted_once() {
+    let access = Arc::new(control(AccessRules::new(Vec::new(), ChannelAccess::OPEN)));
+    let settings = Settings { welcome: false, ..Settings::for_tests() };
+    let mut rig = Rig::with_control(settings, Arc::clone(&access));
+    get(&mut rig, "/channels/a", &bearer(&token_of_ann().replace('.', ".x")));
+    get(&mut rig, "/channels/a", &bearer("throng_key_nonsense"));
+    assert_eq!(refused(&access), [("signature", 1), ("malformed_server_key", 1)]);
+    let tokens = access.tokens.as_ref().expect("it has keys");
+    tokens.add_url(RefreshSettings::default(), Now { steady_ms: 100, unix_s: 1 });
+    let of_late_key = token_of_key("b", r#"{"exp": 3600, "sub": "ann"}"#);
+    get(&mut rig, "/channels/a", &bearer(&of_late_key));
+    rig.pass(60);
+    assert_eq!(refused(&access)[2..], [("unanswered", 1)]);
 }
 
 #[test]

@@ -15,7 +15,7 @@ pub const HISTORY_MAX: u32 = 100_000;
 pub const WAIT_S_MAX: u32 = 300;
 
 /// The parameters that a subscription may have.
-pub const KNOWN: [&str; 11] = [
+pub const PARAMETERS: [&str; 11] = [
     "channel",
     "user",
     "since",
@@ -110,7 +110,7 @@ impl<'a> Query<'a> {
             "compression" => once("compression", &mut self.no_compression, read_none(value)?)?,
             "token" => once("token", &mut self.token, value)?,
             _ if names_last_event(key) => once(key, &mut self.last_event_id, value)?,
-            _ => refuse_unknown(key, value, &KNOWN)?,
+            _ => refuse_unknown(key, value, &PARAMETERS)?,
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use anyhow::{Context as _, Result, anyhow};
 use arc_swap::ArcSwap;
@@ -83,20 +83,15 @@ impl ServerAccess {
         let certificates =
             settings.tls_client_user.0.map(|_| CertificateUsers::new(Arc::clone(&revocations)));
         let control = AccessControl {
-            policy,
             connect,
             certificates,
             passed,
             tokens: token_keys.as_ref().map(|keys| Arc::clone(&keys.authenticator)),
             server_keys: Arc::new(access.server_keys).into(),
-            revocations: Mutex::default(),
-            shared_revocations: OnceLock::new(),
             tagger,
             token_cookie: settings.token_cookie.0.as_deref().map(Into::into),
             clients,
-            kept: Arc::default(),
-            shared_kept: OnceLock::new(),
-            refusals: Arc::default(),
+            ..AccessControl::open(policy)
         };
         let control = Arc::new(control);
         Ok(ServerAccess { control, rules, token_keys, key_sets, revocations: Some(kept) })

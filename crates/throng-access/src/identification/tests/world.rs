@@ -1,6 +1,6 @@
 //! Servers with keys of every kind, and requests that show every credential in every place.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
 use std::sync::Mutex;
@@ -229,7 +229,6 @@ impl Built {
             certified: self.certified,
             is_full: false,
             admitted: Cell::new(0),
-            reasons: RefCell::default(),
         }
     }
 }
@@ -247,8 +246,6 @@ pub(super) struct Asked<'a> {
     pub(super) is_full: bool,
     /// How often it was admitted.
     pub(super) admitted: Cell<usize>,
-    /// The reasons for which its credentials were refused.
-    pub(super) reasons: RefCell<Vec<&'static str>>,
 }
 
 impl Shown for Asked<'_> {
@@ -295,10 +292,6 @@ impl Shown for Asked<'_> {
     fn admit(&self, _: &Client) -> Result<(), Refused> {
         self.admitted.set(self.admitted.get() + 1);
         if self.is_full { Err(FULL.into()) } else { Ok(()) }
-    }
-
-    fn count_refused(&self, reason: &'static str) {
-        self.reasons.borrow_mut().push(reason);
     }
 }
 

@@ -1,13 +1,32 @@
-//! Counts the credentials that are refused, by reason.
+//! Counts the credentials that either plane refuses, by reason.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use throng_access::{KeyRefusal, Refused, TokenError};
+use crate::token::TokenError;
 
-const REASONS: usize = TokenError::LABELS.len() + KeyRefusal::LABELS.len() + Refused::LABELS.len();
+/// A server that has no keys for tokens got one.
+pub(crate) const NO_TOKEN_KEYS: &str = "no_token_keys";
 
+/// There was no verdict on a token in time.
+const UNANSWERED: &str = "unanswered";
+
+/// The reasons other than those of tokens: of server keys, then of tokens without a verdict.
+pub(crate) const OTHER_REASONS: [&str; 8] = [
+    "server_key_of_page",
+    "server_key_place",
+    "malformed_server_key",
+    "unknown_server_key",
+    NO_TOKEN_KEYS,
+    "keys_unavailable",
+    UNANSWERED,
+    "limited",
+];
+
+const REASONS: usize = TokenError::LABELS.len() + OTHER_REASONS.len();
+
+/// How many credentials were refused for which reason. Any thread may count.
 #[derive(Debug)]
-pub(crate) struct RefusedCredentials([AtomicU64; REASONS]);
+pub struct RefusedCredentials([AtomicU64; REASONS]);
 
 impl Default for RefusedCredentials {
     fn default() -> RefusedCredentials {
@@ -17,7 +36,7 @@ impl Default for RefusedCredentials {
 
 impl RefusedCredentials {
     /// Counts a credential that is refused for this reason.
-    pub(super) fn count(&self, reason: &'static str) {
+    pub fn count(&self, reason: &'static str) {
         let at = reasons().position(|known| known == reason);
         debug_assert!(at.is_some(), "{reason} is not listed");
         if let Some(at) = at {
@@ -25,15 +44,19 @@ impl RefusedCredentials {
         }
     }
 
+    /// Counts a token on which there was no verdict in time.
+    pub fn count_unanswered(&self) {
+        self.count(UNANSWERED);
+    }
+
     /// Each reason, and how often it occurred since the start.
-    pub(crate) fn by_reason(&self) -> impl Iterator<Item = (&'static str, u64)> {
+    pub fn by_reason(&self) -> impl Iterator<Item = (&'static str, u64)> {
         reasons().zip(&self.0).map(|(reason, count)| (reason, count.load(Ordering::Relaxed)))
     }
 }
 
 fn reasons() -> impl Iterator<Item = &'static str> {
-    let refused = TokenError::LABELS.into_iter().chain(KeyRefusal::LABELS);
-    refused.chain(Refused::LABELS)
+    TokenError::LABELS.into_iter().chain(OTHER_REASONS)
 }
 
 #[cfg(test)]
