@@ -225,6 +225,20 @@ impl<'s, S: Shown> Identification<'s, S> {
         Answers { verdicts, told, is_admitted, awaited, has_counted }
     }
 
+    /// True if the client shows nothing that could say who it is. Where clients may do so on their
+    /// connection, the caller waits for that instead of taking the first step.
+    ///
+    /// # Errors
+    ///
+    /// It shows a credential in the wrong form.
+    pub fn shows_nothing(&self) -> Result<bool, Refused> {
+        if !self.access.has_keys() || self.credential.is_some() {
+            return Ok(false);
+        }
+        check_scheme(self.shown.header("authorization").into_iter())?;
+        Ok(self.access.certificates.is_none() || self.shown.certified().is_none())
+    }
+
     /// The next step.
     pub fn step(&mut self, now: Now) -> Step<'_> {
         let Identification { access, shown, credential, answers } = self;

@@ -9,6 +9,7 @@ use crate::name::ChannelName;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event<'a> {
     /// A client follows something over a WebSocket or a stream. Long-polls are no connections.
+    /// Comes again, with the user, for one that becomes a user later.
     Connected {
         connection: ConnectionName,
         /// The user that it belongs to.

@@ -31,6 +31,8 @@ pub enum CloseReason {
     /// The time until which the access policy allowed it has come.
     Expired,
     TokenExpired,
+    /// Its client had to show who it is, and has not in time.
+    Unidentified,
     Revoked,
     /// The application has closed it, with this close code.
     Disconnected(u16),
@@ -64,6 +66,10 @@ impl CloseReason {
                 Some((close_code::EXPIRED, "the permission of this connection has expired"))
             }
             CloseReason::TokenExpired => of_error(ErrorCode::TokenExpired),
+            CloseReason::Unidentified => {
+                let code = ErrorCode::Unauthorized.close_code();
+                code.map(|code| (code, "the client has not shown who it is in time"))
+            }
             CloseReason::Revoked => of_error(ErrorCode::TokenRevoked),
             CloseReason::Disconnected(code) => Some((code, "")),
             CloseReason::Lagging => {

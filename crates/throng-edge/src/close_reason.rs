@@ -19,6 +19,7 @@ pub(crate) fn counter_of(reason: CloseReason) -> Option<Counter> {
         CloseReason::Overload => Some(Counter::ClosedOverload),
         CloseReason::Unanswered => Some(Counter::ClosedUnanswered),
         CloseReason::Expired | CloseReason::TokenExpired => Some(Counter::ClosedExpired),
+        CloseReason::Unidentified => Some(Counter::ClosedUnidentified),
         CloseReason::Revoked => Some(Counter::ClosedRevoked),
         CloseReason::Disconnected(_) => Some(Counter::ClosedDisconnected),
         CloseReason::Evicted => Some(Counter::ClosedEvicted),

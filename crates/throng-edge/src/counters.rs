@@ -142,6 +142,7 @@ counters! {
         ClosedUnanswered "unanswered",
         ClosedExpired "expired",
         ClosedRevoked "revoked",
+        ClosedUnidentified "unidentified",
         ClosedDisconnected "disconnected",
         ClosedLimited "limit",
         ClosedByTls "tls",

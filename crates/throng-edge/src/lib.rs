@@ -74,7 +74,7 @@ pub mod worker;
 pub use counters::{Counter, Counters, Parked};
 pub use limits::Limits;
 pub use metrics::{Metrics, WorkerMetrics};
-pub use settings::{HEAD_BYTES_MAX, Settings, TlsSettings};
+pub use settings::{HEAD_BYTES_MAX, LateIdentity, Settings, TlsSettings};
 pub use start::{
     Arrivals, ControlHandoffs, Edge, EdgeContext, EdgePlan, Handoff, PassedPorts, SendMethod,
     StartError, WorkerBusyError, WorkerHandoffs, listen_alone,

@@ -13,7 +13,8 @@
 //! | `frames`, `command` | WebSocket frames; the commands in them, whatever the dialect |
 //! | `subscribe`, `poll` | parks a connection: follows its channels, answers the request |
 //! | `admission` | tells clients moments when they come faster than they are served |
-//! | `identify`, `shown`, `client`, `refresh` | who a client is, and its newer token |
+//! | `identify`, `shown`, `client` | who a client is |
+//! | `sign_in` | who it is on a connection that stands, and its newer token |
 //! | `ask`, `fetch`, `questions`, `resume` | what waits for an answer, and goes on with it |
 //! | `kept`, `kept_change` | what the server keeps for users, and changes of that |
 //! | `presence`, `presence_scan`, `presence_events` | who is in a channel |
@@ -56,12 +57,12 @@ mod presence_events;
 mod presence_scan;
 mod questions;
 mod receive;
-mod refresh;
 mod relief;
 mod relieve;
 mod resume;
 mod shown;
 mod shutdown;
+mod sign_in;
 mod subscribe;
 #[cfg(test)]
 mod tests;

@@ -38,6 +38,18 @@ pub struct TlsSettings {
     pub acceptor: Acceptor,
 }
 
+/// How clients of WebSockets show who they are once their connection stands. Those of `throng.v1`
+/// show it with their request, and nothing but a newer token of the same user later; the tests and
+/// dialects of other protocols have other rules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LateIdentity {
+    /// A request that shows nothing and names no channel is accepted, and its client has this long
+    /// to show who it is. `None` if the request decides.
+    pub within: Option<Duration>,
+    /// True if a client that is nobody may become a user at any time.
+    pub may_sign_in: bool,
+}
+
 /// Settings of the data plane; see `docs/reference/settings.md`.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -63,6 +75,8 @@ pub struct Settings {
     /// The interval of pings; a WebSocket that does not answer one in time is closed. Zero for
     /// none.
     pub ping_interval: Duration,
+    /// How clients show who they are once their connection stands.
+    pub late_identity: LateIdentity,
     /// True if each subscription begins with a `welcome` notice.
     pub welcome: bool,
     /// True if the end of each connection that streams is logged.
@@ -119,6 +133,7 @@ impl Settings {
             pages: SharedPages::default(),
             heartbeat: Duration::from_secs(25),
             ping_interval: Duration::from_secs(225),
+            late_identity: LateIdentity::default(),
             welcome: false,
             logs_connections: false,
             admission: Arc::default(),

@@ -6,7 +6,7 @@ use throng_access::{AllowedPages, SharedPages};
 use throng_certificates::ServerTls;
 use throng_core::{Admission, AdmissionSettings};
 use throng_edge::compression::CompressionSettings;
-use throng_edge::{EdgePlan, Limits};
+use throng_edge::{EdgePlan, LateIdentity, Limits};
 use throng_host::limits::MemoryMeter;
 
 use crate::memory;
@@ -46,6 +46,7 @@ pub(crate) fn edge_settings(
         pages: allowed_pages(settings).shared(),
         heartbeat: settings.heartbeat.0,
         ping_interval: settings.ping_interval.0,
+        late_identity: LateIdentity::default(),
         welcome: settings.welcome.0,
         logs_connections: settings.log_connections.0,
         admission: Arc::new(Admission::new(AdmissionSettings {

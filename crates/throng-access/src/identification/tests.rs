@@ -118,6 +118,29 @@ fn check(table: &Table, case: &Case, name: &str, outcomes: &[Result<Client, Refu
 }
 
 #[test]
+fn a_client_that_shows_nothing_may_be_waited_for() {
+    for (server, shows, places, is_nothing) in [
+        ("keys", [].as_slice(), "", Ok(true)),
+        ("application", &["session"], "session", Ok(true)),
+        ("keys", &["good"], "header", Ok(false)),
+        ("keys", &["long"], "query", Err(ErrorCode::InvalidToken)),
+        ("keys", &["good"], "schemeless", Err(ErrorCode::InvalidToken)),
+        ("certificates", &["certificate"], "certificate", Ok(false)),
+        ("keys", &["certificate"], "certificate", Ok(true)),
+        ("open", &[], "", Ok(false)),
+    ] {
+        let world = World::of(server);
+        let shows: Vec<_> = shows.iter().map(|&name| name.to_owned()).collect();
+        let request = world.request(&shows, places, None);
+        let shown = request.shown();
+        let found = Identification::new(&world.access, &shown, Answers::default());
+        let found = found.and_then(|identification| identification.shows_nothing());
+        let found = found.map_err(|refused| refused.code());
+        assert_eq!(found, is_nothing, "{server}: {shows:?} in {places:?}");
+    }
+}
+
+#[test]
 fn a_server_without_keys_looks_at_nothing() {
     let world = World::of("open");
     for (shows, places) in [("forged", "header"), ("key", "query"), ("malformed", "cookie")] {

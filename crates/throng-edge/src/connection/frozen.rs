@@ -33,6 +33,9 @@ pub(crate) struct FrozenConnection {
     pub(crate) due: u32,
     /// The tick at which what it may do ends, if it does. Only a stream has one.
     pub(crate) expires: Option<u32>,
+    /// The tick until which the client has to show who it is, if it has not. Only a WebSocket has
+    /// one.
+    pub(crate) identify_by: Option<u32>,
     /// Only a parked connection has one.
     pub(crate) session: Option<FrozenSession>,
     /// The address of its client, if that is kept.
@@ -107,8 +110,13 @@ const HAS_SESSION: u8 = 1 << 4;
 const HAS_ADDRESS: u8 = 1 << 5;
 const HAS_TLS: u8 = 1 << 6;
 
-const KNOWN: u8 =
-    HAS_PENDING_CLOSE | HAS_CLOSE_CODE | HAS_IO | HAS_EXPIRY | HAS_SESSION | HAS_ADDRESS | HAS_TLS;
+/// Another byte of such bits follows, for what few connections have. Since version 2.
+const HAS_MORE: u8 = 1 << 7;
+
+// Those of the second byte.
+const HAS_IDENTITY_DEADLINE: u8 = 1;
+
+const MORE_KNOWN: u8 = HAS_IDENTITY_DEADLINE;
 
 // Parts after the fixed part of an `Io`, one bit each.
 const HAS_HALF_READ: u8 = 1;
@@ -173,6 +181,7 @@ impl FrozenConnection {
         encoder.u32(flags.facts());
         encoder.u16(self.subscriptions.len() as u16);
         self.subscriptions.iter().for_each(|subscription| subscription.encode(&mut encoder));
+        let more = bit(HAS_IDENTITY_DEADLINE, self.identify_by.is_some());
         // Says which of the optional fields follow. `decode` reads them in the same order.
         encoder.u8(bit(HAS_PENDING_CLOSE, self.pending_close.is_some())
             | bit(HAS_CLOSE_CODE, self.pending_close.flatten().is_some())
@@ -180,12 +189,19 @@ impl FrozenConnection {
             | bit(HAS_EXPIRY, self.expires.is_some())
             | bit(HAS_SESSION, self.session.is_some())
             | bit(HAS_ADDRESS, self.address.is_some())
-            | bit(HAS_TLS, self.tls.is_some()));
+            | bit(HAS_TLS, self.tls.is_some())
+            | bit(HAS_MORE, more != 0));
+        if more != 0 {
+            encoder.u8(more);
+        }
         if let Some(code) = self.pending_close.flatten() {
             encoder.u16(code);
         }
         if let Some(expires) = self.expires {
             encoder.u32(expires);
+        }
+        if let Some(identify_by) = self.identify_by {
+            encoder.u32(identify_by);
         }
         if let Some(session) = &self.session {
             session.encode(&mut encoder);
@@ -221,10 +237,13 @@ impl FrozenConnection {
         for _ in 0..decoder.u16()? {
             subscriptions.push(FrozenSubscription::decode(&mut decoder)?);
         }
-        let what = facts(&mut decoder, KNOWN)?;
+        let what = decoder.u8()?;
+        let more = if what & HAS_MORE == 0 { 0 } else { facts(&mut decoder, MORE_KNOWN)? };
         let code = if what & HAS_CLOSE_CODE == 0 { None } else { Some(decoder.u16()?) };
         let pending_close = (what & HAS_PENDING_CLOSE != 0).then_some(code);
         let expires = if what & HAS_EXPIRY == 0 { None } else { Some(decoder.u32()?) };
+        let has_deadline = more & HAS_IDENTITY_DEADLINE != 0;
+        let identify_by = if has_deadline { Some(decoder.u32()?) } else { None };
         let has_session = what & HAS_SESSION != 0;
         let session = if has_session { Some(FrozenSession::decode(&mut decoder)?) } else { None };
         let address =
@@ -238,6 +257,7 @@ impl FrozenConnection {
             generation,
             due,
             expires,
+            identify_by,
             session,
             address,
             state,
@@ -298,6 +318,8 @@ impl FrozenConnection {
             && (is_parked || self.subscriptions.is_empty())
             && (self.state == State::Streaming || self.expires.is_none())
             && (is_parked || self.session.is_none())
+            && (reads_frames || self.identify_by.is_none())
+            && (self.session.is_none() || self.identify_by.is_none())
             && (!is_closing || self.address.is_none())
             && (!self.flags.has(Flags::AWAITS_PROXY_HEADER) || self.state == State::Head)
             && (!self.flags.has(Flags::IN_RESERVE) || self.flags.has(Flags::SERVED))

@@ -71,6 +71,8 @@ pub(crate) enum Awaited {
 pub(crate) struct Answers {
     /// Answers about who its client is.
     pub(crate) identity: throng_access::Answers,
+    /// True once it has waited for any of them.
+    pub(crate) has_waited: bool,
     /// True once keys were read for one of its tokens.
     pub(crate) has_keys: bool,
     /// True once nothing is left to ask about its client. It is identified again all the same: its

@@ -1,5 +1,6 @@
 //! State of only some connections, beside the state of each: the session of its token, a request
-//! that waits for answers, and an end of the access policy's permission.
+//! that waits for answers, an end of the access policy's permission, and a deadline by which the
+//! client has to show who it is.
 //!
 //! A connection keeps an index of four bytes. Most have nothing here, so that a parked connection
 //! costs nothing. A session alone costs its 16 bytes. An entry is made for what is rarer, and takes
@@ -30,6 +31,8 @@ struct SideEntry {
     expires: u32,
     /// The tick at which the first of its subscriptions ends by itself.
     subscription_expires: u32,
+    /// The tick until which the client has to show who it is.
+    identify_by: u32,
     session: Option<Session>,
 }
 
@@ -42,6 +45,7 @@ impl SideEntry {
             deadline: NEVER,
             expires: NEVER,
             subscription_expires: NEVER,
+            identify_by: NEVER,
             session,
         }
     }
@@ -49,20 +53,22 @@ impl SideEntry {
     /// The tick at which the connection needs attention, apart from its session: the timer scan
     /// looks at sessions themselves, whose times are not ticks.
     fn due(&self) -> u32 {
-        self.own_due.min(self.deadline).min(self.expires).min(self.subscription_expires)
+        let shared = self.deadline.min(self.expires).min(self.subscription_expires);
+        self.own_due.min(shared).min(self.identify_by)
     }
 
     /// True if there is more than a session in it.
     fn is_needed(&self) -> bool {
-        self.pending.is_some() || self.expires != NEVER || self.subscription_expires != NEVER
+        let ends = [self.expires, self.subscription_expires, self.identify_by];
+        self.pending.is_some() || ends.into_iter().any(|tick| tick != NEVER)
     }
 }
 
 /// The entries and sessions of one worker's connections.
 ///
 /// Invariant: each entry has more in it than a session. Each entry and each session belongs to
-/// exactly one connection. The `due` of a connection with an entry is the earliest of its own, the
-/// deadline and the expiry.
+/// exactly one connection. The `due` of a connection with an entry is the earliest of its own and
+/// those of the entry.
 #[derive(Debug)]
 pub(crate) struct SideTable {
     entries: Slab<SideEntry>,
@@ -327,6 +333,24 @@ impl SideTable {
         self.entry(connection).is_some_and(|entry| entry.expires <= now)
     }
 
+    /// The client has to show who it is until the tick `until`; `None` once it has.
+    pub(super) fn await_identity<S>(
+        &mut self,
+        id: ConnectionId,
+        connection: &mut Connection<S>,
+        until: Option<u32>,
+    ) {
+        if until.is_some() || self.identify_by(connection).is_some() {
+            let until = until.unwrap_or(NEVER);
+            self.change(id, connection, |entry| entry.identify_by = until);
+        }
+    }
+
+    /// The tick until which the client has to show who it is, if it has not.
+    pub(super) fn identify_by<S>(&self, connection: &Connection<S>) -> Option<u32> {
+        self.entry(connection).map(|entry| entry.identify_by).filter(|&until| until != NEVER)
+    }
+
     /// The tick at which the connection is due, apart from what it waits for.
     pub(crate) fn own_due<S>(&self, connection: &Connection<S>) -> u32 {
         self.entry(connection).map_or(connection.due, |entry| entry.own_due)
@@ -374,6 +398,8 @@ impl SideTable {
             assert_eq!(entry.due(), connection.due, "the earliest moment of {id:?}");
             assert!(entry.is_needed(), "nothing is left in the entry of {id:?}");
             assert_eq!(waits, entry.deadline != NEVER, "the deadline of {id:?}");
+            let is_stranger = entry.identify_by != NEVER;
+            assert!(!is_stranger || entry.session.is_none(), "{id:?} has shown who it is");
         }
         assert_eq!(self.entries.len(), entries, "entries without a connection");
         self.sessions.check_invariants(stored, holders);

@@ -15,6 +15,8 @@ pub(crate) enum Client {
     },
     /// The control plane has checked that it may follow the status samples.
     Viewer,
+    /// It has to show who it is on its connection, and may do nothing before.
+    Unidentified,
     /// It was identified by its request, or by a command.
     Known(throng_access::Client),
     /// It has shown a token or a key before.
@@ -41,7 +43,9 @@ impl Client {
     pub(crate) fn credentials(&self) -> Credentials<'_> {
         match self {
             Client::Unchecked { user: Some(user) } => Credentials::Claimed { user: user.name() },
-            Client::Unchecked { user: None } | Client::Viewer => Credentials::Anonymous,
+            Client::Unchecked { user: None } | Client::Viewer | Client::Unidentified => {
+                Credentials::Anonymous
+            }
             Client::Known(client) => client.credentials(),
             Client::Session { user, grants } => {
                 Credentials::Known { user: user.as_deref(), grants }

@@ -119,6 +119,7 @@ impl<N: Net> Sessions<N> {
         command: Command,
         answers: &mut Answers,
     ) -> Result<(), Stop> {
+        self.check_identified(call.id, &command)?;
         self.permit_command(call, &command, answers)?;
         match command {
             Command::Subscribe { target, since, history, presence, member, expires_in_s } => {
@@ -142,7 +143,7 @@ impl<N: Net> Sessions<N> {
             Command::Read { target, id, back } => {
                 self.read_command(call, &target, id.as_deref(), back, answers)
             }
-            Command::Auth { token } => self.refresh(call.id, &token, answers, call.reference),
+            Command::Auth { token } => self.auth_command(call.id, &token, answers, call.reference),
             Command::Ping => {
                 self.answer(call, &Saying::Pong);
                 Ok(())

@@ -120,6 +120,9 @@ impl<N: Net> Sessions<N> {
         if self.connections().side().is_expired(&self[id], tick) {
             self.close_for(id, CloseReason::Expired);
         }
+        if self.is_identity_late(id) && self.connections().pending(id).is_none() {
+            self.close_for(id, CloseReason::Unidentified);
+        }
         if self.connections().has_expired_subscription(id, tick) {
             self.end_expired_subscriptions(id);
         }

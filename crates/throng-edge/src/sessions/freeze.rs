@@ -138,6 +138,7 @@ impl<N: Net> Sessions<N> {
             // `connection.due` may be a deadline of the side table, which is frozen by itself.
             due: self.connections().side().own_due(&self[id]),
             expires: self.connections().side().expires(&self[id]),
+            identify_by: self.connections().identify_by(id),
             session: self.connections().session(id).map(|session| FrozenSession {
                 tags: session.tags(),
                 // No list is that long, so that the reader refuses the connection.
@@ -158,6 +159,9 @@ impl<N: Net> Sessions<N> {
             // As long as a request that has just begun to come.
             let due = self.clock().deadline(self.settings.head_timeout);
             ask_again(&mut frozen, &pending.asked, due);
+            // A client that has shown who it is in time must not be late because it is asked again.
+            let waits = self.clock().deadline(self.settings.limits.wait_timeout);
+            frozen.identify_by = frozen.identify_by.map(|until| until.max(waits));
         }
         frozen
     }

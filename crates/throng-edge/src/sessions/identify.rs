@@ -44,11 +44,20 @@ struct Asking<'a> {
 }
 
 impl Asking<'_> {
-    /// The client that shows this, with the answers that it has had.
-    fn identify(&mut self, shown: &impl Shown, answers: &mut Answers) -> Result<Client, Stop> {
+    /// The client that shows this, with the answers that it has had. One that `is_awaited` may show
+    /// nothing yet.
+    fn identify(
+        &mut self,
+        shown: &impl Shown,
+        is_awaited: bool,
+        answers: &mut Answers,
+    ) -> Result<Client, Stop> {
         let (access, now) = (self.access, self.now);
         let before = answers.identity.clone();
         let mut identification = Identification::new(access, shown, before.clone())?;
+        if is_awaited && identification.shows_nothing()? {
+            return Ok(Client::Unidentified);
+        }
         if let Some(verifier) = &mut self.verifier {
             identification.pass_over(|text| verifier.knows(text, now.unix_s));
         }
@@ -133,19 +142,22 @@ impl<N: Net> Sessions<N> {
             let user = request.user().map(ChannelName::user);
             return Ok(Client::Unchecked { user });
         }
+        // What it wants to follow is allowed, or not, before its connection stands.
+        let may_wait = request.transport.is_v1() && request.targets.is_empty();
+        let is_awaited = may_wait && self.settings.late_identity.within.is_some();
         let (on, mut asking) = self.asking(id);
-        asking.identify(&ShownRequest { on, request, head }, answers)
+        asking.identify(&ShownRequest { on, request, head }, is_awaited, answers)
     }
 
-    /// The client with a newer token than its connection's.
-    pub(crate) fn identify_newer(
+    /// The client that shows a token on its connection.
+    pub(crate) fn identify_shown(
         &mut self,
         id: ConnectionId,
         token: &Token,
         answers: &mut Answers,
     ) -> Result<Client, Stop> {
         let (on, mut asking) = self.asking(id);
-        asking.identify(&ShownCommand { on, token }, answers)
+        asking.identify(&ShownCommand { on, token }, false, answers)
     }
 
     fn asking(&mut self, id: ConnectionId) -> (Connected<'_, N>, Asking<'_>) {
@@ -281,6 +293,7 @@ impl<N: Net> Sessions<N> {
             Client::Known(throng_access::Client::Anonymous)
             | Client::Unchecked { .. }
             | Client::Viewer
+            | Client::Unidentified
             | Client::Session { .. } => {}
         }
     }

@@ -12,6 +12,7 @@ use throng_wire::subscribe::{Request, Transport};
 use tracing::Level;
 
 use super::Sessions;
+use super::client::Client;
 use crate::close_reason::label_of;
 use crate::connection::ConnectionId;
 use crate::net::Net;
@@ -77,21 +78,27 @@ impl<N: Net> Sessions<N> {
         self.log_request(id, bytes, request.request_id.as_deref(), outcome);
     }
 
-    /// A connection begins to stream. A viewer of the status page is the operator.
-    pub(crate) fn notify_connected(
-        &self,
-        id: ConnectionId,
-        request: &Request,
-        credentials: Credentials<'_>,
-    ) {
-        let Some(events) = &self.events else { return };
+    /// A connection begins to stream. A viewer of the status page is the operator, and of a client
+    /// that has to show who it is nothing is known before.
+    pub(crate) fn notify_connected(&self, id: ConnectionId, request: &Request, client: &Client) {
         let transport = match request.transport {
-            _ if request.is_status() => return,
+            _ if request.is_status() || matches!(client, Client::Unidentified) => return,
             Transport::WebSocket { .. } => "websocket",
             Transport::Sse => "sse",
             Transport::Stream => "stream",
             Transport::LongPoll { .. } => return,
         };
+        self.notify_client(id, client.credentials(), transport);
+    }
+
+    /// It is known whose a connection is.
+    pub(crate) fn notify_client(
+        &self,
+        id: ConnectionId,
+        credentials: Credentials<'_>,
+        transport: &'static str,
+    ) {
+        let Some(events) = &self.events else { return };
         let connection = self.connections().name(id);
         let is_claimed = matches!(credentials, Credentials::Claimed { .. });
         let event =

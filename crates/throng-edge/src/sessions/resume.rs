@@ -5,7 +5,7 @@ use throng_core::{LateAnswer, PublishError, QuestionId};
 use throng_wire::ErrorResponse;
 
 use super::shown::continues;
-use crate::connection::{Asked, Awaited, ConnectionId, Pending, Taken};
+use crate::connection::{Answers, Asked, Awaited, ConnectionId, Pending, Taken};
 use crate::counters::Counter;
 use crate::net::Net;
 use crate::sessions::Sessions;
@@ -96,7 +96,7 @@ impl<N: Net> Sessions<N> {
     /// Goes on with what waits, with all the answers that it has had.
     fn resume(&mut self, id: ConnectionId) {
         let Some(pending) = self.end_wait(id) else { return };
-        let answers = pending.answers;
+        let answers = Answers { has_waited: true, ..pending.answers };
         match pending.asked {
             Asked::Subscription(asked) => self.resume_subscription(id, &asked, answers),
             Asked::Input(is_text, bytes) => self.hear(id, is_text, &bytes, answers),

@@ -34,6 +34,12 @@ impl<N: Net> Connected<'_, N> {
         })
     }
 
+    /// True if the client, who is nobody, may become a user.
+    fn may_sign_in(&self) -> bool {
+        let is_awaited = self.sockets.connections().identify_by(self.id).is_some();
+        is_awaited || self.settings.late_identity.may_sign_in
+    }
+
     fn certified(&self) -> Option<Certified<'_>> {
         let shown = self.sockets.certified_user(self.id)?;
         let (from_s, until_s) = (shown.from_s, shown.until_s);
@@ -110,7 +116,7 @@ pub(crate) fn continues(request: &Request) -> bool {
     matches!(request.transport, Transport::LongPoll { .. }) && request.since.is_some()
 }
 
-/// The command that shows a newer token.
+/// The command that shows a token: a newer one, or the first.
 pub(super) struct ShownCommand<'a, N: Net> {
     pub(super) on: Connected<'a, N>,
     pub(super) token: &'a Token,
@@ -141,13 +147,18 @@ impl<N: Net> Shown for ShownCommand<'_, N> {
         "websocket"
     }
 
-    /// The token has to be of the user that the connection has.
+    /// A newer token has to be of the user that the connection has. A client that becomes a user
+    /// has one more connection then.
     fn admit(&self, client: &Client) -> Result<(), Refused> {
-        let tagger = &self.on.access.tagger;
+        let Connected { id, sockets, access, now_ms, .. } = self.on;
         let user = client.credentials().user();
-        let is_same_user = match (self.on.sockets.connections().session(self.on.id), user) {
-            (Some(session), Some(user)) => session.is_of_user(user, tagger),
+        let is_same_user = match (sockets.connections().session(id), user) {
+            (Some(session), Some(user)) => session.is_of_user(user, &access.tagger),
             (Some(session), None) => !session.has_user(),
+            (None, _) if self.on.may_sign_in() => {
+                let limited = access.limited_by(client);
+                return Ok(access.clients.limiter.admit_connection(limited, true, now_ms)?);
+            }
             (None, user) => user.is_none(),
         };
         if is_same_user {

@@ -237,7 +237,7 @@ impl<N: Net> Sessions<N> {
         self.log_subscription(id, request, bytes);
         self.set_up(id, request);
         self.begin_session(id, client);
-        self.notify_connected(id, request, client.credentials());
+        self.notify_connected(id, request, client);
         let kept = self.kept_user(id, request).map(|user| {
             let inbox = ChannelName::user(user);
             let start = names.iter().zip(&starts).find(|(name, _)| **name == inbox);
@@ -289,6 +289,9 @@ impl<N: Net> Sessions<N> {
             _ => self.start_stream(id, request, &followed, begun),
         }
         self.limit(id, answers.until_ms);
+        if let Client::Unidentified = client {
+            self.await_identity(id);
+        }
         // A stream is ended by its session.
         if let Client::Known(throng_access::Client::Token(identity)) = client
             && self[id].state() == State::LongPolling

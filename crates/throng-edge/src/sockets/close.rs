@@ -83,10 +83,12 @@ impl<N: Net> Sockets<N> {
         }
     }
 
-    /// Lists a stream that ends, unless it is a viewer of the status page, who is the operator.
+    /// Lists a stream that ends, unless it is a viewer of the status page, who is the operator, or
+    /// its client has not shown who it is: nothing was told of it.
     fn note_ended(&mut self, id: ConnectionId, reason: CloseReason) {
         let connection = &self.connections[id];
-        if connection.state() == State::Streaming && !connection.has(Flags::VIEWER) {
+        let is_stream = connection.state() == State::Streaming && !connection.has(Flags::VIEWER);
+        if is_stream && self.connections.identify_by(id).is_none() {
             self.ended.push_back((self.connections.name_of(id, connection), reason));
         }
     }

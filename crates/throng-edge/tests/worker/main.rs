@@ -25,6 +25,7 @@ mod read;
 mod receipts;
 mod rig;
 mod scan;
+mod sign_in;
 mod storm;
 mod tls_world;
 mod token_world;

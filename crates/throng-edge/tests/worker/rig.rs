@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use throng_access::{Access, AccessControl, AllowAll};
+use throng_core::events::EventSink;
 use throng_core::{
     Body, ChannelName, ConnectionName, Engine, Epoch, MemoryEngine, MemoryPressure, Publication,
     Rules, WorkerId, WorkerQueue,
@@ -244,6 +245,13 @@ impl Rig {
         (Socket(Rc::clone(&pipe)), Client(pipe))
     }
 
+    /// Lets a new worker tell `events` of its connections.
+    pub(crate) fn notify(&mut self, events: Arc<dyn EventSink>) {
+        self.setup.events = Some(events);
+        self.worker = new_worker(&self.setup);
+        self.worker.work(true);
+    }
+
     /// A connection that has sent these bytes, which the worker has read.
     pub(crate) fn connect(&mut self, bytes: &str) -> Client {
         self.connect_from(None, bytes)
@@ -362,6 +370,10 @@ impl Rig {
         self.publish_with(channel, text, excluded, None);
     }
 
+    pub(crate) fn publish_to_user(&self, user: &str, text: &str) {
+        self.publish_to(ChannelName::user(user), text, None, None);
+    }
+
     pub(crate) fn publish_brief(&self, channel: &str, text: &str, expires_in_ms: u64) {
         self.publish_with(channel, text, None, Some(expires_in_ms));
     }
@@ -373,8 +385,18 @@ impl Rig {
         excluded: Option<ConnectionName>,
         expires_in_ms: Option<u64>,
     ) {
+        self.publish_to(ChannelName::channel(channel), text, excluded, expires_in_ms);
+    }
+
+    fn publish_to(
+        &self,
+        channel: ChannelName,
+        text: &str,
+        excluded: Option<ConnectionName>,
+        expires_in_ms: Option<u64>,
+    ) {
         let publication = Publication {
-            channel: ChannelName::channel(channel),
+            channel,
             body: Body::Text(text.into()),
             content_type: None,
             idempotency_key: None,

@@ -20,7 +20,7 @@ pub(crate) fn scan(rig: &mut Rig, target: ScanTarget, action: ScanAction) -> Sca
     answer.try_recv().expect("the worker is done").expect("an answer")
 }
 
-fn user(name: &str) -> ScanTarget {
+pub(crate) fn user(name: &str) -> ScanTarget {
     let tags = Tagger::from_seed([0; 16]).of_user(name);
     ScanTarget::User { inbox: ChannelName::user(name), tags }
 }

@@ -1,6 +1,7 @@
 //! Random steps with tokens: clients of several users come with tokens that expire, that are
-//! refreshed, revoked, or signed with a key that comes later; the application decides late or
-//! never; clients do not read for a while; processes are replaced in the middle of all that.
+//! refreshed, revoked, or signed with a key that comes later; some show theirs only on a connection
+//! that stands, in time or not; the application decides late or never; clients do not read for a
+//! while; processes are replaced in the middle of all that.
 //!
 //! The oracle knows what each token grants, when it ends, and in which step each message began to
 //! be written. It objects if a message reaches a connection that may not have it then, if one does
@@ -33,7 +34,7 @@ use throng_access::{Access, AccessControl, AccessRules, Policy, Revocation, Revo
 use throng_core::{
     ChannelName, ConnectionScan, Notification, ScanAction, ScanTarget, Scanned, Ticket,
 };
-use throng_edge::{Counter, Limits, Settings};
+use throng_edge::{Counter, LateIdentity, Limits, Settings};
 
 use crate::rig::Rig;
 use crate::tokens::{bearer, control_and_revocations, key, token_of_key};
@@ -54,11 +55,15 @@ const APP_ALLOWS_BRIEFLY: &str = "app/brief";
 const BRIEF_MS: u64 = 8000;
 /// Seconds for which the default policy accepts a token after its end.
 const LEEWAY_S: u64 = 10;
+/// How long a client may be nobody.
+const NOBODY_MS: u64 = 10_000;
+/// How long an answer about a client is awaited.
+const WAIT_MS: u64 = 5_000;
 /// Clients read again after this time: later, the server gives up what they have not read.
 const STALLED_MS_MAX: u64 = 20_000;
 
 #[derive(Default)]
-struct Disk(Vec<u8>);
+pub(crate) struct Disk(Vec<u8>);
 
 impl RevocationStorage for Disk {
     fn read(&mut self) -> io::Result<Vec<u8>> {
@@ -106,7 +111,9 @@ impl World {
         let tokens = access.tokens.as_ref().expect("it has keys");
         tokens.add_url(RefreshSettings::default(), Now { steady_ms: 1, unix_s: 0 });
         let slice_bytes = [60, 1000, 256 << 10][random.below(3)];
+        let within = Some(std::time::Duration::from_millis(NOBODY_MS));
         let settings = Settings {
+            late_identity: LateIdentity { within, may_sign_in: false },
             welcome: false,
             heartbeat: std::time::Duration::ZERO,
             ping_interval: std::time::Duration::ZERO,
@@ -135,11 +142,13 @@ impl World {
     fn step(&mut self) {
         self.begin_step();
         match self.random.below(100) {
-            0..=15 => self.connect(),
+            0..=12 => self.connect(),
+            13..=15 => self.connect_as_nobody(),
             16..=33 => self.publish(),
             34..=47 => drop(self.rig.worker.work(true)),
             48..=57 => self.pass(),
-            58..=67 => self.refresh(),
+            58..=64 => self.refresh(),
+            65..=67 => self.sign_in(),
             68..=76 => self.command(),
             77..=79 => self.revoke(),
             80..=81 => self.learn_key(),
@@ -149,6 +158,10 @@ impl World {
                 self.facts.seen.insert("process replaced");
                 if self.application.open() > 0 {
                     self.facts.seen.insert("process replaced before a decision");
+                }
+                let now_ms = self.facts.now_ms();
+                for peer in &mut self.peers {
+                    peer.note_replaced(now_ms);
                 }
                 self.rig.replace_process();
             }
@@ -288,6 +301,36 @@ impl World {
         self.peers.push(Peer::new(client, transport, token, asked, &self.facts));
     }
 
+    /// A client comes without a token, which it shows later.
+    fn connect_as_nobody(&mut self) {
+        let user = self.random_user();
+        let is_late = self.random.percent(25);
+        let token = self.token(user, is_late);
+        let client = self.rig.v1();
+        self.peers.push(Peer::nobody(client, token, &self.facts));
+    }
+
+    /// A client that has come without a token shows one, or tries to follow something before.
+    fn sign_in(&mut self) {
+        let Some(at) = self.some(|peer| peer.state == State::Nobody) else { return };
+        if self.random.percent(20) && self.peers[at].commands.is_empty() {
+            let channel = self.random.below(CHANNELS.len());
+            self.peers[at].commands.push_back(Command::Subscribe(channel));
+            let command = format!(r#"{{"type":"subscribe","channel":"{}"}}"#, CHANNELS[channel]);
+            return self.rig.send_frame(&self.peers[at].client, &command);
+        }
+        let token = if self.random.percent(50) {
+            self.peers[at].token.clone()
+        } else {
+            let (user, is_late) = (self.random_user(), self.random.percent(20));
+            self.token(user, is_late)
+        };
+        let was_good = self.facts.is_good(&token);
+        let command = format!(r#"{{"type":"auth","token":"{}"}}"#, token.text);
+        self.peers[at].commands.push_back(Command::Auth(token, was_good));
+        self.rig.send_frame(&self.peers[at].client, &command);
+    }
+
     fn publish(&mut self) {
         let at = self.random.below(CHANNELS.len());
         self.published += 1;
@@ -352,7 +395,8 @@ impl World {
             let revocation = Revocation::User { user: user.into(), before_s };
             (revocation, Revoked::User(user, now_s + 1))
         } else {
-            let is_here = |peer: &Peer| matches!(peer.state, State::Waiting | State::Open);
+            let is_here =
+                |peer: &Peer| matches!(peer.state, State::Waiting | State::Open | State::Nobody);
             let Some(at) = self.some(is_here) else { return };
             let peer = &self.peers[at];
             let seen = if peer.stalled_ms.is_some() { "revoked, stalled" } else { "revoked id" };
@@ -436,7 +480,9 @@ impl World {
     }
 
     fn leave(&mut self) {
-        if let Some(at) = self.some(|peer| matches!(peer.state, State::Waiting | State::Open)) {
+        let is_here =
+            |peer: &Peer| matches!(peer.state, State::Waiting | State::Open | State::Nobody);
+        if let Some(at) = self.some(is_here) {
             self.rig.hang_up(&self.peers[at].client);
             self.peers[at].state = State::Left;
         }
@@ -451,12 +497,15 @@ const INTERESTING: &[&str] = &[
     "counted",
     "delivered",
     "delivered, stalled",
+    "ended as nobody",
     "ended by the application",
     "expired",
     "expired, stalled",
     "expiring",
     "key learned",
+    "nobody may do nothing",
     "opened",
+    "opened as nobody",
     "process replaced",
     "process replaced before a decision",
     "refresh: another user",
@@ -469,6 +518,9 @@ const INTERESTING: &[&str] = &[
     "revoked",
     "revoked id",
     "revoked, stalled",
+    "signed in",
+    "signed in after an upgrade",
+    "signed in with a late key",
     "stalled",
     "subscribed",
     "subscription ended",

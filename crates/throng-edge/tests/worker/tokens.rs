@@ -92,7 +92,7 @@ pub(crate) fn websocket(rig: &mut Rig, target: &str, token: &str, protocol: &str
 }
 
 /// True if a close frame with this code is among what has come.
-fn has_close(client: &Client, code: u16) -> bool {
+pub(crate) fn has_close(client: &Client, code: u16) -> bool {
     let bytes = client.received_bytes();
     let at = bytes
         .windows(4)

@@ -25,6 +25,7 @@ fn connection_events(record: &[u8]) -> Option<Vec<&'static str>> {
     let subscriptions = usize::from(u16::from_le_bytes(take(&mut rest, 2)?.try_into().ok()?));
     let subscriptions = take(&mut rest, subscriptions * SUBSCRIPTION_BYTES)?;
     let what = take(&mut rest, 1)?[0];
+    let more = if what & 128 != 0 { take(&mut rest, 1)?[0] } else { 0 };
     let has_flag = |bit: u32| flags & 1 << bit != 0;
     let mut events = vec![match state {
         1 if has_flag(13) => "frozen: waiting for the control plane",
@@ -54,6 +55,9 @@ fn connection_events(record: &[u8]) -> Option<Vec<&'static str>> {
         take(&mut rest, 2)?;
     }
     if what & 8 != 0 {
+        take(&mut rest, 4)?;
+    }
+    if more & 1 != 0 {
         take(&mut rest, 4)?;
     }
     if what & 16 != 0 {

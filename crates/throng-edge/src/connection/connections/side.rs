@@ -127,6 +127,19 @@ impl<S> Connections<S> {
         self.side.has_expired_subscription(&self[id], now)
     }
 
+    /// The client of a streaming connection has to show who it is until the tick `until`; `None`
+    /// once it has.
+    pub(crate) fn await_identity(&mut self, id: ConnectionId, until: Option<u32>) {
+        let connection = &mut self.table[id.index()];
+        debug_assert!(connection.state() == State::Streaming);
+        self.side.await_identity(id, connection, until);
+    }
+
+    /// The tick until which the client has to show who it is; `None` if it has, or is nobody.
+    pub(crate) fn identify_by(&self, id: ConnectionId) -> Option<u32> {
+        self.side.identify_by(&self[id])
+    }
+
     /// Sets the tick at which the connection is due, apart from what it waits for.
     pub(crate) fn set_own_due(&mut self, id: ConnectionId, due: u32) {
         self.side.set_own_due(id, &mut self.table[id.index()], due);

@@ -24,6 +24,7 @@ fn parked() -> FrozenConnection {
         generation: Generation::from_number(9).unwrap(),
         due: 1234,
         expires: None,
+        identify_by: None,
         session: None,
         address: None,
         state: State::Streaming,
@@ -102,7 +103,8 @@ fn a_connection_is_read_back_whole_and_never_in_part() {
         io.half_read.as_mut().unwrap().is_compressed = true;
         io.partial.as_mut().unwrap().is_compressed = true;
     }
-    for frozen in [parked(), busy(), waiting, compressed] {
+    let stranger = FrozenConnection { identify_by: Some(4000), ..parked() };
+    for frozen in [parked(), busy(), waiting, compressed, stranger] {
         let record = frozen.encode();
         assert_eq!(decode(&record), Ok(frozen));
         for end in 0..record.len() {
@@ -125,6 +127,9 @@ fn what_no_worker_can_have_is_refused() {
     let (state, encoding) = (State::LongPolling, Encoding::POLL);
     let polls = FrozenConnection { state, encoding, ..parked() };
     assert!(!is_refused(polls.clone()));
+    let identify_by = Some(4000);
+    assert!(is_refused(FrozenConnection { identify_by, ..polls.clone() }));
+    assert!(is_refused(FrozenConnection { identify_by, ..busy() }), "it has a session");
     assert!(is_refused(FrozenConnection { expires: Some(5000), ..polls }));
     let closing = FrozenConnection {
         state: State::Closing,

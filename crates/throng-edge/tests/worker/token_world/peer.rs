@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::facts::{Facts, Token};
 use super::stream::{Piece, Stream};
-use super::{APP_ALLOWS_BRIEFLY, APP_DENIES, BRIEF_MS, CHANNELS};
+use super::{APP_ALLOWS_BRIEFLY, APP_DENIES, BRIEF_MS, CHANNELS, NOBODY_MS, WAIT_MS};
 use crate::rig::Client;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +24,8 @@ pub(super) enum State {
     /// Its request has no answer.
     Waiting,
     Open,
+    /// Its WebSocket stands, and it has to show who it is.
+    Nobody,
     /// Its WebSocket was opened to say why its request is refused.
     Refused,
     /// The client has gone. While a command waits, the worker does not notice.
@@ -71,6 +73,11 @@ pub(super) struct Peer {
     /// True if it did not read since the worker last had nothing left to do.
     is_behind: bool,
     stream: Stream,
+    /// If it comes without a token: when the worker may close it at the earliest, and when it has
+    /// to have done so, in milliseconds.
+    nobody_ms: Option<(u64, u64)>,
+    /// True if another process has taken it over before it has shown who it is.
+    was_replaced: bool,
 }
 
 fn is(channel: usize, name: &str) -> bool {
@@ -100,11 +107,31 @@ impl Peer {
             stalled_ms: None,
             is_behind: false,
             stream: Stream::default(),
+            nobody_ms: None,
+            was_replaced: false,
         };
         for channel in peer.asked.clone() {
             peer.note_asked(channel, facts);
         }
         peer
+    }
+
+    /// A client that comes without a token, and means to show this one.
+    pub(super) fn nobody(client: Client, token: Token, facts: &Facts) -> Peer {
+        let until_ms = facts.now_ms() + NOBODY_MS;
+        let mut peer = Peer::new(client, Transport::V1, token, Vec::new(), facts);
+        // A tick, and the time for which an answer about it is awaited.
+        peer.nobody_ms = Some((until_ms, until_ms + WAIT_MS + 200));
+        peer
+    }
+
+    /// Another process takes over: it asks again what was asked.
+    pub(super) fn note_replaced(&mut self, now_ms: u64) {
+        if let Some((_, latest_ms)) = self.nobody_ms.as_mut().filter(|_| !self.commands.is_empty())
+        {
+            *latest_ms = (*latest_ms).max(now_ms + 2 * WAIT_MS + 200);
+        }
+        self.was_replaced |= self.state == State::Nobody;
     }
 
     /// The client asks for a channel now.
@@ -140,7 +167,9 @@ impl Peer {
             );
             self.piece(piece, began, &context, facts);
         }
-        if self.client.is_closed() && matches!(self.state, State::Waiting | State::Open) {
+        if self.client.is_closed()
+            && matches!(self.state, State::Waiting | State::Open | State::Nobody)
+        {
             // Output that a stalled client does not take is given up.
             let may_end = self.may_end(facts);
             assert!(may_end, "closed without a word: {:?} {:?}", self.transport, self.token);
@@ -150,8 +179,11 @@ impl Peer {
 
     /// True if the server may have ended it, as far as the client knows.
     fn may_end(&self, facts: &Facts) -> bool {
-        let is_brief = self.brief_ms.is_some_and(|(from_ms, _)| from_ms <= facts.now_ms());
-        facts.is_bad(&self.token) || is_brief
+        let is_over = |(from_ms, _): (u64, u64)| from_ms <= facts.now_ms();
+        if self.state == State::Nobody {
+            return self.nobody_ms.is_some_and(is_over);
+        }
+        facts.is_bad(&self.token) || self.brief_ms.is_some_and(is_over)
     }
 
     fn piece(&mut self, piece: Piece, began: u64, context: &str, facts: &mut Facts) {
@@ -192,6 +224,11 @@ impl Peer {
                 _ => panic!("{context}"),
             };
             return self.check_refused(why, context, facts);
+        }
+        if self.nobody_ms.is_some() {
+            self.state = State::Nobody;
+            facts.seen.insert("opened as nobody");
+            return;
         }
         assert!(facts.is_good(&self.token), "opened with a bad token: {context}");
         let ids = header("Throng-Id: ").split(',').filter(|id| !id.is_empty());
@@ -245,6 +282,12 @@ impl Peer {
                 _ => panic!("{context}"),
             };
             return self.check_refused(why, context, facts);
+        }
+        if state == State::Nobody {
+            let is_late = self.nobody_ms.is_some_and(|(from_ms, _)| from_ms <= facts.now_ms());
+            assert!(code == 4003 && is_late, "closed before its time: {context}");
+            facts.seen.insert("ended as nobody");
+            return;
         }
         assert_eq!(state, State::Open, "{context}");
         match code {
@@ -338,7 +381,7 @@ impl Peer {
         let kind = value["type"].as_str().expect("a type");
         let is_notice = kind == "unsubscribed" && value.get("code").is_some();
         assert!(is_notice || self.to_end.is_empty(), "not told of {:?}: {context}", self.to_end);
-        assert_eq!(self.state, State::Open, "{context}");
+        assert!(matches!(self.state, State::Open | State::Nobody), "{context}");
         match kind {
             "welcome" => {}
             "expiring" => drop(facts.seen.insert("expiring")),
@@ -381,14 +424,19 @@ impl Peer {
         let Some(Command::Auth(token, was_good)) = self.commands.pop_front() else {
             panic!("no such command: {context}")
         };
-        assert_eq!(token.user, self.token.user, "another user: {context}");
+        let is_new = self.state == State::Nobody;
+        assert!(is_new || token.user == self.token.user, "another user: {context}");
         // One with a late key may have become good since.
         let may_be_good = was_good || (token.has_late_key && facts.has_late_key);
         assert!(may_be_good, "{token:?} is accepted: {context}");
         let is_kept = |channel: &usize| token.granted.contains(channel);
         self.to_end = self.follows.keys().copied().filter(|channel| !is_kept(channel)).collect();
         self.follows.retain(|channel, _| is_kept(channel));
+        self.state = State::Open;
         facts.seen.insert(match (self.stalled_ms, token.has_late_key) {
+            _ if is_new && self.was_replaced => "signed in after an upgrade",
+            (_, true) if is_new => "signed in with a late key",
+            _ if is_new => "signed in",
             (Some(_), _) => "refreshed, stalled",
             (None, true) => "refreshed with a late key",
             (None, false) => "refreshed",
@@ -399,7 +447,10 @@ impl Peer {
     fn error(&mut self, code: &str, context: &str, facts: &mut Facts) {
         let command = self.commands.pop_front();
         let command = command.unwrap_or_else(|| panic!("no command: {context}"));
+        let is_nobody = self.state == State::Nobody;
         let (may_refuse, event) = match (&command, code) {
+            (Command::Subscribe(_), "unauthorized") => (is_nobody, "nobody may do nothing"),
+            (Command::Auth(..), "unauthorized") => (is_nobody && self.may_end(facts), "too late"),
             (Command::Subscribe(channel), "forbidden") => {
                 let is_granted = self.token.granted.contains(channel);
                 (!is_granted || is(*channel, APP_DENIES), "command: forbidden")
@@ -448,6 +499,10 @@ impl Peer {
             State::Waiting => {
                 let may_wait = open_questions > 0 || awaits_key(&self.token);
                 assert!(may_wait, "its request is not answered: {context}");
+            }
+            State::Nobody => {
+                let is_over = self.nobody_ms.is_some_and(|(_, to_ms)| to_ms <= facts.now_ms());
+                assert!(!is_over, "it has not shown who it is: {context}");
             }
             State::Refused => panic!("its WebSocket is not closed: {context}"),
             State::Open | State::Left | State::Ended => {
