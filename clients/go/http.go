@@ -308,7 +308,9 @@ func (s *streamLink) begin(isFromNow bool) (http.Header, error) {
 }
 
 func (s *streamLink) start(isFromNow bool) (http.Header, error) {
-	query := url.Values{"transport": {"sse"}, "welcome": {"true"}}
+	query, _ := s.client.options.Connection.query()
+	query.Set("transport", "sse")
+	query.Set("welcome", "true")
 	if s.cursors.hasPresence {
 		query.Set("presence", "true")
 	}

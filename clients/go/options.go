@@ -34,6 +34,15 @@ const (
 	pollWaitMax = 5 * time.Minute
 )
 
+// ConnectionOptions are those that the server has for each connection; see "Options of a connection"
+// in its reference. The zero value of each field means the server's default.
+type ConnectionOptions struct{}
+
+// query has the parameters by which a connection asks the server for its options.
+func (o ConnectionOptions) query() (url.Values, error) {
+	return url.Values{}, nil
+}
+
 // Options of a client. The zero value of each field means its default.
 type Options struct {
 	// Token is a token, or a server key of your application.
@@ -44,6 +53,8 @@ type Options struct {
 	GetToken func(context.Context) (string, error)
 	// User is the user of the connections, shown by Presence. With a token it may be left out.
 	User string
+	// Connection is what the client asks of the server for its connections.
+	Connection ConnectionOptions
 	// Transports in order of preference. WebSocket, SSE and Poll unless set.
 	Transports []Transport
 	// HTTPClient sends all requests, and opens WebSockets. Its Timeout must be 0. Unless set, it keeps
@@ -89,6 +100,9 @@ func (o Options) withDefaults() (Options, error) {
 		if *each.value > each.most || (*each.value < 0 && each.name != "Heartbeat") {
 			return o, fmt.Errorf("throng: the option %s must be from 0 to %v", each.name, each.most)
 		}
+	}
+	if _, err := o.Connection.query(); err != nil {
+		return o, err
 	}
 	if flaw := flawOf(o.Token); flaw != "" {
 		return o, fmt.Errorf("throng: the Token %s", flaw)

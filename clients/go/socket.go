@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"regexp"
 	"strconv"
 	"strings"
@@ -140,8 +139,13 @@ func (s *socketLink) open() ([]event, error) {
 
 func (s *socketLink) dial() error {
 	address := "ws" + strings.TrimPrefix(s.client.url, "http") + "/subscribe"
+	// Checked when the client was made.
+	query, _ := s.client.options.Connection.query()
 	if inbox := s.cursors.inbox(); inbox != "" {
-		address += "?" + url.Values{"user": {inbox}}.Encode()
+		query.Set("user", inbox)
+	}
+	if len(query) > 0 {
+		address += "?" + query.Encode()
 	}
 	header := http.Header{}
 	if s.token != "" {

@@ -25,6 +25,9 @@ export interface Message<Data = unknown> {
   readonly replayed: boolean;
 }
 
+/** Options that the server has for each connection; see "Options of a connection" in its reference. */
+export interface ConnectionOptions {}
+
 /** An unknown option throws a `TypeError` that suggests the nearest one. */
 export interface ThrongOptions {
   /**
@@ -41,6 +44,8 @@ export interface ThrongOptions {
    * the client, with the error `no_token`. Excludes `token`.
    */
   getToken?: () => string | null | undefined | Promise<string | null | undefined>;
+  /** What the client asks of the server for its connections. */
+  connection?: ConnectionOptions;
   /** The transports in order of preference. Default: WebSocket, SSE, long-poll. */
   transports?: readonly Transport[];
   /** A WebSocket class, such as that of the package `ws`. Node before 22 has none. */

@@ -18,8 +18,8 @@ export function commands(Throng, print, base) {
   const tell = (client, event, fields = {}) => print({ client, event, ...fields });
 
   function open({ client, url, options: given }) {
-    const { transports, token, user } = given;
-    const options = { ...base, transports, token, user };
+    const { transports, token, user, connection } = given;
+    const options = { ...base, transports, token, user, connection };
     for (const [name, own] of Object.entries(TIMES)) {
       if (given[name] !== undefined) options[own] = given[name];
     }

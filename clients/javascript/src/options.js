@@ -17,6 +17,12 @@ const NUMBERS = {
   queueMax: [100, Infinity],
 };
 
+/**
+ * What a client may ask of the server for its connections, by its name in the query, each with its
+ * least and largest value.
+ */
+const CONNECTION = {};
+
 /** Two letters in the wrong order are two edits; with more than three, a word is another word. */
 const EDITS_MAX = 3;
 
@@ -72,6 +78,13 @@ export function toUrl(url) {
   return text.replace(/\/+$/, "");
 }
 
+/** Throws unless an option is a number within its bounds. */
+function checkNumber(options, name, least, most) {
+  const value = options[name];
+  const isInside = typeof value === "number" && value >= least && value <= most;
+  check(isInside, `the option "${name}" must be a number, ${least} to ${most}`);
+}
+
 /** Whether the platform, such as React Native, can read a response while it comes. */
 function canStream(fetch) {
   const { Response, TextDecoder } = globalThis;
@@ -84,6 +97,7 @@ export function toOptions(given) {
   }
   const options = {
     user: undefined,
+    connection: {},
     transports: TRANSPORTS,
     WebSocket: globalThis.WebSocket,
     fetch: globalThis.fetch?.bind(globalThis),
@@ -97,11 +111,10 @@ export function toOptions(given) {
   for (const [name, value] of Object.entries(given)) {
     if (value !== undefined) options[name] = value;
   }
-  for (const [name, [, most]] of numbers) {
-    const value = options[name];
-    const isInside = typeof value === "number" && value >= 0 && value <= most;
-    check(isInside, `the option "${name}" must be a number, 0 to ${most}`);
-  }
+  for (const [name, [, most]] of numbers) checkNumber(options, name, 0, most);
+  const { connection } = options;
+  checkNames(connection, Object.keys(CONNECTION), "a connection");
+  for (const name of Object.keys(connection)) checkNumber(connection, name, ...CONNECTION[name]);
   const { token, getToken, transports, WebSocket } = options;
   // No header may have a line break, with which one from a file may end.
   const isText = typeof token === "string" && /^\S+$/.test(token);

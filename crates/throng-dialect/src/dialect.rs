@@ -45,7 +45,8 @@ pub trait Dialect: Debug + Sync {
             }
             Transport::Sse => response::sse(out, is_chunked, headers),
             Transport::Stream | Transport::LongPoll { .. } => {
-                let content_type = if request.envelope { "application/x-ndjson" } else { TEXT };
+                let is_envelope = request.is_envelope();
+                let content_type = if is_envelope { "application/x-ndjson" } else { TEXT };
                 response::stream(out, is_chunked, content_type, headers);
             }
         }

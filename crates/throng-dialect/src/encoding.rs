@@ -142,7 +142,7 @@ impl Encoding {
         if let Some(encoding) = request.encoding.and_then(Encoding::numbered) {
             return encoding;
         }
-        match (&request.transport, request.envelope) {
+        match (&request.transport, request.is_envelope()) {
             (transport, _) if transport.is_v1() => Encoding::V1,
             (Transport::WebSocket { .. }, false) => Encoding::WEBSOCKET,
             (Transport::WebSocket { .. }, true) => Encoding::WEBSOCKET_ENVELOPE,

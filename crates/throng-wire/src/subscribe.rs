@@ -6,6 +6,7 @@
 
 mod handshake;
 mod negotiate;
+pub mod options;
 mod query;
 #[cfg(test)]
 mod tests;
@@ -21,6 +22,7 @@ use crate::percent::{decode_query, decode_segment};
 
 pub use self::handshake::Subprotocol;
 pub use self::negotiate::Transport;
+pub use self::options::{ConnectionOption, Options};
 pub use self::query::{HISTORY_MAX, PARAMETERS, WAIT_S_MAX};
 
 /// The plane that serves a request.
@@ -54,10 +56,7 @@ pub struct Request {
     pub since: Option<String>,
     /// How many of the newest messages to start with.
     pub history: Option<u32>,
-    /// True if each message arrives as an envelope.
-    pub envelope: bool,
-    /// Whether to send a welcome; overrides the setting.
-    pub welcome: Option<bool>,
+    pub options: Options,
     /// The channels whose presence events the client wants, in the order of the URL.
     pub presence: Vec<WantedPresence>,
     /// True if the client speaks HTTP/1.0, which has no chunks.
@@ -87,8 +86,7 @@ impl Request {
             encoding: None,
             since: None,
             history: None,
-            envelope: false,
-            welcome: None,
+            options: Options::default(),
             presence: Vec::new(),
             is_http10: head.version == Version::Http10,
             keep_alive: head.keep_alive(),
@@ -102,6 +100,11 @@ impl Request {
     /// True if ids are joined by commas, one for each of several channels.
     pub fn is_multiple(&self) -> bool {
         self.targets.len() > 1
+    }
+
+    /// True if each message arrives as an envelope.
+    pub fn is_envelope(&self) -> bool {
+        self.options.flag(ConnectionOption::Envelope).unwrap_or(false)
     }
 
     /// The user that the connection will belong to, if the request names one.
@@ -155,8 +158,7 @@ pub fn route(head: &Head<'_>) -> Result<Route, ErrorResponse> {
     Ok(Route::Subscribe(Box::new(Request {
         since: since(head, &query)?,
         history: query.history,
-        envelope: query.envelope.unwrap_or(false),
-        welcome: query.welcome,
+        options: query.options,
         presence,
         has_query_token: query.token.is_some(),
         ..request
@@ -175,7 +177,7 @@ pub fn has_body() -> ErrorResponse {
 fn status(head: &Head<'_>) -> Result<Request, ErrorResponse> {
     let targets = vec![Target { kind: Kind::Internal, name: STATUS.to_owned() }];
     let request = Request::of(head, targets, Transport::Sse)?;
-    Ok(Request { welcome: Some(false), ..request })
+    Ok(Request { options: Options::default().with(ConnectionOption::Welcome, 0), ..request })
 }
 
 /// The WebSocket that a request asks for, whatever its sub-protocols.

@@ -21,7 +21,7 @@ from .messages import (
     Unreadable,
     User,
 )
-from .options import Token, Transport
+from .options import ConnectionOptions, Token, Transport
 from .subscription import AsyncSubscription
 from .tokens import make_token
 from .webhooks import Webhook
@@ -32,6 +32,7 @@ __all__ = [
     "AsyncSubscription",
     "AsyncThrong",
     "Background",
+    "ConnectionOptions",
     "Counts",
     "Draft",
     "Gap",

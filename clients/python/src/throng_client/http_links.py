@@ -23,7 +23,7 @@ from .requests import Answer, NoAnswer, Request, retry_after, send_with_token
 class HttpLink(Link):
     """What SSE and long-poll have in common."""
 
-    def url(self, query: Mapping[str, str], *, is_from_now: bool = False) -> str:
+    def url(self, query: Mapping[str, Any], *, is_from_now: bool = False) -> str:
         """The path that follows all channels from their positions."""
         parameters: list[tuple[str, str]] = list(query.items())
         for cursor in self.host.cursors.all:
@@ -179,7 +179,9 @@ class StreamLink(HttpLink):
     async def open(self) -> list[Event]:
         await self.settle()
         is_resumed = self.host.cursors.have_positions
-        path = self.url({"transport": "sse", "welcome": "true"})
+        path = self.url(
+            {**self.host.options.connection_query(), "transport": "sse", "welcome": "true"}
+        )
         late = Loss("the stream did not begin in time", is_unusable=True)
         try:
             # A stream begins with an event at once, unless a proxy buffers it.

@@ -6,7 +6,7 @@ import difflib
 import random
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict
 from urllib.parse import urlsplit
 
@@ -30,10 +30,19 @@ OPEN_TIMEOUT_MAX = 30.0
 FROM_ENVIRONMENT = "environment"
 
 
+# What a client may ask of the server for its connections: the least and the largest value.
+CONNECTION: dict[str, tuple[int, int]] = {}
+
+
+class ConnectionOptions(TypedDict, total=False):
+    """Options that the server has for each connection, by their names in its reference."""
+
+
 class OptionValues(TypedDict, total=False):
     """The options that a client may be given; see `Options`."""
 
     user: str | int | None
+    connection: ConnectionOptions
     transports: Sequence[Transport]
     heartbeat: float
     open_timeout: float
@@ -52,6 +61,8 @@ class Options:
 
     user: str | int | None = None
     """The user of the connections, shown by `presence`. With a token it may be left out."""
+    connection: ConnectionOptions = field(default_factory=ConnectionOptions)
+    """What the client asks of the server for its connections."""
     transports: Sequence[Transport] = TRANSPORTS
     """The transports in order of preference."""
     heartbeat: float = 25.0
@@ -92,6 +103,14 @@ class Options:
                 raise TypeError(f"the option {name} must be a number of seconds")
             if not least <= getattr(self, name) <= limit:
                 raise ValueError(f"the option {name} must be from {least} to {limit:g} seconds")
+        for name, value in self.connection_query().items():
+            if name not in CONNECTION:
+                known = ", ".join(CONNECTION)
+                raise TypeError(f"a connection has no option {name!r}; there are: {known}")
+            least, limit = CONNECTION[name]
+            if not isinstance(value, int) or not least <= value <= limit:
+                wanted = f"must be an integer from {least} to {limit}"
+                raise ValueError(f"the option {name} of a connection {wanted}")
         for name in ("random", "default"):
             if not (getattr(self, name) is None or callable(getattr(self, name))):
                 raise TypeError(f"the option {name} must be a function")
@@ -103,6 +122,10 @@ class Options:
             if transport not in TRANSPORTS:
                 known = ", ".join(TRANSPORTS)
                 raise ValueError(f"there is no transport {transport!r}; there are {known}")
+
+    def connection_query(self) -> dict[str, Any]:
+        """The parameters by which a connection asks the server for its options."""
+        return dict(self.connection)
 
 
 def checked_options(given: OptionValues) -> Options:

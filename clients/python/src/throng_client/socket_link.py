@@ -90,7 +90,10 @@ class SocketLink(Link):
         inboxes = [
             each.target.name for each in self.host.cursors.all if isinstance(each.target, User)
         ]
-        query = f"?{urlencode({'user': inboxes[0]})}" if inboxes else ""
+        parameters = self.host.options.connection_query()
+        if inboxes:
+            parameters["user"] = inboxes[0]
+        query = f"?{urlencode(parameters)}" if parameters else ""
         url = "ws" + self.host.url.removeprefix("http") + f"/subscribe{query}"
         headers = {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
         try:

@@ -172,7 +172,7 @@ fn parse(bytes: &[u8]) -> Result<(Head<'_>, Box<Request>), ApiError> {
 fn content_type(request: &Request) -> Option<&'static str> {
     match request.transport {
         Transport::Sse => Some("text/event-stream"),
-        Transport::Stream if request.envelope => Some("application/x-ndjson"),
+        Transport::Stream if request.is_envelope() => Some("application/x-ndjson"),
         Transport::Stream => Some("text/plain; charset=utf-8"),
         Transport::LongPoll { .. } | Transport::WebSocket { .. } => None,
     }

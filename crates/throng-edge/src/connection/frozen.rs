@@ -16,6 +16,7 @@ use throng_core::frozen::{Decoder, Encoder, RecordKind, ThawError};
 use throng_core::subscriptions::FrozenSubscription;
 use throng_core::{ConnectionName, SubscriptionId};
 use throng_dialect::{Encoding, Framing};
+use throng_wire::subscribe::Options;
 use throng_wire::websocket::{HalfFrame, HalfRead};
 
 use super::flags::Flags;
@@ -36,6 +37,8 @@ pub(crate) struct FrozenConnection {
     /// The tick until which the client has to show who it is, if it has not. Only a WebSocket has
     /// one.
     pub(crate) identify_by: Option<u32>,
+    /// What the client has chosen for as long as the connection streams.
+    pub(crate) options: Options,
     /// Only a parked connection has one.
     pub(crate) session: Option<FrozenSession>,
     /// The address of its client, if that is kept.
@@ -116,7 +119,9 @@ const HAS_MORE: u8 = 1 << 7;
 // Those of the second byte.
 const HAS_IDENTITY_DEADLINE: u8 = 1;
 
-const MORE_KNOWN: u8 = HAS_IDENTITY_DEADLINE;
+const HAS_OPTIONS: u8 = 1 << 1;
+
+const MORE_KNOWN: u8 = HAS_IDENTITY_DEADLINE | HAS_OPTIONS;
 
 // Parts after the fixed part of an `Io`, one bit each.
 const HAS_HALF_READ: u8 = 1;
@@ -181,7 +186,8 @@ impl FrozenConnection {
         encoder.u32(flags.facts());
         encoder.u16(self.subscriptions.len() as u16);
         self.subscriptions.iter().for_each(|subscription| subscription.encode(&mut encoder));
-        let more = bit(HAS_IDENTITY_DEADLINE, self.identify_by.is_some());
+        let more = bit(HAS_IDENTITY_DEADLINE, self.identify_by.is_some())
+            | bit(HAS_OPTIONS, !self.options.are_none());
         // Says which of the optional fields follow. `decode` reads them in the same order.
         encoder.u8(bit(HAS_PENDING_CLOSE, self.pending_close.is_some())
             | bit(HAS_CLOSE_CODE, self.pending_close.flatten().is_some())
@@ -202,6 +208,13 @@ impl FrozenConnection {
         }
         if let Some(identify_by) = self.identify_by {
             encoder.u32(identify_by);
+        }
+        if !self.options.are_none() {
+            encoder.u8(self.options.numbered().count() as u8);
+            self.options.numbered().for_each(|(number, value)| {
+                encoder.u8(number);
+                encoder.u32(value);
+            });
         }
         if let Some(session) = &self.session {
             session.encode(&mut encoder);
@@ -244,6 +257,8 @@ impl FrozenConnection {
         let expires = if what & HAS_EXPIRY == 0 { None } else { Some(decoder.u32()?) };
         let has_deadline = more & HAS_IDENTITY_DEADLINE != 0;
         let identify_by = if has_deadline { Some(decoder.u32()?) } else { None };
+        let has_options = more & HAS_OPTIONS != 0;
+        let options = if has_options { decode_options(&mut decoder)? } else { Options::default() };
         let has_session = what & HAS_SESSION != 0;
         let session = if has_session { Some(FrozenSession::decode(&mut decoder)?) } else { None };
         let address =
@@ -258,6 +273,7 @@ impl FrozenConnection {
             due,
             expires,
             identify_by,
+            options,
             session,
             address,
             state,
@@ -320,6 +336,7 @@ impl FrozenConnection {
             && (is_parked || self.session.is_none())
             && (reads_frames || self.identify_by.is_none())
             && (self.session.is_none() || self.identify_by.is_none())
+            && (self.state == State::Streaming || self.options.are_none())
             && (!is_closing || self.address.is_none())
             && (!self.flags.has(Flags::AWAITS_PROXY_HEADER) || self.state == State::Head)
             && (!self.flags.has(Flags::IN_RESERVE) || self.flags.has(Flags::SERVED))
@@ -387,6 +404,16 @@ fn read_encoding(
     };
     let flags = flags.with(Flags::FROZEN_V1, false).with(Flags::FROZEN_WEBSOCKET, false);
     if is_sound { Ok((own, flags)) } else { Err(ThawError::Invalid("an encoding")) }
+}
+
+/// What a client has chosen, at least one thing.
+fn decode_options(decoder: &mut Decoder<'_>) -> Result<Options, ThawError> {
+    let mut numbered = Vec::new();
+    for _ in 0..decoder.u8()? {
+        numbered.push((decoder.u8()?, decoder.u32()?));
+    }
+    let options = Options::from_numbered(numbered.into_iter()).filter(|read| !read.are_none());
+    options.ok_or(ThawError::Invalid("the options of a connection"))
 }
 
 /// An address, as 16 bytes; IPv4 as in RFC 4291 section 2.5.5.2.

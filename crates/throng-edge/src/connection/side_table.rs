@@ -1,6 +1,6 @@
 //! State of only some connections, beside the state of each: the session of its token, a request
-//! that waits for answers, an end of the access policy's permission, and a deadline by which the
-//! client has to show who it is.
+//! that waits for answers, an end of the access policy's permission, a deadline by which the client
+//! has to show who it is, and options that it has chosen.
 //!
 //! A connection keeps an index of four bytes. Most have nothing here, so that a parked connection
 //! costs nothing. A session alone costs its 16 bytes. An entry is made for what is rarer, and takes
@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use throng_access::{Clients, Grants, GrantsId, Session};
 use throng_core::slab::Slab;
+use throng_wire::subscribe::Options;
 
 use super::id::{ConnectionId, SideIndex, SidePlace};
 use super::pending::Pending;
@@ -33,6 +34,8 @@ struct SideEntry {
     subscription_expires: u32,
     /// The tick until which the client has to show who it is.
     identify_by: u32,
+    /// What the client has chosen for as long as the connection streams.
+    options: Options,
     session: Option<Session>,
 }
 
@@ -46,6 +49,7 @@ impl SideEntry {
             expires: NEVER,
             subscription_expires: NEVER,
             identify_by: NEVER,
+            options: Options::default(),
             session,
         }
     }
@@ -59,6 +63,11 @@ impl SideEntry {
 
     /// True if there is more than a session in it.
     fn is_needed(&self) -> bool {
+        self.has_deadlines() || !self.options.are_none()
+    }
+
+    /// True if the connection may be due for another reason than its own.
+    fn has_deadlines(&self) -> bool {
         let ends = [self.expires, self.subscription_expires, self.identify_by];
         self.pending.is_some() || ends.into_iter().any(|tick| tick != NEVER)
     }
@@ -73,6 +82,8 @@ impl SideEntry {
 pub(crate) struct SideTable {
     entries: Slab<SideEntry>,
     sessions: SessionTable,
+    /// Connections with options.
+    choosers: usize,
     /// True if the names of all users are kept, because the access policy needs them.
     keeps_all_names: bool,
 }
@@ -80,7 +91,7 @@ pub(crate) struct SideTable {
 impl SideTable {
     pub(super) fn new(clients: Arc<Clients>) -> SideTable {
         let sessions = SessionTable::new(clients);
-        SideTable { entries: Slab::default(), sessions, keeps_all_names: false }
+        SideTable { entries: Slab::default(), sessions, choosers: 0, keeps_all_names: false }
     }
 
     /// Keeps the names of the users of all sessions, of which there are none yet.
@@ -100,9 +111,9 @@ impl SideTable {
         self.entries.get_mut(index)
     }
 
-    /// True if the connection has more than a session.
-    pub(crate) fn has_entry<S>(&self, connection: &Connection<S>) -> bool {
-        matches!(connection.side.place(), SidePlace::Entry(_))
+    /// True if the connection has deadlines here.
+    pub(crate) fn has_deadlines<S>(&self, connection: &Connection<S>) -> bool {
+        self.entry(connection).is_some_and(SideEntry::has_deadlines)
     }
 
     /// Changes the connection's entry, which is made if there is none, and freed if nothing but a
@@ -147,6 +158,8 @@ impl SideTable {
             SidePlace::Entry(index) => {
                 let removed = self.entries.remove(index);
                 debug_assert!(removed.is_some(), "the index of an entry that is freed");
+                let chose = removed.as_ref().is_some_and(|entry| !entry.options.are_none());
+                self.choosers -= usize::from(chose);
                 removed.and_then(|entry| entry.session)
             }
         };
@@ -351,6 +364,30 @@ impl SideTable {
         self.entry(connection).map(|entry| entry.identify_by).filter(|&until| until != NEVER)
     }
 
+    /// Keeps what the client has chosen, once for a connection.
+    pub(super) fn set_options<S>(
+        &mut self,
+        id: ConnectionId,
+        connection: &mut Connection<S>,
+        options: Options,
+    ) {
+        debug_assert!(self.options(connection).are_none(), "{id:?} has options");
+        if !options.are_none() {
+            self.choosers += 1;
+            self.change(id, connection, |entry| entry.options = options);
+        }
+    }
+
+    /// What the client has chosen for as long as the connection streams.
+    pub(super) fn options<S>(&self, connection: &Connection<S>) -> Options {
+        self.entry(connection).map_or_else(Options::default, |entry| entry.options)
+    }
+
+    /// Connections whose clients have chosen something.
+    pub(super) fn choosers(&self) -> usize {
+        self.choosers
+    }
+
     /// The tick at which the connection is due, apart from what it waits for.
     pub(crate) fn own_due<S>(&self, connection: &Connection<S>) -> u32 {
         self.entry(connection).map_or(connection.due, |entry| entry.own_due)
@@ -375,7 +412,7 @@ impl SideTable {
         &self,
         connections: impl Iterator<Item = (ConnectionId, &'a Connection<S>)>,
     ) {
-        let (mut entries, mut stored, mut holders) = (0, 0, 0);
+        let (mut entries, mut stored, mut holders, mut choosers) = (0, 0, 0, 0);
         for (id, connection) in connections {
             let entry = self.entry(connection);
             let waits = entry.is_some_and(|entry| entry.pending.is_some());
@@ -394,6 +431,7 @@ impl SideTable {
                 continue;
             };
             entries += 1;
+            choosers += usize::from(!entry.options.are_none());
             assert_eq!(entry.owner, id, "the entry's connection");
             assert_eq!(entry.due(), connection.due, "the earliest moment of {id:?}");
             assert!(entry.is_needed(), "nothing is left in the entry of {id:?}");
@@ -402,6 +440,7 @@ impl SideTable {
             assert!(!is_stranger || entry.session.is_none(), "{id:?} has shown who it is");
         }
         assert_eq!(self.entries.len(), entries, "entries without a connection");
+        assert_eq!(self.choosers, choosers, "connections with options");
         self.sessions.check_invariants(stored, holders);
     }
 }

@@ -45,15 +45,19 @@ use schedule::{CheckSchedule, GROUP};
 pub(crate) const DEFERRED_TICKS_MAX: u32 = 2 * TICKS_PER_S;
 
 impl<N: Net> Delivery<N> {
+    /// The longest silence on a connection; zero if it gets no heartbeats.
+    pub(crate) fn heartbeat_interval(&self, id: ConnectionId) -> Duration {
+        let own = self[id].encoding().dialect().heartbeat_interval();
+        own.unwrap_or(self.settings.heartbeat)
+    }
+
     /// When the connection is checked. Workers start at different groups, so that they do not write
     /// their heartbeats at the same time.
     fn check_schedule(&self, id: ConnectionId) -> CheckSchedule {
         let is_websocket = self[id].is_websocket();
-        let own = self[id].encoding().dialect().heartbeat_interval();
-        let interval = own.unwrap_or(self.settings.heartbeat);
         let group = (id.index() / GROUP).wrapping_add(u32::from(self.metrics().worker().0));
         let ping_interval = if is_websocket { self.settings.ping_interval } else { Duration::ZERO };
-        CheckSchedule::new(group, ticks(interval), ticks(ping_interval))
+        CheckSchedule::new(group, ticks(self.heartbeat_interval(id)), ticks(ping_interval))
     }
 
     /// Schedules the first check of a connection that begins to stream.
@@ -70,7 +74,9 @@ impl<N: Net> Delivery<N> {
         let own = Encoding::shortest_heartbeat_interval();
         let interval = own.map_or(self.settings.heartbeat, |own| own.min(self.settings.heartbeat));
         let interval = ticks(interval);
-        self.heartbeats.refill(self.clock().tick(), self.connections().len(), interval);
+        // Clients with options may have chosen more frequent ones.
+        let connections = self.connections().len() + self.connections().choosers();
+        self.heartbeats.refill(self.clock().tick(), connections, interval);
     }
 
     /// Checks a streaming connection that is due: it gets a heartbeat if it needs one, or a ping. A

@@ -78,7 +78,7 @@ impl<N: Net> Sessions<N> {
         }
         let connection = &self[id];
         match connection.state() {
-            State::Streaming if self.connections().side().has_entry(connection) => {
+            State::Streaming if self.connections().side().has_deadlines(connection) => {
                 self.due_beside(id)
             }
             State::Streaming => self.heartbeat(id),

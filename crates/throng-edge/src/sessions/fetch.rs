@@ -12,7 +12,7 @@ use throng_core::{
     Reading, StartAt, Ticket, WorkerId,
 };
 use throng_dialect::Encoding;
-use throng_wire::subscribe::Request;
+use throng_wire::subscribe::{ConnectionOption, Request};
 
 use super::ask::{Stop, Wait, ticket};
 use super::client::Client;
@@ -56,7 +56,8 @@ impl<N: Net> Sessions<N> {
         let has_commands = Encoding::of_request(request).dialect().has_commands();
         let follows_kept = has_commands || !request.is_multiple();
         let has_kept = |user: &&str| follows_kept && self.access.kept.channels_of(user) > 0;
-        let is_greeted = has_commands || request.welcome.unwrap_or(self.settings.welcome);
+        let is_welcome = request.options.flag(ConnectionOption::Welcome);
+        let is_greeted = has_commands || is_welcome.unwrap_or(self.settings.welcome);
         let kept_of = user.filter(has_kept).filter(|user| is_own(user)).map(ChannelName::user);
         let unread_of = user.filter(|_| is_greeted).map(ChannelName::user);
         Starts { names, starts, kept_of, unread_of }

@@ -139,6 +139,7 @@ impl<N: Net> Sessions<N> {
             due: self.connections().side().own_due(&self[id]),
             expires: self.connections().side().expires(&self[id]),
             identify_by: self.connections().identify_by(id),
+            options: self.connections().options(id),
             session: self.connections().session(id).map(|session| FrozenSession {
                 tags: session.tags(),
                 // No list is that long, so that the reader refuses the connection.

@@ -10,7 +10,7 @@ use throng_dialect::saying::{Start, Welcome};
 use throng_dialect::{Encoding, Saying};
 use throng_wire::head::{Head, KeptHead};
 use throng_wire::response::SubscriptionHeaders;
-use throng_wire::subscribe::{Request, Transport};
+use throng_wire::subscribe::{ConnectionOption, Request, Transport};
 use throng_wire::v1::Terms;
 use throng_wire::{ErrorCode, ErrorResponse, is_local};
 
@@ -373,6 +373,9 @@ impl<N: Net> Sessions<N> {
             Transport::WebSocket { .. } | Transport::Sse | Transport::Stream => State::Streaming,
         };
         self.connections_mut().park(id, state, encoding, flags);
+        if state == State::Streaming {
+            self.connections_mut().set_options(id, request.options.kept());
+        }
         if !flags.has(Flags::CANARY) {
             self.count(Counter::of_subscription(request));
             if encoding.is_compressed() {
@@ -436,7 +439,8 @@ impl<N: Net> Sessions<N> {
         unread: Option<u64>,
     ) {
         let connection = &self[id];
-        let is_wanted = request.welcome.unwrap_or(self.settings.welcome);
+        let is_wanted =
+            request.options.flag(ConnectionOption::Welcome).unwrap_or(self.settings.welcome);
         let is_greeted = is_wanted || connection.has_commands();
         let welcome = Welcome {
             connection: headers.connection.unwrap_or_default(),
@@ -444,7 +448,7 @@ impl<N: Net> Sessions<N> {
             recovered: headers.recovered,
             unread: is_greeted.then(|| self.unread_of(request, unread)).flatten(),
             terms: Terms {
-                heartbeat_s: self.settings.heartbeat.as_secs(),
+                heartbeat_s: self.heartbeat_interval(id).as_secs(),
                 max_channels: self.settings.max_channels_per_connection,
                 max_message_bytes: self.settings.max_message_bytes,
             },

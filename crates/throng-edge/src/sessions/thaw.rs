@@ -95,8 +95,9 @@ impl<N: Net> Sessions<N> {
         let client = address.map(|address| CountedAddress::resume(clients, address));
         let put = self.delivery.connections_mut().put_at(id, connection, frozen.expires, client);
         put.map_err(|_| ThawError::Invalid("the place of a connection is taken"))?;
+        let connections = self.delivery.connections_mut();
+        connections.set_options(id, frozen.options);
         if frozen.identify_by.is_some() {
-            let connections = self.delivery.connections_mut();
             connections.await_identity(id, frozen.identify_by);
         }
         if let (Some(FrozenSession { tags, expires_s, lead, .. }), Some(granted)) =

@@ -35,7 +35,7 @@ impl<N: Net> Worker<N> {
             let Some(connection) = self.connections().get(id) else { continue };
             let is_parked = connection.state() == State::Streaming;
             // Only heartbeats are deferred, not the end of a wait.
-            let is_deferred = is_parked && !self.connections().side().has_entry(connection);
+            let is_deferred = is_parked && !self.connections().side().has_deadlines(connection);
             let delay = if is_deferred { deferred_ticks } else { 0 };
             let is_session_due = is_parked && self.is_session_due(connection, now_s);
             if is_session_due {

@@ -2,6 +2,7 @@
 //! reference.
 
 use super::handshake::{self, Subprotocol, WebSocketHandshake};
+use super::options::ConnectionOption;
 use super::query::{NamedTransport, Query, WAIT_S_MAX};
 use crate::error::{ErrorCode, ErrorResponse};
 use crate::head::Head;
@@ -71,7 +72,7 @@ pub(super) fn transport(head: &Head<'_>, query: &Query<'_>) -> Result<Transport,
 
 fn websocket(head: &Head<'_>, query: &Query<'_>) -> Result<Transport, ErrorResponse> {
     let WebSocketHandshake { accept, subprotocol, deflate } = handshake::read(head)?;
-    let deflate = deflate.filter(|_| query.no_compression.is_none());
+    let deflate = deflate.filter(|_| query.options.get(ConnectionOption::NoCompression).is_none());
     Ok(Transport::WebSocket { accept, subprotocol, deflate })
 }
 

@@ -3,6 +3,7 @@
 //! Unknown parameters are refused, because they are probably misspelt. The names of channels and of
 //! the user stay percent-encoded, for the caller to decode.
 
+use super::options::{self, Options};
 use crate::error::ErrorResponse;
 use crate::percent::decode_query;
 use crate::prefer::parse_seconds;
@@ -14,20 +15,19 @@ pub const HISTORY_MAX: u32 = 100_000;
 /// The longest wait of a long-poll, in seconds.
 pub const WAIT_S_MAX: u32 = 300;
 
+/// The parameters that a subscription may have, apart from its options.
+const OWN: [&str; 8] =
+    ["channel", "user", "since", "history", "wait", "presence", "transport", "token"];
+
 /// The parameters that a subscription may have.
-pub const PARAMETERS: [&str; 11] = [
-    "channel",
-    "user",
-    "since",
-    "history",
-    "wait",
-    "envelope",
-    "welcome",
-    "presence",
-    "transport",
-    "compression",
-    "token",
-];
+pub const PARAMETERS: [&str; OWN.len() + options::NAMES.len()] = {
+    let (mut all, mut at) = ([""; OWN.len() + options::NAMES.len()], 0);
+    while at < all.len() {
+        all[at] = if at < OWN.len() { OWN[at] } else { options::NAMES[at - OWN.len()] };
+        at += 1;
+    }
+    all
+};
 
 /// The header `Last-Event-ID` as a parameter, without case, hyphens and underscores. Libraries for
 /// browsers append it to the URL when they reconnect, each with its own spelling.
@@ -73,13 +73,10 @@ pub(super) struct Query<'a> {
     last_event_id: Option<&'a str>,
     pub history: Option<u32>,
     pub wait_ms: Option<u32>,
-    pub envelope: Option<bool>,
-    pub welcome: Option<bool>,
     /// Whether to tell who is in the channels, and what of it is known.
     pub presence: Option<PresenceParameter>,
     pub transport: Option<NamedTransport>,
-    /// Set to have messages of a WebSocket uncompressed, whatever the client offers.
-    pub no_compression: Option<()>,
+    pub options: Options,
     /// The parameter, still percent-encoded; [`credential`](crate::credential) reads it.
     pub token: Option<&'a str>,
 }
@@ -103,12 +100,10 @@ impl<'a> Query<'a> {
             "since" => once("since", &mut self.since, value)?,
             "history" => once("history", &mut self.history, read_history(value)?)?,
             "wait" => once("wait", &mut self.wait_ms, read_wait(value)?)?,
-            "envelope" => once("envelope", &mut self.envelope, read_bool("envelope", value)?)?,
-            "welcome" => once("welcome", &mut self.welcome, read_bool("welcome", value)?)?,
             "presence" => once("presence", &mut self.presence, read_presence(value)?)?,
             "transport" => once("transport", &mut self.transport, read_transport(value)?)?,
-            "compression" => once("compression", &mut self.no_compression, read_none(value)?)?,
             "token" => once("token", &mut self.token, value)?,
+            _ if self.options.read(key, value)? => {}
             _ if names_last_event(key) => once(key, &mut self.last_event_id, value)?,
             _ => refuse_unknown(key, value, &PARAMETERS)?,
         }
@@ -175,23 +170,6 @@ fn read_wait(value: &str) -> Result<u32, ErrorResponse> {
 fn names_last_event(key: &str) -> bool {
     let letters = key.bytes().filter(|byte| !matches!(byte, b'-' | b'_'));
     letters.map(|byte| byte.to_ascii_lowercase()).eq(RESUME.bytes())
-}
-
-fn read_none(value: &str) -> Result<(), ErrorResponse> {
-    match decode_query(value).as_deref() {
-        Some("none") => Ok(()),
-        _ => Err(ErrorResponse::bad_parameter("the parameter `compression` can only be `none`")),
-    }
-}
-
-fn read_bool(name: &str, value: &str) -> Result<bool, ErrorResponse> {
-    match decode_query(value).as_deref() {
-        Some("true" | "1") => Ok(true),
-        Some("false" | "0") => Ok(false),
-        _ => Err(ErrorResponse::bad_parameter(format!(
-            "the parameter `{name}` must be `true` or `false`"
-        ))),
-    }
 }
 
 /// `true` or `false` for all channels; or one for each: that, or the time of its last event.

@@ -61,7 +61,8 @@ fn the_status_stream_is_always_sse_and_live() {
         let request = request_with("/status/stream", headers);
         assert!(request.is_status());
         assert_eq!(request.transport, Transport::Sse, "{headers}");
-        assert_eq!((request.since, request.history, request.envelope), (None, None, false));
+        assert!(!request.is_envelope());
+        assert_eq!((request.since, request.history), (None, None));
         assert_eq!(request.targets.len(), 1);
     }
     let error = refused_with("/status/stream?since=a-1", "");
@@ -109,8 +110,7 @@ fn a_subscription_without_parameters() {
             encoding: None,
             since: None,
             history: None,
-            envelope: false,
-            welcome: None,
+            options: Options::default(),
             presence: Vec::new(),
             is_http10: false,
             keep_alive: true,
@@ -219,16 +219,20 @@ fn only_v1_may_name_no_channel() {
     assert_eq!(refused_with("/subscribe", HANDSHAKE).code.name(), "bad_parameter");
 }
 
+fn welcome(request: &Request) -> Option<bool> {
+    request.options.flag(ConnectionOption::Welcome)
+}
+
 #[test]
 fn parameters_are_parsed() {
     let all = request("/channels/a?since=k3-1%2Ck3-2&history=5&envelope=true&welcome=0&user=u&_=%");
     assert_eq!(all.since.as_deref(), Some("k3-1,k3-2"));
-    assert_eq!((all.history, all.envelope, all.welcome), (Some(5), true, Some(false)));
+    assert_eq!((all.history, all.is_envelope(), welcome(&all)), (Some(5), true, Some(false)));
     assert_eq!(request("/channels/a?history=100000").history, Some(100_000));
     assert_eq!(request("/channels/a?hist%6Fry=0").history, Some(0));
-    assert!(request("/channels/a?envelope=1").envelope);
-    assert!(!request("/channels/a?envelope=false").envelope);
-    assert_eq!(request("/channels/a?welcome=true").welcome, Some(true));
+    assert!(request("/channels/a?envelope=1").is_envelope());
+    assert!(!request("/channels/a?envelope=false").is_envelope());
+    assert_eq!(welcome(&request("/channels/a?welcome=true")), Some(true));
     assert_eq!(request("/channels/a?&&_=1763756766123&=").history, None);
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use throng_access::limit::ClientKeys;
 use throng_access::{Grants, GrantsId, Session};
+use throng_wire::subscribe::Options;
 
 use super::Connections;
 use crate::connection::id::ConnectionId;
@@ -53,6 +54,23 @@ impl<S> Connections<S> {
     /// The answers that the connection waits for; `None` if it does not wait.
     pub(crate) fn pending_mut(&mut self, id: ConnectionId) -> Option<&mut Pending> {
         self.side.pending_mut(&self.table[id.index()])
+    }
+
+    /// Keeps what the client of a streaming connection has chosen, once for a connection.
+    pub(crate) fn set_options(&mut self, id: ConnectionId, options: Options) {
+        let connection = &mut self.table[id.index()];
+        debug_assert!(options.are_none() || connection.state() == State::Streaming);
+        self.side.set_options(id, connection, options);
+    }
+
+    /// What the client has chosen for as long as the connection streams.
+    pub(crate) fn options(&self, id: ConnectionId) -> Options {
+        self.side.options(&self[id])
+    }
+
+    /// Connections whose clients have chosen something.
+    pub(crate) fn choosers(&self) -> usize {
+        self.side.choosers()
     }
 
     /// The session of the connection's token; `None` without a token.

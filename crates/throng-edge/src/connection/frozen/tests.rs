@@ -25,6 +25,7 @@ fn parked() -> FrozenConnection {
         due: 1234,
         expires: None,
         identify_by: None,
+        options: Options::default(),
         session: None,
         address: None,
         state: State::Streaming,

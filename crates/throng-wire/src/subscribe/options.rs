@@ -1,0 +1,200 @@
+//! The options of a subscription: what a client chooses for its connection, beside what it follows
+//! and from where on.
+//!
+//! This is the one place for them. To add one, add its variant and its row; the rest of its name,
+//! bounds, sentences and way follows: it is read from the query, refused if it is malformed or
+//! given twice, suggested for a misspelt name, and passed on with the request. If the connection
+//! needs it as long as it stands, the row says so: then the worker keeps it beside the connection,
+//! and a process that takes over goes on with it. What is left is the code that honours it, its
+//! line in the reference, and its entry in `openapi.json`, which the tests demand.
+
+use crate::error::ErrorResponse;
+use crate::percent::decode_query;
+
+/// An option of a subscription.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ConnectionOption {
+    /// Whether each message arrives as an envelope.
+    Envelope,
+    /// Whether to send a welcome; overrides the setting.
+    Welcome,
+    /// Given to have messages of a WebSocket uncompressed, whatever the client offers.
+    NoCompression,
+}
+
+/// The values of an option, each of which is a number once it is read.
+#[derive(Debug, Clone, Copy)]
+enum Values {
+    /// `true` or `false`, as 1 and 0.
+    Flag,
+    /// Only this word, as 0.
+    Word(&'static str),
+}
+
+/// All that is known of an option.
+struct Row {
+    option: ConnectionOption,
+    /// The query parameter.
+    name: &'static str,
+    values: Values,
+    /// True if a connection keeps it as long as it streams. Its place in the table names it in
+    /// frozen state, and never changes.
+    is_kept: bool,
+}
+
+const ROWS: [Row; 3] = {
+    use ConnectionOption::*;
+    [
+        row(Envelope, "envelope", Values::Flag, false),
+        row(Welcome, "welcome", Values::Flag, false),
+        row(NoCompression, "compression", Values::Word("none"), false),
+    ]
+};
+
+const fn row(option: ConnectionOption, name: &'static str, values: Values, is_kept: bool) -> Row {
+    Row { option, name, values, is_kept }
+}
+
+/// The query parameters of all options.
+pub(super) const NAMES: [&str; ROWS.len()] = {
+    let (mut names, mut at) = ([""; ROWS.len()], 0);
+    while at < ROWS.len() {
+        assert!(ROWS[at].option as usize == at, "the row of an option is at its number");
+        names[at] = ROWS[at].name;
+        at += 1;
+    }
+    names
+};
+
+/// The options that a client has given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Options([Option<u32>; ROWS.len()]);
+
+impl Options {
+    /// The value of an option, if the client has given it.
+    pub fn get(&self, option: ConnectionOption) -> Option<u32> {
+        self.0[option as usize]
+    }
+
+    /// Whether an option is `true`, if the client has given it.
+    pub fn flag(&self, option: ConnectionOption) -> Option<bool> {
+        self.get(option).map(|value| value != 0)
+    }
+
+    /// These with another value of one.
+    #[must_use]
+    pub(super) fn with(mut self, option: ConnectionOption, value: u32) -> Options {
+        self.0[option as usize] = Some(value);
+        self
+    }
+
+    /// Reads a query parameter, whose value is percent-encoded. Returns false if it is no option.
+    pub(super) fn read(&mut self, name: &str, value: &str) -> Result<bool, ErrorResponse> {
+        let Some(row) = ROWS.iter().find(|row| row.name == name) else { return Ok(false) };
+        let read = decode_query(value).and_then(|value| row.values.read(&value));
+        let read = read.ok_or_else(|| {
+            let must = row.values.demand();
+            ErrorResponse::bad_parameter(format!("the parameter `{name}` {must}"))
+        })?;
+        match self.0[row.option as usize].replace(read) {
+            None => Ok(true),
+            // The client could not know which of two values counts.
+            Some(_) => {
+                Err(ErrorResponse::bad_parameter(format!("the parameter `{name}` is given twice")))
+            }
+        }
+    }
+
+    /// Those that the connection keeps as long as it streams.
+    #[must_use]
+    pub fn kept(&self) -> Options {
+        let mut kept = *self;
+        for row in ROWS.iter().filter(|row| !row.is_kept) {
+            kept.0[row.option as usize] = None;
+        }
+        kept
+    }
+
+    /// True if the client has given none.
+    pub fn are_none(&self) -> bool {
+        self.0.iter().all(Option::is_none)
+    }
+
+    /// The number and the value of each, for frozen state.
+    pub fn numbered(&self) -> impl Iterator<Item = (u8, u32)> {
+        (0..).zip(self.0).filter_map(|(number, value)| Some((number, value?)))
+    }
+
+    /// Options that were kept by another process. `None` if there are no such ones.
+    pub fn from_numbered(numbered: impl Iterator<Item = (u8, u32)>) -> Option<Options> {
+        let mut options = Options::default();
+        for (number, value) in numbered {
+            let row = ROWS.get(usize::from(number)).filter(|row| row.is_kept)?;
+            options.0[row.option as usize] = Some(value).filter(|_| row.values.have(value));
+            options.0[row.option as usize]?;
+        }
+        Some(options)
+    }
+}
+
+impl Values {
+    /// The number that stands for a value; `None` for what is none.
+    fn read(self, text: &str) -> Option<u32> {
+        match (self, text) {
+            (Values::Flag, "true" | "1") => Some(1),
+            (Values::Flag, "false" | "0") => Some(0),
+            (Values::Word(word), text) if text == word => Some(0),
+            _ => None,
+        }
+    }
+
+    /// True if a value has this number.
+    fn have(self, number: u32) -> bool {
+        match self {
+            Values::Flag => number <= 1,
+            Values::Word(_) => number == 0,
+        }
+    }
+
+    /// The end of the sentence that refuses anything else.
+    fn demand(self) -> String {
+        match self {
+            Values::Flag => "must be `true` or `false`".to_owned(),
+            Values::Word(word) => format!("can only be `{word}`"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_option_is_read_once_and_by_its_name() {
+        let mut options = Options::default();
+        assert!(options.are_none());
+        assert_eq!(options.read("envelope", "tr%75e"), Ok(true));
+        assert_eq!(options.read("envelop", "true"), Ok(false));
+        assert_eq!(options.flag(ConnectionOption::Envelope), Some(true));
+        assert_eq!(options.flag(ConnectionOption::Welcome), None);
+        let twice = options.read("envelope", "true").expect_err("it is there already");
+        assert_eq!(twice.message, "the parameter `envelope` is given twice");
+        let bad = options.read("compression", "gzip").expect_err("no such word");
+        assert_eq!(bad.message, "the parameter `compression` can only be `none`");
+    }
+
+    #[test]
+    fn only_kept_options_outlive_their_request() {
+        for row in &ROWS {
+            let options = Options::default().with(row.option, 0);
+            let number = row.option as u8;
+            let is_sound = row.values.have(0);
+            assert_eq!(options.kept().are_none(), !row.is_kept, "{}", row.name);
+            let read = Options::from_numbered([(number, 0)].into_iter());
+            assert_eq!(read, (row.is_kept && is_sound).then_some(options), "{}", row.name);
+        }
+        let unknown = Options::from_numbered([(ROWS.len() as u8, 0)].into_iter());
+        assert_eq!(unknown, None);
+    }
+}
