@@ -117,6 +117,21 @@ def test_heartbeats_do_not_hide_an_unanswered_request(connect, proxy, server, ch
     assert not client.all("gap")
 
 
+@pytest.mark.parametrize("transport", ["websocket", "sse"])
+def test_a_client_chooses_the_heartbeat_of_its_connections(connect, scripted, transport):
+    async def script(request, peer):
+        if request.path.startswith("/subscribe"):
+            return peer.answer(503, {"error": "busy", "message": "later"})
+        peer.answer(200, {"channel": "a", "id": "k-0", "messages": [], "more": False})
+
+    peer = scripted(script)
+    client = connect(peer.url, transports=[transport], connection={"heartbeat": 60}, **EAGER)
+    client.tell("subscribe", channels=["a"])
+    client.until_state("waiting")
+    asked = [request.path for request in peer.requests if request.path.startswith("/subscribe")]
+    assert asked and all("heartbeat=60" in path for path in asked), peer.requests
+
+
 def test_a_server_that_reads_nothing_is_noticed_while_the_client_subscribes(connect, scripted):
     """What the client sends is more than what the buffers of both sides take."""
 

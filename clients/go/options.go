@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -36,11 +37,22 @@ const (
 
 // ConnectionOptions are those that the server has for each connection; see "Options of a connection"
 // in its reference. The zero value of each field means the server's default.
-type ConnectionOptions struct{}
+type ConnectionOptions struct {
+	// Heartbeat is the longest silence of the server, in whole seconds, 10 s to an hour.
+	Heartbeat time.Duration
+}
 
 // query has the parameters by which a connection asks the server for its options.
 func (o ConnectionOptions) query() (url.Values, error) {
-	return url.Values{}, nil
+	query := url.Values{}
+	if o.Heartbeat == 0 {
+		return query, nil
+	}
+	if o.Heartbeat < 10*time.Second || o.Heartbeat > time.Hour || o.Heartbeat%time.Second != 0 {
+		return nil, fmt.Errorf("throng: the Heartbeat of a connection must be whole seconds, 10 s to an hour")
+	}
+	query.Set("heartbeat", strconv.Itoa(int(o.Heartbeat/time.Second)))
+	return query, nil
 }
 
 // Options of a client. The zero value of each field means its default.
@@ -82,6 +94,10 @@ type Options struct {
 }
 
 func (o Options) withDefaults() (Options, error) {
+	if o.Heartbeat == 0 {
+		// Where the server does not announce it.
+		o.Heartbeat = o.Connection.Heartbeat
+	}
 	for _, each := range []struct {
 		name  string
 		value *time.Duration

@@ -26,7 +26,10 @@ export interface Message<Data = unknown> {
 }
 
 /** Options that the server has for each connection; see "Options of a connection" in its reference. */
-export interface ConnectionOptions {}
+export interface ConnectionOptions {
+  /** The longest silence of the server in whole seconds, 10 to 3,600. Default: the server's. */
+  heartbeat?: number;
+}
 
 /** An unknown option throws a `TypeError` that suggests the nearest one. */
 export interface ThrongOptions {

@@ -21,7 +21,7 @@ const NUMBERS = {
  * What a client may ask of the server for its connections, by its name in the query, each with its
  * least and largest value.
  */
-const CONNECTION = {};
+const CONNECTION = { heartbeat: [10, 3_600] };
 
 /** Two letters in the wrong order are two edits; with more than three, a word is another word. */
 const EDITS_MAX = 3;
@@ -112,10 +112,12 @@ export function toOptions(given) {
     if (value !== undefined) options[name] = value;
   }
   for (const [name, [, most]] of numbers) checkNumber(options, name, 0, most);
-  const { connection } = options;
+  const { connection, token, getToken, transports, WebSocket } = options;
   checkNames(connection, Object.keys(CONNECTION), "a connection");
   for (const name of Object.keys(connection)) checkNumber(connection, name, ...CONNECTION[name]);
-  const { token, getToken, transports, WebSocket } = options;
+  // Where the server does not announce it.
+  const ownMs = connection.heartbeat * 1_000;
+  if (ownMs) options.heartbeatMs = given.heartbeatMs ?? ownMs;
   // No header may have a line break, with which one from a file may end.
   const isText = typeof token === "string" && /^\S+$/.test(token);
   const isToken = token === undefined || (isText && !getToken);

@@ -31,11 +31,14 @@ FROM_ENVIRONMENT = "environment"
 
 
 # What a client may ask of the server for its connections: the least and the largest value.
-CONNECTION: dict[str, tuple[int, int]] = {}
+CONNECTION = {"heartbeat": (10, 3_600)}
 
 
 class ConnectionOptions(TypedDict, total=False):
     """Options that the server has for each connection, by their names in its reference."""
+
+    heartbeat: int
+    """The longest silence of the server in whole seconds, 10 to 3,600."""
 
 
 class OptionValues(TypedDict, total=False):
@@ -136,7 +139,12 @@ def checked_options(given: OptionValues) -> Options:
             hint = f"did you mean {near[0]!r}?" if near else "there are: "
             known = "" if near else ", ".join(OptionValues.__annotations__)
             raise TypeError(f"there is no option {name!r}; {hint}{known}")
-    return Options(**given)
+    options = OptionValues(**given)
+    heartbeat = given.get("connection", {}).get("heartbeat")
+    if heartbeat and "heartbeat" not in given:
+        # Where the server does not announce it.
+        options["heartbeat"] = float(heartbeat)
+    return Options(**options)
 
 
 def backoff(attempt: int, random: Callable[[], float]) -> float:

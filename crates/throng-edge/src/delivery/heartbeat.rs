@@ -31,6 +31,8 @@ use std::time::Duration;
 
 use throng_core::Waiting;
 use throng_dialect::Encoding;
+use throng_wire::subscribe::ConnectionOption;
+use throng_wire::subscribe::options::HEARTBEAT_S_MIN;
 
 use crate::close_reason::CloseReason;
 use crate::connection::{Connection, ConnectionId, Flags, State};
@@ -47,8 +49,10 @@ pub(crate) const DEFERRED_TICKS_MAX: u32 = 2 * TICKS_PER_S;
 impl<N: Net> Delivery<N> {
     /// The longest silence on a connection; zero if it gets no heartbeats.
     pub(crate) fn heartbeat_interval(&self, id: ConnectionId) -> Duration {
-        let own = self[id].encoding().dialect().heartbeat_interval();
-        own.unwrap_or(self.settings.heartbeat)
+        let chosen = self.connections().options(id).get(ConnectionOption::Heartbeat);
+        let chosen = chosen.map(|chosen_s| Duration::from_secs(chosen_s.into()));
+        let own = || self[id].encoding().dialect().heartbeat_interval();
+        chosen.or_else(own).unwrap_or(self.settings.heartbeat)
     }
 
     /// When the connection is checked. Workers start at different groups, so that they do not write
@@ -73,10 +77,12 @@ impl<N: Net> Delivery<N> {
     pub(crate) fn allow_heartbeats(&mut self) {
         let own = Encoding::shortest_heartbeat_interval();
         let interval = own.map_or(self.settings.heartbeat, |own| own.min(self.settings.heartbeat));
-        let interval = ticks(interval);
-        // Clients with options may have chosen more frequent ones.
-        let connections = self.connections().len() + self.connections().choosers();
-        self.heartbeats.refill(self.clock().tick(), connections, interval);
+        let mut interval = ticks(interval);
+        if self.connections().choosers() > 0 {
+            // Some may have chosen the least, and all of them together must not be late.
+            interval = interval.min(HEARTBEAT_S_MIN * TICKS_PER_S);
+        }
+        self.heartbeats.refill(self.clock().tick(), self.connections().len(), interval);
     }
 
     /// Checks a streaming connection that is due: it gets a heartbeat if it needs one, or a ping. A

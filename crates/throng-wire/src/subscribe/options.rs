@@ -21,7 +21,15 @@ pub enum ConnectionOption {
     Welcome,
     /// Given to have messages of a WebSocket uncompressed, whatever the client offers.
     NoCompression,
+    /// The longest silence on the connection, in seconds; overrides the setting.
+    Heartbeat,
 }
+
+/// The least value of [`ConnectionOption::Heartbeat`]: what all connections may cost at most.
+pub const HEARTBEAT_S_MIN: u32 = 10;
+
+/// The largest one: after longer silence proxies and routers have forgotten a connection.
+const HEARTBEAT_S_MAX: u32 = 3600;
 
 /// The values of an option, each of which is a number once it is read.
 #[derive(Debug, Clone, Copy)]
@@ -30,6 +38,8 @@ enum Values {
     Flag,
     /// Only this word, as 0.
     Word(&'static str),
+    /// Whole seconds, with or without their unit.
+    Seconds { least: u32, most: u32 },
 }
 
 /// All that is known of an option.
@@ -43,12 +53,14 @@ struct Row {
     is_kept: bool,
 }
 
-const ROWS: [Row; 3] = {
+const ROWS: [Row; 4] = {
     use ConnectionOption::*;
+    let heartbeat = Values::Seconds { least: HEARTBEAT_S_MIN, most: HEARTBEAT_S_MAX };
     [
         row(Envelope, "envelope", Values::Flag, false),
         row(Welcome, "welcome", Values::Flag, false),
         row(NoCompression, "compression", Values::Word("none"), false),
+        row(Heartbeat, "heartbeat", heartbeat, true),
     ]
 };
 
@@ -145,6 +157,12 @@ impl Values {
             (Values::Flag, "true" | "1") => Some(1),
             (Values::Flag, "false" | "0") => Some(0),
             (Values::Word(word), text) if text == word => Some(0),
+            (Values::Seconds { .. }, text) => {
+                let digits = text.strip_suffix('s').unwrap_or(text);
+                let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
+                let seconds = digits.parse().ok().filter(|_| is_number)?;
+                self.have(seconds).then_some(seconds)
+            }
             _ => None,
         }
     }
@@ -154,6 +172,7 @@ impl Values {
         match self {
             Values::Flag => number <= 1,
             Values::Word(_) => number == 0,
+            Values::Seconds { least, most } => (least..=most).contains(&number),
         }
     }
 
@@ -162,6 +181,9 @@ impl Values {
         match self {
             Values::Flag => "must be `true` or `false`".to_owned(),
             Values::Word(word) => format!("can only be `{word}`"),
+            Values::Seconds { least, most } => {
+                format!("must be a whole number of seconds, {least} to {most}, such as `60s`")
+            }
         }
     }
 }
@@ -182,6 +204,27 @@ mod tests {
         assert_eq!(twice.message, "the parameter `envelope` is given twice");
         let bad = options.read("compression", "gzip").expect_err("no such word");
         assert_eq!(bad.message, "the parameter `compression` can only be `none`");
+    }
+
+    #[test]
+    fn a_heartbeat_is_a_bounded_number_of_seconds() {
+        let read = |value| {
+            let mut options = Options::default();
+            options.read("heartbeat", value).map(|_| options.get(ConnectionOption::Heartbeat))
+        };
+        for (value, seconds) in [("60s", 60), ("60", 60), ("10s", 10), ("3600", 3600)] {
+            assert_eq!(read(value), Ok(Some(seconds)));
+        }
+        for value in ["", "s", "9", "9s", "3601", "1m", "60.5", "-60", "+60", "60ss", "4294967356"]
+        {
+            let error = read(value).expect_err(value);
+            let sentence = "the parameter `heartbeat` must be a whole number of seconds, 10 to \
+                            3600, such as `60s`";
+            assert_eq!(error.message, sentence, "{value}");
+        }
+        let options = Options::default().with(ConnectionOption::Heartbeat, 60);
+        assert_eq!(Options::from_numbered(options.kept().numbered()), Some(options));
+        assert_eq!(Options::from_numbered([(3, 9)].into_iter()), None);
     }
 
     #[test]
