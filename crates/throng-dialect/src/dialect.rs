@@ -24,6 +24,11 @@ pub trait Dialect: Debug + Sync {
         false
     }
 
+    /// How clients show who they are once their connection stands.
+    fn late_identity(&self) -> LateIdentity {
+        LateIdentity::default()
+    }
+
     /// The size of the largest input, where a message has at most `max_message_bytes`.
     fn max_input_bytes(&self, max_message_bytes: usize) -> usize {
         max_message_bytes
@@ -115,6 +120,28 @@ pub trait Dialect: Debug + Sync {
     /// The same for a WebSocket, with a ping that needs an answer.
     fn ping(&self) -> &'static [u8] {
         PING
+    }
+}
+
+/// How clients of WebSockets show who they are once their connection stands. By default they show
+/// it with their request, and nothing but a newer token of the same user later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LateIdentity {
+    /// A request that shows nothing and names no channel is accepted, and its client has this long
+    /// to show who it is. `None` if the request decides.
+    pub within: Option<Duration>,
+    /// True if a client that is nobody may become a user at any time.
+    pub may_sign_in: bool,
+}
+
+impl LateIdentity {
+    /// What either rule allows.
+    #[must_use]
+    pub fn or(self, other: LateIdentity) -> LateIdentity {
+        LateIdentity {
+            within: self.within.or(other.within),
+            may_sign_in: self.may_sign_in || other.may_sign_in,
+        }
     }
 }
 

@@ -1,8 +1,6 @@
 //! Dialect and framing in one byte, and the table of them. The first subscriber that needs an
 //! encoding of a message makes it, and all others share it.
 
-use std::time::Duration;
-
 use throng_core::Message;
 use throng_wire::chunk;
 use throng_wire::subscribe::{Request, Transport};
@@ -163,11 +161,6 @@ impl Encoding {
     /// Its number, by which frozen state knows it.
     pub fn number(self) -> u8 {
         self.0
-    }
-
-    /// The shortest of the intervals that dialects have for their heartbeats.
-    pub fn shortest_heartbeat_interval() -> Option<Duration> {
-        TABLE.iter().filter_map(|row| row.dialect.heartbeat_interval()).min()
     }
 
     fn row(self) -> &'static Row {

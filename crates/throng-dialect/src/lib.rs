@@ -38,7 +38,7 @@ pub mod testing;
 mod v1;
 
 pub use close_reason::CloseReason;
-pub use dialect::Dialect;
+pub use dialect::{Dialect, LateIdentity};
 pub use encoding::Encoding;
 pub use framing::{Framing, Out};
 pub use paths::{refuse, route};

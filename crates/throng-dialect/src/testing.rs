@@ -15,7 +15,7 @@ use throng_wire::v1::{Command, Publication, RawValue, Received};
 use throng_wire::{ErrorCode, ErrorResponse, Kind, Target, check_target_name};
 
 use crate::close_reason::CloseReason;
-use crate::dialect::{Answer, Dialect, End, Ended, Heard};
+use crate::dialect::{Answer, Dialect, End, Ended, Heard, LateIdentity};
 use crate::framing::Out;
 use crate::saying::{Saying, Welcome};
 
@@ -32,6 +32,10 @@ pub struct Testing;
 impl Dialect for Testing {
     fn has_commands(&self) -> bool {
         true
+    }
+
+    fn late_identity(&self) -> LateIdentity {
+        LateIdentity { within: Some(Duration::from_secs(10)), may_sign_in: false }
     }
 
     fn max_input_bytes(&self, max_message_bytes: usize) -> usize {
@@ -90,7 +94,9 @@ impl Dialect for Testing {
             CloseReason::Draining => (4200, "another server takes over"),
             CloseReason::Lagging | CloseReason::Slow => (4201, "you do not read"),
             CloseReason::PingTimeout => (4202, "you do not answer"),
-            CloseReason::TokenExpired | CloseReason::Revoked => (4009, "who are you?"),
+            CloseReason::TokenExpired | CloseReason::Revoked | CloseReason::Unidentified => {
+                (4009, "who are you?")
+            }
             CloseReason::Violation(_) => (1002, "no frame"),
             _ => (4100, "later"),
         };

@@ -74,11 +74,12 @@ pub mod worker;
 pub use counters::{Counter, Counters, Parked};
 pub use limits::Limits;
 pub use metrics::{Metrics, WorkerMetrics};
-pub use settings::{HEAD_BYTES_MAX, LateIdentity, Settings, TlsSettings};
+pub use settings::{HEAD_BYTES_MAX, Settings, TlsSettings};
 pub use start::{
     Arrivals, ControlHandoffs, Edge, EdgeContext, EdgePlan, Handoff, PassedPorts, SendMethod,
     StartError, WorkerBusyError, WorkerHandoffs, listen_alone,
 };
 pub use sys::process::release_unused_memory;
 pub use sys::sealed::{SealedMemory, SealedWriter};
+pub use throng_dialect::LateIdentity;
 pub use tls::TlsConnection;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use throng_access::{AllowedPages, SharedPages};
 use throng_core::Admission;
+use throng_dialect::LateIdentity;
 use throng_tls::Acceptor;
 use throng_wire::OriginPolicy;
 
@@ -38,18 +39,6 @@ pub struct TlsSettings {
     pub acceptor: Acceptor,
 }
 
-/// How clients of WebSockets show who they are once their connection stands. Those of `throng.v1`
-/// show it with their request, and nothing but a newer token of the same user later; the tests and
-/// dialects of other protocols have other rules.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct LateIdentity {
-    /// A request that shows nothing and names no channel is accepted, and its client has this long
-    /// to show who it is. `None` if the request decides.
-    pub within: Option<Duration>,
-    /// True if a client that is nobody may become a user at any time.
-    pub may_sign_in: bool,
-}
-
 /// Settings of the data plane; see `docs/reference/settings.md`.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -75,7 +64,8 @@ pub struct Settings {
     /// The interval of pings; a WebSocket that does not answer one in time is closed. Zero for
     /// none.
     pub ping_interval: Duration,
-    /// How clients show who they are once their connection stands.
+    /// How clients show who they are once their connection stands, beside the rules of their
+    /// dialects: for tests.
     pub late_identity: LateIdentity,
     /// True if each subscription begins with a `welcome` notice.
     pub welcome: bool,

@@ -30,7 +30,6 @@ mod schedule;
 use std::time::Duration;
 
 use throng_core::Waiting;
-use throng_dialect::Encoding;
 use throng_wire::subscribe::ConnectionOption;
 use throng_wire::subscribe::options::HEARTBEAT_S_MIN;
 
@@ -64,8 +63,17 @@ impl<N: Net> Delivery<N> {
         CheckSchedule::new(group, ticks(self.heartbeat_interval(id)), ticks(ping_interval))
     }
 
+    /// Notes the connection's interval, if its dialect has a shorter one than the settings: more
+    /// heartbeats are allowed from then on.
+    fn note_interval(&mut self, id: ConnectionId) {
+        if let Some(own) = self[id].encoding().dialect().heartbeat_interval() {
+            self.shortest_heartbeat = self.shortest_heartbeat.min(own);
+        }
+    }
+
     /// Schedules the first check of a connection that begins to stream.
     pub(crate) fn schedule_first_heartbeat(&mut self, id: ConnectionId) {
+        self.note_interval(id);
         let due = self.check_schedule(id).next(self.clock().tick());
         if self[id].state() == State::Streaming {
             self.connections_mut().set_own_due(id, due);
@@ -75,9 +83,7 @@ impl<N: Net> Delivery<N> {
     /// Lets as many heartbeats be sent in this tick as [`HeartbeatQueue`](queue::HeartbeatQueue)
     /// allows.
     pub(crate) fn allow_heartbeats(&mut self) {
-        let own = Encoding::shortest_heartbeat_interval();
-        let interval = own.map_or(self.settings.heartbeat, |own| own.min(self.settings.heartbeat));
-        let mut interval = ticks(interval);
+        let mut interval = ticks(self.shortest_heartbeat.min(self.settings.heartbeat));
         if self.connections().choosers() > 0 {
             // Some may have chosen the least, and all of them together must not be late.
             interval = interval.min(HEARTBEAT_S_MIN * TICKS_PER_S);
@@ -94,6 +100,7 @@ impl<N: Net> Delivery<N> {
     /// sent at a halfway check, because messages came in the half before, does not count: so
     /// heartbeats return to the regular checks, and stay spread after a message to all.
     pub(crate) fn heartbeat(&mut self, id: ConnectionId) {
+        self.note_interval(id);
         if !self.heartbeats.has_allowance() {
             // It stays due.
             return;

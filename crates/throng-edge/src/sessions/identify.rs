@@ -13,6 +13,7 @@ use throng_access::{
 use throng_core::{
     Answer, ChannelName, Engine, IdempotencyKey, LateAnswer, Later, Publisher, QuestionId, WorkerId,
 };
+use throng_dialect::Encoding;
 use throng_wire::ErrorResponse;
 use throng_wire::credential::Token;
 use throng_wire::head::Head;
@@ -143,8 +144,10 @@ impl<N: Net> Sessions<N> {
             return Ok(Client::Unchecked { user });
         }
         // What it wants to follow is allowed, or not, before its connection stands.
-        let may_wait = request.transport.is_v1() && request.targets.is_empty();
-        let is_awaited = may_wait && self.settings.late_identity.within.is_some();
+        let dialect = Encoding::of_request(request).dialect();
+        let may_wait = dialect.has_commands() && request.targets.is_empty();
+        let within = dialect.late_identity().or(self.settings.late_identity).within;
+        let is_awaited = may_wait && within.is_some();
         let (on, mut asking) = self.asking(id);
         asking.identify(&ShownRequest { on, request, head }, is_awaited, answers)
     }

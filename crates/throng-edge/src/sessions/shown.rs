@@ -37,7 +37,8 @@ impl<N: Net> Connected<'_, N> {
     /// True if the client, who is nobody, may become a user.
     fn may_sign_in(&self) -> bool {
         let is_awaited = self.sockets.connections().identify_by(self.id).is_some();
-        is_awaited || self.settings.late_identity.may_sign_in
+        let own = self.sockets[self.id].encoding().dialect().late_identity();
+        is_awaited || own.or(self.settings.late_identity).may_sign_in
     }
 
     fn certified(&self) -> Option<Certified<'_>> {

@@ -1,7 +1,7 @@
 //! Identifies clients whose connections stand: they show a newer token, or who they are at all.
 //!
 //! Whoever connects without a credential may have to show one within a deadline, or may do so at
-//! any time, by the rules of [`LateIdentity`](crate::settings::LateIdentity). From then on the
+//! any time, by the rules of [`LateIdentity`](throng_dialect::LateIdentity). From then on the
 //! connection is the user's: it has a session, by which scans find it, its limits are the user's,
 //! and the application is told. Until then a client with a deadline may do nothing else.
 //!
@@ -33,7 +33,8 @@ use crate::sessions::Sessions;
 impl<N: Net> Sessions<N> {
     /// Gives the client of a connection that has just been parked the time to show who it is.
     pub(crate) fn await_identity(&mut self, id: ConnectionId) {
-        let within = self.settings.late_identity.within.unwrap_or_default();
+        let own = self[id].encoding().dialect().late_identity();
+        let within = own.or(self.settings.late_identity).within.unwrap_or_default();
         let until = self.clock().deadline(within);
         self.connections_mut().await_identity(id, Some(until));
     }

@@ -188,3 +188,18 @@ fn a_subscription_has_data_of_its_member_and_an_end_of_its_own() {
     rig.work();
     assert_eq!(texts(&client), ["msg c somebody"]);
 }
+
+#[test]
+fn a_client_shows_who_it_is_in_a_frame_within_a_deadline() {
+    let settings = Settings { welcome: false, ..Settings::for_tests() };
+    let mut rig = Rig::with_control(settings, Arc::new(tokens::control(AccessRules::default())));
+    let [(late, _), (client, _)] = [(); 2].map(|()| connect(&mut rig, "/testing/"));
+    let token = tokens::token_of_ann();
+    let answers = say(&mut rig, &client, &format!("1 sub rooms/a\n2 auth {token}\n3 sub rooms/a"));
+    assert_eq!(answers, ["1 error unauthorized\n2 user ann\n3 subscribed rooms/a"]);
+    for _ in 0..12 {
+        rig.pass(10);
+    }
+    assert_eq!(texts(&late).last().map(String::as_str), Some("close 4009 who are you?"));
+    assert!(texts(&client).iter().all(|text| text == "~"));
+}
