@@ -19,7 +19,7 @@ export function commands(Throng, print, base) {
 
   function open({ client, url, options: given }) {
     const { transports, token, user, connection } = given;
-    const options = { ...base, transports, token, user, connection };
+    const options = { ...base, transports, token, user, terms: connection };
     for (const [name, own] of Object.entries(TIMES)) {
       if (given[name] !== undefined) options[own] = given[name];
     }

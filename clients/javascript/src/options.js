@@ -97,7 +97,7 @@ export function toOptions(given) {
   }
   const options = {
     user: undefined,
-    connection: {},
+    terms: {},
     transports: TRANSPORTS,
     WebSocket: globalThis.WebSocket,
     fetch: globalThis.fetch?.bind(globalThis),
@@ -112,12 +112,11 @@ export function toOptions(given) {
     if (value !== undefined) options[name] = value;
   }
   for (const [name, [, most]] of numbers) checkNumber(options, name, 0, most);
-  const { connection, token, getToken, transports, WebSocket } = options;
-  checkNames(connection, Object.keys(CONNECTION), "a connection");
-  for (const name of Object.keys(connection)) checkNumber(connection, name, ...CONNECTION[name]);
+  const { terms: connection, token, getToken, transports, WebSocket } = options;
+  checkNames(connection, Object.keys(CONNECTION), "terms");
+  for (const name in connection) checkNumber(connection, name, ...CONNECTION[name]);
   // Where the server does not announce it.
-  const ownMs = connection.heartbeat * 1_000;
-  if (ownMs) options.heartbeatMs = given.heartbeatMs ?? ownMs;
+  if (connection.heartbeat) options.heartbeatMs = given.heartbeatMs ?? connection.heartbeat * 1_000;
   // No header may have a line break, with which one from a file may end.
   const isText = typeof token === "string" && /^\S+$/.test(token);
   const isToken = token === undefined || (isText && !getToken);
