@@ -125,7 +125,7 @@ def test_a_client_chooses_the_heartbeat_of_its_connections(connect, scripted, tr
         peer.answer(200, {"channel": "a", "id": "k-0", "messages": [], "more": False})
 
     peer = scripted(script)
-    client = connect(peer.url, transports=[transport], connection={"heartbeat": 60}, **EAGER)
+    client = connect(peer.url, transports=[transport], params={"heartbeat": 60}, **EAGER)
     client.tell("subscribe", channels=["a"])
     client.until_state("waiting")
     asked = [request.path for request in peer.requests if request.path.startswith("/subscribe")]

@@ -308,7 +308,7 @@ func (s *streamLink) begin(isFromNow bool) (http.Header, error) {
 }
 
 func (s *streamLink) start(isFromNow bool) (http.Header, error) {
-	query, _ := s.client.options.Connection.query()
+	query, _ := s.client.options.Params.query()
 	query.Set("transport", "sse")
 	query.Set("welcome", "true")
 	if s.cursors.hasPresence {

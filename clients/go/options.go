@@ -65,8 +65,8 @@ type Options struct {
 	GetToken func(context.Context) (string, error)
 	// User is the user of the connections, shown by Presence. With a token it may be left out.
 	User string
-	// Connection is what the client asks of the server for its connections.
-	Connection ConnectionOptions
+	// Params are what the client asks of the server for its connections.
+	Params ConnectionOptions
 	// Transports in order of preference. WebSocket, SSE and Poll unless set.
 	Transports []Transport
 	// HTTPClient sends all requests, and opens WebSockets. Its Timeout must be 0. Unless set, it keeps
@@ -96,7 +96,7 @@ type Options struct {
 func (o Options) withDefaults() (Options, error) {
 	if o.Heartbeat == 0 {
 		// Where the server does not announce it.
-		o.Heartbeat = o.Connection.Heartbeat
+		o.Heartbeat = o.Params.Heartbeat
 	}
 	for _, each := range []struct {
 		name  string
@@ -117,7 +117,7 @@ func (o Options) withDefaults() (Options, error) {
 			return o, fmt.Errorf("throng: the option %s must be from 0 to %v", each.name, each.most)
 		}
 	}
-	if _, err := o.Connection.query(); err != nil {
+	if _, err := o.Params.query(); err != nil {
 		return o, err
 	}
 	if flaw := flawOf(o.Token); flaw != "" {

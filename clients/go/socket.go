@@ -140,7 +140,7 @@ func (s *socketLink) open() ([]event, error) {
 func (s *socketLink) dial() error {
 	address := "ws" + strings.TrimPrefix(s.client.url, "http") + "/subscribe"
 	// Checked when the client was made.
-	query, _ := s.client.options.Connection.query()
+	query, _ := s.client.options.Params.query()
 	if inbox := s.cursors.inbox(); inbox != "" {
 		query.Set("user", inbox)
 	}

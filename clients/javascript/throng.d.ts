@@ -48,7 +48,7 @@ export interface ThrongOptions {
    */
   getToken?: () => string | null | undefined | Promise<string | null | undefined>;
   /** What the client asks of the server for its connections. */
-  terms?: ConnectionOptions;
+  params?: ConnectionOptions;
   /** The transports in order of preference. Default: WebSocket, SSE, long-poll. */
   transports?: readonly Transport[];
   /** A WebSocket class, such as that of the package `ws`. Node before 22 has none. */

@@ -26,8 +26,8 @@ def made(kind, command):
     options = {name: given[f"{name}_ms"] / 1000 for name in TIMES if f"{name}_ms" in given}
     if "random" in given:
         options["random"] = lambda: given["random"]
-    if "connection" in given:
-        options["connection"] = given["connection"]
+    if "params" in given:
+        options["params"] = given["params"]
     options |= {"transports": given["transports"], "user": given.get("user")}
     return kind(command["url"], given.get("token"), ssl_context=CONTEXT, **options)
 

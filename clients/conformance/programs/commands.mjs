@@ -18,8 +18,8 @@ export function commands(Throng, print, base) {
   const tell = (client, event, fields = {}) => print({ client, event, ...fields });
 
   function open({ client, url, options: given }) {
-    const { transports, token, user, connection } = given;
-    const options = { ...base, transports, token, user, terms: connection };
+    const { transports, token, user, params } = given;
+    const options = { ...base, transports, token, user, params };
     for (const [name, own] of Object.entries(TIMES)) {
       if (given[name] !== undefined) options[own] = given[name];
     }

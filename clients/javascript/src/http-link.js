@@ -358,7 +358,7 @@ export class StreamLink extends HttpLink {
     const message = "the stream did not begin in time";
     const beginMs = Math.max(this.connection.openTimeoutMs, PATIENCE * this.latencyMs);
     this.watch(beginMs, new Loss(message, { isSlow: true }));
-    const path = this.url(cursors, { ...this.options.terms, transport: "sse" });
+    const path = this.url(cursors, { ...this.options.params, transport: "sse" });
     const headers = { Accept: "text/event-stream" };
     const answer = await this.client.request(path, { signal, headers });
     // A resumed stream begins with an event at once, unless a proxy buffers it.

@@ -97,7 +97,7 @@ export function toOptions(given) {
   }
   const options = {
     user: undefined,
-    terms: {},
+    params: {},
     transports: TRANSPORTS,
     WebSocket: globalThis.WebSocket,
     fetch: globalThis.fetch?.bind(globalThis),
@@ -112,11 +112,11 @@ export function toOptions(given) {
     if (value !== undefined) options[name] = value;
   }
   for (const [name, [, most]] of numbers) checkNumber(options, name, 0, most);
-  const { terms: connection, token, getToken, transports, WebSocket } = options;
-  checkNames(connection, Object.keys(CONNECTION), "terms");
-  for (const name in connection) checkNumber(connection, name, ...CONNECTION[name]);
+  const { params, token, getToken, transports, WebSocket } = options;
+  checkNames(params, Object.keys(CONNECTION), "params");
+  for (const name in params) checkNumber(params, name, ...CONNECTION[name]);
   // Where the server does not announce it.
-  if (connection.heartbeat) options.heartbeatMs = given.heartbeatMs ?? connection.heartbeat * 1_000;
+  if (params.heartbeat) options.heartbeatMs = given.heartbeatMs ?? params.heartbeat * 1_000;
   // No header may have a line break, with which one from a file may end.
   const isText = typeof token === "string" && /^\S+$/.test(token);
   const isToken = token === undefined || (isText && !getToken);

@@ -74,10 +74,10 @@ export class SocketLink {
 
   open(timeoutMs = this.#connection.openTimeoutMs) {
     const { url, tokens } = this.#client;
-    const { user, terms: chosen, WebSocket } = this.#options;
+    const { user, params, WebSocket } = this.#options;
     this.#isPlain = this.#client.isPlain;
     const compression = this.#isPlain ? "none" : undefined;
-    const query = toQuery(Object.entries({ user, compression, ...chosen }));
+    const query = toQuery(Object.entries({ user, compression, ...params }));
     const slow = new Loss("the WebSocket did not open in time", { isSlow: true });
     this.#openTimer = setTimeout(() => this.#connection.slow(this, slow), timeoutMs);
     try {

@@ -186,7 +186,7 @@ def test_a_poll_waits(silent):
     ("options", "said"),
     [
         ({"transport": ["sse"]}, "there is no option 'transport'; did you mean 'transports'?"),
-        ({"verify": False}, "there is no option 'verify'; there are: user, transports, "),
+        ({"verify": False}, "there is no option 'verify'; there are: user, params, transports, "),
         ({"heartbeat": "25"}, "the option heartbeat must be a number of seconds"),
     ],
 )

@@ -39,12 +39,12 @@ type given struct {
 	Random         *float64           `json:"random"`
 	Token          string             `json:"token"`
 	User           string             `json:"user"`
-	Connection     map[string]float64 `json:"connection"`
+	Params         map[string]float64 `json:"params"`
 }
 
-// connection has the options of a connection by their names on the server: fields of the same name,
+// params has the options of a connection by their names on the server: fields of the same name,
 // numbers of seconds for durations.
-func connection(given map[string]float64) (options throng.ConnectionOptions) {
+func params(given map[string]float64) (options throng.ConnectionOptions) {
 	fields := reflect.ValueOf(&options).Elem()
 	for name, value := range given {
 		field := fields.FieldByNameFunc(func(own string) bool { return strings.EqualFold(own, name) })
@@ -61,7 +61,7 @@ func (g given) options() throng.Options {
 		Transports:     g.Transports,
 		Token:          g.Token,
 		User:           g.User,
-		Connection:     connection(g.Connection),
+		Params:         params(g.Params),
 		Heartbeat:      time.Duration(g.Heartbeat) * time.Millisecond,
 		OpenTimeout:    time.Duration(g.OpenTimeout) * time.Millisecond,
 		RequestTimeout: time.Duration(g.RequestTimeout) * time.Millisecond,

@@ -45,7 +45,7 @@ class OptionValues(TypedDict, total=False):
     """The options that a client may be given; see `Options`."""
 
     user: str | int | None
-    connection: ConnectionOptions
+    params: ConnectionOptions
     transports: Sequence[Transport]
     heartbeat: float
     open_timeout: float
@@ -64,7 +64,7 @@ class Options:
 
     user: str | int | None = None
     """The user of the connections, shown by `presence`. With a token it may be left out."""
-    connection: ConnectionOptions = field(default_factory=ConnectionOptions)
+    params: ConnectionOptions = field(default_factory=ConnectionOptions)
     """What the client asks of the server for its connections."""
     transports: Sequence[Transport] = TRANSPORTS
     """The transports in order of preference."""
@@ -128,7 +128,7 @@ class Options:
 
     def connection_query(self) -> dict[str, Any]:
         """The parameters by which a connection asks the server for its options."""
-        return dict(self.connection)
+        return dict(self.params)
 
 
 def checked_options(given: OptionValues) -> Options:
@@ -140,7 +140,7 @@ def checked_options(given: OptionValues) -> Options:
             known = "" if near else ", ".join(OptionValues.__annotations__)
             raise TypeError(f"there is no option {name!r}; {hint}{known}")
     options = OptionValues(**given)
-    heartbeat = given.get("connection", {}).get("heartbeat")
+    heartbeat = given.get("params", {}).get("heartbeat")
     if heartbeat and "heartbeat" not in given:
         # Where the server does not announce it.
         options["heartbeat"] = float(heartbeat)
