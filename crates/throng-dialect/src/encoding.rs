@@ -97,7 +97,11 @@ static TABLE: &[Row] = &[
     Row::new(&Poll { is_envelope: false }, Framing::Line, 10).with_slot(4).with_position(),
     Row::new(&Poll { is_envelope: true }, Framing::Line, 11).with_slot(5).with_envelope(),
     #[cfg(feature = "testing")]
-    Row::new(&crate::testing::Testing, Framing::WebSocket, crate::testing::ENCODING),
+    Row::new(&crate::testing::Testing, Framing::WebSocket, crate::testing::ENCODING)
+        .with_compressed(Encoding(crate::testing::DEFLATE)),
+    #[cfg(feature = "testing")]
+    Row::new(&crate::testing::Testing, Framing::WebSocket, crate::testing::DEFLATE)
+        .compressing(Encoding(crate::testing::ENCODING)),
 ];
 
 const _: () = assert!(TABLE.len() <= 1 << Encoding::BITS);
@@ -134,6 +138,15 @@ impl Encoding {
     /// Those with compressed messages, in the order in which frozen state has them.
     pub const COMPRESSED: [Encoding; 2] =
         [Encoding::WEBSOCKET_DEFLATE, Encoding::WEBSOCKET_ENVELOPE_DEFLATE];
+
+    /// Encodings with compressed messages of other dialects than ours. Frozen state has those that
+    /// a message has, by their numbers.
+    pub fn compressed_by_others() -> impl Iterator<Item = Encoding> {
+        let all = (0..TABLE.len() as u8).map(Encoding);
+        let is_ours =
+            |slot| Encoding::COMPRESSED.into_iter().any(|encoding| encoding.slot() == slot);
+        all.filter(move |encoding| encoding.is_compressed() && !is_ours(encoding.slot()))
+    }
 
     /// The encoding that a request asks for, without compression.
     pub fn of_request(request: &Request) -> Encoding {

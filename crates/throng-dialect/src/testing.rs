@@ -21,6 +21,8 @@ use crate::saying::{Saying, Welcome};
 
 /// The number of its encoding. Other builds may give it to another dialect.
 pub(crate) const ENCODING: u8 = 12;
+/// The number of its encoding with compression.
+pub(crate) const DEFLATE: u8 = 13;
 
 /// A line in a frame.
 const HEARTBEAT: &[u8] = b"\x81\x01~";
@@ -77,9 +79,15 @@ impl Dialect for Testing {
             Saying::Published { subscribers, .. } => format!("published {subscribers}"),
             Saying::Authenticated(user, _) => format!("user {}", user.unwrap_or("?")),
             Saying::Pong => "pong".to_owned(),
-            Saying::Presence(_) | Saying::History(..) | Saying::Present(..) | Saying::Read(..) => {
-                return;
+            Saying::Presence(object) => format!("presence {}", String::from_utf8_lossy(object)),
+            Saying::History(_, envelopes) => {
+                let bytes = envelopes.concat();
+                format!("history {} {}", envelopes.len(), String::from_utf8_lossy(&bytes))
             }
+            Saying::Present(target, present) => {
+                format!("present {} {}", target.name, present.connections)
+            }
+            Saying::Read(..) => return,
         };
         let reference = reference.map_or("*", RawValue::get);
         out.text(format!("{reference} {words}").as_bytes());
@@ -139,16 +147,31 @@ fn target(name: &str) -> Result<Target, ErrorResponse> {
 }
 
 fn command(verb: &str, object: &str) -> Result<Command, ErrorResponse> {
+    let subscribe = |name, since, presence, member, expires_in_s| {
+        let (target, history) = (target(name)?, None);
+        Ok(Command::Subscribe { target, since, history, presence, member, expires_in_s })
+    };
     Ok(match verb {
-        // With what it shows of itself, and for how many seconds.
+        // For how many seconds, and with what it shows of itself.
         "sub" => {
             let mut words = object.splitn(3, ' ');
-            let target = target(words.next().unwrap_or_default())?;
+            let name = words.next().unwrap_or_default();
             let expires_in_s = words.next().and_then(|seconds| seconds.parse().ok());
             let member = words.next().map(|member| format!(" as {member}").into());
-            let (since, history, presence) = (None, None, false);
-            Command::Subscribe { target, since, history, presence, member, expires_in_s }
+            return subscribe(name, None, false, member, expires_in_s);
         }
+        // With presence events.
+        "watch" => return subscribe(object, None, true, None, None),
+        // Behind an id.
+        "resume" => {
+            let (name, since) = object.split_once(' ').unwrap_or((object, ""));
+            return subscribe(name, Some(since.to_owned()), false, None, None);
+        }
+        "history" => {
+            let target = target(object)?;
+            Command::History { target, limit: None, before: None, after: None }
+        }
+        "who" => Command::Presence { target: target(object)?, limit: None },
         "unsub" => Command::Unsubscribe { target: target(object)? },
         "pub" => {
             let (name, text) = object.split_once(' ').unwrap_or((object, ""));
@@ -169,17 +192,18 @@ fn command(verb: &str, object: &str) -> Result<Command, ErrorResponse> {
 /// Reads `GET /testing/{channel}`, or `/testing/` for no channel. Parameters that it does not know,
 /// which are all, are ignored.
 pub(crate) fn read(head: &Head<'_>) -> Result<Route, ErrorResponse> {
-    if head.method != "GET" {
+    let path = head.target.split('?').next().unwrap_or_default();
+    let rest = path.strip_prefix("/testing/").unwrap_or_default();
+    if head.method != "GET" || rest.contains('/') {
         return Ok(Route::Other);
     }
-    let path = head.target.split('?').next().unwrap_or_default();
-    let name = path.strip_prefix("/testing/").and_then(decode_segment).unwrap_or_default();
+    let name = decode_segment(rest).unwrap_or_default();
     let targets = if name.is_empty() { Vec::new() } else { vec![target(&name)?] };
     let request = Request::of(head, targets, subscribe::websocket(head)?)?;
     Ok(Route::Subscribe(Box::new(Request { encoding: Some(ENCODING), ..request })))
 }
 
-/// `POST /testing/{channel}` publishes.
+/// `POST /testing/{channel}` publishes, and what is below it is as below our channels.
 pub(crate) fn native(rest: &str) -> Option<String> {
     Some(format!("/channels/{rest}"))
 }

@@ -15,6 +15,7 @@ use http_body_util::{Either, Full};
 use throng_access::limit::Refusal;
 use throng_core::clock;
 use throng_core::retry::{self, RetrySchedule};
+use throng_dialect::Dialect;
 use throng_wire::error::ResponseOptions;
 use throng_wire::subscribe::Request;
 use throng_wire::{Date, ErrorCode, ErrorResponse, RetryAfter};
@@ -97,6 +98,20 @@ impl From<Draining> for ErrorResponse {
 /// The error of a response, as an extension, until the log has been told.
 #[derive(Debug, Clone)]
 pub(crate) struct Refused(pub(crate) ErrorResponse);
+
+/// The reader of an error outside hyper; unknown if its request is malformed.
+#[derive(Debug, Default)]
+pub(crate) struct Reader {
+    /// The origin of the request, if its pages may read the error.
+    pub(crate) origin: Option<String>,
+    /// True if it asks for the head of an answer only.
+    pub(crate) is_head: bool,
+    /// The subscription that it asks for, if its origin may: the error takes the form that the
+    /// transport needs.
+    pub(crate) subscription: Option<Box<Request>>,
+    /// The dialect of its path, if such paths subscribe.
+    pub(crate) dialect: Option<&'static dyn Dialect>,
+}
 
 /// Makes responses of errors, and counts them.
 #[derive(Debug)]
@@ -182,29 +197,24 @@ impl Refusals {
         answer
     }
 
-    /// Writes the response for `error` as bytes, for a connection that hyper does not own, and
-    /// counts it. Pages of `allow_origin` may read it; a `HEAD` gets no body. A response to a
-    /// `subscription` takes the form that the request's transport needs.
-    pub(crate) fn write(
-        &self,
-        error: &ErrorResponse,
-        allow_origin: Option<&str>,
-        is_head: bool,
-        subscription: Option<&Request>,
-        out: &mut Vec<u8>,
-    ) {
+    /// Writes the response for `error` to `reader` as bytes, for a connection that hyper does not
+    /// own, and counts it.
+    pub(crate) fn write(&self, error: &ErrorResponse, reader: &Reader, out: &mut Vec<u8>) {
         self.record(error.code);
         let options = ResponseOptions {
-            is_head,
+            is_head: reader.is_head,
             keep_alive: false,
-            allow_origin,
+            allow_origin: reader.origin.as_deref(),
             allow_credentials: false,
             no_referrer: false,
             request_id: None,
             retry_after: self.retry_after(error.code),
             date: Some(Date::at_ms(clock::wall_ms(clock::now_ms()))),
         };
-        throng_dialect::refuse(error, subscription, &options, out);
+        match (reader.subscription.as_deref(), reader.dialect) {
+            (None, Some(dialect)) => dialect.refuse(error, None, &options, out),
+            (subscription, _) => throng_dialect::refuse(error, subscription, &options, out),
+        }
     }
 }
 

@@ -20,6 +20,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::control::Control;
 use crate::edge::Handoff;
+use crate::http::answer::Reader;
 use crate::service::Service;
 use crate::socket::close::refuse_full_at_once;
 use crate::socket::connection::ControlConnection;
@@ -155,7 +156,7 @@ async fn tell(control: &Control, stream: &mut TcpStream, error: ShakeError) {
         let message = "this port speaks TLS; use https";
         let error = ErrorResponse::new(ErrorCode::BadRequest, message);
         let mut out = Vec::new();
-        control.refusals.write(&error, None, false, None, &mut out);
+        control.refusals.write(&error, &Reader::default(), &mut out);
         // The client may be gone.
         let _ = stream.write_all(&out).await;
         return;

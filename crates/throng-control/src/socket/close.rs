@@ -269,10 +269,8 @@ fn write_error(
         let peer = peer().map(|peer| peer.to_string()).unwrap_or_default();
         tracing::debug!("{request} {status} {code} peer={peer}");
     }
-    let (origin, subscription) =
-        inspect::origin_and_subscription(unread, &control.settings, listener);
-    let is_head = throng_wire::head::is_head(unread);
-    control.refusals.write(error, origin.as_deref(), is_head, subscription.as_deref(), out);
+    let reader = inspect::reader(unread, &control.settings, listener);
+    control.refusals.write(error, &reader, out);
 }
 
 async fn write_all(stream: &mut ClientStream, out: &mut BytesMut) -> io::Result<()> {

@@ -11,13 +11,14 @@
 
 use http::Uri;
 use throng_core::Listener;
+use throng_dialect::paths;
 use throng_wire::head::{self, ChunkedBody, Limits, Parsed};
-use throng_wire::subscribe::{Request, Route};
+use throng_wire::subscribe::Route;
 use throng_wire::{ErrorCode, ErrorResponse};
 
 use crate::authentication::Operation;
 use crate::control::Control;
-use crate::http::answer::ApiError;
+use crate::http::answer::{ApiError, Reader};
 use crate::http::origin;
 use crate::settings::Settings;
 
@@ -119,28 +120,22 @@ pub(super) fn check_viewer(
     Some(check())
 }
 
-/// The two facts that shape an error response to the request at the start of `bytes`: the origin,
-/// if its pages may read the response, and the subscription, if the request subscribes and its
-/// origin may.
-pub(super) fn origin_and_subscription(
-    bytes: &[u8],
-    settings: &Settings,
-    listener: Listener,
-) -> (Option<String>, Option<Box<Request>>) {
+/// The reader of an error response to the request at the start of `bytes`.
+pub(super) fn reader(bytes: &[u8], settings: &Settings, listener: Listener) -> Reader {
+    let unknown = Reader { is_head: head::is_head(bytes), ..Reader::default() };
     let limits = Limits { max_head_bytes: settings.max_head_bytes };
-    let Ok(Parsed::Complete { head, .. }) = head::parse(bytes, limits) else {
-        return (None, None);
-    };
+    let Ok(Parsed::Complete { head, .. }) = head::parse(bytes, limits) else { return unknown };
+    let dialect = paths::find(head.target).map(|path| path.dialect);
     let origin = head.header("origin").map(|origin| str::from_utf8(origin).unwrap_or_default());
     let is_allowed = |origin: &str| origin::is_allowed(settings, listener, origin, head.host());
     if origin.is_some_and(|origin| !is_allowed(origin)) {
-        return (None, None);
+        return Reader { dialect, ..unknown };
     }
     let subscription = match throng_dialect::route(&head) {
         Ok(Route::Subscribe(request)) => Some(request),
         Ok(Route::Other) | Err(_) => None,
     };
-    (origin.map(str::to_owned), subscription)
+    Reader { origin: origin.map(str::to_owned), subscription, dialect, ..unknown }
 }
 
 /// The request target of a well-formed head, not decoded.
