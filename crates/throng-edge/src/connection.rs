@@ -46,7 +46,8 @@ pub use id::{ConnectionId, Token};
 pub(crate) use io::{Io, LongPoll, Partial};
 pub(crate) use outbound::{Left, Outbound, Progress};
 pub(crate) use pending::{
-    Answers, Asked, Awaited, FetchedParts, Pending, PendingClose, Taken, earliest,
+    Answers, Asked, Awaited, FetchedParts, Input, Pending, PendingClose, Taken, earliest,
 };
+pub(crate) use side_table::NEVER;
 pub(crate) use state::Phase;
 pub use state::{Connection, State};

@@ -38,12 +38,45 @@ pub(crate) struct PendingClose {
 pub(crate) enum Asked {
     /// A request that subscribes, and its head.
     Subscription(Box<(Request, KeptHead)>),
-    /// Whether a message of the client is text, and its bytes from the command on that waits.
-    Input(bool, Box<[u8]>),
+    /// A message of the client, from the command on that waits.
+    Input(Input<Box<[u8]>>),
     /// A message to the channel of a plain WebSocket.
     Message(Body),
     /// Such a message, which the engine has: only its outcome is awaited.
     Outcome,
+}
+
+/// A message of a client, from one of its commands on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Input<B> {
+    pub(crate) is_text: bool,
+    /// The number of commands before it.
+    pub(crate) commands: u32,
+    pub(crate) bytes: B,
+}
+
+impl<'b> Input<&'b [u8]> {
+    /// A whole message.
+    pub(crate) fn new(is_text: bool, bytes: &'b [u8]) -> Input<&'b [u8]> {
+        Input { is_text, commands: 0, bytes }
+    }
+
+    /// The rest behind the first command, which has `length` bytes.
+    pub(crate) fn behind(self, length: usize) -> Input<&'b [u8]> {
+        let bytes = self.bytes.get(length..).unwrap_or_default();
+        Input { commands: self.commands + 1, bytes, ..self }
+    }
+
+    pub(crate) fn to_boxed(self) -> Input<Box<[u8]>> {
+        let Input { is_text, commands, bytes } = self;
+        Input { is_text, commands, bytes: bytes.into() }
+    }
+}
+
+impl Input<Box<[u8]>> {
+    pub(crate) fn borrowed(&self) -> Input<&[u8]> {
+        Input { is_text: self.is_text, commands: self.commands, bytes: &self.bytes[..] }
+    }
 }
 
 /// What a request waits for.
@@ -64,6 +97,8 @@ pub(crate) enum Awaited {
     Fetch { left: u32 },
     /// How far a user has read.
     Marker,
+    /// Nothing but the next turn of its connection.
+    Turn,
 }
 
 /// All answers that a request, a command or a frame has had.
@@ -201,7 +236,7 @@ impl Pending {
     pub(super) fn bytes(&self) -> usize {
         match &self.asked {
             Asked::Subscription(asked) => asked.1.bytes().len(),
-            Asked::Input(_, bytes) => bytes.len(),
+            Asked::Input(input) => input.bytes.len(),
             Asked::Message(body) => body.bytes().len(),
             Asked::Outcome => 0,
         }
@@ -213,7 +248,7 @@ mod tests {
     use super::*;
 
     fn pending(awaited: Awaited) -> Pending {
-        let asked = Asked::Input(true, b"{}"[..].into());
+        let asked = Asked::Input(Input::new(true, b"{}").to_boxed());
         Pending { question: 1, asked, awaited, answers: Answers::default() }
     }
 

@@ -17,7 +17,8 @@ use super::pending::Pending;
 use super::sessions::SessionTable;
 use super::state::{Connection, State};
 
-const NEVER: u32 = u32::MAX;
+/// A tick that does not come.
+pub(crate) const NEVER: u32 = u32::MAX;
 
 #[derive(Debug)]
 struct SideEntry {

@@ -37,6 +37,9 @@ impl<N: Net> Delivery<N> {
             && let Some(mut out) = self.replies.of(id)
         {
             dialect.say(saying, reference, &mut out);
+            if self.replies.is_full() {
+                self.flush_replies(id);
+            }
             return true;
         }
         self.flush_replies(id);

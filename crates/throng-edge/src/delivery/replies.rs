@@ -1,12 +1,17 @@
 //! The answers to the commands of one message, which some dialects join in one frame.
 //!
 //! They are held back while the message is acted upon, and written before anything else goes to the
-//! connection.
+//! connection, or once they are large. So no more than one answer beyond that is in no connection's
+//! buffers, and the turn pays for the others while it lasts.
 
 use throng_dialect::Out;
 use throng_wire::websocket::{Opcode, write_frame};
 
 use crate::connection::ConnectionId;
+
+/// A frame gets no further answer once it has so many bytes: a quarter of the largest page of
+/// history.
+const FRAME_BYTES: usize = 64 << 10;
 
 /// Answers that are held back.
 #[derive(Debug, Default)]
@@ -41,6 +46,11 @@ impl Replies {
     pub(super) fn of(&mut self, id: ConnectionId) -> Option<Out<'_>> {
         let open = self.open.as_ref().filter(|open| open.id == id)?;
         Some(Out::joined(open.between, &mut self.payload))
+    }
+
+    /// True if what is held back is enough for a frame.
+    pub(super) fn is_full(&self) -> bool {
+        self.payload.len() >= FRAME_BYTES
     }
 
     /// The frame with the answers to the connection that are held back.

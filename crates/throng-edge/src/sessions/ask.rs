@@ -16,7 +16,7 @@ use throng_core::{
 use throng_wire::ErrorResponse;
 
 use super::client::Client;
-use crate::connection::{Answers, Asked, Awaited, ConnectionId, Pending, earliest};
+use crate::connection::{Answers, Asked, Awaited, ConnectionId, Input, NEVER, Pending, earliest};
 use crate::counters::Counter;
 use crate::net::Net;
 use crate::sessions::Sessions;
@@ -186,6 +186,16 @@ impl<N: Net> Sessions<N> {
         let Wait { question, awaited } = wait;
         let pending = Pending { question, asked, awaited, answers };
         self.connections_mut().begin_wait(id, pending, deadline);
+    }
+
+    /// Lets the rest of a message wait for the next turn of its connection, without a deadline.
+    pub(super) fn wait_for_turn(&mut self, id: ConnectionId, rest: Input<Box<[u8]>>) {
+        // A number that nobody answers.
+        let question = self.next_question(id).number;
+        let (asked, answers) = (Asked::Input(rest), Answers::default());
+        let pending = Pending { question, asked, awaited: Awaited::Turn, answers };
+        self.connections_mut().begin_wait(id, pending, NEVER);
+        self.defer_read(id);
     }
 
     pub(super) fn next_question(&mut self, id: ConnectionId) -> QuestionId {

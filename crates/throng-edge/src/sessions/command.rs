@@ -15,7 +15,7 @@ use throng_wire::{ErrorCode, ErrorResponse, Target};
 
 use super::ask::Stop;
 use super::fetch::Starts;
-use crate::connection::{Answers, Asked, ConnectionId};
+use crate::connection::{Answers, Asked, ConnectionId, Input};
 use crate::counters::Counter;
 use crate::delivery::name_of;
 use crate::net::Net;
@@ -38,12 +38,12 @@ struct Call<'a> {
 
 impl<N: Net> Sessions<N> {
     /// Executes a command of a client with the answers that it has had, and answers it; or lets it
-    /// wait for the next one. `input` begins with its bytes, and says whether they are text.
+    /// wait for the next one. `input` begins with its bytes.
     pub(crate) fn command(
         &mut self,
         id: ConnectionId,
         received: Received,
-        input: (bool, &[u8]),
+        input: Input<&[u8]>,
         mut answers: Answers,
     ) {
         let call = Call { id, reference: received.reference.as_deref() };
@@ -51,8 +51,7 @@ impl<N: Net> Sessions<N> {
         let error = match done.and_then(|command| self.execute(call, command, &mut answers)) {
             Ok(()) => return,
             Err(Stop::Later(wait)) => {
-                let (is_text, bytes) = input;
-                return self.wait(id, wait, Asked::Input(is_text, bytes.into()), answers);
+                return self.wait(id, wait, Asked::Input(input.to_boxed()), answers);
             }
             Err(Stop::Refused(error)) => error,
             Err(Stop::Limited(refusal)) => {

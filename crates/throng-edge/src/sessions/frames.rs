@@ -13,13 +13,15 @@ use throng_wire::{ErrorCode, ErrorResponse};
 
 use super::ask::Stop;
 use crate::close_reason::CloseReason;
-use crate::connection::{Answers, Asked, Connection, ConnectionId, Flags, PendingClose, State};
+use crate::connection::{
+    Answers, Asked, Connection, ConnectionId, Flags, Input, PendingClose, State,
+};
 use crate::counters::Counter;
 use crate::net::Net;
 use crate::sessions::Sessions;
 
-/// The commands of one message. All other connections wait while they are executed.
-const COMMANDS_MAX: usize = 128;
+/// The commands of one message: what is left of it is copied once for each at most.
+const COMMANDS_MAX: u32 = 128;
 
 impl<N: Net> Sessions<N> {
     /// Handles frames. Returns the number of bytes consumed; all of them if the rest is ignored.
@@ -125,64 +127,81 @@ impl<N: Net> Sessions<N> {
     }
 
     fn message(&mut self, id: ConnectionId, is_text: bool, payload: &[u8]) {
-        self.hear(id, is_text, payload, Answers::default());
+        self.hear(id, Input::new(is_text, payload));
     }
 
-    /// Acts on a message, with the answers that the first of its commands has had. Commands are
-    /// executed in the order in which they came; one that waits keeps the rest.
-    pub(crate) fn hear(
-        &mut self,
-        id: ConnectionId,
-        is_text: bool,
-        payload: &[u8],
-        mut answers: Answers,
-    ) {
-        let dialect = self[id].encoding().dialect();
-        self.begin_replies(id, is_text);
-        let mut rest = payload;
-        for count in 0.. {
-            let (heard, length) = dialect.hear(rest, is_text);
-            match heard {
-                _ if count == COMMANDS_MAX => {
-                    let message = "a message has too many commands";
-                    self.refuse_input(id, CloseReason::Refused(ErrorCode::BadRequest), message);
-                    break;
-                }
-                Heard::Nothing => {}
-                Heard::Command(received) => {
-                    let answers = std::mem::take(&mut answers);
-                    self.command(id, received, (is_text, rest), answers);
-                }
-                Heard::Message(body) => {
-                    self.publish_frame(id, body, std::mem::take(&mut answers));
-                }
-                Heard::Refused(reason) => self.refuse_input(id, reason, reason.message()),
-            }
-            rest = rest.get(length..).unwrap_or_default();
-            let goes_on =
-                self[id].state() == State::Streaming && self.connections().pending(id).is_none();
-            if rest.is_empty() || !goes_on {
+    /// Acts on a message. Its commands are executed in the order in which they came, each as a step
+    /// of the turn. One that waits keeps the rest, and so does the turn that is spent.
+    pub(super) fn hear(&mut self, id: ConnectionId, mut input: Input<&[u8]>) {
+        self.begin_replies(id, input.is_text);
+        loop {
+            input = self.hear_next(id, input, Answers::default());
+            if input.bytes.is_empty() || !self.is_listening(id) || !self.budget().has_steps() {
                 break;
             }
+            self.budget().take_step();
         }
         self.end_replies(id);
+        self.keep_unheard(id, input);
     }
 
-    /// Refuses a command that has waited, which `input` begins with, and goes on behind it.
-    pub(crate) fn refuse_waiting_input(
+    /// Acts on a command that has waited, which `input` begins with, with the answers that it has
+    /// had. What is behind it has a turn of its own: this one may belong to another connection, or
+    /// be the last before the worker is frozen.
+    pub(super) fn hear_again(&mut self, id: ConnectionId, input: Input<&[u8]>, answers: Answers) {
+        self.begin_replies(id, input.is_text);
+        let rest = self.hear_next(id, input, answers);
+        self.end_replies(id);
+        self.keep_unheard(id, rest);
+    }
+
+    /// Refuses a command that has waited, which `input` begins with. What is behind it has a turn
+    /// of its own.
+    pub(super) fn refuse_waiting_input(
         &mut self,
         id: ConnectionId,
-        is_text: bool,
-        input: &[u8],
+        input: Input<&[u8]>,
         error: &ErrorResponse,
     ) {
-        let (heard, length) = self[id].encoding().dialect().hear(input, is_text);
+        let (heard, length) = self[id].encoding().dialect().hear(input.bytes, input.is_text);
         if let Heard::Command(received) = heard {
             self.refuse_command(id, received.reference.as_deref(), error);
         }
-        let rest = input.get(length..).unwrap_or_default();
-        if !rest.is_empty() {
-            self.hear(id, is_text, rest, Answers::default());
+        self.keep_unheard(id, input.behind(length));
+    }
+
+    /// Acts on the first command of `input`. Returns what is behind it.
+    fn hear_next<'b>(
+        &mut self,
+        id: ConnectionId,
+        input: Input<&'b [u8]>,
+        answers: Answers,
+    ) -> Input<&'b [u8]> {
+        if input.commands == COMMANDS_MAX {
+            let message = "a message has too many commands";
+            self.refuse_input(id, CloseReason::Refused(ErrorCode::BadRequest), message);
+            return input.behind(input.bytes.len());
+        }
+        let (heard, length) = self[id].encoding().dialect().hear(input.bytes, input.is_text);
+        match heard {
+            Heard::Nothing => {}
+            Heard::Command(received) => self.command(id, received, input, answers),
+            Heard::Message(body) => self.publish_frame(id, body, answers),
+            Heard::Refused(reason) => self.refuse_input(id, reason, reason.message()),
+        }
+        input.behind(length)
+    }
+
+    /// True if the connection's next command can be executed.
+    fn is_listening(&self, id: ConnectionId) -> bool {
+        self[id].state() == State::Streaming && self.connections().pending(id).is_none()
+    }
+
+    /// Keeps the rest of a message for the next turn, unless it has no meaning any more or waits
+    /// with the command before it.
+    fn keep_unheard(&mut self, id: ConnectionId, rest: Input<&[u8]>) {
+        if !rest.bytes.is_empty() && self.is_listening(id) {
+            self.wait_for_turn(id, rest.to_boxed());
         }
     }
 

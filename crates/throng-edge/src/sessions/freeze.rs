@@ -223,9 +223,9 @@ fn ask_again(frozen: &mut FrozenConnection, asked: &Asked, due: u32) {
     let mut input = Vec::new();
     match asked {
         Asked::Subscription(asked) => input.extend_from_slice(asked.1.bytes()),
-        Asked::Input(is_text, bytes) => {
-            let opcode = if *is_text { Opcode::Text } else { Opcode::Binary };
-            write_masked_frame(&mut input, opcode, bytes, [0; 4]);
+        Asked::Input(rest) => {
+            let opcode = if rest.is_text { Opcode::Text } else { Opcode::Binary };
+            write_masked_frame(&mut input, opcode, &rest.bytes, [0; 4]);
         }
         Asked::Message(body) => {
             let is_binary = matches!(body, Body::Binary(_));

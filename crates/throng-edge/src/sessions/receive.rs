@@ -56,6 +56,7 @@ impl<N: Net> Sessions<N> {
 
     fn read_again(&mut self, id: ConnectionId) {
         self.budget().begin_turn();
+        self.hear_on(id);
         self.input_kept(id);
         if self.is_here(id) && !self[id].has(Flags::READ_DEFERRED) {
             // `readable` ignores events while a read is deferred: one may have been the end.

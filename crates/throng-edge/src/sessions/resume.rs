@@ -45,7 +45,7 @@ impl<N: Net> Sessions<N> {
     }
 
     /// Answers all publications without an outcome that it is unknown. Another process cannot learn
-    /// it, and must not publish them again.
+    /// it, and must not publish them again. Commands behind them stay input.
     pub(crate) fn conclude_publications(&mut self) {
         for index in 0..self.connections().extent() {
             let id = ConnectionId::new(index);
@@ -76,9 +76,7 @@ impl<N: Net> Sessions<N> {
             Asked::Subscription(asked) => {
                 self.refuse_subscriber(id, &asked.0, asked.1.bytes(), &error);
             }
-            Asked::Input(is_text, bytes) => {
-                self.refuse_waiting_input(id, is_text, &bytes, &error);
-            }
+            Asked::Input(input) => self.refuse_waiting_input(id, input.borrowed(), &error),
             Asked::Message(_) => self.refuse_message(id, &error),
             Asked::Outcome => self.conclude_message(id, Err(PublishError::Unknown)),
         }
@@ -99,7 +97,7 @@ impl<N: Net> Sessions<N> {
         let answers = Answers { has_waited: true, ..pending.answers };
         match pending.asked {
             Asked::Subscription(asked) => self.resume_subscription(id, &asked, answers),
-            Asked::Input(is_text, bytes) => self.hear(id, is_text, &bytes, answers),
+            Asked::Input(input) => self.hear_again(id, input.borrowed(), answers),
             Asked::Message(body) => self.publish_frame(id, body, answers),
             Asked::Outcome => {
                 let outcome = answers.outcome.unwrap_or(Err(PublishError::Unknown));
@@ -107,6 +105,20 @@ impl<N: Net> Sessions<N> {
             }
         }
         self.read_on(id);
+    }
+
+    /// Goes on with the message whose turn was spent, if there is one.
+    pub(super) fn hear_on(&mut self, id: ConnectionId) {
+        let awaited = self.connections().pending(id).map(|pending| &pending.awaited);
+        if !matches!(awaited, Some(Awaited::Turn)) {
+            return;
+        }
+        let pending = self.end_wait(id);
+        if let Some(Asked::Input(input)) = pending.map(|pending| pending.asked) {
+            self.budget().take_step();
+            self.hear(id, input.borrowed());
+        }
+        self.connections_mut().trim_buffers(id);
     }
 
     fn end_wait(&mut self, id: ConnectionId) -> Option<Box<Pending>> {

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use throng_access::AccessRules;
-use throng_core::Notification;
-use throng_edge::{Counter, Settings};
+use throng_access::{AccessControl, AccessRules, AllowAll, Decision};
+use throng_core::conformance::{Fate, LateJournal};
+use throng_core::{ChannelName, Notification, Rules};
+use throng_edge::{Counter, Limits, Settings};
 use throng_wire::websocket::{Opcode, parse_server_frame};
 
 use crate::rig::{Client, Rig};
-use crate::tokens;
+use crate::{tokens, waiting};
 
 const UPGRADE: &str = "Host: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
     Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
@@ -93,6 +94,8 @@ fn an_input_that_is_refused_leaves_the_connection() {
     assert_eq!(texts(&client), ["* refused throng.v1 has text frames only"]);
     let many = vec!["1 ping"; 129].join("\n");
     let answers = say(&mut rig, &client, &many[..]);
+    let pongs: usize = answers.iter().map(|text| text.matches("1 pong").count()).sum();
+    assert_eq!(pongs, 128);
     assert!(answers.last().is_some_and(|last| last.contains("too many commands")), "{answers:?}");
     assert_eq!(say(&mut rig, &client, "9 ping"), ["9 pong"]);
 }
@@ -202,4 +205,92 @@ fn a_client_shows_who_it_is_in_a_frame_within_a_deadline() {
     }
     assert_eq!(texts(&late).last().map(String::as_str), Some("close 4009 who are you?"));
     assert!(texts(&client).iter().all(|text| text == "~"));
+}
+
+#[test]
+fn commands_of_one_frame_take_as_many_turns_as_frames_would() {
+    let mut rig = Rig::new();
+    let (client, _) = connect(&mut rig, "/testing/");
+    let pings: Vec<_> = (0..100).map(|number| format!("{number} ping")).collect();
+    rig.send_frame(&client, &pings.join("\n"));
+    let first = texts(&client);
+    assert!(matches!(&first[..], [text] if (20..=32).contains(&text.lines().count())), "{first:?}");
+    rig.send_frame(&client, "100 ping");
+    rig.work();
+    let lines: Vec<_> = first.into_iter().chain(texts(&client)).collect();
+    let lines: Vec<_> = lines.iter().flat_map(|text| text.lines()).collect();
+    let expected: Vec<_> = (0..=100).map(|number| format!("{number} pong")).collect();
+    assert_eq!(lines, expected);
+    rig.worker.check_invariants();
+}
+
+#[test]
+fn large_answers_are_frames_of_their_own_and_end_the_turn() {
+    let limits = Limits { max_outbound_bytes: 1 << 20, ..Limits::default() };
+    let mut rig = Rig::with(Settings { limits, ..Settings::for_tests() });
+    for _ in 0..6 {
+        rig.publish("a", &"x".repeat(50 << 10), None);
+    }
+    rig.work();
+    let (client, _) = connect(&mut rig, "/testing/");
+    let many = vec!["1 history a"; 20].join("\n");
+    rig.send_frame(&client, &many);
+    assert_eq!(texts(&client).len(), 1, "in one turn");
+    rig.work();
+    let answers = texts(&client);
+    assert_eq!(answers.len(), 19);
+    assert!(answers.iter().all(|text| (200 << 10..300 << 10).contains(&text.len())));
+    // A client that does not read is closed, as if it had asked in many frames.
+    client.stall_after(0);
+    rig.send_frame(&client, &many);
+    rig.work();
+    assert!(client.is_closed());
+    assert_eq!(rig.count(Counter::ClosedOverload), 1);
+    rig.worker.check_invariants();
+}
+
+#[test]
+fn an_upgrade_publishes_the_commands_of_a_frame_once() {
+    let mut journal = None;
+    let access = Arc::new(AccessControl::open(Arc::new(AllowAll)));
+    let wrapped = (access, Rules::default());
+    let mut rig = Rig::with_engine(Settings::for_tests(), wrapped, |engine| {
+        let late = Arc::new(LateJournal::new(engine));
+        journal = Some(Arc::clone(&late));
+        Arc::new(late)
+    });
+    let journal = journal.expect("it wraps the engine");
+    let (client, _) = connect(&mut rig, "/testing/");
+    assert_eq!(say(&mut rig, &client, "1 pub a x\n2 pub a y\n3 pub a z"), [""; 0]);
+    assert_eq!(journal.open().len(), 1);
+    // The journal has it, and nothing says yet what has become of it.
+    rig.replace_process();
+    assert_eq!(journal.open().len(), 1, "the others are not executed");
+    assert_eq!(texts(&client), ["1 error outcome_unknown"]);
+    rig.work();
+    let a = ChannelName::channel("a");
+    assert_eq!(journal.open().len(), 2, "{:?}", journal.open());
+    for _ in 0..3 {
+        journal.settle(&a, Fate::Published);
+        rig.work();
+    }
+    assert_eq!(texts(&client), ["2 published 0", "3 published 0"]);
+    assert!(journal.open().is_empty());
+    rig.worker.check_invariants();
+}
+
+#[test]
+fn a_connection_that_a_refusal_ends_executes_no_more() {
+    let limits = Limits { max_outbound_bytes: 20, ..Limits::default() };
+    let (mut rig, access) = waiting::rig_with(Settings { limits, ..Settings::for_tests() });
+    let (client, _) = connect(&mut rig, "/testing/");
+    client.stall_after(0);
+    rig.send_frame(&client, "1 ping");
+    rig.send_frame(&client, "2 sub slow\n3 pub a x");
+    rig.work();
+    assert!(!client.is_closed());
+    access.next().answer(Decision::forbidden("not you"));
+    rig.work();
+    assert!(client.is_closed());
+    assert_eq!(rig.count(Counter::MessagesPublished), 0);
 }

@@ -11,7 +11,7 @@ use throng_edge::{Counter, Settings};
 
 /// Decides about channels whose names begin with `slow` when the test does.
 #[derive(Debug, Default)]
-struct Undecided {
+pub(crate) struct Undecided {
     open: Mutex<Vec<Ticket<Decision>>>,
     /// True if the rules have changed since, and allow nothing any more.
     is_closed: AtomicBool,
@@ -39,7 +39,7 @@ impl Access for Undecided {
 
 impl Undecided {
     /// The oldest open question.
-    fn next(&self) -> Ticket<Decision> {
+    pub(crate) fn next(&self) -> Ticket<Decision> {
         self.open.lock().expect("no test panics here").remove(0)
     }
 
@@ -53,8 +53,12 @@ impl Undecided {
 }
 
 fn rig() -> (Rig, Arc<Undecided>) {
+    rig_with(Settings::for_tests())
+}
+
+pub(crate) fn rig_with(settings: Settings) -> (Rig, Arc<Undecided>) {
     let access = Arc::new(Undecided::default());
-    (Rig::with_access(Settings::for_tests(), Arc::clone(&access) as Arc<dyn Access>), access)
+    (Rig::with_access(settings, Arc::clone(&access) as Arc<dyn Access>), access)
 }
 
 const DEADLINE: u32 = 50;
