@@ -284,6 +284,11 @@ impl<'a> Decoder<'a> {
         text(self.bytes()?)
     }
 
+    /// True if the record ends here.
+    pub fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
     /// Fails unless the record ends here.
     pub fn finish(self) -> Result<(), ThawError> {
         if self.rest.is_empty() {

@@ -224,7 +224,12 @@ impl<N: Net> Delivery<N> {
         self.sockets.check_invariants();
         let places = (0..self.connections().extent()).map(ConnectionId::new);
         let ids = places.filter(|&id| self.connections().get(id).is_some());
-        let linked: usize = ids.map(|id| self.subscriptions(id).count()).sum();
+        let mut linked = 0;
+        for id in ids {
+            linked += self.subscriptions(id).count();
+            let members = self.subscriptions(id).map(|own| self.subscriptions.member_bytes(own));
+            assert_eq!(self[id].member_bytes(), members.sum::<usize>(), "data of members: {id:?}");
+        }
         assert_eq!(self.subscriptions.len(), linked, "subscriptions that connections link to");
     }
 }

@@ -67,6 +67,11 @@ impl FrozenSubscription {
         self.terms.expires
     }
 
+    /// The size of what the client shows of itself in its channel.
+    pub fn member_bytes(&self) -> usize {
+        self.terms.member_bytes()
+    }
+
     /// Reads a subscription, of any table.
     pub fn decode(decoder: &mut Decoder<'_>) -> Result<FrozenSubscription, ThawError> {
         let local = LocalId::from_number(decoder.u32()?);

@@ -14,6 +14,15 @@ pub struct Terms {
 }
 
 impl Terms {
+    /// The size of what a client may show of itself in a channel. Each connection has it once for
+    /// each of its channels, for as long as it follows them.
+    pub const MEMBER_BYTES_MAX: usize = 1 << 10;
+
+    /// The size of what the client shows of itself.
+    pub fn member_bytes(&self) -> usize {
+        self.member.as_ref().map_or(0, |member| member.len())
+    }
+
     /// True if there is nothing in it.
     pub fn is_empty(&self) -> bool {
         self.member.is_none() && self.expires.is_none()
@@ -24,6 +33,11 @@ impl SubscriptionTable {
     /// The terms of a subscription; `None` without any.
     pub fn terms(&self, id: SubscriptionId) -> Option<&Terms> {
         self.terms.get(&id.index())
+    }
+
+    /// The size of what the client shows of itself in the channel of a subscription.
+    pub fn member_bytes(&self, id: SubscriptionId) -> usize {
+        self.terms(id).map_or(0, Terms::member_bytes)
     }
 
     /// Sets the terms of a subscription that has none.

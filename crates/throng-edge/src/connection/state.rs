@@ -169,6 +169,11 @@ impl<S> Connection<S> {
         self.io.get_or_insert_with(Box::default)
     }
 
+    /// The size of what its client shows of itself in the channels that it follows.
+    pub(crate) fn member_bytes(&self) -> usize {
+        self.io.as_ref().map_or(0, |io| io.member_bytes)
+    }
+
     /// Its share of the worker's quota.
     pub(super) fn buffered(&self) -> Buffered {
         self.io.as_ref().map_or(Buffered::default(), |io| io.buffered)

@@ -65,6 +65,8 @@ impl<N: Net> Delivery<N> {
         if let Some(expires) = frozen.iter().filter_map(FrozenSubscription::expires).min() {
             self.sockets.connections_mut().limit_subscription(id, expires);
         }
+        let member_bytes = frozen.iter().map(FrozenSubscription::member_bytes).sum();
+        self.sockets.connections_mut().set_member_bytes(id, member_bytes);
     }
 
     /// Ends the thaw, once all connections are there: corrects what the engine counts.

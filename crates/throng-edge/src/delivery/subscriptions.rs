@@ -69,7 +69,17 @@ impl<N: Net> Delivery<N> {
         if let Some(expires) = terms.expires {
             self.connections_mut().limit_subscription(id, expires);
         }
+        let has_member = terms.member.is_some();
         self.subscriptions.set_terms(subscription, terms);
+        if has_member {
+            self.count_members(id);
+        }
+    }
+
+    /// Counts what the client of the connection shows of itself among the connection's buffers.
+    fn count_members(&mut self, id: ConnectionId) {
+        let bytes = self.subscriptions(id).map(|own| self.subscriptions.member_bytes(own)).sum();
+        self.connections_mut().set_member_bytes(id, bytes);
     }
 
     /// The subscriptions of the connection whose own time is over. The next one whose time will be
@@ -105,6 +115,7 @@ impl<N: Net> Delivery<N> {
         let newest = &mut self.sockets[id].newest_subscription;
         *newest = self.subscriptions.unchain(*newest, subscription);
         let is_user = self.subscriptions.channel(subscription).is_some_and(|(_, is_user)| is_user);
+        let has_member = self.subscriptions.member_bytes(subscription) > 0;
         let left = self.subscriptions.leave(subscription);
         debug_assert!(left.is_some(), "a connection links to its own subscriptions only");
         if let Some(left) = left {
@@ -112,6 +123,9 @@ impl<N: Net> Delivery<N> {
         }
         if is_user {
             self.mark_presence(id);
+        }
+        if has_member {
+            self.count_members(id);
         }
         self.connections().end_subscriptions(id, 1);
     }
@@ -126,6 +140,7 @@ impl<N: Net> Delivery<N> {
         self.engine.unfollow_all(self.clock().unix_ms(), &channels, worker);
         let left = u32::try_from(channels.len()).unwrap_or(u32::MAX);
         self.channels = channels;
+        self.connections_mut().set_member_bytes(id, 0);
         self.connections().end_subscriptions(id, left);
     }
 

@@ -125,6 +125,7 @@ impl<N: Net> Sessions<N> {
                 let begin = (since.as_deref(), history);
                 let left = expires_in_s.map(|left_s| Duration::from_secs(left_s.into()));
                 let expires = left.map(|left| self.clock().deadline(left));
+                check_member(member.as_deref())?;
                 let terms = SubscriptionTerms { member, expires };
                 self.subscribe_command(call, &target, presence, begin, terms, answers)
             }
@@ -387,6 +388,16 @@ impl<N: Net> Sessions<N> {
         self.answer(call, &Saying::Present(target, present));
         Ok(())
     }
+}
+
+/// Fails if a client shows more of itself than the other members have to keep.
+fn check_member(member: Option<&str>) -> Result<(), ErrorResponse> {
+    let max_bytes = SubscriptionTerms::MEMBER_BYTES_MAX;
+    if member.is_some_and(|member| member.len() > max_bytes) {
+        let message = format!("the data of a member are larger than {max_bytes} bytes");
+        return Err(ErrorResponse::new(ErrorCode::TooLarge, message));
+    }
+    Ok(())
 }
 
 fn parse_id(text: &str) -> Result<MessageId, ErrorResponse> {

@@ -91,6 +91,13 @@ impl<N: Net> Sessions<N> {
         for encoding in Encoding::COMPRESSED {
             encoder.bytes(message.made_encoding(encoding.slot()).unwrap_or_default());
         }
+        for encoding in Encoding::compressed_by_others() {
+            let made = message.made_encoding(encoding.slot());
+            if let Some(bytes) = made.filter(|bytes| !bytes.is_empty()) {
+                encoder.u8(encoding.number());
+                encoder.bytes(bytes);
+            }
+        }
         write(encoder.finish());
     }
 

@@ -151,6 +151,30 @@ impl<N: Net> WorkerThaw<N> {
         read
     }
 
+    /// Reads a message that was written in part.
+    fn read_partial(&mut self, mut decoder: Decoder<'_>) -> Result<(), ThawError> {
+        let name = decode_name(&mut decoder)?;
+        let epoch = Epoch::numbered(decoder.u64()?);
+        let content = decode_content(&mut decoder, epoch, &name)?;
+        let message = Message::from(Arc::new(content));
+        for encoding in Encoding::COMPRESSED {
+            let bytes = decoder.bytes()?;
+            if !bytes.is_empty() {
+                message.encoding(encoding.slot(), |_| bytes.to_vec());
+            }
+        }
+        while !decoder.is_empty() {
+            let (number, bytes) = (decoder.u8()?, decoder.bytes()?);
+            let encoding = Encoding::compressed_by_others()
+                .find(|encoding| encoding.number() == number)
+                .ok_or(ThawError::Invalid("an encoding of a message"))?;
+            message.encoding(encoding.slot(), |_| bytes.to_vec());
+        }
+        decoder.finish()?;
+        self.partials.push(Arc::new(message));
+        Ok(())
+    }
+
     /// The next record is the user's connection.
     fn read_user(&mut self, mut decoder: Decoder<'_>) -> Result<(), ThawError> {
         self.user = Some(decoder.text()?.into());
@@ -195,20 +219,7 @@ impl<N: Net> WorkerThaw<N> {
                 self.worker.thaw_channel(&open)?;
                 self.open = Some(open).filter(|open| !open.is_whole());
             }
-            RecordKind::PartialMessage => {
-                let name = decode_name(&mut decoder)?;
-                let epoch = Epoch::numbered(decoder.u64()?);
-                let content = decode_content(&mut decoder, epoch, &name)?;
-                let message = Message::from(Arc::new(content));
-                for encoding in Encoding::COMPRESSED {
-                    let bytes = decoder.bytes()?;
-                    if !bytes.is_empty() {
-                        message.encoding(encoding.slot(), |_| bytes.to_vec());
-                    }
-                }
-                decoder.finish()?;
-                self.partials.push(Arc::new(message));
-            }
+            RecordKind::PartialMessage => self.read_partial(decoder)?,
             RecordKind::Grants => {
                 let is_of_key = decoder.u8()? != 0;
                 let grants = Grants::from_frozen(decoder.text()?);

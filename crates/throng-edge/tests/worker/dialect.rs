@@ -1,15 +1,21 @@
 //! A dialect that only tests have, over a worker: every part of the interface, with real frames.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use throng_access::{AccessControl, AccessRules, AllowAll, Decision};
 use throng_core::conformance::{Fate, LateJournal};
-use throng_core::{ChannelName, Notification, Rules};
+use throng_core::{
+    ChannelName, LagPolicy, MemoryStep, Notification, Retention, Rule, Rules, ScanAction,
+    ScanTarget,
+};
 use throng_edge::{Counter, Limits, Settings};
-use throng_wire::websocket::{Opcode, parse_server_frame};
+use throng_wire::websocket::deflate::Inflater;
+use throng_wire::websocket::{Opcode, parse_deflate_frame, parse_server_frame};
 
 use crate::rig::{Client, Rig};
-use crate::{tokens, waiting};
+use crate::scan::scan;
+use crate::{presence_world, tokens, waiting};
 
 const UPGRADE: &str = "Host: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
     Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
@@ -207,6 +213,12 @@ fn a_client_shows_who_it_is_in_a_frame_within_a_deadline() {
     assert!(texts(&client).iter().all(|text| text == "~"));
 }
 
+/// A rig whose rule of all channels is `rule`.
+fn rig_with_rule(settings: Settings, rule: Rule) -> Rig {
+    let access = Arc::new(AccessControl::open(Arc::new(AllowAll)));
+    Rig::with_rules(settings, access, Rules::new(Vec::new(), rule))
+}
+
 #[test]
 fn commands_of_one_frame_take_as_many_turns_as_frames_would() {
     let mut rig = Rig::new();
@@ -293,4 +305,153 @@ fn a_connection_that_a_refusal_ends_executes_no_more() {
     rig.work();
     assert!(client.is_closed());
     assert_eq!(rig.count(Counter::MessagesPublished), 0);
+}
+
+#[test]
+fn data_of_members_are_bounded_and_count_as_buffered() {
+    let limits = Limits { max_buffered_bytes: 20_000, ..Limits::default() };
+    let mut rig = Rig::with(Settings { limits, ..Settings::for_tests() });
+    let (client, _) = connect(&mut rig, "/testing/");
+    let data = "d".repeat(1020);
+    let too_large = format!("1 sub a 900 {data}d");
+    assert_eq!(say(&mut rig, &client, &too_large), ["1 error too_large"]);
+    for number in 0..16 {
+        let answers = say(&mut rig, &client, &format!("2 sub a{number} 900 {data}"));
+        assert_eq!(answers, [format!("2 subscribed a{number} as {data}")]);
+    }
+    assert_eq!(say(&mut rig, &client, "3 unsub a0"), ["3 unsubscribed a0"]);
+    rig.replace_process();
+    let (other, _) = connect(&mut rig, "/testing/");
+    assert_eq!(say(&mut rig, &other, &format!("4 sub b 900 {data}")).len(), 1);
+    assert!(!client.is_closed());
+    // At the last step a worker has a quarter of its share.
+    rig.pressure.report(1, 1, MemoryStep::CloseSlow);
+    rig.pass(1);
+    assert_eq!(texts(&client), ["close 4100 later"]);
+    assert_eq!(say(&mut rig, &other, "5 ping"), ["5 pong"]);
+    rig.worker.check_invariants();
+}
+
+#[test]
+fn it_has_words_for_gaps_lateness_and_history() {
+    let retention = Retention { max_messages: 2, max_bytes: 1 << 20, max_age_ms: 3_600_000 };
+    let rule =
+        Rule { retention, max_lag_messages: 2, lag_policy: LagPolicy::Skip, ..Rule::default() };
+    let mut rig = rig_with_rule(Settings::for_tests(), rule);
+    let (client, _) = connect(&mut rig, "/testing/a");
+    let (other, _) = connect(&mut rig, "/testing/a");
+    client.stall_after(0);
+    for number in 0..6 {
+        rig.publish("a", &number.to_string(), None);
+        rig.work();
+    }
+    assert_eq!(texts(&other).len(), 6);
+    rig.read_again(&client);
+    rig.work();
+    let received = texts(&client);
+    assert!(received.iter().any(|text| text.starts_with("* gap a ")), "{received:?}");
+    assert_eq!(received.last().map(String::as_str), Some("msg a 5"));
+    assert_eq!(scan(&mut rig, ScanTarget::All, ScanAction::TellLate(true)).count, 2);
+    assert_eq!(texts(&client), ["* late true"]);
+    let (_late, greeting) = connect(&mut rig, "/testing/a");
+    assert!(greeting.ends_with("* late true"), "{greeting}");
+    scan(&mut rig, ScanTarget::All, ScanAction::TellLate(false));
+    assert_eq!(texts(&client), ["* late false"]);
+    let answers = say(&mut rig, &client, "1 history a\n2 who a");
+    assert!(answers[0].starts_with("1 history 2 {"), "{answers:?}");
+    assert!(answers.iter().any(|text| text.ends_with("2 present a 3")), "{answers:?}");
+    assert_eq!(rig.count(Counter::ToldLate), 2 + 1 + 3);
+}
+
+#[test]
+fn it_is_told_of_presence() {
+    let mut rig = presence_world::rig(presence_world::rules());
+    let mut events = presence_world::events();
+    let (client, _) = connect(&mut rig, "/testing/");
+    assert_eq!(say(&mut rig, &client, "1 watch room")[0], "1 subscribed room");
+    let _ann = rig.get("/channels/room?user=ann");
+    for _ in 0..30 {
+        rig.pass(1);
+        events.step(rig.now_ms(), &*rig.engine);
+        rig.work();
+    }
+    let told = texts(&client);
+    let last = told.iter().rfind(|text| text.starts_with("* presence {"));
+    assert!(last.is_some_and(|last| last.contains("ann")), "{told:?}");
+}
+
+#[test]
+fn a_token_that_ends_is_announced_and_closes() {
+    let settings = Settings { welcome: false, ..Settings::for_tests() };
+    let mut rig = Rig::with_control(settings, Arc::new(tokens::control(AccessRules::default())));
+    let token = tokens::token(100, r#""sub": "ann", "throng": {"subscribe": ["a"]}"#);
+    let head = format!("GET /testing/a HTTP/1.1\r\nAuthorization: Bearer {token}\r\n{UPGRADE}");
+    let client = rig.connect(&head);
+    rig.work();
+    client.received();
+    rig.pass(1070);
+    let told = texts(&client);
+    assert!(told.iter().any(|text| text.starts_with("* expiring ")), "{told:?}");
+    rig.pass(50);
+    assert_eq!(texts(&client).last().map(String::as_str), Some("close 4009 who are you?"));
+}
+
+#[test]
+fn a_client_that_lags_or_is_silent_is_told_why_it_is_closed() {
+    let rule = Rule { max_lag_messages: 2, ..Rule::default() };
+    let settings = Settings { ping_interval: Duration::from_secs(30), ..Settings::for_tests() };
+    let mut rig = rig_with_rule(settings, rule);
+    let (client, _) = connect(&mut rig, "/testing/a");
+    let (silent, _) = connect(&mut rig, "/testing/");
+    client.stall_after(0);
+    for _ in 0..6 {
+        rig.publish("a", "news", None);
+        rig.work();
+    }
+    rig.read_again(&client);
+    rig.work();
+    assert_eq!(texts(&client).last().map(String::as_str), Some("close 4201 you do not read"));
+    let mut heard = Vec::new();
+    for _ in 0..100 {
+        rig.pass(10);
+        heard.extend(texts(&silent));
+    }
+    assert!(heard.contains(&"Ping".to_owned()), "{heard:?}");
+    assert_eq!(heard.last().map(String::as_str), Some("close 4202 you do not answer"));
+}
+
+#[test]
+fn its_messages_are_compressed_and_stay_so_at_an_upgrade() {
+    let mut rig = Rig::new();
+    let offer = "Sec-WebSocket-Extensions: permessage-deflate\r\n";
+    let head = format!("GET /testing/a HTTP/1.1\r\n{offer}{UPGRADE}");
+    let [client, half] = [(); 2].map(|()| rig.connect(&head));
+    let (plain, _) = connect(&mut rig, "/testing/a");
+    rig.work();
+    for client in [&client, &half] {
+        let greeting = client.received();
+        assert!(greeting.contains("permessage-deflate"), "{greeting}");
+    }
+    half.stall_after(9);
+    let text = "again and again ".repeat(400);
+    rig.publish("a", &text, None);
+    rig.work();
+    let expected = format!("msg a {text}");
+    assert_eq!(texts(&plain), [&*expected]);
+    let inflated = |bytes: &[u8]| {
+        let frame = parse_deflate_frame(bytes).expect("a frame").expect("a whole one");
+        assert_eq!((frame.is_compressed, frame.length), (true, bytes.len()));
+        assert!(bytes.len() < 1000);
+        let message = Inflater::default().message(&bytes[frame.payload], true, 1 << 20);
+        String::from_utf8(message.expect("it is compressed")).expect("text")
+    };
+    assert_eq!(inflated(&client.received_bytes()), expected);
+    // The new process goes on in the middle of the compressed message.
+    let mut bytes = half.received_bytes();
+    assert_eq!(bytes.len(), 9);
+    rig.replace_process();
+    rig.read_again(&half);
+    rig.work();
+    bytes.extend(half.received_bytes());
+    assert_eq!(inflated(&bytes), expected);
 }

@@ -28,11 +28,11 @@ const LOOK_MS: u64 = 200;
 
 const USERS: [&str; 5] = ["ann", "bob", "cy", "dee", "eve"];
 
-fn rules() -> Rules {
+pub(crate) fn rules() -> Rules {
     Rules::new(Vec::new(), Rule { presence_events: true, ..Rule::default() })
 }
 
-fn rig(rules: Rules) -> Rig {
+pub(crate) fn rig(rules: Rules) -> Rig {
     let settings = Settings {
         welcome: false,
         heartbeat: std::time::Duration::ZERO,
@@ -45,7 +45,7 @@ fn rig(rules: Rules) -> Rig {
     rig
 }
 
-fn events() -> PresenceEvents {
+pub(crate) fn events() -> PresenceEvents {
     PresenceEvents::new(SETTINGS)
 }
 
