@@ -14,8 +14,10 @@ use throng_handover::message::Kind;
 const FREED_BYTES_MIN: usize = 8 << 20;
 const FREED_PART: usize = 8;
 
-/// Memory that a process which takes over must be able to get. An idle one needs less than half.
-const ROOM_BYTES_MIN: usize = 16 << 20;
+/// Memory that a process which takes over must be able to get. An idle one uses a tenth of it, but
+/// the heap of a further thread reserves 64 MiB of addresses (glibc's `HEAP_MAX_SIZE`): where these
+/// are limited, less room is gone at once.
+const ROOM_BYTES_MIN: usize = 64 << 20;
 
 /// Why a segment was not sent.
 #[derive(Debug, thiserror::Error)]
