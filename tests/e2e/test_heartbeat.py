@@ -87,34 +87,43 @@ def test_a_peer_gets_nothing_when_heartbeats_are_off(serve, channel):
 @needs_networks
 def test_a_peer_whose_packets_vanish_is_closed(serve, channel):
     """On every transport, with and without messages."""
+    upgrade = handshake_headers()
+    path = f"/channels/{channel}"
+    requests = [
+        (path, upgrade),
+        (path, {**upgrade, "Sec-WebSocket-Protocol": "throng.v1"}),
+        (path, {"Accept": "text/event-stream"}),
+        (path, {}),
+        (f"{path}?wait=300", {}),
+    ]
+    in_a_network(lambda cable: vanish(cable, serve, channel, requests, "--heartbeat", "1s"))
 
-    def body(cable):
-        server = serve("--heartbeat", "1s", "--allow-anyone", listen=cable.server)
-        path = f"/channels/{channel}"
-        upgrade = handshake_headers()
-        requests = [
-            (path, upgrade),
-            (path, {**upgrade, "Sec-WebSocket-Protocol": "throng.v1"}),
-            (path, {"Accept": "text/event-stream"}),
-            (path, {}),
-            (f"{path}?wait=300", {}),
-        ]
-        peers = []
-        for target, headers in requests:
-            peer = cable.client_socket()
-            peer.connect((server.host, server.port))
-            lines = [f"{name}: {value}\r\n" for name, value in headers.items()]
-            head = f"GET {target} HTTP/1.1\r\nHost: {server.host}\r\n{''.join(lines)}\r\n"
-            peer.sendall(head.encode())
-            peers.append(peer)
-        server.wait_for_connections(channel, len(requests))
-        assert peers[0].getsockname()[0] == CLIENT
-        cable.cut()
-        deadline = time.monotonic() + VANISHED_SECONDS
-        while (left := server.presence(channel)["connections"]) > 0:
-            assert time.monotonic() < deadline, f"{left} of {len(requests)} are still there"
-            time.sleep(0.05)
-        for peer in peers:
-            peer.close()
 
-    in_a_network(body)
+@needs_networks
+def test_a_peer_that_has_chosen_rare_heartbeats_vanishes_no_longer(serve, channel):
+    path = f"/channels/{channel}?heartbeat=3600s"
+    requests = [(path, {"Accept": "text/event-stream"}), (path, {})]
+    settings = ["--heartbeat", "1s", "--ping-interval", "5s"]
+    in_a_network(lambda cable: vanish(cable, serve, channel, requests, *settings))
+
+
+def vanish(cable, serve, channel, requests, *settings):
+    """Peers that have sent these requests vanish, and are closed in time."""
+    server = serve(*settings, "--allow-anyone", listen=cable.server)
+    peers = []
+    for target, headers in requests:
+        peer = cable.client_socket()
+        peer.connect((server.host, server.port))
+        lines = [f"{name}: {value}\r\n" for name, value in headers.items()]
+        head = f"GET {target} HTTP/1.1\r\nHost: {server.host}\r\n{''.join(lines)}\r\n"
+        peer.sendall(head.encode())
+        peers.append(peer)
+    server.wait_for_connections(channel, len(requests))
+    assert peers[0].getsockname()[0] == CLIENT
+    cable.cut()
+    deadline = time.monotonic() + VANISHED_SECONDS
+    while (left := server.presence(channel)["connections"]) > 0:
+        assert time.monotonic() < deadline, f"{left} of {len(requests)} are still there"
+        time.sleep(0.05)
+    for peer in peers:
+        peer.close()

@@ -37,7 +37,6 @@ mod subscriptions;
 mod tests;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use throng_core::{
     ChannelId, Engine, LocalId, Message, Notification, ReceiptPart, SubscriptionTable, Watermark,
@@ -72,8 +71,6 @@ pub struct Delivery<N: Net> {
     /// The subscriptions of the connections: cursors, and replay buffers of the channels.
     subscriptions: SubscriptionTable,
     heartbeats: HeartbeatQueue,
-    /// The shortest interval of a dialect that was spoken here.
-    shortest_heartbeat: Duration,
     /// Answers to the message that is acted upon, if its dialect joins them.
     replies: Replies,
     /// All messages up to this one have come: they are in the replay buffers, or were written.
@@ -103,7 +100,6 @@ impl<N: Net> Delivery<N> {
             queue: Arc::clone(&setup.queue),
             subscriptions,
             heartbeats: HeartbeatQueue::default(),
-            shortest_heartbeat: Duration::MAX,
             watermark: setup.engine.watermark(),
             has_kept: false,
             is_late: false,

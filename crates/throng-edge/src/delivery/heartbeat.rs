@@ -14,6 +14,9 @@
 //! * A connection is checked twice in each interval. The checks are spread evenly over the
 //!   interval, whenever connections came and whatever was sent to them. Neighbours in the table,
 //!   which mostly are neighbours in the kernel's memory, are checked together.
+//! * A client that chooses a longer interval gets fewer heartbeats, and as many checks and pings as
+//!   others: it is found dead as soon. The interval is at most the ping interval, so that a stream,
+//!   which has no pings, is written to as often.
 //! * `HEARD` is cleared by a ping that is sent, and set by anything that is read, and while the
 //!   socket takes nothing. A check closes a connection without `HEARD` if the last ping was due at
 //!   least [`CheckSchedule::answer_ticks`] ago: two intervals, 20 s if that is longer, the ping
@@ -31,7 +34,6 @@ use std::time::Duration;
 
 use throng_core::Waiting;
 use throng_wire::subscribe::ConnectionOption;
-use throng_wire::subscribe::options::HEARTBEAT_S_MIN;
 
 use crate::close_reason::CloseReason;
 use crate::connection::{Connection, ConnectionId, Flags, State};
@@ -40,18 +42,30 @@ use crate::delivery::Delivery;
 use crate::net::Net;
 use crate::sockets::{TICKS_PER_S, ticks};
 use queue::Heartbeat;
-use schedule::{CheckSchedule, GROUP};
+use schedule::{CheckSchedule, GROUP, Intervals};
 
 /// While a fan-out is under way, heartbeats wait for this long, in ticks.
 pub(crate) const DEFERRED_TICKS_MAX: u32 = 2 * TICKS_PER_S;
 
 impl<N: Net> Delivery<N> {
-    /// The longest silence on a connection; zero if it gets no heartbeats.
+    /// The longest silence on a connection; zero if it gets no heartbeats. A client may choose it,
+    /// up to the ping interval: the kernel finds that a peer has gone when something is written,
+    /// and nothing else is written to a stream.
     pub(crate) fn heartbeat_interval(&self, id: ConnectionId) -> Duration {
+        let own = self.own_interval(id);
         let chosen = self.connections().options(id).get(ConnectionOption::Heartbeat);
-        let chosen = chosen.map(|chosen_s| Duration::from_secs(chosen_s.into()));
-        let own = || self[id].encoding().dialect().heartbeat_interval();
-        chosen.or_else(own).unwrap_or(self.settings.heartbeat)
+        match chosen.map(|chosen_s| Duration::from_secs(chosen_s.into())) {
+            None => own,
+            // A server without heartbeats has the kernel probe its peers.
+            Some(chosen) if own.is_zero() => chosen,
+            Some(chosen) => chosen.min(own.max(self.settings.ping_interval)),
+        }
+    }
+
+    /// The longest silence on a connection whose client has chosen none.
+    fn own_interval(&self, id: ConnectionId) -> Duration {
+        let of_dialect = self[id].encoding().dialect().heartbeat_interval();
+        of_dialect.unwrap_or(self.settings.heartbeat)
     }
 
     /// When the connection is checked. Workers start at different groups, so that they do not write
@@ -59,15 +73,23 @@ impl<N: Net> Delivery<N> {
     fn check_schedule(&self, id: ConnectionId) -> CheckSchedule {
         let is_websocket = self[id].is_websocket();
         let group = (id.index() / GROUP).wrapping_add(u32::from(self.metrics().worker().0));
-        let ping_interval = if is_websocket { self.settings.ping_interval } else { Duration::ZERO };
-        CheckSchedule::new(group, ticks(self.heartbeat_interval(id)), ticks(ping_interval))
+        let ping = if is_websocket { self.settings.ping_interval } else { Duration::ZERO };
+        let intervals = Intervals {
+            own: ticks(self.own_interval(id)),
+            heartbeat: ticks(self.heartbeat_interval(id)),
+            ping: ticks(ping),
+        };
+        CheckSchedule::new(group, intervals)
     }
 
-    /// Notes the connection's interval, if its dialect has a shorter one than the settings: more
-    /// heartbeats are allowed from then on.
+    /// Notes the connection's interval, if its dialect has a shorter one than the settings, or its
+    /// client: more heartbeats are allowed from then on.
     fn note_interval(&mut self, id: ConnectionId) {
         if let Some(own) = self[id].encoding().dialect().heartbeat_interval() {
-            self.shortest_heartbeat = self.shortest_heartbeat.min(own);
+            self.heartbeats.note_dialect(ticks(own));
+        }
+        if self.connections().options(id).get(ConnectionOption::Heartbeat).is_some() {
+            self.heartbeats.note_chosen(ticks(self.heartbeat_interval(id)));
         }
     }
 
@@ -83,12 +105,9 @@ impl<N: Net> Delivery<N> {
     /// Lets as many heartbeats be sent in this tick as [`HeartbeatQueue`](queue::HeartbeatQueue)
     /// allows.
     pub(crate) fn allow_heartbeats(&mut self) {
-        let mut interval = ticks(self.shortest_heartbeat.min(self.settings.heartbeat));
-        if self.connections().choosers() > 0 {
-            // Some may have chosen the least, and all of them together must not be late.
-            interval = interval.min(HEARTBEAT_S_MIN * TICKS_PER_S);
-        }
-        self.heartbeats.refill(self.clock().tick(), self.connections().len(), interval);
+        let own = ticks(self.settings.heartbeat);
+        let (connections, choosers) = (self.connections().len(), self.connections().choosers());
+        self.heartbeats.refill(self.clock().tick(), connections, choosers, own);
     }
 
     /// Checks a streaming connection that is due: it gets a heartbeat if it needs one, or a ping. A
@@ -115,7 +134,10 @@ impl<N: Net> Delivery<N> {
         let connection = &mut self[id];
         // If a check was missed, that may have been written more than half an interval ago.
         let was_written = connection.has(Flags::WRITTEN) && !schedule.is_missed(due, tick);
-        connection.flags.set(Flags::WRITTEN, false);
+        let is_heartbeat = schedule.is_heartbeat(due, tick);
+        if is_heartbeat {
+            connection.flags.set(Flags::WRITTEN, false);
+        }
         if connection.has(Flags::BLOCKED) {
             // No ping gets through to be answered. If the peer takes nothing at all, the kernel
             // closes the socket (`TCP_USER_TIMEOUT`).
@@ -131,7 +153,7 @@ impl<N: Net> Delivery<N> {
         if schedule.is_ping(due, tick) {
             return self.ping(id);
         }
-        if was_written || is_written_soon {
+        if !is_heartbeat || was_written || is_written_soon {
             return;
         }
         let bytes = heartbeat_bytes(connection);

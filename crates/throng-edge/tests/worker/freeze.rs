@@ -196,30 +196,3 @@ fn deadlines_go_on_in_a_process_whose_ticks_begin_anew() {
     worker.tick();
     assert!(poll.received().starts_with("HTTP/1.1 204"));
 }
-
-#[test]
-fn a_client_chooses_its_heartbeat_and_keeps_it_over_an_upgrade() {
-    let mut rig = Rig::with(Settings { welcome: false, ..Settings::for_tests() });
-    let sse = |query: &str| {
-        let fields = "Host: localhost\r\nAccept: text/event-stream\r\n\r\n";
-        format!("GET /channels/a{query} HTTP/1.1\r\n{fields}")
-    };
-    let clients = ["", "?heartbeat=60s", "?heartbeat=10"].map(|query| rig.connect(&sse(query)));
-    for _ in 0..2 {
-        clients.iter().for_each(|client| drop(client.received()));
-        (0..3000).for_each(|_| rig.pass(1));
-        let counts = clients.each_ref().map(|client| client.received().matches(":\n\n").count());
-        for (count, expected) in counts.into_iter().zip([12, 5, 30]) {
-            assert!((expected - 1..=expected + 1).contains(&count), "{counts:?}");
-        }
-        rig.replace_process();
-    }
-    let socket = WEBSOCKET.replace("/channels/a", "/subscribe?heartbeat=60s");
-    let v1 = socket.replace("\r\n\r\n", "\r\nSec-WebSocket-Protocol: throng.v1\r\n\r\n");
-    let welcome = rig.connect(&v1).received();
-    assert!(welcome.contains(r#""heartbeat":60"#), "{welcome}");
-    // A long-poll has none, and takes the parameter all the same.
-    assert_eq!(rig.get("/channels/b?wait=30&heartbeat=60s").received(), "");
-    assert!(rig.get("/channels/b?heartbeat=5s").received().starts_with("HTTP/1.1 400"));
-    rig.worker.check_invariants();
-}

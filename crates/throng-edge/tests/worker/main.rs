@@ -8,6 +8,7 @@ mod drain;
 mod expiry;
 mod fan_out;
 mod freeze;
+mod heartbeats;
 mod journal_world;
 mod kept;
 mod kept_elsewhere;

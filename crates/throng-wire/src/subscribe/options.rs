@@ -26,7 +26,7 @@ pub enum ConnectionOption {
 }
 
 /// The least value of [`ConnectionOption::Heartbeat`]: what all connections may cost at most.
-pub const HEARTBEAT_S_MIN: u32 = 10;
+const HEARTBEAT_S_MIN: u32 = 10;
 
 /// The largest one: after longer silence proxies and routers have forgotten a connection.
 const HEARTBEAT_S_MAX: u32 = 3600;

@@ -29,6 +29,10 @@ pub(crate) struct HeartbeatQueue {
     allowance: u32,
     /// The tick of the last refill.
     refilled_at: u32,
+    /// The shortest interval of a dialect that was spoken here, in ticks; `u32::MAX` for none.
+    of_dialects: u32,
+    /// The shortest one that a client here has chosen, while there are such clients.
+    chosen: u32,
     queued: Vec<Heartbeat>,
     /// For the results of their writes; reused.
     transfers: Vec<Transfer>,
@@ -39,6 +43,8 @@ impl Default for HeartbeatQueue {
         HeartbeatQueue {
             allowance: GROUP,
             refilled_at: 0,
+            of_dialects: u32::MAX,
+            chosen: u32::MAX,
             queued: Vec::new(),
             transfers: Vec::new(),
         }
@@ -46,13 +52,30 @@ impl Default for HeartbeatQueue {
 }
 
 impl HeartbeatQueue {
+    /// A connection whose dialect has this interval, in ticks, may get a heartbeat.
+    pub(super) fn note_dialect(&mut self, interval: u32) {
+        self.of_dialects = self.of_dialects.min(interval);
+    }
+
+    /// A connection whose client has chosen this interval, in ticks, may get a heartbeat.
+    pub(super) fn note_chosen(&mut self, interval: u32) {
+        self.chosen = self.chosen.min(interval);
+    }
+
     /// Allows heartbeats at twice the average rate at which they are due: each of the `connections`
-    /// once in an `interval` of ticks. So late ones do not go out all at once. What a tick does not
-    /// use is kept for later ones, up to a group, which is due in one tick, or the rate of
-    /// [`LATE_TICKS_MAX`].
-    pub(super) fn refill(&mut self, tick: u32, connections: usize, interval: u32) {
+    /// once in an `interval` of ticks, which is 0 without heartbeats, or in that of a dialect, and
+    /// each of the `choosers` among them once in the shortest one that any of them has chosen. So
+    /// late ones do not go out all at once. What a tick does not use is kept for later ones, up to
+    /// a group, which is due in one tick, or the rate of [`LATE_TICKS_MAX`].
+    pub(super) fn refill(&mut self, tick: u32, connections: usize, choosers: usize, interval: u32) {
+        if choosers == 0 {
+            self.chosen = u32::MAX;
+        }
         let elapsed = tick.saturating_sub(self.refilled_at).clamp(1, LATE_TICKS_MAX);
-        let per_tick = (2 * connections as u32 / interval.max(1)).max(1);
+        let interval = if interval == 0 { u32::MAX } else { interval };
+        let rate = |count: usize, interval: u32| (2 * count as u32).div_ceil(interval.max(1));
+        let of_all = 2 * connections as u32 / interval.min(self.of_dialects).max(1);
+        let per_tick = (of_all + rate(choosers, self.chosen)).max(1);
         let max_allowance = GROUP.max(per_tick * LATE_TICKS_MAX);
         self.refilled_at = tick;
         self.allowance = (self.allowance + per_tick * elapsed).min(max_allowance);
@@ -108,9 +131,9 @@ mod tests {
     fn a_group_may_be_sent_at_once_and_then_twice_the_average_rate() {
         let mut queue = HeartbeatQueue::default();
         assert_eq!(allowed(&mut queue), GROUP);
-        queue.refill(1, 25_000, 250);
+        queue.refill(1, 25_000, 0, 250);
         assert_eq!(allowed(&mut queue), 200);
-        queue.refill(1, 10, 250);
+        queue.refill(1, 10, 0, 250);
         assert_eq!(allowed(&mut queue), 1, "few connections are served all the same");
     }
 
@@ -118,12 +141,28 @@ mod tests {
     fn time_without_refills_is_made_up_for_within_limits() {
         let mut queue = HeartbeatQueue::default();
         allowed(&mut queue);
-        queue.refill(4, 25_000, 250);
+        queue.refill(4, 25_000, 0, 250);
         assert_eq!(allowed(&mut queue), 4 * 200);
-        queue.refill(1000, 25_000, 250);
+        queue.refill(1000, 25_000, 0, 250);
         assert_eq!(allowed(&mut queue), LATE_TICKS_MAX * 200);
-        (1001..2000).for_each(|tick| queue.refill(tick, 25_000, 250));
+        (1001..2000).for_each(|tick| queue.refill(tick, 25_000, 0, 250));
         assert_eq!(allowed(&mut queue), LATE_TICKS_MAX * 200, "what is kept has a limit");
+    }
+
+    #[test]
+    fn clients_that_choose_an_interval_add_their_own_heartbeats() {
+        let mut queue = HeartbeatQueue::default();
+        let mut allowed_with = |chosen: &[u32], choosers, interval| {
+            allowed(&mut queue);
+            chosen.iter().for_each(|&chosen| queue.note_chosen(chosen));
+            queue.refill(1, 25_000, choosers, interval);
+            allowed(&mut queue)
+        };
+        assert_eq!(allowed_with(&[2250], 1, 250), 201, "one does not unleash the others");
+        assert_eq!(allowed_with(&[100], 5_000, 250), 200 + 100);
+        assert_eq!(allowed_with(&[100], 5_000, 0), 100, "the others get none");
+        assert_eq!(allowed_with(&[], 0, 0), 1, "nobody gets one");
+        assert_eq!(allowed_with(&[600], 600, 250), 200 + 2, "those of before have gone");
     }
 
     #[test]

@@ -63,13 +63,16 @@ impl Recurring {
     }
 }
 
-/// When the connections of a group are checked: twice in each heartbeat interval.
+/// When the connections of a group are checked: twice in each interval of the server, or of the
+/// connection if that is shorter.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CheckSchedule {
     /// The regular checks, one in each interval.
     regular: Recurring,
     /// The halfway checks, half an interval after the regular ones.
     halfway: Recurring,
+    /// The checks that send a heartbeat: all of them, unless the connection has a longer interval.
+    heartbeats: Heartbeats,
     /// The regular checks that send a ping; none for a connection that is not a WebSocket.
     ping: Recurring,
     /// Ticks from a ping to the check that closes a client without an answer: a multiple of the
@@ -77,26 +80,73 @@ pub(super) struct CheckSchedule {
     answer_ticks: u32,
 }
 
+/// The checks that send a heartbeat if nothing was written since the one before: regular and
+/// halfway ones of the connection's own interval.
+#[derive(Debug, Clone, Copy)]
+struct Heartbeats {
+    regular: Recurring,
+    halfway: Recurring,
+}
+
+impl Heartbeats {
+    /// Every `times`-th regular check of the group, and half of that after it, which is a check,
+    /// too.
+    fn new(group: u32, regular: Recurring, times: u32) -> Heartbeats {
+        let period = regular.period.saturating_mul(times);
+        let offset = regular.offset + regular.period * (group % times);
+        let halfway = (offset + period / 2) % period.max(1);
+        Heartbeats {
+            regular: Recurring { period, offset },
+            halfway: Recurring { period, offset: halfway },
+        }
+    }
+}
+
+/// The intervals of a connection, in ticks; 0 for none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Intervals {
+    /// The longest silence of the server where the client has chosen none.
+    pub(super) own: u32,
+    /// The longest silence on this connection.
+    pub(super) heartbeat: u32,
+    /// The time between two pings.
+    pub(super) ping: u32,
+}
+
 impl CheckSchedule {
-    /// The schedule of a group. All times are ticks; the ping interval is rounded to a multiple of
-    /// the heartbeat interval.
-    pub(super) fn new(group: u32, interval: u32, ping_interval: u32) -> CheckSchedule {
+    /// The schedule of a group. The ping interval is rounded to a multiple of the heartbeat
+    /// interval, and a heartbeat interval that is longer than the server's down to a multiple of
+    /// that: a dead peer is found as soon as on other connections. A server without heartbeats
+    /// sends no pings either, also where a client has chosen heartbeats.
+    pub(super) fn new(group: u32, intervals: Intervals) -> CheckSchedule {
+        let Intervals { own, heartbeat, ping } = intervals;
+        let interval = if own == 0 { heartbeat } else { heartbeat.min(own) };
         let regular = Recurring::new(interval, group.wrapping_mul(GOLDEN));
         let offset = (regular.offset + interval / 2) % interval.max(1);
         let halfway = Recurring { period: interval, offset };
-        if interval == 0 || ping_interval == 0 {
-            return CheckSchedule { regular, halfway, ping: Recurring::NEVER, answer_ticks: 0 };
+        let times = heartbeat.checked_div(interval).unwrap_or(1).max(1);
+        let heartbeats = Heartbeats::new(group, regular, times);
+        if own == 0 || interval == 0 || ping == 0 {
+            let ping = Recurring::NEVER;
+            return CheckSchedule { regular, halfway, heartbeats, ping, answer_ticks: 0 };
         }
-        let every = (ping_interval.saturating_add(interval / 2) / interval).max(1);
+        let every = (ping.saturating_add(interval / 2) / interval).max(1);
         let period = interval.saturating_mul(every);
         let ping = Recurring { period, offset: regular.offset + interval * (group % every) };
         let answer = ANSWER_TICKS_MIN.div_ceil(interval).max(ANSWER_INTERVALS).min(every);
-        CheckSchedule { regular, halfway, ping, answer_ticks: interval * answer }
+        let answer_ticks = interval * answer;
+        CheckSchedule { regular, halfway, heartbeats, ping, answer_ticks }
     }
 
     /// The first check after `tick`.
     pub(super) fn next(self, tick: u32) -> u32 {
         self.regular.next(tick).min(self.halfway.next(tick))
+    }
+
+    /// True if a check that was due at `due` sends a heartbeat if nothing was written.
+    pub(super) fn is_heartbeat(self, due: u32, tick: u32) -> bool {
+        let Heartbeats { regular, halfway } = self.heartbeats;
+        [regular, halfway].into_iter().any(|checks| checks.elapsed_since(due, tick).is_some())
     }
 
     /// True if a check that was due at `due` sends a ping. A ping that is late by more than a
@@ -116,20 +166,32 @@ impl CheckSchedule {
         elapsed == 0 || elapsed >= self.answer_ticks
     }
 
-    /// True if a check that was due at `due` is so late that another one has been due since.
+    /// True if a check that was due at `due` is so late that another one that sends heartbeats has
+    /// been due since.
     pub(super) fn is_missed(self, due: u32, tick: u32) -> bool {
-        tick - due.min(tick) >= self.regular.period / 2
+        tick - due.min(tick) >= self.heartbeats.regular.period / 2
     }
 
-    /// True if the last check was a regular one.
+    /// True if the last check that sends heartbeats was a regular one.
     pub(super) fn is_regular(self, tick: u32) -> bool {
-        self.regular.period > 0 && self.regular.elapsed(tick) < self.regular.period / 2
+        let regular = self.heartbeats.regular;
+        regular.period > 0 && regular.elapsed(tick) < regular.period / 2
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The schedule where clients have chosen nothing.
+    fn schedule(group: u32, interval: u32, ping: u32) -> CheckSchedule {
+        CheckSchedule::new(group, Intervals { own: interval, heartbeat: interval, ping })
+    }
+
+    /// The schedule of a client that has chosen its interval.
+    fn chosen(group: u32, heartbeat: u32, ping: u32) -> CheckSchedule {
+        CheckSchedule::new(group, Intervals { own: 250, heartbeat, ping })
+    }
 
     #[test]
     fn recurring_ticks_repeat() {
@@ -147,7 +209,7 @@ mod tests {
     fn regular_and_halfway_checks_alternate() {
         for interval in [10, 11, 250] {
             for group in 0..100_u32 {
-                let schedule = CheckSchedule::new(group, interval, 0);
+                let schedule = self::schedule(group, interval, 0);
                 let first = schedule.next(1000);
                 let second = schedule.next(first);
                 assert_ne!(schedule.is_regular(first), schedule.is_regular(second));
@@ -162,7 +224,7 @@ mod tests {
         for (ping_interval, every) in [(2250, 9), (1200, 5), (250, 1), (100, 1), (300, 1), (400, 2)]
         {
             for group in 0..50 {
-                let schedule = CheckSchedule::new(group, 250, ping_interval);
+                let schedule = self::schedule(group, 250, ping_interval);
                 let first = schedule.ping.next(5000);
                 assert!(schedule.is_regular(first) && schedule.regular.elapsed(first) == 0);
                 assert_eq!(schedule.ping.next(first), first + 250 * every);
@@ -172,8 +234,7 @@ mod tests {
 
     #[test]
     fn a_client_has_two_intervals_for_its_answer() {
-        let answer =
-            |interval, ping_interval| CheckSchedule::new(7, interval, ping_interval).answer_ticks;
+        let answer = |interval, ping_interval| schedule(7, interval, ping_interval).answer_ticks;
         assert_eq!(
             [2250, 1250, 750, 500, 250].map(|ping_interval| answer(250, ping_interval)),
             [500, 500, 500, 500, 250]
@@ -234,7 +295,7 @@ mod tests {
         let mut seed = 1;
         for (interval, ping_interval) in INTERVALS {
             for group in 0..50 {
-                let schedule = CheckSchedule::new(group, interval, ping_interval);
+                let schedule = self::schedule(group, interval, ping_interval);
                 let answered_at =
                     |tick| Some(tick + schedule.answer_ticks - schedule.answer_ticks / 4);
                 for max_late in [0, interval / 4, interval, 4 * schedule.answer_ticks] {
@@ -251,7 +312,7 @@ mod tests {
         let mut seed = 1;
         for (interval, ping_interval) in INTERVALS {
             for group in 0..500 {
-                let schedule = CheckSchedule::new(group, interval, ping_interval);
+                let schedule = self::schedule(group, interval, ping_interval);
                 let max_late = (schedule.answer_ticks / 4).min(interval / 2 - 1);
                 let silent_from = 20_000 + random_below(&mut seed, 2 * ping_interval);
                 let answered_at = |tick| (tick < silent_from).then_some(tick);
@@ -267,13 +328,61 @@ mod tests {
     }
 
     #[test]
+    fn a_longer_interval_of_a_client_delays_heartbeats_alone() {
+        for (heartbeat, times) in [(251, 1), (499, 1), (600, 2), (750, 3), (2250, 9)] {
+            for group in 0..50 {
+                let (longer, other) = (chosen(group, heartbeat, 2250), schedule(group, 250, 2250));
+                assert_eq!((longer.ping, longer.answer_ticks), (other.ping, other.answer_ticks));
+                let (mut tick, mut sent) = (10_000, Vec::new());
+                while tick < 20_000 {
+                    let due = longer.next(tick);
+                    assert_eq!(due, other.next(tick));
+                    tick = due;
+                    if longer.is_heartbeat(due, tick) {
+                        sent.push((tick, longer.is_regular(tick)));
+                    }
+                }
+                let alternate = sent.windows(2).all(|two| two[0].1 != two[1].1);
+                let apart = sent.windows(3).all(|three| three[2].0 - three[0].0 == times * 250);
+                assert!(alternate && apart && sent.len() > 5, "{heartbeat}, {group}: {sent:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_silent_client_with_a_longer_interval_is_closed_as_soon() {
+        for heartbeat in [100, 250, 600, 2250, 36_000] {
+            for group in 0..500 {
+                let schedule = chosen(group, heartbeat, 2250);
+                let silent_from = 20_000;
+                let answered_at = |tick| (tick < silent_from).then_some(tick);
+                let closed_at = closed_at(schedule, 100_000, || 0, answered_at);
+                // The ping interval and two intervals of the server.
+                let last = silent_from + 2250 + 500;
+                assert!(closed_at.is_some_and(|tick| tick <= last), "{schedule:?}: {closed_at:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_server_without_heartbeats_pings_nobody() {
+        let of_client = Intervals { own: 0, heartbeat: 600, ping: 2250 };
+        let schedule = CheckSchedule::new(7, of_client);
+        assert_eq!((schedule.ping, schedule.answer_ticks), (Recurring::NEVER, 0));
+        let first = schedule.next(1000);
+        assert!(schedule.is_heartbeat(first, first) && schedule.next(first) == first + 300);
+        let none = CheckSchedule::new(7, Intervals { own: 0, heartbeat: 0, ping: 2250 });
+        assert_eq!(none.next(1000), NEVER);
+    }
+
+    #[test]
     fn groups_are_spread_evenly() {
         let interval = 250;
-        let regular = |group: u32| CheckSchedule::new(group, interval, 0).regular.offset;
+        let regular = |group: u32| schedule(group, interval, 0).regular.offset;
         let mut counts = [0; 10];
         (0..300).for_each(|group| counts[(regular(group) / 25) as usize] += 1);
         assert!(counts.iter().all(|count| (28..=32).contains(count)), "{counts:?}");
-        let ping = |group: u32| CheckSchedule::new(group, interval, 1250).ping.offset;
+        let ping = |group: u32| schedule(group, interval, 1250).ping.offset;
         let mut counts = [0; 10];
         (0..300).for_each(|group| counts[(ping(group) / 125) as usize] += 1);
         assert!(counts.iter().all(|count| (27..=33).contains(count)), "{counts:?}");
