@@ -10,7 +10,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use throng_access::{AccessControl, AllowAll};
+use throng_access::{AccessControl, AccessRules, AllowAll, ChannelAccess};
 use throng_core::frozen::VERSION;
 use throng_core::{
     Body, ChannelName, Engine as _, HistoryQuery, MemoryThaw, Publication, Rules, SegmentSink,
@@ -20,6 +20,7 @@ use throng_edge::Settings;
 use throng_edge::worker::WorkerThaw;
 
 use crate::rig::{Client, Rig};
+use crate::tokens::{control, has_close};
 
 const WEBSOCKET: &str = "GET /channels/a HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\n\
      Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
@@ -39,7 +40,19 @@ const LONG_POLL: usize = 3;
 const ENVELOPES: usize = 4;
 const HALF_HEAD: usize = 5;
 const STALLED: usize = 6;
-const CLIENTS: usize = 7;
+/// Those that version 1 cannot keep: one with options, one that has to show who it is, and one
+/// whose subscription has terms.
+const OPTIONS: usize = 7;
+const STRANGER: usize = 8;
+const TERMS: usize = 9;
+const CLIENTS: usize = 10;
+
+/// What the subscription of [`TERMS`] shows of its member.
+const MEMBER: &str = " as {ann}";
+
+/// Places in the record of a connection.
+const ENCODING: usize = 14;
+const FLAGS: usize = 15;
 
 fn settings() -> Settings {
     Settings { welcome: false, ..Settings::for_tests() }
@@ -88,7 +101,8 @@ impl SegmentSink for Sink {
 
 /// Everything that happens before it is frozen. Returns its segment and the clients.
 fn scenario() -> (Rig, Vec<u8>, Vec<Client>) {
-    let mut rig = Rig::with(settings());
+    let access = control(AccessRules::new(Vec::new(), ChannelAccess::OPEN));
+    let mut rig = Rig::with_control(settings(), Arc::new(access));
     publish_once(&rig);
     rig.publish("a", "sealed", None);
     let mut sink = Sink(Vec::new());
@@ -110,7 +124,12 @@ fn scenario() -> (Rig, Vec<u8>, Vec<Client>) {
     }
     clients.push(rig.connect("GET /channels/a HTTP/1.1\r\nHos"));
     clients.push(rig.get("/channels/long"));
+    clients.push(rig.connect(&get.replace("/channels/a", "/channels/d?heartbeat=3600s")));
+    clients.push(rig.connect(&WEBSOCKET.replace("/channels/a", "/testing/")));
+    clients.push(rig.connect(&WEBSOCKET.replace("/channels/a", "/testing/e")));
+    rig.send_frame(&clients[TERMS], "1 sub ends 200 {ann}");
     rig.work();
+    assert!(clients[TERMS].received().contains(MEMBER));
     clients[STALLED].received();
     clients[STALLED].stall_after(TAKEN);
     rig.publish("long", &long(), None);
@@ -135,12 +154,27 @@ fn records(bytes: &[u8]) -> Vec<&[u8]> {
     records
 }
 
+/// The record with `throng.v1` in place of the dialect of tests, whose number may become another
+/// dialect's.
+fn without_testing(mut record: Vec<u8>) -> Vec<u8> {
+    const TESTING: u8 = 12;
+    const ENVELOPES: u8 = 1;
+    const IS_V1: u8 = 1 << 2;
+    if record[0] == CONNECTION && record[ENCODING] == TESTING {
+        record[ENCODING] = ENVELOPES;
+        record[FLAGS] |= IS_V1;
+    }
+    record
+}
+
 fn keep() {
     let (mut rig, segment, _clients) = scenario();
     rig.worker.prepare_to_freeze();
     let vacant = rig.new_worker();
     let (mut engine, mut worker) = (Vec::new(), Vec::new());
-    std::mem::replace(&mut rig.worker, vacant).freeze(&mut |record, _| worker.push(record));
+    std::mem::replace(&mut rig.worker, vacant).freeze(&mut |record, _| {
+        worker.push(without_testing(record));
+    });
     let Ok(()) = rig.engine.freeze(|record| {
         engine.push(record);
         Ok::<(), Infallible>(())
@@ -229,5 +263,37 @@ fn every_version_thaws_the_states_of_all_before() {
         let at = |text| history.find(text).unwrap_or_else(|| panic!("{text} in {history}"));
         let order = ["{\"n\":1}", "sealed", "not sealed", "hallo", "fragmnt"].map(at);
         assert!(order.is_sorted(), "{version}: {history}");
+    }
+}
+
+#[test]
+fn deadlines_options_and_terms_are_kept_since_version_2() {
+    for version in 2..=VERSION {
+        let (mut rig, clients) = thawed(version);
+        rig.send_frame(&clients[STRANGER], r#"{"type":"subscribe","channel":"c"}"#);
+        rig.work();
+        let received = clients[STRANGER].received();
+        assert!(received.contains(r#""code":"unauthorized""#), "{version}: {received}");
+        (0..1_000).for_each(|_| rig.pass(1));
+        assert!(has_close(&clients[STRANGER], 4003), "{version}");
+        let heartbeats = clients[OPTIONS].received().matches(":\n\n").count();
+        assert!(heartbeats <= 1, "{version}: {heartbeats} within 100 s");
+        assert!(!clients[TERMS].received().contains("unsubscribed"), "{version}");
+        (0..1_010).for_each(|_| rig.pass(1));
+        let received = clients[TERMS].received();
+        let ended = r#""type":"unsubscribed","channel":"ends","code":"forbidden""#;
+        assert!(received.contains(ended), "{version}: {received}");
+    }
+}
+
+#[test]
+fn the_data_of_a_member_is_kept_since_version_2() {
+    for version in 2..=VERSION {
+        let (mut rig, _clients) = thawed(version);
+        rig.worker.prepare_to_freeze();
+        let (vacant, mut worker) = (rig.new_worker(), Vec::new());
+        std::mem::replace(&mut rig.worker, vacant).freeze(&mut |record, _| worker.extend(record));
+        let mut windows = worker.windows(MEMBER.len());
+        assert!(windows.any(|window| window == MEMBER.as_bytes()), "{version}");
     }
 }
