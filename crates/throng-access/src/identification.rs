@@ -7,6 +7,7 @@
 //!
 //! ```text
 //! step ─┬─► Known(client)     ┌──────── verified(verdict) ◄──┐
+//!       ├─► Awaited           │                              │
 //!       ├─► Refused(refused)  ▼                              │
 //!       ├─► Verify(token) ── the caller's verifier ──────────┤
 //!       └─► Ask(question) ── the application ── told(verdict)┘
@@ -24,6 +25,8 @@
 //! 6. The limits of the client's user or key are checked ([`Shown::admit`]).
 //! 7. The application is asked about a client without a credential, beyond a rate of its denials
 //!    no more; and about one with a token, if it wants.
+//! 8. A client that may show who it is on its connection is waited for, if it shows nothing, and if
+//!    the application does not know it by its headers.
 //!
 //! # Charges
 //!
@@ -114,6 +117,8 @@ pub trait Shown {
 pub enum Step<'a> {
     /// The client is known, and may go on.
     Known(Client),
+    /// The client has to show who it is on its connection.
+    Awaited,
     /// The client is refused.
     Refused(Refused),
     /// This token is to be verified, then [`Identification::verified`].
@@ -169,6 +174,11 @@ impl Answers {
         self.verdicts[self.awaited] = Some(Err(error.into()));
     }
 
+    /// The application has denied the client.
+    pub fn deny(&mut self, error: ErrorResponse) {
+        self.told = Some(Err(error.into()));
+    }
+
     /// True if these wait for keys that the earlier ones have not waited for.
     pub fn wait_for_others_than(&self, earlier: &Answers) -> bool {
         self.awaited > earlier.awaited
@@ -182,6 +192,8 @@ pub struct Identification<'s, S> {
     shown: &'s S,
     credential: Option<Credential<'s>>,
     answers: Answers,
+    /// True if the client may show who it is on its connection.
+    may_come_later: bool,
 }
 
 impl<'s, S: Shown> Identification<'s, S> {
@@ -197,7 +209,13 @@ impl<'s, S: Shown> Identification<'s, S> {
     ) -> Result<Identification<'s, S>, Refused> {
         let cookie = access.token_cookie.as_deref();
         let credential = if access.has_keys() { shown.credential(cookie)? } else { None };
-        Ok(Identification { access, shown, credential, answers })
+        Ok(Identification { access, shown, credential, answers, may_come_later: false })
+    }
+
+    /// Lets the client show who it is on its connection, if neither its request nor the application
+    /// says it.
+    pub fn let_come_later(&mut self) {
+        self.may_come_later = true;
     }
 
     /// Passes over a cookie that was refused before, if the other one has counted, and `knows` says
@@ -225,28 +243,14 @@ impl<'s, S: Shown> Identification<'s, S> {
         Answers { verdicts, told, is_admitted, awaited, has_counted }
     }
 
-    /// True if the client shows nothing that could say who it is. Where clients may do so on their
-    /// connection, the caller waits for that instead of taking the first step.
-    ///
-    /// # Errors
-    ///
-    /// It shows a credential in the wrong form.
-    pub fn shows_nothing(&self) -> Result<bool, Refused> {
-        if !self.access.has_keys() || self.credential.is_some() {
-            return Ok(false);
-        }
-        check_scheme(self.shown.header("authorization").into_iter())?;
-        Ok(self.access.certificates.is_none() || self.shown.certified().is_none())
-    }
-
     /// The next step.
     pub fn step(&mut self, now: Now) -> Step<'_> {
-        let Identification { access, shown, credential, answers } = self;
+        let Identification { access, shown, credential, answers, may_come_later } = self;
         let check = Check { access, shown: *shown, now };
         let step = match credential {
             _ if !access.has_keys() => Ok(Step::Known(Client::Anonymous)),
             Some(credential) => check.credential(credential, answers),
-            None => check.without_credential(answers),
+            None => check.without_credential(*may_come_later, answers),
         };
         step.unwrap_or_else(Step::Refused)
     }
@@ -337,7 +341,11 @@ impl<'s, S: Shown> Check<'s, S> {
         Ok(Step::Ask(connect, self.question(headers, Some((identity, text)))?))
     }
 
-    fn without_credential<'c>(&self, answers: &mut Answers) -> Result<Step<'c>, Refused>
+    fn without_credential<'c>(
+        &self,
+        may_come_later: bool,
+        answers: &mut Answers,
+    ) -> Result<Step<'c>, Refused>
     where
         's: 'c,
     {
@@ -347,10 +355,34 @@ impl<'s, S: Shown> Check<'s, S> {
             let identity = users.identify(certified, self.now.unix_s)?;
             return self.known(Client::Token(identity), answers);
         }
-        let Some(connect) = self.connect() else {
-            check_scheme(self.shown.header("authorization").into_iter())?;
-            return self.known(Client::Anonymous, answers);
+        let connect = self.connect().filter(|_| !may_come_later || self.shows_passed_header());
+        let step = match connect {
+            Some(connect) => self.ask(connect, answers),
+            None => {
+                check_scheme(self.shown.header("authorization").into_iter())?;
+                if may_come_later {
+                    Ok(Step::Awaited)
+                } else {
+                    self.known(Client::Anonymous, answers)
+                }
+            }
         };
+        match step {
+            Err(refused) if may_come_later && refused.is_of_stranger() => Ok(Step::Awaited),
+            step => step,
+        }
+    }
+
+    /// True if the request has a header that the application gets, by which it may know the client.
+    fn shows_passed_header(&self) -> bool {
+        self.access.passed.headers.iter().any(|name| !self.shown.header(name).is_empty())
+    }
+
+    /// Asks the application about a client without a credential, if it has not said who it is.
+    fn ask<'c>(&self, connect: &'s dyn Connect, answers: &mut Answers) -> Result<Step<'c>, Refused>
+    where
+        's: 'c,
+    {
         if let Some(told) = &answers.told {
             let client = self.believe(connect, told.clone()?)?;
             return self.known(client, answers);

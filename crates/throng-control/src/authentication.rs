@@ -138,6 +138,8 @@ impl Authentication {
         loop {
             match identification.step(now()) {
                 Step::Known(client) => return Ok(client),
+                // No request is followed by anything that could show who sent it.
+                Step::Awaited => return Ok(Client::Anonymous),
                 Step::Refused(refused) => return Err(api_error(refused)),
                 Step::Verify(token) => {
                     let address = self.access.limited_address(shown)?;

@@ -131,8 +131,9 @@ pub enum LateAnswer {
     /// Of the access policy: until when it is allowed, in milliseconds since 1970, if that ends; or
     /// the error for the client.
     Decision(Result<Option<u64>, ErrorResponse>),
-    /// Of the keys that verify tokens: the token can be verified now; or the error for the client.
-    Keys(Result<(), ErrorResponse>),
+    /// Of the keys that verify tokens: the token can be verified now; or the reason, which is
+    /// counted, and the error for the client.
+    Keys(Result<(), (&'static str, ErrorResponse)>),
     /// Of the application: who the client is, in a type that the asker knows; or the error for the
     /// client.
     Client(Result<Arc<dyn Any + Send + Sync>, ErrorResponse>),

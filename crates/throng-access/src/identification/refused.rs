@@ -22,6 +22,15 @@ impl Refused {
         Refused::Error(ErrorResponse::new(ErrorCode::InvalidToken, message))
     }
 
+    /// True if the application does not know the client, or is not asked about strangers at its
+    /// address any more. It may still show who it is.
+    pub(super) fn is_of_stranger(&self) -> bool {
+        match self {
+            Refused::Error(error) => error.code == ErrorCode::Unauthorized,
+            Refused::Limited(refusal) => refusal.quantity == limit::Quantity::BadTokens,
+        }
+    }
+
     /// The code of the client's error.
     pub fn code(&self) -> ErrorCode {
         match self {

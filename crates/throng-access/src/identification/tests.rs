@@ -50,6 +50,7 @@ fn identify(world: &World, shown: &Asked<'_>, answers: Answers) -> Result<Client
     loop {
         match identification.step(NOW) {
             Step::Known(client) => return Ok(client),
+            Step::Awaited => panic!("it has to say now"),
             Step::Refused(refused) => return Err(refused),
             Step::Verify(token) => {
                 let tokens = world.access.tokens.as_ref().expect("it verifies tokens");
@@ -117,27 +118,58 @@ fn check(table: &Table, case: &Case, name: &str, outcomes: &[Result<Client, Refu
     assert_eq!(refused.code().subscription_close_code(), expected.close, "{name}");
 }
 
+/// Whether a client is waited for that may show who it is later, once the application has answered.
+fn is_waited_for(world: &World, shown: &Asked<'_>) -> Result<bool, ErrorCode> {
+    let found = Identification::new(&world.access, shown, Answers::default());
+    let mut identification = found.map_err(|refused| refused.code())?;
+    identification.let_come_later();
+    loop {
+        match identification.step(NOW) {
+            Step::Awaited => return Ok(true),
+            Step::Known(_) | Step::Verify(_) => return Ok(false),
+            Step::Refused(refused) => return Err(refused.code()),
+            Step::Ask(connect, question) => {
+                let mut issue = || Ticket::new(drop);
+                let answer = connect.who(question.newcomer(), Later::new(&mut issue));
+                identification.told(answer.now(), NOW);
+            }
+        }
+    }
+}
+
 #[test]
 fn a_client_that_shows_nothing_may_be_waited_for() {
-    for (server, shows, places, is_nothing) in [
-        ("keys", [].as_slice(), "", Ok(true)),
-        ("application", &["session"], "session", Ok(true)),
-        ("keys", &["good"], "header", Ok(false)),
-        ("keys", &["long"], "query", Err(ErrorCode::InvalidToken)),
-        ("keys", &["good"], "schemeless", Err(ErrorCode::InvalidToken)),
-        ("certificates", &["certificate"], "certificate", Ok(false)),
-        ("keys", &["certificate"], "certificate", Ok(true)),
-        ("open", &[], "", Ok(false)),
+    for (server, shows, places, is_waited, questions) in [
+        ("keys", [].as_slice(), "", Ok(true), 0),
+        // Only the application knows whether a header means somebody.
+        ("application", &[], "", Ok(true), 0),
+        ("application", &["session"], "session", Ok(false), 1),
+        ("application", &["stranger"], "session", Ok(true), 1),
+        ("application", &["good"], "header", Ok(false), 0),
+        ("keys", &["good"], "header", Ok(false), 0),
+        ("keys", &["long"], "query", Err(ErrorCode::InvalidToken), 0),
+        ("keys", &["good"], "schemeless", Err(ErrorCode::InvalidToken), 0),
+        ("certificates", &["certificate"], "certificate", Ok(false), 0),
+        ("keys", &["certificate"], "certificate", Ok(true), 0),
+        ("open", &[], "", Ok(false), 0),
     ] {
         let world = World::of(server);
         let shows: Vec<_> = shows.iter().map(|&name| name.to_owned()).collect();
         let request = world.request(&shows, places, None);
-        let shown = request.shown();
-        let found = Identification::new(&world.access, &shown, Answers::default());
-        let found = found.and_then(|identification| identification.shows_nothing());
-        let found = found.map_err(|refused| refused.code());
-        assert_eq!(found, is_nothing, "{server}: {shows:?} in {places:?}");
+        let found = is_waited_for(&world, &request.shown());
+        let name = format!("{server}: {shows:?} in {places:?}");
+        assert_eq!((found, world.questions()), (is_waited, questions), "{name}");
     }
+}
+
+#[test]
+fn strangers_beyond_their_rate_are_waited_for_and_not_asked_about() {
+    let world = World::of("limited");
+    let request = world.request(&["stranger".to_owned()], "session", None);
+    let mut shown = request.shown();
+    shown.address = "192.0.2.1".parse().ok();
+    (0..20).for_each(|_| assert_eq!(is_waited_for(&world, &shown), Ok(true)));
+    assert!(world.questions() < 20, "{} questions", world.questions());
 }
 
 #[test]

@@ -10,9 +10,9 @@ use throng_access::Identity;
 use throng_core::{
     Body, Fetched, LateAnswer, Outcome, Presence, PublishError, ReadMarker, Watermark,
 };
-use throng_wire::ErrorResponse;
 use throng_wire::head::KeptHead;
 use throng_wire::subscribe::Request;
+use throng_wire::{ErrorCode, ErrorResponse};
 
 use super::id::Token;
 
@@ -185,13 +185,18 @@ impl Pending {
                 return if *left > 0 { Taken::Some } else { Taken::All };
             }
             (Some(LateAnswer::Keys(verdict)), Awaited::Keys) => {
-                if let Err(error) = verdict {
+                if let Err((_, error)) = verdict {
                     answers.identity.refuse_awaited(error);
                 }
                 answers.has_keys = true;
             }
             (Some(LateAnswer::Client(Err(error))), Awaited::Client) => {
-                return Taken::Refused(error);
+                // Only a client without a token is not known. It may still show one on its
+                // connection.
+                if error.code != ErrorCode::Unauthorized {
+                    return Taken::Refused(error);
+                }
+                answers.identity.deny(error);
             }
             (Some(LateAnswer::Client(Ok(told))), Awaited::Client) => match told.downcast() {
                 Ok(told) => {

@@ -45,19 +45,19 @@ struct Asking<'a> {
 }
 
 impl Asking<'_> {
-    /// The client that shows this, with the answers that it has had. One that `is_awaited` may show
-    /// nothing yet.
+    /// The client that shows this, with the answers that it has had. One that `may_come_later` may
+    /// show nothing yet.
     fn identify(
         &mut self,
         shown: &impl Shown,
-        is_awaited: bool,
+        may_come_later: bool,
         answers: &mut Answers,
     ) -> Result<Client, Stop> {
         let (access, now) = (self.access, self.now);
         let before = answers.identity.clone();
         let mut identification = Identification::new(access, shown, before.clone())?;
-        if is_awaited && identification.shows_nothing()? {
-            return Ok(Client::Unidentified);
+        if may_come_later {
+            identification.let_come_later();
         }
         if let Some(verifier) = &mut self.verifier {
             identification.pass_over(|text| verifier.knows(text, now.unix_s));
@@ -69,6 +69,7 @@ impl Asking<'_> {
                     answers.settle_identity(client.told().cloned(), true);
                     return Ok(client);
                 }
+                Step::Awaited => return Ok(Client::Unidentified),
                 Step::Refused(refused) => return Err(refused.into()),
                 Step::Verify(token) => match self.verify(token, shown) {
                     Answer::Now(verdict) => identification.verified(Some(verdict), now),
@@ -102,14 +103,11 @@ impl Asking<'_> {
             return Err(Refusal::TooManyWaiting).into();
         };
         let mut issue = || {
-            let access = Arc::clone(self.access);
-            ticket(self.engine, self.worker, self.question, move |verdict: Verdict| {
-                // A valid token is verified again, which costs little: it is in the cache now.
-                let verdict = verdict.map(drop).map_err(|refusal| {
-                    access.refused_credentials.count(refusal.label());
-                    ErrorResponse::from(refusal)
-                });
-                LateAnswer::Keys(verdict)
+            ticket(self.engine, self.worker, self.question, |verdict: Verdict| {
+                // A valid token is verified again, which costs little: it is in the cache now. A
+                // refusal is counted once the client has it, which may have gone.
+                let refused = |refusal: Refusal| (refusal.label(), ErrorResponse::from(refusal));
+                LateAnswer::Keys(verdict.map(drop).map_err(refused))
             })
         };
         // A system call, made only for a token that the cache does not know.
@@ -147,9 +145,9 @@ impl<N: Net> Sessions<N> {
         let dialect = Encoding::of_request(request).dialect();
         let may_wait = dialect.has_commands() && request.targets.is_empty();
         let within = dialect.late_identity().or(self.settings.late_identity).within;
-        let is_awaited = may_wait && within.is_some();
+        let may_come_later = may_wait && within.is_some();
         let (on, mut asking) = self.asking(id);
-        asking.identify(&ShownRequest { on, request, head }, is_awaited, answers)
+        asking.identify(&ShownRequest { on, request, head }, may_come_later, answers)
     }
 
     /// The client that shows a token on its connection.

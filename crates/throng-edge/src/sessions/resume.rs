@@ -15,17 +15,26 @@ impl<N: Net> Sessions<N> {
     pub(crate) fn answered(&mut self, question: QuestionId, answer: Option<Box<LateAnswer>>) {
         // The client may have gone since it asked, or may have been refused.
         let id = self.connections().find_name(question.connection);
-        let waiting = id.and_then(|id| Some((id, self.connections_mut().pending_mut(id)?)));
-        let waiting = waiting.filter(|(_, pending)| pending.question == question.number);
-        let Some((id, pending)) = waiting else { return self.count(Counter::UnawaitedAnswers) };
+        let asks = |id: &ConnectionId| {
+            let pending = self.connections().pending(*id);
+            pending.is_some_and(|pending| pending.question == question.number)
+        };
+        let Some(id) = id.filter(asks) else { return self.count(Counter::UnawaitedAnswers) };
+        // Refusals count where the client gets them. One that has waited in vain has counted.
+        match answer.as_deref() {
+            Some(LateAnswer::Keys(Err((reason, _)))) => {
+                self.access.refused_credentials.count(reason);
+            }
+            Some(LateAnswer::Client(Err(error))) => self.charge_denial(id, error),
+            _ => {}
+        }
+        let Some(pending) = self.connections_mut().pending_mut(id) else { return };
         match pending.take(answer.map(|answer| *answer)) {
             Taken::All => self.resume(id),
             Taken::Some => {}
             Taken::Refused(error) => {
-                match pending.awaited {
-                    Awaited::Client => self.charge_denial(id, &error),
-                    Awaited::Keys => self.access.refused_credentials.count_unanswered(),
-                    _ => {}
+                if let Awaited::Keys = pending.awaited {
+                    self.access.refused_credentials.count_unanswered();
                 }
                 self.refuse_waiting(id, error);
             }

@@ -148,19 +148,19 @@ impl<N: Net> Shown for ShownCommand<'_, N> {
         "websocket"
     }
 
-    /// A newer token has to be of the user that the connection has. A client that becomes a user
-    /// has one more connection then.
+    /// A newer token has to be of the user that the connection has. A client that becomes somebody
+    /// has one more connection then. A server key does not get here: no command may show one.
     fn admit(&self, client: &Client) -> Result<(), Refused> {
         let Connected { id, sockets, access, now_ms, .. } = self.on;
         let user = client.credentials().user();
         let is_same_user = match (sockets.connections().session(id), user) {
             (Some(session), Some(user)) => session.is_of_user(user, &access.tagger),
             (Some(session), None) => !session.has_user(),
-            (None, _) if self.on.may_sign_in() => {
+            (None, user) if user.is_none() || self.on.may_sign_in() => {
                 let limited = access.limited_by(client);
                 return Ok(access.clients.limiter.admit_connection(limited, true, now_ms)?);
             }
-            (None, user) => user.is_none(),
+            (None, _) => false,
         };
         if is_same_user {
             return Ok(());

@@ -273,12 +273,17 @@ impl Rig {
 
     /// A connection that speaks `throng.v1` and follows nothing.
     pub(crate) fn v1(&mut self) -> Client {
-        self.connect(
+        self.v1_with("")
+    }
+
+    /// The same, with further fields in its head.
+    pub(crate) fn v1_with(&mut self, fields: &str) -> Client {
+        self.connect(&format!(
             "GET /subscribe HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\n\
              Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
              Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
-             Sec-WebSocket-Protocol: throng.v1\r\n\r\n",
-        )
+             Sec-WebSocket-Protocol: throng.v1\r\n{fields}\r\n"
+        ))
     }
 
     /// Lets the worker do all that it can.

@@ -9,12 +9,13 @@ use throng_access::server_key::{KeyHash, generate};
 use throng_access::session::Tagger;
 use throng_access::token::TokenId;
 use throng_access::{
-    AccessControl, AccessRules, ChannelAccess, Policy, Revocation, RevocationLog, Revocations,
-    ServerKey, ServerKeys,
+    AccessControl, AccessRules, ChannelAccess, Connect, ConnectVerdict, Identity, Newcomer, Passed,
+    PassedHeaders, Policy, Revocation, RevocationLog, Revocations, ServerKey, ServerKeys,
 };
 use throng_core::events::{Event, EventSink};
-use throng_core::{ScanAction, ScanClose, ScanTarget};
+use throng_core::{Answer, Later, ScanAction, ScanClose, ScanTarget, Ticket};
 use throng_edge::{Counter, LateIdentity, Settings};
+use throng_wire::{ErrorCode, ErrorResponse};
 
 use crate::presence::ask;
 use crate::rig::{Client, Rig};
@@ -328,6 +329,118 @@ fn a_deadline_and_a_late_session_go_on_in_a_new_process() {
     rig.pass(2);
     assert!(has_close(&clients[1], 4003));
     assert_eq!((rig.count(Counter::ClosedUnidentified), listed(&mut rig, "ann")), (1, 1));
+}
+
+/// An application that knows one session, by a header, and answers at once or when it is told to.
+#[derive(Debug, Default)]
+struct Application {
+    is_late: bool,
+    asked: Mutex<Vec<(Ticket<ConnectVerdict>, ConnectVerdict)>>,
+}
+
+impl Application {
+    /// Gives the answers to all questions.
+    fn answer(&self) {
+        let asked = std::mem::take(&mut *self.asked.lock().expect("it does not panic"));
+        asked.into_iter().for_each(|(ticket, verdict)| ticket.answer(verdict));
+    }
+}
+
+impl Connect for Application {
+    fn known(&self, _: Newcomer<'_>) -> Option<Arc<Identity>> {
+        None
+    }
+
+    fn who(
+        &self,
+        newcomer: Newcomer<'_>,
+        later: Later<'_, ConnectVerdict>,
+    ) -> Answer<ConnectVerdict> {
+        let shown = newcomer.details.headers.expect("a request");
+        let session = shown.iter().find_map(|(name, value)| (name == "x-session").then_some(value));
+        let verdict = match session {
+            Some("of ann") => {
+                Ok(Arc::new(Identity::of_application(Some("ann".into()), Arc::default(), 1, 3600)))
+            }
+            Some("banned") => Err(ErrorResponse::from(ErrorCode::Forbidden)),
+            _ => Err(ErrorResponse::from(ErrorCode::Unauthorized)),
+        };
+        if !self.is_late {
+            return verdict.into();
+        }
+        let (ticket, coming) = later.ticket();
+        self.asked.lock().expect("it does not panic").push((ticket, verdict));
+        coming
+    }
+
+    fn decides_tokens(&self) -> bool {
+        false
+    }
+
+    fn recheck(&self, _: &Identity, _: u64) -> Result<(), ErrorResponse> {
+        Ok(())
+    }
+
+    fn passes_ambient(&self, _: &PassedHeaders) -> bool {
+        false
+    }
+
+    fn passes_cookies(&self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn the_application_is_asked_about_a_header_before_a_client_is_waited_for() {
+    for is_late in [false, true] {
+        let application = Arc::new(Application { is_late, ..Application::default() });
+        let access = AccessControl {
+            connect: Some(Arc::clone(&application) as Arc<dyn Connect>),
+            passed: Passed { headers: ["x-session".into()].into(), ..Passed::default() },
+            ..control(AccessRules::default())
+        };
+        let mut rig = rig(WITHIN, access);
+        let clients =
+            ["X-Session: of ann\r\n", "X-Session: of nobody\r\n", "X-Session: banned\r\n", ""]
+                .map(|field| rig.v1_with(field));
+        rig.work();
+        assert_eq!(application.asked.lock().unwrap().len(), if is_late { 3 } else { 0 });
+        application.answer();
+        rig.work();
+        assert_eq!(listed(&mut rig, "ann"), 1);
+        assert!(has_close(&clients[2], 4005));
+        for (client, error) in [(0, "forbidden"), (1, "unauthorized"), (3, "unauthorized")] {
+            let received = say(&mut rig, &clients[client], r#"{"type":"subscribe","user":"bob"}"#);
+            assert!(received.contains(&format!(r#""code":"{error}""#)), "{client}: {received}");
+        }
+        assert!(show(&mut rig, &clients[1], &token_of_ann()).contains("authenticated"));
+        rig.pass(110);
+        assert_eq!(rig.count(Counter::ClosedUnidentified), 1);
+        assert_eq!(listed(&mut rig, "ann"), 2);
+    }
+}
+
+#[test]
+fn no_command_shows_a_server_key_and_none_escapes_its_limits() {
+    let text = generate().expect("random bytes");
+    let server_key = ServerKey::new("app", KeyHash::of(&text).expect("a key"), Vec::new(), None);
+    let server_keys = ServerKeys::new(vec![server_key]).expect("one key");
+    let key = ClientLimits { connections: 1, connects_per_s: 1, ..ClientLimits::default() };
+    let limits = LimitSettings { key, ..LimitSettings::default() };
+    for late_identity in [LateIdentity::default(), WITHIN, AT_ANY_TIME] {
+        let (access, _) = limited_control(AccessRules::default(), limits);
+        let clients = Arc::clone(&access.clients);
+        let server_keys = Arc::new(server_keys.clone()).into();
+        let mut rig = rig(late_identity, AccessControl { server_keys, ..access });
+        let client = stranger(&mut rig);
+        let received = show(&mut rig, &client, &text);
+        assert!(received.contains(r#""code":"forbidden""#), "{received}");
+        assert_eq!(clients.limiter.holders(), 0);
+        let field = format!("Authorization: Bearer {text}\r\n");
+        let [first, second] = [(); 2].map(|()| rig.v1_with(&field));
+        assert!(first.received().contains("welcome"), "the command counted as no connection");
+        assert!(has_close(&second, 4006));
+    }
 }
 
 /// The table of cases of `throng-access`: who shows a credential later is told the same.

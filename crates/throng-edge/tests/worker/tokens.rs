@@ -270,11 +270,19 @@ fn refused_credentials_are_counted_once() {
     get(&mut rig, "/channels/a", &bearer("throng_key_nonsense"));
     assert_eq!(refused(&access), [("signature", 1), ("malformed_server_key", 1)]);
     let tokens = access.tokens.as_ref().expect("it has keys");
-    tokens.add_url(RefreshSettings::default(), Now { steady_ms: 100, unix_s: 1 });
+    let now = Now { steady_ms: 100, unix_s: 1 };
+    let source = tokens.add_url(RefreshSettings::default(), now);
     let of_late_key = token_of_key("b", r#"{"exp": 3600, "sub": "ann"}"#);
     get(&mut rig, "/channels/a", &bearer(&of_late_key));
     rig.pass(60);
     assert_eq!(refused(&access)[2..], [("unanswered", 1)]);
+    // Nobody waits for the verdict any more.
+    assert_eq!(tokens.begin(now), [source]);
+    let fetched = Fetched { keys: vec![key("c")], lifetime_ms: None };
+    assert_eq!(tokens.fetched(source, Some(fetched), now), Ok(true));
+    rig.work();
+    assert_eq!(refused(&access)[2..], [("unanswered", 1)]);
+    assert_eq!(rig.count(Counter::UnawaitedAnswers), 1);
 }
 
 #[test]
