@@ -65,7 +65,7 @@ type Options struct {
 	GetToken func(context.Context) (string, error)
 	// User is the user of the connections, shown by Presence. With a token it may be left out.
 	User string
-	// Params are what the client asks of the server for its connections.
+	// Params are the options that the client asks of the server for its connections.
 	Params ConnectionOptions
 	// Transports in order of preference. WebSocket, SSE and Poll unless set.
 	Transports []Transport

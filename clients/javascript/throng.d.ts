@@ -47,7 +47,7 @@ export interface ThrongOptions {
    * the client, with the error `no_token`. Excludes `token`.
    */
   getToken?: () => string | null | undefined | Promise<string | null | undefined>;
-  /** What the client asks of the server for its connections. */
+  /** Options that the client asks of the server for its connections. */
   params?: ConnectionOptions;
   /** The transports in order of preference. Default: WebSocket, SSE, long-poll. */
   transports?: readonly Transport[];

@@ -17,10 +17,7 @@ const NUMBERS = {
   queueMax: [100, Infinity],
 };
 
-/**
- * What a client may ask of the server for its connections, by its name in the query, each with its
- * least and largest value.
- */
+/** The options that the server has for connections, by name, with their least and largest values. */
 const CONNECTION = { heartbeat: [10, 3_600] };
 
 /** Two letters in the wrong order are two edits; with more than three, a word is another word. */

@@ -188,6 +188,7 @@ def test_a_poll_waits(silent):
         ({"transport": ["sse"]}, "there is no option 'transport'; did you mean 'transports'?"),
         ({"verify": False}, "there is no option 'verify'; there are: user, params, transports, "),
         ({"heartbeat": "25"}, "the option heartbeat must be a number of seconds"),
+        ({"params": ["heartbeat"]}, "the option params must be a dict"),
     ],
 )
 @pytest.mark.parametrize("kind", [Throng, AsyncThrong])

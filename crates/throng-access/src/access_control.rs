@@ -94,8 +94,8 @@ impl AccessControl {
         has_keys || self.connect.is_some() || self.certificates.is_some()
     }
 
-    /// Whether `asker` may perform `action`: whoever follows an inbox has to be its user, and the
-    /// policy has to allow it. Never waits; see [`Access::may`].
+    /// Decides whether `asker` may perform `action`. The policy has to allow it, and an inbox is
+    /// followed only by its user. Never waits; see [`Access::may`].
     pub fn may(
         &self,
         asker: &Asker<'_>,

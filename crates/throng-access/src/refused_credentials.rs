@@ -10,7 +10,8 @@ pub(crate) const NO_TOKEN_KEYS: &str = "no_token_keys";
 /// There was no verdict on a token in time.
 const UNANSWERED: &str = "unanswered";
 
-/// The reasons other than those of tokens: of server keys, then of tokens without a verdict.
+/// Reasons to refuse a server key, then reasons to refuse a token before it has a verdict. The
+/// verdicts on tokens have reasons of their own.
 pub(crate) const OTHER_REASONS: [&str; 8] = [
     "server_key_of_page",
     "server_key_place",

@@ -335,7 +335,7 @@ impl Message {
     }
 
     /// The encoding in `slot`. The first caller makes it; all workers and connections share it
-    /// while the message is on its way. A slot that nobody uses costs nothing.
+    /// while the message is on its way. An unused slot takes no memory.
     pub fn encoding(&self, slot: u8, encode: impl FnOnce(&Message) -> Vec<u8>) -> &[u8] {
         let place = self.transit.get_or_init(Box::default).place(slot);
         place.get_or_init(|| encode(self).into_boxed_slice())

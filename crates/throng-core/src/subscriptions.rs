@@ -134,7 +134,7 @@ pub struct SubscriptionTable {
     channels: Slab<LocalChannel>,
     epochs: Epochs,
     subscriptions: Slab<Subscription>,
-    /// What only some subscriptions have, by their places.
+    /// The terms of the few subscriptions that have any, by place in the table.
     terms: HashMap<u32, Terms>,
     /// Channels with a pass under way, in the order of their turns. A channel whose pass was
     /// stopped stays until its turn comes.

@@ -84,8 +84,8 @@ pub trait Dialect: Debug + Sync {
         None
     }
 
-    /// Appends a message, at least one byte. `position` is that of its connection after it, if the
-    /// connection shows one.
+    /// Appends a message: at least one byte. `position` is the connection's position after it, if
+    /// the connection shows one.
     fn message(&self, message: &Message, position: Option<&str>, out: &mut Out<'_>);
 
     /// Appends what the server says beside messages; nothing if the dialect has no word for it.
@@ -114,7 +114,7 @@ pub trait Dialect: Debug + Sync {
         None
     }
 
-    /// What keeps an idle connection alive, and needs no answer.
+    /// The bytes that keep an idle connection alive. They need no answer.
     fn heartbeat(&self, is_chunked: bool) -> &'static [u8];
 
     /// The same for a WebSocket, with a ping that needs an answer.
@@ -130,12 +130,12 @@ pub struct LateIdentity {
     /// A request that shows nothing and names no channel is accepted, and its client has this long
     /// to show who it is. `None` if the request decides.
     pub within: Option<Duration>,
-    /// True if a client that is nobody may become a user at any time.
+    /// True if an anonymous client may sign in at any time.
     pub may_sign_in: bool,
 }
 
 impl LateIdentity {
-    /// What either rule allows.
+    /// Both rules together: either one is enough.
     #[must_use]
     pub fn or(self, other: LateIdentity) -> LateIdentity {
         LateIdentity {
@@ -175,7 +175,7 @@ impl End<'_> {
     }
 }
 
-/// What becomes of a connection after its last words.
+/// The fate of a connection after its last words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
     Closes,
@@ -183,7 +183,7 @@ pub enum Ended {
     Stays,
 }
 
-/// What a message of a client says.
+/// The meaning of a client's message.
 #[derive(Debug)]
 pub enum Heard {
     /// Nothing to act upon, such as a heartbeat.

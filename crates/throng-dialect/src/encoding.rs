@@ -123,7 +123,7 @@ impl Encoding {
     pub const WEBSOCKET_DEFLATE: Encoding = Encoding(6);
     /// [`Encoding::WEBSOCKET_ENVELOPE`], compressed if that is worth it.
     pub const WEBSOCKET_ENVELOPE_DEFLATE: Encoding = Encoding(7);
-    /// The frames of `throng.v1`. Its messages are those of [`Encoding::WEBSOCKET_ENVELOPE`].
+    /// The frames of `throng.v1`, whose messages look as in [`Encoding::WEBSOCKET_ENVELOPE`].
     pub const V1: Encoding = Encoding(8);
     /// [`Encoding::V1`], with messages compressed if that is worth it.
     pub const V1_DEFLATE: Encoding = Encoding(9);
@@ -135,7 +135,7 @@ impl Encoding {
     /// The bits that a number takes: there is room for 32.
     pub const BITS: u32 = 5;
 
-    /// Those with compressed messages, in the order in which frozen state has them.
+    /// The encodings with compressed messages, in the order of frozen state.
     pub const COMPRESSED: [Encoding; 2] =
         [Encoding::WEBSOCKET_DEFLATE, Encoding::WEBSOCKET_ENVELOPE_DEFLATE];
 
@@ -216,8 +216,8 @@ impl Encoding {
         self.row().shows_position
     }
 
-    /// True if the id of each message is the position of the connection: those of several channels
-    /// share no bytes.
+    /// True if the id of each message is the position of the connection: connections of several
+    /// channels share no bytes.
     pub fn has_own_ids(self) -> bool {
         self.row().has_own_ids
     }

@@ -6,7 +6,7 @@ use throng_wire::v1::RawValue;
 
 use crate::dialect::{Dialect, End, Ended, Heard, envelope};
 use crate::framing::Out;
-use crate::saying::{Saying, Welcome};
+use crate::saying::Saying;
 
 #[derive(Debug)]
 pub(crate) struct Plain {
@@ -23,12 +23,7 @@ impl Dialect for Plain {
     }
 
     fn say(&self, saying: &Saying<'_>, reference: Option<&RawValue>, out: &mut Out<'_>) {
-        match saying {
-            Saying::Welcome(Welcome { is_wanted: false, .. }) | Saying::Subscribed(..) => {}
-            // A page would take it for a message.
-            Saying::Late(_) => {}
-            _ => saying.native(reference, out),
-        }
+        saying.as_message(reference, out);
     }
 
     fn end(&self, end: &End<'_>, out: &mut Out<'_>) -> Ended {

@@ -1,4 +1,4 @@
-//! What the server says beside messages, whatever the dialect.
+//! Notices and answers to commands: all that the server says beside messages, in any dialect.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ pub struct Welcome<'a> {
     pub connection: &'a str,
     /// The position at which it starts.
     pub id: &'a str,
-    /// Whether all of its channels that resume have recovered; `None` if none resumes.
+    /// True if all channels that resume have recovered; `None` if none resumes.
     pub recovered: Option<bool>,
     /// How many messages its user has not read; `None` without a user.
     pub unread: Option<u64>,
@@ -31,13 +31,13 @@ pub struct Start<'a> {
     /// The id of the last message of the backlog, if there is one.
     pub head: Option<MessageId>,
     pub recovered: Option<bool>,
-    /// What the client shows of itself to the other members.
+    /// The client's data for the other members.
     pub member: Option<&'a str>,
 }
 
 impl<'a> Start<'a> {
-    /// Where a subscription starts that the engine has begun. `member` is what the client shows of
-    /// itself.
+    /// The start of a subscription that the engine has begun. `member` is the client's data for the
+    /// other members.
     pub fn of(followed: &Followed, member: Option<&'a str>) -> Start<'a> {
         let &Followed { cursor, head, is_recovered, .. } = followed;
         let head = Some(head).filter(|head| *head != cursor);
@@ -48,7 +48,7 @@ impl<'a> Start<'a> {
 /// The members of a channel.
 pub type Present<'a> = v1::Present<'a, Arc<str>>;
 
-/// What the server says beside messages: notices, and the answers to commands.
+/// A notice, or the answer to a command.
 #[derive(Debug)]
 pub enum Saying<'a> {
     Welcome(Welcome<'a>),
@@ -99,6 +99,19 @@ impl Saying<'_> {
             Saying::Error(_) => "error",
             // Only commands have these answers, and only WebSockets have commands.
             _ => "answer",
+        }
+    }
+
+    /// True if it is left out of connections that are not asked to begin with words of the server.
+    pub(crate) fn is_unasked(&self) -> bool {
+        matches!(self, Saying::Welcome(Welcome { is_wanted: false, .. }) | Saying::Subscribed(..))
+    }
+
+    /// As [`Saying::native`], where it looks like a message: without what the client has not asked
+    /// for, and without notices of lateness, which a page would take for messages.
+    pub(crate) fn as_message(&self, reference: Option<&RawValue>, out: &mut Out<'_>) {
+        if !self.is_unasked() && !matches!(self, Saying::Late(_)) {
+            self.native(reference, out);
         }
     }
 

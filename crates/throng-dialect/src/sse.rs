@@ -37,9 +37,8 @@ impl Dialect for Sse {
             // The `EventSource` of a browser hides the response's headers from the page.
             out.notice("resumed", format!(r#"{{"recovered":{recovered}}}"#).as_bytes());
         }
-        match saying {
-            Saying::Welcome(Welcome { is_wanted: false, .. }) | Saying::Subscribed(..) => {}
-            _ => saying.native(reference, out),
+        if !saying.is_unasked() {
+            saying.native(reference, out);
         }
     }
 

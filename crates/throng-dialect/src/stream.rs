@@ -6,7 +6,7 @@ use throng_wire::v1::{self, RawValue};
 use crate::close_reason::CloseReason;
 use crate::dialect::{Dialect, End, Ended, envelope};
 use crate::framing::Out;
-use crate::saying::{Saying, Welcome};
+use crate::saying::Saying;
 
 /// The notice that ends a stream.
 const EXPIRED: &[u8] = br#"{"type":"expired"}"#;
@@ -43,12 +43,7 @@ impl Dialect for Stream {
     }
 
     fn say(&self, saying: &Saying<'_>, reference: Option<&RawValue>, out: &mut Out<'_>) {
-        match saying {
-            Saying::Welcome(Welcome { is_wanted: false, .. }) | Saying::Subscribed(..) => {}
-            // A line would be taken for a message.
-            Saying::Late(_) => {}
-            _ => saying.native(reference, out),
-        }
+        saying.as_message(reference, out);
     }
 
     fn end(&self, end: &End<'_>, out: &mut Out<'_>) -> Ended {

@@ -9,5 +9,6 @@ mod response;
 mod retry;
 
 pub use code::ErrorCode;
+pub(crate) use response::push_options;
 pub use response::{ErrorResponse, ResponseOptions, write_answer};
 pub use retry::{Retry, RetryAfter};

@@ -180,7 +180,7 @@ class StreamLink(HttpLink):
         await self.settle()
         is_resumed = self.host.cursors.have_positions
         path = self.url(
-            {**self.host.options.connection_query(), "transport": "sse", "welcome": "true"}
+            {**self.host.options.params, "transport": "sse", "welcome": "true"}
         )
         late = Loss("the stream did not begin in time", is_unusable=True)
         try:

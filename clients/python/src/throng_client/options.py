@@ -65,7 +65,7 @@ class Options:
     user: str | int | None = None
     """The user of the connections, shown by `presence`. With a token it may be left out."""
     params: ConnectionOptions = field(default_factory=ConnectionOptions)
-    """What the client asks of the server for its connections."""
+    """Options that the client asks of the server for its connections."""
     transports: Sequence[Transport] = TRANSPORTS
     """The transports in order of preference."""
     heartbeat: float = 25.0
@@ -106,7 +106,7 @@ class Options:
                 raise TypeError(f"the option {name} must be a number of seconds")
             if not least <= getattr(self, name) <= limit:
                 raise ValueError(f"the option {name} must be from {least} to {limit:g} seconds")
-        for name, value in self.connection_query().items():
+        for name, value in self.params.items():
             if name not in CONNECTION:
                 known = ", ".join(CONNECTION)
                 raise TypeError(f"a connection has no option {name!r}; there are: {known}")
@@ -126,10 +126,6 @@ class Options:
                 known = ", ".join(TRANSPORTS)
                 raise ValueError(f"there is no transport {transport!r}; there are {known}")
 
-    def connection_query(self) -> dict[str, Any]:
-        """The parameters by which a connection asks the server for its options."""
-        return dict(self.params)
-
 
 def checked_options(given: OptionValues) -> Options:
     """The options of a client. Raises `TypeError` for one that there is not."""
@@ -140,7 +136,10 @@ def checked_options(given: OptionValues) -> Options:
             known = "" if near else ", ".join(OptionValues.__annotations__)
             raise TypeError(f"there is no option {name!r}; {hint}{known}")
     options = OptionValues(**given)
-    heartbeat = given.get("params", {}).get("heartbeat")
+    params = given.get("params", {})
+    if not isinstance(params, dict):
+        raise TypeError("the option params must be a dict")
+    heartbeat = params.get("heartbeat")
     if heartbeat and "heartbeat" not in given:
         # Where the server does not announce it.
         options["heartbeat"] = float(heartbeat)

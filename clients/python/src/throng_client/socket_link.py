@@ -90,7 +90,7 @@ class SocketLink(Link):
         inboxes = [
             each.target.name for each in self.host.cursors.all if isinstance(each.target, User)
         ]
-        parameters = self.host.options.connection_query()
+        parameters: dict[str, Any] = {**self.host.options.params}
         if inboxes:
             parameters["user"] = inboxes[0]
         query = f"?{urlencode(parameters)}" if parameters else ""

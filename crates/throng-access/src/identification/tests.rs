@@ -118,7 +118,7 @@ fn check(table: &Table, case: &Case, name: &str, outcomes: &[Result<Client, Refu
     assert_eq!(refused.code().subscription_close_code(), expected.close, "{name}");
 }
 
-/// Whether a client is waited for that may show who it is later, once the application has answered.
+/// True if a client that may sign in later is waited for, once the application has answered.
 fn is_waited_for(world: &World, shown: &Asked<'_>) -> Result<bool, ErrorCode> {
     let found = Identification::new(&world.access, shown, Answers::default());
     let mut identification = found.map_err(|refused| refused.code())?;
@@ -141,7 +141,7 @@ fn is_waited_for(world: &World, shown: &Asked<'_>) -> Result<bool, ErrorCode> {
 fn a_client_that_shows_nothing_may_be_waited_for() {
     for (server, shows, places, is_waited, questions) in [
         ("keys", [].as_slice(), "", Ok(true), 0),
-        // Only the application knows whether a header means somebody.
+        // A header may name a user: only the application can tell.
         ("application", &[], "", Ok(true), 0),
         ("application", &["session"], "session", Ok(false), 1),
         ("application", &["stranger"], "session", Ok(true), 1),

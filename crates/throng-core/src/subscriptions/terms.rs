@@ -1,24 +1,24 @@
-//! What only some subscriptions have: data of the member, and an end of their own.
+//! Terms of a subscription: the data that its member shows, and an end of its own.
 //!
-//! Beside the table, by place, so that the others cost nothing.
+//! Few subscriptions have any. Theirs are beside the table, so that no other one is larger.
 
 use super::{SubscriptionId, SubscriptionTable};
 
 /// Terms of a subscription beside its channel and cursor.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Terms {
-    /// What the client shows of itself to the other members, in the form of its dialect.
+    /// Data about the client for the other members, in the form of its dialect.
     pub member: Option<Box<str>>,
     /// The tick at which the subscription ends by itself.
     pub expires: Option<u32>,
 }
 
 impl Terms {
-    /// The size of what a client may show of itself in a channel. Each connection has it once for
-    /// each of its channels, for as long as it follows them.
+    /// The largest size of the member data. A connection has them once for each of its channels,
+    /// for as long as it follows them.
     pub const MEMBER_BYTES_MAX: usize = 1 << 10;
 
-    /// The size of what the client shows of itself.
+    /// The size of the member data.
     pub fn member_bytes(&self) -> usize {
         self.member.as_ref().map_or(0, |member| member.len())
     }
@@ -35,7 +35,7 @@ impl SubscriptionTable {
         self.terms.get(&id.index())
     }
 
-    /// The size of what the client shows of itself in the channel of a subscription.
+    /// The size of the member data of a subscription.
     pub fn member_bytes(&self, id: SubscriptionId) -> usize {
         self.terms(id).map_or(0, Terms::member_bytes)
     }

@@ -183,7 +183,7 @@ impl<S> Connections<S> {
         id
     }
 
-    /// Whom connections count for.
+    /// The clients that connections count for.
     pub(crate) fn clients(&self) -> &Clients {
         self.addresses.clients()
     }

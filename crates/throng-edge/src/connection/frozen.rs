@@ -116,7 +116,7 @@ const HAS_TLS: u8 = 1 << 6;
 /// Another byte of such bits follows, for what few connections have. Since version 2.
 const HAS_MORE: u8 = 1 << 7;
 
-// Those of the second byte.
+// The bits of the second byte.
 const HAS_IDENTITY_DEADLINE: u8 = 1;
 
 const HAS_OPTIONS: u8 = 1 << 1;

@@ -1,8 +1,8 @@
 //! The answers to the commands of one message, which some dialects join in one frame.
 //!
 //! They are held back while the message is acted upon, and written before anything else goes to the
-//! connection, or once they are large. So no more than one answer beyond that is in no connection's
-//! buffers, and the turn pays for the others while it lasts.
+//! connection, or once they are large: what is held back exceeds [`FRAME_BYTES`] by one answer at
+//! most, and the turn is charged for each frame.
 
 use throng_dialect::Out;
 use throng_wire::websocket::{Opcode, write_frame};
@@ -24,7 +24,7 @@ pub(super) struct Replies {
 #[derive(Debug)]
 struct Open {
     id: ConnectionId,
-    /// What goes between two answers.
+    /// The separator of two answers.
     between: &'static [u8],
     is_text: bool,
 }

@@ -25,7 +25,7 @@ impl OneNet {
         OneNet { takes, written: Vec::new(), input: Vec::new(), finished: 0, closed: 0 }
     }
 
-    /// What was written since the last call.
+    /// The text that was written since the last call.
     pub(crate) fn take_written(&mut self) -> String {
         String::from_utf8_lossy(&std::mem::take(&mut self.written)).into_owned()
     }

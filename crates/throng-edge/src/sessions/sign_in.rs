@@ -110,8 +110,8 @@ impl<N: Net> Sessions<N> {
         Ok(client)
     }
 
-    /// Begins the session of a client who was nobody until now. What counts for nobody counts for
-    /// the user from now on.
+    /// Begins the session of a client that was anonymous. Its connection and subscriptions count
+    /// for the user from now on.
     fn begin_late_session(&mut self, id: ConnectionId, client: &Client) -> Result<(), Refusal> {
         let (limiter, shown) = (&self.access.clients.limiter, self.limited_by(client));
         let count = self.subscriptions(id).count() as u32;

@@ -41,8 +41,8 @@ impl Costs<'_> {
 }
 
 impl<N: Net> Sockets<N> {
-    /// Writes a connection those of the messages that are for it, in one call, as `encode` frames
-    /// them; up to the first that it leaves for the next call.
+    /// Writes a connection its share of the messages in one call, framed by `encode`: up to the
+    /// first one that is left for the next call.
     pub(crate) fn write_messages<'m>(
         &mut self,
         id: ConnectionId,

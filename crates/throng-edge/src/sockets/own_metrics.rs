@@ -85,7 +85,7 @@ impl OwnMetrics {
         self.own().is_ended.store(true, Ordering::Release);
     }
 
-    /// What this worker shows the others.
+    /// The metrics of this worker, which all others can read.
     pub(crate) fn own(&self) -> &WorkerMetrics {
         self.all.worker(self.worker)
     }

@@ -16,7 +16,7 @@ use crate::connection::ConnectionId;
 #[derive(Debug, Default)]
 pub(crate) struct UnwrittenReceipts {
     unwritten: HashMap<ConnectionId, Vec<WatchId>>,
-    /// Those whose fate is known. The floor above takes them at the end of the turn.
+    /// Receipts whose fate is known. The floor above takes them at the end of the turn.
     settled: Vec<(WatchId, Fate)>,
 }
 

@@ -177,6 +177,19 @@ impl fmt::Display for ErrorResponse {
 
 impl std::error::Error for ErrorResponse {}
 
+/// Appends the headers that follow from the options alone.
+pub(crate) fn push_options(out: &mut Vec<u8>, options: &ResponseOptions<'_>) {
+    push_date(out, options.date);
+    push_request_id(out, options.request_id);
+    if let Some(retry_after) = options.retry_after {
+        push_header(out, "Retry-After", &retry_after.seconds().to_string());
+    }
+    if options.no_referrer {
+        push_no_referrer(out);
+    }
+    push_cors(out, options.allow_origin, options.allow_credentials);
+}
+
 /// Appends a response with a status, headers and a body of its own, beside the headers of every
 /// response.
 pub fn write_answer(
@@ -191,15 +204,7 @@ pub fn write_answer(
     headers.iter().for_each(|(name, value)| push_header(out, name, value));
     push_header(out, "Content-Length", &body.len().to_string());
     push_nosniff(out);
-    push_date(out, options.date);
-    push_request_id(out, options.request_id);
-    if let Some(retry_after) = options.retry_after {
-        push_header(out, "Retry-After", &retry_after.seconds().to_string());
-    }
-    if options.no_referrer {
-        push_no_referrer(out);
-    }
-    push_cors(out, options.allow_origin, options.allow_credentials);
+    push_options(out, options);
     push_connection(out, options.keep_alive);
     out.extend_from_slice(b"\r\n");
     if !options.is_head {

@@ -10,11 +10,8 @@
 //! answered with the status.
 
 use super::push_upgrade;
-use crate::error::{ErrorResponse, ResponseOptions, RetryAfter};
-use crate::header::{
-    push_connection, push_cors, push_date, push_header, push_no_referrer, push_nosniff,
-    push_request_id,
-};
+use crate::error::{ErrorResponse, ResponseOptions, RetryAfter, push_options};
+use crate::header::{push_connection, push_header, push_nosniff};
 use crate::sse;
 use crate::subscribe::{Request, Transport};
 use crate::websocket::write_close;
@@ -36,7 +33,7 @@ impl ErrorResponse {
         match (&request.transport, options.retry_after, self.code.subscription_close_code()) {
             (Transport::WebSocket { accept, subprotocol, .. }, retry_after, Some(close_code)) => {
                 push_upgrade(out, accept, *subprotocol);
-                push_headers(out, options);
+                push_options(out, options);
                 out.extend_from_slice(b"\r\n");
                 match retry_after {
                     Some(retry_after) => write_close(out, close_code, &retry_after.close_reason()),
@@ -62,24 +59,11 @@ impl ErrorResponse {
         push_header(out, "Content-Length", &body.len().to_string());
         push_header(out, "Cache-Control", "no-store");
         push_nosniff(out);
-        push_headers(out, options);
+        push_options(out, options);
         push_connection(out, false);
         out.extend_from_slice(b"\r\n");
         out.extend_from_slice(&body);
     }
-}
-
-/// Appends the headers that do not depend on the transport.
-fn push_headers(out: &mut Vec<u8>, options: &ResponseOptions<'_>) {
-    push_date(out, options.date);
-    push_request_id(out, options.request_id);
-    if let Some(retry_after) = options.retry_after {
-        push_header(out, "Retry-After", &retry_after.seconds().to_string());
-    }
-    if options.no_referrer {
-        push_no_referrer(out);
-    }
-    push_cors(out, options.allow_origin, options.allow_credentials);
 }
 
 #[cfg(test)]

@@ -15,9 +15,9 @@ use crate::percent::decode_query;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ConnectionOption {
-    /// Whether each message arrives as an envelope.
+    /// `true` to have each message as an envelope.
     Envelope,
-    /// Whether to send a welcome; overrides the setting.
+    /// `true` to have a welcome, `false` to have none; overrides the setting.
     Welcome,
     /// Given to have messages of a WebSocket uncompressed, whatever the client offers.
     NoCompression,
@@ -89,7 +89,7 @@ impl Options {
         self.0[option as usize]
     }
 
-    /// Whether an option is `true`, if the client has given it.
+    /// The value of an option that is `true` or `false`, if the client has given it.
     pub fn flag(&self, option: ConnectionOption) -> Option<bool> {
         self.get(option).map(|value| value != 0)
     }
@@ -118,7 +118,7 @@ impl Options {
         }
     }
 
-    /// Those that the connection keeps as long as it streams.
+    /// The options that the connection keeps as long as it streams.
     #[must_use]
     pub fn kept(&self) -> Options {
         let mut kept = *self;

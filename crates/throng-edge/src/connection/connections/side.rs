@@ -83,8 +83,8 @@ impl<S> Connections<S> {
         self.side.user_of(self.side.session(connection)?)
     }
 
-    /// Whom the limits of the connection are about: its address, and the user or server key of its
-    /// session.
+    /// The clients whose limits the connection counts against: its address, and the user or server
+    /// key of its session.
     pub(crate) fn limited_client(&self, id: ConnectionId) -> ClientKeys {
         let clients = self.clients();
         let address = clients.limiter.address(self.address(id));
