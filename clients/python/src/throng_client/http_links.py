@@ -179,9 +179,7 @@ class StreamLink(HttpLink):
     async def open(self) -> list[Event]:
         await self.settle()
         is_resumed = self.host.cursors.have_positions
-        path = self.url(
-            {**self.host.options.params, "transport": "sse", "welcome": "true"}
-        )
+        path = self.url({**self.host.options.params, "transport": "sse", "welcome": "true"})
         late = Loss("the stream did not begin in time", is_unusable=True)
         try:
             # A stream begins with an event at once, unless a proxy buffers it.
