@@ -50,7 +50,11 @@ fn check_publication(target: &Target, publication: &Publication) {
 fn check_target(target: &Target, reference: Option<&RawValue>) {
     assert_eq!(check_name(&target.name, target.kind.noun()), Ok(()));
     let users = [target.name.as_str()];
-    check_line(|out| v1::subscribed(out, target, "e-1", Some("e-2"), Some(true), reference));
+    let (head, recovered, number) = (Some("e-2"), Some(true), Some(1));
+    let begin = v1::Begin { id: "e-1", head, recovered, number };
+    check_line(|out| v1::subscribed(out, target, begin, reference));
+    let numbered = v1::Numbered { target: target.clone(), number: 1, epoch: "e" };
+    check_line(|out| v1::numbers(out, &[numbered.clone()]));
     let present = v1::Present { connections: 1, users: &users, more: false, is_partial: true };
     check_line(|out| v1::presence(out, target, present, reference));
     check_line(|out| v1::presence_body(out, target, present));

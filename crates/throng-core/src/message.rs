@@ -10,13 +10,13 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use throng_wire::envelope::{self, Data, Envelope};
+use throng_wire::envelope::{self, Compact, Data, Envelope};
 use throng_wire::interchange::{self, NotInterchange};
 use throng_wire::{ErrorCode, ErrorResponse};
 
 use crate::clock;
 use crate::connection_name::ConnectionName;
-use crate::id::MessageId;
+use crate::id::{ChannelId, MessageId};
 use crate::name::ChannelName;
 use crate::stamp::Stamp;
 
@@ -203,22 +203,50 @@ impl Content {
         self.body.bytes().len() + self.channel.key().len() + content_type + OVERHEAD_BYTES
     }
 
-    /// Writes the message as one JSON object.
-    pub fn write_envelope(&self, out: &mut Vec<u8>) {
-        let data = match &self.body {
+    fn data(&self) -> Data<'_> {
+        match &self.body {
             Body::Text(text) => Data::Text(text),
             Body::Json(text) => Data::Json(text),
             Body::Binary(bytes) => Data::Binary(bytes),
+        }
+    }
+
+    /// The content type as envelopes have it: not where the data say it.
+    fn shown_content_type(&self) -> Option<&str> {
+        Some(self.content_type()).filter(|content_type| !matches!(*content_type, TEXT | JSON))
+    }
+
+    /// Writes the message as a JSON array: as one of the channel with this number, with the
+    /// position of its connection if there is one, and with the time if it is timed.
+    pub fn write_compact(
+        &self,
+        ChannelId(number): ChannelId,
+        position: Option<&str>,
+        is_timed: bool,
+        out: &mut Vec<u8>,
+    ) {
+        let compact = Compact {
+            number,
+            offset: Some(self.id.offset),
+            time_ms: is_timed.then(|| clock::wall_ms(self.time_ms)),
+            expires_ms: self.expires_ms.map(|expires_ms| clock::wall_ms(expires_ms.get())),
+            content_type: self.shown_content_type(),
+            data: self.data(),
+            position,
         };
+        envelope::write_compact(out, &compact);
+    }
+
+    /// Writes the message as one JSON object.
+    pub fn write_envelope(&self, out: &mut Vec<u8>) {
         let envelope = Envelope {
             kind: self.channel.kind(),
             name: self.channel.name(),
             id: &self.id.to_string(),
             time_ms: clock::wall_ms(self.time_ms),
             expires_ms: self.expires_ms.map(|expires_ms| clock::wall_ms(expires_ms.get())),
-            content_type: Some(self.content_type())
-                .filter(|content_type| *content_type != TEXT && *content_type != JSON),
-            data,
+            content_type: self.shown_content_type(),
+            data: self.data(),
         };
         envelope::write(out, &envelope);
     }

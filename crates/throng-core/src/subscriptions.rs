@@ -463,6 +463,13 @@ impl SubscriptionTable {
         Some((channel.channel, channel.is_user))
     }
 
+    /// The engine's id of a subscription's channel, which clients know as its number; 0 if the
+    /// subscription has ended, which gets no message any more.
+    pub fn number(&self, id: SubscriptionId) -> ChannelId {
+        let local = self.local(id);
+        local.map_or(ChannelId(0), |local| self.channels[local.index()].channel)
+    }
+
     /// The offset of the last message written to a subscription; `None` if it has ended.
     pub fn cursor(&self, id: SubscriptionId) -> Option<u64> {
         let subscription = self.live(id)?;

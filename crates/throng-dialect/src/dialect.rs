@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use throng_core::message::TEXT;
-use throng_core::{Body, Message};
+use throng_core::{Body, ChannelId, Message};
 use throng_wire::error::{ResponseOptions, write_answer};
 use throng_wire::response::{self, SubscriptionHeaders};
 use throng_wire::subscribe::{Request, Transport};
@@ -84,9 +84,8 @@ pub trait Dialect: Debug + Sync {
         None
     }
 
-    /// Appends a message: at least one byte. `position` is the connection's position after it, if
-    /// the connection shows one.
-    fn message(&self, message: &Message, position: Option<&str>, out: &mut Out<'_>);
+    /// Appends a message: at least one byte.
+    fn message(&self, message: &Message, shown: Shown<'_>, out: &mut Out<'_>);
 
     /// Appends what the server says beside messages; nothing if the dialect has no word for it.
     /// `reference` is the client's own name for the command that this answers.
@@ -121,6 +120,15 @@ pub trait Dialect: Debug + Sync {
     fn ping(&self) -> &'static [u8] {
         PING
     }
+}
+
+/// The part of a message's form that the message does not know.
+#[derive(Debug, Clone, Copy)]
+pub struct Shown<'a> {
+    /// The number of its channel on this node.
+    pub number: ChannelId,
+    /// The connection's position after it, if the connection shows one.
+    pub position: Option<&'a str>,
 }
 
 /// How clients of WebSockets show who they are once their connection stands. By default they show
@@ -197,6 +205,37 @@ pub enum Heard {
 
 /// A ping without payload.
 const PING: &[u8] = &[0x89, 0];
+
+/// The envelopes of a dialect's messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Envelopes {
+    None,
+    Full,
+    /// Short ones, with the time of publication if they are timed.
+    Compact {
+        is_timed: bool,
+    },
+}
+
+impl Envelopes {
+    /// The message in its envelope, with the position of its connection after it if there is one;
+    /// `None` if there are no envelopes.
+    pub(crate) fn of(self, message: &Message, shown: Shown<'_>) -> Option<Vec<u8>> {
+        match self {
+            Envelopes::None => None,
+            Envelopes::Full => Some(envelope(message, shown.position)),
+            Envelopes::Compact { is_timed } => Some(compact(message, shown, is_timed)),
+        }
+    }
+}
+
+/// The compact envelope of a message.
+pub(crate) fn compact(message: &Message, shown: Shown<'_>, is_timed: bool) -> Vec<u8> {
+    let Shown { number, position } = shown;
+    let mut out = Vec::with_capacity(message.body.bytes().len() + 64);
+    message.write_compact(number, position, is_timed, &mut out);
+    out
+}
 
 /// The envelope of a message, with the position of its connection after it if there is one.
 pub(crate) fn envelope(message: &Message, position: Option<&str>) -> Vec<u8> {

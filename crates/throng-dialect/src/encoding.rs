@@ -1,19 +1,19 @@
 //! Dialect and framing in one byte, and the table of them. The first subscriber that needs an
 //! encoding of a message makes it, and all others share it.
 
-use throng_core::Message;
+use throng_core::{ChannelId, Message};
 use throng_wire::chunk;
 use throng_wire::subscribe::{Request, Transport};
 use throng_wire::websocket::{Opcode, parse_server_frame};
 
-use crate::dialect::Dialect;
+use crate::dialect::{Dialect, Envelopes, Shown};
 use crate::framing::{Framing, Out};
 use crate::plain::Plain;
 use crate::poll::Poll;
 use crate::saying::{Saying, is_notice};
 use crate::sse::Sse;
 use crate::stream::Stream;
-use crate::v1::V1;
+use crate::v1::{CompactV1, V1};
 
 /// How messages look on a connection: its dialect, and the framing within it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -30,6 +30,10 @@ struct Row {
     plain: Encoding,
     /// The same with compression, where there is one.
     compressed: Encoding,
+    /// True if the client may compress: that was negotiated.
+    has_deflate: bool,
+    /// True if messages name their channel by its number on this node.
+    has_numbers: bool,
     /// True if messages come in envelopes.
     is_envelope: bool,
     /// True if messages, or answers with them, show the position of the connection.
@@ -47,6 +51,8 @@ impl Row {
             slot: number,
             plain: Encoding(number),
             compressed: Encoding(number),
+            has_deflate: false,
+            has_numbers: false,
             is_envelope: false,
             shows_position: matches!(framing, Framing::Sse),
             has_own_ids: matches!(framing, Framing::Sse),
@@ -70,9 +76,21 @@ impl Row {
     }
 
     const fn compressing(self, plain: Encoding) -> Row {
-        Row { plain, ..self }
+        Row { plain, has_deflate: true, ..self }
+    }
+
+    const fn with_deflate(self) -> Row {
+        Row { has_deflate: true, ..self }
+    }
+
+    const fn with_numbers(self) -> Row {
+        Row { has_numbers: true, ..self.with_envelope() }
     }
 }
+
+const FULL: Envelopes = Envelopes::Full;
+const COMPACT: Envelopes = Envelopes::Compact { is_timed: false };
+const TIMED: Envelopes = Envelopes::Compact { is_timed: true };
 
 /// By number. A number is never used again: frozen state has it.
 static TABLE: &[Row] = &[
@@ -81,10 +99,10 @@ static TABLE: &[Row] = &[
     Row::new(&Plain { is_envelope: true }, Framing::WebSocket, 1)
         .with_compressed(Encoding::WEBSOCKET_ENVELOPE_DEFLATE)
         .with_envelope(),
-    Row::new(&Sse { is_envelope: false }, Framing::Sse, 2),
-    Row::new(&Sse { is_envelope: true }, Framing::Sse, 3).with_envelope(),
-    Row::new(&Stream { is_envelope: false }, Framing::Line, 4),
-    Row::new(&Stream { is_envelope: true }, Framing::Line, 5).with_envelope(),
+    Row::new(&Sse { envelopes: Envelopes::None }, Framing::Sse, 2),
+    Row::new(&Sse { envelopes: FULL }, Framing::Sse, 3).with_envelope(),
+    Row::new(&Stream { envelopes: Envelopes::None }, Framing::Line, 4),
+    Row::new(&Stream { envelopes: FULL }, Framing::Line, 5).with_envelope(),
     Row::new(&Plain { is_envelope: false }, Framing::WebSocket, 6).compressing(Encoding::WEBSOCKET),
     Row::new(&Plain { is_envelope: true }, Framing::WebSocket, 7)
         .compressing(Encoding::WEBSOCKET_ENVELOPE)
@@ -96,6 +114,24 @@ static TABLE: &[Row] = &[
     Row::new(&V1, Framing::WebSocket, 9).compressing(Encoding::V1).with_slot(7).with_envelope(),
     Row::new(&Poll { is_envelope: false }, Framing::Line, 10).with_slot(4).with_position(),
     Row::new(&Poll { is_envelope: true }, Framing::Line, 11).with_slot(5).with_envelope(),
+    Row::new(&CompactV1 { is_timed: false }, Framing::WebSocket, 12)
+        .with_compressed(Encoding::V1_COMPACT_DEFLATE)
+        .with_numbers(),
+    Row::new(&CompactV1 { is_timed: true }, Framing::WebSocket, 13)
+        .with_compressed(Encoding::V1_TIMED_DEFLATE)
+        .with_numbers(),
+    Row::new(&CompactV1 { is_timed: false }, Framing::WebSocket, 14)
+        .with_deflate()
+        .with_slot(12)
+        .with_numbers(),
+    Row::new(&CompactV1 { is_timed: true }, Framing::WebSocket, 15)
+        .with_deflate()
+        .with_slot(13)
+        .with_numbers(),
+    Row::new(&Sse { envelopes: COMPACT }, Framing::Sse, 16).with_numbers(),
+    Row::new(&Sse { envelopes: TIMED }, Framing::Sse, 17).with_numbers(),
+    Row::new(&Stream { envelopes: COMPACT }, Framing::Line, 18).with_numbers(),
+    Row::new(&Stream { envelopes: TIMED }, Framing::Line, 19).with_numbers(),
     #[cfg(feature = "testing")]
     Row::new(&crate::testing::Testing, Framing::WebSocket, crate::testing::ENCODING)
         .with_compressed(Encoding(crate::testing::DEFLATE)),
@@ -132,6 +168,23 @@ impl Encoding {
     /// Envelopes in the answers of long-polls.
     pub const POLL_ENVELOPE: Encoding = Encoding(11);
 
+    /// The frames of `throng.v1` with messages in compact envelopes.
+    pub(crate) const V1_COMPACT: Encoding = Encoding(12);
+    /// [`Encoding::V1_COMPACT`], with the time in each envelope.
+    pub(crate) const V1_TIMED: Encoding = Encoding(13);
+    /// [`Encoding::V1_COMPACT`], where the client may compress what it sends.
+    pub(crate) const V1_COMPACT_DEFLATE: Encoding = Encoding(14);
+    /// [`Encoding::V1_TIMED`], where the client may compress what it sends.
+    pub(crate) const V1_TIMED_DEFLATE: Encoding = Encoding(15);
+    /// An SSE event with a compact envelope, in a chunk.
+    pub(crate) const SSE_COMPACT: Encoding = Encoding(16);
+    /// [`Encoding::SSE_COMPACT`], with the time in each envelope.
+    pub(crate) const SSE_TIMED: Encoding = Encoding(17);
+    /// A compact envelope as a line, in a chunk.
+    pub(crate) const LINE_COMPACT: Encoding = Encoding(18);
+    /// [`Encoding::LINE_COMPACT`], with the time in each envelope.
+    pub(crate) const LINE_TIMED: Encoding = Encoding(19);
+
     /// The bits that a number takes: there is room for 32.
     pub const BITS: u32 = 5;
 
@@ -152,6 +205,17 @@ impl Encoding {
     pub fn of_request(request: &Request) -> Encoding {
         if let Some(encoding) = request.encoding.and_then(Encoding::numbered) {
             return encoding;
+        }
+        if request.is_compact() {
+            return match (&request.transport, request.is_timed()) {
+                (Transport::WebSocket { .. }, false) => Encoding::V1_COMPACT,
+                (Transport::WebSocket { .. }, true) => Encoding::V1_TIMED,
+                (Transport::Sse, false) => Encoding::SSE_COMPACT,
+                (Transport::Sse, true) => Encoding::SSE_TIMED,
+                // A long-poll with compact envelopes is refused.
+                (Transport::Stream | Transport::LongPoll { .. }, false) => Encoding::LINE_COMPACT,
+                (Transport::Stream | Transport::LongPoll { .. }, true) => Encoding::LINE_TIMED,
+            };
         }
         match (&request.transport, request.is_envelope()) {
             (transport, _) if transport.is_v1() => Encoding::V1,
@@ -205,6 +269,21 @@ impl Encoding {
         self.row().compressed
     }
 
+    /// True if the client may compress what it sends.
+    pub fn has_deflate(self) -> bool {
+        self.row().has_deflate
+    }
+
+    /// True if messages name their channel by its number on this node.
+    pub fn has_numbers(self) -> bool {
+        self.row().has_numbers
+    }
+
+    /// True if messages are joined in frames, of all channels of a connection.
+    pub fn joins(self) -> bool {
+        matches!(self.0, 12..=15)
+    }
+
     /// True if messages come in envelopes.
     pub fn is_envelope(self) -> bool {
         self.row().is_envelope
@@ -238,8 +317,10 @@ impl Encoding {
     /// The payload and the opcode of the message's frame, for [`Encoding::COMPRESSED`] ones; `None`
     /// if it is not a single frame.
     pub fn payload(self, message: &Message) -> Option<(Opcode, Vec<u8>)> {
+        debug_assert!(!self.has_numbers(), "its messages are not compressed");
         let mut bytes = Vec::new();
-        self.write(message, None, &mut Out::new(self.framing(), false, &mut bytes));
+        let shown = Shown { number: ChannelId(0), position: None };
+        self.write(message, shown, &mut Out::new(self.framing(), false, &mut bytes));
         let frame = parse_server_frame(&bytes).ok()??;
         (frame.length == bytes.len()).then(|| {
             bytes.drain(..frame.payload.start);
@@ -247,11 +328,12 @@ impl Encoding {
         })
     }
 
-    /// The bytes of the message on the wire. `is_chunked` applies to SSE and lines only.
-    pub fn encode(self, message: &Message, is_chunked: bool) -> &[u8] {
+    /// The bytes of the message on the wire, as one of the channel with this number. `is_chunked`
+    /// applies to SSE and lines only.
+    pub fn encode(self, message: &Message, number: ChannelId, is_chunked: bool) -> &[u8] {
         let own = self.of(message);
         let row = own.row();
-        let bytes = message.encoding(row.slot, |message| own.make(message));
+        let bytes = message.encoding(row.slot, |message| own.make(message, number));
         match row.framing {
             Framing::WebSocket => bytes,
             _ if is_chunked => bytes,
@@ -260,16 +342,26 @@ impl Encoding {
         }
     }
 
-    /// Appends the message as it looks to a connection with this position after it: as its id, or
-    /// in its envelope. Nobody shares these bytes.
-    pub fn compose(self, message: &Message, position: &str, is_chunked: bool, out: &mut Vec<u8>) {
-        self.write(message, Some(position), &mut Out::new(self.framing(), is_chunked, out));
+    /// The bytes of a message that a connection was written in part, in this encoding. So they are
+    /// made already, but for a message from frozen state, which has none with the number of its
+    /// channel.
+    pub fn begun(self, message: &Message, is_chunked: bool) -> &[u8] {
+        let is_made = message.made_encoding(self.slot()).is_some();
+        debug_assert!(is_made || !self.has_numbers(), "it was written in part");
+        self.encode(message, ChannelId(0), is_chunked)
     }
 
-    fn make(self, message: &Message) -> Vec<u8> {
+    /// Appends the message as it looks to a connection with a position of its own. Nobody shares
+    /// these bytes.
+    pub fn compose(self, message: &Message, shown: Shown<'_>, is_chunked: bool, out: &mut Vec<u8>) {
+        self.write(message, shown, &mut Out::new(self.framing(), is_chunked, out));
+    }
+
+    fn make(self, message: &Message, number: ChannelId) -> Vec<u8> {
         let mut out = Vec::with_capacity(message.body.bytes().len() + 16);
+        let shown = Shown { number, position: None };
         // In one chunk, whatever the dialect makes of it.
-        self.write(message, None, &mut Out::new(self.framing(), false, &mut out));
+        self.write(message, shown, &mut Out::new(self.framing(), false, &mut out));
         if self.framing() == Framing::WebSocket {
             return out;
         }
@@ -278,11 +370,11 @@ impl Encoding {
         chunked
     }
 
-    fn write(self, message: &Message, position: Option<&str>, out: &mut Out<'_>) {
+    fn write(self, message: &Message, shown: Shown<'_>, out: &mut Out<'_>) {
         if is_notice(message) {
             self.dialect().say(&Saying::Presence(message.body.bytes()), None, out);
         } else {
-            self.dialect().message(message, position, out);
+            self.dialect().message(message, shown, out);
         }
     }
 }
@@ -298,7 +390,8 @@ mod tests {
     }
 
     fn encoded(encoding: Encoding, body: Body, is_chunked: bool) -> String {
-        String::from_utf8_lossy(encoding.encode(&message(body), is_chunked)).into_owned()
+        String::from_utf8_lossy(encoding.encode(&message(body), ChannelId(17), is_chunked))
+            .into_owned()
     }
 
     #[test]
@@ -317,6 +410,19 @@ mod tests {
     }
 
     #[test]
+    fn compact_messages_have_the_number_of_their_channel() {
+        let compact = |encoding| encoded(encoding, Body::Text("hi".into()), false);
+        let id = message(Body::Text("".into())).id;
+        assert_eq!(compact(Encoding::V1_COMPACT), "\u{fffd}\u{f}[0,[17,7,\"hi\"]]");
+        assert_eq!(compact(Encoding::V1_COMPACT_DEFLATE), compact(Encoding::V1_COMPACT));
+        assert!(compact(Encoding::V1_TIMED).ends_with("[0,[17,7,\"hi\",1234]]"));
+        assert_eq!(compact(Encoding::LINE_COMPACT), "[17,7,\"hi\"]\n");
+        assert_eq!(compact(Encoding::LINE_TIMED), "[17,7,\"hi\",1234]\n");
+        assert_eq!(compact(Encoding::SSE_COMPACT), format!("id: {id}\ndata: [17,7,\"hi\"]\n\n"));
+        assert!(compact(Encoding::SSE_TIMED).ends_with("data: [17,7,\"hi\",1234]\n\n"));
+    }
+
+    #[test]
     fn bytes_are_a_binary_frame_and_a_named_event() {
         let bytes = |encoding| encoded(encoding, Body::Binary([0xff, 0].into()), false);
         assert!(bytes(Encoding::WEBSOCKET).starts_with('\u{fffd}'));
@@ -327,8 +433,8 @@ mod tests {
     #[test]
     fn an_encoding_is_made_once() {
         let message = message(Body::Text("hi".into()));
-        let first = Encoding::LINE.encode(&message, true).as_ptr();
-        assert_eq!(Encoding::LINE.encode(&message, true).as_ptr(), first);
+        let first = Encoding::LINE.encode(&message, ChannelId(17), true).as_ptr();
+        assert_eq!(Encoding::LINE.encode(&message, ChannelId(17), true).as_ptr(), first);
     }
 
     #[test]
@@ -339,10 +445,13 @@ mod tests {
             let row = encoding.row();
             assert_eq!(row.plain.row().plain, row.plain);
             assert_eq!(row.plain.row().framing, row.framing);
-            assert!(row.compressed == encoding || row.compressed.row().plain == encoding);
+            let other = row.compressed.row();
+            assert!(row.compressed == encoding || other.plain == encoding || other.has_deflate);
+            assert!(!encoding.is_compressed() || row.has_deflate);
+            assert_eq!(encoding.joins(), row.has_numbers && row.framing == Framing::WebSocket);
         }
         let message = message(Body::Text("hi".into()));
-        let shared = Encoding::WEBSOCKET_ENVELOPE.encode(&message, false).as_ptr();
-        assert_eq!(Encoding::V1.encode(&message, false).as_ptr(), shared);
+        let shared = Encoding::WEBSOCKET_ENVELOPE.encode(&message, ChannelId(17), false).as_ptr();
+        assert_eq!(Encoding::V1.encode(&message, ChannelId(17), false).as_ptr(), shared);
     }
 }

@@ -4,7 +4,7 @@
 use throng_core::{Body, Message};
 use throng_wire::v1::RawValue;
 
-use crate::dialect::{Dialect, End, Ended, Heard, envelope};
+use crate::dialect::{Dialect, End, Ended, Heard, Shown, envelope};
 use crate::framing::Out;
 use crate::saying::Saying;
 
@@ -14,9 +14,9 @@ pub(crate) struct Plain {
 }
 
 impl Dialect for Plain {
-    fn message(&self, message: &Message, position: Option<&str>, out: &mut Out<'_>) {
+    fn message(&self, message: &Message, shown: Shown<'_>, out: &mut Out<'_>) {
         match &message.body {
-            _ if self.is_envelope => out.text(&envelope(message, position)),
+            _ if self.is_envelope => out.text(&envelope(message, shown.position)),
             Body::Binary(bytes) => out.binary(bytes),
             Body::Text(text) | Body::Json(text) => out.text(text.as_bytes()),
         }

@@ -8,7 +8,7 @@ use throng_wire::RetryAfter;
 use throng_wire::response::{self, PollBody, SubscriptionHeaders};
 use throng_wire::v1::RawValue;
 
-use crate::dialect::{Dialect, End, Ended};
+use crate::dialect::{Dialect, End, Ended, Envelopes, Shown};
 use crate::framing::Out;
 use crate::saying::Saying;
 use crate::saying::is_notice;
@@ -20,8 +20,9 @@ pub(crate) struct Poll {
 }
 
 impl Dialect for Poll {
-    fn message(&self, message: &Message, position: Option<&str>, out: &mut Out<'_>) {
-        Stream { is_envelope: self.is_envelope }.message(message, position, out);
+    fn message(&self, message: &Message, shown: Shown<'_>, out: &mut Out<'_>) {
+        let envelopes = if self.is_envelope { Envelopes::Full } else { Envelopes::None };
+        Stream { envelopes }.message(message, shown, out);
     }
 
     fn say(&self, saying: &Saying<'_>, reference: Option<&RawValue>, out: &mut Out<'_>) {

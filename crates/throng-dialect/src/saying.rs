@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use throng_core::{Followed, Message, MessageId};
+use throng_core::{ChannelId, Epoch, Followed, Message, MessageId};
 use throng_wire::v1::{self, HistoryPage, RawValue, Terms};
 use throng_wire::{ErrorResponse, Target};
 
@@ -28,6 +28,8 @@ pub struct Welcome<'a> {
 #[derive(Debug)]
 pub struct Start<'a> {
     pub id: MessageId,
+    /// The number of the channel on this node.
+    pub number: ChannelId,
     /// The id of the last message of the backlog, if there is one.
     pub head: Option<MessageId>,
     pub recovered: Option<bool>,
@@ -39,9 +41,25 @@ impl<'a> Start<'a> {
     /// The start of a subscription that the engine has begun. `member` is the client's data for the
     /// other members.
     pub fn of(followed: &Followed, member: Option<&'a str>) -> Start<'a> {
-        let &Followed { cursor, head, is_recovered, .. } = followed;
+        let &Followed { cursor, head, is_recovered, channel, .. } = followed;
         let head = Some(head).filter(|head| *head != cursor);
-        Start { id: cursor, head, recovered: is_recovered, member }
+        Start { id: cursor, number: channel, head, recovered: is_recovered, member }
+    }
+
+    /// Appends the JSON object that confirms the subscription, with the number of its channel if
+    /// the client is to know that.
+    pub(crate) fn write(
+        &self,
+        target: &Target,
+        number: Option<ChannelId>,
+        reference: Option<&RawValue>,
+        out: &mut Vec<u8>,
+    ) {
+        let (id, head) = (self.id.to_string(), self.head.map(|head| head.to_string()));
+        let number = number.map(|ChannelId(number)| number);
+        let recovered = self.recovered;
+        let begin = v1::Begin { id: &id, head: head.as_deref(), recovered, number };
+        v1::subscribed(out, target, begin, reference);
     }
 }
 
@@ -55,6 +73,9 @@ pub enum Saying<'a> {
     /// A subscription has begun: with the connection, or by a command.
     Subscribed(&'a Target, Start<'a>),
     Unsubscribed(&'a Target),
+    /// The numbers of channels that no confirmation of a subscription tells, for clients with
+    /// compact envelopes.
+    Numbers(&'a [v1::Numbered<Epoch>]),
     /// A subscription has ended because the client may not have it any more.
     Revoked(&'a Target, &'a ErrorResponse),
     /// Messages are lost, as many as `missed` if that is known; those after `id` follow.
@@ -97,6 +118,7 @@ impl Saying<'_> {
             Saying::Presence(_) => "presence",
             Saying::Expiring(_) => "expiring",
             Saying::Error(_) => "error",
+            Saying::Numbers(_) => "numbers",
             // Only commands have these answers, and only WebSockets have commands.
             _ => "answer",
         }
@@ -123,10 +145,8 @@ impl Saying<'_> {
             Saying::Welcome(Welcome { connection, id, recovered, unread, .. }) => {
                 v1::greeting(to, Some(connection), id, recovered, unread);
             }
-            Saying::Subscribed(target, Start { id, head, recovered, .. }) => {
-                let head = head.map(|head| head.to_string());
-                v1::subscribed(to, target, &id.to_string(), head.as_deref(), recovered, reference);
-            }
+            Saying::Subscribed(target, ref start) => start.write(target, None, reference, to),
+            Saying::Numbers(numbered) => v1::numbers(to, numbered),
             Saying::Unsubscribed(target) => v1::unsubscribed(to, target, reference),
             Saying::Revoked(target, error) => v1::revoked(to, target, error),
             Saying::Gap { target, missed, id } => v1::gap(to, target, missed, id),

@@ -8,23 +8,25 @@ use throng_wire::sse::{COMMENT, write_retry};
 use throng_wire::v1::RawValue;
 
 use crate::close_reason::CloseReason;
-use crate::dialect::{Dialect, End, Ended, envelope};
+use crate::dialect::{Dialect, End, Ended, Envelopes, Shown};
 use crate::framing::Out;
 use crate::saying::{Saying, Welcome};
 use crate::stream::end_stream;
 
 #[derive(Debug)]
 pub(crate) struct Sse {
-    pub(crate) is_envelope: bool,
+    pub(crate) envelopes: Envelopes,
 }
 
 impl Dialect for Sse {
-    fn message(&self, message: &Message, position: Option<&str>, out: &mut Out<'_>) {
+    fn message(&self, message: &Message, shown: Shown<'_>, out: &mut Out<'_>) {
         let own = message.id.to_string();
-        let id = Some(position.unwrap_or(&own));
+        let id = Some(shown.position.unwrap_or(&own));
+        // The position is the id of the event, and not in the envelope.
+        if let Some(envelope) = self.envelopes.of(message, Shown { position: None, ..shown }) {
+            return out.event(id, None, &envelope);
+        }
         match &message.body {
-            // The position is the id of the event, and not in the envelope.
-            _ if self.is_envelope => out.event(id, None, &envelope(message, None)),
             Body::Text(text) | Body::Json(text) => out.event(id, None, text.as_bytes()),
             Body::Binary(bytes) => {
                 out.event(id, Some("binary"), STANDARD.encode(bytes).as_bytes());

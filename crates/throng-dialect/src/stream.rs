@@ -4,7 +4,7 @@ use throng_core::Message;
 use throng_wire::v1::{self, RawValue};
 
 use crate::close_reason::CloseReason;
-use crate::dialect::{Dialect, End, Ended, envelope};
+use crate::dialect::{Dialect, End, Ended, Envelopes, Shown};
 use crate::framing::Out;
 use crate::saying::Saying;
 
@@ -30,15 +30,14 @@ pub(crate) fn end_stream(end: &End<'_>, out: &mut Out<'_>) -> Ended {
 
 #[derive(Debug)]
 pub(crate) struct Stream {
-    pub(crate) is_envelope: bool,
+    pub(crate) envelopes: Envelopes,
 }
 
 impl Dialect for Stream {
-    fn message(&self, message: &Message, position: Option<&str>, out: &mut Out<'_>) {
-        if self.is_envelope {
-            out.text(&envelope(message, position));
-        } else {
-            out.text(message.body.bytes());
+    fn message(&self, message: &Message, shown: Shown<'_>, out: &mut Out<'_>) {
+        match self.envelopes.of(message, shown) {
+            Some(envelope) => out.text(&envelope),
+            None => out.text(message.body.bytes()),
         }
     }
 

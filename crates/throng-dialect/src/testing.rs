@@ -15,14 +15,14 @@ use throng_wire::v1::{Command, Publication, RawValue, Received};
 use throng_wire::{ErrorCode, ErrorResponse, Kind, Target, check_target_name};
 
 use crate::close_reason::CloseReason;
-use crate::dialect::{Answer, Dialect, End, Ended, Heard, LateIdentity};
+use crate::dialect::{Answer, Dialect, End, Ended, Heard, LateIdentity, Shown};
 use crate::framing::Out;
 use crate::saying::{Saying, Welcome};
 
 /// The number of its encoding. Other builds may give it to another dialect.
-pub(crate) const ENCODING: u8 = 12;
+pub(crate) const ENCODING: u8 = 20;
 /// The number of its encoding with compression.
-pub(crate) const DEFLATE: u8 = 13;
+pub(crate) const DEFLATE: u8 = 21;
 
 /// A line in a frame.
 const HEARTBEAT: &[u8] = b"\x81\x01~";
@@ -57,7 +57,7 @@ impl Dialect for Testing {
         Some(Answer { status, headers, body })
     }
 
-    fn message(&self, message: &Message, _: Option<&str>, out: &mut Out<'_>) {
+    fn message(&self, message: &Message, _: Shown<'_>, out: &mut Out<'_>) {
         let body = String::from_utf8_lossy(message.body.bytes());
         out.text(format!("msg {} {body}", message.channel.name()).as_bytes());
     }
@@ -87,7 +87,7 @@ impl Dialect for Testing {
             Saying::Present(target, present) => {
                 format!("present {} {}", target.name, present.connections)
             }
-            Saying::Read(..) => return,
+            Saying::Read(..) | Saying::Numbers(_) => return,
         };
         let reference = reference.map_or("*", RawValue::get);
         out.text(format!("{reference} {words}").as_bytes());

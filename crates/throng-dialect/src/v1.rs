@@ -4,7 +4,7 @@ use throng_core::Message;
 use throng_wire::v1::{self, RawValue};
 
 use crate::close_reason::CloseReason;
-use crate::dialect::{Dialect, End, Ended, Heard, envelope};
+use crate::dialect::{Dialect, End, Ended, Heard, Shown, compact, envelope};
 use crate::framing::Out;
 use crate::saying::{Saying, Welcome};
 
@@ -14,8 +14,58 @@ const COMMAND_FACTOR: usize = 6;
 /// Bytes for the other fields of a command.
 const COMMAND_SLACK_BYTES: usize = 4096;
 
+/// Commands and answers with messages in full envelopes.
 #[derive(Debug)]
 pub(crate) struct V1;
+
+/// The same with compact envelopes. A frame with messages is an array: first a zero, then one
+/// element for each message.
+#[derive(Debug)]
+pub(crate) struct CompactV1 {
+    pub(crate) is_timed: bool,
+}
+
+impl Dialect for CompactV1 {
+    fn has_commands(&self) -> bool {
+        V1.has_commands()
+    }
+
+    fn max_input_bytes(&self, max_message_bytes: usize) -> usize {
+        V1.max_input_bytes(max_message_bytes)
+    }
+
+    fn message(&self, message: &Message, shown: Shown<'_>, out: &mut Out<'_>) {
+        let mut frame = b"[0,".to_vec();
+        frame.append(&mut compact(message, shown, self.is_timed));
+        frame.push(b']');
+        out.text(&frame);
+    }
+
+    fn say(&self, saying: &Saying<'_>, reference: Option<&RawValue>, out: &mut Out<'_>) {
+        let Saying::Subscribed(target, start) = saying else {
+            return V1.say(saying, reference, out);
+        };
+        let mut json = Vec::new();
+        start.write(target, Some(start.number), reference, &mut json);
+        out.text(&json);
+    }
+
+    fn end(&self, end: &End<'_>, out: &mut Out<'_>) -> Ended {
+        V1.end(end, out)
+    }
+
+    fn hear(&self, payload: &[u8], is_text: bool) -> (Heard, usize) {
+        V1.hear(payload, is_text)
+    }
+
+    fn heartbeat(&self, is_chunked: bool) -> &'static [u8] {
+        V1.heartbeat(is_chunked)
+    }
+
+    fn ping(&self) -> &'static [u8] {
+        V1.ping()
+    }
+}
 
 impl Dialect for V1 {
     fn has_commands(&self) -> bool {
@@ -26,8 +76,8 @@ impl Dialect for V1 {
         max_message_bytes * COMMAND_FACTOR + COMMAND_SLACK_BYTES
     }
 
-    fn message(&self, message: &Message, position: Option<&str>, out: &mut Out<'_>) {
-        out.text(&envelope(message, position));
+    fn message(&self, message: &Message, shown: Shown<'_>, out: &mut Out<'_>) {
+        out.text(&envelope(message, shown.position));
     }
 
     fn say(&self, saying: &Saying<'_>, reference: Option<&RawValue>, out: &mut Out<'_>) {

@@ -1,4 +1,4 @@
-//! Envelopes: a message as one JSON object on one line.
+//! Envelopes: a message as one JSON object on one line, or as a short JSON array.
 
 use std::io::Write as _;
 
@@ -66,6 +66,69 @@ pub fn write(out: &mut Vec<u8>, envelope: &Envelope<'_>) {
         }
     }
     out.push(b'}');
+}
+
+/// A message in a compact envelope. The id of the message is the epoch of its channel's log, which
+/// the client knows, a hyphen and the offset.
+#[derive(Debug, Clone, Copy)]
+pub struct Compact<'a> {
+    /// The number of the channel on this node.
+    pub number: u32,
+    /// `None` for a message without an id.
+    pub offset: Option<u64>,
+    /// When the message was published, in milliseconds since 1970, if the client asks for it.
+    pub time_ms: Option<u64>,
+    /// As in [`Envelope`].
+    pub expires_ms: Option<u64>,
+    /// As in [`Envelope`].
+    pub content_type: Option<&'a str>,
+    pub data: Data<'a>,
+    /// The position of the connection after the message, if the connection has one in all of its
+    /// channels.
+    pub position: Option<&'a str>,
+}
+
+/// Appends the compact envelope, without line breaks: number, offset and data; the time, if it is
+/// asked for; and an object with whatever else there is, left out if that is nothing.
+pub fn write_compact(out: &mut Vec<u8>, compact: &Compact<'_>) {
+    // Writing to a Vec cannot fail.
+    let _ = write!(out, "[{},", compact.number);
+    match compact.offset {
+        Some(offset) => drop(write!(out, "{offset},")),
+        None => out.extend_from_slice(b"null,"),
+    }
+    match compact.data {
+        Data::Text(text) => write_json_string(out, text),
+        Data::Json(json) => write_json_line(out, json),
+        Data::Binary(bytes) => {
+            out.push(b'"');
+            write_base64(out, bytes);
+            out.push(b'"');
+        }
+    }
+    if let Some(time_ms) = compact.time_ms {
+        let _ = write!(out, ",{time_ms}");
+    }
+    let before = out.len();
+    if let Some(content_type) = compact.content_type {
+        out.extend_from_slice(br#","content_type":"#);
+        write_json_string(out, content_type);
+    }
+    if matches!(compact.data, Data::Binary(_)) {
+        out.extend_from_slice(br#","encoding":"base64""#);
+    }
+    if let Some(expires_ms) = compact.expires_ms {
+        let _ = write!(out, r#","expires":{expires_ms}"#);
+    }
+    if let Some(position) = compact.position {
+        out.extend_from_slice(br#","position":"#);
+        write_json_string(out, position);
+    }
+    if out.len() > before {
+        out.insert(before + 1, b'{');
+        out.push(b'}');
+    }
+    out.push(b']');
 }
 
 #[cfg(test)]
@@ -138,7 +201,49 @@ mod tests {
         );
     }
 
+    fn compact<'a>(data: Data<'a>) -> Compact<'a> {
+        let (time_ms, expires_ms, content_type, position) = (None, None, None, None);
+        Compact { number: 17, offset: Some(5), time_ms, expires_ms, content_type, data, position }
+    }
+
+    fn written_compact(compact: &Compact<'_>) -> String {
+        let mut out = Vec::new();
+        write_compact(&mut out, compact);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_compact_envelope_has_only_what_is_needed() {
+        let json = compact(Data::Json("{\"p\":\n1}"));
+        assert_eq!(written_compact(&json), r#"[17,5,{"p": 1}]"#);
+        assert_eq!(written_compact(&compact(Data::Text("hi"))), r#"[17,5,"hi"]"#);
+        let timed = Compact { time_ms: Some(1_763_756_766_123), offset: None, ..json };
+        assert_eq!(written_compact(&timed), r#"[17,null,{"p": 1},1763756766123]"#);
+        let position = Some("k3v9x2-7");
+        let full = Compact { content_type: Some("image/png"), position, ..timed };
+        let full = Compact { expires_ms: Some(9), data: Data::Binary(&[0, 255, 1, 2]), ..full };
+        assert_eq!(
+            written_compact(&full),
+            concat!(
+                r#"[17,null,"AP8BAg==",1763756766123,{"content_type":"image/png","#,
+                r#""encoding":"base64","expires":9,"position":"k3v9x2-7"}]"#
+            )
+        );
+        let bytes = compact(Data::Binary(&[]));
+        assert_eq!(written_compact(&bytes), r#"[17,5,"",{"encoding":"base64"}]"#);
+    }
+
     proptest! {
+        #[test]
+        fn any_compact_envelope_is_json_on_one_line(text: String, content_type: Option<String>) {
+            let content_type = content_type.as_deref();
+            let line = written_compact(&Compact { content_type, ..compact(Data::Text(&text)) });
+            prop_assert!(!line.contains(['\n', '\r']));
+            let value: Value = serde_json::from_str(&line).unwrap();
+            prop_assert_eq!(&value[2], &Value::String(text));
+            prop_assert_eq!(value[3]["content_type"].as_str(), content_type);
+        }
+
         #[test]
         fn any_text_comes_back_on_one_line(name: String, text: String) {
             let envelope = Envelope { name: &name, ..envelope(Data::Text(&text), None) };

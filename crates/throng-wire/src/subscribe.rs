@@ -102,9 +102,35 @@ impl Request {
         self.targets.len() > 1
     }
 
-    /// True if each message arrives as an envelope.
+    /// True if each message arrives as an envelope, a compact one or another.
     pub fn is_envelope(&self) -> bool {
         self.options.flag(ConnectionOption::Envelope).unwrap_or(false)
+    }
+
+    /// True if envelopes are compact.
+    pub fn is_compact(&self) -> bool {
+        self.options.get(ConnectionOption::Envelope) == Some(options::COMPACT)
+    }
+
+    /// True if compact envelopes carry the time of publication.
+    pub fn is_timed(&self) -> bool {
+        self.options.flag(ConnectionOption::Time).unwrap_or(false)
+    }
+
+    /// Fails if its options do not agree with each other or with the transport.
+    fn check_options(&self) -> Result<(), ErrorResponse> {
+        let has_compact = match self.transport {
+            Transport::WebSocket { .. } => self.transport.is_v1(),
+            Transport::Sse | Transport::Stream => true,
+            Transport::LongPoll { .. } => false,
+        };
+        if self.is_compact() && !has_compact {
+            return Err(ErrorResponse::bad_parameter(
+                "`envelope=compact` is for `throng.v1`, SSE and streams; a WebSocket without that \
+                 sub-protocol and a long-poll have `envelope=true`",
+            ));
+        }
+        Ok(())
     }
 
     /// The user that the connection will belong to, if the request names one.
@@ -154,15 +180,16 @@ pub fn route(head: &Head<'_>) -> Result<Route, ErrorResponse> {
         ));
     }
     let presence = presence(&query, &targets)?;
-    let request = Request::of(head, targets, transport)?;
-    Ok(Route::Subscribe(Box::new(Request {
+    let request = Request {
         since: since(head, &query)?,
         history: query.history,
         options: query.options,
         presence,
         has_query_token: query.token.is_some(),
-        ..request
-    })))
+        ..Request::of(head, targets, transport)?
+    };
+    request.check_options()?;
+    Ok(Route::Subscribe(Box::new(request)))
 }
 
 /// The refusal of a request that subscribes and has a body. Of a chunked one only its bytes show

@@ -12,10 +12,10 @@ pub use command::{COMMANDS, Command, Received, parse};
 pub use fields::LIMIT_MAX;
 pub use publication::{CONTENT_TYPE_BYTES_MAX, EXPIRES_IN_S_MAX, KEY_BYTES_MAX, Publication};
 pub use reply::{
-    Counted, HistoryPage, PresenceEvent, Present, ReceiptFields, Terms, authenticated, closed,
-    error, expiring, gap, greeting, history, history_body, late, pong, presence, presence_body,
-    presence_event, presence_state, published, published_body, read, read_body, receipt_body,
-    revoked, subscribed, unsubscribed, welcome,
+    Begin, Counted, HistoryPage, Numbered, PresenceEvent, Present, ReceiptFields, Terms,
+    authenticated, closed, error, expiring, gap, greeting, history, history_body, late, numbers,
+    pong, presence, presence_body, presence_event, presence_state, published, published_body, read,
+    read_body, receipt_body, revoked, subscribed, unsubscribed, welcome,
 };
 /// The type of a `ref`: a JSON text.
 pub use serde_json::value::RawValue;

@@ -1,8 +1,9 @@
 //! The engine as frozen state, record by record, so that no buffer holds all of it.
 //!
-//! The thaw derives the rest: the rule of each channel, the shards and the ids of channels. Each
-//! worker that follows a channel stays its follower, under the same local id. So messages that are
-//! published after the thaw reach a worker's queue even before the worker is thawed.
+//! Channels keep their ids, which are numbers that clients know; so a name has the same shard in
+//! each version. The thaw derives the rest, such as the rule of each channel. Each worker that
+//! follows a channel stays its follower, under the same local id. So messages that are published
+//! after the thaw reach a worker's queue even before the worker is thawed.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -63,6 +64,8 @@ impl MemoryEngine {
 pub struct MemoryThaw {
     engine: MemoryEngine,
     has_begun: bool,
+    /// The version of the format, once the thaw has begun.
+    version: u16,
     is_ended: bool,
     has_failed: bool,
     channels: u64,
@@ -90,6 +93,7 @@ impl MemoryThaw {
         MemoryThaw {
             engine: MemoryEngine::new(Epoch::numbered(0), rules, queues, max_bytes),
             has_begun: false,
+            version: 0,
             is_ended: false,
             has_failed: false,
             channels: 0,
@@ -152,7 +156,7 @@ impl MemoryThaw {
     }
 
     fn begin(&mut self, mut decoder: Decoder<'_>) -> Result<(), ThawError> {
-        decoder.version()?;
+        self.version = decoder.version()?;
         let shared = &mut self.engine.shared;
         shared.epoch = Epoch::numbered(decoder.u64()?);
         shared.positions = shared.epoch;
@@ -177,7 +181,7 @@ impl MemoryThaw {
 
     fn channel(&mut self, decoder: Decoder<'_>) -> Result<(), ThawError> {
         let shared = &self.engine.shared;
-        let frozen = FrozenChannel::decode(decoder, shared.workers())?;
+        let frozen = FrozenChannel::decode(decoder, self.version, shared.workers())?;
         let (at, hashed) = self.engine.find(&frozen.name);
         let slot = self.engine.lock(at).thaw_channel(shared, hashed.hash, &frozen)?;
         self.channels += 1;

@@ -149,24 +149,33 @@ impl Shard {
         if let Some(slot) = self.find(name) {
             return slot;
         }
-        let Hashed { name, hash } = name;
+        let channel = self.new_channel(shared, name);
+        let slot = self.channels.insert(channel);
+        self.index(shared, name.hash, slot);
+        slot
+    }
+
+    /// A channel without messages and followers.
+    fn new_channel(&mut self, shared: &Shared, Hashed { name, hash }: Hashed<'_>) -> Channel {
         if name.is_presence_events() {
             shared.presence_logs.fetch_add(1, Ordering::Relaxed);
         }
         let rule = shared.rules.find(name);
         // The journal remembers the offsets of a durable channel.
         let is_durable = shared.rules.get(rule).is_durable;
-        let slot = self.channels.insert(Channel {
+        Channel {
             head: if is_durable { 0 } else { self.forgotten.begin(hash) },
             log: None,
             followers: Followers::None,
             name: self.names.add(name),
             rule,
-        });
+        }
+    }
+
+    fn index(&mut self, shared: &Shared, hash: u64, slot: u32) {
         let Shard { channels, names, by_name, .. } = self;
         let hash_of = |&other: &u32| shared.hash(names.get(channels[other].name));
         by_name.insert_unique(hash, slot, hash_of);
-        slot
     }
 
     fn forget(&mut self, shared: &Shared, slot: u32) {

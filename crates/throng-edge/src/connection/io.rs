@@ -9,7 +9,7 @@ use throng_wire::subscribe::Request;
 use throng_wire::websocket::Reader;
 
 use super::buffers::Buffered;
-use super::outbound::Outbound;
+use super::outbound::{Outbound, OutboundRest};
 
 /// State of a connection while something is half read, half written or unanswered, and of a
 /// long-poll with an origin.
@@ -86,6 +86,25 @@ impl LongPoll {
 }
 
 impl Io {
+    /// The message that the socket has taken in part, if frozen state names it. One with the number
+    /// of its channel is frozen as bytes.
+    pub(crate) fn shared_partial(&self) -> Option<&Partial> {
+        self.partial.as_ref().filter(|partial| !partial.encoding.has_numbers())
+    }
+
+    /// The rest of what waits for the socket, without the [`Io::shared_partial`], for another
+    /// process.
+    pub(crate) fn unshared_rest(&self, is_chunked: bool) -> Option<OutboundRest> {
+        let rest = self.outbound.as_ref().map(|outbound| outbound.rest());
+        match self.partial.as_ref().filter(|partial| partial.encoding.has_numbers()) {
+            Some(partial) => {
+                let encoded = partial.encoding.begun(&partial.message, is_chunked);
+                Some(rest.unwrap_or_default().behind_message(&encoded[partial.from as usize..]))
+            }
+            None => rest,
+        }
+    }
+
     /// The state of a connection whose input `bytes` is not handled yet.
     pub(crate) fn with_inbound(bytes: &[u8]) -> Io {
         Io { inbound: bytes.to_vec(), ..Io::default() }

@@ -52,13 +52,23 @@ pub(crate) struct Left {
 }
 
 /// The rest of an [`Outbound`], in one piece.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct OutboundRest {
     pub(crate) bytes: Vec<u8>,
     /// For each answer that holds messages the end of its last byte in `bytes`, in order, and the
     /// number of its messages.
     pub(crate) deliveries: Vec<(u64, u64)>,
     pub(crate) progress: Progress,
+}
+
+impl OutboundRest {
+    /// The same behind the rest of a message.
+    pub(crate) fn behind_message(self, rest: &[u8]) -> OutboundRest {
+        let length = rest.len() as u64;
+        let behind = self.deliveries.into_iter().map(|(end, messages)| (length + end, messages));
+        let deliveries = std::iter::once((length, 1)).chain(behind).collect();
+        OutboundRest { bytes: [rest, &self.bytes].concat(), deliveries, progress: self.progress }
+    }
 }
 
 impl Left {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use throng_core::{LagPolicy, Message, MessageId, SubscriptionId, Waiting, Watermark};
 use throng_dialect::Saying;
+use throng_dialect::dialect::Shown;
 use throng_dialect::saying::is_notice;
 use throng_wire::{ErrorCode, chunk};
 
@@ -112,9 +113,10 @@ impl<N: Net> Delivery<N> {
         let epoch = self.watermark.epoch;
         let mut out = self.buffers().take_output();
         let mut count = 0;
-        let taken = self.take_in_order(id, |message| {
-            let position = Watermark { epoch, stamp: message.stamp };
-            encoding.compose(message, &position.to_string(), is_chunked, &mut out);
+        let taken = self.take_in_order(id, |message, number| {
+            let position = Watermark { epoch, stamp: message.stamp }.to_string();
+            let shown = Shown { number, position: Some(&position) };
+            encoding.compose(message, shown, is_chunked, &mut out);
             count += 1;
             out.len() < IN_ORDER_BYTES
         });
@@ -212,6 +214,7 @@ impl<N: Net> Delivery<N> {
         compress: Compress,
     ) {
         let Delivery { sockets, subscriptions, compression, .. } = self;
+        let number = subscriptions.number(subscription);
         let Waiting::Messages(messages) = subscriptions.waiting(subscription) else {
             return debug_assert!(false, "the caller has seen messages");
         };
@@ -227,7 +230,7 @@ impl<N: Net> Delivery<N> {
                 is_first = false;
             }
             let own = encoding.of(message);
-            Some((own, own.encode(message, connection.has(Flags::CHUNKED))))
+            Some((own, own.encode(message, number, connection.has(Flags::CHUNKED))))
         });
         let from = self.subscriptions.cursor(subscription).unwrap_or_default();
         self.conclude(id, subscription, outcome);
@@ -271,12 +274,13 @@ impl<N: Net> Delivery<N> {
         if !message.is_for(name, self.clock().unix_ms()) {
             return;
         }
+        let number = self.subscriptions.number(subscription);
         if is_notice(message) {
             let is_chunked = connection.has(Flags::CHUNKED);
-            let event = connection.encoding().encode(message, is_chunked).to_vec();
+            let event = connection.encoding().encode(message, number, is_chunked).to_vec();
             return self.send_messages(id, &event, 1);
         }
-        let shared = connection.encoding().encode(message, false);
+        let shared = connection.encoding().encode(message, number, false);
         let own_id = shared.iter().position(|&byte| byte == b'\n').map_or(0, |at| at + 1);
         let mut event = format!("id: {}\n", self.position(id)).into_bytes();
         event.extend_from_slice(&shared[own_id..]);

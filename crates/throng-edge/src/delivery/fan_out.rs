@@ -70,14 +70,17 @@ impl<N: Net> Delivery<N> {
             }
             !is_shared
         });
-        let Delivery { sockets, compression, .. } = self;
+        let Delivery { sockets, subscriptions, compression, .. } = self;
+        // All visits are of one channel.
+        let Some(&(first, _)) = together.first() else { return };
+        let number = subscriptions.number(first);
         let id_of = |&(_, id): &(SubscriptionId, ConnectionId)| id;
         sockets.write_each(together, id_of, transfers, |_, connection, costs| {
             let (own, is_chunked) = (connection.encoding(), connection.has(Flags::CHUNKED));
             if own.is_compressed() {
                 costs.compressed(compression.prepare(&message, own));
             }
-            let bytes = own.encode(&message, is_chunked);
+            let bytes = own.encode(&message, number, is_chunked);
             // The choice of `encode`: only `prepare` compresses.
             encoded.push((own.of(&message), bytes.len()));
             bytes

@@ -46,11 +46,12 @@ impl<N: Net> Delivery<N> {
     }
 
     /// Moves the cursors of the connection over settled messages, in order, and calls `take` with
-    /// each that the connection gets, until that returns false. No subscription has a gap.
+    /// each that the connection gets and the number of its channel, until that returns false. No
+    /// subscription has a gap.
     pub(super) fn take_in_order(
         &mut self,
         id: ConnectionId,
-        mut take: impl FnMut(&Arc<Message>) -> bool,
+        mut take: impl FnMut(&Arc<Message>, ChannelId) -> bool,
     ) -> TakenInOrder {
         let settled = self.watermark.stamp;
         let all = TakenInOrder { up_to: settled, is_cut: false };
@@ -78,7 +79,8 @@ impl<N: Net> Delivery<N> {
             // Before it is written, as all that is composed.
             let held = self.subscriptions.pass(subscription, message.id.offset, 0);
             self.hold_receipts(id, held);
-            let goes_on = !message.is_for(name, now_ms) || take(&message);
+            let number = self.subscriptions.number(subscription);
+            let goes_on = !message.is_for(name, now_ms) || take(&message, number);
             heap.extend(next_of(self, index));
             if !goes_on {
                 let is_cut = heap.peek().is_some_and(|Reverse((next, _))| *next <= settled);

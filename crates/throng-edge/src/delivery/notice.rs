@@ -1,7 +1,8 @@
 //! What the server says beside messages, in the dialect of the connection.
 
+use throng_core::{ChannelId, Epoch, Kind, SubscriptionId};
 use throng_dialect::{Out, Saying};
-use throng_wire::v1::RawValue;
+use throng_wire::v1::{Numbered, RawValue};
 
 use crate::connection::{Connection, ConnectionId, Flags};
 use crate::delivery::Delivery;
@@ -49,6 +50,54 @@ impl<N: Net> Delivery<N> {
             self.send(id, &out);
         }
         !out.is_empty()
+    }
+
+    /// The numbers of the connection's channels of which `is_meant`, in the order of its
+    /// subscriptions. Presence events have none.
+    fn numbers(
+        &self,
+        id: ConnectionId,
+        is_meant: impl Fn(SubscriptionId) -> bool,
+    ) -> Vec<Numbered<Epoch>> {
+        let own = self.subscriptions_in_order(id).into_iter().filter(|&own| is_meant(own));
+        let numbered = own.filter_map(|own| {
+            let target = self.target_of(own).filter(|target| target.kind != Kind::Internal)?;
+            let epoch = self.subscriptions.position(own)?.epoch;
+            let ChannelId(number) = self.subscriptions.number(own);
+            Some(Numbered { target, number, epoch })
+        });
+        numbered.collect()
+    }
+
+    /// The numbers of those of the connection's channels whose subscriptions are not confirmed: on
+    /// a connection with commands only what the server keeps for its user.
+    pub(crate) fn unconfirmed_numbers(&self, id: ConnectionId) -> Vec<Numbered<Epoch>> {
+        let are_confirmed = self[id].has_commands();
+        self.numbers(id, |own| !are_confirmed || self.subscriptions.is_unasked(own))
+    }
+
+    /// Tells the connection the numbers of the channels of which `is_meant`, if its messages name
+    /// channels by numbers.
+    pub(crate) fn tell_numbers(
+        &mut self,
+        id: ConnectionId,
+        is_meant: impl Fn(SubscriptionId) -> bool,
+    ) {
+        if self[id].encoding().has_numbers() {
+            let numbered = self.numbers(id, is_meant);
+            self.say(id, &Saying::Numbers(&numbered));
+        }
+    }
+
+    /// Tells the connection the numbers of [`Delivery::unconfirmed_numbers`], if there are any and
+    /// its messages name channels by numbers.
+    pub(crate) fn tell_unconfirmed_numbers(&mut self, id: ConnectionId) {
+        if self[id].encoding().has_numbers() {
+            let numbered = self.unconfirmed_numbers(id);
+            if !numbered.is_empty() {
+                self.say(id, &Saying::Numbers(&numbered));
+            }
+        }
     }
 
     /// A message of the connection is acted upon, and the answers to its commands are joined if its

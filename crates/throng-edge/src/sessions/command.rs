@@ -222,8 +222,7 @@ impl<N: Net> Sessions<N> {
         }
         // The client learns of the subscription before its first message comes.
         let start = Start::of(&followed, member.as_deref());
-        self.answer(call, &Saying::Subscribed(target, start));
-        self.flush_replies(id);
+        self.confirm(call, target, start, kept_start.is_some());
         if let Some(state) = presence {
             self.tell_presence(id, &state);
         }
@@ -233,6 +232,15 @@ impl<N: Net> Sessions<N> {
         }
         self.limit(id, answers.until_ms);
         Ok(())
+    }
+
+    /// Confirms a subscription, with which the client may follow what the server keeps for it.
+    fn confirm(&mut self, call: Call<'_>, target: &Target, start: Start<'_>, has_kept: bool) {
+        self.answer(call, &Saying::Subscribed(target, start));
+        self.flush_replies(call.id);
+        if has_kept {
+            self.tell_unconfirmed_numbers(call.id);
+        }
     }
 
     fn unsubscribe_command(&mut self, call: Call<'_>, target: &Target) -> Result<(), Stop> {

@@ -71,7 +71,7 @@ impl<N: Net> Sessions<N> {
     pub(crate) fn message_limits(&self, connection: &Connection<N::Socket>) -> MessageLimits {
         let dialect = connection.encoding().dialect();
         let max_bytes = dialect.max_input_bytes(self.settings.max_message_bytes);
-        MessageLimits { max_bytes, may_compress: connection.encoding().is_compressed() }
+        MessageLimits { max_bytes, may_compress: connection.encoding().has_deflate() }
     }
 
     /// Keeps a half-read message. `is_new` says that it began in this input: its deadline starts.

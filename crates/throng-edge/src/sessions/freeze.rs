@@ -72,7 +72,7 @@ impl<N: Net> Sessions<N> {
         partials: &mut PartialNumbers,
         write: &mut dyn FnMut(Vec<u8>),
     ) {
-        let Some(partial) = connection.io.as_ref().and_then(|io| io.partial.as_ref()) else {
+        let Some(partial) = connection.io.as_ref().and_then(|io| io.shared_partial()) else {
             return;
         };
         let number = partials.len() as u32;
@@ -250,18 +250,18 @@ fn ask_again(frozen: &mut FrozenConnection, asked: &Asked, due: u32) {
 
 fn freeze_io<S>(connection: &Connection<S>, io: &Io, partials: &PartialNumbers) -> FrozenIo {
     let is_chunked = connection.has(Flags::CHUNKED);
-    let partial = io.partial.as_ref().map(|partial| FrozenPartial {
+    let partial = io.shared_partial().map(|partial| FrozenPartial {
         message: partials.get(&Arc::as_ptr(&partial.message)).copied().unwrap_or(u32::MAX),
         is_compressed: partial.encoding.is_compressed(),
         from: partial.from,
-        encoded_bytes: partial.encoding.encode(&partial.message, is_chunked).len() as u32,
+        encoded_bytes: partial.encoding.begun(&partial.message, is_chunked).len() as u32,
     });
     FrozenIo {
         inbound: io.inbound.clone(),
         half_read: io.reader.half_read(),
         message_since: io.message_since,
         partial,
-        outbound: io.outbound.as_ref().map(|outbound| outbound.rest()),
+        outbound: io.unshared_rest(is_chunked),
         long_poll: io.long_poll.as_deref().cloned(),
     }
 }

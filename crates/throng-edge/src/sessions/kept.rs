@@ -233,6 +233,8 @@ impl<N: Net> Sessions<N> {
                 (true, None) => {
                     self.follow_kept_channels(id, slice::from_ref(name), StartAt::Live);
                     self.subscriptions_changed(id);
+                    let newest = self.newest_subscription(id);
+                    self.tell_numbers(id, |own| Some(own) == newest);
                 }
                 (true, Some(_)) => self.subscriptions_changed(id),
                 (false, Some(subscription)) if self.cursors().is_unasked(subscription) => {

@@ -378,7 +378,7 @@ impl<N: Net> Sessions<N> {
         }
         if !flags.has(Flags::CANARY) {
             self.count(Counter::of_subscription(request));
-            if encoding.is_compressed() {
+            if encoding.has_deflate() {
                 self.count(Counter::SubscribedDeflate);
             }
         }
@@ -409,7 +409,7 @@ impl<N: Net> Sessions<N> {
         let encoding = connection.encoding();
         let mut out = self.buffers().take_output();
         let deflate = match request.transport {
-            Transport::WebSocket { deflate, .. } => deflate.filter(|_| encoding.is_compressed()),
+            Transport::WebSocket { deflate, .. } => deflate.filter(|_| encoding.has_deflate()),
             _ => None,
         };
         encoding.dialect().open(request, deflate, &headers, &mut out);
@@ -458,6 +458,12 @@ impl<N: Net> Sessions<N> {
         for (target, followed) in request.targets.iter().zip(followed) {
             let start = Start::of(followed, None);
             write_saying(connection, &Saying::Subscribed(target, start), None, out);
+        }
+        if connection.encoding().has_numbers() {
+            let numbered = self.unconfirmed_numbers(id);
+            if !numbered.is_empty() {
+                write_saying(connection, &Saying::Numbers(&numbered), None, out);
+            }
         }
     }
 }

@@ -195,8 +195,11 @@ fn thaw_partial<S>(
     let message = partials.get(frozen.message as usize);
     let message = message.ok_or(ThawError::Invalid("a message that was written in part"))?;
     let own = connection.encoding();
+    if own.has_numbers() {
+        return Err(ThawError::Invalid("a message that was written in part has a number"));
+    }
     let encoding = if frozen.is_compressed { own.of(message) } else { own.uncompressed() };
-    let encoded_bytes = encoding.encode(message, connection.has(Flags::CHUNKED)).len();
+    let encoded_bytes = encoding.begun(message, connection.has(Flags::CHUNKED)).len();
     if encoding.is_compressed() != frozen.is_compressed
         || encoded_bytes != frozen.encoded_bytes as usize
         || frozen.from >= frozen.encoded_bytes

@@ -156,7 +156,7 @@ impl<N: Net> Sockets<N> {
         let Some(io) = &connection.io else { return Left::default() };
         let is_chunked = connection.has(Flags::CHUNKED);
         let of_message = io.partial.as_ref().map_or(0, |partial| {
-            let encoded = partial.encoding.encode(&partial.message, is_chunked);
+            let encoded = partial.encoding.begun(&partial.message, is_chunked);
             encoded.len() - partial.from as usize
         });
         let of_answers = io.outbound.as_ref().map_or(0, |outbound| outbound.bytes());
@@ -191,7 +191,7 @@ impl<N: Net> Sockets<N> {
             // The rest of a message goes first: `outbound` was queued behind it.
             let rest = match &io.partial {
                 Some(partial) => {
-                    &partial.encoding.encode(&partial.message, is_chunked)[partial.from as usize..]
+                    &partial.encoding.begun(&partial.message, is_chunked)[partial.from as usize..]
                 }
                 None => io.outbound.as_ref().map_or(&[][..], |outbound| outbound.front()),
             };

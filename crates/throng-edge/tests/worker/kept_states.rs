@@ -45,7 +45,9 @@ const STALLED: usize = 6;
 const OPTIONS: usize = 7;
 const STRANGER: usize = 8;
 const TERMS: usize = 9;
-const CLIENTS: usize = 10;
+/// One that version 2 cannot keep: it has half a message with the number of its channel.
+const COMPACT: usize = 10;
+const CLIENTS: usize = 11;
 
 /// What the subscription of [`TERMS`] shows of its member.
 const MEMBER: &str = " as {ann}";
@@ -130,6 +132,13 @@ fn scenario() -> (Rig, Vec<u8>, Vec<Client>) {
     rig.send_frame(&clients[TERMS], "1 sub ends 200 {ann}");
     rig.work();
     assert!(clients[TERMS].received().contains(MEMBER));
+    let compact = WEBSOCKET.replace("/channels/a", "/channels/f?envelope=compact");
+    let v1 = "Sec-WebSocket-Protocol: throng.v1\r\nSec-WebSocket-Key";
+    clients.push(rig.connect(&compact.replace("Sec-WebSocket-Key", v1)));
+    rig.work();
+    clients[COMPACT].received();
+    clients[COMPACT].stall_after(1);
+    rig.publish("f", "half", None);
     clients[STALLED].received();
     clients[STALLED].stall_after(TAKEN);
     rig.publish("long", &long(), None);
@@ -157,7 +166,7 @@ fn records(bytes: &[u8]) -> Vec<&[u8]> {
 /// The record with `throng.v1` in place of the dialect of tests, whose number may become another
 /// dialect's.
 fn without_testing(mut record: Vec<u8>) -> Vec<u8> {
-    const TESTING: u8 = 12;
+    const TESTING: u8 = 20;
     const ENVELOPES: u8 = 1;
     const IS_V1: u8 = 1 << 2;
     if record[0] == CONNECTION && record[ENCODING] == TESTING {
@@ -295,5 +304,23 @@ fn the_data_of_a_member_is_kept_since_version_2() {
         std::mem::replace(&mut rig.worker, vacant).freeze(&mut |record, _| worker.extend(record));
         let mut windows = worker.windows(MEMBER.len());
         assert!(windows.any(|window| window == MEMBER.as_bytes()), "{version}");
+    }
+}
+
+#[test]
+fn numbers_of_channels_are_kept_since_version_3() {
+    for version in 3..=VERSION {
+        let (mut rig, clients) = thawed(version);
+        rig.read_again(&clients[COMPACT]);
+        rig.publish("f", "whole", None);
+        rig.work();
+        rig.pass(1);
+        let received = clients[COMPACT].received();
+        let number = |end: &str| {
+            let end = received.find(end).unwrap_or_else(|| panic!("{end} in {received}"));
+            received[..end].rfind("[0,[").map(|start| &received[start + 4..end])
+        };
+        let (half, whole) = (number(",1,\"half\"]]"), number(",2,\"whole\"]]"));
+        assert!(half.is_some() && half == whole, "{version}: {received}");
     }
 }

@@ -3,6 +3,7 @@
 mod answers;
 mod behind;
 mod close;
+mod compact;
 mod dialect;
 mod drain;
 mod expiry;

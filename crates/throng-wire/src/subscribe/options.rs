@@ -15,7 +15,7 @@ use crate::percent::decode_query;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ConnectionOption {
-    /// `true` to have each message as an envelope.
+    /// `true` to have each message as an envelope, `compact` to have short ones.
     Envelope,
     /// `true` to have a welcome, `false` to have none; overrides the setting.
     Welcome,
@@ -23,7 +23,12 @@ pub enum ConnectionOption {
     NoCompression,
     /// The longest silence on the connection, in seconds; overrides the setting.
     Heartbeat,
+    /// `true` to have the time of publication in compact envelopes.
+    Time,
 }
+
+/// The value of [`ConnectionOption::Envelope`] for compact envelopes.
+pub(super) const COMPACT: u32 = 2;
 
 /// The least value of [`ConnectionOption::Heartbeat`]: what all connections may cost at most.
 const HEARTBEAT_S_MIN: u32 = 10;
@@ -36,6 +41,8 @@ const HEARTBEAT_S_MAX: u32 = 3600;
 enum Values {
     /// `true` or `false`, as 1 and 0.
     Flag,
+    /// `true` or `false`, as 1 and 0, or this word, as 2.
+    FlagOr(&'static str),
     /// Only this word, as 0.
     Word(&'static str),
     /// Whole seconds, with or without their unit.
@@ -53,14 +60,15 @@ struct Row {
     is_kept: bool,
 }
 
-const ROWS: [Row; 4] = {
+const ROWS: [Row; 5] = {
     use ConnectionOption::*;
     let heartbeat = Values::Seconds { least: HEARTBEAT_S_MIN, most: HEARTBEAT_S_MAX };
     [
-        row(Envelope, "envelope", Values::Flag, false),
+        row(Envelope, "envelope", Values::FlagOr("compact"), false),
         row(Welcome, "welcome", Values::Flag, false),
         row(NoCompression, "compression", Values::Word("none"), false),
         row(Heartbeat, "heartbeat", heartbeat, true),
+        row(Time, "time", Values::Flag, false),
     ]
 };
 
@@ -154,8 +162,9 @@ impl Values {
     /// The number that stands for a value; `None` for what is none.
     fn read(self, text: &str) -> Option<u32> {
         match (self, text) {
-            (Values::Flag, "true" | "1") => Some(1),
-            (Values::Flag, "false" | "0") => Some(0),
+            (Values::Flag | Values::FlagOr(_), "true" | "1") => Some(1),
+            (Values::Flag | Values::FlagOr(_), "false" | "0") => Some(0),
+            (Values::FlagOr(word), text) if text == word => Some(2),
             (Values::Word(word), text) if text == word => Some(0),
             (Values::Seconds { .. }, text) => {
                 let digits = text.strip_suffix('s').unwrap_or(text);
@@ -171,6 +180,7 @@ impl Values {
     fn have(self, number: u32) -> bool {
         match self {
             Values::Flag => number <= 1,
+            Values::FlagOr(_) => number <= 2,
             Values::Word(_) => number == 0,
             Values::Seconds { least, most } => (least..=most).contains(&number),
         }
@@ -180,6 +190,7 @@ impl Values {
     fn demand(self) -> String {
         match self {
             Values::Flag => "must be `true` or `false`".to_owned(),
+            Values::FlagOr(word) => format!("must be `true`, `false` or `{word}`"),
             Values::Word(word) => format!("can only be `{word}`"),
             Values::Seconds { least, most } => {
                 format!("must be a whole number of seconds, {least} to {most}, such as `60s`")
@@ -199,6 +210,11 @@ mod tests {
         assert_eq!(options.read("envelope", "tr%75e"), Ok(true));
         assert_eq!(options.read("envelop", "true"), Ok(false));
         assert_eq!(options.flag(ConnectionOption::Envelope), Some(true));
+        let mut compact = Options::default();
+        assert_eq!(compact.read("envelope", "compact"), Ok(true));
+        assert_eq!(compact.get(ConnectionOption::Envelope), Some(COMPACT));
+        let bad = Options::default().read("envelope", "short").expect_err("no such word");
+        assert_eq!(bad.message, "the parameter `envelope` must be `true`, `false` or `compact`");
         assert_eq!(options.flag(ConnectionOption::Welcome), None);
         let twice = options.read("envelope", "true").expect_err("it is there already");
         assert_eq!(twice.message, "the parameter `envelope` is given twice");

@@ -231,6 +231,8 @@ fn parameters_are_parsed() {
     assert_eq!(request("/channels/a?history=100000").history, Some(100_000));
     assert_eq!(request("/channels/a?hist%6Fry=0").history, Some(0));
     assert!(request("/channels/a?envelope=1").is_envelope());
+    let compact = request("/channels/a?envelope=compact&time=true");
+    assert!(compact.is_envelope() && compact.is_compact() && compact.is_timed());
     assert!(!request("/channels/a?envelope=false").is_envelope());
     assert_eq!(welcome(&request("/channels/a?welcome=true")), Some(true));
     assert_eq!(request("/channels/a?&&_=1763756766123&=").history, None);

@@ -1,6 +1,7 @@
 //! The frames of the server, each a JSON object on one line, and the HTTP bodies with the same
 //! fields.
 
+use std::fmt::Display;
 use std::io::Write as _;
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use serde_json::value::RawValue;
 
 use crate::error::ErrorResponse;
 use crate::json::write_json_string;
-use crate::name::Target;
+use crate::name::{Kind, Target};
 
 /// Writes a JSON object, field by field.
 struct Object<'o> {
@@ -148,21 +149,61 @@ pub fn greeting(
     object.string("id", id).recovered(recovered).unread(unread).end();
 }
 
-/// Confirms a subscription: messages after `id` follow. With a backlog, `head` is the id of its
-/// last message; later ones are live.
+/// Where a subscription starts.
+#[derive(Debug, Clone, Copy)]
+pub struct Begin<'a> {
+    /// Messages after this id follow.
+    pub id: &'a str,
+    /// With a backlog, the id of its last message; later ones are live.
+    pub head: Option<&'a str>,
+    pub recovered: Option<bool>,
+    /// The number of the channel on this node, on connections with compact envelopes.
+    pub number: Option<u32>,
+}
+
+/// Confirms a subscription.
 pub fn subscribed(
     out: &mut Vec<u8>,
     target: &Target,
-    id: &str,
-    head: Option<&str>,
-    recovered: Option<bool>,
+    begin: Begin<'_>,
     reference: Option<&RawValue>,
 ) {
+    let Begin { id, head, recovered, number } = begin;
     let mut object = Object::typed(out, "subscribed").target(target).string("id", id);
+    if let Some(number) = number {
+        object = object.number("number", number.into());
+    }
     if let Some(head) = head {
         object = object.string("head", head);
     }
     object.recovered(recovered).end_with(reference);
+}
+
+/// A channel's number on this node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Numbered<T> {
+    pub target: Target,
+    pub number: u32,
+    /// The epoch of the channel's log, which begins the ids of its messages.
+    pub epoch: T,
+}
+
+/// Tells the numbers of channels that no other frame tells.
+pub fn numbers<T: Display>(out: &mut Vec<u8>, numbered: &[Numbered<T>]) {
+    let mut object = Object::typed(out, "numbers");
+    for (kind, field) in [(Kind::Channel, "channels"), (Kind::User, "users")] {
+        let mut of_kind = numbered.iter().filter(|one| one.target.kind == kind).peekable();
+        if of_kind.peek().is_none() {
+            continue;
+        }
+        object = object.array(field, of_kind, |out, Numbered { target, number, epoch }| {
+            out.push(b'[');
+            write_json_string(out, &target.name);
+            // Writing to a Vec cannot fail. An epoch has letters and digits only.
+            let _ = write!(out, ",{number},\"{epoch}\"]");
+        });
+    }
+    object.end();
 }
 
 /// Confirms the end of a subscription.

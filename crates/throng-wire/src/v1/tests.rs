@@ -37,6 +37,10 @@ fn publication(body: &[u8], content_type: Option<&str>) -> Publication {
     Publication { body: body.to_vec(), content_type, key: None, expires_in_s: None }
 }
 
+fn begin<'a>(id: &'a str, head: Option<&'a str>, recovered: Option<bool>) -> Begin<'a> {
+    Begin { id, head, recovered, number: None }
+}
+
 fn answer(write: impl FnOnce(&mut Vec<u8>)) -> String {
     let mut out = Vec::new();
     write(&mut out);
@@ -310,15 +314,38 @@ fn greetings_match_the_reference() {
 }
 
 #[test]
+fn numbers_of_channels_are_told_as_in_the_reference() {
+    let a = channel("a");
+    let numbered = Begin { number: Some(17), ..begin("k-1", Some("k-3"), None) };
+    assert_eq!(
+        answer(|out| subscribed(out, &a, numbered, None)),
+        r#"{"type":"subscribed","channel":"a","id":"k-1","number":17,"head":"k-3"}"#
+    );
+    let of = |target: &Target| Numbered { target: target.clone(), number: 17, epoch: "k3v9x2" };
+    let ann = Target { kind: Kind::User, name: "an\"n".to_owned() };
+    assert_eq!(
+        answer(|out| numbers(out, &[of(&a), of(&ann), of(&a)])),
+        concat!(
+            r#"{"type":"numbers","channels":[["a",17,"k3v9x2"],["a",17,"k3v9x2"]],"#,
+            r#""users":[["an\"n",17,"k3v9x2"]]}"#
+        )
+    );
+    assert_eq!(
+        answer(|out| numbers(out, &[of(&ann)])),
+        r#"{"type":"numbers","users":[["an\"n",17,"k3v9x2"]]}"#
+    );
+}
+
+#[test]
 fn replies_match_the_reference() {
     let a = channel("a");
     let reference = raw("\"r\"");
     assert_eq!(
-        answer(|out| subscribed(out, &a, "k-1", None, Some(true), Some(&reference))),
+        answer(|out| subscribed(out, &a, begin("k-1", None, Some(true)), Some(&reference))),
         r#"{"type":"subscribed","channel":"a","id":"k-1","recovered":true,"ref":"r"}"#
     );
     assert_eq!(
-        answer(|out| subscribed(out, &a, "k-1", Some("k-3"), None, None)),
+        answer(|out| subscribed(out, &a, begin("k-1", Some("k-3"), None), None)),
         r#"{"type":"subscribed","channel":"a","id":"k-1","head":"k-3"}"#
     );
     assert_eq!(
@@ -443,7 +470,8 @@ proptest! {
         let expected = Command::Publish { target: target.clone(), publication, echo: true };
         prop_assert_eq!(received.command.unwrap(), expected);
 
-        let line = answer(|out| subscribed(out, &target, &text, None, None, Some(&reference)));
+        let begin = begin(&text, None, None);
+        let line = answer(|out| subscribed(out, &target, begin, Some(&reference)));
         prop_assert!(!line.contains(['\n', '\r']));
         let value: Value = serde_json::from_str(&line).unwrap();
         let expected = json!({"type": "subscribed", "channel": name, "id": text, "ref": number});

@@ -123,7 +123,12 @@ fn answers_have_the_fields_that_are_written() {
     let user = Target { kind: Kind::User, name: "u".into() };
     let error = ErrorCode::Forbidden.into();
     messages.check("subscribed", |out, of| {
-        v1::subscribed(out, &target, "a-1", Some("a-2"), Some(true), of);
+        let (head, recovered, number) = (Some("a-2"), Some(true), Some(1));
+        v1::subscribed(out, &target, v1::Begin { id: "a-1", head, recovered, number }, of);
+    });
+    messages.check("numbers", |out, _| {
+        let of = |target: &Target| v1::Numbered { target: target.clone(), number: 1, epoch: "a" };
+        v1::numbers(out, &[of(&target), of(&user)]);
     });
     messages.check("unsubscribed", |out, of| v1::unsubscribed(out, &target, of));
     messages.check("unsubscribed", |out, _| v1::revoked(out, &target, &error));

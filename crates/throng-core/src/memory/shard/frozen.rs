@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use super::super::channel::{Channel, Follower, Followers};
 use super::super::forgotten::{Forgotten, Quiet};
 use super::super::shared::Shared;
-use super::{Hashed, Shard, oldest_ms};
+use super::{Hashed, SHARD_BITS, Shard, oldest_ms};
 use crate::frozen::{
     Decoder, Encoder, Head, OFFSET_MAX, RecordKind, ThawError, decode_name, encode_content,
     encode_name,
@@ -32,12 +32,15 @@ pub(in crate::memory) struct FrozenChannel {
     pub(in crate::memory) messages: u32,
     /// True if its log is in a journal.
     is_durable: bool,
+    /// Its id, by which clients know it; `None` before version 3, which told no client.
+    number: Option<u32>,
 }
 
 impl FrozenChannel {
-    /// Reads a channel that only `workers` workers can follow.
+    /// Reads a channel of this version, which only `workers` workers can follow.
     pub(in crate::memory) fn decode(
         mut decoder: Decoder<'_>,
+        version: u16,
         workers: usize,
     ) -> Result<FrozenChannel, ThawError> {
         let name = decode_name(&mut decoder)?;
@@ -57,11 +60,12 @@ impl FrozenChannel {
         let messages = decoder.u32()?;
         let (lost, read) = (Stamp(decoder.u64()?), decoder.u64()?);
         let is_durable = decoder.u8()? != 0;
+        let number = if version < 3 { None } else { Some(decoder.u32()?) };
         decoder.finish()?;
         if read > head {
             return Err(ThawError::Invalid("the read marker of a channel"));
         }
-        Ok(FrozenChannel { name, head, followers, lost, read, messages, is_durable })
+        Ok(FrozenChannel { name, head, followers, lost, read, messages, is_durable, number })
     }
 }
 
@@ -120,8 +124,11 @@ impl Shard {
         write: &mut dyn FnMut(Vec<u8>) -> Result<(), E>,
     ) -> Result<u64, E> {
         let mut count = 0;
-        for (_, channel) in self.channels.iter().filter(|(_, channel)| !channel.is_forgettable()) {
-            write(self.freeze_channel(shared, channel))?;
+        for (slot, channel) in self.channels.iter() {
+            if channel.is_forgettable() {
+                continue;
+            }
+            write(self.freeze_channel(shared, slot, channel))?;
             if let Some(log) = &channel.log {
                 freeze_messages(log, segments, write)?;
             }
@@ -130,7 +137,7 @@ impl Shard {
         Ok(count)
     }
 
-    fn freeze_channel(&self, shared: &Shared, channel: &Channel) -> Vec<u8> {
+    fn freeze_channel(&self, shared: &Shared, slot: u32, channel: &Channel) -> Vec<u8> {
         let mut encoder = Encoder::new(RecordKind::Channel);
         encode_name(&mut encoder, &ChannelName::from_key(self.names.get(channel.name)));
         encoder.u64(channel.head);
@@ -145,6 +152,7 @@ impl Shard {
         encoder.u64(channel.log.as_ref().map_or(0, |log| log.lost().0));
         encoder.u64(channel.log.as_ref().map_or(0, |log| log.read()));
         encoder.u8(u8::from(shared.rules.get(channel.rule).is_durable));
+        encoder.u32(self.id(slot).0);
         encoder.finish()
     }
 
@@ -166,7 +174,16 @@ impl Shard {
         if self.find(name).is_some() {
             return Err(ThawError::Invalid("a channel is there twice"));
         }
-        let slot = self.find_or_create(shared, name);
+        let slot = match frozen.number {
+            // Clients know it by its id, which the hash of its name is a part of.
+            Some(number) if number % (1 << SHARD_BITS) == self.number => {
+                let slot = number >> SHARD_BITS;
+                let created = self.create_at(shared, name, slot);
+                created.ok_or(ThawError::Invalid("two channels have one number"))?
+            }
+            Some(_) => return Err(ThawError::Invalid("the number of a channel")),
+            None => self.find_or_create(shared, name),
+        };
         let channel = &mut self.channels[slot];
         // Its followers and their clients have ids of the other log.
         let is_durable = shared.rules.get(channel.rule).is_durable;
@@ -181,6 +198,19 @@ impl Shard {
             log.set_read(frozen.read);
         }
         Ok(slot)
+    }
+
+    /// Creates a channel in a slot, which it had elsewhere. Returns the slot; `None` if that is in
+    /// use.
+    fn create_at(&mut self, shared: &Shared, name: Hashed<'_>, slot: u32) -> Option<u32> {
+        if self.channels.get(slot).is_some() {
+            return None;
+        }
+        let channel = self.new_channel(shared, name);
+        let inserted = self.channels.insert_at(slot, channel);
+        debug_assert!(inserted.is_ok(), "the slot is vacant");
+        self.index(shared, name.hash, slot);
+        Some(slot)
     }
 
     /// Adds the next message of a channel, or refuses one that does not follow the last.

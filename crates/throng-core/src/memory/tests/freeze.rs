@@ -80,6 +80,26 @@ fn a_thawed_engine_goes_on_where_the_frozen_one_stopped() {
 }
 
 #[test]
+fn channels_keep_their_ids_over_a_thaw() {
+    let mut fixture = Fixture::new(retention(2), 1, usize::MAX);
+    let names: Vec<_> = (0..300).map(|n| ChannelName::channel(&format!("c{n}"))).collect();
+    let ids: Vec<_> =
+        names.iter().map(|name| fixture.follow(0, name, 0, StartAt::Live).channel).collect();
+    // Some end, so that there are holes.
+    for &id in ids.iter().step_by(3) {
+        fixture.engine.unfollow(0, id, WorkerId(0));
+    }
+    fixture.freeze_and_thaw();
+    for (at, (name, &id)) in names.iter().zip(&ids).enumerate().filter(|(at, _)| at % 3 > 0) {
+        assert!(fixture.engine.is_named(id, name), "{at}");
+        assert_eq!(fixture.follow(1, name, 0, StartAt::Live).channel, id);
+    }
+    let mut all: Vec<_> = names.iter().map(|it| fixture.follow(2, it, 0, StartAt::Live)).collect();
+    all.sort_by_key(|followed| followed.channel.0);
+    assert!(all.windows(2).all(|pair| pair[0].channel != pair[1].channel));
+}
+
+#[test]
 fn an_idempotency_key_is_remembered_for_its_five_minutes_in_all() {
     let mut fixture = fixture();
     let again = || Publication {
@@ -153,9 +173,10 @@ fn a_channel_at_the_last_offset_can_be_thawed() {
         let (known, new) = (ChannelName::channel("known"), ChannelName::channel("new"));
         fixture.follow(0, &known, 0, StartAt::Live);
         let mut records = fixture.freeze();
-        // The head of the channel ends 33 bytes before the record: the number of its followers, the
-        // follower, the number of its messages, a stamp, a read marker and a flag come after it.
-        let head = records[1].len() - 33 - 8;
+        // The head of the channel ends 37 bytes before the record: the number of its followers, the
+        // follower, the number of its messages, a stamp, a read marker, a flag and its id come
+        // after it.
+        let head = records[1].len() - 37 - 8;
         records[1][head..head + 8].copy_from_slice(&(OFFSET_MAX - 1).to_le_bytes());
         let forgotten = records[2].len() - 8;
         records[2][forgotten..].copy_from_slice(&OFFSET_MAX.to_le_bytes());
