@@ -36,6 +36,7 @@
 
 mod activity;
 mod client;
+mod compact;
 mod connect;
 mod deliveries;
 mod error;

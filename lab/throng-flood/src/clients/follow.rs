@@ -113,8 +113,9 @@ impl ClientThread {
         audit
     }
 
-    /// Handles a message with a mark.
-    pub(super) fn deliver(&mut self, position: usize, mark: &Mark, now: u64) {
+    /// Handles a message with a mark. `are_told` says that the server has told of those that it has
+    /// skipped before this one.
+    pub(super) fn deliver(&mut self, position: usize, mark: &Mark, are_told: bool, now: u64) {
         let stream = self.stream(position);
         let client = &mut self.clients[position];
         if !client.is_tracked {
@@ -139,6 +140,9 @@ impl ClientThread {
             if stream.is_some() {
                 client.start = AuditStart::Known;
             }
+        }
+        if are_told {
+            track.announce_gap();
         }
         match track.arrive(mark.sequence) {
             SequenceOrder::Before => {

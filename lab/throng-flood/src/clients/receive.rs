@@ -6,19 +6,20 @@ use throng_wire::websocket::{Opcode, write_masked_frame};
 
 use super::activity;
 use super::client::ClientState;
+use super::compact;
 use super::network::Carrier;
 use super::request::MASK;
 use super::resume::IdKind;
 use super::thread::ClientThread;
 use crate::failure::Failure;
-use crate::marker::{Mark, now_ns};
+use crate::marker::{MARK_BYTES, Mark, now_ns};
 use crate::plan::Transport;
 use crate::protocol::moment;
 use crate::protocol::{self, Event, Framing, Response};
 use crate::tls::TlsEnd;
 
-/// How a message of `throng.v1` begins that says that others were skipped.
-const V1_GAP: &[u8] = br#"{"type":"gap""#;
+/// How messages of `throng.v1` begin that say that others were skipped.
+const V1_SKIPPED: [&[u8]; 2] = [br#"{"type":"gap""#, br#"{"type":"conflated""#];
 
 impl ClientThread {
     /// Handles an event of a client's socket.
@@ -301,10 +302,11 @@ impl ClientThread {
         self.counts.arriving.note(now);
         let (mut rest, mut is_marked) = (message, false);
         while let Some((mark, after)) = Mark::find(rest) {
+            let before = &rest[..rest.len() - after.len() - MARK_BYTES];
             rest = after;
             if mark.run == self.shared.share.run {
                 is_marked = true;
-                self.deliver(position, &mark, now);
+                self.deliver(position, &mark, compact::follows_skipped(before), now);
             }
         }
         if self.clients[position].state == ClientState::Joining {
@@ -320,8 +322,13 @@ impl ClientThread {
             self.shared.requests.check_refusal(message)?;
         }
         self.counts.unmarked += u64::from(!is_marked);
-        if !is_marked && self.shared.heartbeat.is_some() && message.starts_with(V1_GAP) {
-            self.announce_gap(position);
+        if let Some(acknowledgement) = self.shared.acknowledgement.clone() {
+            if !is_marked && V1_SKIPPED.iter().any(|start| message.starts_with(start)) {
+                self.announce_gap(position);
+            }
+            if compact::is_to_be_acknowledged(message) {
+                self.send(position, &acknowledgement)?;
+            }
         }
         if !self.shared.requests.has_pings() {
             return Ok(());

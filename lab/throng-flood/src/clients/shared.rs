@@ -10,12 +10,16 @@ use std::mem::size_of;
 use std::net::{SocketAddr, SocketAddrV4};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use throng_tunnel::Targets;
+use throng_wire::websocket::{Opcode, write_masked_frame};
+
 use super::activity;
+use super::compact;
 use super::deliveries::PendingDeliveries;
 use super::error::ClientPoolError;
 use super::graph::Graph;
 use super::outbox::Publisher;
-use super::request::{Requests, look_up, resolve};
+use super::request::{MASK, Requests, look_up, resolve};
 use super::share::ClientShare;
 use super::sources::SourceAddresses;
 use crate::counts::ClientCounts;
@@ -25,7 +29,6 @@ use crate::publish::PublisherSettings;
 use crate::streams::StreamCounters;
 use crate::template::TemplateValues;
 use crate::tls::TlsTarget;
-use throng_tunnel::Targets;
 
 /// Throng's sub-protocol, and its heartbeat message.
 const V1: &str = "throng.v1";
@@ -61,6 +64,8 @@ pub(super) struct Shared {
     pub(super) retry_ns: u64,
     /// A message that is exactly this is a heartbeat.
     pub(super) heartbeat: Option<&'static [u8]>,
+    /// The frame that acknowledges one of `throng.v1`, if clients speak it.
+    pub(super) acknowledgement: Option<Arc<[u8]>>,
     /// True if clients ping, as their server demands.
     pub(super) pings_itself: bool,
     pub(super) handshake_timeout_ns: u64,
@@ -164,6 +169,7 @@ impl Shared {
             keeps: false,
             retry_ns: RETRY_NS,
             heartbeat: speaks_v1(target).then_some(V1_HEARTBEAT),
+            acknowledgement: speaks_v1(target).then(acknowledgement),
             pings_itself: activity::is_asked_for(target),
             handshake_timeout_ns: u64::try_from(timeout).unwrap_or(u64::MAX),
             counters,
@@ -259,6 +265,12 @@ impl Shared {
     pub(super) fn measures_readers(&self) -> bool {
         self.streams_each > 1
     }
+}
+
+fn acknowledgement() -> Arc<[u8]> {
+    let mut frame = Vec::new();
+    write_masked_frame(&mut frame, Opcode::Text, compact::ACKNOWLEDGEMENT, MASK);
+    frame.into()
 }
 
 /// True if clients offer Throng's sub-protocol first; a token may follow.

@@ -89,7 +89,7 @@ fn throng() {
     assert_eq!(
         show(Profile::Throng, &several)[..3],
         [
-            "ws://h/subscribe",
+            "ws://h/subscribe?envelope=compact",
             r#"{"type":"subscribe","channel":"flood-000000ab-5"}"#,
             "POST http://h/channels/flood-000000ab-5"
         ]
