@@ -86,6 +86,17 @@ fuzz_target!(|data: &[u8]| {
             | Command::Presence { target, .. }
             | Command::Read { target, .. },
         ) => check_target(&target, reference),
+        Ok(Command::Many(list)) => {
+            let mut reply = v1::ListReply::new(list.verb());
+            for index in 0..list.len() {
+                let v1::Entry { target, wanted } = list.entry(index, text).expect("an entry");
+                match (wanted, target) {
+                    (Ok(_), target) => check_target(&target.expect("a name"), reference),
+                    (Err(error), target) => reply.refused(target.as_ref(), &error),
+                }
+            }
+            check_line(|out| reply.write(out, reference));
+        }
         Ok(Command::Auth { token }) => {
             assert!(token.text().len() <= TOKEN_BYTES_MAX);
             assert_eq!(format!("{token:?}"), "Token(..)");

@@ -83,6 +83,9 @@ def commands(channel, other):
     yield {"type": "presence", "channel": channel, "limit": 5}
     yield {"type": "read", "user": "ann"}
     yield {"type": "unsubscribe", "channel": other, "ref": 3}
+    entries = [other, {"channel": f"{other}-2", "history": 1}, channel]
+    yield {"type": "subscribe", "channels": entries, "history": 0, "ref": 4}
+    yield {"type": "unsubscribe", "channels": [other, {"channel": f"{other}-2"}, "none"]}
     yield {"type": "unsubscribe", "channel": other}
     yield {"type": "auth", "token": "none"}
 

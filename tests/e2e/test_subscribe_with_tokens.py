@@ -288,3 +288,20 @@ def test_a_library_sees_the_close_code(server):
     assert closed.value.rcvd.code == 4003
 
 
+
+
+def test_a_token_may_grant_more_channels(server):
+    grants = {"subscribe": ["rooms/*"], "max_channels": 2000}
+    query = "&".join(f"channel=rooms/{n}" for n in range(200))
+    assert status(server, f"/subscribe?{query}", token(throng=grants)).status == 200
+    assert status(server, f"/subscribe?{query}", token()).status == 400
+    names = [f"rooms/{n}" for n in range(2000)]
+    for credential, channels_max in [(token(throng=grants), 2000), (token(), 128)]:
+        with socket(server, "/subscribe", credential, protocol="throng.v1") as raw:
+            assert hear(raw, "welcome")["channels_max"] == channels_max
+            say(raw, type="subscribe", channels=["other", *names])
+            answer = hear(raw, "subscribed")["channels"]
+            codes = [entry.get("error", {}).get("code") for entry in answer]
+            assert codes[0] == "forbidden"
+            assert codes[1:].count(None) == channels_max
+            assert codes[1:].count("too_many_channels") == 2000 - channels_max

@@ -235,3 +235,35 @@ def test_v1_refuses_too_many_channels(serve, channel):
         assert (answer["code"], answer["ref"]) == ("too_many_channels", 3)
         connection.ask("unsubscribe", channel=f"{channel}-0")
         assert connection.ask("subscribe", channel=channel)["type"] == "subscribed"
+
+
+def test_v1_follows_a_list_of_channels(server, v1, channel):
+    old = server.publish(f"{channel}-c", "old")
+    entries = [f"{channel}-a", f"{channel}-b", {"channel": f"{channel}-c", "since": old["id"]}]
+    answer = v1.ask("subscribe", channels=[*entries, f"{channel}-a", "a//b"], history=0, ref=1)
+    assert (answer["type"], answer["ref"]) == ("subscribed", 1)
+    a, b, c, again, bad = answer["channels"]
+    assert (a["channel"], b["channel"]) == (f"{channel}-a", f"{channel}-b")
+    assert (c["id"], c["recovered"]) == (old["id"], True)
+    assert again["error"]["code"] == "already_subscribed"
+    assert (bad["channel"], bad["error"]["code"]) == ("a//b", "bad_name")
+    server.publish(f"{channel}-b", "new")
+    assert v1.next()["data"] == "new"
+    answer = v1.ask("unsubscribe", channels=[f"{channel}-b", f"{channel}-x"])
+    assert answer["channels"][0] == f"{channel}-b"
+    assert answer["channels"][1]["error"]["code"] == "not_subscribed"
+
+
+def test_v1_follows_ten_thousand_channels_in_one_round_trip(serve):
+    server = serve("--max-channels-per-connection", 10_000)
+    names = [f"prices/{n}" for n in range(10_000)]
+    with V1(server) as connection:
+        assert connection.welcome["channels_max"] == 10_000
+        answer = connection.ask("subscribe", channels=names)
+        assert [entry["channel"] for entry in answer["channels"]] == names
+        assert all("id" in entry for entry in answer["channels"])
+        assert "error" in connection.ask("subscribe", channels=["more"])["channels"][0]
+        server.publish_batch([{"channel": name, "data": name} for name in names[::100]])
+        assert sorted(connection.next()["data"] for _ in names[::100]) == sorted(names[::100])
+        assert connection.ask("unsubscribe", channels=names)["channels"] == names
+        assert connection.ask("ping")["type"] == "pong"

@@ -8,7 +8,8 @@
 //!
 //! Patterns match channels; `{"users": …}` matches users' inboxes, and `{"match": …}` is the long
 //! form of a channel pattern, as in `[[channels]]`. Because `{user}` stays in the pattern,
-//! everybody who gets the same claim shares one [`Grants`].
+//! everybody who gets the same claim shares one [`Grants`]. With `"max_channels": 2000` a
+//! connection may follow more channels than the settings allow to everybody.
 
 mod claim;
 mod pool;
@@ -39,12 +40,18 @@ const _: () = assert!(size_of::<Grant>() == 32 && size_of::<Grants>() == 32);
 /// at most 8 KiB: patterns belong in it, lists of channels do not.
 pub(crate) const PATTERNS_MAX: usize = 128;
 
+/// The most channels that a token may let a connection follow. Each takes 24 bytes, and a
+/// connection that ends leaves all of them in one turn of its worker.
+pub const CHANNELS_MAX: u16 = 10_000;
+
 /// The grants of a token. Immutable, and shared by everybody with the same claim.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Grants {
     list: Box<[Grant]>,
     /// They are a server key's, for which rules by channel do not count.
     is_of_key: bool,
+    /// How many channels a connection may follow; 0 if they say nothing of it.
+    max_channels: u16,
     /// Nothing is granted that these do not grant as well. They have none themselves.
     narrowed_to: Option<Arc<Grants>>,
 }
@@ -72,7 +79,14 @@ impl Grants {
     #[must_use]
     pub(crate) fn narrowed_to(&self, limit: &Arc<Grants>) -> Grants {
         debug_assert!(self.narrowed_to.is_none() && limit.narrowed_to.is_none(), "two at most");
-        Grants { narrowed_to: Some(Arc::clone(limit)), ..self.clone() }
+        let max_channels = self.max_channels.min(limit.max_channels);
+        Grants { narrowed_to: Some(Arc::clone(limit)), max_channels, ..self.clone() }
+    }
+
+    /// How many channels a connection may follow, beyond what the settings allow; 0 if the grants
+    /// say nothing of it.
+    pub fn max_channels(&self) -> usize {
+        self.max_channels.into()
     }
 
     /// True if some pattern may grant `permission` on some channel.
@@ -103,7 +117,7 @@ impl Grants {
                 Grants::push(&mut list, pattern.clone(), permission);
             }
         }
-        Grants { list: list.into(), is_of_key: true, narrowed_to: None }
+        Grants { list: list.into(), is_of_key: true, ..Grants::default() }
     }
 
     /// True if they are a server key's.
@@ -119,7 +133,7 @@ impl Grants {
 
     /// True if it grants nothing.
     pub fn is_empty(&self) -> bool {
-        self.list.is_empty()
+        self.list.is_empty() && self.max_channels == 0
     }
 
     /// Collects patterns; the same pattern for several permissions is kept once.

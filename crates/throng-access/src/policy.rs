@@ -41,6 +41,15 @@ impl<'a> Credentials<'a> {
         }
     }
 
+    /// How many channels they let a connection follow, beyond what the settings allow to everybody;
+    /// 0 if they say nothing of it.
+    pub fn max_channels(self) -> usize {
+        match self {
+            Credentials::Known { grants, .. } => grants.max_channels(),
+            Credentials::Anonymous | Credentials::Claimed { .. } => 0,
+        }
+    }
+
     /// True if they are a server key.
     fn are_of_key(self) -> bool {
         matches!(self, Credentials::Known { grants, .. } if grants.is_of_key())

@@ -39,7 +39,7 @@ impl ConnectionId {
 }
 
 /// A channel within the engine. The engine reuses the id once it has forgotten the channel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChannelId(pub u32);
 
 /// A channel within one worker's [`SubscriptionTable`](crate::SubscriptionTable), which reuses the

@@ -300,27 +300,41 @@ impl SubscriptionTable {
         subscription.sibling
     }
 
-    /// Takes a subscription out of its connection's chain of siblings, which starts with `first`.
-    /// Returns the new first one.
+    /// Takes subscriptions out of their connection's chain of siblings, which starts with `first`.
+    /// `ended` are sorted. Returns the new first one.
     pub fn unchain(
         &mut self,
         first: Option<SubscriptionId>,
-        id: SubscriptionId,
+        ended: &[SubscriptionId],
     ) -> Option<SubscriptionId> {
-        let after = self.sibling(id);
-        if first == Some(id) {
-            return after;
-        }
+        let has_ended = |id: &SubscriptionId| ended.binary_search(id).is_ok();
+        let (mut left, mut new_first, mut last) = (ended.len(), None, None);
         let mut next = first;
         while let Some(at) = next {
-            let subscription = &mut self.subscriptions[at.index()];
-            next = subscription.sibling;
-            if next == Some(id) {
-                subscription.sibling = after;
-                break;
+            next = self.sibling(at);
+            if left > 0 && has_ended(&at) {
+                left -= 1;
+                continue;
+            }
+            match last {
+                None => new_first = Some(at),
+                Some(last) => self.set_sibling(last, Some(at)),
+            }
+            last = Some(at);
+            if left == 0 {
+                return new_first;
             }
         }
-        first
+        if let Some(last) = last {
+            self.set_sibling(last, None);
+        }
+        new_first
+    }
+
+    fn set_sibling(&mut self, id: SubscriptionId, sibling: Option<SubscriptionId>) {
+        if self.live(id).is_some() {
+            self.subscriptions[id.index()].sibling = sibling;
+        }
     }
 
     /// Takes a message of a followed channel for its subscriptions. A late notification for a

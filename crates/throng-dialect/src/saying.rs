@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use throng_core::{ChannelId, Epoch, Followed, Message, MessageId};
-use throng_wire::v1::{self, HistoryPage, RawValue, Terms};
+use throng_wire::v1::{self, HistoryPage, ListReply, RawValue, Terms};
 use throng_wire::{ErrorResponse, Target};
 
 use crate::framing::Out;
@@ -76,6 +76,8 @@ pub enum Saying<'a> {
     /// The numbers of channels that no confirmation of a subscription tells, for clients with
     /// compact envelopes.
     Numbers(&'a [v1::Numbered<Epoch>]),
+    /// The answer to a command about many channels.
+    Many(&'a ListReply),
     /// A subscription has ended because the client may not have it any more.
     Revoked(&'a Target, &'a ErrorResponse),
     /// Messages are lost, as many as `missed` if that is known; those after `id` follow.
@@ -148,6 +150,7 @@ impl Saying<'_> {
             Saying::Subscribed(target, ref start) => start.write(target, None, reference, to),
             Saying::Numbers(numbered) => v1::numbers(to, numbered),
             Saying::Unsubscribed(target) => v1::unsubscribed(to, target, reference),
+            Saying::Many(answer) => answer.write(to, reference),
             Saying::Revoked(target, error) => v1::revoked(to, target, error),
             Saying::Gap { target, missed, id } => v1::gap(to, target, missed, id),
             Saying::Late(is_late) => v1::late(to, is_late),

@@ -12,6 +12,7 @@
 //! | `frozen` | a connection as bytes, for another process |
 //! | `io` | what a connection owns only while something is unfinished |
 //! | `state` | one connection |
+//! | `many` | a command about many channels, which is executed in parts |
 //! | `pending` | a request or command that waits for answers |
 //! | `acceptances` | when connections were accepted |
 //! | `side_table` | what only some connections have |
@@ -30,6 +31,7 @@ mod flags;
 mod frozen;
 mod id;
 mod io;
+mod many;
 mod outbound;
 mod pending;
 mod places;
@@ -44,6 +46,7 @@ pub(crate) use flags::Flags;
 pub(crate) use frozen::{FrozenConnection, FrozenIo, FrozenPartial, FrozenSession};
 pub use id::{ConnectionId, Token};
 pub(crate) use io::{Io, LongPoll, Partial};
+pub(crate) use many::Many;
 pub(crate) use outbound::{Left, Outbound, Progress};
 pub(crate) use pending::{
     Answers, Asked, Awaited, FetchedParts, Input, Pending, PendingClose, Taken, earliest,

@@ -56,7 +56,7 @@ pub(crate) use heartbeat::{DEFERRED_TICKS_MAX, heartbeat_bytes};
 pub(crate) use in_order::page_before_next;
 pub(crate) use notice::write_saying;
 use replies::Replies;
-pub(crate) use subscriptions::name_of;
+pub(crate) use subscriptions::{Survey, name_of};
 
 /// What the connections of a worker follow, and how far each has come.
 pub struct Delivery<N: Net> {

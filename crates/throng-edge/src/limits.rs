@@ -61,6 +61,9 @@ pub struct Limits {
     /// Bytes that a worker writes in one slice to subscribers that lack messages, or as answers to
     /// commands, roughly: some hundred microseconds of work.
     pub slice_bytes: usize,
+    /// Channels of a command about many that are asked about, followed or left in one turn: about
+    /// 200 µs of work. As many questions about access are open for it at a time.
+    pub list_part: usize,
     /// The time from the first byte of a WebSocket message to its last.
     pub message_timeout: Duration,
     /// The time that a request or command waits for a decision of the access policy, or for another
@@ -83,6 +86,7 @@ impl Default for Limits {
             max_viewers: VIEWERS_MAX,
             max_handshakes: HANDSHAKES_MAX,
             slice_bytes: 256 << 10,
+            list_part: 128,
             wait_timeout: Duration::from_secs(5),
             message_timeout: Duration::from_secs(60),
             answer_timeout: Duration::from_secs(15 * 60),

@@ -11,6 +11,8 @@
 //! | `accept`, `limit` | takes a connection in; whose it is; keeps clients to their limits |
 //! | `receive` | reads, and passes the input to the handler of the connection's state; writes on |
 //! | `frames`, `command` | WebSocket frames; the commands in them, whatever the dialect |
+//! | `join` | begins one more subscription of a connection with commands |
+//! | `many` | commands about many channels, in parts |
 //! | `subscribe`, `poll` | parks a connection: follows its channels, answers the request |
 //! | `admission` | tells clients moments when they come faster than they are served |
 //! | `identify`, `shown`, `client` | who a client is |
@@ -45,10 +47,12 @@ mod fetch;
 mod frames;
 mod freeze;
 mod identify;
+mod join;
 mod kept;
 mod kept_change;
 mod limit;
 mod log;
+mod many;
 mod notifications;
 mod pace;
 mod poll;

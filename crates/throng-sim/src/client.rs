@@ -244,7 +244,10 @@ impl Client {
 
     /// True if it does not know yet what it follows, because a subscription may still be refused.
     pub(crate) fn awaits_subscription(&self) -> bool {
-        self.commands.iter().any(|(_, command)| matches!(command, Command::Subscribe(_)))
+        let subscribes = |command: &Command| {
+            matches!(command, Command::Subscribe(_) | Command::SubscribeMany(_))
+        };
+        self.commands.iter().any(|(_, command)| subscribes(command))
     }
 
     /// The name that the server gave the connection, once it is subscribed.

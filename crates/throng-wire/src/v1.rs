@@ -5,14 +5,16 @@
 
 mod command;
 mod fields;
+mod list;
 mod publication;
 mod reply;
 
 pub use command::{COMMANDS, Command, Received, parse};
 pub use fields::LIMIT_MAX;
+pub use list::{Entry, List, Verb, Wanted};
 pub use publication::{CONTENT_TYPE_BYTES_MAX, EXPIRES_IN_S_MAX, KEY_BYTES_MAX, Publication};
 pub use reply::{
-    Begin, Counted, HistoryPage, Numbered, PresenceEvent, Present, ReceiptFields, Terms,
+    Begin, Counted, HistoryPage, ListReply, Numbered, PresenceEvent, Present, ReceiptFields, Terms,
     authenticated, closed, error, expiring, gap, greeting, history, history_body, late, numbers,
     pong, presence, presence_body, presence_event, presence_state, published, published_body, read,
     read_body, receipt_body, revoked, subscribed, unsubscribed, welcome,

@@ -9,10 +9,13 @@ use serde::de::{self, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use throng_core::name::Kind;
 
-use super::{Grant, Grants, PATTERNS_MAX};
+use super::{CHANNELS_MAX, Grant, Grants, PATTERNS_MAX};
 use crate::json::Text;
 use crate::pattern::{Pattern, PatternError};
 use crate::permission::Permission;
+
+/// The member that is no permission.
+const MAX_CHANNELS: &str = "max_channels";
 
 /// Why the claim `throng` is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -29,6 +32,9 @@ pub enum GrantsError {
     /// It has more patterns than [`PATTERNS_MAX`].
     #[error("the claim `throng` has more than {PATTERNS_MAX} patterns")]
     TooMany,
+    /// Its `max_channels` is not a number from 1 to [`CHANNELS_MAX`].
+    #[error("the claim `throng`: `max_channels` must be a number from 1 to {CHANNELS_MAX}")]
+    MaxChannels,
     /// One of its patterns is invalid.
     #[error("the claim `throng`: {0}")]
     Pattern(#[from] PatternError),
@@ -85,7 +91,7 @@ impl Grants {
         for Entry { permission, kind, text } in claim.entries {
             Grants::push(&mut list, Pattern::new(kind, &text)?, permission);
         }
-        Ok(Grants { list: list.into(), ..Grants::default() })
+        Ok(Grants { list: list.into(), max_channels: claim.max_channels, ..Grants::default() })
     }
 }
 
@@ -117,14 +123,16 @@ impl Grants {
 
     /// The claim that grants the same, but for what they are narrowed to.
     fn to_claim(&self) -> String {
-        let members = Permission::ALL.into_iter().map(|permission| {
+        let lists = Permission::ALL.into_iter().map(|permission| {
             let patterns = self.patterns(permission).map(|pattern| match pattern.kind() {
                 Kind::User => serde_json::json!({ "users": pattern.text() }),
                 _ => pattern.text().into(),
             });
             (permission.word().to_owned(), patterns.collect())
         });
-        serde_json::Value::Object(members.collect()).to_string()
+        let number = Some(self.max_channels).filter(|&number| number > 0);
+        let number = number.map(|number| (MAX_CHANNELS.to_owned(), number.into()));
+        serde_json::Value::Object(lists.chain(number).collect()).to_string()
     }
 
     /// The same, as what a server key allows.
@@ -139,6 +147,7 @@ impl Grants {
 struct Claim<'a> {
     entries: Vec<Entry<'a>>,
     count: usize,
+    max_channels: u16,
     bad_member: Option<GrantsError>,
 }
 
@@ -172,6 +181,19 @@ impl<'de> Visitor<'de> for ClaimVisitor {
                 Some(permission) if !is_there[permission as usize] => {
                     is_there[permission as usize] = true;
                     map.next_value_seed(ListSeed { claim: &mut claim, permission })?;
+                }
+                None if name == MAX_CHANNELS && claim.max_channels == 0 => {
+                    let number: &RawValue = map.next_value()?;
+                    match serde_json::from_str(number.get()) {
+                        Ok(number @ 1..=CHANNELS_MAX) => claim.max_channels = number,
+                        _ => {
+                            claim.bad_member.get_or_insert(GrantsError::MaxChannels);
+                        }
+                    }
+                }
+                None if name == MAX_CHANNELS => {
+                    claim.bad_member.get_or_insert(GrantsError::Twice(MAX_CHANNELS));
+                    map.next_value::<IgnoredAny>()?;
                 }
                 bad => {
                     let error = match bad {
@@ -283,6 +305,30 @@ mod tests {
         let long = format!(r#"{{"{}": []}}"#, "a".repeat(32));
         for claim in [r#"{"a b": []}"#, r#"{"\u0007": []}"#, r#"{"": []}"#, &long] {
             assert_eq!(said(claim), sentence);
+        }
+    }
+
+    #[test]
+    fn a_claim_may_raise_the_number_of_channels() {
+        let max_channels = |claim: &str| Grants::from_claim(claim).map(|it| it.max_channels());
+        assert_eq!(max_channels(r#"{"subscribe": ["a"]}"#), Ok(0));
+        for number in [1, 2000, 10_000] {
+            let claim = format!(r#"{{"max_channels": {number}, "subscribe": ["a"]}}"#);
+            assert_eq!(max_channels(&claim), Ok(number));
+            let frozen = Grants::from_claim(&claim).unwrap().to_frozen();
+            assert_eq!(Grants::from_frozen(&frozen).unwrap().max_channels(), number);
+        }
+        for bad in ["0", "-1", "10001", "1.5", "\"9\"", "null", "[]"] {
+            let claim = format!(r#"{{"max_channels": {bad}}}"#);
+            assert_eq!(max_channels(&claim), Err(GrantsError::MaxChannels), "{bad}");
+        }
+        let twice = max_channels(r#"{"max_channels": 1, "max_channels": 2}"#);
+        assert_eq!(twice, Err(GrantsError::Twice("max_channels")));
+        // The application's answer about a token can only narrow it.
+        let [many, few, none] = [r#"{"max_channels": 9}"#, r#"{"max_channels": 5}"#, "{}"]
+            .map(|claim| Arc::new(Grants::from_claim(claim).unwrap()));
+        for (token, limit, number) in [(&many, &few, 5), (&few, &many, 5), (&many, &none, 0)] {
+            assert_eq!(token.narrowed_to(limit).max_channels(), number);
         }
     }
 

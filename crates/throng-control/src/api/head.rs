@@ -50,15 +50,16 @@ pub(crate) async fn answer(control: &Control, head: &Parts) -> Result<Answer, Ap
         origin::check_viewer(&control.settings, Listener::Admin, &request)?;
     }
     control.check_memory(RefusedForMemory::Subscription)?;
-    let max = control.settings.max_channels_per_connection;
-    if request.targets.len() > max {
-        return Err(ErrorResponse::too_many_channels(max).into());
-    }
     let names = request.targets.iter().map(|target| ChannelName::new(target.kind, &target.name));
     let channels: Vec<_> = names.collect();
     if !request.is_status() {
         let authentication = &control.authentication;
         let client = authentication.subscriber(&control.settings, head, (&get, &request)).await?;
+        let granted = client.credentials().max_channels();
+        let max = control.settings.max_channels_per_connection.max(granted);
+        if request.targets.len() > max {
+            return Err(ErrorResponse::too_many_channels(max).into());
+        }
         let mut permit = Permit::of(control, head, &client)?.with_user(request.user());
         for channel in &channels {
             permit.ask(Action::Subscribe(channel)).await?;

@@ -6,7 +6,7 @@ use crate::id::{ConnectionId, LocalId};
 use crate::slab::Slab;
 
 /// Identifies a subscription within its table, which reuses the id once the subscription has ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SubscriptionId(NonZeroU32);
 
 impl SubscriptionId {

@@ -15,6 +15,7 @@ use throng_wire::subscribe::Request;
 use throng_wire::{ErrorCode, ErrorResponse};
 
 use super::id::Token;
+use super::many::Many;
 
 /// A client's request that is not answered yet.
 #[derive(Debug)]
@@ -40,6 +41,8 @@ pub(crate) enum Asked {
     Subscription(Box<(Request, KeptHead)>),
     /// A message of the client, from the command on that waits.
     Input(Input<Box<[u8]>>),
+    /// A command about many channels, of which a part may be done.
+    Many(Box<Many>),
     /// A message to the channel of a plain WebSocket.
     Message(Body),
     /// Such a message, which the engine has: only its outcome is awaited.
@@ -84,6 +87,8 @@ impl Input<Box<[u8]>> {
 pub(crate) enum Awaited {
     /// That the access policy allows all of it: so many decisions are still to come, at least one.
     Access { left: u32 },
+    /// What the access policy says of each of some channels: so many decisions are still to come.
+    Verdicts { left: u32 },
     /// The keys that may verify its token.
     Keys,
     /// That the application says who the client is.
@@ -165,8 +170,11 @@ pub(crate) enum Taken {
 }
 
 impl Pending {
-    /// Takes an answer; `None` if there will be none.
-    pub(crate) fn take(&mut self, answer: Option<LateAnswer>) -> Taken {
+    /// Takes the answer to a part of the question; `None` if there will be none.
+    pub(crate) fn take(&mut self, part: u32, answer: Option<LateAnswer>) -> Taken {
+        if let Awaited::Verdicts { .. } = self.awaited {
+            return self.take_verdict(part, answer);
+        }
         let Pending { awaited, answers, .. } = self;
         match (answer, awaited) {
             (None, Awaited::Publish) => answers.outcome = Some(Err(PublishError::Unknown)),
@@ -237,11 +245,28 @@ impl Pending {
         Taken::All
     }
 
+    /// Takes the decision about one of many channels.
+    fn take_verdict(&mut self, part: u32, answer: Option<LateAnswer>) -> Taken {
+        let (Awaited::Verdicts { left }, Asked::Many(many)) = (&mut self.awaited, &mut self.asked)
+        else {
+            debug_assert!(false, "only a command about many channels waits for verdicts");
+            return Taken::Some;
+        };
+        // One that is lost stays refused for now.
+        if let Some(LateAnswer::Decision(decision)) = answer {
+            let until_ms = many.decide(part, decision);
+            self.answers.until_ms = earliest(self.answers.until_ms, until_ms);
+        }
+        *left -= 1;
+        if *left > 0 { Taken::Some } else { Taken::All }
+    }
+
     /// Memory that no other connection shares.
     pub(super) fn bytes(&self) -> usize {
         match &self.asked {
             Asked::Subscription(asked) => asked.1.bytes().len(),
             Asked::Input(input) => input.bytes.len(),
+            Asked::Many(many) => many.bytes(),
             Asked::Message(body) => body.bytes().len(),
             Asked::Outcome => 0,
         }
@@ -264,10 +289,10 @@ mod tests {
     #[test]
     fn the_last_of_several_decisions_allows_until_the_earliest_end() {
         let mut pending = pending(Awaited::Access { left: 3 });
-        assert!(matches!(pending.take(decision(Some(70))), Taken::Some));
-        assert!(matches!(pending.take(decision(None)), Taken::Some));
+        assert!(matches!(pending.take(0, decision(Some(70))), Taken::Some));
+        assert!(matches!(pending.take(0, decision(None)), Taken::Some));
         assert!(!pending.answers.is_allowed);
-        assert!(matches!(pending.take(decision(Some(90))), Taken::All));
+        assert!(matches!(pending.take(0, decision(Some(90))), Taken::All));
         assert!(pending.answers.is_allowed);
         assert_eq!(pending.answers.until_ms, Some(70));
     }
@@ -277,14 +302,14 @@ mod tests {
         let denied = LateAnswer::Decision(Err(ErrorResponse::unanswered()));
         for answer in [Some(denied), None] {
             let mut pending = pending(Awaited::Access { left: 2 });
-            assert!(matches!(pending.take(answer), Taken::Refused(_)));
+            assert!(matches!(pending.take(0, answer), Taken::Refused(_)));
         }
     }
 
     #[test]
     fn a_lost_outcome_is_unknown() {
         let mut pending = pending(Awaited::Publish);
-        assert!(matches!(pending.take(None), Taken::All));
+        assert!(matches!(pending.take(0, None), Taken::All));
         assert_eq!(pending.answers.outcome, Some(Err(PublishError::Unknown)));
     }
 }

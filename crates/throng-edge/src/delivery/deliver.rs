@@ -38,6 +38,10 @@ impl<N: Net> Delivery<N> {
     /// Writes the connection the messages that all of its subscriptions lack, as far as the socket
     /// takes them.
     pub(crate) fn flush_subscriptions(&mut self, id: ConnectionId) {
+        // The end of the command flushes them.
+        if self.connections().holds_messages(id) {
+            return;
+        }
         let mut next = self.newest_subscription(id);
         if next.is_some_and(|newest| self.is_in_order(id, newest)) {
             return self.flush_in_order(id);
@@ -84,6 +88,9 @@ impl<N: Net> Delivery<N> {
     /// Writes the connection what it lacks in the order of stamps, as far as that is settled, the
     /// socket takes it and the slice allows. A later slice goes on with the rest.
     pub(crate) fn flush_in_order(&mut self, id: ConnectionId) {
+        if self.connections().holds_messages(id) {
+            return;
+        }
         match self[id].state() {
             State::Streaming => {}
             State::LongPolling => self.answer_long_poll(id, false, &[]),

@@ -22,6 +22,17 @@ use crate::counters::Parked;
 use crate::net::Net;
 use crate::sockets::TICKS_PER_S;
 
+/// The subscriptions of a connection, looked at once.
+#[derive(Debug)]
+pub(crate) struct Survey {
+    /// The number of those for which the client has asked.
+    pub(crate) asked: usize,
+    /// True if one of them is of a user's inbox.
+    pub(crate) has_user: bool,
+    /// The subscription to each of the channels that were looked for.
+    pub(crate) found: Vec<Option<SubscriptionId>>,
+}
+
 impl<N: Net> Delivery<N> {
     /// Loads what [`Delivery::follow`] needs of these channels, all at the same time. They are at
     /// most [`AHEAD`](throng_core::AHEAD).
@@ -110,24 +121,37 @@ impl<N: Net> Delivery<N> {
         self.engine.names(&mut channels, &mut |name| watched.mark(name.key()));
     }
 
-    /// Ends one subscription of the connection.
-    pub(crate) fn unfollow(&mut self, id: ConnectionId, subscription: SubscriptionId) {
+    /// Ends some subscriptions of the connection, which are sorted for that.
+    pub(crate) fn unfollow(&mut self, id: ConnectionId, ended: &mut [SubscriptionId]) {
+        ended.sort_unstable();
         let newest = &mut self.sockets[id].newest_subscription;
-        *newest = self.subscriptions.unchain(*newest, subscription);
-        let is_user = self.subscriptions.channel(subscription).is_some_and(|(_, is_user)| is_user);
-        let has_member = self.subscriptions.member_bytes(subscription) > 0;
-        let left = self.subscriptions.leave(subscription);
-        debug_assert!(left.is_some(), "a connection links to its own subscriptions only");
-        if let Some(left) = left {
-            self.engine.unfollow(self.clock().unix_ms(), left.channel, self.metrics().worker());
+        *newest = self.subscriptions.unchain(*newest, ended);
+        let (mut has_user, mut has_member) = (false, false);
+        let mut channels = std::mem::take(&mut self.channels);
+        channels.clear();
+        for &subscription in &*ended {
+            let channel = self.subscriptions.channel(subscription);
+            has_user |= channel.is_some_and(|(_, is_user)| is_user);
+            has_member |= self.subscriptions.member_bytes(subscription) > 0;
+            let left = self.subscriptions.leave(subscription);
+            debug_assert!(left.is_some(), "a connection links to its own subscriptions only");
+            channels.extend(left.map(|left| left.channel));
         }
-        if is_user {
+        let worker = self.metrics().worker();
+        self.engine.unfollow_all(self.clock().unix_ms(), &channels, worker);
+        self.channels = channels;
+        if has_user {
             self.mark_presence(id);
         }
         if has_member {
             self.count_members(id);
         }
-        self.connections().end_subscriptions(id, 1);
+        self.connections().end_subscriptions(id, ended.len() as u32);
+    }
+
+    /// Keeps what a subscription lacks until its connection is flushed.
+    pub(crate) fn block(&mut self, subscription: SubscriptionId) {
+        self.subscriptions.block(subscription);
     }
 
     /// Ends all subscriptions of the connection.
@@ -162,16 +186,44 @@ impl<N: Net> Delivery<N> {
         all
     }
 
-    /// The connection's subscription to a channel, if it has one.
-    pub(crate) fn find_subscription(
+    /// Looks at all subscriptions of the connection once, for those to the channels of some names.
+    pub(crate) fn survey(&self, id: ConnectionId, names: &[Option<ChannelName>]) -> Survey {
+        let channel_of = |name: &Option<ChannelName>| self.channel_here(name.as_ref()?);
+        let channels: Vec<_> = names.iter().map(channel_of).collect();
+        let mut wanted: Vec<_> = channels.iter().copied().flatten().collect();
+        wanted.sort_unstable();
+        let (mut asked, mut has_user, mut found) = (0, false, Vec::new());
+        for subscription in self.subscriptions(id) {
+            let Some((channel, is_user)) = self.subscriptions.channel(subscription) else { break };
+            asked += usize::from(!self.subscriptions.is_unasked(subscription));
+            has_user |= is_user;
+            if wanted.binary_search(&channel).is_ok() {
+                found.push((channel, subscription));
+            }
+        }
+        found.sort_unstable();
+        let own = |channel: Option<ChannelId>| {
+            let place = found.binary_search_by_key(&channel?, |&(channel, _)| channel).ok()?;
+            Some(found[place].1)
+        };
+        Survey { asked, has_user, found: channels.into_iter().map(own).collect() }
+    }
+
+    /// The subscriptions of the connection to the presence events of some channels, as far as it
+    /// has any.
+    pub(crate) fn survey_events(
         &self,
         id: ConnectionId,
-        name: &ChannelName,
-    ) -> Option<SubscriptionId> {
-        self.subscriptions(id).find(|&subscription| {
-            let channel = self.subscriptions.channel(subscription);
-            channel.and_then(|(channel, _)| self.engine.name(channel)).as_ref() == Some(name)
-        })
+        names: &[Option<ChannelName>],
+    ) -> Vec<Option<SubscriptionId>> {
+        let log_of = |name: &Option<ChannelName>| self.presence_events_of(name.as_ref()?);
+        let logs: Vec<_> = names.iter().map(log_of).collect();
+        // Few servers have any.
+        if logs.iter().all(Option::is_none) {
+            vec![None; logs.len()]
+        } else {
+            self.survey(id, &logs).found
+        }
     }
 
     /// The user to whom a connection belongs; `None` without a user.
@@ -218,14 +270,18 @@ impl<N: Net> Delivery<N> {
         subscription: SubscriptionId,
         name: &ChannelName,
     ) {
-        self.unfollow(id, subscription);
-        if name.kind() != Kind::Channel || !self.subscriptions.rules().have_presence_events(name) {
-            return;
+        self.unfollow(id, &mut [subscription]);
+        let log = self.presence_events_of(name);
+        if let Some(events) = log.and_then(|log| self.own_subscription(id, &log)) {
+            self.unfollow(id, &mut [events]);
         }
-        let log = ChannelName::presence_events(name.name());
-        if let Some(subscription) = self.find_subscription(id, &log) {
-            self.unfollow(id, subscription);
-        }
+    }
+
+    /// The log of a channel's presence events, if it has any.
+    fn presence_events_of(&self, name: &ChannelName) -> Option<ChannelName> {
+        let has_events =
+            name.kind() == Kind::Channel && self.subscriptions.rules().have_presence_events(name);
+        has_events.then(|| ChannelName::presence_events(name.name()))
     }
 
     /// Follows the presence events of a channel. Returns what is known of it; otherwise an event

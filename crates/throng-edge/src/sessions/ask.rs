@@ -16,7 +16,7 @@ use throng_core::{
 use throng_wire::ErrorResponse;
 
 use super::client::Client;
-use crate::connection::{Answers, Asked, Awaited, ConnectionId, Input, NEVER, Pending, earliest};
+use crate::connection::{Answers, Asked, Awaited, ConnectionId, NEVER, Pending, earliest};
 use crate::counters::Counter;
 use crate::net::Net;
 use crate::sessions::Sessions;
@@ -94,16 +94,9 @@ impl<N: Net> Sessions<N> {
         let listener = Listener::Public;
         let asker = Asker { listener, credentials, details, is_repeated: false };
         let question = self.next_question(id);
-        let (engine, worker) = (&self.engine, self.metrics().worker());
         let mut left = 0;
         for (part, action) in (0..).zip(actions) {
-            let question = QuestionId { part, ..question };
-            let mut issue = || {
-                ticket(engine, worker, question, |decision: Decision| {
-                    LateAnswer::Decision(decision.allowed_until_ms())
-                })
-            };
-            match self.access.may(&asker, action, Later::new(&mut issue)) {
+            match self.ask_policy(&asker, action, QuestionId { part, ..question }) {
                 // After a denial, late answers about other parts find nothing that waits.
                 Answer::Now(decision) => {
                     answers.until_ms = earliest(answers.until_ms, decision.allowed_until_ms()?);
@@ -118,6 +111,22 @@ impl<N: Net> Sessions<N> {
             0 => Ok(()),
             _ => Err(Wait::new(question, Awaited::Access { left }).into()),
         }
+    }
+
+    /// Asks the access policy. A late answer comes as the answer to `question`.
+    pub(super) fn ask_policy(
+        &self,
+        asker: &Asker<'_>,
+        action: Action<'_>,
+        question: QuestionId,
+    ) -> Answer<Decision> {
+        let (engine, worker) = (&self.engine, self.metrics().worker());
+        let mut issue = || {
+            ticket(engine, worker, question, |decision: Decision| {
+                LateAnswer::Decision(decision.allowed_until_ms())
+            })
+        };
+        self.access.may(asker, action, Later::new(&mut issue))
     }
 
     /// Asks again about what was allowed before the connection waited: the rules may have been
@@ -188,11 +197,10 @@ impl<N: Net> Sessions<N> {
         self.connections_mut().begin_wait(id, pending, deadline);
     }
 
-    /// Lets the rest of a message wait for the next turn of its connection, without a deadline.
-    pub(super) fn wait_for_turn(&mut self, id: ConnectionId, rest: Input<Box<[u8]>>) {
+    /// Lets what is `asked` wait for the next turn of its connection, without a deadline.
+    pub(super) fn wait_for_turn(&mut self, id: ConnectionId, asked: Asked, answers: Answers) {
         // A number that nobody answers.
         let question = self.next_question(id).number;
-        let (asked, answers) = (Asked::Input(rest), Answers::default());
         let pending = Pending { question, asked, awaited: Awaited::Turn, answers };
         self.connections_mut().begin_wait(id, pending, NEVER);
         self.defer_read(id);

@@ -6,7 +6,7 @@ use std::{iter, slice};
 use throng_access::Action;
 use throng_core::{
     Body, ChannelName, HistoryQuery, Kind, Mark, MessageId, Outcome, Presence, Publication,
-    ReadMarker, Reading, RefusedForMemory, StartAt, SubscriptionId, SubscriptionTerms,
+    ReadMarker, Reading, RefusedForMemory, SubscriptionTerms,
 };
 use throng_dialect::Saying;
 use throng_dialect::saying::Start;
@@ -15,9 +15,12 @@ use throng_wire::{ErrorCode, ErrorResponse, Target};
 
 use super::ask::Stop;
 use super::fetch::Starts;
+use super::join::{
+    Joined, Joining, already_subscribed, not_subscribed, one_user, start_at, still_kept,
+};
 use crate::connection::{Answers, Asked, ConnectionId, Input};
 use crate::counters::Counter;
-use crate::delivery::name_of;
+use crate::delivery::{Survey, name_of};
 use crate::net::Net;
 use crate::sessions::Sessions;
 
@@ -47,7 +50,16 @@ impl<N: Net> Sessions<N> {
         mut answers: Answers,
     ) {
         let call = Call { id, reference: received.reference.as_deref() };
-        let done = received.command.map_err(Stop::from);
+        let identified = received.command.and_then(|command| {
+            self.check_identified(id, &command)?;
+            Ok(command)
+        });
+        let done = match identified {
+            Ok(Command::Many(list)) => {
+                return self.begin_many(id, received.reference, list, input.bytes);
+            }
+            command => command.map_err(Stop::from),
+        };
         let error = match done.and_then(|command| self.execute(call, command, &mut answers)) {
             Ok(()) => return,
             Err(Stop::Later(wait)) => {
@@ -118,7 +130,6 @@ impl<N: Net> Sessions<N> {
         command: Command,
         answers: &mut Answers,
     ) -> Result<(), Stop> {
-        self.check_identified(call.id, &command)?;
         self.permit_command(call, &command, answers)?;
         match command {
             Command::Subscribe { target, since, history, presence, member, expires_in_s } => {
@@ -148,6 +159,7 @@ impl<N: Net> Sessions<N> {
                 self.answer(call, &Saying::Pong);
                 Ok(())
             }
+            Command::Many(_) => Err(ErrorResponse::from(ErrorCode::NotImplemented).into()),
         }
     }
 
@@ -168,25 +180,19 @@ impl<N: Net> Sessions<N> {
         if self.relief.refuses(RefusedForMemory::Subscription) {
             return Err(ErrorResponse::short_of_memory().into());
         }
-        let max_channels = self.settings.max_channels_per_connection;
-        let is_marked = self.is_marked(id);
-        let is_asked = |&one: &SubscriptionId| !self.cursors().is_unasked(one);
-        if self.subscriptions(id).filter(is_asked).count() + count > max_channels {
+        let Survey { asked, has_user, found, .. } =
+            self.survey(id, slice::from_ref(&Some(name.clone())));
+        let max_channels = self.max_channels(id);
+        if asked + count > max_channels {
             return Err(ErrorResponse::too_many_channels(max_channels).into());
         }
-        if self.find_subscription(id, &name).is_some() {
-            let message = format!("this connection follows {} already", target.name);
-            return Err(ErrorResponse::new(ErrorCode::AlreadySubscribed, message).into());
+        if found[0].is_some() {
+            return Err(already_subscribed(&name).into());
         }
-        if name.kind() == Kind::User && self.user_of(id).is_some() {
-            let message = "a connection belongs to at most one user";
-            return Err(ErrorResponse::new(ErrorCode::BadRequest, message).into());
+        if name.kind() == Kind::User && has_user {
+            return Err(one_user().into());
         }
-        let start = match begin {
-            (Some(since), _) => StartAt::of_position(since)?,
-            (None, Some(count)) => StartAt::Last(count as usize),
-            (None, None) => StartAt::Live,
-        };
+        let start = start_at(begin.0, begin.1)?;
         let is_of_kept = name.kind() == Kind::User && self.has_kept_of(id, name.name());
         let wanted = Starts {
             names: slice::from_ref(&name),
@@ -197,36 +203,23 @@ impl<N: Net> Sessions<N> {
         self.fetch_starts(id, &wanted, &mut answers.fetched)?;
         // After all that may refuse or wait, so that each subscription is counted once.
         self.limit_subscriptions(id, count)?;
-        let position =
-            || answers.fetched.position.unwrap_or_else(|| self.kept_position(&name, start));
-        let kept = is_of_kept.then(position);
-        let kept_start = kept.map(|position| self.start_of_kept(start, position));
-        let start = kept.map_or(start, |position| self.start_in_kept(start, position));
-        let resumes = begin.0.is_some();
-        let mut followed = self.follow(id, &name, start);
-        let joined = self.newest_subscription(id);
         let member = terms.member.clone();
-        if let Some(joined) = joined {
-            self.set_terms(id, joined, terms);
-        }
-        let presence = has_presence.then(|| self.follow_presence_of(id, &name)).flatten();
-        followed.is_recovered = followed.is_recovered.filter(|_| resumes);
-        if let Some(kept_start) = kept_start {
-            let are_recovered = self.follow_kept(id, name.name(), kept_start).is_recovered;
-            followed.is_recovered = followed.is_recovered.map(|own| own && are_recovered);
-        } else if is_marked {
-            self.mark_kept(id);
-        }
-        if followed.is_recovered == Some(false) {
-            self.count(Counter::Gaps);
-        }
+        let joining = Joining {
+            name: &name,
+            start,
+            resumes: begin.0.is_some(),
+            position: answers.fetched.position,
+            terms,
+            has_presence,
+        };
+        let Joined { followed, subscription, presence, has_kept } = self.join(id, joining);
         // The client learns of the subscription before its first message comes.
         let start = Start::of(&followed, member.as_deref());
-        self.confirm(call, target, start, kept_start.is_some());
+        self.confirm(call, target, start, has_kept);
         if let Some(state) = presence {
             self.tell_presence(id, &state);
         }
-        if let Some(joined) = joined {
+        if let Some(joined) = subscription {
             self.catch_up(id, joined);
             self.trim_replay_buffers(id);
         }
@@ -244,14 +237,11 @@ impl<N: Net> Sessions<N> {
     }
 
     fn unsubscribe_command(&mut self, call: Call<'_>, target: &Target) -> Result<(), Stop> {
-        let Some(subscription) = self.find_subscription(call.id, &name_of(target)) else {
-            let message = format!("this connection does not follow {}", target.name);
-            return Err(ErrorResponse::new(ErrorCode::NotSubscribed, message).into());
+        let Some(subscription) = self.own_subscription(call.id, &name_of(target)) else {
+            return Err(not_subscribed(target).into());
         };
-        if self.leave_to_server(call.id, subscription, target) {
-            let message = "the server keeps this subscription for the user; the application ends \
-                it";
-            return Err(ErrorResponse::new(ErrorCode::Forbidden, message).into());
+        if self.leave_to_server(self.keeper_of(call.id).as_ref(), subscription, target) {
+            return Err(still_kept().into());
         }
         if target.kind == Kind::User {
             self.unfollow_kept(call.id);
@@ -277,7 +267,7 @@ impl<N: Net> Sessions<N> {
         self.count(Counter::MessagesPublished);
         // The answer counts the subscribers that get the message. Without an echo the sender does
         // not.
-        let is_excluded = !is_echoed && self.find_subscription(call.id, &name_of(target)).is_some();
+        let is_excluded = !is_echoed && self.own_subscription(call.id, &name_of(target)).is_some();
         let message_id = published.id.to_string();
         // Of an engine that answers at once, it precedes the echo, which the worker takes from its
         // queue later.
@@ -421,6 +411,8 @@ fn name_of_command(command: &Command) -> Option<ChannelName> {
         | Command::Presence { target, .. }
         | Command::Read { target, .. } => Some(name_of(target)),
         Command::Unsubscribe { .. } | Command::Auth { .. } | Command::Ping => None,
+        // It asks about each of its channels.
+        Command::Many(_) => None,
     }
 }
 

@@ -201,7 +201,7 @@ impl<N: Net> Sessions<N> {
     /// with the command before it.
     fn keep_unheard(&mut self, id: ConnectionId, rest: Input<&[u8]>) {
         if !rest.bytes.is_empty() && self.is_listening(id) {
-            self.wait_for_turn(id, rest.to_boxed());
+            self.wait_for_turn(id, Asked::Input(rest.to_boxed()), Answers::default());
         }
     }
 

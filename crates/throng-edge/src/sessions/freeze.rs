@@ -234,6 +234,10 @@ fn ask_again(frozen: &mut FrozenConnection, asked: &Asked, due: u32) {
             let opcode = if rest.is_text { Opcode::Text } else { Opcode::Binary };
             write_masked_frame(&mut input, opcode, &rest.bytes, [0; 4]);
         }
+        Asked::Many(many) => {
+            debug_assert!(!many.has_begun(), "it has ended before");
+            write_masked_frame(&mut input, Opcode::Text, many.text.as_bytes(), [0; 4]);
+        }
         Asked::Message(body) => {
             let is_binary = matches!(body, Body::Binary(_));
             let opcode = if is_binary { Opcode::Binary } else { Opcode::Text };

@@ -138,16 +138,22 @@ impl<N: Net> Sessions<N> {
         all
     }
 
+    /// The inbox of the user for whom the server keeps subscriptions of the connection; `None` if
+    /// it keeps none.
+    pub(crate) fn keeper_of(&self, id: ConnectionId) -> Option<ChannelName> {
+        self.is_marked(id).then(|| self.user_of(id)).flatten()
+    }
+
     /// Leaves to the server a subscription that the client may not, or does not want to, ask for
-    /// any more. Returns false if the server does not keep it.
+    /// any more. `inbox` is the connection's [keeper](Sessions::keeper_of). Returns false if the
+    /// server does not keep it.
     pub(crate) fn leave_to_server(
         &mut self,
-        id: ConnectionId,
+        inbox: Option<&ChannelName>,
         subscription: SubscriptionId,
         target: &Target,
     ) -> bool {
-        let user = self.is_marked(id).then(|| self.user_of(id)).flatten();
-        let is_kept = user.is_some_and(|user| {
+        let is_kept = inbox.is_some_and(|user| {
             target.kind == Kind::Channel && self.access.kept.has(user.name(), &target.name)
         });
         if is_kept {

@@ -276,6 +276,15 @@ impl<N: Net> Sessions<N> {
         subscribed.inspect_err(|_| limiter.disconnect(shown))
     }
 
+    /// How many channels the connection may follow: as many as the settings allow, or more if its
+    /// token grants it.
+    pub(crate) fn max_channels(&self, id: ConnectionId) -> usize {
+        let session = self.connections().session(id);
+        let grants = session.map(|session| self.connections().side().grants_of(session));
+        let granted = grants.map_or(0, |grants| grants.max_channels());
+        self.settings.max_channels_per_connection.max(granted)
+    }
+
     /// Counts subscriptions that the client of the connection is about to begin.
     pub(crate) fn limit_subscriptions(
         &self,

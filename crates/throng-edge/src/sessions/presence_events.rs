@@ -104,7 +104,7 @@ impl<N: Net> Sessions<N> {
         channel: &str,
         error: &ErrorResponse,
     ) {
-        self.unfollow(id, subscription);
+        self.unfollow(id, &mut [subscription]);
         let message = format!("the presence events of {channel} have ended: {}", error.message);
         let error = ErrorResponse::new(error.code, message);
         self.say(id, &Saying::Error(&error));

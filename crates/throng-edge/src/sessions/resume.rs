@@ -29,7 +29,7 @@ impl<N: Net> Sessions<N> {
             _ => {}
         }
         let Some(pending) = self.connections_mut().pending_mut(id) else { return };
-        match pending.take(answer.map(|answer| *answer)) {
+        match pending.take(question.part, answer.map(|answer| *answer)) {
             Taken::All => self.resume(id),
             Taken::Some => {}
             Taken::Refused(error) => {
@@ -86,6 +86,7 @@ impl<N: Net> Sessions<N> {
                 self.refuse_subscriber(id, &asked.0, asked.1.bytes(), &error);
             }
             Asked::Input(input) => self.refuse_waiting_input(id, input.borrowed(), &error),
+            Asked::Many(many) => self.go_on_without(id, many, pending.answers, &error),
             Asked::Message(_) => self.refuse_message(id, &error),
             Asked::Outcome => self.conclude_message(id, Err(PublishError::Unknown)),
         }
@@ -107,6 +108,7 @@ impl<N: Net> Sessions<N> {
         match pending.asked {
             Asked::Subscription(asked) => self.resume_subscription(id, &asked, answers),
             Asked::Input(input) => self.hear_again(id, input.borrowed(), answers),
+            Asked::Many(many) => self.go_on_many(id, many, answers),
             Asked::Message(body) => self.publish_frame(id, body, answers),
             Asked::Outcome => {
                 let outcome = answers.outcome.unwrap_or(Err(PublishError::Unknown));
@@ -116,16 +118,44 @@ impl<N: Net> Sessions<N> {
         self.read_on(id);
     }
 
+    /// Ends all commands about many channels of which a part is done, without waiting for any
+    /// answer: another process could only begin again.
+    pub(crate) fn conclude_many(&mut self) {
+        for index in 0..self.connections().extent() {
+            let id = ConnectionId::new(index);
+            let has_begun = |pending: &Pending| match &pending.asked {
+                Asked::Many(many) => many.has_begun(),
+                _ => false,
+            };
+            // Not every place of the table is taken.
+            if self.connections().get(id).is_some()
+                && self.connections().pending(id).is_some_and(has_begun)
+            {
+                self.turn(|sessions| {
+                    let pending = sessions.end_wait(id);
+                    if let Some(Pending { asked: Asked::Many(many), answers, .. }) =
+                        pending.map(|pending| *pending)
+                    {
+                        sessions.finish_many(id, many, answers);
+                    }
+                    sessions.read_on(id);
+                });
+            }
+        }
+    }
+
     /// Goes on with the message whose turn was spent, if there is one.
     pub(super) fn hear_on(&mut self, id: ConnectionId) {
         let awaited = self.connections().pending(id).map(|pending| &pending.awaited);
         if !matches!(awaited, Some(Awaited::Turn)) {
             return;
         }
-        let pending = self.end_wait(id);
-        if let Some(Asked::Input(input)) = pending.map(|pending| pending.asked) {
-            self.budget().take_step();
-            self.hear(id, input.borrowed());
+        let Some(pending) = self.end_wait(id) else { return };
+        self.budget().take_step();
+        match pending.asked {
+            Asked::Input(input) => self.hear(id, input.borrowed()),
+            Asked::Many(many) => self.go_on_many(id, many, pending.answers),
+            _ => debug_assert!(false, "nothing else has turns"),
         }
         self.connections_mut().trim_buffers(id);
     }

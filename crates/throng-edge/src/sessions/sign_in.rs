@@ -164,7 +164,7 @@ impl<N: Net> Sessions<N> {
         error: &ErrorResponse,
     ) {
         let Some(target) = self.target_of(subscription) else { return };
-        if self.leave_to_server(id, subscription, &target) {
+        if self.leave_to_server(self.keeper_of(id).as_ref(), subscription, &target) {
             return;
         }
         self.count(Counter::SubscriptionsRevoked);
@@ -175,7 +175,13 @@ impl<N: Net> Sessions<N> {
             self.unfollow_kept(id);
         }
         self.unfollow_channel(id, subscription, &name_of(&target));
-        self.say(id, &Saying::Revoked(&target, error));
+        // The client may not have learnt yet that it began.
+        match self.connections_mut().holder_mut(id) {
+            Some(many) => many.ended.push((target, error.clone())),
+            None => {
+                self.say(id, &Saying::Revoked(&target, error));
+            }
+        }
     }
 
     /// Why the client may not have a subscription any more; `None` if it may.

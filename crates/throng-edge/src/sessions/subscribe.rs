@@ -176,6 +176,12 @@ impl<N: Net> Sessions<N> {
     ) -> Result<(), Stop> {
         let Subscribing { request, head, .. } = asking;
         let client = self.identify(id, request, head, answers)?;
+        // Its token may grant more than the settings.
+        let granted = client.credentials().max_channels();
+        let max_channels = self.settings.max_channels_per_connection.max(granted);
+        if presence_events::subscriptions_of(request) > max_channels {
+            return Err(ErrorResponse::too_many_channels(max_channels).into());
+        }
         let actions = || presence_events::actions(request, &channels.names);
         if answers.is_allowed {
             // One that has waited since goes by the present rules.
@@ -324,12 +330,6 @@ impl<N: Net> Sessions<N> {
             self.check_origin(request)?;
         }
         self.check_presence_events(request)?;
-        let count = presence_events::subscriptions_of(request);
-        if count > self.settings.max_channels_per_connection {
-            return Err(ErrorResponse::too_many_channels(
-                self.settings.max_channels_per_connection,
-            ));
-        }
         let names = request.targets.iter().map(name_of).collect();
         Ok(Channels { names, starts: StartAt::of_request(request)? })
     }
@@ -449,7 +449,7 @@ impl<N: Net> Sessions<N> {
             unread: is_greeted.then(|| self.unread_of(request, unread)).flatten(),
             terms: Terms {
                 heartbeat_s: self.heartbeat_interval(id).as_secs(),
-                max_channels: self.settings.max_channels_per_connection,
+                max_channels: self.max_channels(id),
                 max_message_bytes: self.settings.max_message_bytes,
             },
             is_wanted,

@@ -18,6 +18,7 @@ impl<N: Net> Worker<N> {
     pub fn prepare_to_freeze(&mut self) {
         self.take_in(false);
         self.conclude_publications();
+        self.conclude_many();
         self.record_completions();
         self.count_dropped();
     }

@@ -96,3 +96,21 @@ fn a_new_process_keeps_numbers_and_half_a_message() {
     let frames = format!("[0,[{number},1,\"half\"]]\u{fffd}\u{12}[0,[{number},2,\"whole\"]]");
     assert!(client.received().ends_with(&frames[..]));
 }
+
+#[test]
+fn a_list_of_channels_is_answered_with_their_numbers() {
+    let mut rig = Rig::new();
+    let client = v1(&mut rig, "/subscribe?envelope=compact");
+    client.received();
+    rig.send_frame(&client, r#"{"type":"subscribe","channels":["a","b"],"ref":1}"#);
+    let received = client.received();
+    let (a, b) = received.split_once(r#"{"channel":"b""#).expect("an entry of b");
+    let (a, b) = (number_in(a), number_in(b));
+    rig.publish("a", "hi", None);
+    rig.publish("b", "ho", None);
+    rig.work();
+    let received = client.received();
+    for message in [format!("[{a},1,\"hi\"]"), format!("[{b},1,\"ho\"]")] {
+        assert!(received.contains(&message), "{message}: {received}");
+    }
+}

@@ -18,6 +18,7 @@ mod kept_world;
 mod late;
 mod limit_world;
 mod limits;
+mod many;
 mod memory;
 mod names;
 mod poll;

@@ -135,6 +135,11 @@ impl Client {
         std::mem::take(&mut self.0.borrow_mut().to_client)
     }
 
+    /// True if nothing has come since the last call of [`Client::received`].
+    pub(crate) fn has_nothing(&self) -> bool {
+        self.0.borrow().to_client.is_empty()
+    }
+
     /// From now on its socket takes this many bytes and no more.
     pub(crate) fn stall_after(&self, bytes: usize) {
         self.0.borrow_mut().room = Some(bytes);

@@ -97,14 +97,15 @@ impl Client {
                 view.notes.saw(if is_denied { "decision: command denied" } else { "v1: refused" });
             }
             Command::Subscribe(topic) => {
-                let (begin, _) = self.engine.begins.pop_front().ok_or("not subscribed")?;
-                let is_expected = begin.topic == topic && is_subscribed(value, begin, model);
-                ensure!(is_expected, "{value} instead of {begin:?}");
-                if begin.is_recovered == Some(false) {
-                    self.gaps += 1;
-                }
-                self.cursors.push(Cursor { topic, offset: begin.cursor });
+                ensure!(kind == "subscribed", "{value}");
+                self.subscribed(topic, value, model)?;
                 view.notes.saw("v1: subscribed");
+            }
+            Command::SubscribeMany(ref entries) => {
+                return self.subscribed_many(entries, value, view);
+            }
+            Command::UnsubscribeMany(ref entries) => {
+                return self.unsubscribed_many(entries, value, view);
             }
             Command::Unsubscribe(topic) => {
                 ensure!(kind == "unsubscribed" && is_named(value, topic, model), "{value}");
@@ -119,6 +120,73 @@ impl Client {
                 ensure!(is_complete && value["more"] == false, "{value}");
                 view.notes.saw("v1: presence");
             }
+        }
+        Ok(())
+    }
+
+    /// It follows one more channel, as this part of an answer says.
+    fn subscribed(&mut self, topic: usize, value: &Value, model: &Model) -> Check {
+        let (begin, _) = self.engine.begins.pop_front().ok_or("not subscribed")?;
+        let is_expected = begin.topic == topic && is_begun(value, begin, model);
+        ensure!(is_expected, "{value} instead of {begin:?}");
+        if begin.is_recovered == Some(false) {
+            self.gaps += 1;
+        }
+        self.cursors.push(Cursor { topic, offset: begin.cursor });
+        Ok(())
+    }
+
+    fn subscribed_many(
+        &mut self,
+        entries: &[(usize, Option<&'static str>)],
+        value: &Value,
+        view: View<'_>,
+    ) -> Check {
+        let answers = value["channels"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let is_whole = value["type"] == "subscribed" && answers.len() == entries.len();
+        ensure!(is_whole, "{value} instead of {entries:?}");
+        for (&(topic, refused), answer) in entries.iter().zip(answers) {
+            let error = &answer["error"];
+            let message = error["message"].as_str().unwrap_or_default();
+            let is_late = message.starts_with(UNANSWERED) && view.may_be_late();
+            let is_short = message.contains(SHORT_OF_MEMORY)
+                && view.may_be_short(MemoryStep::RefuseSubscriptions);
+            if is_late || is_short {
+                ensure!(error["code"] == "busy", "{answer}");
+                view.notes.saw("many: entry refused for now");
+                if refused.is_none() {
+                    self.will_follow.retain(|&other| other != topic);
+                }
+            } else if let Some(code) = refused {
+                ensure!(error["code"] == code, "{answer} instead of {code}");
+                view.notes.saw("many: entry refused");
+            } else {
+                self.subscribed(topic, answer, view.model)?;
+                view.notes.saw("many: subscribed");
+            }
+        }
+        Ok(())
+    }
+
+    fn unsubscribed_many(
+        &mut self,
+        entries: &[(usize, bool)],
+        value: &Value,
+        view: View<'_>,
+    ) -> Check {
+        let answers = value["channels"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let is_whole = value["type"] == "unsubscribed" && answers.len() == entries.len();
+        ensure!(is_whole, "{value} instead of {entries:?}");
+        for (&(topic, was_followed), answer) in entries.iter().zip(answers) {
+            if !was_followed {
+                ensure!(answer["error"]["code"] == "not_subscribed", "{answer}");
+                continue;
+            }
+            let named = &view.model.topics[topic];
+            let is_it = answer == named.name || is_named(answer, topic, view.model);
+            ensure!(is_it && answer.get("error").is_none(), "{answer} instead of {}", named.name);
+            self.cursors.retain(|cursor| cursor.topic != topic);
+            view.notes.saw("many: unsubscribed");
         }
         Ok(())
     }
@@ -266,8 +334,12 @@ fn is_named(value: &Value, topic: usize, model: &Model) -> bool {
 }
 
 fn is_subscribed(value: &Value, begin: Begin, model: &Model) -> bool {
-    value["type"] == "subscribed"
-        && is_named(value, begin.topic, model)
+    value["type"] == "subscribed" && is_begun(value, begin, model)
+}
+
+/// True if an answer, or a part of one, says that a subscription has begun like this.
+fn is_begun(value: &Value, begin: Begin, model: &Model) -> bool {
+    is_named(value, begin.topic, model)
         && value["id"] == model.id(begin.topic, begin.cursor)
         && value.get("recovered").and_then(Value::as_bool) == begin.is_recovered
 }

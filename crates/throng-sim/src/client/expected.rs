@@ -43,6 +43,10 @@ pub(super) enum Greeting {
 pub(super) enum Command {
     Subscribe(usize),
     Unsubscribe(usize),
+    /// Many channels, and the error codes with which some must be refused.
+    SubscribeMany(Vec<(usize, Option<&'static str>)>),
+    /// Many channels, and whether each was followed.
+    UnsubscribeMany(Vec<(usize, bool)>),
     Publish(usize),
     History(usize),
     Presence(usize),

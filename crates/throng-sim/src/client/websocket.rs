@@ -174,15 +174,17 @@ impl Client {
         let topic = random.below(view.model.topics.len());
         // Until it knows what it follows, the client only asks.
         let may_be_refused = view.may_be_late() || view.terms.memory_varies;
-        let least = if may_be_refused && self.awaits_subscription() { 4 } else { 0 };
-        match random.between(least, 7) {
-            4..=5 if view.is_secret(topic) => {
+        let least = if may_be_refused && self.awaits_subscription() { 6 } else { 0 };
+        match random.between(least, 9) {
+            6..=7 if view.is_secret(topic) => {
                 let kind = random.pick(&["history", "presence"]);
                 self.command(self.named(kind, topic, view), Command::Refused("forbidden"));
             }
             0..=2 => self.subscribe(topic, random, view),
             3 => self.unsubscribe(topic, view),
-            4 => {
+            4 => self.subscribe_many(random, view),
+            5 => self.unsubscribe_many(random, view),
+            6 => {
                 let mut value = self.named("history", topic, view);
                 value["limit"] = json!(random.between(1, 6));
                 let count = random.below(view.model.len(topic) + 2);
@@ -194,42 +196,66 @@ impl Client {
                 }
                 self.command(value, Command::History(topic));
             }
-            5 => {
+            7 => {
                 let value = self.named("presence", topic, view);
                 self.command(value, Command::Presence(topic));
             }
-            6 => self.command(json!({"type": "ping"}), Command::Ping),
+            8 => self.command(json!({"type": "ping"}), Command::Ping),
             _ => self.command(json!({"type": "dance"}), Command::Refused("bad_request")),
         }
     }
 
     fn subscribe(&mut self, topic: usize, random: &mut Random, view: View<'_>) {
         let mut value = self.named("subscribe", topic, view);
-        match random.below(4) {
-            0 => {
-                let count = random.below(view.model.len(topic) + 3);
-                value["since"] = json!(view.model.id(topic, view.model.nth_offset(topic, count)));
-            }
-            1 => value["history"] = json!(random.between(0, 9)),
-            _ => {}
+        begin_somewhere(&mut value, topic, random, view);
+        match self.follows_one_more(topic, view) {
+            Err(code) => self.command(value, Command::Refused(code)),
+            Ok(()) => self.command(value, Command::Subscribe(topic)),
         }
+    }
+
+    /// Notes that it will follow one more channel. Fails with the code of the error with which the
+    /// server must refuse that.
+    fn follows_one_more(&mut self, topic: usize, view: View<'_>) -> Result<(), &'static str> {
         let is_user = |at: usize| view.model.topics[at].kind == Kind::User;
-        let refused = if view.is_secret(topic) {
-            Some("forbidden")
-        } else if self.will_follow.contains(&topic) {
-            Some("already_subscribed")
-        } else if is_user(topic) && self.will_follow.iter().any(|&other| is_user(other)) {
-            Some("bad_request")
-        } else {
-            None
-        };
-        match refused {
-            Some(code) => self.command(value, Command::Refused(code)),
-            None => {
-                self.will_follow.push(topic);
-                self.command(value, Command::Subscribe(topic));
-            }
+        if view.is_secret(topic) {
+            return Err("forbidden");
         }
+        if self.will_follow.contains(&topic) {
+            return Err("already_subscribed");
+        }
+        if is_user(topic) && self.will_follow.iter().any(|&other| is_user(other)) {
+            return Err("bad_request");
+        }
+        self.will_follow.push(topic);
+        Ok(())
+    }
+
+    fn subscribe_many(&mut self, random: &mut Random, view: View<'_>) {
+        let (mut list, mut expected) = (Vec::new(), Vec::new());
+        for topic in some_topics(random, view) {
+            let named = &view.model.topics[topic];
+            let mut entry = json!({noun(named.kind): named.name});
+            begin_somewhere(&mut entry, topic, random, view);
+            let is_bare = named.kind == Kind::Channel && random.percent(50);
+            list.push(if is_bare { json!(named.name) } else { entry });
+            expected.push((topic, self.follows_one_more(topic, view).err()));
+        }
+        let value = json!({"type": "subscribe", "channels": list});
+        self.command(value, Command::SubscribeMany(expected));
+    }
+
+    fn unsubscribe_many(&mut self, random: &mut Random, view: View<'_>) {
+        let (mut list, mut expected) = (Vec::new(), Vec::new());
+        for topic in some_topics(random, view) {
+            let named = &view.model.topics[topic];
+            list.push(json!({noun(named.kind): named.name}));
+            let at = self.will_follow.iter().position(|&known| known == topic);
+            at.map(|at| self.will_follow.remove(at));
+            expected.push((topic, at.is_some()));
+        }
+        let value = json!({"type": "unsubscribe", "channels": list});
+        self.command(value, Command::UnsubscribeMany(expected));
     }
 
     fn unsubscribe(&mut self, topic: usize, view: View<'_>) {
@@ -313,5 +339,31 @@ impl Client {
         value["ref"] = json!(reference);
         self.commands.push((reference, command));
         self.send_frame(frames::TEXT, value.to_string().as_bytes());
+    }
+}
+
+/// Some channels, each once, with one user at most: if the first were refused, the next would not.
+fn some_topics(random: &mut Random, view: View<'_>) -> Vec<usize> {
+    let mut topics: Vec<usize> = Vec::new();
+    for _ in 0..random.between(1, 6) {
+        let topic = random.below(view.model.topics.len());
+        let is_user = |&topic: &usize| view.model.topics[topic].kind == Kind::User;
+        let is_second_user = is_user(&topic) && topics.iter().any(is_user);
+        if !topics.contains(&topic) && !is_second_user {
+            topics.push(topic);
+        }
+    }
+    topics
+}
+
+/// Lets a subscription start at an id, or with some messages, or with the next one.
+fn begin_somewhere(value: &mut Value, topic: usize, random: &mut Random, view: View<'_>) {
+    match random.below(4) {
+        0 => {
+            let count = random.below(view.model.len(topic) + 3);
+            value["since"] = json!(view.model.id(topic, view.model.nth_offset(topic, count)));
+        }
+        1 => value["history"] = json!(random.between(0, 9)),
+        _ => {}
     }
 }

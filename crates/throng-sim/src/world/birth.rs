@@ -334,7 +334,9 @@ fn limits(random: &mut Random, terms: &Terms) -> Limits {
     let slice_bytes = random.pick(&[40, 1000, 256 << 10]);
     let message_timeout = Duration::from_millis(terms.message_ms);
     let wait_timeout = Duration::from_millis(random.pick(&[1000, 5000]));
-    let limits = Limits { slice_bytes, message_timeout, wait_timeout, ..Limits::default() };
+    let list_part = random.pick(&[1, 2, 128]);
+    let timeouts = Limits { message_timeout, wait_timeout, ..Limits::default() };
+    let limits = Limits { slice_bytes, list_part, ..timeouts };
     let Some(held_bytes_floor) = terms.held_bytes_floor else { return limits };
     Limits {
         held_bytes_floor,

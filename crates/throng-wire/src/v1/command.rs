@@ -3,6 +3,7 @@
 use serde_json::value::RawValue;
 
 use super::fields::{Fields, boolean, messages, owned, string};
+use super::list::{List, Verb};
 use super::publication::Publication;
 use crate::credential::Token;
 use crate::error::ErrorResponse;
@@ -11,8 +12,8 @@ use crate::unknown;
 
 /// The commands and the fields that each may have.
 pub const COMMANDS: [(&str, &[&str]); 8] = [
-    ("subscribe", &["type", "ref", "channel", "user", "since", "history", "presence"]),
-    ("unsubscribe", &["type", "ref", "channel", "user"]),
+    ("subscribe", &["type", "ref", "channel", "user", "channels", "since", "history", "presence"]),
+    ("unsubscribe", &["type", "ref", "channel", "user", "channels"]),
     (
         "publish",
         &[
@@ -54,6 +55,8 @@ pub enum Command {
     Unsubscribe {
         target: Target,
     },
+    /// Subscribes to many channels, or ends many subscriptions.
+    Many(List),
     Publish {
         target: Target,
         publication: Publication,
@@ -107,14 +110,15 @@ pub struct Received {
 pub fn parse(text: &str) -> Received {
     match Fields::parse(text) {
         Ok(fields) => {
-            Received { reference: fields.reference(), command: Command::from_fields(&fields) }
+            let command = Command::from_fields(&fields, text);
+            Received { reference: fields.reference(), command }
         }
         Err(error) => Received { reference: None, command: Err(error) },
     }
 }
 
 impl Command {
-    fn from_fields(fields: &Fields<'_>) -> Result<Command, ErrorResponse> {
+    fn from_fields(fields: &Fields<'_>, text: &str) -> Result<Command, ErrorResponse> {
         let kind = string(fields.kind, "type")?
             .ok_or_else(|| ErrorResponse::bad_request("the field `type` is missing"))?;
         let Some((_, known)) = COMMANDS.iter().find(|(name, _)| *name == kind) else {
@@ -123,6 +127,11 @@ impl Command {
             return Err(ErrorResponse::bad_request(unknown::with_hint(message, &kind, &names)));
         };
         fields.check_names(&format!("`{kind}`"), known)?;
+        if let Some(channels) = fields.channels {
+            let is_begin = kind == "subscribe";
+            let verb = if is_begin { Verb::Subscribe } else { Verb::Unsubscribe };
+            return Ok(Command::Many(List::from_fields(verb, fields, channels, text)?));
+        }
         Ok(match &*kind {
             "subscribe" => Command::Subscribe {
                 target: fields.target()?.checked()?,

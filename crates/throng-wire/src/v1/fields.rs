@@ -52,6 +52,7 @@ fields! {
     kind "type",
     reference "ref",
     channel "channel",
+    channels "channels",
     user "user",
     since "since",
     history "history",
@@ -121,6 +122,11 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// The field `channel` alone.
+    pub(super) fn of_channel(channel: &'a RawValue) -> Fields<'a> {
+        Fields { channel: Some(channel), ..Fields::default() }
+    }
+
     /// Refuses unknown fields. `of` describes the object in the error message.
     pub(crate) fn check_names(&self, of: &str, known: &[&str]) -> Result<(), ErrorResponse> {
         match self.names.iter().find(|name| !known.contains(&&***name)) {
@@ -138,6 +144,13 @@ impl<'a> Fields<'a> {
     }
 
     pub(crate) fn target(&self) -> Result<Target, ErrorResponse> {
+        let target = self.unchecked_target()?;
+        check_name(&target.name, target.kind.noun())?;
+        Ok(target)
+    }
+
+    /// The channel or user, whose name may be invalid.
+    pub(super) fn unchecked_target(&self) -> Result<Target, ErrorResponse> {
         let (kind, value) = match (self.channel, self.user) {
             (Some(channel), None) => (Kind::Channel, channel),
             (None, Some(user)) => (Kind::User, user),
@@ -148,13 +161,15 @@ impl<'a> Fields<'a> {
                 return Err(ErrorResponse::bad_request("the field `channel` or `user` is missing"));
             }
         };
-        named(kind, value)
+        let name = decoded_string(value, kind.noun())?.into_owned();
+        Ok(Target { kind, name })
     }
 
     /// The user of a command that has no channel.
     pub(super) fn user(&self) -> Result<Target, ErrorResponse> {
         let missing = || ErrorResponse::bad_request("the field `user` is missing");
-        named(Kind::User, self.user.ok_or_else(missing)?)
+        let user = self.user.ok_or_else(missing)?;
+        Fields { user: Some(user), ..Fields::default() }.target()
     }
 
     pub(super) fn limit(&self) -> Result<Option<u32>, ErrorResponse> {
@@ -177,13 +192,6 @@ impl<'a> Fields<'a> {
     pub(crate) fn exclude(&self) -> Result<Option<String>, ErrorResponse> {
         owned(self.exclude, "exclude")
     }
-}
-
-/// The target of this kind whose name is `value`.
-fn named(kind: Kind, value: &RawValue) -> Result<Target, ErrorResponse> {
-    let name = decoded_string(value, kind.noun())?;
-    check_name(&name, kind.noun())?;
-    Ok(Target { kind, name: name.into_owned() })
 }
 
 pub(super) fn string<'a>(

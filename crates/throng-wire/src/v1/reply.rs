@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
+use super::list::Verb;
 use crate::error::ErrorResponse;
 use crate::json::write_json_string;
 use crate::name::{Kind, Target};
@@ -168,15 +169,20 @@ pub fn subscribed(
     begin: Begin<'_>,
     reference: Option<&RawValue>,
 ) {
+    let object = Object::typed(out, "subscribed").target(target);
+    subscribed_fields(object, begin).end_with(reference);
+}
+
+fn subscribed_fields<'o>(object: Object<'o>, begin: Begin<'_>) -> Object<'o> {
     let Begin { id, head, recovered, number } = begin;
-    let mut object = Object::typed(out, "subscribed").target(target).string("id", id);
+    let mut object = object.string("id", id);
     if let Some(number) = number {
         object = object.number("number", number.into());
     }
     if let Some(head) = head {
         object = object.string("head", head);
     }
-    object.recovered(recovered).end_with(reference);
+    object.recovered(recovered)
 }
 
 /// A channel's number on this node.
@@ -209,6 +215,69 @@ pub fn numbers<T: Display>(out: &mut Vec<u8>, numbered: &[Numbered<T>]) {
 /// Confirms the end of a subscription.
 pub fn unsubscribed(out: &mut Vec<u8>, target: &Target, reference: Option<&RawValue>) {
     Object::typed(out, "unsubscribed").target(target).end_with(reference);
+}
+
+/// The reply to a command about many channels, made entry by entry in the order of its list.
+#[derive(Debug)]
+pub struct ListReply {
+    out: Vec<u8>,
+}
+
+impl ListReply {
+    /// The reply to a command, without any entry.
+    pub fn new(verb: Verb) -> ListReply {
+        let mut out = Vec::new();
+        let kind = match verb {
+            Verb::Subscribe => "subscribed",
+            Verb::Unsubscribe => "unsubscribed",
+        };
+        Object::typed(&mut out, kind).field("channels").push(b'[');
+        ListReply { out }
+    }
+
+    /// Begins an entry.
+    fn entry(&mut self) -> &mut Vec<u8> {
+        if self.out.last() != Some(&b'[') {
+            self.out.push(b',');
+        }
+        &mut self.out
+    }
+
+    /// Adds a subscription, as [`subscribed`] confirms it.
+    pub fn subscribed(&mut self, target: &Target, begin: Begin<'_>) {
+        subscribed_fields(Object::new(self.entry()).target(target), begin).end();
+    }
+
+    /// Adds a subscription that has ended.
+    pub fn unsubscribed(&mut self, target: &Target) {
+        let out = self.entry();
+        match target.kind {
+            Kind::Channel => write_json_string(out, &target.name),
+            _ => Object::new(out).target(target).end(),
+        }
+    }
+
+    /// Adds an entry that is refused. `None` is one that names nothing.
+    pub fn refused(&mut self, target: Option<&Target>, error: &ErrorResponse) {
+        let mut object = Object::new(self.entry());
+        if let Some(target) = target {
+            object = object.target(target);
+        }
+        error_fields(Object::new(object.field("error")), error).end();
+        object.end();
+    }
+
+    /// Bytes on the heap.
+    pub fn bytes(&self) -> usize {
+        self.out.capacity()
+    }
+
+    /// Appends the whole reply.
+    pub fn write(&self, out: &mut Vec<u8>, reference: Option<&RawValue>) {
+        out.extend_from_slice(&self.out);
+        out.push(b']');
+        Object { out, is_empty: false }.end_with(reference);
+    }
 }
 
 /// Reports a subscription that the server has ended: the client's newer token, or a newer

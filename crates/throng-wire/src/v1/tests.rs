@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use super::list::ENTRIES_MAX;
 use super::*;
 use crate::{ErrorCode, ErrorResponse};
 use crate::{Kind, Target};
@@ -477,4 +478,76 @@ proptest! {
         let expected = json!({"type": "subscribed", "channel": name, "id": text, "ref": number});
         prop_assert_eq!(value, expected);
     }
+}
+
+fn list(text: &str) -> (List, Vec<Entry>) {
+    let Command::Many(list) = command(text) else { panic!("{text} has a list") };
+    let entries = (0..list.len()).filter_map(|index| list.entry(index, text)).collect();
+    (list, entries)
+}
+
+#[test]
+fn a_list_is_read_entry_by_entry() {
+    let text = r#"{"ref":1, "channels" : ["a" ,"é\n", {"user":"u","since":"k-1"},
+        {"channel":"\u0062","history":0},"*",{"channel":"c","limit":1},[],{}],
+        "history":5,"type":"subscribe"}"#;
+    let (list, entries) = list(text);
+    assert_eq!((list.verb(), list.len(), entries.len()), (Verb::Subscribe, 8, 8));
+    assert_eq!(list.entry(8, text), None);
+    let wanted = |since: Option<&str>, history| Wanted { since: since.map(String::from), history };
+    let entry = |target: Target, wanted| Entry { target: Some(target), wanted: Ok(wanted) };
+    assert_eq!(entries[0], entry(channel("a"), wanted(None, Some(5))));
+    let user = Target { kind: Kind::User, name: "u".into() };
+    assert_eq!(entries[2], entry(user, wanted(Some("k-1"), Some(5))));
+    assert_eq!(entries[3], entry(channel("b"), wanted(None, Some(0))));
+    let error = |index: usize| {
+        let Entry { target, wanted } = &entries[index];
+        (target.as_ref().map(|it| &*it.name), wanted.as_ref().map_err(|error| error.code))
+    };
+    assert_eq!(error(1), (Some("é\n"), Err(ErrorCode::BadName)));
+    assert_eq!(error(4), (Some("*"), Err(ErrorCode::BadName)));
+    assert_eq!(error(5), (Some("c"), Err(ErrorCode::BadRequest)));
+    assert_eq!(error(6), (None, Err(ErrorCode::BadRequest)));
+    assert_eq!(error(7), (None, Err(ErrorCode::BadRequest)));
+}
+
+#[test]
+fn a_list_has_a_form_and_a_limit() {
+    let of = |list: &str| refused(&format!(r#"{{"type":"unsubscribe","channels":{list}}}"#)).1;
+    assert_eq!(of("[]"), "the list `channels` is empty");
+    assert_eq!(of("{}"), "the field `channels` must be a list");
+    let many = |count: usize| format!("[{}\"a\"]", "\"a\",".repeat(count - 1));
+    assert_eq!(of(&many(ENTRIES_MAX + 1)), "the list `channels` has more than 10000 entries");
+    let text = format!(r#"{{"type":"unsubscribe","channels":{}}}"#, many(ENTRIES_MAX));
+    assert_eq!(list(&text).1.len(), ENTRIES_MAX);
+    for field in [r#""channel":"a""#, r#""since":"k-1""#, r#""presence":true"#] {
+        let text = format!(r#"{{"type":"subscribe","channels":["a"],{field}}}"#);
+        assert_eq!(refused(&text).0, "bad_request", "{text}");
+    }
+}
+
+#[test]
+fn the_answer_to_a_list_has_its_entries_in_order() {
+    let mut reply = ListReply::new(Verb::Subscribe);
+    let numbered = Begin { number: Some(17), ..begin("k-1", Some("k-3"), Some(true)) };
+    reply.subscribed(&channel("a\""), numbered);
+    let error = ErrorResponse::new(ErrorCode::Forbidden, "no");
+    reply.refused(Some(&channel("b")), &error);
+    reply.refused(None, &error);
+    assert_eq!(
+        answer(|out| reply.write(out, Some(&raw("7")))),
+        concat!(
+            r#"{"type":"subscribed","channels":[{"channel":"a\"","id":"k-1","number":17,"#,
+            r#""head":"k-3","recovered":true},"#,
+            r#"{"channel":"b","error":{"code":"forbidden","message":"no"}},"#,
+            r#"{"error":{"code":"forbidden","message":"no"}}],"ref":7}"#
+        )
+    );
+    let mut reply = ListReply::new(Verb::Unsubscribe);
+    reply.unsubscribed(&channel("a"));
+    reply.unsubscribed(&Target { kind: Kind::User, name: "u".into() });
+    assert_eq!(
+        answer(|out| reply.write(out, None)),
+        r#"{"type":"unsubscribed","channels":["a",{"user":"u"}]}"#
+    );
 }

@@ -72,5 +72,9 @@ pub(super) fn describe(identity: &Identity, now_s: u64) -> String {
         let patterns = if patterns.is_empty() { "nothing".into() } else { patterns.join(", ") };
         text += &format!("  {:<11}{patterns}\n", permission.word());
     }
+    let max_channels = identity.grants().max_channels();
+    if max_channels > 0 {
+        text += &format!("  up to {max_channels} channels per connection\n");
+    }
     text
 }

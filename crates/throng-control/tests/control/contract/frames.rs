@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use throng_wire::v1::{self, HistoryPage, PresenceEvent, Present, RawValue};
+use throng_wire::v1::{self, HistoryPage, PresenceEvent, Present, RawValue, Verb};
 use throng_wire::{ErrorCode, Kind, Target};
 
 use super::{asyncapi, object, texts};
@@ -34,7 +34,11 @@ fn commands_have_the_fields_that_the_server_takes() {
         assert_eq!(payload["properties"]["type"]["const"], command);
         assert_eq!(payload["additionalProperties"], false, "{command}");
         let takes_both = fields.contains(&"channel".to_owned());
-        let one = json!([{ "required": ["channel"] }, { "required": ["user"] }]);
+        let mut one = vec![json!({ "required": ["channel"] }), json!({ "required": ["user"] })];
+        if fields.contains(&"channels".to_owned()) {
+            one.push(json!({ "required": ["channels"] }));
+        }
+        let one = Value::Array(one);
         let expected = if takes_both { Some(&one) } else { None };
         assert_eq!(payload.get("oneOf"), expected, "{command}");
     }
@@ -131,6 +135,10 @@ fn answers_have_the_fields_that_are_written() {
         v1::numbers(out, &[of(&target), of(&user)]);
     });
     messages.check("unsubscribed", |out, of| v1::unsubscribed(out, &target, of));
+    for verb in [Verb::Subscribe, Verb::Unsubscribe] {
+        let name = if verb == Verb::Subscribe { "subscribed" } else { "unsubscribed" };
+        messages.check(name, |out, of| v1::ListReply::new(verb).write(out, of));
+    }
     messages.check("unsubscribed", |out, _| v1::revoked(out, &target, &error));
     messages.check("published", |out, of| v1::published(out, &target, "a-1", 3, true, of));
     messages.check("historyPage", |out, of| {

@@ -11,7 +11,8 @@ use throng_wire::subscribe::Options;
 
 use super::Connections;
 use crate::connection::id::ConnectionId;
-use crate::connection::pending::Pending;
+use crate::connection::many::Many;
+use crate::connection::pending::{Asked, Pending};
 use crate::connection::side_table::SideTable;
 use crate::connection::state::{Connection, State};
 
@@ -54,6 +55,23 @@ impl<S> Connections<S> {
     /// The answers that the connection waits for; `None` if it does not wait.
     pub(crate) fn pending_mut(&mut self, id: ConnectionId) -> Option<&mut Pending> {
         self.side.pending_mut(&self.table[id.index()])
+    }
+
+    /// True if the connection gets no messages before its command is answered.
+    pub(crate) fn holds_messages(&self, id: ConnectionId) -> bool {
+        let many = |pending: &Pending| match &pending.asked {
+            Asked::Many(many) => many.holds_messages(),
+            _ => false,
+        };
+        self.pending(id).is_some_and(many)
+    }
+
+    /// The command for which the connection's messages are held, if it has one.
+    pub(crate) fn holder_mut(&mut self, id: ConnectionId) -> Option<&mut Many> {
+        match &mut self.pending_mut(id)?.asked {
+            Asked::Many(many) if many.holds_messages() => Some(many),
+            _ => None,
+        }
     }
 
     /// Keeps what the client of a streaming connection has chosen, once for a connection.

@@ -1,0 +1,145 @@
+//! A command about many channels, which is executed in parts.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use throng_wire::v1::{Entry, List, ListReply, RawValue, Verb};
+use throng_wire::{ErrorResponse, Target};
+
+/// A command about many channels, and how far it has come.
+///
+/// A `subscribe` first asks about the access to all of its channels, and then follows them. What it
+/// follows gets no messages before the answer is written, which is one frame.
+#[derive(Debug)]
+pub(crate) struct Many {
+    /// The whole message that it is.
+    pub(crate) text: Box<str>,
+    /// The client's own name for it, which the answer repeats.
+    pub(crate) reference: Option<Box<RawValue>>,
+    list: List,
+    /// The number of entries about which the access policy was asked.
+    asked: usize,
+    /// The number of entries that are in the answer.
+    done: usize,
+    /// The number of entries behind them whose starts are fetched.
+    fetching: usize,
+    /// The entries that are refused before their turn, by number.
+    denied: HashMap<u32, ErrorResponse>,
+    pub(crate) answer: ListReply,
+    /// True if the client follows what the server keeps for its user with one of them.
+    pub(crate) has_kept: bool,
+    /// Subscriptions that have ended before the client has learnt that they began.
+    pub(crate) ended: Vec<(Target, ErrorResponse)>,
+}
+
+impl Many {
+    pub(crate) fn new(text: Box<str>, reference: Option<Box<RawValue>>, list: List) -> Many {
+        let answer = ListReply::new(list.verb());
+        let (asked, done, fetching) = (0, 0, 0);
+        let (denied, ended) = (HashMap::new(), Vec::new());
+        Many {
+            text,
+            reference,
+            list,
+            asked,
+            done,
+            fetching,
+            denied,
+            answer,
+            has_kept: false,
+            ended,
+        }
+    }
+
+    pub(crate) fn verb(&self) -> Verb {
+        self.list.verb()
+    }
+
+    /// True if all entries are in the answer.
+    pub(crate) fn is_done(&self) -> bool {
+        self.done == self.list.len()
+    }
+
+    /// True if a part of it is executed, so that it cannot begin again.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.done > 0
+    }
+
+    /// True if the connection gets no messages before the answer is written.
+    pub(crate) fn holds_messages(&self) -> bool {
+        self.has_begun() && self.verb() == Verb::Subscribe
+    }
+
+    /// True if the policy was asked about all entries.
+    pub(crate) fn has_asked(&self) -> bool {
+        self.asked == self.list.len()
+    }
+
+    /// The entries about which the policy is to be asked next, at most so many. They count as
+    /// asked.
+    pub(crate) fn take_unasked(&mut self, max_entries: usize) -> Range<usize> {
+        let from = self.asked;
+        self.asked = (from + max_entries).min(self.list.len());
+        from..self.asked
+    }
+
+    /// The entries that are executed next, at most so many.
+    pub(crate) fn next_part(&self, max_entries: usize) -> Range<usize> {
+        self.done..(self.done + max_entries).min(self.list.len())
+    }
+
+    /// The entry with this number; `None` behind the last one.
+    pub(crate) fn entry(&self, index: usize) -> Option<Entry> {
+        self.list.entry(index, &self.text)
+    }
+
+    /// The entry with this number is refused in its turn, unless it is allowed before.
+    pub(crate) fn deny(&mut self, index: u32, error: ErrorResponse) {
+        self.denied.insert(index, error);
+    }
+
+    /// Notes what the access policy says of the entry with this number. Returns until when it is
+    /// allowed, if that ends.
+    pub(crate) fn decide(
+        &mut self,
+        index: u32,
+        decision: Result<Option<u64>, ErrorResponse>,
+    ) -> Option<u64> {
+        match decision {
+            Ok(until_ms) => {
+                self.denied.remove(&index);
+                until_ms
+            }
+            Err(error) => {
+                self.deny(index, error);
+                None
+            }
+        }
+    }
+
+    pub(crate) fn denial(&self, index: usize) -> Option<&ErrorResponse> {
+        self.denied.get(&u32::try_from(index).ok()?)
+    }
+
+    /// The starts of the next entries, so many, are to be fetched.
+    pub(crate) fn note_fetching(&mut self, count: usize) {
+        self.fetching = count;
+    }
+
+    /// The starts that are to be fetched are not: their entries are refused in their turn.
+    pub(crate) fn deny_fetching(&mut self, error: &ErrorResponse) {
+        for index in self.done..self.done + std::mem::take(&mut self.fetching) {
+            self.deny(index as u32, error.clone());
+        }
+    }
+
+    /// So many more entries are in the answer.
+    pub(crate) fn note_done(&mut self, count: usize) {
+        (self.done, self.fetching) = (self.done + count, 0);
+    }
+
+    /// Memory that no other connection shares.
+    pub(super) fn bytes(&self) -> usize {
+        self.text.len() + self.list.bytes() + self.answer.bytes()
+    }
+}
