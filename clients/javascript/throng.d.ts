@@ -12,9 +12,12 @@ export interface Message<Data = unknown> {
   /** Set unless the message came to a user's inbox. */
   readonly channel?: string;
   readonly user?: string;
-  /** Identifies the message: to resume after it, or to page through history. */
-  readonly id: string;
-  /** When the server accepted it, in milliseconds since 1970. */
+  /**
+   * Identifies the message: to resume after it, or to page through history. A volatile message, which
+   * is not kept, has none.
+   */
+  readonly id?: string;
+  /** When the server accepted it, in milliseconds since 1970. Missing if the option `noTime` leaves it out. */
   readonly time: number;
   readonly data: Data;
   readonly contentType: string;
@@ -29,6 +32,11 @@ export interface Message<Data = unknown> {
 export interface ConnectionOptions {
   /** The longest silence of the server in whole seconds, 10 to 3,600. Default: the server's. */
   heartbeat?: number;
+  /**
+   * The least time in whole milliseconds between two deliveries of a channel, 10 to 60,000: messages that
+   * come within it go out together, the first after silence at once. Default: the server's.
+   */
+  pace?: number;
 }
 
 /** An unknown option throws a `TypeError` that suggests the nearest one. */
@@ -47,6 +55,8 @@ export interface ThrongOptions {
    * the client, with the error `no_token`. Excludes `token`.
    */
   getToken?: () => string | null | undefined | Promise<string | null | undefined>;
+  /** `true`: messages over WebSockets have no `time`, which makes them smaller. Default: false. */
+  noTime?: boolean;
   /** Options that the client asks of the server for its connections. */
   params?: ConnectionOptions;
   /** The transports in order of preference. Default: WebSocket, SSE, long-poll. */
@@ -90,7 +100,15 @@ export interface SubscribeOptions {
    * the connection. Default: false.
    */
   presence?: boolean;
+  /**
+   * As in `ConnectionOptions`, for this channel. Subscriptions of a channel share it: the fastest counts.
+   * Over SSE, the fastest of all channels.
+   */
+  pace?: number;
 }
+
+/** A channel of a list, or a user's inbox, which may have options of its own. */
+export type Entry = string | (Exclude<Target, string> & SubscribeOptions);
 
 export interface PublishOptions {
   /** Idempotency key: repeated within five minutes, it publishes nothing. Default: random. */
@@ -151,7 +169,7 @@ export interface History<Data = unknown> {
   user?: string;
   /** The id of the newest message. */
   id: string;
-  messages: Message<Data>[];
+  messages: (Message<Data> & { readonly id: string })[];
   /** Whether there are further messages in the requested direction. */
   more: boolean;
   /** With `after`: whether the server still has all messages after that id. */
@@ -194,7 +212,8 @@ export interface StateEvent {
 
 /** A message that this client could not read. It is passed over; the connection stays. */
 export interface Unreadable extends Place {
-  id: string;
+  /** Missing if the message was volatile. */
+  id?: string;
   reason: string;
 }
 
@@ -211,6 +230,11 @@ export interface SubscriptionEvents<Data = unknown> {
   recovered: Place;
   /** Messages are missing here; `missed` is their number if the server knows it. */
   gap: Place & { id?: string; missed?: number };
+  /**
+   * Messages were skipped for newer ones, because this client was behind and the channel has the newest
+   * only (`lag-policy = "latest"`). It is no gap; `count` is their number if the server knows it.
+   */
+  conflated: Place & { count?: number };
   /** A message that could not be read, in place of it. Without a listener: `console.warn`. */
   unreadable: Unreadable;
   /** With the option `presence`: who follows the channel, at once and on each change. */
@@ -279,7 +303,8 @@ export declare class Throng extends Emitter<ThrongEvents> {
   readonly transport: Transport;
   /**
    * Follows a channel, or the inbox of the client's own `user`. A channel may be subscribed several
-   * times. Channels beyond the server's limit for one connection get further connections.
+   * times. Channels beyond the server's limit for one connection get further connections. If a listener
+   * for messages returns a promise, its message counts as handled once that is settled.
    */
   subscribe<Data = unknown>(
     target: Target,
@@ -290,6 +315,19 @@ export declare class Throng extends Emitter<ThrongEvents> {
     target: Target,
     listener?: (message: Message<Data>) => void,
   ): Subscription<Data>;
+  /**
+   * Follows each of a list, with one command and one answer. Returns their subscriptions in the same order.
+   * Throws for a bad name before it follows any.
+   */
+  subscribe<Data = unknown>(
+    targets: readonly Entry[],
+    options: SubscribeOptions,
+    listener?: (message: Message<Data>) => void,
+  ): Subscription<Data>[];
+  subscribe<Data = unknown>(
+    targets: readonly Entry[],
+    listener?: (message: Message<Data>) => void,
+  ): Subscription<Data>[];
   /**
    * Resolves once the server has the message. Retries within `publishTimeoutMs`, with the same
    * idempotency key. Rejects with a `ThrongError` that has an `outcome`; at once with `too_large`

@@ -34,6 +34,7 @@ export declare function useThrongStatus(): Pick<StateEvent, "state"> & Partial<S
 export interface ChannelOptions<Data = unknown> extends SubscribeOptions {
   /** How many of the newest messages `messages` has; 0 for all. Default: 100. */
   keep?: number;
+  /** Called with each message; also with volatile ones, which `messages` does not have. */
   onMessage?: (message: Message<Data>) => void;
   /** Messages are missing; the next one comes after this call. */
   onGap?: (gap: SubscriptionEvents["gap"]) => void;
@@ -41,7 +42,7 @@ export interface ChannelOptions<Data = unknown> extends SubscribeOptions {
 
 export interface Channel<Data = unknown> {
   /** Oldest first. Empty after `target` has changed. */
-  messages: readonly Message<Data>[];
+  messages: readonly (Message<Data> & { readonly id: string })[];
   /** The subscription was active once, and has not ended. */
   isSubscribed: boolean;
   /** How often messages were missing. */

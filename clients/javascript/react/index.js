@@ -102,6 +102,8 @@ export function useChannel(target, options = {}) {
     const subscription = client.subscribe(target, { history, since }, (message) => {
       const { keep = 100, onMessage } = latest.current;
       onMessage?.(message);
+      // A volatile message is an event of this moment, and not one of the channel's messages.
+      if (message.id === undefined) return;
       change((to) => ({ ...to, messages: [...to.messages, message].slice(-keep || Infinity) }));
     });
     subscription.on("subscribed", () => change((to) => ({ ...to, isSubscribed: true })));

@@ -273,8 +273,9 @@ export class Connection {
     const found = await part?.diagnose(this.#client, this.openTimeoutMs, isMute);
     if (generation !== this.#generation || this.link?.isOpen) return;
     this.#release();
-    const { error, isReachable, tookMs = 0, reason = loss.message, isForeign } = found ?? {};
+    const { error, isMended, isReachable, tookMs = 0, reason = loss.message, isForeign } = found ?? {};
     if (error) return this.#client.fail(error);
+    if (isMended) return this.#open();
     const explained = { ...loss, message: reason, isForeign: isForeign || loss.isForeign };
     if (!isReachable) return this.#restart(explained);
     this.#patienceMs = PATIENCE * tookMs;

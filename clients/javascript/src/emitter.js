@@ -6,6 +6,27 @@ export const emit = Symbol("emit");
 /** Whether anybody listens to an event. */
 export const hears = Symbol("hears");
 
+/** The promises that listeners return, while somebody waits for them. */
+let promises;
+
+/** Runs `work`. Returns the promises of the listeners that it calls; none of them rejects. */
+export function promisesOf(work) {
+  promises = [];
+  try {
+    work();
+    return promises;
+  } finally {
+    promises = undefined;
+  }
+}
+
+/** Reports the error of a listener, but continues with what is left to do. */
+function report(error) {
+  queueMicrotask(() => {
+    throw error;
+  });
+}
+
 export class Emitter {
   #listeners = {};
 
@@ -42,12 +63,10 @@ export class Emitter {
     if (name === "error" && listeners.length === 0) console.error("throng:", value);
     for (const listener of listeners) {
       try {
-        listener(value);
+        const result = listener(value);
+        if (promises && typeof result?.then === "function") promises.push(result.then(() => {}, report));
       } catch (error) {
-        // Report the listener's error, but continue with the other listeners.
-        queueMicrotask(() => {
-          throw error;
-        });
+        report(error);
       }
     }
   }

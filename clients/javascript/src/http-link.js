@@ -149,8 +149,9 @@ export class HttpLink {
     this.connection.lost(this, new Loss("the server does not answer"));
   }
 
-  /** The cursor wants presence events. Inboxes have none, nor do all servers: presence is read then. */
+  /** The cursor wants another pace, or presence events. Inboxes have none, nor do all servers: presence is read then. */
   renew(cursor) {
+    if (!cursor.presence) return this.subscribe();
     if (this.#asked.has(cursor) || this.#read.has(cursor)) return;
     if (this.#mayAsk(cursor)) return this.subscribe();
     this.#read.add(cursor);
@@ -352,13 +353,16 @@ export class HttpLink {
 export class StreamLink extends HttpLink {
   /** The server's name of this connection, for `echo: false`. */
   serverName;
+  /** The pace that this round asks for. */
+  #pace;
 
   async follow(cursors, signal) {
     const { heartbeatMs, requestTimeoutMs } = this.options;
     const message = "the stream did not begin in time";
     const beginMs = Math.max(this.connection.openTimeoutMs, PATIENCE * this.latencyMs);
     this.watch(beginMs, new Loss(message, { isSlow: true }));
-    const path = this.url(cursors, { ...this.options.params, transport: "sse" });
+    const pace = (this.#pace = this.#fastest());
+    const path = this.url(cursors, { ...this.options.params, pace, transport: "sse" });
     const headers = { Accept: "text/event-stream" };
     const answer = await this.client.request(path, { signal, headers });
     // A resumed stream begins with an event at once, unless a proxy buffers it.
@@ -395,13 +399,22 @@ export class StreamLink extends HttpLink {
 
   async #take(event, body, cursors, response, signal) {
     if (/^(message|binary|presence)$/.test(event)) this.hear(() => this.deliver(cursors, body));
-    else if (event === "gap") {
-      this.hear(() => cursors.find(({ key }) => key === keyOf(body))?.gap(body));
+    else if (/^(gap|conflated)$/.test(event)) {
+      const cursor = cursors.find(({ key }) => key === keyOf(body));
+      this.hear(() => (event === "gap" ? cursor?.gap(body) : cursor?.skip(body.count)));
     } else if (event === "resumed") {
       await this.resumed(cursors, body?.recovered, response, signal);
       // A full server sends a stream that ends at once; this event confirms a subscription.
       if (!signal.aborted) this.connection.opened(this);
+      if (this.#pace !== this.#fastest()) this.subscribe();
     }
+  }
+
+  /** The pace of the stream: that of the fastest channel, because it has one for all. */
+  #fastest() {
+    const { params } = this.options;
+    const paces = [...this.connection.cursors.values()].map((each) => each.pace ?? params.pace ?? 0);
+    return Math.min(...paces) || undefined;
   }
 }
 

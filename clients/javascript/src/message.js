@@ -12,7 +12,11 @@ const CUT_IN_JSON = /(^|[^\\])(\\\\)*\\ud[89a-f]/;
 const NAME_BYTES_MAX = 255;
 /** The encoding of an envelope that cannot be read; its data is the reason. */
 const UNREADABLE = "unreadable";
-/** An envelope of the server up to its id, which some parsers can read when they refuse the rest. */
+/** The brackets and texts of JSON. */
+const TOKENS = /"(?:[^"\\]|\\.)*"|[[\]{}]/g;
+/** A compact message up to its offset, which some parsers can read when they refuse the rest. */
+const COMPACT_HEAD = /^\[(\d+),(\d+|null),/;
+/** The same of an envelope of the server, up to its id. */
 const HEAD = /^{"type":"message","(channel|user)":("(?:[^"\\]|\\.)*"),"id":"([^"]+)"/;
 
 /** Throws for text that UTF-8 cannot hold: it has half of a surrogate pair, as cut emoji have. */
@@ -88,10 +92,17 @@ export function pathOf(target, what, parameters = {}) {
   return query ? `${path}?${query}` : path;
 }
 
+/** The epoch of an id, with the hyphen after it. */
+export function epochOf(id) {
+  return id.slice(0, id.lastIndexOf("-") + 1);
+}
+
 /** Whether `id` is `last` or before it. False if they are of different epochs, or there is no `last`. */
-export function isUpTo(id, last = "") {
-  const [[epoch, offset], [lastEpoch, lastOffset]] = [id, last].map((each) => each.split("-"));
-  return epoch === lastEpoch && Number(offset) <= Number(lastOffset);
+export function isUpTo(id, last) {
+  if (!last) return false;
+  const epoch = epochOf(id);
+  if (epoch !== epochOf(last)) return false;
+  return Number(id.slice(epoch.length)) <= Number(last.slice(epoch.length));
 }
 
 export function toBase64(bytes) {
@@ -120,11 +131,37 @@ export function typeOf(data) {
   return typeof data === "string" ? "text/plain; charset=utf-8" : "application/json";
 }
 
-/** The frame of a text. If only its head can be read, it is a message that is unreadable. */
+/** A frame with many messages of which this parser refuses some: each is read by itself. */
+function parseMany(text, error) {
+  const frame = [Number(text[1])];
+  let depth = 0;
+  let start;
+  for (const { 0: token, index } of text.matchAll(TOKENS)) {
+    if (/[[{]/.test(token[0]) && (depth += 1) === 2) start = index;
+    if (!/[\]}]/.test(token[0]) || (depth -= 1) !== 1) continue;
+    const item = text.slice(start, index + 1);
+    try {
+      frame.push(JSON.parse(item));
+    } catch ({ message }) {
+      const [, number, offset] = COMPACT_HEAD.exec(item) ?? [];
+      if (!number) throw error;
+      frame.push([Number(number), JSON.parse(offset), message, { encoding: UNREADABLE }]);
+    }
+  }
+  // It was cut.
+  if (depth !== 0) throw error;
+  return frame;
+}
+
+/**
+ * The frame of a text. If only its head can be read, it is a message that is unreadable. One with many
+ * messages is an array.
+ */
 export function parse(text) {
   try {
     return JSON.parse(text);
   } catch (error) {
+    if (text[0] === "[") return parseMany(text, error);
     const [, kind, name, id] = HEAD.exec(text) ?? [];
     if (!id) throw error;
     const unreadable = { encoding: UNREADABLE, data: error.message };
@@ -132,18 +169,30 @@ export function parse(text) {
   }
 }
 
+/**
+ * The envelope of a compact message: `[number, offset, data]`, then its time if that was asked for, and
+ * an object with whatever else it has. A volatile one has no offset, and so no id.
+ */
+export function toEnvelope({ channel, user }, epoch, [, offset, data, time, more]) {
+  check(offset === null || offset >= 0, "a message has no offset");
+  const isTimed = typeof time !== "object";
+  const { encoding, content_type } = (isTimed ? more : time) ?? {};
+  const id = offset === null ? undefined : epoch + offset;
+  return { channel, user, id, time: isTimed ? time : undefined, data, encoding, content_type };
+}
+
 /** The message for listeners from an envelope. Throws for one that is unreadable. */
 export function toMessage(envelope, replayed) {
-  const { channel, user, id, time, encoding, content_type: contentType } = envelope;
+  const { channel, user, id, time, encoding, content_type } = envelope;
   let { data } = envelope;
   check(data !== undefined, "it has no data");
   if (encoding === "base64") data = fromBase64(data);
   else if (encoding === UNREADABLE) throw new TypeError(data);
   else check(encoding === undefined, `its encoding "${encoding}" is unknown`);
-  return {
-    ...(user === undefined ? { channel } : { user }),
-    ...{ id, time, data, contentType: contentType ?? typeOf(data), replayed },
-  };
+  const contentType = content_type ?? typeOf(data);
+  // Not put together from parts, which takes time.
+  if (user !== undefined) return { user, id, time, data, contentType, replayed };
+  return { channel, id, time, data, contentType, replayed };
 }
 
 /** A random key. Pages without TLS have no `crypto.randomUUID`, and React Native has no `crypto`. */

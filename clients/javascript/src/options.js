@@ -18,7 +18,7 @@ const NUMBERS = {
 };
 
 /** The options that the server has for connections, by name, with their least and largest values. */
-const CONNECTION = { heartbeat: [10, 3_600] };
+const CONNECTION = { heartbeat: [10, 3_600], pace: [10, 60_000] };
 
 /** Two letters in the wrong order are two edits; with more than three, a word is another word. */
 const EDITS_MAX = 3;
@@ -82,6 +82,11 @@ function checkNumber(options, name, least, most) {
   check(isInside, `the option "${name}" must be a number, ${least} to ${most}`);
 }
 
+/** Throws a `TypeError` unless the option of a connection or a subscription is one. */
+export function checkParam(options, name) {
+  checkNumber(options, name, ...CONNECTION[name]);
+}
+
 /** Whether the platform, such as React Native, can read a response while it comes. */
 function canStream(fetch) {
   const { Response, TextDecoder } = globalThis;
@@ -94,6 +99,7 @@ export function toOptions(given) {
   }
   const options = {
     user: undefined,
+    noTime: false,
     params: {},
     transports: TRANSPORTS,
     WebSocket: globalThis.WebSocket,
@@ -111,7 +117,7 @@ export function toOptions(given) {
   for (const [name, [, most]] of numbers) checkNumber(options, name, 0, most);
   const { params, token, getToken, transports, WebSocket } = options;
   checkNames(params, Object.keys(CONNECTION), "params");
-  for (const name in params) checkNumber(params, name, ...CONNECTION[name]);
+  for (const name in params) checkParam(params, name);
   // Where the server does not announce it.
   if (params.heartbeat) options.heartbeatMs = given.heartbeatMs ?? params.heartbeat * 1_000;
   // No header may have a line break, with which one from a file may end.

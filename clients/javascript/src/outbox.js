@@ -174,7 +174,7 @@ export class Outbox {
 
   /** Whether to suppress a message. Call it once per message: the id is then forgotten. */
   isSilent(key, id) {
-    return this.#silentIds.delete(`${key} ${id}`);
+    return this.#silentIds.size > 0 && this.#silentIds.delete(`${key} ${id}`);
   }
 
   settle(publish, { id, subscribers, duplicate, receipt }) {

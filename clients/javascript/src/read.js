@@ -104,11 +104,19 @@ async function askHealth(client, signal) {
   return { reason: `is this the URL of a Throng server? ${said}`, isForeign: true };
 }
 
-/** Why the server refuses this client; undefined if it does not, or a page may not read it. */
+/**
+ * Why the server refuses this client; undefined if it does not, or a page may not read it. Gives up
+ * compact messages if the server is an older one that does not know them.
+ */
 async function askRefusal(client, signal) {
-  const response = await client.fetch("/subscribe", { signal }, client.tokens.current);
+  const path = client.isFull ? "/subscribe" : "/subscribe?envelope=compact";
+  const response = await client.fetch(path, { signal }, client.tokens.current);
+  if (response.ok) return undefined;
+  const error = await toError(response, signal);
   // The other answers are about this request, which names no channel.
-  return response.status === 403 ? toError(response, signal) : undefined;
+  if (response.status === 403) return error;
+  if (response.status === 400 && error.message.includes("`envelope`")) client.isFull = true;
+  return undefined;
 }
 
 /**
@@ -118,11 +126,13 @@ async function askRefusal(client, signal) {
 export async function diagnose(client, timeoutMs, isMute) {
   const limit = deadline(timeoutMs);
   const startedAt = Date.now();
+  const wasFull = client.isFull;
   const ask = (question) => question(client, limit.signal).catch(() => {});
   const asked = [ask(askHealth), isMute ? ask(askRefusal) : undefined];
   const [health, error] = await Promise.all(asked);
   limit.end();
   const tookMs = Date.now() - startedAt;
   if (error && !isForeign(error)) return { error };
-  return { tookMs, reason: error?.message, isForeign: error !== undefined, ...health };
+  const isMended = client.isFull !== wasFull;
+  return { tookMs, isMended, reason: error?.message, isForeign: error !== undefined, ...health };
 }

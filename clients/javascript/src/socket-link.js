@@ -1,10 +1,11 @@
 /** One WebSocket with the protocol `throng.v1`. Open once the server has sent `welcome`. */
 
 import { codeOf, lossOf } from "./close.js";
+import { promisesOf } from "./emitter.js";
 import { Loss, ThrongError } from "./errors.js";
 import { backoffMs, delay, persist, TIMER_MAX_MS, toQuery } from "./http.js";
 import { loadHttp } from "./load-http.js";
-import { isBinary, isUpTo, keyOf, parse, toBase64 } from "./message.js";
+import { epochOf, isBinary, isUpTo, keyOf, parse, toBase64, toEnvelope } from "./message.js";
 
 /** How long the server may send nothing after a probe. */
 const PROBE_MS = 5_000;
@@ -12,6 +13,13 @@ const PROBE_MS = 5_000;
 const LIMIT_RETRY_MS = 1_000;
 const PROTOCOL = "throng.v1";
 const CLOSE_TOO_LARGE = 1009;
+/** The size of messages that a server takes unless it names one. */
+const MESSAGE_BYTES_MAX = 65_536;
+/**
+ * The length of a list of channels, in sizes of a message. A frame may have six, in bytes, of which a
+ * character has at most three.
+ */
+const LIST_SIZES_MAX = 2;
 /** The server cannot read a message: perhaps this browser keeps a deflate context that it may not. */
 const CLOSE_UNREADABLE = 1007;
 /**
@@ -47,14 +55,19 @@ export class SocketLink {
   #token;
   /** Opened without compression. */
   #isPlain;
+  /** Messages come in compact form, many in a frame: this server also takes lists of channels. */
+  #isCompact;
   #isRefreshing = false;
   /** Refused refreshes in a row. */
   #refreshes = 0;
   /** Aborted when the link ends. */
   #end = new AbortController();
   #ref = 0;
-  /** Pending commands by `ref`: each with its cursor or its publish. */
+  /** Pending commands by `ref`: each with its publish, or with what it asks for by key. */
   #pending = new Map();
+  /** Cursors and targets of the next commands, which name all that one turn of the page asks for. */
+  #joining = new Set();
+  #leaving = new Set();
   /** Cursors with a `subscribe` command. */
   #requested = new Set();
   /**
@@ -62,6 +75,10 @@ export class SocketLink {
    * before it are of an earlier subscription.
    */
   #live = new Map();
+  /** Cursors by the number of their channel in compact messages, each with the epoch of its ids. */
+  #numbered = new Map();
+  /** Frames that the page has handled, of those that asked to be told. */
+  #handled = 0;
   /** Cursors of which the server has no presence events, or shows them to others only. */
   #unseen = new Set();
 
@@ -74,10 +91,12 @@ export class SocketLink {
 
   open(timeoutMs = this.#connection.openTimeoutMs) {
     const { url, tokens } = this.#client;
-    const { user, params, WebSocket } = this.#options;
+    const { user, noTime, params, WebSocket } = this.#options;
     this.#isPlain = this.#client.isPlain;
+    this.#isCompact = !this.#client.isFull;
     const compression = this.#isPlain ? "none" : undefined;
-    const query = toQuery(Object.entries({ user, compression, ...params }));
+    const form = this.#isCompact ? { envelope: "compact", time: noTime ? undefined : true } : {};
+    const query = toQuery(Object.entries({ user, compression, ...form, ...params }));
     const slow = new Loss("the WebSocket did not open in time", { isSlow: true });
     this.#openTimer = setTimeout(() => this.#connection.slow(this, slow), timeoutMs);
     try {
@@ -106,20 +125,71 @@ export class SocketLink {
     this.#socket.close();
   }
 
+  /** Asks for a channel, together with all that are asked for in this turn. */
   subscribe(cursor) {
     if (!this.isOpen) return;
-    // The URL's `user` follows the inbox from now on, but this cursor may begin earlier.
-    const { target, position: since, history } = cursor;
-    if (target.user !== undefined) this.#send({ type: "unsubscribe", ...target });
-    const presence = (cursor.presence && !this.#unseen.has(cursor)) || undefined;
-    const from = { since, history: (!since && history) || undefined, presence };
-    this.#requested.add(cursor);
-    this.#send({ type: "subscribe", ...target, ...from }, { cursor, from });
+    this.#joining.add(cursor);
+    queueMicrotask(() => this.#sendLists());
   }
 
   unsubscribe(cursor) {
     this.#live.delete(cursor);
-    if (this.#requested.delete(cursor)) this.#send({ type: "unsubscribe", ...cursor.target });
+    this.#joining.delete(cursor);
+    // The server may give the number to another channel.
+    if (this.#numbered.get(cursor.number)?.cursor === cursor) this.#numbered.delete(cursor.number);
+    if (!this.#requested.delete(cursor)) return;
+    this.#leaving.add(cursor.target);
+    queueMicrotask(() => this.#sendLists());
+  }
+
+  #sendLists() {
+    if (this.#end.signal.aborted) return;
+    const joining = [...this.#joining];
+    // The URL's `user` follows the inbox from now on, but this cursor may begin earlier.
+    for (const { target } of joining) if (target.user !== undefined) this.#leaving.add(target);
+    const leaving = [...this.#leaving].map((target) => ({ target, from: {} }));
+    this.#joining.clear();
+    this.#leaving.clear();
+    this.#sendList("unsubscribe", leaving);
+    for (const cursor of joining) this.#requested.add(cursor);
+    const asked = joining.map((cursor) => ({ cursor, target: cursor.target, from: this.#from(cursor) }));
+    this.#sendList("subscribe", asked);
+  }
+
+  /** The fields of a `subscribe` command besides its channel; those that are undefined are left out. */
+  #from(cursor) {
+    const { position: since, history, pace } = cursor;
+    const presence = (cursor.presence && !this.#unseen.has(cursor)) || undefined;
+    return { since, history: (!since && history) || undefined, presence, pace };
+  }
+
+  /**
+   * Sends a command for these channels, or some if they are many. A command has one pace, and presence
+   * events are for one channel.
+   */
+  #sendList(type, list) {
+    const lengthMax = LIST_SIZES_MAX * (this.#client.messageBytesMax ?? MESSAGE_BYTES_MAX);
+    let part = [];
+    let length = 0;
+    const send = () => {
+      const [{ target, from }] = part;
+      const channels = part.map((each) => ({ ...each.target, since: each.from.since, history: each.from.history }));
+      const named = part.length > 1 ? { channels, pace: from.pace } : { ...target, ...from };
+      const asked = new Map(part.map((each) => [keyOf(each.target), each]));
+      this.#send({ type, ...named }, type === "subscribe" && { asked });
+      part = [];
+      length = 0;
+    };
+    for (const each of list) {
+      const { target, from } = each;
+      const before = part[0]?.from;
+      const size = JSON.stringify({ ...target, ...from }).length;
+      const isFull = !this.#isCompact || length + size > lengthMax;
+      if (before && (isFull || from.presence || before.presence || from.pace !== before.pace)) send();
+      part.push(each);
+      length += size;
+    }
+    if (part.length > 0) send();
   }
 
   /** Subscribes again, because the cursor wants presence events now. */
@@ -129,6 +199,8 @@ export class SocketLink {
   }
 
   publish(publish) {
+    // Messages to a channel come back only if it is asked for before.
+    this.#sendLists();
     const { target, data, key, echo, contentType, expiresIn } = publish;
     publish.link = this;
     publish.sent();
@@ -217,10 +289,43 @@ export class SocketLink {
   #receive(text) {
     this.receivedAt = Date.now();
     try {
-      this.#take(parse(text));
+      const frame = parse(text);
+      if (Array.isArray(frame)) this.#takeMany(frame);
+      else this.#take(frame);
     } catch (error) {
       this.#lost(new Loss(`what came is not of a Throng server: ${error}`, { isUnusable: !this.isOpen }));
     }
+  }
+
+  /** A frame with many messages, whose first item is 1 if the server asks when they are handled. */
+  #takeMany([asks, ...items]) {
+    this.#dueAt = Infinity;
+    const take = () => {
+      for (const item of items) if (!this.#end.signal.aborted) this.#takeItem(item);
+    };
+    if (asks === 1) this.#acknowledge(promisesOf(take));
+    else take();
+  }
+
+  #takeItem(item) {
+    const [number, offset] = item;
+    const { cursor, epoch } = this.#numbered.get(number) ?? {};
+    // A channel that was left, or one that the server follows for the user.
+    if (!this.#live.has(cursor)) return;
+    if (item.length === 2) cursor.skip(offset < 0 ? -offset : undefined);
+    else this.#deliver(cursor, toEnvelope(cursor.target, epoch, item));
+  }
+
+  /** The listeners of a frame have run: once what they have promised is done, the server is told. */
+  async #acknowledge(promises) {
+    if (promises.length > 0) await Promise.all(promises);
+    this.#handled += 1;
+    // Frames whose handlers end together have one command.
+    queueMicrotask(() => {
+      if (this.#handled === 0 || this.#end.signal.aborted) return;
+      this.#send({ type: "ack", frames: this.#handled });
+      this.#handled = 0;
+    });
   }
 
   #take(frame) {
@@ -230,9 +335,10 @@ export class SocketLink {
     this.#dueAt = Infinity;
     if (command) this.#heard();
     // The answer to a query has no time, but this client sends none.
-    if (type === "message" || type === "gap" || type === "presence") this.#advance(frame);
+    if (/^(message|gap|conflated|presence)$/.test(type)) this.#advance(frame);
     else if (type === "welcome") this.#welcome(frame);
-    else if (type === "subscribed" && command?.cursor) this.#subscribed(frame, command);
+    else if (type === "numbers") this.#learnNumbers(frame);
+    else if (type === "subscribed" && command?.asked) this.#answered(frame, command);
     else if (type === "published" && command?.publish) {
       this.#client.outbox.settle(command.publish, frame);
     } else if (type === "expiring") this.#refresh();
@@ -256,39 +362,88 @@ export class SocketLink {
     if (channelsMax > 0) this.#client.learn(channelsMax);
     const cursors = [...this.#connection.cursors.values()];
     for (const cursor of cursors) if (!cursor.position) this.subscribe(cursor);
+    this.#sendLists();
     // Retries before resumed channels: the responses name the ids to suppress (`echo: false`)
     // before the backlog contains them.
     for (const publish of this.#client.outbox.retriesFor(this.#connection)) this.publish(publish);
     for (const cursor of cursors) if (cursor.position) this.subscribe(cursor);
+    this.#sendLists();
     this.#connection.opened(this);
   }
 
-  #subscribed({ id, head, recovered }, { cursor, from }) {
+  /** An answer to a command. That to a list may come in parts, each with some of its channels. */
+  #answered(frame, { asked }) {
+    const answers = frame.channels ?? [{ ...frame, ...[...asked.values()][0].target }];
+    const { ref } = frame;
+    for (const answer of answers) {
+      const key = keyOf(answer);
+      const each = asked.get(key);
+      asked.delete(key);
+      if (answer.error) this.#refusedOne(new ThrongError(answer.error.code, answer.error.message), each);
+      else if (each) this.#subscribed(answer, each);
+    }
+    if (asked.size > 0) this.#pending.set(ref, { asked });
+  }
+
+  #subscribed({ id, head, recovered, number }, { cursor, from }) {
     if (cursor.connection !== this.#connection) return;
     this.#live.set(cursor, head);
+    if (number !== undefined) this.#number(number, cursor, epochOf(id));
     cursor.isLive = true;
     cursor.follow({ id, head, recovered: from.since && recovered !== false });
-    if (cursor.presence && !from.presence && !this.#unseen.has(cursor)) this.renew(cursor);
+    const isNewer = cursor.presence && !from.presence && !this.#unseen.has(cursor);
+    if (isNewer || cursor.pace !== from.pace) this.renew(cursor);
+  }
+
+  /** The numbers of channels of which nothing else tells them, or that have others now. */
+  #learnNumbers({ channels = [], users = [] }) {
+    const { cursors } = this.#connection;
+    const learn = (target, number, epoch) => this.#number(number, cursors.get(keyOf(target)), `${epoch}-`);
+    for (const [channel, ...rest] of channels) learn({ channel }, ...rest);
+    for (const [user, ...rest] of users) learn({ user }, ...rest);
+  }
+
+  /** Messages with this number are of this cursor, and their ids of this epoch. */
+  #number(number, cursor, epoch) {
+    if (cursor) cursor.number = number;
+    this.#numbered.set(number, { cursor, epoch });
   }
 
   #advance(frame) {
     const cursor = this.#connection.cursors.get(keyOf(frame));
     if (!cursor || !this.#live.has(cursor)) return;
-    // It has no id, and is no answer.
-    if (frame.type === "presence") return cursor.see(frame);
-    if (this.#answerBy < Infinity && isUpTo(frame.id, this.#live.get(cursor))) this.#heard();
-    if (frame.type === "gap") cursor.gap(frame);
-    else this.#client.deliver(cursor, frame);
+    // These have no id, and are no answers.
+    if (frame.type === "presence") cursor.see(frame);
+    else if (frame.type === "conflated") cursor.skip(frame.count);
+    else if (frame.type === "message") this.#deliver(cursor, frame);
+    else {
+      this.#hearBacklog(cursor, frame.id);
+      cursor.gap(frame);
+    }
+  }
+
+  #deliver(cursor, envelope) {
+    this.#hearBacklog(cursor, envelope.id);
+    this.#client.deliver(cursor, envelope);
+  }
+
+  /** The answer to a command may be behind a backlog, which counts for it. */
+  #hearBacklog(cursor, id) {
+    if (this.#answerBy < Infinity && id && isUpTo(id, this.#live.get(cursor))) this.#heard();
   }
 
   #refused({ code, message }, command) {
     const error = new ThrongError(code, message);
     if (command?.token) return this.#refusedToken(error, command.token);
     if (command?.publish) this.#client.outbox.retryOrRefuse(command.publish, error);
-    const { cursor, from } = command ?? {};
-    if (cursor) this.#requested.delete(cursor);
+    for (const each of command?.asked?.values() ?? []) this.#refusedOne(error, each);
+  }
+
+  #refusedOne(error, { cursor, from }) {
+    const { code, message } = error;
+    this.#requested.delete(cursor);
     // The cursor may have moved to another connection.
-    if (cursor?.connection !== this.#connection) return;
+    if (cursor.connection !== this.#connection) return;
     if (from.presence && /^(bad_request|forbidden)$/.test(code)) this.#readPresence(cursor);
     else if (code === "busy") this.#lost(new Loss(message));
     else if (code === "too_many_requests") this.#subscribeLater(cursor);

@@ -18,7 +18,9 @@ import { check } from "./options.js";
 
 /** An epoch and an offset of 64 bits have less. A longer one would be after all others. */
 const ID_LENGTH_MAX = 64;
-const EVENTS = ["message", "subscribed", "recovered", "gap", "unreadable", "presence", "error"];
+const EVENTS = [
+  ...["message", "subscribed", "recovered", "gap", "conflated", "unreadable", "presence", "error"],
+];
 
 export class Subscription extends Emitter {
   constructor(target, end) {
@@ -55,7 +57,7 @@ class Follower {
   /** Emits an event, unless it is a message that was emitted before. */
   pass(name, value) {
     if (this.signal.aborted) return;
-    if (name === "message") {
+    if (name === "message" && value.id !== undefined) {
       if (isUpTo(value.id, this.#last)) return;
       this.#last = value.id;
     }
@@ -69,6 +71,8 @@ export class Cursor {
   connection;
   /** The id to resume after; undefined until the server has named one. */
   position;
+  /** The number of its channel in compact messages of its connection. */
+  number;
   /** The newest id at the time of subscribing: messages up to it are replayed. */
   head;
   /** The connection was lost; the next response says whether messages were. */
@@ -87,10 +91,12 @@ export class Cursor {
     this.#start = resolve;
   });
 
-  constructor(target, { history = 0, since, presence } = {}) {
+  constructor(target, { history = 0, since, presence, pace } = {}) {
     this.target = target;
     /** Whether a subscription wants presence events. */
     this.presence = presence;
+    /** The fastest pace of all its subscriptions in ms; undefined if one takes what comes. */
+    this.pace = pace;
     this.key = keyOf(target);
     this.history = history;
     this.position = since;
@@ -117,6 +123,15 @@ export class Cursor {
     const wantsOlder = options.since !== undefined || options.history > 0;
     if (wantsOlder) follower.queued = [];
     this.#joinLate(follower, wantsOlder && replayOlder);
+  }
+
+  /** Takes on what one more subscription wants. True if the server does not know that yet. */
+  widen({ presence, pace = 0 }) {
+    const isMore = presence && !this.presence;
+    const isFaster = pace < (this.pace ?? 0);
+    if (isMore) this.presence = true;
+    if (isFaster) this.pace = pace || undefined;
+    return isMore || isFaster;
   }
 
   part(subscription) {
@@ -146,18 +161,28 @@ export class Cursor {
     this.#emit("gap", { ...this.target, id, missed });
   }
 
+  /** Messages of this number were skipped for newer ones, which is no gap. */
+  skip(count) {
+    this.#emit("conflated", { ...this.target, count });
+  }
+
   /** Delivers a message. `read` makes it from its envelope, or reports one that is unreadable. */
   take(envelope, read, isSilent = false) {
-    const { id } = envelope;
+    const { id, data } = envelope;
+    // A volatile message has no id: it is not kept, and moves no position.
+    if (id === undefined && data !== undefined) return this.#pass(envelope, read, false);
     check(typeof id === "string" && id.length <= ID_LENGTH_MAX, "a message has no id");
     if (this.isClosed || isUpTo(id, this.#delivered)) return;
     const isReplayed = isUpTo(id, this.head);
     // Also past one that is unreadable: it would be so again.
     this.position = this.#delivered = id;
     if (!isReplayed) this.head = undefined;
-    if (isSilent) return;
+    if (!isSilent) this.#pass(envelope, read, isReplayed);
+  }
+
+  #pass(envelope, read, isReplayed) {
     const followers = [...this.#followers.values()];
-    const takers = followers.filter(({ takesReplay }) => !isReplayed || takesReplay);
+    const takers = isReplayed ? followers.filter(({ takesReplay }) => takesReplay) : followers;
     const message = read(envelope, isReplayed, takers);
     if (message) for (const follower of takers) follower.receive("message", message);
   }

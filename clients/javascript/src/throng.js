@@ -15,7 +15,7 @@ import { Loss, ThrongError } from "./errors.js";
 import { isForeign, orAborted, toError } from "./http.js";
 import { loadHttp } from "./load-http.js";
 import { keyOf, toMessage, toName, toTarget, toUser } from "./message.js";
-import { check, checkNames, toOptions, toUrl } from "./options.js";
+import { check, checkNames, checkParam, toOptions, toUrl } from "./options.js";
 import { Outbox } from "./outbox.js";
 import { Cursor, Subscription } from "./subscription.js";
 import { Tokens } from "./token.js";
@@ -65,12 +65,17 @@ export class Throng extends Emitter {
     return this.#connections[0].transport;
   }
 
-  /** Follows a channel, or the inbox of the client's user. `listener` is one for "message". */
+  /**
+   * Follows a channel, or the inbox of the client's user, or each of a list. `listener` is one for
+   * "message".
+   */
   subscribe(target, options = {}, listener) {
     if (typeof options === "function") return this.subscribe(target, {}, options);
+    if (Array.isArray(target)) return this.#subscribeAll(target, options, listener);
     if (this.state === "closed") throw new ThrongError("closed", "the client is closed");
-    checkNames(options, ["history", "since", "presence"], "subscribe");
+    checkNames(options, ["history", "since", "presence", "pace"], "subscribe");
     check((options.history ?? 0) >= 0, '"history" must be a number, 0 or more');
+    if (options.pace !== undefined) checkParam(options, "pace");
     const named = toTarget(target);
     const { user } = this.#options;
     // A client with a token and without `user` leaves it to the server which inbox is its own.
@@ -92,11 +97,17 @@ export class Throng extends Emitter {
     if (!known) {
       this.#cursors.set(cursor.key, cursor);
       this.#place(cursor);
-    } else if (options.presence && !cursor.presence) {
-      cursor.presence = true;
-      if (cursor.isLive) cursor.connection.link.renew(cursor);
-    }
+    } else if (cursor.widen(options) && cursor.isLive) cursor.connection.link.renew(cursor);
     return subscription;
+  }
+
+  /** Follows each of a list, whose entries may have options of their own. */
+  #subscribeAll(targets, options, listener) {
+    for (const target of targets) toTarget(target);
+    return targets.map((target) => {
+      const { channel, user, ...own } = typeof target === "string" ? {} : target;
+      return this.subscribe(target, { ...options, ...own }, listener);
+    });
   }
 
   /** Publishes, with retries. Resolves with the id once the server has the message. */

@@ -8,6 +8,13 @@ export function targetOf({ channel, user }) {
   return user === undefined ? { channel } : { user };
 }
 
+/** The commands in one, which may name many channels: each for one of them. */
+export function commandsOf({ channels, ...command }) {
+  if (!channels) return [command];
+  const toFields = (entry) => (typeof entry === "string" ? { channel: entry } : entry);
+  return channels.map((entry) => ({ ...command, ...toFields(entry), isListed: true }));
+}
+
 function toBase64(bytes) {
   let binary = "";
   for (const byte of bytes) binary += String.fromCharCode(byte);
@@ -48,7 +55,10 @@ function stringify(frame) {
   }
 }
 
-/** The frame of a message, as its id and its text, which is made once for all tabs. */
+/**
+ * The frame of a message, as its id and its text, which is made once for all tabs. A volatile message has
+ * no id.
+ */
 export function toFrame({ replayed, contentType, data, ...message }) {
   const isBinary = data instanceof Uint8Array;
   const body = isBinary ? { data: toBase64(data), encoding: "base64" } : { data };

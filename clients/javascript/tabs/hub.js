@@ -8,7 +8,7 @@
  * - Sockets are open only while the client is connected, or has nothing to be connected for.
  */
 
-import { dataOf, keyOf, targetOf } from "./envelope.js";
+import { commandsOf, dataOf, keyOf, targetOf } from "./envelope.js";
 import { Room } from "./room.js";
 
 /** A tab notices within this time and some 5 s that this one does not answer. */
@@ -59,7 +59,7 @@ export class Hub {
     if (type === "open") this.#open(tab, socket);
     else if (type === "close") this.#leave(socket);
     else if (type === "frame" && this.#sockets.get(socket)?.isOpen) {
-      this.#answer(socket, JSON.parse(text));
+      for (const command of commandsOf(JSON.parse(text))) this.#answer(socket, command);
     } else if (type === "wake" && this.#client.state === "waiting") this.#client.connect();
     else if (type === "connect" && /^(waiting|closed)$/.test(this.#client.state)) {
       this.#failure = undefined;
@@ -166,10 +166,12 @@ export class Hub {
   }
 
   async #subscribe(socket, frame) {
-    const { ref, since, presence } = frame;
+    const { ref, since, presence, pace, isListed } = frame;
     const target = targetOf(frame);
+    // The answer to a list comes in parts: one for each channel, with what that begins with.
+    const part = (fields) => ({ type: "subscribed", channels: [{ ...target, ...fields }], ref });
     try {
-      const room = this.#roomOf(target, since);
+      const room = this.#roomOf(target, since, pace);
       room.members.add(socket);
       this.#sockets.get(socket).rooms.add(room);
       if (presence) room.watch();
@@ -177,22 +179,27 @@ export class Hub {
         if (!room.members.has(socket)) return;
         const id = recovered ? since : room.position;
         const head = frames.at(-1)?.id;
-        const subscribed = { type: "subscribed", ...target, id, head, recovered, ref };
+        const own = { id, head, recovered };
+        const subscribed = isListed ? part(own) : { type: "subscribed", ...target, ...own, ref };
         const here = presence && room.here ? [JSON.stringify(room.here)] : [];
         this.#begin(socket, subscribed, [...frames.map(({ text }) => text), ...here]);
       });
     } catch (error) {
       const isTemporary = error.status >= 429 || TEMPORARY.has(error.code);
       const code = isTemporary ? "busy" : (error.code ?? "bad_request");
-      this.#send(socket, { type: "error", code, message: error.message, ref });
+      const failed = { code, message: error.message };
+      this.#send(socket, isListed ? part({ error: failed }) : { type: "error", ...failed, ref });
     }
   }
 
-  #roomOf(target, since) {
+  #roomOf(target, since, pace) {
     const key = keyOf(target);
     const known = this.#rooms.get(key);
-    if (known) return known;
-    const room = new Room(this.#client, target, since, {
+    if (known) {
+      known.hasten(pace);
+      return known;
+    }
+    const room = new Room(this.#client, target, { since, pace }, {
       tell: (text) => this.#post({ type: "frames", key, texts: [text] }),
       end: ({ code, message }) => {
         this.#rooms.delete(key);

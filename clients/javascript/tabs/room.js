@@ -27,13 +27,13 @@ export class Room {
   started;
 
   /** `tell` is called with the text of each frame for the members, `end` with the error that ends the room. */
-  constructor(client, target, since, { tell, end }) {
+  constructor(client, target, begin, { tell, end }) {
     this.#client = client;
     this.#target = target;
     this.#tell = tell;
     this.key = keyOf(target);
     const listen = (message) => this.#take(toFrame(message));
-    this.#subscription = client.subscribe(target, { since }, listen);
+    this.#subscription = client.subscribe(target, begin, listen);
     this.#subscription.on("unreadable", (message) => this.#take(toUnreadable(message)));
     this.started = new Promise((resolve, reject) => {
       this.#subscription.on("subscribed", ({ id }) => {
@@ -51,10 +51,18 @@ export class Room {
       this.#recent = [];
       tell(JSON.stringify({ type: "gap", ...target, id, missed }));
     });
+    this.#subscription.on("conflated", ({ count }) => {
+      tell(JSON.stringify({ type: "conflated", ...target, count }));
+    });
   }
 
   get position() {
     return this.#recent.at(-1)?.id ?? this.#floor;
+  }
+
+  /** Follows the channel at this pace, if it is faster: the client keeps the fastest that was asked for. */
+  hasten(pace) {
+    this.#client.subscribe(this.#target, { pace }).unsubscribe();
   }
 
   /** Follows the channel's presence, too. */
@@ -128,7 +136,7 @@ export class Room {
   }
 
   #take(frame) {
-    this.#recent.push(frame);
+    if (frame.id !== undefined) this.#recent.push(frame);
     if (this.#recent.length > RECENT_MAX) this.#floor = this.#recent.shift().id;
     this.#tell(frame.text);
   }

@@ -5,11 +5,11 @@
  * which names its id. The connection is not this tab's own, so the server sends it the message.
  */
 
-import { keyOf } from "./envelope.js";
+import { commandsOf, keyOf } from "./envelope.js";
 
 const LOST = 1006;
 /** Frames whose order counts. What answers a request may overtake them. */
-const ORDERED = new Set(["subscribed", "message", "gap", "presence", "unsubscribed"]);
+const ORDERED = new Set(["subscribed", "message", "gap", "conflated", "presence", "unsubscribed"]);
 
 export class TabSocket {
   onmessage = null;
@@ -36,8 +36,8 @@ export class TabSocket {
 
   send(text) {
     const frame = JSON.parse(text);
-    if (frame.type === "subscribe") this.#keys.add(keyOf(frame));
-    if (frame.type === "unsubscribe") this.#keys.delete(keyOf(frame));
+    if (frame.type === "subscribe") for (const each of commandsOf(frame)) this.#keys.add(keyOf(each));
+    if (frame.type === "unsubscribe") for (const each of commandsOf(frame)) this.#keys.delete(keyOf(each));
     if (frame.type === "publish" && frame.echo === false) {
       this.#silent.delete(frame.ref);
       this.#silent.set(frame.ref, ++this.#count);

@@ -103,6 +103,7 @@ test("neither heartbeats nor messages of others hide that", async (t) => {
 test("who is there may be told before an answer, and is none", async (t) => {
   const client = await startOnSocket(t);
   const here = next(client.subscribe("b", { presence: true }), "presence");
+  await Promise.resolve();
   Socket.last.receive({ type: "subscribed", channel: "b", id: "e-0", ref: 2 });
   client.publish("a", "x").catch(() => {});
   Socket.last.bufferedAmount = 0;
@@ -119,6 +120,7 @@ test("an answer may be behind the answer to another command, or behind a backlog
   const client = await startOnSocket(t);
   const published = client.publish("a", "x");
   const subscribed = next(client.subscribe("b"), "subscribed");
+  await Promise.resolve();
   Socket.last.bufferedAmount = 0;
   t.mock.timers.tick(9_000);
   Socket.last.receive({ type: "subscribed", channel: "b", id: "e-0", head: "e-5", ref: 3 });

@@ -27,6 +27,12 @@ export class StandIn {
   channelsMax = 128;
   /** Limit of bytes per message; in the welcome. */
   messageBytesMax = 65_536;
+  /** Whether it is of a version that knows neither compact messages nor lists of channels. */
+  isOld = false;
+  /** The messages of one frame, which waits until it has so many or is flushed. */
+  frameMessages = 1;
+  /** Whether frames with messages ask when the client has handled them. */
+  asks = false;
   /** The valid tokens; undefined for a server that asks for none. */
   tokens = undefined;
   /** Keys that no token grants, and whether tokens grant histories. */
@@ -40,6 +46,8 @@ export class StandIn {
   /** The time of the newest presence event, by key. */
   #seen = new Map();
   #connections = new Set();
+  /** The numbers of channels in compact messages, by key. */
+  #numbers = new Map();
   #names = 0;
   #http;
   #sockets = new WebSocketServer({ noServer: true, handleProtocols: () => "throng.v1" });
@@ -116,6 +124,28 @@ export class StandIn {
   loseLogs() {
     this.#epoch = `e${Number(this.#epoch.slice(1)) + 1}`;
     this.#logs.clear();
+  }
+
+  /** Sends the frames that wait for more messages. */
+  flush() {
+    for (const connection of this.#connections) connection.flush?.();
+  }
+
+  /** Sends an item to all that follow the key: messages that were skipped, or a volatile message. */
+  sendItem(key, ...rest) {
+    for (const connection of this.#connections) {
+      if (connection.keys.has(key)) connection.item?.([this.#number(key), ...rest]);
+    }
+  }
+
+  /** Sends a frame to all WebSockets. */
+  send(frame) {
+    for (const { peer } of this.#connections) peer?.send(JSON.stringify(frame));
+  }
+
+  #number(key) {
+    if (!this.#numbers.has(key)) this.#numbers.set(key, 10 + this.#numbers.size);
+    return this.#numbers.get(key);
   }
 
   /** The number of open WebSockets. */
@@ -270,6 +300,12 @@ export class StandIn {
 
   #subscribe(request, url, response, token) {
     const parameters = url.searchParams;
+    if (this.isOld && parameters.get("envelope") === "compact") {
+      fail(400, "bad_parameter", "the parameter `envelope` must be `true` or `false`");
+    }
+    if (!parameters.has("channel") && !parameters.has("user")) {
+      fail(400, "bad_parameter", "name a channel");
+    }
     const user = parameters.get("user") ?? undefined;
     const keys = parameters.getAll("channel").map((name) => `channel ${name}`);
     if (user) keys.push(`user ${user}`);
@@ -357,6 +393,9 @@ export class StandIn {
     this.requests.push(`UPGRADE ${url.pathname}${url.search}`);
     if (this.faults.upgrade === "hang") return socket.resume().on("end", () => socket.destroy());
     if (this.faults.upgrade === "refuse") return socket.end("HTTP/1.1 403 Forbidden\r\n\r\n");
+    const isCompact = url.searchParams.get("envelope") === "compact";
+    const isTimed = url.searchParams.get("time") === "true";
+    if (isCompact && this.isOld) return socket.end("HTTP/1.1 400 Bad Request\r\n\r\n");
     this.#sockets.handleUpgrade(request, socket, head, (peer) => {
       if (this.faults.full) return peer.close(1013, this.faults.full);
       const user = url.searchParams.get("user") ?? undefined;
@@ -367,11 +406,11 @@ export class StandIn {
       } catch ({ message }) {
         return peer.close(4003, message);
       }
-      this.#attend(peer, user, token);
+      this.#attend(peer, { user, token, isCompact, isTimed });
     });
   }
 
-  #attend(peer, user, token) {
+  #attend(peer, { user, token, isCompact, isTimed }) {
     const connection = Object.assign(this.#connect(user, []), { peer, token });
     connection.end = (code, _, message) => peer.close(code, message);
     const send = (frame) => peer.send(JSON.stringify(frame));
@@ -381,6 +420,7 @@ export class StandIn {
       for (const key of connection.keys) this.#tellPresence(key);
     });
     connection.deliver = connection.tell = send;
+    if (isCompact) this.#compact(connection, isTimed);
     const { channelsMax, messageBytesMax } = this;
     const named = { channels_max: channelsMax, max_message_bytes: messageBytesMax };
     const limits = this.faults.silentLimits ? {} : named;
@@ -388,7 +428,8 @@ export class StandIn {
     send({ type: "welcome", connection: connection.name, heartbeat, ...limits });
     if (user) {
       connection.keys.add(`user ${user}`);
-      send({ type: "subscribed", user, id: this.follow(`user ${user}`).id });
+      const number = isCompact ? this.#number(`user ${user}`) : undefined;
+      send({ type: "subscribed", user, id: this.follow(`user ${user}`).id, number });
     }
     peer.on("message", (text) => {
       if (this.faults.deaf) return;
@@ -402,8 +443,53 @@ export class StandIn {
     });
   }
 
-  #answer(connection, frame, send, peer) {
+  /** Messages go to this connection as items of frames. */
+  #compact(connection, isTimed) {
+    let items = [];
+    connection.item = (item) => {
+      items.push(item);
+      if (items.length >= this.frameMessages) connection.flush();
+    };
+    connection.flush = () => {
+      if (items.length > 0) connection.peer.send(JSON.stringify([this.asks ? 1 : 0, ...items]));
+      items = [];
+    };
+    connection.deliver = (envelope) => {
+      const { id, time, data, encoding, content_type } = envelope;
+      // A compact message without data would be another item.
+      if (data === undefined) return connection.peer.send(JSON.stringify(envelope));
+      const more = encoding || content_type ? [{ encoding, content_type }] : [];
+      const offset = Number(id.split("-")[1]);
+      connection.item([this.#number(keyOf(envelope)), offset, data, ...(isTimed ? [time] : []), ...more]);
+    };
+  }
+
+  /** Answers a command for a list of channels in one frame. */
+  #answerMany(connection, { channels, ...command }, send, peer) {
+    if (this.isOld || !/^(un)?subscribe$/.test(command.type)) fail(400, "bad_request", "no lists");
+    const answers = [];
+    const later = [];
+    for (const entry of channels) {
+      const own = typeof entry === "string" ? { channel: entry } : entry;
+      const { channel, user } = own;
+      const collect = ({ type, ref, ...frame }) => {
+        if (type.endsWith("subscribed")) answers.push(frame);
+        else later.push({ type, ...frame });
+      };
+      try {
+        this.#answer(connection, { ...command, ...own }, collect, peer, (each) => later.push(each));
+      } catch ({ code, message }) {
+        answers.push({ channel, user, error: { code, message } });
+      }
+    }
+    send({ type: `${command.type}d`, channels: answers, ref: command.ref });
+    for (const each of later) each.type === "message" ? connection.deliver(each) : send(each);
+  }
+
+  #answer(connection, frame, send, peer, deliver = (envelope) => connection.deliver(envelope)) {
     const { type, ref } = frame;
+    if (frame.channels) return this.#answerMany(connection, frame, send, peer);
+    if (type === "ack") return;
     const place = frame.user === undefined ? { channel: frame.channel } : { user: frame.user };
     const key = keyOf(place);
     if (type === "ping") return send({ type: "pong", ref });
@@ -424,13 +510,14 @@ export class StandIn {
       const { id, recovered, backlog } = this.follow(key, frame.since, frame.history);
       const head = backlog.at(-1)?.envelope.id;
       connection.keys.add(key);
-      send({ type: "subscribed", ...place, id, head, recovered, ref });
+      const number = connection.item && this.#number(key);
+      send({ type: "subscribed", ...place, id, head, recovered, number, ref });
       this.#tellPresence(key);
       if (frame.presence) {
         connection.watched.add(key);
         send(this.#presenceState(key));
       }
-      return backlog.forEach(({ envelope }) => send(envelope));
+      return backlog.forEach(({ envelope }) => deliver(envelope));
     }
     const answer = this.publish(key, frame, frame.key, frame.echo === false && connection.name);
     if (this.faults.published?.() === false) return peer.terminate();

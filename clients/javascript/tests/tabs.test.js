@@ -216,3 +216,44 @@ test("a message waits only for the publishes before it", () => {
     assert.equal(heard.at(-1), `message ${ref - 1}`);
   }
 });
+
+test("a tab follows a list, and hears what is skipped and what is volatile", async (t) => {
+  const { server, connect } = await start(t);
+  server.publish("channel a", { data: "old" });
+  const sockets = new Map();
+  const post = ({ type, to, key, texts }) => {
+    if (type !== "frames") return;
+    for (const [id, socket] of sockets) if (to === undefined || to === id) socket.receive(key, texts);
+  };
+  const hub = new Hub(connect(), post, () => new Promise(() => {}));
+  t.after(() => hub.close());
+  const tab = { post: (message) => queueMicrotask(() => hub.receive(message)), leave: () => {} };
+  function Socket() {
+    const socket = new TabSocket(tab);
+    sockets.set(socket.id, socket);
+    tab.post({ type: "open", tab: "t", socket: socket.id });
+    return socket;
+  }
+  const client = connect({ transports: ["websocket"], WebSocket: Socket });
+  const seen = [];
+  const { listen, until } = inbox();
+  const all = client.subscribe(["a", "forbidden", "b"], { history: 1, pace: 500 }, (message) => {
+    seen.push([message.channel, message.id, message.data]);
+    listen(message);
+  });
+  for (const each of all) each.on("conflated", ({ channel, count }) => seen.push([channel, count]));
+  const [error] = await Promise.all([next(all[1], "error"), until(1), next(all[2], "subscribed")]);
+  assert.equal(error.code, "forbidden");
+  server.sendItem("channel b", null, "typing");
+  server.sendItem("channel a", -2);
+  server.publish("channel a", { data: "new" });
+  await until(3);
+  const expected = [["a", "e1-1", "old"], ["b", undefined, "typing"], ["a", 2], ["a", "e1-2", "new"]];
+  assert.deepEqual(seen, expected);
+  const paces = () => server.requests.filter((line) => line.includes('"subscribe"') && line.includes("pace"));
+  assert.ok(paces().every((line) => line.includes('"pace":500')), paces().join());
+  // What another subscription wants quicker, the leader asks for.
+  await next(client.subscribe("a"), "subscribed");
+  while (!server.requests.at(-1).includes("subscribe")) await new Promise((resolve) => setImmediate(resolve));
+  assert.ok(!server.requests.at(-1).includes("pace"), server.requests.at(-1));
+});

@@ -24,6 +24,11 @@ const chat = throng.subscribe<Say>("chat:lobby", { history: 50 }, (message) => {
 });
 throng.subscribe({ user: "ann" }, (message: Message) => void message.id);
 throng.subscribe("news", ({ replayed }) => void (replayed === true));
+const prices = throng.subscribe<number>(["a", { channel: "b", since: "k-1" }], { pace: 250 }, ({ id = "" }) => void id);
+prices.forEach((each) => each.on("conflated", ({ channel, count = 0 }) => void [channel, count.toFixed()]));
+new Throng({ noTime: true, params: { heartbeat: 60, pace: 100 } });
+// @ts-expect-error: an entry has no such option
+throng.subscribe([{ channel: "b", sinse: "k-1" }]);
 chat.once("message", ({ data }) => void data.text);
 throng.subscribe("room", { presence: true }).on("presence", ({ users, left = [] }) => {
   const times: number[] = left.map(({ last_seen }) => last_seen);
