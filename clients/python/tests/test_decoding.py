@@ -4,7 +4,7 @@ import random
 from decimal import Decimal
 
 import pytest
-from throng_client.decoding import Fault, read_elements, read_json, read_object
+from throng_client.decoding import Fault, read_elements, read_frame, read_json, read_object
 
 ENVELOPE = '{"type":"message","channel":"a","id":"e-1","time":1,"data":%s,"after":[2]}'
 
@@ -65,6 +65,19 @@ def test_elements_are_read_one_by_one():
     deep = "[" * 100_000 + "]" * 100_000
     read = read_elements(f"[{ENVELOPE % 1}, {ENVELOPE % deep},{ENVELOPE % 3}]")
     assert [isinstance(each["data"], Fault) for each in read] == [False, True, False]
+
+
+def test_what_cannot_be_read_in_a_frame_with_many_hides_nothing_else():
+    deep = "[" * 100_000 + "]" * 100_000
+    items = ['[7,1,"a"]', f"[7,2,{deep},5]", '[8,3,{"b":"]["},6,{"encoding":"base64"}]', "[7,-4]"]
+    asks, first, bad, other, skipped = read_frame(f"[1,{','.join(items)}]")
+    assert (asks, first, skipped) == (1, [7, 1, "a"], [7, -4])
+    assert other == [8, 3, {"b": "]["}, 6, {"encoding": "base64"}]
+    assert bad[:2] == [7, 2] and isinstance(bad[2], Fault) and bad[3] == 5
+    text = f"[0,[7,1,[2],3],[7,2,{deep}],[7,3,4]]"
+    for end in (2, 10, 20, 100_000, len(text) - 1):
+        with pytest.raises(ValueError):
+            read_frame(text[:end])
 
 
 @pytest.mark.parametrize("text", ["", "null", "5", "[]", '"x"', "\x00", "<html>"])

@@ -186,7 +186,10 @@ def test_a_poll_waits(silent):
     ("options", "said"),
     [
         ({"transport": ["sse"]}, "there is no option 'transport'; did you mean 'transports'?"),
-        ({"verify": False}, "there is no option 'verify'; there are: user, params, transports, "),
+        (
+            {"verify": False},
+            "there is no option 'verify'; there are: user, no_time, params, transports, ",
+        ),
         ({"heartbeat": "25"}, "the option heartbeat must be a number of seconds"),
         ({"params": ["heartbeat"]}, "the option params must be a dict"),
     ],

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from throng_client import AsyncThrong, Gap, ThrongError
+from throng_client import AsyncThrong, Conflated, Gap, ThrongError
 from throng_client import subscription as module
 from throng_client.errors import Loss
 from throng_client.link import Link
@@ -268,7 +268,8 @@ class FakeSocket:
         frame = json.loads(text)
         self.sent.append((self.loop.time(), frame))
         if frame["type"] == "subscribe":
-            self.say({"type": "subscribed", "channel": "a", "id": "e-0", "ref": frame["ref"]})
+            answer = {"type": "subscribed", "channel": "a", "id": "e-0", "number": 7}
+            self.say({**answer, "ref": frame["ref"]})
 
     def abort(self):
         pass
@@ -429,6 +430,48 @@ def test_a_gap_is_told_before_the_next_message_and_doubles_are_dropped(monkeypat
 
     assert virtual(run()) == {"a": "e-8"}
     assert heard == ["e-1", "e-2", "e-3", Gap("a", "e-7", 4), "e-8"]
+
+
+def test_a_frame_is_acknowledged_once_the_reader_is_done_with_it(monkeypatch, virtual):
+    heard = []
+
+    async def run():
+        loop = asyncio.get_running_loop()
+        socket = FakeSocket(loop)
+
+        async def connect(self):
+            return socket
+
+        async def skip(event):
+            heard.append(event)
+
+        def acks():
+            return [frame["frames"] for _, frame in socket.sent if frame["type"] == "ack"]
+
+        monkeypatch.setattr(SocketLink, "_connect", connect)
+        async with AsyncThrong("http://127.0.0.1:1") as client:
+            subscription = client.subscribe("a", on_conflated=skip)
+            frames = [
+                [0, [7, 1, "x", 1]],
+                [1, [7, 2, "x", 1], [7, None, "typing", 1]],
+                # Nothing of this is for the reader.
+                [1, [8, 2, "x", 1]],
+                [1, [7, -4]],
+                [1, [7, 9, "x", 1]],
+            ]
+            for number, frame in enumerate(frames, 1):
+                loop.call_later(number, socket.say, frame)
+            heard.append((await anext(subscription)).id)
+            heard.append((await anext(subscription)).id)
+            assert subscription.position == {"a": "e-2"}
+            volatile = await anext(subscription)
+            assert (volatile.id, volatile.data, acks()) == (None, "typing", [])
+            heard.append((await anext(subscription)).id)
+            assert sum(acks()) == 3 and subscription.position == {"a": "e-9"}
+            return acks()
+
+    assert virtual(run()) == [1, 1, 1]
+    assert heard == ["e-1", "e-2", Conflated("a", 4), "e-9"]
 
 
 @pytest.mark.parametrize("has_listener", [True, False])

@@ -9,6 +9,7 @@ from .client import AsyncThrong
 from .errors import ThrongError, WebhookError
 from .messages import (
     Absence,
+    Conflated,
     Draft,
     Gap,
     History,
@@ -32,6 +33,7 @@ __all__ = [
     "AsyncSubscription",
     "AsyncThrong",
     "Background",
+    "Conflated",
     "ConnectionOptions",
     "Counts",
     "Draft",

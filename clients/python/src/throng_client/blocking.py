@@ -20,6 +20,7 @@ from .client import Hub
 from .errors import ThrongError, closed
 from .exchange import BlockingExchange
 from .messages import (
+    Conflated,
     Draft,
     Gap,
     History,
@@ -175,17 +176,19 @@ class Throng:
         *targets: Target,
         since: str | Mapping[Target, str] | None = None,
         history: int = 0,
+        pace: float | None = None,
         on_gap: Callable[[Gap], None] | None = None,
         on_presence: Callable[[PresenceEvent], None] | None = None,
         on_state: OnState | None = None,
         on_unreadable: Callable[[Unreadable], None] | None = None,
+        on_conflated: Callable[[Conflated], None] | None = None,
     ) -> Subscription:
         """Follows channels, or a user's inbox: see `AsyncThrong.subscribe`.
 
         The functions `on_…` are called in the thread of the connections and must
         return soon.
         """
-        calls = Callbacks(on_gap, on_presence, on_state, on_unreadable)
+        calls = Callbacks(on_gap, on_presence, on_state, on_unreadable, on_conflated)
         with self._starting:
             if self._is_closed:
                 raise closed()
@@ -195,7 +198,7 @@ class Throng:
                 self._hub = self._hub or Hub(
                     self._url, self._options, self._network, self._tokens, self._limits
                 )
-                return self._hub.subscribe(targets, since, history, calls)
+                return self._hub.subscribe(targets, since, history, pace, calls)
 
             return Subscription(loop.run(start()), loop)
 

@@ -19,6 +19,7 @@ from .requests import ServerLimits
 from .subscription import (
     AsyncSubscription,
     Callbacks,
+    OnConflated,
     OnGap,
     OnPresence,
     OnState,
@@ -43,13 +44,14 @@ class Hub:
         targets: tuple[Target, ...],
         since: str | Mapping[Target, str] | None,
         history: int,
+        pace: float | None,
         calls: Callbacks,
     ) -> AsyncSubscription:
         """A new subscription."""
         if self.exchange.http.is_closed:
             raise closed()
         subscription = AsyncSubscription(
-            self.url, self.options, self.exchange, targets, since, history, calls
+            self.url, self.options, self.exchange, targets, since, history, pace, calls
         )
         self._subscriptions.add(subscription)
         subscription._on_close = self._subscriptions.discard
@@ -102,24 +104,28 @@ class AsyncThrong:
         *targets: Target,
         since: str | Mapping[Target, str] | None = None,
         history: int = 0,
+        pace: float | None = None,
         on_gap: OnGap | None = None,
         on_presence: OnPresence | None = None,
         on_state: OnState | None = None,
         on_unreadable: OnUnreadable | None = None,
+        on_conflated: OnConflated | None = None,
     ) -> AsyncSubscription:
         """Follows channels, or a user's inbox.
 
         `since` is the id to resume after; for several channels, a dictionary of ids by channel.
-        Without it, `history` is the number of latest messages to begin with. `on_gap` is called
+        Without it, `history` is the number of latest messages to begin with. `pace` is the least
+        time in seconds between two deliveries of a channel, 0.01 to 60. `on_gap` is called
         where messages are missing, before the next message; without it, a gap is logged as a
         warning. `on_presence` is called with who follows each channel: at once, and on each change.
         Where the server has no presence events, or not for this client, the subscription ends with
         its error. `on_state` is called when the connection opens, is lost, or ends. `on_unreadable`
         is called in the place of a message that this client cannot read; without it, a warning is
-        logged. Raises `ThrongError` for a name that no channel can have (`bad_name`, `bad_utf8`).
+        logged. `on_conflated` is called where messages were skipped for newer ones. Raises
+        `ThrongError` for a name that no channel can have (`bad_name`, `bad_utf8`).
         """
-        calls = Callbacks(on_gap, on_presence, on_state, on_unreadable)
-        return self._hub.subscribe(targets, since, history, calls)
+        calls = Callbacks(on_gap, on_presence, on_state, on_unreadable, on_conflated)
+        return self._hub.subscribe(targets, since, history, pace, calls)
 
     async def publish(
         self,

@@ -7,10 +7,12 @@ on. So a connection may be lost at any time and resumed from the positions.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from .messages import (
     MALFORMED,
+    Conflated,
     Gap,
     Message,
     PresenceEvent,
@@ -26,7 +28,16 @@ from .messages import (
     unreadable_of,
 )
 
-Event = Message | Gap | PresenceEvent | Unreadable
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Handled:
+    """In the place behind the events of a frame: the link is to tell its server when the reader is
+    done with them."""
+
+    link: object
+
+
+Event = Message | Gap | Conflated | PresenceEvent | Unreadable | Handled
 Mark = tuple[str | None, str | None, str | None, bool, str | None]
 
 
@@ -80,16 +91,15 @@ class Cursor:
     def take(self, envelope: Mapping[str, Any]) -> list[Event]:
         """Takes a message; one that was taken before yields nothing, and one that cannot be read
         yields a report in its place."""
+        if "id" not in envelope and "data" in envelope:
+            # A volatile message is not kept, and moves no position.
+            return [] if self.is_silent else [_read(envelope, is_replayed=False)]
         id = message_id_of(envelope)
         if is_up_to(id, self._delivered):
             return []
         is_replayed = is_up_to(id, self.head)
-        event: Event
-        try:
-            event = message_of(envelope, replayed=is_replayed)
-        except MALFORMED as error:
-            # It will not be more readable the next time.
-            event = unreadable_of(envelope, error)
+        event = _read(envelope, is_replayed=is_replayed)
+        # Also past one that cannot be read: it will not be more readable the next time.
         self.position = self._delivered = id
         if not is_replayed:
             self.head = None
@@ -113,11 +123,23 @@ class Cursor:
         """Inboxes have no presence events."""
         return not isinstance(self.target, User)
 
+    def skip(self, count: object) -> list[Event]:
+        """Takes that messages were skipped for newer ones, which changes no position."""
+        known = count if isinstance(count, int) and count > 0 else None
+        return [] if self.is_silent else [Conflated(self.target, known)]
+
     def see(self, fields: Mapping[str, Any]) -> list[Event]:
         """Takes a presence event. It has no id, and changes no position."""
         event = presence_of(fields)
         self.seen_at = event.time
         return [event]
+
+
+def _read(envelope: Mapping[str, Any], *, is_replayed: bool) -> Event:
+    try:
+        return message_of(envelope, replayed=is_replayed)
+    except MALFORMED as error:
+        return unreadable_of(envelope, error)
 
 
 class Cursors:

@@ -84,16 +84,49 @@ def _text_of(data: str | bytes) -> tuple[str, str | None]:
 def read_object(data: str | bytes) -> dict[str, Any]:
     """The members of a JSON object. In the place of one that cannot be read is a `Fault`; those
     behind the end of a text that is cut are missing. Raises `ValueError` if it is no object."""
+    value = read_frame(data)
+    if isinstance(value, dict):
+        return value
+    raise ValueError("the JSON is no object")
+
+
+def read_frame(data: str | bytes) -> dict[str, Any] | list[Any]:
+    """The members of a JSON object, as `read_object` does, or the elements of an array. In the
+    place of what cannot be read in an array of arrays is a `Fault`. Raises `ValueError` if it is
+    neither, or an array that is cut."""
     text, fault = _text_of(data)
     try:
         if fault is None:
             value = read_json(text)
-            if isinstance(value, dict):
+            if isinstance(value, dict | list):
                 return value
             raise ValueError("the JSON is no object")
     except ValueError as error:
         fault = str(error)
-    return _members(text, fault)
+    if not text.startswith("["):
+        return _members(text, fault)
+    first, *items = _elements(text, fault)
+    return [_value(first, fault), *(_item(each, fault) for each in items)]
+
+
+def _item(text: str, fault: str) -> Any:
+    value = _value(text, fault)
+    if not isinstance(value, Fault):
+        return value
+    return [_value(each, fault) for each in _elements(text, fault)]
+
+
+def _elements(text: str, fault: str) -> list[str]:
+    """The texts of the elements of an array."""
+    elements = []
+    at = _past(text, 0, "[", fault)
+    while True:
+        end = _end_of(text, at)
+        elements.append(text[at:end])
+        at = _spaced(text, end)
+        if text.startswith("]", at):
+            return elements
+        at = _past(text, at, ",", fault)
 
 
 def _members(text: str, fault: str) -> dict[str, Any]:

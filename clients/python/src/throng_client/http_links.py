@@ -11,12 +11,12 @@ from urllib.parse import urlencode
 import httpx
 import httpx_sse
 
-from .cursor import Cursor, Event, Mark
+from .cursor import Cursor, Event, Handled, Mark
 from .decoding import read_object
 from .errors import Loss, NotThrong, is_stale_token, loss_of_close
 from .link import Deadline, Host, Link, loss_of_refusal
 from .messages import MALFORMED, checked_id, path_of, place_of
-from .options import bounded
+from .options import bounded, parameters_of
 from .requests import Answer, NoAnswer, Request, retry_after, send_with_token
 
 
@@ -134,6 +134,8 @@ class HttpLink(Link):
             return cursor.see(envelope)
         if type == "gap":
             return cursor.gap(envelope)
+        if type == "conflated":
+            return cursor.skip(envelope.get("count"))
         return cursor.take(envelope) if type == "message" else []
 
 
@@ -179,7 +181,8 @@ class StreamLink(HttpLink):
     async def open(self) -> list[Event]:
         await self.settle()
         is_resumed = self.host.cursors.have_positions
-        path = self.url({**self.host.options.params, "transport": "sse", "welcome": "true"})
+        asked = parameters_of(self.host.options, self.host.pace)
+        path = self.url({**asked, "transport": "sse", "welcome": "true"})
         late = Loss("the stream did not begin in time", is_unusable=True)
         try:
             # A stream begins with an event at once, unless a proxy buffers it.
@@ -250,7 +253,7 @@ class StreamLink(HttpLink):
             raise Loss("the server fell silent") from None
         if event.event == "closed":
             raise self._closed(event.data)
-        if event.event not in ("message", "binary", "gap", "presence"):
+        if event.event not in ("message", "binary", "gap", "conflated", "presence"):
             return []
         try:
             return self.deliver(read_object(event.data))
@@ -367,4 +370,4 @@ class PollLink(HttpLink):
         for cursor, mark in pairs:
             if cursor.target not in kept:
                 cursor.go_back(mark)
-        return [event for event in events if event.target in kept]
+        return [it for it in events if not isinstance(it, Handled) and it.target in kept]

@@ -36,6 +36,10 @@ class Host:
     """Time for a transport to open, which grows with each attempt."""
     is_compressed: bool = True
     """Whether WebSockets may use compression: not if something on the way damages it."""
+    is_compact: bool = True
+    """Whether WebSockets ask for compact messages: not of an older server."""
+    pace: float | None = None
+    """The pace of the subscription in seconds."""
 
 
 def loss_of_refusal(answer: Answer, host: Host) -> Loss:

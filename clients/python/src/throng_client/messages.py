@@ -50,10 +50,12 @@ class Message:
     """One message."""
 
     target: Target
-    id: str
-    """Identifies the message: to resume after it, or to page through history."""
-    time: int
-    """When the server accepted it, in milliseconds since 1970."""
+    id: str | None
+    """Identifies the message: to resume after it, or to page through history. None for a volatile
+    message, which is not kept."""
+    time: int | None
+    """When the server accepted it, in milliseconds since 1970. None if it was left out, because of
+    the option `no_time`."""
     data: Any
     """A `str`, a JSON value or, for a binary body, `bytes`: as it was published."""
     content_type: str
@@ -74,11 +76,21 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True)
+class Conflated:
+    """Messages of `target` were skipped for newer ones, because this reader was behind and its
+    channel has the newest only (`lag-policy = "latest"`). It is no gap."""
+
+    target: Target
+    count: int | None = None
+    """How many, if the server knows it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Unreadable:
     """A message that this client cannot read: it is passed over, and delivery goes on after it."""
 
     target: Target
-    id: str
+    id: str | None
     reason: str
 
     @property
@@ -257,19 +269,36 @@ def _text(value: Any) -> str:
     return value
 
 
+def envelope_of(target: Target, epoch: str, item: list[Any]) -> dict[str, Any]:
+    """The envelope of a compact message: number, offset, data, then its time if that was asked for,
+    and an object with whatever else it has. A volatile message has no offset, and so no id."""
+    _, offset, data, *rest = item
+    envelope: dict[str, Any] = {**place_of(target), "data": data, "time": None}
+    if type(offset) is int:
+        envelope["id"] = f"{epoch}-{offset}"
+    elif offset is not None:
+        raise TypeError("an offset is no number")
+    if rest and not isinstance(rest[0], dict):
+        envelope["time"] = rest.pop(0)
+    if rest:
+        envelope |= rest[0]
+    return envelope
+
+
 def message_of(envelope: Mapping[str, Any], *, replayed: bool) -> Message:
     """The message in an envelope."""
     data, time = envelope["data"], envelope["time"]
     if isinstance(data, Fault):
         raise ValueError(data.reason)
-    if type(time) is not int:
+    if type(time) is not int and time is not None:
         raise TypeError("the time of the message is no number")
     content_type = "text/plain; charset=utf-8" if isinstance(data, str) else "application/json"
     if envelope.get("encoding") == "base64":
         data = base64.b64decode(_text(data), validate=True)
         content_type = "application/octet-stream"
     content_type = _text(envelope.get("content_type", content_type))
-    return Message(target_of(envelope), message_id_of(envelope), time, data, content_type, replayed)
+    id = message_id_of(envelope) if "id" in envelope else None
+    return Message(target_of(envelope), id, time, data, content_type, replayed)
 
 
 def presence_of(fields: Mapping[str, Any]) -> PresenceEvent:
@@ -306,12 +335,13 @@ def message_id_of(envelope: Mapping[str, Any]) -> str:
 
 
 def unreadable_of(envelope: Mapping[str, Any], error: Exception) -> Unreadable:
-    """The report of a message that cannot be read. Raises if it has not even an id."""
+    """The report of a message that cannot be read."""
     if isinstance(error, KeyError):
         reason = f"it has no {error.args[0]}"
     else:
         reason = str(error)
-    return Unreadable(target_of(envelope), message_id_of(envelope), reason)
+    id = message_id_of(envelope) if "id" in envelope else None
+    return Unreadable(target_of(envelope), id, reason)
 
 
 def is_up_to(id: str, last: str | None) -> bool:

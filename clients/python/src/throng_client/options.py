@@ -30,8 +30,9 @@ OPEN_TIMEOUT_MAX = 30.0
 FROM_ENVIRONMENT = "environment"
 
 
-# What a client may ask of the server for its connections: the least and the largest value.
-CONNECTION = {"heartbeat": (10, 3_600)}
+# What a client may ask of the server for its connections, in seconds: the least and the largest
+# value.
+CONNECTION = {"heartbeat": (10, 3_600), "pace": (0.01, 60)}
 
 
 class ConnectionOptions(TypedDict, total=False):
@@ -39,12 +40,16 @@ class ConnectionOptions(TypedDict, total=False):
 
     heartbeat: int
     """The longest silence of the server in whole seconds, 10 to 3,600."""
+    pace: float
+    """The least time between two deliveries of a channel in seconds, 0.01 to 60: messages that come
+    within it go out together, the first after silence at once."""
 
 
 class OptionValues(TypedDict, total=False):
     """The options that a client may be given; see `Options`."""
 
     user: str | int | None
+    no_time: bool
     params: ConnectionOptions
     transports: Sequence[Transport]
     heartbeat: float
@@ -64,6 +69,8 @@ class Options:
 
     user: str | int | None = None
     """The user of the connections, shown by `presence`. With a token it may be left out."""
+    no_time: bool = False
+    """Leaves out the time of messages over WebSockets, which makes them smaller."""
     params: ConnectionOptions = field(default_factory=ConnectionOptions)
     """Options that the client asks of the server for its connections."""
     transports: Sequence[Transport] = TRANSPORTS
@@ -110,10 +117,7 @@ class Options:
             if name not in CONNECTION:
                 known = ", ".join(CONNECTION)
                 raise TypeError(f"a connection has no option {name!r}; there are: {known}")
-            least, limit = CONNECTION[name]
-            if not isinstance(value, int) or not least <= value <= limit:
-                wanted = f"must be an integer from {least} to {limit}"
-                raise ValueError(f"the option {name} of a connection {wanted}")
+            check_connection_option(name, value)
         for name in ("random", "default"):
             if not (getattr(self, name) is None or callable(getattr(self, name))):
                 raise TypeError(f"the option {name} must be a function")
@@ -125,6 +129,17 @@ class Options:
             if transport not in TRANSPORTS:
                 known = ", ".join(TRANSPORTS)
                 raise ValueError(f"there is no transport {transport!r}; there are {known}")
+
+
+def check_connection_option(name: str, value: object) -> None:
+    """Raises `ValueError` unless an option of a connection is within its bounds."""
+    least, limit = CONNECTION[name]
+    is_whole = isinstance(least, int)
+    kinds = int if is_whole else int | float
+    if not isinstance(value, kinds) or value is True or not least <= value <= limit:
+        kind = "an integer" if is_whole else "a number of seconds"
+        wanted = f"must be {kind} from {least} to {limit}"
+        raise ValueError(f"the option {name} of a connection {wanted}")
 
 
 def checked_options(given: OptionValues) -> Options:
@@ -144,6 +159,16 @@ def checked_options(given: OptionValues) -> Options:
         # Where the server does not announce it.
         options["heartbeat"] = float(heartbeat)
     return Options(**options)
+
+
+def parameters_of(options: Options, pace: float | None) -> dict[str, str]:
+    """The options of a connection as parameters of its URL; `pace` is the subscription's."""
+    asked: dict[str, Any] = {**options.params}
+    pace = asked.pop("pace", None) if pace is None else pace
+    parameters = {name: str(value) for name, value in asked.items()}
+    if pace is not None:
+        parameters["pace"] = f"{round(pace * 1_000)}ms"
+    return parameters
 
 
 def backoff(attempt: int, random: Callable[[], float]) -> float:

@@ -4,25 +4,39 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import Any
+from typing import Any, NoReturn
 from urllib.parse import urlencode
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 from websockets.typing import Subprotocol
 
-from .cursor import Cursor, Event
-from .decoding import read_object
+from .cursor import Cursor, Event, Handled
+from .decoding import read_frame
 from .errors import Loss, NotThrong, ThrongError, is_stale_token, loss_of_close
 from .link import Deadline, Host, Link, loss_of_refusal
-from .messages import MALFORMED, User, id_of, is_up_to, json_of, place_of
-from .options import backoff, bounded
+from .messages import (
+    MALFORMED,
+    Target,
+    User,
+    envelope_of,
+    id_of,
+    is_up_to,
+    json_of,
+    place_of,
+    target_of,
+)
+from .options import backoff, bounded, parameters_of
 from .pulse import Pulse
-from .requests import Answer
+from .requests import Answer, error_of, is_own
 
 PROTOCOL = Subprotocol("throng.v1")
 # The largest frame, for a server whose `max-message-bytes` is raised.
 FRAME_BYTES_MAX = 64 << 20
+# The size of messages that a server takes unless it names one.
+MESSAGE_BYTES_MAX = 65_536
+# The bytes of a list of channels, in sizes of a message. A frame of a client may have six.
+LIST_SIZES_MAX = 4
 # How long a close may wait for the server's answer.
 CLOSE_TIMEOUT = 1.0
 # Refusals of a command that pass.
@@ -44,8 +58,10 @@ class SocketLink(Link):
         self._doubted_until: float | None = None
         """A ping is to be sent, which must be answered by then."""
         self._token: str | None = None
-        self._commands: dict[int, tuple[Cursor, bool]] = {}
-        """Pending `subscribe` commands by `ref`, and whether each names a position."""
+        self._commands: dict[int, dict[Target, tuple[Cursor, bool]]] = {}
+        """Pending `subscribe` commands by `ref`: the channels, and whether each has a position."""
+        self._numbered: dict[int, tuple[Cursor | None, str]] = {}
+        """Channels by their numbers in compact messages, each with the epoch of its ids."""
         self._live: dict[Cursor, str | None] = {}
         """Confirmed by `subscribed`, each with the end of its backlog, if any. Messages before it
         are of an earlier subscription."""
@@ -67,15 +83,13 @@ class SocketLink(Link):
         except MALFORMED as error:
             raise NotThrong from error
         self._pulse.heard(self._now())
-        for cursor in self.host.cursors.all:
-            if not cursor.is_silent:
-                await self._subscribe(cursor)
+        await self._subscribe([each for each in self.host.cursors.all if not each.is_silent])
         # Nobody waits for frames yet.
         self._pulse.left(self._now())
         return []
 
-    def _welcome(self, frame: dict[str, Any]) -> None:
-        if frame.get("type") != "welcome":
+    def _welcome(self, frame: dict[str, Any] | list[Any]) -> None:
+        if isinstance(frame, list) or frame.get("type") != "welcome":
             raise NotThrong
         heartbeat, limit = frame.get("heartbeat"), frame.get("max_message_bytes")
         if heartbeat is not None:
@@ -90,7 +104,11 @@ class SocketLink(Link):
         inboxes = [
             each.target.name for each in self.host.cursors.all if isinstance(each.target, User)
         ]
-        parameters: dict[str, Any] = {**self.host.options.params}
+        parameters = parameters_of(self.host.options, self.host.pace)
+        if self.host.is_compact:
+            parameters["envelope"] = "compact"
+            if not self.host.options.no_time:
+                parameters["time"] = "true"
         if inboxes:
             parameters["user"] = inboxes[0]
         query = f"?{urlencode(parameters)}" if parameters else ""
@@ -115,26 +133,61 @@ class SocketLink(Link):
             answer = Answer(response.status_code, named, bytes(response.body or b""))
             if answer.status == 401:
                 exchange.tokens.refuse(self._token)
+            refusal = error_of(answer)
+            if self.host.is_compact and is_own(refusal) and "`envelope`" in refusal.message:
+                # An older server, which has no compact messages.
+                self.host.is_compact = False
+                raise Loss(refusal.message, hint=0.0) from error
             raise loss_of_refusal(answer, self.host) from error
         except (OSError, WebSocketException, EOFError) as error:
             raise Loss(f"the WebSocket did not open: {error!r}") from error
 
-    async def _subscribe(self, cursor: Cursor) -> None:
-        place = place_of(cursor.target)
-        if isinstance(cursor.target, User):
-            # The URL's `user` follows the inbox from now on, but this cursor may begin earlier.
-            await self._send({"type": "unsubscribe", **place})
-        frame: dict[str, Any] = {"type": "subscribe", **place}
+    async def _subscribe(self, cursors: list[Cursor]) -> None:
+        """Sends one command for all, or some if they are many. A list is not for presence events,
+        and not for an older server."""
+        for cursor in cursors:
+            if isinstance(cursor.target, User):
+                # The URL's `user` follows the inbox from now on, but this cursor may begin earlier.
+                await self._send({"type": "unsubscribe", **place_of(cursor.target)})
+        message_bytes = self.host.exchange.limits.message_bytes_max or MESSAGE_BYTES_MAX
+        takes_list = self.host.is_compact and not self.host.cursors.has_presence
+        room = LIST_SIZES_MAX * message_bytes if takes_list else 0
+        part: list[Cursor] = []
+        entries: list[dict[str, Any]] = []
+        size = 0
+        for cursor in cursors:
+            entry = self._entry_of(cursor)
+            size += len(json_of(entry).encode()) + 1
+            if part and size > room:
+                await self._ask_for(part, entries)
+                part, entries, size = [], [], 0
+            part.append(cursor)
+            entries.append(entry)
+        if part:
+            await self._ask_for(part, entries)
+
+    def _entry_of(self, cursor: Cursor) -> dict[str, Any]:
+        """The fields of a `subscribe` command for one channel."""
+        entry: dict[str, Any] = place_of(cursor.target)
         if cursor.position:
-            frame["since"] = cursor.position
+            entry["since"] = cursor.position
         elif self.host.cursors.history > 0:
-            frame["history"] = self.host.cursors.history
+            entry["history"] = self.host.cursors.history
         if self.host.cursors.has_presence and cursor.may_have_presence:
-            frame["presence"] = True
+            entry["presence"] = True
+        return entry
+
+    async def _ask_for(self, cursors: list[Cursor], entries: list[dict[str, Any]]) -> None:
+        named = entries[0] if len(entries) == 1 else {"channels": entries}
         self._ref += 1
-        self._commands[self._ref] = (cursor, cursor.position is not None)
+        asked = {each.target: (each, each.position is not None) for each in cursors}
+        self._commands[self._ref] = asked
         self._asked()
-        await self._send({**frame, "ref": self._ref})
+        await self._send({"type": "subscribe", **named, "ref": self._ref})
+
+    async def acknowledge(self, frames: int) -> None:
+        """Tells the server that the reader is done with so many more of the frames that asked."""
+        await self._send({"type": "ack", "frames": frames})
 
     async def _send(self, frame: dict[str, Any]) -> None:
         assert self._socket is not None
@@ -155,9 +208,9 @@ class SocketLink(Link):
         except ConnectionClosed as closed:
             raise self._closed(closed) from closed
 
-    def _parsed(self, text: str | bytes) -> dict[str, Any]:
+    def _parsed(self, text: str | bytes) -> dict[str, Any] | list[Any]:
         try:
-            return read_object(text)
+            return read_frame(text)
         except ValueError as error:
             raise NotThrong from error
 
@@ -232,7 +285,7 @@ class SocketLink(Link):
         self._pulse.heard(self._now())
         frame = self._parsed(text)
         try:
-            return self._take(frame)
+            return self._take_many(frame) if isinstance(frame, list) else self._take(frame)
         except MALFORMED as error:
             raise NotThrong from error
 
@@ -243,37 +296,77 @@ class SocketLink(Link):
         if type == "pong":
             self._pings = max(0, self._pings - 1)
             return True
-        if type == "message" and self._pulse.is_waiting:
-            end = None if cursor is None else self._live.get(cursor)
-            return end is not None and is_up_to(id_of(frame), end)
+        if type == "message":
+            return self._is_of_backlog(frame, cursor)
         if not isinstance(ref, int):
             return False
         return ref in self._commands or (self._auth is not None and ref == self._auth[0])
 
+    def _is_of_backlog(self, envelope: dict[str, Any], cursor: Cursor | None) -> bool:
+        """Whether a message is of a backlog, behind which an answer may be that is waited for."""
+        if not self._pulse.is_waiting or "id" not in envelope or cursor is None:
+            return False
+        end = self._live.get(cursor)
+        return end is not None and is_up_to(id_of(envelope), end)
+
     # Frames.
+
+    def _take_many(self, frame: list[Any]) -> list[Event]:
+        """Takes the messages of a frame, whose first element is 1 if the server asks when the
+        reader is done with them."""
+        asks, *items = frame
+        events = []
+        is_answer = False
+        for item in items:
+            number = item[0]
+            if type(number) is not int:
+                raise TypeError("the number of a channel is none")
+            cursor, epoch = self._numbered.get(number, (None, ""))
+            if cursor is None or cursor not in self._live:
+                # A channel that the server follows for the user.
+                continue
+            if len(item) == 2:
+                events += cursor.skip(-item[1])
+                continue
+            envelope = envelope_of(cursor.target, epoch, item)
+            is_answer = is_answer or self._is_of_backlog(envelope, cursor)
+            events += cursor.take(envelope)
+        if is_answer:
+            self._heard()
+        if asks == 1:
+            events.append(Handled(self))
+        return events
+
+    def _heard(self) -> None:
+        """The server has heard this client."""
+        is_complete = not self._commands and self._auth is None and self._pings == 0
+        self._pulse.answered(self._now(), is_complete=is_complete)
 
     def _take(self, frame: dict[str, Any]) -> list[Event]:
         cursor = self.host.cursors.of(frame)
         is_answer = self._is_answer(frame, cursor)
         events = self._taken(frame, cursor)
         if is_answer:
-            is_complete = not self._commands and self._auth is None and self._pings == 0
-            self._pulse.answered(self._now(), is_complete=is_complete)
+            self._heard()
         return events
 
     def _taken(self, frame: dict[str, Any], cursor: Cursor | None) -> list[Event]:
         type, ref = frame.get("type"), frame.get("ref")
         if not isinstance(ref, int):
             ref = None
-        if type in ("message", "gap"):
+        if type in ("message", "gap", "conflated", "presence"):
             if cursor is None or cursor not in self._live:
                 return []
-            return cursor.gap(frame) if type == "gap" else cursor.take(frame)
-        if type == "presence":
-            return cursor.see(frame) if cursor in self._live and cursor is not None else []
+            if type == "message":
+                return cursor.take(frame)
+            if type == "presence":
+                return cursor.see(frame)
+            return cursor.gap(frame) if type == "gap" else cursor.skip(frame.get("count"))
         if type == "subscribed" and ref in self._commands:
-            return self._subscribed(frame, *self._commands.pop(ref))
-        if type == "expiring":
+            return self._answered(frame, self._commands.pop(ref))
+        if type == "numbers":
+            self._learn_numbers(frame)
+        elif type == "expiring":
             self._renew()
         elif type == "authenticated" and self._auth is not None:
             self._token, self._auth, self._refreshes = self._auth[1], None, 0
@@ -283,8 +376,36 @@ class SocketLink(Link):
             self._refused(frame)
         return []
 
-    def _subscribed(self, frame: dict[str, Any], cursor: Cursor, is_resumed: bool) -> list[Event]:
+    def _answered(
+        self, frame: dict[str, Any], asked: dict[Target, tuple[Cursor, bool]]
+    ) -> list[Event]:
+        """Takes the answer to a command for one channel, or for a list."""
+        if "channels" not in frame:
+            ((cursor, is_resumed),) = asked.values()
+            return self._subscribed(frame, cursor, is_resumed=is_resumed)
+        events = []
+        for answer in frame["channels"]:
+            cursor, is_resumed = asked.pop(target_of(answer))
+            if "error" in answer:
+                self._refuse(answer["error"])
+            events += self._subscribed(answer, cursor, is_resumed=is_resumed)
+        return events
+
+    def _learn_numbers(self, frame: dict[str, Any]) -> None:
+        """Takes the numbers of channels of which nothing else tells them, or that have others."""
+        targets: list[tuple[Target, int, str]] = [
+            *((name, number, epoch) for name, number, epoch in frame.get("channels", [])),
+            *((User(name), number, epoch) for name, number, epoch in frame.get("users", [])),
+        ]
+        for target, number, epoch in targets:
+            self._numbered[number] = (self.host.cursors.of(place_of(target)), epoch)
+
+    def _subscribed(
+        self, frame: dict[str, Any], cursor: Cursor, *, is_resumed: bool
+    ) -> list[Event]:
         self._live[cursor] = frame.get("head")
+        if "number" in frame:
+            self._numbered[frame["number"]] = (cursor, id_of(frame).rpartition("-")[0])
         recovered = frame.get("recovered") is not False if is_resumed else None
         return cursor.follow(id_of(frame), head=frame.get("head"), recovered=recovered)
 
@@ -297,10 +418,15 @@ class SocketLink(Link):
                 raise ThrongError(code, message)
             self._renew()
         elif ref in self._commands:
-            raise Loss(message) if code in _PASSING else ThrongError(code, message)
+            self._refuse(frame)
         elif ref is None and code == "forbidden":
             # A newer token does not grant presence events any more.
             raise ThrongError(code, message)
+
+    def _refuse(self, error: dict[str, Any]) -> NoReturn:
+        """The server has refused a channel."""
+        code, message = str(error["code"]), str(error["message"])
+        raise Loss(message) if code in _PASSING else ThrongError(code, message)
 
     # Tokens. The connection is closed when the present one expires, and not before.
 

@@ -16,13 +16,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from .cursor import Cursor, Cursors, Event
+from .cursor import Cursor, Cursors, Event, Handled
 from .errors import Loss, ThrongError
 from .exchange import AsyncExchange
 from .http_links import PollLink, StreamLink
 from .link import Host, Link
 from .logs import log, warn_once
 from .messages import (
+    Conflated,
     Gap,
     Message,
     PresenceEvent,
@@ -34,7 +35,14 @@ from .messages import (
     checked_id,
     checked_target,
 )
-from .options import OPEN_TIMEOUT_MAX, Options, Transport, backoff, bounded
+from .options import (
+    OPEN_TIMEOUT_MAX,
+    Options,
+    Transport,
+    backoff,
+    bounded,
+    check_connection_option,
+)
 from .requests import NoAnswer, Request
 from .socket_link import SocketLink
 from .transports import STABLE, UPGRADE_AFTER, Choice, Next
@@ -52,6 +60,7 @@ OnGap = Callable[[Gap], Awaitable[None] | None]
 OnPresence = Callable[[PresenceEvent], Awaitable[None] | None]
 OnState = Callable[[State], None]
 OnUnreadable = Callable[[Unreadable], Awaitable[None] | None]
+OnConflated = Callable[[Conflated], Awaitable[None] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +71,10 @@ class Callbacks:
     on_presence: OnPresence | None = None
     on_state: OnState | None = None
     on_unreadable: OnUnreadable | None = None
+    on_conflated: OnConflated | None = None
 
     def __post_init__(self) -> None:
-        for name in ("on_gap", "on_presence", "on_state", "on_unreadable"):
+        for name in ("on_gap", "on_presence", "on_state", "on_unreadable", "on_conflated"):
             call = getattr(self, name)
             if call is not None and not callable(call):
                 raise TypeError(f"{name} must be a function, not {call!r}")
@@ -83,6 +93,12 @@ class Callbacks:
     async def see(self, event: PresenceEvent) -> None:
         """Tells of a presence event."""
         waiting = None if self.on_presence is None else self.on_presence(event)
+        if waiting is not None:
+            await waiting
+
+    async def skip(self, event: Conflated) -> None:
+        """Tells of messages that were skipped for newer ones."""
+        waiting = None if self.on_conflated is None else self.on_conflated(event)
         if waiting is not None:
             await waiting
 
@@ -114,17 +130,20 @@ class AsyncSubscription:
         targets: tuple[Target, ...],
         since: str | Mapping[Target, str] | None,
         history: int,
+        pace: float | None,
         calls: Callbacks,
     ) -> None:
         if not isinstance(history, int) or history < 0:
             raise ValueError(f"`history` is a number of messages, 0 or more, not {history!r}")
+        if pace is not None:
+            check_connection_option("pace", pace)
         followed = _cursors_of(targets, since, options.user)
         has_presence = calls.on_presence is not None
         if has_presence and not any(each.may_have_presence for each in followed):
             raise ValueError("`on_presence` needs a channel: inboxes have no presence events")
         cursors = Cursors(followed, history, has_presence=has_presence)
         self._choice = Choice(options.transports, options.open_timeout)
-        self._host = Host(url, options, exchange, cursors, options.open_timeout)
+        self._host = Host(url, options, exchange, cursors, options.open_timeout, pace=pace)
         self._calls = calls
         self._link: Link | None = None
         self._better: asyncio.Task[tuple[Link, list[Event]]] | None = None
@@ -155,7 +174,7 @@ class AsyncSubscription:
         """The ids to resume after, as `since` takes them, for the channels that have one."""
         places = {}
         # What has arrived and is not taken yet would be lost.
-        waiting = {it.target for it in self._events if not isinstance(it, PresenceEvent)}
+        waiting = {it.target for it in self._events if isinstance(it, Message | Gap | Unreadable)}
         for each in self._host.cursors.all:
             id = each.position
             if each.target in waiting:
@@ -169,21 +188,18 @@ class AsyncSubscription:
 
     async def __anext__(self) -> Message:
         while not self._closed.is_set():
-            if self._events:
+            if self._events and not isinstance(self._events[0], Handled):
                 event = self._events.popleft()
-                if isinstance(event, PresenceEvent):
-                    await self._calls.see(event)
+                if not isinstance(event, Message):
+                    await self._tell(event)
                     continue
-                self._taken[event.target] = event.id
-                if isinstance(event, Message):
-                    return event
-                if isinstance(event, Unreadable):
-                    await self._calls.pass_over(event)
-                else:
-                    await self._calls.report(event)
-                continue
+                if event.id is not None:
+                    self._taken[event.target] = event.id
+                return event
             try:
-                if self._link is None:
+                if self._events:
+                    await self._acknowledge()
+                elif self._link is None:
                     await self._open()
                 else:
                     self._events += await self._receive(self._link)
@@ -197,6 +213,30 @@ class AsyncSubscription:
                 await self.aclose()
                 raise
         raise StopAsyncIteration
+
+    async def _tell(self, event: Event) -> None:
+        """Tells the reader of what is no message, in its place."""
+        if isinstance(event, PresenceEvent):
+            await self._calls.see(event)
+        elif isinstance(event, Conflated):
+            await self._calls.skip(event)
+        elif isinstance(event, Unreadable):
+            if event.id is not None:
+                self._taken[event.target] = event.id
+            await self._calls.pass_over(event)
+        elif isinstance(event, Gap):
+            self._taken[event.target] = event.id
+            await self._calls.report(event)
+
+    async def _acknowledge(self) -> None:
+        """Tells the server that the reader is done with the frames before this place, at once."""
+        frames = 0
+        while self._events and isinstance(self._events[0], Handled):
+            event = self._events.popleft()
+            # A link that is gone has nobody to tell.
+            frames += isinstance(event, Handled) and event.link is self._link
+        if frames > 0 and isinstance(self._link, SocketLink):
+            await self._link.acknowledge(frames)
 
     async def __aenter__(self) -> AsyncSubscription:
         return self
