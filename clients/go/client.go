@@ -33,6 +33,8 @@ type Client struct {
 	// open are the links that learn of unanswered requests.
 	open     map[link]struct{}
 	warnings *warnings
+	// isFull: the server is an older one, which has no compact messages.
+	isFull atomic.Bool
 	// messageBytesMax is the server's limit, 0 while no WebSocket has told it.
 	messageBytesMax atomic.Int64
 }

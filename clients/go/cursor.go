@@ -1,27 +1,34 @@
 package throng
 
+import "time"
+
 // A peer that sends something else, as a proxy or another server does.
 const notThrongPeer = "the peer is not a Throng server"
 
-// An event is a message, one that cannot be read, a gap, or who follows a channel.
+// An event is a message, one that cannot be read, a gap, messages that were skipped, or who follows a
+// channel.
 type event struct {
 	message    *Message
 	unreadable *Unreadable
 	gap        *Gap
+	conflated  *Conflated
 	presence   *PresenceEvent
+	// handled is the link whose server asks when the events of a frame, which are before this place,
+	// are handled.
+	handled *socketLink
 }
 
-// place is where the event is in the log of its channel. Presence events have no place.
+// place is where the event is in the log of its channel. Only what has an id has a place.
 func (e event) place() (target Target, id string, hasPlace bool) {
 	switch {
-	case e.presence != nil:
-		return Target{}, "", false
 	case e.gap != nil:
 		return e.gap.Target, e.gap.ID, true
 	case e.unreadable != nil:
-		return e.unreadable.Target, e.unreadable.ID, true
+		return e.unreadable.Target, e.unreadable.ID, e.unreadable.ID != ""
+	case e.message != nil:
+		return e.message.Target, e.message.ID, e.message.ID != ""
 	}
-	return e.message.Target, e.message.ID, true
+	return Target{}, "", false
 }
 
 // A cursor is the position of a subscription in one channel.
@@ -87,6 +94,10 @@ func (c *cursor) gap(id string, missed int) []event {
 // take takes a message; one that was taken before yields nothing. One that cannot be read is passed
 // over: it would be the same the next time.
 func (c *cursor) take(envelope *fields) ([]event, error) {
+	if envelope.ID == "" && len(envelope.Data) > 0 {
+		// A volatile message is not kept, and moves no position.
+		return c.read(envelope, false), nil
+	}
 	if _, _, isID := splitID(envelope.ID); !isID {
 		return nil, unusable(notThrongPeer)
 	}
@@ -98,19 +109,32 @@ func (c *cursor) take(envelope *fields) ([]event, error) {
 		c.first = idBefore(envelope.ID)
 	}
 	isReplayed := isUpTo(envelope.ID, c.head)
-	message, err := envelope.toMessage(isReplayed)
 	c.position, c.delivered = envelope.ID, envelope.ID
 	if !isReplayed {
 		c.head = ""
 	}
+	return c.read(envelope, isReplayed), nil
+}
+
+// read is the event of a message, or of one that cannot be read.
+func (c *cursor) read(envelope *fields, isReplayed bool) []event {
 	if c.isSilent {
-		return nil, nil
+		return nil
 	}
+	message, err := envelope.toMessage(isReplayed)
 	if err != nil {
 		unreadable := envelope.toUnreadable(err)
-		return []event{{unreadable: &unreadable}}, nil
+		return []event{{unreadable: &unreadable}}
 	}
-	return []event{{message: &message}}, nil
+	return []event{{message: &message}}
+}
+
+// skip takes that messages were skipped for newer ones, which changes no position.
+func (c *cursor) skip(count int) []event {
+	if c.isSilent {
+		return nil
+	}
+	return []event{{conflated: &Conflated{Target: c.target, Count: count}}}
 }
 
 // see takes a presence event. It has no id, and changes no position.
@@ -126,15 +150,19 @@ type cursors struct {
 	history int
 	// hasPresence: the subscription wants presence events, of all of its channels.
 	hasPresence bool
+	// pace is that of the subscription; 0 if it has none of its own.
+	pace     time.Duration
+	byTarget map[Target]*cursor
 }
 
 func (c *cursors) of(target Target) *cursor {
-	for _, each := range c.all {
-		if each.target == target {
-			return each
+	if c.byTarget == nil {
+		c.byTarget = make(map[Target]*cursor, len(c.all))
+		for _, each := range c.all {
+			c.byTarget[each.target] = each
 		}
 	}
-	return nil
+	return c.byTarget[target]
 }
 
 func (c *cursors) have(is func(*cursor) bool) (some, all bool) {

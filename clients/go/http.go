@@ -230,6 +230,8 @@ func (h *httpLink) deliver(text []byte) ([]event, error) {
 		return each.see(&envelope), nil
 	case "gap":
 		return each.gap(envelope.ID, envelope.Missed), nil
+	case "conflated":
+		return each.skip(envelope.Count), nil
 	case "message":
 		return each.take(&envelope)
 	}
@@ -308,7 +310,7 @@ func (s *streamLink) begin(isFromNow bool) (http.Header, error) {
 }
 
 func (s *streamLink) start(isFromNow bool) (http.Header, error) {
-	query, _ := s.client.options.Params.query()
+	query, _ := s.client.options.Params.query(s.cursors.pace)
 	query.Set("transport", "sse")
 	query.Set("welcome", "true")
 	if s.cursors.hasPresence {
@@ -395,7 +397,7 @@ func (s *streamLink) receive() ([]event, error) {
 	switch event.name {
 	case "closed":
 		return nil, s.closed(event.data)
-	case "message", "binary", "gap", "presence":
+	case "message", "binary", "gap", "conflated", "presence":
 		return s.deliver(event.data)
 	}
 	return nil, nil

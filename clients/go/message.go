@@ -48,9 +48,10 @@ func (t Target) parts() (kind, name string) {
 // A Message is one message of a channel.
 type Message struct {
 	Target Target
-	// ID identifies the message: to resume after it, or to page through history.
+	// ID identifies the message: to resume after it, or to page through history. It is empty for a
+	// volatile message, which is not kept.
 	ID string
-	// Time is when the server accepted it.
+	// Time is when the server accepted it. It is zero if it was left out, because of Options.NoTime.
 	Time time.Time
 	// Data is the body as it was published. JSON may have other white space.
 	Data        []byte
@@ -73,6 +74,14 @@ type Gap struct {
 	ID string
 	// Missed is how many messages are missing, or 0 if the server does not know it.
 	Missed int
+}
+
+// Conflated says that messages of Target were skipped for newer ones, because this reader was behind
+// and its channel has the newest only (lag-policy = "latest"). It is no gap.
+type Conflated struct {
+	Target Target
+	// Count is how many, or 0 if the server does not know it.
+	Count int
 }
 
 // A Draft is a message to publish.
@@ -153,18 +162,32 @@ type fields struct {
 	Encoding    string          `json:"encoding"`
 	ContentType string          `json:"content_type"`
 	Missed      int             `json:"missed"`
-	Recovered   *bool           `json:"recovered"`
-	Ref         int             `json:"ref"`
-	Connection  string          `json:"connection"`
-	Heartbeat   float64         `json:"heartbeat"`
-	Code        string          `json:"code"`
-	CloseCode   int             `json:"close_code"`
-	Message     string          `json:"message"`
+	// Count is of a conflation.
+	Count int `json:"count"`
+	// Number is that of a channel in compact messages, and Channels those of a list.
+	Number     *uint64         `json:"number"`
+	Channels   json.RawMessage `json:"channels"`
+	Recovered  *bool           `json:"recovered"`
+	Ref        int             `json:"ref"`
+	Connection string          `json:"connection"`
+	Heartbeat  float64         `json:"heartbeat"`
+	Code       string          `json:"code"`
+	CloseCode  int             `json:"close_code"`
+	Message    string          `json:"message"`
 	// MessageBytesMax is of a welcome.
 	MessageBytesMax int64 `json:"max_message_bytes"`
 	presenceFields
 	// unreadable is why only the channel and the id of a message could be read.
 	unreadable error
+}
+
+// channelAnswer is the answer for one channel of a list.
+type channelAnswer struct {
+	fields
+	Error *struct {
+		Code    string `json:"code"`
+		Message string `json:"message"`
+	} `json:"error"`
 }
 
 // presenceFields are those of a presence event.
@@ -189,9 +212,6 @@ func (f *fields) target() Target {
 
 // toMessage is the message in an envelope.
 func (f *fields) toMessage(replayed bool) (Message, error) {
-	if f.ID == "" {
-		return Message{}, errors.New("a message without an id")
-	}
 	if f.unreadable != nil {
 		return Message{}, f.unreadable
 	}
@@ -201,10 +221,12 @@ func (f *fields) toMessage(replayed bool) (Message, error) {
 	message := Message{
 		Target:      f.target(),
 		ID:          f.ID,
-		Time:        time.UnixMilli(f.Time),
 		Data:        f.Data,
 		ContentType: "application/json",
 		Replayed:    replayed,
+	}
+	if f.Time != 0 {
+		message.Time = time.UnixMilli(f.Time)
 	}
 	if f.Data[0] == '"' {
 		var text string

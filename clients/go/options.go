@@ -40,18 +40,30 @@ const (
 type ConnectionOptions struct {
 	// Heartbeat is the longest silence of the server, in whole seconds, 10 s to an hour.
 	Heartbeat time.Duration
+	// Pace is the least time between two deliveries of a channel, in whole milliseconds, 10 ms to a
+	// minute: messages that come within it go out together, the first after silence at once.
+	Pace time.Duration
 }
 
-// query has the parameters by which a connection asks the server for its options.
-func (o ConnectionOptions) query() (url.Values, error) {
+// query has the parameters by which a connection asks the server for its options. The pace is that
+// of its subscription, if that has one.
+func (o ConnectionOptions) query(pace time.Duration) (url.Values, error) {
 	query := url.Values{}
-	if o.Heartbeat == 0 {
-		return query, nil
+	if o.Heartbeat != 0 {
+		if o.Heartbeat < 10*time.Second || o.Heartbeat > time.Hour || o.Heartbeat%time.Second != 0 {
+			return nil, fmt.Errorf("throng: the Heartbeat of a connection must be whole seconds, 10 s to an hour")
+		}
+		query.Set("heartbeat", strconv.Itoa(int(o.Heartbeat/time.Second)))
 	}
-	if o.Heartbeat < 10*time.Second || o.Heartbeat > time.Hour || o.Heartbeat%time.Second != 0 {
-		return nil, fmt.Errorf("throng: the Heartbeat of a connection must be whole seconds, 10 s to an hour")
+	if pace == 0 {
+		pace = o.Pace
 	}
-	query.Set("heartbeat", strconv.Itoa(int(o.Heartbeat/time.Second)))
+	if pace != 0 {
+		if pace < 10*time.Millisecond || pace > time.Minute || pace%time.Millisecond != 0 {
+			return nil, fmt.Errorf("throng: a Pace must be whole milliseconds, 10 ms to a minute")
+		}
+		query.Set("pace", strconv.Itoa(int(pace/time.Millisecond))+"ms")
+	}
 	return query, nil
 }
 
@@ -65,6 +77,9 @@ type Options struct {
 	GetToken func(context.Context) (string, error)
 	// User is the user of the connections, shown by Presence. With a token it may be left out.
 	User string
+	// NoTime leaves out the time of messages over WebSockets, which makes them smaller. Message.Time is
+	// zero then.
+	NoTime bool
 	// Params are the options that the client asks of the server for its connections.
 	Params ConnectionOptions
 	// Transports in order of preference. WebSocket, SSE and Poll unless set.
@@ -117,7 +132,7 @@ func (o Options) withDefaults() (Options, error) {
 			return o, fmt.Errorf("throng: the option %s must be from 0 to %v", each.name, each.most)
 		}
 	}
-	if _, err := o.Params.query(); err != nil {
+	if _, err := o.Params.query(0); err != nil {
 		return o, err
 	}
 	if flaw := flawOf(o.Token); flaw != "" {

@@ -21,6 +21,13 @@ const protocol = "throng.v1"
 // The largest frame, for a server whose max-message-bytes is raised.
 const frameBytesMax = 64 << 20
 
+const (
+	// The size of messages that a server takes unless it names one.
+	messageBytes = 64 << 10
+	// The bytes of a list of channels, in sizes of a message. A frame of a client may have six.
+	listSizesMax = 4
+)
+
 var reconnectHint = regexp.MustCompile(`reconnect in (\d+) ms`)
 
 // A socketLink is a WebSocket with the protocol throng.v1. It is open once the server has sent
@@ -35,9 +42,14 @@ type socketLink struct {
 	name    string
 	// commands are pending, by ref; live are those confirmed by subscribed. Messages before it are of
 	// an earlier subscription.
-	commands map[int]command
+	commands map[int]map[Target]command
 	live     map[*cursor]backlog
+	// numbered are channels by their numbers in compact messages.
+	numbered map[uint64]numbered
 	watchdog *watchdog
+	// isCompact: messages come in compact form, many in a frame; the server also takes lists of
+	// channels.
+	isCompact bool
 
 	mu     sync.Mutex
 	opened bool
@@ -59,16 +71,25 @@ type command struct {
 	isResumed bool
 }
 
+// A numbered channel has the epoch of its ids, with the hyphen. It has no cursor if the server follows
+// it for the user.
+type numbered struct {
+	cursor *cursor
+	epoch  string
+}
+
 // A backlog is the messages up to this id; empty if there are none.
 type backlog string
 
 func newSocketLink(ctx context.Context, client *Client, cursors *cursors, timeout time.Duration) link {
 	s := &socketLink{
-		client:   client,
-		cursors:  cursors,
-		timeout:  timeout,
-		commands: map[int]command{},
-		live:     map[*cursor]backlog{},
+		client:    client,
+		cursors:   cursors,
+		timeout:   timeout,
+		commands:  map[int]map[Target]command{},
+		live:      map[*cursor]backlog{},
+		numbered:  map[uint64]numbered{},
+		isCompact: !client.isFull.Load(),
 		pulse: pulse{
 			heartbeat: client.options.Heartbeat,
 			patience:  client.options.RequestTimeout,
@@ -96,7 +117,11 @@ func (s *socketLink) prove() error {
 	if err := s.dial(); err != nil {
 		return err
 	}
-	welcome, err := s.read()
+	text, err := s.read()
+	if err != nil {
+		return err
+	}
+	welcome, err := s.frame(text)
 	if err != nil {
 		return err
 	}
@@ -127,20 +152,19 @@ func (s *socketLink) open() ([]event, error) {
 	s.mu.Lock()
 	s.pulse.heard(time.Now())
 	s.mu.Unlock()
-	for _, each := range s.cursors.all {
-		if !each.isSilent {
-			if err := s.subscribe(each); err != nil {
-				return nil, err
-			}
-		}
-	}
-	return nil, nil
+	return nil, s.subscribe()
 }
 
 func (s *socketLink) dial() error {
 	address := "ws" + strings.TrimPrefix(s.client.url, "http") + "/subscribe"
 	// Checked when the client was made.
-	query, _ := s.client.options.Params.query()
+	query, _ := s.client.options.Params.query(s.cursors.pace)
+	if s.isCompact {
+		query.Set("envelope", "compact")
+		if !s.client.options.NoTime {
+			query.Set("time", "true")
+		}
+	}
 	if inbox := s.cursors.inbox(); inbox != "" {
 		query.Set("user", inbox)
 	}
@@ -186,20 +210,64 @@ func (s *socketLink) refused(response *answer) error {
 		return &loss{message: err.Message, hint: noHint, isAnswer: true, isStale: true}
 	case isUnauthorized || response.status == http.StatusForbidden:
 		return err
+	case s.isCompact && strings.Contains(err.Message, "`envelope`"):
+		// An older server, which has no compact messages.
+		s.client.isFull.Store(true)
+		return &loss{message: err.Message, isOwn: true}
 	}
 	// A handshake that a proxy has changed may get another error of the server.
 	return &loss{message: err.Message, hint: hint, isUnusable: isUnusable, isOwn: isOwn && !isUnusable}
 }
 
-func (s *socketLink) subscribe(each *cursor) error {
+// subscribe sends one command for all channels, or some if they are many. A list is not for presence
+// events, and not for an older server.
+func (s *socketLink) subscribe() error {
+	room := 0
+	if s.isCompact && !s.cursors.hasPresence {
+		room = listSizesMax * int(max(s.client.messageBytesMax.Load(), 0))
+		if room == 0 {
+			room = listSizesMax * messageBytes
+		}
+	}
+	var entries []map[string]any
+	asked, size := map[Target]command{}, 0
+	for _, each := range s.cursors.all {
+		if each.isSilent {
+			continue
+		}
+		entry, err := s.entry(each)
+		if err != nil {
+			return err
+		}
+		text, err := json.Marshal(entry)
+		if err != nil {
+			return err
+		}
+		if size += len(text) + 1; len(entries) > 0 && size > room {
+			if err := s.askFor(entries, asked); err != nil {
+				return err
+			}
+			entries, asked, size = nil, map[Target]command{}, len(text)+1
+		}
+		entries = append(entries, entry)
+		asked[each.target] = command{each, each.position != ""}
+	}
+	if len(entries) == 0 {
+		return nil
+	}
+	return s.askFor(entries, asked)
+}
+
+// entry has the fields of a command for one channel.
+func (s *socketLink) entry(each *cursor) (map[string]any, error) {
 	kind, name := each.target.parts()
 	if each.target.IsUser() {
 		// The URL's user follows the inbox from now on, but this cursor may begin earlier.
 		if err := s.send(map[string]any{"type": "unsubscribe", kind: name}); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	frame := map[string]any{"type": "subscribe", kind: name}
+	frame := map[string]any{kind: name}
 	if each.position != "" {
 		frame["since"] = each.position
 	} else if s.cursors.history > 0 {
@@ -208,11 +276,25 @@ func (s *socketLink) subscribe(each *cursor) error {
 	if s.cursors.hasPresence && !each.target.IsUser() {
 		frame["presence"] = true
 	}
+	return frame, nil
+}
+
+func (s *socketLink) askFor(entries []map[string]any, asked map[Target]command) error {
+	frame := map[string]any{"channels": entries}
+	if len(entries) == 1 {
+		frame = entries[0]
+	}
 	ref := s.nextRef()
-	frame["ref"] = ref
-	s.commands[ref] = command{each, each.position != ""}
+	frame["type"], frame["ref"] = "subscribe", ref
+	s.commands[ref] = asked
 	s.asked()
 	return s.send(frame)
+}
+
+// acknowledge tells the server that so many more of the frames that asked are handled.
+func (s *socketLink) acknowledge(frames int) {
+	// If this fails, so does the next read.
+	_ = s.send(map[string]any{"type": "ack", "frames": frames})
 }
 
 func (s *socketLink) nextRef() int {
@@ -239,11 +321,15 @@ func (s *socketLink) send(frame map[string]any) error {
 	return nil
 }
 
-func (s *socketLink) read() (*fields, error) {
+func (s *socketLink) read() ([]byte, error) {
 	_, text, err := s.conn.Read(s.ctx)
 	if err != nil {
 		return nil, s.ended(err)
 	}
+	return text, nil
+}
+
+func (s *socketLink) frame(text []byte) (*fields, error) {
 	frame := &fields{}
 	if err := parse(text, frame); err != nil {
 		return nil, unusable(notThrongPeer)
@@ -335,7 +421,7 @@ func (s *socketLink) receive() ([]event, error) {
 	s.watch()
 	s.mu.Unlock()
 	s.watchdog.arm(0)
-	frame, err := s.read()
+	text, err := s.read()
 	s.watchdog.disarm()
 	s.mu.Lock()
 	s.pulse.left(time.Now())
@@ -344,15 +430,32 @@ func (s *socketLink) receive() ([]event, error) {
 	if err != nil {
 		return nil, err
 	}
+	if len(text) > 0 && text[0] == '[' {
+		return s.takeMany(text)
+	}
+	frame, err := s.frame(text)
+	if err != nil {
+		return nil, err
+	}
 	isAnswer := s.isAnswer(frame)
-	events, err := s.take(frame)
+	var events []event
+	if frame.Type == "numbers" {
+		err = s.learnNumbers(text)
+	} else {
+		events, err = s.take(frame)
+	}
 	if isAnswer {
-		s.mu.Lock()
-		isComplete := len(s.commands) == 0 && s.authRef == 0 && s.pings == 0
-		s.pulse.answered(time.Now(), isComplete)
-		s.mu.Unlock()
+		s.heard()
 	}
 	return events, err
+}
+
+// heard says that the server has heard this client.
+func (s *socketLink) heard() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	isComplete := len(s.commands) == 0 && s.authRef == 0 && s.pings == 0
+	s.pulse.answered(time.Now(), isComplete)
 }
 
 // isAnswer says whether the server has heard this client. An answer may be behind a backlog, which
@@ -365,10 +468,7 @@ func (s *socketLink) isAnswer(frame *fields) bool {
 		s.pings = max(0, s.pings-1)
 		return true
 	case "message":
-		if !s.pulse.isWaiting() {
-			return false
-		}
-		return isUpTo(frame.ID, string(s.live[s.cursors.of(frame.target())]))
+		return s.pulse.isWaiting() && isUpTo(frame.ID, string(s.live[s.cursors.of(frame.target())]))
 	}
 	_, isOurs := s.commands[frame.Ref]
 	return isOurs || (s.authRef != 0 && frame.Ref == s.authRef)
@@ -378,7 +478,7 @@ func (s *socketLink) isAnswer(frame *fields) bool {
 
 func (s *socketLink) take(frame *fields) ([]event, error) {
 	switch frame.Type {
-	case "message", "gap", "presence":
+	case "message", "gap", "conflated", "presence":
 		each := s.cursors.of(frame.target())
 		if _, isLive := s.live[each]; !isLive {
 			return nil, nil
@@ -386,19 +486,20 @@ func (s *socketLink) take(frame *fields) ([]event, error) {
 		if frame.Type == "presence" {
 			return each.see(frame), nil
 		}
+		if frame.Type == "conflated" {
+			return each.skip(frame.Count), nil
+		}
 		if frame.Type == "gap" {
 			return each.gap(frame.ID, frame.Missed), nil
 		}
 		return each.take(frame)
 	case "subscribed":
-		pending, isOurs := s.commands[frame.Ref]
+		asked, isOurs := s.commands[frame.Ref]
 		if !isOurs {
 			return nil, nil
 		}
 		delete(s.commands, frame.Ref)
-		s.live[pending.cursor] = backlog(frame.Head)
-		isLost := pending.isResumed && frame.Recovered != nil && !*frame.Recovered
-		return pending.cursor.follow(frame.ID, frame.Head, isLost), nil
+		return s.answered(frame, asked)
 	case "expiring":
 		s.refresh()
 	case "authenticated":
@@ -413,6 +514,109 @@ func (s *socketLink) take(frame *fields) ([]event, error) {
 		return nil, s.refusedCommand(frame)
 	}
 	return nil, nil
+}
+
+// takeMany takes the messages of a frame, whose first element is 1 if the server asks when they are
+// handled.
+func (s *socketLink) takeMany(text []byte) ([]event, error) {
+	elements, isWhole := parts(text)
+	if !isWhole || len(elements[0]) != 1 {
+		return nil, unusable(notThrongPeer)
+	}
+	isSound := json.Valid(text)
+	s.mu.Lock()
+	isWaiting := s.pulse.isWaiting()
+	s.mu.Unlock()
+	events := make([]event, 0, len(elements))
+	isAnswer := false
+	for _, element := range elements[1:] {
+		found, err := parseCompact(element, isSound)
+		if err != nil {
+			return nil, unusable(notThrongPeer)
+		}
+		channel := s.numbered[found.number]
+		if _, isLive := s.live[channel.cursor]; !isLive {
+			continue
+		}
+		if found.skipped > 0 {
+			events = append(events, channel.cursor.skip(found.skipped)...)
+			continue
+		}
+		envelope := found.envelope(channel)
+		isAnswer = isAnswer || isWaiting && isUpTo(envelope.ID, string(s.live[channel.cursor]))
+		taken, err := channel.cursor.take(&envelope)
+		if err != nil {
+			return nil, err
+		}
+		events = append(events, taken...)
+	}
+	if isAnswer {
+		s.heard()
+	}
+	if elements[0][0] == '1' {
+		events = append(events, event{handled: s})
+	}
+	return events, nil
+}
+
+// answered takes the answer to a command for one channel, or for a list.
+func (s *socketLink) answered(frame *fields, asked map[Target]command) ([]event, error) {
+	if frame.Channels == nil {
+		for _, each := range asked {
+			return s.subscribed(frame, each), nil
+		}
+	}
+	var answers []channelAnswer
+	if err := json.Unmarshal(frame.Channels, &answers); err != nil {
+		return nil, unusable(notThrongPeer)
+	}
+	var events []event
+	for index := range answers {
+		answer := &answers[index]
+		each, isOurs := asked[answer.target()]
+		if !isOurs {
+			return nil, unusable(notThrongPeer)
+		}
+		if answer.Error != nil {
+			return nil, refusedBy(answer.Error.Code, answer.Error.Message)
+		}
+		events = append(events, s.subscribed(&answer.fields, each)...)
+	}
+	return events, nil
+}
+
+func (s *socketLink) subscribed(frame *fields, asked command) []event {
+	s.live[asked.cursor] = backlog(frame.Head)
+	if frame.Number != nil {
+		epoch, _, _ := splitID(frame.ID)
+		s.numbered[*frame.Number] = numbered{asked.cursor, epoch + "-"}
+	}
+	isLost := asked.isResumed && frame.Recovered != nil && !*frame.Recovered
+	return asked.cursor.follow(frame.ID, frame.Head, isLost)
+}
+
+// learnNumbers takes the numbers of channels of which nothing else tells them, or that have others
+// now.
+func (s *socketLink) learnNumbers(text []byte) error {
+	var frame struct{ Channels, Users []numbering }
+	if err := json.Unmarshal(text, &frame); err != nil {
+		return unusable(notThrongPeer)
+	}
+	for _, each := range frame.Channels {
+		s.numbered[each.number] = numbered{s.cursors.of(Channel(each.name)), each.epoch + "-"}
+	}
+	for _, each := range frame.Users {
+		s.numbered[each.number] = numbered{s.cursors.of(User(each.name)), each.epoch + "-"}
+	}
+	return nil
+}
+
+// refusedBy is what the refusal of a channel means.
+func refusedBy(code, message string) error {
+	if code == "busy" || code == "too_many_requests" {
+		return &loss{message: message, hint: noHint, isOwn: true}
+	}
+	return &Error{Code: code, Message: message}
 }
 
 func (s *socketLink) refusedCommand(frame *fields) error {
@@ -439,10 +643,7 @@ func (s *socketLink) refusedCommand(frame *fields) error {
 		}
 		return nil
 	}
-	if frame.Code == "busy" || frame.Code == "too_many_requests" {
-		return &loss{message: frame.Message, hint: noHint, isOwn: true}
-	}
-	return err
+	return refusedBy(frame.Code, frame.Message)
 }
 
 // refresh sends a newer token. The connection is closed when the present one expires, and not

@@ -39,8 +39,14 @@ type Subscription struct {
 	// Since is the id to resume after, for each channel. Without it, or with History, the
 	// subscription begins now.
 	Since map[Target]string
+	// Pace is the least time between two deliveries of a channel, in whole milliseconds, 10 ms to a
+	// minute: messages that come within it go out together, the first after silence at once. Unless set
+	// it is that of Options.Params.
+	Pace time.Duration
 	// OnGap is called where messages are missing, before the next message.
 	OnGap func(Gap)
+	// OnConflated is called where messages were skipped for newer ones, before the next message.
+	OnConflated func(Conflated)
 	// OnPresence is called with who follows each channel: at once, and on each change. Where the server
 	// has no presence events, or not for this client, the subscription ends with its error.
 	OnPresence func(PresenceEvent)
@@ -136,12 +142,22 @@ func (s *Subscription) Position() map[Target]string {
 func (s *Subscription) take() *Message {
 	next := s.pending[0]
 	s.pending = s.pending[1:]
-	if next.presence != nil {
+	switch {
+	case next.presence != nil:
 		s.OnPresence(*next.presence)
 		return nil
+	case next.conflated != nil:
+		if s.OnConflated != nil {
+			s.OnConflated(*next.conflated)
+		}
+		return nil
+	case next.handled != nil:
+		s.acknowledge(next.handled)
+		return nil
 	}
-	target, id, _ := next.place()
-	s.taken[target] = id
+	if target, id, hasPlace := next.place(); hasPlace {
+		s.taken[target] = id
+	}
 	if next.unreadable != nil && s.OnUnreadable != nil {
 		s.OnUnreadable(*next.unreadable)
 	} else if next.unreadable != nil {
@@ -153,13 +169,29 @@ func (s *Subscription) take() *Message {
 	return next.message
 }
 
+// acknowledge tells the server that the frames before this place are handled.
+func (s *Subscription) acknowledge(asked *socketLink) {
+	frames := 1
+	for len(s.pending) > 0 && s.pending[0].handled == asked {
+		s.pending = s.pending[1:]
+		frames++
+	}
+	// A link that is gone has nobody to tell.
+	if s.link == link(asked) {
+		asked.acknowledge(frames)
+	}
+}
+
 func (s *Subscription) start() error {
 	if s.cursors != nil {
 		return nil
 	}
 	inboxes := 0
 	seen := map[Target]bool{}
-	made := &cursors{history: s.History, hasPresence: s.OnPresence != nil}
+	made := &cursors{history: s.History, hasPresence: s.OnPresence != nil, pace: s.Pace}
+	if _, err := s.client.options.Params.query(s.Pace); err != nil {
+		return err
+	}
 	var last []*cursor
 	for _, target := range s.targets {
 		if err := target.checkUse(); err != nil {

@@ -18,7 +18,7 @@ type Unreadable struct {
 
 // types are those of frames and envelopes that a client takes. A newer server may have others.
 var types = map[string]bool{
-	"welcome": true, "message": true, "gap": true, "presence": true, "subscribed": true,
+	"welcome": true, "message": true, "gap": true, "conflated": true, "presence": true, "subscribed": true,
 	"unsubscribed": true, "expiring": true, "authenticated": true, "error": true, "pong": true,
 }
 
@@ -129,12 +129,13 @@ func (h *History) add(envelopes [][]byte) error {
 		if err := parse(text, &envelope); err != nil {
 			return err
 		}
+		if envelope.ID == "" {
+			return errors.New("a message without an id")
+		}
 		message, err := envelope.toMessage(true)
 		switch {
 		case err == nil:
 			h.Messages = append(h.Messages, message)
-		case envelope.ID == "":
-			return err
 		default:
 			h.Unreadable = append(h.Unreadable, envelope.toUnreadable(err))
 		}

@@ -39,6 +39,7 @@ type given struct {
 	Random         *float64           `json:"random"`
 	Token          string             `json:"token"`
 	User           string             `json:"user"`
+	NoTime         bool               `json:"no_time"`
 	Params         map[string]float64 `json:"params"`
 }
 
@@ -61,6 +62,7 @@ func (g given) options() throng.Options {
 		Transports:     g.Transports,
 		Token:          g.Token,
 		User:           g.User,
+		NoTime:         g.NoTime,
 		Params:         params(g.Params),
 		Heartbeat:      time.Duration(g.Heartbeat) * time.Millisecond,
 		OpenTimeout:    time.Duration(g.OpenTimeout) * time.Millisecond,
@@ -82,6 +84,7 @@ type command struct {
 	Channels []string `json:"channels"`
 	Since    string   `json:"since"`
 	History  int      `json:"history"`
+	Pace     int      `json:"pace_ms"`
 	Presence bool     `json:"presence"`
 	Channel  string   `json:"channel"`
 	Data     any      `json:"data"`
@@ -106,6 +109,10 @@ func follow(ctx context.Context, client *throng.Client, c command) {
 	}
 	subscription := client.Subscribe(targets...)
 	subscription.History, subscription.Since = c.History, since
+	subscription.Pace = time.Duration(c.Pace) * time.Millisecond
+	subscription.OnConflated = func(skipped throng.Conflated) {
+		print(c.Client, "conflated", map[string]any{"channel": skipped.Target.Name(), "count": skipped.Count})
+	}
 	subscription.OnGap = func(gap throng.Gap) {
 		print(c.Client, "gap", map[string]any{"channel": gap.Target.Name(), "id": gap.ID, "missed": gap.Missed})
 	}
@@ -141,10 +148,17 @@ func follow(ctx context.Context, client *throng.Client, c command) {
 		if err != nil {
 			return
 		}
-		print(c.Client, "message", map[string]any{
-			"channel": message.Target.Name(), "id": message.ID,
-			"data": decoded(message), "replayed": message.Replayed,
-		})
+		told := map[string]any{
+			"channel": message.Target.Name(), "id": nil, "time": nil,
+			"data": decoded(message), "replayed": message.Replayed, "content_type": message.ContentType,
+		}
+		if message.ID != "" {
+			told["id"] = message.ID
+		}
+		if !message.Time.IsZero() {
+			told["time"] = message.Time.UnixMilli()
+		}
+		print(c.Client, "message", told)
 	}
 }
 
