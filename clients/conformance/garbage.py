@@ -6,6 +6,7 @@ its language: JavaScript reads numbers of any length, Go reads thousands of leve
 
 import json
 import random
+import re
 from dataclasses import dataclass
 
 DEEPEST = 20_000
@@ -27,6 +28,18 @@ class Kept:
     @property
     def offset(self):
         return int(self.id.rpartition("-")[2])
+
+    @property
+    def item(self):
+        """The same as an item of a frame; None for an envelope without data."""
+        pattern = (
+            r'\{"type":"message","channel":"a","id":"[^"]*","time":([^,]*),?(.*?),?"data":(.*)\}'
+        )
+        found = re.fullmatch(pattern, self.line, re.DOTALL)
+        if found is None:
+            return None
+        time, more, data = found.groups()
+        return f"[7,{self.offset},{data},{time},{{{more}}}]"
 
 
 def envelope(id, data, **fields):
@@ -99,8 +112,10 @@ def log_of(seed, count=12):
 class LogServer:
     """The script of a server that keeps a log and answers as Throng does, over each transport."""
 
-    def __init__(self, log, between=None):
+    def __init__(self, log, between=None, is_compact=False):
         self.log = log
+        self.is_compact = is_compact
+        """WebSockets have frames with many messages."""
         self.end = log[-1].id
         self.between = between or (lambda number, peer: None)
         """Called with the number of the subscription, after the first message of each."""
@@ -140,12 +155,25 @@ class LogServer:
         frame = await peer.until_subscribe()
         since = frame.get("since")
         self.subscriptions += 1
-        answer = {"type": "subscribed", "channel": "a", "ref": frame["ref"]}
+        answer = {"type": "subscribed", "channel": "a", "ref": frame["ref"], "number": 7}
         peer.say({**answer, "id": since or "e-0", "head": self.end, "recovered": True})
+        items = []
+
+        def flush():
+            if items:
+                peer.text(f"[0,{','.join(items)}]")
+            items.clear()
+
         for number, each in enumerate(self.after(since)):
-            peer.text(each.line)
+            if self.is_compact and each.item is not None:
+                items.append(each.item)
+            else:
+                flush()
+                peer.text(each.line)
             if number == 0:
+                flush()
                 self.between(self.subscriptions, peer.bytes_frame)
+        flush()
         while True:
             await peer.hear()
 

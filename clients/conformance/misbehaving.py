@@ -252,10 +252,13 @@ class Peer:
         lines += [f"Sec-WebSocket-Accept: {accept}", "Sec-WebSocket-Protocol: throng.v1"]
         self.writer.write("\r\n".join([*lines, "", ""]).encode())
 
-    def welcome(self, request, heartbeat=25):
+    def welcome(self, request, heartbeat=25, channels_max=128):
         self.accept(request)
-        frame = {"type": "welcome", "connection": "c", "heartbeat": heartbeat, "channels_max": 128}
-        self.say(frame)
+        limits = {"heartbeat": heartbeat, "channels_max": channels_max}
+        self.say({"type": "welcome", "connection": "c", **limits})
+
+    async def drain(self):
+        await self.writer.drain()
 
     def say(self, frame):
         self.text(json.dumps(frame))
@@ -287,6 +290,8 @@ class Peer:
             size &= 0x7F
             if size == 126:
                 (size,) = struct.unpack(">H", await self.reader.readexactly(2))
+            elif size == 127:
+                (size,) = struct.unpack(">Q", await self.reader.readexactly(8))
             mask = await self.reader.readexactly(4)
             payload = await self.reader.readexactly(size)
             if first & 0x0F == 8:
@@ -300,3 +305,9 @@ class Peer:
         while (frame := await self.hear())["type"] != "subscribe":
             pass
         return frame
+
+
+def read_list(frame):
+    """The channels of a `subscribe` command, each with its fields."""
+    entries = frame.get("channels", [frame])
+    return [{"channel": it} if isinstance(it, str) else it for it in entries]

@@ -28,7 +28,22 @@ GARBAGE = [
 ]
 
 
-TRANSPORTS = ["websocket", "sse", "poll"]
+# "frames" is a WebSocket with many messages in a frame.
+TRANSPORTS = ["websocket", "frames", "sse", "poll"]
+DAMAGED_FRAMES = [
+    "[0,5]",
+    "[0,[7]]",
+    '[0,[7,"x",1]]',
+    "[0,[7,1,2],",
+    '["0",[7,-1.5]]',
+]
+
+
+def started(connect, scripted, transport, log, between=None):
+    """A client of a server that keeps the log, over one transport; and the script of the server."""
+    script = LogServer(log, between, is_compact=transport == "frames")
+    name = "websocket" if transport == "frames" else transport
+    return connect(scripted(script).url, transports=[name], **EAGER), script
 
 
 def seeds():
@@ -49,8 +64,7 @@ def follow_log(client, log, **begin):
 @pytest.mark.parametrize("seed", seeds())
 def test_messages_that_cannot_be_read_are_passed_over(connect, scripted, transport, seed, begin):
     log = log_of(seed)
-    script = LogServer(log)
-    client = connect(scripted(script).url, transports=[transport], **EAGER)
+    client, script = started(connect, scripted, transport, log)
     follow_log(client, log, **begin)
     assert "waiting" not in [it["state"] for it in client.all("state")], "the connection stays"
     assert script.subscriptions <= 1, "no connection was lost"
@@ -77,13 +91,14 @@ def named_kinds():
 def test_one_that_cannot_be_read_hides_nothing(connect, scripted, transport, kept):
     first, last = (Kept(f"e-{n}", envelope(f"e-{n}", '"x"'), data="x") for n in (1, 3))
     log = [first, kept, last]
-    client = connect(scripted(LogServer(log)).url, transports=[transport], **EAGER)
+    client, _ = started(connect, scripted, transport, log)
     follow_log(client, log, history=10)
 
 
 # Frames without a readable id: damage on the way, which a retry does not meet again.
 DAMAGED = [
     *(each.encode() for each in GARBAGE if '"id":"e-1"' not in each),
+    *(each.encode() for each in DAMAGED_FRAMES),
     b'{"type":"message","channel":"a","id":"e-',
     b'{"type":"mess\xff\xfe',
     b"\xed\xa0\xbd",
@@ -103,8 +118,7 @@ def test_damage_on_the_way_loses_nothing(connect, scripted, transport, damaged, 
             say(damaged)
 
     log = [Kept(f"e-{n}", envelope(f"e-{n}", f'"{n}"'), data=str(n)) for n in range(1, 6)]
-    script = LogServer(log, damage)
-    client = connect(scripted(script).url, transports=[transport], **EAGER)
+    client, script = started(connect, scripted, transport, log, damage)
     follow_log(client, log, **begin)
     assert script.subscriptions <= 3, "it does not go round in circles"
 
@@ -120,8 +134,7 @@ NEWER = [
 @pytest.mark.parametrize("newer", NEWER, ids=lambda each: each.decode())
 def test_events_of_a_newer_server_are_ignored(connect, scripted, transport, newer):
     log = [Kept(f"e-{n}", envelope(f"e-{n}", f'"{n}"', newer=[1]), data=str(n)) for n in (1, 2, 3)]
-    script = LogServer(log, lambda number, say: say(newer))
-    client = connect(scripted(script).url, transports=[transport], **EAGER)
+    client, _ = started(connect, scripted, transport, log, lambda number, say: say(newer))
     follow_log(client, log, since="e-0")
     assert "waiting" not in [it["state"] for it in client.all("state")], "the connection stays"
 

@@ -28,6 +28,7 @@ def made(kind, command):
         options["random"] = lambda: given["random"]
     if "params" in given:
         options["params"] = given["params"]
+    options["no_time"] = given.get("no_time", False)
     options |= {"transports": given["transports"], "user": given.get("user")}
     return kind(command["url"], given.get("token"), ssl_context=CONTEXT, **options)
 
@@ -46,6 +47,9 @@ def subscribed(client, command):
     def on_unreadable(event):
         print_event(name, "unreadable", channel=event.target, id=event.id, reason=event.reason)
 
+    def on_conflated(event):
+        print_event(name, "conflated", channel=event.target, count=event.count)
+
     def on_state(state):
         delay = None if state.delay is None else state.delay * 1000
         fields = {"transport": state.transport, "delay_ms": delay, "reason": state.reason}
@@ -55,15 +59,24 @@ def subscribed(client, command):
         *command["channels"],
         since=command.get("since"),
         history=command.get("history", 0),
+        pace=command["pace_ms"] / 1000 if "pace_ms" in command else None,
         on_gap=on_gap,
         on_presence=on_presence if command.get("presence") else None,
         on_state=on_state,
         on_unreadable=on_unreadable,
+        on_conflated=on_conflated,
     )
 
 
 def print_message(name, message):
-    fields = {"id": message.id, "data": message.data, "replayed": message.replayed}
+    data = message.data
+    fields = {
+        "id": message.id,
+        "time": message.time,
+        "data": data.decode(errors="replace") if isinstance(data, bytes) else data,
+        "replayed": message.replayed,
+        "content_type": message.content_type,
+    }
     print_event(name, "message", channel=message.target, **fields)
 
 

@@ -18,8 +18,10 @@ export function commands(Throng, print, base) {
   const tell = (client, event, fields = {}) => print({ client, event, ...fields });
 
   function open({ client, url, options: given }) {
-    const { transports, token, user, params } = given;
-    const options = { ...base, transports, token, user, params };
+    const { transports, token, user, params, no_time: noTime } = given;
+    const options = { ...base, transports, token, user, params, noTime };
+    // In seconds, as the other times among them.
+    if (params?.pace) options.params = { ...params, pace: params.pace * 1_000 };
     for (const [name, own] of Object.entries(TIMES)) {
       if (given[name] !== undefined) options[own] = given[name];
     }
@@ -33,9 +35,9 @@ export function commands(Throng, print, base) {
     clients.set(client, made);
   }
 
-  function subscribe({ client, channels, history, since, presence }) {
+  function subscribe({ client, channels, history, since, presence, pace_ms: pace }) {
     for (const channel of channels) {
-      const from = { history, since, presence };
+      const from = { history, since, presence, pace };
       let subscription;
       try {
         subscription = clients.get(client).subscribe(channel, from);
@@ -44,9 +46,12 @@ export function commands(Throng, print, base) {
         continue;
       }
       subscription.on("message", (message) => {
-        const { id, data, replayed } = message;
-        tell(client, "message", { channel, id, data, replayed });
+        const { id = null, time = null, replayed, contentType: content_type } = message;
+        const isBinary = message.data instanceof Uint8Array;
+        const data = isBinary ? new TextDecoder().decode(message.data) : message.data;
+        tell(client, "message", { channel, id, time, data, replayed, content_type });
       });
+      subscription.on("conflated", ({ count }) => tell(client, "conflated", { channel, count }));
       subscription.on("gap", ({ id, missed }) => tell(client, "gap", { channel, id, missed }));
       subscription.on("unreadable", ({ id, reason }) => {
         tell(client, "unreadable", { channel, id, reason });
