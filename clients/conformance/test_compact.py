@@ -8,7 +8,7 @@ import threading
 import pytest
 from conftest import WAIT_SECONDS
 from misbehaving import Fault, read_list
-from support.server import Server
+from support.server import Server, eventually
 
 # No delays between attempts.
 EAGER = {"random": 0, "open_timeout_ms": 5_000, "transports": ["websocket"]}
@@ -228,27 +228,30 @@ def test_a_channel_of_a_list_that_is_refused_is_told(connect, scripted):
     assert client.until(lambda it: it["event"] == "error")["code"] == "forbidden"
 
 
-def test_a_pace_is_asked_for(connect, scripted):
+@pytest.mark.parametrize("transport", ["websocket", "sse"])
+def test_a_pace_is_asked_for(connect, scripted, transport):
+    """For the channels of commands, in these; for those of a URL, in that."""
     asked = []
 
     async def script(request, peer):
-        peer.welcome(request)
-        frame = await peer.until_subscribe()
-        asked.append((request.path, frame))
-        peer.say(answer_to(frame))
-        peer.say([0, [17, 1, "x", 1]])
-        await peer.hear()
+        if request.path.startswith("/subscribe") and request.method == "GET":
+            if transport == "websocket":
+                peer.welcome(request)
+                frame = await peer.until_subscribe()
+                peer.say(answer_to(frame))
+                asked.append(frame["pace"])
+                await peer.hear()
+            query = request.path.partition("pace=")[2]
+            asked.append(int(query.partition("&")[0].removesuffix("ms")))
+        peer.answer(200, {"channel": "a", "id": "k-0", "messages": [], "more": False})
 
     server = scripted(script)
-    client = connect(server.url, params={"pace": 0.5}, **EAGER)
-    client.tell("subscribe", channels=["a"])
-    client.until_all("message", 1)
-    other = connect(server.url, **EAGER)
-    other.tell("subscribe", channels=["a"], pace_ms=250)
-    other.until_all("message", 1)
-    (connection, _), (path, frame) = asked
-    assert "pace=500" in connection
-    assert "pace=250ms" in path or frame["pace"] == 250
+    options = {**EAGER, "transports": [transport]}
+    for params, own, wanted in [({"pace": 0.5}, {}, 500), ({}, {"pace_ms": 250}, 250)]:
+        client = connect(server.url, params=params, **options)
+        client.tell("subscribe", channels=["a"], **own)
+        client.until_state("open" if transport == "websocket" else "waiting")
+        eventually(lambda wanted=wanted: wanted in asked, lambda: asked)
 
 
 def test_a_server_without_compact_messages_gets_no_more_of_it(connect, scripted):

@@ -79,22 +79,18 @@ func TestAVolatileMessageMovesNoPosition(t *testing.T) {
 	}
 }
 
-func TestTheOptionsOfAConnectionAreParameters(t *testing.T) {
-	for want, options := range map[string]struct {
-		params ConnectionOptions
-		pace   time.Duration
-	}{
-		"":                        {},
-		"heartbeat=60&pace=100ms": {ConnectionOptions{Heartbeat: time.Minute, Pace: 100 * time.Millisecond}, 0},
-		"pace=2000ms":             {ConnectionOptions{Pace: time.Second}, 2 * time.Second},
-	} {
-		query, err := options.params.query(options.pace)
-		if err != nil || query.Encode() != want {
-			t.Errorf("got %v, %v, want %s", query, err, want)
+func TestAPaceIsTheSubscriptionsOrElseThatOfAll(t *testing.T) {
+	all := ConnectionOptions{Pace: 100 * time.Millisecond}
+	for own, want := range map[time.Duration]int64{0: 100, time.Second: 1_000, 10 * time.Millisecond: 10} {
+		if got, err := all.paceMs(own); got != want || err != nil {
+			t.Errorf("%v: got %v, %v", own, got, err)
 		}
 	}
 	for _, pace := range []time.Duration{time.Millisecond, 2 * time.Minute, 10*time.Millisecond + 1, -1} {
-		if _, err := (ConnectionOptions{Pace: pace}).query(0); err == nil {
+		if _, err := (ConnectionOptions{}).paceMs(pace); err == nil {
+			t.Errorf("%v is a pace", pace)
+		}
+		if _, err := New("http://127.0.0.1:1", Options{Params: ConnectionOptions{Pace: pace}}); err == nil {
 			t.Errorf("%v is a pace", pace)
 		}
 	}

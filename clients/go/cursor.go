@@ -1,7 +1,5 @@
 package throng
 
-import "time"
-
 // A peer that sends something else, as a proxy or another server does.
 const notThrongPeer = "the peer is not a Throng server"
 
@@ -150,8 +148,8 @@ type cursors struct {
 	history int
 	// hasPresence: the subscription wants presence events, of all of its channels.
 	hasPresence bool
-	// pace is that of the subscription; 0 if it has none of its own.
-	pace     time.Duration
+	// paceMs is the pace of its channels in ms, 0 if they have none.
+	paceMs   int64
 	byTarget map[Target]*cursor
 }
 

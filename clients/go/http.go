@@ -310,7 +310,10 @@ func (s *streamLink) begin(isFromNow bool) (http.Header, error) {
 }
 
 func (s *streamLink) start(isFromNow bool) (http.Header, error) {
-	query, _ := s.client.options.Params.query(s.cursors.pace)
+	query, _ := s.client.options.Params.query()
+	if s.cursors.paceMs != 0 {
+		query.Set("pace", strconv.FormatInt(s.cursors.paceMs, 10)+"ms")
+	}
 	query.Set("transport", "sse")
 	query.Set("welcome", "true")
 	if s.cursors.hasPresence {

@@ -45,9 +45,9 @@ type ConnectionOptions struct {
 	Pace time.Duration
 }
 
-// query has the parameters by which a connection asks the server for its options. The pace is that
-// of its subscription, if that has one.
-func (o ConnectionOptions) query(pace time.Duration) (url.Values, error) {
+// query has the parameters by which a connection asks the server for its options, but for the pace of
+// its channels.
+func (o ConnectionOptions) query() (url.Values, error) {
 	query := url.Values{}
 	if o.Heartbeat != 0 {
 		if o.Heartbeat < 10*time.Second || o.Heartbeat > time.Hour || o.Heartbeat%time.Second != 0 {
@@ -55,16 +55,18 @@ func (o ConnectionOptions) query(pace time.Duration) (url.Values, error) {
 		}
 		query.Set("heartbeat", strconv.Itoa(int(o.Heartbeat/time.Second)))
 	}
+	return query, nil
+}
+
+// paceMs is the pace of channels in ms, 0 if there is none: that of their subscription, or else of all.
+func (o ConnectionOptions) paceMs(pace time.Duration) (int64, error) {
 	if pace == 0 {
 		pace = o.Pace
 	}
-	if pace != 0 {
-		if pace < 10*time.Millisecond || pace > time.Minute || pace%time.Millisecond != 0 {
-			return nil, fmt.Errorf("throng: a Pace must be whole milliseconds, 10 ms to a minute")
-		}
-		query.Set("pace", strconv.Itoa(int(pace/time.Millisecond))+"ms")
+	if pace != 0 && (pace < 10*time.Millisecond || pace > time.Minute || pace%time.Millisecond != 0) {
+		return 0, fmt.Errorf("throng: a Pace must be whole milliseconds, 10 ms to a minute")
 	}
-	return query, nil
+	return pace.Milliseconds(), nil
 }
 
 // Options of a client. The zero value of each field means its default.
@@ -132,7 +134,10 @@ func (o Options) withDefaults() (Options, error) {
 			return o, fmt.Errorf("throng: the option %s must be from 0 to %v", each.name, each.most)
 		}
 	}
-	if _, err := o.Params.query(0); err != nil {
+	if _, err := o.Params.query(); err != nil {
+		return o, err
+	}
+	if _, err := o.Params.paceMs(0); err != nil {
 		return o, err
 	}
 	if flaw := flawOf(o.Token); flaw != "" {

@@ -158,7 +158,7 @@ func (s *socketLink) open() ([]event, error) {
 func (s *socketLink) dial() error {
 	address := "ws" + strings.TrimPrefix(s.client.url, "http") + "/subscribe"
 	// Checked when the client was made.
-	query, _ := s.client.options.Params.query(s.cursors.pace)
+	query, _ := s.client.options.Params.query()
 	if s.isCompact {
 		query.Set("envelope", "compact")
 		if !s.client.options.NoTime {
@@ -283,6 +283,9 @@ func (s *socketLink) askFor(entries []map[string]any, asked map[Target]command) 
 	frame := map[string]any{"channels": entries}
 	if len(entries) == 1 {
 		frame = entries[0]
+	}
+	if s.cursors.paceMs != 0 {
+		frame["pace"] = s.cursors.paceMs
 	}
 	ref := s.nextRef()
 	frame["type"], frame["ref"] = "subscribe", ref

@@ -188,10 +188,11 @@ func (s *Subscription) start() error {
 	}
 	inboxes := 0
 	seen := map[Target]bool{}
-	made := &cursors{history: s.History, hasPresence: s.OnPresence != nil, pace: s.Pace}
-	if _, err := s.client.options.Params.query(s.Pace); err != nil {
+	paceMs, err := s.client.options.Params.paceMs(s.Pace)
+	if err != nil {
 		return err
 	}
+	made := &cursors{history: s.History, hasPresence: s.OnPresence != nil, paceMs: paceMs}
 	var last []*cursor
 	for _, target := range s.targets {
 		if err := target.checkUse(); err != nil {

@@ -412,8 +412,7 @@ export class StreamLink extends HttpLink {
 
   /** The pace of the stream: that of the fastest channel, because it has one for all. */
   #fastest() {
-    const { params } = this.options;
-    const paces = [...this.connection.cursors.values()].map((each) => each.pace ?? params.pace ?? 0);
+    const paces = [...this.connection.cursors.values()].map(({ pace = 0 }) => pace);
     return Math.min(...paces) || undefined;
   }
 }

@@ -91,7 +91,7 @@ export class SocketLink {
 
   open(timeoutMs = this.#connection.openTimeoutMs) {
     const { url, tokens } = this.#client;
-    const { user, noTime, params, WebSocket } = this.#options;
+    const { user, noTime, params: { pace, ...params }, WebSocket } = this.#options;
     this.#isPlain = this.#client.isPlain;
     this.#isCompact = !this.#client.isFull;
     const compression = this.#isPlain ? "none" : undefined;
@@ -192,8 +192,9 @@ export class SocketLink {
     if (part.length > 0) send();
   }
 
-  /** Subscribes again, because the cursor wants presence events now. */
+  /** Subscribes again, because the cursor wants presence events now, or another pace. */
   renew(cursor) {
+    cursor.isLive = false;
     this.unsubscribe(cursor);
     this.subscribe(cursor);
   }
@@ -391,8 +392,9 @@ export class SocketLink {
     if (number !== undefined) this.#number(number, cursor, epochOf(id));
     cursor.isLive = true;
     cursor.follow({ id, head, recovered: from.since && recovered !== false });
-    const isNewer = cursor.presence && !from.presence && !this.#unseen.has(cursor);
-    if (isNewer || cursor.pace !== from.pace) this.renew(cursor);
+    // A subscription that has come meanwhile may want more.
+    const { presence, pace } = this.#from(cursor);
+    if (presence !== from.presence || pace !== from.pace) this.renew(cursor);
   }
 
   /** The numbers of channels of which nothing else tells them, or that have others now. */

@@ -85,7 +85,8 @@ export class Throng extends Emitter {
       throw new ThrongError("forbidden", "a client follows only the inbox of its own `user`");
     }
     const known = this.#cursors.get(keyOf(named));
-    const cursor = known ?? new Cursor(named, options);
+    const wanted = { ...options, pace: options.pace ?? this.#options.params.pace };
+    const cursor = known ?? new Cursor(named, wanted);
     const subscription = new Subscription(named, () => {
       cursor.part(subscription);
       if (cursor.isUnused) this.#leave(cursor);
@@ -97,7 +98,7 @@ export class Throng extends Emitter {
     if (!known) {
       this.#cursors.set(cursor.key, cursor);
       this.#place(cursor);
-    } else if (cursor.widen(options) && cursor.isLive) cursor.connection.link.renew(cursor);
+    } else if (cursor.widen(wanted) && cursor.isLive) cursor.connection.link.renew(cursor);
     return subscription;
   }
 

@@ -181,7 +181,9 @@ class StreamLink(HttpLink):
     async def open(self) -> list[Event]:
         await self.settle()
         is_resumed = self.host.cursors.have_positions
-        asked = parameters_of(self.host.options, self.host.pace)
+        asked = parameters_of(self.host.options)
+        if self.host.pace_ms is not None:
+            asked["pace"] = f"{self.host.pace_ms}ms"
         path = self.url({**asked, "transport": "sse", "welcome": "true"})
         late = Loss("the stream did not begin in time", is_unusable=True)
         try:

@@ -41,6 +41,12 @@ class Host:
     pace: float | None = None
     """The pace of the subscription in seconds."""
 
+    @property
+    def pace_ms(self) -> int | None:
+        """The pace of its channels in ms: that of the subscription, or else of all connections."""
+        pace = self.options.params.get("pace") if self.pace is None else self.pace
+        return None if pace is None else round(pace * 1_000)
+
 
 def loss_of_refusal(answer: Answer, host: Host) -> Loss:
     """The loss of a link whose request was refused: by the server, or by something before it."""

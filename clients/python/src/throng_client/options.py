@@ -161,14 +161,9 @@ def checked_options(given: OptionValues) -> Options:
     return Options(**options)
 
 
-def parameters_of(options: Options, pace: float | None) -> dict[str, str]:
-    """The options of a connection as parameters of its URL; `pace` is the subscription's."""
-    asked: dict[str, Any] = {**options.params}
-    pace = asked.pop("pace", None) if pace is None else pace
-    parameters = {name: str(value) for name, value in asked.items()}
-    if pace is not None:
-        parameters["pace"] = f"{round(pace * 1_000)}ms"
-    return parameters
+def parameters_of(options: Options) -> dict[str, str]:
+    """The options of a connection as parameters of its URL, but for the pace of its channels."""
+    return {name: str(value) for name, value in options.params.items() if name != "pace"}
 
 
 def backoff(attempt: int, random: Callable[[], float]) -> float:

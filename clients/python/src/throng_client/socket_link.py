@@ -104,7 +104,7 @@ class SocketLink(Link):
         inboxes = [
             each.target.name for each in self.host.cursors.all if isinstance(each.target, User)
         ]
-        parameters = parameters_of(self.host.options, self.host.pace)
+        parameters = parameters_of(self.host.options)
         if self.host.is_compact:
             parameters["envelope"] = "compact"
             if not self.host.options.no_time:
@@ -178,7 +178,9 @@ class SocketLink(Link):
         return entry
 
     async def _ask_for(self, cursors: list[Cursor], entries: list[dict[str, Any]]) -> None:
-        named = entries[0] if len(entries) == 1 else {"channels": entries}
+        named: dict[str, Any] = entries[0] if len(entries) == 1 else {"channels": entries}
+        if self.host.pace_ms is not None:
+            named["pace"] = self.host.pace_ms
         self._ref += 1
         asked = {each.target: (each, each.position is not None) for each in cursors}
         self._commands[self._ref] = asked
