@@ -11,12 +11,13 @@ let promises;
 
 /** Runs `work`. Returns the promises of the listeners that it calls; none of them rejects. */
 export function promisesOf(work) {
+  const outer = promises;
   promises = [];
   try {
     work();
     return promises;
   } finally {
-    promises = undefined;
+    promises = outer;
   }
 }
 

@@ -67,6 +67,9 @@ class SocketLink(Link):
         are of an earlier subscription."""
         self._auth: tuple[int, str] | None = None
         self._ref = 0
+        self._handled = 0
+        """Frames that the reader is done with, of which the server is not told yet."""
+        self._telling: asyncio.Task[None] | None = None
         self._refresh: asyncio.Task[None] | None = None
         self._refreshes = 0
 
@@ -187,9 +190,23 @@ class SocketLink(Link):
         self._asked()
         await self._send({"type": "subscribe", **named, "ref": self._ref})
 
-    async def acknowledge(self, frames: int) -> None:
-        """Tells the server that the reader is done with so many more of the frames that asked."""
-        await self._send({"type": "ack", "frames": frames})
+    def acknowledge(self, frames: int) -> None:
+        """Tells the server that the reader is done with so many more of the frames that asked.
+
+        A reader that is cancelled meanwhile must not take back what is half told.
+        """
+        self._handled += frames
+        if self._telling is None or self._telling.done():
+            self._telling = asyncio.create_task(self._tell())
+
+    async def _tell(self) -> None:
+        while self._handled > 0:
+            frames, self._handled = self._handled, 0
+            try:
+                await self._send({"type": "ack", "frames": frames})
+            except Loss:
+                # The next read finds out.
+                return
 
     async def _send(self, frame: dict[str, Any]) -> None:
         assert self._socket is not None
@@ -461,8 +478,9 @@ class SocketLink(Link):
             return
 
     async def close(self) -> None:
-        if self._refresh is not None:
-            self._refresh.cancel()
+        for task in (self._refresh, self._telling):
+            if task is not None:
+                task.cancel()
         if self._socket is None:
             return
         if self._pulse.is_waiting:

@@ -198,7 +198,7 @@ class AsyncSubscription:
                 return event
             try:
                 if self._events:
-                    await self._acknowledge()
+                    self._acknowledge()
                 elif self._link is None:
                     await self._open()
                 else:
@@ -228,15 +228,15 @@ class AsyncSubscription:
             self._taken[event.target] = event.id
             await self._calls.report(event)
 
-    async def _acknowledge(self) -> None:
-        """Tells the server that the reader is done with the frames before this place, at once."""
+    def _acknowledge(self) -> None:
+        """Tells the server that the reader is done with the frames before this place."""
         frames = 0
         while self._events and isinstance(self._events[0], Handled):
             event = self._events.popleft()
             # A link that is gone has nobody to tell.
             frames += isinstance(event, Handled) and event.link is self._link
         if frames > 0 and isinstance(self._link, SocketLink):
-            await self._link.acknowledge(frames)
+            self._link.acknowledge(frames)
 
     async def __aenter__(self) -> AsyncSubscription:
         return self
