@@ -61,6 +61,8 @@ use crate::stamp::Watermark;
 use crate::worker_queue::{Notification, WorkerQueue};
 pub use elsewhere::Backlog;
 pub use freeze::MemoryThaw;
+use idempotency::Seed;
+use name_hasher::NameHasher;
 pub use seal::SegmentSink;
 use sealing::Sealing;
 use shard::list::StepBudget;
@@ -105,6 +107,14 @@ impl MemoryEngine {
             next_tick: AtomicUsize::new(0),
             sealing: Sealing::default(),
         }
+    }
+
+    /// The same engine, without channels so far, with a seed for the hashes of their names. They
+    /// decide the ids of channels, so that a simulation has the same ones each time.
+    #[must_use]
+    pub fn with_hash_seed(mut self, seed: u64) -> MemoryEngine {
+        self.shared.hasher = NameHasher::new(Seed::numbered(seed));
+        self
     }
 
     /// The same engine, which notifies `events` of each channel that gets its first subscriber or

@@ -10,7 +10,8 @@
 //! The worker writes what [`SubscriptionTable::waiting`] returns, and reports with
 //! [`SubscriptionTable::advance`] how far it came, or with [`SubscriptionTable::block`] that the
 //! connection takes no more for now. Passes skip a blocked subscription; the worker offers it the
-//! rest when the socket is writable, and calls [`SubscriptionTable::unblock`] when done.
+//! rest when the socket is writable, and calls [`SubscriptionTable::unblock`] when done. A visited
+//! subscription may also be [held](SubscriptionTable::hold): then it is served a moment later.
 //!
 //! Writing may close a connection, and so end its subscriptions. Therefore no method minds a
 //! subscription that has ended: it lacks nothing, and there is nothing to record.
@@ -39,6 +40,7 @@
 //!   with each subscription that joins meanwhile. A subscription that leaves hands the pass's
 //!   position to its successor.
 //! * A replay buffer drops only messages that all subscriptions that are not blocked were offered.
+//!   While one of them is held, none counts as offered that was not before.
 //! * What all replay buffers hold for blocked subscriptions only stays within
 //!   [`BLOCKED_BYTES_MAX`], or the limit of [`SubscriptionTable::set_max_blocked_bytes`]. Beyond it
 //!   the oldest messages are dropped, and subscriptions that lack them have a gap.
@@ -78,7 +80,7 @@ use epochs::Epochs;
 pub use freeze::{FrozenSubscription, OpenChannel};
 pub use lag::Lag;
 pub use subscription::SubscriptionId;
-use subscription::{BLOCKED, CATCHING_UP, KEPT, MarkedConnection, Subscription, UNASKED};
+use subscription::{BLOCKED, CATCHING_UP, HELD, KEPT, MarkedConnection, Subscription, UNASKED};
 pub use terms::Terms;
 pub use watches::WatchId;
 use watches::Watches;
@@ -257,6 +259,7 @@ impl SubscriptionTable {
         self.unmark(id, BLOCKED);
         self.unmark(id, CATCHING_UP);
         self.unlink(local, id);
+        self.end_hold(local, id);
         self.take_terms(id);
         let gone = self.subscriptions.remove(id.index())?;
         let channel = &self.channels[local.index()];
@@ -431,6 +434,12 @@ impl SubscriptionTable {
         if offset >= self.channels[local.index()].head {
             self.unmark(id, CATCHING_UP);
         }
+    }
+
+    /// The connection of a subscription that is held; `None` if it is not, or has ended.
+    pub fn held_connection(&self, id: SubscriptionId) -> Option<ConnectionId> {
+        let connection = self.live(id)?.connection;
+        connection.has(HELD).then(|| connection.id())
     }
 
     /// True if passes skip the subscription because its connection takes no more for now.

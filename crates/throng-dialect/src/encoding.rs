@@ -169,7 +169,7 @@ impl Encoding {
     pub const POLL_ENVELOPE: Encoding = Encoding(11);
 
     /// The frames of `throng.v1` with messages in compact envelopes.
-    pub(crate) const V1_COMPACT: Encoding = Encoding(12);
+    pub const V1_COMPACT: Encoding = Encoding(12);
     /// [`Encoding::V1_COMPACT`], with the time in each envelope.
     pub(crate) const V1_TIMED: Encoding = Encoding(13);
     /// [`Encoding::V1_COMPACT`], where the client may compress what it sends.

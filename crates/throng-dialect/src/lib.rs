@@ -13,6 +13,7 @@
 //! | `close_reason` | why connections are closed |
 //! | [`encoding`] | dialect and framing in one byte, and the table of them |
 //! | [`framing`] | frames, events and lines |
+//! | [`joined`] | frames of `throng.v1` with several messages |
 //! | [`paths`] | the paths of requests that subscribe |
 //! | [`saying`] | what the server says beside messages |
 //! | `plain`, `v1`, `sse`, `stream`, `poll` | the dialects |
@@ -27,6 +28,7 @@ mod close_reason;
 pub mod dialect;
 pub mod encoding;
 pub mod framing;
+pub mod joined;
 pub mod paths;
 mod plain;
 pub mod poll;

@@ -85,6 +85,7 @@ counters! {
     "canary_deliveries_total" "Messages of the canary written to its own connections."
         { CanaryDeliveries }
     "sent_bytes_total" "Bytes written to subscribers." { SentBytes }
+    "joined_frames_total" "Frames that were written with several messages." { JoinedFrames }
     "writes_blocked_total" "Writes that a socket did not take completely." { WritesBlocked }
     "deliveries_deferred_total"
         "Writes to one connection that were split so that other connections get their turn."

@@ -12,6 +12,7 @@
 //! | `subscriptions` | begins and ends subscriptions, finds what they are about, and their lag |
 //! | `fan_out` | one slice of the fan-outs: which subscribers it visits |
 //! | `deliver` | writes a subscriber the messages that it lacks |
+//! | `joined`, `held` | joins what is due to a connection, of all its channels |
 //! | `in_order` | takes messages in the order of their stamps; positions in all channels |
 //! | `long_poll` | answers long-polls |
 //! | `heartbeat` | heartbeats and pings |
@@ -27,7 +28,9 @@ mod deliver;
 mod fan_out;
 mod frozen;
 mod heartbeat;
+mod held;
 mod in_order;
+mod joined;
 mod late;
 mod long_poll;
 mod notice;
@@ -36,6 +39,7 @@ mod subscriptions;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use throng_core::{
@@ -53,6 +57,7 @@ use crate::sockets::{Now, Sockets};
 use batch::Batch;
 use heartbeat::queue::HeartbeatQueue;
 pub(crate) use heartbeat::{DEFERRED_TICKS_MAX, heartbeat_bytes};
+use held::HeldSubscriptions;
 pub(crate) use in_order::page_before_next;
 pub(crate) use notice::write_saying;
 use replies::Replies;
@@ -79,6 +84,10 @@ pub struct Delivery<N: Net> {
     has_kept: bool,
     /// True if clients are told that messages come late.
     is_late: bool,
+    /// Subscriptions of connections whose messages are joined.
+    held: HeldSubscriptions,
+    /// Channels whose numbers clients do not know yet, while the worker is thawed.
+    renumbered: HashSet<ChannelId>,
     /// Reused: the channels that a connection leaves, the lists of a slice of a fan-out.
     channels: Vec<ChannelId>,
     batch: Batch,
@@ -104,6 +113,8 @@ impl<N: Net> Delivery<N> {
             has_kept: false,
             is_late: false,
             replies: Replies::default(),
+            held: HeldSubscriptions::default(),
+            renumbered: HashSet::new(),
             channels: Vec::new(),
             batch: Batch::default(),
         }
@@ -122,11 +133,6 @@ impl<N: Net> Delivery<N> {
     pub(crate) fn set_time(&mut self, now: Now) {
         self.sockets.set_clock(now);
         self.subscriptions.set_now(now.unix_ms);
-    }
-
-    /// True if a fan-out is under way.
-    pub fn is_fanning_out(&self) -> bool {
-        self.subscriptions.is_fanning_out()
     }
 
     /// Number of subscriptions of all connections.

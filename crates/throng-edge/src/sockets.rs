@@ -10,6 +10,7 @@
 //! |---|---|
 //! | `send` | writes bytes; blocked sockets |
 //! | `messages` | writes shared messages, to one connection or to many in one call |
+//! | `joined` | writes a connection messages joined in frames |
 //! | `close` | the last bytes, lingering, release |
 //! | `listed` | connections before and after their time in the table, and what is asked of one |
 //! | `hand_off` | passes connections to the control plane and to other workers |
@@ -31,6 +32,7 @@ mod clock;
 mod close;
 mod deferred;
 mod hand_off;
+mod joined;
 mod listed;
 mod messages;
 mod own_metrics;
@@ -58,6 +60,7 @@ use clock::Clock;
 pub(crate) use clock::ticks;
 pub use clock::{Now, TICKS_PER_S};
 pub(crate) use hand_off::Arrival;
+pub(crate) use joined::{BYTES_PER_WRITE, Due, MESSAGES_PER_WRITE, Sent};
 pub(crate) use messages::Outcome;
 use own_metrics::OwnMetrics;
 use unwritten::UnwrittenReceipts;

@@ -24,7 +24,7 @@ mod reconnect;
 pub(crate) mod view;
 mod websocket;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use crate::decode::Decoder;
 use crate::decode::http::Head;
@@ -61,6 +61,8 @@ pub(crate) struct Client {
     /// whatever their interval.
     is_opening: bool,
     cursors: Vec<Cursor>,
+    /// The numbers of channels that it was told, by channel.
+    numbers: BTreeMap<usize, u64>,
     /// The name that the server gave the connection.
     name: Option<u64>,
     /// The offsets, one for each channel, that the last long poll returned.
@@ -147,6 +149,7 @@ impl Client {
             greetings: VecDeque::new(),
             is_opening: false,
             cursors: Vec::new(),
+            numbers: BTreeMap::new(),
             name: None,
             position: Vec::new(),
             commands: Vec::new(),

@@ -1,7 +1,7 @@
 //! The engine as frozen state, record by record, so that no buffer holds all of it.
 //!
-//! Channels keep their ids, which are numbers that clients know; so a name has the same shard in
-//! each version. The thaw derives the rest, such as the rule of each channel. Each worker that
+//! Channels keep their ids, which are numbers that clients know, unless this build hashes names in
+//! another way. The thaw derives the rest, such as the rule of each channel. Each worker that
 //! follows a channel stays its follower, under the same local id. So messages that are published
 //! after the thaw reach a worker's queue even before the worker is thawed.
 

@@ -37,6 +37,12 @@ pub(super) const KEY_BYTES: usize = 16;
 pub(super) struct Seed(pub(super) [u8; KEY_BYTES]);
 
 impl Seed {
+    pub(super) fn numbered(number: u64) -> Seed {
+        let mut seed = [0; KEY_BYTES];
+        seed[..8].copy_from_slice(&number.to_le_bytes());
+        Seed(seed)
+    }
+
     pub(super) fn random() -> Seed {
         let mut seed = [0; KEY_BYTES];
         // The operating system seeds the hashers.

@@ -100,7 +100,9 @@ impl SubscriptionTable {
         if channel.first == Some(id) {
             // The pass has come round: all were offered what was the head at its last visit here.
             let wrap_head = std::mem::replace(&mut buffer.pass.wrap_head, channel.head);
-            self.pending_bytes -= buffer.mark_offered(wrap_head, &mut self.completions);
+            if buffer.held == 0 {
+                self.pending_bytes -= buffer.mark_offered(wrap_head, &mut self.completions);
+            }
             self.trim_to_lag(local);
         }
         Some(visit)
@@ -111,7 +113,9 @@ impl SubscriptionTable {
         let channel = &mut self.channels[local.index()];
         if let Some(buffer) = &mut channel.buffer {
             buffer.pass.is_queued = false;
-            self.pending_bytes -= buffer.mark_offered(channel.head, &mut self.completions);
+            if buffer.held == 0 {
+                self.pending_bytes -= buffer.mark_offered(channel.head, &mut self.completions);
+            }
         }
         self.trim(local);
     }

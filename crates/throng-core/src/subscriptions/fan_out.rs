@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::cursor::{REACH, REACH_BITS, full_cursor, oldest_floor};
-use super::subscription::{BLOCKED, SubscriptionId};
+use super::subscription::{BLOCKED, HELD, SubscriptionId};
 use super::{SubscriptionTable, Waiting};
 use crate::id::{ConnectionId, LocalId};
 use crate::message::Message;
@@ -46,7 +46,7 @@ impl SubscriptionTable {
                 self.passes.pop_front();
                 continue;
             };
-            if visit.is_behind && !visit.connection.has(BLOCKED) {
+            if visit.is_behind && !visit.connection.has(BLOCKED | HELD) {
                 batch.push((visit.id, visit.connection.id()));
             }
         }
@@ -72,6 +72,52 @@ impl SubscriptionTable {
         } else {
             self.offer_rest(id);
         }
+    }
+
+    /// Holds back a subscription that a pass has visited, until [`SubscriptionTable::release`]: for
+    /// a moment, since what the channel's subscriptions lack stays pending until then.
+    pub fn hold(&mut self, id: SubscriptionId) {
+        let Some(local) = self.local(id) else { return };
+        if self.subscriptions[id.index()].connection.set(HELD) {
+            self.channels[local.index()].buffer_mut().held += 1;
+        }
+    }
+
+    /// Ends the hold of a subscription that has been written what it lacks, or is blocked. A pass
+    /// offers it what it lacks otherwise.
+    pub fn release(&mut self, id: SubscriptionId) {
+        let Some(connection) = self.live(id).map(|subscription| subscription.connection) else {
+            return;
+        };
+        if !connection.has(HELD) {
+            return;
+        }
+        if !connection.has(BLOCKED) && !matches!(self.waiting(id), Waiting::Nothing) {
+            self.offer_rest(id);
+        }
+        if let Some(local) = self.local(id)
+            && self.end_hold(local, id)
+        {
+            self.trim(local);
+        }
+    }
+
+    /// Ends the hold of a subscription, if it is held. Returns whether that was the last one of the
+    /// channel, and its pass is over: then all were offered everything.
+    pub(super) fn end_hold(&mut self, local: LocalId, id: SubscriptionId) -> bool {
+        if !self.subscriptions[id.index()].connection.clear(HELD) {
+            return false;
+        }
+        let channel = &mut self.channels[local.index()];
+        let head = channel.head;
+        debug_assert!(channel.buffer.is_some(), "a buffer stays while a subscription is held");
+        let Some(buffer) = &mut channel.buffer else { return false };
+        buffer.held -= 1;
+        let is_last = buffer.held == 0 && !buffer.pass.is_queued;
+        if is_last {
+            self.pending_bytes -= buffer.mark_offered(head, &mut self.completions);
+        }
+        is_last
     }
 
     /// Makes a pass come back to a subscription that it has visited, and that still lacks something

@@ -94,6 +94,9 @@ impl FrozenSubscription {
 pub struct OpenChannel {
     local: LocalId,
     channel: ChannelId,
+    /// The engine's id of it in the other process, which clients know as its number; `None` before
+    /// version 3, which told no client.
+    former: Option<ChannelId>,
     name: ChannelName,
     epoch: Epoch,
     are_offsets_consecutive: bool,
@@ -105,10 +108,11 @@ pub struct OpenChannel {
 }
 
 impl OpenChannel {
-    /// Reads a channel. `find` returns the engine's id of a channel, and the id under which the
-    /// engine knows it to be followed by this worker.
+    /// Reads a channel of this version. `find` returns the engine's id of a channel, and the id
+    /// under which the engine knows it to be followed by this worker.
     pub fn decode(
         mut decoder: Decoder<'_>,
+        version: u16,
         find: impl FnOnce(&ChannelName) -> Option<(ChannelId, LocalId)>,
     ) -> Result<OpenChannel, ThawError> {
         let local = LocalId::from_number(decoder.u32()?);
@@ -117,6 +121,7 @@ impl OpenChannel {
         let are_offsets_consecutive = decoder.u8()? != 0;
         let (head, floor) = (decoder.u64()?, decoder.u64()?);
         let messages_left = decoder.u32()?;
+        let former = if version < 3 { None } else { Some(ChannelId(decoder.u32()?)) };
         decoder.finish()?;
         let is_sound = floor <= head
             && head <= OFFSET_MAX
@@ -133,6 +138,7 @@ impl OpenChannel {
         let open = OpenChannel {
             local,
             channel,
+            former,
             name,
             epoch,
             are_offsets_consecutive,
@@ -147,6 +153,12 @@ impl OpenChannel {
     /// The worker's id for the channel.
     pub fn local(&self) -> LocalId {
         self.local
+    }
+
+    /// The channel, if clients know it by another number than the engine's id: a build that hashes
+    /// names in another way has a new one.
+    pub fn renumbered(&self) -> Option<ChannelId> {
+        Some(self.channel).filter(|own| self.former.is_some_and(|former| former != *own))
     }
 
     /// The name that the engine knows the channel by.
@@ -202,6 +214,7 @@ impl SubscriptionTable {
             encoder.u64(channel.head);
             encoder.u64(buffer.map_or(channel.head, |buffer| buffer.floor()));
             encoder.u32(buffer.map_or(0, |buffer| buffer.messages().len()) as u32);
+            encoder.u32(channel.channel.0);
             write(encoder.finish());
             for message in buffer.iter().flat_map(|buffer| buffer.messages()) {
                 let mut encoder = Encoder::new(RecordKind::Message);

@@ -44,7 +44,7 @@ impl SubscriptionTable {
         let channel = &self.channels[local.index()];
         // Nothing is kept.
         let Some(buffer) = &channel.buffer else { return };
-        if buffer.pass.is_queued || channel.blocked > 0 {
+        if buffer.pass.is_queued || channel.blocked > 0 || buffer.held > 0 {
             // A backlog may be in it that no subscription lacks any more.
             self.trim_to_lag(local);
         } else {

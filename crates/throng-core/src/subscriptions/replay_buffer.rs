@@ -42,6 +42,8 @@ pub(super) struct ReplayBuffer {
     /// The messages up to this offset are reported as complete, or were never in flight. A message
     /// that is offered again does not complete again.
     completed: u64,
+    /// Subscriptions that are held. While there are any, `offered` stays.
+    pub(super) held: u32,
     /// True if the table's list of buffers with blocked bytes has this one.
     pub(super) is_listed: bool,
     pub(super) pass: Pass,

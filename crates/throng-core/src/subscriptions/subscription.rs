@@ -34,10 +34,13 @@ pub(super) const KEPT: u32 = 1 << 29;
 /// not asked for itself.
 pub(super) const UNASKED: u32 = 1 << 28;
 
-/// The bits of the connection's index.
-const INDEX: u32 = UNASKED - 1;
+/// Marks a subscription that is held back for a moment.
+pub(super) const HELD: u32 = 1 << 27;
 
-/// The connection of a subscription, and the subscription's marks in the four bits that the index
+/// The bits of the connection's index.
+const INDEX: u32 = HELD - 1;
+
+/// The connection of a subscription, and the subscription's marks in the five bits that the index
 /// of a connection does not need.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MarkedConnection(u32);

@@ -133,7 +133,7 @@ fn a_pass_counts_right_when_the_last_of_the_list_leaves() {
     }
     world.publish(0);
     world.take_notifications(usize::MAX);
-    world.fan_out(2, usize::MAX);
+    world.fan_out(2, usize::MAX, false);
     world.unsubscribe(2, 0);
     world.finish();
     assert_eq!(world.table.pending_bytes(), 0);
@@ -270,7 +270,7 @@ fn the_oldest_blocked_messages_are_evicted_first() {
         (0..count).for_each(|_| world.publish(topic));
         world.take_notifications(usize::MAX);
         while world.table.is_fanning_out() {
-            world.fan_out(9, usize::MAX);
+            world.fan_out(9, usize::MAX, false);
         }
     };
     publish(&mut world, 0, 3);

@@ -10,7 +10,7 @@ pub(crate) struct Flags(u32);
 /// The facts that frozen state has.
 const FROZEN_MASK: u32 = (1 << 20) - 1;
 /// The bits that facts of a connection have, the highest one excluded. The rest is room for more.
-const USED_BITS: u32 = 21;
+const USED_BITS: u32 = 22;
 const _: () = assert!(u32::BITS - USED_BITS >= 10, "room for ten more facts");
 
 impl Flags {
@@ -59,6 +59,10 @@ impl Flags {
     /// the place of a request head, and is left out of what is counted and logged of clients. It is
     /// a viewer, too. Not frozen: its other end belongs to this process.
     pub(crate) const CANARY: Flags = Flags::bit(20);
+
+    /// It has had a frame with messages within the present interval, and its messages are joined:
+    /// the next ones wait for the end of that. Not frozen: an interval is a moment.
+    pub(crate) const HAD_FRAME: Flags = Flags::bit(21);
 
     /// In frozen state only: the connection speaks `throng.v1`.
     pub(super) const FROZEN_V1: Flags = Flags::bit(2);

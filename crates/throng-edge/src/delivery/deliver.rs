@@ -11,6 +11,7 @@ use std::sync::Arc;
 use throng_core::{LagPolicy, Message, MessageId, SubscriptionId, Waiting, Watermark};
 use throng_dialect::Saying;
 use throng_dialect::dialect::Shown;
+use throng_dialect::joined::Joiner;
 use throng_dialect::saying::is_notice;
 use throng_wire::{ErrorCode, chunk};
 
@@ -46,6 +47,9 @@ impl<N: Net> Delivery<N> {
         if next.is_some_and(|newest| self.is_in_order(id, newest)) {
             return self.flush_in_order(id);
         }
+        if self[id].encoding().joins() {
+            return self.flush_joined(id);
+        }
         while let Some(subscription) = next {
             // Once the socket takes no more, this blocks the remaining subscriptions, so that their
             // replay buffers keep what they lack.
@@ -65,6 +69,10 @@ impl<N: Net> Delivery<N> {
     /// socket and the slice allow, with at least one write. Returns whether it lacks more, for
     /// which the pass comes back.
     pub(crate) fn deliver(&mut self, id: ConnectionId, subscription: SubscriptionId) -> bool {
+        if self[id].encoding().joins() {
+            self.hold(id, subscription);
+            return false;
+        }
         if self.is_in_order(id, subscription) {
             // Other passes may have messages for it that come before.
             self.subscriptions.block(subscription);
@@ -119,16 +127,26 @@ impl<N: Net> Delivery<N> {
         let (encoding, is_chunked) = (connection.encoding(), connection.has(Flags::CHUNKED));
         let epoch = self.watermark.epoch;
         let mut out = self.buffers().take_output();
-        let mut count = 0;
+        let (mut count, mut joiner, mut alone) = (0, Joiner::default(), Vec::new());
         let taken = self.take_in_order(id, |message, number| {
             let position = Watermark { epoch, stamp: message.stamp }.to_string();
             let shown = Shown { number, position: Some(&position) };
-            encoding.compose(message, shown, is_chunked, &mut out);
+            if encoding.joins() {
+                alone.clear();
+                encoding.compose(message, shown, is_chunked, &mut alone);
+                joiner.add(&alone, &mut out);
+            } else {
+                encoding.compose(message, shown, is_chunked, &mut out);
+            }
             count += 1;
             out.len() < IN_ORDER_BYTES
         });
+        joiner.finish(&mut out);
         if count > 0 {
             self.send_messages(id, &out, count);
+            if encoding.joins() {
+                self.note_frame(id);
+            }
         }
         self.buffers().return_output(out);
         taken.is_cut
@@ -160,6 +178,9 @@ impl<N: Net> Delivery<N> {
     pub(crate) fn catch_up(&mut self, id: ConnectionId, subscription: SubscriptionId) {
         if self.is_in_order(id, subscription) {
             return self.flush_in_order(id);
+        }
+        if self[id].encoding().joins() {
+            return self.catch_up_joined(id, subscription);
         }
         while !matches!(self.subscriptions.waiting(subscription), Waiting::Nothing) {
             if self.budget().is_slice_spent() && self.takes_more(id) {
@@ -300,7 +321,7 @@ impl<N: Net> Delivery<N> {
     }
 
     /// Acts on a subscriber that lacks messages which are dropped already, as the lag policy says.
-    fn gap(
+    pub(super) fn gap(
         &mut self,
         id: ConnectionId,
         subscription: SubscriptionId,

@@ -90,6 +90,9 @@ impl<N: Net> Delivery<N> {
             let outcome = Outcome::of_message(&message, encoding, length, transfer);
             let is_blocked = outcome.is_blocked;
             self.conclude(id, subscription, outcome);
+            if encoding.joins() {
+                self.note_frame(id);
+            }
             if is_blocked {
                 self.subscriptions.block(subscription);
             }
@@ -99,8 +102,23 @@ impl<N: Net> Delivery<N> {
     /// The message that the subscription lacks, if it lacks just one and gets the shared encoding.
     fn lacks_one(&self, id: ConnectionId, subscription: SubscriptionId) -> Option<&Arc<Message>> {
         let connection = &self[id];
-        let is_composed = connection.has(Flags::MULTIPLE) && connection.encoding().has_own_ids();
-        if !connection.takes_messages() || is_composed || self.is_in_order(id, subscription) {
+        let encoding = connection.encoding();
+        let is_composed = connection.has(Flags::MULTIPLE) && encoding.has_own_ids();
+        if is_composed || (encoding.joins() && !self.is_written_alone(id, subscription)) {
+            return None;
+        }
+        self.lacks_just_one(id, subscription)
+    }
+
+    /// The message that the subscription lacks, if it lacks just one, which its connection gets
+    /// now.
+    pub(super) fn lacks_just_one(
+        &self,
+        id: ConnectionId,
+        subscription: SubscriptionId,
+    ) -> Option<&Arc<Message>> {
+        let connection = &self[id];
+        if !connection.takes_messages() || self.is_in_order(id, subscription) {
             return None;
         }
         let Waiting::Messages(mut messages) = self.subscriptions.waiting(subscription) else {

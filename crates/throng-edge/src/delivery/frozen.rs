@@ -1,5 +1,6 @@
 //! Channels and subscriptions as bytes, and back.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use throng_core::frozen::{Decoder, RecordKind, ThawError};
@@ -7,7 +8,7 @@ use throng_core::subscriptions::{FrozenSubscription, OpenChannel};
 use throng_core::{ChannelId, ChannelName, LocalId};
 
 use super::Delivery;
-use crate::connection::ConnectionId;
+use crate::connection::{ConnectionId, State};
 use crate::counters::Counter;
 use crate::net::Net;
 
@@ -81,14 +82,22 @@ impl<N: Net> Delivery<N> {
         });
     }
 
-    /// Reads a channel, and looks for it.
-    pub(crate) fn open_channel(&self, decoder: Decoder<'_>) -> Result<OpenChannel, ThawError> {
+    /// Reads a channel of this version, and looks for it.
+    pub(crate) fn open_channel(
+        &self,
+        decoder: Decoder<'_>,
+        version: u16,
+    ) -> Result<OpenChannel, ThawError> {
         let (engine, worker) = (&self.engine, self.metrics().worker());
-        OpenChannel::decode(decoder, |name: &ChannelName| -> Option<(ChannelId, LocalId)> {
-            let followers = engine.audience(name).workers;
-            let follower = followers.into_iter().find(|(follower, ..)| *follower == worker);
-            follower.map(|(_, local, channel)| (channel, local))
-        })
+        OpenChannel::decode(
+            decoder,
+            version,
+            |name: &ChannelName| -> Option<(ChannelId, LocalId)> {
+                let followers = engine.audience(name).workers;
+                let follower = followers.into_iter().find(|(follower, ..)| *follower == worker);
+                follower.map(|(_, local, channel)| (channel, local))
+            },
+        )
     }
 
     pub(crate) fn thaw_channel(&mut self, open: &OpenChannel) -> Result<(), ThawError> {
@@ -98,6 +107,29 @@ impl<N: Net> Delivery<N> {
             let channel = ChannelName::channel(name.name());
             self.engine.presence_cache().watched.watch(&channel);
         }
+        self.renumbered.extend(open.renumbered());
         self.subscriptions.thaw_channel(open)
+    }
+
+    /// Tells the connection the numbers of its channels that have other ones than in the process
+    /// before.
+    pub(crate) fn tell_new_numbers(&mut self, id: ConnectionId) {
+        if self.renumbered.is_empty() || self[id].state() != State::Streaming {
+            return;
+        }
+        let renumbered = std::mem::take(&mut self.renumbered);
+        let numbers: Vec<_> = self
+            .subscriptions(id)
+            .filter(|&own| renumbered.contains(&self.subscriptions.number(own)))
+            .collect();
+        if !numbers.is_empty() {
+            self.tell_numbers(id, |own| numbers.contains(&own));
+        }
+        self.renumbered = renumbered;
+    }
+
+    /// All connections know the numbers of their channels.
+    pub(crate) fn end_renumbering(&mut self) {
+        self.renumbered = HashSet::new();
     }
 }

@@ -50,6 +50,9 @@ pub trait Work {
 
     /// True if it retries something that no event reports.
     fn is_retrying(&self) -> bool;
+
+    /// The time until it has something to write that it holds back; `None` if it holds nothing.
+    fn until_due(&self) -> Option<Duration>;
 }
 
 impl<N: Net> Work for Worker<N> {
@@ -67,6 +70,10 @@ impl<N: Net> Work for Worker<N> {
 
     fn is_retrying(&self) -> bool {
         Sockets::is_retrying(self)
+    }
+
+    fn until_due(&self) -> Option<Duration> {
+        Delivery::until_due(self)
     }
 }
 
@@ -94,7 +101,8 @@ impl Sleep {
             return Duration::ZERO;
         }
         let until_tick = self.next_tick.saturating_sub(now);
-        if worker.is_retrying() { until_tick.min(RETRY_INTERVAL) } else { until_tick }
+        let until_due = worker.until_due().unwrap_or(until_tick).min(until_tick);
+        if worker.is_retrying() { until_due.min(RETRY_INTERVAL) } else { until_due }
     }
 
     /// Announces the sleep. Returns whether the queue allows it.
@@ -171,6 +179,7 @@ mod tests {
         queue: Arc<WorkerQueue>,
         slices_left: u32,
         taken: usize,
+        until_due: Option<Duration>,
     }
 
     impl Work for FakeWorker {
@@ -197,6 +206,10 @@ mod tests {
 
         fn is_retrying(&self) -> bool {
             false
+        }
+
+        fn until_due(&self) -> Option<Duration> {
+            self.until_due
         }
     }
 
@@ -243,7 +256,12 @@ mod tests {
             let queue = Arc::clone(&queues[worker]);
             let permit = PermitHolder::new(Arc::clone(&permits), WorkerId(worker as u16));
             Thread {
-                worker: FakeWorker { queue: Arc::clone(&queue), slices_left: 0, taken: 0 },
+                worker: FakeWorker {
+                    queue: Arc::clone(&queue),
+                    slices_left: 0,
+                    taken: 0,
+                    until_due: None,
+                },
                 sleep: Sleep::new(queue, permit),
                 event,
                 is_asleep: false,
@@ -256,6 +274,17 @@ mod tests {
     fn random(state: &mut u64, bound: usize) -> usize {
         *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
         ((*state >> 33) as usize) % bound
+    }
+
+    #[test]
+    fn a_worker_that_holds_messages_back_sleeps_until_they_are_due() {
+        let mut thread = threads(1, 1).remove(0);
+        let asleep = |thread: &Thread, now| thread.sleep.prepare_to_sleep(&thread.worker, now);
+        assert_eq!(asleep(&thread, Duration::ZERO), TICK);
+        thread.worker.until_due = Some(Duration::from_millis(8));
+        assert_eq!(asleep(&thread, Duration::ZERO), Duration::from_millis(8));
+        let almost = TICK - Duration::from_millis(3);
+        assert_eq!(asleep(&thread, almost), Duration::from_millis(3), "the tick is earlier");
     }
 
     /// Many schedules of two or three workers, one or two permits and a poster: when no thread is
@@ -317,7 +346,7 @@ mod tests {
             let queue = Arc::clone(&queues[number]);
             move || {
                 let mut sleep = Sleep::new(Arc::clone(&queue), permit);
-                let mut worker = FakeWorker { queue, slices_left: 0, taken: 0 };
+                let mut worker = FakeWorker { queue, slices_left: 0, taken: 0, until_due: None };
                 while worker.taken < POSTS || worker.is_fanning_out() {
                     if sleep.prepare_to_sleep(&worker, Duration::ZERO) > Duration::ZERO {
                         woken.recv().expect("the queue keeps the other end");

@@ -31,9 +31,10 @@ pub(crate) fn granted<'g>(
 }
 
 impl<N: Net> Sessions<N> {
-    /// Reads what belongs to no connection. Returns the newest generation.
-    pub(crate) fn thaw_state(&mut self, mut decoder: Decoder<'_>) -> Result<u32, ThawError> {
-        decoder.version()?;
+    /// Reads what belongs to no connection. Returns the version of the format, and the newest
+    /// generation.
+    pub(crate) fn thaw_state(&mut self, mut decoder: Decoder<'_>) -> Result<(u16, u32), ThawError> {
+        let version = decoder.version()?;
         if decoder.u16()? != self.metrics().worker().0 {
             return Err(ThawError::Invalid("it is another worker"));
         }
@@ -65,7 +66,7 @@ impl<N: Net> Sessions<N> {
             }
         }
         self.resume_dropped();
-        Ok(generation)
+        Ok((version, generation))
     }
 
     /// Adds a connection and its subscriptions. Fails without any effect but on the socket, which
@@ -181,8 +182,12 @@ impl<N: Net> Sessions<N> {
             if connection.state() == State::Head && connection.has(Flags::AWAITS_CONTROL) {
                 continue;
             }
-            self.turn(|sessions| sessions.watch_again(id, is_watched(id)));
+            self.turn(|sessions| {
+                sessions.tell_new_numbers(id);
+                sessions.watch_again(id, is_watched(id));
+            });
         }
+        self.end_renumbering();
         self.connections().publish_load();
     }
 }

@@ -64,7 +64,7 @@ impl<N: Net> Worker<N> {
         let inputs = DrainInputs {
             tick: self.clock().tick(),
             polls: self.polls(),
-            is_delivered: !self.cursors().is_fanning_out() && self.queue.is_empty(),
+            is_delivered: !self.has_undelivered() && self.queue.is_empty(),
             extent: if is_empty { 0 } else { self.connections().extent() },
         };
         let step = self.shutdown_mut().next_step(inputs);

@@ -29,6 +29,8 @@ pub struct WorkerThaw<N: Net> {
     has_acceptances: bool,
     channels: u32,
     connections: u32,
+    /// The version of the format, once it is known.
+    version: u16,
     /// The channel whose messages are being read.
     open: Option<OpenChannel>,
     /// The worker's id for the channel that was checked last.
@@ -57,6 +59,7 @@ impl<N: Net> WorkerThaw<N> {
             newest_generation: 0,
             has_acceptances: false,
             channels: 0,
+            version: 0,
             connections: 0,
             open: None,
             last_channel: 0,
@@ -110,7 +113,7 @@ impl<N: Net> WorkerThaw<N> {
             return Err(ThawError::Invalid("the order of records"));
         }
         self.channels += 1;
-        let open = self.worker.open_channel(decoder)?;
+        let open = self.worker.open_channel(decoder, self.version)?;
         // As they are frozen: none comes twice.
         let number = open.local().0.get();
         if number <= self.last_channel {
@@ -201,7 +204,7 @@ impl<N: Net> WorkerThaw<N> {
         }
         match kind {
             RecordKind::Worker => {
-                self.newest_generation = self.worker.thaw_state(decoder)?;
+                (self.version, self.newest_generation) = self.worker.thaw_state(decoder)?;
                 self.has_begun = true;
             }
             RecordKind::Acceptances => {
@@ -215,7 +218,7 @@ impl<N: Net> WorkerThaw<N> {
             }
             RecordKind::FollowedChannel => {
                 self.channels += u32::from(!self.is_checked);
-                let open = self.worker.open_channel(decoder)?;
+                let open = self.worker.open_channel(decoder, self.version)?;
                 self.worker.thaw_channel(&open)?;
                 self.open = Some(open).filter(|open| !open.is_whole());
             }

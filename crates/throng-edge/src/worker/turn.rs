@@ -9,6 +9,7 @@ impl<N: Net> Worker<N> {
     /// is more to do at once, beside fan-outs.
     pub fn work(&mut self, may_fan_out: bool) -> bool {
         self.begin_slice();
+        self.end_interval();
         while let Some(token) = self.next_ready() {
             self.readable(token, false);
         }
@@ -22,8 +23,12 @@ impl<N: Net> Worker<N> {
         self.continue_scans();
         if may_fan_out {
             self.begin_fan_out();
-            while self.next_visits() {
-                self.turn(|sessions| sessions.visit());
+            // What is due goes first, and all of it before more is visited.
+            if self.turn(|sessions| sessions.write_due()) {
+                while self.next_visits() {
+                    self.turn(|sessions| sessions.visit());
+                }
+                self.turn(|sessions| sessions.write_due());
             }
             self.end_fan_out();
         }

@@ -1,6 +1,16 @@
-//! Compact envelopes, and the numbers of channels in them.
+//! Compact envelopes, the numbers of channels in them, and frames with several.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use throng_core::Rules;
+use throng_edge::{Counter, Settings};
+use throng_wire::websocket::parse_server_frame;
 
 use crate::rig::{Client, Rig};
+use crate::tokens::control;
 
 fn v1(rig: &mut Rig, target: &str) -> Client {
     let client = rig.connect(&format!(
@@ -19,6 +29,200 @@ fn number_in(received: &str) -> u32 {
     let digits = &received[at + 9..];
     let end = digits.find(|digit: char| !digit.is_ascii_digit()).expect("it ends");
     digits[..end].parse().expect("digits")
+}
+
+/// The frames that a client has received, behind the head if that is there.
+fn frames(received: &[u8]) -> Vec<Value> {
+    let head = received.windows(4).position(|window| window == b"\r\n\r\n");
+    let mut rest = &received[head.map_or(0, |at| at + 4)..];
+    let mut frames = Vec::new();
+    while !rest.is_empty() {
+        let frame = parse_server_frame(rest).expect("a frame").expect("all of it");
+        frames.push(serde_json::from_slice(&rest[frame.payload.clone()]).expect("JSON"));
+        rest = &rest[frame.length..];
+    }
+    frames
+}
+
+/// The messages of each frame that has some: the number of the channel, the offset and the data.
+fn messages(frames: &[Value]) -> Vec<Vec<(u64, u64, String)>> {
+    let message = |message: &Value| {
+        let number = |at: usize| message[at].as_u64().expect("a number");
+        (number(0), number(1), message[2].as_str().expect("a text").to_owned())
+    };
+    let messages = |frame: &Vec<Value>| {
+        assert_eq!(frame[0], 0);
+        frame[1..].iter().map(message).collect()
+    };
+    frames.iter().filter_map(Value::as_array).map(messages).collect()
+}
+
+/// A client of many channels, with their numbers.
+fn reader(rig: &mut Rig, channels: usize) -> (Client, HashMap<u64, usize>) {
+    let client = v1(rig, "/subscribe?envelope=compact");
+    client.received();
+    for channel in 0..channels {
+        rig.send_frame(&client, &format!(r#"{{"type":"subscribe","channel":"c{channel}"}}"#));
+    }
+    rig.work();
+    let number = |frame: &Value| frame["number"].as_u64().expect("subscribed");
+    let numbers = frames(&client.received_bytes()).iter().map(number).zip(0..).collect();
+    (client, numbers)
+}
+
+#[test]
+fn a_burst_over_many_channels_is_a_few_frames() {
+    const CHANNELS: usize = 200;
+    let mut rig = Rig::with(Settings { max_channels_per_connection: 500, ..Settings::for_tests() });
+    let (client, numbers) = reader(&mut rig, CHANNELS);
+    for round in 1..=2 {
+        for channel in 0..CHANNELS {
+            rig.publish(&format!("c{channel}"), &format!("{channel}.{round}"), None);
+        }
+    }
+    rig.work();
+    let now = messages(&frames(&client.received_bytes()));
+    assert!(now.len() == 1 && now[0].len() > 1, "the first ones at once: {}", now.len());
+    rig.pass(1);
+    let later = messages(&frames(&client.received_bytes()));
+    assert!(later.len() <= 4, "{} frames", later.len());
+    let mut seen = HashMap::new();
+    for (number, offset, text) in now.into_iter().chain(later).flatten() {
+        let channel = numbers[&number];
+        assert_eq!(text, format!("{channel}.{offset}"));
+        assert_eq!(offset, *seen.entry(channel).and_modify(|seen| *seen += 1).or_insert(1));
+    }
+    assert!(seen.len() == CHANNELS && seen.values().all(|&seen| seen == 2));
+    assert!(rig.count(Counter::JoinedFrames) >= 2);
+    assert_eq!(rig.count(Counter::Deliveries), 2 * CHANNELS as u64);
+}
+
+#[test]
+fn the_first_message_after_silence_goes_out_at_once() {
+    let mut rig = Rig::new();
+    let (client, _) = reader(&mut rig, 3);
+    let single = v1(&mut rig, "/channels/c0?envelope=compact");
+    single.received();
+    for round in 0..3 {
+        rig.publish("c0", "first", None);
+        rig.work();
+        for client in [&client, &single] {
+            assert_eq!(messages(&frames(&client.received_bytes())).len(), 1, "{round}");
+        }
+        for text in ["second", "third"] {
+            rig.publish("c0", text, None);
+            rig.publish("c1", text, None);
+            rig.work();
+        }
+        assert!(client.received().is_empty() && single.received().is_empty());
+        assert_eq!(rig.worker.until_due(), Some(Duration::from_millis(8)));
+        rig.pass(1);
+        assert_eq!(rig.worker.until_due(), None);
+        let many = messages(&frames(&client.received_bytes()));
+        assert_eq!(many.iter().map(Vec::len).collect::<Vec<_>>(), [4]);
+        assert_eq!(messages(&frames(&single.received_bytes()))[0].len(), 2);
+        rig.worker.check_invariants();
+        rig.pass(1);
+    }
+}
+
+#[test]
+fn a_frame_is_cut_at_any_byte_and_nothing_is_lost() {
+    for is_replaced in [false, true] {
+        for taken in 0..150 {
+            let mut rig = Rig::new();
+            let (client, numbers) = reader(&mut rig, 4);
+            client.stall_after(taken);
+            let text = |channel, round| format!("{channel}.{round}");
+            for round in 1..=4 {
+                (0..4).for_each(|it| rig.publish(&format!("c{it}"), &text(it, round), None));
+                rig.work();
+            }
+            rig.pass(1);
+            if is_replaced {
+                rig.replace_process();
+            }
+            (0..4).for_each(|it| rig.publish(&format!("c{it}"), &text(it, 5), None));
+            rig.work();
+            rig.read_again(&client);
+            rig.work();
+            rig.pass(1);
+            let mut seen = HashMap::new();
+            for (number, offset, text) in messages(&frames(&client.received_bytes())).concat() {
+                let channel = numbers[&number];
+                assert_eq!(text, format!("{channel}.{offset}"), "cut at {taken}");
+                assert_eq!(offset, *seen.entry(channel).and_modify(|it| *it += 1).or_insert(1));
+            }
+            assert!(seen.len() == 4 && seen.values().all(|&it| it == 5), "cut at {taken}");
+            assert_eq!(rig.count(Counter::Deliveries), 20, "cut at {taken}");
+            rig.worker.check_invariants();
+        }
+    }
+}
+
+#[test]
+fn what_is_not_for_a_client_is_left_out_of_frames() {
+    let mut rig = Rig::new();
+    let (client, _) = reader(&mut rig, 2);
+    rig.publish("c0", "at once", None);
+    rig.work();
+    rig.publish_brief("c0", "brief", 50);
+    rig.publish("c1", "one", None);
+    rig.publish_brief("c1", "brief", 50);
+    rig.publish("c0", "two", None);
+    rig.work();
+    rig.send_frame(&client, r#"{"type":"publish","channel":"c1","data":"own","echo":false}"#);
+    rig.work();
+    rig.pass(1);
+    let received = messages(&frames(&client.received_bytes())).concat();
+    let mut texts: Vec<_> = received.iter().map(|(_, _, text)| text.as_str()).collect();
+    texts.sort_unstable();
+    assert_eq!(texts, ["at once", "one", "two"]);
+    rig.publish("c1", "next", None);
+    rig.pass(1);
+    assert!(client.received().contains("\"next\""));
+}
+
+#[test]
+fn a_hold_is_no_lag() {
+    let rule = throng_core::Rule { max_lag_messages: 1, ..throng_core::Rule::default() };
+    let access =
+        control(throng_access::AccessRules::new(Vec::new(), throng_access::ChannelAccess::OPEN));
+    let rules = Rules::new(Vec::new(), rule);
+    let mut rig = Rig::with_rules(Settings::for_tests(), Arc::new(access), rules);
+    let (client, _) = reader(&mut rig, 2);
+    for number in 0..50 {
+        rig.publish("c0", &number.to_string(), None);
+        rig.work();
+    }
+    rig.pass(1);
+    let received = messages(&frames(&client.received_bytes())).concat();
+    let texts: Vec<_> = received.iter().map(|(_, _, text)| text.as_str()).collect();
+    let expected: Vec<_> = (0..50).map(|number| number.to_string()).collect();
+    assert_eq!(texts, expected);
+}
+
+#[test]
+fn one_that_ends_while_it_is_held_leaves_nothing_behind() {
+    let mut rig = Rig::new();
+    let (client, _) = reader(&mut rig, 3);
+    let (other, _) = reader(&mut rig, 3);
+    rig.publish("c0", "first", None);
+    rig.work();
+    for channel in 0..3 {
+        rig.publish(&format!("c{channel}"), "held", None);
+    }
+    rig.work();
+    rig.send_frame(&client, r#"{"type":"unsubscribe","channel":"c1"}"#);
+    rig.vanish(&other);
+    rig.pass(1);
+    assert!(other.is_closed());
+    let received = messages(&frames(&client.received_bytes())).concat();
+    assert_eq!(received.iter().filter(|(_, _, text)| text == "held").count(), 2);
+    rig.worker.check_invariants();
+    rig.hang_up(&client);
+    rig.pass(1);
+    assert_eq!(rig.worker.subscriptions_in_all(), 0);
 }
 
 #[test]
@@ -93,8 +297,35 @@ fn a_new_process_keeps_numbers_and_half_a_message() {
     rig.read_again(&client);
     rig.publish("a", "whole", None);
     rig.work();
-    let frames = format!("[0,[{number},1,\"half\"]]\u{fffd}\u{12}[0,[{number},2,\"whole\"]]");
-    assert!(client.received().ends_with(&frames[..]));
+    let expected = [(1, "half"), (2, "whole")]
+        .map(|(offset, text)| vec![(u64::from(number), offset, text.to_owned())]);
+    assert_eq!(messages(&frames(&client.received_bytes())), expected);
+}
+
+#[test]
+fn clients_are_told_of_numbers_that_a_new_process_changes() {
+    /// The kind of the record of a followed channel, which its number ends.
+    const FOLLOWED_CHANNEL: u8 = 17;
+    let mut rig = Rig::new();
+    let (client, _) = reader(&mut rig, 2);
+    let plain = v1(&mut rig, "/channels/c0");
+    plain.received();
+    let mut is_first = true;
+    rig.replace_process_with(|record| {
+        if record[0] == FOLLOWED_CHANNEL && std::mem::take(&mut is_first) {
+            let number = record.len() - 4;
+            record[number] ^= 1;
+        }
+    });
+    let told = frames(&client.received_bytes());
+    assert!(told.len() == 1 && told[0]["type"] == "numbers", "{told:?}");
+    let channels = told[0]["channels"].as_array().expect("one");
+    let (name, number) = (channels[0][0].as_str().expect("a name"), &channels[0][1]);
+    assert_eq!(channels.len(), 1);
+    rig.publish(name, "next", None);
+    rig.work();
+    assert_eq!(frames(&client.received_bytes())[0][1][0], *number);
+    assert!(!plain.received().contains("numbers"));
 }
 
 #[test]

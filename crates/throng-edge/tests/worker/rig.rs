@@ -320,6 +320,11 @@ impl Rig {
 
     /// Puts a worker of a new process in the place of the rig's, thawed from its bytes.
     pub(crate) fn replace_process(&mut self) {
+        self.replace_process_with(|_| {});
+    }
+
+    /// The same with records that `alter` has altered.
+    pub(crate) fn replace_process_with(&mut self, mut alter: impl FnMut(&mut Vec<u8>)) {
         self.worker.prepare_to_freeze();
         let mut records = Vec::new();
         let frozen = std::mem::replace(&mut self.worker, new_worker(&self.setup));
@@ -328,7 +333,8 @@ impl Rig {
         let mut vacant = Worker::new(self.setup.clone(), Sockets::default());
         vacant.set_now(self.now());
         let mut thaw = WorkerThaw::new(vacant);
-        for (record, socket) in records {
+        for (mut record, socket) in records {
+            alter(&mut record);
             thaw.record(&record, socket).expect("a record of the worker before");
         }
         self.worker = thaw.finish().expect("all records were there");

@@ -1,7 +1,7 @@
 //! Answers of `throng.v1`, notices, and error responses.
 
 use serde_json::Value;
-use throng_core::MemoryStep;
+use throng_core::{Kind, MemoryStep};
 
 use super::Client;
 use super::expected::{Command, Cursor, Greeting, PublishAnswer};
@@ -55,9 +55,46 @@ impl Client {
                     && self.is_own_name(&value["connection"])
                     && value["heartbeat"] == heartbeat_s
             }
-            Greeting::Subscribed(begin) => is_subscribed(value, begin, view.model),
+            Greeting::Subscribed(begin) => {
+                self.learn_number(begin.topic, value)?;
+                is_subscribed(value, begin, view.model)
+            }
+            Greeting::Numbers => {
+                view.notes.saw("compact: numbers");
+                return self.learn_numbers(value, view);
+            }
         };
         ensure!(is_expected, "{value} instead of {greeting:?}");
+        Ok(())
+    }
+
+    /// Learns the number of a channel from the confirmation of a subscription.
+    fn learn_number(&mut self, topic: usize, value: &Value) -> Check {
+        let number = value.get("number").and_then(Value::as_u64);
+        ensure!(number.is_some() == self.plan.compact.is_some(), "the number of {value}");
+        self.numbers.extend(number.map(|number| (topic, number)));
+        Ok(())
+    }
+
+    /// Learns the numbers of all channels from a notice.
+    fn learn_numbers(&mut self, value: &Value, view: View<'_>) -> Check {
+        ensure!(value["type"] == "numbers", "{value} instead of numbers");
+        let lists = [(Kind::Channel, "channels"), (Kind::User, "users")];
+        for (kind, field) in lists {
+            let topics = self.plan.targets.iter().filter(|&&it| view.model.topics[it].kind == kind);
+            let topics: Vec<_> = topics.copied().collect();
+            let told = value.get(field).and_then(Value::as_array);
+            let told = told.map_or(&[][..], |told| &told[..]);
+            ensure!(told.len() == topics.len(), "{value} for {topics:?}");
+            for (&topic, told) in topics.iter().zip(told) {
+                let id = view.model.id(topic, 0);
+                let epoch = id.split('-').next();
+                let is_it = told[0] == view.model.topics[topic].name && told[2].as_str() == epoch;
+                ensure!(is_it, "{told} for {topic}");
+                let number = told[1].as_u64().ok_or("no number")?;
+                self.numbers.insert(topic, number);
+            }
+        }
         Ok(())
     }
 
@@ -129,6 +166,7 @@ impl Client {
         let (begin, _) = self.engine.begins.pop_front().ok_or("not subscribed")?;
         let is_expected = begin.topic == topic && is_begun(value, begin, model);
         ensure!(is_expected, "{value} instead of {begin:?}");
+        self.learn_number(topic, value)?;
         if begin.is_recovered == Some(false) {
             self.gaps += 1;
         }

@@ -101,8 +101,9 @@ impl Client {
         let has_own = match self.plan.transport {
             Transport::Poll | Transport::Plain | Transport::V1 => true,
             // Events with ids of several channels are not shared with other clients.
-            Transport::Sse => self.plan.targets.len() > 1,
-            Transport::Stream => false,
+            Transport::Sse if self.plan.targets.len() > 1 => true,
+            // The rest of a compact message is its own once its worker has been frozen.
+            Transport::Sse | Transport::Stream => self.plan.compact.is_some(),
         };
         // Over TLS, the rest of a record that was taken in part.
         view.terms.held_bytes_floor.is_some() && (has_own || self.pipe.borrow().tls.is_some())

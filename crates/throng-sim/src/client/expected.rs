@@ -36,6 +36,8 @@ pub(super) enum Greeting {
     WelcomeV1,
     /// On `throng.v1`, a subscription of the request.
     Subscribed(Begin),
+    /// On other transports with compact envelopes, the numbers of all channels.
+    Numbers,
 }
 
 /// A command of `throng.v1` whose answer is awaited, with the index of its channel.

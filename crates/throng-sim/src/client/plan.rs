@@ -46,6 +46,8 @@ pub(crate) struct Plan {
     pub(crate) start: Start,
     /// True if messages are to come in envelopes.
     pub(crate) envelope: bool,
+    /// Given if envelopes are to be compact; whether with times.
+    pub(crate) compact: Option<bool>,
     pub(crate) welcome: Option<bool>,
     pub is_http10: bool,
     /// True if the connection is to stay open after a long poll.
@@ -115,8 +117,10 @@ impl Plan {
                 }
             }
         }
-        if self.envelope {
-            query.push("envelope=true".into());
+        match self.compact {
+            Some(is_timed) => query.push(format!("envelope=compact&time={is_timed}")),
+            None if self.envelope => query.push("envelope=true".into()),
+            None => {}
         }
         if let Some(welcome) = self.welcome {
             query.push(format!("welcome={welcome}"));

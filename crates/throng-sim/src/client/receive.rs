@@ -53,7 +53,14 @@ impl Client {
             if matches!(&piece, Piece::Frame(Frame { was_compressed: true, .. })) {
                 view.notes.saw("deflate: a message came compressed");
             }
-            items.push(self.interpret(piece)?);
+            match self.compact_items(&piece)? {
+                Some(messages) => {
+                    let is_joined = messages.len() > 1;
+                    view.notes.saw(if is_joined { "compact: several" } else { "compact: one" });
+                    items.extend(messages);
+                }
+                None => items.push(self.interpret(piece)?),
+            }
         }
         // Messages of several channels have no order that a swap could violate.
         if self.plan.targets.len() == 1 && self.plan.transport != Transport::V1 {
@@ -70,6 +77,34 @@ impl Client {
             self.check_end(end, view)?;
         }
         Ok(bytes.len())
+    }
+
+    /// The messages of a piece that has them in compact envelopes; `None` for another piece.
+    fn compact_items(&self, piece: &Piece) -> Check<Option<Vec<Item>>> {
+        let (id, json) = match piece {
+            _ if self.plan.compact.is_none() => return Ok(None),
+            Piece::Frame(frame) if frame.opcode == frames::TEXT => {
+                ensure!(!frame.was_compressed, "a compressed frame: {frame:?}");
+                (None, &frame.payload[..])
+            }
+            Piece::Line(line) => (None, &line[..]),
+            Piece::Event(Event { id: Some(id), name: None, data: Some(data), .. }) => {
+                (Some(id.clone()), data.as_bytes())
+            }
+            _ => return Ok(None),
+        };
+        if !json.starts_with(b"[") {
+            return Ok(None);
+        }
+        let value: Value = serde_json::from_slice(json).map_err(|error| error.to_string())?;
+        if self.plan.transport != Transport::V1 {
+            return Ok(Some(vec![message(id, Content::Compact(value))]));
+        }
+        let messages = value.as_array().and_then(|all| all.split_first());
+        let messages = messages.filter(|(first, all)| **first == 0 && !all.is_empty());
+        let (_, messages) = messages.ok_or_else(|| format!("no messages: {value}"))?;
+        let items = messages.iter().map(|one| message(None, Content::Compact(one.clone())));
+        Ok(Some(items.collect()))
     }
 
     fn interpret(&self, piece: Piece) -> Check<Item> {
@@ -274,6 +309,9 @@ impl Client {
             if plan.welcome.unwrap_or(view.terms.welcome) {
                 self.greetings.push_back(Greeting::Welcome);
             }
+            if plan.compact.is_some() {
+                self.greetings.push_back(Greeting::Numbers);
+            }
         }
         self.is_opening = plan.transport == Transport::Sse && self.greetings.is_empty();
         let cursor = |begin: &Begin| Cursor { topic: begin.topic, offset: begin.cursor };
@@ -389,6 +427,7 @@ fn alter(items: &mut Vec<Item>, tamper: &mut Option<Tamper>) {
                 Content::Exact(bytes, _) => bytes[0] ^= 1,
                 Content::Lines(text) => text.push('.'),
                 Content::Envelope(value) => value["time"] = Value::from(1),
+                Content::Compact(value) => value[1] = Value::from(0),
             }
         }
     }

@@ -43,7 +43,8 @@ fn connection_events(record: &[u8]) -> Option<Vec<&'static str>> {
         (what & 1 != 0, "frozen: close frame not answered"),
         (what & 8 != 0, "frozen: with an expiry"),
         (what & 16 != 0, "frozen: with a token"),
-        (encoding >= 6, "frozen: with compression"),
+        (matches!(encoding, 6 | 7), "frozen: with compression"),
+        (encoding >= 12, "frozen: with compact envelopes"),
         (what & 64 != 0, "frozen: with TLS"),
         (
             subscriptions.chunks(SUBSCRIPTION_BYTES).any(is_catching_up),

@@ -257,6 +257,7 @@ fn engine(
     let Parts { rules, queues, max_logs_bytes, heard } = parts;
     let memory = |epoch| {
         MemoryEngine::new(epoch, Arc::clone(rules), queues.clone(), *max_logs_bytes)
+            .with_hash_seed(epoch.number())
             .with_events(Some(Arc::clone(heard) as _))
     };
     let Some(numbers) = stream_numbers else {

@@ -97,6 +97,7 @@ impl World {
                 plan.targets.push(SQUARE);
             }
             (plan.transport, plan.start, plan.wait_s) = (Transport::Poll, Start::Live, 5);
+            plan.compact = None;
             self.connect_as(plan)?;
         }
         for _ in 0..20 {

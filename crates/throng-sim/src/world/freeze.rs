@@ -107,6 +107,9 @@ impl World {
     fn freeze_worker(&mut self, at: usize) -> Frozen {
         let seat = &mut self.seats[at];
         self.receipts.frozen();
+        if seat.worker.until_due().is_some() {
+            self.notes.saw("frozen: while messages are held back");
+        }
         let sent_bytes = seat.net().sent_bytes;
         let vacant = seat.vacant(FakeNet::new(&self.notes));
         let worker = std::mem::replace(&mut seat.worker, vacant);

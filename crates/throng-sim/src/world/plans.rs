@@ -16,11 +16,15 @@ impl World {
         let is_http10 =
             !matches!(transport, Transport::Plain | Transport::V1) && self.random.percent(8);
         let start = if targets.is_empty() { Start::Live } else { self.start(&targets) };
+        let may_be_compact =
+            matches!(transport, Transport::V1 | Transport::Sse | Transport::Stream);
+        let is_compact = may_be_compact && self.random.percent(50);
         Plan {
             transport,
             start,
             // Without chunks, only line ends separate messages, and bodies may contain them.
             envelope: self.random.percent(30) || (transport == Transport::Stream && is_http10),
+            compact: is_compact.then(|| self.random.percent(50)),
             welcome: self.random.percent(20).then(|| self.random.percent(50)),
             is_http10,
             keep_alive: self.random.percent(85),

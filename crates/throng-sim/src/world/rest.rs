@@ -143,11 +143,22 @@ impl World {
                     has_moved = true;
                 }
             }
-            if !has_moved {
+            if !has_moved && !self.pass_interval()? {
                 return Ok(());
             }
         }
         Err("the world does not come to rest".into())
+    }
+
+    /// Lets the time pass until which workers hold messages back. Returns whether one does.
+    fn pass_interval(&mut self) -> Check<bool> {
+        let until = self.seats.iter().filter(|seat| !seat.worker.is_ended());
+        let until = until.filter_map(|seat| seat.worker.until_due()).max();
+        if let Some(until) = until {
+            self.notes.saw("compact: messages held back");
+            self.pass(until.as_millis() as u64 + 1)?;
+        }
+        Ok(until.is_some())
     }
 
     fn is_busy(&mut self, at: usize) -> bool {
@@ -159,7 +170,9 @@ impl World {
     fn check_asleep(&self) -> Check {
         for (at, seat) in self.seats.iter().enumerate() {
             seat.worker.check_invariants();
-            let is_done = self.queues[at].is_empty() && !seat.worker.is_fanning_out();
+            let is_done = self.queues[at].is_empty()
+                && !seat.worker.is_fanning_out()
+                && seat.worker.until_due().is_none();
             ensure!(is_done || seat.worker.is_ended(), "worker {at} sleeps with something to do");
         }
         let readable = self.engine.fetches().readable();

@@ -174,14 +174,12 @@ impl Shard {
         if self.find(name).is_some() {
             return Err(ThawError::Invalid("a channel is there twice"));
         }
-        let slot = match frozen.number {
-            // Clients know it by its id, which the hash of its name is a part of.
-            Some(number) if number % (1 << SHARD_BITS) == self.number => {
-                let slot = number >> SHARD_BITS;
-                let created = self.create_at(shared, name, slot);
-                created.ok_or(ThawError::Invalid("two channels have one number"))?
-            }
-            Some(_) => return Err(ThawError::Invalid("the number of a channel")),
+        // Clients know it by its id, which the hash of its name is a part of. A build that hashes
+        // in another way gives it a new one, of which they are told.
+        let is_here = |number: &u32| number % (1 << SHARD_BITS) == self.number;
+        let slot = frozen.number.filter(is_here).map(|number| number >> SHARD_BITS);
+        let slot = match slot.and_then(|slot| self.create_at(shared, name, slot)) {
+            Some(slot) => slot,
             None => self.find_or_create(shared, name),
         };
         let channel = &mut self.channels[slot];

@@ -39,6 +39,9 @@ impl SubscriptionTable {
         assert_eq!(list.len(), channel.count as usize);
         let blocked = list.iter().filter(|&&id| self.is_blocked(id)).count();
         assert_eq!(blocked, channel.blocked as usize);
+        let is_held = |id: &&SubscriptionId| self.held_connection(**id).is_some();
+        let held = channel.buffer.as_ref().map_or(0, |buffer| buffer.held);
+        assert_eq!(list.iter().filter(is_held).count(), held as usize);
         let is_catching_up =
             |id: SubscriptionId| self.subscriptions[id.index()].connection.has(CATCHING_UP);
         let catching_up = list.iter().filter(|&&id| is_catching_up(id)).count();
@@ -87,7 +90,8 @@ impl SubscriptionTable {
         for (nth, &id) in list.iter().enumerate() {
             let will_be_visited = (nth + list.len() - at) % list.len() < left;
             let has_all = matches!(self.waiting(id), Waiting::Nothing);
-            assert!(has_all || will_be_visited || self.is_blocked(id), "the pass forgot {id:?}");
+            let waits = self.is_blocked(id) || self.held_connection(id).is_some();
+            assert!(has_all || will_be_visited || waits, "the pass forgot {id:?}");
         }
     }
 }

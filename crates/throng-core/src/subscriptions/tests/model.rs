@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::super::*;
-use crate::frozen::{Decoder, Encoder, RecordKind};
+use crate::frozen::{Decoder, Encoder, RecordKind, VERSION};
 use crate::message::Body;
 use crate::subscriptions::cursor::REACH;
 use crate::{ChannelName, Epoch, Followed, MessageId, StartAt};
@@ -140,7 +140,7 @@ impl World {
     fn step(&mut self, [what, which, whom, how]: [u8; 4]) {
         let topic = which % CHANNELS;
         let connection = u32::from(whom) % CONNECTIONS;
-        match what % 17 {
+        match what % 20 {
             0..=3 => (0..=how % 4).for_each(|_| self.publish(topic)),
             4..=5 => {
                 let start = match how % 4 {
@@ -152,7 +152,9 @@ impl World {
             }
             6 | 7 => self.unsubscribe(connection, topic),
             8 | 9 => self.take_notifications(usize::from(how % 16)),
-            10..=12 => self.fan_out(u32::from(how % 6), usize::from(whom % 8)),
+            10..=12 => self.fan_out(u32::from(how % 6), usize::from(whom % 8), false),
+            16 | 17 => self.fan_out(u32::from(how % 6), usize::from(whom % 8), true),
+            18 => self.release(connection),
             13 => self.block(connection, usize::from(how % 4)),
             14 => self.unblock(connection, how % 3 != 0),
             15 => self.freeze_and_thaw(),
@@ -297,7 +299,7 @@ impl World {
                 }
                 _ => {
                     assert!(open.as_ref().is_none_or(|open| open.is_whole()));
-                    let next = OpenChannel::decode(decoder, known).expect("a channel");
+                    let next = OpenChannel::decode(decoder, VERSION, known).expect("a channel");
                     table.thaw_channel(&next).expect("its place is vacant");
                     open = Some(next);
                 }
@@ -341,7 +343,7 @@ impl World {
     }
 
     /// One slice of sweeping.
-    pub(super) fn fan_out(&mut self, mut visits: u32, batches: usize) {
+    pub(super) fn fan_out(&mut self, mut visits: u32, batches: usize, holds: bool) {
         let mut batch = Vec::new();
         for _ in 0..batches {
             self.table.next_batch(&mut visits, &mut batch);
@@ -362,8 +364,12 @@ impl World {
             let owners: BTreeSet<u32> =
                 batch.iter().map(|&(_, connection)| connection.index()).collect();
             assert_eq!(owners.len(), batch.len(), "of different connections");
-            for ((_, connection), topic) in batch.drain(..).zip(topics) {
-                self.serve(connection.index(), topic);
+            for ((id, connection), topic) in batch.drain(..).zip(topics) {
+                if holds {
+                    self.table.hold(id);
+                } else {
+                    self.serve(connection.index(), topic);
+                }
             }
             self.check();
         }
@@ -466,13 +472,30 @@ impl World {
         }
     }
 
+    /// Serves the connection's subscriptions that are held.
+    fn release(&mut self, connection: u32) {
+        for topic in 0..CHANNELS {
+            let Some(subscriber) = self.subscribers.get(&(connection, topic)) else { continue };
+            let id = subscriber.id;
+            if self.table.held_connection(id) != Some(ConnectionId::new(connection)) {
+                continue;
+            }
+            self.serve(connection, topic);
+            if self.subscribers.contains_key(&(connection, topic)) {
+                self.table.release(id);
+            }
+            self.check();
+        }
+    }
+
     /// Everything is delivered, and nothing is left behind.
     pub(super) fn finish(&mut self) {
+        (0..CONNECTIONS).for_each(|connection| self.release(connection));
         (0..CONNECTIONS).for_each(|connection| self.unblock(connection, true));
         self.take_notifications(usize::MAX);
         let mut rounds = 0;
         while self.table.is_fanning_out() {
-            self.fan_out(5, usize::MAX);
+            self.fan_out(5, usize::MAX, false);
             rounds += 1;
             assert!(rounds < 100_000, "the sweep does not end");
         }

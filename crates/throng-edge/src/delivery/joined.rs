@@ -1,0 +1,351 @@
+//! Joins what is due to a connection, of all its channels, in frames with several messages.
+//!
+//! A fan-out that visits such a connection does not write at once. The subscription is
+//! [held](throng_core::SubscriptionTable::hold) and listed, and at the end of the slice each
+//! connection is written what all of its listed subscriptions lack, in one call. A connection that
+//! has had a frame within the present interval waits for the end of that. So the first message
+//! after silence goes out at once, and a busy connection is written about once in an interval,
+//! however many channels it follows.
+//!
+//! # Invariants
+//!
+//! * There is one interval for all connections, and it runs only while one of them has had a frame
+//!   within it. A connection has a flag, and no timer or buffer.
+//! * A held subscription is listed. While something is due, no fan-out goes on: so an interval's
+//!   messages are bounded, and each channel has moments without held subscriptions.
+
+use std::time::Duration;
+
+use throng_core::{SubscriptionId, Waiting};
+
+use super::Delivery;
+use crate::connection::{ConnectionId, Flags, State};
+use crate::net::Net;
+use crate::sockets::{BYTES_PER_WRITE, Due, MESSAGES_PER_WRITE, Outcome, Sent};
+
+/// Connections that are written one message each in one call.
+const TOGETHER_MAX: usize = 96;
+
+/// How far a connection was written what it lacks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Progress {
+    /// It lacks nothing.
+    Whole,
+    /// It takes no more for now, or ends.
+    Blocked,
+    /// The slice is spent.
+    Spent,
+}
+
+/// The messages of one subscription in a write.
+struct Run {
+    subscription: SubscriptionId,
+    /// The end of its messages among all of the write.
+    end: usize,
+    /// The offset of the last message that was taken or passed over.
+    passed: Option<u64>,
+}
+
+impl<N: Net> Delivery<N> {
+    /// True if a fan-out is under way, or held subscriptions are due.
+    pub fn is_fanning_out(&self) -> bool {
+        self.subscriptions.is_fanning_out() || self.held.are_due()
+    }
+
+    /// True if connections that take messages lack some: a fan-out is under way, or messages are
+    /// held back.
+    pub(crate) fn has_undelivered(&self) -> bool {
+        self.is_fanning_out() || self.held.wait()
+    }
+
+    /// The time until held subscriptions are due; `None` without such.
+    pub fn until_due(&self) -> Option<Duration> {
+        self.held.until_due(self.clock().unix_ms())
+    }
+
+    /// Ends the interval if its time is over: what waits for that is due.
+    pub(crate) fn end_interval(&mut self) {
+        let now_ms = self.clock().unix_ms();
+        let Delivery { sockets, subscriptions, held, .. } = self;
+        let Some(ended) = held.end_interval(now_ms) else { return };
+        for &id in &ended.0 {
+            // It has ended, or its place has another one, which is written at once then.
+            if sockets.connections().get(id).is_some() {
+                sockets[id].flags.set(Flags::HAD_FRAME, false);
+            }
+        }
+        for &subscription in &ended.1 {
+            if let Some(id) = subscriptions.held_connection(subscription) {
+                held.add((id, subscription));
+            }
+        }
+        held.reuse(ended);
+    }
+
+    /// Notes that a connection has had a frame with messages.
+    pub(super) fn note_frame(&mut self, id: ConnectionId) {
+        let now_ms = self.clock().unix_ms();
+        let connection = &mut self.sockets[id];
+        if !connection.has(Flags::HAD_FRAME) {
+            connection.flags.set(Flags::HAD_FRAME, true);
+            self.held.note_written(id, now_ms);
+        }
+    }
+
+    /// Holds a subscription that a fan-out visits, until what it lacks is due.
+    pub(super) fn hold(&mut self, id: ConnectionId, subscription: SubscriptionId) {
+        let connection = &self[id];
+        match connection.state() {
+            State::Streaming => {}
+            _ => return,
+        }
+        if connection.has(Flags::BLOCKED) {
+            // A pass offers it nothing more until its socket is writable.
+            return self.subscriptions.block(subscription);
+        }
+        let is_later = connection.has(Flags::HAD_FRAME);
+        if !is_later && self.is_in_order(id, subscription) {
+            // Other passes may have messages for it that come before.
+            self.subscriptions.block(subscription);
+            return self.defer_delivery(id);
+        }
+        self.subscriptions.hold(subscription);
+        if is_later {
+            self.held.add_later(subscription);
+        } else {
+            self.held.add((id, subscription));
+        }
+    }
+
+    /// True if a message that only this subscription of the connection lacks can be written at
+    /// once: nothing else can be due to it.
+    pub(super) fn is_written_alone(&self, id: ConnectionId, subscription: SubscriptionId) -> bool {
+        !self[id].has(Flags::HAD_FRAME) && self.subscriptions.sibling(subscription).is_none() && {
+            self.newest_subscription(id) == Some(subscription)
+        }
+    }
+
+    /// Writes what is due now, as far as the slice allows. Returns whether that was all.
+    pub(crate) fn write_due(&mut self) -> bool {
+        let mut due = self.held.take_due();
+        let mut together = Vec::new();
+        while !self.budget().is_slice_spent()
+            && let Some(&(id, _)) = due.last()
+        {
+            let from = due.iter().rposition(|&(other, _)| other != id).map_or(0, |at| at + 1);
+            let own = due.drain(from..).map(|(_, subscription)| subscription);
+            // The place of one that has ended may have another one.
+            let is_held =
+                |own: &SubscriptionId| self.subscriptions.held_connection(*own) == Some(id);
+            let own: Vec<_> = own.filter(is_held).collect();
+            match own[..] {
+                [] => {}
+                [only] if self.lacks_just_one(id, only).is_some() => together.push((only, id)),
+                _ => {
+                    if self.write_group(id, &own) == Progress::Spent {
+                        due.extend(own.into_iter().map(|subscription| (id, subscription)));
+                    }
+                }
+            }
+            if together.len() == TOGETHER_MAX {
+                self.write_one_each(&mut together);
+            }
+        }
+        self.write_one_each(&mut together);
+        self.held.put_back(due);
+        !self.held.are_due()
+    }
+
+    /// Writes a connection what held subscriptions lack, and releases them unless the slice is
+    /// spent.
+    fn write_group(&mut self, id: ConnectionId, own: &[SubscriptionId]) -> Progress {
+        if self.is_in_order(id, own[0]) {
+            own.iter().for_each(|&held| self.subscriptions.block(held));
+            own.iter().for_each(|&held| self.subscriptions.release(held));
+            self.flush_in_order(id);
+            return Progress::Whole;
+        }
+        let progress = self.write_lacking(id, own);
+        if progress != Progress::Spent {
+            for &held in own {
+                self.end_hold(id, held);
+            }
+        }
+        progress
+    }
+
+    /// Releases a subscription, or blocks it if its connection takes no more.
+    fn end_hold(&mut self, id: ConnectionId, held: SubscriptionId) {
+        let lacks_some = !matches!(self.subscriptions.waiting(held), Waiting::Nothing);
+        if lacks_some && !self[id].takes_messages() {
+            self.subscriptions.block(held);
+        }
+        self.subscriptions.release(held);
+    }
+
+    /// Writes the messages of subscriptions that lack just one each, to one connection each.
+    fn write_one_each(&mut self, together: &mut Vec<(SubscriptionId, ConnectionId)>) {
+        let Delivery { sockets, subscriptions, batch, .. } = self;
+        let (mut encoded, mut transfers) =
+            (std::mem::take(&mut batch.encoded), std::mem::take(&mut batch.transfers));
+        let message_of = |subscription| match subscriptions.waiting(subscription) {
+            Waiting::Messages(mut messages) => messages.next(),
+            _ => None,
+        };
+        // Each has been seen to lack one.
+        together.retain(|&(subscription, _)| message_of(subscription).is_some());
+        let id_of = |&(_, id): &(SubscriptionId, ConnectionId)| id;
+        sockets.write_each(together, id_of, &mut transfers, |&(subscription, _), connection, _| {
+            let own = connection.encoding();
+            let number = subscriptions.number(subscription);
+            let message = message_of(subscription);
+            let bytes = message.map_or(&[][..], |message| own.encode(message, number, false));
+            encoded.push((own, bytes.len()));
+            bytes
+        });
+        let written = together.drain(..).zip(encoded.drain(..)).zip(transfers.drain(..));
+        for (((subscription, id), (encoding, length)), transfer) in written {
+            let Waiting::Messages(mut messages) = self.subscriptions.waiting(subscription) else {
+                continue;
+            };
+            let Some(message) = messages.next().cloned() else { continue };
+            let outcome = Outcome::of_message(&message, encoding, length, transfer);
+            self.conclude(id, subscription, outcome);
+            self.note_frame(id);
+            self.end_hold(id, subscription);
+        }
+        (self.batch.encoded, self.batch.transfers) = (encoded, transfers);
+    }
+
+    /// Writes the connection what all of its subscriptions lack, as far as the socket and the slice
+    /// allow. A later slice goes on with the rest.
+    pub(super) fn flush_joined(&mut self, id: ConnectionId) {
+        let all: Vec<_> = self.subscriptions(id).collect();
+        let progress = self.write_lacking(id, &all);
+        if self[id].state() != State::Streaming {
+            return;
+        }
+        self.block_lacking(id);
+        if progress == Progress::Spent {
+            self.defer_delivery(id);
+        }
+    }
+
+    /// The same with one subscription.
+    pub(super) fn catch_up_joined(&mut self, id: ConnectionId, subscription: SubscriptionId) {
+        match self.write_lacking(id, &[subscription]) {
+            Progress::Whole => {}
+            Progress::Blocked if self[id].state() == State::Streaming => {
+                self.subscriptions.block(subscription);
+            }
+            Progress::Blocked => {}
+            Progress::Spent => {
+                // Blocked, so that the replay buffer keeps what it lacks until its turn.
+                self.subscriptions.block(subscription);
+                self.defer_delivery(id);
+            }
+        }
+    }
+
+    /// Writes the connection what these subscriptions lack, with at least one write.
+    fn write_lacking(&mut self, id: ConnectionId, own: &[SubscriptionId]) -> Progress {
+        let (mut rest, mut is_first) = (own, true);
+        while let Some((&next, others)) = rest.split_first() {
+            if matches!(self.subscriptions.waiting(next), Waiting::Nothing) {
+                rest = others;
+                continue;
+            }
+            if !self[id].takes_messages() {
+                return Progress::Blocked;
+            }
+            if !std::mem::take(&mut is_first) && self.budget().is_slice_spent() {
+                return Progress::Spent;
+            }
+            match self.subscriptions.waiting(next) {
+                Waiting::Nothing => {}
+                Waiting::Gap { missed, resume_at, policy } => {
+                    self.gap(id, next, missed, resume_at, policy);
+                }
+                Waiting::Messages(_) => self.write_some(id, rest),
+            }
+        }
+        Progress::Whole
+    }
+
+    /// Writes the connection some of the messages that these subscriptions lack, in one call.
+    fn write_some(&mut self, id: ConnectionId, own: &[SubscriptionId]) {
+        let Delivery { sockets, subscriptions, .. } = self;
+        let connection = &sockets[id];
+        let encoding = connection.encoding();
+        let (name, now_ms) =
+            (sockets.connections().name_of(id, connection), sockets.clock().unix_ms());
+        let (mut due, mut runs, mut bytes) = (Vec::new(), Vec::new(), 0);
+        'all: for &subscription in own {
+            let messages = match subscriptions.waiting(subscription) {
+                Waiting::Nothing => continue,
+                // It is told before what comes behind it.
+                Waiting::Gap { .. } => break,
+                Waiting::Messages(messages) => messages,
+            };
+            let number = subscriptions.number(subscription);
+            let mut passed = None;
+            for message in messages {
+                if message.is_for(name, now_ms) {
+                    if due.len() == MESSAGES_PER_WRITE || bytes >= BYTES_PER_WRITE {
+                        runs.push(Run { subscription, end: due.len(), passed });
+                        break 'all;
+                    }
+                    let frame = encoding.encode(message, number, false);
+                    bytes += frame.len();
+                    due.push(Due { message, encoding, frame });
+                }
+                passed = Some(message.id.offset);
+            }
+            runs.push(Run { subscription, end: due.len(), passed });
+        }
+        let offsets: Vec<_> = due.iter().map(|due| due.message.id.offset).collect();
+        let sent = if due.is_empty() { None } else { Some(sockets.write_joined(id, &due)) };
+        self.conclude_runs(id, &runs, &offsets, sent);
+    }
+
+    /// Moves the cursors over the messages that were written, counts them, and keeps the rest of a
+    /// frame that is partly written. `offsets` are those of all messages.
+    fn conclude_runs(
+        &mut self,
+        id: ConnectionId,
+        runs: &[Run],
+        offsets: &[u64],
+        sent: Option<Sent>,
+    ) {
+        let (begun, whole) = sent
+            .as_ref()
+            .map_or((0, 0), |sent| (sent.begun, if sent.is_held() { 0 } else { sent.whole }));
+        let mut start = 0;
+        for &Run { subscription, end, passed } in runs {
+            // Messages that are passed over behind the last one that was written are looked at
+            // again.
+            let up_to = |count: usize| match count.clamp(start, end) {
+                all if all == end => passed,
+                none if none == start => None,
+                some => Some(offsets[some - 1]),
+            };
+            if let Some(offset) = up_to(begun) {
+                let from = self.subscriptions.cursor(subscription).unwrap_or_default();
+                let written_to = up_to(whole).unwrap_or_default();
+                if written_to < offset {
+                    let held = self.subscriptions.pass(subscription, offset, written_to);
+                    self.hold_receipts(id, held);
+                } else {
+                    self.subscriptions.advance(subscription, offset);
+                }
+                // The replay buffer may keep these messages for long, and does not count encodings.
+                self.subscriptions.drop_encodings(subscription, from);
+            }
+            start = end;
+        }
+        if let Some(sent) = sent {
+            self.conclude_joined(id, sent);
+            self.note_frame(id);
+        }
+    }
+}
