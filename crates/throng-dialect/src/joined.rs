@@ -138,10 +138,9 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_frame_is_no_message() {
-        let alone = frame("[0,[17,5,1]]");
-        for end in 0..alone.len() {
-            assert_eq!(element(&alone[..end]), None, "{end}");
+    fn what_is_no_message_has_no_element() {
+        for other in [&frame("{\"type\":\"pong\"}")[..], &frame("")[..], &[0x81][..], &[][..]] {
+            assert_eq!(element(other), None, "{other:?}");
         }
     }
 }
