@@ -581,7 +581,9 @@ func (s *socketLink) answered(frame *fields, asked map[Target]command) ([]event,
 			return nil, unusable(notThrongPeer)
 		}
 		if answer.Error != nil {
-			return nil, refusedBy(answer.Error.Code, answer.Error.Message)
+			// One of many ends the subscription: its user wants to know which.
+			message := answer.target().String() + ": " + answer.Error.Message
+			return nil, refusedBy(answer.Error.Code, message)
 		}
 		events = append(events, s.subscribed(&answer.fields, each)...)
 	}

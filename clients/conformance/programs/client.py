@@ -113,7 +113,7 @@ class Async:
             async for message in subscribed(self.clients[name], command):
                 print_message(name, message)
         except ThrongError as error:
-            print_event(name, "error", code=error.code)
+            print_event(name, "error", code=error.code, message=str(error))
 
     async def publish(self, command):
         client = self.clients[command["client"]]
@@ -149,7 +149,7 @@ class Blocking:
             for message in subscribed(self.clients[name], command):
                 print_message(name, message)
         except ThrongError as error:
-            print_event(name, "error", code=error.code)
+            print_event(name, "error", code=error.code, message=str(error))
 
     def publish(self, command):
         client = self.clients[command["client"]]

@@ -31,7 +31,7 @@ export function commands(Throng, print, base) {
     made.on("state", ({ state, transport, delayMs, reason }) => {
       tell(client, "state", { state, transport, delay_ms: delayMs, reason });
     });
-    made.on("error", ({ code }) => tell(client, "error", { code }));
+    made.on("error", ({ code, message }) => tell(client, "error", { code, message }));
     clients.set(client, made);
   }
 
@@ -60,7 +60,7 @@ export function commands(Throng, print, base) {
         const gone = left.map((each) => each.user);
         tell(client, "presence", { channel, connections, users, joined, left: gone });
       });
-      subscription.on("error", ({ code }) => tell(client, "error", { code }));
+      subscription.on("error", ({ code, message }) => tell(client, "error", { code, message }));
     }
   }
 

@@ -142,7 +142,7 @@ func follow(ctx context.Context, client *throng.Client, c command) {
 	for message, err := range subscription.Messages(ctx) {
 		var refused *throng.Error
 		if errors.As(err, &refused) {
-			print(c.Client, "error", map[string]any{"code": refused.Code})
+			print(c.Client, "error", map[string]any{"code": refused.Code, "message": refused.Message})
 			return
 		}
 		if err != nil {

@@ -404,9 +404,12 @@ class SocketLink(Link):
             return self._subscribed(frame, cursor, is_resumed=is_resumed)
         events = []
         for answer in frame["channels"]:
-            cursor, is_resumed = asked.pop(target_of(answer))
+            target = target_of(answer)
+            cursor, is_resumed = asked.pop(target)
             if "error" in answer:
-                self._refuse(answer["error"])
+                error = answer["error"]
+                # One of many ends the subscription: its user wants to know which.
+                self._refuse({**error, "message": f"{target}: {error['message']}"})
             events += self._subscribed(answer, cursor, is_resumed=is_resumed)
         return events
 
