@@ -3,6 +3,7 @@
 The application here is an HTTP server that verifies each request with a library of others.
 """
 
+import json
 import os
 import re
 import shutil
@@ -359,3 +360,59 @@ def test_a_callout_that_cannot_work_is_refused(tmp_path, table, expected):
     assert done.returncode == 78
     assert expected in done.stderr
     assert "hunter2" not in done.stderr
+
+
+def test_the_application_edits_what_is_published(configured, application):
+    server = configured("decides = ['publish']\nmax-content = '40B'")
+
+    def decide(request, _):
+        content = request["data"]["content"]
+        if content.get("data") == "spam":
+            return {"allow": False, "message": "no spam"}
+        if content.get("data") == {"rude": True}:
+            return {"allow": True, "data": {"rude": False}, "content_type": "application/x+json"}
+        if content.get("data") == "huge":
+            return {"allow": True, "data": "x" * 70_000}
+        return {"allow": True}
+
+    application.decide = decide
+    with connect(f"{server.ws}/channels/a?envelope=true") as reader:
+        receive = lambda: json.loads(reader.recv(TIMEOUT_SECONDS))
+        edited = {"content_type": "application/x+json", "data": {"rude": False}}
+        # Over HTTP.
+        rude = {"json": {"rude": True}, "headers": {"Idempotency-Key": "k"}}
+        assert server.http.post("/channels/a", **rude).status_code == 201
+        message = receive()
+        assert {name: message[name] for name in edited} == edited
+        repeated = server.http.post("/channels/a", **rude).json()
+        assert (repeated["id"], repeated["duplicate"]) == (message["id"], True)
+        refused = server.http.post("/channels/a", content="spam")
+        assert (refused.status_code, refused.json()["message"]) == (403, "no spam")
+        # Larger content is left out, and its size said.
+        assert server.http.post("/channels/a", content="y" * 41).status_code == 201
+        assert receive()["data"] == "y" * 41
+        assert application.requests[-1]["data"]["content"] == {"bytes": 41}
+        # Content that cannot be published is no answer.
+        assert server.http.post("/channels/a", content="huge").status_code == 503
+        # In a batch.
+        lines = [{"channel": "a", "data": data} for data in [{"rude": True}, "spam", "fine"]]
+        answers = server.http.post("/publish", json=lines).json()
+        assert [answer.get("error") for answer in answers] == [None, "forbidden", None]
+        assert [receive()["data"] for _ in range(2)] == [{"rude": False}, "fine"]
+        # On throng.v1, also bytes.
+        with connect(f"{server.ws}/subscribe", subprotocols=["throng.v1"]) as socket:
+            socket.recv(TIMEOUT_SECONDS)
+            image = {"data": "aGk=", "encoding": "base64", "content_type": "image/png"}
+            for content in [{"data": {"rude": True}}, image]:
+                socket.send(json.dumps({"type": "publish", "channel": "a", **content}))
+                assert json.loads(socket.recv(TIMEOUT_SECONDS))["type"] == "published"
+            assert receive()["data"] == {"rude": False}
+            assert receive()["data"] == "aGk="
+            assert application.requests[-1]["data"]["content"] == {"bytes": 2, **image}
+        # A plain frame.
+        with connect(f"{server.ws}/channels/a") as socket:
+            socket.send('fine')
+            assert socket.recv(TIMEOUT_SECONDS) == receive()["data"] == "fine"
+            socket.send("spam")
+            with pytest.raises(ConnectionClosed):
+                socket.recv(TIMEOUT_SECONDS)

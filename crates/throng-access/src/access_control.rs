@@ -108,6 +108,12 @@ impl AccessControl {
         }
     }
 
+    /// True if the decision about a publication depends on its content: see
+    /// [`Access::reads_content`].
+    pub fn reads_content(&self, asker: &Asker<'_>, action: Action<'_>) -> bool {
+        self.policy.reads_content(asker, action)
+    }
+
     /// Fails if `action` is to follow the inbox of a user other than the asker. A token or a key
     /// may grant it explicitly; no rule by channel does. A server without keys believes its
     /// clients, and the admin listener belongs to the application.

@@ -5,6 +5,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use throng_core::Body;
 use throng_core::later::{Answer, Later};
 use throng_wire::{ErrorCode, ErrorResponse};
 
@@ -87,6 +88,16 @@ pub struct Details<'a> {
     pub address: Option<IpAddr>,
     /// Its headers; `None` where no request is at hand, such as for a command on a WebSocket.
     pub headers: Option<&'a PassedHeaders>,
+    /// The content of a publication, if the policy [reads](crate::Access::reads_content) it.
+    pub content: Option<Draft<'a>>,
+}
+
+/// The content of a message that is not published yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Draft<'a> {
+    pub body: &'a Body,
+    /// The body's content type; `None` for the usual one of its kind.
+    pub content_type: Option<&'a str>,
 }
 
 /// Selects the parts of requests that are passed on to the decider.

@@ -141,7 +141,8 @@ impl Question<'_> {
     /// The question, as the application is asked it.
     pub fn newcomer(&self) -> Newcomer<'_> {
         let token = self.token.as_ref().map(|(identity, text)| ShownToken { identity, text });
-        let details = Details { address: self.address, headers: self.headers.as_ref() };
+        let details =
+            Details { address: self.address, headers: self.headers.as_ref(), content: None };
         Newcomer { transport: self.transport, details, token }
     }
 }

@@ -107,7 +107,9 @@ pub use authenticator::{Authenticator, Refusal, Verdict};
 pub use cache::CacheCounts;
 pub use certificate::{CertificateUsers, Certified};
 pub use clients::{Clients, CountedAddress, OpenQuestion};
-pub use connect::{Connect, ConnectVerdict, Details, Newcomer, Passed, PassedHeaders, ShownToken};
+pub use connect::{
+    Connect, ConnectVerdict, Details, Draft, Newcomer, Passed, PassedHeaders, ShownToken,
+};
 pub use grants::{Grants, GrantsId, GrantsPool, GrantsTable};
 pub use identification::{Answers, Client, Identification, Refused, Shown, Step};
 pub use kept::{

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use throng_core::Listener;
 use throng_core::later::{Answer, Later};
 use throng_core::name::ChannelName;
+use throng_core::{Listener, Replacement};
 use throng_wire::{ErrorCode, ErrorResponse};
 
 use crate::connect::Details;
@@ -107,6 +107,9 @@ pub enum Decision {
     /// subscription is allowed so is closed then, with all that it follows. For any other action it
     /// is the same as [`Decision::Allowed`].
     AllowedUntil(u64),
+    /// The client may publish, and its message has this content instead. Only for
+    /// [`Action::Publish`], by a policy that [reads content](Access::reads_content).
+    AllowedAs(Arc<Replacement>),
     /// The client may not, and gets this error. The code is mostly [`ErrorCode::Unauthorized`] if
     /// a token could help, and [`ErrorCode::Forbidden`] otherwise. The message has at most 123
     /// bytes, so that it fits into the close frame of a WebSocket.
@@ -123,9 +126,11 @@ impl Decision {
     ///
     /// # Errors
     ///
-    /// The error for the client, if it is denied.
+    /// The error for the client, if it is denied; also where other content is not expected, because
+    /// the client's own must not pass for it.
     pub fn allowed_until_ms(self) -> Result<Option<u64>, ErrorResponse> {
         match self {
+            Decision::AllowedAs(_) => Err(ErrorResponse::unanswered()),
             Decision::Allowed => Ok(None),
             Decision::AllowedUntil(ms) => Ok(Some(ms)),
             Decision::Denied(error) => Err(error),
@@ -144,6 +149,13 @@ pub trait Access: Send + Sync {
         action: Action<'_>,
         later: Later<'_, Decision>,
     ) -> Answer<Decision>;
+
+    /// True if the decision about a publication depends on its content, which
+    /// [`Details::content`] then has.
+    fn reads_content(&self, asker: &Asker<'_>, action: Action<'_>) -> bool {
+        let _ = (asker, action);
+        false
+    }
 }
 
 /// A policy that can be replaced while it is asked.
@@ -155,6 +167,10 @@ impl<A: Access> Access for Arc<ArcSwap<A>> {
         later: Later<'_, Decision>,
     ) -> Answer<Decision> {
         self.load().may(asker, action, later)
+    }
+
+    fn reads_content(&self, asker: &Asker<'_>, action: Action<'_>) -> bool {
+        self.load().reads_content(asker, action)
     }
 }
 
@@ -188,6 +204,10 @@ impl<A: Access> Access for ReadOnlyClients<A> {
         }
         self.0.may(asker, action, later)
     }
+
+    fn reads_content(&self, asker: &Asker<'_>, action: Action<'_>) -> bool {
+        self.0.reads_content(asker, action)
+    }
 }
 
 /// The policy that allows everything at the admin listener, and asks the inner policy elsewhere. It
@@ -206,6 +226,10 @@ impl<A: Access> Access for TrustAdmin<A> {
             return Decision::Allowed.into();
         }
         self.0.may(asker, action, later)
+    }
+
+    fn reads_content(&self, asker: &Asker<'_>, action: Action<'_>) -> bool {
+        asker.listener != Listener::Admin && self.0.reads_content(asker, action)
     }
 }
 

@@ -174,6 +174,11 @@ impl Authentication {
         }
     }
 
+    /// True if the decision about a publication depends on its content.
+    pub(crate) fn reads_content(&self, asker: &Asker<'_>, action: Action<'_>) -> bool {
+        self.access.reads_content(asker, action)
+    }
+
     /// Whether `asker` may perform `action`; see [`AccessControl::may`].
     pub(crate) fn may(
         &self,

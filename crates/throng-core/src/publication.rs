@@ -31,6 +31,14 @@ pub struct Publication {
     pub receipt: Option<Arc<Receipt>>,
 }
 
+/// The content of a message in place of its publisher's, by the one who decides about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Replacement {
+    pub body: Body,
+    /// The body's content type; `None` for the usual one of its kind.
+    pub content_type: Option<Box<str>>,
+}
+
 /// How long an idempotency key is remembered, unless keys of the same publisher displace it.
 pub const IDEMPOTENCY_MS: u64 = 5 * 60 * 1000;
 

@@ -17,7 +17,7 @@ use crate::later::Ticket;
 use crate::message::Message;
 use crate::name::ChannelName;
 use crate::presence::{Presence, PresenceQuery};
-use crate::publication::Outcome;
+use crate::publication::{Outcome, Replacement};
 use crate::read_marker::Marked;
 use crate::reading::Fetched;
 use crate::receipt::ReceiptPart;
@@ -131,6 +131,8 @@ pub enum LateAnswer {
     /// Of the access policy: until when it is allowed, in milliseconds since 1970, if that ends; or
     /// the error for the client.
     Decision(Result<Option<u64>, ErrorResponse>),
+    /// Of the access policy: a publication is allowed with this content.
+    Replaced(Arc<Replacement>),
     /// Of the keys that verify tokens: the token can be verified now; or the reason, which is
     /// counted, and the error for the client.
     Keys(Result<(), (&'static str, ErrorResponse)>),

@@ -53,6 +53,7 @@ use tokio::time::timeout;
 
 use crate::client::{Origin, Trust};
 use crate::endpoint::Endpoint;
+use answer::ContentLimits;
 use caller::Caller;
 use connect::{ConnectAnswer, ConnectCallout, ConnectReader};
 use decider::{CalloutEndpoint, Decider, DeciderTask};
@@ -89,6 +90,11 @@ pub struct CalloutSettings {
     pub max_queued: usize,
     /// The most answers that are cached.
     pub max_cached: usize,
+    /// The most bytes of a message's content that a question about a publication has; 0: none of
+    /// it.
+    pub max_content_bytes: usize,
+    /// The most bytes of the body of a message.
+    pub max_message_bytes: usize,
 }
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -163,10 +169,21 @@ impl Callouts {
                 settings.asks.iter().copied().partition(|&asks| asks == Asks::Connect);
             let passed = settings.passed.clone();
             if !asks.is_empty() {
-                let (decider, task) = Decider::new(&endpoint, max_queued, max_cached, ());
+                let max_content_bytes = settings.max_content_bytes;
+                let limits = ContentLimits {
+                    max_asked_bytes: max_content_bytes,
+                    max_message_bytes: settings.max_message_bytes,
+                };
+                let (decider, task) = Decider::new(&endpoint, max_queued, max_cached, limits);
                 self.start_later(task);
                 let (pattern, passed) = (settings.pattern.clone(), passed.clone());
-                self.routes.push(CalloutRoute { asks, pattern, passed, decider });
+                self.routes.push(CalloutRoute {
+                    asks,
+                    pattern,
+                    passed,
+                    max_content_bytes,
+                    decider,
+                });
             }
             if !connects.is_empty() {
                 self.connect = Some(ConnectPart {

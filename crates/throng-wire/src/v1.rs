@@ -12,7 +12,9 @@ mod reply;
 pub use command::{COMMANDS, Command, Received, parse};
 pub use fields::LIMIT_MAX;
 pub use list::{Entry, List, Verb, Wanted};
-pub use publication::{CONTENT_TYPE_BYTES_MAX, EXPIRES_IN_S_MAX, KEY_BYTES_MAX, Publication};
+pub use publication::{
+    CONTENT_TYPE_BYTES_MAX, EXPIRES_IN_S_MAX, KEY_BYTES_MAX, Publication, parse_content,
+};
 pub use reply::{
     Begin, Counted, HistoryPage, ListReply, Numbered, PresenceEvent, Present, ReceiptFields, Terms,
     authenticated, closed, error, expiring, gap, greeting, history, history_body, late, numbers,

@@ -16,7 +16,7 @@ use throng_outbound::{
     Asks, CalloutMetrics, CalloutSettings, Callouts, Endpoint, KeySetError, KeySetMetrics,
     Notifies, Trust, fetch_key_set,
 };
-use throng_units::Time;
+use throng_units::{Size, Time};
 
 use crate::access::pattern;
 use crate::settings::{CalloutTable, Settings, SettingsError};
@@ -37,6 +37,9 @@ const QUEUED_MAX: usize = 1_000_000;
 /// Answers that are remembered: each takes some 100 bytes.
 const CACHED: usize = 10_000;
 const CACHED_MAX: usize = 10_000_000;
+
+/// Content in a question: all questions that wait have 16 MiB together.
+const CONTENT_BYTES_MAX: usize = 1 << 20;
 
 /// The most `[[callouts]]` tables.
 const TABLES_MAX: usize = 16;
@@ -95,7 +98,7 @@ pub(crate) fn callouts(
         return Err(SettingsError(message));
     }
     check_connect(&settings.callouts)?;
-    let tables = settings.callouts.iter().map(callout);
+    let tables = settings.callouts.iter().map(|table| callout(table, settings));
     Ok(Callouts::new(tables.collect::<Result<_, _>>()?, trust, Arc::clone(clients)))
 }
 
@@ -104,7 +107,7 @@ fn endpoint(at: &str, url: &str) -> Result<Endpoint, SettingsError> {
 }
 
 /// One table, checked.
-fn callout(table: &CalloutTable) -> Result<CalloutSettings, SettingsError> {
+fn callout(table: &CalloutTable, settings: &Settings) -> Result<CalloutSettings, SettingsError> {
     let at = &table.at;
     let fault = |message: &str| SettingsError(format!("{at} {message}"));
     let url = table.url.as_deref().ok_or_else(|| {
@@ -140,7 +143,22 @@ fn callout(table: &CalloutTable) -> Result<CalloutSettings, SettingsError> {
         max_in_flight: count("max-in-flight", table.max_in_flight, IN_FLIGHT, 1, IN_FLIGHT_MAX)?,
         max_queued: count("max-queued", table.max_queued, QUEUED, 1, QUEUED_MAX)?,
         max_cached: count("max-cached", table.max_cached, CACHED, 0, CACHED_MAX)?,
+        max_content_bytes: max_content_bytes(table)?,
+        max_message_bytes: settings.max_message_bytes.0,
     })
+}
+
+/// The most bytes of content in its questions about publications.
+fn max_content_bytes(table: &CalloutTable) -> Result<usize, SettingsError> {
+    let Some(Size(bytes)) = table.max_content else { return Ok(0) };
+    let fault = |message: &str| Err(SettingsError(format!("{} {message}", table.at)));
+    if !table.decides.iter().any(|word| word == Asks::Publish.word()) {
+        return fault("has `max-content`, which needs `publish`; add \"publish\" to `decides`");
+    }
+    if bytes > CONTENT_BYTES_MAX {
+        return fault("has a max-content that is more than 1MiB");
+    }
+    Ok(bytes)
 }
 
 /// Whether it decides `connect` for clients with a token as well.

@@ -10,7 +10,7 @@ use http::HeaderValue;
 use http::request::Parts;
 use hyper::body::Incoming;
 use throng_access::{Action, Client};
-use throng_core::{Body, ChannelName, IdempotencyKey, Publication, RefusedForMemory};
+use throng_core::{Body, ChannelName, IdempotencyKey, Publication, RefusedForMemory, Replacement};
 use throng_wire::batch::parse_line;
 use throng_wire::{ErrorCode, ErrorResponse};
 
@@ -159,7 +159,7 @@ async fn submit_line(
         .map_err(|_| ErrorResponse::new(ErrorCode::BadUtf8, "the line is not UTF-8"))?;
     let item = parse_line(line)?;
     let channel = ChannelName::new(item.target.kind, &item.target.name);
-    permit.ask(Action::Publish(&channel)).await?;
+    permit.ask_before_content(&channel).await?;
     let max_bytes = control.settings.max_message_bytes;
     if item.publication.body.len() > max_bytes {
         return Err(ErrorResponse::message_too_large(max_bytes));
@@ -167,6 +167,8 @@ async fn submit_line(
     let excluded = item.exclude.as_deref().map(publish::parse_connection).transpose()?;
     let content_type = item.publication.content_type.as_deref();
     let (body, content_type) = Body::parse(&item.publication.body, content_type)?;
+    let content = permit.ask_about(&channel, Replacement { body, content_type }).await?;
+    let Replacement { body, content_type } = content;
     let key = item.publication.key.as_deref();
     let idempotency_key = key.map(|key| IdempotencyKey::new(permit.publisher(), key));
     // A batch has no receipts: one that waits would hold up the lines behind it.

@@ -2,11 +2,12 @@
 //! has waited.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::request::Parts;
-use throng_access::{Action, Asker, Client, Credentials, Decision, Details};
-use throng_core::{Later, Listener, Publisher, WantedTags};
+use throng_access::{Action, Asker, Client, Credentials, Decision, Details, Draft};
+use throng_core::{ChannelName, Later, Listener, Publisher, Replacement, WantedTags};
 use throng_wire::ErrorResponse;
 
 use crate::authentication::PassedOn;
@@ -53,15 +54,62 @@ impl<'r> Permit<'r> {
 
     /// Fails unless the client may do this.
     pub(super) async fn ask(&mut self, action: Action<'_>) -> Result<(), ErrorResponse> {
-        let asked = match self.ask_policy(&self.asker(), action) {
-            PendingAnswer::Answered(decision) => return decision.allowed_until_ms().map(drop),
+        match self.decide(action, None).await? {
+            // Nothing was asked about content.
+            Some(_) => Err(ErrorResponse::unanswered()),
+            None => Ok(()),
+        }
+    }
+
+    /// Fails unless the client may publish this to the channel. If the policy does not decide by
+    /// content, the client was [asked about](Permit::ask_before_content) already. Returns the
+    /// content to publish.
+    pub(super) async fn ask_about(
+        &mut self,
+        channel: &ChannelName,
+        content: Replacement,
+    ) -> Result<Replacement, ErrorResponse> {
+        let action = Action::Publish(channel);
+        if !self.reads_content(action) {
+            return Ok(content);
+        }
+        let Replacement { body, content_type } = &content;
+        let draft = Draft { body, content_type: content_type.as_deref() };
+        let replaced = self.decide(action, Some(draft)).await?;
+        Ok(replaced.map_or(content, Arc::unwrap_or_clone))
+    }
+
+    /// Fails unless the client may publish to the channel, as far as that is decided before the
+    /// content is known. A client that may not must not occupy memory.
+    pub(super) async fn ask_before_content(
+        &mut self,
+        channel: &ChannelName,
+    ) -> Result<(), ErrorResponse> {
+        let action = Action::Publish(channel);
+        if self.reads_content(action) { self.recheck(action) } else { self.ask(action).await }
+    }
+
+    fn reads_content(&self, action: Action<'_>) -> bool {
+        self.control.authentication.reads_content(&self.asker(None), action)
+    }
+
+    /// Asks the policy. Returns the content with which a publication is allowed, if that is not its
+    /// own.
+    async fn decide(
+        &mut self,
+        action: Action<'_>,
+        content: Option<Draft<'_>>,
+    ) -> Result<Option<Arc<Replacement>>, ErrorResponse> {
+        let asked = match self.ask_policy(&self.asker(content), action) {
+            PendingAnswer::Answered(decision) => return replacement(decision),
             waits @ PendingAnswer::Waits(..) => waits,
         };
         let started = Instant::now();
         let decision = asked.within(self.wait_left).await;
         self.wait_left = self.wait_left.saturating_sub(started.elapsed());
-        decision.ok_or_else(ErrorResponse::unanswered)?.allowed_until_ms()?;
-        self.recheck(action)
+        let replaced = replacement(decision.ok_or_else(ErrorResponse::unanswered)?)?;
+        self.recheck(action)?;
+        Ok(replaced)
     }
 
     /// Fails if what the client has shown has ended or was revoked while the request waited, or if
@@ -69,7 +117,7 @@ impl<'r> Permit<'r> {
     /// asked again.
     pub(super) fn recheck(&self, action: Action<'_>) -> Result<(), ErrorResponse> {
         self.control.authentication.recheck(self.client)?;
-        let asker = Asker { is_repeated: true, ..self.asker() };
+        let asker = Asker { is_repeated: true, ..self.asker(None) };
         match self.ask_policy(&asker, action) {
             PendingAnswer::Answered(decision) => decision.allowed_until_ms().map(drop),
             PendingAnswer::Waits(..) => Ok(()),
@@ -86,9 +134,10 @@ impl<'r> Permit<'r> {
         }
     }
 
-    fn asker(&self) -> Asker<'_> {
+    fn asker<'a>(&'a self, content: Option<Draft<'a>>) -> Asker<'a> {
         let Permit { listener, credentials, .. } = *self;
-        let details = Details { address: self.passed.address, headers: Some(&self.passed.headers) };
+        let (address, headers) = (self.passed.address, Some(&self.passed.headers));
+        let details = Details { address, headers, content };
         Asker { listener, credentials, details, is_repeated: false }
     }
 
@@ -111,5 +160,13 @@ impl<'r> Permit<'r> {
             Client::Token(identity) => identity.user().map(|user| authentication.tags_of(user)),
             Client::Anonymous => None,
         }
+    }
+}
+
+/// The content with which a publication is allowed, if that is not its own.
+fn replacement(decision: Decision) -> Result<Option<Arc<Replacement>>, ErrorResponse> {
+    match decision {
+        Decision::AllowedAs(content) => Ok(Some(content)),
+        decision => decision.allowed_until_ms().map(|_| None),
     }
 }

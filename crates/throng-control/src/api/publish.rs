@@ -11,7 +11,7 @@ use hyper::body::Incoming;
 use throng_access::{Action, Client};
 use throng_core::{
     Body, ChannelName, ConnectionName, Engine, IdempotencyKey, Kind, Later, Outcome, Publication,
-    PublishError, Published, WantedTags, clock,
+    PublishError, Published, Replacement, WantedTags, clock,
 };
 use throng_wire::v1::{self, CONTENT_TYPE_BYTES_MAX, EXPIRES_IN_S_MAX, KEY_BYTES_MAX};
 use throng_wire::{ErrorCode, ErrorResponse, check_target_name};
@@ -43,9 +43,8 @@ pub(crate) async fn answer(
     publisher.begin(head, 1).map_err(ApiError::limited)?;
     let channel = names::from_segment(kind, segment)?;
     check_target_name(channel.name(), kind.noun())?;
-    // Before the body is read: a client that may not publish must not occupy memory.
     let mut permit = Permit::of(control, head, client)?;
-    permit.ask(Action::Publish(&channel)).await?;
+    permit.ask_before_content(&channel).await?;
     let query = query::of(head, &["count"])?;
     let options = Options::of(&head.headers)?;
     let kind = body::BodyKind::Message;
@@ -58,6 +57,8 @@ pub(crate) async fn answer(
         publisher.count(0, bytes.len()).map_err(ApiError::limited)?;
     }
     let (body, content_type) = Body::parse(&bytes, options.content_type)?;
+    let content = permit.ask_about(&channel, Replacement { body, content_type }).await?;
+    let Replacement { body, content_type } = content;
     // It counts against a quota, and the wait for a receipt may be long.
     drop(bytes);
     let Options { idempotency_key, excluded, expires_in_ms, .. } = options;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use throng_access::Identity;
 use throng_core::{
-    Body, Fetched, LateAnswer, Outcome, Presence, PublishError, ReadMarker, Watermark,
+    Body, Fetched, LateAnswer, Outcome, Presence, PublishError, ReadMarker, Replacement, Watermark,
 };
 use throng_wire::head::KeptHead;
 use throng_wire::subscribe::Request;
@@ -122,6 +122,8 @@ pub(crate) struct Answers {
     pub(crate) is_allowed: bool,
     /// The earliest end of what is allowed so far, in milliseconds since 1970.
     pub(crate) until_ms: Option<u64>,
+    /// The content that its publication is allowed with, in place of its own.
+    pub(crate) replacement: Option<Arc<Replacement>>,
     pub(crate) fetched: FetchedParts,
     pub(crate) presence: Option<Presence>,
     pub(crate) marker: Option<ReadMarker>,
@@ -188,9 +190,8 @@ impl Pending {
             }
             (Some(LateAnswer::Decision(Ok(end_ms))), Awaited::Access { left }) => {
                 answers.until_ms = earliest(answers.until_ms, end_ms);
-                *left -= 1;
-                answers.is_allowed = *left == 0;
-                return if *left > 0 { Taken::Some } else { Taken::All };
+                answers.is_allowed = *left == 1;
+                return one_less(left);
             }
             (Some(LateAnswer::Keys(verdict)), Awaited::Keys) => {
                 if let Err((_, error)) = verdict {
@@ -218,6 +219,11 @@ impl Pending {
                     return Taken::Refused(ErrorResponse::unanswered());
                 }
             },
+            (Some(LateAnswer::Replaced(content)), Awaited::Access { left }) => {
+                answers.replacement = Some(content);
+                answers.is_allowed = *left == 1;
+                return one_less(left);
+            }
             (Some(LateAnswer::Presence(presence)), Awaited::Presence) => {
                 answers.presence = Some(presence);
             }
@@ -229,13 +235,11 @@ impl Pending {
             }
             (Some(LateAnswer::Marker(Ok(marker))), Awaited::Fetch { left }) => {
                 answers.fetched.unread = Some(marker.unread);
-                *left -= 1;
-                return if *left > 0 { Taken::Some } else { Taken::All };
+                return one_less(left);
             }
             (Some(LateAnswer::Fetched(part)), Awaited::Fetch { left }) => {
                 answers.fetched.held.push(part);
-                *left -= 1;
-                return if *left > 0 { Taken::Some } else { Taken::All };
+                return one_less(left);
             }
             (Some(answer), awaited) => {
                 debug_assert!(false, "{answer:?} does not answer {awaited:?}");
@@ -257,8 +261,7 @@ impl Pending {
             let until_ms = many.decide(part, decision);
             self.answers.until_ms = earliest(self.answers.until_ms, until_ms);
         }
-        *left -= 1;
-        if *left > 0 { Taken::Some } else { Taken::All }
+        one_less(left)
     }
 
     /// Memory that no other connection shares.
@@ -271,6 +274,12 @@ impl Pending {
             Asked::Outcome => 0,
         }
     }
+}
+
+/// One of the answers that are still to come is there.
+fn one_less(left: &mut u32) -> Taken {
+    *left -= 1;
+    if *left > 0 { Taken::Some } else { Taken::All }
 }
 
 #[cfg(test)]

@@ -8,10 +8,10 @@
 use std::sync::Arc;
 
 use throng_access::limit::Refusal;
-use throng_access::{Action, Asker, Decision, Details, Refused};
+use throng_access::{Action, Asker, Decision, Details, Draft, Refused};
 use throng_core::{
     Answer, ChannelName, Engine, LateAnswer, Later, Listener, Notification, Outcome, Presence,
-    Publication, QuestionId, Ticket, WorkerId,
+    Publication, QuestionId, Replacement, Ticket, WorkerId,
 };
 use throng_wire::ErrorResponse;
 
@@ -98,6 +98,7 @@ impl<N: Net> Sessions<N> {
         for (part, action) in (0..).zip(actions) {
             match self.ask_policy(&asker, action, QuestionId { part, ..question }) {
                 // After a denial, late answers about other parts find nothing that waits.
+                Answer::Now(Decision::AllowedAs(content)) => answers.replacement = Some(content),
                 Answer::Now(decision) => {
                     answers.until_ms = earliest(answers.until_ms, decision.allowed_until_ms()?);
                 }
@@ -122,11 +123,32 @@ impl<N: Net> Sessions<N> {
     ) -> Answer<Decision> {
         let (engine, worker) = (&self.engine, self.metrics().worker());
         let mut issue = || {
-            ticket(engine, worker, question, |decision: Decision| {
-                LateAnswer::Decision(decision.allowed_until_ms())
+            ticket(engine, worker, question, |decision: Decision| match decision {
+                Decision::AllowedAs(content) => LateAnswer::Replaced(content),
+                decision => LateAnswer::Decision(decision.allowed_until_ms()),
             })
         };
         self.access.may(asker, action, Later::new(&mut issue))
+    }
+
+    /// The content of a publication, if the policy decides by it.
+    ///
+    /// # Errors
+    ///
+    /// The rules do not allow the publication whatever its content, or `parse` fails.
+    pub(crate) fn draft(
+        &self,
+        client: &Client,
+        action: Action<'_>,
+        parse: impl FnOnce() -> Result<Replacement, ErrorResponse>,
+    ) -> Result<Option<Replacement>, ErrorResponse> {
+        let asker = Asker { credentials: client.credentials(), ..Asker::default() };
+        if !self.access.reads_content(&asker, action) {
+            return Ok(None);
+        }
+        // The error of one that may not publish is not about its content.
+        self.ask_again(client, std::iter::once(action))?;
+        parse().map(Some)
     }
 
     /// Asks again about what was allowed before the connection waited: the rules may have been
@@ -210,6 +232,11 @@ impl<N: Net> Sessions<N> {
         let connection = self.connections().name(id);
         QuestionId { connection, number: self.questions.next(), part: 0 }
     }
+}
+
+/// The policy's view of the content of a publication.
+pub(super) fn draft_of(Replacement { body, content_type }: &Replacement) -> Draft<'_> {
+    Draft { body, content_type: content_type.as_deref() }
 }
 
 /// A ticket for one late answer, which is posted to the worker.

@@ -1,19 +1,20 @@
 //! The commands of clients, whatever their dialect.
 
+use std::sync::Arc;
 use std::time::Duration;
 use std::{iter, slice};
 
-use throng_access::Action;
+use throng_access::{Action, Details};
 use throng_core::{
     Body, ChannelName, HistoryQuery, Kind, Mark, MessageId, Outcome, Presence, Publication,
-    ReadMarker, Reading, RefusedForMemory, SubscriptionTerms,
+    ReadMarker, Reading, RefusedForMemory, Replacement, SubscriptionTerms,
 };
 use throng_dialect::Saying;
 use throng_dialect::saying::Start;
 use throng_wire::v1::{self, Command, HistoryPage, Present, RawValue, Received};
 use throng_wire::{ErrorCode, ErrorResponse, Target};
 
-use super::ask::Stop;
+use super::ask::{Stop, draft_of};
 use super::fetch::Starts;
 use super::join::{
     Joined, Joining, already_subscribed, not_subscribed, one_user, start_at, still_kept,
@@ -120,8 +121,27 @@ impl<N: Net> Sessions<N> {
             Command::Subscribe { presence: true, .. } => self.check_has_presence_events(&name)?,
             _ => {}
         }
-        let details = self.details(call.id, None);
+        let draft = match command {
+            Command::Publish { publication, .. } => {
+                let action = action_of(command, &name);
+                self.draft(&client, action, || self.content(publication))?
+            }
+            _ => None,
+        };
+        let content = draft.as_ref().map(draft_of);
+        let details = Details { content, ..self.details(call.id, None) };
         self.ask_access(call.id, &client, details, actions_of(command, &name), answers)
+    }
+
+    /// The content of a publication, checked.
+    fn content(&self, publication: &v1::Publication) -> Result<Replacement, ErrorResponse> {
+        let max_bytes = self.settings.max_message_bytes;
+        if publication.body.len() > max_bytes {
+            return Err(ErrorResponse::message_too_large(max_bytes));
+        }
+        let content_type = publication.content_type.as_deref();
+        let (body, content_type) = Body::parse(&publication.body, content_type)?;
+        Ok(Replacement { body, content_type })
     }
 
     fn execute(
@@ -261,7 +281,10 @@ impl<N: Net> Sessions<N> {
     ) -> Result<(), Stop> {
         let outcome = match answers.outcome.take() {
             Some(outcome) => outcome,
-            None => self.begin_publish(call, target, publication, is_echoed)?,
+            None => {
+                let replacement = answers.replacement.take();
+                self.begin_publish(call, target, publication, is_echoed, replacement)?
+            }
         };
         let published = outcome.map_err(ErrorResponse::from)?;
         self.count(Counter::MessagesPublished);
@@ -277,21 +300,19 @@ impl<N: Net> Sessions<N> {
         Ok(())
     }
 
-    /// Publishes the message of a command. Returns what became of it.
+    /// Publishes the message of a command, or its `replacement`. Returns what became of it.
     fn begin_publish(
         &mut self,
         call: Call<'_>,
         target: &Target,
         publication: v1::Publication,
         is_echoed: bool,
+        replacement: Option<Arc<Replacement>>,
     ) -> Result<Outcome, Stop> {
-        let max_bytes = self.settings.max_message_bytes;
-        if publication.body.len() > max_bytes {
-            return Err(ErrorResponse::message_too_large(max_bytes).into());
-        }
-        let (body, content_type) =
-            Body::parse(&publication.body, publication.content_type.as_deref())
-                .map_err(ErrorResponse::from)?;
+        let Replacement { body, content_type } = match replacement {
+            Some(replacement) => Arc::unwrap_or_clone(replacement),
+            None => self.content(&publication)?,
+        };
         let channel = name_of(target);
         let key = publication.key.as_deref();
         let publication = Publication {

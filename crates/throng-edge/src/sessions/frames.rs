@@ -1,9 +1,10 @@
 //! WebSocket frames from clients.
 
 use std::iter;
+use std::sync::Arc;
 
-use throng_access::Action;
-use throng_core::{Body, ChannelName, Outcome, Publication, PublishError};
+use throng_access::{Action, Details};
+use throng_core::{Body, ChannelName, Outcome, Publication, PublishError, Replacement};
 use throng_dialect::Saying;
 use throng_dialect::dialect::Heard;
 use throng_wire::websocket::{
@@ -11,7 +12,7 @@ use throng_wire::websocket::{
 };
 use throng_wire::{ErrorCode, ErrorResponse};
 
-use super::ask::Stop;
+use super::ask::{Stop, draft_of};
 use crate::close_reason::CloseReason;
 use crate::connection::{
     Answers, Asked, Connection, ConnectionId, Flags, Input, PendingClose, State,
@@ -214,8 +215,12 @@ impl<N: Net> Sessions<N> {
             let reason = CloseReason::Refused(ErrorCode::BadRequest);
             return self.refuse_input(id, reason, message);
         };
-        match self.permit_frame(id, &name, body.bytes().len(), &mut answers) {
-            Ok(()) => self.publish_to(id, name, body),
+        match self.permit_frame(id, &name, &body, &mut answers) {
+            Ok(()) => {
+                let own = || Replacement { body, content_type: None };
+                let content = answers.replacement.map_or_else(own, Arc::unwrap_or_clone);
+                self.publish_to(id, name, content);
+            }
             Err(Stop::Refused(error)) => self.refuse_message(id, &error),
             Err(Stop::Limited(refusal)) => {
                 self.count(Counter::RefusedLimit);
@@ -230,7 +235,7 @@ impl<N: Net> Sessions<N> {
         &mut self,
         id: ConnectionId,
         name: &ChannelName,
-        bytes: usize,
+        body: &Body,
         answers: &mut Answers,
     ) -> Result<(), Stop> {
         let action = Action::Publish(name);
@@ -238,8 +243,10 @@ impl<N: Net> Sessions<N> {
         if answers.is_allowed {
             return Ok(self.ask_again(&client, iter::once(action))?);
         }
-        self.limit_publication(id, bytes)?;
-        let details = self.details(id, None);
+        self.limit_publication(id, body.bytes().len())?;
+        let own = || Ok(Replacement { body: body.clone(), content_type: None });
+        let draft = self.draft(&client, action, own)?;
+        let details = Details { content: draft.as_ref().map(draft_of), ..self.details(id, None) };
         self.ask_access(id, &client, details, iter::once(action), answers)
     }
 
@@ -264,11 +271,12 @@ impl<N: Net> Sessions<N> {
         }
     }
 
-    fn publish_to(&mut self, id: ConnectionId, channel: ChannelName, body: Body) {
+    fn publish_to(&mut self, id: ConnectionId, channel: ChannelName, content: Replacement) {
+        let Replacement { body, content_type } = content;
         let publication = Publication {
             channel,
             body,
-            content_type: None,
+            content_type,
             idempotency_key: None,
             excluded: None,
             expires_in_ms: None,

@@ -194,7 +194,7 @@ impl<N: Net> Sessions<N> {
     ) -> Details<'a> {
         let is_passed = self.access.passed.address;
         let address = if is_passed { self.connected(id).address() } else { None };
-        Details { address, headers }
+        Details { address, headers, content: None }
     }
 
     /// The application does not let a client in, and has said so later.

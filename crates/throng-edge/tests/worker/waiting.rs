@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use throng_access::{Access, Action, Asker, Decision};
-use throng_core::{Answer, Later, Ticket};
+use throng_core::{Answer, Body, Later, Replacement, Ticket};
 
 use crate::rig::Rig;
 use throng_edge::{Counter, Settings};
@@ -279,4 +279,97 @@ fn the_first_expiring_permission_closes_a_connection() {
     assert!(socket.received().contains("permission of this connection has expired"));
     assert_eq!(rig.count(Counter::ClosedExpired), 2);
     rig.worker.check_invariants();
+}
+
+/// Decides about publications by their content, which it notes, when the test does.
+#[derive(Debug, Default)]
+struct Editor {
+    open: Mutex<Vec<(String, Ticket<Decision>)>>,
+}
+
+impl Access for Editor {
+    fn may(
+        &self,
+        asker: &Asker<'_>,
+        action: Action<'_>,
+        later: Later<'_, Decision>,
+    ) -> Answer<Decision> {
+        if asker.is_repeated || !matches!(action, Action::Publish(_)) {
+            return Decision::Allowed.into();
+        }
+        let draft = asker.details.content.expect("the content of a publication");
+        let (ticket, answer) = later.ticket();
+        let content = (format!("{:?} {:?}", draft.body, draft.content_type), ticket);
+        self.open.lock().expect("no test panics here").push(content);
+        answer
+    }
+
+    fn reads_content(&self, _: &Asker<'_>, action: Action<'_>) -> bool {
+        matches!(action, Action::Publish(_))
+    }
+}
+
+impl Editor {
+    /// The content of the oldest open question, which is answered with a text.
+    fn replace(&self, text: &str) -> String {
+        let (content, ticket) = self.open.lock().expect("no test panics here").remove(0);
+        let body = Body::Text(text.into());
+        let replacement = Replacement { body, content_type: Some("text/x-edited".into()) };
+        ticket.answer(Decision::AllowedAs(Arc::new(replacement)));
+        content
+    }
+}
+
+#[test]
+fn a_publication_may_be_allowed_with_other_content() {
+    let access = Arc::new(Editor::default());
+    let mut rig = Rig::with_access(Settings::for_tests(), Arc::clone(&access) as Arc<dyn Access>);
+    let (reader, v1) = (rig.get("/channels/a?envelope=true"), rig.v1());
+    let plain = rig.connect(
+        "GET /channels/a HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n\
+         Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\
+         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+    );
+    for client in [&reader, &v1, &plain] {
+        client.received();
+    }
+    rig.send_frame(&v1, r#"{"type":"publish","channel":"a","data":{"n":1},"key":"k"}"#);
+    rig.send_frame(&plain, "rude");
+    // The process that takes over asks again, with the content.
+    rig.replace_process();
+    rig.work();
+    drop(access.open.lock().expect("no test panics here").drain(..2));
+    assert_eq!(access.replace("one"), r#"Json("{\"n\":1}") None"#);
+    assert_eq!(access.replace("two"), r#"Text("rude") None"#);
+    rig.work();
+    let received = reader.received();
+    for text in ["one", "two"] {
+        let edited = format!(r#""content_type":"text/x-edited","data":"{text}""#);
+        assert!(received.contains(&edited), "{received}");
+    }
+    assert!(!received.contains("rude") && plain.received().contains("two"));
+    assert!(v1.received().contains(r#""type":"published""#));
+    // A repeated publication is asked about again, and publishes nothing.
+    rig.send_frame(&v1, r#"{"type":"publish","channel":"a","data":{"n":1},"key":"k"}"#);
+    access.replace("again");
+    rig.work();
+    assert!(v1.received().contains(r#""duplicate":true"#));
+    assert_eq!(reader.received(), "");
+}
+
+#[test]
+fn content_that_cannot_be_published_is_refused_before_anybody_is_asked() {
+    let access = Arc::new(Editor::default());
+    let settings = Settings { max_message_bytes: 10, ..Settings::for_tests() };
+    let mut rig = Rig::with_access(settings, Arc::clone(&access) as Arc<dyn Access>);
+    let client = rig.v1();
+    client.received();
+    for (fields, code) in [
+        (r#""data":"12345678901""#, "too_large"),
+        (r#""data":"{","content_type":"application/json""#, "bad_json"),
+    ] {
+        rig.send_frame(&client, &format!(r#"{{"type":"publish","channel":"a",{fields}}}"#));
+        assert!(client.received().contains(code), "{code}");
+    }
+    assert!(access.open.lock().expect("no test panics here").is_empty());
 }

@@ -117,7 +117,7 @@ mod tests {
 
     fn asked(question: u32, address: u8) -> Attempt {
         let address = Some(IpAddr::from([192, 0, 2, address]));
-        Attempt { key: QuestionKey::of(&question.to_le_bytes()), address }
+        Attempt { key: QuestionKey::of(&question.to_le_bytes(), b""), address }
     }
 
     fn open(now_ms: u64) -> Breaker {

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use ring::digest::{SHA256, digest};
+use ring::digest::{Context, SHA256};
 
 /// Identifies a question: a hash of it of the question, without what differs from one connection to
 /// the next. Clients choose parts of a question, so no two may have the same hash.
@@ -10,10 +10,14 @@ use ring::digest::{SHA256, digest};
 pub(super) struct QuestionKey([u8; 16]);
 
 impl QuestionKey {
-    /// The key of a question in JSON.
-    pub(super) fn of(question: &[u8]) -> QuestionKey {
+    /// The key of a question in JSON, and of what is left out of it.
+    pub(super) fn of(question: &[u8], left_out: &[u8]) -> QuestionKey {
+        let mut context = Context::new(&SHA256);
+        context.update(question);
+        // The question says how long it is, so that no byte can be of either.
+        context.update(left_out);
         let mut hash = [0; 16];
-        hash.copy_from_slice(&digest(&SHA256, question).as_ref()[..16]);
+        hash.copy_from_slice(&context.finish().as_ref()[..16]);
         QuestionKey(hash)
     }
 }
@@ -66,7 +70,7 @@ mod tests {
     use super::*;
 
     fn key(number: usize) -> QuestionKey {
-        QuestionKey::of(number.to_string().as_bytes())
+        QuestionKey::of(number.to_string().as_bytes(), b"")
     }
 
     #[test]

@@ -21,7 +21,7 @@ use super::cache::{Cache, QuestionKey};
 use super::caller::{Caller, new_id};
 use super::error::CalloutError;
 use super::metrics::CalloutMetrics;
-use super::verdict::{ANSWER_BYTES_MAX, Answered, Verdict};
+use super::verdict::{Answered, Verdict};
 
 /// Both planes refuse a client after five seconds without a decision. A question that cannot be
 /// answered in this time is not asked.
@@ -209,7 +209,8 @@ async fn ask<V: Verdict>(
     } else if !lock(&endpoint.breaker).admits(about, clock::now_ms()) {
         endpoint.refuse("breaker_open")
     } else {
-        let answer = endpoint.caller.post(&new_id(), Bytes::from(body), ANSWER_BYTES_MAX).await;
+        let bytes_max = V::answer_bytes_max(&desk.reader);
+        let answer = endpoint.caller.post(&new_id(), Bytes::from(body), bytes_max).await;
         let answer = answer.and_then(|answer| Ok(V::read(&desk.reader, &answer, asked_s)?));
         endpoint.metrics.durations.record_shared(asked.elapsed().as_micros() as u64);
         desk.conclude(about, answer)

@@ -10,8 +10,9 @@ use throng_core::name::{ChannelName, Kind};
 use throng_core::{Listener, clock};
 use throng_wire::ErrorCode;
 
+use super::answer::DecisionBounds;
 use super::decider::{Decider, Inquiry};
-use super::question::{Asks, Facts, body, listed};
+use super::question::{AskedContent, Asks, Facts, body, listed};
 
 /// A decider, and what it decides.
 #[derive(Debug)]
@@ -21,6 +22,8 @@ pub(super) struct CalloutRoute {
     pub(super) pattern: Option<Pattern>,
     /// The part of a request that the endpoint gets, besides credentials.
     pub(super) passed: Passed,
+    /// The most bytes of a message's content that a question has; 0 if it has none of it.
+    pub(super) max_content_bytes: usize,
     pub(super) decider: Decider<Decision>,
 }
 
@@ -49,7 +52,7 @@ impl Access for CalloutPolicy {
         let until_ms = match &decision {
             Decision::Denied(_) => return decision.into(),
             Decision::AllowedUntil(ms) => Some(*ms),
-            Decision::Allowed => None,
+            Decision::Allowed | Decision::AllowedAs(_) => None,
         };
         let route = if asker.is_repeated { None } else { self.route(asker, action) };
         let Some((asks, name, route)) = route else {
@@ -58,16 +61,31 @@ impl Access for CalloutPolicy {
         let headers = listed(&route.passed, asker.details);
         let data = Facts::new(name, asker.credentials);
         let data = data.with(&route.passed, asker.details.address, &headers);
+        let draft = asker.details.content.filter(|_| route.reads(asks));
+        let content = draft.map(|draft| AskedContent::new(draft, route.max_content_bytes));
+        let data = data.with_content(content.as_ref());
+        let bounds = DecisionBounds { until_ms, takes_content: content.is_some() };
         let (key, body) = (data.key(asks), |time_ms| body(asks, time_ms, data));
         let holds = |decision: &Decision| match decision {
             Decision::AllowedUntil(ms) => clock::machine_ms() < *ms,
-            Decision::Allowed | Decision::Denied(_) => true,
+            Decision::Allowed | Decision::AllowedAs(_) | Decision::Denied(_) => true,
         };
         route.decider.decide(
-            Inquiry { key, body, bounds: until_ms, address: asker.details.address },
+            Inquiry { key, body, bounds, address: asker.details.address },
             holds,
             later,
         )
+    }
+
+    fn reads_content(&self, asker: &Asker<'_>, action: Action<'_>) -> bool {
+        self.route(asker, action).is_some_and(|(asks, _, route)| route.reads(asks))
+    }
+}
+
+impl CalloutRoute {
+    /// True if its questions of this kind have the content of the message.
+    fn reads(&self, asks: Asks) -> bool {
+        asks == Asks::Publish && self.max_content_bytes > 0
     }
 }
 

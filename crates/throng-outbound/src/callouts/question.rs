@@ -2,9 +2,12 @@
 
 use std::net::IpAddr;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
-use throng_access::{Credentials, Details, Identity, Passed};
+use throng_access::{Credentials, Details, Draft, Identity, Passed};
+use throng_core::Body;
 use throng_core::name::{ChannelName, Kind};
 
 use super::cache::QuestionKey;
@@ -62,6 +65,64 @@ pub(super) struct Facts<'a> {
     /// The claims of the client's token, as they are written there.
     #[serde(skip_serializing_if = "Option::is_none")]
     claims: Option<&'a RawValue>,
+    /// The content of a publication.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content: Option<&'a AskedContent<'a>>,
+}
+
+/// The content of a publication, as a question has it: in the fields of a message in JSON.
+#[derive(Debug, Serialize)]
+pub(super) struct AskedContent<'a> {
+    bytes: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content_type: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    encoding: Option<&'static str>,
+    /// `None` if it is larger than the endpoint gets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data: Option<AskedData<'a>>,
+    /// The body, if it is left out.
+    #[serde(skip)]
+    left_out: &'a [u8],
+}
+
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum AskedData<'a> {
+    Text(&'a str),
+    Json(&'a RawValue),
+    Base64(String),
+}
+
+impl<'a> AskedContent<'a> {
+    /// The content of `draft`, without the data if these are more than `max_bytes`.
+    pub(super) fn new(draft: Draft<'a>, max_bytes: usize) -> AskedContent<'a> {
+        let body = draft.body.bytes();
+        let is_left_out = body.len() > max_bytes;
+        let mut content = AskedContent {
+            bytes: body.len(),
+            content_type: draft.content_type,
+            encoding: None,
+            data: None,
+            left_out: if is_left_out { body } else { &[] },
+        };
+        if is_left_out {
+            return content;
+        }
+        content.data = Some(match draft.body {
+            Body::Text(text) => AskedData::Text(text),
+            // It has been parsed; where its levels are too many for the parser here, it is a text.
+            Body::Json(json) => match serde_json::from_str(json) {
+                Ok(json) => AskedData::Json(json),
+                Err(_) => AskedData::Text(json),
+            },
+            Body::Binary(bytes) => {
+                content.encoding = Some("base64");
+                AskedData::Base64(STANDARD.encode(bytes))
+            }
+        });
+        content
+    }
 }
 
 /// Those of a request's headers that one endpoint gets.
@@ -109,9 +170,15 @@ impl<'a> Facts<'a> {
         Facts { address: address.filter(|_| passed.address), headers, ..self }
     }
 
+    /// The same, with the content of a publication.
+    pub(super) fn with_content(self, content: Option<&'a AskedContent<'a>>) -> Facts<'a> {
+        Facts { content, ..self }
+    }
+
     /// The key under which the answer may be cached.
     pub(super) fn key(self, asks: Asks) -> QuestionKey {
-        QuestionKey::of(&body(asks, 0, self))
+        let left_out = self.content.map_or(&[][..], |content| content.left_out);
+        QuestionKey::of(&body(asks, 0, self), left_out)
     }
 }
 
@@ -156,7 +223,7 @@ mod tests {
         };
         let headers = passed.pick(|_| [&b"v"[..]].into_iter()).unwrap();
         let address = Some(IpAddr::from([192, 0, 2, 1]));
-        let details = Details { address, headers: Some(&headers) };
+        let details = Details { address, headers: Some(&headers), content: None };
         let text = |passed: &Passed| {
             let headers = listed(passed, details);
             let data = Facts::of_connect("sse").with(passed, details.address, &headers);

@@ -4,10 +4,11 @@ use std::sync::Mutex;
 
 use throng_access::limit::{LimitSettings, Limiter};
 use throng_access::{Action, AllowAll, Asker, Decision};
-use throng_core::ConnectionName;
+use throng_access::{Details, Draft};
 use throng_core::events::Event;
 use throng_core::later::{Answer, Later, Ticket};
 use throng_core::name::{ChannelName, Kind};
+use throng_core::{Body, ConnectionName, Replacement};
 use throng_wire::ErrorCode;
 
 use super::*;
@@ -28,6 +29,8 @@ fn settings(server: &FakeServer) -> CalloutSettings {
         max_in_flight: 4,
         max_queued: 100,
         max_cached: 100,
+        max_content_bytes: 0,
+        max_message_bytes: 1000,
     }
 }
 
@@ -303,7 +306,7 @@ async fn one_address_has_few_questions_open() {
     let name = ChannelName::channel("lobby");
     let ask = |last| {
         let address = Some(std::net::IpAddr::from([192, 0, 2, last]));
-        let details = throng_access::Details { address, headers: None };
+        let details = throng_access::Details { address, ..Default::default() };
         world.begin(Action::Subscribe(&name), Asker { details, ..Asker::default() })
     };
     let mut pending: Vec<_> = [1, 1, 1, 2, 2].map(ask).into();
@@ -314,4 +317,54 @@ async fn one_address_has_few_questions_open() {
     let codes: Vec<_> = pending.iter_mut().map(code).collect();
     assert_eq!(codes, [None, None, Some(ErrorCode::TooManyRequests), None, None]);
     assert_eq!(world.count("limited"), 1);
+}
+
+#[tokio::test]
+async fn the_application_reads_and_replaces_content() {
+    let answer = |request: &str| {
+        let is_rude = request.contains("rude");
+        ok(if is_rude { r#"{"allow":true,"data":"***"}"# } else { r#"{"allow":true,"cache":60}"# })
+    };
+    let world = world(answer, |settings| {
+        settings.asks = vec![Asks::Publish, Asks::Subscribe];
+        settings.max_content_bytes = 20;
+    })
+    .await;
+    let name = ChannelName::channel("lobby");
+    let publish = |body: &Body, content_type| {
+        let content = Some(Draft { body, content_type });
+        let asker =
+            Asker { details: Details { content, ..Details::default() }, ..Asker::default() };
+        assert!(world.policy.reads_content(&asker, Action::Publish(&name)));
+        assert!(!world.policy.reads_content(&asker, Action::Subscribe(&name)));
+        world.begin(Action::Publish(&name), asker)
+    };
+    let text = |text: &str| Body::Text(text.into());
+    let rude = publish(&text("rude"), None).await.unwrap();
+    let stars = Replacement { body: text("***"), content_type: None };
+    assert_eq!(rude, Decision::AllowedAs(Arc::new(stars)));
+    // An answer that is cached is not reused for other content, also if that is left out.
+    let long = ["a".repeat(21), "b".repeat(21)].map(|it| text(&it));
+    let image = Body::Binary(b"hi"[..].into());
+    let json = Body::Json(r#"{"n": 1}"#.into());
+    for round in 0..2 {
+        for body in [&text("kind"), &long[0], &long[1], &json] {
+            assert_eq!(publish(body, None).await.unwrap(), Decision::Allowed);
+        }
+        assert_eq!(publish(&image, Some("image/png")).await.unwrap(), Decision::Allowed);
+        assert_eq!(world.server.requests().len(), 6, "round {round}");
+    }
+    let requests = world.server.requests().concat();
+    for expected in [
+        r#""content":{"bytes":4,"data":"rude"}}}"#,
+        r#""content":{"bytes":8,"data":{"n": 1}}}}"#,
+        r#""content":{"bytes":2,"content_type":"image/png","encoding":"base64","data":"aGk="}}}"#,
+        r#""content":{"bytes":21}}}"#,
+    ] {
+        assert!(requests.contains(expected), "{expected}: {requests}");
+    }
+    // The question about a subscription has none, and no answer to it may have any.
+    let inbox = ChannelName::channel("rude");
+    let decision = world.begin(Action::Subscribe(&inbox), Asker::default()).await.unwrap();
+    assert!(matches!(decision, Decision::Denied(_)));
 }

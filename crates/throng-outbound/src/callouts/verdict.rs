@@ -1,5 +1,6 @@
 //! Answers of the application, for every kind of question.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use throng_access::grants::GrantsError;
@@ -19,6 +20,9 @@ pub(super) enum AnswerError {
     User(NameError),
     #[error("the answer's grants, which are as the claim of a token: {0}")]
     Grants(#[from] GrantsError),
+    /// Its content in place of a message's cannot be published, or was not asked for.
+    #[error("the answer's content: {0}")]
+    Content(Cow<'static, str>),
     /// It allows what has ended already.
     #[error("the answer has an `expires` in the past")]
     Past,
@@ -33,6 +37,12 @@ pub(super) trait Verdict: Clone + fmt::Debug + Send + Sync + 'static {
     type Bounds: fmt::Debug + Send + 'static;
 
     type Given: Send + 'static;
+
+    /// The most bytes of an answer.
+    fn answer_bytes_max(reader: &Self::Reader) -> usize {
+        let _ = reader;
+        ANSWER_BYTES_MAX
+    }
 
     /// Reads an answer to a question of the moment `asked_s`, in seconds since 1970.
     fn read(

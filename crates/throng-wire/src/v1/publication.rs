@@ -40,36 +40,51 @@ impl Publication {
     pub(crate) fn from_fields(fields: &Fields<'_>) -> Result<Publication, ErrorResponse> {
         let data =
             fields.data.ok_or_else(|| ErrorResponse::bad_request("the field `data` is missing"))?;
-        let is_base64 = match string(fields.encoding, "encoding")?.as_deref() {
-            None => false,
-            Some("base64") => true,
-            Some(_) => {
-                let message = "the field `encoding` must be \"base64\" if there is one";
-                return Err(ErrorResponse::bad_request(message));
-            }
-        };
-        let (body, content_type_by_default) = if is_base64 {
-            let text = decoded_string(data, "data")?;
-            let bytes = BASE64
-                .decode(text.as_bytes())
-                .map_err(|_| ErrorResponse::bad_request("the field `data` is not base64"))?;
-            (bytes, Some("application/octet-stream"))
-        } else if data.get().starts_with('"') {
-            (decoded_string(data, "data")?.into_owned().into_bytes(), None)
-        } else {
-            (data.get().as_bytes().to_vec(), Some("application/json"))
-        };
+        let encoding = string(fields.encoding, "encoding")?;
         let content_type = owned(fields.content_type, "content_type")?;
-        if let Some(content_type) = &content_type {
-            check_content_type(content_type)?;
-        }
+        let (body, content_type) = parse_content(data, encoding.as_deref(), content_type)?;
         let key = owned(fields.key, "key")?;
         if let Some(key) = &key {
             check_key(key)?;
         }
-        let content_type = content_type.or_else(|| content_type_by_default.map(String::from));
         Ok(Publication { body, content_type, key, expires_in_s: expires_in(fields.expires_in)? })
     }
+}
+
+/// The body and the content type that these fields of a JSON object are. The size of the body, and
+/// whether it matches the content type, are not checked yet.
+///
+/// # Errors
+///
+/// A field does not have its form.
+pub fn parse_content(
+    data: &RawValue,
+    encoding: Option<&str>,
+    content_type: Option<String>,
+) -> Result<(Vec<u8>, Option<String>), ErrorResponse> {
+    let is_base64 = match encoding {
+        None => false,
+        Some("base64") => true,
+        Some(_) => {
+            let message = "the field `encoding` must be \"base64\" if there is one";
+            return Err(ErrorResponse::bad_request(message));
+        }
+    };
+    let (body, content_type_by_default) = if is_base64 {
+        let text = decoded_string(data, "data")?;
+        let bytes = BASE64
+            .decode(text.as_bytes())
+            .map_err(|_| ErrorResponse::bad_request("the field `data` is not base64"))?;
+        (bytes, Some("application/octet-stream"))
+    } else if data.get().starts_with('"') {
+        (decoded_string(data, "data")?.into_owned().into_bytes(), None)
+    } else {
+        (data.get().as_bytes().to_vec(), Some("application/json"))
+    };
+    if let Some(content_type) = &content_type {
+        check_content_type(content_type)?;
+    }
+    Ok((body, content_type.or_else(|| content_type_by_default.map(String::from))))
 }
 
 /// Responses repeat the content type in a header, so it must not contain line breaks.

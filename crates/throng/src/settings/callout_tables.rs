@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::de::{self, Deserializer, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use throng_outbound::Asks;
-use throng_units::{Count, Time};
+use throng_units::{Count, Size, Time};
 
 use super::secret::{NOT_TEXT, Secret};
 use throng_settings::toml_value;
@@ -28,6 +28,7 @@ pub(crate) const CALLOUTS: &[&str] = &[
     "max-in-flight",
     "max-queued",
     "max-cached",
+    "max-content",
 ];
 
 /// One `[[callouts]]` table.
@@ -96,6 +97,13 @@ pub(crate) struct CalloutTable {
         skip_serializing_if = "Option::is_none"
     )]
     pub(crate) max_cached: Option<Count>,
+    /// The largest content of a message that a question about its publication has.
+    #[serde(
+        deserialize_with = "toml_value::read",
+        serialize_with = "toml_value::write_some",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub(crate) max_content: Option<Size>,
     /// File, table and number, for errors.
     #[serde(skip)]
     pub(crate) at: String,
@@ -161,7 +169,7 @@ mod tests {
             "secrets" | "decides" | "notifies" | "headers" => "['a']",
             "address" | "tokens" => "true",
             "timeout" => "'1s'",
-            "max-in-flight" | "max-queued" | "max-cached" => "1",
+            "max-in-flight" | "max-queued" | "max-cached" | "max-content" => "1",
             _ => "'a'",
         };
         for key in CALLOUTS {
