@@ -115,7 +115,7 @@ fn the_first_message_after_silence_goes_out_at_once() {
             rig.work();
         }
         assert!(client.received().is_empty() && single.received().is_empty());
-        assert_eq!(rig.worker.until_due(), Some(Duration::from_millis(8)));
+        assert_eq!(rig.worker.until_due(), Some(Duration::from_millis(2)));
         rig.pass(1);
         assert_eq!(rig.worker.until_due(), None);
         let many = messages(&frames(&client.received_bytes()));
