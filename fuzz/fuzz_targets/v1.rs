@@ -30,7 +30,7 @@ fn check_publication(target: &Target, publication: &Publication) {
         (_, Ok(text)) => Data::Text(text),
     };
     let Target { kind, name } = target;
-    let (kind, id, expires_ms) = (*kind, "e-1", Some(2));
+    let (kind, id, expires_ms) = (*kind, Some("e-1"), Some(2));
     let envelope = Envelope { kind, name, id, time_ms: 1, expires_ms, content_type, data };
     check_line(|out| envelope::write(out, &envelope));
 
@@ -60,7 +60,7 @@ fn check_target(target: &Target, reference: Option<&RawValue>) {
     check_line(|out| v1::presence_body(out, target, present));
     let error = ErrorCode::Forbidden.into();
     check_line(|out| v1::revoked(out, target, &error));
-    check_line(|out| v1::published(out, target, "e-1", 1, true, reference));
+    check_line(|out| v1::published(out, target, Some("e-1"), 1, true, reference));
 }
 
 fuzz_target!(|data: &[u8]| {

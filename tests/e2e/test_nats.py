@@ -175,6 +175,25 @@ def test_a_sender_is_left_out_on_another_node(nodes, channel):
         assert sender.take(1) == ["to all"]
 
 
+def test_a_volatile_message_reaches_each_node_once(nodes, channel):
+    first, second = nodes
+    path = f"/channels/{channel}"
+    with subscribe("websocket", first, path) as here, subscribe("websocket", second, path) as there:
+
+        def next_of(one):
+            envelope = json.loads(one.socket.recv(timeout=TIMEOUT_SECONDS))
+            return envelope.get("id"), envelope["data"]
+
+        for n in range(10):
+            query = {"volatile": "true", "count": "all"}
+            answer = nodes[n % 2].http.post(path, params=query, content=f"v{n}")
+            assert answer.json() == {"volatile": True, "subscribers": 2}
+            kept = nodes[n % 2].publish(channel, str(n))["id"]
+            for one in (here, there):
+                assert [next_of(one), next_of(one)] == [(None, f"v{n}"), (kept, str(n))]
+    assert [message["data"] for message in first.history(channel)["messages"]] == [str(n) for n in range(10)]
+
+
 def test_a_receipt_counts_the_subscribers_of_this_node(nodes, channel):
     path = f"/channels/{channel}"
     prefer = {"Prefer": f"receipt, wait={TIMEOUT_SECONDS}"}

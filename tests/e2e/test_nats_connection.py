@@ -242,6 +242,8 @@ def test_a_node_works_with_exactly_the_permissions_of_the_guide(tmp_path, broker
     with subscribe("sse", both[1], f"/channels/{channel}", history="10") as there:
         ids = [both[0].publish(channel, str(n))["id"] for n in range(3)]
         assert there.take(5)[2:] == ["0", "1", "2"]
+        both[0].http.post(f"/channels/{channel}", params={"volatile": "true"}, content="typing")
+        assert next(event for event in there.events if event.data).data == "typing"
     assert [one["id"] for one in both[1].history(channel)["messages"]][-3:] == ids
     assert both[0].publish_to_user("ann", "x")["id"]
     assert not [one.log() for one in both if "Permissions Violation" in one.log()]

@@ -6,6 +6,7 @@
 
 mod delegate;
 mod late_journal;
+mod volatile;
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -87,6 +88,8 @@ pub fn run_with(
         Subject::followers_are_counted_by_worker,
         Subject::a_list_names_each_channel_once,
         Subject::a_full_queue_refuses_publications_to_its_channels_only,
+        Subject::a_volatile_message_reaches_followers_and_leaves_no_trace,
+        Subject::a_filling_queue_gets_no_volatile_messages,
         Subject::presence_asks_each_worker,
         Subject::a_follows_query_goes_to_the_connections_worker,
     ];

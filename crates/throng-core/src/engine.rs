@@ -11,7 +11,7 @@ use crate::listing::{ListPlace, ListStep};
 use crate::message::Message;
 use crate::name::{ChannelName, Kind};
 use crate::presence::{Presence, PresenceBusy, PresenceCache, PresenceQuery};
-use crate::publication::{Outcome, Publication, PublishError};
+use crate::publication::{Outcome, Publication, PublishError, VolatilePublication};
 use crate::read_marker::{Mark, Marked, ReadMarker};
 use crate::reading::{Fetched, HistoryQuery, Reading, StartAt};
 use crate::rules::RuleId;
@@ -98,8 +98,10 @@ pub struct EngineMetrics {
     pub messages: u64,
     /// Bytes in all logs.
     pub bytes: u64,
-    /// Messages accepted since the start.
+    /// Messages accepted since the start, without volatile ones.
     pub published: u64,
+    /// Volatile messages published since the start.
+    pub volatile: u64,
     /// Publications refused since the start because a worker's queue was full, or because no
     /// offset was left.
     pub busy: u64,
@@ -143,6 +145,21 @@ pub trait Engine: Send + Sync {
         let answer = self.publish(now_ms, publication, Later::new(&mut issue));
         answer.now().unwrap_or(Err(PublishError::Unknown))
     }
+
+    /// Posts a volatile message to the workers that follow its channel, in the order of the calls
+    /// and of its other messages. It is in no log, so nothing that the engine keeps changes, and no
+    /// disk and no journal hears of it. Workers whose queues fill do not get it, and count that.
+    ///
+    /// Returns the number of subscriptions that it is posted for.
+    ///
+    /// # Errors
+    ///
+    /// Why it was not posted at all.
+    fn publish_volatile(
+        &self,
+        now_ms: u64,
+        publication: VolatilePublication,
+    ) -> Result<u64, PublishError>;
 
     /// True if other processes serve the same channels. Then [`Engine::watermark`] may be behind
     /// what others have published, and is no place for a subscription to begin.

@@ -120,7 +120,9 @@ pub use prefetch::AHEAD;
 pub use presence::{Presence, PresenceBusy, PresenceCache, PresenceQuery};
 pub use presence_events::{PresenceEventSettings, PresenceEvents, PresenceThaw};
 pub use pressure::{MemoryDefence, MemoryPressure, MemoryStep, MemoryThresholds, RefusedForMemory};
-pub use publication::{IDEMPOTENCY_MS, Outcome, Publication, PublishError, Published, Replacement};
+pub use publication::{
+    IDEMPOTENCY_MS, Outcome, Publication, PublishError, Published, Replacement, VolatilePublication,
+};
 pub use read_marker::{Mark, Marked, ReadMarker, UNREAD_MAX};
 pub use reading::{Fetched, HistoryQuery, Reading, StartAt};
 pub use receipt::{Delivered, Fate, Receipt, ReceiptPart, Receipts, ReceiptsBusy};

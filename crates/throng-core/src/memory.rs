@@ -53,7 +53,7 @@ use crate::listing::{ListPlace, ListStep};
 use crate::name::{ChannelName, Kind};
 use crate::prefetch::AHEAD;
 use crate::presence::PresenceCache;
-use crate::publication::{Outcome, Publication};
+use crate::publication::{Outcome, Publication, PublishError, VolatilePublication};
 use crate::read_marker::{Mark, Marked, ReadMarker};
 use crate::reading::HistoryQuery;
 use crate::rules::Rules;
@@ -200,6 +200,25 @@ impl MemoryEngine {
         Ok(published)
     }
 
+    /// As [`Engine::publish_volatile`], which a memory never refuses.
+    pub fn publish_volatile(&self, now_ms: u64, publication: VolatilePublication) -> u64 {
+        self.shared.volatile.fetch_add(1, Ordering::Relaxed);
+        let (subscribers, workers) = self.deliver_volatile_asleep(now_ms, publication);
+        self.wake(workers);
+        subscribers
+    }
+
+    /// Posts a volatile message, which may be another process's. Returns the number of its
+    /// subscriptions, and the workers that the caller wakes ([`MemoryEngine::wake`]).
+    pub fn deliver_volatile_asleep(
+        &self,
+        now_ms: u64,
+        publication: VolatilePublication,
+    ) -> (u64, Vec<WorkerId>) {
+        let (at, Hashed { hash, .. }) = self.find(&publication.channel);
+        self.lock(at).post_volatile(&self.shared, now_ms, hash, publication)
+    }
+
     /// As [`Engine::read_marker`], which a memory answers at once.
     pub fn read_marker(&self, now_ms: u64, inbox: &ChannelName, mark: Option<Mark>) -> ReadMarker {
         let (at, name) = self.find(inbox);
@@ -215,6 +234,14 @@ impl Engine for MemoryEngine {
         _: Later<'_, Outcome>,
     ) -> Answer<Outcome> {
         MemoryEngine::publish(self, now_ms, publication).into()
+    }
+
+    fn publish_volatile(
+        &self,
+        now_ms: u64,
+        publication: VolatilePublication,
+    ) -> Result<u64, PublishError> {
+        Ok(MemoryEngine::publish_volatile(self, now_ms, publication))
     }
 
     fn watermark(&self) -> Watermark {

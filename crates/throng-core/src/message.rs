@@ -117,6 +117,7 @@ impl Body {
 /// A publication, with the engine's additions.
 #[derive(Debug)]
 pub struct Content {
+    /// Its offset is 0 if the message is volatile, so that it has no id.
     pub id: MessageId,
     /// Its place among the messages of all channels.
     pub stamp: Stamp,
@@ -147,6 +148,11 @@ pub const OVERHEAD_BYTES: usize = size_of::<Message>()
     + 2 * size_of::<Arc<Content>>();
 
 impl Content {
+    /// True if the message is in no log: it has no id, and moves no cursor.
+    pub fn is_volatile(&self) -> bool {
+        self.id.offset == 0
+    }
+
     /// The content type of the body.
     pub fn content_type(&self) -> &str {
         self.content_type.as_deref().unwrap_or(match self.body {
@@ -227,22 +233,23 @@ impl Content {
     ) {
         let compact = Compact {
             number,
-            offset: Some(self.id.offset),
+            offset: (!self.is_volatile()).then_some(self.id.offset),
             time_ms: is_timed.then(|| clock::wall_ms(self.time_ms)),
             expires_ms: self.expires_ms.map(|expires_ms| clock::wall_ms(expires_ms.get())),
             content_type: self.shown_content_type(),
             data: self.data(),
-            position,
+            position: position.filter(|_| !self.is_volatile()),
         };
         envelope::write_compact(out, &compact);
     }
 
     /// Writes the message as one JSON object.
     pub fn write_envelope(&self, out: &mut Vec<u8>) {
+        let id = (!self.is_volatile()).then(|| self.id.to_string());
         let envelope = Envelope {
             kind: self.channel.kind(),
             name: self.channel.name(),
-            id: &self.id.to_string(),
+            id: id.as_deref(),
             time_ms: clock::wall_ms(self.time_ms),
             expires_ms: self.expires_ms.map(|expires_ms| clock::wall_ms(expires_ms.get())),
             content_type: self.shown_content_type(),

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use throng_wire::{ErrorCode, ErrorResponse};
 
 use crate::connection_name::ConnectionName;
-use crate::id::MessageId;
+use crate::id::{Epoch, MessageId};
 use crate::idempotency_key::IdempotencyKey;
-use crate::message::Body;
+use crate::message::{Body, Content};
 use crate::name::ChannelName;
 use crate::receipt::Receipt;
+use crate::stamp::Stamp;
 
 /// A message that a client publishes.
 #[derive(Debug, Clone)]
@@ -37,6 +38,37 @@ pub struct Replacement {
     pub body: Body,
     /// The body's content type; `None` for the usual one of its kind.
     pub content_type: Option<Box<str>>,
+}
+
+/// A message for those that follow its channel now, and keep up: it has no id, is in no log, and is
+/// not kept for anybody.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VolatilePublication {
+    /// The channel or user that it is published to.
+    pub channel: ChannelName,
+    pub body: Body,
+    /// The body's content type; `None` for the usual one of its kind.
+    pub content_type: Option<Box<str>>,
+    /// The connection that does not get the message, usually the sender's own.
+    pub excluded: Option<ConnectionName>,
+}
+
+impl VolatilePublication {
+    /// The message, which has no place among others.
+    pub(crate) fn content(self, epoch: Epoch, time_ms: u64) -> Content {
+        let VolatilePublication { channel, body, content_type, excluded } = self;
+        Content {
+            id: MessageId { epoch, offset: 0 },
+            stamp: Stamp(0),
+            previous: 0,
+            time_ms,
+            channel,
+            body,
+            content_type,
+            excluded,
+            expires_ms: None,
+        }
+    }
 }
 
 /// How long an idempotency key is remembered, unless keys of the same publisher displace it.

@@ -31,6 +31,7 @@
 //! | `receipts` | what became of watched messages |
 //! | `replay_buffer` | the messages that some subscription lacks |
 //! | `subscription` | one subscription, in 24 bytes |
+//! | `volatile`, `volatile_passes` | messages that move no cursor, and their passes |
 //! | `watches` | the messages that are watched for receipts |
 //!
 //! # Invariants
@@ -39,6 +40,8 @@
 //!   append: `visits_left` counts visits down, is set to the list's length by an append, and grows
 //!   with each subscription that joins meanwhile. A subscription that leaves hands the pass's
 //!   position to its successor.
+//! * A volatile message is offered once to each subscription that was there when its pass began,
+//!   unless the subscription ends before.
 //! * A replay buffer drops only messages that all subscriptions that are not blocked were offered.
 //!   While one of them is held, none counts as offered that was not before.
 //! * What all replay buffers hold for blocked subscriptions only stays within
@@ -61,6 +64,8 @@ mod subscription;
 mod terms;
 #[cfg(test)]
 mod tests;
+mod volatile;
+mod volatile_passes;
 mod watches;
 
 use std::collections::{HashMap, VecDeque, vec_deque};
@@ -82,6 +87,7 @@ pub use lag::Lag;
 pub use subscription::SubscriptionId;
 use subscription::{BLOCKED, CATCHING_UP, HELD, KEPT, MarkedConnection, Subscription, UNASKED};
 pub use terms::Terms;
+use volatile_passes::VolatilePasses;
 pub use watches::WatchId;
 use watches::Watches;
 
@@ -141,6 +147,7 @@ pub struct SubscriptionTable {
     /// Channels with a pass under way, in the order of their turns. A channel whose pass was
     /// stopped stays until its turn comes.
     passes: VecDeque<LocalId>,
+    volatile: VolatilePasses,
     /// Bytes of the messages in all replay buffers.
     buffer_bytes: usize,
     /// Bytes of those that a pass has yet to offer to some subscription.
@@ -169,6 +176,7 @@ impl SubscriptionTable {
             subscriptions: Slab::default(),
             terms: HashMap::new(),
             passes: VecDeque::new(),
+            volatile: VolatilePasses::default(),
             buffer_bytes: 0,
             pending_bytes: 0,
             holders: Ages::default(),
@@ -267,6 +275,7 @@ impl SubscriptionTable {
         let left = LeftSubscription { channel: channel.channel, sibling: gone.sibling };
         if count == 0 {
             self.drop_buffer(local);
+            self.end_volatile(local);
             self.watches.forget_channel(local);
             self.channels.remove(local.index());
             self.epochs.remove(epoch);

@@ -5,7 +5,7 @@
 //! ones, which a worker whose delivery lags takes first.
 
 use std::any::Any;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use throng_wire::ErrorResponse;
@@ -184,6 +184,8 @@ pub struct WorkerQueue {
     /// Bytes of those messages.
     waiting_bytes: AtomicUsize,
     has_receipts: AtomicBool,
+    /// Deliveries of volatile messages that are not made because the queue had no room for them.
+    volatile_lost: AtomicU64,
     /// True if there may be urgent notifications in the queue.
     has_urgent: AtomicBool,
     /// True if the worker will look into the queue without being woken.
@@ -216,6 +218,7 @@ impl WorkerQueue {
             waiting_messages: AtomicUsize::new(0),
             waiting_bytes: AtomicUsize::new(0),
             has_receipts: AtomicBool::new(false),
+            volatile_lost: AtomicU64::new(0),
             has_urgent: AtomicBool::new(false),
             is_awake: AtomicBool::new(false),
             wake: Box::new(wake),
@@ -227,6 +230,27 @@ impl WorkerQueue {
         // Without the lock: several publishers at once may exceed the limit by a message each.
         self.waiting_messages.load(Ordering::Relaxed) < self.limits.max_messages
             && self.waiting_bytes.load(Ordering::Relaxed) < self.limits.max_bytes
+    }
+
+    /// True if a volatile message may be posted. The second half of the queue is for others: a
+    /// stream of cursors does not make publications fail that are kept.
+    pub(crate) fn has_room_for_volatile(&self) -> bool {
+        self.waiting_messages.load(Ordering::Relaxed) < self.limits.max_messages / 2
+            && self.waiting_bytes.load(Ordering::Relaxed) < self.limits.max_bytes / 2
+    }
+
+    /// Counts deliveries of a volatile message that are not made, because it has no room.
+    pub(crate) fn lose_volatile(&self, deliveries: u64) {
+        self.volatile_lost.fetch_add(deliveries, Ordering::Relaxed);
+    }
+
+    /// The deliveries of volatile messages that were lost since the last call.
+    pub fn take_volatile_lost(&self) -> u64 {
+        // Mostly there are none, and all publishers write to the cell.
+        if self.volatile_lost.load(Ordering::Relaxed) == 0 {
+            return 0;
+        }
+        self.volatile_lost.swap(0, Ordering::Relaxed)
     }
 
     /// True if no notification waits.
@@ -432,6 +456,27 @@ mod tests {
         assert!(notifications.len() == 2 && !queue.is_empty());
         queue.take(&mut notifications);
         assert!(notifications.len() == 4 && queue.is_empty());
+    }
+
+    #[test]
+    fn volatile_messages_leave_half_of_the_queue_to_others() {
+        let limits = QueueLimits { max_messages: 4, ..QueueLimits::default() };
+        let queue = WorkerQueue::with_limits(limits, || {});
+        let id = crate::MessageId { epoch: crate::Epoch::numbered(1), offset: 1 };
+        let channel = crate::ChannelName::channel("a");
+        let message = Arc::new(Message::new(id, 0, 0, channel, crate::Body::Text("x".into())));
+        let (local, channel) = (LocalId(std::num::NonZeroU32::MIN), ChannelId(0));
+        let post = || {
+            let message = Arc::clone(&message);
+            queue.post(Notification::Message { local, channel, message, receipt: None });
+        };
+        post();
+        assert!(queue.has_room_for_volatile());
+        post();
+        assert!(!queue.has_room_for_volatile() && queue.has_room());
+        queue.lose_volatile(3);
+        queue.lose_volatile(4);
+        assert_eq!((queue.take_volatile_lost(), queue.take_volatile_lost()), (7, 0));
     }
 
     #[test]

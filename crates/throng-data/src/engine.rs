@@ -41,7 +41,7 @@ use throng_core::{
     Answer, AskerId, Audience, Backlog, ChannelId, ChannelName, Engine, EngineMetrics, Fetched,
     Follow, Followed, History, HistoryQuery, Kind, Later, ListPlace, ListStep, LocalId, Mark,
     Marked, MemoryEngine, Message, MessageId, Notification, Outcome, PresenceCache, Publication,
-    PublishError, Reading, Rule, Ticket, Watermark, WorkerId,
+    PublishError, Reading, Rule, Ticket, VolatilePublication, Watermark, WorkerId,
 };
 
 use crate::journal::{DiskJournal, WhenDone};
@@ -139,6 +139,15 @@ impl Engine for DurableEngine {
             (Err(refused), _) => Err(refused.into()).into(),
             (Ok(()), None) => Err(PublishError::Unknown).into(),
         }
+    }
+
+    /// The disk does not hear of it, whatever the channel.
+    fn publish_volatile(
+        &self,
+        now_ms: u64,
+        publication: VolatilePublication,
+    ) -> Result<u64, PublishError> {
+        Ok(self.memory().publish_volatile(now_ms, publication))
     }
 
     fn watermark(&self) -> Watermark {

@@ -241,7 +241,7 @@ pub(crate) fn compact(message: &Message, shown: Shown<'_>, is_timed: bool) -> Ve
 pub(crate) fn envelope(message: &Message, position: Option<&str>) -> Vec<u8> {
     let mut out = Vec::with_capacity(message.body.bytes().len() + 128);
     message.write_envelope(&mut out);
-    if let Some(position) = position {
+    if let Some(position) = position.filter(|_| !message.is_volatile()) {
         debug_assert_eq!(out.last(), Some(&b'}'));
         out.pop();
         out.extend_from_slice(format!(r#","position":"{position}"}}"#).as_bytes());

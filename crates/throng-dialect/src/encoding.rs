@@ -423,6 +423,33 @@ mod tests {
     }
 
     #[test]
+    fn a_volatile_message_has_no_id_in_any_framing() {
+        let id = MessageId { epoch: Epoch::numbered(1), offset: 0 };
+        let body = Body::Text("hi".into());
+        let message = Message::new(id, 0, 1234, ChannelName::channel("a"), body);
+        let text = |encoding: Encoding| {
+            String::from_utf8_lossy(encoding.encode(&message, ChannelId(17), false)).into_owned()
+        };
+        let envelope = r#"{"type":"message","channel":"a","time":1234,"data":"hi"}"#;
+        assert_eq!(text(Encoding::WEBSOCKET), "\u{fffd}\u{2}hi");
+        assert_eq!(text(Encoding::LINE), "hi\n");
+        assert_eq!(text(Encoding::SSE), "data: hi\n\n");
+        assert_eq!(text(Encoding::SSE_ENVELOPE), format!("data: {envelope}\n\n"));
+        assert_eq!(text(Encoding::LINE_ENVELOPE), format!("{envelope}\n"));
+        assert!(text(Encoding::V1).ends_with(envelope));
+        assert_eq!(text(Encoding::V1_COMPACT), "\u{fffd}\u{12}[0,[17,null,\"hi\"]]");
+        assert_eq!(text(Encoding::SSE_TIMED), "data: [17,null,\"hi\",1234]\n\n");
+        let shown = Shown { number: ChannelId(17), position: Some("p-7") };
+        for (encoding, expected) in
+            [(Encoding::LINE_ENVELOPE, envelope), (Encoding::LINE_COMPACT, "[17,null,\"hi\"]")]
+        {
+            let mut composed = Vec::new();
+            encoding.compose(&message, shown, false, &mut composed);
+            assert_eq!(composed, format!("{expected}\n").as_bytes(), "it has no position either");
+        }
+    }
+
+    #[test]
     fn bytes_are_a_binary_frame_and_a_named_event() {
         let bytes = |encoding| encoded(encoding, Body::Binary([0xff, 0].into()), false);
         assert!(bytes(Encoding::WEBSOCKET).starts_with('\u{fffd}'));

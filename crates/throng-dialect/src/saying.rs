@@ -96,7 +96,8 @@ pub enum Saying<'a> {
     Error(&'a ErrorResponse),
     Published {
         target: &'a Target,
-        id: &'a str,
+        /// `None` if the message is volatile.
+        id: Option<&'a str>,
         subscribers: u64,
         is_duplicate: bool,
     },

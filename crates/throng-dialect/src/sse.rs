@@ -21,7 +21,8 @@ pub(crate) struct Sse {
 impl Dialect for Sse {
     fn message(&self, message: &Message, shown: Shown<'_>, out: &mut Out<'_>) {
         let own = message.id.to_string();
-        let id = Some(shown.position.unwrap_or(&own));
+        // Without an id, so that a browser resumes behind the last message that has one.
+        let id = (!message.is_volatile()).then(|| shown.position.unwrap_or(&own));
         // The position is the id of the event, and not in the envelope.
         if let Some(envelope) = self.envelopes.of(message, Shown { position: None, ..shown }) {
             return out.event(id, None, &envelope);

@@ -181,6 +181,7 @@ fn command(verb: &str, object: &str) -> Result<Command, ErrorResponse> {
                 content_type: None,
                 key: None,
                 expires_in_s: None,
+                is_volatile: false,
             };
             Command::Publish { target: target(name)?, publication, echo: true }
         }

@@ -96,6 +96,14 @@ counters! {
     "messages_skipped_total"
         "Messages that a subscriber did not get because it exceeded its lag limit (policy skip)."
         { MessagesSkipped }
+    "volatile_dropped_total"
+        "Deliveries of volatile messages that were not made: the subscriber was behind, the worker \
+        was, or a new process took over."
+        by reason {
+        VolatileDroppedBehind "behind",
+        VolatileDroppedBusy "busy",
+        VolatileDroppedUpgrade "upgrade",
+    }
     "replay_messages_evicted_total"
         "Messages no longer buffered for slow subscribers because the replay buffers were full."
         { ReplayMessagesEvicted }

@@ -13,6 +13,7 @@
 //! | `fan_out` | one slice of the fan-outs: which subscribers it visits |
 //! | `deliver` | writes a subscriber the messages that it lacks |
 //! | `joined`, `held` | joins what is due to a connection, of all its channels |
+//! | `volatile` | writes volatile messages to those that keep up |
 //! | `in_order` | takes messages in the order of their stamps; positions in all channels |
 //! | `long_poll` | answers long-polls |
 //! | `heartbeat` | heartbeats and pings |
@@ -38,6 +39,7 @@ mod replies;
 mod subscriptions;
 #[cfg(test)]
 mod tests;
+mod volatile;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -171,6 +173,9 @@ impl<N: Net> Delivery<N> {
         receipt: Option<ReceiptPart>,
         shows_excluded: bool,
     ) {
+        if message.is_volatile() {
+            return self.notified_of_volatile(local, channel, message);
+        }
         // It is late: engine and worker have given its ids to another channel.
         if self.subscriptions.has_log_elsewhere(local)
             && !self.engine.is_named(channel, &message.channel)
@@ -197,8 +202,9 @@ impl<N: Net> Delivery<N> {
         self.subscriptions.report_receipts();
     }
 
-    /// Counts the messages that replay buffers have dropped before they were written.
+    /// Counts the messages that were dropped before they were written.
     pub(crate) fn count_dropped(&self) {
+        self.metrics().add(Counter::VolatileDroppedBusy, self.queue.take_volatile_lost());
         self.metrics().set_total(Counter::ReplayMessagesEvicted, self.subscriptions.dropped());
     }
 

@@ -74,7 +74,7 @@ use throng_core::{
     Followed, History, HistoryQuery, Kind, Later, ListPlace, ListStep, LocalId, Mark, Marked,
     MemoryEngine, Message, MessageId, NodeTag, Notification, OtherNodes, Outcome, Presence,
     PresenceBusy, PresenceCache, Publication, PublishError, Reading, ScanAction, ScanTarget,
-    Scanned, Stamp, Ticket, WantedTags, Watermark, WorkerId,
+    Scanned, Stamp, Ticket, VolatilePublication, WantedTags, Watermark, WorkerId,
 };
 
 use crate::api::table::TableEntry;
@@ -244,6 +244,7 @@ impl NatsEngine {
             losses: of(&counts.losses),
             epochs: of(&counts.epochs),
             read: of(&counts.read),
+            volatile_lost: of(&counts.volatile_lost),
             publish: throng_core::Snapshot::of(std::iter::once(&link.publish)),
         }
     }
@@ -284,6 +285,28 @@ impl Engine for NatsEngine {
         shared.publications.begin(token, &publication, ticket);
         shared.tell(JournalEvent::Publish(token, publication));
         answer
+    }
+
+    fn publish_volatile(
+        &self,
+        now_ms: u64,
+        publication: VolatilePublication,
+    ) -> Result<u64, PublishError> {
+        let shared = &self.shared;
+        if !NodeShared::is_in_stream(&publication.channel) {
+            return Ok(self.memory().publish_volatile(now_ms, publication));
+        }
+        if !shared.link.is_open() {
+            count(&shared.link.counts.refused);
+            return Err(PublishError::Away);
+        }
+        // Subscribers here need not wait for the servers.
+        let subscribers = self.memory().publish_volatile(now_ms, publication.clone());
+        match shared.volatile.take(publication.body.bytes().len()) {
+            Some(place) => shared.tell(JournalEvent::Volatile(place, publication)),
+            None => count(&shared.link.counts.volatile_lost),
+        }
+        Ok(subscribers)
     }
 
     fn is_shared(&self) -> bool {

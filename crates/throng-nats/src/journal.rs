@@ -37,6 +37,8 @@ mod report;
 mod stall;
 mod subscription;
 mod table;
+mod volatile;
+mod volatile_places;
 mod watch;
 
 use std::sync::Arc;
@@ -55,6 +57,7 @@ use outbox::{Outbox, Question};
 use publishing::{Publishing, StoreOutcome};
 use reading::{Purpose, Readings};
 use table::JournalTable;
+use volatile::VolatileMessages;
 use watch::{Watch, WatchResult};
 
 pub(crate) use nodes::headers_of;
@@ -65,6 +68,7 @@ pub use report::{
     Ask, Changed, HeldState, JournalEvent, JournalReport, JournalSettings, NodesAnswered, Outcome,
     Reading, Resume, Standing, TableId,
 };
+pub use volatile_places::{VolatilePlace, VolatilePlaces};
 
 /// The list of pending actions keeps memory for at most this many.
 const ACTIONS_KEPT: usize = 1_024;
@@ -76,6 +80,7 @@ pub struct StreamJournal {
     watch: Watch,
     following: Following,
     publishing: Publishing,
+    volatile: VolatileMessages,
     readings: Readings,
     nodes: Nodes,
     tables: Vec<JournalTable>,
@@ -89,7 +94,7 @@ impl StreamJournal {
         let tables = settings.tables.iter().enumerate();
         let tables =
             tables.map(|(index, table)| JournalTable::new(&settings.stream, table, TableId(index)));
-        let tables = tables.collect();
+        let (tables, volatile) = (tables.collect(), VolatileMessages::new(settings.node()));
         let JournalSettings { stream, nonce, successor_of, publish_ms, .. } = settings;
         let subjects = Subjects::new(&stream.prefix, &stream.class);
         StreamJournal {
@@ -99,6 +104,7 @@ impl StreamJournal {
             following: Following::new(stream.replicas > 1),
             readings: Readings::new(&stream),
             publishing: Publishing::new(stream.name(), &nonce, publish_ms),
+            volatile,
             watch: Watch::new(stream, &nonce),
             tables,
             is_whole: false,
@@ -134,6 +140,9 @@ impl StreamJournal {
             JournalEvent::Ponged => self.following.ponged(now_ms, &self.subjects, &mut self.outbox),
             JournalEvent::Exceeded => self.following.refused(),
             JournalEvent::Publish(token, publication) => self.publish(now_ms, token, &publication),
+            JournalEvent::Volatile(_place, publication) => {
+                self.volatile.send(&publication, &self.subjects, &mut self.outbox);
+            }
             JournalEvent::Follow(channels) => {
                 self.following.follow(
                     &self.subjects,
@@ -205,6 +214,7 @@ impl StreamJournal {
         self.outbox.subscribe_hint(self.subjects.hint());
         self.following.connected(&self.subjects, &mut self.outbox);
         self.publishing.connected(payload_bytes_max);
+        self.volatile.connected(payload_bytes_max);
         for table in &mut self.tables {
             table.connected(now_ms, payload_bytes_max, &mut self.outbox);
         }
@@ -245,6 +255,9 @@ impl StreamJournal {
             }
         } else if let Some(table) = self.tables.iter_mut().find(|table| table.hears(delivery.sid)) {
             table.hint(now_ms, &delivery, &mut self.outbox);
+        } else if self.volatile.is_volatile(&delivery) {
+            let channel = self.following.receiver(delivery.sid);
+            channel.inspect(|name| self.volatile.heard(&delivery, name, &mut self.outbox));
         } else {
             let (is_open, outbox) = (self.watch.is_open(), &mut self.outbox);
             if let Some(sequence) = self.following.live(now_ms, delivery, is_open, outbox) {

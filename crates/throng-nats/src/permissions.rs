@@ -71,6 +71,8 @@ pub fn of_node(settings: &StreamSettings) -> Vec<NatsPermission> {
     let on = NatsPermission::subscribe;
     let mut all = vec![
         of(&format!("{prefix}.in.>"), &subjects.ingest(&channel), &elsewhere, b""),
+        // Volatile messages, whose headers say so.
+        of(&format!("{prefix}.live.>"), &subjects.live(&channel), b"", b""),
         // Nodes read a sequence and a channel, which are not there.
         of(&format!("{prefix}.hint.>"), subjects.hint(), b"", b""),
         // And the name of a node, or where an answer goes to, which are not there either.

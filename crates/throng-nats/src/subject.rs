@@ -79,7 +79,8 @@ impl Subjects {
         [&*self.ingest, suffix].concat()
     }
 
-    /// Where the stream republishes what it has stored.
+    /// Where the stream republishes what it has stored, and nodes send volatile messages: each node
+    /// has one subscription for both, and a channel's messages keep their order.
     pub fn live(&self, suffix: &str) -> String {
         [&*self.live, suffix].concat()
     }

@@ -11,6 +11,7 @@
 //! | `poll` | long polls |
 //! | `reconnect` | subscriptions that are refused with a time to reconnect |
 //! | `websocket` | publications and commands on a WebSocket |
+//! | `volatile` | volatile messages |
 //! | `ending` | whether the server may end the connection, and whether a message is missing |
 
 mod answers;
@@ -22,6 +23,7 @@ mod poll;
 mod receive;
 mod reconnect;
 pub(crate) mod view;
+mod volatile;
 mod websocket;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -99,6 +101,8 @@ pub(crate) struct Client {
     /// True if the server gave up messages that it had for the client.
     pub(crate) is_given_up: bool,
     pub(crate) messages: u64,
+    /// The number of the last volatile message of each channel.
+    volatile: BTreeMap<usize, usize>,
     /// Channel and offset of each of them.
     received: Vec<(usize, u64)>,
     /// The number of gaps that the server reported.
@@ -170,6 +174,7 @@ impl Client {
             has_ended: false,
             is_given_up: false,
             messages: 0,
+            volatile: BTreeMap::new(),
             received: Vec::new(),
             gaps: 0,
             sent_ends: Vec::new(),

@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use throng_core::message::OVERHEAD_BYTES;
 use throng_core::{
     Body, ChannelName, HistoryQuery, IDEMPOTENCY_MS, MessageId, Publication, Published, StartAt,
+    VolatilePublication,
 };
 
 use crate::topics::Topic;
@@ -87,6 +88,8 @@ pub(crate) struct Model {
     max_logs_bytes: usize,
     /// By the index of their channel.
     logs: Vec<Log>,
+    /// All volatile messages, by their numbers.
+    pub(crate) volatile: Vec<Volatile>,
 }
 
 /// The weight of a publication against limits, in bytes.
@@ -98,6 +101,27 @@ pub(crate) fn weight_bytes(publication: &Publication) -> usize {
     ];
     texts.iter().sum::<usize>() + OVERHEAD_BYTES
 }
+
+/// The same of a volatile publication.
+pub(crate) fn volatile_bytes(publication: &VolatilePublication) -> usize {
+    let (body, key) = (publication.body.bytes().len(), publication.channel.key().len());
+    body + key + publication.content_type.as_deref().map_or(0, str::len) + OVERHEAD_BYTES
+}
+
+/// A volatile message, with the world as it was when it was published.
+#[derive(Debug)]
+pub(crate) struct Volatile {
+    pub(crate) topic: usize,
+    pub(crate) text: String,
+    pub(crate) time_ms: u64,
+    /// The offset of the newest message of the channel.
+    pub(crate) head: u64,
+    /// The connection that does not get it.
+    pub(crate) excluded: Option<u64>,
+}
+
+/// All texts of volatile messages begin with this, and no other body does.
+pub(crate) const VOLATILE: &str = "~v";
 
 /// The expected start of a subscription.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -145,7 +169,15 @@ impl Model {
         max_logs_bytes: usize,
     ) -> Model {
         let logs = topics.iter().map(|_| Log::default()).collect();
-        Model { topics, epochs, are_offsets_consecutive, evicted: 0, max_logs_bytes, logs }
+        Model {
+            topics,
+            epochs,
+            are_offsets_consecutive,
+            evicted: 0,
+            max_logs_bytes,
+            logs,
+            volatile: Vec::new(),
+        }
     }
 
     /// The index of the channel with this name.

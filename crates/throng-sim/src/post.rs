@@ -39,6 +39,12 @@ impl Post {
         *messages < limits.max_messages && *bytes < limits.max_bytes
     }
 
+    /// True if a worker's queue accepts another volatile message.
+    pub(crate) fn has_capacity_for_volatile(&self, worker: WorkerId) -> bool {
+        let Waiting { limits, messages, bytes, .. } = &self.0[usize::from(worker.0)];
+        *messages < limits.max_messages / 2 && *bytes < limits.max_bytes / 2
+    }
+
     /// Counts a message posted to a worker.
     pub(crate) fn add(&mut self, worker: WorkerId, bytes: usize) {
         let waiting = &mut self.0[usize::from(worker.0)];

@@ -12,8 +12,9 @@ use throng_core::frozen::ThawError;
 use throng_core::{
     Answer, Audience, ChannelId, ChannelName, Engine, Fetched, Follow, Followed, History,
     HistoryQuery, Kind, Later, ListPlace, ListStep, Mark, Marked, MemoryEngine, MemoryThaw,
-    MessageId, Notification, Outcome, PresenceCache, Publication, Published, Reading, Rules,
-    SegmentSink, SharedBytes, StartAt, Watermark, WorkerId, WorkerQueue,
+    MessageId, Notification, Outcome, PresenceCache, Publication, PublishError, Published, Reading,
+    Rules, SegmentSink, SharedBytes, StartAt, VolatilePublication, Watermark, WorkerId,
+    WorkerQueue,
 };
 
 use crate::fetches::Fetches;
@@ -254,6 +255,29 @@ impl Engine for Recorder {
             client,
         });
         result.into()
+    }
+
+    fn publish_volatile(
+        &self,
+        now_ms: u64,
+        publication: VolatilePublication,
+    ) -> Result<u64, PublishError> {
+        let Audience { subscribers, workers } = self.engine().audience(&publication.channel);
+        let mut post = self.post.lock().unwrap_or_else(PoisonError::into_inner);
+        post.look();
+        let has_room = |worker: &WorkerId| post.has_capacity_for_volatile(*worker);
+        let (taking, full): (Vec<WorkerId>, Vec<WorkerId>) =
+            workers.into_iter().map(|(worker, ..)| worker).partition(has_room);
+        let bytes = model::volatile_bytes(&publication);
+        let posted = self.engine().publish_volatile(now_ms, publication)?;
+        let is_right = match (taking.is_empty(), full.is_empty()) {
+            (_, true) => posted == subscribers,
+            (true, false) => posted == 0,
+            (false, false) => posted < subscribers,
+        };
+        assert!(is_right, "{posted} of {subscribers} get it, with {full:?} full");
+        taking.into_iter().for_each(|worker| post.add(worker, bytes));
+        Ok(posted)
     }
 
     fn fetch(

@@ -171,13 +171,14 @@ impl StreamIds {
         }
         let is_new = |notification: &&Notification| {
             matches!(notification, Notification::Message { message, .. }
-                if message.id.epoch == HIDDEN_EPOCH)
+                if message.id.epoch == HIDDEN_EPOCH && !message.is_volatile())
         };
         let followers = posted.iter().flatten().filter(is_new).count();
         for (queue, notifications) in self.queues.iter().zip(posted) {
             for mut notification in notifications {
                 if let Notification::Message { message, .. } = &mut notification
                     && message.id.epoch == HIDDEN_EPOCH
+                    && !message.is_volatile()
                 {
                     *message = self.translate(message, Some(followers));
                 }

@@ -5,8 +5,17 @@ use crate::name::Target;
 use crate::v1::{Fields, Publication};
 
 /// The fields that a line may have.
-const FIELDS: [&str; 8] =
-    ["channel", "user", "data", "encoding", "content_type", "key", "expires_in", "exclude"];
+const FIELDS: [&str; 9] = [
+    "channel",
+    "user",
+    "data",
+    "encoding",
+    "content_type",
+    "key",
+    "expires_in",
+    "volatile",
+    "exclude",
+];
 
 /// A publication with its target.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,6 +71,21 @@ mod tests {
             let message = "the field `expires_in` must be a number of seconds, 1 to 31536000";
             assert_eq!(refused(&line(value)), ("bad_request", message.into()), "{value}");
         }
+    }
+
+    #[test]
+    fn a_volatile_message_has_neither_a_key_nor_an_expiry() {
+        let line = |fields: &str| format!(r#"{{"channel":"a","data":1,"volatile":true{fields}}}"#);
+        assert_eq!(parse_line(&line("")).map(|it| it.publication.is_volatile), Ok(true));
+        let kept = r#"{"channel":"a","data":1,"volatile":false,"key":"k"}"#;
+        assert_eq!(parse_line(kept).map(|it| it.publication.is_volatile), Ok(false));
+        let (code, message) = refused(&line(r#","key":"k""#));
+        assert!(code == "bad_request" && message.contains("no idempotency key"), "{message}");
+        let (_, message) = refused(&line(r#","expires_in":3"#));
+        assert_eq!(
+            message,
+            "a volatile message has no expiry: it is delivered at once or not at all"
+        );
     }
 
     #[test]

@@ -23,7 +23,8 @@ pub struct Envelope<'a> {
     pub kind: Kind,
     /// The name of that channel or user.
     pub name: &'a str,
-    pub id: &'a str,
+    /// `None` if the message is volatile.
+    pub id: Option<&'a str>,
     /// When the message was published, in milliseconds since 1970.
     pub time_ms: u64,
     /// When it expires, in milliseconds since 1970; `None` if it does not.
@@ -39,8 +40,10 @@ pub fn write(out: &mut Vec<u8>, envelope: &Envelope<'_>) {
     out.extend_from_slice(envelope.kind.noun().as_bytes());
     out.extend_from_slice(br#"":"#);
     write_json_string(out, envelope.name);
-    out.extend_from_slice(br#","id":"#);
-    write_json_string(out, envelope.id);
+    if let Some(id) = envelope.id {
+        out.extend_from_slice(br#","id":"#);
+        write_json_string(out, id);
+    }
     // Writing to a Vec cannot fail.
     let _ = write!(out, r#","time":{}"#, envelope.time_ms);
     if let Some(expires_ms) = envelope.expires_ms {
@@ -141,7 +144,7 @@ mod tests {
     fn envelope<'a>(data: Data<'a>, content_type: Option<&'a str>) -> Envelope<'a> {
         let time_ms = 1_763_756_766_123;
         let kind = Kind::Channel;
-        let (name, id) = ("news", "k3v9x2-17");
+        let (name, id) = ("news", Some("k3v9x2-17"));
         Envelope { kind, name, id, time_ms, expires_ms: None, content_type, data }
     }
 
@@ -184,6 +187,14 @@ mod tests {
                 r#"{"type":"message","channel":"news","id":"k3v9x2-17","time":1763756766123,"#,
                 r#""expires":1763756771123,"data":"hello"}"#
             )
+        );
+    }
+
+    #[test]
+    fn a_volatile_message_has_no_id() {
+        assert_eq!(
+            written(&Envelope { id: None, ..envelope(Data::Text("hello"), None) }),
+            r#"{"type":"message","channel":"news","time":1763756766123,"data":"hello"}"#
         );
     }
 

@@ -13,7 +13,8 @@ pub use command::{COMMANDS, Command, Received, parse};
 pub use fields::LIMIT_MAX;
 pub use list::{Entry, List, Verb, Wanted};
 pub use publication::{
-    CONTENT_TYPE_BYTES_MAX, EXPIRES_IN_S_MAX, KEY_BYTES_MAX, Publication, parse_content,
+    CONTENT_TYPE_BYTES_MAX, EXPIRES_IN_S_MAX, KEY_BYTES_MAX, Publication, check_volatile,
+    parse_content,
 };
 pub use reply::{
     Begin, Counted, HistoryPage, ListReply, Numbered, PresenceEvent, Present, ReceiptFields, Terms,

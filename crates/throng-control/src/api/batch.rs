@@ -10,8 +10,12 @@ use http::HeaderValue;
 use http::request::Parts;
 use hyper::body::Incoming;
 use throng_access::{Action, Client};
-use throng_core::{Body, ChannelName, IdempotencyKey, Publication, RefusedForMemory, Replacement};
+use throng_core::{
+    Body, ChannelName, IdempotencyKey, Publication, RefusedForMemory, Replacement,
+    VolatilePublication,
+};
 use throng_wire::batch::parse_line;
+use throng_wire::v1;
 use throng_wire::{ErrorCode, ErrorResponse};
 
 use super::limit::Limited;
@@ -92,7 +96,23 @@ struct Answers<'a> {
     form: Form,
     written: Vec<u8>,
     /// The answers from the first one on that is not known yet.
-    waiting: VecDeque<Result<Submitted, ErrorResponse>>,
+    waiting: VecDeque<Result<Line, ErrorResponse>>,
+}
+
+/// A line that was published, or is with the engine.
+enum Line {
+    Kept(Submitted),
+    /// A volatile message, with the number of its subscribers.
+    Volatile(u64),
+}
+
+impl Line {
+    fn is_answered(&self) -> bool {
+        match self {
+            Line::Kept(submitted) => submitted.is_answered(),
+            Line::Volatile(_) => true,
+        }
+    }
 }
 
 impl<'a> Answers<'a> {
@@ -101,8 +121,8 @@ impl<'a> Answers<'a> {
         Answers { control, form, written, waiting: VecDeque::new() }
     }
 
-    async fn add(&mut self, line: Result<Submitted, ErrorResponse>) {
-        let is_known = line.as_ref().map_or(true, Submitted::is_answered);
+    async fn add(&mut self, line: Result<Line, ErrorResponse>) {
+        let is_known = line.as_ref().map_or(true, Line::is_answered);
         if self.waiting.is_empty() && is_known {
             self.write(line, Duration::ZERO).await;
         } else {
@@ -115,7 +135,10 @@ impl<'a> Answers<'a> {
         let deadline = Instant::now() + OUTCOME_TIMEOUT;
         // Mostly they come in the order of the lines: with the last one all are there, and the task
         // is woken once.
-        let mut submitted = self.waiting.iter_mut().rev().filter_map(|line| line.as_mut().ok());
+        let mut submitted = self.waiting.iter_mut().rev().filter_map(|line| match line {
+            Ok(Line::Kept(submitted)) => Some(submitted),
+            Ok(Line::Volatile(_)) | Err(_) => None,
+        });
         if let Some(last) = submitted.find(|submitted| !submitted.is_answered()) {
             last.wait(OUTCOME_TIMEOUT).await;
         }
@@ -128,21 +151,27 @@ impl<'a> Answers<'a> {
         self.written
     }
 
-    async fn write(&mut self, line: Result<Submitted, ErrorResponse>, max_wait: Duration) {
-        let published = match line {
-            Ok(submitted) => submitted.outcome(self.control, max_wait).await,
-            Err(error) => Err(error),
-        };
+    async fn write(&mut self, line: Result<Line, ErrorResponse>, max_wait: Duration) {
         if self.form == Form::Array && self.written.len() > 1 {
             self.written.push(b',');
         }
-        match published {
-            Ok(published) => publish::write_published(&mut self.written, &published),
-            Err(error) => {
-                self.control.refusals.record(error.code);
-                self.control.tell_refusal(&error, || None);
-                error.write_body(&mut self.written);
+        let written = match line {
+            Ok(Line::Kept(submitted)) => {
+                let published = submitted.outcome(self.control, max_wait).await;
+                published.map(|published| {
+                    publish::write_published(&mut self.written, &published);
+                })
             }
+            Ok(Line::Volatile(subscribers)) => {
+                v1::published_body(&mut self.written, None, subscribers.into(), false);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        };
+        if let Err(error) = written {
+            self.control.refusals.record(error.code);
+            self.control.tell_refusal(&error, || None);
+            error.write_body(&mut self.written);
         }
         if self.form == Form::Lines {
             self.written.push(b'\n');
@@ -154,7 +183,7 @@ async fn submit_line(
     control: &Control,
     permit: &mut Permit<'_>,
     line: &[u8],
-) -> Result<Submitted, ErrorResponse> {
+) -> Result<Line, ErrorResponse> {
     let line = std::str::from_utf8(line)
         .map_err(|_| ErrorResponse::new(ErrorCode::BadUtf8, "the line is not UTF-8"))?;
     let item = parse_line(line)?;
@@ -169,6 +198,11 @@ async fn submit_line(
     let (body, content_type) = Body::parse(&item.publication.body, content_type)?;
     let content = permit.ask_about(&channel, Replacement { body, content_type }).await?;
     let Replacement { body, content_type } = content;
+    if item.publication.is_volatile {
+        let volatile = VolatilePublication { channel, body, content_type, excluded };
+        let published = publish::publish_volatile(control, permit, volatile).await;
+        return published.map(Line::Volatile);
+    }
     let key = item.publication.key.as_deref();
     let idempotency_key = key.map(|key| IdempotencyKey::new(permit.publisher(), key));
     // A batch has no receipts: one that waits would hold up the lines behind it.
@@ -183,5 +217,5 @@ async fn submit_line(
         expires_in_ms,
         receipt,
     };
-    publish::submit(control, permit, publication).await
+    publish::submit(control, permit, publication).await.map(Line::Kept)
 }

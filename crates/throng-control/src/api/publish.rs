@@ -11,7 +11,7 @@ use hyper::body::Incoming;
 use throng_access::{Action, Client};
 use throng_core::{
     Body, ChannelName, ConnectionName, Engine, IdempotencyKey, Kind, Later, Outcome, Publication,
-    PublishError, Published, Replacement, WantedTags, clock,
+    PublishError, Published, Replacement, VolatilePublication, WantedTags, clock,
 };
 use throng_wire::v1::{self, CONTENT_TYPE_BYTES_MAX, EXPIRES_IN_S_MAX, KEY_BYTES_MAX};
 use throng_wire::{ErrorCode, ErrorResponse, check_target_name};
@@ -22,6 +22,7 @@ use super::parameters::WORKERS_TIMEOUT;
 use super::permit::Permit;
 use super::receipt::{self, OpenReceipt};
 use crate::control::Control;
+use crate::drain::PublicationGuard;
 use crate::http::answer::{
     self, Answer, ApiError, IDEMPOTENCY_KEY, THRONG_EXCLUDE, THRONG_EXPIRES_IN,
 };
@@ -45,8 +46,8 @@ pub(crate) async fn answer(
     check_target_name(channel.name(), kind.noun())?;
     let mut permit = Permit::of(control, head, client)?;
     permit.ask_before_content(&channel).await?;
-    let query = query::of(head, &["count"])?;
-    let options = Options::of(&head.headers)?;
+    let query = query::of(head, &["count", "volatile"])?;
+    let options = Options::of(&head.headers, query)?;
     let kind = body::BodyKind::Message;
     let is_counted = publisher.charge_body(head, kind)?;
     let bytes = control.bodies.read(&control.drain, &head.headers, body, kind).await?;
@@ -61,12 +62,15 @@ pub(crate) async fn answer(
     let Replacement { body, content_type } = content;
     // It counts against a quota, and the wait for a receipt may be long.
     drop(bytes);
-    let Options { idempotency_key, excluded, expires_in_ms, .. } = options;
-    let preferred = receipt::preferred(&head.headers);
-    // Before the message is published: a refusal has to mean that it was not.
-    let open = preferred.map(|_| OpenReceipt::begin(control, permit.publisher(), &channel));
-    let open = open.transpose()?;
-    let receipt = open.as_ref().map(OpenReceipt::receipt);
+    let Options { idempotency_key, excluded, expires_in_ms, is_volatile, .. } = options;
+    if is_volatile {
+        let elsewhere = Elsewhere::ask(control, query, &channel)?;
+        let volatile = VolatilePublication { channel, body, content_type, excluded };
+        let own = publish_volatile(control, &permit, volatile).await?;
+        let mut body = Vec::with_capacity(48);
+        v1::published_body(&mut body, None, elsewhere.and(own).await, false);
+        return Ok(answer::json(StatusCode::OK, body));
+    }
     let elsewhere = Elsewhere::ask(control, query, &channel)?;
     let publication = Publication {
         channel,
@@ -75,9 +79,26 @@ pub(crate) async fn answer(
         idempotency_key: idempotency_key.map(|key| IdempotencyKey::new(permit.publisher(), key)),
         excluded,
         expires_in_ms,
-        receipt,
+        receipt: None,
     };
-    let published = publish(control, &permit, publication).await?;
+    answer_kept(control, &permit, &head.headers, (publication, elsewhere), in_progress).await
+}
+
+/// Publishes a message that the log may keep, and answers when that is done: with its receipt if
+/// the publisher prefers one.
+async fn answer_kept(
+    control: &Control,
+    permit: &Permit<'_>,
+    headers: &HeaderMap,
+    (publication, elsewhere): (Publication, Elsewhere),
+    in_progress: PublicationGuard<'_>,
+) -> Result<Answer, ApiError> {
+    let preferred = receipt::preferred(headers);
+    // Before the message is published: a refusal has to mean that it was not.
+    let begin = |_| OpenReceipt::begin(control, permit.publisher(), &publication.channel);
+    let open = preferred.map(begin).transpose()?;
+    let receipt = open.as_ref().map(OpenReceipt::receipt);
+    let published = publish(control, permit, Publication { receipt, ..publication }).await?;
     let mut body = Vec::with_capacity(96);
     if published.is_duplicate {
         write_published(&mut body, &published);
@@ -86,7 +107,7 @@ pub(crate) async fn answer(
     let id = published.id.to_string();
     let (Some(max_wait), Some(open)) = (preferred, open) else {
         let subscribers = elsewhere.and(published.subscribers).await;
-        v1::published_body(&mut body, &id, subscribers, false);
+        v1::published_body(&mut body, Some(&id), subscribers, false);
         return Ok(answer::json(StatusCode::CREATED, body));
     };
     // The workers drain while it waits: only then it can become complete.
@@ -99,16 +120,17 @@ pub(crate) async fn answer(
     Ok(answer)
 }
 
-/// The request headers that describe the message.
+/// What the request says of the message, in headers and one parameter.
 struct Options<'a> {
     content_type: Option<&'a str>,
     idempotency_key: Option<&'a str>,
     excluded: Option<ConnectionName>,
     expires_in_ms: Option<u64>,
+    is_volatile: bool,
 }
 
 impl<'a> Options<'a> {
-    fn of(headers: &'a HeaderMap) -> Result<Options<'a>, ApiError> {
+    fn of(headers: &'a HeaderMap, query: &str) -> Result<Options<'a>, ApiError> {
         let content_type = match only(headers, &CONTENT_TYPE)? {
             None => None,
             Some(value) => Some(check_content_type(value.to_str().unwrap_or("\0"))?),
@@ -125,7 +147,17 @@ impl<'a> Options<'a> {
             None => None,
             Some(value) => Some(parse_expiry(value.to_str().unwrap_or_default())?),
         };
-        Ok(Options { content_type, idempotency_key, excluded, expires_in_ms })
+        // A parameter, although headers say the rest: servers that know none refuse it, and do not
+        // keep what was meant to be volatile.
+        let is_volatile = query::flag(query, "volatile")?.unwrap_or(false);
+        if is_volatile {
+            v1::check_volatile(idempotency_key.is_some(), expires_in_ms.is_some())?;
+            if receipt::preferred(headers).is_some() {
+                let message = "a volatile message has no receipt: leave out `Prefer: receipt`";
+                return Err(ApiError::new(ErrorCode::BadRequest, message));
+            }
+        }
+        Ok(Options { content_type, idempotency_key, excluded, expires_in_ms, is_volatile })
     }
 }
 
@@ -154,6 +186,20 @@ async fn publish(
     publication: Publication,
 ) -> Result<Published, ErrorResponse> {
     submit(control, permit, publication).await?.outcome(control, OUTCOME_TIMEOUT).await
+}
+
+/// Publishes a volatile message, and counts it. Returns the number of its subscribers, without an
+/// excluded connection of the client's own.
+pub(super) async fn publish_volatile(
+    control: &Control,
+    permit: &Permit<'_>,
+    volatile: VolatilePublication,
+) -> Result<u64, ErrorResponse> {
+    let excludes_subscriber =
+        excludes_subscriber(control, permit, &volatile.channel, volatile.excluded).await?;
+    let subscribers = control.engine.publish_volatile(clock::now_ms(), volatile)?;
+    control.metrics.count(HttpCounter::Published);
+    Ok(subscribers.saturating_sub(u64::from(excludes_subscriber)))
 }
 
 /// A message that the engine has.
@@ -197,20 +243,29 @@ pub(super) async fn submit(
     permit: &Permit<'_>,
     publication: Publication,
 ) -> Result<Submitted, ErrorResponse> {
-    let excludes_subscriber = match (publication.excluded, permit.own_connections()) {
-        (Some(connection), Some(own)) => {
-            let follows = follows(&*control.engine, &publication.channel, connection, own).await;
-            permit.recheck(Action::Publish(&publication.channel))?;
-            follows
-        }
-        _ => false,
-    };
+    let (channel, excluded) = (&publication.channel, publication.excluded);
+    let excludes_subscriber = excludes_subscriber(control, permit, channel, excluded).await?;
     let engine = &*control.engine;
     let place = engine.is_shared().then(|| control.shares.take(permit.publisher())).transpose()?;
     let publish = |later: Later<'_, _>| Ok(engine.publish(clock::now_ms(), publication, later));
     let asked: Result<_, Infallible> = ask_holding(place, publish);
     let Ok(outcome) = asked;
     Ok(Submitted { outcome, excludes_subscriber })
+}
+
+/// True if the excluded connection is one of the client's own, and follows the channel.
+async fn excludes_subscriber(
+    control: &Control,
+    permit: &Permit<'_>,
+    channel: &ChannelName,
+    excluded: Option<ConnectionName>,
+) -> Result<bool, ErrorResponse> {
+    let (Some(connection), Some(own)) = (excluded, permit.own_connections()) else {
+        return Ok(false);
+    };
+    let follows = follows(&*control.engine, channel, connection, own).await;
+    permit.recheck(Action::Publish(channel))?;
+    Ok(follows)
 }
 
 /// True if a connection among `own` follows the channel; `false` also if its worker is too busy to
@@ -271,5 +326,5 @@ fn is_printable(byte: u8) -> bool {
 /// Writes the result of a publish, `{"id":…,"subscribers":…}`.
 pub(super) fn write_published(out: &mut Vec<u8>, published: &Published) {
     let Published { id, subscribers, is_duplicate } = published;
-    v1::published_body(out, &id.to_string(), (*subscribers).into(), *is_duplicate);
+    v1::published_body(out, Some(&id.to_string()), (*subscribers).into(), *is_duplicate);
 }

@@ -268,6 +268,8 @@ fn engine(page: &mut MetricsPage<'_>, control: &Control) {
         "Messages published over any transport.",
         engine.published,
     );
+    let help = "Volatile messages published over any transport: they are in no log.";
+    page.counter("volatile_messages_published_total", help, engine.volatile);
     page.counter(
         "log_publications_refused_total",
         "Messages refused because a worker's queue was full.",

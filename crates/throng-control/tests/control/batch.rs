@@ -54,6 +54,23 @@ fn the_response_has_a_line_for_each_message_in_order() {
 }
 
 #[test]
+fn a_line_may_be_volatile() {
+    let server = Server::new();
+    server.follow(&ChannelName::channel("a"));
+    let body = [
+        r#"{"channel":"a","data":1,"volatile":true}"#,
+        r#"{"channel":"a","data":"2"}"#,
+        r#"{"channel":"a","data":3,"volatile":true,"key":"k"}"#,
+    ];
+    let answers = lines(server.ask(post("/publish", &[], body.join("\n"))).text());
+    assert_eq!(answers[0], json!({"volatile": true, "subscribers": 1}));
+    assert_eq!(answers[1], json!({"id": "z-1", "subscribers": 1}));
+    assert_eq!(answers[2]["error"], "bad_request");
+    assert_eq!(server.texts("a"), ["2"]);
+    assert_eq!(server.metric("throng_http_messages_published_total"), 2);
+}
+
+#[test]
 fn an_array_is_answered_with_an_array() {
     let server = Server::new();
     let body =

@@ -30,6 +30,41 @@ fn the_response_has_the_id_and_the_number_of_subscribers() {
 }
 
 #[test]
+fn a_volatile_message_has_no_id_and_is_in_no_log() {
+    let server = Server::new();
+    let channel = ChannelName::channel("a");
+    server.follow(&channel);
+    let answer = server.ask(post("/channels/a?volatile=true", &[], "typing"));
+    assert_eq!(answer.status, 200);
+    assert_eq!(answer.json(), json!({"volatile": true, "subscribers": 1}));
+    let Notification::Message { message, .. } = server.notification() else { panic!("a message") };
+    assert!(message.is_volatile() && message.body.bytes() == b"typing");
+    let answer = server.ask(post("/users/nobody?volatile=true", &[], "x"));
+    assert_eq!(answer.json(), json!({"volatile": true, "subscribers": 0}));
+    assert_eq!(server.ask(post("/channels/a?volatile=false", &[], "kept")).json()["id"], "z-1");
+    assert_eq!(server.texts("a"), ["kept"]);
+    assert_eq!(server.metric("throng_http_messages_published_total"), 3);
+    assert_eq!(server.metric("throng_volatile_messages_published_total"), 2);
+    assert_eq!(server.metric("throng_log_messages_published_total"), 1);
+}
+
+#[test]
+fn a_volatile_message_with_what_only_a_kept_one_has_is_refused() {
+    let server = Server::new();
+    for (field, reason) in [
+        ("Idempotency-Key: k", "no idempotency key"),
+        ("Throng-Expires-In: 3", "no expiry"),
+        ("Prefer: receipt", "no receipt"),
+    ] {
+        let answer = server.ask(post("/channels/a?volatile=true", &[field], "x"));
+        answer.expect_refusal(400, "bad_request");
+        assert!(answer.text().contains(reason), "{}", answer.text());
+    }
+    server.ask(post("/channels/a?volatile=1", &[], "x")).expect_refusal(400, "bad_parameter");
+    assert_eq!(server.metric("throng_http_messages_published_total"), 0);
+}
+
+#[test]
 fn users_have_an_inbox_of_their_own() {
     let server = Server::new();
     assert_eq!(server.ask(post("/users/a", &[], "x")).json()["id"], "z-1");

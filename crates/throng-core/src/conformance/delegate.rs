@@ -8,7 +8,7 @@ use crate::later::{Answer, Later};
 use crate::listing::{ListPlace, ListStep};
 use crate::name::{ChannelName, Kind};
 use crate::presence::PresenceCache;
-use crate::publication::{Outcome, Publication};
+use crate::publication::{Outcome, Publication, PublishError, VolatilePublication};
 use crate::read_marker::{Mark, Marked};
 use crate::reading::{Fetched, HistoryQuery, Reading};
 use crate::stamp::Watermark;
@@ -26,6 +26,15 @@ pub trait Delegate: Send + Sync {
         later: Later<'_, Outcome>,
     ) -> Answer<Outcome> {
         self.behind().publish(now_ms, publication, later)
+    }
+
+    /// Like [`Engine::publish_volatile`], which it stands for.
+    fn publish_volatile(
+        &self,
+        now_ms: u64,
+        publication: VolatilePublication,
+    ) -> Result<u64, PublishError> {
+        self.behind().publish_volatile(now_ms, publication)
     }
 
     /// Like [`Engine::fetches`], which it stands for.
@@ -85,6 +94,14 @@ impl<D: Delegate> Engine for D {
         later: Later<'_, Outcome>,
     ) -> Answer<Outcome> {
         Delegate::publish(self, now_ms, publication, later)
+    }
+
+    fn publish_volatile(
+        &self,
+        now_ms: u64,
+        publication: VolatilePublication,
+    ) -> Result<u64, PublishError> {
+        Delegate::publish_volatile(self, now_ms, publication)
     }
 
     fn watermark(&self) -> Watermark {

@@ -4,6 +4,7 @@ pub(super) mod elsewhere;
 pub(super) mod frozen;
 pub(super) mod list;
 pub(super) mod seal;
+mod volatile;
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -576,8 +577,7 @@ fn post(
     if followers.is_empty() {
         return (None, Wake::new());
     }
-    let is_internal = content.channel.kind() == Kind::Internal;
-    let content = Arc::clone(content);
+    let (is_internal, content) = (content.channel.kind() == Kind::Internal, Arc::clone(content));
     // The delivery of samples for the status page is not measured.
     let message = Arc::new(if is_internal {
         Message::from(content)

@@ -49,6 +49,7 @@ pub(super) struct Shared {
     /// True if there may be thawed keys, readable without the lock.
     has_thawed_keys: AtomicBool,
     pub(super) published: AtomicU64,
+    pub(super) volatile: AtomicU64,
     pub(super) busy: AtomicU64,
     pub(super) duplicates: AtomicU64,
     pub(super) evicted: AtomicU64,
@@ -98,6 +99,7 @@ impl Shared {
             thawed_keys: Mutex::default(),
             has_thawed_keys: AtomicBool::new(false),
             published: AtomicU64::new(0),
+            volatile: AtomicU64::new(0),
             busy: AtomicU64::new(0),
             duplicates: AtomicU64::new(0),
             evicted: AtomicU64::new(0),
@@ -287,6 +289,7 @@ impl Shared {
             messages: self.messages.load(Ordering::Relaxed),
             bytes: self.bytes.load(Ordering::Relaxed) as u64,
             published: self.published.load(Ordering::Relaxed),
+            volatile: self.volatile.load(Ordering::Relaxed),
             busy: self.busy.load(Ordering::Relaxed),
             duplicates: self.duplicates.load(Ordering::Relaxed),
             evicted: self.evicted.load(Ordering::Relaxed),

@@ -42,6 +42,7 @@ impl SubscriptionTable {
     pub(super) fn unlink(&mut self, local: LocalId, id: SubscriptionId) {
         let gone = &self.subscriptions[id.index()];
         let (before, next) = (gone.before, gone.next);
+        self.volatile.pass_on(local, id, (before, next));
         self.subscriptions[before.index()].next = next;
         self.subscriptions[next.index()].before = before;
         let channel = &mut self.channels[local.index()];

@@ -13,9 +13,9 @@ use crate::receipt::Fate;
 const PASSES_KEPT: usize = 1024;
 
 impl SubscriptionTable {
-    /// True if a fan-out pass is under way.
+    /// True if a pass is under way, also one with a volatile message.
     pub fn is_fanning_out(&self) -> bool {
-        !self.passes.is_empty()
+        !self.passes.is_empty() || self.has_volatile()
     }
 
     /// Continues the pass whose turn it is. Appends subscriptions that lack something and are not

@@ -6,6 +6,7 @@
 
 mod check;
 mod model;
+mod volatile;
 
 use proptest::prelude::*;
 

@@ -74,6 +74,28 @@ impl<N: Net> Delivery<N> {
         }
     }
 
+    /// Answers with a volatile message, behind those that have come. The client's position after it
+    /// is as if it had not. Returns false if the client lacks more than one answer holds, and does
+    /// not get it.
+    pub(super) fn answer_with_volatile(
+        &mut self,
+        id: ConnectionId,
+        subscription: SubscriptionId,
+        message: &Message,
+    ) -> bool {
+        let mut answer = Answer::default();
+        self.collect(id, &mut answer);
+        let has_all = self.is_in_order(id, subscription)
+            || matches!(self.subscriptions.waiting(subscription), Waiting::Nothing);
+        if has_all {
+            answer.add_one(message, self[id].encoding().is_envelope());
+        }
+        if answer.messages > 0 || answer.has_gap {
+            self.write_long_poll(id, answer, None);
+        }
+        has_all
+    }
+
     /// Takes the messages that the connection's subscriptions lack, and moves the cursors over
     /// them.
     fn collect(&mut self, id: ConnectionId, answer: &mut Answer) {

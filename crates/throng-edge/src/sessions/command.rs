@@ -7,7 +7,7 @@ use std::{iter, slice};
 use throng_access::{Action, Details};
 use throng_core::{
     Body, ChannelName, HistoryQuery, Kind, Mark, MessageId, Outcome, Presence, Publication,
-    ReadMarker, Reading, RefusedForMemory, Replacement, SubscriptionTerms,
+    ReadMarker, Reading, RefusedForMemory, Replacement, SubscriptionTerms, VolatilePublication,
 };
 use throng_dialect::Saying;
 use throng_dialect::saying::Start;
@@ -279,6 +279,13 @@ impl<N: Net> Sessions<N> {
         is_echoed: bool,
         answers: &mut Answers,
     ) -> Result<(), Stop> {
+        if publication.is_volatile {
+            let content = match answers.replacement.take() {
+                Some(replacement) => Arc::unwrap_or_clone(replacement),
+                None => self.content(&publication)?,
+            };
+            return self.publish_volatile_command(call, target, content, is_echoed);
+        }
         let outcome = match answers.outcome.take() {
             Some(outcome) => outcome,
             None => {
@@ -295,7 +302,29 @@ impl<N: Net> Sessions<N> {
         // Of an engine that answers at once, it precedes the echo, which the worker takes from its
         // queue later.
         let subscribers = published.subscribers.saturating_sub(u64::from(is_excluded));
-        let (id, is_duplicate) = (&*message_id, published.is_duplicate);
+        let (id, is_duplicate) = (Some(&*message_id), published.is_duplicate);
+        self.answer(call, &Saying::Published { target, id, subscribers, is_duplicate });
+        Ok(())
+    }
+
+    /// Publishes a volatile message, which engines answer at once.
+    fn publish_volatile_command(
+        &mut self,
+        call: Call<'_>,
+        target: &Target,
+        content: Replacement,
+        is_echoed: bool,
+    ) -> Result<(), Stop> {
+        let Replacement { body, content_type } = content;
+        let channel = name_of(target);
+        let is_excluded = !is_echoed && self.own_subscription(call.id, &channel).is_some();
+        let excluded = (!is_echoed).then(|| self.connections().name(call.id));
+        let volatile = VolatilePublication { channel, body, content_type, excluded };
+        let outcome = self.engine.publish_volatile(self.clock().unix_ms(), volatile);
+        let subscribers = outcome.map_err(ErrorResponse::from)?;
+        self.count(Counter::MessagesPublished);
+        let subscribers = subscribers.saturating_sub(u64::from(is_excluded));
+        let (id, is_duplicate) = (None, false);
         self.answer(call, &Saying::Published { target, id, subscribers, is_duplicate });
         Ok(())
     }

@@ -46,6 +46,8 @@ impl<N: Net> Worker<N> {
         // The queue is empty but for answers that have just come: those questions are asked again.
         debug_assert!(self.may_freeze());
         // Before the counters are written.
+        self.drop_volatile();
+        self.count_dropped();
         self.close_unfinished();
         write(self.freeze_worker(), None);
         write(self.freeze_acceptances(), None);

@@ -31,6 +31,11 @@ impl<N: Net> Worker<N> {
                 self.turn(|sessions| sessions.write_due());
             }
             self.end_fan_out();
+            self.begin_fan_out();
+            while let Some(message) = self.next_volatile_visits() {
+                self.turn(|sessions| sessions.visit_with_volatile(&message));
+            }
+            self.end_fan_out();
         }
         self.record_completions();
         // A close frame is answered behind the messages that were published before it: they are in

@@ -33,4 +33,5 @@ mod storm;
 mod tls_world;
 mod token_world;
 mod tokens;
+mod volatile;
 mod waiting;

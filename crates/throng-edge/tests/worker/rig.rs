@@ -11,7 +11,7 @@ use throng_access::{Access, AccessControl, AllowAll};
 use throng_core::events::EventSink;
 use throng_core::{
     Body, ChannelName, ConnectionName, Engine, Epoch, MemoryEngine, MemoryPressure, Publication,
-    Rules, WorkerId, WorkerQueue,
+    Rules, VolatilePublication, WorkerId, WorkerQueue,
 };
 use throng_edge::compression::Compression;
 use throng_edge::connection::Token;
@@ -392,6 +392,17 @@ impl Rig {
 
     pub(crate) fn publish_brief(&self, channel: &str, text: &str, expires_in_ms: u64) {
         self.publish_with(channel, text, None, Some(expires_in_ms));
+    }
+
+    /// Publishes a volatile message. Returns the number of subscriptions that it is for.
+    pub(crate) fn publish_volatile(&self, channel: &str, text: &str) -> u64 {
+        let publication = VolatilePublication {
+            channel: ChannelName::channel(channel),
+            body: Body::Text(text.into()),
+            content_type: None,
+            excluded: None,
+        };
+        self.engine.publish_volatile(self.now().unix_ms, publication)
     }
 
     fn publish_with(

@@ -1,6 +1,6 @@
 //! A message as a stream stores it, and as it comes back.
 
-use throng_core::{Body, ConnectionName, Publication};
+use throng_core::{Body, ChannelName, ConnectionName, NodeTag, Publication, VolatilePublication};
 
 use crate::protocol::headers::{HeaderWriter, Headers};
 
@@ -29,6 +29,9 @@ const EXPIRES: &str = "Throng-Expires-In";
 const RECEIPT: &str = "Throng-Receipt";
 const EXPECTED_STREAM: &str = "Nats-Expected-Stream";
 const MESSAGE_ID: &str = "Nats-Msg-Id";
+const SEQUENCE: &str = "Nats-Sequence";
+/// The node that has published a volatile message.
+const VOLATILE: &str = "Throng-Volatile";
 
 /// The headers of a publication to the stream with this name. Within the stream's window it is
 /// stored once, however often it is sent with this id. `receipt` comes back with the message.
@@ -38,19 +41,9 @@ pub fn headers(
     id: &str,
     receipt: Option<&str>,
 ) -> Vec<u8> {
-    let mut headers = HeaderWriter::default().field(EXPECTED_STREAM, stream).field(MESSAGE_ID, id);
-    // Text, the usual kind, goes without saying.
-    match publication.body {
-        Body::Text(_) => {}
-        Body::Json(_) => headers = headers.field(KIND, "json"),
-        Body::Binary(_) => headers = headers.field(KIND, "binary"),
-    }
-    if let Some(content_type) = &publication.content_type {
-        headers = headers.field(TYPE, content_type);
-    }
-    if let Some(name) = publication.excluded {
-        headers = headers.field(EXCEPT, name);
-    }
+    let headers = HeaderWriter::default().field(EXPECTED_STREAM, stream).field(MESSAGE_ID, id);
+    let Publication { body, content_type, excluded, .. } = publication;
+    let mut headers = described(headers, body, content_type.as_deref(), *excluded);
     if let Some(expires_in_ms) = publication.expires_in_ms {
         headers = headers.field(EXPIRES, expires_in_ms);
     }
@@ -60,14 +53,79 @@ pub fn headers(
     headers.finish()
 }
 
-/// Reads a message; `None` if it has no sequence, so that no stream has stored it. A body that is
-/// not what its headers say is binary: somebody else than a node has published it.
+/// The headers of a volatile message, which no stream stores. `node` is the node that has it.
+pub(crate) fn volatile_headers(publication: &VolatilePublication, node: NodeTag) -> Vec<u8> {
+    let VolatilePublication { body, content_type, excluded, .. } = publication;
+    let headers = HeaderWriter::default().field(VOLATILE, node.number());
+    described(headers, body, content_type.as_deref(), *excluded).finish()
+}
+
+/// Adds the headers that all messages have.
+fn described(
+    mut headers: HeaderWriter,
+    body: &Body,
+    content_type: Option<&str>,
+    excluded: Option<ConnectionName>,
+) -> HeaderWriter {
+    // Text, the usual kind, goes without saying.
+    match body {
+        Body::Text(_) => {}
+        Body::Json(_) => headers = headers.field(KIND, "json"),
+        Body::Binary(_) => headers = headers.field(KIND, "binary"),
+    }
+    if let Some(content_type) = content_type {
+        headers = headers.field(TYPE, content_type);
+    }
+    if let Some(name) = excluded {
+        headers = headers.field(EXCEPT, name);
+    }
+    headers
+}
+
+/// True if a message is volatile. One with a sequence is a stream's, whatever its publisher claims.
+pub(crate) fn is_volatile(headers: Headers<'_>) -> bool {
+    headers.get(VOLATILE).is_some() && headers.get(SEQUENCE).is_none()
+}
+
+/// Reads a volatile message, and the node that has published it; `None` if it is none.
+pub(crate) fn parse_volatile(
+    headers: Headers<'_>,
+    payload: &[u8],
+    channel: ChannelName,
+) -> Option<(NodeTag, VolatilePublication)> {
+    let node = NodeTag::numbered(headers.number(VOLATILE).filter(|_| is_volatile(headers))?);
+    let (body, content_type) = body(headers.get(KIND), headers.get(TYPE), payload);
+    let excluded = headers.get(EXCEPT).and_then(|name| name.parse().ok());
+    Some((node, VolatilePublication { channel, body, content_type, excluded }))
+}
+
+/// The body of a message and its content type. A body that is not what its headers say is binary:
+/// somebody else than a node has published it.
+fn body(
+    kind: Option<&str>,
+    content_type: Option<&str>,
+    payload: &[u8],
+) -> (Body, Option<Box<str>>) {
+    let text = || std::str::from_utf8(payload).ok().map(Box::<str>::from);
+    let is_json = || serde_json::from_slice::<serde::de::IgnoredAny>(payload).is_ok();
+    let body = match kind {
+        None => text().map(Body::Text),
+        Some("json") => text().filter(|_| is_json()).map(|text| Body::stored_json(&text)),
+        Some(_) => None,
+    };
+    // The type of JSON would be wrong for text, which an older node's may have become.
+    let is_degraded = kind.is_some() && matches!(body, Some(Body::Text(_)));
+    let body = body.unwrap_or_else(|| Body::Binary(payload.into()));
+    (body, content_type.filter(|_| !is_degraded).map(Box::from))
+}
+
+/// Reads a message; `None` if it has no sequence, so that no stream has stored it.
 pub fn parse(headers: Headers<'_>, payload: &[u8]) -> Option<StoredMessage> {
     let [mut sequence, mut time, mut kind, mut content_type] = [None; 4];
     let [mut excluded, mut expires_in_ms, mut receipt] = [None; 3];
     for (name, value) in headers.last_first() {
         let place = match name {
-            "Nats-Sequence" => &mut sequence,
+            SEQUENCE => &mut sequence,
             "Nats-Time-Stamp" => &mut time,
             KIND => &mut kind,
             TYPE => &mut content_type,
@@ -79,20 +137,12 @@ pub fn parse(headers: Headers<'_>, payload: &[u8]) -> Option<StoredMessage> {
         place.get_or_insert(value);
     }
     let sequence = sequence?.parse().ok()?;
-    let text = || std::str::from_utf8(payload).ok().map(Box::<str>::from);
-    let is_json = || serde_json::from_slice::<serde::de::IgnoredAny>(payload).is_ok();
-    let body = match kind {
-        None => text().map(Body::Text),
-        Some("json") => text().filter(|_| is_json()).map(|text| Body::stored_json(&text)),
-        Some(_) => None,
-    };
-    // The type of JSON would be wrong for text, which an older node's may have become.
-    let is_degraded = kind.is_some() && matches!(body, Some(Body::Text(_)));
+    let (body, content_type) = body(kind, content_type, payload);
     Some(StoredMessage {
         sequence,
         wall_ms: time.and_then(wall_ms).unwrap_or(0),
-        body: body.unwrap_or_else(|| Body::Binary(payload.into())),
-        content_type: content_type.filter(|_| !is_degraded).map(Box::from),
+        body,
+        content_type,
         excluded: excluded.and_then(|name: &str| name.parse().ok()),
         expires_in_ms: expires_in_ms.and_then(|value: &str| value.parse().ok()),
         receipt: receipt.map(Box::from),
@@ -132,7 +182,6 @@ const DAYS_TO_1970: u64 = 719_469;
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use throng_core::{ChannelName, NodeTag};
 
     #[test]
     fn times_are_read() {
@@ -212,6 +261,30 @@ mod tests {
             };
             assert_eq!(found, Some(expected), "{kept}");
         }
+    }
+
+    #[test]
+    fn a_volatile_message_round_trips_and_a_stored_one_is_none() {
+        for Publication { channel, body, content_type, excluded, .. } in all() {
+            let volatile = VolatilePublication { channel, body, content_type, excluded };
+            let mut block = volatile_headers(&volatile, NodeTag::numbered(9));
+            let read = |block: &[u8]| {
+                let name = volatile.channel.clone();
+                parse_volatile(Headers::new(block), volatile.body.bytes(), name)
+            };
+            let (node, found) = read(&block).expect("it is volatile");
+            assert_eq!((node, &found.channel), (NodeTag::numbered(9), &volatile.channel));
+            assert_eq!(
+                (&found.body, &found.content_type),
+                (&volatile.body, &volatile.content_type)
+            );
+            assert_eq!(found.excluded, volatile.excluded);
+            assert_eq!(super::parse(Headers::new(&block), b""), None, "no stream has it");
+            block.truncate(block.len() - 2);
+            block.extend_from_slice(b"Nats-Sequence: 7\r\n\r\n");
+            assert!(read(&block).is_none());
+        }
+        assert!(parse_volatile(Headers::default(), b"x", ChannelName::channel("a")).is_none());
     }
 
     fn bodies() -> impl Strategy<Value = Body> {

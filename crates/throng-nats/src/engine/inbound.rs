@@ -95,6 +95,12 @@ impl NodeShared {
             }
             JournalReport::Followed { channel, head } => self.joined(channel, head),
             JournalReport::Message { channel, message } => self.message(channel, message),
+            JournalReport::Volatile(publication) => {
+                let now_ms = (self.now_ms)();
+                let (_, workers) = self.memory.deliver_volatile_asleep(now_ms, publication);
+                self.deferred.wake(&self.memory, workers);
+            }
+            JournalReport::VolatileLost => count(&self.link.counts.volatile_lost),
             JournalReport::Gap { channel } => {
                 count(&self.link.counts.gaps);
                 self.followed().has_gap(channel);

@@ -63,6 +63,8 @@ pub struct NodeFigures {
     pub epochs: u64,
     /// Parts of channels that were read from the stream.
     pub read: u64,
+    /// Volatile messages of this node that were not sent to the others.
+    pub volatile_lost: u64,
     /// How long the stream took to accept publications.
     pub publish: Snapshot,
 }
@@ -79,6 +81,7 @@ pub(super) struct Counts {
     pub(super) losses: AtomicU64,
     pub(super) epochs: AtomicU64,
     pub(super) read: AtomicU64,
+    pub(super) volatile_lost: AtomicU64,
     /// Parts whose askers have waited for them.
     pub(super) fetched: AtomicU64,
 }

@@ -26,7 +26,7 @@ use super::publications::Publications;
 use super::rest::{CountGuard, Holding};
 use super::table::SharedTables;
 use super::vacancies::Vacancies;
-use crate::journal::{JournalEvent, TableId};
+use crate::journal::{JournalEvent, TableId, VolatilePlaces};
 
 /// Channels that a tick ceases to follow, at most.
 const VACATED_PER_TICK: usize = 4_096;
@@ -56,6 +56,8 @@ pub(super) struct NodeShared {
     pub(super) link: Link,
     pub(super) vacancies: Arc<Vacancies>,
     pub(super) publications: Publications,
+    /// Volatile messages that wait to be sent to the other nodes.
+    pub(super) volatile: Arc<VolatilePlaces>,
     pub(super) workers: usize,
     /// Names this process to itself.
     pub(super) nonce: String,

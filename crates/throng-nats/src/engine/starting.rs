@@ -97,6 +97,7 @@ impl Starting {
             link: Link::new((self.now_ms)()),
             vacancies,
             publications: Publications::default(),
+            volatile: Arc::default(),
             workers: self.workers,
             node: self.node,
             nonce,

@@ -398,6 +398,14 @@ impl Following {
         is_open.then_some(sequence)
     }
 
+    /// The channel of the subscription that a volatile message has come to; `None` if it is not
+    /// followed any more, or is held.
+    pub(super) fn receiver(&mut self, sid: u64) -> Option<ChannelName> {
+        let subscription = Subscription::of_sid(sid)?;
+        self.channels.get(subscription).filter(|_| !self.is_held)?;
+        Some(self.channels.name(subscription.slot))
+    }
+
     /// How many channels lack messages or may lack some, and for how long the first of them has, in
     /// milliseconds. Passes all channels while there is one.
     pub(super) fn behind(&self, now_ms: u64) -> (usize, u64) {

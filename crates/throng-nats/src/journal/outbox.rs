@@ -112,13 +112,16 @@ impl Outbox {
 
     /// Publishes without an answer.
     pub(super) fn publish(&mut self, subject: &str, payload: Vec<u8>) {
-        let (reply, headers) = (None, [].into());
-        let payload = payload.into();
+        self.publish_with(subject, Vec::new(), &payload);
+    }
+
+    /// The same with headers.
+    pub(super) fn publish_with(&mut self, subject: &str, headers: Vec<u8>, payload: &[u8]) {
         self.actions.push(JournalAction::Publish {
             subject: subject.to_owned(),
-            reply,
-            headers,
-            payload,
+            reply: None,
+            headers: headers.into(),
+            payload: payload.into(),
         });
     }
 

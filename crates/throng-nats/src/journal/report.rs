@@ -1,8 +1,9 @@
 //! A journal's input and output.
 
-use throng_core::{ChannelId, ChannelName, NodeTag, Publication};
+use throng_core::{ChannelId, ChannelName, NodeTag, Publication, VolatilePublication};
 
 use super::nonce;
+use super::volatile_places::VolatilePlace;
 use crate::api::StreamSettings;
 use crate::api::message::StoredMessage;
 use crate::api::table::{StoredEntry, TableEntry, TableSettings};
@@ -34,6 +35,9 @@ pub enum JournalEvent<'a> {
     Exceeded,
     /// To publish this. The token comes back with the outcome.
     Publish(u64, Publication),
+    /// To send this to the other nodes that follow its channel. Nothing is known of what becomes of
+    /// it.
+    Volatile(VolatilePlace, VolatilePublication),
     /// To follow these channels. Following one again reports it again.
     Follow(Vec<(ChannelId, ChannelName)>),
     /// To follow this channel no more.
@@ -178,6 +182,11 @@ pub enum JournalReport {
         channel: ChannelId,
         message: StoredMessage,
     },
+    /// A volatile message of another node, in a followed channel.
+    Volatile(VolatilePublication),
+    /// A volatile message was not sent to other nodes: servers do not accept one of this size, or
+    /// cannot be reached.
+    VolatileLost,
     /// Messages of a followed channel are gone from the stream, before it could be read.
     Gap {
         channel: ChannelId,

@@ -9,7 +9,7 @@ use throng_core::later::ask;
 use throng_core::{
     ChannelName, Engine as _, Epoch, Follow, LocalId, MemoryEngine, MessageId, NodeTag,
     Notification, Publication, PublishError, QueueLimits, Reading, Retention, Rule, Rules, StartAt,
-    WorkerId, WorkerQueue, clock,
+    VolatilePublication, WorkerId, WorkerQueue, clock,
 };
 use throng_nats::api::StreamSettings;
 use throng_nats::api::table::{TableKind, TableSettings};
@@ -111,6 +111,75 @@ async fn connection_names_begin_with_their_nodes_tag() {
     let [first, second, third] = tags.await.expect("they are open");
     assert!(first != second && second != third && third != first);
     assert!([first, second, third].iter().all(|&tag| tag != NodeTag::ALONE));
+}
+
+/// Follows a channel from now on.
+fn follow(engine: &NatsEngine, channel: &ChannelName) {
+    let start = StartAt::Live;
+    let held = loop {
+        let fetched = ask(|later| engine.fetch(NOW_MS, channel, Reading::Start(start), later));
+        match fetched.recv().expect("it is answered") {
+            Some(held) => break held,
+            None => std::thread::sleep(Duration::from_millis(5)),
+        }
+    };
+    let (worker, local_if_new) = (WorkerId(0), LocalId(std::num::NonZeroU32::MIN));
+    engine.follow(NOW_MS, Follow { channel, worker, local_if_new, start });
+    drop(held);
+}
+
+/// The texts of the messages that have come to a worker, up to a kept one with this text.
+fn texts_until(queue: &WorkerQueue, last: &str) -> Vec<(bool, String)> {
+    let until = Instant::now() + PATIENCE;
+    let mut texts = Vec::new();
+    while texts.last().is_none_or(|(_, text)| text != last) {
+        assert!(Instant::now() < until, "{texts:?}");
+        std::thread::yield_now();
+        let mut notifications = Vec::new();
+        queue.take(&mut notifications);
+        for notification in notifications {
+            let Notification::Message { message, .. } = notification else { continue };
+            let text = String::from_utf8_lossy(message.body.bytes()).into_owned();
+            texts.push((message.is_volatile(), text));
+        }
+    }
+    texts
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volatile_message_reaches_each_node_once() {
+    let server = NatsServer::start("").await;
+    let addresses = [server.address.clone()];
+    let test = move || {
+        let rules = Arc::new(Rules::new(Vec::new(), Rule { is_durable: true, ..Rule::default() }));
+        let nodes = [(); 3].map(|()| {
+            let queue = Arc::new(WorkerQueue::new(|| {}));
+            let stream = ("volatile".into(), 1);
+            (engine(&addresses, stream, &rules, vec![Arc::clone(&queue)]), queue)
+        });
+        let channel = ChannelName::channel("a.room");
+        let others = ChannelName::channel("other");
+        nodes[..2].iter().for_each(|(engine, _)| follow(engine, &channel));
+        follow(&nodes[2].0, &others);
+        for ((sender, _), (text, own)) in nodes.iter().zip([("1", 1), ("2", 1), ("3", 0)]) {
+            let publication = VolatilePublication {
+                channel: channel.clone(),
+                body: throng_core::Body::Text(text.into()),
+                content_type: None,
+                excluded: None,
+            };
+            assert_eq!(sender.publish_volatile(NOW_MS, publication), Ok(own));
+            let kept = format!("after {text}");
+            publish(sender, self::publication("a.room", &kept, None));
+            for (_, queue) in &nodes[..2] {
+                let expected = [(true, text.to_owned()), (false, kept.clone())];
+                assert_eq!(texts_until(queue, &kept), expected, "from {text}");
+            }
+        }
+        publish(&nodes[0].0, publication("other", "end", None));
+        assert_eq!(texts_until(&nodes[2].1, "end"), [(false, "end".to_owned())]);
+    };
+    tokio::task::spawn_blocking(test).await.expect("each comes once");
 }
 
 /// Messages of the test below.

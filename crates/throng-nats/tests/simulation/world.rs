@@ -449,8 +449,10 @@ impl World {
             | JournalReport::TableRefused { .. }) => self.table_reported(node, report),
             JournalReport::Published { token, outcome } => self.published(node, token, outcome),
             JournalReport::Nodes(others) => self.nodes[node].others = others,
-            // No server of the model limits subscriptions.
-            JournalReport::Whole(_)
+            // No server of the model limits subscriptions, and no node sends volatile messages.
+            JournalReport::Volatile(_)
+            | JournalReport::VolatileLost
+            | JournalReport::Whole(_)
             | JournalReport::Looked { .. }
             | JournalReport::Polled { .. }
             | JournalReport::Settled { .. } => {}

@@ -12,6 +12,9 @@ use crate::model::{Begin, Entry};
 use crate::random::Random;
 use crate::{Check, ensure};
 
+/// The content type of text.
+const TEXT: &str = "text/plain; charset=utf-8";
+
 impl Client {
     /// Sends the next long poll: mostly from where the last one ended, sometimes live, sometimes
     /// two at once.
@@ -102,6 +105,8 @@ impl Client {
             let is_possible = begin.cursor <= to && to <= view.model.head(begin.topic);
             ensure!(is_possible, "from {} to {to}", begin.cursor);
         }
+        let answer = (&plan, begins, &*offsets);
+        let (body, is_volatile) = self.volatile_in_answer(body, answer, view)?;
         let has_gap = head.header("throng-recovered") == Some("false");
         let gaps = possible_gaps(begins, view).filter(|_| has_gap);
         let mut expected = between(begins, &offsets, (0, 0), view);
@@ -121,8 +126,13 @@ impl Client {
             body.map(String::from_utf8_lossy),
             expected_body.as_deref().map(String::from_utf8_lossy)
         );
-        if body.is_some() {
-            let content_type = content_type(&expected, &plan);
+        if body.is_some() || is_volatile {
+            // A volatile message is text.
+            let content_type = match is_volatile && !plan.envelope {
+                true => TEXT.into(),
+                false if expected.is_empty() => "application/x-ndjson".into(),
+                false => content_type(&expected, &plan),
+            };
             let actual = head.header("content-type");
             ensure!(actual == Some(&content_type), "{actual:?} instead of {content_type}");
         }
@@ -191,7 +201,6 @@ fn ordered_envelope(view: View<'_>, topic: usize, entry: &Entry) -> String {
 
 /// The content type of a response: the messages' common one, otherwise text.
 fn content_type(messages: &[(usize, &Entry)], plan: &Plan) -> String {
-    const TEXT: &str = "text/plain; charset=utf-8";
     let one = |entry: &Entry| match (&entry.content_type, &entry.body) {
         _ if plan.envelope => "application/x-ndjson".to_owned(),
         (Some(content_type), _) => content_type.to_string(),

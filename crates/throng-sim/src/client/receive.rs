@@ -9,11 +9,12 @@ use super::expected::{Cursor, Greeting, Request};
 use super::message::{Content, Received};
 use super::plan::{ACCEPT, Plan, Transport};
 use super::view::{View, is_out_of_reach};
+use super::volatile::Text;
 use crate::decode::Piece;
 use crate::decode::events::Event;
 use crate::decode::frames::{self, Frame};
 use crate::decode::http::Head;
-use crate::model::Begin;
+use crate::model::{Begin, VOLATILE};
 use crate::{Check, ensure};
 
 /// A way to alter what a client received, which its checks must notice.
@@ -32,6 +33,8 @@ pub enum Tamper {
 /// A piece, as this client understands it.
 enum Item {
     Message(Received),
+    /// The text of a volatile message, or its envelope.
+    Volatile(Text),
     /// A JSON object that is not a message.
     Notice(Value),
     Other(Piece),
@@ -88,8 +91,8 @@ impl Client {
                 (None, &frame.payload[..])
             }
             Piece::Line(line) => (None, &line[..]),
-            Piece::Event(Event { id: Some(id), name: None, data: Some(data), .. }) => {
-                (Some(id.clone()), data.as_bytes())
+            Piece::Event(Event { id, name: None, data: Some(data), .. }) => {
+                (id.clone(), data.as_bytes())
             }
             _ => return Ok(None),
         };
@@ -98,12 +101,12 @@ impl Client {
         }
         let value: Value = serde_json::from_slice(json).map_err(|error| error.to_string())?;
         if self.plan.transport != Transport::V1 {
-            return Ok(Some(vec![message(id, Content::Compact(value))]));
+            return Ok(Some(vec![compact(id, value)]));
         }
         let messages = value.as_array().and_then(|all| all.split_first());
         let messages = messages.filter(|(first, all)| **first == 0 && !all.is_empty());
         let (_, messages) = messages.ok_or_else(|| format!("no messages: {value}"))?;
-        let items = messages.iter().map(|one| message(None, Content::Compact(one.clone())));
+        let items = messages.iter().map(|one| compact(None, one.clone()));
         Ok(Some(items.collect()))
     }
 
@@ -117,6 +120,10 @@ impl Client {
             }) => {
                 let is_binary = opcode == frames::BINARY;
                 match notice(&payload).filter(|_| !is_binary) {
+                    Some(value) if is_volatile(&value) => Item::Volatile(Text::Envelope(value)),
+                    None if payload.starts_with(VOLATILE.as_bytes()) && !is_binary => {
+                        Item::Volatile(Text::of(payload)?)
+                    }
                     Some(value) if self.plan.has_envelopes() && is_message(&value) => {
                         message(None, Content::Envelope(value))
                     }
@@ -125,6 +132,8 @@ impl Client {
                 }
             }
             Piece::Line(line) if !line.is_empty() => match notice(&line) {
+                Some(value) if is_volatile(&value) => Item::Volatile(Text::Envelope(value)),
+                None if line.starts_with(VOLATILE.as_bytes()) => Item::Volatile(Text::of(line)?),
                 Some(value) if self.plan.envelope && is_message(&value) => {
                     message(None, Content::Envelope(value))
                 }
@@ -144,6 +153,12 @@ impl Client {
                     Some(other) => return Err(format!("the event `{other}` has an id")),
                 };
                 message(Some(id), content)
+            }
+            Piece::Event(Event { id: None, name: None, data: Some(data), .. }) => {
+                Item::Volatile(match notice(data.as_bytes()) {
+                    Some(value) => Text::Envelope(value),
+                    None => Text::Plain(data),
+                })
             }
             Piece::Event(Event { id: None, name: Some(name), data: Some(data), .. }) => {
                 let mut value: Value =
@@ -167,6 +182,7 @@ impl Client {
                 Ok(())
             }
             Item::Message(received) => self.message(&received, view),
+            Item::Volatile(text) => self.volatile(&text, view),
             Item::Notice(value)
                 if self.plan.transport == Transport::V1 && value["type"] == "heartbeat" =>
             {
@@ -394,6 +410,20 @@ fn check_recovered(head: &Head, plan: &Plan, begins: &[Begin], view: View<'_>) -
 
 fn message(id: Option<String>, content: Content) -> Item {
     Item::Message(Received { id, content })
+}
+
+/// A message in a compact envelope: a volatile one has no offset.
+fn compact(id: Option<String>, value: Value) -> Item {
+    if value[1].is_null() && id.is_none() {
+        Item::Volatile(Text::Compact(value))
+    } else {
+        message(id, Content::Compact(value))
+    }
+}
+
+/// True if an object is the envelope of a volatile message.
+fn is_volatile(value: &Value) -> bool {
+    value["type"] == "message" && value.get("id").is_none()
 }
 
 /// A JSON object with a type. Clients of the simulation publish none.

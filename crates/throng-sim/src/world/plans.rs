@@ -1,9 +1,10 @@
 //! Chooses subscriptions and publications.
 
-use throng_core::{Body, ConnectionName, Kind, Publication};
+use throng_core::{Body, ConnectionName, Kind, Publication, VolatilePublication};
 
 use super::World;
 use crate::client::plan::{Plan, SinceId, Start, Transport};
+use crate::model::{VOLATILE, Volatile};
 use crate::topics::SQUARE;
 
 impl World {
@@ -164,6 +165,24 @@ impl World {
             excluded,
             expires_in_ms,
             receipt: None,
+        }
+    }
+
+    /// A volatile message, which the model notes. Its text has no line break, so that it is the
+    /// last line of an answer to a long-poll.
+    pub(super) fn volatile_publication(&mut self, topic: usize) -> VolatilePublication {
+        let number = self.model.volatile.len();
+        let text = format!("{VOLATILE}{number} {}", "x".repeat(self.random.below(200)));
+        let names: Vec<u64> = self.clients.iter().filter_map(|client| client.name()).collect();
+        let is_for_all = names.is_empty() || self.random.percent(80);
+        let excluded = (!is_for_all).then(|| self.random.pick(&names));
+        let (head, time_ms) = (self.model.head(topic), self.now_ms());
+        self.model.volatile.push(Volatile { topic, text: text.clone(), time_ms, head, excluded });
+        VolatilePublication {
+            channel: self.model.topics[topic].channel_name(),
+            body: Body::Text(text.into()),
+            content_type: None,
+            excluded: excluded.map(ConnectionName::numbered),
         }
     }
 

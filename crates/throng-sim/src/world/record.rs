@@ -137,6 +137,7 @@ impl World {
         self.queues[self.seats.len()].take(&mut notifications);
         for notification in notifications {
             match notification {
+                Notification::Message { message, .. } if message.is_volatile() => {}
                 Notification::Message { message, .. } => {
                     let topic = self.model.topic(&message.channel)?;
                     let (heard, offset) = (self.witnessed[topic], message.id.offset);

@@ -8,11 +8,11 @@ use throng_core::{Engine, Later, Ticket};
 
 use super::World;
 use super::seat::{Batch, TICK_MS};
-use crate::Check;
 use crate::client::plan::{Plan, Transport};
 use crate::client::{Client, Leave};
 use crate::pipe::{FakeSocket, Pipe};
 use crate::topics::SQUARE;
+use crate::{Check, ensure};
 
 impl World {
     pub(super) fn step(&mut self) -> Check {
@@ -27,7 +27,7 @@ impl World {
         let asking = if self.kind.asks_to_leave && self.drain.is_none() { 1 } else { 0 };
         let weights = [
             arrivals, 14, 16, 26, 4, 8, 2, 8, 3, leaving, 4, 2, 1, stirs, 5, answers, 1, memory,
-            asking,
+            asking, 4,
         ];
         match self.random.weighted(&weights) {
             0 => self.connect(),
@@ -78,6 +78,7 @@ impl World {
             16 => self.freeze(),
             17 => self.change_memory(),
             18 => self.ask_to_leave(),
+            19 => self.publish_volatile(),
             _ if self.drain.is_none() && self.random.percent(40) => self.rest(),
             _ if self.drain.is_none() && self.random.percent(10) => self.pass(3_700_000),
             _ => Ok(()),
@@ -218,6 +219,23 @@ impl World {
         if let Some(receipt) = receipt {
             self.receipts.published(receipt, topic, excludes, published);
         }
+    }
+
+    fn publish_volatile(&mut self) -> Check {
+        for _ in 0..self.random.between(1, 4) {
+            let topic = if self.kind.is_crowd && self.random.percent(80) {
+                SQUARE
+            } else {
+                self.random.below(self.model.topics.len())
+            };
+            let publication = self.volatile_publication(topic);
+            self.notes.trace(format!("publish {:?} on {topic}", publication.body));
+            self.stamp.touch(None);
+            let posted = self.engine.publish_volatile(self.now_ms(), publication);
+            ensure!(posted.is_ok(), "a memory refuses no volatile message");
+            self.saw_in_fan_out("volatile: published in the middle of a fan-out");
+        }
+        self.absorb()
     }
 
     fn talk(&mut self) -> Check {

@@ -26,6 +26,7 @@ pub const COMMANDS: [(&str, &[&str]); 8] = [
             "content_type",
             "key",
             "expires_in",
+            "volatile",
             "echo",
         ],
     ),

@@ -69,6 +69,7 @@ fields! {
     content_type "content_type",
     key "key",
     expires_in "expires_in",
+    volatile "volatile",
     token "token",
 }
 

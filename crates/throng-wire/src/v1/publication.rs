@@ -1,11 +1,12 @@
-//! A message in JSON: the fields `data`, `encoding`, `content_type`, `key` and `expires_in`.
+//! A message in JSON: the fields `data`, `encoding`, `content_type`, `key`, `expires_in` and
+//! `volatile`.
 
 use base64::Engine as _;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use serde_json::value::RawValue;
 
-use super::fields::{Fields, decoded_string, owned, scalar, string};
+use super::fields::{Fields, boolean, decoded_string, owned, scalar, string};
 use crate::error::ErrorResponse;
 
 /// The longest idempotency key, in bytes.
@@ -34,6 +35,19 @@ pub struct Publication {
     pub key: Option<String>,
     /// In how many seconds the message expires, 1 to [`EXPIRES_IN_S_MAX`]; `None` if it does not.
     pub expires_in_s: Option<u32>,
+    /// True if it is for nobody but those that follow its channel now. Then it has neither a key
+    /// nor an expiry.
+    pub is_volatile: bool,
+}
+
+/// Refuses a volatile message with something that only a kept one has.
+pub fn check_volatile(has_key: bool, has_expiry: bool) -> Result<(), ErrorResponse> {
+    let what = match (has_key, has_expiry) {
+        (true, _) => "idempotency key: nothing remembers it, so a repeated one is published again",
+        (_, true) => "expiry: it is delivered at once or not at all",
+        (false, false) => return Ok(()),
+    };
+    Err(ErrorResponse::bad_request(format!("a volatile message has no {what}")))
 }
 
 impl Publication {
@@ -47,7 +61,12 @@ impl Publication {
         if let Some(key) = &key {
             check_key(key)?;
         }
-        Ok(Publication { body, content_type, key, expires_in_s: expires_in(fields.expires_in)? })
+        let expires_in_s = expires_in(fields.expires_in)?;
+        let is_volatile = boolean(fields.volatile, "volatile")?.unwrap_or(false);
+        if is_volatile {
+            check_volatile(key.is_some(), expires_in_s.is_some())?;
+        }
+        Ok(Publication { body, content_type, key, expires_in_s, is_volatile })
     }
 }
 

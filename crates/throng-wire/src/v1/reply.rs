@@ -321,11 +321,11 @@ pub fn closed(out: &mut Vec<u8>, code: &str, close_code: u16, message: &str) {
         .end();
 }
 
-/// Confirms a publication.
+/// Confirms a publication. A volatile one has no `id`.
 pub fn published(
     out: &mut Vec<u8>,
     target: &Target,
-    id: &str,
+    id: Option<&str>,
     subscribers: u64,
     is_duplicate: bool,
     reference: Option<&RawValue>,
@@ -335,7 +335,12 @@ pub fn published(
 }
 
 /// [`published`] as the body of an HTTP response, or as the answer line of a batch.
-pub fn published_body(out: &mut Vec<u8>, id: &str, subscribers: Counted, is_duplicate: bool) {
+pub fn published_body(
+    out: &mut Vec<u8>,
+    id: Option<&str>,
+    subscribers: Counted,
+    is_duplicate: bool,
+) {
     published_fields(Object::new(out), id, subscribers, is_duplicate).end();
 }
 
@@ -373,7 +378,7 @@ pub struct ReceiptFields {
 
 /// [`published_body`] with a receipt.
 pub fn receipt_body(out: &mut Vec<u8>, id: &str, subscribers: Counted, receipt: &ReceiptFields) {
-    let mut object = published_fields(Object::new(out), id, subscribers, false);
+    let mut object = published_fields(Object::new(out), Some(id), subscribers, false);
     let ReceiptFields { outcome, matched, written, behind, unknown, dropped } = receipt;
     let mut fields = Object::new(object.field("receipt"))
         .string("outcome", outcome)
@@ -390,11 +395,15 @@ pub fn receipt_body(out: &mut Vec<u8>, id: &str, subscribers: Counted, receipt: 
 
 fn published_fields<'o>(
     object: Object<'o>,
-    id: &str,
+    id: Option<&str>,
     Counted { subscribers, is_partial }: Counted,
     is_duplicate: bool,
 ) -> Object<'o> {
-    let object = object.string("id", id).number("subscribers", subscribers);
+    let object = match id {
+        Some(id) => object.string("id", id),
+        None => object.boolean("volatile", true),
+    };
+    let object = object.number("subscribers", subscribers);
     let object = if is_partial { object.boolean("partial", true) } else { object };
     if is_duplicate { object.boolean("duplicate", true) } else { object }
 }

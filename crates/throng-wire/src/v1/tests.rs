@@ -35,7 +35,13 @@ fn publish_refused(fields: &str) -> (&'static str, String) {
 
 fn publication(body: &[u8], content_type: Option<&str>) -> Publication {
     let content_type = content_type.map(String::from);
-    Publication { body: body.to_vec(), content_type, key: None, expires_in_s: None }
+    Publication {
+        body: body.to_vec(),
+        content_type,
+        key: None,
+        expires_in_s: None,
+        is_volatile: false,
+    }
 }
 
 fn begin<'a>(id: &'a str, head: Option<&'a str>, recovered: Option<bool>) -> Begin<'a> {
@@ -144,7 +150,7 @@ fn unknown_names_are_refused_and_the_nearest_is_suggested() {
     assert_eq!(
         refused(r#"{"type":"publish","channel":"a","data":1,"limit":5}"#),
         "the field `limit` is unknown in `publish`; `type`, `ref`, `channel`, `user`, `data`, \
-         `encoding`, `content_type`, `key`, `expires_in` and `echo` are known"
+         `encoding`, `content_type`, `key`, `expires_in`, `volatile` and `echo` are known"
     );
     assert_eq!(
         refused(r#"{"type":"subscrib","channel":"a"}"#),
@@ -354,20 +360,24 @@ fn replies_match_the_reference() {
         r#"{"type":"unsubscribed","channel":"a"}"#
     );
     assert_eq!(
-        answer(|out| published(out, &a, "k-1", 3, false, None)),
+        answer(|out| published(out, &a, Some("k-1"), 3, false, None)),
         r#"{"type":"published","channel":"a","id":"k-1","subscribers":3}"#
     );
     assert_eq!(
-        answer(|out| published(out, &a, "k-1", 3, true, Some(&raw("7")))),
+        answer(|out| published(out, &a, Some("k-1"), 3, true, Some(&raw("7")))),
         r#"{"type":"published","channel":"a","id":"k-1","subscribers":3,"duplicate":true,"ref":7}"#
     );
     assert_eq!(
-        answer(|out| published_body(out, "k-1", 0.into(), false)),
+        answer(|out| published_body(out, Some("k-1"), 0.into(), false)),
         r#"{"id":"k-1","subscribers":0}"#
+    );
+    assert_eq!(
+        answer(|out| published(out, &a, None, 3, false, Some(&raw("7")))),
+        r#"{"type":"published","channel":"a","volatile":true,"subscribers":3,"ref":7}"#
     );
     let partial = Counted { subscribers: 2, is_partial: true };
     assert_eq!(
-        answer(|out| published_body(out, "k-1", partial, false)),
+        answer(|out| published_body(out, Some("k-1"), partial, false)),
         r#"{"id":"k-1","subscribers":2,"partial":true}"#
     );
     let dropped = [("lagging", 1), ("skipped", 0), ("closed", 2), ("expired", 0)];

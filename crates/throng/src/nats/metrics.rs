@@ -138,7 +138,17 @@ fn gauge(name: &'static str, help: &'static str, value: u64) -> OtherMetric {
 /// Counters since the start.
 fn counted(figures: NodeFigures) -> [OtherMetric; 3] {
     let NodeFigures {
-        accepted, refused, busy, delivered, losses, gaps, epochs, read, publish, ..
+        accepted,
+        refused,
+        busy,
+        delivered,
+        losses,
+        gaps,
+        epochs,
+        read,
+        volatile_lost,
+        publish,
+        ..
     } = figures;
     let counters = |name, help, label, values| OtherMetric {
         name,
@@ -159,9 +169,16 @@ fn counted(figures: NodeFigures) -> [OtherMetric; 3] {
         ),
         counters(
             "nats_events_total",
-            "Events of the connection and the stream, and parts read from it.",
+            "Events of the connection and the stream, parts read from it, and volatile messages \
+             that were not sent to the other nodes.",
             "event",
-            vec![("lost", losses), ("gap", gaps), ("new_epoch", epochs), ("read", read)],
+            vec![
+                ("lost", losses),
+                ("gap", gaps),
+                ("new_epoch", epochs),
+                ("read", read),
+                ("volatile_lost", volatile_lost),
+            ],
         ),
         OtherMetric {
             name: "nats_publish_seconds",

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use throng_core::{
     Answer, Audience, ChannelId, EngineMetrics, Epoch, Fetched, Follow, Followed, Kind, ListPlace,
-    ListStep, MemoryEngine, Notification, Outcome, PresenceCache, Publication, Rules, Ticket,
-    Watermark, WorkerId,
+    ListStep, MemoryEngine, Notification, Outcome, PresenceCache, Publication, PublishError, Rules,
+    Ticket, VolatilePublication, Watermark, WorkerId,
 };
 use tokio::runtime::Builder;
 
@@ -60,6 +60,10 @@ impl Engine for Elsewhere {
     // Reading a page calls none of these.
 
     fn publish(&self, _: u64, _: Publication, _: Later<'_, Outcome>) -> Answer<Outcome> {
+        unimplemented!()
+    }
+
+    fn publish_volatile(&self, _: u64, _: VolatilePublication) -> Result<u64, PublishError> {
         unimplemented!()
     }
 

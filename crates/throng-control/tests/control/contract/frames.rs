@@ -140,7 +140,8 @@ fn answers_have_the_fields_that_are_written() {
         messages.check(name, |out, of| v1::ListReply::new(verb).write(out, of));
     }
     messages.check("unsubscribed", |out, _| v1::revoked(out, &target, &error));
-    messages.check("published", |out, of| v1::published(out, &target, "a-1", 3, true, of));
+    messages.check("published", |out, of| v1::published(out, &target, Some("a-1"), 3, true, of));
+    messages.check("published", |out, of| v1::published(out, &target, None, 3, false, of));
     messages.check("historyPage", |out, of| {
         let page =
             HistoryPage { target: &target, id: "a-1", has_more: true, is_recovered: Some(true) };

@@ -20,6 +20,7 @@ impl SubscriptionTable {
         assert_eq!(self.channels.len(), self.epochs.channels());
         assert_eq!((buffer_bytes, pending_bytes), (self.buffer_bytes, self.pending_bytes));
         assert!(self.blocked_bytes() <= self.max_blocked_bytes);
+        self.check_volatile();
     }
 
     fn check_list(&self, local: LocalId, channel: &LocalChannel) -> Vec<SubscriptionId> {

@@ -116,11 +116,15 @@ impl JournalChannels {
         Subscription { slot, generation: self[slot].generation }
     }
 
+    /// The name of the channel in a slot.
+    pub(super) fn name(&self, slot: u32) -> ChannelName {
+        self.names.name((slot, self[slot].name))
+    }
+
     /// How the subjects of the channel in a slot end.
     pub(super) fn suffix(&self, slot: u32) -> Box<str> {
-        let name = self.names.name((slot, self[slot].name));
         // Only channels that have one are here.
-        subject::suffix(&name).unwrap_or_default()
+        subject::suffix(&self.name(slot)).unwrap_or_default()
     }
 
     /// Adds a channel that joins, and has a suffix. The stream has reached `head` before.

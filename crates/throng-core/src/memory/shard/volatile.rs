@@ -1,0 +1,45 @@
+//! Volatile messages: they go to the followers of a channel, and nothing of the channel changes.
+
+use std::sync::Arc;
+
+use super::{Follower, Hashed, Shard, Wake};
+use crate::memory::shared::Shared;
+use crate::message::{InFlight, Message};
+use crate::publication::VolatilePublication;
+use crate::worker_queue::Notification;
+
+impl Shard {
+    /// Posts a message to the workers that follow its channel and have room. Returns the number of
+    /// their subscriptions, and the workers to wake once the lock is released. The channel need not
+    /// exist, and does not begin to.
+    pub(in crate::memory) fn post_volatile(
+        &self,
+        shared: &Shared,
+        now_ms: u64,
+        hash: u64,
+        publication: VolatilePublication,
+    ) -> (u64, Wake) {
+        let name = Hashed { name: &publication.channel, hash };
+        let Some(slot) = self.find(name) else { return (0, Wake::new()) };
+        let followers = self.channels[slot].followers.as_slice();
+        let has_room = |worker| shared.queue(worker).has_room_for_volatile();
+        let (taking, full): (Vec<&Follower>, Vec<&Follower>) =
+            followers.iter().partition(|follower| has_room(follower.worker));
+        for follower in full {
+            shared.queue(follower.worker).lose_volatile(follower.subscribers.into());
+        }
+        let content = Arc::new(publication.content(shared.epoch, now_ms));
+        let message = Arc::new(Message::tracked(content, InFlight::to(taking.len())));
+        let mut subscribers = 0;
+        for follower in &taking {
+            subscribers += u64::from(follower.subscribers);
+            shared.queue(follower.worker).post(Notification::Message {
+                local: follower.local,
+                channel: self.id(slot),
+                message: Arc::clone(&message),
+                receipt: None,
+            });
+        }
+        (subscribers, taking.iter().map(|follower| follower.worker).collect())
+    }
+}
