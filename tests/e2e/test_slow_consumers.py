@@ -211,3 +211,64 @@ def test_a_closed_slow_consumer_resumes_without_a_gap(serve, channel, witnesses)
         assert back.recovered is True
         numbers = [number_of(data) for data in back.take(TOTAL - got)]
         assert numbers == list(range(got, TOTAL))
+
+
+def assert_whole_but_for_skips(entries):
+    """Entries are numbers and {"count": N}; together they must account for every message."""
+    expected, skips = 0, 0
+    for entry in entries:
+        if isinstance(entry, dict):
+            assert entry["count"] > 0
+            expected += entry["count"]
+            skips += 1
+        else:
+            assert entry == expected, f"{entry} came where {expected} was due"
+            expected += 1
+    assert expected == TOTAL and skips >= 1
+
+
+def test_policy_latest_on_websocket(serve, channel):
+    # Nobody else follows: on a busy machine, a good subscriber may skip some, too.
+    server = serve(*SETTINGS, "--lag-policy", "latest")
+    path = f"/channels/{channel}"
+    with RawWebSocket(server, path, "throng.v1", receive_buffer_bytes=4096) as slow:
+        flood(server, channel, [])
+        entries = []
+        while not entries or entries[-1] != TOTAL - 1:
+            envelope = json.loads(slow.read_message())
+            if envelope["type"] == "conflated":
+                assert envelope["channel"] == channel
+                entries.append(envelope)
+            elif envelope["type"] == "message":
+                entries.append(number_of(envelope["data"]))
+        assert_whole_but_for_skips(entries)
+    metrics = server.metrics()
+    assert metrics["throng_messages_conflated_total"] > 0 and metrics["throng_gaps_total"] == 0
+    assert metrics[LAGGED] == 0
+
+
+def test_policy_latest_on_sse(serve, channel):
+    server = serve(*SETTINGS, "--lag-policy", "latest")
+    with slow_http(server, channel, "text/event-stream") as slow:
+        flood(server, channel, [])
+        entries = []
+        for event in EventSource(Chunks(slow)).iter_sse():
+            if event.event == "conflated":
+                entries.append(json.loads(event.data))
+            elif event.event == "message":
+                entries.append(number_of(json.loads(event.data)["data"]))
+            if entries and entries[-1] == TOTAL - 1:
+                break
+        assert_whole_but_for_skips(entries)
+
+
+@pytest.mark.parametrize("transport", ["stream", "poll"])
+def test_a_resume_has_the_newest_of_a_latest_channel(serve, channel, transport):
+    server = serve("--lag-policy", "latest", "--history-messages", 2)
+    ids = [server.publish(channel, str(number))["id"] for number in range(5)]
+    with subscribe(transport, server, f"/channels/{channel}", since=ids[0]) as resumed:
+        assert resumed.recovered is True
+        if transport == "stream":
+            skipped = {"type": "conflated", "channel": channel, "count": 3}
+            assert resumed.next_line() == skipped
+        assert resumed.next() == (ids[-1], "4")

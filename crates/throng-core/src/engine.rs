@@ -52,6 +52,24 @@ pub struct Followed {
     pub backlog: Vec<Arc<Message>>,
 }
 
+impl Followed {
+    /// The answer on a channel whose subscribers get the newest message alone: a client that
+    /// resumes gets no more than that one, and has recovered if it has it. `resumes_here` is the
+    /// position from which it resumes, if this log gave it out; its cursor stays there, so that the
+    /// table counts the messages that are skipped.
+    pub(crate) fn keep_latest(&mut self, resumes_here: Option<MessageId>) {
+        // It does not resume: it gets as much history as it asks for.
+        let Some(is_recovered) = self.is_recovered else { return };
+        self.backlog.drain(..self.backlog.len().saturating_sub(1));
+        let Some(position) = resumes_here else { return };
+        let newest = self.backlog.last().map_or(position.offset, |newest| newest.id.offset);
+        self.is_recovered = Some(is_recovered || newest >= self.head.offset);
+        if !is_recovered {
+            self.cursor = position;
+        }
+    }
+}
+
 /// A page of history.
 #[derive(Debug)]
 pub struct History {

@@ -30,6 +30,9 @@ pub enum LagPolicy {
     Close,
     /// The client gets a gap message, and goes on with the messages that are still there.
     Skip,
+    /// A subscriber that could not be written to gets the newest message alone, and the number of
+    /// those that it has skipped for it. It never lags too far behind.
+    Latest,
 }
 
 /// The settings of the channels that match one pattern.

@@ -22,6 +22,7 @@
 //! |---|---|
 //! | `channel` | what is kept for each followed channel |
 //! | `circular_list` | the list of a channel's subscriptions, and the steps of a pass |
+//! | `conflate` | the newest message in place of several |
 //! | `cursor` | cursors of 32 bits |
 //! | `epochs` | the epochs of the followed channels |
 //! | `fan_out` | appends, and passes that take turns |
@@ -52,6 +53,7 @@
 
 mod channel;
 mod circular_list;
+mod conflate;
 mod cursor;
 mod epochs;
 mod fan_out;
@@ -241,9 +243,11 @@ impl SubscriptionTable {
         // The cursor may be ahead of this head: the notifications up to it still wait in the queue.
         self.bring_into_reach(local, followed.cursor.offset);
         let cursor = self.merge(local, followed.cursor.offset, &followed.backlog);
+        // A client that resumes there gets the newest message alone.
+        let is_whole = followed.is_recovered.is_none() || !self.is_latest(local);
         let channel = &mut self.channels[local.index()];
         debug_assert_eq!(full_cursor(channel.head, cursor as u32), cursor, "out of reach");
-        let is_catching_up = cursor < channel.head;
+        let is_catching_up = is_whole && cursor < channel.head;
         channel.catching_up += u32::from(is_catching_up);
         let id = SubscriptionId::from_index(self.subscriptions.next_index());
         let marks = if is_catching_up { CATCHING_UP } else { 0 };

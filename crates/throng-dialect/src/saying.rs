@@ -86,6 +86,11 @@ pub enum Saying<'a> {
         missed: Option<u64>,
         id: &'a str,
     },
+    /// The client has skipped messages for a newer one, as many as `count` if that is known.
+    Conflated {
+        target: &'a Target,
+        count: Option<u64>,
+    },
     /// Messages come late from now on, or do not.
     Late(bool),
     /// Presence of a channel: the server's JSON object.
@@ -117,6 +122,7 @@ impl Saying<'_> {
         match self {
             Saying::Welcome(_) => "welcome",
             Saying::Gap { .. } => "gap",
+            Saying::Conflated { .. } => "conflated",
             Saying::Late(_) => "late",
             Saying::Presence(_) => "presence",
             Saying::Expiring(_) => "expiring",
@@ -154,6 +160,7 @@ impl Saying<'_> {
             Saying::Many(answer) => answer.write(to, reference),
             Saying::Revoked(target, error) => v1::revoked(to, target, error),
             Saying::Gap { target, missed, id } => v1::gap(to, target, missed, id),
+            Saying::Conflated { target, count } => v1::conflated(to, target, count),
             Saying::Late(is_late) => v1::late(to, is_late),
             Saying::Presence(object) => return out.notice(self.name(), object),
             Saying::Expiring(left_s) => v1::expiring(to, left_s),

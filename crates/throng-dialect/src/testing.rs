@@ -73,6 +73,9 @@ impl Dialect for Testing {
             Saying::Gap { target, missed, .. } => {
                 format!("gap {} {}", target.name, missed.unwrap_or(0))
             }
+            Saying::Conflated { target, count } => {
+                format!("conflated {} {}", target.name, count.unwrap_or(0))
+            }
             Saying::Late(is_late) => format!("late {is_late}"),
             Saying::Expiring(left_s) => format!("expiring {left_s}"),
             Saying::Error(error) => format!("error {}", error.code),

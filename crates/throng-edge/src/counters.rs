@@ -104,6 +104,10 @@ counters! {
         VolatileDroppedBusy "busy",
         VolatileDroppedUpgrade "upgrade",
     }
+    "messages_conflated_total"
+        "Messages that a slow subscriber skipped for a newer one (policy latest), as far as they \
+        could be counted."
+        { MessagesConflated }
     "replay_messages_evicted_total"
         "Messages no longer buffered for slow subscribers because the replay buffers were full."
         { ReplayMessagesEvicted }

@@ -443,7 +443,7 @@ impl Model {
                 };
                 (log.before(first).max(floor), None)
             }
-            StartAt::After(id) => self.after(topic, floor, id),
+            StartAt::After(id) => self.resume(topic, floor, id),
             // No client of this world has such a position.
             StartAt::Since(_) => return Err("a watermark".into()),
         };
@@ -451,11 +451,36 @@ impl Model {
         Ok(Begin { topic, cursor, is_recovered })
     }
 
+    /// The backlog of a subscription that begins at `cursor`.
+    pub(crate) fn backlog(
+        &self,
+        now_ms: u64,
+        topic: usize,
+        start: StartAt,
+        cursor: u64,
+    ) -> &[Entry] {
+        let (head, floor) = (self.head(topic), self.floor(topic, now_ms));
+        let is_newest = self.topics[topic].is_latest() && matches!(start, StartAt::After(_));
+        let from = if is_newest { floor.max(self.previous(topic, head)) } else { cursor };
+        self.between(topic, from.max(cursor), head)
+    }
+
     /// Where a client that resumes after `id` starts, and whether it is recovered.
     fn after(&self, topic: usize, floor: u64, id: MessageId) -> (u64, Option<bool>) {
         let is_known = self.offset(topic, &id.to_string()).is_ok() && id.offset <= self.head(topic);
         let is_recovered = is_known && id.offset >= floor;
         (if is_recovered { id.offset } else { floor }, Some(is_recovered))
+    }
+
+    /// As [`Model::after`], for a subscription: one that gets the newest message alone has
+    /// recovered if that is here.
+    fn resume(&self, topic: usize, floor: u64, id: MessageId) -> (u64, Option<bool>) {
+        let after = self.after(topic, floor, id);
+        let head = self.head(topic);
+        let is_known = self.offset(topic, &id.to_string()).is_ok() && id.offset <= head;
+        let is_latest = self.topics[topic].is_latest();
+        let is_newest_alone = is_latest && is_known && after.1 == Some(false);
+        if is_newest_alone { (id.offset, Some(floor < head)) } else { after }
     }
 
     pub(crate) fn unfollowed(&mut self, channel: &ChannelName) -> Check {

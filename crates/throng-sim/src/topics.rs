@@ -18,6 +18,16 @@ impl Topic {
         ChannelName::new(self.kind, self.name)
     }
 
+    /// True if a slow subscriber gets the newest message alone, and never a gap.
+    pub(crate) fn is_latest(&self) -> bool {
+        self.rule.lag_policy == LagPolicy::Latest
+    }
+
+    /// True if a subscriber beyond the lag limit is closed.
+    pub(crate) fn closes(&self) -> bool {
+        self.rule.lag_policy == LagPolicy::Close
+    }
+
     /// True if a subscriber beyond the lag limit skips messages, with a gap.
     pub(crate) fn skips(&self) -> bool {
         self.rule.lag_policy == LagPolicy::Skip
@@ -35,7 +45,7 @@ pub(crate) const SQUARE: usize = 0;
 
 /// All channels. `is_kept` says whether [`BRIEF`] retains messages.
 pub(crate) fn all(is_kept: bool) -> Vec<Topic> {
-    use LagPolicy::{Close, Skip};
+    use LagPolicy::{Close, Latest, Skip};
     let channel = |name, kept, lag, policy| topic(Kind::Channel, name, kept, lag, policy);
     let user = |name, kept, lag, policy| topic(Kind::User, name, kept, lag, policy);
     let mut topics = vec![
@@ -48,6 +58,7 @@ pub(crate) fn all(is_kept: bool) -> Vec<Topic> {
         channel("brief", 4, 6, Close),
         user("ann", 10, 6, Skip),
         user("bo?", 10, 100, Close),
+        channel("latest", 8, 2, Latest),
     ];
     topics[4].rule.retention.max_age_ms = 3000;
     topics[5].rule.retention.max_bytes = 2500;

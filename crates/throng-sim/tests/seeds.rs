@@ -9,6 +9,8 @@ const INTERESTING: &[&str] = &[
     "lag: skipped",
     "lag: stream closed",
     "lag: within the limit",
+    "latest: skipped",
+    "latest: skipped, in an unknown number",
     "busy: WebSocket closed",
     "busy: command refused",
     "busy: publisher refused",

@@ -383,7 +383,7 @@ impl Shard {
             Some(log) => log.after(cursor).map(Kept::message).collect(),
             None => Vec::new(),
         };
-        Followed {
+        let mut followed = Followed {
             channel: id,
             local,
             rule: channel.rule,
@@ -392,7 +392,9 @@ impl Shard {
             is_recovered,
             are_offsets_consecutive: shared.are_offsets_consecutive(),
             backlog,
-        }
+        };
+        shared.keep_latest(&mut followed, follow.start);
+        followed
     }
 
     /// Counts one more subscription of a channel. Returns the worker's id for it.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::idempotency::{Idempotency, Key, KeyCounts, Owner, Seed};
 use super::name_hasher::NameHasher;
-use crate::engine::EngineMetrics;
+use crate::engine::{EngineMetrics, Followed};
 use crate::events::EventSink;
 use crate::frozen::OFFSET_MAX;
 use crate::id::{Epoch, MessageId, WorkerId};
@@ -13,7 +13,8 @@ use crate::log::Log;
 use crate::message::{Content, Message};
 use crate::presence::PresenceCache;
 use crate::publication::{Publication, PublishError};
-use crate::rules::{RuleId, Rules};
+use crate::reading::StartAt;
+use crate::rules::{LagPolicy, RuleId, Rules};
 use crate::stamp::{Stamp, Stamps, Watermark};
 use crate::worker_queue::WorkerQueue;
 
@@ -110,6 +111,24 @@ impl Shared {
             presence_logs: AtomicU64::new(0),
             presence: Arc::default(),
         }
+    }
+
+    /// Keeps of a subscription's backlog what its channel's policy gives to a client that resumes.
+    pub(super) fn keep_latest(&self, followed: &mut Followed, start: StartAt) {
+        if self.rules.get(followed.rule).lag_policy != LagPolicy::Latest {
+            return;
+        }
+        let head = followed.head;
+        let resumes_here = match start {
+            StartAt::After(id) => {
+                Some(id).filter(|id| id.epoch == head.epoch && id.offset <= head.offset)
+            }
+            StartAt::Since(position) => {
+                Some(followed.cursor).filter(|_| position.epoch == self.positions)
+            }
+            StartAt::Live | StartAt::Last(_) => None,
+        };
+        followed.keep_latest(resumes_here);
     }
 
     /// Makes offsets skip numbers, as in other engines.

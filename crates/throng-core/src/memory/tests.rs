@@ -82,7 +82,11 @@ impl SegmentSink for Segments {
 
 impl Fixture {
     fn new(retention: Retention, workers: usize, max_bytes: usize) -> Fixture {
-        let rules = Rules::new(Vec::new(), Rule { retention, ..Rule::default() });
+        Fixture::with_rule(Rule { retention, ..Rule::default() }, workers, max_bytes)
+    }
+
+    fn with_rule(rule: Rule, workers: usize, max_bytes: usize) -> Fixture {
+        let rules = Rules::new(Vec::new(), rule);
         let queues: Vec<_> = (0..workers).map(|_| Arc::new(WorkerQueue::new(|| {}))).collect();
         let epoch = Epoch::numbered(7);
         let rules = Arc::new(rules);

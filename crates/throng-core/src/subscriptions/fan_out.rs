@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::cursor::{REACH, REACH_BITS, full_cursor, oldest_floor};
-use super::subscription::{BLOCKED, HELD, SubscriptionId};
+use super::subscription::{BLOCKED, CATCHING_UP, HELD, SubscriptionId};
 use super::{SubscriptionTable, Waiting};
 use crate::id::{ConnectionId, LocalId};
 use crate::message::Message;
@@ -59,6 +59,15 @@ impl SubscriptionTable {
     /// [`SubscriptionTable::unblock`].
     pub fn block(&mut self, id: SubscriptionId) {
         self.mark(id, BLOCKED);
+    }
+
+    /// As [`SubscriptionTable::block`], because the client reads too slowly: on a channel that has
+    /// the newest message alone for such, it gets no more of the history that it asked for.
+    pub fn block_slow(&mut self, id: SubscriptionId) {
+        self.block(id);
+        if self.local(id).is_some_and(|local| self.is_latest(local)) {
+            self.unmark(id, CATCHING_UP);
+        }
     }
 
     /// Records that a blocked subscription was written all that it lacked, or that its connection

@@ -4,10 +4,12 @@
 use std::sync::Arc;
 
 use super::SubscriptionTable;
+use super::conflate::LATEST_KEPT;
 use super::cursor::oldest_floor;
 use super::subscription::SubscriptionId;
 use crate::id::LocalId;
 use crate::message::Message;
+use crate::rules::LagPolicy;
 
 impl SubscriptionTable {
     /// Adds the part of a backlog, oldest first, that is older than the replay buffer. Returns the
@@ -71,13 +73,18 @@ impl SubscriptionTable {
         let (max_messages, max_bytes) = match (channel.blocked, channel.catching_up) {
             // Messages that all were offered are written to all.
             (0, _) => (0, 0),
+            (_, 0) if rule.lag_policy == LagPolicy::Latest => (LATEST_KEPT, rule.max_lag_bytes),
             (_, 0) => (rule.max_lag_messages, rule.max_lag_bytes),
             _ => (
                 rule.max_lag_messages.max(retention.max_messages),
                 rule.max_lag_bytes.max(retention.max_bytes),
             ),
         };
-        while buffer.messages().len() > max_messages || buffer.bytes() > max_bytes {
+        // The newest stays, however large it is.
+        let least = usize::from(channel.blocked > 0 && rule.lag_policy == LagPolicy::Latest);
+        while buffer.messages().len() > least
+            && (buffer.messages().len() > max_messages || buffer.bytes() > max_bytes)
+        {
             let oldest = buffer.messages().front().map(|oldest| oldest.id.offset);
             if oldest.is_none_or(|oldest| oldest > buffer.offered()) {
                 break;

@@ -156,6 +156,12 @@ impl<N: Net> Delivery<N> {
     fn pass_gaps(&mut self, id: ConnectionId) -> bool {
         let mut next = self.newest_subscription(id);
         while let Some(subscription) = next {
+            if self.subscriptions.is_conflated(subscription) {
+                // A newer one that is not settled yet would be waited for without end.
+                let settled = self.watermark.stamp;
+                let count = self.pass_older(id, subscription, |it| it.stamp <= settled);
+                self.tell_conflated(id, subscription, count);
+            }
             if let Waiting::Gap { missed, resume_at, policy } =
                 self.subscriptions.waiting(subscription)
             {
@@ -204,7 +210,7 @@ impl<N: Net> Delivery<N> {
         let connection = &self[id];
         if connection.is_parked() && connection.has(Flags::BLOCKED) {
             // A pass offers it nothing more until its socket is writable.
-            self.subscriptions.block(subscription);
+            self.subscriptions.block_slow(subscription);
             return false;
         }
         match connection.state() {
@@ -218,6 +224,9 @@ impl<N: Net> Delivery<N> {
         // Such an event names the position in all channels, so that no two connections share its
         // bytes.
         let is_composed = connection.has(Flags::MULTIPLE) && connection.encoding().has_own_ids();
+        if compress == Compress::Never && self.conflate(id, subscription) {
+            return true;
+        }
         match self.subscriptions.waiting(subscription) {
             Waiting::Nothing => return false,
             Waiting::Gap { missed, resume_at, policy } => {
@@ -333,6 +342,10 @@ impl<N: Net> Delivery<N> {
             LagPolicy::Close => {
                 self.close_lagging(id, CloseReason::Lagging);
             }
+            LagPolicy::Latest => {
+                let count = self.pass_older(id, subscription, |_| true);
+                self.tell_conflated(id, subscription, count);
+            }
             // The next event has all that those would have told.
             LagPolicy::Skip if self.subscriptions.is_of_presence_events(subscription) => {
                 self.subscriptions.skip(subscription, resume_at.offset);
@@ -348,6 +361,48 @@ impl<N: Net> Delivery<N> {
                 self.say(id, &Saying::Gap { target: &target, missed, id: &message_id });
             }
         }
+    }
+
+    /// Passes over the messages before the newest that a subscription lacks, if its channel wants
+    /// that, and tells the client how many these are. Returns whether there were any.
+    fn conflate(&mut self, id: ConnectionId, subscription: SubscriptionId) -> bool {
+        if !self.subscriptions.is_conflated(subscription) {
+            return false;
+        }
+        let count = self.pass_older(id, subscription, |_| true);
+        self.tell_conflated(id, subscription, count);
+        count != Some(0)
+    }
+
+    /// Passes over the messages that a subscription lacks before the newest that `may_go`. Returns
+    /// how many; `None` if that is not known.
+    pub(super) fn pass_older(
+        &mut self,
+        id: ConnectionId,
+        subscription: SubscriptionId,
+        may_go: impl Fn(&Message) -> bool,
+    ) -> Option<u64> {
+        let (name, now_ms) = (self.connections().name(id), self.clock().unix_ms());
+        let is_wanted = |message: &Message| message.is_for(name, now_ms) && may_go(message);
+        let count = self.subscriptions.conflate(subscription, is_wanted);
+        self.metrics().add(Counter::MessagesConflated, count.unwrap_or(0));
+        count
+    }
+
+    /// Tells the client that it has skipped messages for a newer one.
+    fn tell_conflated(
+        &mut self,
+        id: ConnectionId,
+        subscription: SubscriptionId,
+        count: Option<u64>,
+    ) {
+        if count == Some(0) {
+            return;
+        }
+        let target = self.target_of(subscription);
+        debug_assert!(target.is_some(), "a channel with subscribers has a name");
+        let Some(target) = target else { return };
+        self.say(id, &Saying::Conflated { target: &target, count });
     }
 
     /// Closes a blocked connection that lags too far behind, or has for too long, instead of

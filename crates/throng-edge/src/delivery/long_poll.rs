@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use throng_core::{Message, PresenceState, SubscriptionId, Waiting, Watermark};
+use throng_core::{LagPolicy, Message, PresenceState, SubscriptionId, Waiting, Watermark};
 use throng_dialect::poll::Answer;
 use throng_wire::RetryAfter;
 
@@ -102,26 +102,40 @@ impl<N: Net> Delivery<N> {
         if self.newest_subscription(id).is_some_and(|newest| self.is_in_order(id, newest)) {
             return self.collect_in_order(id, answer);
         }
-        let connection = &self[id];
-        let (name, now_ms) = (self.connections().name_of(id, connection), self.clock().unix_ms());
-        let is_for = |message: &Message| message.is_for(name, now_ms);
-        let is_envelope = connection.encoding().is_envelope();
         for subscription in self.subscriptions_in_order(id) {
             match self.subscriptions.waiting(subscription) {
                 Waiting::Nothing => {}
+                // It gets the newest one, as a poll that resumes does.
+                Waiting::Gap { policy: LagPolicy::Latest, .. } => {
+                    self.pass_older(id, subscription, |_| true);
+                    self.collect_from(id, subscription, answer);
+                }
                 // The answer reports the gap; the messages after it come with the next poll.
                 Waiting::Gap { resume_at, .. } => {
                     self.subscriptions.skip(subscription, resume_at.offset);
                     answer.has_gap |= !self.subscriptions.is_of_presence_events(subscription);
                 }
-                Waiting::Messages(messages) => {
-                    if let Some(offset) = answer.add_all(messages, is_for, is_envelope) {
-                        // Written with the answer, which may take long.
-                        let held = self.subscriptions.pass(subscription, offset, 0);
-                        self.hold_receipts(id, held);
-                    }
-                }
+                Waiting::Messages(_) => self.collect_from(id, subscription, answer),
             }
+        }
+    }
+
+    /// Takes the messages that a subscription lacks, and moves its cursor over them.
+    fn collect_from(
+        &mut self,
+        id: ConnectionId,
+        subscription: SubscriptionId,
+        answer: &mut Answer,
+    ) {
+        let connection = &self[id];
+        let (name, now_ms) = (self.connections().name_of(id, connection), self.clock().unix_ms());
+        let is_for = |message: &Message| message.is_for(name, now_ms);
+        let is_envelope = connection.encoding().is_envelope();
+        let Waiting::Messages(messages) = self.subscriptions.waiting(subscription) else { return };
+        if let Some(offset) = answer.add_all(messages, is_for, is_envelope) {
+            // Written with the answer, which may take long.
+            let held = self.subscriptions.pass(subscription, offset, 0);
+            self.hold_receipts(id, held);
         }
     }
 
@@ -129,7 +143,12 @@ impl<N: Net> Delivery<N> {
     fn collect_in_order(&mut self, id: ConnectionId, answer: &mut Answer) {
         let is_envelope = self[id].encoding().is_envelope();
         for subscription in self.subscriptions_in_order(id) {
-            if let Waiting::Gap { resume_at, .. } = self.subscriptions.waiting(subscription) {
+            if let Waiting::Gap { resume_at, policy, .. } = self.subscriptions.waiting(subscription)
+            {
+                if policy == LagPolicy::Latest {
+                    self.pass_older(id, subscription, |_| true);
+                    continue;
+                }
                 self.subscriptions.skip(subscription, resume_at.offset);
                 answer.has_gap |= !self.subscriptions.is_of_presence_events(subscription);
             }

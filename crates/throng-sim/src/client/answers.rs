@@ -27,6 +27,9 @@ impl Client {
         if value["type"] == "gap" {
             return self.gap(value, view);
         }
+        if value["type"] == "conflated" {
+            return self.conflated(value, view);
+        }
         if value["type"] == "expired" {
             self.has_expired = true;
             return Ok(());
@@ -170,7 +173,7 @@ impl Client {
         if begin.is_recovered == Some(false) {
             self.gaps += 1;
         }
-        self.cursors.push(Cursor { topic, offset: begin.cursor });
+        self.cursors.push(Cursor::new(&begin));
         Ok(())
     }
 
@@ -313,6 +316,23 @@ impl Client {
         cursor.offset = to;
         self.gaps += 1;
         view.notes.saw("lag: skipped");
+        Ok(())
+    }
+
+    /// The client has skipped messages for a newer one, as only channels with that policy have it.
+    fn conflated(&mut self, value: &Value, view: View<'_>) -> Check {
+        let model = view.model;
+        let cursor = self.cursors.iter_mut().find(|cursor| is_named(value, cursor.topic, model));
+        let cursor = cursor.ok_or_else(|| format!("a channel not followed: {value}"))?;
+        ensure!(model.topics[cursor.topic].is_latest(), "not a channel that conflates: {value}");
+        let count = value["count"].as_u64();
+        ensure!(count.is_none_or(|count| count > 0), "nothing skipped: {value}");
+        ensure!(count.is_some() || !model.are_offsets_consecutive, "not counted: {value}");
+        view.notes.saw(match count {
+            Some(_) => "latest: skipped",
+            None => "latest: skipped, in an unknown number",
+        });
+        cursor.skipped.add(count);
         Ok(())
     }
 

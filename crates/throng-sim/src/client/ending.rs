@@ -47,9 +47,7 @@ impl Client {
         if !self.requests.is_empty() && self.plan.transport != Transport::Poll {
             // It may have exceeded the lag limit before it read the response to its request.
             let begins = self.engine.begins.iter().take(self.plan.targets.len());
-            self.cursors = begins
-                .map(|(begin, _)| Cursor { topic: begin.topic, offset: begin.cursor })
-                .collect();
+            self.cursors = begins.map(|(begin, _)| Cursor::new(begin)).collect();
         }
         if self.cursors.is_empty() && self.plan.transport != Transport::V1 {
             return self.check_idle_end(end, view);
@@ -301,8 +299,7 @@ impl Client {
         let reader = view.reader(self.name);
         for cursor in &self.cursors {
             let head = view.model.head_at(cursor.topic, number);
-            let has_all = cursor.offset >= head
-                || view.model.passes_over(cursor.topic, cursor.offset, head, reader);
+            let has_all = cursor.offset >= head || cursor.passes_over(head, reader, view.model);
             let name = view.model.topics[cursor.topic].name;
             ensure!(has_all, "ended at {} of {head} on {name}", cursor.offset);
         }
@@ -314,7 +311,7 @@ impl Client {
     fn check_lag(&self, end: End, view: View<'_>) -> Check {
         let may_close = self.cursors.iter().any(|cursor| {
             let head = view.model.head_at(cursor.topic, end.at.published);
-            !view.model.topics[cursor.topic].skips()
+            view.model.topics[cursor.topic].closes()
                 && (view.model.exceeds_lag(cursor.topic, cursor.offset, head)
                     || view.may_be_dropped(cursor.topic, cursor.offset + 1)
                     || is_out_of_reach(cursor.offset, head))
@@ -357,10 +354,10 @@ impl Client {
         let is_expired = self.must_expire_ms.is_some_and(|ms| ms + SLACK_MS < view.now.now_ms);
         ensure!(!is_expired, "allowed until {:?}, and not closed", self.must_expire_ms);
         for cursor in &self.cursors {
-            let next = view.model.next_for(cursor.topic, cursor.offset, view.reader(self.name));
             let (name, head) =
                 (view.model.topics[cursor.topic].name, view.model.head(cursor.topic));
-            ensure!(next.is_none(), "got {} of {head} on {name}", cursor.offset);
+            let has_all = cursor.passes_over(head, view.reader(self.name), view.model);
+            ensure!(has_all, "got {} of {head} on {name}", cursor.offset);
         }
         let interval_ms = view.terms.heartbeat_ms;
         if interval_ms > 0 && !self.cursors.is_empty() && !pipe.was_full() {
@@ -381,8 +378,12 @@ impl Client {
         ensure!(is_kept_alive, "a long poll waits, and TCP keepalive is off");
         ensure!(self.engine.begins.len() >= plan.targets.len(), "the long poll has not begun");
         for (begin, since) in self.engine.begins.iter().take(plan.targets.len()) {
-            let has_nothing =
-                view.model.next_for(begin.topic, begin.cursor, view.reader(None)).is_none();
+            // One that resumes where only the newest counts gets nothing if that has expired.
+            let newest = view.model.previous(begin.topic, view.model.head(begin.topic));
+            let is_newest_alone =
+                view.model.topics[begin.topic].is_latest() && begin.is_recovered.is_some();
+            let from = if is_newest_alone { begin.cursor.max(newest) } else { begin.cursor };
+            let has_nothing = view.model.next_for(begin.topic, from, view.reader(None)).is_none();
             ensure!(has_nothing, "the long poll has no response: {begin:?}");
             let waited_ms = view.now.now_ms - since.now_ms;
             ensure!(waited_ms <= plan.wait_s * 1000 + 1000, "waited for {waited_ms} ms");

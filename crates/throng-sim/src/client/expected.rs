@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use throng_core::Publication;
 
 use super::plan::Plan;
-use crate::model::Begin;
+use crate::model::{Begin, Entry, Model, Reader};
 use crate::stamp::Moment;
 
 /// A request whose response is awaited.
@@ -23,6 +23,66 @@ pub(super) struct Cursor {
     pub(super) topic: usize,
     /// The offset of the last message received.
     pub(super) offset: u64,
+    /// The messages after it that the server has told of as skipped for newer ones.
+    pub(super) skipped: Skipped,
+}
+
+/// Messages that a subscription was told to have skipped.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Skipped {
+    count: u64,
+    /// True if there are more, in a number that the server could not tell.
+    has_unknown: bool,
+}
+
+impl Skipped {
+    /// Adds as many as a notice says.
+    pub(super) fn add(&mut self, count: Option<u64>) {
+        self.count += count.unwrap_or(0);
+        self.has_unknown |= count.is_none();
+    }
+
+    /// True if these may be what a subscription skipped of `entries`: all but those that it passes
+    /// over in any case, or would by now.
+    fn may_be(self, entries: &[Entry], reader: Reader) -> bool {
+        let least = entries.iter().filter(|entry| !reader.passes_over(entry)).count() as u64;
+        self.has_unknown || (least..=entries.len() as u64).contains(&self.count)
+    }
+}
+
+impl Cursor {
+    pub(super) fn new(begin: &Begin) -> Cursor {
+        Cursor { topic: begin.topic, offset: begin.cursor, skipped: Skipped::default() }
+    }
+
+    /// True if the client gets none of the messages up to `to`: it passes over them, or was told to
+    /// have skipped them.
+    pub(super) fn passes_over(&self, to: u64, reader: Reader, model: &Model) -> bool {
+        if !model.topics[self.topic].is_latest() {
+            return model.passes_over(self.topic, self.offset, to, reader);
+        }
+        let lacked = model.between(self.topic, self.offset, to);
+        let least = lacked.iter().filter(|entry| !reader.passes_over(entry)).count() as u64;
+        self.offset <= to && (self.skipped.has_unknown || least <= self.skipped.count)
+    }
+
+    /// The messages that may come next.
+    pub(super) fn candidates<'m>(
+        &self,
+        reader: Reader,
+        model: &'m Model,
+    ) -> Box<dyn Iterator<Item = &'m Entry> + 'm> {
+        let Cursor { topic, offset, skipped } = *self;
+        if !model.topics[topic].is_latest() {
+            return Box::new(model.candidates(topic, offset, reader));
+        }
+        let later = model.between(topic, offset, model.head(topic));
+        let is_next = move |(at, entry): &(usize, &Entry)| {
+            let is_own = entry.excluded.is_some() && entry.excluded == reader.name;
+            !is_own && skipped.may_be(&later[..*at], reader)
+        };
+        Box::new(later.iter().enumerate().filter(is_next).map(|(_, entry)| entry))
+    }
 }
 
 /// An event that comes before the first message.

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use throng_core::{Body, Kind};
 
 use super::Client;
-use super::expected::Cursor;
+use super::expected::{Cursor, Skipped};
 use super::view::{View, is_out_of_reach};
 use crate::model::{Entry, Model};
 use crate::{Check, ensure};
@@ -41,15 +41,15 @@ impl Client {
                 self.cursors.iter().map(|cursor| self.expected(cursor, view)).collect();
             return Err(format!("got {received:?}, expected one of {expected:?}"));
         };
-        let Cursor { topic, offset: before } = self.cursors[nth];
+        let Cursor { topic, offset: before, .. } = self.cursors[nth];
         let passed =
             view.model.between(topic, before, offset).split_last().map_or(&[][..], |it| it.1);
         let expired =
             passed.iter().filter(|entry| entry.is_expired(view.now.now_ms)).count() as u64;
         view.notes.saw_times("message: left out because it expired", expired);
-        let excluded = passed.len() as u64 - expired;
+        let excluded = passed.iter().filter(|entry| entry.excluded.is_some()).count() as u64;
         view.notes.saw_times("message: left out for its publisher", excluded);
-        self.cursors[nth].offset = offset;
+        self.cursors[nth] = Cursor { topic, offset, skipped: Skipped::default() };
         self.messages += 1;
         self.received.push((topic, offset));
         match &received.id {
@@ -63,7 +63,7 @@ impl Client {
     fn find(&self, received: &Received, view: View<'_>) -> Option<(usize, u64)> {
         let (model, reader) = (view.model, view.reader(self.name));
         self.cursors.iter().enumerate().find_map(|(nth, cursor)| {
-            let mut candidates = model.candidates(cursor.topic, cursor.offset, reader);
+            let mut candidates = cursor.candidates(reader, model);
             let is_it = |entry: &&Entry| match &received.content {
                 Content::Compact(value) => *value == self.compact(model, cursor.topic, entry),
                 _ => is_same(received, model, cursor.topic, entry),
@@ -112,7 +112,7 @@ impl Client {
             } else {
                 // One with a gap to come resumes from the beginning.
                 let has_gap = is_out_of_reach(cursor.offset, model.head(cursor.topic));
-                model.passes_over(cursor.topic, cursor.offset, offset, view.reader(self.name))
+                cursor.passes_over(offset, view.reader(self.name), model)
                     || (has_gap && offset == 0)
             };
             ensure!(is_expected, "the id `{id}`, but the cursor is {}", cursor.offset);

@@ -330,9 +330,8 @@ impl Client {
             }
         }
         self.is_opening = plan.transport == Transport::Sse && self.greetings.is_empty();
-        let cursor = |begin: &Begin| Cursor { topic: begin.topic, offset: begin.cursor };
         self.must_expire_ms = self.expires_ms.filter(|_| !self.was_asked_again);
-        self.cursors = begins.iter().map(cursor).collect();
+        self.cursors = begins.iter().map(Cursor::new).collect();
         Ok(())
     }
 

@@ -125,7 +125,7 @@ impl World {
         let started_ms = self.drain.map_or(0, |drain| drain.now_ms);
         let end_ms = started_ms + self.terms.drain_timeout_ms + LAST_MS;
         for number in 0..self.clients.len() {
-            if self.clients[number].may_poll() && self.random.percent(80) {
+            if self.clients[number].may_poll() && self.random.percent(95) {
                 self.notes.trace(format!("{number} polls once more"));
                 let (client, view) = self.client(number);
                 client.poll_last(view);

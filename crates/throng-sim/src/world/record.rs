@@ -52,7 +52,7 @@ impl World {
             "{start:?} begins after {cursor}, {is_recovered:?}, instead of {begin:?}"
         );
         let (topic, cursor) = (begin.topic, begin.cursor);
-        let pending = self.model.between(topic, cursor, self.model.head(topic));
+        let pending = self.model.backlog(now_ms, topic, start, cursor);
         let expected: Vec<String> =
             pending.iter().map(|entry| self.model.id(topic, entry.offset)).collect();
         ensure!(

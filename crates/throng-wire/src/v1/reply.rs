@@ -419,6 +419,16 @@ pub fn gap(out: &mut Vec<u8>, target: &Target, missed: Option<u64>, id: &str) {
     object.string("id", id).end();
 }
 
+/// Reports that the connection has skipped `count` messages of a channel for a newer one. The
+/// member is left out if their number is not known.
+pub fn conflated(out: &mut Vec<u8>, target: &Target, count: Option<u64>) {
+    let object = Object::typed(out, "conflated").target(target);
+    match count {
+        Some(count) => object.number("count", count).end(),
+        None => object.end(),
+    }
+}
+
 /// Refuses a command.
 pub fn error(out: &mut Vec<u8>, error: &ErrorResponse, reference: Option<&RawValue>) {
     error_fields(Object::typed(out, "error"), error).end_with(reference);

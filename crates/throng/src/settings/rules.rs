@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use throng_core::name::Kind;
-use throng_core::{Retention, Rule, Rules};
+use throng_core::{LagPolicy, Retention, Rule, Rules};
 use throng_units::Time;
 
 use super::channels::ChannelTable;
@@ -38,6 +38,9 @@ fn rule(table: &ChannelTable, fallback: &Rule) -> Rule {
         (channels, None) => (Kind::Channel, channels.clone().unwrap_or_default()),
     };
     let kept = fallback.retention;
+    // One that gets the newest message alone is never too slow, unless its table says so.
+    let is_latest = table.lag_policy.is_some_and(|policy| policy.0 == LagPolicy::Latest);
+    let slow_timeout = fallback.slow_timeout.filter(|_| !is_latest);
     Rule {
         kind: Some(kind),
         pattern,
@@ -49,7 +52,7 @@ fn rule(table: &ChannelTable, fallback: &Rule) -> Rule {
         max_lag_messages: table.max_lag_messages.map_or(fallback.max_lag_messages, |c| c.0),
         max_lag_bytes: table.max_lag_bytes.map_or(fallback.max_lag_bytes, |size| size.0),
         lag_policy: table.lag_policy.map_or(fallback.lag_policy, |policy| policy.0),
-        slow_timeout: table.slow_timeout.map_or(fallback.slow_timeout, limited),
+        slow_timeout: table.slow_timeout.map_or(slow_timeout, limited),
         presence_events: table.presence_events.map_or(fallback.presence_events, |switch| switch.0),
         is_durable: fallback.is_durable || table.durable.is_some_and(|durable| durable.0),
     }
@@ -66,7 +69,7 @@ fn milliseconds(time: Time) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use throng_core::{ChannelName, LagPolicy};
+    use throng_core::ChannelName;
 
     use super::*;
     use crate::settings::file;
@@ -93,5 +96,24 @@ mod tests {
         assert_eq!(of(ChannelName::user("chat:a")).retention.max_messages, 500);
         let other = of(ChannelName::channel("news"));
         assert_eq!((other.retention.max_messages, other.lag_policy), (7, LagPolicy::Close));
+    }
+
+    #[test]
+    fn a_latest_channel_has_a_slow_timeout_only_of_its_own() {
+        let text = "
+            [lag]
+            slow-timeout = '5s'
+            [[channels]]
+            match = 'a'
+            lag-policy = 'latest'
+            [[channels]]
+            match = 'b'
+            lag-policy = 'latest'
+            slow-timeout = '9s'
+        ";
+        let rules = rules(&file::read("throng.toml", text).unwrap().resolve());
+        let timeout = |name| rules.get(rules.find(&ChannelName::channel(name))).slow_timeout;
+        let seconds = |seconds| Some(Duration::from_secs(seconds));
+        assert_eq!([timeout("a"), timeout("b"), timeout("c")], [None, seconds(9), seconds(5)]);
     }
 }

@@ -261,9 +261,10 @@ macro_rules! one_of {
 
 one_of! {
     /// What happens to a subscriber beyond its lag limit.
-    LagPolicyChoice(LagPolicy), "POLICY", "a policy: \"close\" or \"skip\"",
+    LagPolicyChoice(LagPolicy), "POLICY", "a policy: \"close\", \"skip\" or \"latest\"",
     "close" => LagPolicy::Close,
-    "skip" => LagPolicy::Skip
+    "skip" => LagPolicy::Skip,
+    "latest" => LagPolicy::Latest
 }
 
 one_of! {

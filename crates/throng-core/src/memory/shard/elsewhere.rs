@@ -68,7 +68,7 @@ impl Shard {
         let local = self.add_follower(shared, now_ms, slot, follow);
         let channel = &mut self.channels[slot];
         channel.head = channel.head.max(head.offset);
-        Followed {
+        let mut followed = Followed {
             channel: id,
             local,
             rule: channel.rule,
@@ -77,6 +77,8 @@ impl Shard {
             is_recovered,
             are_offsets_consecutive,
             backlog: messages,
-        }
+        };
+        shared.keep_latest(&mut followed, follow.start);
+        followed
     }
 }

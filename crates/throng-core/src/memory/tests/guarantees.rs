@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::*;
 use crate::idempotency_key::{IdempotencyKey, Publisher};
 use crate::publication::{IDEMPOTENCY_MS, PublishError};
+use crate::rules::LagPolicy;
 use crate::worker_queue::QUEUE_MESSAGES_MAX;
 
 fn name() -> ChannelName {
@@ -54,6 +55,29 @@ fn a_resume_says_whether_it_is_complete() {
     assert_eq!(resume(id(6)), (Some(false), 2, vec![3, 4, 5]), "ahead");
     let foreign = MessageId { epoch: Epoch::numbered(8), offset: 4 };
     assert_eq!(resume(foreign), (Some(false), 2, vec![3, 4, 5]), "another epoch");
+}
+
+#[test]
+fn a_resume_on_a_latest_channel_has_the_newest_message_alone() {
+    let (lag_policy, retention) = (LagPolicy::Latest, retention(3));
+    let rule = Rule { lag_policy, retention, ..Rule::default() };
+    let fixture = Fixture::with_rule(rule, 1, usize::MAX);
+    for n in 0..5 {
+        fixture.publish(0, &name(), &n.to_string());
+    }
+    let start = |start| {
+        let followed = fixture.follow(0, &name(), 0, start);
+        fixture.engine.unfollow(0, followed.channel, WorkerId(0));
+        (followed.is_recovered, followed.cursor.offset, offsets(&followed.backlog))
+    };
+    let resume = |id| start(StartAt::After(id));
+    assert_eq!(resume(id(5)), (Some(true), 5, vec![]));
+    assert_eq!(resume(id(3)), (Some(true), 3, vec![5]));
+    assert_eq!(resume(id(1)), (Some(true), 1, vec![5]), "before the floor");
+    assert_eq!(resume(id(6)), (Some(false), 2, vec![5]), "ahead");
+    let foreign = MessageId { epoch: Epoch::numbered(8), offset: 4 };
+    assert_eq!(resume(foreign), (Some(false), 2, vec![5]), "another epoch");
+    assert_eq!(start(StartAt::Last(2)), (None, 3, vec![4, 5]), "history is asked for");
 }
 
 #[test]
