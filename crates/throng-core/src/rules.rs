@@ -53,6 +53,12 @@ pub struct Rule {
     /// For how long a subscriber may be behind without having caught up once; `None` for as long as
     /// it keeps to the limits.
     pub slow_timeout: Option<Duration>,
+    /// The least time between two deliveries of a channel, in milliseconds: what comes within it
+    /// goes out together. 0: everything goes out at once.
+    pub pace_ms: u32,
+    /// The age in milliseconds beyond which subscribers should get nothing, where the lag policy is
+    /// [`LagPolicy::Latest`]: it bounds what waits unread below the server. 0: it is not bounded.
+    pub max_staleness_ms: u32,
     /// True if subscribers may get presence events.
     pub presence_events: bool,
     /// True if a journal keeps the log, on a disk or elsewhere, so that it survives the process.
@@ -73,11 +79,20 @@ impl Default for Rule {
             max_lag_bytes: 1 << 20,
             lag_policy: LagPolicy::Close,
             slow_timeout: None,
+            pace_ms: 0,
+            max_staleness_ms: 0,
             presence_events: false,
             is_durable: false,
         }
     }
 }
+
+/// The least value of [`Rule::max_staleness_ms`] but 0: a client far away needs that time to
+/// acknowledge anything.
+pub const STALENESS_MS_MIN: u32 = 100;
+
+/// The largest one.
+pub const STALENESS_MS_MAX: u32 = 60_000;
 
 /// Index of a rule within [`Rules`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -22,6 +22,7 @@
 //! |---|---|
 //! | `channel` | what is kept for each followed channel |
 //! | `circular_list` | the list of a channel's subscriptions, and the steps of a pass |
+//! | `clocks` | the clocks that hold messages back |
 //! | `conflate` | the newest message in place of several |
 //! | `cursor` | cursors of 32 bits |
 //! | `epochs` | the epochs of the followed channels |
@@ -29,6 +30,7 @@
 //! | `freeze` | the table as bytes, and back |
 //! | `lag` | how far subscriptions are behind |
 //! | `limits` | what replay buffers may hold |
+//! | `pace` | what is held back, to go out together |
 //! | `receipts` | what became of watched messages |
 //! | `replay_buffer` | the messages that some subscription lacks |
 //! | `subscription` | one subscription, in 24 bytes |
@@ -53,6 +55,7 @@
 
 mod channel;
 mod circular_list;
+mod clocks;
 mod conflate;
 mod cursor;
 mod epochs;
@@ -60,6 +63,7 @@ mod fan_out;
 mod freeze;
 mod lag;
 mod limits;
+mod pace;
 mod receipts;
 mod replay_buffer;
 mod subscription;
@@ -82,6 +86,7 @@ use crate::receipt::{Fate, ReceiptPart};
 use crate::rules::{LagPolicy, Rules};
 use crate::slab::Slab;
 use channel::LocalChannel;
+use clocks::Clocks;
 use cursor::{full_cursor, oldest_floor};
 use epochs::Epochs;
 pub use freeze::{FrozenSubscription, OpenChannel};
@@ -146,6 +151,8 @@ pub struct SubscriptionTable {
     subscriptions: Slab<Subscription>,
     /// The terms of the few subscriptions that have any, by place in the table.
     terms: HashMap<u32, Terms>,
+    /// What holds messages back.
+    clocks: Clocks,
     /// Channels with a pass under way, in the order of their turns. A channel whose pass was
     /// stopped stays until its turn comes.
     passes: VecDeque<LocalId>,
@@ -177,6 +184,7 @@ impl SubscriptionTable {
             epochs: Epochs::default(),
             subscriptions: Slab::default(),
             terms: HashMap::new(),
+            clocks: Clocks::default(),
             passes: VecDeque::new(),
             volatile: VolatilePasses::default(),
             buffer_bytes: 0,
@@ -272,7 +280,7 @@ impl SubscriptionTable {
         self.unmark(id, CATCHING_UP);
         self.unlink(local, id);
         self.end_hold(local, id);
-        self.take_terms(id);
+        self.take_terms(local, id);
         let gone = self.subscriptions.remove(id.index())?;
         let channel = &self.channels[local.index()];
         let (epoch, count) = (channel.epoch, channel.count);
@@ -281,6 +289,7 @@ impl SubscriptionTable {
             self.drop_buffer(local);
             self.end_volatile(local);
             self.watches.forget_channel(local);
+            self.clocks.forget(local);
             self.channels.remove(local.index());
             self.epochs.remove(epoch);
         } else {

@@ -152,8 +152,8 @@ fn target(name: &str) -> Result<Target, ErrorResponse> {
 
 fn command(verb: &str, object: &str) -> Result<Command, ErrorResponse> {
     let subscribe = |name, since, presence, member, expires_in_s| {
-        let (target, history) = (target(name)?, None);
-        Ok(Command::Subscribe { target, since, history, presence, member, expires_in_s })
+        let (target, history, pace_ms) = (target(name)?, None, None);
+        Ok(Command::Subscribe { target, since, history, presence, member, expires_in_s, pace_ms })
     };
     Ok(match verb {
         // For how many seconds, and with what it shows of itself.

@@ -137,6 +137,22 @@ impl<N: Net> Delivery<N> {
         self.subscriptions.set_now(now.unix_ms);
     }
 
+    /// Lets out what clocks hold back that are due. If so much is held that no notifications are
+    /// taken, others have to be early.
+    pub(crate) fn fire_clocks(&mut self) {
+        self.subscriptions.fire_clocks();
+        while !self.takes_notifications() && !self.is_fanning_out() {
+            if !self.subscriptions.fire_early() {
+                return;
+            }
+        }
+    }
+
+    /// Lets out all that clocks hold back: connections are about to end.
+    pub(crate) fn stop_clocks(&mut self) {
+        while self.subscriptions.fire_early() {}
+    }
+
     /// Number of subscriptions of all connections.
     pub fn subscriptions_in_all(&self) -> usize {
         self.subscriptions.len()

@@ -183,6 +183,9 @@ pub trait Net {
     /// Turns on TCP keepalive, which finds a dead peer of a socket that nothing is written to.
     fn keep_alive(&mut self, socket: &Self::Socket);
 
+    /// Bounds what the kernel holds of a connection's output, unsent or unacknowledged.
+    fn bound_unread(&mut self, socket: &Self::Socket);
+
     /// The peer's address; `None` if it is not known, because the peer has gone, for example.
     fn peer(&self, _: &Self::Socket) -> Option<SocketAddr> {
         None

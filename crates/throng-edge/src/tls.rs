@@ -271,6 +271,10 @@ where
         self.net.keep_alive(socket);
     }
 
+    fn bound_unread(&mut self, socket: &N::Socket) {
+        self.net.bound_unread(socket);
+    }
+
     fn peer(&self, socket: &N::Socket) -> Option<SocketAddr> {
         self.net.peer(socket)
     }

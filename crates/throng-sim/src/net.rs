@@ -134,6 +134,8 @@ impl Net for FakeNet {
         socket.0.borrow().waiting_bytes()
     }
 
+    fn bound_unread(&mut self, _: &FakeSocket) {}
+
     fn keep_alive(&mut self, socket: &FakeSocket) {
         socket.0.borrow_mut().is_kept_alive = true;
     }

@@ -59,7 +59,11 @@ pub(crate) fn all(is_kept: bool) -> Vec<Topic> {
         user("ann", 10, 6, Skip),
         user("bo?", 10, 100, Close),
         channel("latest", 8, 2, Latest),
+        channel("paced", 30, 40, Close),
+        channel("paced latest", 8, 9, Latest),
     ];
+    topics[10].rule.pace_ms = 150;
+    topics[11].rule.pace_ms = 90;
     topics[4].rule.retention.max_age_ms = 3000;
     topics[5].rule.retention.max_bytes = 2500;
     topics[5].rule.max_lag_bytes = 3000;
@@ -90,6 +94,8 @@ fn topic(
         max_lag_bytes: 1 << 20,
         lag_policy,
         slow_timeout: None,
+        pace_ms: 0,
+        max_staleness_ms: 0,
         presence_events: false,
         is_durable: false,
     };

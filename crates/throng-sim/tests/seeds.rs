@@ -94,6 +94,7 @@ const INTERESTING: &[&str] = &[
     "offsets skip: gap",
     "offsets skip: gap, out of reach",
     "offsets skip: resume between two messages",
+    "pace: a clock runs",
     "permit: waited for",
     "ping",
     "leave: asked",

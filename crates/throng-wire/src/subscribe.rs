@@ -22,7 +22,7 @@ use crate::percent::{decode_query, decode_segment};
 
 pub use self::handshake::Subprotocol;
 pub use self::negotiate::Transport;
-pub use self::options::{ConnectionOption, Options};
+pub use self::options::{ConnectionOption, Options, PACE_MS_MAX, PACE_MS_MIN};
 pub use self::query::{HISTORY_MAX, PARAMETERS, WAIT_S_MAX};
 
 /// The plane that serves a request.
@@ -128,6 +128,13 @@ impl Request {
             return Err(ErrorResponse::bad_parameter(
                 "`envelope=compact` is for `throng.v1`, SSE and streams; a WebSocket without that \
                  sub-protocol and a long-poll have `envelope=true`",
+            ));
+        }
+        if self.options.get(ConnectionOption::Pace).is_some()
+            && matches!(self.transport, Transport::LongPoll { .. })
+        {
+            return Err(ErrorResponse::bad_parameter(
+                "a long-poll has no `pace`: its client decides when it asks again",
             ));
         }
         Ok(())

@@ -379,11 +379,9 @@ impl Shard {
         };
         // Under the same lock as `add`: no message is both in the backlog and posted, and none in
         // neither.
-        let backlog = match &mut channel.log {
-            Some(log) => log.after(cursor).map(Kept::message).collect(),
-            None => Vec::new(),
-        };
-        let mut followed = Followed {
+        let after = |log: &mut Box<Log>| log.after(cursor).map(Kept::message).collect();
+        let backlog = channel.log.as_mut().map(after).unwrap_or_default();
+        let followed = Followed {
             channel: id,
             local,
             rule: channel.rule,
@@ -393,8 +391,7 @@ impl Shard {
             are_offsets_consecutive: shared.are_offsets_consecutive(),
             backlog,
         };
-        shared.keep_latest(&mut followed, follow.start);
-        followed
+        shared.keep_latest(follow.start, followed)
     }
 
     /// Counts one more subscription of a channel. Returns the worker's id for it.

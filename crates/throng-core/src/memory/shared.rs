@@ -114,9 +114,9 @@ impl Shared {
     }
 
     /// Keeps of a subscription's backlog what its channel's policy gives to a client that resumes.
-    pub(super) fn keep_latest(&self, followed: &mut Followed, start: StartAt) {
+    pub(super) fn keep_latest(&self, start: StartAt, mut followed: Followed) -> Followed {
         if self.rules.get(followed.rule).lag_policy != LagPolicy::Latest {
-            return;
+            return followed;
         }
         let head = followed.head;
         let resumes_here = match start {
@@ -129,6 +129,7 @@ impl Shared {
             StartAt::Live | StartAt::Last(_) => None,
         };
         followed.keep_latest(resumes_here);
+        followed
     }
 
     /// Makes offsets skip numbers, as in other engines.

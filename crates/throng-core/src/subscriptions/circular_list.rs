@@ -100,7 +100,9 @@ impl SubscriptionTable {
         };
         if channel.first == Some(id) {
             // The pass has come round: all were offered what was the head at its last visit here.
-            let wrap_head = std::mem::replace(&mut buffer.pass.wrap_head, channel.head);
+            // Of what is held back, a pass may have offered some to some.
+            let head = buffer.held_back_from.unwrap_or(channel.head);
+            let wrap_head = std::mem::replace(&mut buffer.pass.wrap_head, head);
             if buffer.held == 0 {
                 self.pending_bytes -= buffer.mark_offered(wrap_head, &mut self.completions);
             }
@@ -114,8 +116,9 @@ impl SubscriptionTable {
         let channel = &mut self.channels[local.index()];
         if let Some(buffer) = &mut channel.buffer {
             buffer.pass.is_queued = false;
+            let to = buffer.held_back_from.unwrap_or(channel.head);
             if buffer.held == 0 {
-                self.pending_bytes -= buffer.mark_offered(channel.head, &mut self.completions);
+                self.pending_bytes -= buffer.mark_offered(to, &mut self.completions);
             }
         }
         self.trim(local);

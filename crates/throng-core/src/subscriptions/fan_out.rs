@@ -46,7 +46,11 @@ impl SubscriptionTable {
                 self.passes.pop_front();
                 continue;
             };
-            if visit.is_behind && !visit.connection.has(BLOCKED | HELD) {
+            let takes_more = visit.is_behind && !visit.connection.has(BLOCKED | HELD);
+            let may_go = |table: &mut SubscriptionTable| {
+                !table.clocks.has_own(local) || !table.wait_for_pace(visit.id)
+            };
+            if takes_more && may_go(self) {
                 batch.push((visit.id, visit.connection.id()));
             }
         }
@@ -78,7 +82,7 @@ impl SubscriptionTable {
         }
         if matches!(self.waiting(id), Waiting::Nothing) {
             self.trim_channel_of(id);
-        } else {
+        } else if !self.is_held_back(id) {
             self.offer_rest(id);
         }
     }
@@ -101,7 +105,8 @@ impl SubscriptionTable {
         if !connection.has(HELD) {
             return;
         }
-        if !connection.has(BLOCKED) && !matches!(self.waiting(id), Waiting::Nothing) {
+        let lacks_some = !matches!(self.waiting(id), Waiting::Nothing);
+        if lacks_some && !connection.has(BLOCKED) && !self.is_held_back(id) {
             self.offer_rest(id);
         }
         if let Some(local) = self.local(id)
@@ -124,7 +129,8 @@ impl SubscriptionTable {
         buffer.held -= 1;
         let is_last = buffer.held == 0 && !buffer.pass.is_queued;
         if is_last {
-            self.pending_bytes -= buffer.mark_offered(head, &mut self.completions);
+            let to = buffer.held_back_from.unwrap_or(head);
+            self.pending_bytes -= buffer.mark_offered(to, &mut self.completions);
         }
         is_last
     }
@@ -162,12 +168,15 @@ impl SubscriptionTable {
         }
         let channel = &mut self.channels[local.index()];
         channel.head = message.id.offset;
-        let count = channel.count;
-        let buffer = channel.buffer_mut();
-        let bytes = buffer.push_back(message);
-        buffer.pass.visits_left = count;
+        let bytes = channel.buffer_mut().push_back(message);
         self.buffer_bytes += bytes;
         self.pending_bytes += bytes;
+        if self.hold_back(local, known, bytes) {
+            return;
+        }
+        let channel = &mut self.channels[local.index()];
+        let count = channel.count;
+        channel.buffer_mut().pass.visits_left = count;
         self.queue_pass(local);
     }
 
@@ -233,7 +242,7 @@ impl SubscriptionTable {
         self.pending_bytes -= pending_bytes;
     }
 
-    fn queue_pass(&mut self, local: LocalId) {
+    pub(super) fn queue_pass(&mut self, local: LocalId) {
         let pass = &mut self.channels[local.index()].buffer_mut().pass;
         if !pass.is_queued {
             pass.is_queued = true;

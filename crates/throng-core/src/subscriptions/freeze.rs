@@ -37,6 +37,7 @@ pub struct FrozenSubscription {
 // Bits of the flags for the terms that follow.
 const HAS_MEMBER: u8 = 1 << 3;
 const HAS_EXPIRY: u8 = 1 << 4;
+const HAS_PACE: u8 = 1 << 5;
 
 impl FrozenSubscription {
     /// The worker's id for the channel, which it keeps.
@@ -50,15 +51,19 @@ impl FrozenSubscription {
         encoder.u64(self.cursor);
         let marks = [self.is_catching_up, self.is_kept, self.is_unasked];
         let bits = marks.iter().rev().fold(0, |bits, mark| bits << 1 | u8::from(*mark));
-        let Terms { member, expires } = &self.terms;
+        let Terms { member, expires, pace_ms } = &self.terms;
         let has_member = if member.is_some() { HAS_MEMBER } else { 0 };
         let has_expiry = if expires.is_some() { HAS_EXPIRY } else { 0 };
-        encoder.u8(bits | has_member | has_expiry);
+        let has_pace = if pace_ms.is_some() { HAS_PACE } else { 0 };
+        encoder.u8(bits | has_member | has_expiry | has_pace);
         if let Some(member) = member {
             encoder.bytes(member.as_bytes());
         }
         if let Some(expires) = expires {
             encoder.u32(*expires);
+        }
+        if let Some(pace_ms) = pace_ms {
+            encoder.u32(*pace_ms);
         }
     }
 
@@ -78,13 +83,17 @@ impl FrozenSubscription {
         let local = local.ok_or(ThawError::Invalid("the channel of a subscription"))?;
         let cursor = decoder.u64()?;
         let flags = decoder.u8()?;
-        if flags >= HAS_EXPIRY << 1 {
+        if flags >= HAS_PACE << 1 {
             return Err(ThawError::Invalid("the flags of a subscription"));
         }
         let [is_catching_up, is_kept, is_unasked] = [1, 2, 4].map(|bit| flags & bit != 0);
         let member = if flags & HAS_MEMBER == 0 { None } else { Some(decoder.text()?.into()) };
         let expires = if flags & HAS_EXPIRY == 0 { None } else { Some(decoder.u32()?) };
-        let terms = Terms { member, expires };
+        let pace_ms = if flags & HAS_PACE == 0 { None } else { Some(decoder.u32()?) };
+        if pace_ms == Some(0) {
+            return Err(ThawError::Invalid("the pace of a subscription"));
+        }
+        let terms = Terms { member, expires, pace_ms };
         Ok(FrozenSubscription { local, cursor, is_catching_up, is_kept, is_unasked, terms })
     }
 }
@@ -234,7 +243,9 @@ impl SubscriptionTable {
     /// table's memory is freed while it is written.
     pub fn take_frozen(&mut self, id: SubscriptionId) -> Option<FrozenSubscription> {
         let frozen = self.freeze_subscription(id);
-        self.take_terms(id);
+        if let Some(local) = self.local(id) {
+            self.take_terms(local, id);
+        }
         self.subscriptions.remove(id.index());
         frozen
     }
@@ -344,6 +355,7 @@ impl SubscriptionTable {
             each(channel.channel, count);
             if count == 0 {
                 self.drop_buffer(local);
+                self.clocks.forget(local);
                 self.channels.remove(index);
                 self.epochs.remove(epoch);
             } else {

@@ -41,6 +41,13 @@ impl SubscriptionTable {
         self.rules.get(channel.rule).slow_timeout
     }
 
+    /// The age beyond which a subscription should get nothing, by the rule of the channel, in
+    /// milliseconds; 0 for none, or if it has ended.
+    pub fn max_staleness_ms(&self, id: SubscriptionId) -> u32 {
+        let channel = self.local(id).map(|local| &self.channels[local.index()]);
+        channel.map_or(0, |channel| self.rules.get(channel.rule).max_staleness_ms)
+    }
+
     /// The rules of the channels.
     pub fn rules(&self) -> &Rules {
         &self.rules

@@ -46,7 +46,8 @@ impl SubscriptionTable {
         let channel = &self.channels[local.index()];
         // Nothing is kept.
         let Some(buffer) = &channel.buffer else { return };
-        if buffer.pass.is_queued || channel.blocked > 0 || buffer.held > 0 {
+        let is_held = buffer.held > 0 || buffer.held_back_from.is_some();
+        if buffer.pass.is_queued || channel.blocked > 0 || is_held {
             // A backlog may be in it that no subscription lacks any more.
             self.trim_to_lag(local);
         } else {

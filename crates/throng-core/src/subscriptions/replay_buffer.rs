@@ -44,6 +44,9 @@ pub(super) struct ReplayBuffer {
     completed: u64,
     /// Subscriptions that are held. While there are any, `offered` stays.
     pub(super) held: u32,
+    /// The head before the first message that the channel's pace holds back; `None` if it holds
+    /// none.
+    pub(super) held_back_from: Option<u64>,
     /// True if the table's list of buffers with blocked bytes has this one.
     pub(super) is_listed: bool,
     pub(super) pass: Pass,

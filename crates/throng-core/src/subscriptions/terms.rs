@@ -1,8 +1,9 @@
-//! Terms of a subscription: the data that its member shows, and an end of its own.
+//! Terms of a subscription: the data that its member shows, an end and a pace of its own.
 //!
 //! Few subscriptions have any. Theirs are beside the table, so that no other one is larger.
 
 use super::{SubscriptionId, SubscriptionTable};
+use crate::id::LocalId;
 
 /// Terms of a subscription beside its channel and cursor.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -11,6 +12,8 @@ pub struct Terms {
     pub member: Option<Box<str>>,
     /// The tick at which the subscription ends by itself.
     pub expires: Option<u32>,
+    /// The least time between two deliveries, in milliseconds, if it is more than the rule's.
+    pub pace_ms: Option<u32>,
 }
 
 impl Terms {
@@ -25,7 +28,7 @@ impl Terms {
 
     /// True if there is nothing in it.
     pub fn is_empty(&self) -> bool {
-        self.member.is_none() && self.expires.is_none()
+        self.member.is_none() && self.expires.is_none() && self.pace_ms.is_none()
     }
 }
 
@@ -41,16 +44,25 @@ impl SubscriptionTable {
     }
 
     /// Sets the terms of a subscription that has none.
-    pub fn set_terms(&mut self, id: SubscriptionId, terms: Terms) {
+    pub fn set_terms(&mut self, id: SubscriptionId, mut terms: Terms) {
         debug_assert!(self.live(id).is_some(), "the subscription has ended");
+        let Some(local) = self.local(id) else { return };
+        let of_rule = self.rules.get(self.channels[local.index()].rule).pace_ms;
+        terms.pace_ms = terms.pace_ms.filter(|&pace_ms| pace_ms > of_rule);
+        if terms.pace_ms.is_some() {
+            self.clocks.add_own(local);
+        }
         if !terms.is_empty() {
             self.terms.insert(id.index(), terms);
         }
     }
 
-    /// The subscription has ended.
-    pub(super) fn take_terms(&mut self, id: SubscriptionId) -> Option<Terms> {
+    /// The subscription of this channel has ended.
+    pub(super) fn take_terms(&mut self, local: LocalId, id: SubscriptionId) {
         // Mostly no subscription has any.
-        if self.terms.is_empty() { None } else { self.terms.remove(&id.index()) }
+        let taken = if self.terms.is_empty() { None } else { self.terms.remove(&id.index()) };
+        if taken.is_some_and(|terms| terms.pace_ms.is_some()) {
+            self.clocks.remove_own(local);
+        }
     }
 }

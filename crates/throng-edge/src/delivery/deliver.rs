@@ -8,11 +8,12 @@
 
 use std::sync::Arc;
 
-use throng_core::{LagPolicy, Message, MessageId, SubscriptionId, Waiting, Watermark};
+use throng_core::{ChannelId, LagPolicy, Message, MessageId, SubscriptionId, Waiting, Watermark};
 use throng_dialect::Saying;
 use throng_dialect::dialect::Shown;
 use throng_dialect::joined::Joiner;
 use throng_dialect::saying::is_notice;
+use throng_wire::websocket::{Opcode, write_frame};
 use throng_wire::{ErrorCode, chunk};
 
 use crate::close_reason::CloseReason;
@@ -40,25 +41,42 @@ impl<N: Net> Delivery<N> {
     /// takes them.
     pub(crate) fn flush_subscriptions(&mut self, id: ConnectionId) {
         // The end of the command flushes them.
-        if self.connections().holds_messages(id) {
-            return;
+        if !self.connections().holds_messages(id) {
+            self.flush_each(id, false);
         }
+    }
+
+    /// Writes the connection the messages that all of its subscriptions lack, whatever their pace:
+    /// it is about to end.
+    pub(crate) fn flush_at_last(&mut self, id: ConnectionId) {
+        self.flush_each(id, true);
+    }
+
+    fn flush_each(&mut self, id: ConnectionId, is_last: bool) {
         let mut next = self.newest_subscription(id);
         if next.is_some_and(|newest| self.is_in_order(id, newest)) {
             return self.flush_in_order(id);
         }
         if self[id].encoding().joins() {
-            return self.flush_joined(id);
+            return self.flush_joined(id, is_last);
         }
         while let Some(subscription) = next {
             // Once the socket takes no more, this blocks the remaining subscriptions, so that their
             // replay buffers keep what they lack.
-            self.catch_up(id, subscription);
+            let waits = !is_last && self.subscriptions.wait_for_pace(subscription);
+            if is_last {
+                self.catch_up_now(id, subscription);
+            } else {
+                self.catch_up(id, subscription);
+            }
             let connection = &self[id];
             if connection.state() != State::Streaming {
                 return;
             }
-            if !connection.has(Flags::BLOCKED) && !connection.has(Flags::DELIVERY_DEFERRED) {
+            if !waits
+                && !connection.has(Flags::BLOCKED)
+                && !connection.has(Flags::DELIVERY_DEFERRED)
+            {
                 self.subscriptions.unblock(subscription);
             }
             next = self.subscriptions.sibling(subscription);
@@ -179,9 +197,20 @@ impl<N: Net> Delivery<N> {
         self[id].takes_messages()
     }
 
-    /// Writes a subscription the messages that it lacks, as far as the socket and the slice allow.
-    /// A later slice goes on with the rest.
+    /// Writes a subscription the messages that it lacks, unless its pace holds them back, as far as
+    /// the socket and the slice allow. A later slice goes on with the rest.
     pub(crate) fn catch_up(&mut self, id: ConnectionId, subscription: SubscriptionId) {
+        let is_in_order = self.is_in_order(id, subscription);
+        let waits = !is_in_order
+            && (self.subscriptions.wait_for_pace(subscription)
+                || self.subscriptions.is_held_back(subscription));
+        if !waits {
+            self.catch_up_now(id, subscription);
+        }
+    }
+
+    /// As [`Delivery::catch_up`], whatever the pace.
+    pub(super) fn catch_up_now(&mut self, id: ConnectionId, subscription: SubscriptionId) {
         if self.is_in_order(id, subscription) {
             return self.flush_in_order(id);
         }
@@ -224,7 +253,8 @@ impl<N: Net> Delivery<N> {
         // Such an event names the position in all channels, so that no two connections share its
         // bytes.
         let is_composed = connection.has(Flags::MULTIPLE) && connection.encoding().has_own_ids();
-        if compress == Compress::Never && self.conflate(id, subscription) {
+        let is_late = compress == Compress::Never || self.subscriptions.is_paced(subscription);
+        if is_late && self.conflate(id, subscription) {
             return true;
         }
         match self.subscriptions.waiting(subscription) {
@@ -365,7 +395,7 @@ impl<N: Net> Delivery<N> {
 
     /// Passes over the messages before the newest that a subscription lacks, if its channel wants
     /// that, and tells the client how many these are. Returns whether there were any.
-    fn conflate(&mut self, id: ConnectionId, subscription: SubscriptionId) -> bool {
+    pub(super) fn conflate(&mut self, id: ConnectionId, subscription: SubscriptionId) -> bool {
         if !self.subscriptions.is_conflated(subscription) {
             return false;
         }
@@ -398,6 +428,13 @@ impl<N: Net> Delivery<N> {
     ) {
         if count == Some(0) {
             return;
+        }
+        if let Some(count) = count.filter(|_| self[id].encoding().joins()) {
+            let ChannelId(number) = self.subscriptions.number(subscription);
+            let mut frame = Vec::new();
+            write_frame(&mut frame, Opcode::Text, format!("[0,[{number},-{count}]]").as_bytes());
+            self.flush_replies(id);
+            return self.send(id, &frame);
         }
         let target = self.target_of(subscription);
         debug_assert!(target.is_some(), "a channel with subscribers has a name");

@@ -153,7 +153,7 @@ impl<N: Net> Delivery<N> {
         id: ConnectionId,
         subscription: SubscriptionId,
     ) -> bool {
-        self.catch_up(id, subscription);
+        self.catch_up_now(id, subscription);
         let connection = &self[id];
         let is_deferred =
             connection.has(Flags::DELIVERY_DEFERRED) && !connection.has(Flags::BLOCKED);

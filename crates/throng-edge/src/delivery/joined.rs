@@ -58,9 +58,12 @@ impl<N: Net> Delivery<N> {
         self.is_fanning_out() || self.held.wait()
     }
 
-    /// The time until held subscriptions are due; `None` without such.
+    /// The time until held subscriptions are due, or a clock lets out what it holds back; `None`
+    /// without either.
     pub fn until_due(&self) -> Option<Duration> {
-        self.held.until_due(self.clock().unix_ms())
+        let paced = self.subscriptions.until_due_ms().map(Duration::from_millis);
+        let held = self.held.until_due(self.clock().unix_ms());
+        paced.into_iter().chain(held).min()
     }
 
     /// Ends the interval if its time is over: what waits for that is due.
@@ -219,13 +222,23 @@ impl<N: Net> Delivery<N> {
 
     /// Writes the connection what all of its subscriptions lack, as far as the socket and the slice
     /// allow. A later slice goes on with the rest.
-    pub(super) fn flush_joined(&mut self, id: ConnectionId) {
-        let all: Vec<_> = self.subscriptions(id).collect();
+    pub(super) fn flush_joined(&mut self, id: ConnectionId, is_last: bool) {
+        let mut all: Vec<_> = self.subscriptions(id).collect();
+        if !is_last {
+            let subscriptions = &mut self.subscriptions;
+            all.retain(|&it| !subscriptions.wait_for_pace(it) && !subscriptions.is_held_back(it));
+        }
         let progress = self.write_lacking(id, &all);
         if self[id].state() != State::Streaming {
             return;
         }
         self.block_lacking(id);
+        self.each_subscription(id, |subscriptions, subscription| {
+            // A pass comes to it when its channel's clock is due.
+            if subscriptions.is_held_back(subscription) {
+                subscriptions.unblock(subscription);
+            }
+        });
         if progress == Progress::Spent {
             self.defer_delivery(id);
         }
@@ -249,6 +262,11 @@ impl<N: Net> Delivery<N> {
 
     /// Writes the connection what these subscriptions lack, with at least one write.
     fn write_lacking(&mut self, id: ConnectionId, own: &[SubscriptionId]) -> Progress {
+        for &subscription in own {
+            if self[id].takes_messages() {
+                self.conflate(id, subscription);
+            }
+        }
         let (mut rest, mut is_first) = (own, true);
         while let Some((&next, others)) = rest.split_first() {
             if matches!(self.subscriptions.waiting(next), Waiting::Nothing) {

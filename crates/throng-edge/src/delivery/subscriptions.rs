@@ -64,6 +64,11 @@ impl<N: Net> Delivery<N> {
         let joined = self.subscriptions.join(id, &followed, is_user, newest);
         self.subscriptions.note_joined(joined, &followed, self.queue.has_receipts());
         self[id].newest_subscription = Some(joined);
+        let is_bounded = |one| self.subscriptions.max_staleness_ms(one) > 0;
+        // Mostly the one before has had it done.
+        if is_bounded(joined) && !newest.is_some_and(is_bounded) {
+            self.bound_unread(id);
+        }
         if is_user {
             self.mark_presence(id);
         }
@@ -85,6 +90,18 @@ impl<N: Net> Delivery<N> {
         if has_member {
             self.count_members(id);
         }
+    }
+
+    /// Sets the least time between two deliveries, in milliseconds, of all subscriptions of a
+    /// connection, which have just begun; `None` for no time of their own.
+    pub(crate) fn set_pace(&mut self, id: ConnectionId, pace_ms: Option<u32>) {
+        if pace_ms.is_none() {
+            return;
+        }
+        self.each_subscription(id, |subscriptions, subscription| {
+            let terms = SubscriptionTerms { pace_ms, ..SubscriptionTerms::default() };
+            subscriptions.set_terms(subscription, terms);
+        });
     }
 
     /// Counts what the client of the connection shows of itself among the connection's buffers.

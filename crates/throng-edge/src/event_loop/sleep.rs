@@ -379,6 +379,16 @@ mod tests {
         assert_eq!(sleep.prepare_to_sleep(worker, TICK * 3), TICK);
     }
 
+    #[test]
+    fn a_worker_sleeps_no_longer_than_until_a_clock_is_due() {
+        let mut threads = threads(1, 1);
+        let Thread { worker, sleep, .. } = &mut threads[0];
+        worker.until_due = Some(TICK / 8);
+        assert_eq!(sleep.prepare_to_sleep(worker, TICK / 4), TICK / 8);
+        worker.until_due = Some(TICK * 8);
+        assert_eq!(sleep.prepare_to_sleep(worker, TICK / 4), TICK - TICK / 4);
+    }
+
     /// Otherwise it would spin until its turn comes, on a core that the holders need.
     #[test]
     fn a_worker_without_a_permit_sleeps_despite_queued_mail() {

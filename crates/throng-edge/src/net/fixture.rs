@@ -67,6 +67,8 @@ impl Net for OneNet {
 
     fn keep_alive(&mut self, (): &()) {}
 
+    fn bound_unread(&mut self, (): &()) {}
+
     fn resume(&mut self, (): &()) {}
 
     fn reset(&mut self, (): &()) {}

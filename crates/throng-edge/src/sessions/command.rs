@@ -152,12 +152,20 @@ impl<N: Net> Sessions<N> {
     ) -> Result<(), Stop> {
         self.permit_command(call, &command, answers)?;
         match command {
-            Command::Subscribe { target, since, history, presence, member, expires_in_s } => {
+            Command::Subscribe {
+                target,
+                since,
+                history,
+                presence,
+                member,
+                expires_in_s,
+                pace_ms,
+            } => {
                 let begin = (since.as_deref(), history);
                 let left = expires_in_s.map(|left_s| Duration::from_secs(left_s.into()));
                 let expires = left.map(|left| self.clock().deadline(left));
                 check_member(member.as_deref())?;
-                let terms = SubscriptionTerms { member, expires };
+                let terms = SubscriptionTerms { member, expires, pace_ms };
                 self.subscribe_command(call, &target, presence, begin, terms, answers)
             }
             Command::Unsubscribe { target } => self.unsubscribe_command(call, &target),

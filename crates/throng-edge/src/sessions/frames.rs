@@ -319,7 +319,7 @@ impl<N: Net> Sessions<N> {
     }
 
     fn answer_close_frame(&mut self, id: ConnectionId, pending: PendingClose) {
-        self.flush_subscriptions(id);
+        self.flush_at_last(id);
         if self[id].has(Flags::DELIVERY_DEFERRED) {
             return self.closes.push(pending);
         }

@@ -237,7 +237,7 @@ impl<N: Net> Sessions<N> {
         let fetched = std::mem::take(&mut answers.fetched);
         let (mut next, has_numbers) = (0, self[id].encoding().has_numbers());
         for Entry { target, wanted } in &part.entries {
-            let begun = wanted.clone().and_then(|Wanted { since, .. }| {
+            let begun = wanted.clone().and_then(|Wanted { since, pace_ms, .. }| {
                 if next % AHEAD == 0 {
                     self.look_ahead(&names[next..names.len().min(next + AHEAD)]);
                 }
@@ -246,7 +246,7 @@ impl<N: Net> Sessions<N> {
                 self.limit_subscriptions(id, 1).inspect_err(|_| {
                     self.count(Counter::RefusedLimit);
                 })?;
-                let terms = SubscriptionTerms::default();
+                let terms = SubscriptionTerms { pace_ms, ..SubscriptionTerms::default() };
                 let (position, resumes) = (fetched.position, since.is_some());
                 let joining =
                     Joining { name, start, resumes, position, terms, has_presence: false };

@@ -263,6 +263,7 @@ impl<N: Net> Sessions<N> {
             let pairs = names.iter().zip(starts);
             followed.extend(pairs.map(|(name, start)| self.follow(id, name, *start)));
         }
+        self.set_pace(id, request.options.get(ConnectionOption::Pace));
         let presence = self.follow_presence_events(id, request);
         let mut has_backlog = followed.iter().any(|followed| !followed.backlog.is_empty());
         let position = kept.map(|(user, position, start)| {

@@ -121,6 +121,11 @@ impl<N: Net> Sockets<N> {
         self.net.keep_alive(&self.connections[id].socket);
     }
 
+    /// Bounds what the kernel holds of the connection's output.
+    pub(crate) fn bound_unread(&mut self, id: ConnectionId) {
+        self.net.bound_unread(&self.connections[id].socket);
+    }
+
     /// Goes on behind a PROXY header of `length` bytes: with TLS, which takes all of them, or with
     /// a request. Returns how many bytes were handled.
     pub(crate) fn begin_behind_proxy_header(

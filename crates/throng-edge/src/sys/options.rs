@@ -48,6 +48,20 @@ pub(crate) fn set_not_sent_low_water(socket: impl AsFd, bytes: u32) -> io::Resul
     set(socket, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, &(bytes as c_int))
 }
 
+/// The size of a send buffer that holds little unread data (`SO_SNDBUF`, socket(7)). The kernel
+/// doubles it, for its own overhead.
+const BOUNDED_BYTES: usize = 32 << 10;
+
+/// The bytes of it that may be unsent.
+const BOUNDED_UNSENT_BYTES: u32 = 8 << 10;
+
+/// Bounds what the kernel holds for a connection whose client should get nothing that is old.
+pub(crate) fn bound_unread(socket: impl AsFd) {
+    let buffer = rustix::net::sockopt::set_socket_send_buffer_size(&socket, BOUNDED_BYTES);
+    optional("SO_SNDBUF", buffer);
+    optional("TCP_NOTSENT_LOWAT", set_not_sent_low_water(&socket, BOUNDED_UNSENT_BYTES));
+}
+
 /// Makes a listener report a connection only once it has sent something, or after `seconds`
 /// (`TCP_DEFER_ACCEPT`, tcp(7)).
 pub(crate) fn set_defer_accept(socket: impl AsFd, seconds: u32) -> io::Result<()> {

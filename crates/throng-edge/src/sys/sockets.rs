@@ -147,6 +147,10 @@ impl Net for KernelSockets {
         let _ = rustix::net::sockopt::set_socket_keepalive(socket, true);
     }
 
+    fn bound_unread(&mut self, socket: &OwnedFd) {
+        options::bound_unread(socket);
+    }
+
     fn resume(&mut self, _: &OwnedFd) {}
 
     fn reset(&mut self, socket: &OwnedFd) {

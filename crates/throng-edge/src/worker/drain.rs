@@ -60,6 +60,7 @@ impl<N: Net> Worker<N> {
         if !self.shutdown().is_draining() {
             return;
         }
+        self.stop_clocks();
         let is_empty = self.connections().is_empty();
         let inputs = DrainInputs {
             tick: self.clock().tick(),

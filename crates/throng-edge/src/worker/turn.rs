@@ -21,6 +21,7 @@ impl<N: Net> Worker<N> {
         self.continue_kept_changes(true);
         self.continue_presence_scans();
         self.continue_scans();
+        self.fire_clocks();
         if may_fan_out {
             self.begin_fan_out();
             // What is due goes first, and all of it before more is visited.

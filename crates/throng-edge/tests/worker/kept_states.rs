@@ -47,7 +47,9 @@ const STRANGER: usize = 8;
 const TERMS: usize = 9;
 /// One that version 2 cannot keep: it has half a message with the number of its channel.
 const COMPACT: usize = 10;
-const CLIENTS: usize = 11;
+/// Another one: its subscription has a pace.
+const PACED: usize = 11;
+const CLIENTS: usize = 12;
 
 /// What the subscription of [`TERMS`] shows of its member.
 const MEMBER: &str = " as {ann}";
@@ -139,6 +141,7 @@ fn scenario() -> (Rig, Vec<u8>, Vec<Client>) {
     clients[COMPACT].received();
     clients[COMPACT].stall_after(1);
     rig.publish("f", "half", None);
+    clients.push(rig.connect(&get.replace("/channels/a", "/channels/g?pace=500ms")));
     clients[STALLED].received();
     clients[STALLED].stall_after(TAKEN);
     rig.publish("long", &long(), None);
@@ -322,5 +325,22 @@ fn numbers_of_channels_are_kept_since_version_3() {
         };
         let (half, whole) = (number(",1,\"half\"]]"), number(",2,\"whole\"]]"));
         assert!(half.is_some() && half == whole, "{version}: {received}");
+    }
+}
+
+#[test]
+fn the_pace_of_a_subscription_is_kept_since_version_3() {
+    for version in 3..=VERSION {
+        let (mut rig, clients) = thawed(version);
+        rig.pass(1);
+        let received = |rig: &mut Rig, body| {
+            rig.publish("g", body, None);
+            rig.work();
+            clients[PACED].received()
+        };
+        assert!(received(&mut rig, "first").contains("first"), "{version}");
+        assert_eq!(received(&mut rig, "second"), "", "{version}");
+        rig.pass(5);
+        assert!(clients[PACED].received().contains("second"), "{version}");
     }
 }

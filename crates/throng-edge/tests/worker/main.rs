@@ -21,6 +21,7 @@ mod limits;
 mod many;
 mod memory;
 mod names;
+mod pace;
 mod poll;
 mod presence;
 mod presence_world;

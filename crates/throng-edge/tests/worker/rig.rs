@@ -94,6 +94,8 @@ impl Net for Sockets {
 
     fn keep_alive(&mut self, _: &Socket) {}
 
+    fn bound_unread(&mut self, _: &Socket) {}
+
     fn peer(&self, socket: &Socket) -> Option<SocketAddr> {
         socket.0.borrow().peer
     }

@@ -322,7 +322,12 @@ impl Client {
     /// The client has skipped messages for a newer one, as only channels with that policy have it.
     fn conflated(&mut self, value: &Value, view: View<'_>) -> Check {
         let model = view.model;
-        let cursor = self.cursors.iter_mut().find(|cursor| is_named(value, cursor.topic, model));
+        let numbers = &self.numbers;
+        let is_meant = |topic| match value["number"].as_u64() {
+            Some(number) => numbers.get(&topic) == Some(&number),
+            None => is_named(value, topic, model),
+        };
+        let cursor = self.cursors.iter_mut().find(|cursor| is_meant(cursor.topic));
         let cursor = cursor.ok_or_else(|| format!("a channel not followed: {value}"))?;
         ensure!(model.topics[cursor.topic].is_latest(), "not a channel that conflates: {value}");
         let count = value["count"].as_u64();

@@ -38,8 +38,10 @@ impl Client {
         let is_cut = end.is_full && self.close.is_none();
         if is_cut && self.may_buffer(view) && !is_late(end, view) {
             self.is_given_up = true;
-            // A stream may also be beyond the lag limit, and a handshake beyond its time.
-            let is_stream = matches!(self.plan.transport, Transport::Sse | Transport::Stream);
+            // A stream may also be beyond the lag limit, and a handshake beyond its time. So may a
+            // client with a frame of several messages that is half written.
+            let is_stream = matches!(self.plan.transport, Transport::Sse | Transport::Stream)
+                || self.plan.compact.is_some();
             self.is_evicted = !is_stream && !self.is_keyless();
             view.notes.saw("overload: cut off");
             return Ok(());
@@ -249,11 +251,13 @@ impl Client {
             1013 if reason.starts_with("too many unread responses") => {
                 let bytes = self.incomplete_bytes(end);
                 // A command that waits for its answer is buffered, with what follows on it.
-                let may_wait = view.may_be_late()
-                    || self.commands.iter().any(|(_, it)| matches!(it, Command::Presence(_)));
+                let may_wait =
+                    view.may_be_late() || self.commands.iter().any(|(_, it)| takes_turns(it));
                 let may_evict = self.may_evict(bytes, view) || end.full_ms.is_some() || may_wait;
-                ensure!(may_evict, "evicted with {bytes} bytes of an incomplete message");
-                self.is_evicted = true;
+                let commands = &self.commands;
+                ensure!(may_evict, "evicted with {bytes} bytes incomplete, and {commands:?}");
+                // A list that takes turns is closed before it counts as evicted.
+                self.is_evicted = !self.commands.iter().any(|(_, it)| takes_turns(it));
                 view.notes.saw("overload: WebSocket closed");
                 check_busy_reason(reason)
             }
@@ -390,6 +394,12 @@ impl Client {
         }
         Ok(())
     }
+}
+
+/// True if the answer to a command may come in a later turn.
+fn takes_turns(command: &Command) -> bool {
+    use Command::{Presence, SubscribeMany, UnsubscribeMany};
+    matches!(command, Presence(_) | SubscribeMany(_) | UnsubscribeMany(_))
 }
 
 /// True if the drain timeout had passed when the server ended the connection.

@@ -49,6 +49,8 @@ pub(crate) struct Plan {
     /// Given if envelopes are to be compact; whether with times.
     pub(crate) compact: Option<bool>,
     pub(crate) welcome: Option<bool>,
+    /// The pace that it asks for.
+    pub(crate) pace_ms: Option<u64>,
     pub is_http10: bool,
     /// True if the connection is to stay open after a long poll.
     pub(crate) keep_alive: bool,
@@ -121,6 +123,9 @@ impl Plan {
             Some(is_timed) => query.push(format!("envelope=compact&time={is_timed}")),
             None if self.envelope => query.push("envelope=true".into()),
             None => {}
+        }
+        if let Some(pace_ms) = self.pace_ms.filter(|_| self.transport != Transport::Poll) {
+            query.push(format!("pace={pace_ms}ms"));
         }
         if let Some(welcome) = self.welcome {
             query.push(format!("welcome={welcome}"));

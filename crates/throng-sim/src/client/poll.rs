@@ -102,7 +102,11 @@ impl Client {
         let offset = |(begin, id): (&Begin, &str)| view.model.offset(begin.topic, id);
         let offsets: Vec<u64> = begins.iter().zip(ids).map(offset).collect::<Check<_>>()?;
         for (begin, &to) in begins.iter().zip(&offsets) {
-            let is_possible = begin.cursor <= to && to <= view.model.head(begin.topic);
+            let head = view.model.head(begin.topic);
+            // One that is so far behind has no place that could be told.
+            let is_far = to == 0 && is_out_of_reach(begin.cursor, head);
+            let is_lost = is_far && view.model.topics[begin.topic].is_latest();
+            let is_possible = is_lost || (begin.cursor <= to && to <= head);
             ensure!(is_possible, "from {} to {to}", begin.cursor);
         }
         let answer = (&plan, begins, &*offsets);
@@ -113,7 +117,7 @@ impl Client {
         let mut expected_body = (!expected.is_empty()).then(|| joined(&expected, &plan, view));
         for gaps in std::iter::once(0).chain(gaps) {
             for at_ms in possible_times(begins, &offsets, view) {
-                for skipped in 0..=possible_skips(begins, &offsets, view) {
+                for skipped in 0..possible_skips(begins, &offsets, view) {
                     if body == expected_body.as_deref() {
                         break;
                     }
@@ -216,12 +220,12 @@ fn content_type(messages: &[(usize, &Entry)], plan: &Plan) -> String {
 }
 
 /// The messages of a poll from `begins` to `offsets`. The channels with a bit in `gaps` have a gap,
-/// and add none; those that had expired when the answer was made are left out, and so are the
-/// first `skipped` of a channel that skips messages for newer ones.
+/// and add none; those that had expired when the answer was made are left out, and so are the first
+/// of channels that skip messages for newer ones, in one of [`possible_skips`].
 fn between<'a>(
     begins: &[Begin],
     offsets: &[u64],
-    (gaps, at_ms, skipped): (u32, u64, usize),
+    (gaps, at_ms, mut skips): (u32, u64, usize),
     view: View<'a>,
 ) -> Vec<(usize, &'a Entry)> {
     let mut messages = Vec::new();
@@ -229,7 +233,9 @@ fn between<'a>(
         if gaps >> nth & 1 == 0 {
             let entries = view.model.between(begin.topic, begin.cursor, to);
             let is_latest = view.model.topics[begin.topic].is_latest();
-            let skipped = if is_latest { skipped.min(entries.len()) } else { 0 };
+            let ways = if is_latest { entries.len() + 1 } else { 1 };
+            let skipped = skips % ways;
+            skips /= ways;
             let entries = entries[skipped..].iter().filter(|entry| !entry.is_expired(at_ms));
             messages.extend(entries.map(|entry| (begin.topic, entry)));
         }
@@ -249,13 +255,14 @@ fn possible_times(begins: &[Begin], offsets: &[u64], view: View<'_>) -> Vec<u64>
     times
 }
 
-/// How many messages the answer to a poll may skip for newer ones.
+/// In how many ways the answer to a poll may skip messages for newer ones.
 fn possible_skips(begins: &[Begin], offsets: &[u64], view: View<'_>) -> usize {
     let of_one = |(begin, &to): (&Begin, &u64)| {
         let is_latest = view.model.topics[begin.topic].is_latest();
-        if is_latest { view.model.between(begin.topic, begin.cursor, to).len() } else { 0 }
+        let lacked = view.model.between(begin.topic, begin.cursor, to).len();
+        if is_latest { lacked + 1 } else { 1 }
     };
-    begins.iter().zip(offsets).map(of_one).max().unwrap_or(0)
+    begins.iter().zip(offsets).map(of_one).product()
 }
 
 /// Which channels of a poll may have a gap, one bit each: some of those that are out of reach.

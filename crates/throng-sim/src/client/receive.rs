@@ -106,7 +106,13 @@ impl Client {
         let messages = value.as_array().and_then(|all| all.split_first());
         let messages = messages.filter(|(first, all)| **first == 0 && !all.is_empty());
         let (_, messages) = messages.ok_or_else(|| format!("no messages: {value}"))?;
-        let items = messages.iter().map(|one| compact(None, one.clone()));
+        let items = messages.iter().map(|one| match one.as_array().map(|all| &all[..]) {
+            Some([number, count]) => {
+                let count = count.as_i64().map(i64::wrapping_neg);
+                Item::Notice(json!({"type": "conflated", "number": number, "count": count}))
+            }
+            _ => compact(None, one.clone()),
+        });
         Ok(Some(items.collect()))
     }
 

@@ -27,6 +27,7 @@ impl World {
             envelope: self.random.percent(30) || (transport == Transport::Stream && is_http10),
             compact: is_compact.then(|| self.random.percent(50)),
             welcome: self.random.percent(20).then(|| self.random.percent(50)),
+            pace_ms: self.random.percent(15).then(|| self.random.between(10, 400) as u64),
             is_http10,
             keep_alive: self.random.percent(85),
             wait_s: self.random.between(0, 5) as u64,

@@ -116,6 +116,11 @@ impl Seat {
         self.is_woken.load(Ordering::SeqCst)
     }
 
+    /// True if the worker holds messages back, or has until now.
+    pub(super) fn holds_back(&self) -> bool {
+        !self.worker.is_ended() && self.worker.until_due().is_some()
+    }
+
     /// Lets the loop wait for events. Returns whether it continues at once.
     pub(super) fn wait(&mut self, now: Duration) -> bool {
         if self.asleep_until.is_none() {

@@ -21,6 +21,9 @@ impl World {
             self.notes.saw("sleep: nothing to do");
             return Ok(());
         }
+        if seat.holds_back() {
+            self.notes.saw("pace: a clock runs");
+        }
         if seat.is_woken() {
             self.notes.saw("sleep: woken by another thread");
         }

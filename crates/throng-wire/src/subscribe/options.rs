@@ -25,6 +25,9 @@ pub enum ConnectionOption {
     Heartbeat,
     /// `true` to have the time of publication in compact envelopes.
     Time,
+    /// The least time between two deliveries of each channel that the request names, in
+    /// milliseconds; the rule's may be longer.
+    Pace,
 }
 
 /// The value of [`ConnectionOption::Envelope`] for compact envelopes.
@@ -35,6 +38,12 @@ const HEARTBEAT_S_MIN: u32 = 10;
 
 /// The largest one: after longer silence proxies and routers have forgotten a connection.
 const HEARTBEAT_S_MAX: u32 = 3600;
+
+/// The least pace of a subscription: shorter ones cost more than they join.
+pub const PACE_MS_MIN: u32 = 10;
+
+/// The largest one: what comes within it waits in memory.
+pub const PACE_MS_MAX: u32 = 60_000;
 
 /// The values of an option, each of which is a number once it is read.
 #[derive(Debug, Clone, Copy)]
@@ -47,6 +56,8 @@ enum Values {
     Word(&'static str),
     /// Whole seconds, with or without their unit.
     Seconds { least: u32, most: u32 },
+    /// Whole milliseconds, with or without their unit.
+    Milliseconds { least: u32, most: u32 },
 }
 
 /// All that is known of an option.
@@ -60,15 +71,17 @@ struct Row {
     is_kept: bool,
 }
 
-const ROWS: [Row; 5] = {
+const ROWS: [Row; 6] = {
     use ConnectionOption::*;
     let heartbeat = Values::Seconds { least: HEARTBEAT_S_MIN, most: HEARTBEAT_S_MAX };
+    let pace = Values::Milliseconds { least: PACE_MS_MIN, most: PACE_MS_MAX };
     [
         row(Envelope, "envelope", Values::FlagOr("compact"), false),
         row(Welcome, "welcome", Values::Flag, false),
         row(NoCompression, "compression", Values::Word("none"), false),
         row(Heartbeat, "heartbeat", heartbeat, true),
         row(Time, "time", Values::Flag, false),
+        row(Pace, "pace", pace, false),
     ]
 };
 
@@ -166,14 +179,18 @@ impl Values {
             (Values::Flag | Values::FlagOr(_), "false" | "0") => Some(0),
             (Values::FlagOr(word), text) if text == word => Some(2),
             (Values::Word(word), text) if text == word => Some(0),
-            (Values::Seconds { .. }, text) => {
-                let digits = text.strip_suffix('s').unwrap_or(text);
-                let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
-                let seconds = digits.parse().ok().filter(|_| is_number)?;
-                self.have(seconds).then_some(seconds)
-            }
+            (Values::Seconds { .. }, text) => self.number(text, "s"),
+            (Values::Milliseconds { .. }, text) => self.number(text, "ms"),
             _ => None,
         }
+    }
+
+    /// The number of a text with or without its unit; `None` if it is none, or out of range.
+    fn number(self, text: &str, unit: &str) -> Option<u32> {
+        let digits = text.strip_suffix(unit).unwrap_or(text);
+        let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
+        let number = digits.parse().ok().filter(|_| is_number)?;
+        self.have(number).then_some(number)
     }
 
     /// True if a value has this number.
@@ -182,7 +199,9 @@ impl Values {
             Values::Flag => number <= 1,
             Values::FlagOr(_) => number <= 2,
             Values::Word(_) => number == 0,
-            Values::Seconds { least, most } => (least..=most).contains(&number),
+            Values::Seconds { least, most } | Values::Milliseconds { least, most } => {
+                (least..=most).contains(&number)
+            }
         }
     }
 
@@ -194,6 +213,11 @@ impl Values {
             Values::Word(word) => format!("can only be `{word}`"),
             Values::Seconds { least, most } => {
                 format!("must be a whole number of seconds, {least} to {most}, such as `60s`")
+            }
+            Values::Milliseconds { least, most } => {
+                format!(
+                    "must be a whole number of milliseconds, {least} to {most}, such as `250ms`"
+                )
             }
         }
     }
@@ -241,6 +265,23 @@ mod tests {
         let options = Options::default().with(ConnectionOption::Heartbeat, 60);
         assert_eq!(Options::from_numbered(options.kept().numbered()), Some(options));
         assert_eq!(Options::from_numbered([(3, 9)].into_iter()), None);
+    }
+
+    #[test]
+    fn a_pace_is_a_bounded_number_of_milliseconds() {
+        let read = |value| {
+            let mut options = Options::default();
+            options.read("pace", value).map(|_| options.get(ConnectionOption::Pace))
+        };
+        for (value, pace_ms) in [("250ms", 250), ("250", 250), ("10ms", 10), ("60000", 60_000)] {
+            assert_eq!(read(value), Ok(Some(pace_ms)));
+        }
+        for value in ["", "ms", "9", "1s", "60001ms", "0.5", "-10"] {
+            let error = read(value).expect_err(value);
+            let sentence = "the parameter `pace` must be a whole number of milliseconds, 10 to \
+                            60000, such as `250ms`";
+            assert_eq!(error.message, sentence, "{value}");
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use serde_json::value::RawValue;
 
-use super::fields::{Fields, boolean, messages, owned, string};
+use super::fields::{Fields, boolean, messages, owned, pace, string};
 use super::list::{List, Verb};
 use super::publication::Publication;
 use crate::credential::Token;
@@ -12,7 +12,10 @@ use crate::unknown;
 
 /// The commands and the fields that each may have.
 pub const COMMANDS: [(&str, &[&str]); 8] = [
-    ("subscribe", &["type", "ref", "channel", "user", "channels", "since", "history", "presence"]),
+    (
+        "subscribe",
+        &["type", "ref", "channel", "user", "channels", "since", "history", "presence", "pace"],
+    ),
     ("unsubscribe", &["type", "ref", "channel", "user", "channels"]),
     (
         "publish",
@@ -52,6 +55,8 @@ pub enum Command {
         member: Option<Box<str>>,
         /// For how many seconds it subscribes; `None`: for as long as it may.
         expires_in_s: Option<u32>,
+        /// The least time between two deliveries, in milliseconds, if the client wants one.
+        pace_ms: Option<u32>,
     },
     Unsubscribe {
         target: Target,
@@ -141,6 +146,7 @@ impl Command {
                 presence: boolean(fields.presence, "presence")?.unwrap_or(false),
                 member: None,
                 expires_in_s: None,
+                pace_ms: pace(fields.pace)?,
             },
             "unsubscribe" => Command::Unsubscribe { target: fields.target()? },
             "publish" => Command::Publish {

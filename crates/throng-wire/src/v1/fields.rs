@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use crate::credential::Token;
 use crate::error::{ErrorCode, ErrorResponse};
 use crate::name::{Kind, Target, check_name};
-use crate::subscribe::HISTORY_MAX;
+use crate::subscribe::{HISTORY_MAX, PACE_MS_MAX, PACE_MS_MIN};
 use crate::unknown;
 
 /// The longest `ref` that is repeated, in bytes: clients use numbers or short strings.
@@ -57,6 +57,7 @@ fields! {
     since "since",
     history "history",
     presence "presence",
+    pace "pace",
     limit "limit",
     before "before",
     after "after",
@@ -234,6 +235,22 @@ pub(super) fn messages(value: Option<&RawValue>) -> Result<Option<u32>, ErrorRes
     match scalar(value, message)? {
         Some(count) if count > HISTORY_MAX => Err(ErrorResponse::bad_request(message())),
         count => Ok(count),
+    }
+}
+
+/// The field `pace`: the least time between two deliveries, in milliseconds.
+pub(super) fn pace(value: Option<&RawValue>) -> Result<Option<u32>, ErrorResponse> {
+    let message = || {
+        format!(
+            "the field `pace` must be a whole number of milliseconds, {PACE_MS_MIN} to \
+             {PACE_MS_MAX}"
+        )
+    };
+    match scalar(value, message)? {
+        Some(pace_ms) if !(PACE_MS_MIN..=PACE_MS_MAX).contains(&pace_ms) => {
+            Err(ErrorResponse::bad_request(message()))
+        }
+        pace_ms => Ok(pace_ms),
     }
 }
 

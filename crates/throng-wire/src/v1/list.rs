@@ -8,7 +8,7 @@ use std::ops::Range;
 use serde::de::{Deserializer as _, IgnoredAny, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::fields::{Fields, messages, owned};
+use super::fields::{Fields, messages, owned, pace};
 use crate::error::ErrorResponse;
 use crate::name::{Target, check_name, check_target_name};
 
@@ -24,6 +24,8 @@ pub struct List {
     entries: Box<[Range<u32>]>,
     /// How many of the newest messages to start with, where an entry does not say.
     history: Option<u32>,
+    /// The least time between two deliveries, in milliseconds, where an entry does not say.
+    pace_ms: Option<u32>,
 }
 
 /// A command that may have a list.
@@ -49,6 +51,8 @@ pub struct Wanted {
     pub since: Option<String>,
     /// How many of the newest messages to start with.
     pub history: Option<u32>,
+    /// The least time between two deliveries, in milliseconds, if the client wants one.
+    pub pace_ms: Option<u32>,
 }
 
 impl List {
@@ -60,7 +64,7 @@ impl List {
         text: &str,
     ) -> Result<List, ErrorResponse> {
         let names = match verb {
-            Verb::Subscribe => &["type", "ref", "channels", "history"][..],
+            Verb::Subscribe => &["type", "ref", "channels", "history", "pace"][..],
             Verb::Unsubscribe => &["type", "ref", "channels"],
         };
         fields.check_names("a command with `channels`", names)?;
@@ -75,7 +79,8 @@ impl List {
             let message = format!("the list `channels` has more than {ENTRIES_MAX} entries");
             return Err(ErrorResponse::bad_request(message));
         }
-        Ok(List { verb, entries: entries.into(), history: messages(fields.history)? })
+        let (history, pace_ms) = (messages(fields.history)?, pace(fields.pace)?);
+        Ok(List { verb, entries: entries.into(), history, pace_ms })
     }
 
     /// The command that it is of.
@@ -130,10 +135,12 @@ impl List {
             return Ok(Wanted::default());
         }
         check_target_name(&target.name, target.kind.noun())?;
-        fields.check_names("an entry of `channels`", &["channel", "user", "since", "history"])?;
+        let names = ["channel", "user", "since", "history", "pace"];
+        fields.check_names("an entry of `channels`", &names)?;
         let since = owned(fields.since, "since")?;
         let history = messages(fields.history)?.or(self.history);
-        Ok(Wanted { since, history })
+        let pace_ms = pace(fields.pace)?.or(self.pace_ms);
+        Ok(Wanted { since, history, pace_ms })
     }
 }
 

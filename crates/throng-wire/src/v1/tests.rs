@@ -68,7 +68,8 @@ fn every_command_of_the_reference_is_parsed() {
             history: Some(10),
             presence: false,
             member: None,
-            expires_in_s: None
+            expires_in_s: None,
+            pace_ms: None,
         }
     );
     assert_eq!(
@@ -121,6 +122,20 @@ fn a_token_is_a_bounded_string_that_nothing_shows() {
 }
 
 #[test]
+fn a_pace_is_whole_milliseconds_within_its_range() {
+    let subscribe = |pace: &str| {
+        parse(&format!(r#"{{"type":"subscribe","channel":"a","pace":{pace}}}"#)).command
+    };
+    let is_250 = |command| matches!(command, Ok(Command::Subscribe { pace_ms: Some(250), .. }));
+    assert!(is_250(subscribe("250")));
+    for pace in ["9", "60001", "\"250ms\"", "1.5", "-1"] {
+        let error = subscribe(pace).expect_err(pace);
+        let sentence = "the field `pace` must be a whole number of milliseconds, 10 to 60000";
+        assert_eq!(error.message, sentence, "{pace}");
+    }
+}
+
+#[test]
 fn null_is_ignored() {
     let text = r#"{"type":"subscribe","channel":"a","user":null,"since":null}"#;
     let expected = Command::Subscribe {
@@ -130,6 +145,7 @@ fn null_is_ignored() {
         presence: false,
         member: None,
         expires_in_s: None,
+        pace_ms: None,
     };
     assert_eq!(command(text), expected);
     let text = r#"{"type":"publish","channel":"a","data":1}"#;
@@ -499,12 +515,16 @@ fn list(text: &str) -> (List, Vec<Entry>) {
 #[test]
 fn a_list_is_read_entry_by_entry() {
     let text = r#"{"ref":1, "channels" : ["a" ,"é\n", {"user":"u","since":"k-1"},
-        {"channel":"\u0062","history":0},"*",{"channel":"c","limit":1},[],{}],
-        "history":5,"type":"subscribe"}"#;
+        {"channel":"\u0062","history":0,"pace":90},"*",{"channel":"c","limit":1},[],{}],
+        "history":5,"pace":20,"type":"subscribe"}"#;
     let (list, entries) = list(text);
     assert_eq!((list.verb(), list.len(), entries.len()), (Verb::Subscribe, 8, 8));
     assert_eq!(list.entry(8, text), None);
-    let wanted = |since: Option<&str>, history| Wanted { since: since.map(String::from), history };
+    let wanted = |since: Option<&str>, history| {
+        let since = since.map(String::from);
+        let pace_ms = Some(if history == Some(0) { 90 } else { 20 });
+        Wanted { since, history, pace_ms }
+    };
     let entry = |target: Target, wanted| Entry { target: Some(target), wanted: Ok(wanted) };
     assert_eq!(entries[0], entry(channel("a"), wanted(None, Some(5))));
     let user = Target { kind: Kind::User, name: "u".into() };

@@ -54,6 +54,10 @@ channel_table! {
     "lag-policy" lag_policy: LagPolicyChoice,
     /// Time in which a subscriber has to catch up, in place of `slow-timeout`.
     "slow-timeout" slow_timeout: Time,
+    /// The least time between two deliveries.
+    "pace" pace: Time,
+    /// The age beyond which subscribers should get nothing, with the lag policy `latest`.
+    "max-staleness" max_staleness: Time,
     /// Whether clients are told who joins and leaves, in place of `presence-events`.
     "presence-events" presence_events: Switch,
     /// Whether the messages are kept in the data directory.
@@ -135,6 +139,8 @@ mod tests {
         let sample = |key| match key {
             "match" | "users" => "'*'",
             "age" | "slow-timeout" => "'1h'",
+            "pace" => "'100ms'",
+            "max-staleness" => "'1s'",
             "lag-policy" => "'skip'",
             "presence-events" => "true",
             "durable" => "true",

@@ -1,8 +1,11 @@
 //! Which values of settings are possible, alone and together.
 
+use throng_core::LagPolicy;
+use throng_core::rules::{STALENESS_MS_MAX, STALENESS_MS_MIN};
 use throng_data::promise::Sync;
 use throng_data::storage::disk::BYTES_LIMIT_MIN;
 use throng_units::{Size, Value};
+use throng_wire::subscribe::{PACE_MS_MAX, PACE_MS_MIN};
 
 use super::channels::{ChannelTable, TABLES_MAX};
 use super::table::{AccessOptions, Settings, SettingsError, row};
@@ -171,6 +174,9 @@ fn channels(settings: &Settings) -> Option<String> {
         if let Some(fault) = out_of_range(table) {
             return Some(format!("[[channels]] number {nth}: {fault}"));
         }
+        if let Some(fault) = pace_fault(table).or_else(|| staleness_fault(settings, table)) {
+            return Some(format!("[[channels]] number {nth}: {fault}"));
+        }
         if table.durable.is_some_and(|durable| durable.0)
             && let Some(fault) = durable_fault(settings, table)
         {
@@ -181,6 +187,40 @@ fn channels(settings: &Settings) -> Option<String> {
             "[[channels]] number {nth}: max-lag-bytes ({bytes}) is less than \
              max-message-bytes ({message})"
         ))
+    })
+}
+
+/// A pace has the range that clients may choose from, or is 0.
+fn pace_fault(table: &ChannelTable) -> Option<String> {
+    let pace = table.pace.filter(|pace| !pace.0.is_zero())?;
+    let range_ms = u128::from(PACE_MS_MIN)..=u128::from(PACE_MS_MAX);
+    let is_whole = pace.0.subsec_nanos() % 1_000_000 == 0;
+    if is_whole && range_ms.contains(&pace.0.as_millis()) {
+        return None;
+    }
+    Some(format!(
+        "pace must be in whole milliseconds, between {PACE_MS_MIN}ms and {}s, or 0 for none, \
+         not {pace}",
+        PACE_MS_MAX / 1000
+    ))
+}
+
+/// Only where older messages may be skipped can their age be bounded.
+fn staleness_fault(settings: &Settings, table: &ChannelTable) -> Option<String> {
+    let age = table.max_staleness.filter(|age| !age.0.is_zero())?;
+    let range_ms = u128::from(STALENESS_MS_MIN)..=u128::from(STALENESS_MS_MAX);
+    if !range_ms.contains(&age.0.as_millis()) {
+        let most_s = STALENESS_MS_MAX / 1000;
+        return Some(format!(
+            "max-staleness must be between {STALENESS_MS_MIN}ms and {most_s}s, or 0 for none, \
+             not {age}"
+        ));
+    }
+    let policy = table.lag_policy.unwrap_or(settings.lag.policy).0;
+    (policy != LagPolicy::Latest).then(|| {
+        "max-staleness needs lag-policy = \"latest\": other subscribers get every message, \
+         however old"
+            .to_owned()
     })
 }
 
@@ -309,6 +349,18 @@ mod tests {
             (
                 "[[channels]]\nmatch = '*'\n[[channels]]\nusers = '*'\nmax-lag-bytes = 1",
                 "[[channels]] number 2: max-lag-bytes (1) is less than max-message-bytes (64KiB)",
+            ),
+            (
+                "[[channels]]\nmatch = '*'\npace = '9ms'",
+                "[[channels]] number 1: pace must be in whole milliseconds, between 10ms and 60s",
+            ),
+            (
+                "[[channels]]\nmatch = '*'\nmax-staleness = '1s'",
+                "[[channels]] number 1: max-staleness needs lag-policy = \"latest\"",
+            ),
+            (
+                "[[channels]]\nmatch = '*'\nlag-policy = 'latest'\nmax-staleness = '50ms'",
+                "[[channels]] number 1: max-staleness must be between 100ms and 60s, or 0",
             ),
         ] {
             let found = problem(text).unwrap_or_default();

@@ -23,6 +23,8 @@ pub(crate) fn rules(settings: &Settings) -> Rules {
         max_lag_bytes: settings.lag.max_bytes.0,
         lag_policy: settings.lag.policy.0,
         slow_timeout: limited(settings.lag.slow_timeout),
+        pace_ms: 0,
+        max_staleness_ms: 0,
         presence_events: settings.presence.events.0,
         // Over NATS all logs are in the stream.
         is_durable: settings.engine.0,
@@ -53,6 +55,8 @@ fn rule(table: &ChannelTable, fallback: &Rule) -> Rule {
         max_lag_bytes: table.max_lag_bytes.map_or(fallback.max_lag_bytes, |size| size.0),
         lag_policy: table.lag_policy.map_or(fallback.lag_policy, |policy| policy.0),
         slow_timeout: table.slow_timeout.map_or(slow_timeout, limited),
+        max_staleness_ms: table.max_staleness.map_or(0, |age| milliseconds(age) as u32),
+        pace_ms: table.pace.map_or(0, |pace| milliseconds(pace) as u32),
         presence_events: table.presence_events.map_or(fallback.presence_events, |switch| switch.0),
         is_durable: fallback.is_durable || table.durable.is_some_and(|durable| durable.0),
     }

@@ -68,7 +68,7 @@ impl Shard {
         let local = self.add_follower(shared, now_ms, slot, follow);
         let channel = &mut self.channels[slot];
         channel.head = channel.head.max(head.offset);
-        let mut followed = Followed {
+        let followed = Followed {
             channel: id,
             local,
             rule: channel.rule,
@@ -78,7 +78,6 @@ impl Shard {
             are_offsets_consecutive,
             backlog: messages,
         };
-        shared.keep_latest(&mut followed, follow.start);
-        followed
+        shared.keep_latest(follow.start, followed)
     }
 }

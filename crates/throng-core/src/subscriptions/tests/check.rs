@@ -91,7 +91,8 @@ impl SubscriptionTable {
         for (nth, &id) in list.iter().enumerate() {
             let will_be_visited = (nth + list.len() - at) % list.len() < left;
             let has_all = matches!(self.waiting(id), Waiting::Nothing);
-            let waits = self.is_blocked(id) || self.held_connection(id).is_some();
+            let is_held = self.held_connection(id).is_some() || self.is_held_back(id);
+            let waits = self.is_blocked(id) || is_held;
             assert!(has_all || will_be_visited || waits, "the pass forgot {id:?}");
         }
     }
