@@ -22,20 +22,16 @@
 //! |---|---|
 //! | `channel` | what is kept for each followed channel |
 //! | `circular_list` | the list of a channel's subscriptions, and the steps of a pass |
-//! | `clocks` | the clocks that hold messages back |
-//! | `conflate` | the newest message in place of several |
 //! | `cursor` | cursors of 32 bits |
 //! | `epochs` | the epochs of the followed channels |
 //! | `fan_out` | appends, and passes that take turns |
 //! | `freeze` | the table as bytes, and back |
-//! | `lag` | how far subscriptions are behind |
-//! | `limits` | what replay buffers may hold |
-//! | `pace` | what is held back, to go out together |
-//! | `receipts` | what became of watched messages |
+//! | `lag`, `limits` | how far subscriptions are behind; what replay buffers may hold |
+//! | `pace`, `clocks`, `conflate` | what is held back, to go out together, or the newest of it |
 //! | `replay_buffer` | the messages that some subscription lacks |
 //! | `subscription` | one subscription, in 24 bytes |
 //! | `volatile`, `volatile_passes` | messages that move no cursor, and their passes |
-//! | `watches` | the messages that are watched for receipts |
+//! | `watches`, `receipts` | the messages that are watched for receipts, and what became of them |
 //!
 //! # Invariants
 //!
@@ -151,7 +147,6 @@ pub struct SubscriptionTable {
     subscriptions: Slab<Subscription>,
     /// The terms of the few subscriptions that have any, by place in the table.
     terms: HashMap<u32, Terms>,
-    /// What holds messages back.
     clocks: Clocks,
     /// Channels with a pass under way, in the order of their turns. A channel whose pass was
     /// stopped stays until its turn comes.
@@ -251,7 +246,6 @@ impl SubscriptionTable {
         // The cursor may be ahead of this head: the notifications up to it still wait in the queue.
         self.bring_into_reach(local, followed.cursor.offset);
         let cursor = self.merge(local, followed.cursor.offset, &followed.backlog);
-        // A client that resumes there gets the newest message alone.
         let is_whole = followed.is_recovered.is_none() || !self.is_latest(local);
         let channel = &mut self.channels[local.index()];
         debug_assert_eq!(full_cursor(channel.head, cursor as u32), cursor, "out of reach");
@@ -410,8 +404,7 @@ impl SubscriptionTable {
         self.buffer_bytes - self.pending_bytes
     }
 
-    /// The number of messages dropped so far because of the limit of
-    /// [`SubscriptionTable::set_max_blocked_bytes`].
+    /// The messages dropped so far to keep to [`SubscriptionTable::set_max_blocked_bytes`].
     pub fn dropped(&self) -> u64 {
         self.dropped
     }

@@ -225,7 +225,7 @@ impl Delegate for StreamIds {
         let mut followed = self.engine.follow(now_ms, Follow { start: start_inner, ..follow });
         followed.head = self.outer(channel, followed.head.offset);
         followed.cursor = match start {
-            StartAt::After(id) if followed.is_recovered == Some(true) => id,
+            StartAt::After(id) if StartAt::After(followed.cursor) == start_inner => id,
             _ => self.outer(channel, followed.cursor.offset),
         };
         followed.are_offsets_consecutive = false;

@@ -419,8 +419,7 @@ pub fn gap(out: &mut Vec<u8>, target: &Target, missed: Option<u64>, id: &str) {
     object.string("id", id).end();
 }
 
-/// Reports that the connection has skipped `count` messages of a channel for a newer one. The
-/// member is left out if their number is not known.
+/// Reports that the connection has skipped `count` messages for a newer one, if that is known.
 pub fn conflated(out: &mut Vec<u8>, target: &Target, count: Option<u64>) {
     let object = Object::typed(out, "conflated").target(target);
     match count {
