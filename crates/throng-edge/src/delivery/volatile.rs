@@ -111,6 +111,10 @@ impl<N: Net> Delivery<N> {
             return false;
         }
         let is_in_order = self.is_in_order(id, subscription);
+        // What a pace holds back comes first, and not before its time.
+        if !is_in_order && self.subscriptions.is_held_back(subscription) {
+            return false;
+        }
         let lacks = |delivery: &Delivery<N>| {
             !matches!(delivery.subscriptions.waiting(subscription), Waiting::Nothing)
         };

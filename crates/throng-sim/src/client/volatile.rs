@@ -64,11 +64,11 @@ impl Client {
         ensure!(excluded.is_none() || excluded != self.name, "{text:?} is not for this client");
         let cursor = self.cursors.iter().find(|cursor| cursor.topic == topic);
         let cursor = cursor.ok_or_else(|| format!("{topic} is not followed: {text:?}"))?;
-        let next = view.model.next_for(topic, cursor.offset, view.reader(self.name));
+        let reader = view.reader(self.name);
         ensure!(
-            next.is_none_or(|next| next.offset > head),
+            head <= cursor.offset || cursor.passes_over(head, reader, view.model),
             "{text:?} came before {:?}",
-            next.map(|next| next.offset)
+            view.model.next_for(topic, cursor.offset, reader).map(|next| next.offset)
         );
         self.note_volatile((topic, number), view)
     }
