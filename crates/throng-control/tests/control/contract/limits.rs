@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 use throng_access::token::TOKEN_BYTES_MAX;
-use throng_wire::subscribe::{HISTORY_MAX, WAIT_S_MAX};
+use throng_wire::subscribe::{HISTORY_MAX, PACE_MS_MAX, PACE_MS_MIN, WAIT_S_MAX};
 use throng_wire::v1::{CONTENT_TYPE_BYTES_MAX, EXPIRES_IN_S_MAX, KEY_BYTES_MAX, LIMIT_MAX};
 
 use super::{asyncapi, object, openapi, operations};
@@ -52,11 +52,13 @@ fn bodies_headers_and_frames_have_the_limits_of_the_code() {
         ("Throng-Expires-In", seconds.clone()),
         ("connection", json!({ "minLength": 1 })),
         ("content_type", text(CONTENT_TYPE_BYTES_MAX)),
+        ("count", json!({ "minimum": 1 })),
         ("expires_in", seconds),
         ("history", json!({ "maximum": HISTORY_MAX })),
         ("id", text(longest("/revocations/tokens/{}"))),
         ("key", text(KEY_BYTES_MAX)),
         ("limit", json!({ "minimum": 1, "maximum": LIMIT_MAX })),
+        ("pace", json!({ "minimum": PACE_MS_MIN, "maximum": PACE_MS_MAX })),
         ("KeptUpdate", json!({ "minProperties": 1 })),
     ];
     let limits = limits.map(|(name, limits)| (name, [limits.to_string()].into()));
