@@ -37,6 +37,7 @@ READER_COLUMNS = [
     ("handled a second", "rate", whole),
     ("published a second", "published_rate", whole),
     ("gap notices", "gaps", whole),
+    ("skipped for newer ones", "skipped", whole),
     ("main thread", "busy", percent),
 ]
 # At its end, such a page is blocked or not by chance.

@@ -7,15 +7,17 @@ export const CHANNELS = Array.from({ length: 200 }, (_, number) => `prices/${num
 export const now = () => performance.timeOrigin + performance.now();
 
 /**
- * Follows the channels. Calls `handle(channel, data)` for each message, and `gap()` where the library tells of a gap, or where it
- * subscribes again without asking for what it has missed; resolves when all are subscribed.
+ * Follows the channels. Calls `handle(channel, data)` for each message, `gap()` where the library tells of a gap, or where it
+ * subscribes again without asking for what it has missed, and `skip(count)` where it tells of messages that were skipped for newer
+ * ones; resolves when all are subscribed.
  */
 const FOLLOW = {
-  throng(url, { Throng, WebSocket }, handle, gap) {
+  throng(url, { Throng, WebSocket }, handle, gap, skip) {
     const throng = new Throng(url, WebSocket ? { WebSocket } : {});
     const follow = (channel) => new Promise((resolve) => {
       const subscription = throng.subscribe(channel, ({ data }) => handle(channel, data));
       subscription.on("gap", gap);
+      subscription.on("conflated", ({ count }) => skip(count));
       subscription.once("subscribed", resolve);
     });
     return Promise.all(CHANNELS.map(follow));
@@ -44,6 +46,7 @@ export class Reader {
   /** The time of the newest message of each channel: they do not come in one order. */
   #newest = new Map(CHANNELS.map((channel) => [channel, now()]));
   #gaps = 0;
+  #skipped = 0;
 
   follow(library, url, parts) {
     const handle = (channel, { at }) => {
@@ -52,7 +55,8 @@ export class Reader {
       this.#ages.push(time - at);
       this.#newest.set(channel, at);
     };
-    return FOLLOW[library](url, parts, handle, () => { this.#gaps += 1; });
+    const skip = (count) => { this.#skipped += count; };
+    return FOLLOW[library](url, parts, handle, () => { this.#gaps += 1; }, skip);
   }
 
   /** What came since a time. `counts(time)` says which messages count for the ages; all if absent. */
@@ -68,6 +72,7 @@ export class Reader {
       max_ms: at(1),
       behind_ms: now() - Math.min(...this.#newest.values()),
       gaps: this.#gaps,
+      skipped: this.#skipped,
     };
   }
 }
