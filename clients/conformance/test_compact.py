@@ -377,3 +377,38 @@ def test_two_thousand_channels_resume_in_one_round_trip(connect, proxy, tmp_path
         assert not client.all("gap") and not client.all("error")
     finally:
         many.stop()
+
+
+@pytest.mark.parametrize("transport", ["websocket", "sse", "poll"])
+def test_a_volatile_message_has_no_id_and_moves_no_position(
+    connect, proxy, server, channel, transport
+):
+    through = proxy()
+    client = connect(through.url, **{**EAGER, "transports": [transport]})
+    publisher = connect(server.url, **EAGER)
+    server.publish(channel, "0")
+    client.tell("subscribe", channels=[channel, f"{channel}-b"], history=1)
+    client.until_all("message", 1)
+    if client.all("state")[-1]["state"] != "open":
+        client.until_state("open")
+    head = server.http.get(f"/channels/{channel}/history").json()["id"]
+    for number in range(1, 4):
+        server.wait_for_connections(channel, 1)
+        publisher.tell("publish", channel=channel, data="typing", volatile=True)
+        client.until_all("message", 2 * number)
+        server.publish(channel, str(number))
+        client.until_all("message", 2 * number + 1)
+    through.cut()
+    server.publish(channel, "4")
+    client.until_all("message", 8)
+    told = [(it["data"], it["id"] is None, it["replayed"]) for it in client.all("message")]
+    typing = ("typing", True, False)
+    kept = [(str(number), False, number == 0) for number in range(5)]
+    assert told == [kept[0], typing, kept[1], typing, kept[2], typing, kept[3], kept[4]]
+    assert not client.all("gap") and not client.all("error")
+    published = publisher.until_all("published", 3)
+    assert [(it["id"], it["duplicate"]) for it in published] == [(None, False)] * 3
+    # Nothing remembers it.
+    page = server.http.get(f"/channels/{channel}/history").json()
+    assert [it["data"] for it in page["messages"]] == ["0", "1", "2", "3", "4"]
+    assert int(page["id"].rpartition("-")[2]) == int(head.rpartition("-")[2]) + 4

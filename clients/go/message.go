@@ -103,6 +103,7 @@ type Draft struct {
 
 // Published says that the server has the message.
 type Published struct {
+	// ID is empty if the message is volatile.
 	ID string `json:"id"`
 	// Subscribers is the number of connections that the message goes to; 0 with Duplicate.
 	Subscribers int `json:"subscribers"`

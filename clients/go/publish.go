@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"time"
 )
@@ -60,6 +61,45 @@ func (c *Client) PublishDraft(ctx context.Context, draft Draft) (Published, erro
 	}
 }
 
+// PublishVolatile publishes a message that has no id, and that only those get who follow now and keep
+// up. Its draft has neither a Key nor ExpiresIn. It is tried once: nothing tells a second attempt from
+// the first, and it would come too late. Errors are of type *Error, with an Outcome.
+func (c *Client) PublishVolatile(ctx context.Context, draft Draft) (Published, error) {
+	defer c.watch()()
+	if draft.Key != "" || draft.ExpiresIn != 0 {
+		return Published{}, errors.New("throng: a volatile message has neither a Key nor ExpiresIn")
+	}
+	if err := draft.prepare(); err != nil {
+		return Published{}, err
+	}
+	draft.Key = ""
+	body, contentType, err := draft.encoded(c.messageBytesMax.Load())
+	if err != nil {
+		return Published{}, err
+	}
+	header := draft.header(contentType)
+	delete(header, "Idempotency-Key")
+	var answer struct {
+		Published
+		Volatile bool `json:"volatile"`
+	}
+	read := func(body []byte) bool { return json.Unmarshal(body, &answer) == nil && answer.Volatile }
+	tries := c.attempts(ctx)
+	path := draft.Target.path("", url.Values{"volatile": {"true"}})
+	isRead, refused := tries.send(request{http.MethodPost, path, header, body}, read)
+	if isRead {
+		return answer.Published, nil
+	}
+	if refused == nil {
+		refused = tries.refused
+	}
+	if refused == nil {
+		message := fmt.Sprintf("the server did not confirm the message: %s", tries.reason)
+		refused = &Error{Code: "timeout", Message: message}
+	}
+	return Published{}, tries.failed(refused, "")
+}
+
 // attempts of a publication, within its time.
 type attempts struct {
 	ctx       context.Context
@@ -69,6 +109,8 @@ type attempts struct {
 	uncertain int
 	delay     time.Duration
 	reason    string
+	// refused is the answer to the last attempt, if that may be made again.
+	refused *Error
 }
 
 func (c *Client) attempts(ctx context.Context) *attempts {
@@ -97,6 +139,7 @@ func (a *attempts) send(r request, read func(body []byte) bool) (bool, *Error) {
 	a.delay = backoff(a.count, options.Random)
 	a.count++
 	a.uncertain++
+	a.refused = nil
 	response, err := a.client.send(a.ctx, r, timeout)
 	var unanswered *noAnswer
 	var refused *Error
@@ -112,7 +155,7 @@ func (a *attempts) send(r request, read func(body []byte) bool) (bool, *Error) {
 	case errors.As(err, &refused):
 		// There is no token: nothing was sent.
 		a.uncertain--
-		a.reason = refused.Message
+		a.refused, a.reason = refused, refused.Message
 		if refused.Code == "no_token" {
 			return false, refused
 		}
@@ -128,7 +171,7 @@ func (a *attempts) send(r request, read func(body []byte) bool) (bool, *Error) {
 		return false, nil
 	}
 	refused, isOwn := response.refusal()
-	a.reason = refused.Message
+	a.refused, a.reason = refused, refused.Message
 	if named := response.retryAfter(options.Random); named != noHint {
 		a.delay = named
 	}

@@ -70,7 +70,17 @@ func refused(*http.Request, string) (*http.Response, error) {
 }
 
 // publishTo publishes to a script in virtual time.
-func publishTo(t *testing.T, s *script, options Options) (published Published, err error) {
+func publishTo(t *testing.T, s *script, options Options) (Published, error) {
+	t.Helper()
+	draft := Draft{Target: Channel("a"), Data: map[string]int{"n": 1}, Key: "order-7"}
+	return publishWith(t, s, options, func(client *Client) (Published, error) {
+		return client.PublishDraft(context.Background(), draft)
+	})
+}
+
+func publishWith(
+	t *testing.T, s *script, options Options, publish func(*Client) (Published, error),
+) (published Published, err error) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s.began = time.Now()
@@ -80,8 +90,7 @@ func publishTo(t *testing.T, s *script, options Options) (published Published, e
 		if failed != nil {
 			t.Fatal(failed)
 		}
-		draft := Draft{Target: Channel("a"), Data: map[string]int{"n": 1}, Key: "order-7"}
-		published, err = client.PublishDraft(context.Background(), draft)
+		published, err = publish(client)
 		if took := time.Since(s.began); took > client.options.PublishTimeout {
 			t.Errorf("it took %v", took)
 		}
@@ -132,6 +141,66 @@ func TestTheOutcomeIsSaidWhenItGivesUp(t *testing.T) {
 		}
 		if failed.Code != each.code || failed.Outcome != each.outcome || failed.Key != "order-7" {
 			t.Errorf("got %+v, want %s %s", failed, each.code, each.outcome)
+		}
+	}
+}
+
+func publishVolatileTo(t *testing.T, s *script, draft Draft) (Published, error) {
+	t.Helper()
+	draft.Target, draft.Data = Channel("a"), "typing"
+	return publishWith(t, s, Options{}, func(client *Client) (Published, error) {
+		return client.PublishVolatile(context.Background(), draft)
+	})
+}
+
+func TestAVolatileMessageHasNoKeyAndNoID(t *testing.T) {
+	answer := says(201, `{"volatile":true,"subscribers":2}`)
+	s := &script{entries: []func(*http.Request, string) (*http.Response, error){answer}}
+	published, err := publishVolatileTo(t, s, Draft{Exclude: "c1"})
+	if err != nil || published != (Published{Subscribers: 2}) {
+		t.Fatal(published, err)
+	}
+	sent := s.sent[0]
+	_, hasKey := sent.Header["Idempotency-Key"]
+	if hasKey || sent.URL.RequestURI() != "/channels/a?volatile=true" || s.bodies[0] != "typing" {
+		t.Error(sent.Header, sent.URL, s.bodies)
+	}
+	if sent.Header.Get("Throng-Exclude") != "c1" {
+		t.Error(sent.Header)
+	}
+	for _, draft := range []Draft{{Key: "k"}, {ExpiresIn: time.Second}} {
+		if _, err := publishVolatileTo(t, s, draft); err == nil || len(s.sent) != 1 {
+			t.Error(draft, "was published")
+		}
+	}
+}
+
+func TestAVolatileMessageHasOneAttempt(t *testing.T) {
+	type entry = func(*http.Request, string) (*http.Response, error)
+	for _, each := range []struct {
+		entry   entry
+		code    string
+		outcome Outcome
+	}{
+		{cut, "timeout", Unknown},
+		{refused, "timeout", Unpublished},
+		{refuses(503, "busy"), "busy", Unpublished},
+		{refuses(400, "bad_request"), "bad_request", Unpublished},
+		{says(502, "bad gateway"), "http_502", Unknown},
+		// It is not from Throng.
+		{says(200, "{}"), "timeout", Unknown},
+	} {
+		s := &script{entries: []entry{each.entry, says(201, `{"volatile":true,"subscribers":2}`)}}
+		_, err := publishVolatileTo(t, s, Draft{})
+		var failed *Error
+		if !errors.As(err, &failed) {
+			t.Fatal(err)
+		}
+		if failed.Code != each.code || failed.Outcome != each.outcome || failed.Key != "" {
+			t.Errorf("got %+v, want %s %s", failed, each.code, each.outcome)
+		}
+		if len(s.sent) != 1 {
+			t.Errorf("%s: %d attempts", each.code, len(s.sent))
 		}
 	}
 }

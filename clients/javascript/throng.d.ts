@@ -121,6 +121,12 @@ export interface PublishOptions {
    * sent or delivered any more.
    */
   expiresInSeconds?: number;
+  /**
+   * `true`: the message has no id, and only those get it who follow now and keep up: typing notices,
+   * cursors. It is tried once, and fails with `timeout` while there is no connection. The server
+   * refuses it with a `key`, a `receipt` or `expiresInSeconds`. Default: false.
+   */
+  volatile?: boolean;
   /** Lets the request outlive the page. Default: false. */
   keepalive?: boolean;
   /**
@@ -154,6 +160,13 @@ export interface Published {
   duplicate?: true;
   /** With the option `receipt`, unless the message is a duplicate. */
   receipt?: Receipt;
+}
+
+/** What became of a volatile message. */
+export interface VolatilePublished {
+  volatile: true;
+  /** Number of connections that the message goes to, if they keep up. */
+  subscribers: number;
 }
 
 export interface HistoryOptions {
@@ -334,6 +347,11 @@ export declare class Throng extends Emitter<ThrongEvents> {
    * for what the server does not take, `bad_name`, `bad_utf8` or `bad_json`, and with a `TypeError`
    * for data that JSON cannot represent and for unknown options.
    */
+  publish(
+    target: Target,
+    data: unknown,
+    options: PublishOptions & { volatile: true },
+  ): Promise<VolatilePublished>;
   publish(target: Target, data: unknown, options?: PublishOptions): Promise<Published>;
   history<Data = unknown>(target: Target, options?: HistoryOptions): Promise<History<Data>>;
   presence(target: Target, options?: { limit?: number }): Promise<Presence>;

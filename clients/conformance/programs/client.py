@@ -118,7 +118,9 @@ class Async:
     async def publish(self, command):
         client = self.clients[command["client"]]
         try:
-            published = await client.publish(command["channel"], command["data"])
+            volatile = command.get("volatile", False)
+            data = command["data"]
+            published = await client.publish(command["channel"], data, volatile=volatile)
             print_published(command, published)
         except ThrongError as error:
             print_unpublished(command, error)
@@ -154,7 +156,9 @@ class Blocking:
     def publish(self, command):
         client = self.clients[command["client"]]
         try:
-            print_published(command, client.publish(command["channel"], command["data"]))
+            volatile = command.get("volatile", False)
+            data = command["data"]
+            print_published(command, client.publish(command["channel"], data, volatile=volatile))
         except ThrongError as error:
             print_unpublished(command, error)
 

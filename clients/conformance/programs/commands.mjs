@@ -64,9 +64,10 @@ export function commands(Throng, print, base) {
     }
   }
 
-  async function publish({ client, channel, data }) {
+  async function publish({ client, channel, data, volatile }) {
     try {
-      const { id, duplicate } = await clients.get(client).publish(channel, data);
+      const published = await clients.get(client).publish(channel, data, { volatile });
+      const { id = null, duplicate } = published;
       tell(client, "published", { data, id, duplicate: duplicate ?? false });
     } catch ({ code, outcome, key }) {
       tell(client, "unpublished", { data, code, outcome, key });

@@ -45,9 +45,9 @@ class Publish {
   #uncertain = 0;
 
   constructor(target, data, options) {
-    const more = ["contentType", "keepalive", "receipt", "expiresInSeconds"];
+    const more = ["contentType", "keepalive", "receipt", "expiresInSeconds", "volatile"];
     checkNames(options, ["key", "echo", ...more], "publish");
-    const { key, echo, contentType, keepalive, receipt, expiresInSeconds } = options;
+    const { echo, receipt, expiresInSeconds, volatile } = options;
     const lasts = expiresInSeconds ?? 1;
     const isLife = Number.isInteger(lasts) && lasts >= 1 && lasts <= EXPIRES_SECONDS_MAX;
     check(isLife, `"expiresInSeconds" must be a whole number, 1 to ${EXPIRES_SECONDS_MAX}`);
@@ -56,12 +56,9 @@ class Publish {
     const range = `a number of seconds, 0 to ${RECEIPT_SECONDS_MAX}`;
     const message = `"receipt" must be ${range}, and excludes "echo: false"`;
     check(receipt === undefined || isInside, message);
-    this.target = target;
-    this.key = key ?? randomKey();
-    this.echo = echo ?? true;
-    this.contentType = contentType;
-    this.keepalive = keepalive;
-    this.receipt = receipt;
+    Object.assign(this, { ...options, target, echo: echo ?? true });
+    // A volatile message has one attempt: nothing would tell a second one from the first.
+    if (!volatile) this.key ??= randomKey();
     /** When it expires, counted from the call; it is not sent any more then. */
     this.expiresAt = expiresInSeconds && Date.now() + expiresInSeconds * 1_000;
     /** How much longer than others a response may take. */
@@ -109,10 +106,8 @@ class Publish {
 
   request(signal) {
     const { data, body, keepalive, expiresIn } = this;
-    const headers = {
-      "Content-Type": this.contentType ?? typeOf(data),
-      "Idempotency-Key": this.key,
-    };
+    const headers = { "Content-Type": this.contentType ?? typeOf(data) };
+    if (this.key !== undefined) headers["Idempotency-Key"] = this.key;
     if (expiresIn) headers["Throng-Expires-In"] = String(expiresIn);
     if (this.receipt !== undefined) headers.Prefer = `receipt, wait=${this.receipt}`;
     return { method: "POST", headers, body, keepalive, signal };
@@ -143,11 +138,7 @@ export class Outbox {
     if (publish.isSettled) return publish.answer;
     const lifeMs = publish.expiresAt ? publish.expiresAt - Date.now() : Infinity;
     const limitMs = Math.min(publishTimeoutMs + publish.waitMs, PUBLISH_MS_MAX, lifeMs);
-    publish.timer = setTimeout(() => {
-      const end = `in ${limitMs} ms; outcome: ${publish.outcome}${publish.trouble}`;
-      const message = `the server did not confirm the message ${end}`;
-      this.#refuse(publish, new ThrongError("timeout", message));
-    }, limitMs);
+    publish.timer = setTimeout(() => this.#lose(publish, ` in ${limitMs} ms`), limitMs);
     this.pending.add(publish);
     this.#dispatch(publish);
     return publish.answer;
@@ -155,6 +146,13 @@ export class Outbox {
 
   flush() {
     for (const publish of this.pending) this.#dispatch(publish);
+  }
+
+  /** Gives up: the time is over, or the only attempt of a volatile message. */
+  #lose(publish, when = "") {
+    const end = `${when}; outcome: ${publish.outcome}${publish.trouble}`;
+    const message = `the server did not confirm the message${end}`;
+    this.#refuse(publish, new ThrongError("timeout", message));
   }
 
   /** Rejects all unconfirmed messages. */
@@ -168,7 +166,7 @@ export class Outbox {
   retriesFor(connection) {
     return [...this.pending].filter((publish) => {
       const isOurs = this.#client.connectionFor(publish.target) === connection;
-      return isOurs && publish.link && !publish.isPosting;
+      return isOurs && publish.link && !publish.isPosting && !publish.volatile;
     });
   }
 
@@ -177,21 +175,23 @@ export class Outbox {
     return this.#silentIds.size > 0 && this.#silentIds.delete(`${key} ${id}`);
   }
 
-  settle(publish, { id, subscribers, duplicate, receipt }) {
+  settle(publish, { id, volatile, subscribers, duplicate, receipt }) {
     if (!this.#finish(publish)) return;
-    if (!publish.echo) {
+    if (!publish.echo && id) {
       this.#silentIds.add(`${keyOf(publish.target)} ${id}`);
       const [oldest] = this.#silentIds;
       if (this.#silentIds.size > SILENT_IDS_MAX) this.#silentIds.delete(oldest);
     }
-    const more = { ...(duplicate && { duplicate }), ...(receipt && { receipt }) };
-    publish.resolve({ id, subscribers, ...more });
+    const fields = Object.entries({ id, volatile, subscribers, duplicate, receipt });
+    publish.resolve(Object.fromEntries(fields.filter(([, value]) => value !== undefined)));
   }
 
   /** Handles an error response over a WebSocket. */
   async retryOrRefuse(publish, error) {
     if (error.code !== UNKNOWN_CODE) publish.ruledOut();
-    if (!RETRIED_CODES.includes(error.code)) return this.#refuse(publish, error);
+    if (publish.volatile || !RETRIED_CODES.includes(error.code)) {
+      return this.#refuse(publish, error);
+    }
     const { link, attempts, abort } = publish;
     await delay(backoffMs(attempts, this.#client.options.random), abort.signal);
     if (publish.link !== link) return;
@@ -209,8 +209,11 @@ export class Outbox {
     }
     const connection = this.#client.connectionFor(publish.target);
     const { link, state } = connection;
-    const isAlone = publish.keepalive || publish.receipt !== undefined;
-    if (isAlone || state === "idle") this.#post(publish);
+    const { volatile, keepalive, receipt } = publish;
+    const isAlone = keepalive || receipt !== undefined;
+    if (volatile && (publish.link ?? link) !== link) this.#lose(publish);
+    else if (isAlone || state === "idle") this.#post(publish);
+    else if (volatile && !link?.isOpen) this.#lose(publish);
     else if (connection.transport === "websocket") {
       // After a fallback, messages before this one may still be on their way by requests.
       const isFirst = !this.#lanes.has(keyOf(publish.target));
@@ -253,18 +256,19 @@ export class Outbox {
       publish.sent();
       const doubt = setTimeout(() => connection.doubt(), requestTimeoutMs / 2 + publish.waitMs);
       try {
-        const path = pathOf(publish.target, "publish");
+        const { target, volatile } = publish;
+        const path = pathOf(target, "publish", { volatile });
         const response = await this.#client.request(path, init);
         if (response.ok) {
           const body = await orAborted(response.json(), limit.signal);
-          // Without an id it is not from Throng, and says nothing about a server behind it.
-          if (body.id) return this.settle(publish, body);
+          // Without this number it is not from Throng, and says nothing about a server behind it.
+          if (body.subscribers >= 0) return this.settle(publish, body);
         } else {
           const error = await toError(response, limit.signal);
           // A proxy's error says nothing about what the server behind it did.
           const isUnknown = isForeign(error) || error.code === UNKNOWN_CODE;
           if (!isUnknown) publish.ruledOut();
-          if (!isTemporary(error)) return this.#refuse(publish, error);
+          if (publish.volatile || !isTemporary(error)) return this.#refuse(publish, error);
           publish.trouble = `; ${error.message}`;
           if (isForeign(error)) this.#client.warn(error.message);
           delayMs = retryAfterMs(response, random) ?? delayMs;
@@ -278,6 +282,7 @@ export class Outbox {
         clearTimeout(doubt);
         limit.end();
       }
+      if (publish.volatile) return this.#lose(publish);
       await delay(delayMs, publish.abort.signal);
     }
   }

@@ -284,9 +284,9 @@ export class Throng extends Emitter {
   /** Emits "state" if it has changed. The state is that of the least connected connection. */
   #reportState(end) {
     if (this.state === "closed" && !end) return;
-    const busy = this.#connections.filter(({ state }) => state !== "idle");
-    const rank = ["waiting", "connecting", "open"];
-    const [least] = busy.sort((a, b) => rank.indexOf(a.state) - rank.indexOf(b.state));
+    const least = ["waiting", "connecting", "open"]
+      .map((rank) => this.#connections.find((each) => each.state === rank))
+      .find(Boolean);
     const state = end ?? least?.state ?? "idle";
     const { transport } = least ?? this;
     this.state = state;

@@ -153,9 +153,9 @@ export class Hub {
   }
 
   async #publish(socket, frame) {
-    const { ref, key, content_type: contentType, expires_in: expiresInSeconds } = frame;
+    const { ref, key, content_type: contentType, expires_in: expiresInSeconds, volatile } = frame;
     try {
-      const options = { key, contentType, expiresInSeconds };
+      const options = { key, contentType, expiresInSeconds, volatile };
       const published = await this.#client.publish(targetOf(frame), dataOf(frame), options);
       this.#send(socket, { type: "published", ...targetOf(frame), ...published, ref });
     } catch (error) {

@@ -92,6 +92,45 @@ for (const transport of ["websocket", "sse", "poll"]) {
   });
 }
 
+for (const transports of [["websocket"], ["sse"]]) {
+  test(`${transports}: a volatile message has one attempt and no key`, async (t) => {
+    const { server, connect } = await start(t);
+    const client = connect({ transports });
+    const chat = client.subscribe("a/b");
+    await next(chat, "subscribed");
+    if (client.state !== "open") await next(client, "state", isOpen);
+    const answer = await client.publish("a/b", "typing", { volatile: true });
+    assert.deepEqual(answer, { volatile: true, subscribers: 1 });
+    const keyed = client.publish("a/b", "x", { volatile: true, key: "k" });
+    await assert.rejects(keyed, { code: "bad_request", outcome: "unpublished" });
+    server.faults.request = ({ method }, response) => {
+      if (method !== "POST") return false;
+      response.writeHead(503).end('{"error":"busy","message":"later"}');
+      return true;
+    };
+    if (client.transport === "sse") {
+      const refused = client.publish("a/b", "x", { volatile: true });
+      await assert.rejects(refused, { code: "busy", outcome: "unpublished" });
+    }
+    server.faults.request = undefined;
+    const late = { code: "timeout", key: undefined };
+    server.faults.published = server.faults.answer = () => false;
+    server.requests.length = 0;
+    const lost = client.publish("a/b", "x", { volatile: true });
+    await assert.rejects(lost, { ...late, outcome: "unknown" });
+    server.faults = {};
+    if (client.state !== "open") await next(client, "state", isOpen);
+    await client.publish("a/b", "kept");
+    const attempts = server.requests.filter((line) => /"type":"publish"|^POST/.test(line));
+    assert.equal(attempts.length, 2, String(attempts));
+    const closed = next(client, "state", ({ state }) => state !== "open");
+    await server.stop();
+    await closed;
+    const gone = client.publish("a/b", "x", { volatile: true });
+    await assert.rejects(gone, { ...late, outcome: "unpublished" });
+  });
+}
+
 test("a message that waits for the first welcome is refused if it is too large", async (t) => {
   const { server, connect } = await start(t);
   server.messageBytesMax = 100;

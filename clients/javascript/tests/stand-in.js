@@ -158,7 +158,12 @@ export class StandIn {
     return [...this.#connections].flatMap(({ keys }) => [...keys]);
   }
 
-  publish(key, { data, encoding, content_type }, idempotencyKey, except) {
+  publish(key, { data, encoding, content_type, volatile }, idempotencyKey, except) {
+    if (volatile) {
+      if (idempotencyKey) fail(400, "bad_request", "a volatile message has no idempotency key");
+      const isFor = (connection) => connection.keys.has(key) && connection.name !== except;
+      return { volatile, subscribers: [...this.#connections].filter(isFor).length };
+    }
     const known = this.#keys.get(`${key} ${idempotencyKey}`);
     if (idempotencyKey && known) return { ...known, duplicate: true };
     const log = this.#log(key);
@@ -291,6 +296,7 @@ export class StandIn {
       message = { data: body.toString("base64"), encoding: "base64", content_type: type };
     }
     const { "idempotency-key": idempotencyKey, "throng-exclude": except } = request.headers;
+    if (/[?&]volatile=true/.test(request.url)) message.volatile = true;
     const answer = this.publish(key, message, idempotencyKey, except);
     const receipt = request.headers.prefer && await this.receipt?.(request);
     if (receipt && !answer.duplicate) answer.receipt = receipt;

@@ -40,6 +40,8 @@ throng.on("state", ({ state, transport }) => state === "open" && transport === "
 
 const { receipt } = await throng.publish("chat:lobby", "hi", { receipt: 5 });
 receipt?.dropped_by.lagging.toFixed();
+const typing = await throng.publish("chat:lobby", "typing", { volatile: true });
+typing.volatile satisfies true;
 const { id, subscribers } = await throng.publish("chat:lobby", { n: 1 }, { echo: false, key: "k" });
 const page = await throng.history<Say>("chat:lobby", { limit: 10, before: id });
 page.messages.map(({ data }) => data.text);

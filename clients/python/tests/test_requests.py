@@ -11,7 +11,7 @@ import pytest
 from throng_client import Draft, ThrongError, User, make_token
 from throng_client.errors import STATUSES
 from throng_client.options import Options
-from throng_client.publishing import publish, publish_batch
+from throng_client.publishing import publish, publish_batch, publish_volatile
 from throng_client.requests import (
     Answer,
     NoAnswer,
@@ -304,6 +304,48 @@ def test_a_message_expires(given, sent):
 def test_an_expiry_that_the_server_refuses_fails_at_the_call(expires_in):
     with pytest.raises(ValueError, match="expires_in"):
         published_with(Scripted(DONE), expires_in=expires_in)
+
+
+def publish_volatile_with(*script, **fields):
+    exchange = Scripted(*script)
+    published = run_blocking(publish_volatile(exchange, OPTIONS, Draft("news", "typing", **fields)))
+    return exchange, published
+
+
+def test_a_volatile_message_has_no_key_and_no_id():
+    answered = answer(201, {"volatile": True, "subscribers": 2})
+    exchange, published = publish_volatile_with(answered, exclude="c1")
+    assert (published.id, published.subscribers, published.duplicate) == (None, 2, False)
+    assert exchange.sent[0].path == "/channels/news?volatile=true"
+    headers = {"Content-Type": "text/plain; charset=utf-8", "Throng-Exclude": "c1"}
+    assert exchange.sent[0].headers == headers
+
+
+@pytest.mark.parametrize(
+    ("entry", "code", "outcome"),
+    [
+        (CUT, "timeout", "unknown"),
+        (NOBODY, "timeout", "unpublished"),
+        (refusal(503, "busy"), "busy", "unpublished"),
+        (refusal(400, "bad_request"), "bad_request", "unpublished"),
+        (Answer(502, {}, b"bad gateway"), "http_502", "unknown"),
+        # It is not from Throng.
+        (answer(200, {}), "timeout", "unknown"),
+    ],
+)
+def test_a_volatile_message_has_one_attempt(entry, code, outcome):
+    exchange = Scripted(entry, answer(201, {"volatile": True, "subscribers": 2}))
+    with pytest.raises(ThrongError) as caught:
+        run_blocking(publish_volatile(exchange, OPTIONS, Draft("news", "typing")))
+    error = caught.value
+    assert (error.code, error.outcome, error.key) == (code, outcome, None)
+    assert len(exchange.sent) == 1 and not exchange.slept
+
+
+@pytest.mark.parametrize("fields", [{"key": "k"}, {"expires_in": 5}])
+def test_a_volatile_message_with_a_key_or_an_expiry_fails_at_the_call(fields):
+    with pytest.raises(ValueError, match="volatile"):
+        publish_volatile_with(DONE, **fields)
 
 
 def test_a_function_converts_what_is_no_json():

@@ -85,6 +85,7 @@ type command struct {
 	Since    string   `json:"since"`
 	History  int      `json:"history"`
 	Pace     int      `json:"pace_ms"`
+	Volatile bool     `json:"volatile"`
 	Presence bool     `json:"presence"`
 	Channel  string   `json:"channel"`
 	Data     any      `json:"data"`
@@ -163,7 +164,12 @@ func follow(ctx context.Context, client *throng.Client, c command) {
 }
 
 func publish(client *throng.Client, c command) {
-	published, err := client.Publish(context.Background(), throng.Channel(c.Channel), c.Data)
+	send := client.PublishDraft
+	if c.Volatile {
+		send = client.PublishVolatile
+	}
+	draft := throng.Draft{Target: throng.Channel(c.Channel), Data: c.Data}
+	published, err := send(context.Background(), draft)
 	var refused *throng.Error
 	if errors.As(err, &refused) {
 		print(c.Client, "unpublished", map[string]any{
@@ -174,8 +180,12 @@ func publish(client *throng.Client, c command) {
 	if err != nil {
 		panic(err)
 	}
+	var id any
+	if published.ID != "" {
+		id = published.ID
+	}
 	print(c.Client, "published", map[string]any{
-		"data": c.Data, "id": published.ID, "duplicate": published.Duplicate,
+		"data": c.Data, "id": id, "duplicate": published.Duplicate,
 	})
 }
 

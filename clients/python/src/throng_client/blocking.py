@@ -211,10 +211,12 @@ class Throng:
         content_type: str | None = None,
         exclude: str | None = None,
         expires_in: float | timedelta | None = None,
+        volatile: bool = False,
     ) -> Published:
         """Publishes a `str`, `bytes` or a JSON value: see `AsyncThrong.publish`."""
         draft = Draft(target, data, key, content_type, exclude, expires_in)
-        return self._run(publishing.publish(self._exchange, self._options, draft))
+        publish = publishing.publish_volatile if volatile else publishing.publish
+        return self._run(publish(self._exchange, self._options, draft))
 
     def publish_batch(self, drafts: Iterable[Draft]) -> list[Published | ThrongError]:
         """Publishes messages with few requests. The list has the result of each, at its place."""

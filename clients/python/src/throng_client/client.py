@@ -136,16 +136,19 @@ class AsyncThrong:
         content_type: str | None = None,
         exclude: str | None = None,
         expires_in: float | timedelta | None = None,
+        volatile: bool = False,
     ) -> Published:
         """Publishes a `str`, `bytes` or a JSON value; returns once the server has it.
 
         Tries again within `publish_timeout`, always with the same idempotency key. Raises a
         `ThrongError` with an `outcome` and the `key`. After `expires_in` seconds the message is
-        not delivered any more.
+        not delivered any more. A `volatile` one has no id, and only those get it who follow now
+        and keep up; it is tried once, and has neither a `key` nor `expires_in`.
         """
         draft = Draft(target, data, key, content_type, exclude, expires_in)
+        publish = publishing.publish_volatile if volatile else publishing.publish
         async with self._watched():
-            return await publishing.publish(self._exchange, self._options, draft)
+            return await publish(self._exchange, self._options, draft)
 
     async def publish_batch(self, drafts: Iterable[Draft]) -> list[Published | ThrongError]:
         """Publishes messages with few requests. The list has the result of each, at its place."""

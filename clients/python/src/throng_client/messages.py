@@ -135,7 +135,8 @@ class Draft:
 class Published:
     """The server has the message."""
 
-    id: str
+    id: str | None
+    """None if the message is volatile."""
     subscribers: int
     """Number of connections that the message goes to; 0 with `duplicate`."""
     duplicate: bool = False

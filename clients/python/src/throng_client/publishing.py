@@ -51,8 +51,9 @@ T = TypeVar("T")
 class _Attempts:
     """The attempts of a publication, within its time."""
 
-    def __init__(self, exchange: Exchange, options: Options) -> None:
+    def __init__(self, exchange: Exchange, options: Options, *, is_only: bool = False) -> None:
         self._exchange = exchange
+        self._is_only = is_only
         self._options = options
         self._until = exchange.now() + options.publish_timeout
         self._count = 0
@@ -120,7 +121,8 @@ class _Attempts:
 
     def _failed(self, reason: str) -> None:
         self._reason = reason
-        warn_once(f"a publication is not accepted, and is tried again: {reason}")
+        if not self._is_only:
+            warn_once(f"a publication is not accepted, and is tried again: {reason}")
 
     async def wait(self) -> bool:
         """Waits for the time of the next attempt. False if that is too late."""
@@ -129,6 +131,10 @@ class _Attempts:
         await self._exchange.sleep(self._delay)
         return True
 
+    def lost(self) -> ThrongError:
+        """The error of the only attempt, if it has no response."""
+        return ThrongError("timeout", f"the server did not confirm the message: {self._reason}")
+
     def timeout(self) -> ThrongError:
         """The error when the time is over."""
         is_unknown = self.outcome == "unknown"
@@ -136,6 +142,30 @@ class _Attempts:
         limit = f"{self._options.publish_timeout:g} s"
         message = f"the server did not confirm the message in {limit}; {end}: {self._reason}"
         return ThrongError("timeout", message, outcome=self.outcome)
+
+
+async def publish_volatile(exchange: Exchange, options: Options, draft: Draft) -> Published:
+    """Publishes a volatile message, with one attempt: nothing tells a second one from the first,
+    and it would come too late."""
+    if draft.key is not None or draft.expires_in is not None:
+        raise ValueError("a volatile message has neither a `key` nor `expires_in`")
+    _key_of(draft)
+    attempts = _Attempts(exchange, options, is_only=True)
+    try:
+        checked_target(draft.target)
+        body, content_type = body_of(draft.data, options.default)
+        exchange.limits.check(len(body))
+        headers = {"Content-Type": draft.content_type or content_type}
+        if draft.exclude is not None:
+            headers["Throng-Exclude"] = draft.exclude
+        path = path_of(draft.target, "publish", {"volatile": "true"})
+        published = await attempts.send(Request("POST", path, headers, body), _read_volatile)
+        if published is None:
+            raise attempts.error or attempts.lost()
+        return published
+    except ThrongError as error:
+        error.outcome = attempts.outcome
+        raise
 
 
 async def publish(exchange: Exchange, options: Options, draft: Draft) -> Published:
@@ -178,6 +208,13 @@ def _key_of(draft: Draft) -> str:
 
 def _read_published(answer: Answer) -> Published:
     return _published(fields_of(answer.body))
+
+
+def _read_volatile(answer: Answer) -> Published:
+    fields = fields_of(answer.body)
+    if fields.get("volatile") is not True:
+        raise not_throng()
+    return Published(None, fields.get("subscribers", 0))
 
 
 def _published(fields: dict[str, Any]) -> Published:
