@@ -4,6 +4,7 @@ each message, and say when they have handled a frame."""
 import json
 import random
 import threading
+import time
 
 import pytest
 from conftest import WAIT_SECONDS
@@ -377,6 +378,66 @@ def test_two_thousand_channels_resume_in_one_round_trip(connect, proxy, tmp_path
         assert not client.all("gap") and not client.all("error")
     finally:
         many.stop()
+
+
+LATEST = '[[channels]]\nmatch = "prices:*"\nlag-policy = "latest"\n'
+# Some of these fill all buffers between server and client.
+PADDING = " " + "x" * 50_000
+
+
+def test_a_client_that_is_behind_gets_the_newest_and_the_count_of_the_rest(
+    connect, proxy, tmp_path
+):
+    (tmp_path / "throng.toml").write_text(LATEST)
+    latest = Server(tmp_path, "--drain-window", "200ms")
+    try:
+        through = proxy(upstream=latest)
+        client = connect(through.url, **EAGER)
+        client.tell("subscribe", channels=["prices:a", "prices:b"])
+        latest.wait_for_connections("prices:a", 1)
+
+        def publish(number):
+            latest.publish("prices:a", f"{number}{PADDING}")
+
+        def until(number):
+            client.until(lambda it: it.get("data") == f"{number}{PADDING}")
+
+        publish(0)
+        until(0)
+        through.freeze()
+        for number in range(1, 150):
+            publish(number)
+        through.thaw()
+        until(149)
+        numbers = [int(it["data"].split()[0]) for it in client.all("message")]
+        assert numbers == sorted(set(numbers)), "each once, and in order"
+        skipped = [it["count"] for it in client.all("conflated")]
+        assert sum(skipped) + len(numbers) == 150 and sum(skipped) > 50, (skipped, numbers)
+        # It has caught up: nothing more is skipped.
+        for number in range(150, 160):
+            publish(number)
+            until(number)
+        assert not client.all("gap") and not client.all("error")
+        assert [it["state"] for it in client.all("state")] == ["connecting", "open"]
+    finally:
+        latest.stop()
+
+
+def test_a_pace_joins_what_comes_within_it(connect, server, channel):
+    client = connect(server.url, **EAGER)
+    client.tell("subscribe", channels=[channel], pace_ms=2_000)
+    server.wait_for_connections(channel, 1)
+    began = time.monotonic()
+    server.publish(channel, "0")
+    client.until_all("message", 1)
+    first = time.monotonic() - began
+    for number in range(1, 10):
+        server.publish(channel, str(number))
+    client.until_all("message", 10)
+    rest = time.monotonic() - began
+    assert [it["data"] for it in client.all("message")] == [str(number) for number in range(10)]
+    assert first < 1.5 < rest, (first, rest)
+    assert not client.all("gap") and not client.all("conflated")
 
 
 @pytest.mark.parametrize("transport", ["websocket", "sse", "poll"])
