@@ -429,7 +429,7 @@ mod tests {
     #[test]
     fn an_error_names_the_accepted_words() {
         let error = "drop".parse::<LagPolicyChoice>().unwrap_err();
-        assert_eq!(error.0, "\"drop\" is not a policy: \"close\" or \"skip\"");
+        assert_eq!(error.0, "\"drop\" is not a policy: \"close\", \"skip\" or \"latest\"");
         assert_eq!("skip".parse::<LagPolicyChoice>().unwrap().to_string(), "skip");
     }
 }
