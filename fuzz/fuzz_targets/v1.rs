@@ -54,7 +54,7 @@ fn check_target(target: &Target, reference: Option<&RawValue>) {
     let begin = v1::Begin { id: "e-1", head, recovered, number };
     check_line(|out| v1::subscribed(out, target, begin, reference));
     let numbered = v1::Numbered { target: target.clone(), number: 1, epoch: "e" };
-    check_line(|out| v1::numbers(out, &[numbered.clone()]));
+    check_line(|out| v1::numbers(out, std::slice::from_ref(&numbered)));
     let present = v1::Present { connections: 1, users: &users, more: false, is_partial: true };
     check_line(|out| v1::presence(out, target, present, reference));
     check_line(|out| v1::presence_body(out, target, present));
