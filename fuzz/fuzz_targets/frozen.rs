@@ -63,6 +63,8 @@ impl Net for Sockets {
 
     fn keep_alive(&mut self, _: &Socket) {}
 
+    fn bound_unread(&mut self, _: &Socket) {}
+
     fn resume(&mut self, _: &Socket) {}
 
     fn reset(&mut self, _: &Socket) {}
