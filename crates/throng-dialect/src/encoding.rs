@@ -351,8 +351,8 @@ impl Encoding {
         self.encode(message, ChannelId(0), is_chunked)
     }
 
-    /// Appends the message as it looks to a connection with a position of its own. Nobody shares
-    /// these bytes.
+    /// Appends the message in the form for one connection, with that connection's position. These
+    /// bytes are not shared.
     pub fn compose(self, message: &Message, shown: Shown<'_>, is_chunked: bool, out: &mut Vec<u8>) {
         self.write(message, shown, &mut Out::new(self.framing(), is_chunked, out));
     }

@@ -26,7 +26,7 @@ pub struct Begin {
 }
 
 impl Begin {
-    /// Begins a frame whose messages have so many bytes.
+    /// Begins a frame with messages of `message_bytes` bytes in all.
     pub fn of(message_bytes: usize) -> Begin {
         let mut begun = Vec::with_capacity(HEADER_BYTES_MAX + BEGIN.len());
         write_frame_head(&mut begun, Opcode::Text, BEGIN.len() + message_bytes + END.len());

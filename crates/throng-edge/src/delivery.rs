@@ -137,8 +137,8 @@ impl<N: Net> Delivery<N> {
         self.subscriptions.set_now(now.unix_ms);
     }
 
-    /// Lets out what clocks hold back that are due. If so much is held that no notifications are
-    /// taken, others have to be early.
+    /// Releases the messages that clocks hold, once these are due. If the worker holds so much that
+    /// it takes no notifications, further clocks fire early.
     pub(crate) fn fire_clocks(&mut self) {
         self.subscriptions.fire_clocks();
         while !self.takes_notifications() && !self.is_fanning_out() {

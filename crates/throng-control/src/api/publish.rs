@@ -120,7 +120,7 @@ async fn answer_kept(
     Ok(answer)
 }
 
-/// What the request says of the message, in headers and one parameter.
+/// Options of a message, from headers and the query of its request.
 struct Options<'a> {
     content_type: Option<&'a str>,
     idempotency_key: Option<&'a str>,

@@ -7,8 +7,8 @@ use super::subscription::SubscriptionId;
 use crate::id::LocalId;
 use crate::message::Message;
 
-/// Volatile messages of all channels that may wait for their passes, or are in them. More do not
-/// help: what waits for so long is not worth anything by then.
+/// Volatile messages of all channels that may wait for their passes, or are in them. Behind
+/// more, a message would be worthless before its turn.
 pub(super) const VOLATILE_MESSAGES_MAX: usize = 4_096;
 
 /// Bytes of these messages.

@@ -75,15 +75,14 @@ impl Many {
         self.asked == self.list.len()
     }
 
-    /// The entries about which the policy is to be asked next, at most so many. They count as
-    /// asked.
+    /// Takes the next entries, at most `max_entries`, to ask the policy about them.
     pub(crate) fn take_unasked(&mut self, max_entries: usize) -> Range<usize> {
         let from = self.asked;
         self.asked = (from + max_entries).min(self.list.len());
         from..self.asked
     }
 
-    /// The entries that are executed next, at most so many.
+    /// The next entries to execute, at most `max_entries`.
     pub(crate) fn next_part(&self, max_entries: usize) -> Range<usize> {
         self.done..(self.done + max_entries).min(self.list.len())
     }
@@ -121,19 +120,19 @@ impl Many {
         self.denied.get(&u32::try_from(index).ok()?)
     }
 
-    /// The starts of the next entries, so many, are to be fetched.
+    /// Notes that the starts of the next `count` entries are being fetched.
     pub(crate) fn note_fetching(&mut self, count: usize) {
         self.fetching = count;
     }
 
-    /// The starts that are to be fetched are not: their entries are refused in their turn.
+    /// Refuses, in their turn, the entries whose starts could not be fetched.
     pub(crate) fn deny_fetching(&mut self, error: &ErrorResponse) {
         for index in self.done..self.done + std::mem::take(&mut self.fetching) {
             self.deny(index as u32, error.clone());
         }
     }
 
-    /// So many more entries are in the answer.
+    /// Notes that the answer has `count` more entries.
     pub(crate) fn note_done(&mut self, count: usize) {
         (self.done, self.fetching) = (self.done + count, 0);
     }

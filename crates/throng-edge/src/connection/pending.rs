@@ -87,7 +87,7 @@ impl Input<Box<[u8]>> {
 pub(crate) enum Awaited {
     /// That the access policy allows all of it: so many decisions are still to come, at least one.
     Access { left: u32 },
-    /// What the access policy says of each of some channels: so many decisions are still to come.
+    /// A decision of the access policy about each channel of a part; `left` are still to come.
     Verdicts { left: u32 },
     /// The keys that may verify its token.
     Keys,
