@@ -11,14 +11,14 @@
 //! everybody who gets the same claim shares one [`Grants`]. With `"max_channels": 2000` a
 //! connection may follow more channels than the settings allow to everybody.
 
-mod claim;
 mod pool;
 mod table;
+mod throng_claim;
 
-pub use claim::{GrantsError, MemberName};
 pub use pool::GrantsPool;
 pub(crate) use table::GRANTS_IDS_MAX;
 pub use table::{GrantsId, GrantsTable};
+pub use throng_claim::{GrantsError, MemberName};
 
 use std::sync::Arc;
 

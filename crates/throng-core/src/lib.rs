@@ -42,8 +42,8 @@
 //! | [`frozen`] | state as bytes, for another process to go on with |
 //! | [`slab`] | storage with stable indices |
 //! | [`stamp`] | one order of all messages of a server |
-//! | [`retry`] | when closed and refused clients should come back |
-//! | [`admission`] | moments for clients that come faster than they can be served |
+//! | [`spread`] | delays that spread the returns of closed and refused clients |
+//! | [`storm`] | moments for clients that come faster than they can be served |
 //! | `prefetch` | loads of memory that begin before they are needed |
 //! | `ages` | finds the owner of the oldest message |
 //! | [`clock`] | the clock of a running server |
@@ -58,7 +58,6 @@
 //!   recognised by its offset.
 //! * `unsafe` is allowed in `prefetch` only.
 
-pub mod admission;
 pub mod age_clock;
 mod ages;
 pub mod clock;
@@ -92,15 +91,15 @@ mod read_marker;
 mod reading;
 pub mod receipt;
 pub mod records;
-pub mod retry;
 pub mod rules;
 pub mod slab;
+pub mod spread;
 pub mod stamp;
+pub mod storm;
 pub mod subscriptions;
 mod watched_presence;
 pub mod worker_queue;
 
-pub use admission::{Admission, AdmissionSettings, QueueLook, QueueWatch};
 pub use connection_name::{ConnectionName, NodeTag};
 pub use connection_scan::{
     ConnectionScan, FoundConnection, FoundLag, FoundTransport, ScanAction, ScanClose, ScanTarget,
@@ -128,6 +127,7 @@ pub use reading::{Fetched, HistoryQuery, Reading, StartAt};
 pub use receipt::{Delivered, Fate, Receipt, ReceiptPart, Receipts, ReceiptsBusy};
 pub use rules::{LagPolicy, Retention, Rule, Rules};
 pub use stamp::{Stamp, Watermark};
+pub use storm::{Admission, AdmissionSettings, QueueLook, QueueWatch};
 pub use subscriptions::{
     Lag, Member, SubscriptionId, SubscriptionTable, Terms as SubscriptionTerms, Waiting, WatchId,
 };

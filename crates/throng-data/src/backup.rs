@@ -128,6 +128,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
+    use crate::sync_policy::SyncPolicy;
 
     fn run(storage: &DiskStorage, path: &Path) -> Result<Copied, BackupError> {
         let beside = |path: &Path| fs::write(path.join("beside"), "all of it");
@@ -142,7 +143,7 @@ mod tests {
         let storage = Arc::new(storage);
         let (logs, opened) = Logs::open(Arc::clone(&storage) as _, "boot").expect("it opens");
         let logs = Arc::new(logs);
-        let begun = crate::logs::Writer::begin(&logs, crate::promise::Sync::Always, opened.stamps);
+        let begun = crate::logs::Writer::begin(&logs, SyncPolicy::Always, opened.stamps);
         let _running = begun.expect("it writes");
         let path = folder.path().join("backup");
         let copied = run(&storage, &path).expect("it is made");

@@ -30,8 +30,8 @@ pub use outcome::{ChangeDone, JournalRefused, JournalWritten, WhenDone};
 pub use server::{Answering, JournalServer};
 
 use crate::logs::{Appended, Logs, NameIndex, Unreadable, Writer};
-use crate::promise::Sync;
 use crate::storage::{StorageError, Write};
+use crate::sync_policy::SyncPolicy;
 
 /// Publications and changes that wait at most. Beyond it they are refused: the disk does not keep
 /// up.
@@ -50,7 +50,7 @@ const GROUP_BYTES: usize = 8 << 20;
 /// Size of a waiting entry besides its key and value.
 const WRITE_BYTES: usize = size_of::<Write>();
 
-/// How often the thread looks for what has expired, and syncs with [`Sync::Interval`].
+/// How often the thread looks for what has expired, and syncs with [`SyncPolicy::Interval`].
 const TICK: Duration = Duration::from_millis(500);
 
 /// How often it is told at most what could not be read.
@@ -186,7 +186,7 @@ const FAILED: u8 = 2;
 
 /// Settings of the thread, and the server.
 pub struct JournalSetup {
-    pub sync: Sync,
+    pub sync: SyncPolicy,
     /// Bytes on the disk beyond which publications and changes are refused. The ones that wait when
     /// the thread notices are taken nevertheless.
     pub max_bytes: u64,
@@ -525,8 +525,8 @@ impl Thread {
         let Thread { writer, setup, queue, shared, .. } = self;
         let server = &*setup.server;
         let result = writer.check().and_then(|()| match setup.sync {
-            Sync::Interval => writer.sync(),
-            Sync::Always | Sync::Never => Ok(()),
+            SyncPolicy::Interval => writer.sync(),
+            SyncPolicy::Always | SyncPolicy::Never => Ok(()),
         });
         let result = result.and_then(|()| writer.reserve_stamps(server.newest_stamp()));
         let retention_of = |name: &ChannelName| server.retention_of(name);

@@ -6,7 +6,7 @@
 //! |---|---|
 //! | [`storage`] | ordered tables with atomic commits, on a disk or in a memory that fails |
 //! | [`logs`] | the logs of channels: heads, messages, idempotency keys, retention |
-//! | [`promise`] | what is promised when a publication is acknowledged |
+//! | [`sync_policy`] | what is promised when a publication is acknowledged |
 //! | [`journal`] | the thread that writes, with one sync for all that wait |
 //! | [`engine`] | the engine that delivers what the journal has, and reads logs for others |
 //! | [`records`] | other state that outlives the process |
@@ -20,6 +20,6 @@ pub mod directory;
 pub mod engine;
 pub mod journal;
 pub mod logs;
-pub mod promise;
 pub mod records;
 pub mod storage;
+pub mod sync_policy;

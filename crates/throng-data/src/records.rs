@@ -83,10 +83,10 @@ mod tests {
     use super::*;
     use crate::journal::JournalSetup;
     use crate::journal::tests::Alone;
-    use crate::promise::Sync;
     use crate::storage::Storage;
     use crate::storage::disk::DiskStorage;
     use crate::storage::memory::{Fault, MemoryStorage};
+    use crate::sync_policy::SyncPolicy;
 
     /// No event of a test takes this long.
     const PATIENCE: Duration = Duration::from_secs(30);
@@ -95,7 +95,7 @@ mod tests {
         let (logs, _) = Logs::open(storage, "boot").expect("it opens");
         let logs = Arc::new(logs);
         let server = Arc::<Alone>::default();
-        let setup = JournalSetup { sync: Sync::Always, max_bytes: u64::MAX, server };
+        let setup = JournalSetup { sync: SyncPolicy::Always, max_bytes: u64::MAX, server };
         let journal = Arc::new(DiskJournal::start(&logs, setup).expect("it starts"));
         JournalRecords::new(logs, journal)
     }

@@ -4,7 +4,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use throng_core::{Body, Message};
-use throng_wire::sse::{COMMENT, write_retry};
+use throng_wire::sse::{HEARTBEAT, HEARTBEAT_CHUNK, write_retry};
 use throng_wire::v1::RawValue;
 
 use crate::close_reason::CloseReason;
@@ -59,6 +59,6 @@ impl Dialect for Sse {
     }
 
     fn heartbeat(&self, is_chunked: bool) -> &'static [u8] {
-        if is_chunked { b"3\r\n:\n\n\r\n" } else { COMMENT }
+        if is_chunked { HEARTBEAT_CHUNK } else { HEARTBEAT }
     }
 }

@@ -17,7 +17,7 @@
 //! | `sessions` | their clients: who asks, whether they may, what waits |
 //! | [`worker`] | the state machine of a worker, which connects these three |
 //! | [`connection`] | a connection, what it owns, and the table of all |
-//! | `close_reason` | why connections close |
+//! | `close_counters` | counters of the reasons for which connections close |
 //! | [`compression`] | compresses messages once for all, and inflates what clients send |
 //! | [`net`] | a worker's interface to the kernel and to other threads |
 //! | `counters` | the counters of a worker |
@@ -53,7 +53,7 @@ macro_rules! stands_on {
     };
 }
 
-mod close_reason;
+mod close_counters;
 pub mod compression;
 pub mod connection;
 mod counters;

@@ -14,7 +14,7 @@
 //! | `join` | begins one more subscription of a connection with commands |
 //! | `many` | commands about many channels, in parts |
 //! | `subscribe`, `poll` | parks a connection: follows its channels, answers the request |
-//! | `admission` | tells clients moments when they come faster than they are served |
+//! | `storm` | tells clients moments when they come faster than they are served |
 //! | `identify`, `shown`, `client` | who a client is |
 //! | `sign_in` | who it is on a connection that stands, and its newer token |
 //! | `ask`, `fetch`, `questions`, `resume` | what waits for an answer, and goes on with it |
@@ -36,7 +36,6 @@
 //! slice: a request that was pipelined behind a long poll is read again after the answer.
 
 mod accept;
-mod admission;
 mod ask;
 mod client;
 mod close;
@@ -67,6 +66,7 @@ mod resume;
 mod shown;
 mod shutdown;
 mod sign_in;
+mod storm;
 mod subscribe;
 #[cfg(test)]
 mod tests;

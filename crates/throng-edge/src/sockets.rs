@@ -47,8 +47,8 @@ use std::sync::Arc;
 
 use throng_core::frozen::ThawError;
 use throng_core::{ConnectionName, Fate, WatchId};
+use throng_dialect::CloseReason;
 
-use crate::close_reason::CloseReason;
 use crate::connection::{Connection, ConnectionId, Connections, Flags, Token};
 use crate::counters::Counter;
 use crate::net::Net;

@@ -35,7 +35,7 @@
 //! | `hold` | keeps a channel followed for a subscription that begins |
 //! | `deferred` | what waits until all that has come at once was taken |
 //! | `vacancies` | channels that nobody follows any more |
-//! | `publications` | publications without an answer |
+//! | `under_way` | publications without an answer, and how many there may be |
 //! | `lateness` | when clients are told that messages come late |
 //! | `link` | the state of the connection, and what was counted |
 
@@ -53,7 +53,6 @@ mod inbound;
 mod lateness;
 mod link;
 mod markers;
-mod publications;
 mod questions;
 mod rest;
 mod shared;
@@ -61,6 +60,7 @@ mod starting;
 mod succession;
 mod table;
 mod tail;
+mod under_way;
 mod vacancies;
 
 use std::sync::Arc;

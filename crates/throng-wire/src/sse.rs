@@ -4,7 +4,10 @@ use memchr::{memchr, memchr2};
 
 /// The heartbeat: a comment and an empty line, which dispatches nothing. Without the line, simple
 /// parsers take the comment and the event behind it for one block, and drop both.
-pub const COMMENT: &[u8] = b":\n\n";
+pub const HEARTBEAT: &[u8] = b":\n\n";
+
+/// The heartbeat as a chunk of a chunked response.
+pub const HEARTBEAT_CHUNK: &[u8] = b"3\r\n:\n\n\r\n";
 
 /// Writes one event. `id` and `event` are one line each. Line breaks of any kind in `data` arrive
 /// as line feeds.
@@ -87,6 +90,11 @@ mod tests {
     }
 
     #[test]
+    fn the_heartbeat_in_a_chunk_is_the_same() {
+        assert_eq!(crate::chunk::inner(HEARTBEAT_CHUNK), HEARTBEAT);
+    }
+
+    #[test]
     fn the_retry_is_an_event_of_its_own() {
         let mut out = Vec::new();
         write_retry(&mut out, 1500);
@@ -101,7 +109,7 @@ mod tests {
             let stream: String = bodies
                 .iter()
                 .map(|body| event(Some("k-1"), None, body.as_bytes()))
-                .chain([String::from_utf8_lossy(COMMENT).into_owned()])
+                .chain([String::from_utf8_lossy(HEARTBEAT).into_owned()])
                 .collect();
             let expected: Vec<String> = bodies
                 .iter()

@@ -1,7 +1,8 @@
 //! The data directory: what the server keeps over a restart.
 
 mod backup;
-mod metrics;
+mod journal_metrics;
+mod refusal_metrics;
 mod tenancy;
 
 use std::fs;
@@ -30,7 +31,8 @@ use crate::memory::MemoryPlan;
 use crate::plane_settings::memory_plan;
 use crate::settings::{Settings, SettingsError};
 pub(crate) use backup::Backups;
-use metrics::JournalMetrics;
+use journal_metrics::JournalMetrics;
+pub(crate) use refusal_metrics::DataMetrics;
 pub(crate) use tenancy::Tenancy;
 
 /// Names the time since the machine was started.

@@ -63,7 +63,6 @@ mod control_commands;
 mod control_socket;
 mod data;
 mod data_commands;
-mod data_metrics;
 mod departure;
 mod dev;
 mod dev_tls;

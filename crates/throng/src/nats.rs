@@ -7,6 +7,7 @@ mod kept;
 mod metrics;
 mod peer;
 mod revocations;
+mod status;
 mod succession;
 mod tables;
 

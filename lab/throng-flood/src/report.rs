@@ -7,7 +7,7 @@
 //! | module | contents |
 //! |---|---|
 //! | `model` | the data, stored as JSON |
-//! | [`summary`] | what several views say about a report: faults, distributions, memory |
+//! | [`statements`] | sentences that several views share: faults, distributions, memory |
 //! | [`live`] | the view while the run goes on |
 //! | [`samples`] | values of each second, for charts and as CSV |
 //! | [`charts`] | the charts of a run and of several runs |
@@ -22,7 +22,7 @@ pub mod live;
 mod model;
 pub(crate) mod page;
 pub(crate) mod samples;
-pub mod summary;
+pub mod statements;
 
 pub use model::{
     AgentReport, AssertionResult, ClockReport, Cost, MachineCost, PhaseReport, Report,

@@ -14,7 +14,7 @@ use http::{Response, StatusCode};
 use http_body_util::{Either, Full};
 use throng_access::limit::Refusal;
 use throng_core::clock;
-use throng_core::retry::{self, RetrySchedule};
+use throng_core::spread::{self, RetrySchedule};
 use throng_dialect::Dialect;
 use throng_wire::error::ResponseOptions;
 use throng_wire::subscribe::Request;
@@ -161,7 +161,7 @@ impl Refusals {
     /// The next client's `Retry-After`, for a code that has one.
     pub(crate) fn retry_after(&self, code: ErrorCode) -> Option<RetryAfter> {
         let clients = || self.clients.load(Ordering::Relaxed);
-        let drain_window = || retry::window(clients(), self.drain_window);
+        let drain_window = || spread::window(clients(), self.drain_window);
         let window_ms = code.retry()?.window_ms(drain_window);
         Some(RetryAfter::from_ms(self.retry_times.next_ms(&window_ms)))
     }

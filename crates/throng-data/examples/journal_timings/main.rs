@@ -32,9 +32,9 @@ use std::time::{Duration, Instant};
 use throng_core::{Body, ChannelName, Content, Publication, Receipt, Retention, Stamp, clock};
 use throng_data::journal::{DiskJournal, JournalServer, JournalSetup};
 use throng_data::logs::Logs;
-use throng_data::promise::Sync;
 use throng_data::storage::disk::DiskStorage;
 use throng_data::storage::{Space, Storage as _, Write};
+use throng_data::sync_policy::SyncPolicy;
 
 use shared_sync::SharedSync;
 
@@ -169,7 +169,7 @@ fn library_shared(
 fn together(
     publishers: usize,
     batch: usize,
-    commit: impl Fn(usize) -> Result<(), Failure> + std::marker::Sync,
+    commit: impl Fn(usize) -> Result<(), Failure> + Sync,
 ) -> Result<Round, Failure> {
     let begin = Instant::now();
     let one = |publisher| round(batch, || commit(publisher)).map_err(|error| error.to_string());
@@ -244,7 +244,7 @@ impl<'a> Measured<'a> {
     }
 }
 
-fn open(path: &Path, sync: Sync) -> Result<(Arc<Logs>, DiskJournal), Failure> {
+fn open(path: &Path, sync: SyncPolicy) -> Result<(Arc<Logs>, DiskJournal), Failure> {
     let storage = DiskStorage::open(path, CACHE_BYTES)?;
     let (logs, opened) = Logs::open(Arc::new(storage), "boot")?;
     let server = Arc::new(Alone(AtomicU64::new(opened.stamps.0)));
@@ -266,7 +266,7 @@ fn servers() -> Result<Vec<(String, SocketAddr)>, Failure> {
 fn rates(folder: &Path, all: &[(String, SocketAddr)]) -> Result<(), Failure> {
     let (raw, ours) = (folder.join("library"), folder.join("journal"));
     let storage = DiskStorage::open(&raw, CACHE_BYTES)?;
-    let (_logs, writer) = open(&ours, Sync::Always)?;
+    let (_logs, writer) = open(&ours, SyncPolicy::Always)?;
     let next = AtomicU64::new(0);
     for (name, group, publishers, batch) in [
         ("64 publishers, one message each", PUBLISHERS, PUBLISHERS, 1),
@@ -325,7 +325,7 @@ fn copy(from: &Path, to: &Path) -> Result<(), Failure> {
 /// Opens a directory as a start does, and reads one channel.
 fn start(what: &str, path: &Path, messages: usize) -> Result<(), Failure> {
     let begin = Instant::now();
-    let (logs, journal) = open(path, Sync::Always)?;
+    let (logs, journal) = open(path, SyncPolicy::Always)?;
     let bounds = logs.bounds(&publication(0).channel)?;
     let took = begin.elapsed();
     assert!(bounds.head.offset > 0, "the channel has messages");
@@ -337,7 +337,7 @@ fn start(what: &str, path: &Path, messages: usize) -> Result<(), Failure> {
 fn starts(folder: &Path, messages: usize, channels: usize) -> Result<(), Failure> {
     let (path, killed) = (folder.join("filled"), folder.join("killed"));
     let begin = Instant::now();
-    let (logs, writer) = open(&path, Sync::Never)?;
+    let (logs, writer) = open(&path, SyncPolicy::Never)?;
     for first in (0..messages).step_by(1_000) {
         let (sender, answers) = mpsc::channel();
         let count = 1_000.min(messages - first);

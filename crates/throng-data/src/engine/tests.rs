@@ -10,10 +10,10 @@ use super::*;
 use crate::journal::JournalServer;
 use crate::journal::JournalSetup;
 use crate::logs::Logs;
-use crate::promise::Sync;
 use crate::storage::Storage;
 use crate::storage::disk::DiskStorage;
 use crate::storage::memory::{Fault, MemoryStorage};
+use crate::sync_policy::SyncPolicy;
 
 /// The time of the conformance tests.
 const NOW_MS: u64 = 1_700_000_000_000;
@@ -57,7 +57,7 @@ impl JournalServer for StandingServer {
 
 fn engine(
     storage: Arc<dyn Storage>,
-    sync: Sync,
+    sync: SyncPolicy,
     rules: Arc<Rules>,
     queues: Vec<Arc<WorkerQueue>>,
 ) -> DurableEngine {
@@ -74,7 +74,7 @@ fn engine(
 
 #[test]
 fn an_engine_with_durable_channels_conforms() {
-    for sync in [Sync::Always, Sync::Interval, Sync::Never] {
+    for sync in [SyncPolicy::Always, SyncPolicy::Interval, SyncPolicy::Never] {
         conformance::run_with(conformance::Profile::DISK, |rules, queues| {
             Box::new(engine(Arc::new(MemoryStorage::default()), sync, rules, queues))
         });
@@ -89,14 +89,14 @@ fn an_engine_on_a_disk_conforms() {
         number.set(number.get() + 1);
         let path = folder.path().join(number.get().to_string());
         let storage = DiskStorage::open(&path, 1 << 20).expect("it opens");
-        Box::new(engine(Arc::new(storage), Sync::Never, rules, queues))
+        Box::new(engine(Arc::new(storage), SyncPolicy::Never, rules, queues))
     });
 }
 
 #[test]
 fn an_engine_without_durable_channels_conforms() {
     conformance::run(|rules, queues| {
-        Box::new(engine(Arc::new(MemoryStorage::default()), Sync::Always, rules, queues))
+        Box::new(engine(Arc::new(MemoryStorage::default()), SyncPolicy::Always, rules, queues))
     });
 }
 
@@ -115,7 +115,8 @@ fn world(storage: &MemoryStorage) -> (DurableEngine, Arc<WorkerQueue>) {
     };
     let durable = Rule { kind: None, pattern: "kept*".into(), is_durable: true, ..rule.clone() };
     let rules = Arc::new(Rules::new(vec![durable], rule));
-    let engine = engine(Arc::new(storage.clone()), Sync::Always, rules, vec![Arc::clone(&queue)]);
+    let engine =
+        engine(Arc::new(storage.clone()), SyncPolicy::Always, rules, vec![Arc::clone(&queue)]);
     (engine, queue)
 }
 

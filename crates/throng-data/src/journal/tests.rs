@@ -154,7 +154,7 @@ impl JournalServer for Elsewhere {
     }
 }
 
-fn start(logs: &Arc<Logs>, sync: Sync) -> DiskJournal {
+fn start(logs: &Arc<Logs>, sync: SyncPolicy) -> DiskJournal {
     let setup = JournalSetup { sync, max_bytes: u64::MAX, server: Arc::<Alone>::default() };
     DiskJournal::start(logs, setup).expect("it starts")
 }
@@ -201,7 +201,7 @@ fn wait_for(journal: &DiskJournal, state: Option<JournalRefused>) {
 #[test]
 fn publications_are_answered_in_their_order_and_counted() {
     let logs = logs(&MemoryStorage::default(), "boot");
-    let journal = start(&logs, Sync::Always);
+    let journal = start(&logs, SyncPolicy::Always);
     let all: Vec<_> = (0..3 * GROUP_MAX)
         .map(|n| publish(&journal, &n.to_string()).expect("it is taken"))
         .collect();
@@ -216,8 +216,11 @@ fn publications_are_answered_in_their_order_and_counted() {
 fn many_publishers_are_answered_where_the_server_says() {
     let storage = MemoryStorage::default();
     let server = Arc::<Elsewhere>::default();
-    let setup =
-        JournalSetup { sync: Sync::Always, max_bytes: u64::MAX, server: Arc::clone(&server) as _ };
+    let setup = JournalSetup {
+        sync: SyncPolicy::Always,
+        max_bytes: u64::MAX,
+        server: Arc::clone(&server) as _,
+    };
     let journal = DiskJournal::start_paused(&logs(&storage, "boot"), setup).expect("it starts");
     let publish_many = || -> Vec<_> {
         let many = ["a", "b", "c"].map(|text| publish(&journal, text).expect("it is taken"));
@@ -251,7 +254,7 @@ fn a_failing_disk_refuses_new_work_and_answers_old() {
         (Fault::Sync, JournalRefused::Failed),
     ] {
         let storage = MemoryStorage::default();
-        let journal = start(&logs(&storage, "boot"), Sync::Always);
+        let journal = start(&logs(&storage, "boot"), SyncPolicy::Always);
         let before = offset(&publish(&journal, "before").expect("it is taken"));
         storage.fail(fault, u32::MAX);
         let under_way = publish(&journal, "under way").expect("it is taken");
@@ -269,7 +272,7 @@ fn a_failing_disk_refuses_new_work_and_answers_old() {
 fn an_end_writes_what_waits_and_is_clean() {
     let storage = MemoryStorage::default();
     let opened = logs(&storage, "boot");
-    let journal = start(&opened, Sync::Never);
+    let journal = start(&opened, SyncPolicy::Never);
     let answers = publish(&journal, "last").expect("it is taken");
     drop(journal);
     let last = offset(&answers);
@@ -284,7 +287,7 @@ fn an_end_writes_what_waits_and_is_clean() {
 fn a_pause_is_a_clean_end_behind_which_the_run_goes_on() {
     let storage = MemoryStorage::default();
     let opened = logs(&storage, "boot");
-    let journal = start(&opened, Sync::Never);
+    let journal = start(&opened, SyncPolicy::Never);
     let before = publish(&journal, "before").expect("it is taken");
     journal.pause().expect("the disk works");
     let before = offset(&before);
@@ -301,9 +304,12 @@ fn a_pause_is_a_clean_end_behind_which_the_run_goes_on() {
 #[test]
 fn a_paused_journal_writes_nothing() {
     let storage = MemoryStorage::default();
-    drop(start(&logs(&storage, "boot"), Sync::Never));
-    let setup =
-        JournalSetup { sync: Sync::Never, max_bytes: u64::MAX, server: Arc::<Alone>::default() };
+    drop(start(&logs(&storage, "boot"), SyncPolicy::Never));
+    let setup = JournalSetup {
+        sync: SyncPolicy::Never,
+        max_bytes: u64::MAX,
+        server: Arc::<Alone>::default(),
+    };
     let journal = DiskJournal::start_paused(&logs(&storage, "boot"), setup).expect("it starts");
     let first = publish(&journal, "first").expect("it is taken");
     let elsewhere = || Logs::open(Arc::new(storage.clone()), "another boot").expect("it opens").1;
@@ -316,7 +322,7 @@ fn a_paused_journal_writes_nothing() {
 #[test]
 fn an_end_in_a_pause_writes_nothing() {
     let storage = MemoryStorage::default();
-    let journal = start(&logs(&storage, "boot"), Sync::Never);
+    let journal = start(&logs(&storage, "boot"), SyncPolicy::Never);
     journal.pause().expect("the disk works");
     let answers = publish(&journal, "too late").expect("it is taken");
     drop(journal);
@@ -328,7 +334,7 @@ fn an_end_in_a_pause_writes_nothing() {
 #[test]
 fn a_journal_whose_disk_fails_does_not_pause() {
     let storage = MemoryStorage::default();
-    let journal = start(&logs(&storage, "boot"), Sync::Always);
+    let journal = start(&logs(&storage, "boot"), SyncPolicy::Always);
     storage.fail(Fault::Sync, u32::MAX);
     let under_way = publish(&journal, "under way").expect("it is taken");
     wait_for(&journal, Some(JournalRefused::Failed));
@@ -341,7 +347,7 @@ fn a_journal_whose_disk_fails_does_not_pause() {
 #[test]
 fn an_end_while_the_disk_fails_leaves_the_outcome_open() {
     let storage = MemoryStorage::default();
-    let journal = start(&logs(&storage, "boot"), Sync::Always);
+    let journal = start(&logs(&storage, "boot"), SyncPolicy::Always);
     storage.fail(Fault::CommitKept, u32::MAX);
     let answers = publish(&journal, "under way").expect("it is taken");
     wait_for(&journal, Some(JournalRefused::Failed));
@@ -362,7 +368,7 @@ fn work_in_hand_does_not_reopen_a_full_directory() {
         stops: Mutex::new((stopped, goes_on)),
     });
     let storage = MemoryStorage::default();
-    let setup = JournalSetup { sync: Sync::Never, max_bytes: 0, server };
+    let setup = JournalSetup { sync: SyncPolicy::Never, max_bytes: 0, server };
     let journal = DiskJournal::start(&logs(&storage, "boot"), setup).expect("it starts");
     stops.recv_timeout(PATIENCE).expect("it looks");
     let answers = publish(&journal, "waits").expect("it is taken");

@@ -239,9 +239,9 @@ mod tests {
 
     use super::*;
     use crate::logs::Writer;
-    use crate::promise::Sync;
     use crate::storage::memory::MemoryStorage;
     use crate::storage::{Storage as _, Write};
+    use crate::sync_policy::SyncPolicy;
 
     const NOW_MS: u64 = 1_700_000_000_000;
     const KEPT: Retention =
@@ -252,7 +252,8 @@ mod tests {
         let storage = MemoryStorage::default();
         let (logs, opened) = Logs::open(Arc::new(storage.clone()), "boot").expect("it opens");
         let logs = Arc::new(logs);
-        let mut writer = Writer::begin(&logs, Sync::Always, opened.stamps).expect("it writes");
+        let mut writer =
+            Writer::begin(&logs, SyncPolicy::Always, opened.stamps).expect("it writes");
         let publication = |channel: ChannelName, expires_in_ms| Publication {
             channel,
             body: Body::Text("x".into()),

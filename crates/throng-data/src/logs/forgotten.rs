@@ -123,9 +123,9 @@ mod tests {
 
     use super::*;
     use crate::logs::{Appended, Logs};
-    use crate::promise::Sync;
     use crate::storage::Storage as _;
     use crate::storage::memory::MemoryStorage;
+    use crate::sync_policy::SyncPolicy;
 
     const NOW_MS: u64 = 1_700_000_000_000;
     const AGE_MS: u64 = 10_000;
@@ -149,7 +149,8 @@ mod tests {
         fn open(storage: &MemoryStorage) -> ExpiredRun {
             let (logs, opened) = Logs::open(Arc::new(storage.clone()), "boot").expect("it opens");
             let logs = Arc::new(logs);
-            let mut writer = Writer::begin(&logs, Sync::Always, opened.stamps).expect("it writes");
+            let mut writer =
+                Writer::begin(&logs, SyncPolicy::Always, opened.stamps).expect("it writes");
             writer.apply_retention("all").expect("it writes");
             ExpiredRun { storage: storage.clone(), logs, writer, stamp: opened.stamps.0 }
         }

@@ -8,8 +8,8 @@ use throng_core::frozen::{
 use throng_core::{ChannelName, Content, Epoch, Kind, Retention, clock};
 
 use super::ages::AgeNow;
-use crate::promise::Sync;
 use crate::storage::Bytes;
+use crate::sync_policy::SyncPolicy;
 
 pub(super) const EPOCH: &[u8] = b"epoch";
 pub(super) const RUN: &[u8] = b"run";
@@ -40,11 +40,11 @@ pub(super) const SYNCED: &[u8] = b"always ";
 pub(super) const TIME_BYTES: usize = 8;
 
 /// The value of [`RUN`] while the server runs.
-pub(super) fn run(sync: Sync, boot: &str) -> Vec<u8> {
+pub(super) fn run(sync: SyncPolicy, boot: &str) -> Vec<u8> {
     let word = match sync {
-        Sync::Always => "always",
-        Sync::Interval => "interval",
-        Sync::Never => "never",
+        SyncPolicy::Always => "always",
+        SyncPolicy::Interval => "interval",
+        SyncPolicy::Never => "never",
     };
     format!("{word} {boot}").into_bytes()
 }

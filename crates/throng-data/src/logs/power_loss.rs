@@ -18,9 +18,9 @@ use throng_core::{Body, ChannelName, Content, MessageId, Publication, Retention,
 
 use super::tests::Random;
 use super::{Appended, Logs, Writer};
-use crate::promise::Sync;
 use crate::storage::disk::DiskStorage;
 use crate::storage::{Each, KeyOrder, Space, Storage, StorageError, Write};
+use crate::sync_policy::SyncPolicy;
 
 const SEEDS: u64 = 6;
 const LIVES: usize = 6;
@@ -287,7 +287,8 @@ impl World {
         assert!(!opened.may_have_lost);
         self.stamp = opened.stamps.0;
         let mut logs = Arc::new(logs);
-        let mut writer = Writer::begin(&logs, Sync::Always, opened.stamps).expect("it writes");
+        let mut writer =
+            Writer::begin(&logs, SyncPolicy::Always, opened.stamps).expect("it writes");
         for _ in 0..=self.random.below(STEPS) {
             self.check(&logs);
             if !self.random.percent(10) {
@@ -309,7 +310,7 @@ impl World {
             drop(known);
             let (again, opened) = Logs::open(Arc::clone(&disk) as _, &boot).expect("it opens");
             logs = Arc::new(again);
-            writer = Writer::begin(&logs, Sync::Always, opened.stamps).expect("it writes");
+            writer = Writer::begin(&logs, SyncPolicy::Always, opened.stamps).expect("it writes");
             self.stamp = opened.stamps.0;
         }
         self.check(&logs);

@@ -8,8 +8,8 @@ use throng_core::{ChannelName, Content, Epoch, MessageId, Stamp};
 
 use super::format::{self, ForgottenMark, LogHead};
 use super::group::{ChannelMap, GroupChannel};
-use crate::promise::Sync;
 use crate::storage::{KeyOrder, Space, Storage, StorageError};
+use crate::sync_policy::SyncPolicy;
 
 /// How the last run ended, and what it promised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,7 +74,9 @@ impl Logs {
         let is_safe = run.is_none_or(|run| {
             run == format::CLEAN
                 || run.starts_with(format::SYNCED)
-                || [Sync::Interval, Sync::Never].iter().any(|sync| run == format::run(*sync, boot))
+                || [SyncPolicy::Interval, SyncPolicy::Never]
+                    .iter()
+                    .any(|sync| run == format::run(*sync, boot))
         });
         let known = known.transpose().map_err(unreadable)?;
         let may_have_lost = known.is_some() && !is_safe;

@@ -280,8 +280,8 @@ mod tests {
     use super::*;
     use crate::logs::writer::{Appended, HEADS_MAX};
     use crate::logs::{LogBounds, Logs};
-    use crate::promise::Sync;
     use crate::storage::memory::MemoryStorage;
+    use crate::sync_policy::SyncPolicy;
 
     const NOW_MS: u64 = 1_700_000_000_000;
     const LONG: Retention =
@@ -302,7 +302,8 @@ mod tests {
     fn open(storage: &MemoryStorage) -> (Arc<Logs>, Writer) {
         let (logs, opened) = Logs::open(Arc::new(storage.clone()), "boot").expect("it opens");
         let logs = Arc::new(logs);
-        let writer = Writer::begin(&logs, Sync::Never, opened.stamps).expect("it can be written");
+        let writer =
+            Writer::begin(&logs, SyncPolicy::Never, opened.stamps).expect("it can be written");
         (logs, writer)
     }
 

@@ -14,9 +14,9 @@ use throng_core::{
 
 use super::format;
 use super::{Appended, LogBounds, Logs, OpenedLogs, Writer};
-use crate::promise::Sync;
 use crate::storage::memory::{Fault, MemoryStorage};
 use crate::storage::{KeyOrder, Space, Storage};
+use crate::sync_policy::SyncPolicy;
 
 const SEEDS: u64 = 400;
 const STEPS: usize = 150;
@@ -49,7 +49,7 @@ type Wanted = (&'static str, Option<u64>, String);
 struct World {
     random: Random,
     storage: MemoryStorage,
-    sync: Sync,
+    sync: SyncPolicy,
     logs: Arc<Logs>,
     writer: Option<Writer>,
     now_ms: u64,
@@ -87,7 +87,8 @@ impl World {
     fn new(seed: u64) -> World {
         let mut random = Random(seed);
         let sync =
-            [Sync::Always, Sync::Always, Sync::Interval, Sync::Never][random.below(4) as usize];
+            [SyncPolicy::Always, SyncPolicy::Always, SyncPolicy::Interval, SyncPolicy::Never]
+                [random.below(4) as usize];
         let storage = MemoryStorage::default();
         let (logs, opened) = open(&storage, 0);
         assert!(!opened.may_have_lost);
@@ -117,7 +118,7 @@ impl World {
             63..66 => self.expire(),
             66..68 => self.pass(),
             68..72 => {
-                if self.sync != Sync::Never && self.writer().sync().is_err() {
+                if self.sync != SyncPolicy::Never && self.writer().sync().is_err() {
                     self.retry();
                 }
             }
@@ -304,7 +305,7 @@ impl World {
         let kept = self.random.below(self.storage.unsynced() as u64 + 1) as usize;
         self.storage.lose_power(kept);
         let opened = self.reopen();
-        assert!(!opened.may_have_lost || self.sync != Sync::Always);
+        assert!(!opened.may_have_lost || self.sync != SyncPolicy::Always);
     }
 
     fn end_cleanly(&mut self) {
@@ -461,7 +462,7 @@ fn logs_on_a_disk_are_there_after_they_are_opened_again() {
         let (logs, opened) = open();
         assert_eq!(*epoch.get_or_insert(opened.epoch), opened.epoch);
         let mut writer =
-            Writer::begin(&logs, Sync::Always, opened.stamps).expect("it can be written");
+            Writer::begin(&logs, SyncPolicy::Always, opened.stamps).expect("it can be written");
         let publications: Vec<_> =
             (0..3).map(|n| (publication(&format!("{run}.{n}")), retention())).collect();
         let mut append =

@@ -45,9 +45,9 @@ mod tests {
     use super::super::{Appended, Logs, Writer};
     use super::*;
     use crate::logs::format;
-    use crate::promise::Sync;
     use crate::storage::memory::MemoryStorage;
     use crate::storage::{Space, Storage as _};
+    use crate::sync_policy::SyncPolicy;
 
     const NOW_MS: u64 = 1_700_000_000_000;
     const TWO: Retention = Retention { max_messages: 2, max_bytes: 1 << 20, max_age_ms: 1_000 };
@@ -59,7 +59,8 @@ mod tests {
     fn open(storage: &MemoryStorage) -> (Arc<Logs>, Writer) {
         let (logs, opened) = Logs::open(Arc::new(storage.clone()), "boot").expect("it opens");
         let logs = Arc::new(logs);
-        let writer = Writer::begin(&logs, Sync::Always, opened.stamps).expect("it can be written");
+        let writer =
+            Writer::begin(&logs, SyncPolicy::Always, opened.stamps).expect("it can be written");
         (logs, writer)
     }
 

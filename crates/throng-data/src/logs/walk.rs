@@ -155,8 +155,8 @@ mod tests {
 
     use super::*;
     use crate::logs::Logs;
-    use crate::promise::Sync;
     use crate::storage::memory::MemoryStorage;
+    use crate::sync_policy::SyncPolicy;
 
     const NOW_MS: u64 = 1_700_000_000_000;
     const MANY: Retention =
@@ -173,7 +173,8 @@ mod tests {
         fn new(storage: &MemoryStorage, retention: Option<Retention>) -> ExpiredRun {
             let (logs, opened) = Logs::open(Arc::new(storage.clone()), "boot").expect("it opens");
             let logs = Arc::new(logs);
-            let mut writer = Writer::begin(&logs, Sync::Never, opened.stamps).expect("it writes");
+            let mut writer =
+                Writer::begin(&logs, SyncPolicy::Never, opened.stamps).expect("it writes");
             writer.apply_retention(&format!("{retention:?}")).expect("it writes");
             ExpiredRun { logs, writer, retention }
         }

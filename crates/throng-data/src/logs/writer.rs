@@ -14,8 +14,8 @@ use super::group::{ChannelMap, Group, GroupChannel, KnownHead, TRIMMED_PER_COMMI
 use super::names::NameIndex;
 use super::reader::{Logs, unreadable};
 use super::unreadable::Unreadable;
-use crate::promise::Sync;
 use crate::storage::{Space, Storage, StorageError, Write};
+use crate::sync_policy::SyncPolicy;
 
 /// Channels whose heads the writer keeps in memory.
 pub(super) const HEADS_MAX: usize = 65_536;
@@ -48,7 +48,7 @@ pub(crate) type FollowedHead = dyn Fn(&ChannelName) -> Option<u64> + Send;
 /// Appends to the logs. There is one.
 pub struct Writer {
     pub(super) logs: Arc<Logs>,
-    sync: Sync,
+    sync: SyncPolicy,
     /// Heads of channels that were written lately.
     pub(super) heads: ChannelMap<KnownHead>,
     /// The number of the newest channel.
@@ -92,7 +92,11 @@ impl Writer {
     /// # Errors
     ///
     /// An error of the storage.
-    pub fn begin(logs: &Arc<Logs>, sync: Sync, newest: Stamp) -> Result<Writer, StorageError> {
+    pub fn begin(
+        logs: &Arc<Logs>,
+        sync: SyncPolicy,
+        newest: Stamp,
+    ) -> Result<Writer, StorageError> {
         let mut writer = Writer::prepare(logs, sync)?;
         writer.begin_run(newest)?;
         Ok(writer)
@@ -103,7 +107,7 @@ impl Writer {
     /// # Errors
     ///
     /// An error of the storage.
-    pub(crate) fn prepare(logs: &Arc<Logs>, sync: Sync) -> Result<Writer, StorageError> {
+    pub(crate) fn prepare(logs: &Arc<Logs>, sync: SyncPolicy) -> Result<Writer, StorageError> {
         let newest_number = logs.newest_number()?;
         Ok(Writer {
             logs: Arc::clone(logs),
@@ -181,7 +185,7 @@ impl Writer {
 
     /// Syncs what was committed, if that is promised.
     pub(super) fn sync_if_promised(&self) -> Result<(), StorageError> {
-        if self.sync == Sync::Always { self.storage().sync() } else { Ok(()) }
+        if self.sync == SyncPolicy::Always { self.storage().sync() } else { Ok(()) }
     }
 
     /// Notes that nothing is lost, and leaves little that the next start has to do. Call it last,
@@ -200,8 +204,8 @@ impl Writer {
     }
 
     /// Appends publications in their order, each under the retention beside it, makes changes of
-    /// other state in the same commit, and returns when all are as safe as [`Sync`] says. Those of
-    /// which nothing can be known are left out: [`Appended::Unreadable`].
+    /// other state in the same commit, and returns when all are as safe as the policy says. Left
+    /// out are publications of which nothing can be known: [`Appended::Unreadable`].
     ///
     /// # Errors
     ///
@@ -433,7 +437,7 @@ impl Writer {
         self.storage().bytes()
     }
 
-    /// Syncs what [`Sync::Interval`] has not.
+    /// Syncs what [`SyncPolicy::Interval`] has not.
     ///
     /// # Errors
     ///

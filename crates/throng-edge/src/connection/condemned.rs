@@ -7,9 +7,10 @@
 
 use std::collections::VecDeque;
 
+use throng_dialect::CloseReason;
+
 use super::id::ConnectionId;
 use super::state::State;
-use crate::close_reason::CloseReason;
 
 /// The list of one worker.
 #[derive(Debug, Default)]

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use throng_core::retry;
-use throng_dialect::Out;
+use throng_core::spread;
 use throng_dialect::dialect::{End, Ended};
+use throng_dialect::{CloseReason, Out};
 use throng_wire::RetryAfter;
 
 use super::Delivery;
-use crate::close_reason::{CloseReason, label_of};
+use crate::close_counters::label_of;
 use crate::connection::{ConnectionId, Flags, State};
 use crate::counters::{Counter, Parked};
 use crate::net::Net;
@@ -117,7 +117,7 @@ impl<N: Net> Delivery<N> {
         let (worker, workers) =
             (self.metrics().worker().0, self.metrics().all().workers().len() as u32);
         let place = id.index().wrapping_mul(workers).wrapping_add(u32::from(worker));
-        RetryAfter::from_ms(retry::delay_ms(place, &(0..window_ms)))
+        RetryAfter::from_ms(spread::delay_ms(place, &(0..window_ms)))
     }
 
     /// Logs that a connection ends or begins to close. Nothing happens unless it streamed: the end

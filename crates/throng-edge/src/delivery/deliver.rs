@@ -9,14 +9,13 @@
 use std::sync::Arc;
 
 use throng_core::{ChannelId, LagPolicy, Message, MessageId, SubscriptionId, Waiting, Watermark};
-use throng_dialect::Saying;
 use throng_dialect::dialect::Shown;
 use throng_dialect::joined::Joiner;
 use throng_dialect::saying::is_notice;
+use throng_dialect::{CloseReason, Saying};
 use throng_wire::websocket::{Opcode, write_frame};
 use throng_wire::{ErrorCode, chunk};
 
-use crate::close_reason::CloseReason;
 use crate::connection::{ConnectionId, Flags, Io, State};
 use crate::counters::Counter;
 use crate::delivery::Delivery;

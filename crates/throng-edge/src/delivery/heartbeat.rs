@@ -33,9 +33,9 @@ mod schedule;
 use std::time::Duration;
 
 use throng_core::Waiting;
+use throng_dialect::CloseReason;
 use throng_wire::subscribe::ConnectionOption;
 
-use crate::close_reason::CloseReason;
 use crate::connection::{Connection, ConnectionId, Flags, State};
 use crate::counters::Counter;
 use crate::delivery::Delivery;

@@ -7,12 +7,12 @@
 use std::sync::Arc;
 
 use throng_core::{LagPolicy, Message, PresenceState, SubscriptionId, Waiting, Watermark};
+use throng_dialect::CloseReason;
 use throng_dialect::poll::Answer;
 use throng_wire::RetryAfter;
 
 use super::answer::{SharedAnswer, Terms, headers};
 use super::batch::Batch;
-use crate::close_reason::CloseReason;
 use crate::connection::{ConnectionId, Flags, State};
 use crate::delivery::Delivery;
 use crate::net::Net;

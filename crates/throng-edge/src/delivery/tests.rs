@@ -2,10 +2,9 @@
 
 use throng_access::AccessControl;
 use throng_core::{Body, ChannelName, Kind, Later, Publication, StartAt, Ticket};
-use throng_dialect::Encoding;
+use throng_dialect::{CloseReason, Encoding};
 
 use super::*;
-use crate::close_reason::CloseReason;
 use crate::connection::{Flags, State};
 use crate::net::fixture::OneNet;
 use crate::setup::fixture::setup;

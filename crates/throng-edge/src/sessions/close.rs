@@ -1,12 +1,12 @@
 //! Closes connections: final responses and close frames.
 
+use throng_dialect::CloseReason;
 use throng_dialect::dialect::End;
 use throng_wire::subscribe::Request;
 use throng_wire::{ErrorCode, ErrorResponse};
 
 use super::Sessions;
 use super::error_response::Reader;
-use crate::close_reason::CloseReason;
 use crate::connection::{ConnectionId, Flags, State};
 use crate::counters::Counter;
 use crate::net::Net;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use throng_core::retry;
+use throng_core::spread;
 use throng_dialect::{Dialect, paths};
 use throng_wire::error::ResponseOptions;
 use throng_wire::head::Head;
@@ -78,7 +78,7 @@ impl<N: Net> Sessions<N> {
     /// The time over which clients come back that are closed or refused because of a shutdown.
     pub(crate) fn spread_window(&self) -> Duration {
         let by_number =
-            || retry::window(self.metrics().all_connections(), self.settings.drain_window);
+            || spread::window(self.metrics().all_connections(), self.settings.drain_window);
         self.shutdown.return_window().unwrap_or_else(by_number)
     }
 

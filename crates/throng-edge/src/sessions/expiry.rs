@@ -8,12 +8,11 @@
 
 use throng_access::Action;
 use throng_core::{Kind, ScanClose, SubscriptionId};
-use throng_dialect::Saying;
+use throng_dialect::{CloseReason, Saying};
 use throng_wire::{ErrorCode, ErrorResponse};
 
 use super::Sessions;
 use super::error_response::Reader;
-use crate::close_reason::CloseReason;
 use crate::connection::{Connection, ConnectionId, Flags, State};
 use crate::counters::Counter;
 use crate::net::Net;

@@ -5,15 +5,14 @@ use std::sync::Arc;
 
 use throng_access::{Action, Details};
 use throng_core::{Body, ChannelName, Outcome, Publication, PublishError, Replacement};
-use throng_dialect::Saying;
 use throng_dialect::dialect::Heard;
+use throng_dialect::{CloseReason, Saying};
 use throng_wire::websocket::{
     Event, MessageLimits, Opcode, Reader, Step, write_close, write_frame,
 };
 use throng_wire::{ErrorCode, ErrorResponse};
 
 use super::ask::{Stop, draft_of};
-use crate::close_reason::CloseReason;
 use crate::connection::{
     Answers, Asked, Connection, ConnectionId, Flags, Input, PendingClose, State,
 };

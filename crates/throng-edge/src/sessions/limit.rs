@@ -7,6 +7,7 @@
 use throng_access::CountedAddress;
 use throng_access::address::{ProxyHeader, parse_proxy_header};
 use throng_access::limit::{ClientKeys, Refusal};
+use throng_dialect::CloseReason;
 use throng_wire::head::{self, Head, Limits, Parsed};
 use throng_wire::subscribe::{Request, Route};
 use throng_wire::{ErrorCode, ErrorResponse, RetryAfter};
@@ -14,7 +15,6 @@ use throng_wire::{ErrorCode, ErrorResponse, RetryAfter};
 use super::client::Client;
 use super::error_response::Reader;
 use super::shown::continues;
-use crate::close_reason::CloseReason;
 use crate::connection::{ConnectionId, Flags};
 use crate::counters::Counter;
 use crate::net::Net;

@@ -13,7 +13,7 @@ use tracing::Level;
 
 use super::Sessions;
 use super::client::Client;
-use crate::close_reason::label_of;
+use crate::close_counters::label_of;
 use crate::connection::ConnectionId;
 use crate::net::Net;
 

@@ -2,13 +2,13 @@
 //! whose sockets take more.
 
 use throng_core::Kind;
+use throng_dialect::CloseReason;
 use throng_wire::head::{self, ChunkedBody, Head, Limits, Parsed};
 use throng_wire::name::CANARY;
 use throng_wire::subscribe::{self, Request, Route};
 use throng_wire::{ErrorCode, ErrorResponse, Target, proxied};
 
 use super::error_response::Reader;
-use crate::close_reason::CloseReason;
 use crate::connection::{ConnectionId, Flags, State, Token};
 use crate::counters::Counter;
 use crate::net::{Net, Read};

@@ -2,11 +2,11 @@
 //! buffer most while all together buffer too much.
 
 use throng_core::MemoryStep;
+use throng_dialect::CloseReason;
 use throng_wire::{ErrorCode, ErrorResponse};
 
 use super::Sessions;
 use super::error_response::Reader;
-use crate::close_reason::CloseReason;
 use crate::connection::{ConnectionId, Flags, State};
 use crate::counters::Counter;
 use crate::net::Net;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use throng_core::frozen::ThawError;
-use throng_core::retry::RetrySchedule;
+use throng_core::spread::RetrySchedule;
 use throng_wire::{CurrentDate, Date, ErrorCode, RetryAfter};
 
 /// Ticks per second: the unit of a connection's deadline, and the pace of the timer scan.

@@ -8,11 +8,12 @@
 use std::io::IoSlice;
 
 use throng_core::{ConnectionName, Fate};
+use throng_dialect::CloseReason;
 
 use super::Sockets;
 use super::clock::TICKS_PER_S;
 use super::send::LAST_READ_TICKS;
-use crate::close_reason::{CloseReason, counter_of};
+use crate::close_counters::counter_of;
 use crate::connection::{ConnectionId, Flags, State};
 use crate::counters::Counter;
 use crate::net::{Net, Transfer};

@@ -4,10 +4,10 @@ use std::io::IoSlice;
 use std::net::{IpAddr, SocketAddr};
 
 use throng_core::{FoundConnection, FoundTransport, clock};
+use throng_dialect::CloseReason;
 use throng_tls::CertifiedUser;
 
 use super::Sockets;
-use crate::close_reason::CloseReason;
 use crate::connection::{Connection, ConnectionId, Flags, State, Token};
 use crate::counters::{Counter, Parked};
 use crate::net::{HandoffHeader, Leaving, Net, Read, Transfer};

@@ -9,12 +9,11 @@ use std::io::IoSlice;
 use std::sync::Arc;
 
 use throng_core::Message;
-use throng_dialect::Encoding;
+use throng_dialect::{CloseReason, Encoding};
 
 use super::Sockets;
 use super::budget::Budget;
 use super::own_metrics::OwnMetrics;
-use crate::close_reason::CloseReason;
 use crate::compression::COST_FACTOR;
 use crate::connection::{Connection, ConnectionId, Flags, Partial};
 use crate::counters::Counter;

@@ -6,9 +6,10 @@
 
 use std::io::IoSlice;
 
+use throng_dialect::CloseReason;
+
 use super::Sockets;
 use super::clock::{TICKS_PER_S, ticks};
-use crate::close_reason::CloseReason;
 use crate::connection::{ConnectionId, Flags, Left, Progress, State};
 use crate::counters::Counter;
 use crate::net::{Net, Transfer};

@@ -1,9 +1,9 @@
 //! Sockets alone: without channels, clients or a worker.
 
 use throng_access::AccessControl;
+use throng_dialect::CloseReason;
 
 use super::*;
-use crate::close_reason::CloseReason;
 use crate::connection::State;
 use crate::net::fixture::OneNet;
 use crate::setup::fixture::setup;

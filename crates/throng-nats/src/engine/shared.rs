@@ -22,9 +22,9 @@ use super::followed::{Followed, FollowedEntry, WaitingPart};
 use super::hold::{ChannelHold, HoldOwner};
 use super::lateness::Lateness;
 use super::link::{Link, count};
-use super::publications::Publications;
 use super::rest::{CountGuard, Holding};
 use super::table::SharedTables;
+use super::under_way::Publications;
 use super::vacancies::Vacancies;
 use crate::journal::{JournalEvent, TableId, VolatilePlaces};
 

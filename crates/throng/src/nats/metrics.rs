@@ -1,15 +1,13 @@
-//! How a node stands to NATS: on `/metrics`, and in what the probes say.
+//! How a node stands to NATS, on `/metrics`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use throng_control::{Ailment, ClusterStatus, MetricSource, NodeStatus, OtherMetric, OtherValue};
+use throng_control::{Ailment, ClusterStatus, MetricSource, OtherMetric, OtherValue};
 use throng_core::clock;
-use throng_nats::client::version;
-use throng_nats::engine::{ClusterView, LinkState, NatsEngine, NodeFacts, NodeFigures};
+use throng_nats::engine::{NatsEngine, NodeFigures};
 
-use super::facts::{LATE_MS, OLD_MS, epoch_of_most, suspicions};
-use super::tables;
+use super::{status, tables};
 
 /// The figures of a node; none of a server that is alone.
 pub(crate) struct NatsMetrics(pub(crate) Option<Arc<NatsEngine>>);
@@ -62,72 +60,11 @@ impl MetricSource for NatsMetrics {
 
     fn cluster(&self) -> Option<ClusterStatus> {
         let engine = self.0.as_ref()?;
-        Some(status(engine, engine.cluster()?))
+        Some(status::cluster(engine, engine.cluster()?))
     }
 
     fn ailments(&self) -> Vec<Ailment> {
-        let Some(engine) = &self.0 else { return Vec::new() };
-        let ailment = match engine.state() {
-            LinkState::Open => None,
-            // Strangers may read it: the log has what was said.
-            LinkState::Away { .. } => Some(Ailment::new(
-                "nats_away",
-                "NATS cannot be reached: no messages are accepted, and none come from other nodes",
-            )),
-            LinkState::Old { version } => {
-                Some(Ailment::new("nats_version", version::sentence(&version)))
-            }
-            LinkState::Refused { .. } => Some(Ailment::new(
-                "nats_refused",
-                "the stream in NATS cannot be used, the log says why: no messages are accepted, \
-                 and none come from other nodes",
-            )),
-        };
-        // A node that never could use NATS may have wrong settings: others had better go on.
-        let was_open = engine.figures().was_open;
-        let ailment = ailment.map(|ailment| if was_open { ailment } else { ailment.at_start() });
-        let is_open = engine.state() == LinkState::Open;
-        let is_old = tables::revocations_age_ms(engine).is_some_and(|age| age > OLD_MS);
-        let revocations = (is_open && is_old).then(|| {
-            Ailment::new(
-                "nats_revocations",
-                "revocations in NATS cannot be read, see the log: revocations made on other nodes \
-                 have no effect here",
-            )
-        });
-        let is_old = engine.table_age_ms(tables::SUBSCRIPTIONS) > OLD_MS;
-        let subscriptions = (is_open && is_old).then(|| {
-            Ailment::new(
-                "nats_subscriptions",
-                "kept subscriptions in NATS cannot be read, see the log: changes made on other \
-                 nodes have no effect here",
-            )
-        });
-        let is_late = is_open && engine.lag_ms() >= LATE_MS;
-        let late =
-            is_late.then(|| Ailment::new("nats_late", "messages from NATS reach this node late"));
-        let stalled = engine.is_stalled().then(|| {
-            Ailment::new(
-                "nats_stalled",
-                "NATS answers and stores no messages, because most of its servers are away, say: \
-                 no messages are accepted",
-            )
-        });
-        let polls = engine.figures().polled > 0;
-        let polled = polls.then(|| {
-            Ailment::new(
-                "nats_limit",
-                "NATS allows this node no more subscriptions: messages of some channels are late",
-            )
-        });
-        ailment
-            .into_iter()
-            .chain(stalled)
-            .chain(polled)
-            .chain(revocations)
-            .chain(subscriptions)
-            .chain(late)
-            .collect()
+        self.0.as_deref().map(status::ailments).unwrap_or_default()
     }
 }
 
@@ -201,7 +138,7 @@ impl Standing {
     fn of(engine: &NatsEngine) -> Standing {
         let Some(view) = engine.cluster() else { return Standing::default() };
         let (lag_ms, behind) = (view.facts.lag_ms, view.facts.behind);
-        let nodes = nodes(view);
+        let nodes = status::nodes(view);
         let mut versions = BTreeMap::<String, u64>::new();
         for node in &nodes {
             let version = if node.version.is_empty() { "unknown" } else { &node.version };
@@ -230,53 +167,6 @@ impl Standing {
                 self.behind,
             ),
         ]
-    }
-}
-
-/// All nodes as this one knows them, itself first.
-fn nodes(view: ClusterView) -> Vec<NodeStatus> {
-    let all = view.others.iter().filter_map(|other| other.facts.as_ref());
-    let epoch = epoch_of_most(all.chain([&view.facts]));
-    let node = |id: String, silent_ms, facts: Option<NodeFacts>| {
-        let suspect = suspicions(facts.as_ref(), silent_ms, &epoch);
-        let facts = facts.unwrap_or_default();
-        let NodeFacts { name, version, up_ms, connections, status, lag_ms, behind, .. } = facts;
-        NodeStatus {
-            name,
-            id,
-            version,
-            up_ms,
-            connections,
-            status,
-            lag_ms,
-            behind,
-            silent_ms,
-            suspect,
-        }
-    };
-    let others = view.others.into_iter().map(|other| node(other.id, other.silent_ms, other.facts));
-    let others: Vec<_> = others.collect();
-    std::iter::once(node(view.id, 0, Some(view.facts))).chain(others).collect()
-}
-
-fn status(engine: &NatsEngine, view: ClusterView) -> ClusterStatus {
-    let facts = view.facts.clone();
-    let trouble = match engine.state() {
-        LinkState::Open => None,
-        LinkState::Away { trouble } => trouble,
-        LinkState::Old { version } => Some(version::sentence(&version)),
-        LinkState::Refused { reason } => Some(reason),
-    };
-    ClusterStatus {
-        open: facts.is_open,
-        since_ms: clock::now_ms().saturating_sub(facts.since_ms),
-        trouble,
-        leader: Some(facts.leader).filter(|leader| !leader.is_empty()),
-        followed: facts.followed,
-        under_way: facts.under_way,
-        revocations_age_ms: facts.revocations_age_ms,
-        nodes: nodes(view),
-        left_out: 0,
     }
 }
 

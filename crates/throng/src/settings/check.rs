@@ -2,8 +2,8 @@
 
 use throng_core::LagPolicy;
 use throng_core::rules::{STALENESS_MS_MAX, STALENESS_MS_MIN};
-use throng_data::promise::Sync;
 use throng_data::storage::disk::BYTES_LIMIT_MIN;
+use throng_data::sync_policy::SyncPolicy;
 use throng_units::{Size, Value};
 use throng_wire::subscribe::{PACE_MS_MAX, PACE_MS_MIN};
 
@@ -132,7 +132,8 @@ fn message_size(settings: &Settings) -> Option<String> {
 fn data(settings: &Settings) -> Option<String> {
     let limit = settings.data_max_bytes;
     if settings.data.0.is_none() {
-        let set = [("sync", settings.sync.0 != Sync::Always), ("data-max-bytes", limit.0 > 0)];
+        let set =
+            [("sync", settings.sync.0 != SyncPolicy::Always), ("data-max-bytes", limit.0 > 0)];
         let (key, _) = set.into_iter().find(|(_, is_set)| *is_set)?;
         return Some(format!(
             "{key} has no effect, because there is no data directory; set `data`"

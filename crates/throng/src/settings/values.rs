@@ -9,7 +9,7 @@ use throng_access::Who;
 use throng_access::address::ForwardedHeader;
 use throng_certificates::UserField;
 use throng_core::LagPolicy;
-use throng_data::promise::Sync;
+use throng_data::sync_policy::SyncPolicy;
 use throng_edge::settings::IoUringSetting;
 use throng_tls::LeastVersion;
 use throng_units::{Address, Count, Form, Invalid, Size, Value};
@@ -269,10 +269,10 @@ one_of! {
 
 one_of! {
     /// What is promised when a message of a durable channel counts as published.
-    SyncChoice(Sync), "SYNC", "a choice: \"always\", \"interval\" or \"never\"",
-    "always" => Sync::Always,
-    "interval" => Sync::Interval,
-    "never" => Sync::Never
+    SyncChoice(SyncPolicy), "SYNC", "a choice: \"always\", \"interval\" or \"never\"",
+    "always" => SyncPolicy::Always,
+    "interval" => SyncPolicy::Interval,
+    "never" => SyncPolicy::Never
 }
 
 one_of! {

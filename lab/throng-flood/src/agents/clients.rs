@@ -19,7 +19,7 @@ use crate::counts::{ClientCounts, States};
 use crate::failure::Failure;
 use crate::marker::now_ns;
 use crate::report::AgentReport;
-use crate::report::summary::signed_milliseconds;
+use crate::report::statements::signed_milliseconds;
 use crate::streams::StreamCounters;
 use throng_units::format;
 

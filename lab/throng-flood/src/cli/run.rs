@@ -11,7 +11,7 @@ use super::{agents, allowance, plan};
 use crate::plan::Plan;
 use crate::redact::command_line;
 use crate::report::live::{Live, Moment};
-use crate::report::summary::most_frequent_first;
+use crate::report::statements::most_frequent_first;
 use crate::report::{Report, compare, page, samples};
 use crate::runner::Observer;
 use throng_report::file::write;

@@ -11,7 +11,7 @@ use throng_report::{Distribution, Unit};
 use throng_units::format;
 
 use super::samples::column;
-use super::summary::faults;
+use super::statements::faults;
 use super::{COMMAND, Report, Totals, charts};
 use crate::assertions::Metric;
 

@@ -9,7 +9,7 @@ use throng_units::format::{self, clock, count, milliseconds, or_absent, rate};
 use throng_units::paint::{Ink, Paint, sanitized, width};
 
 use super::Sample;
-use super::summary::most_frequent_first;
+use super::statements::most_frequent_first;
 
 /// Used if the terminal does not report its width.
 const COLUMNS_DEFAULT: usize = 80;

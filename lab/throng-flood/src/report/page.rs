@@ -4,7 +4,7 @@ use throng_report::page::{Band, Cell, Page, Part, Section, Table, Tile};
 use throng_units::format::{self, ABSENT, count, counted, milliseconds, or_absent, rate};
 use throng_units::paint::Paint;
 
-use super::summary::{
+use super::statements::{
     NO_FAULTS, clock_text, distributions, faults, machine_notes, memory_note, most_frequent_first,
     place_note, tls_text, told,
 };

@@ -3,8 +3,9 @@
 //! Whoever holds a connection's id during a turn may call anything: the connection may be condemned
 //! below, but nothing frees it before the turn is over.
 
+use throng_dialect::CloseReason;
+
 use super::Connections;
-use crate::close_reason::CloseReason;
 use crate::connection::condemned::Condemned;
 use crate::connection::id::ConnectionId;
 use crate::connection::state::State;

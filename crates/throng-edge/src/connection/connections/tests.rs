@@ -1,6 +1,5 @@
 use super::*;
-use crate::close_reason::CloseReason;
-use throng_dialect::Encoding;
+use throng_dialect::{CloseReason, Encoding};
 
 fn connections(capacity: u32) -> Connections<()> {
     let metrics = Metrics::new([capacity].into_iter());

@@ -2,7 +2,7 @@
 
 /// When a publication is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sync {
+pub enum SyncPolicy {
     /// When it survives the end of the machine.
     Always,
     /// When it survives the end of the process. It survives the end of the machine a moment later.

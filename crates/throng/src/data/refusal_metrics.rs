@@ -1,11 +1,11 @@
-//! Whether the data directory takes changes, on `/metrics` and in what the probes say.
+//! Refusals of changes by the data directory, on `/metrics` and in what the probes say.
 
 use std::sync::Arc;
 
 use throng_control::{Ailment, MetricSource, OtherMetric, OtherValue};
 use throng_core::records::{Records, StoreError};
 
-use crate::data::Data;
+use super::Data;
 
 /// How the data directory is; nothing without one.
 pub(crate) struct DataMetrics(Option<Arc<dyn Records>>);

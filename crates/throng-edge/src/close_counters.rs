@@ -1,6 +1,6 @@
 //! The counters of the reasons for which connections are closed.
 
-pub(crate) use throng_dialect::CloseReason;
+use throng_dialect::CloseReason;
 
 use crate::counters::Counter;
 

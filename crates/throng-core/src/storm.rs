@@ -33,7 +33,7 @@ mod queue_watch;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::retry;
+use crate::spread;
 pub use queue_watch::{QueueLook, QueueWatch};
 
 /// The most that a moment is ahead: a person before a page waits no longer.
@@ -200,7 +200,7 @@ impl Admission {
         let Ok(next_us) = given else {
             // The schedule is full. Admission then depends on the queue alone: otherwise it would
             // exceed the pace.
-            return retry::delay_ms(nth as u32, &(AHEAD_MS_MAX / 2..AHEAD_MS_MAX));
+            return spread::delay_ms(nth as u32, &(AHEAD_MS_MAX / 2..AHEAD_MS_MAX));
         };
         let at_ms = moment(next_us) / 1000;
         self.add_moment(at_ms / SPAN_MS);

@@ -2,15 +2,15 @@
 //!
 //! Only the first subscription of a connection is told: publishers and everything else are served,
 //! and a connection that has its place keeps it. To tell costs little, and the client is told in
-//! the form that it understands: see [`throng_core::admission`] for the moments.
+//! the form that it understands: see [`throng_core::storm`] for the moments.
 
 use std::time::Duration;
 
 use throng_core::{AdmissionSettings, QueueWatch};
+use throng_dialect::CloseReason;
 use throng_wire::subscribe::Request;
 use throng_wire::{ErrorResponse, RetryAfter};
 
-use crate::close_reason::CloseReason;
 use crate::connection::{ConnectionId, Flags};
 use crate::counters::Counter;
 use crate::net::Net;
