@@ -1,7 +1,7 @@
 //! What went wrong in a load, in sentences.
 
 use throng_flood::report::Totals;
-use throng_flood::report::summary::most_frequent_first;
+use throng_flood::report::statements::most_frequent_first;
 use throng_units::format::{count, counted};
 
 /// Reasons shown per fault; the flood's report has them all.
