@@ -293,6 +293,110 @@ def test_nothing_is_lost_when_nats_is_killed(own_broker, node, channel):
         assert all(found.get(id) == body for id, body in one)
 
 
+def publish_batch(node, lines):
+    """Publishes lines in one batch; returns their answers."""
+    answer = node.http.post("/publish", content="".join(json.dumps(line) + "\n" for line in lines))
+    assert answer.status_code == 200, answer.text
+    answers = [json.loads(line) for line in answer.text.splitlines()]
+    assert len(answers) == len(lines)
+    return answers
+
+
+def offset(id):
+    return int(id.partition("-")[2])
+
+
+def test_a_large_batch_to_one_channel_is_stored_whole_and_in_order(nodes, channel):
+    first, second = nodes
+    lines = [{"channel": channel, "data": str(number)} for number in range(10_000)]
+    is_over, others = threading.Event(), []
+    other = threading.Thread(
+        target=publish_until, args=(first, f"{channel}-other", "x", is_over.is_set, others)
+    )
+    other.start()
+    try:
+        ids = [answer["id"] for answer in publish_batch(first, lines)]
+    finally:
+        is_over.set()
+        other.join()
+    assert others, "others publish meanwhile"
+    offsets = [offset(id) for id in ids]
+    assert offsets == sorted(set(offsets))
+    history = second.http.get(f"/channels/{channel}/history?limit=100").json()["messages"]
+    newest = list(zip(ids, (line["data"] for line in lines), strict=True))[-100:]
+    assert [(message["id"], message["data"]) for message in history] == newest
+
+
+def read_until_last(subscriber, messages):
+    """Takes what a subscriber gets until the last message."""
+    while not messages or messages[-1][1] != "last":
+        messages.append(subscriber.next())
+
+
+def publish_batches_until(node, channel, prefix, is_over, batches):
+    """Publishes one batch after the other; notes their lines with the answers."""
+    while not is_over():
+        start = f"{prefix}{len(batches)}"
+        lines = [
+            {"channel": channel, "data": f"{start}-{number}", "key": f"{start}-{number}"}
+            for number in range(100)
+        ]
+        batches.append(list(zip(lines, publish_batch(node, lines), strict=True)))
+
+
+def test_batches_lose_and_repeat_nothing_when_nats_is_killed(own_broker, node, channel):
+    both = [connected(node(own_broker)) for _ in range(2)]
+    path = f"/channels/{channel}"
+    published, received, is_over = [[], []], [[], []], threading.Event()
+    with subscribe("sse", both[0], path) as here, subscribe("websocket", both[1], path) as there:
+        readers = [
+            threading.Thread(target=read_until_last, args=pair)
+            for pair in zip((here, there), received, strict=True)
+        ]
+        publishers = [
+            threading.Thread(
+                target=publish_batches_until, args=(one, channel, name, is_over.is_set, noted)
+            )
+            for one, name, noted in zip(both, "ab", published, strict=True)
+        ]
+        for thread in readers + publishers:
+            thread.start()
+        try:
+            eventually(lambda: all(len(one) > 3 for one in published), "batches before")
+            own_broker.kill()
+            for one in both:
+                eventually(lambda one=one: ailments(one) == ["nats_away"], "a cut off node")
+            own_broker.launch()
+            for one in both:
+                connected(one)
+            counts = [len(one) for one in published]
+            more = list(zip(published, counts, strict=True))
+            eventually(lambda: all(len(a) > n + 3 for a, n in more), "batches after")
+        finally:
+            is_over.set()
+            for publisher in publishers:
+                publisher.join()
+        ids = {}
+        for one, noted in zip(both, published, strict=True):
+            for batch in noted:
+                stored = [answer["id"] for _, answer in batch if "id" in answer]
+                assert stored == sorted(stored, key=offset), "a batch is in its order"
+                failed = [line for line, answer in batch if "error" in answer]
+                ids |= {line["data"]: answer.get("id") for line, answer in batch}
+                # With their keys, none is stored twice.
+                answers = publish_batch(one, failed) if failed else []
+                repeated = zip(failed, answers, strict=True)
+                ids |= {line["data"]: answer["id"] for line, answer in repeated}
+        assert all(ids.values())
+        both[0].publish(channel, "last")
+        for reader in readers:
+            reader.join(TIMEOUT_SECONDS)
+    assert received[0] == received[1]
+    bodies = dict((body, id) for id, body in received[0][:-1])
+    assert len(bodies) == len(received[0]) - 1, "each came once"
+    assert bodies == ids
+
+
 def test_a_node_without_nats_refuses_and_begins_when_it_comes(own_broker, node, channel):
     own_broker.kill()
     alone = node(own_broker)

@@ -28,12 +28,13 @@ pub(crate) fn ask<T, E>(
 where
     T: Send + 'static,
 {
-    ask_holding((), question)
+    ask_holding(AskerId::next(), (), question)
 }
 
-/// The same, and keeps something until whoever answers later has answered, or never will: also when
-/// nobody waits any more.
+/// The same of an asker, and keeps something until whoever answers later has answered, or never
+/// will: also when nobody waits any more.
 pub(crate) fn ask_holding<T, E>(
+    asked_by: AskerId,
     held: impl Send + 'static,
     question: impl FnOnce(Later<'_, T>) -> Result<Answer<T>, E>,
 ) -> Result<PendingAnswer<T>, E>
@@ -56,7 +57,7 @@ where
         });
         ticket.for_asker(kept)
     };
-    match question(Later::new(&mut issue).of(AskerId::next()))? {
+    match question(Later::new(&mut issue).of(asked_by))? {
         Answer::Now(answer) => Ok(PendingAnswer::Answered(answer)),
         Answer::Later(_) => {
             let receiver = issued.unwrap_or_else(|| oneshot::channel().1);

@@ -87,6 +87,8 @@ macro_rules! counters {
 counters! {
     Requests "http_requests_total" "HTTP requests to the control plane.",
     Published "http_messages_published_total" "Messages published over HTTP.",
+    OverShare "http_publications_refused_total"
+        "Publications refused because too many of their publisher waited for NATS.",
     Handoffs "http_handoffs_to_workers_total"
         "Control connections handed off to a worker because they subscribe.",
     Evicted "http_connections_evicted_total"

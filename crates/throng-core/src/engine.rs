@@ -146,9 +146,10 @@ pub trait Engine: Send + Sync {
     /// of them, in the order of offsets, or none if the publication is refused.
     ///
     /// Answers when the message is where the channel's journal keeps it: at once if that is this
-    /// process's memory, later if it is a disk or another machine. Publications to a channel get
-    /// their offsets in the order of the calls, also while earlier ones are not answered. Nothing
-    /// that was accepted depends on the asker: it may be gone when the answer comes.
+    /// process's memory, later if it is a disk or another machine. An asker's publications to a
+    /// channel get their offsets in the order of the calls, also while earlier ones are not
+    /// answered. Nothing that was accepted depends on the asker: it may be gone when the answer
+    /// comes.
     fn publish(
         &self,
         now_ms: u64,

@@ -26,7 +26,7 @@ impl AskerId {
     }
 
     /// The one of a connection, which `number` tells from all others of this process.
-    pub fn of_connection(number: u64) -> AskerId {
+    pub const fn of_connection(number: u64) -> AskerId {
         AskerId((number + 1) << 1)
     }
 

@@ -281,9 +281,10 @@ impl Engine for NatsEngine {
             count(&shared.link.counts.refused);
             return Err(error).into();
         }
-        let (token, (ticket, answer)) = (shared.token(), later.ticket());
+        let (token, asker) = (shared.token(), later.asker());
+        let (ticket, answer) = later.ticket();
         shared.publications.begin(token, &publication, ticket);
-        shared.tell(JournalEvent::Publish(token, publication));
+        shared.tell(JournalEvent::Publish { token, publication, asker });
         answer
     }
 

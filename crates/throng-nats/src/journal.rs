@@ -23,8 +23,9 @@
 //! * [`JournalReport::Opened`] tells the epoch before anything is reported under it.
 //! * Each publication gets exactly one [`JournalReport::Published`], and each reading one
 //!   [`JournalReport::Read`]; each question to other nodes one [`JournalReport::Asked`].
-//! * Of each channel, one publication is under way at a time. So they are stored in the order in
-//!   which they were handed over, even if one has to be sent again.
+//! * The publications of an asker to a channel are stored in the order in which they were handed
+//!   over. If one has to be sent again and a later one is stored already, its outcome is
+//!   [`Outcome::Unknown`] or [`Outcome::Away`], and it is not sent again.
 
 mod following;
 mod nodes;
@@ -44,7 +45,7 @@ mod watch;
 use std::sync::Arc;
 
 use serde_json::Value;
-use throng_core::{ChannelName, Publication};
+use throng_core::ChannelName;
 
 use crate::api::stream;
 use crate::permissions::Verb;
@@ -139,7 +140,10 @@ impl StreamJournal {
             JournalEvent::Pinged => self.following.pinged(),
             JournalEvent::Ponged => self.following.ponged(now_ms, &self.subjects, &mut self.outbox),
             JournalEvent::Exceeded => self.following.refused(),
-            JournalEvent::Publish(token, publication) => self.publish(now_ms, token, &publication),
+            JournalEvent::Publish { token, publication, asker } => {
+                let (taken, is_open) = ((&publication, asker), self.watch.is_open());
+                self.publishing.publish(now_ms, token, taken, is_open, &mut self.outbox);
+            }
             JournalEvent::Volatile(_place, publication) => {
                 self.volatile.send(&publication, &self.subjects, &mut self.outbox);
             }
@@ -183,19 +187,21 @@ impl StreamJournal {
             }
             JournalEvent::Leave => self.nodes.leave(now_ms, &mut self.outbox),
             JournalEvent::Cede => {}
-            JournalEvent::Hold => {
-                self.following.hold();
-                // Messages that a channel is known to lack may expire before another process reads
-                // them.
-                let lacking = self.following.lowest_lacking().unwrap_or(u64::MAX);
-                let complete = self.watch.complete().min(lacking);
-                let nodes = self.nodes.known(now_ms);
-                self.outbox.report(JournalReport::Held(HeldState { complete, nodes }));
-            }
+            JournalEvent::Hold => self.hold(now_ms),
             JournalEvent::GoOn => self.following.go_on(now_ms),
             JournalEvent::Resume(resume) => self.resume(now_ms, *resume),
             JournalEvent::Tick => self.tick(now_ms),
         }
+    }
+
+    /// Reports nothing more for now, and how far it is.
+    fn hold(&mut self, now_ms: u64) {
+        self.following.hold();
+        // Messages that a channel is known to lack may expire before another process reads them.
+        let lacking = self.following.lowest_lacking().unwrap_or(u64::MAX);
+        let complete = self.watch.complete().min(lacking);
+        let nodes = self.nodes.known(now_ms);
+        self.outbox.report(JournalReport::Held(HeldState { complete, nodes }));
     }
 
     /// The number of channels that are followed.
@@ -406,11 +412,6 @@ impl StreamJournal {
                 self.outbox.report(JournalReport::Read { token, reading: Some(done.batch) });
             }
         }
-    }
-
-    fn publish(&mut self, now_ms: u64, token: u64, publication: &Publication) {
-        let is_open = self.watch.is_open();
-        self.publishing.publish(now_ms, token, publication, is_open, &mut self.outbox);
     }
 
     fn read(&mut self, now_ms: u64, token: u64, channel: &ChannelName, after: u64, at_least: u64) {

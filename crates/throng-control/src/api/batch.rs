@@ -11,8 +11,8 @@ use http::request::Parts;
 use hyper::body::Incoming;
 use throng_access::{Action, Client};
 use throng_core::{
-    Body, ChannelName, IdempotencyKey, Publication, RefusedForMemory, Replacement,
-    VolatilePublication,
+    AskerId, Body, ChannelName, IdempotencyKey, Publication, PublishError, RefusedForMemory,
+    Replacement, VolatilePublication,
 };
 use throng_wire::batch::parse_line;
 use throng_wire::v1;
@@ -30,6 +30,14 @@ use items::Form;
 /// Approximate maximum size of a response line. Memory for all lines is reserved before the first
 /// message is published, so that a batch is not refused half-way.
 const ANSWER_LINE_BYTES_MAX: usize = 256;
+
+/// Lines of a batch that wait for a journal of several nodes, at most: more than it sends at a
+/// time, and a small part of the places that it has for all publishers.
+const LINES_WAITING_MAX: usize = 512;
+
+/// After this time no line is handed to the engine any more, so that the response does not take
+/// longer than clients wait for it. Only a journal of several nodes that is far too slow needs it.
+const LINES_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Number of lines after which other requests get their turn: queueing a message for the workers
 /// may take some microseconds.
@@ -64,6 +72,7 @@ pub(crate) async fn answer(
     let reservation =
         large_answer::reserve(&control.publish_answers, items.len() * ANSWER_LINE_BYTES_MAX)?;
     let mut answers = Answers::new(control, form);
+    let (asker, deadline) = (AskerId::next(), Instant::now() + LINES_TIMEOUT);
     // All lines share it, and its time, so that a policy that is silent is not awaited for each.
     for (index, line) in items.into_iter().enumerate() {
         if index % LINES_PER_TURN == LINES_PER_TURN - 1 {
@@ -72,7 +81,8 @@ pub(crate) async fn answer(
             tokio::task::yield_now().await;
         }
         let submitted = match publisher.count(1, 0) {
-            Ok(()) => submit_line(control, &mut permit, line).await,
+            Ok(()) if Instant::now() > deadline => Err(PublishError::Busy.into()),
+            Ok(()) => submit_line(control, &mut permit, (line, asker)).await,
             Err(refusal) => Err(refusal.into()),
         };
         answers.add(submitted).await;
@@ -90,7 +100,8 @@ pub(crate) async fn answer(
 /// The response, with the answers to the lines in their order.
 ///
 /// A line does not wait for the outcome of the one before it: all lines of a batch share what a
-/// journal waits for, such as one sync of a disk.
+/// journal waits for, such as one sync of a disk. Only [`LINES_WAITING_MAX`] wait for a journal of
+/// several nodes, so that a batch takes the places of nobody else.
 struct Answers<'a> {
     control: &'a Control,
     form: Form,
@@ -115,6 +126,10 @@ impl Line {
     }
 }
 
+fn is_answered(line: &Result<Line, ErrorResponse>) -> bool {
+    line.as_ref().map_or(true, Line::is_answered)
+}
+
 impl<'a> Answers<'a> {
     fn new(control: &'a Control, form: Form) -> Answers<'a> {
         let written = if form == Form::Array { vec![b'['] } else { Vec::new() };
@@ -122,11 +137,28 @@ impl<'a> Answers<'a> {
     }
 
     async fn add(&mut self, line: Result<Line, ErrorResponse>) {
-        let is_known = line.as_ref().map_or(true, Line::is_answered);
+        let is_known = is_answered(&line);
         if self.waiting.is_empty() && is_known {
             self.write(line, Duration::ZERO).await;
         } else {
             self.waiting.push_back(line);
+        }
+        if self.waiting.len() >= LINES_WAITING_MAX && self.control.engine.is_shared() {
+            self.write_first(LINES_WAITING_MAX / 2).await;
+        }
+    }
+
+    /// Waits for the first outcomes.
+    async fn write_first(&mut self, count: usize) {
+        let deadline = Instant::now() + OUTCOME_TIMEOUT;
+        // As in [`Answers::finish`].
+        let last = self.waiting.get_mut(count - 1);
+        if let Some(Ok(Line::Kept(submitted))) = last.filter(|line| !is_answered(line)) {
+            submitted.wait(OUTCOME_TIMEOUT).await;
+        }
+        for _ in 0..count {
+            let Some(line) = self.waiting.pop_front() else { return };
+            self.write(line, deadline.saturating_duration_since(Instant::now())).await;
         }
     }
 
@@ -182,7 +214,7 @@ impl<'a> Answers<'a> {
 async fn submit_line(
     control: &Control,
     permit: &mut Permit<'_>,
-    line: &[u8],
+    (line, asker): (&[u8], AskerId),
 ) -> Result<Line, ErrorResponse> {
     let line = std::str::from_utf8(line)
         .map_err(|_| ErrorResponse::new(ErrorCode::BadUtf8, "the line is not UTF-8"))?;
@@ -217,5 +249,5 @@ async fn submit_line(
         expires_in_ms,
         receipt,
     };
-    publish::submit(control, permit, publication).await.map(Line::Kept)
+    publish::submit(control, permit, (publication, asker)).await.map(Line::Kept)
 }

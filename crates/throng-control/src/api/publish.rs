@@ -10,8 +10,8 @@ use http::{HeaderMap, StatusCode};
 use hyper::body::Incoming;
 use throng_access::{Action, Client};
 use throng_core::{
-    Body, ChannelName, ConnectionName, Engine, IdempotencyKey, Kind, Later, Outcome, Publication,
-    PublishError, Published, Replacement, VolatilePublication, WantedTags, clock,
+    AskerId, Body, ChannelName, ConnectionName, Engine, IdempotencyKey, Kind, Later, Outcome,
+    Publication, PublishError, Published, Replacement, VolatilePublication, WantedTags, clock,
 };
 use throng_wire::v1::{self, CONTENT_TYPE_BYTES_MAX, EXPIRES_IN_S_MAX, KEY_BYTES_MAX};
 use throng_wire::{ErrorCode, ErrorResponse, check_target_name};
@@ -185,7 +185,8 @@ async fn publish(
     permit: &Permit<'_>,
     publication: Publication,
 ) -> Result<Published, ErrorResponse> {
-    submit(control, permit, publication).await?.outcome(control, OUTCOME_TIMEOUT).await
+    let submitted = submit(control, permit, (publication, AskerId::next())).await?;
+    submitted.outcome(control, OUTCOME_TIMEOUT).await
 }
 
 /// Publishes a volatile message, and counts it. Returns the number of its subscribers, without an
@@ -237,18 +238,21 @@ impl Submitted {
     }
 }
 
-/// Hands a message to the engine. Does not wait for its outcome.
+/// Hands a message to the engine, which keeps the order of those of an asker. Does not wait for the
+/// outcome.
 pub(super) async fn submit(
     control: &Control,
     permit: &Permit<'_>,
-    publication: Publication,
+    (publication, asker): (Publication, AskerId),
 ) -> Result<Submitted, ErrorResponse> {
     let (channel, excluded) = (&publication.channel, publication.excluded);
     let excludes_subscriber = excludes_subscriber(control, permit, channel, excluded).await?;
     let engine = &*control.engine;
-    let place = engine.is_shared().then(|| control.shares.take(permit.publisher())).transpose()?;
+    let take = || control.shares.take(permit.publisher());
+    let count = |_: &_| control.metrics.count(HttpCounter::OverShare);
+    let place = engine.is_shared().then(take).transpose().inspect_err(count)?;
     let publish = |later: Later<'_, _>| Ok(engine.publish(clock::now_ms(), publication, later));
-    let asked: Result<_, Infallible> = ask_holding(place, publish);
+    let asked: Result<_, Infallible> = ask_holding(asker, place, publish);
     let Ok(outcome) = asked;
     Ok(Submitted { outcome, excludes_subscriber })
 }

@@ -7,14 +7,15 @@
 //! no check before sending again excludes that. Only the id does.
 
 mod known_keys;
+mod pipeline;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::digest;
-use throng_core::Publication;
+use throng_core::{AskerId, Publication};
 
 use super::outbox::{Outbox, Question};
 use super::report::{JournalReport, Outcome};
@@ -24,6 +25,7 @@ use crate::api::{JetStreamError, message};
 use crate::protocol::headers::Headers;
 use crate::subject::{self, Subjects};
 use known_keys::{KeyId, KnownKeys};
+use pipeline::{FALLEN, NextStep, Outstanding, Pipeline};
 
 /// Publications whose outcome is not known, at most. Beyond it they are refused: the stream does
 /// not keep up. A server would refuse after 100,000 of all nodes. The engine above sees to it that
@@ -32,13 +34,6 @@ pub(crate) const OUTSTANDING_MAX: usize = 8_192;
 
 /// Bytes of these publications, at most.
 pub(crate) const OUTSTANDING_BYTES_MAX: usize = 128 << 20;
-
-/// After this time without an answer a publication is sent again.
-const RESEND_MS: u64 = 1_000;
-
-/// The floor of a publication that a stream has stored which fell: nothing that it says counts
-/// before its epoch is known.
-const FALLEN: u64 = u64::MAX;
 
 /// After a refusal that may pass, a publication is sent again.
 const RETRY_MS: u64 = 100;
@@ -66,38 +61,15 @@ pub(super) enum StoreOutcome {
     Fallen,
 }
 
-struct Outstanding {
-    token: u64,
-    /// Under which its answer comes.
-    reply: u64,
-    headers: Arc<[u8]>,
-    body: Arc<[u8]>,
-    key: Option<KeyId>,
-    /// The stream's head when it was first sent.
-    floor: u64,
-    taken_ms: u64,
-    /// When it is sent, or sent again; 0 for now.
-    due_ms: u64,
-    sends: u32,
-    /// True if a copy may have been stored: it was sent, and not refused.
-    is_uncertain: bool,
-}
-
-impl Outstanding {
-    fn bytes(&self) -> usize {
-        self.headers.len() + self.body.len()
-    }
-}
-
 /// Publications under way.
 pub(super) struct Publishing {
     stream: String,
     nonce: String,
     publish_ms: u64,
     payload_bytes_max: usize,
-    /// By channel, oldest first. Only the first one is sent.
-    channels: BTreeMap<Arc<str>, VecDeque<Outstanding>>,
-    /// Channels whose first one is to be sent at once.
+    /// By the suffix of the channel. None is empty.
+    channels: BTreeMap<Arc<str>, Pipeline>,
+    /// Channels of which publications may be sent.
     ready: Vec<Arc<str>>,
     count: usize,
     bytes: usize,
@@ -136,44 +108,54 @@ impl Publishing {
     pub(super) fn disconnected(&mut self) {
         self.stall.begin_anew();
         self.ready.clear();
-        for (suffix, queue) in &mut self.channels {
-            if let Some(first) = queue.front_mut() {
-                first.due_ms = 0;
-                self.ready.push(Arc::clone(suffix));
-            }
+        for (suffix, channel) in &mut self.channels {
+            channel.doubt(0, 0);
+            self.ready.push(Arc::clone(suffix));
         }
     }
 
     /// The stream is another one: what it had reached before means nothing.
     pub(super) fn begin_epoch(&mut self) {
         self.known_keys.clear();
-        let all = self.channels.values_mut().flatten();
-        all.for_each(|outstanding| outstanding.floor = 0);
+        self.channels.values_mut().for_each(Pipeline::begin_epoch);
     }
 
+    /// Takes a publication. Those of an asker to one channel are stored in their order, unless it
+    /// is the server.
     pub(super) fn publish(
         &mut self,
         now_ms: u64,
         token: u64,
-        publication: &Publication,
+        (publication, asker): (&Publication, AskerId),
         is_open: bool,
         outbox: &mut Outbox,
     ) {
-        let outcome = match self.taken(now_ms, token, publication, is_open, outbox) {
-            Ok(()) => return,
-            Err(outcome) => outcome,
+        let prepared = self.prepare(now_ms, token, (publication, asker), is_open);
+        let (suffix, mut outstanding) = match prepared {
+            Ok(prepared) => prepared,
+            Err(outcome) => {
+                return outbox.report(JournalReport::Published { token, outcome });
+            }
         };
-        outbox.report(JournalReport::Published { token, outcome });
+        outstanding.reply = outbox.token();
+        self.count += 1;
+        self.bytes += outstanding.bytes();
+        let channel = self.channels.entry(Arc::clone(&suffix)).or_insert_with(Pipeline::new);
+        channel.push(outstanding);
+        if channel.is_ready(now_ms) {
+            self.ready.push(suffix);
+        }
     }
 
-    fn taken(
+    /// What is sent of a publication, and the suffix of its channel; or its outcome, if that is
+    /// known at once.
+    fn prepare(
         &mut self,
         now_ms: u64,
         token: u64,
-        publication: &Publication,
+        (publication, asker): (&Publication, AskerId),
         is_open: bool,
-        outbox: &mut Outbox,
-    ) -> Result<(), Outcome> {
+    ) -> Result<(Arc<str>, Outstanding), Outcome> {
         let Some(suffix) = subject::suffix(&publication.channel) else {
             return Err(Outcome::Refused("internal logs are not kept in a stream".into()));
         };
@@ -187,38 +169,17 @@ impl Publishing {
         let id = self.id(key);
         let receipt = publication.receipt.as_ref().map(|_| receipt(&self.nonce, token));
         let headers = message::headers(publication, &self.stream, &id, receipt.as_deref());
-        let headers: Arc<[u8]> = headers.into();
-        let body: Arc<[u8]> = publication.body.bytes().into();
-        let bytes = headers.len() + body.len();
+        let content = (headers.into(), publication.body.bytes().into());
+        let mut outstanding = Outstanding::new(now_ms, token, asker, content);
+        outstanding.key = key;
+        let bytes = outstanding.bytes();
         if bytes > self.payload_bytes_max {
             return Err(Outcome::TooLarge { bytes, bytes_max: self.payload_bytes_max });
         }
         if self.count >= OUTSTANDING_MAX || self.bytes + bytes > OUTSTANDING_BYTES_MAX {
             return Err(Outcome::Busy);
         }
-        let outstanding = Outstanding {
-            token,
-            reply: outbox.token(),
-            headers,
-            body,
-            key,
-            floor: 0,
-            taken_ms: now_ms,
-            due_ms: 0,
-            sends: 0,
-            is_uncertain: false,
-        };
-        self.count += 1;
-        self.bytes += bytes;
-        let suffix: Arc<str> = suffix.into();
-        // Mostly one. The first push would make room for four.
-        let queue = self.channels.entry(Arc::clone(&suffix));
-        let queue = queue.or_insert_with(|| VecDeque::with_capacity(1));
-        queue.push_back(outstanding);
-        if queue.len() == 1 {
-            self.ready.push(suffix);
-        }
-        Ok(())
+        Ok((suffix.into(), outstanding))
     }
 
     /// An id of its own, or the common id of all publications to the channel with this key.
@@ -231,7 +192,7 @@ impl Publishing {
         format!("k-{}", URL_SAFE_NO_PAD.encode(key))
     }
 
-    /// Sends what is first in its channel and due. The stream has reached `last`.
+    /// Sends what may be sent. The stream has reached `last`.
     pub(super) fn send(
         &mut self,
         now_ms: u64,
@@ -240,21 +201,22 @@ impl Publishing {
         outbox: &mut Outbox,
     ) {
         for suffix in std::mem::take(&mut self.ready) {
-            let Some(first) = self.channels.get_mut(&suffix).and_then(VecDeque::front_mut) else {
-                continue;
-            };
-            if first.due_ms > now_ms {
-                continue;
+            while let Some(channel) = self.channels.get_mut(&suffix) {
+                match channel.next_step(now_ms, &self.known_keys) {
+                    NextStep::Wait => break,
+                    NextStep::Send => {
+                        let Some(next) = channel.send(now_ms, last) else { break };
+                        let subject = subjects.ingest(&suffix);
+                        let content = (Arc::clone(&next.headers), Arc::clone(&next.body));
+                        let question = Question::Ack(Arc::clone(&suffix));
+                        outbox.ask_again(next.reply, question, subject, content);
+                    }
+                    NextStep::End(outcome) => {
+                        let at = channel.next();
+                        self.end(now_ms, (&suffix, at), outcome, outbox);
+                    }
+                }
             }
-            first.due_ms = now_ms + RESEND_MS;
-            if !first.is_uncertain {
-                first.floor = last;
-            }
-            first.sends += 1;
-            first.is_uncertain = true;
-            let subject = subjects.ingest(&suffix);
-            let content = (Arc::clone(&first.headers), Arc::clone(&first.body));
-            outbox.ask_again(first.reply, Question::Ack(suffix), subject, content);
         }
     }
 
@@ -266,36 +228,40 @@ impl Publishing {
         (headers, payload): (Headers<'_>, &[u8]),
         outbox: &mut Outbox,
     ) -> Option<StoreOutcome> {
-        let first = self.channels.get_mut(suffix)?.front_mut()?;
-        let has_key = first.key.is_some();
-        if first.reply != reply {
-            return None;
-        }
+        let channel = self.channels.get_mut(suffix)?;
+        let at = channel.find(reply)?;
+        let answered = channel.get_mut(at)?;
+        let has_key = answered.key.is_some();
         // Of an earlier copy nothing is known when a later one is refused.
-        let is_only = first.sends == 1;
+        let is_only = answered.sends == 1;
         let (outcome, stored) = match ack::parse(headers, payload) {
             // A message with a key may be an old one.
             Ack::Stored { sequence, is_duplicate }
-                if sequence <= first.floor
-                    && (first.floor == FALLEN || !(is_duplicate && has_key)) =>
+                if sequence <= answered.floor
+                    && (answered.floor == FALLEN || !(is_duplicate && has_key)) =>
             {
-                first.floor = FALLEN;
+                answered.floor = FALLEN;
                 (None, Some(StoreOutcome::Fallen))
             }
             Ack::Stored { sequence, is_duplicate } => {
-                if let Some(key) = first.key {
+                if let Some(key) = answered.key {
                     self.known_keys.add(now_ms, key, sequence);
                 }
                 let is_known = is_duplicate && has_key && is_only;
                 let stored = StoreOutcome::At { sequence, needs_hint: is_duplicate && !is_only };
-                (Some(Outcome::Stored { sequence, is_duplicate: is_known }), Some(stored))
+                let is_in_order = is_known || answered.is_in_order(sequence);
+                if !is_known {
+                    channel.stored(at, sequence);
+                }
+                let outcome = Outcome::Stored { sequence, is_duplicate: is_known };
+                (Some(if is_in_order { outcome } else { Outcome::Unknown }), Some(stored))
             }
             Ack::Refused(error) if error.err_code == JetStreamError::TOO_MANY_REQUESTS => {
-                first.is_uncertain &= !is_only;
+                answered.is_uncertain &= !is_only;
                 ((is_only).then_some(Outcome::Busy), None)
             }
             Ack::Refused(error) if error.is_passing() => {
-                first.is_uncertain &=
+                answered.is_uncertain &=
                     !is_only || error.err_code == JetStreamError::DUPLICATE_IN_PROCESS;
                 (None, None)
             }
@@ -304,7 +270,7 @@ impl Publishing {
                 (Some(if is_only { refused } else { Outcome::Unknown }), None)
             }
             Ack::Nobody => {
-                first.is_uncertain &= !is_only;
+                answered.is_uncertain &= !is_only;
                 (None, None)
             }
             Ack::Unreadable => (None, None),
@@ -312,30 +278,31 @@ impl Publishing {
         match outcome {
             Some(outcome) => {
                 self.stall.answered();
-                self.end_first(suffix, outcome, outbox);
+                channel.widen();
+                self.end(now_ms, (suffix, at), outcome, outbox);
             }
-            None => {
-                first.due_ms = now_ms + RETRY_MS;
-                if !first.is_uncertain {
-                    // As if it had never been sent.
-                    first.sends = 0;
-                }
-            }
+            None => channel.doubt(at, now_ms + RETRY_MS),
         }
         stored
     }
 
-    /// Reports what became of the first publication of a channel, and goes on with the next.
-    fn end_first(&mut self, suffix: &Arc<str>, outcome: Outcome, outbox: &mut Outbox) {
-        let Some(queue) = self.channels.get_mut(suffix) else { return };
-        let Some(first) = queue.pop_front() else { return };
+    /// Reports the outcome of a publication, and has the next one sent.
+    fn end(
+        &mut self,
+        now_ms: u64,
+        (suffix, at): (&Arc<str>, usize),
+        outcome: Outcome,
+        outbox: &mut Outbox,
+    ) {
+        let Some(channel) = self.channels.get_mut(suffix) else { return };
+        let Some(ended) = channel.remove(at) else { return };
         self.count -= 1;
-        self.bytes -= first.bytes();
-        outbox.answered(first.reply);
-        outbox.report(JournalReport::Published { token: first.token, outcome });
-        if queue.is_empty() {
+        self.bytes -= ended.bytes();
+        outbox.answered(ended.reply);
+        outbox.report(JournalReport::Published { token: ended.token, outcome });
+        if channel.is_empty() {
             self.channels.remove(suffix);
-        } else {
+        } else if channel.is_ready(now_ms) {
             self.ready.push(Arc::clone(suffix));
         }
     }
@@ -346,21 +313,23 @@ impl Publishing {
             outbox.report(JournalReport::Stalled(is_stalled));
         }
         self.known_keys.tick(now_ms);
-        let mut late = Vec::new();
-        for (suffix, queue) in &self.channels {
-            let Some(first) = queue.front() else { continue };
-            if now_ms.saturating_sub(first.taken_ms) >= self.publish_ms {
+        let (mut late, publish_ms) = (Vec::new(), self.publish_ms);
+        let is_late = |oldest: &Outstanding| now_ms.saturating_sub(oldest.taken_ms) >= publish_ms;
+        for (suffix, channel) in &mut self.channels {
+            channel.doubt_if_due(now_ms);
+            if channel.oldest().is_some_and(is_late) {
                 late.push(Arc::clone(suffix));
-            } else if first.due_ms <= now_ms {
+            } else if channel.is_ready(now_ms) {
                 self.ready.push(Arc::clone(suffix));
             }
         }
         for suffix in late {
-            while let Some(first) = self.channels.get(&suffix).and_then(VecDeque::front)
-                && now_ms.saturating_sub(first.taken_ms) >= self.publish_ms
-            {
-                let outcome = if first.is_uncertain { Outcome::Unknown } else { Outcome::Away };
-                self.end_first(&suffix, outcome, outbox);
+            let oldest = |all: &BTreeMap<Arc<str>, Pipeline>| {
+                let oldest = all.get(&suffix)?.oldest()?;
+                is_late(oldest).then(|| oldest.unanswered())
+            };
+            while let Some(outcome) = oldest(&self.channels) {
+                self.end(now_ms, (&suffix, 0), outcome, outbox);
             }
         }
     }
@@ -383,6 +352,8 @@ mod tests {
 
     use super::super::outbox::JournalAction;
     use super::*;
+
+    const ASKER: AskerId = AskerId::of_connection(7);
 
     fn publication(key: Option<&str>) -> Publication {
         Publication {
@@ -410,7 +381,7 @@ mod tests {
             let (subjects, mut outbox) =
                 (Subjects::new("throng", "channels"), Outbox::new("s".into(), "n"));
             outbox.connected();
-            publishing.publish(0, 9, &publication(key), true, &mut outbox);
+            publishing.publish(0, 9, (&publication(key), ASKER), true, &mut outbox);
             let mut sent = Sent { publishing, outbox, subjects };
             sent.send(0, 7);
             sent
@@ -478,7 +449,7 @@ mod tests {
         sent.answer(8, false);
         let again = publication(Some("key"));
         let Sent { publishing, outbox, .. } = &mut sent;
-        publishing.publish(100, 9, &again, true, outbox);
+        publishing.publish(100, 9, (&again, ASKER), true, outbox);
         let reported = outbox.actions.drain(..).collect::<Vec<_>>();
         let expected =
             published(8, true).into_iter().map(JournalAction::Report).collect::<Vec<_>>();
@@ -486,7 +457,7 @@ mod tests {
         assert_eq!(publishing.outstanding(), 0);
         // Sequences of another epoch mean nothing.
         publishing.begin_epoch();
-        publishing.publish(100, 9, &again, true, outbox);
+        publishing.publish(100, 9, (&again, ASKER), true, outbox);
         assert_eq!(publishing.outstanding(), 1);
     }
 

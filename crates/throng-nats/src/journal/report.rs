@@ -1,6 +1,6 @@
 //! A journal's input and output.
 
-use throng_core::{ChannelId, ChannelName, NodeTag, Publication, VolatilePublication};
+use throng_core::{AskerId, ChannelId, ChannelName, NodeTag, Publication, VolatilePublication};
 
 use super::nonce;
 use super::volatile_places::VolatilePlace;
@@ -33,8 +33,13 @@ pub enum JournalEvent<'a> {
     Ponged,
     /// The server has refused a subscription, without saying which, and the connection stays.
     Exceeded,
-    /// To publish this. The token comes back with the outcome.
-    Publish(u64, Publication),
+    /// To publish this. The token comes back with the outcome. The publications of a client to one
+    /// channel are stored in the order of these events, or not at all.
+    Publish {
+        token: u64,
+        publication: Publication,
+        asker: AskerId,
+    },
     /// To send this to the other nodes that follow its channel. Nothing is known of what becomes of
     /// it.
     Volatile(VolatilePlace, VolatilePublication),

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use nats_server::NatsServer;
 use node::{Node, publication, stream};
-use throng_core::ChannelId;
+use throng_core::{AskerId, ChannelId};
 use throng_nats::api::StreamSettings;
 use throng_nats::client::Login;
 use throng_nats::journal::{JournalEvent, Outcome};
@@ -47,6 +47,46 @@ async fn nodes_get_the_same_messages_in_the_same_order() {
         .collect();
     assert!(own.is_sorted(), "in the order of publication: {own:?}");
     assert_eq!((first.gaps, second.gaps), (0, 0));
+}
+
+/// Nodes that publish to one channel at the same time, each as a batch does.
+#[tokio::test]
+async fn nodes_share_a_hot_channel_in_one_order() {
+    const EACH: usize = 1_500;
+    let server = NatsServer::start("").await;
+    let mut settings = stream();
+    settings.retention.max_messages = 100_000;
+    let start = || Node::start(&server, settings.clone(), Login::Anonymous);
+    let mut nodes = [start(), start(), start()];
+    for node in &mut nodes {
+        node.open().await;
+        node.follow(&["hot"]).await;
+    }
+    let mut tokens = [const { Vec::new() }; 3];
+    for number in 0..EACH {
+        for (index, node) in nodes.iter_mut().enumerate() {
+            let body = format!("{index}:{number}");
+            tokens[index].push(node.publish(publication("hot", &body, None)).await);
+        }
+    }
+    let mut stored = Vec::new();
+    for (index, node) in nodes.iter_mut().enumerate() {
+        node.until("all are stored", |node| node.outcomes.len() == EACH).await;
+        node.until("all are here", |node| node.messages[&ChannelId(0)].len() == 3 * EACH).await;
+        assert_eq!(node.gaps, 0, "each message names its predecessor");
+        let sequence = |token| match node.outcomes[token] {
+            Outcome::Stored { sequence, is_duplicate: false } => sequence,
+            ref other => panic!("{other:?}"),
+        };
+        let own: Vec<u64> = tokens[index].iter().map(sequence).collect();
+        assert!(own.is_sorted(), "a node's publications are stored in their order");
+        let named = own.into_iter().zip((0..EACH).map(|number| format!("{index}:{number}")));
+        stored.extend(named);
+    }
+    stored.sort();
+    for node in &nodes {
+        assert_eq!(node.messages[&ChannelId(0)], stored);
+    }
 }
 
 #[tokio::test]
@@ -155,6 +195,9 @@ async fn a_node_logs_in_and_is_told_when_it_may_not() {
     assert!(said.contains("authorization violation"), "{said}");
 }
 
+/// Publications of a node that follow each other at once.
+const BURST: usize = 20;
+
 /// Publishes on two nodes without a pause, while a fault happens and until both can publish again
 /// after it. Returns the bodies with their outcomes.
 async fn publish_during(
@@ -167,17 +210,20 @@ async fn publish_during(
         let mut receiver = receiver;
         let mut count = 0;
         loop {
-            for (node, events) in publishers.iter().enumerate() {
+            // Several in each channel are under way at a time.
+            let bursts = publishers.iter().enumerate().cycle().take(2 * BURST);
+            for (node, events) in bursts {
                 count += 1;
                 // Tokens of both nodes in one series.
                 let key = (count % 4 == 0).then(|| count.to_string());
                 let body = format!("{node}:{count}");
                 let publication =
                     publication(&format!("room.{}", count % 7), &body, key.as_deref());
-                let event = JournalEvent::Publish(1_000_000 + count, publication);
+                let (token, asker) = (1_000_000 + count, AskerId::of_connection(0));
+                let event = JournalEvent::Publish { token, publication, asker };
                 events.send(event).expect("the client runs");
             }
-            tokio::time::sleep(Duration::from_millis(1)).await;
+            tokio::time::sleep(Duration::from_millis(5)).await;
             if receiver.try_recv().is_ok() {
                 return count;
             }
@@ -252,6 +298,15 @@ async fn audit(nodes: &mut [Node; 2], published: &[(String, Outcome)]) {
         assert_eq!(here.len(), different.len(), "some came twice");
         assert!(!here.iter().any(|body| refused.contains(&**body)), "some were refused");
         assert!(node.messages.values().all(|of| of.is_sorted()), "out of order");
+        for publisher in ["0:", "1:"] {
+            let own = |of: &[(u64, String)]| {
+                let stored = of.iter().filter(|(_, body)| stored.contains(&**body));
+                let numbers = stored.filter_map(|(_, body)| body.strip_prefix(publisher));
+                numbers.map(|number| number.parse::<u64>().expect("as above")).collect::<Vec<_>>()
+            };
+            let are_sorted = node.messages.values().all(|of| own(of).is_sorted());
+            assert!(are_sorted, "the publications of a node are in another order");
+        }
         assert_eq!(node.gaps, 0);
     }
     assert_eq!(nodes[0].messages, nodes[1].messages);

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use throng_core::{Body, ChannelId, ChannelName, Publication, Retention, clock};
+use throng_core::{AskerId, Body, ChannelId, ChannelName, Publication, Retention, clock};
 use throng_nats::api::StreamSettings;
 use throng_nats::client::{
     self, Login, NatsClientSettings, NatsTls, Notice, ServerAddress, Source,
@@ -170,8 +170,9 @@ impl Node {
     /// Publishes, and returns the token.
     pub(crate) async fn publish(&mut self, publication: Publication) -> u64 {
         self.next_token += 1;
-        self.send(JournalEvent::Publish(self.next_token, publication)).await;
-        self.next_token
+        let (token, asker) = (self.next_token, AskerId::of_connection(0));
+        self.send(JournalEvent::Publish { token, publication, asker }).await;
+        token
     }
 
     pub(crate) async fn published(&mut self, publication: Publication) -> Outcome {

@@ -56,6 +56,8 @@ pub(crate) struct Broker {
     pub(crate) lag: u64,
     /// The leader has lost the majority: it says how the stream is, and stores nothing.
     pub(crate) is_stalled: bool,
+    /// So many of the next publications to a stream of messages find nobody who stores them.
+    pub(crate) refusals: usize,
 }
 
 impl Broker {
@@ -145,6 +147,10 @@ impl Broker {
         });
         match stream {
             Some((name, _)) if is_stalled && !name.starts_with("KV_") => {}
+            Some((name, _)) if self.refusals > 0 && !name.starts_with("KV_") => {
+                self.refusals -= 1;
+                answer(NOBODY, Value::Null);
+            }
             Some((name, stream)) => {
                 let (said, stored) = stream.store(name, subject, headers, payload);
                 answer("", said);

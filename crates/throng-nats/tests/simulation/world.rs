@@ -1,17 +1,18 @@
 //! Nodes, a model of the servers, and everything that goes wrong between them.
 
 mod nodes;
+mod publishing;
 mod states;
 mod succession;
 mod table;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
-use throng_core::{Body, ChannelId, ChannelName, Publication, Retention};
+use throng_core::{AskerId, Body, ChannelId, ChannelName, Retention};
 use throng_nats::api::StreamSettings;
 use throng_nats::api::table::{TableKind, TableSettings};
 use throng_nats::journal::{
-    HeldState, JournalAction, JournalEvent, JournalReport, Outcome, Reading, StreamJournal,
+    HeldState, JournalAction, JournalEvent, JournalReport, Reading, StreamJournal,
 };
 use throng_nats::protocol::decoder::ServerMessage;
 use throng_nats::protocol::headers::Headers;
@@ -67,8 +68,8 @@ struct Node {
     /// How many other nodes it knows.
     others: usize,
     standing: Known,
-    /// Bodies in the order of their publication, without a key.
-    order: HashMap<usize, Vec<String>>,
+    /// Bodies of a client to a channel in the order of their publication, without a key.
+    order: HashMap<(usize, AskerId), Vec<String>>,
     /// What it knew when it was held, while it is.
     held: Option<HeldState>,
     /// Questions of others that wait until the process is the node; `None` if it is.
@@ -156,7 +157,8 @@ impl World {
         match self.random.below(1000) {
             0..300 => self.carry_up(node),
             300..600 => self.carry_down(node),
-            600..720 => self.publish(node),
+            600..700 => self.publish(node),
+            700..720 => self.publish_batch(node),
             720..760 => self.follow(node),
             760..775 => self.unfollow(node),
             775..805 => self.read(node),
@@ -172,7 +174,8 @@ impl World {
             962..975 => self.late_copy(),
             975..985 => self.lose_live(node),
             985..990 => self.swap_live(node),
-            990..993 => self.elect(),
+            990..992 => self.elect(),
+            992 => self.broker.refusals = self.random.below(6),
             993..995 => self.expire(),
             995..996 => self.forget(),
             996..998 => self.broker.is_stalled = self.has_replicas && !self.broker.is_stalled,
@@ -337,6 +340,12 @@ impl World {
             self.lose_live(node);
             let random = &mut self.random;
             self.nodes[node].answers.retain(|_| random.percent(70));
+            // The leader of before drops some without a word, and its successor stores the next.
+            let is_kept = |action: &JournalAction| match action {
+                JournalAction::Publish { subject, .. } => !subject.starts_with("throng.in."),
+                _ => true,
+            };
+            self.nodes[node].to_broker.retain(|action| is_kept(action) || random.percent(70));
         }
     }
 
@@ -345,30 +354,6 @@ impl World {
         (0..self.nodes.len()).for_each(|node| self.disconnect(node));
         self.broker.forget();
         self.oracle.eras.push(Default::default());
-    }
-
-    fn publish(&mut self, node: usize) {
-        self.next_token += 1;
-        let (token, index) = (self.next_token, self.random.below(CHANNELS));
-        let key = self.random.percent(20).then(|| self.random.below(40));
-        let body = match key {
-            Some(key) => format!("key {key} of {index}"),
-            None => format!("{token}"),
-        };
-        let publication = Publication {
-            channel: channel(index),
-            body: Body::Text(body.clone().into()),
-            content_type: None,
-            idempotency_key: key.map(|key| key.to_string().into()),
-            excluded: None,
-            expires_in_ms: None,
-            receipt: None,
-        };
-        if key.is_none() {
-            self.nodes[node].order.entry(index).or_default().push(body.clone());
-        }
-        self.nodes[node].publications.insert(token, (index, body, key.is_some()));
-        self.step(node, JournalEvent::Publish(token, publication));
     }
 
     fn follow(&mut self, node: usize) {
@@ -496,25 +481,6 @@ impl World {
             })
             .collect();
         self.oracle.read(era, &subject(index), after, &found, reading.is_whole);
-    }
-
-    fn published(&mut self, node: usize, token: u64, outcome: Outcome) {
-        let published = self.nodes[node].publications.remove(&token);
-        let (index, body, has_key) = published.expect("it was published once");
-        match outcome {
-            Outcome::Stored { sequence, is_duplicate } => {
-                assert!(has_key || !is_duplicate);
-                self.oracle.acknowledged(&subject(index), sequence, &body, has_key);
-            }
-            Outcome::Unknown => self.tally.unknown += 1,
-            Outcome::Busy | Outcome::Away => {
-                self.tally.away += 1;
-                if !has_key {
-                    self.oracle.refused.insert(body);
-                }
-            }
-            other @ (Outcome::Refused(_) | Outcome::TooLarge { .. }) => panic!("{other:?}"),
-        }
     }
 
     /// Nothing goes wrong any more, and time passes until all is quiet.

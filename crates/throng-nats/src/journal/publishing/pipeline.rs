@@ -1,0 +1,371 @@
+//! The publications of one channel: sent in their order, many before the first is answered.
+//!
+//! As long as nothing fails, servers store them in the order in which they come. A leader that dies
+//! may drop one and its successor store the next. So after a refusal or a lost answer, all that
+//! have no answer are sent again in their order: the oldest one alone, and once it is answered two,
+//! four and so on at a time.
+//!
+//! A publication is *overtaken* if a later one of the same asker is stored and its own outcome is
+//! not known. It is not sent again, because it would be stored in another order.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use throng_core::AskerId;
+
+use super::known_keys::{KeyId, KnownKeys};
+use crate::journal::report::Outcome;
+
+/// Publications of a channel that are sent and not answered, at most. Those of other channels wait
+/// behind them in the stream, where 128 take a few milliseconds.
+pub(super) const IN_FLIGHT_MAX: usize = 128;
+
+/// After this time without an answer a publication is sent again.
+const RESEND_MS: u64 = 1_000;
+
+/// The floor of a publication that a stream has stored which fell: nothing that it says counts
+/// before its epoch is known.
+pub(super) const FALLEN: u64 = u64::MAX;
+
+pub(super) struct Outstanding {
+    pub(super) token: u64,
+    /// Under which its answer comes. Those of later publications are greater.
+    pub(super) reply: u64,
+    pub(super) headers: Arc<[u8]>,
+    pub(super) body: Arc<[u8]>,
+    pub(super) key: Option<KeyId>,
+    pub(super) asker: AskerId,
+    /// The stream's head when it was first sent.
+    pub(super) floor: u64,
+    pub(super) taken_ms: u64,
+    /// When it is sent again if it has no answer.
+    due_ms: u64,
+    pub(super) sends: u32,
+    /// True if a copy may have been stored: it was sent, and not refused.
+    pub(super) is_uncertain: bool,
+    /// The highest sequence of earlier ones of its asker that were stored while its own copies may
+    /// have been.
+    after: u64,
+    /// The lowest sequence of those that have overtaken it.
+    overtaken_at: Option<u64>,
+}
+
+impl Outstanding {
+    /// A publication that was not sent yet, without a key. Its answer has no subject yet.
+    pub(super) fn new(
+        now_ms: u64,
+        token: u64,
+        asker: AskerId,
+        (headers, body): (Arc<[u8]>, Arc<[u8]>),
+    ) -> Outstanding {
+        Outstanding {
+            token,
+            reply: 0,
+            headers,
+            body,
+            key: None,
+            asker,
+            floor: 0,
+            taken_ms: now_ms,
+            due_ms: 0,
+            sends: 0,
+            is_uncertain: false,
+            after: 0,
+            overtaken_at: None,
+        }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.headers.len() + self.body.len()
+    }
+
+    /// True if it is in its order with this sequence.
+    pub(super) fn is_in_order(&self, sequence: u64) -> bool {
+        let is_overtaken = self.overtaken_at.is_some_and(|overtaken_at| sequence > overtaken_at);
+        sequence > self.after && !is_overtaken
+    }
+
+    /// The outcome if it is not tried any more.
+    pub(super) fn unanswered(&self) -> Outcome {
+        if self.is_uncertain { Outcome::Unknown } else { Outcome::Away }
+    }
+}
+
+/// What is to be done with the next publication.
+pub(super) enum NextStep {
+    /// It has to wait, or there is none.
+    Wait,
+    Send,
+    End(Outcome),
+}
+
+/// See the module.
+pub(super) struct Pipeline {
+    /// Oldest first.
+    queue: VecDeque<Outstanding>,
+    /// How many of them were sent since the last doubt.
+    sent: usize,
+    /// How many may be.
+    window: usize,
+    /// None is sent before.
+    due_ms: u64,
+    /// The last one that had been sent when there was a doubt, by its reply: up to it, several
+    /// copies are on their way.
+    doubted: u64,
+}
+
+impl Pipeline {
+    pub(super) fn new() -> Pipeline {
+        // Mostly one. The first push would make room for four.
+        let queue = VecDeque::with_capacity(1);
+        Pipeline { queue, sent: 0, window: IN_FLIGHT_MAX, due_ms: 0, doubted: 0 }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    pub(super) fn oldest(&self) -> Option<&Outstanding> {
+        self.queue.front()
+    }
+
+    pub(super) fn push(&mut self, outstanding: Outstanding) {
+        debug_assert!(self.queue.back().is_none_or(|last| last.reply < outstanding.reply));
+        self.queue.push_back(outstanding);
+    }
+
+    /// The place of the publication that this answer is for.
+    pub(super) fn find(&self, reply: u64) -> Option<usize> {
+        self.queue.binary_search_by_key(&reply, |outstanding| outstanding.reply).ok()
+    }
+
+    pub(super) fn get_mut(&mut self, at: usize) -> Option<&mut Outstanding> {
+        self.queue.get_mut(at)
+    }
+
+    /// The place of the next publication to be sent.
+    pub(super) fn next(&self) -> usize {
+        self.sent
+    }
+
+    /// True if [`Pipeline::next_step`] is another one than to wait, unless it waits for a key.
+    pub(super) fn is_ready(&self, now_ms: u64) -> bool {
+        self.due_ms <= now_ms && self.sent < self.window.min(self.queue.len())
+    }
+
+    pub(super) fn next_step(&self, now_ms: u64, known_keys: &KnownKeys) -> NextStep {
+        let Some(next) = self.queue.get(self.sent).filter(|_| self.is_ready(now_ms)) else {
+            return NextStep::Wait;
+        };
+        if next.overtaken_at.is_some() {
+            return NextStep::End(next.unanswered());
+        }
+        let Some(key) = next.key else { return NextStep::Send };
+        // While a message with its key is being stored, servers refuse another one.
+        if self.queue.iter().take(self.sent).any(|earlier| earlier.key == Some(key)) {
+            return NextStep::Wait;
+        }
+        let known = known_keys.find(now_ms, &key).filter(|_| next.sends == 0);
+        known.map_or(NextStep::Send, |sequence| {
+            NextStep::End(Outcome::Stored { sequence, is_duplicate: true })
+        })
+    }
+
+    /// The next publication, which is sent now. The stream has reached `last`.
+    pub(super) fn send(&mut self, now_ms: u64, last: u64) -> Option<&Outstanding> {
+        let next = self.queue.get_mut(self.sent)?;
+        self.sent += 1;
+        next.due_ms = now_ms + RESEND_MS;
+        if !next.is_uncertain {
+            next.floor = last;
+        }
+        next.sends += 1;
+        next.is_uncertain = true;
+        Some(next)
+    }
+
+    /// The publication at this place and all after it are sent again, not before this time.
+    pub(super) fn doubt(&mut self, at: usize, due_ms: u64) {
+        if let Some(first) = self.queue.get_mut(at).filter(|first| !first.is_uncertain) {
+            // As if it had never been sent.
+            first.sends = 0;
+        }
+        let last = self.sent.checked_sub(1).and_then(|last| self.queue.get(last));
+        self.doubted = last.map_or(0, |last| last.reply).max(self.doubted);
+        self.sent = self.sent.min(at);
+        self.window = 1;
+        self.due_ms = due_ms;
+    }
+
+    /// If the oldest one has had no answer for too long, all are sent again.
+    pub(super) fn doubt_if_due(&mut self, now_ms: u64) {
+        let oldest = self.queue.front().filter(|_| self.sent > 0);
+        if oldest.is_some_and(|oldest| oldest.due_ms <= now_ms) {
+            self.doubt(0, 0);
+        }
+    }
+
+    /// The servers answer: more may be under way.
+    pub(super) fn widen(&mut self) {
+        self.window = (2 * self.window).min(IN_FLIGHT_MAX);
+    }
+
+    /// The publication at this place is stored with this sequence.
+    pub(super) fn stored(&mut self, at: usize, sequence: u64) {
+        let Some(asker) = self.queue.get(at).map(|stored| stored.asker) else { return };
+        if !asker.is_client() {
+            return;
+        }
+        for earlier in self.queue.iter_mut().take(at).filter(|earlier| earlier.asker == asker) {
+            let lowest = earlier.overtaken_at.unwrap_or(u64::MAX);
+            earlier.overtaken_at = Some(lowest.min(sequence));
+        }
+        let doubted = self.doubted;
+        let later = self.queue.iter_mut().skip(at + 1);
+        for later in later.take_while(|later| later.reply <= doubted) {
+            if later.asker == asker {
+                later.after = later.after.max(sequence);
+            }
+        }
+    }
+
+    pub(super) fn remove(&mut self, at: usize) -> Option<Outstanding> {
+        let removed = self.queue.remove(at)?;
+        self.sent -= usize::from(at < self.sent);
+        Some(removed)
+    }
+
+    /// The stream is another one: the sequences of the one before mean nothing.
+    pub(super) fn begin_epoch(&mut self) {
+        for outstanding in &mut self.queue {
+            (outstanding.floor, outstanding.after) = (0, 0);
+            // What has overtaken it was stored before all that is stored now.
+            outstanding.overtaken_at = outstanding.overtaken_at.map(|_| 0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ANN: AskerId = AskerId::of_connection(1);
+    const BOB: AskerId = AskerId::of_connection(2);
+
+    /// Publications of these askers with the replies 1, 2 and so on.
+    fn pipeline(askers: &[AskerId]) -> Pipeline {
+        let mut pipeline = Pipeline::new();
+        for (asker, number) in askers.iter().zip(1..) {
+            let content = ([].into(), [].into());
+            let mut outstanding = Outstanding::new(0, number, *asker, content);
+            outstanding.reply = number;
+            pipeline.push(outstanding);
+        }
+        pipeline
+    }
+
+    /// Sends all that may be sent. Returns their replies, and the outcomes of those that end.
+    fn send(pipeline: &mut Pipeline, now_ms: u64) -> (Vec<u64>, Vec<Outcome>) {
+        let (mut sent, mut ended) = (Vec::new(), Vec::new());
+        loop {
+            match pipeline.next_step(now_ms, &KnownKeys::default()) {
+                NextStep::Wait => return (sent, ended),
+                NextStep::Send => sent.extend(pipeline.send(now_ms, 0).map(|sent| sent.reply)),
+                NextStep::End(outcome) => {
+                    pipeline.remove(pipeline.next());
+                    ended.push(outcome);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn many_are_sent_before_the_first_is_answered() {
+        let mut pipeline = pipeline(&[ANN; 2 * IN_FLIGHT_MAX]);
+        let sent = send(&mut pipeline, 0).0;
+        assert_eq!(sent, (1..=IN_FLIGHT_MAX as u64).collect::<Vec<_>>());
+        let at = pipeline.find(5).expect("it is under way");
+        pipeline.remove(at);
+        assert_eq!(send(&mut pipeline, 0).0, [IN_FLIGHT_MAX as u64 + 1]);
+        assert_eq!(pipeline.find(5), None);
+    }
+
+    #[test]
+    fn after_a_doubt_one_is_sent_alone_and_then_more() {
+        let mut pipeline = pipeline(&[ANN; 20]);
+        assert_eq!(send(&mut pipeline, 0).0.len(), 20);
+        pipeline.doubt_if_due(RESEND_MS - 1);
+        assert!(send(&mut pipeline, RESEND_MS - 1).0.is_empty());
+        pipeline.doubt_if_due(RESEND_MS);
+        assert_eq!(send(&mut pipeline, RESEND_MS).0, [1]);
+        for expected in [vec![2, 3], vec![4, 5, 6], vec![7, 8, 9, 10, 11]] {
+            pipeline.widen();
+            pipeline.remove(0);
+            assert_eq!(send(&mut pipeline, RESEND_MS).0, expected);
+        }
+    }
+
+    #[test]
+    fn a_refused_one_and_those_after_it_wait_until_it_is_due() {
+        let mut pipeline = pipeline(&[ANN; 4]);
+        send(&mut pipeline, 0);
+        pipeline.doubt(1, 100);
+        assert!(send(&mut pipeline, 99).0.is_empty());
+        // The first one still has no answer, and one may be under way.
+        assert!(send(&mut pipeline, 100).0.is_empty());
+        pipeline.remove(0);
+        assert_eq!(send(&mut pipeline, 100).0, [2]);
+    }
+
+    #[test]
+    fn an_overtaken_one_is_not_sent_again() {
+        let mut pipeline = pipeline(&[ANN, BOB, AskerId::SERVER, ANN, AskerId::SERVER]);
+        send(&mut pipeline, 0);
+        pipeline.stored(3, 7);
+        pipeline.remove(3);
+        pipeline.stored(3, 8);
+        pipeline.remove(3);
+        let ann = pipeline.get_mut(0).expect("it is under way");
+        assert!(ann.is_in_order(6) && !ann.is_in_order(8));
+        pipeline.doubt(0, 0);
+        let (sent, ended) = send(&mut pipeline, 0);
+        assert_eq!((sent, ended), (vec![2], vec![Outcome::Unknown]), "others are sent again");
+    }
+
+    #[test]
+    fn an_overtaken_one_that_was_refused_is_known_not_to_be_stored() {
+        let mut pipeline = pipeline(&[ANN, ANN]);
+        send(&mut pipeline, 0);
+        pipeline.get_mut(0).expect("it is under way").is_uncertain = false;
+        pipeline.doubt(0, 0);
+        pipeline.stored(1, 7);
+        assert_eq!(send(&mut pipeline, 0).1, [Outcome::Away]);
+    }
+
+    #[test]
+    fn an_early_copy_of_a_later_one_is_out_of_order() {
+        let mut pipeline = pipeline(&[ANN, ANN, ANN]);
+        pipeline.window = 2;
+        send(&mut pipeline, 0);
+        pipeline.doubt(0, 0);
+        pipeline.stored(0, 9);
+        for (at, is_in_order) in [(1, false), (2, true)] {
+            let later = pipeline.get_mut(at).expect("it is there");
+            assert_eq!(later.is_in_order(8), is_in_order, "{at}: only the first two were sent");
+        }
+    }
+
+    #[test]
+    fn the_second_with_a_key_waits_for_the_first() {
+        let mut pipeline = pipeline(&[ANN, BOB, ANN]);
+        for at in [0, 1] {
+            pipeline.get_mut(at).expect("it is there").key = Some([7; 16]);
+        }
+        assert_eq!(send(&mut pipeline, 0).0, [1]);
+        pipeline.remove(0);
+        let mut known = KnownKeys::default();
+        known.add(0, [7; 16], 5);
+        let NextStep::End(outcome) = pipeline.next_step(0, &known) else { panic!("it is known") };
+        assert_eq!(outcome, Outcome::Stored { sequence: 5, is_duplicate: true });
+    }
+}

@@ -1,0 +1,72 @@
+//! Publications of single messages and of batches, and their outcomes.
+
+use throng_core::{AskerId, Body, Publication};
+use throng_nats::journal::{JournalEvent, Outcome};
+
+use super::{CHANNELS, World, channel, subject};
+
+impl World {
+    pub(super) fn publish(&mut self, node: usize) {
+        let (index, asker) = (self.random.below(CHANNELS), self.asker());
+        self.publish_to(node, index, asker);
+    }
+
+    /// Publishes many messages of one client to a channel, as a batch does.
+    pub(super) fn publish_batch(&mut self, node: usize) {
+        let (index, asker) = (self.random.below(CHANNELS), self.asker());
+        for _ in 0..2 + self.random.below(20) {
+            self.publish_to(node, index, asker);
+        }
+    }
+
+    /// One of three clients, or the server itself.
+    fn asker(&mut self) -> AskerId {
+        match self.random.below(4) {
+            0 => AskerId::SERVER,
+            number => AskerId::of_connection(number as u64),
+        }
+    }
+
+    fn publish_to(&mut self, node: usize, index: usize, asker: AskerId) {
+        self.next_token += 1;
+        let token = self.next_token;
+        let key = self.random.percent(20).then(|| self.random.below(40));
+        let body = match key {
+            Some(key) => format!("key {key} of {index}"),
+            None => format!("{token}"),
+        };
+        let publication = Publication {
+            channel: channel(index),
+            body: Body::Text(body.clone().into()),
+            content_type: None,
+            idempotency_key: key.map(|key| key.to_string().into()),
+            excluded: None,
+            expires_in_ms: None,
+            receipt: None,
+        };
+        if key.is_none() && asker.is_client() {
+            self.nodes[node].order.entry((index, asker)).or_default().push(body.clone());
+        }
+        self.nodes[node].publications.insert(token, (index, body, key.is_some()));
+        self.step(node, JournalEvent::Publish { token, publication, asker });
+    }
+
+    pub(super) fn published(&mut self, node: usize, token: u64, outcome: Outcome) {
+        let published = self.nodes[node].publications.remove(&token);
+        let (index, body, has_key) = published.expect("it was published once");
+        match outcome {
+            Outcome::Stored { sequence, is_duplicate } => {
+                assert!(has_key || !is_duplicate);
+                self.oracle.acknowledged(&subject(index), sequence, &body, has_key);
+            }
+            Outcome::Unknown => self.tally.unknown += 1,
+            Outcome::Busy | Outcome::Away => {
+                self.tally.away += 1;
+                if !has_key {
+                    self.oracle.refused.insert(body);
+                }
+            }
+            other @ (Outcome::Refused(_) | Outcome::TooLarge { .. }) => panic!("{other:?}"),
+        }
+    }
+}
