@@ -11,7 +11,7 @@ use http::{Method, Request, Uri};
 use http_body_util::Either;
 use hyper::body::Incoming;
 use throng_access::Client;
-use throng_core::{Kind, clock};
+use throng_core::{Kind, clock, wake_together};
 use throng_wire::ErrorCode;
 use throng_wire::log::without_query;
 use tower_service::Service as _;
@@ -200,7 +200,8 @@ async fn answer_api(
         }
         Resource::Publish if head.method == Method::POST => {
             let client = client(control, head).await?;
-            Box::pin(api::batch::answer(control, head, &client, body)).await
+            // Readers of several of its channels get their messages in one frame.
+            Box::pin(wake_together(api::batch::answer(control, head, &client, body))).await
         }
         Resource::Log(kind, name, part @ (LogPart::History | LogPart::Presence)) if is_read => {
             Box::pin(answer_about_log(control, head, kind, name, part)).await

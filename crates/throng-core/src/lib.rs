@@ -133,5 +133,5 @@ pub use subscriptions::{
 };
 pub use watched_presence::{PresenceState, WatchedPresence};
 pub use worker_queue::{
-    KeptNotice, LateAnswer, Notification, QuestionId, QueueLimits, WorkerQueue,
+    KeptNotice, LateAnswer, Notification, QuestionId, QueueLimits, WorkerQueue, wake_together,
 };

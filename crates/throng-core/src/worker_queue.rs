@@ -4,6 +4,8 @@
 //! most once for any number of notifications. They arrive in the order of posting, except urgent
 //! ones, which a worker whose delivery lags takes first.
 
+mod together;
+
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,6 +23,8 @@ use crate::publication::{Outcome, Replacement};
 use crate::read_marker::Marked;
 use crate::reading::Fetched;
 use crate::receipt::ReceiptPart;
+use together::Wake;
+pub use together::wake_together;
 
 /// A message from the engine or the control plane to a worker.
 #[derive(Debug)]
@@ -191,7 +195,7 @@ pub struct WorkerQueue {
     /// True if the worker will look into the queue without being woken.
     is_awake: AtomicBool,
     /// Wakes the worker, from any thread.
-    wake: Box<dyn Fn() + Send + Sync>,
+    wake: Wake,
 }
 
 impl std::fmt::Debug for WorkerQueue {
@@ -221,7 +225,7 @@ impl WorkerQueue {
             volatile_lost: AtomicU64::new(0),
             has_urgent: AtomicBool::new(false),
             is_awake: AtomicBool::new(false),
-            wake: Box::new(wake),
+            wake: Arc::new(wake),
         }
     }
 
@@ -282,11 +286,11 @@ impl WorkerQueue {
         queue.push(notification);
     }
 
-    /// Makes the worker look, if it sleeps. Called after [`WorkerQueue::post`], without any lock
-    /// held.
+    /// Makes the worker look, if it sleeps: at once, or within [`wake_together`] when the present
+    /// poll ends. Called after [`WorkerQueue::post`], without any lock held.
     pub fn wake(&self) {
         if !self.is_awake.swap(true, Ordering::SeqCst) {
-            (self.wake)();
+            together::wake(&self.wake);
         }
     }
 

@@ -11,6 +11,9 @@ use crate::connection::ConnectionId;
 /// messages a second gets about 20.
 const INTERVAL_MS: u64 = 2;
 
+/// How long those that are due wait while fan-outs go on, which may add messages to their frames.
+const GATHERING_MS: u64 = 1;
+
 /// Lists with a larger capacity are freed once they are empty.
 const KEPT: usize = 1024;
 
@@ -22,6 +25,8 @@ pub(super) type Held = (ConnectionId, SubscriptionId);
 pub(super) struct HeldSubscriptions {
     /// Those that are due now.
     now: Vec<Held>,
+    /// When the first of them was added, by the worker's clock.
+    since_ms: u64,
     /// True if `now` is in the order of connections.
     is_sorted: bool,
     /// Those that are due at the end of the interval.
@@ -49,8 +54,16 @@ impl HeldSubscriptions {
         Some(Duration::from_millis(ends_ms.saturating_sub(now_ms)))
     }
 
+    /// True if those that are due may wait for messages of further channels.
+    pub(super) fn may_gather(&self, now_ms: u64) -> bool {
+        self.are_due() && now_ms < self.since_ms + GATHERING_MS
+    }
+
     /// Adds one that is due now.
-    pub(super) fn add(&mut self, held: Held) {
+    pub(super) fn add(&mut self, held: Held, now_ms: u64) {
+        if self.now.is_empty() {
+            self.since_ms = now_ms;
+        }
         self.now.push(held);
         self.is_sorted = false;
     }

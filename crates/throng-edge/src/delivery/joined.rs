@@ -1,8 +1,9 @@
 //! Joins what is due to a connection, of all its channels, in frames with several messages.
 //!
 //! A fan-out that visits such a connection does not write at once. The subscription is
-//! [held](throng_core::SubscriptionTable::hold) and listed, and at the end of the slice each
-//! connection is written what all of its listed subscriptions lack, in one call. A connection that
+//! [held](throng_core::SubscriptionTable::hold) and listed, and when the fan-outs end or the slice
+//! in which they have lasted a millisecond, each connection is written what all of its listed
+//! subscriptions lack, in one call. A connection that
 //! has had a frame within the present interval waits for the end of that. So the first message
 //! after silence goes out at once, and a busy connection is written about once in an interval,
 //! however many channels it follows.
@@ -11,8 +12,9 @@
 //!
 //! * There is one interval for all connections, and it runs only while one of them has had a frame
 //!   within it. A connection has a flag, and no timer or buffer.
-//! * A held subscription is listed. While something is due, no fan-out goes on: so an interval's
-//!   messages are bounded, and each channel has moments without held subscriptions.
+//! * A held subscription is listed. Once something has been due for a millisecond, no fan-out goes
+//!   on before it is written: so an interval's messages are bounded, and each channel has moments
+//!   without held subscriptions.
 
 use std::time::Duration;
 
@@ -52,6 +54,11 @@ impl<N: Net> Delivery<N> {
         self.subscriptions.is_fanning_out() || self.held.are_due()
     }
 
+    /// True if what is due waits for the fan-outs under way, which may add to its frames.
+    pub(crate) fn gathers(&self) -> bool {
+        self.subscriptions.is_fanning_out() && self.held.may_gather(self.clock().unix_ms())
+    }
+
     /// True if connections that take messages lack some: a fan-out is under way, or messages are
     /// held back.
     pub(crate) fn has_undelivered(&self) -> bool {
@@ -79,7 +86,7 @@ impl<N: Net> Delivery<N> {
         }
         for &subscription in &ended.1 {
             if let Some(id) = subscriptions.held_connection(subscription) {
-                held.add((id, subscription));
+                held.add((id, subscription), now_ms);
             }
         }
         held.reuse(ended);
@@ -116,7 +123,8 @@ impl<N: Net> Delivery<N> {
         if is_later {
             self.held.add_later(subscription);
         } else {
-            self.held.add((id, subscription));
+            let now_ms = self.clock().unix_ms();
+            self.held.add((id, subscription), now_ms);
         }
     }
 

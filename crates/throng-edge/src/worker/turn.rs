@@ -24,12 +24,14 @@ impl<N: Net> Worker<N> {
         self.fire_clocks();
         if may_fan_out {
             self.begin_fan_out();
-            // What is due goes first, and all of it before more is visited.
-            if self.turn(|sessions| sessions.write_due()) {
+            // What is due goes first, and all of it before more is visited, unless it may grow.
+            if self.gathers() || self.turn(|sessions| sessions.write_due()) {
                 while self.next_visits() {
                     self.turn(|sessions| sessions.visit());
                 }
-                self.turn(|sessions| sessions.write_due());
+                if !self.gathers() {
+                    self.turn(|sessions| sessions.write_due());
+                }
             }
             self.end_fan_out();
             self.begin_fan_out();

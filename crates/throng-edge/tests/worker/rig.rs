@@ -306,6 +306,12 @@ impl Rig {
         self.work();
     }
 
+    /// Lets less than a tick pass, in which the worker does nothing.
+    pub(crate) fn pass_ms(&mut self, ms: u64) {
+        let now = self.now();
+        self.worker.set_now(Now { unix_ms: now.unix_ms + ms, ..now });
+    }
+
     fn now(&self) -> Now {
         Now { unix_ms: u64::from(self.tick) * 100, tick: self.tick - self.first_tick }
     }
