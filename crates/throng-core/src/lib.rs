@@ -60,6 +60,7 @@
 
 pub mod age_clock;
 mod ages;
+mod channels;
 pub mod clock;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
@@ -73,6 +74,7 @@ mod histogram;
 mod history_page;
 pub mod id;
 mod idempotency_key;
+pub mod journal;
 pub mod key_text;
 pub mod later;
 mod listing;
@@ -100,6 +102,7 @@ pub mod subscriptions;
 mod watched_presence;
 pub mod worker_queue;
 
+pub use channels::Channels;
 pub use connection_name::{ConnectionName, NodeTag};
 pub use connection_scan::{
     ConnectionScan, FoundConnection, FoundLag, FoundTransport, ScanAction, ScanClose, ScanTarget,
@@ -109,6 +112,7 @@ pub use engine::{Audience, Engine, EngineMetrics, Follow, Followed, History, Oth
 pub use histogram::{Histogram, Snapshot};
 pub use id::{ChannelId, ConnectionId, Epoch, Listener, LocalId, MessageId, Position, WorkerId};
 pub use idempotency_key::{IdempotencyKey, Publisher};
+pub use journal::{Cluster, Journal, JournalIds, JournalUsage};
 pub use later::{Answer, AskerId, Later, Ticket};
 pub use listing::{ListPlace, ListStep, ListedChannel};
 pub use log::segment::SharedBytes;

@@ -219,6 +219,11 @@ impl MemoryEngine {
         self.lock(at).post_volatile(&self.shared, now_ms, hash, publication)
     }
 
+    /// True if the server is short of memory ([`Engine::set_memory_short`]).
+    pub fn is_memory_short(&self) -> bool {
+        self.shared.is_memory_short.load(Ordering::Relaxed)
+    }
+
     /// As [`Engine::read_marker`], which a memory answers at once.
     pub fn read_marker(&self, now_ms: u64, inbox: &ChannelName, mark: Option<Mark>) -> ReadMarker {
         let (at, name) = self.find(inbox);
@@ -387,7 +392,7 @@ impl Engine for MemoryEngine {
         self.note_oldest(at, &shard);
         drop(shard);
         self.unseal_some();
-        self.shared.set_limit(self.shared.is_memory_short.load(Ordering::Relaxed));
+        self.shared.set_limit(self.is_memory_short());
         self.evict();
     }
 

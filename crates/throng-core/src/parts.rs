@@ -328,6 +328,11 @@ impl HeldPart {
         self.0.part.reading
     }
 
+    /// The part, for its readers.
+    pub fn open(&self) -> &Arc<OpenPart> {
+        &self.0.part
+    }
+
     /// How much is to be read at most: what was granted, or before that what is wanted.
     pub fn limits(&self) -> Limits {
         lock(&self.0.granted).limits
@@ -364,7 +369,7 @@ impl HeldPart {
     }
 
     /// Notes what was read.
-    pub fn fill(&self, part: Part) -> &Arc<OpenPart> {
+    pub fn fill(&self, part: Part) {
         let Hold { parts, channel, part: open, number, asker, granted } = &*self.0;
         let bytes = part.bytes();
         let is_first = open.part.set(part).is_ok();
@@ -377,7 +382,6 @@ impl HeldPart {
         if let Some(channel) = table.channels.get_mut(channel) {
             channel.read.entry(open.reading).or_default().insert(*number);
         }
-        open
     }
 
     /// Notes what was read, and answers all that wait for it.

@@ -1,14 +1,13 @@
-//! The engine of a server with durable channels.
+//! The journal of durable channels: their logs are on the disk.
 //!
-//! The logs of durable channels are on the disk. Their followers, their heads while they are
-//! followed, and everything about other channels are the memory engine's. So a durable channel that
-//! nobody follows takes no memory.
+//! Their followers, and their heads while they are followed, are in the memory engine. So a durable
+//! channel that nobody follows takes no memory.
 //!
 //! # Invariants
 //!
 //! * A message is delivered, and its publisher answered, when it is as safe as the journal's `sync`
 //!   promises; on the thread `journal-answers`, in the order of offsets.
-//! * Nobody waits for the disk: parts of logs are read by other threads ([`Engine::fetch`]), and
+//! * Nobody waits for the disk: parts of logs are read by other threads ([`Journal::fetch`]), and
 //!   wait in memory for the subscription or page that they are for ([`throng_core::parts`]).
 //!
 //! # Layout
@@ -36,12 +35,11 @@ mod tests;
 use std::io;
 use std::sync::Arc;
 
-use throng_core::parts::{Limits, Page, Part};
+use throng_core::journal::{Journal, JournalIds, JournalUsage};
+use throng_core::parts::{HeldPart, Limits, Parts};
 use throng_core::{
-    Answer, AskerId, Audience, Backlog, ChannelId, ChannelName, Engine, EngineMetrics, Fetched,
-    Follow, Followed, History, HistoryQuery, Kind, Later, ListPlace, ListStep, LocalId, Mark,
-    Marked, MemoryEngine, Message, MessageId, Notification, Outcome, PresenceCache, Publication,
-    PublishError, Reading, Rule, Ticket, VolatilePublication, Watermark, WorkerId,
+    Answer, AskerId, ChannelName, Fetched, HistoryQuery, Kind, Later, ListStep, Mark, Marked,
+    Outcome, Publication, PublishError, Reading, Retention, Ticket,
 };
 
 use crate::journal::{DiskJournal, WhenDone};
@@ -52,7 +50,7 @@ use readers::{ReadTurn, Readers};
 use shared::EngineShared;
 
 /// See the module.
-pub struct DurableEngine {
+pub struct DurableLogs {
     shared: Arc<EngineShared>,
     journal: Arc<DiskJournal>,
     readers: Readers,
@@ -76,19 +74,16 @@ pub struct ReadFigures {
     pub shortened: u64,
 }
 
-impl DurableEngine {
-    /// The engine over what `delivery` has. `journal` writes its logs, and delivers to it.
+impl DurableLogs {
+    /// The logs of what `delivery` has. `journal` writes its logs, and delivers to it.
     ///
     /// # Errors
     ///
     /// An error of the system, if a thread cannot be started.
-    pub fn start(
-        delivery: &AnswerDelivery,
-        journal: Arc<DiskJournal>,
-    ) -> io::Result<DurableEngine> {
+    pub fn start(delivery: &AnswerDelivery, journal: Arc<DiskJournal>) -> io::Result<DurableLogs> {
         let shared = delivery.shared();
         let markers = Arc::new(Markers::new(Arc::clone(&shared.logs), Arc::clone(&journal)));
-        Ok(DurableEngine { shared, journal, readers: Readers::start()?, markers })
+        Ok(DurableLogs { shared, journal, readers: Readers::start()?, markers })
     }
 
     /// Reads for clients.
@@ -103,30 +98,24 @@ impl DurableEngine {
             shortened: parts.shortened,
         }
     }
+}
 
-    fn memory(&self) -> &MemoryEngine {
-        &self.shared.memory
+/// How much is read at most, for a subscriber with these limits.
+fn wanted(reading: Reading, limits: Limits) -> Limits {
+    match reading {
+        Reading::Start(_) | Reading::Page(HistoryQuery::FirstOfLast(_), _) => limits,
+        Reading::Page(..) => Limits { bytes: PAGE_BYTES_MAX, ..limits },
     }
 }
 
-fn limits(rule: &Rule) -> Limits {
-    Limits { messages: rule.max_lag_messages, bytes: rule.max_lag_bytes }
-}
-
-impl Engine for DurableEngine {
-    fn publish(
+impl Journal for DurableLogs {
+    fn append(
         &self,
-        now_ms: u64,
+        _: u64,
         publication: Publication,
+        retention: Retention,
         later: Later<'_, Outcome>,
     ) -> Answer<Outcome> {
-        let Some(rule) = self.shared.durable(&publication.channel) else {
-            return self.memory().publish(now_ms, publication).into();
-        };
-        if let Err(busy) = self.memory().check_room(&publication.channel) {
-            return Err(busy).into();
-        }
-        let retention = rule.retention;
         let shared = Arc::clone(&self.shared);
         let mut answer = None;
         let done = || -> WhenDone {
@@ -141,21 +130,12 @@ impl Engine for DurableEngine {
         }
     }
 
-    /// The disk does not hear of it, whatever the channel.
-    fn publish_volatile(
-        &self,
-        now_ms: u64,
-        publication: VolatilePublication,
-    ) -> Result<u64, PublishError> {
-        Ok(self.memory().publish_volatile(now_ms, publication))
+    fn parts(&self) -> &Parts {
+        &self.shared.parts
     }
 
-    fn watermark(&self) -> Watermark {
-        self.memory().watermark()
-    }
-
-    fn fetches(&self) -> bool {
-        true
+    fn ids(&self) -> JournalIds {
+        JournalIds { epoch: self.shared.logs.epoch(), are_consecutive: true }
     }
 
     fn fetch(
@@ -163,13 +143,11 @@ impl Engine for DurableEngine {
         now_ms: u64,
         channel: &ChannelName,
         reading: Reading,
+        limits: Limits,
         later: Later<'_, Fetched>,
     ) -> Answer<Fetched> {
-        let Some(rule) = self.shared.durable(channel) else {
-            return self.memory().fetch(now_ms, channel, reading, later);
-        };
         // Before anything is read: see `throng_core::parts`.
-        let (parts, asker, limits) = (&self.shared.parts, later.asker(), limits(rule));
+        let (parts, asker) = (&self.shared.parts, later.asker());
         if let Reading::Start(start) = reading {
             let held = parts.open(channel, reading, limits, asker);
             if let Some(part) = self.shared.start_now(channel, start) {
@@ -177,10 +155,7 @@ impl Engine for DurableEngine {
                 return Fetched::held_by(held).into();
             }
         }
-        let wanted = match reading {
-            Reading::Start(_) | Reading::Page(HistoryQuery::FirstOfLast(_), _) => limits,
-            Reading::Page(..) => Limits { bytes: PAGE_BYTES_MAX, ..limits },
-        };
+        let wanted = wanted(reading, limits);
         let (ticket, answer) = later.ticket();
         if let Some(held) = parts.ask(channel, reading, wanted, asker, ticket) {
             let shared = Arc::clone(&self.shared);
@@ -189,89 +164,22 @@ impl Engine for DurableEngine {
         answer
     }
 
-    fn follow(&self, now_ms: u64, follow: Follow<'_>) -> Followed {
-        let Some(rule) = self.shared.durable(follow.channel) else {
-            return self.memory().follow(now_ms, follow);
-        };
-        let reading = Reading::Start(follow.start);
-        let parts = &self.shared.parts;
-        let found = parts.find(follow.channel, reading);
-        // Parts that were not fetched are read here, and hold up the thread.
-        let open = || parts.open(follow.channel, reading, limits(rule), AskerId::SERVER);
-        let held = found.is_none().then(open);
-        let part = match (found, &held) {
-            (None, Some(held)) => {
-                let part = self.shared.start_now(follow.channel, follow.start);
-                let part =
-                    part.map_or_else(|| self.shared.read(now_ms, held), |part| Ok(Some(part)));
-                part.ok().flatten().map(|part| Arc::clone(held.fill(part)))
-            }
-            (found, _) => found,
-        };
-        let epoch = self.shared.logs.epoch();
-        self.memory().follow_elsewhere(now_ms, &follow, || {
-            match part.as_ref().map(|open| (open, open.part())) {
-                Some((open, Some(Part::Start(start)))) => open.backlog(start, true),
-                // The disk cannot be read: messages that come show the hole before them.
-                _ => Backlog {
-                    head: MessageId { epoch, offset: 0 },
-                    cursor: 0,
-                    are_offsets_consecutive: true,
-                    is_recovered: Some(false),
-                    messages: Vec::new(),
-                },
-            }
-        })
-    }
-
-    fn look_ahead(
-        &self,
-        channels: &[ChannelName],
-        worker: WorkerId,
-        each: &mut dyn FnMut(LocalId),
-    ) {
-        self.memory().look_ahead(channels, worker, each);
-    }
-
-    fn unfollow(&self, now_ms: u64, channel: ChannelId, worker: WorkerId) {
-        self.memory().unfollow(now_ms, channel, worker);
-    }
-
-    fn unfollow_all(&self, now_ms: u64, channels: &[ChannelId], worker: WorkerId) {
-        self.memory().unfollow_all(now_ms, channels, worker);
-    }
-
-    fn set_subscribers(&self, now_ms: u64, channel: ChannelId, worker: WorkerId, subscribers: u32) {
-        self.memory().set_subscribers(now_ms, channel, worker, subscribers);
-    }
-
-    fn history(
+    fn read_now(
         &self,
         now_ms: u64,
         channel: &ChannelName,
-        query: HistoryQuery,
-        limit: usize,
-    ) -> History {
-        let Some(rule) = self.shared.durable(channel) else {
-            return self.memory().history(now_ms, channel, query, limit);
+        reading: Reading,
+        limits: Limits,
+    ) -> Option<HeldPart> {
+        let limits = wanted(reading, limits);
+        let held = self.shared.parts.open(channel, reading, limits, AskerId::SERVER);
+        let known = match reading {
+            Reading::Start(start) => self.shared.start_now(channel, start),
+            Reading::Page(..) => None,
         };
-        let reading = Reading::Page(query, limit);
-        let open = self.shared.parts.find(channel, reading);
-        let page = match open.as_ref().and_then(|open| open.part()) {
-            Some(Part::Page(page)) => Some(page.clone()),
-            // Parts that were not fetched are read here, and hold up the thread.
-            _ => {
-                let limits = Limits { bytes: PAGE_BYTES_MAX, ..limits(rule) };
-                let page = self.shared.reader(now_ms, channel, reading).page(query, limit, limits);
-                page.ok().flatten()
-            }
-        };
-        let Page { head, messages, has_more, is_recovered } = page.unwrap_or_else(|| {
-            let head = MessageId { epoch: self.shared.logs.epoch(), offset: 0 };
-            Page { head, messages: Vec::new(), has_more: false, is_recovered: Some(false) }
-        });
-        let messages = messages.into_iter().map(|content| Arc::new(Message::from(content)));
-        History { head, messages: messages.collect(), has_more, is_recovered }
+        let part = known.map_or_else(|| self.shared.read(now_ms, &held), |part| Ok(Some(part)));
+        held.fill(part.ok().flatten()?);
+        Some(held)
     }
 
     fn read_marker(
@@ -281,9 +189,6 @@ impl Engine for DurableEngine {
         mark: Option<Mark>,
         later: Later<'_, Marked>,
     ) -> Answer<Marked> {
-        if self.shared.durable(inbox).is_none() {
-            return Ok(self.memory().read_marker(now_ms, inbox, mark)).into();
-        }
         let asker = later.asker();
         let (ticket, answer) = later.ticket();
         let (markers, of) = (Arc::clone(&self.markers), inbox.clone());
@@ -299,28 +204,8 @@ impl Engine for DurableEngine {
         answer
     }
 
-    fn audience(&self, channel: &ChannelName) -> Audience {
-        self.memory().audience(channel)
-    }
-
-    fn name(&self, channel: ChannelId) -> Option<ChannelName> {
-        self.memory().name(channel)
-    }
-
-    fn is_named(&self, channel: ChannelId, name: &ChannelName) -> bool {
-        self.memory().is_named(channel, name)
-    }
-
-    fn names(&self, channels: &mut [ChannelId], each: &mut dyn FnMut(&ChannelName)) {
-        self.memory().names(channels, each);
-    }
-
-    fn list(&self, now_ms: u64, kind: Kind, after: Option<ListPlace>) -> ListStep {
-        list::step(&self.shared, now_ms, kind, after)
-    }
-
-    fn post(&self, worker: WorkerId, notification: Notification) {
-        self.memory().post(worker, notification);
+    fn list(&self, kind: Kind, after: u64) -> ListStep {
+        list::step(&self.shared, kind, after)
     }
 
     fn is_at_rest(&self) -> bool {
@@ -328,27 +213,7 @@ impl Engine for DurableEngine {
         self.readers.are_idle() && self.journal.is_idle()
     }
 
-    fn tick(&self, now_ms: u64) {
-        self.memory().tick(now_ms);
-    }
-
-    fn set_memory_short(&self, is_short: bool) {
-        self.memory().set_memory_short(is_short);
-    }
-
-    fn log_bytes(&self) -> u64 {
-        self.memory().log_bytes()
-    }
-
-    fn held_shortly(&self) -> u64 {
-        self.journal.messages()
-    }
-
-    fn metrics(&self) -> EngineMetrics {
-        self.memory().metrics()
-    }
-
-    fn presence_cache(&self) -> &Arc<PresenceCache> {
-        self.memory().presence_cache()
+    fn usage(&self) -> JournalUsage {
+        JournalUsage { log_bytes: 0, held_shortly: self.journal.messages() }
     }
 }

@@ -1,4 +1,4 @@
-//! The engine of a node: channels whose logs are in a stream, which all nodes share.
+//! The journal of a node: the logs of channels are in a stream, which all nodes share.
 //!
 //! The stream says when a message is accepted, and under which id. Followers, the delivery to them,
 //! and all logs that are the node's own are the memory engine's. A channel is followed in the
@@ -8,7 +8,7 @@
 //!
 //! * A message is delivered in the order of its stream, on the thread of the connection, when the
 //!   stream has republished it: also to the subscribers of the node that published it.
-//! * Nobody waits for a server: what has to be read comes later ([`Engine::fetch`]), and waits in
+//! * Nobody waits for a server: what has to be read comes later ([`Journal::fetch`]), and waits in
 //!   memory for the subscription or page that it is for ([`throng_core::parts`]).
 //! * While the stream is away, publications are refused and subscribers stay. They get what they
 //!   missed when it is back.
@@ -68,13 +68,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use throng_core::parts::Part;
+use throng_core::journal::{Cluster, Journal, JournalIds, JournalUsage};
+use throng_core::parts::{HeldPart, Limits, Parts};
 use throng_core::{
-    Answer, Audience, Backlog, ChannelId, ChannelName, Engine, EngineMetrics, Fetched, Follow,
-    Followed, History, HistoryQuery, Kind, Later, ListPlace, ListStep, LocalId, Mark, Marked,
-    MemoryEngine, Message, MessageId, NodeTag, Notification, OtherNodes, Outcome, Presence,
-    PresenceBusy, PresenceCache, Publication, PublishError, Reading, ScanAction, ScanTarget,
-    Scanned, Stamp, Ticket, VolatilePublication, WantedTags, Watermark, WorkerId,
+    Answer, ChannelName, Engine as _, EngineMetrics, Fetched, Later, ListedChannel, Mark, Marked,
+    MemoryEngine, NodeTag, OtherNodes, Outcome, Presence, PresenceBusy, Publication, PublishError,
+    Reading, Retention, ScanAction, ScanTarget, Scanned, Stamp, Ticket, VolatilePublication,
+    WantedTags, Watermark,
 };
 
 use crate::api::table::TableEntry;
@@ -248,29 +248,19 @@ impl NatsEngine {
             publish: throng_core::Snapshot::of(std::iter::once(&link.publish)),
         }
     }
-
-    /// An id in a stream that was never open names nothing.
-    fn nowhere(&self) -> MessageId {
-        let epoch = self.shared.link.epoch();
-        MessageId { epoch: epoch.unwrap_or(self.memory().watermark().epoch), offset: 0 }
-    }
 }
 
-impl Engine for NatsEngine {
-    fn publish(
+impl Journal for NatsEngine {
+    fn append(
         &self,
-        now_ms: u64,
+        _: u64,
         publication: Publication,
+        _: Retention,
         later: Later<'_, Outcome>,
     ) -> Answer<Outcome> {
         let shared = &self.shared;
-        if !NodeShared::is_in_stream(&publication.channel) {
-            return self.memory().publish(now_ms, publication).into();
-        }
         let refused = if !shared.link.is_open() {
             Some(PublishError::Away)
-        } else if let Err(busy) = self.memory().check_room(&publication.channel) {
-            Some(busy)
         } else if !shared.publications.take_place(&publication) {
             count(&shared.link.counts.busy);
             Some(PublishError::Busy)
@@ -288,50 +278,15 @@ impl Engine for NatsEngine {
         answer
     }
 
-    fn publish_volatile(
-        &self,
-        now_ms: u64,
-        publication: VolatilePublication,
-    ) -> Result<u64, PublishError> {
-        let shared = &self.shared;
-        if !NodeShared::is_in_stream(&publication.channel) {
-            return Ok(self.memory().publish_volatile(now_ms, publication));
-        }
-        if !shared.link.is_open() {
-            count(&shared.link.counts.refused);
-            return Err(PublishError::Away);
-        }
-        // Subscribers here need not wait for the servers.
-        let subscribers = self.memory().publish_volatile(now_ms, publication.clone());
-        match shared.volatile.take(publication.body.bytes().len()) {
-            Some(place) => shared.tell(JournalEvent::Volatile(place, publication)),
-            None => count(&shared.link.counts.volatile_lost),
-        }
-        Ok(subscribers)
+    fn parts(&self) -> &Parts {
+        &self.shared.parts
     }
 
-    fn is_shared(&self) -> bool {
-        true
-    }
-
-    fn node(&self) -> NodeTag {
-        self.shared.node
-    }
-
-    fn watermark(&self) -> Watermark {
-        let link = &self.shared.link;
-        match link.epoch() {
-            Some(epoch) => Watermark { epoch, stamp: Stamp(link.settled()) },
-            None => self.memory().watermark(),
-        }
-    }
-
-    fn is_settling(&self) -> bool {
-        self.shared.link.is_whole()
-    }
-
-    fn fetches(&self) -> bool {
-        true
+    /// An id in a stream that was never open names nothing.
+    fn ids(&self) -> JournalIds {
+        let epoch = self.shared.link.epoch();
+        let epoch = epoch.unwrap_or_else(|| self.shared.memory.watermark().epoch);
+        JournalIds { epoch, are_consecutive: false }
     }
 
     fn fetch(
@@ -339,86 +294,24 @@ impl Engine for NatsEngine {
         now_ms: u64,
         channel: &ChannelName,
         reading: Reading,
+        limits: Limits,
         later: Later<'_, Fetched>,
     ) -> Answer<Fetched> {
-        if !NodeShared::is_in_stream(channel) {
-            return self.memory().fetch(now_ms, channel, reading, later);
-        }
-        self.shared.fetch(now_ms, channel, reading, later)
+        self.shared.fetch(now_ms, channel, reading, limits, later)
     }
 
-    fn follow(&self, now_ms: u64, follow: Follow<'_>) -> Followed {
-        if !NodeShared::is_in_stream(follow.channel) {
-            return self.memory().follow(now_ms, follow);
-        }
-        let nowhere = self.nowhere();
-        let part = self.shared.parts.find(follow.channel, Reading::Start(follow.start));
-        if part.is_none() {
-            // It was not fetched. The stream has it followed anyway.
-            let mut followed = self.shared.followed();
-            self.shared.follow(&mut followed, follow.channel);
-        }
-        self.memory().follow_elsewhere(now_ms, &follow, || {
-            match part.as_ref().map(|open| (open, open.part())) {
-                // Not of an epoch that has ended meanwhile.
-                Some((open, Some(Part::Start(start)))) if start.head.epoch == nowhere.epoch => {
-                    open.backlog(start, false)
-                }
-                // Messages that come show the hole before them.
-                _ => Backlog {
-                    head: nowhere,
-                    cursor: 0,
-                    are_offsets_consecutive: false,
-                    is_recovered: Some(false),
-                    messages: Vec::new(),
-                },
-            }
-        })
-    }
-
-    fn look_ahead(
+    /// Nothing is read, but the stream has the channel followed.
+    fn read_now(
         &self,
-        channels: &[ChannelName],
-        worker: WorkerId,
-        each: &mut dyn FnMut(LocalId),
-    ) {
-        self.memory().look_ahead(channels, worker, each);
-    }
-
-    fn unfollow(&self, now_ms: u64, channel: ChannelId, worker: WorkerId) {
-        self.memory().unfollow(now_ms, channel, worker);
-    }
-
-    fn unfollow_all(&self, now_ms: u64, channels: &[ChannelId], worker: WorkerId) {
-        self.memory().unfollow_all(now_ms, channels, worker);
-    }
-
-    fn set_subscribers(&self, now_ms: u64, channel: ChannelId, worker: WorkerId, subscribers: u32) {
-        self.memory().set_subscribers(now_ms, channel, worker, subscribers);
-    }
-
-    fn history(
-        &self,
-        now_ms: u64,
+        _: u64,
         channel: &ChannelName,
-        query: HistoryQuery,
-        limit: usize,
-    ) -> History {
-        if !NodeShared::is_in_stream(channel) {
-            return self.memory().history(now_ms, channel, query, limit);
+        reading: Reading,
+        _: Limits,
+    ) -> Option<HeldPart> {
+        if matches!(reading, Reading::Start(_)) {
+            self.shared.follow(&mut self.shared.followed(), channel);
         }
-        let open = self.shared.parts.find(channel, Reading::Page(query, limit));
-        let Some(Part::Page(page)) = open.as_ref().and_then(|open| open.part()) else {
-            let head = self.nowhere();
-            let messages = Vec::new();
-            return History { head, messages, has_more: false, is_recovered: Some(false) };
-        };
-        let messages = page.messages.iter().map(|content| {
-            let message = Message::from(Arc::clone(content));
-            Arc::new(message)
-        });
-        let (has_more, is_recovered) = (page.has_more, page.is_recovered);
-        History { head: page.head, messages: messages.collect(), has_more, is_recovered }
+        None
     }
 
     fn read_marker(
@@ -431,79 +324,79 @@ impl Engine for NatsEngine {
         self.shared.read_marker(now_ms, inbox, mark, later)
     }
 
-    fn audience(&self, channel: &ChannelName) -> Audience {
-        self.memory().audience(channel)
-    }
-
-    fn name(&self, channel: ChannelId) -> Option<ChannelName> {
-        self.memory().name(channel)
-    }
-
-    fn is_named(&self, channel: ChannelId, name: &ChannelName) -> bool {
-        self.memory().is_named(channel, name)
-    }
-
-    fn names(&self, channels: &mut [ChannelId], each: &mut dyn FnMut(&ChannelName)) {
-        self.memory().names(channels, each);
-    }
-
-    /// The channels that this node follows, with the messages that it has in memory. A stream has
-    /// no list of its channels.
-    fn list(&self, now_ms: u64, kind: Kind, after: Option<ListPlace>) -> ListStep {
-        let mut step = self.memory().list(now_ms, kind, after);
-        if kind == Kind::Internal {
-            return step;
-        }
-        let epoch = self.nowhere().epoch;
+    /// The followed channels have the messages that are in memory. A stream has no list of its
+    /// channels.
+    fn complete_list(&self, now_ms: u64, listed: &mut [ListedChannel]) {
+        let epoch = self.ids().epoch;
         let followed = self.shared.followed();
-        for listed in &mut step.channels {
+        for listed in listed {
             listed.head.epoch = epoch;
             let entry = followed.get(&listed.name);
             let readable = entry.into_iter().flat_map(|entry| entry.cached());
             listed.messages = readable.filter(|message| !message.is_expired(now_ms)).count();
         }
-        step
     }
 
-    fn post(&self, worker: WorkerId, notification: Notification) {
-        self.memory().post(worker, notification);
+    fn watermark(&self) -> Option<Watermark> {
+        let link = &self.shared.link;
+        link.epoch().map(|epoch| Watermark { epoch, stamp: Stamp(link.settled()) })
+    }
+
+    fn is_settling(&self) -> bool {
+        self.shared.link.is_whole()
     }
 
     fn is_at_rest(&self) -> bool {
         self.shared.is_at_rest()
     }
 
-    fn tick(&self, now_ms: u64) {
-        self.memory().tick(now_ms);
-        self.shared.tick(now_ms);
+    fn tick(&self, now_ms: u64, is_memory_short: bool) {
+        self.shared.tick(now_ms, is_memory_short);
     }
 
-    fn set_memory_short(&self, is_short: bool) {
-        self.memory().set_memory_short(is_short);
-        self.shared.set_memory_short(is_short);
+    fn usage(&self) -> JournalUsage {
+        let counts = &self.shared.link.counts;
+        JournalUsage {
+            log_bytes: self.shared.followed().cached().1 as u64,
+            held_shortly: counts.fetched.load(Ordering::Relaxed),
+        }
     }
 
-    fn log_bytes(&self) -> u64 {
-        self.shared.followed().cached().1 as u64
-    }
-
-    fn held_shortly(&self) -> u64 {
-        self.shared.link.counts.fetched.load(Ordering::Relaxed)
-    }
-
-    fn metrics(&self) -> EngineMetrics {
+    fn metrics(&self, of_memory: EngineMetrics) -> EngineMetrics {
         let (messages, bytes) = self.shared.followed().cached();
         let counts = &self.shared.link.counts;
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let memory = self.memory().metrics();
         EngineMetrics {
             messages,
             bytes: bytes as u64,
             published: of(&counts.accepted),
-            busy: memory.busy + of(&counts.busy),
+            busy: of_memory.busy + of(&counts.busy),
             duplicates: of(&counts.duplicates),
-            ..memory
+            ..of_memory
         }
+    }
+
+    fn cluster(&self) -> Option<&dyn Cluster> {
+        Some(self)
+    }
+}
+
+impl Cluster for NatsEngine {
+    fn node(&self) -> NodeTag {
+        self.shared.node
+    }
+
+    fn pass_on(&self, publication: &VolatilePublication) -> Result<(), PublishError> {
+        let shared = &self.shared;
+        if !shared.link.is_open() {
+            count(&shared.link.counts.refused);
+            return Err(PublishError::Away);
+        }
+        match shared.volatile.take(publication.body.bytes().len()) {
+            Some(place) => shared.tell(JournalEvent::Volatile(place, publication.clone())),
+            None => count(&shared.link.counts.volatile_lost),
+        }
+        Ok(())
     }
 
     fn presence(
@@ -531,9 +424,5 @@ impl Engine for NatsEngine {
         later: Later<'_, OtherNodes<Scanned>>,
     ) -> Answer<OtherNodes<Scanned>> {
         self.shared.scan_elsewhere((target, action), later)
-    }
-
-    fn presence_cache(&self) -> &Arc<PresenceCache> {
-        self.memory().presence_cache()
     }
 }

@@ -17,9 +17,9 @@ use rustix::fs::Mode;
 use rustix::process::umask;
 use throng_access::KeptSubscriptions;
 use throng_core::records::Records;
-use throng_core::{Engine, MemoryEngine};
+use throng_core::{Channels, Engine, MemoryEngine};
 use throng_data::directory::{Directory, DirectoryError};
-use throng_data::engine::{AnswerDelivery, DurableEngine};
+use throng_data::engine::{AnswerDelivery, DurableLogs};
 use throng_data::journal::{Answering, DiskJournal, JournalRefused, JournalSetup};
 use throng_data::logs::{Logs, OpenedLogs};
 use throng_data::records::JournalRecords;
@@ -54,7 +54,7 @@ pub(crate) struct Data {
     pub(crate) records: Arc<dyn Records>,
     journal: Arc<DiskJournal>,
     memory: Arc<MemoryEngine>,
-    engine: Arc<DurableEngine>,
+    engine: Arc<DurableLogs>,
     storage: Arc<DiskStorage>,
     backups: Arc<Backups>,
     // Behind what writes to it.
@@ -105,9 +105,11 @@ impl Data {
         self.directory.pass()
     }
 
-    /// The engine in memory, and the one with the directory.
+    /// The engine in memory, and all channels above it.
     pub(crate) fn engines(&self) -> (Arc<MemoryEngine>, Arc<dyn Engine>) {
-        (Arc::clone(&self.memory), Arc::clone(&self.engine) as _)
+        let journal = Arc::clone(&self.engine) as _;
+        let channels = Channels::new(Arc::clone(&self.memory), Some(journal));
+        (Arc::clone(&self.memory), Arc::new(channels))
     }
 
     /// The directory's disk usage and activity; zero if there is none.
@@ -248,7 +250,7 @@ impl Store {
         };
         let broken = "cannot write to the data directory";
         let journal = Arc::new(journal(&logs, setup).context(broken)?);
-        let engine = DurableEngine::start(&delivery, Arc::clone(&journal))
+        let engine = DurableLogs::start(&delivery, Arc::clone(&journal))
             .context("cannot start the threads that read the data directory")?;
         tokio::spawn(log_state(Arc::downgrade(&journal)));
         let records = Arc::new(JournalRecords::new(logs, Arc::clone(&journal)));

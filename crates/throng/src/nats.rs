@@ -16,7 +16,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 use throng_access::{AccessControl, Policy};
 use throng_core::events::EventSink;
-use throng_core::{Engine, Epoch, IDEMPOTENCY_MS, MemoryEngine, Retention, Rules, clock};
+use throng_core::{Channels, Epoch, IDEMPOTENCY_MS, MemoryEngine, Retention, Rules, clock};
 use throng_nats::api::StreamSettings;
 use throng_nats::client::NatsClientSettings;
 use throng_nats::engine::{NatsEngine, NodeSettings};
@@ -59,14 +59,16 @@ pub(crate) fn start(
     room: (usize, usize),
     events: Option<Arc<dyn EventSink>>,
     memory: impl FnOnce(Option<Arc<dyn EventSink>>) -> MemoryEngine,
-) -> Result<Option<Arc<NatsEngine>>> {
+) -> Result<Option<(Arc<NatsEngine>, Arc<Channels>)>> {
     if !settings.engine.0 {
         return Ok(None);
     }
     let node = node((settings, policy), room, None)?;
     let engine = NatsEngine::start(node, events, |events| memory(Some(events)).with_all_listed())
         .context(NO_THREAD)?;
-    Ok(Some(Arc::new(engine)))
+    let engine = Arc::new(engine);
+    let channels = channels(&engine);
+    Ok(Some((engine, channels)))
 }
 
 /// The settings of a node with as many workers, and room for as many bytes. It may be the one that
@@ -107,9 +109,9 @@ pub(crate) fn nonce() -> String {
     Epoch::random().to_string() + &Epoch::random().to_string()
 }
 
-/// The engine in memory, and the one of the node.
-pub(crate) fn engines(node: &Arc<NatsEngine>) -> (Arc<MemoryEngine>, Arc<dyn Engine>) {
-    (Arc::clone(node.memory()), Arc::clone(node) as _)
+/// All channels, over the node's journal.
+fn channels(node: &Arc<NatsEngine>) -> Arc<Channels> {
+    Arc::new(Channels::new(Arc::clone(node.memory()), Some(Arc::clone(node) as _)))
 }
 
 /// Tells the node, if there is one, how the connections of a user are found here, and shares what
@@ -120,11 +122,13 @@ pub(crate) fn engines(node: &Arc<NatsEngine>) -> (Arc<MemoryEngine>, Arc<dyn Eng
 ///
 /// An error of the system, if a thread cannot be started.
 pub(crate) fn join(
-    node: Option<&Arc<NatsEngine>>,
+    node: Option<(&Arc<NatsEngine>, &Arc<Channels>)>,
     access: &AccessControl,
     revocations: Option<RevocationSettings>,
 ) -> Result<Option<RevocationsFile>> {
-    let Some(node) = node else { return Ok(revocations.and_then(RevocationSettings::file)) };
+    let Some((node, channels)) = node else {
+        return Ok(revocations.and_then(RevocationSettings::file));
+    };
     let tagger = access.tagger.clone();
     node.set_tags(move |user| tagger.of_user(user));
     if let Some(revocations) = revocations {
@@ -132,7 +136,7 @@ pub(crate) fn join(
         let is_first = access.shared_revocations.set(shared).is_ok();
         debug_assert!(is_first);
     }
-    kept::share(node, access)?;
+    kept::share(node, channels, access)?;
     Ok(None)
 }
 

@@ -170,7 +170,7 @@ impl MemoryEngine {
 
     /// As [`Engine::follow`](crate::Engine::follow), of a channel whose backlog `read` returns.
     /// `read` is called under the lock of the channel's shard, and must not call the engine.
-    pub fn follow_elsewhere(
+    pub(crate) fn follow_elsewhere(
         &self,
         now_ms: u64,
         follow: &Follow<'_>,

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::message::Content;
+use crate::rules::Rule;
 
 /// How much is read for a subscription.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,6 +13,13 @@ pub struct Limits {
     pub messages: usize,
     /// The maximum size of the messages, in bytes.
     pub bytes: usize,
+}
+
+impl Limits {
+    /// How far a subscriber of a channel with this rule may lag behind.
+    pub fn of_lag(rule: &Rule) -> Limits {
+        Limits { messages: rule.max_lag_messages, bytes: rule.max_lag_bytes }
+    }
 }
 
 /// The bytes of an entry beside its message.

@@ -1,4 +1,4 @@
-//! Lists: first what the memory has, then the durable channels by their numbers.
+//! Lists of the durable channels, by their numbers.
 
 use std::ops::ControlFlow;
 
@@ -9,28 +9,7 @@ use super::shared::EngineShared;
 /// Durable channels that one step looks at, at most: some hundred microseconds.
 const STEP_CHANNELS: usize = 128;
 
-/// The places of durable channels begin here, beyond the memory's.
-const FIRST: u64 = 1 << 63;
-
-pub(super) fn step(
-    shared: &EngineShared,
-    now_ms: u64,
-    kind: Kind,
-    after: Option<ListPlace>,
-) -> ListStep {
-    match after {
-        Some(ListPlace(place)) if place >= FIRST => durable(shared, kind, place - FIRST),
-        _ => {
-            let mut step = shared.memory.list(now_ms, kind, after);
-            if step.next.is_none() && kind != Kind::Internal {
-                step.next = Some(ListPlace(FIRST));
-            }
-            step
-        }
-    }
-}
-
-fn durable(shared: &EngineShared, kind: Kind, after: u64) -> ListStep {
+pub(super) fn step(shared: &EngineShared, kind: Kind, after: u64) -> ListStep {
     let mut found = Vec::new();
     let mut each = |number, name| {
         found.push((number, name));
@@ -41,7 +20,7 @@ fn durable(shared: &EngineShared, kind: Kind, after: u64) -> ListStep {
         return step;
     }
     if found.len() == STEP_CHANNELS {
-        step.next = found.last().map(|(number, _)| ListPlace(FIRST + number));
+        step.next = found.last().map(|(number, _)| ListPlace(*number));
     }
     for (number, name) in found {
         if name.kind() != kind || shared.durable(&name).is_none() {
@@ -51,7 +30,7 @@ fn durable(shared: &EngineShared, kind: Kind, after: u64) -> ListStep {
         let subscribers = shared.memory.audience(&name).subscribers;
         let messages = usize::try_from(bounds.head.offset - bounds.floor).unwrap_or(usize::MAX);
         if messages > 0 || subscribers > 0 {
-            let place = ListPlace(FIRST + number);
+            let place = ListPlace(number);
             step.channels.push(ListedChannel {
                 place,
                 name,

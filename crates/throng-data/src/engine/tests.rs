@@ -1,9 +1,10 @@
-//! The tests that every engine passes, and what only an engine with a disk does.
+//! The tests that every journal passes, and those of a disk alone.
 
 use throng_core::later::ask;
 use throng_core::{
-    Body, Content, Epoch, LocalId, QueueLimits, Receipt, Retention, Rules, Stamp, StartAt,
-    WorkerQueue, conformance,
+    Body, Channels, Content, Engine, Epoch, Follow, Followed, LocalId, MemoryEngine, Message,
+    Notification, QueueLimits, Receipt, Rule, Rules, Stamp, StartAt, WorkerId, WorkerQueue,
+    conformance,
 };
 
 use super::*;
@@ -60,50 +61,57 @@ fn engine(
     sync: SyncPolicy,
     rules: Arc<Rules>,
     queues: Vec<Arc<WorkerQueue>>,
-) -> DurableEngine {
+) -> (Channels, Arc<DiskJournal>) {
     let (logs, opened) = Logs::open(storage, "boot").expect("it opens");
     let logs = Arc::new(logs);
     let memory = MemoryEngine::new(Epoch::random(), rules, queues, usize::MAX)
         .with_positions(opened.epoch, opened.stamps);
-    let delivery = AnswerDelivery::new(Arc::new(memory), Arc::clone(&logs));
+    let memory = Arc::new(memory);
+    let delivery = AnswerDelivery::new(Arc::clone(&memory), Arc::clone(&logs));
     let server = Arc::new(StandingServer(delivery.clone()));
     let setup = JournalSetup { sync, max_bytes: u64::MAX, server };
     let journal = Arc::new(DiskJournal::start(&logs, setup).expect("it starts"));
-    DurableEngine::start(&delivery, journal).expect("it starts")
+    let durable = DurableLogs::start(&delivery, Arc::clone(&journal)).expect("it starts");
+    (Channels::new(memory, Some(Arc::new(durable))), journal)
 }
 
 #[test]
-fn an_engine_with_durable_channels_conforms() {
+fn a_journal_in_memory_conforms() {
     for sync in [SyncPolicy::Always, SyncPolicy::Interval, SyncPolicy::Never] {
         conformance::run_with(conformance::Profile::DISK, |rules, queues| {
-            Box::new(engine(Arc::new(MemoryStorage::default()), sync, rules, queues))
+            Box::new(engine(Arc::new(MemoryStorage::default()), sync, rules, queues).0)
         });
     }
 }
 
 #[test]
-fn an_engine_on_a_disk_conforms() {
+fn a_journal_on_a_disk_conforms() {
     let folder = tempfile::tempdir().expect("a directory");
     let number = std::cell::Cell::new(0);
     conformance::run_with(conformance::Profile::DISK, |rules, queues| {
         number.set(number.get() + 1);
         let path = folder.path().join(number.get().to_string());
         let storage = DiskStorage::open(&path, 1 << 20).expect("it opens");
-        Box::new(engine(Arc::new(storage), SyncPolicy::Never, rules, queues))
+        Box::new(engine(Arc::new(storage), SyncPolicy::Never, rules, queues).0)
     });
 }
 
 #[test]
-fn an_engine_without_durable_channels_conforms() {
+fn a_server_whose_channels_are_not_durable_conforms() {
     conformance::run(|rules, queues| {
-        Box::new(engine(Arc::new(MemoryStorage::default()), SyncPolicy::Always, rules, queues))
+        Box::new(engine(Arc::new(MemoryStorage::default()), SyncPolicy::Always, rules, queues).0)
     });
 }
 
 /// Messages that each channel of these tests keeps and lags at most.
 const RETAINED: usize = 1_000_000;
 
-fn world(storage: &MemoryStorage) -> (DurableEngine, Arc<WorkerQueue>) {
+fn world(storage: &MemoryStorage) -> (Channels, Arc<WorkerQueue>) {
+    let (channels, _, queue) = world_with_journal(storage);
+    (channels, queue)
+}
+
+fn world_with_journal(storage: &MemoryStorage) -> (Channels, Arc<DiskJournal>, Arc<WorkerQueue>) {
     let limits = QueueLimits { max_messages: RETAINED, ..QueueLimits::default() };
     let queue = Arc::new(WorkerQueue::with_limits(limits, || {}));
     let max_bytes = 1 << 30;
@@ -115,12 +123,12 @@ fn world(storage: &MemoryStorage) -> (DurableEngine, Arc<WorkerQueue>) {
     };
     let durable = Rule { kind: None, pattern: "kept*".into(), is_durable: true, ..rule.clone() };
     let rules = Arc::new(Rules::new(vec![durable], rule));
-    let engine =
-        engine(Arc::new(storage.clone()), SyncPolicy::Always, rules, vec![Arc::clone(&queue)]);
-    (engine, queue)
+    let queues = vec![Arc::clone(&queue)];
+    let (channels, journal) = engine(Arc::new(storage.clone()), SyncPolicy::Always, rules, queues);
+    (channels, journal, queue)
 }
 
-fn publish(engine: &DurableEngine, channel: &ChannelName, text: &str) -> Outcome {
+fn publish(engine: &Channels, channel: &ChannelName, text: &str) -> Outcome {
     let publication = Publication {
         channel: channel.clone(),
         body: Body::Text(text.into()),
@@ -134,13 +142,13 @@ fn publish(engine: &DurableEngine, channel: &ChannelName, text: &str) -> Outcome
     answer.expect("it is answered").expect("it is known")
 }
 
-fn fetch(engine: &DurableEngine, channel: &ChannelName, start: StartAt) -> Fetched {
+fn fetch(engine: &Channels, channel: &ChannelName, start: StartAt) -> Fetched {
     let reading = Reading::Start(start);
     let fetched = ask(|later| engine.fetch(NOW_MS, channel, reading, later)).recv();
     fetched.expect("it is answered").expect("the storage can be read")
 }
 
-fn follow(engine: &DurableEngine, channel: &ChannelName, start: StartAt) -> Followed {
+fn follow(engine: &Channels, channel: &ChannelName, start: StartAt) -> Followed {
     let local_if_new = LocalId(std::num::NonZeroU32::MIN);
     engine.follow(NOW_MS, Follow { channel, worker: WorkerId(0), local_if_new, start })
 }
@@ -260,7 +268,7 @@ fn a_disk_that_fails_refuses_durable_publications_only() {
         [(Fault::CommitLost(true), PublishError::DiskFull), (Fault::Sync, PublishError::Away)]
     {
         let storage = MemoryStorage::default();
-        let (engine, _queue) = world(&storage);
+        let (engine, journal, _queue) = world_with_journal(&storage);
         let before = publish(&engine, &kept(), "before").expect("it is published").id;
         storage.fail(fault, 0);
         let other = ChannelName::channel("other");
@@ -270,7 +278,7 @@ fn a_disk_that_fails_refuses_durable_publications_only() {
             while !under_way.is_finished() {
                 publish(&engine, &other, "alone").expect("memory has room");
                 // Not by a publication: it might be the one that waits until the disk works.
-                if let Some(state) = engine.journal.state() {
+                if let Some(state) = journal.state() {
                     assert_eq!(PublishError::from(state), refused);
                     refusals += 1;
                 }

@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 
-use throng_core::parts::Part;
+use throng_core::parts::{Limits, Part};
 use throng_core::{
     Answer, ChannelName, Fetched, HistoryQuery, Later, Mark, Marked, MessageId, ReadMarker,
     Reading, Ticket, UNREAD_MAX, key_text,
@@ -55,7 +55,7 @@ fn away() -> ErrorResponse {
 }
 
 impl NodeShared {
-    /// As [`throng_core::Engine::read_marker`] has to.
+    /// As [`throng_core::Journal::read_marker`] has to.
     pub(super) fn read_marker(
         self: &Arc<NodeShared>,
         now_ms: u64,
@@ -208,7 +208,8 @@ impl NodeShared {
                 }
             })
         };
-        let answer = self.fetch(now_ms, &inbox, reading, Later::new(&mut issue));
+        let limits = Limits::of_lag(self.memory.rule(&inbox));
+        let answer = self.fetch(now_ms, &inbox, reading, limits, Later::new(&mut issue));
         if let (Answer::Now(fetched), Some(take)) = (answer, take) {
             take(Some(fetched));
         }

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use throng_core::parts::{HeldPart, Limits, Parts, Reserved};
 use throng_core::{
-    Answer, ChannelId, ChannelName, Fetched, HistoryQuery, Kind, Later, MemoryEngine, NodeTag,
-    Reading, Rule, ScanAction, ScanTarget, StartAt, Ticket, WantedTags,
+    Answer, ChannelId, ChannelName, Fetched, HistoryQuery, Later, MemoryEngine, NodeTag, Reading,
+    ScanAction, ScanTarget, StartAt, Ticket, WantedTags,
 };
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -104,11 +104,6 @@ pub(super) fn fill(part: &HeldPart, collect: Collect) -> bool {
     true
 }
 
-/// How much a subscription of a channel gets at most.
-fn limits(rule: &Rule) -> Limits {
-    Limits { messages: rule.max_lag_messages, bytes: rule.max_lag_bytes }
-}
-
 /// No answer will come: what was asked for is not there now.
 pub(super) fn unanswered<T>(later: Later<'_, T>) -> Answer<T> {
     let (ticket, answer) = later.ticket();
@@ -125,11 +120,6 @@ impl NodeShared {
         self.reads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// True if the stream has the log of a channel. The server's own logs stay in the node.
-    pub(super) fn is_in_stream(channel: &ChannelName) -> bool {
-        channel.kind() != Kind::Internal
-    }
-
     /// A token that is not in use.
     pub(super) fn token(&self) -> u64 {
         self.next_token.fetch_add(1, Ordering::Relaxed)
@@ -140,17 +130,17 @@ impl NodeShared {
         let _ = self.events.send(event);
     }
 
-    /// Makes a part of a channel's log readable, as [`throng_core::Engine::fetch`] has to.
+    /// Opens and fills a part of a channel's log, as [`throng_core::Journal::fetch`] has to.
     pub(super) fn fetch(
         self: &Arc<NodeShared>,
         now_ms: u64,
         channel: &ChannelName,
         reading: Reading,
+        limits: Limits,
         later: Later<'_, Fetched>,
     ) -> Answer<Fetched> {
         // Before anything is read: see `throng_core::parts`.
-        let wanted = limits(self.memory.rule(channel));
-        let part = self.parts.open(channel, reading, wanted, later.asker());
+        let part = self.parts.open(channel, reading, limits, later.asker());
         match reading {
             Reading::Start(_) => self.fetch_start(now_ms, channel, part, later),
             Reading::Page(..) => self.fetch_page(now_ms, channel, part, later),
@@ -352,8 +342,12 @@ impl NodeShared {
     }
 
     /// Tells the other nodes once a second how this one is, and ceases to follow channels that have
-    /// been without subscribers for some time.
-    pub(super) fn tick(&self, now_ms: u64) {
+    /// been without subscribers for some time. While memory is short, most of what is kept in
+    /// memory goes.
+    pub(super) fn tick(&self, now_ms: u64, is_memory_short: bool) {
+        if is_memory_short {
+            self.followed().limit(self.max_cached_bytes / SHORT_SHARE);
+        }
         self.describe(now_ms);
         self.tell_lateness(now_ms);
         for _ in 0..VACATED_PER_TICK {
@@ -368,13 +362,6 @@ impl NodeShared {
             drop(followed);
             // Without holds nothing waits in it.
             drop(gone);
-        }
-    }
-
-    /// While memory is short, most of what is kept in memory goes.
-    pub(super) fn set_memory_short(&self, is_short: bool) {
-        if is_short {
-            self.followed().limit(self.max_cached_bytes / SHORT_SHARE);
         }
     }
 }

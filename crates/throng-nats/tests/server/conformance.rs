@@ -1,4 +1,4 @@
-//! The engine of a node passes the tests that every engine passes.
+//! The journal of a node passes the tests that every journal passes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use throng_core::conformance::{self, Profile};
 use throng_core::later::ask;
 use throng_core::{
-    ChannelName, Engine as _, Epoch, Follow, LocalId, MemoryEngine, MessageId, NodeTag,
+    ChannelName, Channels, Engine as _, Epoch, Follow, LocalId, MemoryEngine, MessageId, NodeTag,
     Notification, Publication, PublishError, QueueLimits, Reading, Retention, Rule, Rules, StartAt,
     VolatilePublication, WorkerId, WorkerQueue, clock,
 };
@@ -29,13 +29,13 @@ fn number() -> u64 {
     NUMBERS.fetch_add(1, Ordering::Relaxed)
 }
 
-/// An engine over the stream of this prefix on so many servers, once it is open.
+/// Channels over the stream of this prefix on so many servers, once it is open.
 fn engine(
     addresses: &[String],
     (prefix, replicas): (String, u8),
     rules: &Arc<Rules>,
     queues: Vec<Arc<WorkerQueue>>,
-) -> NatsEngine {
+) -> Channels {
     let retention = rules.get(rules.find(&ChannelName::channel("any"))).retention;
     let settings = NodeSettings {
         client: NatsClientSettings {
@@ -74,7 +74,7 @@ fn engine(
         assert!(Instant::now() < until, "{:?}", engine.state());
         std::thread::sleep(Duration::from_millis(5));
     }
-    engine
+    Channels::new(Arc::clone(engine.memory()), Some(Arc::new(engine)))
 }
 
 /// Runs all checks with streams on so many servers.
@@ -114,7 +114,7 @@ async fn connection_names_begin_with_their_nodes_tag() {
 }
 
 /// Follows a channel from now on.
-fn follow(engine: &NatsEngine, channel: &ChannelName) {
+fn follow(engine: &Channels, channel: &ChannelName) {
     let start = StartAt::Live;
     let held = loop {
         let fetched = ask(|later| engine.fetch(NOW_MS, channel, Reading::Start(start), later));
@@ -186,7 +186,7 @@ async fn a_volatile_message_reaches_each_node_once() {
 const MESSAGES: u64 = 1_000;
 
 /// Publishes. On a machine that is busy enough, the connection counts as lost now and then.
-fn publish(engine: &NatsEngine, publication: Publication) -> MessageId {
+fn publish(engine: &Channels, publication: Publication) -> MessageId {
     loop {
         let outcome = ask(|later| engine.publish(NOW_MS, publication.clone(), later)).recv();
         match outcome.ok().flatten().expect("it is answered") {
@@ -198,7 +198,7 @@ fn publish(engine: &NatsEngine, publication: Publication) -> MessageId {
 }
 
 /// Follows and leaves all the time, and resumes after the last message, until it has all.
-fn resume_again_and_again(engine: &NatsEngine, queue: &WorkerQueue, first: MessageId) -> usize {
+fn resume_again_and_again(engine: &Channels, queue: &WorkerQueue, first: MessageId) -> usize {
     let channel = ChannelName::channel("room");
     let (mut last, mut count, mut turn) = (first, 0, 0);
     let mut take = |last: &mut MessageId, previous: u64, id: MessageId| {

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use throng_control::{DataFigures, MetricSource, OtherMetric, OtherValue};
-use throng_data::engine::DurableEngine;
+use throng_data::engine::DurableLogs;
 use throng_data::journal::{DiskJournal, JournalFigures, JournalRefused};
 
 /// The figures of a journal; none without a data directory.
-pub(crate) struct JournalMetrics(pub(super) Option<(Arc<DiskJournal>, Arc<DurableEngine>)>);
+pub(crate) struct JournalMetrics(pub(super) Option<(Arc<DiskJournal>, Arc<DurableLogs>)>);
 
 impl MetricSource for JournalMetrics {
     fn metrics(&self) -> Vec<OtherMetric> {

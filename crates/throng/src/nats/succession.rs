@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use throng_access::{AccessControl, Policy};
-use throng_core::MemoryEngine;
 use throng_core::events::EventSink;
+use throng_core::{Channels, MemoryEngine};
 use throng_nats::engine::{NatsEngine, NodeSuccessor, NodeThaw};
 
 use crate::access::RevocationSettings;
@@ -93,14 +93,15 @@ impl Joining {
         thaw: NodeThaw,
         memory: MemoryEngine,
         access: &AccessControl,
-    ) -> Result<Arc<NatsEngine>> {
+    ) -> Result<(Arc<NatsEngine>, Arc<Channels>)> {
         let Joining { successor, events, revocations } = self;
         let thawed = successor.thaw(thaw, events, memory.with_all_listed()).context("the node")?;
         let node = Arc::clone(thawed.engine());
         // Before anything is told: what other nodes have asked meanwhile is about users, too.
-        let file = super::join(Some(&node), access, revocations)?;
+        let channels = super::channels(&node);
+        let file = super::join(Some((&node, &channels)), access, revocations)?;
         debug_assert!(file.is_none());
         ensure!(thawed.begin(), "NATS can no longer be used");
-        Ok(node)
+        Ok((node, channels))
     }
 }

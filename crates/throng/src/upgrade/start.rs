@@ -11,8 +11,8 @@ use throng_access::{AccessControl, Policy};
 use throng_control::Control;
 use throng_core::events::EventSink;
 use throng_core::{
-    Engine, Epoch, MemoryEngine, MemoryPressure, MemoryThaw, PresenceEventSettings, PresenceEvents,
-    Rules,
+    Channels, Engine, Epoch, MemoryEngine, MemoryPressure, MemoryThaw, PresenceEventSettings,
+    PresenceEvents, Rules,
 };
 use throng_data::directory::Directory;
 use throng_edge::{Edge, EdgeContext, EdgePlan, StartError};
@@ -44,7 +44,7 @@ pub(crate) struct Logs {
 pub(crate) enum DataSource {
     None,
     /// There is none: a node keeps the logs elsewhere.
-    Node(Arc<NatsEngine>),
+    Node(Arc<NatsEngine>, Arc<Channels>),
     /// There is none: this process is to be the node that the running server is.
     Joining(Box<Joining>),
     Open(Data),
@@ -100,8 +100,9 @@ impl Logs {
         let (data, node, (logs, engine)) = match data {
             DataSource::Joining(joining) => {
                 let memory = memory()?;
-                let node = joining.take_over(of_node.unwrap_or_default(), memory, access)?;
-                (None, Some(Arc::clone(&node)), nats::engines(&node))
+                let of_node = of_node.unwrap_or_default();
+                let (node, channels) = joining.take_over(of_node, memory, access)?;
+                (None, Some(node), (Arc::clone(channels.memory()), channels as _))
             }
             other => other.engines(memory)?,
         };
@@ -171,7 +172,8 @@ impl DataSource {
         memory: impl FnOnce(Option<Arc<dyn EventSink>>) -> MemoryEngine,
     ) -> Result<DataSource> {
         let found = match arrival {
-            None => nats::start(node, room, events, memory)?.map(DataSource::Node),
+            None => nats::start(node, room, events, memory)?
+                .map(|(node, channels)| DataSource::Node(node, channels)),
             Some(arrival) => Joining::new(node, room, events, arrival.take(DescriptorKind::Node))?
                 .map(|joining| DataSource::Joining(Box::new(joining))),
         };
@@ -193,7 +195,9 @@ impl DataSource {
                 joining.revocations = revocations;
                 Ok(None)
             }
-            DataSource::Node(node) => nats::join(Some(&*node), access, revocations),
+            DataSource::Node(node, channels) => {
+                nats::join(Some((&*node, &*channels)), access, revocations)
+            }
             _ => nats::join(None, access, revocations),
         }
     }
@@ -203,7 +207,7 @@ impl DataSource {
         match self {
             DataSource::Open(data) => Some(data),
             DataSource::None
-            | DataSource::Node(_)
+            | DataSource::Node(..)
             | DataSource::Joining(_)
             | DataSource::Taken(..) => None,
         }
@@ -216,11 +220,12 @@ impl DataSource {
         let data = match self {
             // One that is joined has its own way.
             DataSource::None | DataSource::Joining(_) => {
-                let logs = Arc::new(memory()?);
-                return Ok((None, None, (Arc::clone(&logs), logs)));
+                let channels = Channels::from(memory()?);
+                let engines = (Arc::clone(channels.memory()), Arc::new(channels) as _);
+                return Ok((None, None, engines));
             }
-            DataSource::Node(node) => {
-                let engines = nats::engines(&node);
+            DataSource::Node(node, channels) => {
+                let engines = (Arc::clone(channels.memory()), channels as _);
                 return Ok((None, Some(node), engines));
             }
             DataSource::Open(data) => data,

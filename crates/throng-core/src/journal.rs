@@ -1,0 +1,187 @@
+//! The interface of a journal, which keeps the logs of channels outside this process's memory.
+//!
+//! [`Channels`](crate::Channels) has the followers, their queues, and what is delivered. A journal
+//! says when a message is accepted and under which id, and what is still known after a loss. It
+//! delivers accepted messages through [`MemoryEngine::deliver`](crate::MemoryEngine::deliver).
+//!
+//! # Contract
+//!
+//! * No call blocks. An answer that takes time comes through its ticket ([`crate::later`]).
+//! * Publications to a channel get their offsets in the order of the calls, also while earlier ones
+//!   are not answered. Nothing that was accepted depends on the asker: it may be gone when the
+//!   answer comes.
+//! * Offsets grow within a channel and may skip numbers. Each message carries its predecessor's.
+//! * If acknowledged messages may be gone and their offsets used again, a new epoch begins before
+//!   anything is answered under it.
+//! * Each journal passes the tests of the module `conformance`.
+
+use crate::connection_name::NodeTag;
+use crate::connection_scan::{ScanAction, ScanTarget, Scanned};
+use crate::engine::{EngineMetrics, OtherNodes};
+use crate::id::Epoch;
+use crate::later::{Answer, Later};
+use crate::listing::{ListStep, ListedChannel};
+use crate::name::{ChannelName, Kind};
+use crate::parts::{HeldPart, Limits, Parts};
+use crate::presence::{Presence, PresenceBusy};
+use crate::publication::{Outcome, Publication, PublishError, VolatilePublication};
+use crate::read_marker::{Mark, Marked};
+use crate::reading::{Fetched, Reading};
+use crate::rules::Retention;
+use crate::stamp::Watermark;
+
+/// The ids that a journal gives to messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct JournalIds {
+    /// The epoch of now.
+    pub epoch: Epoch,
+    /// True if each offset of a channel is its predecessor's plus one.
+    pub are_consecutive: bool,
+}
+
+/// Memory used by a journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct JournalUsage {
+    /// Bytes of messages that are kept in memory.
+    pub log_bytes: u64,
+    /// How many things were held for a short time so far, whose memory is free now.
+    pub held_shortly: u64,
+}
+
+/// Keeps the logs of the channels whose rule says so. See the module for the contract.
+pub trait Journal: Send + Sync {
+    /// Appends a message to its channel's log, of which it keeps `retention`. The queues of the
+    /// channel's followers have room. Answers when the message is stored and delivered.
+    fn append(
+        &self,
+        now_ms: u64,
+        publication: Publication,
+        retention: Retention,
+        later: Later<'_, Outcome>,
+    ) -> Answer<Outcome>;
+
+    /// The parts of logs that were read and wait for their readers.
+    fn parts(&self) -> &Parts;
+
+    /// The ids of new messages.
+    fn ids(&self) -> JournalIds;
+
+    /// Opens a part of a channel's log among [`Journal::parts`] and fills it, as far as `limits`
+    /// allow for a subscription. It stays open until the answer is dropped.
+    fn fetch(
+        &self,
+        now_ms: u64,
+        channel: &ChannelName,
+        reading: Reading,
+        limits: Limits,
+        later: Later<'_, Fetched>,
+    ) -> Answer<Fetched>;
+
+    /// Reads a part that is needed at once and was not fetched, if that is possible here. It may
+    /// hold up the thread.
+    fn read_now(
+        &self,
+        now_ms: u64,
+        channel: &ChannelName,
+        reading: Reading,
+        limits: Limits,
+    ) -> Option<HeldPart> {
+        let _ = (now_ms, channel, reading, limits);
+        None
+    }
+
+    /// How far a user has read the inbox, after `mark` if that is given. Answers when the marker is
+    /// stored, or that it is not; not at all if it cannot be read.
+    fn read_marker(
+        &self,
+        now_ms: u64,
+        inbox: &ChannelName,
+        mark: Option<Mark>,
+        later: Later<'_, Marked>,
+    ) -> Answer<Marked>;
+
+    /// A step through the channels that have messages, after the place `after` of this journal.
+    /// Ends at once if the journal has no list.
+    fn list(&self, kind: Kind, after: u64) -> ListStep {
+        let _ = (kind, after);
+        ListStep::default()
+    }
+
+    /// Corrects the heads and message counts of channels that are listed because they are followed.
+    fn complete_list(&self, now_ms: u64, listed: &mut [ListedChannel]) {
+        let _ = (now_ms, listed);
+    }
+
+    /// The position of a client that has all messages which are settled; `None` if the stamps of
+    /// messages are those of the memory's own order.
+    fn watermark(&self) -> Option<Watermark> {
+        None
+    }
+
+    /// True if delivered messages are settled at once. If not, workers are told
+    /// ([`Notification::Settled`](crate::Notification::Settled)) when they are.
+    fn is_settling(&self) -> bool {
+        true
+    }
+
+    /// True if every request has been answered. Only meaningful once no more requests are made.
+    fn is_at_rest(&self) -> bool;
+
+    /// Called about ten times a second.
+    fn tick(&self, now_ms: u64, is_memory_short: bool) {
+        let _ = (now_ms, is_memory_short);
+    }
+
+    /// Memory used now. Cheap.
+    fn usage(&self) -> JournalUsage {
+        JournalUsage::default()
+    }
+
+    /// The counters of all channels, from those of the memory alone.
+    fn metrics(&self, of_memory: EngineMetrics) -> EngineMetrics {
+        of_memory
+    }
+
+    /// The other processes that serve the same channels, if this is a journal of several.
+    fn cluster(&self) -> Option<&dyn Cluster> {
+        None
+    }
+}
+
+/// The other processes that serve the channels of a journal.
+pub trait Cluster: Send + Sync {
+    /// The tag that all connection names of this process share, and no other process that serves
+    /// the same channels. It never changes: peers remember names.
+    fn node(&self) -> NodeTag;
+
+    /// Passes a volatile message on to the others.
+    ///
+    /// # Errors
+    ///
+    /// They cannot be reached.
+    fn pass_on(&self, publication: &VolatilePublication) -> Result<(), PublishError>;
+
+    /// Queries who is in a channel, in all processes.
+    fn presence(
+        &self,
+        now_ms: u64,
+        channel: &ChannelName,
+        max_users: usize,
+        later: Later<'_, Presence>,
+    ) -> Result<Answer<Presence>, PresenceBusy>;
+
+    /// How many subscriptions a channel has in the others.
+    fn subscribers_elsewhere(
+        &self,
+        channel: &ChannelName,
+        later: Later<'_, OtherNodes<u64>>,
+    ) -> Answer<OtherNodes<u64>>;
+
+    /// Has the others pass their connections.
+    fn scan_elsewhere(
+        &self,
+        target: &ScanTarget,
+        action: &ScanAction,
+        later: Later<'_, OtherNodes<Scanned>>,
+    ) -> Answer<OtherNodes<Scanned>>;
+}
