@@ -22,7 +22,10 @@ HERE = Path(__file__).parent
 QUICK = ["--drain-window", "200ms", "--drain-timeout", "5s"]
 _numbers = itertools.count(1)
 # Modules with the longest tests, which begin first: nothing shall wait for one of them in the end.
-LONGEST = ["test_bench", "test_docs_site", "test_bench_cluster", "test_nats_faults"]
+LONGEST = [
+    *("test_docs_site", "test_contracts", "test_bench", "test_bench_cluster", "test_nats_faults"),
+    *("test_browser", "test_flood", "test_flood_tls", "test_accessibility"),
+]
 # Fixtures of a module that take no time to be made again.
 CHEAP = {"a_network_of_its_own"}
 # Names of Chromium.
@@ -45,6 +48,16 @@ def pytest_collection_modifyitems(items):
         used = item._fixtureinfo.name2fixturedefs.items()
         if any(fixtures[-1].scope == "module" for name, fixtures in used if name not in CHEAP):
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
+
+
+def pytest_configure(config):
+    """Refuses to begin if xdist cannot tell which tests belong together.
+
+    It writes the group of a test into `_nodeid`. A pytest without it ignores that, and every process starts what
+    a module shares for itself: the site of the documentation, three servers of NATS.
+    """
+    if config.getoption("dist", "no") == "loadgroup" and not hasattr(pytest.Item, "_nodeid"):
+        pytest.exit(f"pytest {pytest.__version__} does not keep groups of pytest-xdist together", 1)
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ import json
 
 import pytest
 from conftest import HERE
-from jsonschema import Draft202012Validator
 from support import TIMEOUT_SECONDS
 from support.commands import run
 from websockets.sync.client import connect
@@ -33,6 +32,9 @@ class Messages:
         self.seen = set()
 
     def validator(self, payload):
+        # Its import makes parsers of dozens of grammars: too long for every process that collects tests.
+        from jsonschema import Draft202012Validator
+
         return Draft202012Validator({**payload, "components": self.document["components"]})
 
     def check(self, frame, *, of):
