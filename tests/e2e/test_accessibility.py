@@ -52,5 +52,7 @@ def test_the_report_of_flood_and_a_comparison(server, look, tmp_path):
 
 def test_the_report_of_bench(look, tmp_path):
     page = tmp_path / "page.html"
-    run(BINARY, "bench", "small", "--connections", "100", "--time", "1s", "--html", page)
+    # Between them, parts of every kind: tiles, published figures, plots over time and by size, tables.
+    names = ["c10k-long-poll", "long-poll-chat", "router"]
+    run(BINARY, "bench", *names, "--connections", "100", "--time", "1s", "--html", page)
     look("report", page.as_uri())
