@@ -21,7 +21,16 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
 from support import TIMEOUT_SECONDS
-from support.application import MISBEHAVIOUR, NEW, OLD, Application, deadline, metric
+from support.application import (
+    LONGEST_DEADLINE,
+    MISBEHAVIOUR,
+    NEW,
+    OLD,
+    Application,
+    deadline,
+    metric,
+    with_deadline,
+)
 from support.server import eventually, run_throng
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -40,7 +49,7 @@ def configured(serve, tmp_path, application):
     """Starts a server with one callout to the application."""
 
     def start(keys, *flags):
-        table = f"[[callouts]]\nurl = '{application.url}'\nsecrets = ['{OLD}', '{NEW}']\n{keys}"
+        table = f"[[callouts]]\nurl = '{application.url}'\nsecrets = ['{OLD}', '{NEW}']\n{with_deadline(keys)}"
         (tmp_path / "throng.toml").write_text(table)
         return serve(*flags)
 
@@ -293,7 +302,7 @@ def test_the_receiver_of_the_guide(serve, tmp_path, language):
         table = f"url = 'http://127.0.0.1:{port}/throng'\nsecrets-file = 'secrets'"
         keys = "[[token-keys]]\nsecret = '0123456789abcdef0123456789abcdef'"
         rules = "[access]\nsubscribe = 'user'"
-        asks = "decides = ['subscribe']\nnotifies = ['connected', 'disconnected']"
+        asks = f"{LONGEST_DEADLINE}\ndecides = ['subscribe']\nnotifies = ['connected', 'disconnected']"
         text = f"[[callouts]]\n{table}\n{asks}\n{keys}\n{rules}"
         (tmp_path / "throng.toml").write_text(text)
         server = serve()

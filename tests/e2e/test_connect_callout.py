@@ -10,7 +10,7 @@ from websockets.sync.client import connect
 
 from support import TIMEOUT_SECONDS
 from support.access import SECRET, bearer, now, server_key, token
-from support.application import MISBEHAVIOUR, NEW, OLD, Application, deadline, metric
+from support.application import MISBEHAVIOUR, NEW, OLD, Application, deadline, metric, with_deadline
 from support.raw import Raw
 from support.server import eventually, run_throng
 
@@ -38,7 +38,8 @@ class World:
         self.key, operator = server_key(directory, "operator", "administration")
         (directory / "throng.toml").write_text(
             f"allowed-origins = ['https://app.example.com']\nrevocations-file = 'revoked'\n"
-            f"{operator}\n[[callouts]]\nurl = '{application.url}'\nsecrets-variable = 'HOOK'\n{keys}"
+            f"{operator}\n[[callouts]]\nurl = '{application.url}'\nsecrets-variable = 'HOOK'\n"
+            f"{with_deadline(keys)}"
         )
         self.server = serve(environment={"HOOK": f"{OLD} {NEW}"})
         self.http = self.server.http

@@ -14,7 +14,7 @@ from urllib.parse import quote
 import pytest
 from conftest import QUICK
 from support.access import SECRET, bearer, server_key, token
-from support.application import NEW, OLD, Application
+from support.application import LONGEST_DEADLINE, NEW, OLD, Application
 from support.certificates import Authority, make_certificate, trusting
 from support.issuer import FIXTURES, Issuer
 from support.raw import CLOSE, PING, PONG, TEXT, Raw, frame, handshake_headers
@@ -301,9 +301,10 @@ OPERATIONS = {
 TLS = re.compile(r"TLS listener on https://[\d.]+:(\d+)")
 USERS = "[[channels]]\nmatch = '*'\n" + "".join(f"{action} = 'user'\n" for action in GRANTS)
 KEYS = f"[[token-keys]]\nsecret = '{SECRET}'\n"
-CALLOUT = """
+CALLOUT = f"""
 [[callouts]]
-url = '{url}'
+{LONGEST_DEADLINE}
+url = '{{url}}'
 secrets-variable = 'HOOK'
 decides = ['connect']
 tokens = true

@@ -14,7 +14,7 @@ from cryptography import x509
 
 from support import TIMEOUT_SECONDS
 from support.access import SECRET, bearer, server_key, token
-from support.application import NEW, OLD, Application
+from support.application import LONGEST_DEADLINE, NEW, OLD, Application
 from support.certificates import make_certificate
 from support.raw import Raw
 from support.server import Server, eventually
@@ -139,7 +139,7 @@ def test_what_waits_for_a_callout_goes_by_the_new_rules(start):
     application.decide = decide
     callout = (
         f"[[callouts]]\nurl = '{application.url}'\nsecrets = ['{OLD}', '{NEW}']\n"
-        "decides = ['subscribe', 'publish']\nmatch = '*'\n"
+        f"{LONGEST_DEADLINE}\ndecides = ['subscribe', 'publish']\nmatch = '*'\n"
     )
     one = start(TOKEN_KEY + callout + "[access]\nsubscribe = 'user'\npublish = 'user'\n")
     server, shown = one.server, token(throng=GRANTS)

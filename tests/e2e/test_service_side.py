@@ -2,7 +2,7 @@
 
 from support import TIMEOUT_SECONDS
 from support.access import SECRET, server_key
-from support.application import NEW
+from support.application import LONGEST_DEADLINE, NEW
 
 
 def test_an_application_publishes_signs_tokens_and_verifies_callouts(serve, node, tmp_path):
@@ -11,7 +11,7 @@ def test_an_application_publishes_signs_tokens_and_verifies_callouts(serve, node
     program = node("service-side.mjs", environment=environment)
     receiver = program.stdout.readline().strip()
     assert receiver, "the program has ended"
-    callout = f"[[callouts]]\nurl = '{receiver}'\nsecrets = ['{NEW}']\ndecides = ['subscribe']"
+    callout = f"[[callouts]]\nurl = '{receiver}'\nsecrets = ['{NEW}']\n{LONGEST_DEADLINE}\ndecides = ['subscribe']"
     keys = f"[[token-keys]]\nsecret = '{SECRET}'"
     (tmp_path / "throng.toml").write_text(f"{table}\n{callout}\nmatch = 'rooms/*'\n\n{keys}\n")
     server = serve()

@@ -96,10 +96,18 @@ MISBEHAVIOUR = {
 }
 
 
+# The longest time that a callout may have, so that no answer of a busy machine is too late.
+LONGEST_DEADLINE = "timeout = '4s'"
+
+
 def deadline(misbehaviour):
-    """The setting of the callout for a misbehaviour: short where it has to pass, and elsewhere the
-    longest that there is, so that no answer of a busy machine is too late."""
-    return "timeout = '1s'" if misbehaviour == "timeout" else "timeout = '4s'"
+    """The setting of the callout for a misbehaviour: short where it has to pass."""
+    return "timeout = '1s'" if misbehaviour == "timeout" else LONGEST_DEADLINE
+
+
+def with_deadline(keys):
+    """The keys of a callout, with a deadline unless they have one."""
+    return keys if "timeout" in keys else f"{LONGEST_DEADLINE}\n{keys}"
 
 
 def metric(server, name, operator=None, **labels):
