@@ -4,6 +4,7 @@ The table is `identification.json` of `throng-access`, whose unit tests read it,
 each way that has these places: each transport, the commands of `throng.v1`, the HTTP API, and the admin listener.
 """
 
+import contextlib
 import itertools
 import json
 import re
@@ -379,25 +380,43 @@ class Server:
         return client
 
 
-@pytest.fixture(scope="module")
-def world(request, tmp_path_factory):
-    """Each server of the table, once."""
-    directory = tmp_path_factory.mktemp("identification")
+@contextlib.contextmanager
+def running(directory, name):
+    """A server of the table, with its application and its issuer of keys."""
     application, issuer = Application(), Issuer()
     application.decide = decide
-    running = []
+    processes = []
 
     def start(*flags, **options):
-        running.append(Process(directory, *QUICK, *flags, **options))
-        return running[0]
+        processes.append(Process(directory, *QUICK, *flags, **options))
+        return processes[0]
 
     try:
-        yield Server(start, directory, request.param, application, issuer)
+        yield Server(start, directory, name, application, issuer)
     finally:
-        for process in running:
+        for process in processes:
             process.stop()
         application.close()
         issuer.close()
+
+
+@pytest.fixture(scope="module")
+def worlds(tmp_path_factory):
+    """The servers of the table by name; each starts when it is first asked for."""
+    with contextlib.ExitStack() as stack:
+
+        @cache
+        def world_of(name):
+            directory = tmp_path_factory.mktemp("identification")
+            return stack.enter_context(running(directory, name))
+
+        yield world_of
+
+
+@pytest.fixture
+def world(request, worlds):
+    """A server of the table. pytest would start a parametrized one for each pair of a server and a way."""
+    return worlds(request.param)
 
 
 def cases_of(name, way):
