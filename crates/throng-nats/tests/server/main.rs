@@ -8,11 +8,11 @@ mod node;
 use std::collections::HashSet;
 use std::time::Duration;
 
-use nats_server::NatsServer;
-use node::{Node, publication, stream};
+use nats_server::{NatsCluster, NatsServer};
+use node::{Node, no_tls, publication, stream};
 use throng_core::{AskerId, ChannelId};
 use throng_nats::api::StreamSettings;
-use throng_nats::client::Login;
+use throng_nats::client::{Login, NatsSession, ServerAddress};
 use throng_nats::journal::{JournalEvent, Outcome};
 
 fn node(server: &NatsServer) -> Node {
@@ -356,6 +356,40 @@ async fn a_silent_server_loses_and_repeats_nothing() {
         server.cut(true);
         noticed(nodes, 1).await;
         server.cut(false);
+    })
+    .await;
+    audit(&mut nodes, &published).await;
+}
+
+/// The first of a cluster's servers, to ask it what only operators ask.
+async fn session(cluster: &NatsCluster) -> NatsSession {
+    let address = ServerAddress::parse(&cluster.addresses[0]).expect("it is an address");
+    let login = (&Login::Anonymous.into(), &no_tls());
+    NatsSession::open(&address, login, "operator", "operator").await.expect("it listens")
+}
+
+#[tokio::test]
+async fn leaders_that_step_down_lose_and_repeat_nothing() {
+    let cluster = NatsCluster::start();
+    let mut settings = StreamSettings { replicas: 3, ..stream() };
+    settings.retention.max_messages = 100_000;
+    let mut addresses = cluster.addresses.clone();
+    let mut nodes = [0, 1].map(|_| {
+        addresses.rotate_left(1);
+        Node::start_at(&addresses, settings.clone(), Login::Anonymous)
+    });
+    for node in &mut nodes {
+        node.open().await;
+        node.follow(&ROOMS).await;
+    }
+    let mut operator = session(&cluster).await;
+    let published = publish_during(&mut nodes, async |nodes| {
+        for _ in 0..4 {
+            let subject = "$JS.API.STREAM.LEADER.STEPDOWN.throng-default";
+            // Without a leader, nobody answers.
+            while operator.request(subject, b"", b"").await.expect("it is connected").is_none() {}
+            more_messages(nodes).await;
+        }
     })
     .await;
     audit(&mut nodes, &published).await;

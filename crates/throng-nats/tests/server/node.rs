@@ -68,6 +68,11 @@ static NODES: AtomicU64 = AtomicU64::new(0);
 
 impl Node {
     pub(crate) fn start(server: &NatsServer, stream: StreamSettings, login: Login) -> Node {
+        Node::start_at(std::slice::from_ref(&server.address), stream, login)
+    }
+
+    /// A node that connects to the first of these servers, and to the others after it.
+    pub(crate) fn start_at(addresses: &[String], stream: StreamSettings, login: Login) -> Node {
         let (events, receiver) = mpsc::unbounded_channel();
         let (sender, notices) = mpsc::unbounded_channel();
         let number = NODES.fetch_add(1, Ordering::Relaxed);
@@ -79,7 +84,7 @@ impl Node {
             tables: Vec::new(),
         };
         let client = NatsClientSettings {
-            servers: ServerAddress::parse(&server.address).into_iter().collect(),
+            servers: addresses.iter().flat_map(|one| ServerAddress::parse(one)).collect(),
             login: login.into(),
             tls: no_tls(),
             name: "throng test".into(),
