@@ -32,6 +32,7 @@ PARTS = {
         "publish_cpu_memory",
         "publish_cpu",
     ],
+    "hot": ["hot_raw", "hot_publishers", "hot_batches", "hot_quiet", "hot_beside"],
     "join": ["join_memory", "join", "join_ready", "followed_memory", "followed", "followed_more"],
     "node-killed": ["node_back"],
     "broker-killed": ["broker_back"],
@@ -103,7 +104,18 @@ def running(tmp_path):
         child.communicate()
 
 
-@pytest.mark.parametrize("part", [part for part in PARTS if part not in KILLED])
+# Its clients are its own.
+LED = ["hot"]
+
+
+def test_a_hot_channel_is_measured_beside_a_raw_client(tmp_path):
+    done, outcome = run(tmp_path, "--part", "hot")
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = {one["key"]: one["ours"] for one in outcome["measurements"]}
+    assert all(found[key] > 0 for key in PARTS["hot"])
+
+
+@pytest.mark.parametrize("part", [part for part in PARTS if part not in KILLED + LED])
 def test_nodes_are_measured_beside_a_server(tmp_path, part):
     done, outcome = run(tmp_path, "--part", part)
     assert done.returncode == 0, done.stdout + done.stderr

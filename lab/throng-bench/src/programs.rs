@@ -18,7 +18,7 @@ use crate::file::Run;
 /// Makes a run, and adds its figures.
 pub(crate) type Program = fn(&mut Context<'_>, &Run) -> Result<(), Abort>;
 
-const ALL: [(&str, Program); 13] = [
+const ALL: [(&str, Program); 14] = [
     ("polls", polls::run),
     ("rounds", rounds::run),
     ("health", rounds::health),
@@ -28,6 +28,7 @@ const ALL: [(&str, Program); 13] = [
     ("revocation", revocation::run),
     ("inboxes-at-rest", durable::inboxes_at_rest),
     ("subscriptions", durable::subscriptions),
+    ("hot", cluster::hot),
     ("join", cluster::join),
     ("node-killed", cluster::node_killed),
     ("broker-killed", cluster::broker_killed),

@@ -1,6 +1,8 @@
 //! Several nodes over NATS: beside one server under the same load, and with faults.
 
 mod faults;
+mod hot;
+mod jetstream;
 mod join;
 mod nats;
 mod nodes;
@@ -10,6 +12,7 @@ use crate::context::{Abort, Context, Watch};
 use crate::file::{Run, figure_name};
 
 pub(super) use faults::{broker_killed, leader_killed, node_killed};
+pub(super) use hot::hot;
 pub(super) use join::join;
 use nodes::{BROKERS, Cluster};
 
