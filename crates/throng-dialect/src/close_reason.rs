@@ -48,6 +48,8 @@ pub enum CloseReason {
     Pipelining,
     /// A frame that breaks RFC 6455 or is too large.
     Violation(Violation),
+    /// It acknowledges frames that it was not sent.
+    BadAck,
     /// A binary frame on `throng.v1`.
     BinaryCommand,
     /// A frame's request is refused. A plain WebSocket has no other way to say so.
@@ -81,6 +83,9 @@ impl CloseReason {
             CloseReason::Slow => {
                 let message = "unread messages have waited for too long; resume with the last id";
                 Some((close_code::LAGGING, message))
+            }
+            CloseReason::BadAck => {
+                Some((close_code::BAD_ACK, "frames were acknowledged that had not been sent"))
             }
             CloseReason::Draining => of_error(ErrorCode::Draining),
             CloseReason::Overload | CloseReason::Unanswered => of_error(ErrorCode::Busy),
@@ -179,6 +184,7 @@ mod tests {
             CloseReason::Draining,
             CloseReason::Overload,
             CloseReason::Expired,
+            CloseReason::BadAck,
             CloseReason::BinaryCommand,
             CloseReason::Violation(Violation::Masking),
             CloseReason::Violation(Violation::NotUtf8),

@@ -127,8 +127,18 @@ pub trait Dialect: Debug + Sync {
 pub struct Shown<'a> {
     /// The number of its channel on this node.
     pub number: ChannelId,
+    /// True if clients are asked to acknowledge the messages of its channel, in the dialect that
+    /// has this.
+    pub asks: bool,
     /// The connection's position after it, if the connection shows one.
     pub position: Option<&'a str>,
+}
+
+impl Shown<'_> {
+    /// A message of the channel with this number, which nobody acknowledges.
+    pub fn of(number: ChannelId) -> Shown<'static> {
+        Shown { number, asks: false, position: None }
+    }
 }
 
 /// How clients of WebSockets show who they are once their connection stands. By default they show
@@ -231,7 +241,7 @@ impl Envelopes {
 
 /// The compact envelope of a message.
 pub(crate) fn compact(message: &Message, shown: Shown<'_>, is_timed: bool) -> Vec<u8> {
-    let Shown { number, position } = shown;
+    let Shown { number, position, .. } = shown;
     let mut out = Vec::with_capacity(message.body.bytes().len() + 64);
     message.write_compact(number, position, is_timed, &mut out);
     out

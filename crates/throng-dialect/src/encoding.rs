@@ -319,7 +319,7 @@ impl Encoding {
     pub fn payload(self, message: &Message) -> Option<(Opcode, Vec<u8>)> {
         debug_assert!(!self.has_numbers(), "its messages are not compressed");
         let mut bytes = Vec::new();
-        let shown = Shown { number: ChannelId(0), position: None };
+        let shown = Shown::of(ChannelId(0));
         self.write(message, shown, &mut Out::new(self.framing(), false, &mut bytes));
         let frame = parse_server_frame(&bytes).ok()??;
         (frame.length == bytes.len()).then(|| {
@@ -328,12 +328,13 @@ impl Encoding {
         })
     }
 
-    /// The bytes of the message on the wire, as one of the channel with this number. `is_chunked`
-    /// applies to SSE and lines only.
-    pub fn encode(self, message: &Message, number: ChannelId, is_chunked: bool) -> &[u8] {
+    /// The bytes of the message on the wire. All get the same, so that no position is shown.
+    /// `is_chunked` applies to SSE and lines only.
+    pub fn encode<'m>(self, message: &'m Message, shown: Shown<'_>, is_chunked: bool) -> &'m [u8] {
+        debug_assert!(shown.position.is_none(), "it is shared");
         let own = self.of(message);
         let row = own.row();
-        let bytes = message.encoding(row.slot, |message| own.make(message, number));
+        let bytes = message.encoding(row.slot, |message| own.make(message, shown));
         match row.framing {
             Framing::WebSocket => bytes,
             _ if is_chunked => bytes,
@@ -348,7 +349,7 @@ impl Encoding {
     pub fn begun(self, message: &Message, is_chunked: bool) -> &[u8] {
         let is_made = message.made_encoding(self.slot()).is_some();
         debug_assert!(is_made || !self.has_numbers(), "it was written in part");
-        self.encode(message, ChannelId(0), is_chunked)
+        self.encode(message, Shown::of(ChannelId(0)), is_chunked)
     }
 
     /// Appends the message in the form for one connection, with that connection's position. These
@@ -357,9 +358,8 @@ impl Encoding {
         self.write(message, shown, &mut Out::new(self.framing(), is_chunked, out));
     }
 
-    fn make(self, message: &Message, number: ChannelId) -> Vec<u8> {
+    fn make(self, message: &Message, shown: Shown<'_>) -> Vec<u8> {
         let mut out = Vec::with_capacity(message.body.bytes().len() + 16);
-        let shown = Shown { number, position: None };
         // In one chunk, whatever the dialect makes of it.
         self.write(message, shown, &mut Out::new(self.framing(), false, &mut out));
         if self.framing() == Framing::WebSocket {
@@ -390,8 +390,12 @@ mod tests {
     }
 
     fn encoded(encoding: Encoding, body: Body, is_chunked: bool) -> String {
-        String::from_utf8_lossy(encoding.encode(&message(body), ChannelId(17), is_chunked))
-            .into_owned()
+        String::from_utf8_lossy(encoding.encode(
+            &message(body),
+            Shown::of(ChannelId(17)),
+            is_chunked,
+        ))
+        .into_owned()
     }
 
     #[test]
@@ -423,12 +427,25 @@ mod tests {
     }
 
     #[test]
+    fn the_channel_of_a_message_may_ask_for_acknowledgements() {
+        let asking = Shown { asks: true, ..Shown::of(ChannelId(17)) };
+        let text = |encoding: Encoding| {
+            let message = message(Body::Text("hi".into()));
+            String::from_utf8_lossy(encoding.encode(&message, asking, false)).into_owned()
+        };
+        assert_eq!(text(Encoding::V1_COMPACT), "\u{fffd}\u{f}[1,[17,7,\"hi\"]]");
+        assert!(text(Encoding::V1_TIMED).ends_with("[1,[17,7,\"hi\",1234]]"));
+        assert_eq!(text(Encoding::LINE_COMPACT), "[17,7,\"hi\"]\n");
+    }
+
+    #[test]
     fn a_volatile_message_has_no_id_in_any_framing() {
         let id = MessageId { epoch: Epoch::numbered(1), offset: 0 };
         let body = Body::Text("hi".into());
         let message = Message::new(id, 0, 1234, ChannelName::channel("a"), body);
         let text = |encoding: Encoding| {
-            String::from_utf8_lossy(encoding.encode(&message, ChannelId(17), false)).into_owned()
+            String::from_utf8_lossy(encoding.encode(&message, Shown::of(ChannelId(17)), false))
+                .into_owned()
         };
         let envelope = r#"{"type":"message","channel":"a","time":1234,"data":"hi"}"#;
         assert_eq!(text(Encoding::WEBSOCKET), "\u{fffd}\u{2}hi");
@@ -439,7 +456,7 @@ mod tests {
         assert!(text(Encoding::V1).ends_with(envelope));
         assert_eq!(text(Encoding::V1_COMPACT), "\u{fffd}\u{12}[0,[17,null,\"hi\"]]");
         assert_eq!(text(Encoding::SSE_TIMED), "data: [17,null,\"hi\",1234]\n\n");
-        let shown = Shown { number: ChannelId(17), position: Some("p-7") };
+        let shown = Shown { position: Some("p-7"), ..Shown::of(ChannelId(17)) };
         for (encoding, expected) in
             [(Encoding::LINE_ENVELOPE, envelope), (Encoding::LINE_COMPACT, "[17,null,\"hi\"]")]
         {
@@ -460,8 +477,8 @@ mod tests {
     #[test]
     fn an_encoding_is_made_once() {
         let message = message(Body::Text("hi".into()));
-        let first = Encoding::LINE.encode(&message, ChannelId(17), true).as_ptr();
-        assert_eq!(Encoding::LINE.encode(&message, ChannelId(17), true).as_ptr(), first);
+        let first = Encoding::LINE.encode(&message, Shown::of(ChannelId(17)), true).as_ptr();
+        assert_eq!(Encoding::LINE.encode(&message, Shown::of(ChannelId(17)), true).as_ptr(), first);
     }
 
     #[test]
@@ -478,7 +495,8 @@ mod tests {
             assert_eq!(encoding.joins(), row.has_numbers && row.framing == Framing::WebSocket);
         }
         let message = message(Body::Text("hi".into()));
-        let shared = Encoding::WEBSOCKET_ENVELOPE.encode(&message, ChannelId(17), false).as_ptr();
-        assert_eq!(Encoding::V1.encode(&message, ChannelId(17), false).as_ptr(), shared);
+        let shared =
+            Encoding::WEBSOCKET_ENVELOPE.encode(&message, Shown::of(ChannelId(17)), false).as_ptr();
+        assert_eq!(Encoding::V1.encode(&message, Shown::of(ChannelId(17)), false).as_ptr(), shared);
     }
 }

@@ -18,8 +18,8 @@ const COMMAND_SLACK_BYTES: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct V1;
 
-/// The same with compact envelopes. A frame with messages is an array: first a zero, then one
-/// element for each message.
+/// The same with compact envelopes. A frame with messages is an array: first 1 if the client is to
+/// acknowledge it, and 0 otherwise, then one element for each message.
 #[derive(Debug)]
 pub(crate) struct CompactV1 {
     pub(crate) is_timed: bool,
@@ -35,7 +35,9 @@ impl Dialect for CompactV1 {
     }
 
     fn message(&self, message: &Message, shown: Shown<'_>, out: &mut Out<'_>) {
-        let mut frame = b"[0,".to_vec();
+        // A volatile one is nowhere kept for a client that has yet to acknowledge others.
+        let asks = shown.asks && !message.is_volatile();
+        let mut frame = if asks { b"[1,".to_vec() } else { b"[0,".to_vec() };
         frame.append(&mut compact(message, shown, self.is_timed));
         frame.push(b']');
         out.text(&frame);

@@ -26,6 +26,7 @@ pub(crate) fn counter_of(reason: CloseReason) -> Option<Counter> {
         CloseReason::ProxyHeader => Some(Counter::RefusedProxy),
         CloseReason::TlsFailed => Some(Counter::ClosedByTls),
         CloseReason::Limited => Some(Counter::ClosedLimited),
+        CloseReason::BadAck => Some(Counter::ClosedBadAck),
         CloseReason::Pipelining
         | CloseReason::Violation(_)
         | CloseReason::BinaryCommand

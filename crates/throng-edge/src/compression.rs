@@ -159,6 +159,7 @@ mod tests {
     use std::sync::Arc;
 
     use throng_core::{ChannelId, ChannelName, Epoch, MessageId, Stamp};
+    use throng_dialect::dialect::Shown;
 
     use super::*;
 
@@ -198,13 +199,20 @@ mod tests {
         let message = message(Body::Json("{\"price\":1} ".repeat(200).into()), None);
         assert_eq!(compression.prepare(&message, Encoding::WEBSOCKET), 0);
         assert_eq!(compression.prepare(&message, Encoding::SSE), 0);
-        assert_eq!(COMPRESSED.encode(&message, ChannelId(1), false).len(), 2400 + 4, "as it is");
+        assert_eq!(
+            COMPRESSED.encode(&message, Shown::of(ChannelId(1)), false).len(),
+            2400 + 4,
+            "as it is"
+        );
         assert_eq!(compression.prepare(&message, COMPRESSED), 2400);
-        let first = COMPRESSED.encode(&message, ChannelId(1), false);
+        let first = COMPRESSED.encode(&message, Shown::of(ChannelId(1)), false);
         assert_eq!(first[0], 0xc1);
         assert!(first.len() < 200, "{}", first.len());
         assert_eq!(compression.prepare(&message, COMPRESSED), 0);
-        assert_eq!(COMPRESSED.encode(&message, ChannelId(1), false).as_ptr(), first.as_ptr());
+        assert_eq!(
+            COMPRESSED.encode(&message, Shown::of(ChannelId(1)), false).as_ptr(),
+            first.as_ptr()
+        );
         let inflated = compression.inflate(&first[2..], true, 2400);
         assert_eq!(inflated.as_deref(), Ok(message.body.bytes()));
         let envelope = Encoding::WEBSOCKET_ENVELOPE_DEFLATE;
@@ -218,7 +226,7 @@ mod tests {
         let is_compressed = |body, content_type| {
             let message = message(body, content_type);
             compression.prepare(&message, COMPRESSED);
-            COMPRESSED.encode(&message, ChannelId(1), false)[0] & 0x40 != 0
+            COMPRESSED.encode(&message, Shown::of(ChannelId(1)), false)[0] & 0x40 != 0
         };
         let text = |length| Body::Text("a".repeat(length).into());
         assert!(!is_compressed(text(1023), None));

@@ -17,6 +17,7 @@
 //! | `acceptances` | when connections were accepted |
 //! | `side_table` | what only some connections have |
 //! | `sessions` | the sessions of connections with a token, and what the tokens grant |
+//! | `unacknowledged` | the frames that a client has not acknowledged |
 //! | `unfinished_heads` | connections that give way to new ones |
 //! | `places` | the places that connections take, and the reserve |
 //! | `connections` | the table of all connections of a worker |
@@ -38,6 +39,7 @@ mod places;
 mod sessions;
 mod side_table;
 mod state;
+mod unacknowledged;
 mod unfinished_heads;
 mod user_names;
 
@@ -54,3 +56,4 @@ pub(crate) use pending::{
 pub(crate) use side_table::NEVER;
 pub(crate) use state::Phase;
 pub use state::{Connection, State};
+pub(crate) use unacknowledged::Unacknowledged;

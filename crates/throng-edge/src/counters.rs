@@ -158,6 +158,7 @@ counters! {
         ClosedUnidentified "unidentified",
         ClosedDisconnected "disconnected",
         ClosedLimited "limit",
+        ClosedBadAck "bad_ack",
         ClosedByTls "tls",
     }
     "tls_handshakes_total" "TLS handshakes that ended, by result." by result {

@@ -13,6 +13,7 @@
 //! | `fan_out` | one slice of the fan-outs: which subscribers it visits |
 //! | `deliver` | writes a subscriber the messages that it lacks |
 //! | `joined`, `held` | joins what is due to a connection, of all its channels |
+//! | `acks` | frames that clients acknowledge, and what waits for that |
 //! | `volatile` | writes volatile messages to those that keep up |
 //! | `in_order` | takes messages in the order of their stamps; positions in all channels |
 //! | `long_poll` | answers long-polls |
@@ -22,6 +23,7 @@
 //! | `frozen` | channels and subscriptions as bytes |
 //! | `answer`, `batch` | parts of a slice of a fan-out |
 
+mod acks;
 mod answer;
 mod batch;
 mod close;

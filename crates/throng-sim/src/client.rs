@@ -7,6 +7,7 @@
 //! | `expected` | requests, commands and publications that await an answer |
 //! | `receive` | handles what the server sends, piece by piece |
 //! | [`message`] | compares a message with the model's log |
+//! | `acks` | acknowledgements of frames |
 //! | `answers` | answers of `throng.v1`, notices, and error responses |
 //! | `poll` | long polls |
 //! | `reconnect` | subscriptions that are refused with a time to reconnect |
@@ -14,6 +15,7 @@
 //! | `volatile` | volatile messages |
 //! | `ending` | whether the server may end the connection, and whether a message is missing |
 
+mod acks;
 mod answers;
 mod ending;
 mod expected;
@@ -47,6 +49,10 @@ pub(crate) struct Client {
     pub(crate) plan: Plan,
     pub(crate) is_reading: bool,
     pub(crate) answers_pings: bool,
+    /// True if it acknowledges the frames that ask for that.
+    pub(crate) acknowledges: bool,
+    /// Frames that it has read and not acknowledged.
+    owed: u64,
     /// Bytes to send.
     unsent: VecDeque<u8>,
     /// True if it has sent a part of what it has to send.
@@ -143,6 +149,8 @@ impl Client {
             plan: plan.clone(),
             is_reading: true,
             answers_pings: true,
+            acknowledges: true,
+            owed: 0,
             unsent: VecDeque::new(),
             is_mid_message: false,
             message_ms: view.now.now_ms,

@@ -23,6 +23,11 @@ impl Topic {
         self.rule.lag_policy == LagPolicy::Latest
     }
 
+    /// True if subscribers acknowledge its messages, in compact frames of `throng.v1`.
+    pub(crate) fn asks(&self) -> bool {
+        self.rule.max_staleness_ms > 0
+    }
+
     /// True if a subscriber beyond the lag limit is closed.
     pub(crate) fn closes(&self) -> bool {
         self.rule.lag_policy == LagPolicy::Close
@@ -39,6 +44,9 @@ const HOUR_MS: u64 = 3_600_000;
 /// The channel that the engine may forget. There is only one: forgotten channels raise each other's
 /// first offset if they share a shard, and shards differ between runs.
 pub(crate) const BRIEF: usize = 6;
+
+/// The channel whose messages are acknowledged.
+pub(crate) const BOUNDED: usize = 12;
 
 /// The channel that most clients of a crowd follow.
 pub(crate) const SQUARE: usize = 0;
@@ -61,9 +69,11 @@ pub(crate) fn all(is_kept: bool) -> Vec<Topic> {
         channel("latest", 8, 2, Latest),
         channel("paced", 30, 40, Close),
         channel("paced latest", 8, 9, Latest),
+        channel("never stale", 8, 5, Latest),
     ];
     topics[10].rule.pace_ms = 150;
     topics[11].rule.pace_ms = 90;
+    topics[BOUNDED].rule.max_staleness_ms = 6_000;
     topics[4].rule.retention.max_age_ms = 3000;
     topics[5].rule.retention.max_bytes = 2500;
     topics[5].rule.max_lag_bytes = 3000;

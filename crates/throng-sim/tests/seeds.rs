@@ -5,6 +5,10 @@ use throng_sim::run;
 
 /// The events that must happen in a full run.
 const INTERESTING: &[&str] = &[
+    "ack: asked",
+    "ack: held for want of one",
+    "ack: of what was not sent",
+    "ack: sent",
     "lag: WebSocket closed",
     "lag: skipped",
     "lag: stream closed",
@@ -44,6 +48,7 @@ const INTERESTING: &[&str] = &[
     "freeze: in the middle of a handshake",
     "freeze: in the middle of a record",
     "freeze: the server",
+    "frozen: acknowledgements owed",
     "frozen: answer partly written",
     "frozen: before its first request",
     "frozen: between two requests",

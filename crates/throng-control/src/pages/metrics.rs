@@ -122,8 +122,8 @@ fn connections(page: &mut MetricsPage<'_>, control: &Control, edge: &EdgeMetrics
         let labels = format!("{{transport=\"{transport}\"}}");
         page.sample("subscribed_connections", &labels, count);
     }
-    let help =
-        "Connections whose clients do not read all that is sent: they wait for their sockets.";
+    let help = "Connections whose clients do not take all that is sent: they wait for their \
+                sockets, or for acknowledgements.";
     page.gauge("connections_behind", help, edge.behind);
     let kept = control.kept.counts();
     let help = "Subscriptions that the server keeps: pairs of a user and a channel.";

@@ -545,11 +545,15 @@ impl<S> Connections<S> {
         self.side.check_invariants(self.table.iter().map(place));
         for (id, connection) in self.table.iter().map(place) {
             // Blocked ones are behind, and whoever is behind is blocked or waits for its turn.
-            let waits = connection.has(Flags::BLOCKED) || connection.has(Flags::DELIVERY_DEFERRED);
+            let waits = connection.has(Flags::BLOCKED)
+                || connection.has(Flags::DELIVERY_DEFERRED)
+                || connection.holds_for_acks();
             let is_blocked = connection.has(Flags::BLOCKED) && connection.state() != State::Closing;
             let is_behind = self.behind.since(id).is_some();
             assert!(!is_blocked || is_behind, "{id:?} is blocked");
             assert!(!is_behind || (waits && connection.state() != State::Closing), "{id:?}");
+            let holds = connection.holds_for_acks() && connection.is_parked();
+            assert!(!holds || is_behind, "{id:?} holds messages");
         }
     }
 }

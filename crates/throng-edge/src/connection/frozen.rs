@@ -88,6 +88,9 @@ pub(crate) struct FrozenIo {
     pub(crate) partial: Option<FrozenPartial>,
     pub(crate) outbound: Option<OutboundRest>,
     pub(crate) long_poll: Option<LongPoll>,
+    /// When the frames were written that the client has not acknowledged, in milliseconds since
+    /// 1970, oldest first.
+    pub(crate) unacknowledged_ms: Vec<u64>,
 }
 
 /// A message that was written in part.
@@ -129,9 +132,15 @@ const HAS_PARTIAL: u8 = 1 << 1;
 const HAS_OUTBOUND: u8 = 1 << 2;
 const HAS_LONG_POLL: u8 = 1 << 3;
 const IS_PARTIAL_COMPRESSED: u8 = 1 << 4;
+/// Since version 4.
+const HAS_UNACKNOWLEDGED: u8 = 1 << 5;
 
-const IO_FACTS: u8 =
-    HAS_HALF_READ | HAS_PARTIAL | HAS_OUTBOUND | HAS_LONG_POLL | IS_PARTIAL_COMPRESSED;
+const IO_FACTS: u8 = HAS_HALF_READ
+    | HAS_PARTIAL
+    | HAS_OUTBOUND
+    | HAS_LONG_POLL
+    | IS_PARTIAL_COMPRESSED
+    | HAS_UNACKNOWLEDGED;
 
 // Facts about a message that is half read, one bit each.
 const IS_TEXT: u8 = 1;
@@ -330,6 +339,7 @@ impl FrozenConnection {
         let may_await_control = self.state == State::Head || is_closing;
         let is_half_read = io.is_some_and(|io| io.half_read.is_some());
         let reads_frames = self.state == State::Streaming && self.is_websocket();
+        let is_asked = io.is_some_and(|io| !io.unacknowledged_ms.is_empty());
         (self.id.index() as usize) < ConnectionName::INDICES_MAX
             && (is_parked || self.subscriptions.is_empty())
             && (self.state == State::Streaming || self.expires.is_none())
@@ -348,6 +358,7 @@ impl FrozenConnection {
             && (!self.flags.has(Flags::BLOCKED) || may_be_blocked)
             && (!self.flags.has(Flags::FINISHED) || (is_closing && !has_output))
             && (!is_half_read || reads_frames)
+            && (!is_asked || (reads_frames && self.encoding.joins()))
             && self.has_distinct_channels()
     }
 
@@ -432,7 +443,8 @@ impl FrozenIo {
             | bit(IS_PARTIAL_COMPRESSED, is_compressed)
             | bit(HAS_PARTIAL, self.partial.is_some())
             | bit(HAS_OUTBOUND, self.outbound.is_some())
-            | bit(HAS_LONG_POLL, self.long_poll.is_some()));
+            | bit(HAS_LONG_POLL, self.long_poll.is_some())
+            | bit(HAS_UNACKNOWLEDGED, !self.unacknowledged_ms.is_empty()));
         if let Some(half_read) = &self.half_read {
             encode_half_read(half_read, encoder);
         }
@@ -446,6 +458,10 @@ impl FrozenIo {
         }
         if let Some(long_poll) = &self.long_poll {
             encode_long_poll(long_poll, encoder);
+        }
+        if !self.unacknowledged_ms.is_empty() {
+            encoder.u32(self.unacknowledged_ms.len() as u32);
+            self.unacknowledged_ms.iter().for_each(|&sent_ms| encoder.u64(sent_ms));
         }
     }
 
@@ -463,7 +479,17 @@ impl FrozenIo {
             if has(HAS_PARTIAL) { Some(decode_partial(decoder, is_compressed)?) } else { None };
         let outbound = if has(HAS_OUTBOUND) { Some(decode_outbound(decoder)?) } else { None };
         let long_poll = if has(HAS_LONG_POLL) { Some(decode_long_poll(decoder)?) } else { None };
-        Ok(FrozenIo { inbound, half_read, message_since, partial, outbound, long_poll })
+        let count = if has(HAS_UNACKNOWLEDGED) { decoder.u32()? } else { 0 };
+        let unacknowledged_ms = (0..count).map(|_| decoder.u64()).collect::<Result<_, _>>()?;
+        Ok(FrozenIo {
+            inbound,
+            half_read,
+            message_since,
+            partial,
+            outbound,
+            long_poll,
+            unacknowledged_ms,
+        })
     }
 }
 

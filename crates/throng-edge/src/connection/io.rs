@@ -1,5 +1,5 @@
-//! State of a connection only while something is half read, half written or unanswered, or while
-//! its client shows something of itself to other members.
+//! State of a connection only while something is half read, half written, unanswered or
+//! unacknowledged, or while its client shows something of itself to other members.
 
 use std::sync::Arc;
 
@@ -10,9 +10,10 @@ use throng_wire::websocket::Reader;
 
 use super::buffers::Buffered;
 use super::outbound::{Outbound, OutboundRest};
+use super::unacknowledged::Unacknowledged;
 
-/// State of a connection while something is half read, half written or unanswered, and of a
-/// long-poll with an origin.
+/// State of a connection while something is half read, half written, unanswered or unacknowledged,
+/// and of a long-poll with an origin.
 #[derive(Debug, Default)]
 pub(crate) struct Io {
     /// Input that is not complete enough to act on.
@@ -25,6 +26,8 @@ pub(crate) struct Io {
     pub(crate) outbound: Option<Box<Outbound>>,
     /// Present while a long-poll waits whose answer needs more than its messages.
     pub(crate) long_poll: Option<Box<LongPoll>>,
+    /// Present while the client owes acknowledgements. Not counted as buffered: it is small.
+    pub(crate) unacknowledged: Option<Box<Unacknowledged>>,
     /// Memory that the connection takes below the worker, for TLS.
     pub(super) held_bytes: usize,
     /// The size of what the client shows of itself in the channels that it follows.
@@ -130,5 +133,6 @@ impl Io {
             && self.partial.is_none()
             && self.outbound.as_ref().is_none_or(|outbound| outbound.is_empty())
             && self.long_poll.is_none()
+            && self.unacknowledged.is_none()
     }
 }

@@ -7,6 +7,7 @@ use super::buffers::Buffered;
 use super::flags::Flags;
 use super::id::{ConnectionId, Generation, SideIndex, Token};
 use super::io::Io;
+use super::unacknowledged::Unacknowledged;
 use crate::counters::{Counter, Parked};
 
 /// Where a connection is in its life. `Streaming` and `LongPolling` are parked.
@@ -167,6 +168,16 @@ impl<S> Connection<S> {
     /// Its [`Io`], made on demand.
     pub(crate) fn io_mut(&mut self) -> &mut Io {
         self.io.get_or_insert_with(Box::default)
+    }
+
+    /// The frames that its client owes acknowledgements of, if there are any.
+    pub(crate) fn unacknowledged(&self) -> Option<&Unacknowledged> {
+        self.io.as_ref()?.unacknowledged.as_deref()
+    }
+
+    /// True if messages are held until its client acknowledges some.
+    pub(crate) fn holds_for_acks(&self) -> bool {
+        self.unacknowledged().is_some_and(|owed| owed.holds)
     }
 
     /// The size of what its client shows of itself in the channels that it follows.

@@ -81,6 +81,8 @@ impl<N: Net> Delivery<N> {
         }
         self.log_end(id, reason);
         self.unfollow_all(id);
+        // It owes nothing any more.
+        self[id].io.iter_mut().for_each(|io| io.unacknowledged = None);
         self.close(id, bytes, messages, reason);
     }
 

@@ -8,17 +8,18 @@
 
 use std::sync::Arc;
 
-use throng_core::{ChannelId, LagPolicy, Message, MessageId, SubscriptionId, Waiting, Watermark};
+use throng_core::{LagPolicy, Message, MessageId, SubscriptionId, Waiting, Watermark};
 use throng_dialect::dialect::Shown;
 use throng_dialect::joined::Joiner;
 use throng_dialect::saying::is_notice;
 use throng_dialect::{CloseReason, Saying};
-use throng_wire::websocket::{Opcode, write_frame};
 use throng_wire::{ErrorCode, chunk};
 
 use crate::connection::{ConnectionId, Flags, Io, State};
 use crate::counters::Counter;
 use crate::delivery::Delivery;
+use crate::delivery::acks::shown_of;
+use crate::delivery::joined::skipped_frame;
 use crate::net::Net;
 use crate::sockets::Outcome;
 use crate::sockets::ticks;
@@ -147,7 +148,8 @@ impl<N: Net> Delivery<N> {
         let (mut count, mut joiner, mut alone) = (0, Joiner::default(), Vec::new());
         let taken = self.take_in_order(id, |message, number| {
             let position = Watermark { epoch, stamp: message.stamp }.to_string();
-            let shown = Shown { number, position: Some(&position) };
+            // Nobody acknowledges what comes in order.
+            let shown = Shown { position: Some(&position), ..Shown::of(number) };
             if encoding.joins() {
                 alone.clear();
                 encoding.compose(message, shown, is_chunked, &mut alone);
@@ -280,7 +282,7 @@ impl<N: Net> Delivery<N> {
         compress: Compress,
     ) {
         let Delivery { sockets, subscriptions, compression, .. } = self;
-        let number = subscriptions.number(subscription);
+        let shown = shown_of(subscriptions, subscription);
         let Waiting::Messages(messages) = subscriptions.waiting(subscription) else {
             return debug_assert!(false, "the caller has seen messages");
         };
@@ -296,7 +298,7 @@ impl<N: Net> Delivery<N> {
                 is_first = false;
             }
             let own = encoding.of(message);
-            Some((own, own.encode(message, number, connection.has(Flags::CHUNKED))))
+            Some((own, own.encode(message, shown, connection.has(Flags::CHUNKED))))
         });
         let from = self.subscriptions.cursor(subscription).unwrap_or_default();
         self.conclude(id, subscription, outcome);
@@ -340,13 +342,13 @@ impl<N: Net> Delivery<N> {
         if !message.is_for(name, self.clock().unix_ms()) {
             return;
         }
-        let number = self.subscriptions.number(subscription);
+        let shown = shown_of(&self.subscriptions, subscription);
         if is_notice(message) {
             let is_chunked = connection.has(Flags::CHUNKED);
-            let event = connection.encoding().encode(message, number, is_chunked).to_vec();
+            let event = connection.encoding().encode(message, shown, is_chunked).to_vec();
             return self.send_messages(id, &event, 1);
         }
-        let shared = connection.encoding().encode(message, number, false);
+        let shared = connection.encoding().encode(message, shown, false);
         let own_id = shared.iter().position(|&byte| byte == b'\n').map_or(0, |at| at + 1);
         let mut event = format!("id: {}\n", self.position(id)).into_bytes();
         event.extend_from_slice(&shared[own_id..]);
@@ -419,7 +421,7 @@ impl<N: Net> Delivery<N> {
     }
 
     /// Tells the client that it has skipped messages for a newer one.
-    fn tell_conflated(
+    pub(super) fn tell_conflated(
         &mut self,
         id: ConnectionId,
         subscription: SubscriptionId,
@@ -429,11 +431,9 @@ impl<N: Net> Delivery<N> {
             return;
         }
         if let Some(count) = count.filter(|_| self[id].encoding().joins()) {
-            let ChannelId(number) = self.subscriptions.number(subscription);
-            let mut frame = Vec::new();
-            write_frame(&mut frame, Opcode::Text, format!("[0,[{number},-{count}]]").as_bytes());
+            let number = self.subscriptions.number(subscription);
             self.flush_replies(id);
-            return self.send(id, &frame);
+            return self.send(id, &skipped_frame(number, count));
         }
         let target = self.target_of(subscription);
         debug_assert!(target.is_some(), "a channel with subscribers has a name");
@@ -441,8 +441,8 @@ impl<N: Net> Delivery<N> {
         self.say(id, &Saying::Conflated { target: &target, count });
     }
 
-    /// Closes a blocked connection that lags too far behind, or has for too long, instead of
-    /// waiting for its socket.
+    /// Closes a connection that lags too far behind, or has for too long, instead of waiting for
+    /// its socket or its client.
     pub(crate) fn check_blocked(&mut self, id: ConnectionId) {
         let has_gap = |subscription| {
             let waiting = self.subscriptions.waiting(subscription);
@@ -464,7 +464,8 @@ impl<N: Net> Delivery<N> {
     /// Ends the time that a connection is behind, unless it still lacks something.
     pub(crate) fn note_caught_up(&mut self, id: ConnectionId) {
         let connection = &self[id];
-        if !connection.has(Flags::BLOCKED) && !connection.has(Flags::DELIVERY_DEFERRED) {
+        let waits = connection.has(Flags::BLOCKED) || connection.has(Flags::DELIVERY_DEFERRED);
+        if !waits && !connection.holds_for_acks() {
             self.connections_mut().catch_up(id);
         }
     }
@@ -472,7 +473,7 @@ impl<N: Net> Delivery<N> {
     /// Checks a streaming connection with unfinished input or output: a half-read message has a
     /// deadline, and a connection that lags is closed without waiting for its socket.
     pub(crate) fn check_busy(&mut self, id: ConnectionId) {
-        if self[id].has(Flags::BLOCKED) {
+        if self[id].has(Flags::BLOCKED) || self[id].holds_for_acks() {
             self.check_blocked(id);
         }
         // If it lags, it ends now.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use throng_core::{Message, SubscriptionId, Waiting};
 
+use super::acks::shown_of;
 use super::batch::Batch;
 use crate::connection::{ConnectionId, Flags};
 use crate::delivery::Delivery;
@@ -73,14 +74,14 @@ impl<N: Net> Delivery<N> {
         let Delivery { sockets, subscriptions, compression, .. } = self;
         // All visits are of one channel.
         let Some(&(first, _)) = together.first() else { return };
-        let number = subscriptions.number(first);
+        let shown = shown_of(subscriptions, first);
         let id_of = |&(_, id): &(SubscriptionId, ConnectionId)| id;
         sockets.write_each(together, id_of, transfers, |_, connection, costs| {
             let (own, is_chunked) = (connection.encoding(), connection.has(Flags::CHUNKED));
             if own.is_compressed() {
                 costs.compressed(compression.prepare(&message, own));
             }
-            let bytes = own.encode(&message, number, is_chunked);
+            let bytes = own.encode(&message, shown, is_chunked);
             // The choice of `encode`: only `prepare` compresses.
             encoded.push((own.of(&message), bytes.len()));
             bytes
@@ -88,10 +89,11 @@ impl<N: Net> Delivery<N> {
         let written = together.drain(..).zip(encoded.drain(..)).zip(transfers.drain(..));
         for (((subscription, id), (encoding, length)), transfer) in written {
             let outcome = Outcome::of_message(&message, encoding, length, transfer);
-            let is_blocked = outcome.is_blocked;
+            let (is_blocked, is_begun) = (outcome.is_blocked, outcome.advanced_to.is_some());
             self.conclude(id, subscription, outcome);
             if encoding.joins() {
                 self.note_frame(id);
+                self.note_asked(id, usize::from(shown.asks && is_begun));
             }
             if is_blocked {
                 self.subscriptions.block(subscription);
@@ -118,7 +120,8 @@ impl<N: Net> Delivery<N> {
         subscription: SubscriptionId,
     ) -> Option<&Arc<Message>> {
         let connection = &self[id];
-        if !connection.takes_messages() || self.is_in_order(id, subscription) {
+        let may_write = connection.takes_messages() && !self.is_in_order(id, subscription);
+        if !may_write || self.awaits_acks(id, subscription) {
             return None;
         }
         let Waiting::Messages(mut messages) = self.subscriptions.waiting(subscription) else {

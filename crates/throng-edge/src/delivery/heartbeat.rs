@@ -202,8 +202,9 @@ impl<N: Net> Delivery<N> {
     fn is_written_soon(&self, id: ConnectionId) -> bool {
         let name = self.connections().name(id);
         let now_ms = self.clock().unix_ms();
-        let lacks = |id| match self.subscriptions.waiting(id) {
+        let lacks = |subscription| match self.subscriptions.waiting(subscription) {
             Waiting::Nothing => false,
+            _ if self.awaits_acks(id, subscription) => false,
             Waiting::Messages(mut messages) => messages.any(|it| it.is_for(name, now_ms)),
             Waiting::Gap { .. } => true,
         };

@@ -18,15 +18,21 @@
 
 use std::time::Duration;
 
-use throng_core::{SubscriptionId, Waiting};
+use throng_core::{ChannelId, SubscriptionId, Waiting};
+use throng_dialect::joined::{FRAME_BYTES, Joiner};
+use throng_wire::websocket::{Opcode, write_frame};
 
 use super::Delivery;
+use super::acks::{Owed, owed_to, shown_of};
 use crate::connection::{ConnectionId, Flags, State};
 use crate::net::Net;
 use crate::sockets::{BYTES_PER_WRITE, Due, MESSAGES_PER_WRITE, Outcome, Sent};
 
 /// Connections that are written one message each in one call.
 const TOGETHER_MAX: usize = 96;
+
+/// Subscriptions whose newest messages fill a frame, if these are short.
+const PER_FRAME: usize = 64;
 
 /// How far a connection was written what it lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +52,20 @@ struct Run {
     end: usize,
     /// The offset of the last message that was taken or passed over.
     passed: Option<u64>,
+}
+
+/// Messages that a subscription has passed over for a newer one, and its client has to be told of.
+#[derive(Debug, Clone, Copy)]
+struct Skipped {
+    subscription: SubscriptionId,
+    /// Zero once the client has been told.
+    count: u64,
+}
+
+/// What a subscription has skipped, of all in the order of their ids.
+fn skipped_of(skipped: &mut [Skipped], subscription: SubscriptionId) -> Option<&mut Skipped> {
+    let at = skipped.binary_search_by_key(&subscription, |skipped| skipped.subscription).ok()?;
+    Some(&mut skipped[at]).filter(|skipped| skipped.count > 0)
 }
 
 impl<N: Net> Delivery<N> {
@@ -113,7 +133,10 @@ impl<N: Net> Delivery<N> {
             // A pass offers it nothing more until its socket is writable.
             return self.subscriptions.block(subscription);
         }
-        let is_later = connection.has(Flags::HAD_FRAME);
+        if self.hold_for_acks(id, subscription) {
+            return;
+        }
+        let is_later = self[id].has(Flags::HAD_FRAME);
         if !is_later && self.is_in_order(id, subscription) {
             // Other passes may have messages for it that come before.
             self.subscriptions.block(subscription);
@@ -176,7 +199,7 @@ impl<N: Net> Delivery<N> {
             self.flush_in_order(id);
             return Progress::Whole;
         }
-        let progress = self.write_lacking(id, own);
+        let progress = self.write_lacking(id, own, false);
         if progress != Progress::Spent {
             for &held in own {
                 self.end_hold(id, held);
@@ -188,7 +211,7 @@ impl<N: Net> Delivery<N> {
     /// Releases a subscription, or blocks it if its connection takes no more.
     fn end_hold(&mut self, id: ConnectionId, held: SubscriptionId) {
         let lacks_some = !matches!(self.subscriptions.waiting(held), Waiting::Nothing);
-        if lacks_some && !self[id].takes_messages() {
+        if lacks_some && !self.hold_for_acks(id, held) && !self[id].takes_messages() {
             self.subscriptions.block(held);
         }
         self.subscriptions.release(held);
@@ -208,9 +231,9 @@ impl<N: Net> Delivery<N> {
         let id_of = |&(_, id): &(SubscriptionId, ConnectionId)| id;
         sockets.write_each(together, id_of, &mut transfers, |&(subscription, _), connection, _| {
             let own = connection.encoding();
-            let number = subscriptions.number(subscription);
+            let shown = shown_of(subscriptions, subscription);
             let message = message_of(subscription);
-            let bytes = message.map_or(&[][..], |message| own.encode(message, number, false));
+            let bytes = message.map_or(&[][..], |message| own.encode(message, shown, false));
             encoded.push((own, bytes.len()));
             bytes
         });
@@ -221,8 +244,11 @@ impl<N: Net> Delivery<N> {
             };
             let Some(message) = messages.next().cloned() else { continue };
             let outcome = Outcome::of_message(&message, encoding, length, transfer);
+            let asks = shown_of(&self.subscriptions, subscription).asks;
+            let is_begun = outcome.advanced_to.is_some();
             self.conclude(id, subscription, outcome);
             self.note_frame(id);
+            self.note_asked(id, usize::from(asks && is_begun));
             self.end_hold(id, subscription);
         }
         (self.batch.encoded, self.batch.transfers) = (encoded, transfers);
@@ -236,7 +262,7 @@ impl<N: Net> Delivery<N> {
             let subscriptions = &mut self.subscriptions;
             all.retain(|&it| !subscriptions.wait_for_pace(it) && !subscriptions.is_held_back(it));
         }
-        let progress = self.write_lacking(id, &all);
+        let progress = self.write_lacking(id, &all, is_last);
         if self[id].state() != State::Streaming {
             return;
         }
@@ -254,7 +280,7 @@ impl<N: Net> Delivery<N> {
 
     /// The same with one subscription.
     pub(super) fn catch_up_joined(&mut self, id: ConnectionId, subscription: SubscriptionId) {
-        match self.write_lacking(id, &[subscription]) {
+        match self.write_lacking(id, &[subscription], false) {
             Progress::Whole => {}
             Progress::Blocked if self[id].state() == State::Streaming => {
                 self.subscriptions.block(subscription);
@@ -268,16 +294,43 @@ impl<N: Net> Delivery<N> {
         }
     }
 
-    /// Writes the connection what these subscriptions lack, with at least one write.
-    fn write_lacking(&mut self, id: ConnectionId, own: &[SubscriptionId]) -> Progress {
-        for &subscription in own {
-            if self[id].takes_messages() {
-                self.conflate(id, subscription);
+    /// Writes the connection what these subscriptions lack, with at least one write. Those that
+    /// wait for acknowledgements are held, unless the connection `is_last` written to.
+    fn write_lacking(
+        &mut self,
+        id: ConnectionId,
+        own: &[SubscriptionId],
+        is_last: bool,
+    ) -> Progress {
+        // What is not written to a client that owes much is not conflated yet, nor told.
+        let owes = self[id].unacknowledged().is_some();
+        let part = if owes { PER_FRAME } else { own.len().max(1) };
+        let mut is_first = true;
+        for own in own.chunks(part) {
+            if !std::mem::take(&mut is_first) && self.budget().is_slice_spent() {
+                return Progress::Spent;
+            }
+            let mut skipped = self.conflate_each(id, own, is_last);
+            let progress = self.write_rest(id, own, is_last, &mut skipped);
+            self.tell_skipped(id, &skipped);
+            if progress != Progress::Whole {
+                return progress;
             }
         }
+        Progress::Whole
+    }
+
+    fn write_rest(
+        &mut self,
+        id: ConnectionId,
+        own: &[SubscriptionId],
+        is_last: bool,
+        skipped: &mut [Skipped],
+    ) -> Progress {
         let (mut rest, mut is_first) = (own, true);
         while let Some((&next, others)) = rest.split_first() {
-            if matches!(self.subscriptions.waiting(next), Waiting::Nothing) {
+            let lacks_some = !matches!(self.subscriptions.waiting(next), Waiting::Nothing);
+            if !lacks_some || (!is_last && self.hold_for_acks(id, next)) {
                 rest = others;
                 continue;
             }
@@ -292,14 +345,77 @@ impl<N: Net> Delivery<N> {
                 Waiting::Gap { missed, resume_at, policy } => {
                     self.gap(id, next, missed, resume_at, policy);
                 }
-                Waiting::Messages(_) => self.write_some(id, rest),
+                Waiting::Messages(_) => self.write_some(id, rest, is_last, skipped),
             }
         }
         Progress::Whole
     }
 
+    /// Passes over all but the newest messages of these subscriptions, where their channels want
+    /// that. Returns those whose clients are to be told, in the order of their ids.
+    fn conflate_each(
+        &mut self,
+        id: ConnectionId,
+        own: &[SubscriptionId],
+        is_last: bool,
+    ) -> Vec<Skipped> {
+        let mut skipped = Vec::new();
+        for &subscription in own {
+            if !self[id].takes_messages() {
+                break;
+            }
+            let waits = !is_last && self.awaits_acks(id, subscription);
+            if waits || !self.subscriptions.is_conflated(subscription) {
+                continue;
+            }
+            let count = self.pass_older(id, subscription, |_| true);
+            match count {
+                Some(0) => {}
+                // A frame that is not copied has the message alone.
+                Some(count) if !self.is_next_large(id, subscription) => {
+                    skipped.push(Skipped { subscription, count });
+                }
+                count => self.tell_conflated(id, subscription, count),
+            }
+        }
+        skipped.sort_unstable_by_key(|skipped| skipped.subscription);
+        skipped
+    }
+
+    /// True if the next message of a subscription fills a frame.
+    fn is_next_large(&self, id: ConnectionId, subscription: SubscriptionId) -> bool {
+        let Waiting::Messages(mut messages) = self.subscriptions.waiting(subscription) else {
+            return false;
+        };
+        let shown = shown_of(&self.subscriptions, subscription);
+        let encoding = self[id].encoding();
+        messages.next().is_some_and(|it| encoding.encode(it, shown, false).len() > FRAME_BYTES)
+    }
+
+    /// Tells the client what was skipped for messages that were not written.
+    fn tell_skipped(&mut self, id: ConnectionId, skipped: &[Skipped]) {
+        if self[id].state() != State::Streaming || skipped.iter().all(|it| it.count == 0) {
+            return;
+        }
+        let (mut joiner, mut frames) = (Joiner::default(), Vec::new());
+        for &Skipped { subscription, count } in skipped.iter().filter(|it| it.count > 0) {
+            let number = self.subscriptions.number(subscription);
+            joiner.add(&skipped_frame(number, count), &mut frames);
+        }
+        joiner.finish(&mut frames);
+        self.flush_replies(id);
+        self.send(id, &frames);
+    }
+
     /// Writes the connection some of the messages that these subscriptions lack, in one call.
-    fn write_some(&mut self, id: ConnectionId, own: &[SubscriptionId]) {
+    fn write_some(
+        &mut self,
+        id: ConnectionId,
+        own: &[SubscriptionId],
+        is_last: bool,
+        skipped: &mut [Skipped],
+    ) {
+        let room = if is_last { usize::MAX } else { self.ask_room(id) };
         let Delivery { sockets, subscriptions, .. } = self;
         let connection = &sockets[id];
         let encoding = connection.encoding();
@@ -307,31 +423,47 @@ impl<N: Net> Delivery<N> {
             (sockets.connections().name_of(id, connection), sockets.clock().unix_ms());
         let (mut due, mut runs, mut bytes) = (Vec::new(), Vec::new(), 0);
         'all: for &subscription in own {
+            let owed = owed_to(connection, subscriptions, subscription, now_ms);
+            if !is_last && owed != Owed::Little {
+                continue;
+            }
             let messages = match subscriptions.waiting(subscription) {
                 Waiting::Nothing => continue,
                 // It is told before what comes behind it.
                 Waiting::Gap { .. } => break,
                 Waiting::Messages(messages) => messages,
             };
-            let number = subscriptions.number(subscription);
-            let mut passed = None;
+            let shown = shown_of(subscriptions, subscription);
+            let (mut passed, mut is_first) = (None, true);
             for message in messages {
                 if message.is_for(name, now_ms) {
                     if due.len() == MESSAGES_PER_WRITE || bytes >= BYTES_PER_WRITE {
                         runs.push(Run { subscription, end: due.len(), passed });
                         break 'all;
                     }
-                    let frame = encoding.encode(message, number, false);
+                    let frame = encoding.encode(message, shown, false);
                     bytes += frame.len();
-                    due.push(Due { message, encoding, frame });
+                    let told = if is_first { skipped_of(skipped, subscription) } else { None };
+                    let told = told.map(|it| skipped_frame(shown.number, it.count));
+                    is_first = false;
+                    due.push(Due { message, encoding, frame, skipped: told });
                 }
                 passed = Some(message.id.offset);
             }
             runs.push(Run { subscription, end: due.len(), passed });
         }
         let offsets: Vec<_> = due.iter().map(|due| due.message.id.offset).collect();
-        let sent = if due.is_empty() { None } else { Some(sockets.write_joined(id, &due)) };
+        let sent = if due.is_empty() { None } else { Some(sockets.write_joined(id, &due, room)) };
+        let begun = sent.as_ref().map_or(0, |sent| sent.begun);
         self.conclude_runs(id, &runs, &offsets, sent);
+        // They were told with the first message of each.
+        let mut start = 0;
+        for &Run { subscription, end, .. } in &runs {
+            if start < end.min(begun) {
+                skipped_of(skipped, subscription).iter_mut().for_each(|it| it.count = 0);
+            }
+            start = end;
+        }
     }
 
     /// Moves the cursors over the messages that were written, counts them, and keeps the rest of a
@@ -370,8 +502,17 @@ impl<N: Net> Delivery<N> {
             start = end;
         }
         if let Some(sent) = sent {
+            let asked = sent.asked;
             self.conclude_joined(id, sent);
             self.note_frame(id);
+            self.note_asked(id, asked);
         }
     }
+}
+
+/// A frame which says that a channel's messages were skipped for a newer one.
+pub(super) fn skipped_frame(ChannelId(number): ChannelId, count: u64) -> Vec<u8> {
+    let mut frame = Vec::new();
+    write_frame(&mut frame, Opcode::Text, format!("[0,[{number},-{count}]]").as_bytes());
+    frame
 }

@@ -7,8 +7,10 @@
 use std::sync::Arc;
 
 use throng_core::{ChannelId, LocalId, Message, SubscriptionId, Waiting};
+use throng_dialect::dialect::Shown;
 
 use super::Delivery;
+use super::acks::shown_of;
 use crate::connection::{ConnectionId, Flags, State};
 use crate::counters::Counter;
 use crate::net::Net;
@@ -41,8 +43,8 @@ impl<N: Net> Delivery<N> {
         let mut batch = std::mem::take(&mut self.batch);
         let visits = std::mem::take(&mut batch.visits);
         // All visits are of one channel.
-        let first = visits.first().map(|(first, _)| self.subscriptions.number(*first));
-        let number = first.unwrap_or(ChannelId(0));
+        let first = visits.first().map(|(first, _)| shown_of(&self.subscriptions, *first));
+        let shown = first.unwrap_or(Shown::of(ChannelId(0)));
         let mut together = std::mem::take(&mut batch.together);
         together.extend(visits.iter().filter(|(one, id)| self.takes_volatile(*id, *one, message)));
         (batch.visits, batch.together) = (visits, together);
@@ -58,13 +60,13 @@ impl<N: Net> Delivery<N> {
                 if own.is_compressed() {
                     costs.compressed(compression.prepare(message, own));
                 }
-                own.encode(message, number, connection.has(Flags::CHUNKED))
+                own.encode(message, shown, connection.has(Flags::CHUNKED))
             },
         );
         for ((_, id), transfer) in together.drain(..).zip(transfers.drain(..)) {
             let connection = &self[id];
             let (own, is_chunked) = (connection.encoding(), connection.has(Flags::CHUNKED));
-            let bytes = own.encode(message, number, is_chunked);
+            let bytes = own.encode(message, shown, is_chunked);
             self.sent_messages(id, bytes, 1, transfer);
             if own.joins() {
                 self.note_frame(id);
@@ -111,8 +113,10 @@ impl<N: Net> Delivery<N> {
             return false;
         }
         let is_in_order = self.is_in_order(id, subscription);
-        // What a pace holds back comes first, and not before its time.
-        if !is_in_order && self.subscriptions.is_held_back(subscription) {
+        // What a pace or the client itself holds back comes first, and not before its time.
+        let is_held =
+            self.subscriptions.is_held_back(subscription) || self.awaits_acks(id, subscription);
+        if !is_in_order && is_held {
             return false;
         }
         let lacks = |delivery: &Delivery<N>| {

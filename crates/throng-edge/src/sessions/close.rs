@@ -77,6 +77,11 @@ impl<N: Net> Sessions<N> {
     pub(crate) fn drain_connection(&mut self, id: ConnectionId, is_late: bool, awaits_polls: bool) {
         // The place has no connection.
         let Some(connection) = self.connections().get(id) else { return };
+        if connection.state() == State::Streaming && connection.holds_for_acks() {
+            // It takes more, and its client need not be awaited.
+            self.flush_at_last(id);
+        }
+        let connection = &self[id];
         match connection.state() {
             State::Closing | State::Condemned => {}
             State::Head if connection.has(Flags::BLOCKED) && !is_late => {}

@@ -183,6 +183,10 @@ impl<N: Net> Sessions<N> {
                 self.read_command(call, &target, id.as_deref(), back, answers)
             }
             Command::Auth { token } => self.auth_command(call.id, &token, answers, call.reference),
+            Command::Ack { frames } => {
+                self.acknowledged(call.id, frames);
+                Ok(())
+            }
             Command::Ping => {
                 self.answer(call, &Saying::Pong);
                 Ok(())
@@ -468,7 +472,10 @@ fn name_of_command(command: &Command) -> Option<ChannelName> {
         | Command::History { target, .. }
         | Command::Presence { target, .. }
         | Command::Read { target, .. } => Some(name_of(target)),
-        Command::Unsubscribe { .. } | Command::Auth { .. } | Command::Ping => None,
+        Command::Unsubscribe { .. }
+        | Command::Auth { .. }
+        | Command::Ack { .. }
+        | Command::Ping => None,
         // It asks about each of its channels.
         Command::Many(_) => None,
     }

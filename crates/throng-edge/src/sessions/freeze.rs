@@ -267,5 +267,11 @@ fn freeze_io<S>(connection: &Connection<S>, io: &Io, partials: &PartialNumbers) 
         partial,
         outbound: io.unshared_rest(is_chunked),
         long_poll: io.long_poll.as_deref().cloned(),
+        unacknowledged_ms: io
+            .unacknowledged
+            .iter()
+            .flat_map(|owed| owed.sent_ms())
+            .map(clock::wall_ms)
+            .collect(),
     }
 }

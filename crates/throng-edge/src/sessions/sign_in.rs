@@ -50,7 +50,9 @@ impl<N: Net> Sessions<N> {
         id: ConnectionId,
         command: &Command,
     ) -> Result<(), ErrorResponse> {
-        let may_come_first = matches!(command, Command::Auth { .. } | Command::Ping);
+        // An acknowledgement gives nothing, and takes nothing that has not been sent.
+        let may_come_first =
+            matches!(command, Command::Auth { .. } | Command::Ack { .. } | Command::Ping);
         if may_come_first || self.connections().identify_by(id).is_none() {
             return Ok(());
         }

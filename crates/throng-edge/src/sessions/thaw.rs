@@ -10,7 +10,7 @@ use throng_wire::websocket::Reader;
 use super::Sessions;
 use crate::connection::{
     Connection, ConnectionId, Flags, FrozenConnection, FrozenIo, FrozenPartial, FrozenSession, Io,
-    Outbound, Partial, PendingClose, State,
+    Outbound, Partial, PendingClose, State, Unacknowledged,
 };
 use crate::counters::Counter;
 use crate::net::{HandoffHeader, Net};
@@ -147,7 +147,7 @@ impl<N: Net> Sessions<N> {
         frozen: FrozenIo,
         partials: &[Arc<Message>],
     ) -> Result<Io, ThawError> {
-        let FrozenIo { inbound, half_read, message_since, partial, outbound, long_poll } = frozen;
+        let FrozenIo { inbound, half_read, message_since, partial, outbound, .. } = frozen;
         let limits = self.message_limits(connection);
         let reader = match half_read {
             Some(half_read) => Reader::resume(half_read, limits)
@@ -161,7 +161,9 @@ impl<N: Net> Sessions<N> {
         let mut io = Io::with_inbound(&inbound);
         (io.reader, io.partial, io.message_since) = (reader, partial, message_since);
         io.outbound = outbound.map(|rest| Box::new(Outbound::resume(rest)));
-        io.long_poll = long_poll.map(Box::new);
+        io.long_poll = frozen.long_poll.map(Box::new);
+        let sent_ms = frozen.unacknowledged_ms.into_iter().map(clock::from_wall_ms);
+        io.unacknowledged = Unacknowledged::resume(sent_ms);
         Ok(io)
     }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use throng_core::Message;
 use throng_dialect::Encoding;
-use throng_dialect::joined::{Begin, END, FRAME_BYTES, element};
+use throng_dialect::joined::{Begin, END, Element, FRAME_BYTES, element};
 
 use super::Sockets;
 use super::messages::Outcome;
@@ -18,7 +18,7 @@ use crate::connection::{ConnectionId, Partial};
 use crate::counters::Counter;
 use crate::net::{Net, Transfer};
 
-/// Messages in one write. A frame has two slices more than messages, and the kernel takes 1024
+/// Messages in one write. Each has up to two slices and a frame two more, and the kernel takes 1024
 /// (`UIO_MAXIOV`).
 pub(crate) const MESSAGES_PER_WRITE: usize = 256;
 
@@ -33,6 +33,18 @@ pub(crate) struct Due<'m> {
     pub(crate) encoding: Encoding,
     /// Its bytes, as a frame of its own.
     pub(crate) frame: &'m [u8],
+    /// A frame that says how many of its channel were skipped for it, if some were. It goes in
+    /// front of the message, which is no large one.
+    pub(crate) skipped: Option<Vec<u8>>,
+}
+
+impl Due<'_> {
+    /// Its parts of a frame with several messages; `None` if it is no message.
+    fn elements(&self) -> Option<[Element<'_>; 2]> {
+        let none = Element { bytes: &[], asks: false };
+        let skipped = self.skipped.as_deref().and_then(element);
+        Some([skipped.unwrap_or(none), element(self.frame)?])
+    }
 }
 
 /// The result of writing messages in frames.
@@ -46,6 +58,8 @@ pub(crate) struct Sent {
     rest: Vec<u8>,
     /// Frames with several messages that it has taken, or has begun to take.
     joined: u64,
+    /// Frames that the client is to acknowledge, of those that it has begun to take.
+    pub(crate) asked: usize,
     outcome: Outcome,
 }
 
@@ -63,19 +77,22 @@ struct Frame {
     messages: Range<usize>,
     /// Its first bytes, unless it is a message's own frame.
     begin: Option<Begin>,
+    /// True if the client is to acknowledge it.
+    asks: bool,
     length: usize,
 }
 
 impl<N: Net> Sockets<N> {
-    /// Writes a connection messages that are due to it, in order.
-    pub(crate) fn write_joined(&mut self, id: ConnectionId, due: &[Due<'_>]) -> Sent {
+    /// Writes a connection messages that are due to it, in order. At most `room` frames ask the
+    /// client to acknowledge them; nothing is written from the next one on.
+    pub(crate) fn write_joined(&mut self, id: ConnectionId, due: &[Due<'_>], room: usize) -> Sent {
         let Sockets { net, connections, .. } = self;
-        write(net, &connections[id].socket, due)
+        write(net, &connections[id].socket, due, room)
     }
 
     /// Counts the messages that were written, and keeps the rest of a frame.
     pub(crate) fn conclude_joined(&mut self, id: ConnectionId, sent: Sent) {
-        let Sent { begun, whole, rest, joined, outcome } = sent;
+        let Sent { begun, whole, rest, joined, outcome, .. } = sent;
         self.metrics.add(Counter::JoinedFrames, joined);
         if !rest.is_empty() {
             let outbound = self.connections[id].io_mut().outbound.get_or_insert_default();
@@ -92,20 +109,24 @@ fn frames(due: &[Due<'_>]) -> Vec<Frame> {
     let mut frames = Vec::new();
     let mut from = 0;
     while from < due.len() {
-        let (mut to, mut bytes) = (from, 0);
-        while let Some(element) = due.get(to).and_then(|due| element(due.frame))
-            && (to == from || bytes + element.len() <= FRAME_BYTES)
-        {
-            bytes += element.len();
+        let (mut to, mut bytes, mut asks) = (from, 0, false);
+        while let Some(elements) = due.get(to).and_then(Due::elements) {
+            let more = elements.iter().map(|element| element.bytes.len()).sum::<usize>();
+            if to > from && bytes + more > FRAME_BYTES {
+                break;
+            }
+            bytes += more;
+            asks |= elements.iter().any(|element| element.asks);
             to += 1;
         }
-        let frame = if to - from > 1 {
-            let begin = Begin::of(bytes);
+        let has_skipped = to > from && due[from].skipped.is_some();
+        let frame = if to - from > 1 || has_skipped {
+            let begin = Begin::of(bytes, asks);
             let length = begin.bytes().len() + bytes + END.len();
-            Frame { messages: from..to, begin: Some(begin), length }
+            Frame { messages: from..to, begin: Some(begin), asks, length }
         } else {
             // One message, or a notice.
-            Frame { messages: from..from + 1, begin: None, length: due[from].frame.len() }
+            Frame { messages: from..from + 1, begin: None, asks, length: due[from].frame.len() }
         };
         from = frame.messages.end;
         frames.push(frame);
@@ -117,15 +138,22 @@ fn frames(due: &[Due<'_>]) -> Vec<Frame> {
 fn parts<'f>(frame: &'f Frame, due: &'f [Due<'_>]) -> impl Iterator<Item = &'f [u8]> {
     let is_joined = frame.begin.is_some();
     let begin = frame.begin.as_ref().map(Begin::bytes);
-    let messages = due[frame.messages.clone()].iter().map(move |due| {
-        let element = element(due.frame).filter(|_| is_joined);
-        element.unwrap_or(due.frame)
+    let messages = due[frame.messages.clone()].iter().flat_map(move |due| {
+        let elements = due.elements().filter(|_| is_joined);
+        let alone = [&[][..], due.frame];
+        elements.map_or(alone, |elements| elements.map(|element| element.bytes))
     });
+    let messages = messages.filter(|bytes| !bytes.is_empty());
     begin.into_iter().chain(messages).chain(is_joined.then_some(END))
 }
 
-fn write<N: Net>(net: &mut N, socket: &N::Socket, due: &[Due<'_>]) -> Sent {
-    let frames = frames(due);
+fn write<N: Net>(net: &mut N, socket: &N::Socket, due: &[Due<'_>], room: usize) -> Sent {
+    let mut frames = frames(due);
+    let mut asking = frames.iter().enumerate().filter(|(_, frame)| frame.asks);
+    if let Some((beyond, _)) = asking.nth(room) {
+        frames.truncate(beyond);
+    }
+    let end = frames.last().map_or(0, |frame| frame.messages.end);
     let mut slices = Vec::with_capacity(due.len() + 2 * frames.len());
     for frame in &frames {
         slices.extend(parts(frame, due).map(IoSlice::new));
@@ -147,7 +175,8 @@ fn write<N: Net>(net: &mut N, socket: &N::Socket, due: &[Due<'_>]) -> Sent {
             break;
         }
         sent.begun = frame.messages.end;
-        sent.joined += u64::from(frame.begin.is_some());
+        sent.joined += u64::from(frame.messages.len() > 1);
+        sent.asked += usize::from(frame.asks);
         if left < frame.length {
             sent.keep_rest(frame, due, left);
             break;
@@ -155,7 +184,7 @@ fn write<N: Net>(net: &mut N, socket: &N::Socket, due: &[Due<'_>]) -> Sent {
         left -= frame.length;
         sent.whole = frame.messages.end;
     }
-    let is_blocked = is_held || sent.whole < due.len();
+    let is_blocked = is_held || sent.whole < end;
     let (deliveries, sent_bytes) = (sent.whole as u64, written as u64);
     sent.outcome = Outcome { deliveries, sent_bytes, is_blocked, is_held, ..sent.outcome };
     sent
@@ -177,6 +206,7 @@ impl Sent {
 #[cfg(test)]
 mod tests {
     use throng_core::{Body, ChannelId, ChannelName, Epoch, MessageId};
+    use throng_dialect::dialect::Shown;
 
     use super::*;
     use crate::net::fixture::OneNet;
@@ -193,8 +223,8 @@ mod tests {
     }
 
     fn due_of(message: &Arc<Message>) -> Due<'_> {
-        let frame = ENCODING.encode(message, ChannelId(17), false);
-        Due { message, encoding: ENCODING, frame }
+        let frame = ENCODING.encode(message, Shown::of(ChannelId(17)), false);
+        Due { message, encoding: ENCODING, frame, skipped: None }
     }
 
     #[test]
@@ -215,7 +245,7 @@ mod tests {
         let lengths: Vec<_> = frames.iter().map(|frame| frame.length).collect();
         assert_eq!((lengths.iter().sum::<usize>(), lengths.len()), (all.len(), 3));
         for taken in 0..=all.len() {
-            let sent = write(&mut OneNet::taking(taken), &(), &due);
+            let sent = write(&mut OneNet::taking(taken), &(), &due, usize::MAX);
             let rest = match &sent.outcome.partial {
                 Some(partial) => {
                     assert_eq!((sent.whole, sent.begun), (3, 4));

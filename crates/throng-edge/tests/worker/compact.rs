@@ -12,7 +12,7 @@ use throng_wire::websocket::parse_server_frame;
 use crate::rig::{Client, Rig};
 use crate::tokens::control;
 
-fn v1(rig: &mut Rig, target: &str) -> Client {
+pub(crate) fn v1(rig: &mut Rig, target: &str) -> Client {
     let client = rig.connect(&format!(
         "GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\n\
          Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
@@ -32,7 +32,7 @@ fn number_in(received: &str) -> u32 {
 }
 
 /// The frames that a client has received, behind the head if that is there.
-fn frames(received: &[u8]) -> Vec<Value> {
+pub(crate) fn frames(received: &[u8]) -> Vec<Value> {
     let head = received.windows(4).position(|window| window == b"\r\n\r\n");
     let mut rest = &received[head.map_or(0, |at| at + 4)..];
     let mut frames = Vec::new();

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use throng_access::{AccessControl, AccessRules, AllowAll, ChannelAccess};
 use throng_core::frozen::VERSION;
 use throng_core::{
-    Body, ChannelName, Engine as _, HistoryQuery, MemoryThaw, Publication, Rules, SegmentSink,
-    SharedBytes,
+    Body, ChannelName, Engine as _, HistoryQuery, Kind, LagPolicy, MemoryThaw, Publication, Rule,
+    Rules, SegmentSink, SharedBytes,
 };
 use throng_edge::Settings;
 use throng_edge::worker::WorkerThaw;
@@ -49,7 +49,9 @@ const TERMS: usize = 9;
 const COMPACT: usize = 10;
 /// Another one: its subscription has a pace.
 const PACED: usize = 11;
-const CLIENTS: usize = 12;
+/// One that version 3 cannot keep: it has to acknowledge a frame.
+const OWING: usize = 12;
+const CLIENTS: usize = 13;
 
 /// What the subscription of [`TERMS`] shows of its member.
 const MEMBER: &str = " as {ann}";
@@ -106,7 +108,15 @@ impl SegmentSink for Sink {
 /// Everything that happens before it is frozen. Returns its segment and the clients.
 fn scenario() -> (Rig, Vec<u8>, Vec<Client>) {
     let access = control(AccessRules::new(Vec::new(), ChannelAccess::OPEN));
-    let mut rig = Rig::with_control(settings(), Arc::new(access));
+    let bounded = Rule {
+        kind: Some(Kind::Channel),
+        pattern: "h".to_owned(),
+        lag_policy: LagPolicy::Latest,
+        max_staleness_ms: 1_000,
+        ..Rule::default()
+    };
+    let rules = Rules::new(vec![bounded], Rule::default());
+    let mut rig = Rig::with_rules(settings(), Arc::new(access), rules);
     publish_once(&rig);
     rig.publish("a", "sealed", None);
     let mut sink = Sink(Vec::new());
@@ -134,14 +144,17 @@ fn scenario() -> (Rig, Vec<u8>, Vec<Client>) {
     rig.send_frame(&clients[TERMS], "1 sub ends 200 {ann}");
     rig.work();
     assert!(clients[TERMS].received().contains(MEMBER));
-    let compact = WEBSOCKET.replace("/channels/a", "/channels/f?envelope=compact");
     let v1 = "Sec-WebSocket-Protocol: throng.v1\r\nSec-WebSocket-Key";
-    clients.push(rig.connect(&compact.replace("Sec-WebSocket-Key", v1)));
+    let compact = WEBSOCKET.replace("Sec-WebSocket-Key", v1);
+    let compact = |target: &str| compact.replace("/channels/a", target);
+    clients.push(rig.connect(&compact("/channels/f?envelope=compact")));
     rig.work();
     clients[COMPACT].received();
     clients[COMPACT].stall_after(1);
     rig.publish("f", "half", None);
     clients.push(rig.connect(&get.replace("/channels/a", "/channels/g?pace=500ms")));
+    clients.push(rig.connect(&compact("/channels/h?envelope=compact")));
+    rig.publish("h", "asked", None);
     clients[STALLED].received();
     clients[STALLED].stall_after(TAKEN);
     rig.publish("long", &long(), None);
@@ -342,5 +355,18 @@ fn the_pace_of_a_subscription_is_kept_since_version_3() {
         assert_eq!(received(&mut rig, "second"), "", "{version}");
         rig.pass(5);
         assert!(clients[PACED].received().contains("second"), "{version}");
+    }
+}
+
+#[test]
+fn acknowledgements_are_owed_since_version_4() {
+    for version in 4..=VERSION {
+        let (mut rig, clients) = thawed(version);
+        let acknowledge = |rig: &mut Rig| {
+            rig.send_frame(&clients[OWING], r#"{"type":"ack","frames":1}"#);
+            rig.work();
+            has_close(&clients[OWING], 4008)
+        };
+        assert!(!acknowledge(&mut rig) && acknowledge(&mut rig), "{version}");
     }
 }

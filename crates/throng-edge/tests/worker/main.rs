@@ -1,5 +1,6 @@
 //! One worker, driven by hand: what the seeded simulation cannot aim at.
 
+mod acks;
 mod answers;
 mod behind;
 mod close;

@@ -207,7 +207,11 @@ impl Client {
         let (code, reason) = (*code, reason.clone());
         if self.expected_close == Some(code) {
             let is_answer = matches!(code, 1000 | 1005);
-            view.notes.saw(if is_answer { "close: answered" } else { "close: violation" });
+            view.notes.saw(match code {
+                1000 | 1005 => "close: answered",
+                4008 => "ack: of what was not sent",
+                _ => "close: violation",
+            });
             if is_answer && end.full_ms.is_none() {
                 self.check_has_all(self.last_published, view)?;
             }
@@ -361,6 +365,10 @@ impl Client {
             let (name, head) =
                 (view.model.topics[cursor.topic].name, view.model.head(cursor.topic));
             let has_all = cursor.passes_over(head, view.reader(self.name), view.model);
+            if !has_all && self.may_be_held(cursor.topic, view) {
+                view.notes.saw("ack: held for want of one");
+                continue;
+            }
             ensure!(has_all, "got {} of {head} on {name}", cursor.offset);
         }
         let interval_ms = view.terms.heartbeat_ms;

@@ -37,6 +37,8 @@ enum Item {
     Volatile(Text),
     /// A JSON object that is not a message.
     Notice(Value),
+    /// What a compact frame said: whether it asks for an acknowledgement, and its messages.
+    Frame(bool, Vec<Value>),
     Other(Piece),
 }
 
@@ -58,7 +60,8 @@ impl Client {
             }
             match self.compact_items(&piece)? {
                 Some(messages) => {
-                    let is_joined = messages.len() > 1;
+                    let is_message = |item: &&Item| !matches!(item, Item::Frame(..));
+                    let is_joined = messages.iter().filter(is_message).count() > 1;
                     view.notes.saw(if is_joined { "compact: several" } else { "compact: one" });
                     items.extend(messages);
                 }
@@ -104,8 +107,10 @@ impl Client {
             return Ok(Some(vec![compact(id, value)]));
         }
         let messages = value.as_array().and_then(|all| all.split_first());
-        let messages = messages.filter(|(first, all)| **first == 0 && !all.is_empty());
-        let (_, messages) = messages.ok_or_else(|| format!("no messages: {value}"))?;
+        let messages = messages.filter(|(_, all)| !all.is_empty());
+        let (asks, messages) = messages.ok_or_else(|| format!("no messages: {value}"))?;
+        ensure!(*asks == 0 || *asks == 1, "neither asks nor does not: {value}");
+        let frame = Item::Frame(*asks == 1, messages.to_vec());
         let items = messages.iter().map(|one| match one.as_array().map(|all| &all[..]) {
             Some([number, count]) => {
                 let count = count.as_i64().map(i64::wrapping_neg);
@@ -113,7 +118,7 @@ impl Client {
             }
             _ => compact(None, one.clone()),
         });
-        Ok(Some(items.collect()))
+        Ok(Some(items.chain([frame]).collect()))
     }
 
     fn interpret(&self, piece: Piece) -> Check<Item> {
@@ -189,6 +194,7 @@ impl Client {
             }
             Item::Message(received) => self.message(&received, view),
             Item::Volatile(text) => self.volatile(&text, view),
+            Item::Frame(asks, messages) => self.asked(asks, &messages, view),
             Item::Notice(value)
                 if self.plan.transport == Transport::V1 && value["type"] == "heartbeat" =>
             {

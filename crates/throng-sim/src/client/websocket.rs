@@ -278,6 +278,9 @@ impl Client {
     /// Violates the protocol.
     pub(crate) fn violate(&mut self, random: &mut Random) {
         let mut out = Vec::new();
+        if self.plan.transport == Transport::V1 && random.percent(40) {
+            return self.acknowledge_falsely();
+        }
         let large = vec![b'x'; MESSAGE_BYTES_MAX * 6 + 5000];
         let code = match random.below(if self.plan.deflate { 8 } else { 5 }) {
             // Not negotiated.

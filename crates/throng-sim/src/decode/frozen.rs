@@ -86,6 +86,7 @@ fn io_events(mut rest: &[u8], state: u8) -> Option<Vec<&'static str>> {
         (what & 2 != 0, "frozen: message partly written"),
         (what & 4 != 0, "frozen: answer partly written"),
         (what & 8 != 0, "frozen: long-poll with an origin or a resume"),
+        (what & 32 != 0, "frozen: acknowledgements owed"),
     ];
     Some(facts.iter().filter(|(is_so, _)| *is_so).map(|(_, event)| *event).collect())
 }

@@ -54,7 +54,7 @@ impl World {
         for _ in 0..self.random.between(0, 3) {
             self.publish_on(SQUARE);
         }
-        if self.random.percent(30) {
+        if self.random.percent(40) {
             self.begin_waiting_polls()?;
         }
         self.absorb()?;

@@ -11,7 +11,7 @@ use super::seat::{Batch, TICK_MS};
 use crate::client::plan::{Plan, Transport};
 use crate::client::{Client, Leave};
 use crate::pipe::{FakeSocket, Pipe};
-use crate::topics::SQUARE;
+use crate::topics::{BOUNDED, SQUARE};
 use crate::{Check, ensure};
 
 impl World {
@@ -117,6 +117,7 @@ impl World {
         let client = Client::new(number, Rc::clone(&pipe), plan, visits_control, self.view());
         self.clients.push(client);
         self.clients[number].answers_pings = self.random.percent(90);
+        self.clients[number].acknowledges = self.random.percent(85);
         if self.random.percent(70) {
             self.clients[number].send(usize::MAX);
             // Over TLS the request comes after the handshake.
@@ -194,6 +195,8 @@ impl World {
         for _ in 0..count {
             let topic = if self.kind.is_crowd && self.random.percent(80) {
                 SQUARE
+            } else if self.random.percent(15) {
+                BOUNDED
             } else {
                 self.random.below(self.model.topics.len())
             };
@@ -247,6 +250,15 @@ impl World {
             let (client, view) = self.client(number);
             client.poll_again(&mut random, view);
             self.random = random;
+            return Ok(());
+        }
+        if let Some(number) = self.some(Client::may_acknowledge)
+            && self.random.percent(60)
+        {
+            let most = self.random.between(1, 10) as u64;
+            self.notes.trace(format!("{number} acknowledges {most}"));
+            let (client, view) = self.client(number);
+            client.acknowledge(most, view);
             return Ok(());
         }
         let Some(number) = self.some(Client::may_speak) else { return Ok(()) };

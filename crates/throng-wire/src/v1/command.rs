@@ -11,7 +11,7 @@ use crate::name::Target;
 use crate::unknown;
 
 /// The commands and the fields that each may have.
-pub const COMMANDS: [(&str, &[&str]); 8] = [
+pub const COMMANDS: [(&str, &[&str]); 9] = [
     (
         "subscribe",
         &["type", "ref", "channel", "user", "channels", "since", "history", "presence", "pace"],
@@ -37,6 +37,7 @@ pub const COMMANDS: [(&str, &[&str]); 8] = [
     ("presence", &["type", "ref", "channel", "user", "limit"]),
     ("read", &["type", "ref", "user", "id", "back"]),
     ("auth", &["type", "ref", "token"]),
+    ("ack", &["type", "ref", "frames"]),
     ("ping", &["type", "ref"]),
 ];
 
@@ -98,6 +99,11 @@ pub enum Command {
     Auth {
         /// The newer token, not verified yet.
         token: Token,
+    },
+    /// Acknowledges frames with messages that the server has asked about. It has no answer.
+    Ack {
+        /// The number of further frames that the client is done with, at least 1.
+        frames: u32,
     },
     Ping,
 }
@@ -167,6 +173,7 @@ impl Command {
                 back: boolean(fields.back, "back")?.unwrap_or(false),
             },
             "auth" => Command::Auth { token: fields.token()? },
+            "ack" => Command::Ack { frames: fields.frames()? },
             _ => Command::Ping,
         })
     }

@@ -72,6 +72,7 @@ fields! {
     expires_in "expires_in",
     volatile "volatile",
     token "token",
+    frames "frames",
 }
 
 /// A JSON string, borrowed if it has no escapes.
@@ -189,6 +190,16 @@ impl<'a> Fields<'a> {
             return Err(ErrorResponse::bad_request("the field `token` is missing"));
         };
         Token::new(&decoded_string(value, "token")?)
+    }
+
+    /// How many frames a client acknowledges.
+    pub(super) fn frames(&self) -> Result<u32, ErrorResponse> {
+        let message = || "the field `frames` must be a number of frames, at least 1".to_owned();
+        match scalar(self.frames, message)? {
+            None => Err(ErrorResponse::bad_request("the field `frames` is missing")),
+            Some(0) => Err(ErrorResponse::bad_request(message())),
+            Some(frames) => Ok(frames),
+        }
     }
 
     pub(crate) fn exclude(&self) -> Result<Option<String>, ErrorResponse> {

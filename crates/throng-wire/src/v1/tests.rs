@@ -175,7 +175,7 @@ fn unknown_names_are_refused_and_the_nearest_is_suggested() {
     assert_eq!(
         refused(r#"{"type":"nope"}"#),
         "the value of `type` is not a command; `subscribe`, `unsubscribe`, `publish`, `history`, \
-         `presence`, `read`, `auth` and `ping` are known"
+         `presence`, `read`, `auth`, `ack` and `ping` are known"
     );
     for text in [
         r#"{"type":"ping","a b secret":1}"#,

@@ -36,6 +36,8 @@ pub const FORBIDDEN: u16 = 4005;
 pub const LIMIT: u16 = 4006;
 /// A compressed message does not inflate by itself. The client may come back without compression.
 pub const BAD_COMPRESSION: u16 = 4007;
+/// The client acknowledges frames that it was not sent.
+pub const BAD_ACK: u16 = 4008;
 /// The application has closed the connection. The client may come back.
 pub const DISCONNECTED: u16 = 4100;
 /// The application has closed the connection. The client should not come back.
@@ -44,7 +46,7 @@ pub const DISCONNECTED_FOR_GOOD: u16 = 4500;
 pub const LAST: u16 = 4999;
 
 /// All codes but the application's.
-pub const ALL: [u16; 16] = [
+pub const ALL: [u16; 17] = [
     PROTOCOL_ERROR,
     UNSUPPORTED_DATA,
     INVALID_PAYLOAD,
@@ -61,6 +63,7 @@ pub const ALL: [u16; 16] = [
     FORBIDDEN,
     LIMIT,
     BAD_COMPRESSION,
+    BAD_ACK,
 ];
 
 #[cfg(test)]

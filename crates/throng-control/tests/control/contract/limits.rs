@@ -54,6 +54,7 @@ fn bodies_headers_and_frames_have_the_limits_of_the_code() {
         ("content_type", text(CONTENT_TYPE_BYTES_MAX)),
         ("count", json!({ "minimum": 1 })),
         ("expires_in", seconds),
+        ("frames", json!({ "minimum": 1 })),
         ("history", json!({ "maximum": HISTORY_MAX })),
         ("id", text(longest("/revocations/tokens/{}"))),
         ("key", text(KEY_BYTES_MAX)),

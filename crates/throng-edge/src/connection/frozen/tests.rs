@@ -70,6 +70,7 @@ fn busy() -> FrozenConnection {
             is_recovered: Some(true),
             begin: None,
         }),
+        unacknowledged_ms: Vec::new(),
     };
     FrozenConnection {
         flags: parked().flags.with(Flags::BLOCKED, true),
@@ -82,6 +83,22 @@ fn busy() -> FrozenConnection {
         io: Some(io),
         ..parked()
     }
+}
+
+/// A connection whose client has to acknowledge two frames.
+fn owing(encoding: Encoding) -> FrozenConnection {
+    let unacknowledged_ms = vec![1_000, 2_000];
+    let (outbound, long_poll) = (None, None);
+    let io = FrozenIo {
+        inbound: Vec::new(),
+        half_read: None,
+        message_since: 0,
+        partial: None,
+        outbound,
+        long_poll,
+        unacknowledged_ms,
+    };
+    FrozenConnection { encoding, io: Some(io), ..parked() }
 }
 
 #[test]
@@ -105,7 +122,7 @@ fn a_connection_is_read_back_whole_and_never_in_part() {
         io.partial.as_mut().unwrap().is_compressed = true;
     }
     let stranger = FrozenConnection { identify_by: Some(4000), ..parked() };
-    for frozen in [parked(), busy(), waiting, compressed, stranger] {
+    for frozen in [parked(), busy(), waiting, compressed, stranger, owing(Encoding::V1_COMPACT)] {
         let record = frozen.encode();
         assert_eq!(decode(&record), Ok(frozen));
         for end in 0..record.len() {
@@ -170,6 +187,8 @@ fn what_no_worker_can_have_is_refused() {
     let (state, encoding) = (State::Head, Encoding::WEBSOCKET_DEFLATE);
     let subscriptions = Vec::new();
     assert!(is_refused(FrozenConnection { state, encoding, subscriptions, ..parked() }));
+    // It was asked for nothing.
+    assert!(is_refused(owing(Encoding::V1)));
     let mut unknown = parked().encode();
     unknown[18] = 0x80;
     assert!(decode(&unknown).is_err(), "an unknown flag");
