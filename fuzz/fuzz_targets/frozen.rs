@@ -14,8 +14,8 @@ use throng_access::AccessControl;
 use throng_access::limit::{ClientLimits, LimitSettings, Limiter, UsedRates};
 use throng_core::frozen::{RecordKind, ThawError};
 use throng_core::{
-    Body, ChannelName, Engine, Epoch, Follow, Later, LocalId, MemoryEngine, MemoryThaw,
-    Publication, PublishError, Rules, StartAt, Ticket, WorkerId, WorkerQueue,
+    Body, ChannelName, Channels, Epoch, Follow, LocalId, MemoryEngine, MemoryThaw, Publication,
+    PublishError, Rules, StartAt, WorkerId, WorkerQueue,
 };
 use throng_edge::connection::Token;
 use throng_edge::net::{HandoffHeader, Net, Read, Transfer};
@@ -118,7 +118,7 @@ fn thaw_engine(segments: &[&[u8]], records: &[&[u8]]) -> Result<MemoryEngine, Th
     thaw.finish()
 }
 
-fn publish(engine: &dyn Engine, name: &str) {
+fn publish(engine: &MemoryEngine, name: &str) {
     let publication = Publication {
         channel: ChannelName::channel(name),
         body: Body::Text("news".into()),
@@ -128,9 +128,8 @@ fn publish(engine: &dyn Engine, name: &str) {
         expires_in_ms: None,
         receipt: None,
     };
-    let mut issue = || Ticket::new(drop);
-    let published = engine.publish(NOW_MS, publication, Later::new(&mut issue)).now();
-    assert!(published != Some(Err(PublishError::Busy)), "the queue has capacity");
+    let published = engine.publish(NOW_MS, publication);
+    assert!(published != Err(PublishError::Busy), "the queue has capacity");
 }
 
 /// What was thawed works, and can be frozen and thawed again.
@@ -152,7 +151,7 @@ fn try_engine(records: &[&[u8]]) {
 }
 
 /// An engine whose only worker follows `a`, `b` and the user `ann`, as 1, 2 and 3.
-fn engine(rules: &Arc<Rules>, queues: Vec<Arc<WorkerQueue>>) -> Arc<dyn Engine> {
+fn engine(rules: &Arc<Rules>, queues: Vec<Arc<WorkerQueue>>) -> Arc<Channels> {
     let engine = MemoryEngine::new(Epoch::numbered(7), Arc::clone(rules), queues, 1 << 20);
     let names = [ChannelName::channel("a"), ChannelName::channel("b"), ChannelName::user("ann")];
     for (channel, place) in names.iter().zip(0..) {
@@ -160,7 +159,7 @@ fn engine(rules: &Arc<Rules>, queues: Vec<Arc<WorkerQueue>>) -> Arc<dyn Engine> 
         let follow = Follow { channel, worker: WorkerId(0), local_if_new, start: StartAt::Live };
         engine.follow(NOW_MS, follow);
     }
-    Arc::new(engine)
+    Arc::new(engine.into())
 }
 
 /// Whether it is a connection at a high index: the table would have millions of places, and each

@@ -9,7 +9,7 @@ use std::time::Instant;
 use throng_access::revocation::PassedFile;
 use throng_access::{AccessControl, Clients, KeptSubscriptions, RefusalLog};
 use throng_core::records::Records;
-use throng_core::{Engine, MemoryPressure, MemoryStep, Receipts, RefusedForMemory, clock};
+use throng_core::{Channels, MemoryPressure, MemoryStep, Receipts, RefusedForMemory, clock};
 use throng_tls::CertificateFlaw;
 use throng_wire::ErrorResponse;
 
@@ -37,7 +37,7 @@ use crate::site::Site;
 /// The state of the control plane. Each connection's task holds a reference.
 pub struct Control {
     /// The logs: publishing, history and presence go through it.
-    pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) engine: Arc<Channels>,
     /// The channels that users follow without asking for them.
     pub(crate) kept: Arc<KeptSubscriptions>,
     /// Changes what users follow, of all requests in one order.
@@ -102,7 +102,7 @@ impl Control {
     /// A control plane in front of `engine`. It does nothing until [`serve`](fn@crate::serve) is
     /// called.
     pub fn new(
-        engine: Arc<dyn Engine>,
+        engine: Arc<Channels>,
         access: Arc<AccessControl>,
         edge: Arc<dyn Edge>,
         settings: Settings,

@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use throng_access::kept::SharedKept;
 use throng_access::{KeptSubscriptions, ServerKey};
-use throng_core::Engine;
+use throng_core::Channels;
 use throng_core::records::{Records, StoreError};
 use throng_wire::{ErrorCode, ErrorResponse};
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard, oneshot};
@@ -60,7 +60,7 @@ const ALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// Makes the changes of all requests in one order.
 pub(crate) struct KeptChanges {
     kept: Arc<KeptSubscriptions>,
-    engine: Arc<dyn Engine>,
+    engine: Arc<Channels>,
     store: ChangeStore,
     waiting: Mutex<Vec<ChangeJob>>,
     next_id: AtomicU64,
@@ -79,7 +79,7 @@ impl KeptChanges {
     /// Changes of `kept`, about which the workers of `engine` are told.
     pub(crate) fn new(
         kept: Arc<KeptSubscriptions>,
-        engine: Arc<dyn Engine>,
+        engine: Arc<Channels>,
         hold: Arc<Hold>,
     ) -> KeptChanges {
         let (waiting, next_id, turn) = (Mutex::default(), AtomicU64::new(0), Arc::default());

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use throng_core::{
-    Body, ChannelId, ChannelName, ConnectionId, Engine, Epoch, Follow, Followed, LocalId,
-    MemoryEngine, MessageId, Notification, Publication, Rules, StartAt, SubscriptionTable, Waiting,
-    WorkerId, WorkerQueue,
+    Body, ChannelId, ChannelName, ConnectionId, Epoch, Follow, Followed, LocalId, MemoryEngine,
+    MessageId, Notification, Publication, Rules, StartAt, SubscriptionTable, Waiting, WorkerId,
+    WorkerQueue,
 };
 
 /// The value of `field` in `/proc/self/{file}`, in bytes.

@@ -1,20 +1,21 @@
-//! The tests that every engine passes.
+//! The tests that every journal passes.
 //!
-//! An engine's crate calls [`run`] in one of its tests. No check assumes more about offsets than
-//! the trait [`Engine`] promises: they grow, they may skip numbers, and each message carries its
-//! predecessor's. For tests of what asks an engine, [`LateJournal`] answers when they want.
+//! A journal's crate calls [`run_with`] in one of its tests. No check assumes more about offsets
+//! than the trait [`Journal`](crate::Journal) promises: they grow, they may skip numbers, and each
+//! message carries its predecessor's. For tests of what asks a journal, [`TestJournal`] answers
+//! when they want, and an [`Observer`] sees what is asked.
 
-mod delegate;
-mod late_journal;
+mod test_journal;
 mod volatile;
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::channels::Channels;
 use crate::connection_name::ConnectionName;
 use crate::connection_scan::WantedTags;
-use crate::engine::{Engine, Follow, Followed, History};
+use crate::engine::{Follow, Followed, History};
 use crate::id::{Epoch, LocalId, MessageId, WorkerId};
 use crate::later::ask;
 use crate::listing::{ListedChannel, STEP_CHANNELS_MAX};
@@ -27,8 +28,8 @@ use crate::rules::{Retention, Rule, Rules};
 use crate::stamp::{Stamp, Watermark};
 use crate::worker_queue::{Notification, QueueLimits, WorkerQueue};
 
-pub use delegate::Delegate;
-pub use late_journal::{Fate, LateJournal};
+pub use crate::channels::{Coming, Made, Observer};
+pub use test_journal::{Fate, JournalNumbers, Lateness, OpenReading, TestJournal};
 
 /// Workers of the engine under test.
 const WORKERS: usize = 2;
@@ -44,13 +45,13 @@ const NOW_MS: u64 = 1_700_000_000_000;
 /// How long until what was published counts as not settled.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Runs all checks, each against an engine of its own that `make` returns. The engine has to use
-/// the given rules and queues, of which worker `n` has the `n`th.
-pub fn run(make: impl Fn(Arc<Rules>, Vec<Arc<WorkerQueue>>) -> Box<dyn Engine>) {
+/// Runs all checks on channels in memory, which `make` returns: for each check others. They have to
+/// use the given rules and queues, of which worker `n` has the `n`th.
+pub fn run(make: impl Fn(Arc<Rules>, Vec<Arc<WorkerQueue>>) -> Channels) {
     run_with(Profile::MEMORY, make);
 }
 
-/// Permitted differences between engines.
+/// Permitted differences between journals.
 #[derive(Debug, Clone, Copy)]
 pub struct Profile {
     /// True if the rules say that a journal keeps the logs.
@@ -68,11 +69,8 @@ impl Profile {
     pub const STREAM: Profile = Profile { is_durable: true, lists_logs: false };
 }
 
-/// As [`run`], for engines with a journal.
-pub fn run_with(
-    profile: Profile,
-    make: impl Fn(Arc<Rules>, Vec<Arc<WorkerQueue>>) -> Box<dyn Engine>,
-) {
+/// As [`run`], for channels with a journal.
+pub fn run_with(profile: Profile, make: impl Fn(Arc<Rules>, Vec<Arc<WorkerQueue>>) -> Channels) {
     let checks: &[fn(&Subject)] = &[
         Subject::ids_grow_and_messages_name_their_predecessor,
         Subject::a_follower_gets_each_message_once,
@@ -107,9 +105,9 @@ pub fn run_with(
     }
 }
 
-/// An engine under test, and the queues that it posts to.
+/// Channels under test, and the queues that they post to.
 struct Subject {
-    engine: Box<dyn Engine>,
+    engine: Channels,
     queues: Vec<Arc<WorkerQueue>>,
     profile: Profile,
 }

@@ -7,9 +7,9 @@
 //! # Contract
 //!
 //! * No call blocks. An answer that takes time comes through its ticket ([`crate::later`]).
-//! * Publications to a channel get their offsets in the order of the calls, also while earlier ones
-//!   are not answered. Nothing that was accepted depends on the asker: it may be gone when the
-//!   answer comes.
+//! * An asker's publications to a channel get their offsets in the order of the calls, also while
+//!   earlier ones are not answered. Nothing that was accepted depends on the asker: it may be gone
+//!   when the answer comes.
 //! * Offsets grow within a channel and may skip numbers. Each message carries its predecessor's.
 //! * If acknowledged messages may be gone and their offsets used again, a new epoch begins before
 //!   anything is answered under it.
@@ -63,8 +63,8 @@ pub trait Journal: Send + Sync {
     /// The parts of logs that were read and wait for their readers.
     fn parts(&self) -> &Parts;
 
-    /// The ids of new messages.
-    fn ids(&self) -> JournalIds;
+    /// The ids of messages in a channel.
+    fn ids(&self, channel: &ChannelName) -> JournalIds;
 
     /// Opens a part of a channel's log among [`Journal::parts`] and fills it, as far as `limits`
     /// allow for a subscription. It stays open until the answer is dropped.

@@ -2,10 +2,10 @@
 //!
 //! # One idea
 //!
-//! A channel is a log, a subscriber is a cursor, delivery is moving cursors forward. The **engine**
-//! owns the logs of the whole server. Each worker has a [`SubscriptionTable`]: its subscriptions,
-//! and for each channel that they follow a replay buffer with the messages that some of them still
-//! lack. The engine notifies a worker through the worker's [`WorkerQueue`].
+//! A channel is a log, a subscriber is a cursor, delivery is moving cursors forward. The engine,
+//! [`Channels`], owns the logs of the whole server. Each worker has a [`SubscriptionTable`]: its
+//! subscriptions, and for each channel that they follow a replay buffer with the messages that some
+//! of them still lack. The engine notifies a worker through the worker's [`WorkerQueue`].
 //!
 //! # Layout
 //!
@@ -19,14 +19,17 @@
 //! | [`glob`] | patterns of names, in which `*` stands for any text |
 //! | [`rules`] | retention and lag limits, by channel pattern |
 //! | `log` | the retained messages of one channel |
-//! | [`engine`] | the interface of an engine; `memory` is the default one |
+//! | [`Channels`] | all channels of a server: `memory`, and above it what its journal keeps |
+//! | `memory` | the channels as this process has them in memory |
+//! | [`journal`] | the interface of a journal, which keeps logs elsewhere |
+//! | [`engine`] | what is asked of the channels, and the answers |
 //! | `publication` | what a client publishes, and what becomes of it |
 //! | [`parts`] | parts of logs that a journal has read, and what is delivered meanwhile |
 //! | [`records`] | small state that outlives the process |
 //! | `read_marker` | how far users have read their inboxes |
 //! | `reading` | what is read of a log, and what keeps it readable |
 //! | `history_page` | a page of history as envelopes |
-//! | `conformance` | the tests that every engine passes (feature `conformance`) |
+//! | `conformance` | the tests that every journal passes (feature `conformance`) |
 //! | [`worker_queue`] | notifications from engine and control plane to a worker |
 //! | [`subscriptions`] | subscriptions, cursors and fan-out passes of one worker |
 //! | `presence` | who is in a channel |
@@ -108,7 +111,7 @@ pub use connection_scan::{
     ConnectionScan, FoundConnection, FoundLag, FoundTransport, ScanAction, ScanClose, ScanTarget,
     Scanned, WantedTags,
 };
-pub use engine::{Audience, Engine, EngineMetrics, Follow, Followed, History, OtherNodes};
+pub use engine::{Audience, EngineMetrics, Follow, Followed, History, OtherNodes};
 pub use histogram::{Histogram, Snapshot};
 pub use id::{ChannelId, ConnectionId, Epoch, Listener, LocalId, MessageId, Position, WorkerId};
 pub use idempotency_key::{IdempotencyKey, Publisher};

@@ -1,4 +1,5 @@
-//! The default engine. The logs are in this process's memory and are lost with it.
+//! The channels as this process has them in memory: their followers, and the logs that no journal
+//! keeps. Those are lost with the process.
 //!
 //! Channels are distributed over shards by the hash of their names. A shard's lock is held while a
 //! message is appended and the workers are notified, but not while they are woken.
@@ -25,6 +26,7 @@
 //! | `freeze` | the engine as bytes, and back |
 //! | `idempotency` | the keys of recent publications |
 //! | `name_hasher` | hashes the names of channels |
+//! | `questions` | questions to the workers that follow a channel |
 //! | `seal`, `sealing` | messages in memory that another process shares |
 //! | `shard` | a part of the channels, behind one lock |
 //! | `shared` | what all shards share: settings, queues, counts |
@@ -35,6 +37,7 @@ mod forgotten;
 mod freeze;
 mod idempotency;
 mod name_hasher;
+mod questions;
 mod seal;
 mod sealing;
 mod shard;
@@ -45,16 +48,15 @@ mod tests;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::engine::{Audience, Engine, EngineMetrics, Follow, Followed, History};
+use crate::engine::{Audience, EngineMetrics, Follow, Followed, History};
 use crate::events::EventSink;
 use crate::id::{ChannelId, Epoch, LocalId, WorkerId};
-use crate::later::{Answer, Later};
 use crate::listing::{ListPlace, ListStep};
 use crate::name::{ChannelName, Kind};
 use crate::prefetch::AHEAD;
 use crate::presence::PresenceCache;
-use crate::publication::{Outcome, Publication, PublishError, VolatilePublication};
-use crate::read_marker::{Mark, Marked, ReadMarker};
+use crate::publication::{Outcome, Publication, VolatilePublication};
+use crate::read_marker::{Mark, ReadMarker};
 use crate::reading::HistoryQuery;
 use crate::rules::Rules;
 use crate::stamp::Watermark;
@@ -78,7 +80,7 @@ const _: () = assert!(SHARDS * idempotency::SHARE <= idempotency::KEYS_MAX / 2);
 /// The time of the oldest message of a shard without messages.
 const NEVER_MS: u64 = u64::MAX;
 
-/// Logs in memory.
+/// The part of the channels that is in memory. See the module.
 #[derive(Debug)]
 pub struct MemoryEngine {
     shards: Vec<Mutex<Shard>>,
@@ -185,7 +187,7 @@ impl MemoryEngine {
         ((channel.0 & (SHARDS as u32 - 1)) as usize, channel.0 >> SHARD_BITS)
     }
 
-    /// As [`Engine::publish`], which a memory answers at once.
+    /// As [`Channels::publish`](crate::Channels::publish), of a log in memory.
     pub fn publish(&self, now_ms: u64, publication: Publication) -> Outcome {
         let (at, Hashed { hash, .. }) = self.find(&publication.channel);
         let result = {
@@ -200,7 +202,14 @@ impl MemoryEngine {
         Ok(published)
     }
 
-    /// As [`Engine::publish_volatile`], which a memory never refuses.
+    /// Publishes to an internal log, which no journal keeps.
+    pub fn publish_internal(&self, now_ms: u64, publication: Publication) -> Outcome {
+        debug_assert_eq!(publication.channel.kind(), Kind::Internal);
+        self.publish(now_ms, publication)
+    }
+
+    /// Posts a volatile message to the workers that follow its channel here. Returns the number of
+    /// its subscriptions.
     pub fn publish_volatile(&self, now_ms: u64, publication: VolatilePublication) -> u64 {
         self.shared.volatile.fetch_add(1, Ordering::Relaxed);
         let (subscribers, workers) = self.deliver_volatile_asleep(now_ms, publication);
@@ -219,46 +228,32 @@ impl MemoryEngine {
         self.lock(at).post_volatile(&self.shared, now_ms, hash, publication)
     }
 
-    /// True if the server is short of memory ([`Engine::set_memory_short`]).
+    /// True if the server is short of memory ([`MemoryEngine::set_memory_short`]).
     pub fn is_memory_short(&self) -> bool {
         self.shared.is_memory_short.load(Ordering::Relaxed)
     }
 
-    /// As [`Engine::read_marker`], which a memory answers at once.
+    /// As [`Channels::read_marker`](crate::Channels::read_marker), of a log in memory.
     pub fn read_marker(&self, now_ms: u64, inbox: &ChannelName, mark: Option<Mark>) -> ReadMarker {
         let (at, name) = self.find(inbox);
         self.lock(at).read_marker(&self.shared, now_ms, name, mark)
     }
-}
 
-impl Engine for MemoryEngine {
-    fn publish(
-        &self,
-        now_ms: u64,
-        publication: Publication,
-        _: Later<'_, Outcome>,
-    ) -> Answer<Outcome> {
-        MemoryEngine::publish(self, now_ms, publication).into()
-    }
-
-    fn publish_volatile(
-        &self,
-        now_ms: u64,
-        publication: VolatilePublication,
-    ) -> Result<u64, PublishError> {
-        Ok(MemoryEngine::publish_volatile(self, now_ms, publication))
-    }
-
-    fn watermark(&self) -> Watermark {
+    /// As [`Channels::watermark`](crate::Channels::watermark), in the memory's own order.
+    pub fn watermark(&self) -> Watermark {
         self.shared.watermark()
     }
 
-    fn follow(&self, now_ms: u64, follow: Follow<'_>) -> Followed {
+    /// As [`Channels::follow`](crate::Channels::follow), of a log in memory.
+    pub fn follow(&self, now_ms: u64, follow: Follow<'_>) -> Followed {
         let (at, Hashed { hash, .. }) = self.find(follow.channel);
         self.lock(at).follow(&self.shared, now_ms, hash, &follow)
     }
 
-    fn look_ahead(
+    /// Says that a worker is about to follow these channels, at most [`AHEAD`](crate::AHEAD) of
+    /// them: what that needs is loaded, all at the same time.
+    /// Passes the worker's ids of those that it follows already, as far as they are easily found.
+    pub fn look_ahead(
         &self,
         channels: &[ChannelName],
         worker: WorkerId,
@@ -280,12 +275,14 @@ impl Engine for MemoryEngine {
         }
     }
 
-    fn unfollow(&self, now_ms: u64, channel: ChannelId, worker: WorkerId) {
+    /// Removes a subscription of a worker.
+    pub fn unfollow(&self, now_ms: u64, channel: ChannelId, worker: WorkerId) {
         let (at, slot) = MemoryEngine::split(channel);
         self.lock(at).unfollow(&self.shared, now_ms, slot, worker);
     }
 
-    fn unfollow_all(&self, now_ms: u64, channels: &[ChannelId], worker: WorkerId) {
+    /// Removes a subscription of a worker from each of these channels, in this order.
+    pub fn unfollow_all(&self, now_ms: u64, channels: &[ChannelId], worker: WorkerId) {
         for channels in channels.chunks(AHEAD) {
             // One alone would be waited for twice.
             if channels.len() > 1 {
@@ -304,12 +301,21 @@ impl Engine for MemoryEngine {
         }
     }
 
-    fn set_subscribers(&self, now_ms: u64, channel: ChannelId, worker: WorkerId, subscribers: u32) {
+    /// Corrects the number of a worker's subscriptions of a channel: connections may have been lost
+    /// while it was frozen. Does nothing if the worker does not follow the channel.
+    pub fn set_subscribers(
+        &self,
+        now_ms: u64,
+        channel: ChannelId,
+        worker: WorkerId,
+        subscribers: u32,
+    ) {
         let (at, slot) = MemoryEngine::split(channel);
         self.lock(at).set_subscribers(&self.shared, now_ms, slot, worker, subscribers);
     }
 
-    fn history(
+    /// As [`Channels::history`](crate::Channels::history), of a log in memory.
+    pub fn history(
         &self,
         now_ms: u64,
         channel: &ChannelName,
@@ -320,32 +326,27 @@ impl Engine for MemoryEngine {
         self.lock(at).history(&self.shared, now_ms, name, query, limit)
     }
 
-    fn read_marker(
-        &self,
-        now_ms: u64,
-        inbox: &ChannelName,
-        mark: Option<Mark>,
-        _: Later<'_, Marked>,
-    ) -> Answer<Marked> {
-        Ok(MemoryEngine::read_marker(self, now_ms, inbox, mark)).into()
-    }
-
-    fn audience(&self, channel: &ChannelName) -> Audience {
+    /// The followers of a channel.
+    pub fn audience(&self, channel: &ChannelName) -> Audience {
         let (at, name) = self.find(channel);
         self.lock(at).audience(name)
     }
 
-    fn name(&self, channel: ChannelId) -> Option<ChannelName> {
+    /// The name of a channel; `None` if it was forgotten.
+    pub fn name(&self, channel: ChannelId) -> Option<ChannelName> {
         let (at, slot) = MemoryEngine::split(channel);
         self.lock(at).name(slot)
     }
 
-    fn is_named(&self, channel: ChannelId, name: &ChannelName) -> bool {
+    /// True if this is still the name of a channel: another one may have got its id.
+    pub fn is_named(&self, channel: ChannelId, name: &ChannelName) -> bool {
         let (at, slot) = MemoryEngine::split(channel);
         self.lock(at).is_named(slot, name)
     }
 
-    fn names(&self, channels: &mut [ChannelId], each: &mut dyn FnMut(&ChannelName)) {
+    /// Calls `each` with the names of these channels, in any order and without forgotten ones.
+    /// Sorts `channels`, so that each lock is taken once and not for every channel.
+    pub fn names(&self, channels: &mut [ChannelId], each: &mut dyn FnMut(&ChannelName)) {
         let shard_of = |channel: &ChannelId| MemoryEngine::split(*channel).0;
         channels.sort_unstable_by_key(shard_of);
         for of_shard in channels.chunk_by(|left, right| shard_of(left) == shard_of(right)) {
@@ -358,7 +359,8 @@ impl Engine for MemoryEngine {
         }
     }
 
-    fn list(&self, now_ms: u64, kind: Kind, after: Option<ListPlace>) -> ListStep {
+    /// As [`Channels::list`](crate::Channels::list), of the channels that are in memory.
+    pub fn list(&self, now_ms: u64, kind: Kind, after: Option<ListPlace>) -> ListStep {
         let (first, mut slot) = shard::list::after(after);
         let (mut budget, mut step) = (StepBudget::default(), ListStep::default());
         for at in first..SHARDS {
@@ -373,17 +375,20 @@ impl Engine for MemoryEngine {
         step
     }
 
-    fn presence_cache(&self) -> &Arc<PresenceCache> {
+    /// The answers to presence queries that clients share.
+    pub fn presence_cache(&self) -> &Arc<PresenceCache> {
         &self.shared.presence
     }
 
-    fn post(&self, worker: WorkerId, notification: Notification) {
+    /// Hands notifications to a worker, outside any channel's order.
+    pub fn post(&self, worker: WorkerId, notification: Notification) {
         let queue = self.shared.queue(worker);
         queue.post(notification);
         queue.wake();
     }
 
-    fn tick(&self, now_ms: u64) {
+    /// Expires messages and keys of a part of the channels. Call about ten times a second.
+    pub fn tick(&self, now_ms: u64) {
         self.shared.presence.expire(now_ms);
         self.shared.expire_thawed_keys(now_ms);
         let at = self.next_tick.fetch_add(1, Ordering::Relaxed) % SHARDS;
@@ -396,15 +401,19 @@ impl Engine for MemoryEngine {
         self.evict();
     }
 
-    fn set_memory_short(&self, is_short: bool) {
+    /// Says whether the server is short of memory. While it is, each tick drops some of the oldest
+    /// messages early.
+    pub fn set_memory_short(&self, is_short: bool) {
         self.shared.is_memory_short.store(is_short, Ordering::Relaxed);
     }
 
-    fn log_bytes(&self) -> u64 {
+    /// Bytes in all logs here. Cheaper than [`MemoryEngine::metrics`].
+    pub fn log_bytes(&self) -> u64 {
         self.shared.bytes.load(Ordering::Relaxed) as u64
     }
 
-    fn metrics(&self) -> EngineMetrics {
+    /// Counters of what is in memory.
+    pub fn metrics(&self) -> EngineMetrics {
         let all: u64 = (0..SHARDS).map(|at| self.lock(at).len() as u64).sum();
         let is_there = |name: &ChannelName| {
             let (at, hashed) = self.find(name);

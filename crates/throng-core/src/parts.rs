@@ -264,6 +264,12 @@ impl Parts {
         }
     }
 
+    /// The number of open parts.
+    #[cfg(any(test, feature = "conformance"))]
+    pub(crate) fn len(&self) -> usize {
+        self.open.load(Ordering::SeqCst)
+    }
+
     /// The memory of the parts, and counts of refusals.
     pub fn metrics(&self) -> PartsMetrics {
         lock(&self.table).pot.metrics()

@@ -26,8 +26,8 @@ use throng_wire::v1;
 
 use crate::age_clock::SLACK_MS;
 use crate::clock;
-use crate::engine::Engine;
 use crate::later::{Answer, Later, Ticket};
+use crate::memory::MemoryEngine;
 use crate::message::Body;
 use crate::name::ChannelName;
 use crate::presence::Presence;
@@ -121,7 +121,7 @@ impl PresenceEvents {
     }
 
     /// Takes in what has changed, and publishes the events that are due.
-    pub fn step(&mut self, now_ms: u64, engine: &dyn Engine) {
+    pub fn step(&mut self, now_ms: u64, engine: &MemoryEngine) {
         let mut names = Vec::new();
         engine.presence_cache().watched.take_changed(&mut names);
         for name in names {
@@ -172,7 +172,7 @@ impl PresenceEvents {
     }
 
     /// Forgets a channel whose events nobody follows, and says whether it has.
-    fn forget_if_unused(&mut self, now_ms: u64, engine: &dyn Engine, name: &ChannelName) -> bool {
+    fn forget_if_unused(&mut self, now_ms: u64, engine: &MemoryEngine, name: &ChannelName) -> bool {
         let are_many = self.channels.len() > REMEMBERED_MAX;
         let Some(channel) = self.channels.get_mut(name) else { return true };
         let log = ChannelName::presence_events(name.name());
@@ -208,7 +208,7 @@ impl PresenceEvents {
     }
 
     /// Counts a channel's connections, and asks for its users if they are few.
-    fn look(&mut self, now_ms: u64, engine: &dyn Engine, name: &ChannelName) {
+    fn look(&mut self, now_ms: u64, engine: &MemoryEngine, name: &ChannelName) {
         let Some(channel) = self.channels.get_mut(name) else { return };
         channel.due_ms = None;
         channel.looked_ms = now_ms;
@@ -238,7 +238,7 @@ impl PresenceEvents {
     fn conclude(
         &mut self,
         now_ms: u64,
-        engine: &dyn Engine,
+        engine: &MemoryEngine,
         name: &ChannelName,
         presence: Option<Presence>,
     ) {
@@ -341,7 +341,7 @@ impl Channel {
 
     /// Publishes an event. If the workers are too busy for it, what it tells waits for the next
     /// one.
-    fn tell(&mut self, now_ms: u64, engine: &dyn Engine, name: &ChannelName) {
+    fn tell(&mut self, now_ms: u64, engine: &MemoryEngine, name: &ChannelName) {
         // A client says by its time which state it knows.
         let wall_ms = clock::wall_ms(now_ms);
         let is_set_back = self.told_ms > wall_ms.saturating_add(SLACK_MS);
@@ -391,7 +391,6 @@ mod tests {
     use super::*;
     use crate::engine::Follow;
     use crate::id::{Epoch, LocalId, WorkerId};
-    use crate::memory::MemoryEngine;
     use crate::reading::StartAt;
     use crate::rules::{Rule, Rules};
     use crate::worker_queue::{Notification, WorkerQueue};

@@ -195,6 +195,22 @@ impl Rules {
         self.list.iter().take(self.list.len() - 2).map(|rule| rule.retention)
     }
 
+    /// The same rules for logs in memory. Subscribers of those logs are no clients.
+    #[cfg(any(test, feature = "conformance"))]
+    pub(crate) fn without_journal(&self) -> Rules {
+        let in_memory =
+            |rule: &Rule| Rule { is_durable: false, lag_policy: LagPolicy::Close, ..rule.clone() };
+        Rules { list: self.list.iter().map(in_memory).collect() }
+    }
+
+    /// The same rules, of which a journal keeps the logs of all channels and users.
+    #[cfg(any(test, feature = "conformance"))]
+    pub fn with_journal(mut self) -> Rules {
+        let own = self.list.len() - 2;
+        self.list[..own].iter_mut().for_each(|rule| rule.is_durable = true);
+        self
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.list.len()
     }

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use throng_core::{
-    Body, ChannelName, Engine as _, Epoch, HistoryQuery, MemoryEngine, Publication, Retention,
-    Rule, Rules, clock,
+    Body, ChannelName, Epoch, HistoryQuery, MemoryEngine, Publication, Retention, Rule, Rules,
+    clock,
 };
 
 const HOUR_MS: u64 = 60 * 60 * 1000;

@@ -134,7 +134,7 @@ impl Journal for DurableLogs {
         &self.shared.parts
     }
 
-    fn ids(&self) -> JournalIds {
+    fn ids(&self, _: &ChannelName) -> JournalIds {
         JournalIds { epoch: self.shared.logs.epoch(), are_consecutive: true }
     }
 

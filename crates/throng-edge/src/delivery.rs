@@ -47,7 +47,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use throng_core::{
-    ChannelId, Engine, LocalId, Message, Notification, ReceiptPart, SubscriptionTable, Watermark,
+    ChannelId, Channels, LocalId, Message, Notification, ReceiptPart, SubscriptionTable, Watermark,
     WorkerQueue,
 };
 
@@ -73,7 +73,7 @@ pub struct Delivery<N: Net> {
     sockets: Sockets<N>,
     settings: Arc<Settings>,
     /// The logs that subscriptions follow, shared by all workers.
-    engine: Arc<dyn Engine>,
+    engine: Arc<Channels>,
     compression: Arc<Compression>,
     /// Notifications for this worker.
     queue: Arc<WorkerQueue>,

@@ -77,7 +77,7 @@ use std::sync::Arc;
 
 use throng_access::{AccessControl, Verifier};
 use throng_core::events::EventSink;
-use throng_core::{Engine, QueueWatch};
+use throng_core::{Channels, QueueWatch};
 
 use crate::compression::Compression;
 use crate::connection::PendingClose;
@@ -99,7 +99,7 @@ pub struct Sessions<N: Net> {
     delivery: Delivery<N>,
     settings: Arc<Settings>,
     /// Answers what clients read and publish.
-    engine: Arc<dyn Engine>,
+    engine: Arc<Channels>,
     /// Asked before a client subscribes, publishes or reads.
     access: Arc<AccessControl>,
     /// Verifies tokens; `None` if the server has no keys for tokens.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use throng_access::AccessControl;
 use throng_core::events::EventSink;
-use throng_core::{Engine, MemoryPressure, Rules, WorkerId, WorkerQueue};
+use throng_core::{Channels, MemoryPressure, Rules, WorkerId, WorkerQueue};
 
 use crate::compression::Compression;
 use crate::metrics::Metrics;
@@ -20,7 +20,7 @@ pub struct Setup {
     /// Settings of the data plane, shared by all workers.
     pub settings: Arc<Settings>,
     /// The logs, shared by both planes.
-    pub engine: Arc<dyn Engine>,
+    pub engine: Arc<Channels>,
     /// Decides who may do what, for both planes.
     pub access: Arc<AccessControl>,
     pub rules: Arc<Rules>,

@@ -37,7 +37,7 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, eventfd};
 use throng_access::AccessControl;
 use throng_core::events::EventSink;
-use throng_core::{Engine, MemoryPressure, Rules, WorkerId, WorkerQueue};
+use throng_core::{Channels, MemoryPressure, Rules, WorkerId, WorkerQueue};
 
 use crate::compression::Compression;
 use crate::event_loop::TakesConnections;
@@ -457,7 +457,7 @@ struct ThreadContext {
 #[derive(Clone)]
 pub struct EdgeContext {
     /// The logs, which both planes use.
-    pub engine: Arc<dyn Engine>,
+    pub engine: Arc<Channels>,
     pub access: Arc<AccessControl>,
     pub rules: Arc<Rules>,
     pub events: Option<Arc<dyn EventSink>>,

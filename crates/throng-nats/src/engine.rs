@@ -71,10 +71,10 @@ use std::time::Duration;
 use throng_core::journal::{Cluster, Journal, JournalIds, JournalUsage};
 use throng_core::parts::{HeldPart, Limits, Parts};
 use throng_core::{
-    Answer, ChannelName, Engine as _, EngineMetrics, Fetched, Later, ListedChannel, Mark, Marked,
-    MemoryEngine, NodeTag, OtherNodes, Outcome, Presence, PresenceBusy, Publication, PublishError,
-    Reading, Retention, ScanAction, ScanTarget, Scanned, Stamp, Ticket, VolatilePublication,
-    WantedTags, Watermark,
+    Answer, ChannelName, EngineMetrics, Fetched, Later, ListedChannel, Mark, Marked, MemoryEngine,
+    NodeTag, OtherNodes, Outcome, Presence, PresenceBusy, Publication, PublishError, Reading,
+    Retention, ScanAction, ScanTarget, Scanned, Stamp, Ticket, VolatilePublication, WantedTags,
+    Watermark,
 };
 
 use crate::api::table::TableEntry;
@@ -283,7 +283,7 @@ impl Journal for NatsEngine {
     }
 
     /// An id in a stream that was never open names nothing.
-    fn ids(&self) -> JournalIds {
+    fn ids(&self, _: &ChannelName) -> JournalIds {
         let epoch = self.shared.link.epoch();
         let epoch = epoch.unwrap_or_else(|| self.shared.memory.watermark().epoch);
         JournalIds { epoch, are_consecutive: false }
@@ -327,10 +327,9 @@ impl Journal for NatsEngine {
     /// The followed channels have the messages that are in memory. A stream has no list of its
     /// channels.
     fn complete_list(&self, now_ms: u64, listed: &mut [ListedChannel]) {
-        let epoch = self.ids().epoch;
         let followed = self.shared.followed();
         for listed in listed {
-            listed.head.epoch = epoch;
+            listed.head.epoch = self.ids(&listed.name).epoch;
             let entry = followed.get(&listed.name);
             let readable = entry.into_iter().flat_map(|entry| entry.cached());
             listed.messages = readable.filter(|message| !message.is_expired(now_ms)).count();

@@ -40,7 +40,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use throng_core::WorkerQueue;
+use throng_core::{Channels, WorkerQueue};
 use throng_edge::Counter;
 use throng_edge::Metrics;
 use throng_edge::event_loop::permits::PermitHolder;
@@ -87,7 +87,8 @@ pub(crate) struct World {
     random: Random,
     notes: Rc<Notes>,
     stamp: Arc<Stamp>,
-    engine: Arc<Recorder>,
+    engine: Arc<Channels>,
+    recorder: Arc<Recorder>,
     queues: Vec<Arc<WorkerQueue>>,
     model: Model,
     seats: Vec<Seat>,

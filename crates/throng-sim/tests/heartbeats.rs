@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use throng_access::AccessControl;
 use throng_core::{
-    Body, ChannelName, Engine, Epoch, MemoryEngine, Publication, Rules, WorkerId, WorkerQueue,
+    Body, ChannelName, Channels, Epoch, MemoryEngine, Publication, Rules, WorkerId, WorkerQueue,
 };
 use throng_edge::Counter;
 use throng_edge::worker::{Now, Setup, Worker};
@@ -62,7 +62,7 @@ impl Scene {
             generation: 0,
             id: WorkerId(0),
             settings: Arc::new(settings),
-            engine: Arc::clone(&engine) as Arc<dyn Engine>,
+            engine: Arc::new(Channels::new(Arc::clone(&engine), None)),
             access: AccessControl::allow_all(),
             rules,
             compression: Arc::default(),

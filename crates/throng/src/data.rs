@@ -17,7 +17,7 @@ use rustix::fs::Mode;
 use rustix::process::umask;
 use throng_access::KeptSubscriptions;
 use throng_core::records::Records;
-use throng_core::{Channels, Engine, MemoryEngine};
+use throng_core::{Channels, MemoryEngine};
 use throng_data::directory::{Directory, DirectoryError};
 use throng_data::engine::{AnswerDelivery, DurableLogs};
 use throng_data::journal::{Answering, DiskJournal, JournalRefused, JournalSetup};
@@ -106,7 +106,7 @@ impl Data {
     }
 
     /// The engine in memory, and all channels above it.
-    pub(crate) fn engines(&self) -> (Arc<MemoryEngine>, Arc<dyn Engine>) {
+    pub(crate) fn engines(&self) -> (Arc<MemoryEngine>, Arc<Channels>) {
         let journal = Arc::clone(&self.engine) as _;
         let channels = Channels::new(Arc::clone(&self.memory), Some(journal));
         (Arc::clone(&self.memory), Arc::new(channels))

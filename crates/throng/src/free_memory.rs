@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use throng_core::Engine;
+use throng_core::Channels;
 use throng_edge::Metrics;
 
 /// When the logs have shrunk by this many bytes and by half, memory is returned.
@@ -60,7 +60,7 @@ impl Default for FreeMemory {
 impl FreeMemory {
     /// Looks at the logs, and at the workers' handshakes. Call it ten times a second on the
     /// runtime, whose threads for blocking work return the memory.
-    pub(crate) fn look(&mut self, engine: &dyn Engine, workers: &Metrics) {
+    pub(crate) fn look(&mut self, engine: &Channels, workers: &Metrics) {
         self.calls += 1;
         let mut is_due = self.have_logs_shrunk(engine.log_bytes());
         if self.calls >= LOOK_CALLS {

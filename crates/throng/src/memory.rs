@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use throng_core::parts::OPEN_BYTES_MAX;
 use throng_core::{
-    ConnectionName, Engine, FoundConnection, MemoryDefence, MemoryPressure, MemoryStep, ScanAction,
-    ScanTarget, Scanned, Ticket,
+    Channels, ConnectionName, FoundConnection, MemoryDefence, MemoryPressure, MemoryStep,
+    ScanAction, ScanTarget, Scanned, Ticket,
 };
 use throng_host::limits::MemoryMeter;
 use throng_units::format::bytes;
@@ -104,7 +104,7 @@ impl MemoryPlan {
 pub(crate) fn watch(
     meter: Option<MemoryMeter>,
     pressure: &Arc<MemoryPressure>,
-    engine: &Arc<dyn Engine>,
+    engine: &Arc<Channels>,
     workers: &Arc<Workers>,
 ) -> Result<()> {
     let Some(meter) = meter else { return Ok(()) };
@@ -131,7 +131,7 @@ pub(crate) fn watch(
 struct Watch {
     meter: MemoryMeter,
     pressure: Arc<MemoryPressure>,
-    engine: Arc<dyn Engine>,
+    engine: Arc<Channels>,
     workers: Arc<Workers>,
     defence: MemoryDefence,
     /// When freed memory was last returned to the system.

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use throng_control::Control;
-use throng_core::{Engine, PresenceEventSettings, PresenceEvents, clock};
+use throng_core::{Channels, PresenceEventSettings, PresenceEvents, clock};
 use tokio::task::AbortHandle;
 use tokio::time::MissedTickBehavior;
 
@@ -28,7 +28,7 @@ pub(crate) fn settings(settings: &Settings) -> Option<PresenceEventSettings> {
 /// Publishes presence events, if there are any, until it is aborted. Requires the runtime.
 pub(crate) fn spawn(
     events: Option<&PresenceShared>,
-    engine: &Arc<dyn Engine>,
+    engine: &Arc<Channels>,
     control: &Arc<Control>,
 ) -> Option<AbortHandle> {
     let (events, engine, control) = (Arc::clone(events?), Arc::clone(engine), Arc::clone(control));
@@ -40,7 +40,7 @@ pub(crate) fn spawn(
             // Another process may go on with them.
             let Some(_acting) = control.hold().act() else { continue };
             let mut events = events.lock().unwrap_or_else(PoisonError::into_inner);
-            events.step(clock::now_ms(), &*engine);
+            events.step(clock::now_ms(), &engine);
         }
     });
     Some(task.abort_handle())

@@ -37,7 +37,7 @@ use throng_acme::{Renewal, Renewer};
 use throng_certificates::ServerTls;
 use throng_control::{AdminListener, Control, Health, Site};
 use throng_core::events::EventSink;
-use throng_core::{Engine, Epoch, MemoryEngine, Rules, WorkerQueue, clock};
+use throng_core::{Channels, Epoch, MemoryEngine, Rules, WorkerQueue, clock};
 use throng_edge::{Counter, Edge, EdgePlan, Metrics, StartError};
 use throng_handover::message::DescriptorKind;
 use throng_host::limits::MemoryMeter;
@@ -88,7 +88,7 @@ use announcement::{banner, log_send_method, print, start_line};
 use reserves::Reserves;
 use warnings::warn;
 
-/// Interval of `Engine::tick`. Each call expires a part of the old messages.
+/// Interval of `Channels::tick`. Each call expires a part of the old messages.
 const TICK: Duration = Duration::from_millis(100);
 
 /// Time between the stop of accepting and the first rejected publication. Requests that arrived
@@ -425,7 +425,7 @@ struct Leaving {
 /// Runs the control plane until a signal has arrived and the shutdown is complete. Returns the data
 /// plane, whose workers are ending.
 async fn control_plane(
-    (control, engine, edge, reserves): (Arc<Control>, Arc<dyn Engine>, Edge, Reserves),
+    (control, engine, edge, reserves): (Arc<Control>, Arc<Channels>, Edge, Reserves),
     admin: Option<AdminListener>,
     leaving: Leaving,
 ) -> Result<(Edge, Beside)> {
@@ -491,7 +491,7 @@ fn with_tls(
 }
 
 /// Lets the engine expire messages, and counts the turns of the runtime.
-fn spawn_ticks(engine: Arc<dyn Engine>, workers: Metrics, turns: Turns) -> JoinHandle<()> {
+fn spawn_ticks(engine: Arc<Channels>, workers: Metrics, turns: Turns) -> JoinHandle<()> {
     tokio::spawn(async move {
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -502,7 +502,7 @@ fn spawn_ticks(engine: Arc<dyn Engine>, workers: Metrics, turns: Turns) -> JoinH
             engine.tick(clock::now_ms());
             // Behind the engine: a lock that is never released stops them, too.
             turns.fetch_add(1, Ordering::Relaxed);
-            memory.look(&*engine, &workers);
+            memory.look(&engine, &workers);
         }
     })
 }

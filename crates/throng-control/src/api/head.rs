@@ -15,7 +15,7 @@ use http::{StatusCode, Version};
 use throng_access::Action;
 use throng_access::limit::READ_BYTES_MIN;
 use throng_core::{
-    ChannelName, Engine, HistoryQuery, Listener, MessageId, Position, RefusedForMemory, StartAt,
+    ChannelName, Channels, HistoryQuery, Listener, MessageId, Position, RefusedForMemory, StartAt,
 };
 use throng_wire::head::{self, Head, Limits, Parsed};
 use throng_wire::response::MESSAGE_POLICY;
@@ -73,7 +73,7 @@ pub(crate) async fn answer(control: &Control, head: &Parts) -> Result<Answer, Ap
     let starts = StartAt::of_request(&request)?;
     let (mut cursors, mut wait_left) = (Vec::new(), FETCH_TIMEOUT);
     for (channel, start) in channels.iter().zip(starts) {
-        cursors.push(Cursor::find(&*control.engine, channel, start, &mut wait_left).await?);
+        cursors.push(Cursor::find(&control.engine, channel, start, &mut wait_left).await?);
     }
     let is_empty = cursors.iter().all(|cursor| !cursor.has_backlog);
     let is_poll = matches!(request.transport, Transport::LongPoll { .. });
@@ -113,10 +113,10 @@ struct Cursor {
 }
 
 impl Cursor {
-    /// Finds what [`Engine::follow`] would return, without following: the same position, of which
+    /// Finds what [`Channels::follow`] would return, without following: the same position, of which
     /// `follow` may return a later id.
     async fn find(
-        engine: &dyn Engine,
+        engine: &Channels,
         channel: &ChannelName,
         start: StartAt,
         wait_left: &mut Duration,

@@ -45,7 +45,7 @@ pub(crate) async fn answer(
     };
     let limited = Limited::of(control, head, client)?;
     limited.begin_reading().map_err(ApiError::limited)?;
-    let (engine, limit) = (&*control.engine, limit(query)?);
+    let (engine, limit) = (&control.engine, limit(query)?);
     let mut history =
         log::read(engine, &channel, requested, limit, &mut { log::FETCH_TIMEOUT }).await?;
     // It may have taken seconds to fetch them.

@@ -12,7 +12,7 @@ use http::request::Parts;
 use serde_json::{Value, json};
 use throng_access::ServerKey;
 use throng_core::glob::glob;
-use throng_core::{Engine, Kind, ListPlace, ListStep, ListedChannel, clock};
+use throng_core::{Channels, Kind, ListPlace, ListStep, ListedChannel, clock};
 use tokio::task::spawn_blocking;
 
 use super::parameters::limit;
@@ -105,7 +105,7 @@ async fn read(
 }
 
 /// A step of a list. An engine that reads logs elsewhere takes a thread that may wait.
-async fn step(engine: &Arc<dyn Engine>, kind: Kind, after: Option<ListPlace>) -> ListStep {
+async fn step(engine: &Arc<Channels>, kind: Kind, after: Option<ListPlace>) -> ListStep {
     if !engine.fetches() {
         return engine.list(clock::now_ms(), kind, after);
     }

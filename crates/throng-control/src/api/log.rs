@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
 use crate::late_answer::within;
-use throng_core::{ChannelName, Engine, History, HistoryQuery, Later, Reading, clock};
+use throng_core::{ChannelName, Channels, History, HistoryQuery, Later, Reading, clock};
 use throng_wire::ErrorResponse;
 
 /// How long a request waits for the engine to fetch what it reads before it is refused with `busy`.
@@ -13,7 +13,7 @@ pub(super) const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
 /// A page of a channel's log. Fetching it may take `wait_left`, from which the time that it takes
 /// is subtracted.
 pub(super) async fn read(
-    engine: &dyn Engine,
+    engine: &Channels,
     channel: &ChannelName,
     query: HistoryQuery,
     limit: usize,

@@ -41,7 +41,7 @@ pub(crate) async fn answer(
     v1::presence_body(&mut body, &names::target(&channel), present);
     limited.charge_read(body.len());
     let mut answer = large_answer::json(&control.read_answers, body)?;
-    let (engine, newest) = (&*control.engine, HistoryQuery::Newest);
+    let (engine, newest) = (&control.engine, HistoryQuery::Newest);
     let history = log::read(engine, &channel, newest, 0, &mut { log::FETCH_TIMEOUT }).await?;
     // The workers and the log may have taken seconds.
     permit.recheck(Action::ReadPresence(&channel))?;

@@ -10,7 +10,7 @@ use http::{HeaderMap, StatusCode};
 use hyper::body::Incoming;
 use throng_access::{Action, Client};
 use throng_core::{
-    AskerId, Body, ChannelName, ConnectionName, Engine, IdempotencyKey, Kind, Later, Outcome,
+    AskerId, Body, ChannelName, Channels, ConnectionName, IdempotencyKey, Kind, Later, Outcome,
     Publication, PublishError, Published, Replacement, VolatilePublication, WantedTags, clock,
 };
 use throng_wire::v1::{self, CONTENT_TYPE_BYTES_MAX, EXPIRES_IN_S_MAX, KEY_BYTES_MAX};
@@ -247,7 +247,7 @@ pub(super) async fn submit(
 ) -> Result<Submitted, ErrorResponse> {
     let (channel, excluded) = (&publication.channel, publication.excluded);
     let excludes_subscriber = excludes_subscriber(control, permit, channel, excluded).await?;
-    let engine = &*control.engine;
+    let engine = &control.engine;
     let take = || control.shares.take(permit.publisher());
     let count = |_: &_| control.metrics.count(HttpCounter::OverShare);
     let place = engine.is_shared().then(take).transpose().inspect_err(count)?;
@@ -267,7 +267,7 @@ async fn excludes_subscriber(
     let (Some(connection), Some(own)) = (excluded, permit.own_connections()) else {
         return Ok(false);
     };
-    let follows = follows(&*control.engine, channel, connection, own).await;
+    let follows = follows(&control.engine, channel, connection, own).await;
     permit.recheck(Action::Publish(channel))?;
     Ok(follows)
 }
@@ -275,7 +275,7 @@ async fn excludes_subscriber(
 /// True if a connection among `own` follows the channel; `false` also if its worker is too busy to
 /// answer.
 async fn follows(
-    engine: &dyn Engine,
+    engine: &Channels,
     channel: &ChannelName,
     connection: ConnectionName,
     own: WantedTags,

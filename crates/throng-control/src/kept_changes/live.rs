@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use throng_core::{
-    Answer, ChannelName, Engine, Fetched, KeptNotice, Later, Notification, Reading, StartAt,
+    Answer, ChannelName, Channels, Fetched, KeptNotice, Later, Notification, Reading, StartAt,
     Ticket, clock,
 };
 use tokio::sync::oneshot;
@@ -19,12 +19,12 @@ const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
 /// Fetched logs, for as long as workers need them.
 pub(super) type Held = Arc<Mutex<Vec<Fetched>>>;
 
-pub(super) fn has_connections(engine: &dyn Engine, inbox: &ChannelName) -> bool {
+pub(super) fn has_connections(engine: &Channels, inbox: &ChannelName) -> bool {
     !engine.audience(inbox).workers.is_empty()
 }
 
 /// Lets the engine fetch what live connections need to follow more channels, and waits for it.
-pub(super) fn fetch(engine: &dyn Engine, channels: impl Iterator<Item = ChannelName>) -> Held {
+pub(super) fn fetch(engine: &Channels, channels: impl Iterator<Item = ChannelName>) -> Held {
     if !engine.fetches() {
         return Held::default();
     }
@@ -50,7 +50,7 @@ pub(super) fn fetch(engine: &dyn Engine, channels: impl Iterator<Item = ChannelN
 /// Tells the workers that have connections of a user that the user begins or ceases to follow some
 /// channels. `held` is kept until they have done it.
 pub(super) fn announce(
-    engine: &dyn Engine,
+    engine: &Channels,
     inbox: &ChannelName,
     channels: Vec<ChannelName>,
     held: &Held,

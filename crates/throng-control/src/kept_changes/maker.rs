@@ -9,7 +9,7 @@ use std::sync::{Arc, mpsc};
 use throng_access::kept::SharedKept;
 use throng_access::{KeptChange, KeptChanged, KeptPlan, KeptSubscriptions, ServerKey};
 use throng_core::records::{Change, Records};
-use throng_core::{ChannelName, Engine, Ticket};
+use throng_core::{ChannelName, Channels, Ticket};
 use throng_wire::{ErrorCode, ErrorResponse};
 use tokio::sync::oneshot;
 
@@ -42,7 +42,7 @@ pub(super) enum ChangeStore {
 /// Makes changes on a thread that may wait.
 pub(super) struct Maker {
     kept: Arc<KeptSubscriptions>,
-    engine: Arc<dyn Engine>,
+    engine: Arc<Channels>,
     store: ChangeStore,
 }
 
@@ -73,7 +73,7 @@ struct ChangeBatch {
 impl Maker {
     pub(super) fn new(
         kept: Arc<KeptSubscriptions>,
-        engine: Arc<dyn Engine>,
+        engine: Arc<Channels>,
         store: ChangeStore,
     ) -> Maker {
         Maker { kept, engine, store }
@@ -186,13 +186,13 @@ impl Maker {
     fn make(&self, order: &ChangeOrder, plan: KeptPlan) -> (KeptChanged, Announced) {
         let ChangeOrder { user, change, .. } = order;
         let inbox = ChannelName::user(user);
-        let held = if live::has_connections(&*self.engine, &inbox) {
-            live::fetch(&*self.engine, plan.added_channels())
+        let held = if live::has_connections(&self.engine, &inbox) {
+            live::fetch(&self.engine, plan.added_channels())
         } else {
             Held::default()
         };
         let announce =
-            |channels: Vec<ChannelName>| live::announce(&*self.engine, &inbox, channels, &held);
+            |channels: Vec<ChannelName>| live::announce(&self.engine, &inbox, channels, &held);
         self.kept.make(user, change, plan, announce)
     }
 

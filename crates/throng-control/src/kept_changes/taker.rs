@@ -5,7 +5,7 @@ use std::iter;
 use std::sync::{Arc, Weak};
 
 use throng_access::kept::{KeptTaken, SharedKept};
-use throng_core::Engine;
+use throng_core::Channels;
 
 use super::live;
 
@@ -23,12 +23,12 @@ pub struct KeptState {
 /// See the module.
 pub struct KeptTaker {
     shared: Arc<SharedKept>,
-    engine: Weak<dyn Engine>,
+    engine: Weak<Channels>,
 }
 
 impl KeptTaker {
     /// Makes states of `shared`, about which the workers of `engine` are told.
-    pub fn new(shared: Arc<SharedKept>, engine: Weak<dyn Engine>) -> KeptTaker {
+    pub fn new(shared: Arc<SharedKept>, engine: Weak<Channels>) -> KeptTaker {
         KeptTaker { shared, engine }
     }
 

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use throng_core::{ChannelName, Engine as _, Follow, LocalId, MessageId, StartAt, WorkerId};
+use throng_core::{ChannelName, Follow, LocalId, MessageId, StartAt, WorkerId};
 
 use crate::client::{Answer, get, post, request};
 use crate::server::{Server, small};

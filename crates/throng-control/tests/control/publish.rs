@@ -7,7 +7,7 @@ use serde_json::json;
 use throng_access::{Access, Action, Asker, Decision};
 use throng_control::Settings;
 use throng_core::worker_queue::QUEUE_MESSAGES_MAX;
-use throng_core::{Answer, ChannelName, ConnectionName, Engine as _, Later, Notification, Ticket};
+use throng_core::{Answer, ChannelName, ConnectionName, Later, Notification, Ticket};
 
 use crate::client::{get, post, request};
 use crate::server::{EPOCH, Server};

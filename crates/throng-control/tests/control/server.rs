@@ -13,7 +13,7 @@ use throng_control::{
 };
 use throng_core::records::Records;
 use throng_core::{
-    Answer as LaterAnswer, ChannelName, Engine as _, Epoch, Follow, Later, Listener, LocalId,
+    Answer as LaterAnswer, ChannelName, Channels, Epoch, Follow, Later, Listener, LocalId,
     MemoryEngine, Notification, Rules, ScanAction, ScanTarget, Scanned, StartAt, Ticket, WorkerId,
     WorkerQueue,
 };
@@ -116,7 +116,7 @@ impl Server {
         let (handoffs, receiver) = unbounded_channel();
         let (drain, draining) = oneshot::channel();
         let control = Control::new(
-            Arc::clone(&engine) as _,
+            Arc::new(Channels::new(Arc::clone(&engine), None)),
             Arc::new(access),
             Arc::clone(&edge) as _,
             settings,

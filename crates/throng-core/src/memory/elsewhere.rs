@@ -168,7 +168,7 @@ impl MemoryEngine {
         self.lock(at).followed_head(hashed)
     }
 
-    /// As [`Engine::follow`](crate::Engine::follow), of a channel whose backlog `read` returns.
+    /// As [`MemoryEngine::follow`], of a channel whose backlog `read` returns.
     /// `read` is called under the lock of the channel's shard, and must not call the engine.
     pub(crate) fn follow_elsewhere(
         &self,

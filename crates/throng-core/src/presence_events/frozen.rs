@@ -181,7 +181,6 @@ fn thaw(decoder: &mut Decoder<'_>, now_ms: u64) -> Result<(Channel, Option<Box<s
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::Engine as _;
     use crate::id::Epoch;
     use crate::memory::MemoryEngine;
     use crate::rules::Rules;

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use throng_core::{Engine as _, Kind, ListPlace, ListStep, ListedChannel};
+use throng_core::{Kind, ListPlace, ListStep, ListedChannel};
 
 use super::shared::EngineShared;
 

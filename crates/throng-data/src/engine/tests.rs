@@ -2,9 +2,8 @@
 
 use throng_core::later::ask;
 use throng_core::{
-    Body, Channels, Content, Engine, Epoch, Follow, Followed, LocalId, MemoryEngine, Message,
-    Notification, QueueLimits, Receipt, Rule, Rules, Stamp, StartAt, WorkerId, WorkerQueue,
-    conformance,
+    Body, Channels, Content, Epoch, Follow, Followed, LocalId, MemoryEngine, Message, Notification,
+    QueueLimits, Receipt, Rule, Rules, Stamp, StartAt, WorkerId, WorkerQueue, conformance,
 };
 
 use super::*;
@@ -79,7 +78,7 @@ fn engine(
 fn a_journal_in_memory_conforms() {
     for sync in [SyncPolicy::Always, SyncPolicy::Interval, SyncPolicy::Never] {
         conformance::run_with(conformance::Profile::DISK, |rules, queues| {
-            Box::new(engine(Arc::new(MemoryStorage::default()), sync, rules, queues).0)
+            engine(Arc::new(MemoryStorage::default()), sync, rules, queues).0
         });
     }
 }
@@ -92,14 +91,14 @@ fn a_journal_on_a_disk_conforms() {
         number.set(number.get() + 1);
         let path = folder.path().join(number.get().to_string());
         let storage = DiskStorage::open(&path, 1 << 20).expect("it opens");
-        Box::new(engine(Arc::new(storage), SyncPolicy::Never, rules, queues).0)
+        engine(Arc::new(storage), SyncPolicy::Never, rules, queues).0
     });
 }
 
 #[test]
 fn a_server_whose_channels_are_not_durable_conforms() {
     conformance::run(|rules, queues| {
-        Box::new(engine(Arc::new(MemoryStorage::default()), SyncPolicy::Always, rules, queues).0)
+        engine(Arc::new(MemoryStorage::default()), SyncPolicy::Always, rules, queues).0
     });
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use throng_access::limit::Refusal;
 use throng_access::{Action, Asker, Decision, Details, Draft, Refused};
 use throng_core::{
-    Answer, ChannelName, Engine, LateAnswer, Later, Listener, Notification, Outcome, Presence,
+    Answer, ChannelName, Channels, LateAnswer, Later, Listener, Notification, Outcome, Presence,
     Publication, QuestionId, Replacement, Ticket, WorkerId,
 };
 use throng_wire::ErrorResponse;
@@ -241,7 +241,7 @@ pub(super) fn draft_of(Replacement { body, content_type }: &Replacement) -> Draf
 
 /// A ticket for one late answer, which is posted to the worker.
 pub(super) fn ticket<T: 'static>(
-    engine: &Arc<dyn Engine>,
+    engine: &Arc<Channels>,
     worker: WorkerId,
     question: QuestionId,
     wrap: impl FnOnce(T) -> LateAnswer + Send + 'static,

@@ -11,7 +11,8 @@ use throng_access::{
     PassedHeaders, Permission, Refusal, Session, Shown, Step, Verdict, Verifier,
 };
 use throng_core::{
-    Answer, ChannelName, Engine, IdempotencyKey, LateAnswer, Later, Publisher, QuestionId, WorkerId,
+    Answer, ChannelName, Channels, IdempotencyKey, LateAnswer, Later, Publisher, QuestionId,
+    WorkerId,
 };
 use throng_dialect::Encoding;
 use throng_wire::ErrorResponse;
@@ -37,7 +38,7 @@ const GOLDEN: u32 = 0x9e37_79b9;
 struct Asking<'a> {
     access: &'a Arc<AccessControl>,
     verifier: Option<&'a mut Verifier>,
-    engine: &'a Arc<dyn Engine>,
+    engine: &'a Arc<Channels>,
     worker: WorkerId,
     /// Names the answer that is waited for, if there is one.
     question: QuestionId,

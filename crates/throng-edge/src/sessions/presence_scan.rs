@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use throng_core::{
-    ChannelId, ConnectionId, ConnectionName, Engine, LocalId, Member, PresenceQuery,
+    ChannelId, ConnectionId, ConnectionName, LocalId, Member, MemoryEngine, PresenceQuery,
     SubscriptionId, SubscriptionTable,
 };
 
@@ -70,7 +70,7 @@ impl PresenceScan {
     pub(crate) fn advance(
         mut self,
         subscriptions: &SubscriptionTable,
-        engine: &dyn Engine,
+        engine: &MemoryEngine,
         inbox_of: impl Fn(ConnectionId) -> Inbox,
         name_of: impl Fn(ConnectionId) -> ConnectionName,
         allowance: &mut u32,
@@ -99,7 +99,7 @@ impl PresenceScan {
     fn visit(
         &mut self,
         subscriptions: &SubscriptionTable,
-        engine: &dyn Engine,
+        engine: &MemoryEngine,
         inbox_of: impl Fn(ConnectionId) -> Inbox,
         name_of: impl Fn(ConnectionId) -> ConnectionName,
         allowance: &mut u32,

@@ -20,7 +20,7 @@ pub(crate) fn setup(access: Arc<AccessControl>) -> Setup {
     Setup {
         generation: 0,
         id: WorkerId(0),
-        engine: Arc::new(engine),
+        engine: Arc::new(engine.into()),
         access,
         rules,
         compression: Arc::new(Compression::new(settings.compression)),

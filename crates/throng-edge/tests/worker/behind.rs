@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use throng_access::{AccessControl, AllowAll};
 use throng_core::{
-    ChannelName, Engine as _, FoundConnection, HistoryQuery, Rule, Rules, ScanAction, ScanClose,
-    ScanTarget,
+    ChannelName, FoundConnection, HistoryQuery, Rule, Rules, ScanAction, ScanClose, ScanTarget,
 };
 use throng_edge::{Counter, Settings};
 

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use throng_access::{AccessControl, AccessRules, AllowAll, Decision};
-use throng_core::conformance::{Fate, LateJournal};
+use throng_core::conformance::{Fate, Lateness, TestJournal};
 use throng_core::{
-    ChannelName, LagPolicy, MemoryStep, Notification, Retention, Rule, Rules, ScanAction,
+    ChannelName, Channels, LagPolicy, MemoryStep, Notification, Retention, Rule, Rules, ScanAction,
     ScanTarget,
 };
 use throng_edge::{Counter, Limits, Settings};
@@ -265,11 +265,13 @@ fn large_answers_are_frames_of_their_own_and_end_the_turn() {
 fn an_upgrade_publishes_the_commands_of_a_frame_once() {
     let mut journal = None;
     let access = Arc::new(AccessControl::open(Arc::new(AllowAll)));
-    let wrapped = (access, Rules::default());
-    let mut rig = Rig::with_engine(Settings::for_tests(), wrapped, |engine| {
-        let late = Arc::new(LateJournal::new(engine));
+    let wrapped = (access, Rules::default().with_journal());
+    let mut rig = Rig::with_engine(Settings::for_tests(), wrapped, |memory| {
+        let lateness = Lateness { of_publications: true, ..Lateness::default() };
+        let late = TestJournal::new(Arc::clone(&memory), usize::MAX).with_lateness(lateness);
+        let late = Arc::new(late);
         journal = Some(Arc::clone(&late));
-        Arc::new(late)
+        Channels::new(memory, Some(late))
     });
     let journal = journal.expect("it wraps the engine");
     let (client, _) = connect(&mut rig, "/testing/");
@@ -372,7 +374,7 @@ fn it_is_told_of_presence() {
     let _ann = rig.get("/channels/room?user=ann");
     for _ in 0..30 {
         rig.pass(1);
-        events.step(rig.now_ms(), &*rig.engine);
+        events.step(rig.now_ms(), &rig.engine);
         rig.work();
     }
     let told = texts(&client);

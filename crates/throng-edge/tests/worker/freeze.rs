@@ -2,7 +2,7 @@
 //! and connections are lost.
 
 use throng_core::frozen::{ThawError, VERSION};
-use throng_core::{ChannelName, Engine, ScanAction, ScanTarget};
+use throng_core::{ChannelName, ScanAction, ScanTarget};
 use throng_edge::Settings;
 use throng_edge::worker::{Now, Worker, WorkerThaw};
 

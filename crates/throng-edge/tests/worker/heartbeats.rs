@@ -1,6 +1,6 @@
 //! Heartbeats that clients choose: how often they come, and how soon dead peers are found.
 
-use throng_core::{ChannelName, Engine};
+use throng_core::ChannelName;
 use throng_edge::{Counter, Settings};
 
 use crate::rig::Rig;

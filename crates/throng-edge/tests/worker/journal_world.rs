@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use throng_access::{AccessControl, AllowAll};
-use throng_core::conformance::{Fate, LateJournal};
-use throng_core::{ChannelName, Outcome, PublishError, Rules};
+use throng_core::conformance::{Fate, Lateness, TestJournal};
+use throng_core::{ChannelName, Channels, Outcome, PublishError, Rules};
 use throng_edge::Settings;
 
 use crate::rig::{Client, Rig};
@@ -52,7 +52,7 @@ struct Publisher {
 
 struct World {
     rig: Rig,
-    journal: Arc<LateJournal>,
+    journal: Arc<TestJournal>,
     random: Random,
     publishers: Vec<Publisher>,
     plain: Client,
@@ -94,12 +94,14 @@ impl World {
     fn new(seed: u64) -> World {
         let mut journal = None;
         let control = Arc::new(AccessControl::open(Arc::new(AllowAll)));
-        let mut rig =
-            Rig::with_engine(Settings::for_tests(), (control, Rules::default()), |engine| {
-                let late = Arc::new(LateJournal::new(engine));
-                journal = Some(Arc::clone(&late));
-                Arc::new(late)
-            });
+        let rules = Rules::default().with_journal();
+        let mut rig = Rig::with_engine(Settings::for_tests(), (control, rules), |memory| {
+            let lateness = Lateness { of_publications: true, ..Lateness::default() };
+            let late = TestJournal::new(Arc::clone(&memory), usize::MAX).with_lateness(lateness);
+            let late = Arc::new(late);
+            journal = Some(Arc::clone(&late));
+            Channels::new(memory, Some(late))
+        });
         let follower = rig.v1();
         let publishers: Vec<_> = (0..PUBLISHERS).map(|_| rig.v1()).collect();
         let plain = rig.connect(

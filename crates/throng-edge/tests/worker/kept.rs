@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use throng_access::{AccessControl, AllowAll, KeptChange};
-use throng_core::{ChannelName, Engine as _, KeptNotice, Notification, Ticket};
+use throng_core::{ChannelName, KeptNotice, Notification, Ticket};
 use throng_edge::Settings;
 
 use crate::rig::{Client, Rig};

@@ -1,155 +1,58 @@
 //! Connections with kept channels whose logs have to be fetched: nothing is read before.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use throng_access::{AccessControl, AllowAll};
-use throng_core::conformance::Delegate;
+use throng_core::conformance::{Lateness, OpenReading, TestJournal};
 use throng_core::records::StoreError;
-use throng_core::{
-    Answer, Body, ChannelName, Engine, Fetched, Follow, Followed, History, HistoryQuery, Later,
-    Mark, Marked, MemoryEngine, Publication, Reading, Rules, Ticket,
-};
+use throng_core::{Body, ChannelName, Channels, Fetched, Publication, Rules};
 use throng_edge::Settings;
 
 use crate::kept;
 use crate::rig::{Client, Rig};
 
-type Readable = Arc<Mutex<Vec<(ChannelName, Reading)>>>;
-
-/// A question that the test answers.
-enum Open {
-    Fetch(ChannelName, Reading, Ticket<Fetched>),
-    Marker(Marked, Ticket<Marked>),
-}
-
-/// An engine that reads only what was fetched, and answers when the test says so.
-struct Elsewhere {
-    engine: Arc<MemoryEngine>,
-    is_full: Arc<AtomicBool>,
-    open: Arc<Mutex<Vec<Open>>>,
-    readable: Readable,
-}
-
-/// Keeps a part readable.
-struct Hold(Readable, (ChannelName, Reading));
-
-impl Drop for Hold {
-    fn drop(&mut self) {
-        let mut all = self.0.lock().unwrap();
-        let at = all.iter().position(|part| *part == self.1).expect("it is readable");
-        all.swap_remove(at);
-    }
-}
-
-impl Elsewhere {
-    fn expect_readable(&self, channel: &ChannelName, reading: Reading) {
-        let all = self.readable.lock().unwrap();
-        assert!(all.contains(&(channel.clone(), reading)), "{reading:?} of {channel:?}: {all:?}");
-    }
-}
-
-impl Delegate for Elsewhere {
-    fn behind(&self) -> &dyn Engine {
-        &*self.engine
-    }
-
-    fn fetches(&self) -> bool {
-        true
-    }
-
-    fn fetch(
-        &self,
-        _: u64,
-        channel: &ChannelName,
-        reading: Reading,
-        later: Later<'_, Fetched>,
-    ) -> Answer<Fetched> {
-        let (ticket, answer) = later.ticket();
-        self.open.lock().unwrap().push(Open::Fetch(channel.clone(), reading, ticket));
-        answer
-    }
-
-    fn follow(&self, now_ms: u64, follow: Follow<'_>) -> Followed {
-        self.expect_readable(follow.channel, Reading::Start(follow.start));
-        self.engine.follow(now_ms, follow)
-    }
-
-    fn history(
-        &self,
-        now_ms: u64,
-        channel: &ChannelName,
-        query: HistoryQuery,
-        limit: usize,
-    ) -> History {
-        self.expect_readable(channel, Reading::Page(query, limit));
-        self.engine.history(now_ms, channel, query, limit)
-    }
-
-    fn read_marker(
-        &self,
-        now_ms: u64,
-        inbox: &ChannelName,
-        mark: Option<Mark>,
-        later: Later<'_, Marked>,
-    ) -> Answer<Marked> {
-        let is_full = self.is_full.load(Ordering::Relaxed) && mark.is_some();
-        let marker = if is_full {
-            Err(StoreError::Full.into())
-        } else {
-            Ok(self.engine.read_marker(now_ms, inbox, mark))
-        };
-        let (ticket, answer) = later.ticket();
-        self.open.lock().unwrap().push(Open::Marker(marker, ticket));
-        answer
-    }
-}
-
-/// A worker over such an engine.
+/// A worker over a journal that reads only what was fetched, and answers when the test says so.
 struct World {
     rig: Rig,
-    /// True if the journal takes no marker.
-    is_full: Arc<AtomicBool>,
-    open: Arc<Mutex<Vec<Open>>>,
-    readable: Readable,
+    journal: Arc<TestJournal>,
 }
 
 impl World {
     /// A user, ann, who follows two channels.
     fn new() -> World {
         let access = Arc::new(AccessControl::open(Arc::new(AllowAll)));
-        let (open, readable) = (Arc::default(), Readable::default());
-        let (of_engine, held) = (Arc::clone(&open), Arc::clone(&readable));
-        let is_full = Arc::<AtomicBool>::default();
-        let fills = Arc::clone(&is_full);
-        let control = (Arc::clone(&access), Rules::default());
-        let rig = Rig::with_engine(Settings::for_tests(), control, |engine| {
-            Arc::new(Elsewhere { engine, is_full: fills, open: of_engine, readable: held })
+        let control = (Arc::clone(&access), Rules::default().with_journal());
+        let mut journal = None;
+        let rig = Rig::with_engine(Settings::for_tests(), control, |memory| {
+            let lateness = Lateness { of_readings: true, ..Lateness::default() };
+            let late = TestJournal::new(Arc::clone(&memory), usize::MAX).with_lateness(lateness);
+            let late = Arc::new(late);
+            journal = Some(Arc::clone(&late));
+            Channels::new(memory, Some(late))
         });
         kept::change(&rig, &access, "ann", &kept::update(&["a", "b"], &[]), || {});
-        World { rig, is_full, open, readable }
+        World { rig, journal: journal.expect("the channels have it") }
     }
 
     /// Answers all that is asked, and what is asked then, the newest first.
     fn settle(&mut self) {
         loop {
             self.rig.work();
-            let open = std::mem::take(&mut *self.open.lock().unwrap());
+            let open = self.journal.take_readings();
             if open.is_empty() {
                 break;
             }
             for open in open.into_iter().rev() {
                 match open {
-                    Open::Marker(marker, ticket) => ticket.answer(marker),
-                    Open::Fetch(channel, reading, ticket) => {
-                        self.readable.lock().unwrap().push((channel.clone(), reading));
-                        let hold = Hold(Arc::clone(&self.readable), (channel, reading));
-                        ticket.answer(Fetched::held_by(hold));
+                    OpenReading::Marker(marker, ticket) => ticket.answer(marker),
+                    OpenReading::Fetch(channel, reading, ticket) => {
+                        let held = self.journal.read(self.rig.now_ms(), &channel, reading);
+                        ticket.answer(Fetched::held_by(held));
                     }
                 }
             }
         }
-        assert_eq!(*self.readable.lock().unwrap(), [], "nothing stays readable for nobody");
+        assert_eq!(self.journal.held(), 0, "nothing stays readable for nobody");
         self.rig.worker.check_invariants();
     }
 
@@ -169,7 +72,7 @@ impl World {
             excluded: None,
             receipt: None,
         };
-        self.rig.engine.publish(1, publication).expect("the queue has room");
+        self.journal.publish(1, publication).expect("the queue has room");
     }
 }
 
@@ -181,9 +84,9 @@ fn a_user_waits_for_the_logs_of_all_kept_channels() {
     world.rig.work();
     assert!(clients.iter().all(|client| client.received().is_empty()));
     // It is there when the subscriptions begin.
-    world.rig.publish("a", "while it waits", None);
+    world.write(ChannelName::channel("a"), "while it waits");
     world.settle();
-    world.rig.publish("b", "live", None);
+    world.write(ChannelName::channel("b"), "live");
     world.settle();
     let received = [clients[0].received(), clients[1].received()];
     for received in &received {
@@ -217,10 +120,10 @@ fn nothing_is_wanted_for_a_client_that_has_gone() {
     let client = world.sse("");
     world.rig.work();
     let wanted = |world: &World| {
-        let open = world.open.lock().unwrap();
+        let open = world.journal.readings();
         let fetches = open.iter().filter_map(|open| match open {
-            Open::Fetch(.., ticket) => Some(ticket.is_wanted()),
-            Open::Marker(..) => None,
+            OpenReading::Fetch(.., ticket) => Some(ticket.is_wanted()),
+            OpenReading::Marker(..) => None,
         });
         fetches.collect::<Vec<_>>()
     };
@@ -247,7 +150,7 @@ fn commands_wait_for_logs_and_markers() {
         world.settle();
         assert!(client.received().contains(answer), "{}", client.received());
     }
-    world.rig.publish("a", "live", None);
+    world.write(ChannelName::channel("a"), "live");
     world.rig.work();
     assert!(client.received().contains("live"));
 }
@@ -257,7 +160,7 @@ fn a_marker_that_the_journal_does_not_take_is_refused_as_such() {
     let mut world = World::new();
     world.write(ChannelName::user("ann"), "letter");
     let client = world.rig.v1();
-    world.is_full.store(true, Ordering::Relaxed);
+    world.journal.refuse_markers(Some(StoreError::Full.into()));
     world.rig.send_frame(&client, r#"{"type":"read","user":"ann","id":"z-1"}"#);
     world.settle();
     let received = client.received();

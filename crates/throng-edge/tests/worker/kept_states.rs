@@ -13,7 +13,7 @@ use std::sync::Arc;
 use throng_access::{AccessControl, AccessRules, AllowAll, ChannelAccess};
 use throng_core::frozen::VERSION;
 use throng_core::{
-    Body, ChannelName, Engine as _, HistoryQuery, Kind, LagPolicy, MemoryThaw, Publication, Rule,
+    Body, ChannelName, Channels, HistoryQuery, Kind, LagPolicy, MemoryThaw, Publication, Rule,
     Rules, SegmentSink, SharedBytes,
 };
 use throng_edge::Settings;
@@ -227,7 +227,8 @@ fn thawed(version: u16) -> (Rig, Vec<Client>) {
         records(&engine).iter().for_each(|it| thaw.record(it).expect("a kept engine"));
         thaw.finish().expect("a kept engine")
     };
-    let mut rig = Rig::with_memory(settings(), access, memory, |engine| engine);
+    let mut rig =
+        Rig::with_memory(settings(), access, memory, |memory| Channels::new(memory, None));
     let (mut thaw, mut clients) = (WorkerThaw::new(rig.new_worker()), Vec::new());
     let worker = read("worker");
     for record in records(&worker) {

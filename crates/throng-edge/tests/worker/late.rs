@@ -8,7 +8,7 @@ use std::sync::mpsc::channel;
 
 use throng_access::{AccessControl, AllowAll};
 use throng_core::{
-    ChannelId, ChannelName, Engine as _, Later, LocalId, Retention, Rule, Rules, Ticket, WantedTags,
+    ChannelId, ChannelName, Later, LocalId, Retention, Rule, Rules, Ticket, WantedTags,
 };
 use throng_edge::Settings;
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::mpsc::{Receiver, channel};
 
-use throng_core::{ChannelName, Engine as _, Later, Presence, Ticket};
+use throng_core::{ChannelName, Later, Presence, Ticket};
 
 use crate::rig::{Client, Rig};
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use throng_access::{Access, AccessControl, AllowAll};
 use throng_core::events::EventSink;
 use throng_core::{
-    Body, ChannelName, ConnectionName, Engine, Epoch, MemoryEngine, MemoryPressure, Publication,
+    Body, ChannelName, Channels, ConnectionName, Epoch, MemoryEngine, MemoryPressure, Publication,
     Rules, VolatilePublication, WorkerId, WorkerQueue,
 };
 use throng_edge::compression::Compression;
@@ -189,14 +189,14 @@ impl Rig {
     }
 
     pub(crate) fn with_rules(settings: Settings, access: Arc<AccessControl>, rules: Rules) -> Rig {
-        Rig::with_engine(settings, (access, rules), |engine| engine)
+        Rig::with_engine(settings, (access, rules), |memory| Channels::new(memory, None))
     }
 
-    /// As [`Rig::with_rules`], with what `wrap` makes of the engine.
+    /// As [`Rig::with_rules`], with the channels that `wrap` makes of what is in memory.
     pub(crate) fn with_engine(
         settings: Settings,
         (access, rules): (Arc<AccessControl>, Rules),
-        wrap: impl FnOnce(Arc<MemoryEngine>) -> Arc<dyn Engine>,
+        wrap: impl FnOnce(Arc<MemoryEngine>) -> Channels,
     ) -> Rig {
         let new = |rules, queues| MemoryEngine::new(Epoch::numbered(35), rules, queues, 1 << 30);
         Rig::with_memory(settings, (access, rules), new, wrap)
@@ -207,7 +207,7 @@ impl Rig {
         settings: Settings,
         (access, rules): (Arc<AccessControl>, Rules),
         memory: impl FnOnce(Arc<Rules>, Vec<Arc<WorkerQueue>>) -> MemoryEngine,
-        wrap: impl FnOnce(Arc<MemoryEngine>) -> Arc<dyn Engine>,
+        wrap: impl FnOnce(Arc<MemoryEngine>) -> Channels,
     ) -> Rig {
         let queue = Arc::new(WorkerQueue::new(|| {}));
         let rules = Arc::new(rules);
@@ -220,7 +220,7 @@ impl Rig {
             generation: u32::MAX - 2,
             id: WorkerId(0),
             settings: Arc::new(settings),
-            engine: wrap(Arc::clone(&engine)),
+            engine: Arc::new(wrap(Arc::clone(&engine))),
             access,
             rules,
             compression,

@@ -19,7 +19,7 @@ use std::sync::{Arc, mpsc};
 
 use throng_access::{AccessControl, AllowAll};
 use throng_core::{
-    Body, ChannelName, ConnectionScan, Delivered, Engine, Epoch, MemoryEngine, Notification,
+    Body, ChannelName, Channels, ConnectionScan, Delivered, Epoch, MemoryEngine, Notification,
     Publication, Publisher, Receipt, Receipts, Rules, ScanAction, ScanTarget, Scanned, Ticket,
     WorkerId, WorkerQueue,
 };
@@ -102,7 +102,7 @@ impl World {
             compression: Arc::new(Compression::new(settings.compression)),
             id: WorkerId(0),
             settings: Arc::new(settings),
-            engine: Arc::clone(&engine) as Arc<dyn Engine>,
+            engine: Arc::new(Channels::new(Arc::clone(&engine), None)),
             access: Arc::new(AccessControl::open(Arc::new(AllowAll))),
             rules,
             events: None,

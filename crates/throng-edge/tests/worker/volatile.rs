@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use throng_core::{ChannelName, Engine as _};
+use throng_core::ChannelName;
 use throng_edge::{Counter, Settings};
 
 use crate::rig::{Client, Rig};

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use throng_core::{
-    Answer, ChannelName, ConnectionScan, Engine as _, Later, Notification, ScanAction, ScanTarget,
-    Scanned, Ticket, WorkerId,
+    Answer, ChannelName, ConnectionScan, Later, Notification, ScanAction, ScanTarget, Scanned,
+    Ticket, WorkerId,
 };
 
 use super::questions::{LogName, PresenceAnswer, Question, ScanAnswer, Target};

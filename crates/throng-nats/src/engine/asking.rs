@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use throng_core::{
-    Answer, ChannelName, Engine as _, Later, OtherNodes, Presence, PresenceBusy, ScanAction,
-    ScanTarget, Scanned, Ticket,
+    Answer, ChannelName, Later, OtherNodes, Presence, PresenceBusy, ScanAction, ScanTarget,
+    Scanned, Ticket,
 };
 
 use super::asks::NodeAnswers;

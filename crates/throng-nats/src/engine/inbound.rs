@@ -7,8 +7,8 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use throng_core::{
-    ChannelId, Content, Engine as _, Epoch, Fetched, MessageId, Notification, PublishError,
-    Published, ScanAction, ScanClose, ScanTarget, Ticket, WorkerId, clock,
+    ChannelId, Content, Epoch, Fetched, MessageId, Notification, PublishError, Published,
+    ScanAction, ScanClose, ScanTarget, Ticket, WorkerId, clock,
 };
 
 use super::collect::Next;

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use throng_core::conformance::{self, Profile};
 use throng_core::later::ask;
 use throng_core::{
-    ChannelName, Channels, Engine as _, Epoch, Follow, LocalId, MemoryEngine, MessageId, NodeTag,
-    Notification, Publication, PublishError, QueueLimits, Reading, Retention, Rule, Rules, StartAt,
+    ChannelName, Channels, Epoch, Follow, LocalId, MemoryEngine, MessageId, NodeTag, Notification,
+    Publication, PublishError, QueueLimits, Reading, Retention, Rule, Rules, StartAt,
     VolatilePublication, WorkerId, WorkerQueue, clock,
 };
 use throng_nats::api::StreamSettings;
@@ -82,7 +82,7 @@ fn check(addresses: &[String], replicas: u8) {
     conformance::run_with(Profile::STREAM, |rules, queues| {
         // Nobody else uses its stream.
         let stream = (format!("conformance{}", number()), replicas);
-        Box::new(engine(addresses, stream, &rules, queues))
+        engine(addresses, stream, &rules, queues)
     });
 }
 

@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use throng_access::{Access, AccessControl};
+use throng_core::conformance::TestJournal;
 use throng_core::{
-    Engine, Epoch, Follow, LocalId, MemoryEngine, QueueLimits, Reading, Rules, StartAt, WorkerId,
+    Channels, Epoch, Follow, LocalId, MemoryEngine, QueueLimits, Reading, Rules, StartAt, WorkerId,
     WorkerQueue,
 };
 use throng_edge::compression::{Compression, CompressionSettings};
@@ -32,7 +33,7 @@ use crate::model::Model;
 use crate::notes::Notes;
 use crate::post::Post;
 use crate::random::Random;
-use crate::recorder::{Parts, Recorder, Tested};
+use crate::recorder::{Parts, Recorder};
 use crate::stamp::Stamp;
 use crate::stream_ids::{self, StreamIds};
 use crate::tls_end::TlsWorld;
@@ -106,18 +107,17 @@ impl World {
         let (memory, storms) = memory_and_storms(seed);
         let Design { kind, workers, capacity, mut terms, limits, topics } =
             Design::new(&mut random, memory.is_scarce, storms.rate());
-        let (stamp, rules) = (Arc::new(Stamp::new(BEGINNING_MS)), Arc::new(topics::rules(&topics)));
+        let (stamp, heard) = (Arc::new(Stamp::new(BEGINNING_MS)), Arc::default());
         let queues = Queues::new(workers, terms.queue);
         let permits = Arc::new(FanOutPermits::new(&queues.queues, random.between(1, workers)));
         let permit = |id: usize| PermitHolder::new(Arc::clone(&permits), WorkerId(id as u16));
         let counts_up = !random.percent(30);
+        let rules = Arc::new(topics::rules(&topics, counts_up));
         let stream_numbers = (!counts_up).then(|| Random::new(seed + 1));
-        let heard = Arc::default();
         let parts = parts(&terms, &rules, &queues, &heard);
         let (engine, epochs) = engine(&parts, stream_numbers, &topics);
-        let fetches = Fetches::new(terms.lateness.fetch_percent, Random::new(seed + 2));
-        let (post, has_times) = (queues.post(), terms.max_logs_bytes.is_some());
-        let engine = Arc::new(Recorder::new(engine, parts, &stamp, post, fetches, has_times));
+        let recorder = recorder(parts, &stamp, queues.post(), &terms, Random::new(seed + 2));
+        let (recorder, engine) = recorder.observe(engine);
         let metrics = Metrics::new((0..workers).map(|_| capacity as u32));
         let (policy, access) = access(&terms, &stamp, Random::new(seed));
         let tls = tls(&mut random, &terms, seed);
@@ -130,7 +130,7 @@ impl World {
                 generation: 0,
                 id: WorkerId(id as u16),
                 settings: Arc::clone(&settings),
-                engine: Arc::clone(&engine) as Arc<dyn Engine>,
+                engine: Arc::clone(&engine),
                 access: Arc::clone(&access),
                 rules: Arc::clone(&rules),
                 compression: Arc::clone(&compression),
@@ -148,6 +148,7 @@ impl World {
             notes: Rc::clone(notes),
             stamp,
             engine,
+            recorder,
             queues: queues.queues,
             witnessed: vec![0; topics.len()],
             model: Model::new(topics, epochs, counts_up, max_logs_bytes(&terms)),
@@ -185,7 +186,7 @@ impl World {
         for (nth, topic) in self.model.topics.iter().enumerate() {
             if topic.is_pinned {
                 let channel = topic.channel_name();
-                let _held = self.engine.fetches().hold(&channel, Reading::Start(StartAt::Live));
+                let _held = self.recorder.fetches().hold(&channel, Reading::Start(StartAt::Live));
                 let follow = Follow {
                     channel: &channel,
                     worker: self.witness(),
@@ -212,6 +213,17 @@ fn parts(terms: &Terms, rules: &Arc<Rules>, queues: &Queues, heard: &Arc<Heard>)
         max_logs_bytes: max_logs_bytes(terms),
         heard: Arc::clone(heard),
     }
+}
+
+fn recorder(
+    parts: Parts,
+    stamp: &Arc<Stamp>,
+    post: Post,
+    terms: &Terms,
+    random: Random,
+) -> Recorder {
+    let fetches = Fetches::new(terms.lateness.fetch_percent, random);
+    Recorder::new(parts, stamp, post, fetches, terms.max_logs_bytes.is_some())
 }
 
 fn memory_and_storms(seed: u64) -> (Memory, Storms) {
@@ -253,7 +265,7 @@ fn engine(
     parts: &Parts,
     stream_numbers: Option<Random>,
     topics: &[Topic],
-) -> (Tested, Vec<String>) {
+) -> (Channels, Vec<String>) {
     let Parts { rules, queues, max_logs_bytes, heard } = parts;
     let memory = |epoch| {
         MemoryEngine::new(epoch, Arc::clone(rules), queues.clone(), *max_logs_bytes)
@@ -262,12 +274,14 @@ fn engine(
     };
     let Some(numbers) = stream_numbers else {
         let epoch = Epoch::numbered(BEGINNING_MS);
-        return (Tested::Memory(Box::new(memory(epoch))), vec![epoch.to_string(); topics.len()]);
+        return (memory(epoch).into(), vec![epoch.to_string(); topics.len()]);
     };
-    let inner = Box::new(memory(stream_ids::HIDDEN_EPOCH));
-    let engine = StreamIds::new(inner, queues.clone(), BEGINNING_MS, numbers);
+    let memory = Arc::new(memory(stream_ids::HIDDEN_EPOCH));
+    let ids = Box::new(StreamIds::new(BEGINNING_MS, numbers));
+    let journal = TestJournal::new(Arc::clone(&memory), *max_logs_bytes).with_numbers(ids);
+    let engine = Channels::new(memory, Some(Arc::new(journal)));
     let epoch_of = |topic: &Topic| stream_ids::epoch_of(&topic.channel_name(), BEGINNING_MS);
-    (Tested::Streams(engine), topics.iter().map(|topic| epoch_of(topic).to_string()).collect())
+    (engine, topics.iter().map(|topic| epoch_of(topic).to_string()).collect())
 }
 
 fn kind(random: &mut Random) -> Kind {

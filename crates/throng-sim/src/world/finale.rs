@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use throng_core::{Engine, Notification, WorkerId};
+use throng_core::{Notification, WorkerId};
 use throng_edge::{Counter, Parked};
 
 use super::World;
@@ -184,7 +184,7 @@ impl World {
             }
         }
         self.absorb()?;
-        self.engine.heard().check_vacated()?;
+        self.recorder.heard().check_vacated()?;
         self.stamp.set_now(self.now_ms() + 2 * 3_600_000);
         // Each tick covers part of the shards.
         for _ in 0..256 {

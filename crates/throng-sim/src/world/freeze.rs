@@ -1,6 +1,8 @@
 //! Freezes a worker or the whole server to bytes, and goes on with what is thawed from them.
 
-use throng_core::{Engine, EngineMetrics};
+use std::sync::Arc;
+
+use throng_core::EngineMetrics;
 use throng_edge::Metrics;
 use throng_edge::worker::{Now, WorkerThaw};
 
@@ -31,10 +33,10 @@ impl World {
         }
         (0..self.seats.len()).for_each(|at| self.pass_handoffs(at));
         self.saw_in_fan_out("freeze: in the middle of a fan-out");
-        if self.engine.fetches().answers().open() > 0 {
+        if self.recorder.fetches().answers().open() > 0 {
             self.notes.saw("freeze: a fetch is open");
         }
-        if self.random.percent(60) || !self.engine.can_freeze() {
+        if self.random.percent(60) || self.engine.fetches() {
             let at = self.random.below(self.seats.len());
             self.notes.trace(format!("freeze worker {at}"));
             self.notes.saw("freeze: a worker");
@@ -80,7 +82,11 @@ impl World {
 
     fn replace_engine(&mut self) -> Check {
         let before = self.engine.metrics();
-        self.engine.freeze_and_thaw().map_err(|error| format!("the engine: {error}"))?;
+        let thawed = self.recorder.freeze_and_thaw(&self.engine);
+        self.engine = Arc::new(thawed.map_err(|error| format!("the engine: {error}"))?);
+        for seat in &mut self.seats {
+            seat.setup.engine = Arc::clone(&self.engine);
+        }
         let after = self.engine.metrics();
         ensure!(after.channels <= before.channels, "{after:?} came out of {before:?}");
         // Channels without messages and followers are left out. The page of metrics carries the

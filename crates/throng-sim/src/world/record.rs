@@ -13,7 +13,7 @@ impl World {
         for (client, until_ms) in self.policy.take_brief() {
             self.clients[client].allowed_until(until_ms);
         }
-        for record in self.engine.take() {
+        for record in self.recorder.take() {
             self.replay(record)?;
         }
         self.check_witness()

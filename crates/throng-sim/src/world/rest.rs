@@ -1,6 +1,5 @@
 //! Lets all work finish, and checks that nothing is missing.
 
-use throng_core::Engine;
 use throng_edge::{Counter, Parked};
 
 use super::World;
@@ -52,7 +51,7 @@ impl World {
     /// Checks that the application has heard of all connections that are there, and of no others.
     fn check_heard(&self) -> Check {
         let streams = [Parked::WebSocket, Parked::Sse, Parked::Stream];
-        self.engine.heard().check(streams.map(|parked| self.metrics.parked(parked)).iter().sum())
+        self.recorder.heard().check(streams.map(|parked| self.metrics.parked(parked)).iter().sum())
     }
 
     /// Checks that all logs together keep the expected messages, within their limit.
@@ -144,7 +143,7 @@ impl World {
             }
             self.control_turn();
             has_moved |= self.policy.answers().answer_all() > 0;
-            has_moved |= self.engine.fetches().answers().answer_all() > 0;
+            has_moved |= self.recorder.fetches().answers().answer_all() > 0;
             for at in 0..self.seats.len() {
                 if self.is_busy(at) {
                     self.turn(at, Batch::ALL)?;
@@ -183,7 +182,7 @@ impl World {
                 && seat.worker.until_due().is_none();
             ensure!(is_done || seat.worker.is_ended(), "worker {at} sleeps with something to do");
         }
-        let readable = self.engine.fetches().readable();
+        let readable = self.recorder.fetches().readable();
         ensure!(readable == 0, "{readable} parts of logs are kept readable for nothing");
         Ok(())
     }

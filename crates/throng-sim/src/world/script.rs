@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use throng_core::{Engine, Later, Ticket};
+use throng_core::{Later, Ticket};
 
 use super::World;
 use super::seat::{Batch, TICK_MS};
@@ -63,7 +63,7 @@ impl World {
             13 => self.stir(),
             15 => {
                 let decided = self.policy.answers().answer_some(&mut self.random);
-                let fetched = self.engine.fetches().answers().answer_some(&mut self.random);
+                let fetched = self.recorder.fetches().answers().answer_some(&mut self.random);
                 self.notes.trace(format!("{decided} decisions, {fetched} fetches"));
                 if fetched > 0 {
                     self.notes.saw("fetch: answered later");

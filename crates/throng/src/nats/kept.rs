@@ -16,7 +16,7 @@ use throng_access::AccessControl;
 use throng_access::kept::{KeptEntry, KeptWritten, SharedKept, SharedKeptTable, read_entry};
 use throng_access::shared::ShareError;
 use throng_control::{KeptState, KeptTaker};
-use throng_core::{Channels, Engine, Ticket};
+use throng_core::{Channels, Ticket};
 use throng_nats::api::table::{StoredEntry, TableEntry};
 use throng_nats::engine::{NatsEngine, TableNews};
 
@@ -41,7 +41,7 @@ pub(super) fn share(
     let (sender, steps) = mpsc::channel();
     let table = table(Arc::downgrade(node), sender.clone());
     let shared = Arc::new(SharedKept::new(Arc::clone(&access.kept), table));
-    let engine: Weak<dyn Engine> = Arc::downgrade(channels) as _;
+    let engine: Weak<Channels> = Arc::downgrade(channels) as _;
     let keeper = Arc::new(Keeper {
         node: Arc::downgrade(node),
         taker: KeptTaker::new(Arc::clone(&shared), engine),

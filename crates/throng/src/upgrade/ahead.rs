@@ -4,7 +4,7 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use std::{io, mem};
 
 use anyhow::{Context as _, Result};
-use throng_core::{Engine as _, MemoryEngine, MemoryThaw, SegmentSink, SharedBytes};
+use throng_core::{MemoryEngine, MemoryThaw, SegmentSink, SharedBytes};
 use throng_edge::{SealedMemory, SealedWriter};
 use throng_handover::channel::{Channel, ChannelError};
 use throng_handover::message::Kind;

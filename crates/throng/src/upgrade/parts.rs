@@ -9,7 +9,7 @@ use anyhow::{Result, anyhow, ensure};
 use throng_access::revocation::PassedFile;
 use throng_access::{KeptChange, KeptSubscriptions};
 use throng_control::Handoff;
-use throng_core::{Engine as _, Listener, MemoryEngine, PresenceEvents};
+use throng_core::{Listener, MemoryEngine, PresenceEvents};
 use throng_handover::channel::{Channel, ChannelError};
 use throng_handover::message::Kind;
 use throng_handover::records::RecordStream;

@@ -11,7 +11,7 @@ use throng_access::{AccessControl, Policy};
 use throng_control::Control;
 use throng_core::events::EventSink;
 use throng_core::{
-    Channels, Engine, Epoch, MemoryEngine, MemoryPressure, MemoryThaw, PresenceEventSettings,
+    Channels, Epoch, MemoryEngine, MemoryPressure, MemoryThaw, PresenceEventSettings,
     PresenceEvents, Rules,
 };
 use throng_data::directory::Directory;
@@ -65,7 +65,7 @@ pub(crate) struct Started {
 }
 
 /// The logs in memory, and the engine above them.
-pub(crate) type Engines = (Arc<MemoryEngine>, Arc<dyn Engine>);
+pub(crate) type Engines = (Arc<MemoryEngine>, Arc<Channels>);
 
 impl Logs {
     /// Makes the logs and starts the workers, empty or with the state of the running server, and

@@ -151,7 +151,7 @@ impl Maker {
         let ChangeOrder { user, .. } = &orders[order];
         let names = plan.named_channels().collect();
         let announced =
-            live::announce(&*self.engine, &ChannelName::user(user), names, &Held::default());
+            live::announce(&self.engine, &ChannelName::user(user), names, &Held::default());
         made.changed.push(plan.changed());
         made.announced.extend(announced);
     }

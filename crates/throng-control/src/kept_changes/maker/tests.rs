@@ -2,7 +2,7 @@ use std::sync::{Mutex, OnceLock, Weak};
 
 use throng_access::kept::{KeptWritten, SharedKeptTable, read_entry};
 use throng_core::records::{Each, StoreError, Table};
-use throng_core::{Epoch, MemoryEngine, Rules};
+use throng_core::{Channels, Epoch, MemoryEngine, Rules};
 
 use super::*;
 
@@ -36,7 +36,8 @@ impl Records for Stored {
 
 fn maker() -> (Maker, Arc<Stored>) {
     let rules = Arc::new(Rules::default());
-    let engine = Arc::new(MemoryEngine::new(Epoch::numbered(1), rules, vec![], 1));
+    let memory = MemoryEngine::new(Epoch::numbered(1), rules, vec![], 1);
+    let engine = Arc::new(Channels::from(memory));
     let store = Arc::new(Stored::default());
     let records = ChangeStore::Records(Arc::clone(&store) as _);
     (Maker::new(Arc::default(), engine, records), store)
@@ -124,7 +125,8 @@ fn shared() -> (Arc<SharedKept>, Arc<Mutex<Vec<String>>>) {
 fn others_do_not_wait_for_a_user_with_several_changes() {
     let (shared, written) = shared();
     let rules = Arc::new(Rules::default());
-    let engine = Arc::new(MemoryEngine::new(Epoch::numbered(1), rules, vec![], 1));
+    let memory = MemoryEngine::new(Epoch::numbered(1), rules, vec![], 1);
+    let engine = Arc::new(Channels::from(memory));
     let store = ChangeStore::Shared(Arc::clone(&shared));
     let maker = Maker::new(Arc::clone(shared.kept()), engine, store);
     let channels = |count: usize| (0..count).map(|number| number.to_string()).collect::<Vec<_>>();

@@ -1,10 +1,10 @@
-//! The tests that every engine passes.
+//! The tests that every journal passes, of logs in memory and in a journal for tests.
 
 use std::sync::Weak;
 
 use super::*;
-use crate::conformance;
-use crate::conformance::{Fate, LateJournal};
+use crate::Channels;
+use crate::conformance::{self, Fate, Lateness, Profile, TestJournal};
 
 fn engine(rules: Arc<Rules>, queues: Vec<Arc<WorkerQueue>>) -> MemoryEngine {
     MemoryEngine::new(Epoch::numbered(7), rules, queues, usize::MAX)
@@ -12,19 +12,19 @@ fn engine(rules: Arc<Rules>, queues: Vec<Arc<WorkerQueue>>) -> MemoryEngine {
 
 #[test]
 fn the_memory_engine_conforms() {
-    conformance::run(|rules, queues| Box::new(engine(rules, queues)));
+    conformance::run(|rules, queues| engine(rules, queues).into());
 }
 
 #[test]
 fn an_engine_whose_offsets_skip_conforms() {
     for max_step in [2, 1000, 1 << 40] {
         let make = |rules, queues| engine(rules, queues).with_skipping_offsets(max_step);
-        conformance::run(|rules, queues| Box::new(make(rules, queues)));
+        conformance::run(|rules, queues| make(rules, queues).into());
     }
 }
 
 /// Publishes what waits in a journal until it is dropped: the newest channel first.
-fn settle_until_dropped(journal: &Weak<LateJournal>) {
+fn settle_until_dropped(journal: &Weak<TestJournal>) {
     while let Some(journal) = journal.upgrade() {
         while let Some(newest) = journal.open().pop() {
             journal.settle(&newest.channel, Fate::Published);
@@ -34,11 +34,16 @@ fn settle_until_dropped(journal: &Weak<LateJournal>) {
 }
 
 #[test]
-fn an_engine_that_answers_later_conforms() {
-    conformance::run(|rules, queues| {
-        let journal = Arc::new(LateJournal::new(Arc::new(engine(rules, queues))));
-        let weak = Arc::downgrade(&journal);
-        std::thread::spawn(move || settle_until_dropped(&weak));
-        Box::new(journal)
-    });
+fn a_journal_conforms_at_once_and_later() {
+    for of_publications in [false, true] {
+        conformance::run_with(Profile::DISK, |rules, queues| {
+            let memory = Arc::new(engine(rules, queues));
+            let lateness = Lateness { of_publications, ..Lateness::default() };
+            let journal = TestJournal::new(Arc::clone(&memory), usize::MAX);
+            let journal = Arc::new(journal.with_lateness(lateness));
+            let weak = Arc::downgrade(&journal);
+            std::thread::spawn(move || settle_until_dropped(&weak));
+            Channels::new(memory, Some(journal))
+        });
+    }
 }

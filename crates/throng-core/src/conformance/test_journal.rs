@@ -1,0 +1,391 @@
+//! A journal for tests, which does what it is told, when it is told.
+//!
+//! Its logs are in another memory, which nobody follows. Unless a test says otherwise, it answers
+//! at once and gives the ids of that memory.
+
+use std::collections::VecDeque;
+use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::engine::{EngineMetrics, Follow, Followed, History};
+use crate::id::{Epoch, LocalId, MessageId, WorkerId};
+use crate::journal::{Journal, JournalIds};
+use crate::later::{Answer, AskerId, Later, Ticket};
+use crate::listing::{ListPlace, ListStep};
+use crate::memory::MemoryEngine;
+use crate::message::Content;
+use crate::name::{ChannelName, Kind};
+use crate::parts::{HeldPart, Limits, Page, Part, Parts, Start};
+use crate::publication::{Outcome, Publication, PublishError, Published};
+use crate::read_marker::{Mark, Marked};
+use crate::reading::{Fetched, HistoryQuery, Reading, StartAt};
+use crate::rules::Retention;
+use crate::stamp::Watermark;
+
+/// The end of a publication that waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// It is published, and its publisher told so.
+    Published,
+    /// It is published, and the answer is lost.
+    PublishedInSilence,
+    /// It is not published, for this reason.
+    Refused(PublishError),
+}
+
+/// A publication without an answer.
+struct Open {
+    now_ms: u64,
+    publication: Publication,
+    ticket: Ticket<Outcome>,
+}
+
+/// A question about a log without an answer.
+pub enum OpenReading {
+    /// A part of a log is to be fetched.
+    Fetch(ChannelName, Reading, Ticket<Fetched>),
+    /// A marker was looked up, and this is to be answered.
+    Marker(Marked, Ticket<Marked>),
+}
+
+/// Which answers come later.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Lateness {
+    /// Publications wait for [`TestJournal::settle`].
+    pub of_publications: bool,
+    /// Readings wait for a test that takes them by [`TestJournal::take_readings`]. Nothing can be
+    /// read that was not fetched.
+    pub of_readings: bool,
+}
+
+/// The ids of a journal, made from those of the memory that has its logs.
+pub trait JournalNumbers: Send + Sync {
+    /// The epoch of a channel.
+    fn epoch(&self, channel: &ChannelName) -> Epoch;
+
+    /// A new message has this offset in the memory.
+    fn accept(&self, channel: &ChannelName, inner: u64);
+
+    /// The id of the last message up to an offset of the memory.
+    fn outer(&self, channel: &ChannelName, inner: u64) -> MessageId;
+
+    /// The id in the memory of the last message up to this one.
+    fn inner(&self, channel: &ChannelName, id: MessageId) -> MessageId;
+}
+
+/// See the module.
+pub struct TestJournal {
+    memory: Arc<MemoryEngine>,
+    store: MemoryEngine,
+    /// Held while a message is stored and delivered, and while a log is read.
+    turn: Mutex<()>,
+    parts: Arc<Parts>,
+    lateness: Lateness,
+    numbers: Option<Box<dyn JournalNumbers>>,
+    open: Mutex<VecDeque<Open>>,
+    readings: Mutex<Vec<OpenReading>>,
+    refuses_markers: Mutex<Option<throng_wire::ErrorResponse>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl TestJournal {
+    /// A journal that delivers to `memory`, whose rules hold for its logs. All of them together
+    /// keep `max_bytes` at most.
+    pub fn new(memory: Arc<MemoryEngine>, max_bytes: usize) -> TestJournal {
+        let rules = Arc::new(memory.rules().without_journal());
+        let epoch = memory.watermark().epoch;
+        let store = MemoryEngine::new(epoch, rules, Vec::new(), max_bytes);
+        TestJournal {
+            memory,
+            store: store.with_hash_seed(epoch.number()),
+            turn: Mutex::default(),
+            parts: Arc::default(),
+            lateness: Lateness::default(),
+            numbers: None,
+            open: Mutex::default(),
+            readings: Mutex::default(),
+            refuses_markers: Mutex::default(),
+        }
+    }
+
+    /// The same journal, some of whose answers come later.
+    #[must_use]
+    pub fn with_lateness(mut self, lateness: Lateness) -> TestJournal {
+        self.lateness = lateness;
+        self
+    }
+
+    /// The same journal, with other ids.
+    #[must_use]
+    pub fn with_numbers(mut self, numbers: Box<dyn JournalNumbers>) -> TestJournal {
+        self.numbers = Some(numbers);
+        self
+    }
+
+    /// The publications that wait, oldest first.
+    pub fn open(&self) -> Vec<Publication> {
+        lock(&self.open).iter().map(|open| open.publication.clone()).collect()
+    }
+
+    /// Settles the oldest publication to a channel. Returns what became of it; `None` if none
+    /// waits.
+    pub fn settle(&self, channel: &ChannelName, fate: Fate) -> Option<Outcome> {
+        let mut all = lock(&self.open);
+        let at = all.iter().position(|open| open.publication.channel == *channel)?;
+        let Open { now_ms, publication, ticket } = all.remove(at)?;
+        drop(all);
+        let outcome = match fate {
+            Fate::Published | Fate::PublishedInSilence => self.publish(now_ms, publication),
+            Fate::Refused(error) => Err(error),
+        };
+        if fate != Fate::PublishedInSilence {
+            ticket.answer(outcome);
+        }
+        Some(outcome)
+    }
+
+    /// The readings that wait, oldest first. A fetch is made by [`TestJournal::read`].
+    pub fn take_readings(&self) -> Vec<OpenReading> {
+        std::mem::take(&mut *lock(&self.readings))
+    }
+
+    /// The readings that wait, without taking them.
+    pub fn readings(&self) -> MutexGuard<'_, Vec<OpenReading>> {
+        lock(&self.readings)
+    }
+
+    /// Makes a part of a log readable until the result is dropped.
+    pub fn read(&self, now_ms: u64, channel: &ChannelName, reading: Reading) -> HeldPart {
+        let limits = Limits::of_lag(self.memory.rule(channel));
+        let held = self.parts.open(channel, reading, limits, AskerId::SERVER);
+        held.fill(match reading {
+            Reading::Start(start) => Part::Start(self.start(now_ms, channel, start)),
+            Reading::Page(query, limit) => Part::Page(self.page(now_ms, channel, query, limit)),
+        });
+        held
+    }
+
+    /// The number of parts that are kept readable.
+    pub fn held(&self) -> usize {
+        self.parts.len()
+    }
+
+    /// Refuses markers that are moved from now on, or takes them.
+    pub fn refuse_markers(&self, refusal: Option<throng_wire::ErrorResponse>) {
+        *lock(&self.refuses_markers) = refusal;
+    }
+
+    fn outer(&self, channel: &ChannelName, inner: MessageId) -> MessageId {
+        self.numbers.as_ref().map_or(inner, |numbers| numbers.outer(channel, inner.offset))
+    }
+
+    fn inner(&self, channel: &ChannelName, id: MessageId) -> MessageId {
+        self.numbers.as_ref().map_or(id, |numbers| numbers.inner(channel, id))
+    }
+
+    /// The same message with its id in the journal.
+    fn translate(&self, content: &Content) -> Arc<Content> {
+        let channel = &content.channel;
+        let previous = MessageId { offset: content.previous, ..content.id };
+        Arc::new(Content {
+            id: self.outer(channel, content.id),
+            previous: self.outer(channel, previous).offset,
+            channel: content.channel.clone(),
+            body: content.body.clone(),
+            content_type: content.content_type.clone(),
+            ..*content
+        })
+    }
+
+    /// Stores a message and delivers it.
+    pub fn publish(&self, now_ms: u64, publication: Publication) -> Outcome {
+        let _turn = lock(&self.turn);
+        let (channel, receipt) = (publication.channel.clone(), publication.receipt.clone());
+        let before = self.store.history(now_ms, &channel, HistoryQuery::Newest, 0).head;
+        let alone = Publication { receipt: None, ..publication.clone() };
+        let Published { id, is_duplicate, .. } = self.store.publish(now_ms, alone)?;
+        if is_duplicate {
+            self.memory.count_duplicate();
+            return Ok(Published { id: self.outer(&channel, id), subscribers: 0, is_duplicate });
+        }
+        if let Some(numbers) = &self.numbers {
+            numbers.accept(&channel, id.offset);
+        }
+        let kept = self.store.history(now_ms, &channel, HistoryQuery::Newest, 1).messages.pop();
+        let kept = kept.filter(|message| message.id == id);
+        let content = kept.map(|message| message.content()).unwrap_or_else(|| {
+            // It has expired already, or is not kept.
+            Arc::new(Content {
+                id,
+                stamp: self.store.watermark().stamp,
+                previous: before.offset,
+                time_ms: now_ms,
+                channel: channel.clone(),
+                body: publication.body,
+                content_type: publication.content_type,
+                excluded: publication.excluded,
+                expires_ms: publication
+                    .expires_in_ms
+                    .and_then(|expires_in_ms| (now_ms + expires_in_ms).try_into().ok()),
+            })
+        });
+        let content = self.translate(&content);
+        let begin = || self.parts.append(&content);
+        let subscribers = self.memory.deliver(&content, receipt.as_ref(), begin);
+        Ok(Published { id: content.id, subscribers, is_duplicate })
+    }
+
+    fn start(&self, now_ms: u64, channel: &ChannelName, start: StartAt) -> Start {
+        let wanted = match start {
+            StartAt::After(id) => StartAt::After(self.inner(channel, id)),
+            other => other,
+        };
+        let _turn = lock(&self.turn);
+        let (worker, local_if_new) = (WorkerId(0), LocalId(NonZeroU32::MIN));
+        let follow = Follow { channel, worker, local_if_new, start: wanted };
+        let followed = self.store.follow(now_ms, follow);
+        self.store.unfollow(now_ms, followed.channel, worker);
+        let Followed { head, cursor, is_recovered, backlog, .. } = followed;
+        let cursor = match start {
+            StartAt::After(id) if wanted == StartAt::After(cursor) => id.offset,
+            _ => self.outer(channel, cursor).offset,
+        };
+        let messages = backlog.iter().map(|message| self.translate(message)).collect();
+        Start { head: self.outer(channel, head), cursor, is_recovered, messages }
+    }
+
+    fn page(&self, now_ms: u64, channel: &ChannelName, query: HistoryQuery, limit: usize) -> Page {
+        let query = match query {
+            HistoryQuery::After(id) => HistoryQuery::After(self.inner(channel, id)),
+            HistoryQuery::Before(id) => {
+                // The first message at `id` or after it: the one after the last message before it.
+                let before = MessageId { offset: id.offset.saturating_sub(1), ..id };
+                let inner = self.inner(channel, before);
+                HistoryQuery::Before(MessageId { offset: inner.offset + 1, ..inner })
+            }
+            other => other,
+        };
+        let _turn = lock(&self.turn);
+        let history = self.store.history(now_ms, channel, query, limit);
+        let History { head, messages, has_more, is_recovered } = history;
+        let messages = messages.iter().map(|message| self.translate(message)).collect();
+        Page { head: self.outer(channel, head), messages, has_more, is_recovered }
+    }
+}
+
+impl Journal for TestJournal {
+    fn append(
+        &self,
+        now_ms: u64,
+        publication: Publication,
+        _: Retention,
+        later: Later<'_, Outcome>,
+    ) -> Answer<Outcome> {
+        if !self.lateness.of_publications {
+            return self.publish(now_ms, publication).into();
+        }
+        let (ticket, answer) = later.ticket();
+        lock(&self.open).push_back(Open { now_ms, publication, ticket });
+        answer
+    }
+
+    fn parts(&self) -> &Parts {
+        &self.parts
+    }
+
+    fn ids(&self, channel: &ChannelName) -> JournalIds {
+        match &self.numbers {
+            Some(numbers) => JournalIds { epoch: numbers.epoch(channel), are_consecutive: false },
+            None => JournalIds { epoch: self.store.watermark().epoch, are_consecutive: true },
+        }
+    }
+
+    fn fetch(
+        &self,
+        now_ms: u64,
+        channel: &ChannelName,
+        reading: Reading,
+        _: Limits,
+        later: Later<'_, Fetched>,
+    ) -> Answer<Fetched> {
+        if !self.lateness.of_readings {
+            return Fetched::held_by(self.read(now_ms, channel, reading)).into();
+        }
+        let (ticket, answer) = later.ticket();
+        lock(&self.readings).push(OpenReading::Fetch(channel.clone(), reading, ticket));
+        answer
+    }
+
+    fn read_now(
+        &self,
+        now_ms: u64,
+        channel: &ChannelName,
+        reading: Reading,
+        _: Limits,
+    ) -> Option<HeldPart> {
+        assert!(!self.lateness.of_readings, "{reading:?} of {channel:?} was not fetched");
+        Some(self.read(now_ms, channel, reading))
+    }
+
+    fn read_marker(
+        &self,
+        now_ms: u64,
+        inbox: &ChannelName,
+        mark: Option<Mark>,
+        later: Later<'_, Marked>,
+    ) -> Answer<Marked> {
+        let refusal = lock(&self.refuses_markers).clone().filter(|_| mark.is_some());
+        let marker = match refusal {
+            Some(refusal) => Err(refusal),
+            None => Ok(self.store.read_marker(now_ms, inbox, mark)),
+        };
+        if !self.lateness.of_readings {
+            return marker.into();
+        }
+        let (ticket, answer) = later.ticket();
+        lock(&self.readings).push(OpenReading::Marker(marker, ticket));
+        answer
+    }
+
+    fn list(&self, kind: Kind, after: u64) -> ListStep {
+        let after = after.checked_sub(1).map(ListPlace);
+        let mut step = self.store.list(0, kind, after);
+        for listed in &mut step.channels {
+            listed.place = ListPlace(listed.place.0 + 1);
+            listed.head = self.outer(&listed.name, listed.head);
+            listed.subscribers = self.memory.audience(&listed.name).subscribers;
+        }
+        step.next = step.next.map(|ListPlace(place)| ListPlace(place + 1));
+        step
+    }
+
+    fn watermark(&self) -> Option<Watermark> {
+        Some(self.store.watermark())
+    }
+
+    fn is_at_rest(&self) -> bool {
+        lock(&self.open).is_empty() && lock(&self.readings).is_empty()
+    }
+
+    fn tick(&self, now_ms: u64, _: bool) {
+        self.store.tick(now_ms);
+    }
+
+    fn metrics(&self, of_memory: EngineMetrics) -> EngineMetrics {
+        let of_store = self.store.metrics();
+        EngineMetrics {
+            channels: of_memory.channels.max(of_store.channels),
+            messages: of_store.messages,
+            bytes: of_store.bytes,
+            published: of_store.published,
+            busy: of_memory.busy + of_store.busy,
+            evicted: of_store.evicted,
+            keys: of_store.keys,
+            keys_displaced: of_store.keys_displaced,
+            ..of_memory
+        }
+    }
+}
