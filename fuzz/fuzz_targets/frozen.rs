@@ -202,7 +202,7 @@ fn try_worker<N: Net<Socket = Socket>>(records: &[&[u8]], net: impl FnOnce(&Metr
     let Ok(mut worker) = thaw.finish() else { return };
     worker.check_invariants();
     for tick in 1..4 {
-        publish(&*engine, "a");
+        publish(&engine, "a");
         worker.set_now(Now { unix_ms: NOW_MS + u64::from(tick) * 100, tick });
         worker.tick();
         for _ in 0..100 {
