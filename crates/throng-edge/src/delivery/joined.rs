@@ -262,6 +262,8 @@ impl<N: Net> Delivery<N> {
             let subscriptions = &mut self.subscriptions;
             all.retain(|&it| !subscriptions.wait_for_pace(it) && !subscriptions.is_held_back(it));
         }
+        // A client that takes a part each time gets all of its channels in turn.
+        all.sort_by_cached_key(|&it| self.lacks_since_ms(it));
         let progress = self.write_lacking(id, &all, is_last);
         if self[id].state() != State::Streaming {
             return;
@@ -275,6 +277,17 @@ impl<N: Net> Delivery<N> {
         });
         if progress == Progress::Spent {
             self.defer_delivery(id);
+        }
+    }
+
+    /// When the first message was published that a subscription lacks; 0 if it is dropped already.
+    fn lacks_since_ms(&self, subscription: SubscriptionId) -> u64 {
+        match self.subscriptions.waiting(subscription) {
+            Waiting::Nothing => u64::MAX,
+            Waiting::Gap { .. } => 0,
+            Waiting::Messages(mut messages) => {
+                messages.next().map_or(u64::MAX, |message| message.time_ms)
+            }
         }
     }
 

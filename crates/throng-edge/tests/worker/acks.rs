@@ -1,5 +1,6 @@
 //! Frames that clients acknowledge, and what waits for that.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -90,6 +91,30 @@ fn behind(rig: &mut Rig) -> u64 {
 fn acknowledge(rig: &mut Rig, client: &Client, frames: usize) {
     rig.send_frame(client, &format!(r#"{{"type":"ack","frames":{frames}}}"#));
     rig.work();
+}
+
+#[test]
+fn a_client_that_takes_a_part_gets_its_channels_in_turn() {
+    const CHANNELS: usize = 20;
+    let names: Vec<_> = (0..CHANNELS).map(|number| format!("p{number}")).collect();
+    let mut rig = patient_rig();
+    let client = reader(&mut rig, &names.iter().map(String::as_str).collect::<Vec<_>>());
+    // Two do not go in one frame.
+    let large = "x".repeat(3_000);
+    let mut seen = HashSet::new();
+    for _ in 0..4 {
+        for name in &names {
+            rig.publish(name, &format!("{name} {large}"), None);
+        }
+        rig.work();
+        rig.pass(1);
+        let got = messages(&client);
+        let owed = got.iter().filter(|frame| frame.asks).count();
+        let texts = got.into_iter().flat_map(|frame| frame.texts);
+        seen.extend(texts.filter_map(|text| text.split_once(' ').map(|(name, _)| name.to_owned())));
+        acknowledge(&mut rig, &client, owed);
+    }
+    assert_eq!(seen.len(), CHANNELS, "{seen:?}");
 }
 
 #[test]
