@@ -31,8 +31,8 @@ where
     ask_holding(AskerId::next(), (), question)
 }
 
-/// The same of an asker, and keeps something until whoever answers later has answered, or never
-/// will: also when nobody waits any more.
+/// Asks in the name of `asked_by`, and keeps `held` until the answer has come or cannot come any
+/// more, even if nobody waits for it.
 pub(crate) fn ask_holding<T, E>(
     asked_by: AskerId,
     held: impl Send + 'static,

@@ -61,8 +61,8 @@ impl ReadPart {
         }
     }
 
-    /// What was read, as the start of a subscription now. Call it under the lock of the channel's
-    /// shard.
+    /// The backlog of a subscription that starts with this part. Call it under the lock of the
+    /// channel's shard.
     fn backlog(&self, JournalIds { epoch, are_consecutive }: JournalIds) -> Backlog {
         match self.open().map(|open| (open, open.part())) {
             // Not of an epoch that has ended meanwhile.
@@ -80,7 +80,7 @@ impl ReadPart {
         }
     }
 
-    /// What was read, as a page of history.
+    /// The part as a page of history.
     fn history(&self, JournalIds { epoch, .. }: JournalIds) -> History {
         let Some(Part::Page(page)) = self.open().and_then(OpenPart::part) else {
             let head = MessageId { epoch, offset: 0 };
@@ -129,7 +129,7 @@ impl Channels {
         }
     }
 
-    /// What this process has of the channels in memory.
+    /// The channels' followers and heads in this process, and the logs without a journal.
     pub fn memory(&self) -> &Arc<MemoryEngine> {
         &self.memory
     }
@@ -206,7 +206,7 @@ impl Channels {
     }
 
     /// True if other processes serve the same channels. Then [`Channels::watermark`] may be behind
-    /// what others have published, and is no place for a subscription to begin.
+    /// their publications, so no subscription may begin there.
     pub fn is_shared(&self) -> bool {
         self.cluster().is_some()
     }

@@ -35,8 +35,8 @@ const ANSWER_LINE_BYTES_MAX: usize = 256;
 /// time, and a small part of the places that it has for all publishers.
 const LINES_WAITING_MAX: usize = 512;
 
-/// After this time no line is handed to the engine any more, so that the response does not take
-/// longer than clients wait for it. Only a journal of several nodes that is far too slow needs it.
+/// After this time no line is handed to a journal of several nodes any more, so that the response
+/// does not take longer than clients wait for it.
 const LINES_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Number of lines after which other requests get their turn: queueing a message for the workers
@@ -72,7 +72,8 @@ pub(crate) async fn answer(
     let reservation =
         large_answer::reserve(&control.publish_answers, items.len() * ANSWER_LINE_BYTES_MAX)?;
     let mut answers = Answers::new(control, form);
-    let (asker, deadline) = (AskerId::next(), Instant::now() + LINES_TIMEOUT);
+    let asker = AskerId::next();
+    let deadline = control.engine.is_shared().then(|| Instant::now() + LINES_TIMEOUT);
     // All lines share it, and its time, so that a policy that is silent is not awaited for each.
     for (index, line) in items.into_iter().enumerate() {
         if index % LINES_PER_TURN == LINES_PER_TURN - 1 {
@@ -81,7 +82,9 @@ pub(crate) async fn answer(
             tokio::task::yield_now().await;
         }
         let submitted = match publisher.count(1, 0) {
-            Ok(()) if Instant::now() > deadline => Err(PublishError::Busy.into()),
+            Ok(()) if deadline.is_some_and(|end| Instant::now() > end) => {
+                Err(PublishError::Busy.into())
+            }
             Ok(()) => submit_line(control, &mut permit, (line, asker)).await,
             Err(refusal) => Err(refusal.into()),
         };
@@ -101,7 +104,7 @@ pub(crate) async fn answer(
 ///
 /// A line does not wait for the outcome of the one before it: all lines of a batch share what a
 /// journal waits for, such as one sync of a disk. Only [`LINES_WAITING_MAX`] wait for a journal of
-/// several nodes, so that a batch takes the places of nobody else.
+/// several nodes, which leaves places for other publishers.
 struct Answers<'a> {
     control: &'a Control,
     form: Form,

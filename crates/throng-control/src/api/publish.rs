@@ -238,8 +238,8 @@ impl Submitted {
     }
 }
 
-/// Hands a message to the engine, which keeps the order of those of an asker. Does not wait for the
-/// outcome.
+/// Hands a message to the engine without waiting for the outcome. Messages of one asker keep their
+/// order.
 pub(super) async fn submit(
     control: &Control,
     permit: &Permit<'_>,

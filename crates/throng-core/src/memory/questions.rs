@@ -1,15 +1,12 @@
 //! Questions to the workers that follow a channel.
 
-use std::sync::Arc;
-
 use super::MemoryEngine;
 use crate::connection_name::ConnectionName;
 use crate::connection_scan::WantedTags;
 use crate::engine::Audience;
-use crate::id::{ChannelId, LocalId, WorkerId};
 use crate::later::{Answer, Later, Ticket};
 use crate::name::ChannelName;
-use crate::presence::{Presence, PresenceBusy, PresenceQuery};
+use crate::presence::{Asked, Presence, PresenceBusy};
 use crate::worker_queue::Notification;
 
 impl MemoryEngine {
@@ -22,13 +19,10 @@ impl MemoryEngine {
         max_users: usize,
         later: Later<'_, Presence>,
     ) -> Result<Answer<Presence>, PresenceBusy> {
-        let Audience { subscribers, workers } = self.audience(channel);
-        let connections = usize::try_from(subscribers).unwrap_or(usize::MAX);
-        let followers = (connections, workers.len());
         let cache = self.presence_cache();
-        let (answer, query) = cache.ask(now_ms, channel, followers, max_users, later)?;
-        self.post_presence(workers, query);
-        Ok(answer)
+        self.ask_followers(channel, |followers| {
+            cache.ask(now_ms, channel, followers, max_users, later)
+        })
     }
 
     /// Like [`MemoryEngine::presence`], but never answers from a scan that began earlier. Callers
@@ -39,27 +33,27 @@ impl MemoryEngine {
         max_users: usize,
         later: Later<'_, Presence>,
     ) -> Result<Answer<Presence>, PresenceBusy> {
-        let Audience { subscribers, workers } = self.audience(channel);
-        let connections = usize::try_from(subscribers).unwrap_or(usize::MAX);
-        let followers = (connections, workers.len());
         let cache = self.presence_cache();
-        let (answer, query) = cache.ask_anew(channel, followers, max_users, later)?;
-        self.post_presence(workers, query);
-        Ok(answer)
+        self.ask_followers(channel, |followers| {
+            cache.ask_anew(channel, followers, max_users, later)
+        })
     }
 
-    /// Sends a presence query to the workers that follow its channel. Without one, the answer to
-    /// another query serves this one, too.
-    fn post_presence(
+    /// Asks for the presence of a channel with so many connections and workers, and sends the query
+    /// to these workers. Without one, the answer to another query serves this one, too.
+    fn ask_followers(
         &self,
-        workers: Vec<(WorkerId, LocalId, ChannelId)>,
-        query: Option<Arc<PresenceQuery>>,
-    ) {
-        let Some(query) = query else { return };
-        for (worker, local, channel) in workers {
-            let query = Arc::clone(&query);
-            self.post(worker, Notification::Presence { local, channel, query });
+        channel: &ChannelName,
+        ask: impl FnOnce((usize, usize)) -> Result<Asked, PresenceBusy>,
+    ) -> Result<Answer<Presence>, PresenceBusy> {
+        let Audience { subscribers, workers } = self.audience(channel);
+        let connections = usize::try_from(subscribers).unwrap_or(usize::MAX);
+        let (answer, query) = ask((connections, workers.len()))?;
+        for (worker, local, id) in workers {
+            let Some(query) = query.clone() else { break };
+            self.post(worker, Notification::Presence { local, channel: id, query });
         }
+        Ok(answer)
     }
 
     /// Queries whether a connection follows a channel, and its session has the wanted tags. Answers
