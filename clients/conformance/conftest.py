@@ -25,8 +25,9 @@ from misbehaving import Loop, Proxy, Scripted  # noqa: E402
 from support.server import Server, clean_environment  # noqa: E402
 from throng_client.decoding import read_object  # noqa: E402
 
-# Limits failures only: a test that passes does not wait for it.
-WAIT_SECONDS = 60
+# Limits failures only: a test that passes does not wait for it. Beside the other steps of `scripts/test`, two cores
+# have let a process wait for more than a minute.
+WAIT_SECONDS = 180
 COMMANDS = {
     "python-async": [sys.executable, HERE / "programs" / "client.py", "async"],
     "python": [sys.executable, HERE / "programs" / "client.py", "blocking"],
@@ -36,6 +37,18 @@ COMMANDS = {
 CHROMIUM = next(filter(None, map(shutil.which, ["chromium", "chromium-browser"])), "chromium")
 BROWSER = {"chromium": ["node", HERE / "programs" / "browser.mjs", CHROMIUM]}
 _numbers = itertools.count(1)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Says which tests run in one process, one after another: those in Chromium, so that there is one Chromium and
+    not one for each process, and those with a thousand clients.
+    """
+    for item in items:
+        if item.path.stem == "test_waves":
+            item.add_marker(pytest.mark.xdist_group("waves"))
+        elif "chromium" in item.name:
+            item.add_marker(pytest.mark.xdist_group("chromium"))
 
 
 def allow_many_descriptors():

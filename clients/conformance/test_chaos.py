@@ -30,7 +30,7 @@ OPTIONS = {
     "random": 0.1,
 }
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(900)
 
 
 def seeds():

@@ -8,7 +8,7 @@ from support.server import Server
 
 CLIENTS = 1_000
 # On a busy machine, 1,000 handshakes take their time.
-OPTIONS = {"transports": ["websocket"], "open_timeout_ms": 60_000}
+OPTIONS = {"transports": ["websocket"], "open_timeout_ms": 180_000}
 # The bound of the first delay of the backoff, and the window that the server spreads clients over.
 BACKOFF_MS = 500
 DRAIN_MS = 5_000
@@ -29,7 +29,7 @@ def crowd(request, programs):
         yield start
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(900)
 def test_a_thousand_clients_do_not_come_in_waves(crowd, tmp_path, channel):
     flags = ["--drain-window", f"{DRAIN_MS}ms"]
     server = Server(tmp_path, *flags)

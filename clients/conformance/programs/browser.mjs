@@ -28,8 +28,11 @@ const files = createServer(({ url }, response) => {
 await new Promise((resolve) => files.listen(0, "127.0.0.1", resolve));
 
 const flags = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"];
-const browser = await chromium.launch({ executablePath: process.argv[2], args: flags });
+// As long as a test waits for an event: beside other tests, a browser's start takes its time.
+const timeout = 180_000;
+const browser = await chromium.launch({ executablePath: process.argv[2], args: flags, timeout });
 const page = await browser.newPage();
+page.setDefaultTimeout(timeout);
 page.on("pageerror", (error) => console.error("in the page:", error));
 page.on("crash", () => {
   console.error("the page has crashed");

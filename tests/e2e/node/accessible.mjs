@@ -89,7 +89,6 @@ export async function findings(browser, url, name, { prepare = async () => {}, w
   for (const [size, viewport] of Object.entries(SIZES)) {
     for (const colorScheme of SCHEMES) {
       const context = await browser.newContext({ viewport, colorScheme, reducedMotion: "reduce" });
-      context.setDefaultTimeout(180_000);
       const page = await context.newPage();
       const what = `${name}, ${size}, ${colorScheme}`;
       await page.goto(url);

@@ -2,7 +2,8 @@
 // node browser.mjs CHROMIUM prints an address, and ends with its standard input.
 import { chromium } from "playwright-core";
 
-const TIMEOUT_MS = 60_000;
+/** Limits failures only. Beside many other processes on two cores, a page has taken more than a minute. */
+export const TIMEOUT_MS = 180_000;
 const FLAGS = [
   "--no-sandbox",
   "--disable-gpu",
@@ -15,8 +16,22 @@ const FLAGS = [
 /**
  * Opens a browser: the running one at `place` if that is an address, a new one if it is a program.
  * Flags need a new one. Contexts of a shared browser share nothing, and end with the script.
+ * What its pages wait for may take `TIMEOUT_MS`.
  */
-export function openBrowser(place, flags = []) {
+export async function openBrowser(place, flags = []) {
+  const browser = await openedBrowser(place, flags);
+  for (const open of ["newContext", "newPage"]) {
+    const opened = browser[open].bind(browser);
+    browser[open] = async (options) => {
+      const context = await opened(options);
+      context.setDefaultTimeout(TIMEOUT_MS);
+      return context;
+    };
+  }
+  return browser;
+}
+
+function openedBrowser(place, flags) {
   if (!place.startsWith("ws:")) {
     return chromium.launch({ executablePath: place, args: [...FLAGS, ...flags], timeout: TIMEOUT_MS });
   }

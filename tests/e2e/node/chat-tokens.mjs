@@ -10,7 +10,6 @@ const browser = await openBrowser(chromium);
 async function open(fragment) {
   const context = await browser.newContext();
   const page = await context.newPage();
-  page.setDefaultTimeout(30_000);
   await page.goto(`${url}/chat${fragment}`);
   return page;
 }

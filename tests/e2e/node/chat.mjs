@@ -9,7 +9,6 @@ import { setTimeout as delay } from "node:timers/promises";
 import { openBrowser } from "./browser.mjs";
 import { Proxy } from "./proxy.mjs";
 
-const TIMEOUT_MS = 60_000;
 /** Between two messages: 50 take longer than the 400 ms for which the page waits. */
 const SLOW_MS = 15;
 
@@ -51,7 +50,6 @@ const browser = await openBrowser(chromium);
 /** Opens the chat page under a name; `prepare` may change the context first. */
 async function open(url, name, prepare = async () => {}) {
   const context = await browser.newContext();
-  context.setDefaultTimeout(TIMEOUT_MS);
   await prepare(context);
   const page = await context.newPage();
   page.faults = [];

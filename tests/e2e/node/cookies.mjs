@@ -3,9 +3,8 @@
 // it is known that the cookie was sent with these queries.
 
 import { setTimeout as delay } from "node:timers/promises";
-import { openBrowser } from "./browser.mjs";
+import { openBrowser, TIMEOUT_MS } from "./browser.mjs";
 
-const TIMEOUT_MS = 20_000;
 const [chromium, pageUrl, serverUrl, channel, cookie, sameSite, ...expected] =
   process.argv.slice(2);
 const browser = await openBrowser(chromium);

@@ -11,7 +11,6 @@ const browser = await openBrowser(chromium);
 /** Opens a page, and collects what the policy refuses and what is loaded from elsewhere. */
 async function open(path, options = {}) {
   const context = await browser.newContext({ reducedMotion: "reduce", ...options });
-  context.setDefaultTimeout(180_000);
   const page = await context.newPage();
   page.faults = [];
   page.on("pageerror", (error) => page.faults.push(String(error)));

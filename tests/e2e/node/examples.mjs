@@ -9,7 +9,6 @@ const browser = await openBrowser(chromium);
 async function open(query = "") {
   const context = await browser.newContext();
   // Less than the caller waits, so that the step is named.
-  context.setDefaultTimeout(60_000);
   const page = await context.newPage();
   page.on("pageerror", (error) => console.error(String(error)));
   page.on("console", (message) => console.error(message.text()));

@@ -22,7 +22,6 @@ const origin = `http://app.example.com:${site.address().port}`;
 const hosts = "MAP push.example.com 127.0.0.1, MAP app.example.com 127.0.0.1";
 const browser = await openBrowser(chromium, [`--host-resolver-rules=${hosts}`]);
 const page = await browser.newPage();
-page.setDefaultTimeout(60_000);
 const faults = [];
 page.on("pageerror", (error) => faults.push(String(error)));
 await page.goto(origin);

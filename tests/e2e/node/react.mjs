@@ -18,7 +18,6 @@ try {
   await publish("b", "of b");
   const page = await browser.newPage();
   // Less than the caller waits, so that the step is named.
-  page.setDefaultTimeout(60_000);
   const faults = [];
   page.on("pageerror", (error) => faults.push(String(error)));
   await page.goto(`${url}#${server}`);

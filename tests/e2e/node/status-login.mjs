@@ -5,7 +5,6 @@
 import assert from "node:assert/strict";
 import { openBrowser } from "./browser.mjs";
 
-const TIMEOUT_MS = 60_000;
 const [chromium, serverUrl, pictures] = process.argv.slice(2);
 const { port, protocol } = new URL(serverUrl);
 const isSecure = protocol === "https:";
@@ -17,7 +16,6 @@ const browser = await openBrowser(chromium, flags);
 const context = await browser.newContext({
   viewport: { width: 900, height: 640 }, ignoreHTTPSErrors: isSecure,
 });
-context.setDefaultTimeout(TIMEOUT_MS);
 const page = await context.newPage();
 const faults = [];
 page.on("pageerror", (error) => faults.push(String(error)));

@@ -8,7 +8,6 @@ import { EventSource } from "eventsource";
 import WebSocket from "ws";
 import { openBrowser } from "./browser.mjs";
 
-const TIMEOUT_MS = 60_000;
 const PHONE = { width: 360, height: 740 };
 
 const [chromium, serverUrl, scenario, picture] = process.argv.slice(2);
@@ -18,7 +17,6 @@ const lines = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
 /** Opens the page, and collects its errors in `faults`. */
 async function open(options = {}, prepare = async () => {}) {
   const context = await browser.newContext(options);
-  context.setDefaultTimeout(TIMEOUT_MS);
   await prepare(context);
   const page = await context.newPage();
   page.faults = [];

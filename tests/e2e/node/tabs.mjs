@@ -6,10 +6,9 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { createServer } from "node:http";
-import { openBrowser } from "./browser.mjs";
+import { openBrowser, TIMEOUT_MS } from "./browser.mjs";
 import { Proxy } from "./proxy.mjs";
 
-const TIMEOUT_MS = 60_000;
 // A tab whose process is stopped must not stop the others.
 const FLAGS = ["--process-per-tab", "--disable-features=ProcessPerSiteUpToMainFrameThreshold"];
 
@@ -36,7 +35,6 @@ const origin = `http://127.0.0.1:${pages.address().port}`;
 
 const browser = await openBrowser(chromium, FLAGS);
 const context = await browser.newContext();
-context.setDefaultTimeout(TIMEOUT_MS);
 const faults = [];
 
 async function tab(parameters = {}) {

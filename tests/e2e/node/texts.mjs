@@ -9,7 +9,6 @@ try {
   page.on("pageerror", (error) => console.error(String(error)));
   page.on("console", (message) => console.error(message.text()));
   // Less than the caller waits, so that the step is named.
-  page.setDefaultTimeout(60_000);
   await page.goto(url);
   await Promise.all(texts.map((text) => page.getByText(text).waitFor()));
 } finally {

@@ -3,12 +3,10 @@
 import assert from "node:assert/strict";
 import { openBrowser } from "./browser.mjs";
 
-const TIMEOUT_MS = 30_000;
 const [chromium, url, channel, ...flags] = process.argv.slice(2);
 const browser = await openBrowser(chromium, flags);
 // The certificate is the test's own.
 const context = await browser.newContext({ ignoreHTTPSErrors: true });
-context.setDefaultTimeout(TIMEOUT_MS);
 const page = await context.newPage();
 await page.goto(`${url}/health`);
 const found = await page.evaluate(async (path) => {

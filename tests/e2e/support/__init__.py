@@ -4,7 +4,7 @@ import ssl
 
 # Every wait for an expected event fails after this time, also on a slow machine. It limits failures
 # only: a test that passes does not wait for it.
-TIMEOUT_SECONDS = 60
+TIMEOUT_SECONDS = 120
 
 # For HTTP clients that do not speak TLS: without a context, httpx loads the certificates that this machine
 # trusts for each client, which takes 20 ms.
