@@ -115,12 +115,17 @@ async function chat() {
 
 async function prices() {
   const page = await open();
+  // All prices come over one connection.
+  const sockets = [];
+  page.on("websocket", (socket) => sockets.push(socket));
+  await page.reload();
   await page.waitForFunction(() => {
     const items = [...document.querySelectorAll("li")];
     return items.length === 200 && items.every((item) => /^S\d{3} \d+\.\d\d$/.test(item.innerText));
   });
   // Prices that move, and not only the first ones.
   await page.waitForFunction(() => document.querySelector(".down"));
+  assert.equal(sockets.length, 1);
   const age = page.locator("#age");
   await age.filter({ hasText: /^\d+ ms$|^\d+\.\d s$/ }).waitFor();
   // A page that is blocked for two seconds shows older prices than before, then new ones again.
