@@ -5,13 +5,14 @@ import { openBrowser } from "./browser.mjs";
 const [, , chromium, example, url] = process.argv;
 const browser = await openBrowser(chromium);
 
-/** A page of somebody with cookies of their own. */
-async function open(query = "") {
+/** A page of somebody with cookies of their own. `watch(page)` is called before it loads anything. */
+async function open(query = "", watch = () => {}) {
   const context = await browser.newContext();
   // Less than the caller waits, so that the step is named.
   const page = await context.newPage();
   page.on("pageerror", (error) => console.error(String(error)));
   page.on("console", (message) => console.error(message.text()));
+  watch(page);
   await page.goto(url + query);
   return page;
 }
@@ -114,17 +115,15 @@ async function chat() {
 }
 
 async function prices() {
-  const page = await open();
-  // All prices come over one connection.
   const sockets = [];
-  page.on("websocket", (socket) => sockets.push(socket));
-  await page.reload();
+  const page = await open("", (opened) => opened.on("websocket", (socket) => sockets.push(socket)));
   await page.waitForFunction(() => {
     const items = [...document.querySelectorAll("li")];
     return items.length === 200 && items.every((item) => /^S\d{3} \d+\.\d\d$/.test(item.innerText));
   });
   // Prices that move, and not only the first ones.
   await page.waitForFunction(() => document.querySelector(".down"));
+  // All prices come over one connection.
   assert.equal(sockets.length, 1);
   const age = page.locator("#age");
   await age.filter({ hasText: /^\d+ ms$|^\d+\.\d s$/ }).waitFor();
