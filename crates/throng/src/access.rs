@@ -28,7 +28,7 @@ use throng_access::{AccessRules, Policy, ServerKeys};
 
 use crate::settings::{self, Settings, SettingsError};
 
-pub(crate) use control::{ConfiguredKeys, RevocationSettings, RevocationsFile, ServerAccess};
+pub(crate) use control::ServerAccess;
 pub(crate) use offline::OfflineVerifier;
 pub(crate) use rules::pattern;
 pub(crate) use server_keys::{NAME_BYTES_MAX, is_key_name};

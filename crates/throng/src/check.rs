@@ -16,7 +16,7 @@ use throng_wire::name::check_name;
 
 use crate::access::{AccessSettings, OfflineVerifier, now_s};
 use crate::docs;
-use crate::nats::NatsAccess;
+use crate::journals;
 use crate::outbound;
 use crate::settings::{self, CalloutTable, ChannelTable, Settings, Sources};
 use crate::terminal;
@@ -70,9 +70,7 @@ pub(crate) fn check(arguments: Arguments) -> Result<ExitCode> {
     }
     outbound::check(&settings)?;
     docs::site(&settings)?;
-    let nats = NatsAccess::of(&settings);
-    nats.check()?;
-    nats.warnings().iter().for_each(|warning| terminal::print_note(warning));
+    journals::check(&settings)?.iter().for_each(|warning| terminal::print_note(warning));
     if let Some(settings_of_tls) = tls::tls_settings(&settings) {
         let loaded = tls::check(settings_of_tls)?;
         tls::warnings(&settings, &loaded).iter().for_each(|warning| terminal::print_note(warning));

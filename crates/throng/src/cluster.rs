@@ -19,7 +19,8 @@ use anyhow::Result;
 use clap::Args;
 use throng_units::paint::Paint;
 
-use crate::nats::{self, NatsAccess, NatsFlags};
+use crate::journals;
+use crate::journals::nats::{self, NatsAccess, NatsFlags};
 use crate::settings::{self, NatsServers};
 use crate::terminal;
 
@@ -55,8 +56,7 @@ pub(crate) struct Arguments {
 pub(crate) fn cluster(arguments: &Arguments) -> Result<ExitCode> {
     let settings = arguments.flags.settings(arguments.nats.as_ref(), |_| ())?;
     let access = NatsAccess::of(&settings);
-    access.check()?;
-    access.warnings().iter().for_each(|warning| terminal::print_note(warning));
+    journals::check(&settings)?.iter().for_each(|warning| terminal::print_note(warning));
     let plan = AskPlan {
         servers: settings.nats.addresses(),
         login: access.login(),

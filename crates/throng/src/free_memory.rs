@@ -19,7 +19,7 @@ const LOG_BYTES: u64 = 64 << 20;
 /// Memory is returned after this many handshakes.
 const HANDSHAKES: u64 = 256;
 
-/// The same for what the engine has held for a short time.
+/// The same for what the channels have held for a short time.
 const HELD_SHORTLY: u64 = 4_096;
 
 /// They are over once a second brings less than this part of all since the last time. So it costs
@@ -60,14 +60,14 @@ impl Default for FreeMemory {
 impl FreeMemory {
     /// Looks at the logs, and at the workers' handshakes. Call it ten times a second on the
     /// runtime, whose threads for blocking work return the memory.
-    pub(crate) fn look(&mut self, engine: &Channels, workers: &Metrics) {
+    pub(crate) fn look(&mut self, channels: &Channels, workers: &Metrics) {
         self.calls += 1;
-        let mut is_due = self.have_logs_shrunk(engine.log_bytes());
+        let mut is_due = self.have_logs_shrunk(channels.log_bytes());
         if self.calls >= LOOK_CALLS {
             self.calls = 0;
             if self.may_take_time() {
                 is_due |= self.handshakes.is_over(workers.handshakes_ended());
-                is_due |= self.held_shortly.is_over(engine.held_shortly());
+                is_due |= self.held_shortly.is_over(channels.held_shortly());
             }
         }
         if is_due {

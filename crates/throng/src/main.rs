@@ -16,7 +16,7 @@
 //! | [`beside`] | what runs beside the two planes, and what of it only one process may do |
 //! | [`acme`] | certificates by ACME, from the settings |
 //! | [`tls`] | TLS from the settings, and the reload of its files |
-//! | [`data`] | the data directory, from the settings |
+//! | [`journals`] | what keeps logs beneath the channels: a data directory, or several nodes |
 //! | [`planes`] | connects data plane and control plane |
 //! | [`plane_settings`] | what the settings mean for both |
 //! | [`banner`] | the text that the server prints when it starts |
@@ -61,7 +61,6 @@ mod cluster;
 mod connections;
 mod control_commands;
 mod control_socket;
-mod data;
 mod data_commands;
 mod departure;
 mod dev;
@@ -71,6 +70,7 @@ mod doctor;
 mod documents;
 mod free_memory;
 mod health;
+mod journals;
 mod key;
 mod laboratory;
 mod list;
@@ -78,7 +78,6 @@ mod load;
 mod log_level;
 mod log_writer;
 mod memory;
-mod nats;
 mod operator;
 mod outbound;
 mod plane_settings;

@@ -104,14 +104,14 @@ impl MemoryPlan {
 pub(crate) fn watch(
     meter: Option<MemoryMeter>,
     pressure: &Arc<MemoryPressure>,
-    engine: &Arc<Channels>,
+    channels: &Arc<Channels>,
     workers: &Arc<Workers>,
 ) -> Result<()> {
     let Some(meter) = meter else { return Ok(()) };
     let mut watch = Watch {
         meter,
         pressure: Arc::clone(pressure),
-        engine: Arc::clone(engine),
+        channels: Arc::clone(channels),
         workers: Arc::clone(workers),
         defence: MemoryDefence::default(),
         returned: Instant::now(),
@@ -131,7 +131,7 @@ pub(crate) fn watch(
 struct Watch {
     meter: MemoryMeter,
     pressure: Arc<MemoryPressure>,
-    engine: Arc<Channels>,
+    channels: Arc<Channels>,
     workers: Arc<Workers>,
     defence: MemoryDefence,
     /// When freed memory was last returned to the system.
@@ -147,7 +147,7 @@ impl Watch {
         let (before, step) = (self.pressure.step(), self.defence.step(used, limit));
         self.pressure.report(used, limit, step);
         if step != before {
-            self.engine.set_memory_short(step >= MemoryStep::Shrink);
+            self.channels.set_memory_short(step >= MemoryStep::Shrink);
             log(before, step, used, limit);
         }
         if step >= MemoryStep::Shrink && self.returned.elapsed() >= RETURN_INTERVAL {

@@ -11,8 +11,8 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use crate::control_socket::{self, About, Act, ControlSocket, Conversation, Failure, Request};
-use crate::data::Backups;
 use crate::departure::{self, Departure, DrainRequest, DrainStage};
+use crate::journals::Backups;
 use crate::reload::{Reloader, Report};
 use crate::service::Hangups;
 use crate::settings::SettingsError;

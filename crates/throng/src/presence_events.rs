@@ -28,10 +28,11 @@ pub(crate) fn settings(settings: &Settings) -> Option<PresenceEventSettings> {
 /// Publishes presence events, if there are any, until it is aborted. Requires the runtime.
 pub(crate) fn spawn(
     events: Option<&PresenceShared>,
-    engine: &Arc<Channels>,
+    channels: &Arc<Channels>,
     control: &Arc<Control>,
 ) -> Option<AbortHandle> {
-    let (events, engine, control) = (Arc::clone(events?), Arc::clone(engine), Arc::clone(control));
+    let (events, channels, control) =
+        (Arc::clone(events?), Arc::clone(channels), Arc::clone(control));
     let task = tokio::spawn(async move {
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -40,7 +41,7 @@ pub(crate) fn spawn(
             // Another process may go on with them.
             let Some(_acting) = control.hold().act() else { continue };
             let mut events = events.lock().unwrap_or_else(PoisonError::into_inner);
-            events.step(clock::now_ms(), &engine);
+            events.step(clock::now_ms(), &channels);
         }
     });
     Some(task.abort_handle())

@@ -8,14 +8,13 @@ mod changes;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use arc_swap::ArcSwap;
-use throng_access::{AccessControl, AccessRules, SharedPages};
+use throng_access::SharedPages;
 use throng_certificates::{Prepared, ServerTls};
 use throng_core::{ChannelName, ScanAction, ScanClose, ScanTarget, Ticket};
 use throng_edge::EdgePlan;
 use throng_wire::websocket::close_code;
 
-use crate::access::{AccessSettings, ConfiguredKeys};
+use crate::access::{AccessSettings, ServerAccess};
 use crate::log_level::LogLevelHandle;
 use crate::plane_settings::{allowed_pages, edge_settings, memory_plan};
 use crate::planes::Workers;
@@ -53,11 +52,10 @@ impl Report {
     }
 }
 
-/// The replaceable parts, besides [`AccessControl`]'s.
+/// The replaceable parts.
 pub(crate) struct Replaceable {
-    pub(crate) rules: Arc<ArcSwap<AccessRules>>,
+    pub(crate) access: ServerAccess,
     pub(crate) pages: SharedPages,
-    pub(crate) token_keys: Option<ConfiguredKeys>,
     pub(crate) tls: Option<Arc<ServerTls>>,
     pub(crate) log_level: LogLevelHandle,
 }
@@ -69,7 +67,6 @@ pub(crate) type Read = Box<dyn Fn() -> Result<Settings, SettingsError> + Send + 
 pub(crate) struct Reloader {
     read: Read,
     parts: Replaceable,
-    access: Arc<AccessControl>,
     workers: Arc<Workers>,
     started: Settings,
     /// True if a new process can take over from this one.
@@ -82,14 +79,13 @@ impl Reloader {
     /// A server that was started with `started`, and that may be upgraded.
     pub(crate) fn new(
         read: Read,
-        (started, is_upgradable): (Settings, bool),
+        started: Settings,
+        is_upgradable: bool,
         parts: Replaceable,
-        access: &Arc<AccessControl>,
-        workers: &Arc<Workers>,
+        workers: Arc<Workers>,
     ) -> Reloader {
-        let (access, workers) = (Arc::clone(access), Arc::clone(workers));
         let current = Mutex::new(started.clone());
-        Reloader { read, parts, access, workers, current, started, is_upgradable }
+        Reloader { read, parts, workers, current, started, is_upgradable }
     }
 
     /// Reads the settings and the files that they name, and replaces what can be. Takes some
@@ -125,12 +121,12 @@ impl Reloader {
         let prepared = tls.map(|tls| tls.prepare_for(tls::certificate_files(&new))).transpose();
         let prepared = prepared.map_err(|error| SettingsError(error.to_string()))?;
         // The last step that can fail: a key set at a URL may have a key of the same name.
-        if let Some(keys) = &self.parts.token_keys
+        if let Some(keys) = &self.parts.access.token_keys
             && keys.replace(access.token_keys.clone())?
         {
             report.replaced.push("token keys");
         }
-        if self.parts.token_keys.as_ref().is_some_and(|keys| keys.demand(&access.policy)) {
+        if self.parts.access.token_keys.as_ref().is_some_and(|keys| keys.demand(&access.policy)) {
             report.replaced.push("audience and issuer of tokens");
         }
         if prepared.is_some_and(Prepared::commit) {
@@ -150,17 +146,17 @@ impl Reloader {
         access: AccessSettings,
         report: &mut Report,
     ) {
-        let Replaceable { rules, pages, log_level, .. } = &self.parts;
+        let Replaceable { access: own, pages, log_level, .. } = &self.parts;
         report.warnings.extend(access.warnings);
         let mut ended = Vec::new();
         if new.server_keys != current.server_keys {
             ended = changes::ended_keys(current, new);
-            self.access.server_keys.store(Arc::new(access.server_keys));
+            own.control.server_keys.store(Arc::new(access.server_keys));
             report.replaced.push("server keys");
         }
         let are_rules_new = changes::are_access_rules_new(current, new);
         if are_rules_new {
-            rules.store(Arc::new(access.rules));
+            own.rules.store(Arc::new(access.rules));
             report.replaced.push("rules of access");
         }
         if changes::are_pages_new(current, new) {
@@ -168,7 +164,7 @@ impl Reloader {
             report.replaced.push("origins and hosts");
         }
         let limits = settings::limits(new);
-        if limits != settings::limits(current) && self.access.clients.limiter.change(limits).is_ok()
+        if limits != settings::limits(current) && own.control.clients.limiter.change(limits).is_ok()
         {
             report.replaced.push("limits");
         }
@@ -182,7 +178,7 @@ impl Reloader {
     /// Closes the connections of server keys that are gone, and ends subscriptions that the rules
     /// do not allow any more.
     fn end_what_is_over(&self, ended_keys: &[String], are_rules_new: bool) {
-        let Reloader { access, workers, .. } = self;
+        let (access, workers) = (&self.parts.access.control, &self.workers);
         if !ended_keys.is_empty() {
             let tags = ended_keys.iter().map(|name| access.tagger.of_server_key(name)).collect();
             workers.post_scan(ScanTarget::Sessions(tags), ScanAction::Revoke, Ticket::new(drop));

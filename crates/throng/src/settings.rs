@@ -20,7 +20,7 @@
 //! | `values`, `lists` | types of values that only the server has |
 //! | `clients` | the settings of proxies and limits, as both planes use them |
 //! | `check`, `check_acme`, `check_nats`, `check_tls` | which values are possible together |
-//! | `rules` | the settings of channels as rules for the engine and the workers |
+//! | `rules` | the settings of channels as rules for the channels and the workers |
 
 mod acme_values;
 mod callout_tables;

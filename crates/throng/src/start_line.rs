@@ -30,7 +30,7 @@ pub(crate) struct StartLine<'a> {
     pub(crate) admin_listen: Option<SocketAddr>,
     pub(crate) max_connections: usize,
     /// The memory that the server may use, if that is known.
-    pub(crate) memory: Option<&'a MemoryLimit>,
+    pub(crate) memory: Option<MemoryLimit>,
     /// The memory plan of its parts.
     pub(crate) plan: MemoryPlan,
 }
@@ -39,7 +39,7 @@ impl StartLine<'_> {
     /// Logs it at the level info.
     pub(crate) fn log(&self) {
         let settings = self.settings;
-        let cores = Cores::read();
+        let (cores, limit) = (Cores::read(), self.memory.as_ref());
         let access = &settings.access;
         let publish = if settings.clients_publish.0 {
             self.permission(&access.publish)
@@ -70,8 +70,8 @@ impl StartLine<'_> {
             max_message_bytes = settings.max_message_bytes.0,
             max_buffered_bytes = settings.max_buffered_bytes.0.min(self.plan.buffered),
             history_total_bytes = settings.history.total_bytes.0.min(self.plan.logs),
-            max_memory = self.memory.map(|limit| limit.bytes),
-            max_memory_from = self.memory.map(|limit| tracing::field::display(&limit.source)),
+            max_memory = limit.map(|limit| limit.bytes),
+            max_memory_from = limit.map(|limit| tracing::field::display(&limit.source)),
             cores = cores.count,
             cpu_quota = cores.quota,
             cores_from = %cores.source,

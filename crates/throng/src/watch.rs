@@ -1,5 +1,5 @@
-//! Watches the event loops of the server: the workers, the runtime of the control plane, and on one
-//! of several nodes the thread that speaks to NATS.
+//! Watches the event loops of the server: the workers, the runtime of the control plane, and the
+//! journal's, if it has one.
 //!
 //! Each loop counts its turns. A thread of its own compares the counts every second, or more often.
 //! It reports the loops that stand still to the probe `/health/live` and to the log, and feeds the

@@ -119,6 +119,7 @@ fn readable(policy: impl Access + 'static, settings: &Settings) -> Arc<dyn Acces
 }
 
 /// How a server with keys keeps revocations.
+#[derive(Clone)]
 pub(crate) struct RevocationSettings {
     /// The file; `None` if the settings name none.
     path: Option<PathBuf>,
@@ -128,45 +129,30 @@ pub(crate) struct RevocationSettings {
 }
 
 impl RevocationSettings {
-    /// Those of a server that is alone; `None` if nothing can be revoked.
-    pub(crate) fn file(self) -> Option<RevocationsFile> {
-        let RevocationSettings { path, revocations, policy, most } = self;
-        Some(RevocationsFile { path: path?, revocations, policy, most })
-    }
-
     /// Those of a node, which are in a table.
     pub(crate) fn shared(self, table: SharedTable) -> SharedRevocations {
         SharedRevocations::new(self.revocations, &self.policy, self.most, table)
     }
-}
 
-/// The file of revocations of a server, which is yet to be opened.
-pub(crate) struct RevocationsFile {
-    path: PathBuf,
-    revocations: Arc<Revocations>,
-    policy: Policy,
-    most: usize,
-}
-
-impl RevocationsFile {
-    /// Opens the file for `access`. It is `passed` if another process has it, which may go on with
-    /// it: then nothing is written before the first revocation.
+    /// Opens the file for `access`, if the settings name one. It is `passed` if another process has
+    /// it, which may go on with it: then nothing is written before the first revocation.
     ///
     /// # Errors
     ///
     /// The file cannot be used.
     pub(crate) fn open(self, passed: Option<PassedFile>, access: &AccessControl) -> Result<()> {
-        let shown = self.path.display();
+        let Some(path) = self.path else { return Ok(()) };
+        let shown = path.display();
         let about = || format!("the revocations-file {shown}");
         let cannot = || format!("cannot open {}", about());
-        let passed = passed.map(|passed| FileStorage::take_over(&self.path, passed));
+        let passed = passed.map(|passed| FileStorage::take_over(&path, passed));
         let passed = passed.transpose().with_context(cannot)?.flatten();
         // The machine's clock may not have been set: nothing is forgotten.
         let (set, most, now_s) = (self.revocations, self.most, 0);
         let log = match passed {
             Some(file) => RevocationLog::take_over(file, set, &self.policy, most, now_s),
             None => {
-                let file = FileStorage::open(&self.path).map_err(|error| match error.kind() {
+                let file = FileStorage::open(&path).map_err(|error| match error.kind() {
                     ErrorKind::WouldBlock => {
                         anyhow!("another server uses {}; give each its own", about())
                     }

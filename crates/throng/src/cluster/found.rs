@@ -8,7 +8,7 @@ use serde_json::Value;
 use throng_nats::engine::{ClusterView, NodeFacts};
 use throng_units::format::seconds;
 
-use crate::nats::{NatsPeer, epoch_of_most, suspicions};
+use crate::journals::nats::{NatsPeer, epoch_of_most, suspicions};
 
 /// A node that runs for less than this need not be known to all others yet, in milliseconds.
 const YOUNG_MS: u64 = 3_000;

@@ -24,9 +24,9 @@ use throng_units::format::counted;
 use throng_units::paint::{Ink, Paint};
 
 use super::table::table;
-use crate::access::token_policy;
 use crate::client::{Client, ServerUrl, TrustArguments};
-use crate::nats::{self, NatsAccess};
+use crate::journals;
+use crate::journals::nats::{self, NatsAccess};
 use crate::settings;
 use crate::terminal;
 
@@ -43,14 +43,13 @@ const MONITOR: Duration = Duration::from_secs(5);
 pub(super) fn doctor(arguments: &NatsArguments, is_json: bool) -> Result<ExitCode> {
     let settings = arguments.settings()?;
     let access = NatsAccess::of(&settings);
-    access.check()?;
-    access.warnings().iter().for_each(|warning| terminal::print_note(warning));
+    journals::check(&settings)?.iter().for_each(|warning| terminal::print_note(warning));
     let stream = nats::stream(&settings, &settings::rules(&settings));
     let plan = ExaminePlan {
         servers: settings.nats.addresses(),
         login: access.login(),
         tls: access.tls(),
-        tables: nats::tables(&settings, &token_policy(&settings), &stream),
+        tables: nats::tables(&settings, &stream),
         stream,
         nonce: nats::nonce(),
         store: arguments.nats_store,

@@ -1,16 +1,17 @@
 //! The server's announcement of its start, on standard output and in the log.
 
 use std::io::{self, Write as _};
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 
 use throng_edge::{EdgePlan, SendMethod};
-use throng_host::limits::MemoryLimit;
+use throng_host::limits::MemoryMeter;
 use throng_host::preflight::{self, Demand, Preflight, TableDemand};
 use throng_units::paint::Paint;
 
+use super::ports::Ports;
 use crate::banner::{Banner, Keys};
 use crate::load::Loaded;
-use crate::memory;
+use crate::memory::MemoryPlan;
 use crate::plane_settings::has_demo;
 use crate::settings::Settings;
 use crate::start_line::StartLine;
@@ -27,16 +28,52 @@ fn preflight(settings: &Settings, plan: &EdgePlan) -> Preflight {
     preflight::check(&demand)
 }
 
+/// What is printed and logged once the server serves.
+pub(super) struct Announcement<'a> {
+    banner: String,
+    start_line: StartLine<'a>,
+}
+
+impl<'a> Announcement<'a> {
+    /// The announcement of a server that is about to use these ports.
+    pub(super) fn new(
+        loaded: &'a Loaded,
+        ports: &Ports,
+        meter: Option<&MemoryMeter>,
+        plan_of_parts: MemoryPlan,
+    ) -> io::Result<Announcement<'a>> {
+        let (settings, plan) = (&loaded.settings, &ports.plan);
+        let admin = ports.admin.as_ref().map(TcpListener::local_addr).transpose()?;
+        let start_line = StartLine {
+            settings,
+            listen: plan.address(),
+            tls_listen: plan.tls_address(),
+            admin_listen: admin,
+            max_connections: plan.max_connections(),
+            memory: meter.map(|meter| meter.limit().clone()),
+            plan: plan_of_parts,
+        };
+        Ok(Announcement { banner: banner(loaded, plan, admin), start_line })
+    }
+
+    /// Logs the first line, and how fan-outs are written. A new server prints the banner before.
+    pub(super) fn make(&self, is_new: bool, method: &SendMethod) {
+        if is_new {
+            let mut out = io::stdout().lock();
+            // A closed standard output is no reason to stop the server.
+            let _ = out.write_all(self.banner.as_bytes()).and_then(|()| out.flush());
+        }
+        self.start_line.log();
+        log_send_method(method);
+    }
+}
+
 /// The text printed at the start.
-pub(super) fn banner(
-    loaded: &Loaded,
-    plan: &EdgePlan,
-    admin: Option<&TcpListener>,
-) -> io::Result<String> {
+fn banner(loaded: &Loaded, plan: &EdgePlan, admin: Option<SocketAddr>) -> String {
     let Loaded { settings, dev_keys, dev_certificate } = loaded;
     let banner = Banner {
         address: plan.address(),
-        admin: admin.map(TcpListener::local_addr).transpose()?,
+        admin,
         is_admin_tls: settings.admin_tls.0,
         tls: plan.tls_address(),
         demands_certificates: settings.demands_client_certificates(),
@@ -55,17 +92,11 @@ pub(super) fn banner(
         dev_keys: dev_keys.as_ref(),
         dev_certificate: dev_certificate.as_deref(),
     };
-    Ok(banner.text(Paint::on(&io::stdout())))
-}
-
-pub(super) fn print(text: &str) {
-    let mut out = io::stdout().lock();
-    // A closed standard output is no reason to stop the server.
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    banner.text(Paint::on(&io::stdout()))
 }
 
 /// Logs how fan-outs are written.
-pub(super) fn log_send_method(method: &SendMethod) {
+fn log_send_method(method: &SendMethod) {
     let how = match method {
         SendMethod::IoUring => "fan-outs go through io_uring",
         SendMethod::LinuxAio { .. } => "fan-outs go through Linux AIO",
@@ -80,23 +111,4 @@ pub(super) fn log_send_method(method: &SendMethod) {
     if let SendMethod::Single { without_aio, .. } = method {
         tracing::info!("Linux AIO cannot be used: {without_aio}; {how}");
     }
-}
-
-/// The first line of the log.
-pub(super) fn start_line<'a>(
-    settings: &'a Settings,
-    plan: &EdgePlan,
-    admin: Option<&TcpListener>,
-    limit: Option<&'a MemoryLimit>,
-    memory: memory::MemoryPlan,
-) -> io::Result<StartLine<'a>> {
-    Ok(StartLine {
-        settings,
-        listen: plan.address(),
-        tls_listen: plan.tls_address(),
-        admin_listen: admin.map(TcpListener::local_addr).transpose()?,
-        max_connections: plan.max_connections(),
-        memory: limit,
-        plan: memory,
-    })
 }

@@ -7,10 +7,11 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use throng_control::Health;
-use throng_edge::Edge;
-use throng_nats::engine::NatsEngine;
+use throng_host::limits::MemoryMeter;
 use tokio::runtime::Runtime;
 
+use super::data_plane::DataPlane;
+use crate::memory;
 use crate::planes::HandoffEvents;
 use crate::watch::{self, Rest, Turns};
 
@@ -33,13 +34,15 @@ impl Reserves {
     /// The resource that the process is short of.
     pub(super) fn make(
         runtime: &Runtime,
-        (edge, node): (&Edge, Option<&NatsEngine>),
+        planes: &DataPlane,
+        meter: Option<MemoryMeter>,
         health: &Arc<Health>,
     ) -> Result<Reserves> {
+        let DataPlane { state, pressure, edge, workers } = planes;
+        memory::watch(meter, pressure, &state.channels, workers)?;
         let (turns, rest) = (Turns::default(), Rest::default());
-        let of_node = node.map(|node| ("nats", node.turns()));
-        let others = [("control", Arc::clone(&turns))].into_iter().chain(of_node).collect();
-        let watched = (others, rest.clone());
+        let own = [("control", Arc::clone(&turns))];
+        let watched = (own.into_iter().chain(state.journal.turns()).collect(), rest.clone());
         let watch = watch::start(edge.metrics.clone(), watched, Arc::clone(health))
             .context("cannot start the thread that watches the event loops")?;
         let events = HandoffEvents::of(edge).context("cannot wait for connections")?;

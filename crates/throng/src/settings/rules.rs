@@ -1,4 +1,4 @@
-//! The settings of channels as rules, for the engine and the workers.
+//! The settings of channels as rules, for the channels and the workers.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use throng_units::Time;
 use super::channels::ChannelTable;
 use super::table::Settings;
 
-/// The rules for the engine and the workers: one for each table, and one for all other channels.
+/// The rules for the channels and the workers: one for each table, and one for all other channels.
 pub(crate) fn rules(settings: &Settings) -> Rules {
     let fallback = Rule {
         kind: None,
@@ -26,7 +26,7 @@ pub(crate) fn rules(settings: &Settings) -> Rules {
         pace_ms: 0,
         max_staleness_ms: 0,
         presence_events: settings.presence.events.0,
-        // Over NATS all logs are in the stream.
+        // With several nodes, all logs are in their stream.
         is_durable: settings.engine.0,
     };
     let specific = settings.channels.iter().map(|table| rule(table, &fallback)).collect();

@@ -31,10 +31,10 @@ enum Unsent {
 
 /// Sends most messages of the logs, while the server goes on. Without shared memory they come in
 /// the pause.
-pub(super) fn send(engine: &MemoryEngine, channel: &Channel) -> Result<(), ChannelError> {
-    let freed_max = (engine.log_bytes() as usize / FREED_PART).max(FREED_BYTES_MIN);
+pub(super) fn send(memory: &MemoryEngine, channel: &Channel) -> Result<(), ChannelError> {
+    let freed_max = (memory.log_bytes() as usize / FREED_PART).max(FREED_BYTES_MIN);
     let mut sink = Sink { channel, writer: None, freed: 0, freed_max };
-    match engine.seal(&mut sink) {
+    match memory.seal(&mut sink) {
         Ok(()) => {}
         Err(Unsent::Channel(error)) => return Err(error),
         Err(unsent @ Unsent::Memory(_)) => {

@@ -21,10 +21,10 @@ use throng_handover::channel::{Channel, ChannelError, Received};
 use throng_handover::message::{DescriptorKind, Kind, MARK, Message, OF_WORKER, PROTOCOL, Welcome};
 use throng_handover::phase;
 use throng_handover::records;
-use throng_nats::engine::NodeThaw;
 
 use super::victim::Victim;
 use super::{ahead, parts};
+use crate::journals::Successor;
 use crate::version;
 
 /// Says that standard input leads to a server to take over from.
@@ -119,14 +119,15 @@ impl Arrival {
 
     /// Says that this process has its settings and can begin, and takes the logs that come ahead,
     /// while the `workers` take copies of sockets. Then waits for the rest of the logs, which
-    /// `thaw` reads, for what a `node` knows, and for what the server keeps for users.
+    /// `thaw` reads, for the records of the `journal`, and for what the server keeps for users.
     ///
     /// # Errors
     ///
     /// The running server has given up or ended, or this version cannot read its state.
-    pub(crate) fn engine(
+    pub(crate) fn memory(
         &mut self,
-        (mut thaw, node): (MemoryThaw, Option<&mut NodeThaw>),
+        mut thaw: MemoryThaw,
+        journal: &mut dyn Successor,
         kept: &KeptSubscriptions,
         workers: &Arrivals,
     ) -> Result<MemoryEngine> {
@@ -134,14 +135,13 @@ impl Arrival {
         self.channel.send(&ready)?;
         self.take_ahead(&mut thaw, workers)?;
         self.records(|record| thaw.record(record).context("the logs"))?;
-        let engine = thaw.finish().context("the logs")?;
-        let is_node = node.is_some();
-        if let Some(node) = node {
-            self.records(|record| node.record(record).context("the node"))?;
+        let memory = thaw.finish().context("the logs")?;
+        let is_shared = journal.is_shared();
+        if is_shared {
+            self.records(|record| journal.record(record))?;
         }
-        // A node has what users follow from the table that all nodes have.
-        self.records(|record| if is_node { Ok(()) } else { parts::thaw_kept(record, kept) })?;
-        Ok(engine)
+        self.records(|record| if is_shared { Ok(()) } else { parts::thaw_kept(record, kept) })?;
+        Ok(memory)
     }
 
     /// Takes what comes ahead, while the running server goes on.
@@ -169,11 +169,11 @@ impl Arrival {
     }
 
     /// Waits for the presence events already sent to subscribers, of a server with these settings.
-    /// `watched` is from the engine, whose workers have not been thawed.
+    /// `watched` is from the memory, whose workers have not been thawed.
     ///
     /// # Errors
     ///
-    /// As [`Arrival::engine`].
+    /// As [`Arrival::memory`].
     pub(crate) fn presence_events(
         &mut self,
         settings: Option<PresenceEventSettings>,
@@ -191,7 +191,7 @@ impl Arrival {
     ///
     /// # Errors
     ///
-    /// As [`Arrival::engine`].
+    /// As [`Arrival::memory`].
     pub(crate) fn revocations(&mut self) -> Result<Option<PassedFile>> {
         let descriptors = self.state()?.descriptors;
         Ok(<[OwnedFd; 2]>::try_from(descriptors).ok().map(PassedFile::new))
@@ -201,7 +201,7 @@ impl Arrival {
     ///
     /// # Errors
     ///
-    /// As [`Arrival::engine`].
+    /// As [`Arrival::memory`].
     pub(crate) fn counted(&mut self) -> Result<Vec<Vec<u8>>> {
         let mut counted = Vec::new();
         self.records(|record| {

@@ -3,32 +3,26 @@
 use std::io;
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, ensure};
 use throng_access::revocation::PassedFile;
 use throng_access::{KeptChange, KeptSubscriptions};
 use throng_control::Handoff;
-use throng_core::{Listener, MemoryEngine, PresenceEvents};
+use throng_core::{Listener, MemoryEngine};
 use throng_handover::channel::{Channel, ChannelError};
 use throng_handover::message::Kind;
 use throng_handover::records::RecordStream;
-use throng_nats::engine::NatsEngine;
 
 use crate::planes;
+use crate::presence_events::PresenceShared;
 
 /// Sends all logs, with idempotency keys and followers.
-pub(super) fn send_engine(engine: &MemoryEngine, channel: &Channel) -> Result<(), ChannelError> {
+pub(super) fn send_logs(memory: &MemoryEngine, channel: &Channel) -> Result<(), ChannelError> {
     let mut records = RecordStream::new(channel);
-    engine.freeze(|record| records.push(&record))?;
+    memory.freeze(|record| records.push(&record))?;
     records.finish()
-}
-
-/// Sends what a node knows of the stream and of other nodes.
-pub(super) fn send_node(node: &NatsEngine, channel: &Channel) -> Result<()> {
-    let mut records = RecordStream::new(channel);
-    node.freeze(|record| records.push(&record))?;
-    Ok(records.finish()?)
 }
 
 /// Sends what the server keeps for users.
@@ -46,13 +40,14 @@ pub(super) fn send_kept(kept: &KeptSubscriptions, channel: &Channel) -> Result<(
 
 /// Sends what subscribers of presence events have been told, if any channel has them.
 pub(super) fn send_presence_events(
-    events: Option<&PresenceEvents>,
-    engine: &MemoryEngine,
+    events: Option<&PresenceShared>,
+    memory: &MemoryEngine,
     channel: &Channel,
 ) -> Result<(), ChannelError> {
     let mut records = RecordStream::new(channel);
     if let Some(events) = events {
-        events.freeze(&engine.presence_cache().watched, |record| records.push(&record))?;
+        let events = events.lock().unwrap_or_else(PoisonError::into_inner);
+        events.freeze(&memory.presence_cache().watched, |record| records.push(&record))?;
     }
     records.finish()
 }

@@ -1,6 +1,7 @@
 //! Requests for an upgrade, and what happens between them and the end of this process.
 
 use std::convert::Infallible;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -55,10 +56,10 @@ pub(crate) struct Ending {
 }
 
 impl Requests {
-    /// Requests of these signals, and of commands.
-    pub(crate) fn new(signals: UpgradeSignals, thread: SignalThread) -> Requests {
+    /// Catches the signal, and accepts commands.
+    pub(crate) fn catch(thread: SignalThread) -> io::Result<Requests> {
         let (asking, asked) = mpsc::channel(WAITING_MAX);
-        Requests { signals, thread, asking, asked }
+        Ok(Requests { signals: UpgradeSignals::catch()?, thread, asking, asked })
     }
 
     /// Where commands ask.

@@ -22,21 +22,19 @@ use rustix::process::Pid;
 use throng_access::AccessControl;
 use throng_certificates::ServerTls;
 use throng_control::{Control, UpgradeState};
-use throng_core::{MemoryEngine, frozen};
+use throng_core::{Channels, frozen};
 use throng_edge::Edge;
 use throng_handover::channel::{Channel, ChannelError};
 use throng_handover::message::{DescriptorKind, Kind, Message, OF_WORKER, PROTOCOL, Welcome};
 use throng_handover::phase::{OutOfOrder, Predecessor};
-use throng_nats::engine::NatsEngine;
 
 use super::binary::SuccessorBinary;
 use super::reloads::Reloads;
 use super::{ahead, parent, parts};
 use crate::control_socket::ControlSocket;
-use crate::data::{Backups, Tenancy};
 use crate::dev::DevSecrets;
-use crate::nats;
-use crate::presence_events;
+use crate::journals::{Backups, ServerJournal};
+use crate::presence_events::PresenceShared;
 use crate::service::notify;
 use crate::watch::Rest;
 
@@ -73,12 +71,11 @@ const CHECKS: u32 = 2;
 
 /// The parts of the running server that an upgrade needs.
 pub(crate) struct Running {
-    pub(crate) engine: Arc<MemoryEngine>,
-    pub(crate) node: Option<Arc<NatsEngine>>,
+    pub(crate) channels: Arc<Channels>,
+    pub(crate) journal: Arc<dyn ServerJournal>,
     pub(crate) access: Arc<AccessControl>,
     pub(crate) tls: Option<Arc<ServerTls>>,
-    pub(crate) presence_events: Option<presence_events::PresenceShared>,
-    pub(crate) data: Option<Tenancy>,
+    pub(crate) presence_events: Option<PresenceShared>,
     /// The listeners that no worker has.
     pub(crate) listeners: Vec<(DescriptorKind, OwnedFd)>,
     pub(crate) reloads: Arc<Reloads>,
@@ -88,16 +85,16 @@ pub(crate) struct Running {
     pub(crate) rest: Rest,
     /// Why this server cannot be upgraded, if anything is in the way.
     pub(crate) obstacle: Option<String>,
+    pub(crate) successor: SuccessorBinary,
+    /// Its path is free once the new process serves.
+    pub(crate) control_socket: Mutex<Option<ControlSocket>>,
 }
 
 /// Starts new processes that take over from this one.
 pub(crate) struct Upgrader {
     running: Running,
-    successor: SuccessorBinary,
     control: Arc<Control>,
     edge: Arc<Edge>,
-    /// Its path is free once the new process serves.
-    control_socket: Mutex<Option<ControlSocket>>,
     /// The channel to the process that starts, so that another thread can shut it.
     attempt: Mutex<Option<OwnedFd>>,
 }
@@ -129,13 +126,8 @@ impl Drop for Starting {
 }
 
 impl Upgrader {
-    pub(crate) fn new(
-        (running, successor, control_socket): (Running, SuccessorBinary, Option<ControlSocket>),
-        control: Arc<Control>,
-        edge: Arc<Edge>,
-    ) -> Upgrader {
-        let control_socket = Mutex::new(control_socket);
-        Upgrader { running, successor, control, edge, control_socket, attempt: Mutex::default() }
+    pub(crate) fn new(running: Running, control: Arc<Control>, edge: Arc<Edge>) -> Upgrader {
+        Upgrader { running, control, edge, attempt: Mutex::default() }
     }
 
     /// Makes an upgrade that is under way fail, if it can still fail.
@@ -154,11 +146,9 @@ impl Upgrader {
     ///
     /// Why it was not possible, in one sentence. Then this process goes on as if nothing had been.
     pub(crate) fn upgrade(&self, say: &dyn Fn(&str)) -> Result<Upgraded> {
-        if let Some(obstacle) = &self.running.obstacle {
+        let Running { obstacle, journal, .. } = &self.running;
+        if let Some(obstacle) = obstacle.clone().or_else(|| journal.obstacle()) {
             bail!("{obstacle}");
-        }
-        if let Some(trouble) = self.running.node.as_ref().and_then(|node| node.trouble()) {
-            bail!("this node cannot use NATS now, so no process can take over: {trouble}");
         }
         let reloads = &self.running.reloads;
         ensure!(
@@ -185,8 +175,8 @@ impl Upgrader {
             // Before there is one: it may be replaced by a third process at once.
             parent::adopt().context("cannot adopt the process that takes over")?;
         }
-        let path = self.successor.path();
-        let child = self.successor.start(far);
+        let path = self.running.successor.path();
+        let child = self.running.successor.start(far);
         let child = child.with_context(|| format!("cannot start {}", path.display()))?;
         let process = Pid::from_child(&child);
         say(&format!("process {} starts: {}", child.id(), path.display()));
@@ -210,7 +200,7 @@ impl Upgrader {
                 // Not before: to close all descriptors takes the time of the processors.
                 self.edge.leave();
                 let control = Arc::clone(&self.control);
-                let backups = self.running.data.as_ref().map(Tenancy::backups);
+                let backups = self.running.journal.backups();
                 Ok(Upgraded { control, channel, process, pause, lost, backups })
             }
             Err(error) => {
@@ -218,10 +208,10 @@ impl Upgrader {
                 phase.fail();
                 // First, so that it cannot act on what it has.
                 drop(starting);
-                self.running.engine.end_sealing();
-                self.running.data.iter().for_each(Tenancy::take_back);
+                self.running.channels.end_sealing();
+                self.running.journal.take_back();
                 self.edge.go_back();
-                self.running.node.iter().for_each(|node| node.go_on());
+                self.running.journal.go_on();
                 self.running.rest.end();
                 self.control.rush(false);
                 self.control.hold().end();
@@ -250,10 +240,9 @@ impl Upgrader {
         let dev = self.running.dev.as_ref().map(DevSecrets::pass).transpose();
         let dev = dev.context("cannot pass the keys of --dev")?;
         let dev = dev.as_ref().map(|pipe| (DescriptorKind::DevKeys, pipe.as_fd()));
-        let node = self.running.node.as_deref().map(nats::pass_name).transpose();
-        let node = node.context("cannot pass the name of the node")?;
-        let node = node.as_ref().map(|pipe| (DescriptorKind::Node, pipe.as_fd()));
-        let ports = self.edge.ports().into_iter().chain(own).chain(dev).chain(node);
+        let journal = self.running.journal.pass()?;
+        let journal = journal.as_ref().map(|(kind, own)| (*kind, own.as_fd()));
+        let ports = self.edge.ports().into_iter().chain(own).chain(dev).chain(journal);
         let (listeners, descriptors): (Vec<_>, Vec<BorrowedFd<'_>>) = ports.unzip();
         let tls = self.running.tls.as_ref();
         let ticket_keys = tls.map(|tls| tls.ticket_keys().to_vec()).unwrap_or_default();
@@ -282,11 +271,11 @@ impl Upgrader {
 
     /// Sends logs and copies of sockets, while this process serves.
     fn send_ahead(&self, channel: &mut Channel, phase: &mut Predecessor) -> Result<()> {
-        self.running.data.iter().for_each(Tenancy::write_ahead);
+        self.running.journal.write_ahead();
         for worker in self.edge.send_ahead().context("the workers")? {
             channel.send_with(Kind::Ahead, OF_WORKER, &[worker.as_fd()]).map_err(ended)?;
         }
-        ahead::send(&self.running.engine, channel).map_err(ended)?;
+        ahead::send(&self.running.channels, channel).map_err(ended)?;
         match self.next(channel, phase)? {
             Message::HasAhead => Ok(()),
             _ => bail!("it did not confirm the state sent ahead"),
@@ -302,29 +291,30 @@ impl Upgrader {
             self.finish_requests(deadline)?;
             let began = Instant::now();
             self.running.rest.begin(REST_MAX);
-            let is_held = self.running.node.as_ref().is_none_or(|node| node.hold());
-            ensure!(is_held, "publications to NATS do not finish; try again");
+            self.running.journal.hold()?;
             self.edge.halt().context("the workers")?;
             // One that had not heard of the hold may have handed a connection off meanwhile.
             if self.control.hold().is_at_rest() && !self.is_handing_off() {
                 break began;
             }
             self.edge.go_on();
-            self.running.node.iter().for_each(|node| node.go_on());
+            self.running.journal.go_on();
             self.running.rest.end();
         };
         let pause_end = began + PAUSE_MAX;
         channel.set_deadline(Some(pause_end));
         ensure!(phase.freeze(), "the new process is not ready");
-        // Before the data directory is closed, of which the metrics have something.
+        // Before the journal is closed, of which the metrics have something.
         let mut counted = Vec::new();
         self.control.freeze(|record| counted.push(record.to_vec()));
-        self.running.data.iter().try_for_each(Tenancy::give_up)?;
+        let Running { channels, journal, presence_events, .. } = &self.running;
+        journal.give_up()?;
         self.edge.send_workers();
-        parts::send_engine(&self.running.engine, channel).map_err(ended)?;
-        self.running.node.iter().try_for_each(|node| parts::send_node(node, channel))?;
+        parts::send_logs(channels, channel).map_err(ended)?;
+        journal.send(channel)?;
         parts::send_kept(&self.running.access.kept, channel).map_err(ended)?;
-        self.send_presence_events(channel).map_err(ended)?;
+        let events = presence_events.as_ref();
+        parts::send_presence_events(events, channels, channel).map_err(ended)?;
         let revocations = self.control.pass_revocations().context("the file of revocations")?;
         parts::send_revocations(revocations.as_ref(), channel).map_err(ended)?;
         parts::send_control(&counted, channel).map_err(ended)?;
@@ -336,15 +326,8 @@ impl Upgrader {
         self.edge.await_workers(left).context("a worker")?;
         self.commit(channel, phase)?;
         let until_then = began.elapsed();
-        self.running.node.iter().for_each(|node| node.cede());
+        self.running.journal.cede();
         Ok(until_then)
-    }
-
-    fn send_presence_events(&self, channel: &Channel) -> Result<(), ChannelError> {
-        let Running { presence_events, engine, .. } = &self.running;
-        let events = presence_events.as_ref();
-        let events = events.map(|events| events.lock().unwrap_or_else(PoisonError::into_inner));
-        parts::send_presence_events(events.as_deref(), engine, channel)
     }
 
     /// Tells the new process that it serves. There is no way back after that.
@@ -354,7 +337,7 @@ impl Upgrader {
         ensure!(attempt.is_some(), "a signal to stop the server arrived");
         let commit = phase.give_up().ok_or_else(|| anyhow!("it does not have everything"))?;
         // The new process takes its path as soon as it has heard the word.
-        let mut socket = self.control_socket.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut socket = self.running.control_socket.lock().unwrap_or_else(PoisonError::into_inner);
         socket.iter().for_each(|socket| socket.step_aside(true));
         // So few bytes leave together, or not at all.
         if let Err(error) = channel.send(&commit) {

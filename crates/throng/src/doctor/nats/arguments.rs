@@ -5,7 +5,7 @@ use clap::{ArgGroup, Args};
 use throng_units::Count;
 
 use crate::client::ServerUrl;
-use crate::nats::NatsFlags;
+use crate::journals::nats::NatsFlags;
 use crate::settings::{NatsReplicas, NatsServers, Settings};
 
 /// Publications that are stored, at most: it is a check and no load.

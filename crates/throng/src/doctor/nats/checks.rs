@@ -13,7 +13,7 @@ use throng_units::format::{bytes, count, counted, milliseconds};
 use super::findings::{
     Examined, ExaminedTable, Existing, ExistingStream, Findings, JetStream, Monitor,
 };
-use crate::nats::NatsPeer;
+use crate::journals::nats::NatsPeer;
 
 /// Size of a message's headers, mostly an upper bound.
 const HEADER_BYTES: usize = 1 << 10;

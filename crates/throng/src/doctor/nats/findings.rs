@@ -7,7 +7,7 @@ use throng_nats::api::stream::StreamInfo;
 use throng_nats::api::table::TableSettings;
 use throng_nats::permissions::NatsPermission;
 
-use crate::nats::NatsPeer;
+use crate::journals::nats::NatsPeer;
 
 pub(super) struct Findings {
     /// Each server of the settings, and why it cannot be used.

@@ -20,9 +20,8 @@ pub(super) const LATE_MS: u64 = 2_000;
 const SILENT_MS: u64 = 2_500;
 
 /// Gives the node its description: name, address and state. `port` is its public listener's.
-pub(crate) fn describe(node: Option<&Arc<NatsEngine>>, control: &Arc<Control>, port: u16) {
-    let Some(node) = node else { return };
-    // The engine must not keep the control plane, which has the engine.
+pub(super) fn describe(node: &Arc<NatsEngine>, control: &Arc<Control>, port: u16) {
+    // The node must not keep the control plane, which has the node.
     let (control, began, name) = (Arc::downgrade(control), Instant::now(), name(port));
     let own = Arc::downgrade(node);
     node.set_facts(move || {

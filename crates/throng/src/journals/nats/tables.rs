@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use throng_access::Policy;
 use throng_access::revocation::remembered_s;
 use throng_access::shared::ShareError;
 use throng_core::Ticket;
@@ -12,6 +11,7 @@ use throng_nats::api::StreamSettings;
 use throng_nats::api::table::{TableEntry, TableKind, TableSettings};
 use throng_nats::engine::{Changed, NatsEngine, TableId};
 
+use crate::access::token_policy;
 use crate::settings::Settings;
 
 /// The subscriptions of users.
@@ -42,11 +42,7 @@ const REVOCATIONS_BYTES: u64 = 64 << 20;
 const REVOCATIONS_ENTRY_BYTES: u32 = 16 << 10;
 
 /// The tables of a node, each at its [`TableId`].
-pub(crate) fn tables(
-    settings: &Settings,
-    policy: &Policy,
-    stream: &StreamSettings,
-) -> Vec<TableSettings> {
+pub(crate) fn tables(settings: &Settings, stream: &StreamSettings) -> Vec<TableSettings> {
     let subscriptions = TableSettings {
         name: "subscriptions".into(),
         kind: TableKind::States,
@@ -65,7 +61,7 @@ pub(crate) fn tables(
     let revocations = settings.has_keys().then(|| TableSettings {
         name: "revocations".into(),
         kind: TableKind::Changes,
-        max_age_ms: remembered_s(policy) * 1000,
+        max_age_ms: remembered_s(&token_policy(settings)) * 1000,
         bytes_max: REVOCATIONS_BYTES,
         entry_bytes_max: REVOCATIONS_ENTRY_BYTES,
     });

@@ -1,75 +1,56 @@
 //! How a node stands to NATS, on `/metrics`.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use throng_control::{Ailment, ClusterStatus, MetricSource, OtherMetric, OtherValue};
+use throng_control::{OtherMetric, OtherValue};
 use throng_core::clock;
 use throng_nats::engine::{NatsEngine, NodeFigures};
 
 use super::{status, tables};
+use crate::journals::interface::gauge;
 
-/// The figures of a node; none of a server that is alone.
-pub(crate) struct NatsMetrics(pub(crate) Option<Arc<NatsEngine>>);
-
-impl MetricSource for NatsMetrics {
-    fn metrics(&self) -> Vec<OtherMetric> {
-        let Some(engine) = &self.0 else { return Vec::new() };
-        let figures = engine.figures();
-        let cut_off_ms = cut_off_ms(&figures, clock::now_ms()).unwrap_or(0);
-        let revocations_age_ms = tables::revocations_age_ms(engine).unwrap_or(0);
-        let subscriptions_age_ms = engine.table_age_ms(tables::SUBSCRIPTIONS);
-        let NodeFigures { is_open, is_stalled, under_way, followed, polled, nodes, .. } = figures;
-        let own = [
-            gauge("nats_connected", "1 if the stream in NATS can be used.", is_open.into()),
-            gauge(
-                "nats_cut_off_seconds",
-                "Time since the stream in NATS could be used; 0 if it can.",
-                cut_off_ms / 1000,
-            ),
-            gauge("nats_stalled", "1 if NATS answers but stores no messages.", is_stalled.into()),
-            gauge(
-                "nats_revocations_age_seconds",
-                "Maximum age of this node's revocations; 0 without keys.",
-                revocations_age_ms / 1000,
-            ),
-            gauge(
-                "nats_subscriptions_age_seconds",
-                "Maximum age of this node's kept subscriptions.",
-                subscriptions_age_ms / 1000,
-            ),
-            gauge("nats_other_nodes", "Other running nodes known to this one.", nodes),
-            gauge(
-                "nats_publications_under_way",
-                "Publications that the stream in NATS has not answered yet.",
-                under_way,
-            ),
-            gauge(
-                "nats_followed_channels",
-                "Channels and users that this node follows in NATS.",
-                followed,
-            ),
-            gauge(
-                "nats_polled_channels",
-                "Channels and users that are polled, because NATS allows no more subscriptions.",
-                polled,
-            ),
-        ];
-        own.into_iter().chain(counted(figures)).chain(Standing::of(engine).metrics()).collect()
-    }
-
-    fn cluster(&self) -> Option<ClusterStatus> {
-        let engine = self.0.as_ref()?;
-        Some(status::cluster(engine, engine.cluster()?))
-    }
-
-    fn ailments(&self) -> Vec<Ailment> {
-        self.0.as_deref().map(status::ailments).unwrap_or_default()
-    }
-}
-
-fn gauge(name: &'static str, help: &'static str, value: u64) -> OtherMetric {
-    OtherMetric { name, help, value: OtherValue::Gauge(value) }
+pub(super) fn metrics(node: &NatsEngine) -> Vec<OtherMetric> {
+    let figures = node.figures();
+    let cut_off_ms = cut_off_ms(&figures, clock::now_ms()).unwrap_or(0);
+    let revocations_age_ms = tables::revocations_age_ms(node).unwrap_or(0);
+    let subscriptions_age_ms = node.table_age_ms(tables::SUBSCRIPTIONS);
+    let NodeFigures { is_open, is_stalled, under_way, followed, polled, nodes, .. } = figures;
+    let own = [
+        gauge("nats_connected", "1 if the stream in NATS can be used.", is_open.into()),
+        gauge(
+            "nats_cut_off_seconds",
+            "Time since the stream in NATS could be used; 0 if it can.",
+            cut_off_ms / 1000,
+        ),
+        gauge("nats_stalled", "1 if NATS answers but stores no messages.", is_stalled.into()),
+        gauge(
+            "nats_revocations_age_seconds",
+            "Maximum age of this node's revocations; 0 without keys.",
+            revocations_age_ms / 1000,
+        ),
+        gauge(
+            "nats_subscriptions_age_seconds",
+            "Maximum age of this node's kept subscriptions.",
+            subscriptions_age_ms / 1000,
+        ),
+        gauge("nats_other_nodes", "Other running nodes known to this one.", nodes),
+        gauge(
+            "nats_publications_under_way",
+            "Publications that the stream in NATS has not answered yet.",
+            under_way,
+        ),
+        gauge(
+            "nats_followed_channels",
+            "Channels and users that this node follows in NATS.",
+            followed,
+        ),
+        gauge(
+            "nats_polled_channels",
+            "Channels and users that are polled, because NATS allows no more subscriptions.",
+            polled,
+        ),
+    ];
+    own.into_iter().chain(counted(figures)).chain(Standing::of(node).metrics()).collect()
 }
 
 /// Counters since the start.
@@ -135,8 +116,8 @@ struct Standing {
 }
 
 impl Standing {
-    fn of(engine: &NatsEngine) -> Standing {
-        let Some(view) = engine.cluster() else { return Standing::default() };
+    fn of(node: &NatsEngine) -> Standing {
+        let Some(view) = node.cluster() else { return Standing::default() };
         let (lag_ms, behind) = (view.facts.lag_ms, view.facts.behind);
         let nodes = status::nodes(view);
         let mut versions = BTreeMap::<String, u64>::new();

@@ -41,10 +41,9 @@ pub(super) fn share(
     let (sender, steps) = mpsc::channel();
     let table = table(Arc::downgrade(node), sender.clone());
     let shared = Arc::new(SharedKept::new(Arc::clone(&access.kept), table));
-    let engine: Weak<Channels> = Arc::downgrade(channels) as _;
     let keeper = Arc::new(Keeper {
         node: Arc::downgrade(node),
-        taker: KeptTaker::new(Arc::clone(&shared), engine),
+        taker: KeptTaker::new(Arc::clone(&shared), Arc::downgrade(channels)),
         shared: Arc::clone(&shared),
         reading: Mutex::new(Some(Reading { seen: HashSet::new(), is_after_loss: false })),
         lost: LostEntries::new(SUBSCRIPTIONS),

@@ -9,8 +9,8 @@ use super::facts::{LATE_MS, OLD_MS, epoch_of_most, suspicions};
 use super::tables;
 
 /// Reasons for which the node cannot do all that it is for, as probes and pages say them.
-pub(super) fn ailments(engine: &NatsEngine) -> Vec<Ailment> {
-    let ailment = match engine.state() {
+pub(super) fn ailments(node: &NatsEngine) -> Vec<Ailment> {
+    let ailment = match node.state() {
         LinkState::Open => None,
         // Strangers may read it: the log has what was said.
         LinkState::Away { .. } => Some(Ailment::new(
@@ -27,10 +27,10 @@ pub(super) fn ailments(engine: &NatsEngine) -> Vec<Ailment> {
         )),
     };
     // A node that never could use NATS may have wrong settings: others had better go on.
-    let was_open = engine.figures().was_open;
+    let was_open = node.figures().was_open;
     let ailment = ailment.map(|ailment| if was_open { ailment } else { ailment.at_start() });
-    let is_open = engine.state() == LinkState::Open;
-    let is_old = tables::revocations_age_ms(engine).is_some_and(|age| age > OLD_MS);
+    let is_open = node.state() == LinkState::Open;
+    let is_old = tables::revocations_age_ms(node).is_some_and(|age| age > OLD_MS);
     let revocations = (is_open && is_old).then(|| {
         Ailment::new(
             "nats_revocations",
@@ -38,7 +38,7 @@ pub(super) fn ailments(engine: &NatsEngine) -> Vec<Ailment> {
              have no effect here",
         )
     });
-    let is_old = engine.table_age_ms(tables::SUBSCRIPTIONS) > OLD_MS;
+    let is_old = node.table_age_ms(tables::SUBSCRIPTIONS) > OLD_MS;
     let subscriptions = (is_open && is_old).then(|| {
         Ailment::new(
             "nats_subscriptions",
@@ -46,17 +46,17 @@ pub(super) fn ailments(engine: &NatsEngine) -> Vec<Ailment> {
              nodes have no effect here",
         )
     });
-    let is_late = is_open && engine.lag_ms() >= LATE_MS;
+    let is_late = is_open && node.lag_ms() >= LATE_MS;
     let late =
         is_late.then(|| Ailment::new("nats_late", "messages from NATS reach this node late"));
-    let stalled = engine.is_stalled().then(|| {
+    let stalled = node.is_stalled().then(|| {
         Ailment::new(
             "nats_stalled",
             "NATS answers and stores no messages, because most of its servers are away, say: \
              no messages are accepted",
         )
     });
-    let polls = engine.figures().polled > 0;
+    let polls = node.figures().polled > 0;
     let polled = polls.then(|| {
         Ailment::new(
             "nats_limit",
@@ -100,9 +100,9 @@ pub(super) fn nodes(view: ClusterView) -> Vec<NodeStatus> {
 }
 
 /// The state of all nodes, and of this one's connection to NATS.
-pub(super) fn cluster(engine: &NatsEngine, view: ClusterView) -> ClusterStatus {
+pub(super) fn cluster(node: &NatsEngine, view: ClusterView) -> ClusterStatus {
     let facts = view.facts.clone();
-    let trouble = match engine.state() {
+    let trouble = match node.state() {
         LinkState::Open => None,
         LinkState::Away { trouble } => trouble,
         LinkState::Old { version } => Some(version::sentence(&version)),
