@@ -99,6 +99,17 @@ def test_readers_of_many_channels_are_measured(tmp_path):
     assert "| Throng |" in (tmp_path / "again" / "benchmarks" / "prices.md").read_text()
 
 
+def test_a_page_behind_a_slow_line_gets_no_gap(serve, chromium):
+    server = serve("--config", PEERS / "throng" / "prices.toml", "--max-channels-per-connection", "200")
+    measure = [PEERS / "prices" / "measure.mjs", "line", "throng", server.url, "{}", "3", chromium]
+    done = run("node", *measure)
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout)
+    # A message has more than 40 bytes, and the line passes 125,000 a second.
+    assert 0 < figures["rate"] < 125_000 / 40, figures
+    assert figures["gaps"] == 0, figures
+
+
 def test_a_usage_error_is_one_clear_message(tmp_path):
     done = run(PEERS / "run", "nchann", "--to", tmp_path)
     assert done.returncode == 64

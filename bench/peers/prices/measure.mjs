@@ -1,5 +1,5 @@
-// One reader of all channels: a page, a page that blocks its thread, or Node. Usage: node measure.mjs KIND LIBRARY URL
-// HEADERS SECONDS [CHROMIUM]. Prints the ages of its messages, and how busy its thread was.
+// One reader of all channels: a page, a page that blocks its thread or is behind a slow line, or Node. Usage: node measure.mjs
+// page|blocked|line|node LIBRARY URL HEADERS SECONDS [CHROMIUM]. Prints the ages of its messages, and how busy its thread was.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
@@ -7,11 +7,14 @@ import { createServer } from "node:http";
 import { createRequire } from "node:module";
 import { setTimeout as sleep } from "node:timers/promises";
 import { now, Reader } from "./follow.mjs";
+import { slowLine } from "./line.mjs";
 
 const [, , kind, library, url, headers, seconds, chromium] = process.argv;
 const tests = new URL("../../../tests/", import.meta.url);
 const require = createRequire(tests);
 const WARM_UP_MS = 2000;
+/** 1 Mbit/s. */
+const LINE_BYTES_PER_S = 125_000;
 
 /** Publishes until it is stopped; then returns how many messages were accepted. */
 function feed() {
@@ -50,13 +53,15 @@ async function ofNode() {
 }
 
 async function ofPage() {
+  // Messages are published past the line.
+  const followed = kind === "line" ? await slowLine(url, LINE_BYTES_PER_S) : url;
   const files = {
     "/": ["text/html", `<!doctype html><title>prices</title><script src="/centrifuge.js"></script>
       <script type="module">
         import { Reader } from "/follow.mjs";
         window.reader = new Reader();
-        const parts = "${library}" === "throng" ? await import("${url}/throng.js") : window;
-        await reader.follow("${library}", "${url}", parts);
+        const parts = "${library}" === "throng" ? await import("${followed}/throng.js") : window;
+        await reader.follow("${library}", "${followed}", parts);
         window.isReady = true;
       </script>`],
     "/follow.mjs": ["text/javascript", readFileSync(new URL("follow.mjs", import.meta.url))],
