@@ -98,10 +98,11 @@ counters! {
         { MessagesSkipped }
     "volatile_dropped_total"
         "Deliveries of volatile messages that were not made: the subscriber was behind, the worker \
-        was, or a new process took over."
+        was, too many of the channel waited, or a new process took over."
         by reason {
         VolatileDroppedBehind "behind",
         VolatileDroppedBusy "busy",
+        VolatileDroppedShare "share",
         VolatileDroppedUpgrade "upgrade",
     }
     "messages_conflated_total"

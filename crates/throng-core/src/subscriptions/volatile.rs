@@ -9,9 +9,18 @@ use std::sync::Arc;
 use super::SubscriptionTable;
 use super::channel::LocalChannel;
 use super::subscription::SubscriptionId;
-use super::volatile_passes::Rest;
+use super::volatile_passes::{Rest, Room};
 use crate::id::{ChannelId, ConnectionId, LocalId};
 use crate::message::{InFlight, Message};
+
+/// The deliveries of a volatile message that are not made, because there is no room for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VolatileDropped {
+    /// The subscriptions that do not get it.
+    pub deliveries: u64,
+    /// True if its channel has its share of what may wait; false if other channels have the rest.
+    pub is_over_share: bool,
+}
 
 impl SubscriptionTable {
     /// True if volatile messages wait for their passes, or are in them.
@@ -20,22 +29,30 @@ impl SubscriptionTable {
     }
 
     /// Takes a volatile message of a followed channel. A late one for a channel that is not
-    /// followed any more is ignored. Returns the deliveries that are not made because there is no
-    /// room for it.
+    /// followed any more is ignored.
+    ///
+    /// # Errors
+    ///
+    /// There is no room for it.
     pub fn append_volatile(
         &mut self,
         local: LocalId,
         channel: ChannelId,
         message: &Arc<Message>,
-    ) -> u64 {
+    ) -> Result<(), VolatileDropped> {
         let is_it = |known: &&LocalChannel| known.channel == channel;
         let count = self.channels.get(local.index()).filter(is_it).map_or(0, |known| known.count);
-        if count > 0 && self.volatile.has_room(message.weight_bytes()) {
+        let room = self.volatile.room(local, message.weight_bytes());
+        if count > 0 && room == Room::Free {
             self.volatile.add(local, message);
-            return 0;
+            return Ok(());
         }
         self.pass_over(message, None);
-        count.into()
+        let is_over_share = room == Room::OverShare;
+        match count {
+            0 => Ok(()),
+            count => Err(VolatileDropped { deliveries: count.into(), is_over_share }),
+        }
     }
 
     /// Continues the pass whose turn it is. Appends subscriptions to `batch`, with their
@@ -71,7 +88,7 @@ impl SubscriptionTable {
             }
             pass.rest = rest;
             if rest.is_none() {
-                pass.messages.pop_front();
+                pass.pop();
                 self.volatile.subtract(std::iter::once(&message));
                 self.completions.extend(message.in_flight().and_then(InFlight::complete));
             }
@@ -94,6 +111,8 @@ impl SubscriptionTable {
         assert_eq!((all().count(), weight_bytes), (passes.messages, passes.bytes));
         for (local, pass) in by_channel {
             assert!(self.channels.get(local.index()).is_some());
+            let weights = pass.messages.iter().map(|message| message.weight_bytes());
+            assert_eq!(pass.bytes, weights.sum::<usize>());
             let Some(Rest { next, last }) = pass.rest else { continue };
             assert!([next, last].iter().all(|&id| self.local(id) == Some(*local)));
         }

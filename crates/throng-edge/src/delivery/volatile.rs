@@ -27,8 +27,14 @@ impl<N: Net> Delivery<N> {
         if !self.engine.is_named(channel, &message.channel) {
             return self.subscriptions.pass_over(message, None);
         }
-        let dropped = self.subscriptions.append_volatile(local, channel, message);
-        self.metrics().add(Counter::VolatileDroppedBusy, dropped);
+        if let Err(dropped) = self.subscriptions.append_volatile(local, channel, message) {
+            let counter = if dropped.is_over_share {
+                Counter::VolatileDroppedShare
+            } else {
+                Counter::VolatileDroppedBusy
+            };
+            self.metrics().add(counter, dropped.deliveries);
+        }
     }
 
     /// Finds the next visits of the slice, and the volatile message that they are for; `None` if

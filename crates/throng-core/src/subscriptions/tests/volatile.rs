@@ -7,6 +7,7 @@ use super::model::{followed, weight_bytes};
 use super::{rules, steps};
 use crate::message::Body;
 use crate::publication::VolatilePublication;
+use crate::subscriptions::volatile::VolatileDropped;
 use crate::subscriptions::volatile_passes::{VOLATILE_BYTES_MAX, VOLATILE_MESSAGES_MAX};
 use crate::{ChannelName, Epoch};
 use proptest::prelude::*;
@@ -89,7 +90,7 @@ impl World {
     fn publish(&mut self, channel: u32) {
         let Some((local, _)) = self.followed[channel as usize] else { return };
         let message = volatile(&self.published.to_string());
-        assert_eq!(self.table.append_volatile(local, ChannelId(channel), &message), 0);
+        assert_eq!(self.table.append_volatile(local, ChannelId(channel), &message), Ok(()));
         for (place, subscriber) in &mut self.subscribers {
             if place.0 == channel && subscriber.id.is_some() {
                 subscriber.due.push(self.published);
@@ -141,8 +142,8 @@ fn volatile_messages_move_no_cursor_and_fill_no_buffer() {
     let mut table = table();
     let local = table.next_local();
     let id = table.join(ConnectionId::new(0), &followed(ChannelId(1), local, 7), false, None);
-    assert_eq!(table.append_volatile(local, ChannelId(1), &volatile("x")), 0);
-    assert_eq!(table.append_volatile(local, ChannelId(2), &volatile("late")), 0);
+    assert_eq!(table.append_volatile(local, ChannelId(1), &volatile("x")), Ok(()));
+    assert_eq!(table.append_volatile(local, ChannelId(2), &volatile("late")), Ok(()));
     let mut batch = Vec::new();
     assert!(table.next_volatile(&mut 9, &mut batch).is_some());
     assert_eq!((batch, table.pending_bytes()), (vec![(id, ConnectionId::new(0))], 0));
@@ -151,24 +152,80 @@ fn volatile_messages_move_no_cursor_and_fill_no_buffer() {
     assert!(table.next_volatile(&mut 9, &mut Vec::new()).is_none());
 }
 
+/// A table with two subscriptions of each of so many channels, and their local ids.
+fn table_with(channels: u32) -> (SubscriptionTable, Vec<LocalId>) {
+    let mut table = table();
+    let join = |channel: u32| {
+        let local = table.next_local();
+        for connection in 0..2 {
+            let connection = ConnectionId::new(2 * channel + connection);
+            table.join(connection, &followed(ChannelId(channel), local, 0), false, None);
+        }
+        local
+    };
+    let locals = (0..channels).map(join).collect();
+    (table, locals)
+}
+
+fn over_share() -> Result<(), VolatileDropped> {
+    Err(VolatileDropped { deliveries: 2, is_over_share: true })
+}
+
 #[test]
 fn volatile_messages_beyond_the_limits_are_dropped_and_counted() {
-    let mut table = table();
-    let local = table.next_local();
-    for connection in 0..2 {
-        let connection = ConnectionId::new(connection);
-        table.join(connection, &followed(ChannelId(1), local, 0), false, None);
+    let (mut table, locals) = table_with(1);
+    let local = locals[0];
+    assert!(VOLATILE_MESSAGES_MAX * weight_bytes() < VOLATILE_BYTES_MAX / 2);
+    let share = VOLATILE_MESSAGES_MAX / 2;
+    for _ in 0..share {
+        assert_eq!(table.append_volatile(local, ChannelId(0), &volatile("body")), Ok(()));
     }
-    assert!(VOLATILE_MESSAGES_MAX * weight_bytes() < VOLATILE_BYTES_MAX);
-    for _ in 0..VOLATILE_MESSAGES_MAX {
-        assert_eq!(table.append_volatile(local, ChannelId(1), &volatile("body")), 0);
-    }
-    assert_eq!(table.append_volatile(local, ChannelId(1), &volatile("body")), 2);
+    assert_eq!(table.append_volatile(local, ChannelId(0), &volatile("body")), over_share());
     table.next_volatile(&mut 1, &mut Vec::new());
-    assert_eq!(table.drop_volatile(), 2 * VOLATILE_MESSAGES_MAX as u64 - 1);
+    assert_eq!(table.drop_volatile(), 2 * share as u64 - 1);
     assert!(!table.is_fanning_out());
     let large = "x".repeat(VOLATILE_BYTES_MAX / 2);
-    assert_eq!(table.append_volatile(local, ChannelId(1), &volatile(&large)), 0);
-    assert_eq!(table.append_volatile(local, ChannelId(1), &volatile(&large)), 2);
+    assert_eq!(table.append_volatile(local, ChannelId(0), &volatile(&large)), Ok(()));
+    assert_eq!(table.append_volatile(local, ChannelId(0), &volatile(&large)), over_share());
     table.check_invariants();
+}
+
+#[test]
+fn a_flood_of_volatile_messages_leaves_room_for_other_channels() {
+    for body in ["body".to_owned(), "x".repeat(60_000)] {
+        let (mut table, locals) = table_with(4);
+        let mut taken = Vec::new();
+        for (channel, &local) in (0..).zip(&locals) {
+            let message = volatile(&body);
+            let flood = (0..VOLATILE_MESSAGES_MAX)
+                .take_while(|_| table.append_volatile(local, ChannelId(channel), &message).is_ok());
+            taken.push(flood.count());
+            table.check_invariants();
+        }
+        let is_less = |pair: &[usize]| pair[0] > pair[1];
+        assert!(taken[3] > 0 && taken.windows(2).all(is_less), "{taken:?}");
+        // All has been delivered: a channel may have as many again.
+        while table.next_volatile(&mut 9, &mut Vec::new()).is_some() {}
+        table.check_invariants();
+        let message = volatile(&body);
+        for _ in 0..taken[0] {
+            assert_eq!(table.append_volatile(locals[3], ChannelId(3), &message), Ok(()));
+        }
+        assert_eq!(table.append_volatile(locals[3], ChannelId(3), &message), over_share());
+    }
+}
+
+#[test]
+fn a_channel_finds_no_room_once_others_have_all() {
+    let channels = VOLATILE_MESSAGES_MAX as u32 + 1;
+    let (mut table, locals) = table_with(channels);
+    let mut append = |channel: u32| {
+        let local = locals[channel as usize];
+        table.append_volatile(local, ChannelId(channel), &volatile("body"))
+    };
+    for channel in 0..channels - 1 {
+        assert_eq!(append(channel), Ok(()));
+    }
+    let full = VolatileDropped { deliveries: 2, is_over_share: false };
+    assert_eq!((append(0), append(channels - 1)), (over_share(), Err(full)));
 }
