@@ -13,6 +13,7 @@
 //! | `fan_out` | one slice of the fan-outs: which subscribers it visits |
 //! | `deliver` | writes a subscriber the messages that it lacks |
 //! | `joined`, `held` | joins what is due to a connection, of all its channels |
+//! | `turns` | the order of a connection's channels, if it takes a part each time |
 //! | `acks` | frames that clients acknowledge, and what waits for that |
 //! | `volatile` | writes volatile messages to those that keep up |
 //! | `in_order` | takes messages in the order of their stamps; positions in all channels |
@@ -41,6 +42,7 @@ mod replies;
 mod subscriptions;
 #[cfg(test)]
 mod tests;
+mod turns;
 mod volatile;
 
 use std::collections::HashSet;

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use throng_core::{Message, Watermark};
+use throng_core::{Message, SubscriptionId, Watermark};
 use throng_dialect::Encoding;
 use throng_wire::subscribe::Request;
 use throng_wire::websocket::Reader;
@@ -28,6 +28,8 @@ pub(crate) struct Io {
     pub(crate) long_poll: Option<Box<LongPoll>>,
     /// Present while the client owes acknowledgements. Not counted as buffered: it is small.
     pub(crate) unacknowledged: Option<Box<Unacknowledged>>,
+    /// The subscription that the next write begins with, because the last one did not come to it.
+    pub(crate) next_turn: Option<SubscriptionId>,
     /// Memory that the connection takes below the worker, for TLS.
     pub(super) held_bytes: usize,
     /// The size of what the client shows of itself in the channels that it follows.
@@ -134,5 +136,6 @@ impl Io {
             && self.outbound.as_ref().is_none_or(|outbound| outbound.is_empty())
             && self.long_poll.is_none()
             && self.unacknowledged.is_none()
+            && self.next_turn.is_none()
     }
 }

@@ -53,14 +53,17 @@ impl<N: Net> Delivery<N> {
     }
 
     fn flush_each(&mut self, id: ConnectionId, is_last: bool) {
-        let mut next = self.newest_subscription(id);
-        if next.is_some_and(|newest| self.is_in_order(id, newest)) {
+        let newest = self.newest_subscription(id);
+        if newest.is_some_and(|newest| self.is_in_order(id, newest)) {
             return self.flush_in_order(id);
         }
         if self[id].encoding().joins() {
             return self.flush_joined(id, is_last);
         }
-        while let Some(subscription) = next {
+        let all = self.in_turn(id);
+        let cursor = |delivery: &Self| delivery.subscriptions.cursor(*all.first()?);
+        let from = cursor(self);
+        for &subscription in &all {
             // Once the socket takes no more, this blocks the remaining subscriptions, so that their
             // replay buffers keep what they lack.
             let waits = !is_last && self.subscriptions.wait_for_pace(subscription);
@@ -79,8 +82,8 @@ impl<N: Net> Delivery<N> {
             {
                 self.subscriptions.unblock(subscription);
             }
-            next = self.subscriptions.sibling(subscription);
         }
+        self.note_turn(id, &all, cursor(self) > from);
     }
 
     /// Writes a subscription that a fan-out pass visits the messages that it lacks, as far as the

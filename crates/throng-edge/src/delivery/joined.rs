@@ -200,6 +200,7 @@ impl<N: Net> Delivery<N> {
             return Progress::Whole;
         }
         let progress = self.write_lacking(id, own, false);
+        self.note_first_turn(id, own);
         if progress != Progress::Spent {
             for &held in own {
                 self.end_hold(id, held);
@@ -257,17 +258,19 @@ impl<N: Net> Delivery<N> {
     /// Writes the connection what all of its subscriptions lack, as far as the socket and the slice
     /// allow. A later slice goes on with the rest.
     pub(super) fn flush_joined(&mut self, id: ConnectionId, is_last: bool) {
-        let mut all: Vec<_> = self.subscriptions(id).collect();
+        let mut all = self.in_turn(id);
+        let subscriptions = &mut self.subscriptions;
         if !is_last {
-            let subscriptions = &mut self.subscriptions;
             all.retain(|&it| !subscriptions.wait_for_pace(it) && !subscriptions.is_held_back(it));
         }
-        // A client that takes a part each time gets all of its channels in turn.
-        all.sort_by_cached_key(|&it| self.lacks_since_ms(it));
+        all.retain(|&it| !matches!(subscriptions.waiting(it), Waiting::Nothing));
+        let cursor = |delivery: &Self| delivery.subscriptions.cursor(*all.first()?);
+        let from = cursor(self);
         let progress = self.write_lacking(id, &all, is_last);
         if self[id].state() != State::Streaming {
             return;
         }
+        self.note_turn(id, &all, cursor(self) > from);
         self.block_lacking(id);
         self.each_subscription(id, |subscriptions, subscription| {
             // A pass comes to it when its channel's clock is due.
@@ -277,17 +280,6 @@ impl<N: Net> Delivery<N> {
         });
         if progress == Progress::Spent {
             self.defer_delivery(id);
-        }
-    }
-
-    /// When the first message was published that a subscription lacks; 0 if it is dropped already.
-    fn lacks_since_ms(&self, subscription: SubscriptionId) -> u64 {
-        match self.subscriptions.waiting(subscription) {
-            Waiting::Nothing => u64::MAX,
-            Waiting::Gap { .. } => 0,
-            Waiting::Messages(mut messages) => {
-                messages.next().map_or(u64::MAX, |message| message.time_ms)
-            }
         }
     }
 
@@ -315,9 +307,10 @@ impl<N: Net> Delivery<N> {
         own: &[SubscriptionId],
         is_last: bool,
     ) -> Progress {
-        // What is not written to a client that owes much is not conflated yet, nor told.
+        // What is not written to a slow client is not conflated yet, nor told.
         let owes = self[id].unacknowledged().is_some();
-        let part = if owes { PER_FRAME } else { own.len().max(1) };
+        let is_slow = owes || self.connections().behind_since(id).is_some();
+        let part = if is_slow { PER_FRAME } else { MESSAGES_PER_WRITE };
         let mut is_first = true;
         for own in own.chunks(part) {
             if !std::mem::take(&mut is_first) && self.budget().is_slice_spent() {

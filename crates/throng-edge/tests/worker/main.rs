@@ -35,5 +35,6 @@ mod storm;
 mod tls_world;
 mod token_world;
 mod tokens;
+mod turns;
 mod volatile;
 mod waiting;
