@@ -113,12 +113,12 @@ pub struct NodeSettings {
 }
 
 /// See the module.
-pub struct NatsEngine {
+pub struct NatsJournal {
     shared: Arc<NodeShared>,
     thread: JoinHandle<()>,
 }
 
-impl NatsEngine {
+impl NatsJournal {
     /// The engine of all that is not in the stream.
     pub fn memory(&self) -> &Arc<MemoryEngine> {
         &self.shared.memory
@@ -137,7 +137,7 @@ impl NatsEngine {
         self.shared.cluster.set_own(Box::new(facts));
     }
 
-    /// This node and the others; `None` before [`NatsEngine::set_facts`].
+    /// This node and the others; `None` before [`NatsJournal::set_facts`].
     pub fn cluster(&self) -> Option<ClusterView> {
         self.shared.view()
     }
@@ -250,7 +250,7 @@ impl NatsEngine {
     }
 }
 
-impl Journal for NatsEngine {
+impl Journal for NatsJournal {
     fn append(
         &self,
         _: u64,
@@ -380,7 +380,7 @@ impl Journal for NatsEngine {
     }
 }
 
-impl Cluster for NatsEngine {
+impl Cluster for NatsJournal {
     fn node(&self) -> NodeTag {
         self.shared.node
     }

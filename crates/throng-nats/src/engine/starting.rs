@@ -21,11 +21,11 @@ use super::shared::NodeShared;
 use super::table::SharedTables;
 use super::under_way::Publications;
 use super::vacancies::Vacancies;
-use super::{NatsEngine, NodeSettings};
+use super::{NatsJournal, NodeSettings};
 use crate::client;
 use crate::journal::{JournalEvent, StreamJournal, TableId};
 
-/// A connection, and what the engine above it is made of.
+/// A connection, and what the journal above it is made of.
 pub(super) struct Starting {
     pub(super) early: Arc<Early>,
     events: mpsc::UnboundedSender<JournalEvent<'static>>,
@@ -82,15 +82,15 @@ impl Starting {
         })
     }
 
-    /// The engine, which is told nothing before [`Early::begin`].
-    pub(super) fn engine(
+    /// The journal, which is told nothing before [`Early::begin`].
+    pub(super) fn journal(
         self,
         events: Option<Arc<dyn EventSink>>,
         memory: impl FnOnce(Arc<dyn EventSink>) -> MemoryEngine,
-    ) -> (NatsEngine, Arc<Early>) {
+    ) -> (NatsJournal, Arc<Early>) {
         let vacancies = Arc::new(Vacancies::new(events));
         let (nonce, name) = self.names;
-        // When the engine is gone, its sender of events is, and the thread ends.
+        // When the journal is gone, its sender of events is, and the thread ends.
         let shared = Arc::new(NodeShared {
             memory: Arc::new(memory(Arc::clone(&vacancies) as _)),
             parts: Arc::new(Parts::new(self.max_read_bytes)),
@@ -121,11 +121,11 @@ impl Starting {
             max_cached_bytes: self.max_cached_bytes,
             next_token: AtomicU64::new(1),
         });
-        (NatsEngine { shared, thread: self.thread }, self.early)
+        (NatsJournal { shared, thread: self.thread }, self.early)
     }
 }
 
-impl NatsEngine {
+impl NatsJournal {
     /// Starts a node, whose connection has a thread of its own. `memory` makes the engine for all
     /// that is not in the stream, with this sink of events; `events` gets them, too.
     ///
@@ -136,9 +136,9 @@ impl NatsEngine {
         settings: NodeSettings,
         events: Option<Arc<dyn EventSink>>,
         memory: impl FnOnce(Arc<dyn EventSink>) -> MemoryEngine,
-    ) -> io::Result<NatsEngine> {
-        let (engine, early) = Starting::connect(settings)?.engine(events, memory);
-        early.begin(&engine.shared);
-        Ok(engine)
+    ) -> io::Result<NatsJournal> {
+        let (journal, early) = Starting::connect(settings)?.journal(events, memory);
+        early.begin(&journal.shared);
+        Ok(journal)
     }
 }

@@ -4,10 +4,10 @@
 //! | step | the process that serves | the other one |
 //! |---|---|---|
 //! | it starts | serves | connects, and waits until the stream can be used |
-//! | [`NatsEngine::hold`] | delivers nothing more, and everything else goes on | |
-//! | [`NatsEngine::freeze`] | has answered all that was asked | thaws, follows, compares, reads |
-//! | the other one serves: [`NatsEngine::cede`] | ends its connection | |
-//! | or it does not: [`NatsEngine::go_on`] | reads what has come meanwhile | has ended |
+//! | [`NatsJournal::hold`] | delivers nothing more, and everything else goes on | |
+//! | [`NatsJournal::freeze`] | has answered all that was asked | thaws, follows, compares, reads |
+//! | the other one serves: [`NatsJournal::cede`] | ends its connection | |
+//! | or it does not: [`NatsJournal::go_on`] | reads what has come meanwhile | has ended |
 //!
 //! Other nodes know the node by a name, which stays. Their questions reach both processes while
 //! both are connected, and they take the first answer under the name: so none is doubled, and none
@@ -28,7 +28,7 @@ use super::frozen::{FrozenFollow, FrozenNode, NodeThaw};
 use super::link::LinkState;
 use super::shared::NodeShared;
 use super::starting::Starting;
-use super::{NatsEngine, NodeSettings};
+use super::{NatsJournal, NodeSettings};
 use crate::journal::{JournalEvent, Resume};
 
 /// Why a node cannot be handed over.
@@ -42,7 +42,7 @@ pub enum FreezeError<E> {
     Write(E),
 }
 
-impl NatsEngine {
+impl NatsJournal {
     /// The name by which other nodes know this one. It stays when another process takes over.
     pub fn name(&self) -> &str {
         &self.shared.name
@@ -54,7 +54,7 @@ impl NatsEngine {
         (state != LinkState::Open).then(|| reason(state))
     }
 
-    /// Delivers nothing that comes from the stream before [`NatsEngine::go_on`]. Everything else
+    /// Delivers nothing that comes from the stream before [`NatsJournal::go_on`]. Everything else
     /// goes on. Returns whether it is so.
     pub fn hold(&self) -> bool {
         *self.shared.holding.lock() = None;
@@ -149,8 +149,8 @@ impl NodeSuccessor {
     ) -> Result<Thawed, ThawError> {
         let (node, channels) = thaw.finish()?;
         let early = Arc::clone(&self.0.early);
-        let (engine, _) = self.0.engine(events, |events| memory.with_events(Some(events)));
-        let shared = &engine.shared;
+        let (journal, _) = self.0.journal(events, |events| memory.with_events(Some(events)));
+        let shared = &journal.shared;
         shared.link.resume(Epoch::numbered(node.epoch), (node.last, node.settled));
         let (mut live, mut joining) = (Vec::new(), Vec::new());
         let mut followed = shared.followed();
@@ -166,29 +166,29 @@ impl NodeSuccessor {
         drop(followed);
         let resume = Resume { epoch: node.epoch, held: node.held, channels: live };
         let begin = vec![JournalEvent::Resume(Box::new(resume)), JournalEvent::Follow(joining)];
-        Ok(Thawed { engine: Arc::new(engine), early, begin })
+        Ok(Thawed { journal: Arc::new(journal), early, begin })
     }
 }
 
 /// A node whose state was read, and that has not begun.
 pub struct Thawed {
-    engine: Arc<NatsEngine>,
+    journal: Arc<NatsJournal>,
     early: Arc<Early>,
     begin: Vec<JournalEvent<'static>>,
 }
 
 impl Thawed {
-    /// The engine. News from the rest of the server comes before [`Thawed::begin`].
-    pub fn engine(&self) -> &Arc<NatsEngine> {
-        &self.engine
+    /// The journal. News from the rest of the server comes before [`Thawed::begin`].
+    pub fn journal(&self) -> &Arc<NatsJournal> {
+        &self.journal
     }
 
     /// Follows all channels. Returns whether the stream can be used: if not, the process that was
     /// the node should go on.
     pub fn begin(self) -> bool {
         let is_open = self.early.is_open();
-        self.early.begin(&self.engine.shared);
-        self.begin.into_iter().for_each(|event| self.engine.shared.tell(event));
+        self.early.begin(&self.journal.shared);
+        self.begin.into_iter().for_each(|event| self.journal.shared.tell(event));
         is_open
     }
 }

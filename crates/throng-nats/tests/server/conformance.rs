@@ -14,7 +14,7 @@ use throng_core::{
 use throng_nats::api::StreamSettings;
 use throng_nats::api::table::{TableKind, TableSettings};
 use throng_nats::client::{Login, NatsClientSettings, ServerAddress};
-use throng_nats::engine::{LinkState, NatsEngine, NodeSettings, TableId};
+use throng_nats::engine::{LinkState, NatsJournal, NodeSettings, TableId};
 use throng_nats::journal::JournalSettings;
 
 use crate::nats_server::{NatsCluster, NatsServer, PATIENCE};
@@ -64,7 +64,7 @@ fn engine(
         max_read_bytes: usize::MAX,
         from_wall_ms: |_| NOW_MS,
     };
-    let engine = NatsEngine::start(settings, None, |events| {
+    let engine = NatsJournal::start(settings, None, |events| {
         let memory = MemoryEngine::new(Epoch::random(), Arc::clone(rules), queues, usize::MAX);
         memory.with_events(Some(events)).with_all_listed()
     });

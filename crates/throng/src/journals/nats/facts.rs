@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use throng_control::Control;
-use throng_nats::engine::{NatsEngine, NodeFacts};
+use throng_nats::engine::{NatsJournal, NodeFacts};
 use throng_units::format::{counted, seconds};
 
 use super::tables;
@@ -20,7 +20,7 @@ pub(super) const LATE_MS: u64 = 2_000;
 const SILENT_MS: u64 = 2_500;
 
 /// Gives the node its description: name, address and state. `port` is its public listener's.
-pub(super) fn describe(node: &Arc<NatsEngine>, control: &Arc<Control>, port: u16) {
+pub(super) fn describe(node: &Arc<NatsJournal>, control: &Arc<Control>, port: u16) {
     // The node must not keep the control plane, which has the node.
     let (control, began, name) = (Arc::downgrade(control), Instant::now(), name(port));
     let own = Arc::downgrade(node);

@@ -18,7 +18,7 @@ use throng_access::shared::ShareError;
 use throng_control::{KeptState, KeptTaker};
 use throng_core::{Channels, Ticket};
 use throng_nats::api::table::{StoredEntry, TableEntry};
-use throng_nats::engine::{NatsEngine, TableNews};
+use throng_nats::engine::{NatsJournal, TableNews};
 
 use super::tables::{self, LostEntries, SUBSCRIPTIONS, TableWrite, TableWritten};
 
@@ -34,7 +34,7 @@ enum Step {
 ///
 /// An error of the system, if the thread cannot be started.
 pub(super) fn share(
-    node: &Arc<NatsEngine>,
+    node: &Arc<NatsJournal>,
     channels: &Arc<Channels>,
     access: &AccessControl,
 ) -> Result<()> {
@@ -66,7 +66,7 @@ pub(super) fn share(
     Ok(())
 }
 
-fn table(node: Weak<NatsEngine>, steps: Sender<Step>) -> SharedKeptTable {
+fn table(node: Weak<NatsJournal>, steps: Sender<Step>) -> SharedKeptTable {
     let of_compare = (node.clone(), steps.clone());
     let write = move |entry, done: Ticket<Result<KeptWritten, ShareError>>| {
         let steps = steps.clone();
@@ -112,7 +112,7 @@ struct Reading {
 
 /// Makes what the table has.
 struct Keeper {
-    node: Weak<NatsEngine>,
+    node: Weak<NatsJournal>,
     shared: Arc<SharedKept>,
     taker: KeptTaker,
     /// `None` while only what is new is read.

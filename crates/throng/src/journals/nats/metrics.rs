@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use throng_control::{OtherMetric, OtherValue};
 use throng_core::clock;
-use throng_nats::engine::{NatsEngine, NodeFigures};
+use throng_nats::engine::{NatsJournal, NodeFigures};
 
 use super::{status, tables};
 use crate::journals::interface::gauge;
 
-pub(super) fn metrics(node: &NatsEngine) -> Vec<OtherMetric> {
+pub(super) fn metrics(node: &NatsJournal) -> Vec<OtherMetric> {
     let figures = node.figures();
     let cut_off_ms = cut_off_ms(&figures, clock::now_ms()).unwrap_or(0);
     let revocations_age_ms = tables::revocations_age_ms(node).unwrap_or(0);
@@ -116,7 +116,7 @@ struct Standing {
 }
 
 impl Standing {
-    fn of(node: &NatsEngine) -> Standing {
+    fn of(node: &NatsJournal) -> Standing {
         let Some(view) = node.cluster() else { return Standing::default() };
         let (lag_ms, behind) = (view.facts.lag_ms, view.facts.behind);
         let nodes = status::nodes(view);

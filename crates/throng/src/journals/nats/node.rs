@@ -12,7 +12,7 @@ use throng_handover::channel::Channel;
 use throng_handover::message::DescriptorKind;
 use throng_handover::records::RecordStream;
 use throng_nats::client::NatsClientSettings;
-use throng_nats::engine::{NatsEngine, NodeSettings};
+use throng_nats::engine::{NatsJournal, NodeSettings};
 use throng_nats::journal::JournalSettings;
 
 use super::access::NatsAccess;
@@ -35,7 +35,7 @@ pub(super) fn open(setup: &JournalSetup<'_>) -> Result<Option<Opened>> {
         return Ok(None);
     }
     let memory = |events| setup.memory(Some(events)).with_all_listed();
-    let node = NatsEngine::start(settings(setup, None), setup.events.clone(), memory);
+    let node = NatsJournal::start(settings(setup, None), setup.events.clone(), memory);
     opened(&Arc::new(node.context(NO_THREAD)?), setup).map(Some)
 }
 
@@ -73,7 +73,7 @@ pub(super) fn settings(setup: &JournalSetup<'_>, successor_of: Option<String>) -
 /// # Errors
 ///
 /// An error of the system, if a thread cannot be started.
-pub(super) fn opened(node: &Arc<NatsEngine>, setup: &JournalSetup<'_>) -> Result<Opened> {
+pub(super) fn opened(node: &Arc<NatsJournal>, setup: &JournalSetup<'_>) -> Result<Opened> {
     let channels = Channels::new(Arc::clone(node.memory()), Some(Arc::clone(node) as _));
     let opened = Opened::new(channels, Node(Arc::clone(node)));
     let access = &setup.access.control;
@@ -89,7 +89,7 @@ pub(super) fn opened(node: &Arc<NatsEngine>, setup: &JournalSetup<'_>) -> Result
 }
 
 /// A node in use.
-struct Node(Arc<NatsEngine>);
+struct Node(Arc<NatsJournal>);
 
 impl MetricSource for Node {
     fn metrics(&self) -> Vec<OtherMetric> {
@@ -149,7 +149,7 @@ impl ServerJournal for Node {
 }
 
 /// A pipe with the name of the node, for a process that takes over.
-fn pass_name(node: &NatsEngine) -> io::Result<OwnedFd> {
+fn pass_name(node: &NatsJournal) -> io::Result<OwnedFd> {
     let (near, far) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     // So few bytes have room in it.
     File::from(far).write_all(node.name().as_bytes())?;

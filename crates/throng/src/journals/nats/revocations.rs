@@ -10,7 +10,7 @@ use throng_access::shared::ShareError;
 use throng_control::revoke_action;
 use throng_core::{ScanTarget, Ticket, WantedTags, clock};
 use throng_nats::api::table::{StoredEntry, TableEntry};
-use throng_nats::engine::{NatsEngine, TableNews};
+use throng_nats::engine::{NatsJournal, TableNews};
 
 use super::tables::{self, LostEntries, REVOCATIONS, TableWrite, TableWritten};
 
@@ -22,7 +22,7 @@ const SCANNED_AT_ONCE: usize = 256;
 
 /// Keeps the revocations of `shared` as the table has them, and writes what is revoked here.
 pub(super) fn share(
-    node: &Arc<NatsEngine>,
+    node: &Arc<NatsJournal>,
     access: &AccessControl,
     shared: impl FnOnce(SharedTable) -> SharedRevocations,
 ) -> Arc<SharedRevocations> {
@@ -57,7 +57,7 @@ fn entry(change: &SharedChange) -> TableWrite {
 
 /// Makes what the table has.
 struct Keeper {
-    node: Weak<NatsEngine>,
+    node: Weak<NatsJournal>,
     shared: Arc<SharedRevocations>,
     tagger: Tagger,
     tidied_s: AtomicU64,

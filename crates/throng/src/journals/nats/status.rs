@@ -3,13 +3,13 @@
 use throng_control::{Ailment, ClusterStatus, NodeStatus};
 use throng_core::clock;
 use throng_nats::client::version;
-use throng_nats::engine::{ClusterView, LinkState, NatsEngine, NodeFacts};
+use throng_nats::engine::{ClusterView, LinkState, NatsJournal, NodeFacts};
 
 use super::facts::{LATE_MS, OLD_MS, epoch_of_most, suspicions};
 use super::tables;
 
 /// Reasons for which the node cannot do all that it is for, as probes and pages say them.
-pub(super) fn ailments(node: &NatsEngine) -> Vec<Ailment> {
+pub(super) fn ailments(node: &NatsJournal) -> Vec<Ailment> {
     let ailment = match node.state() {
         LinkState::Open => None,
         // Strangers may read it: the log has what was said.
@@ -100,7 +100,7 @@ pub(super) fn nodes(view: ClusterView) -> Vec<NodeStatus> {
 }
 
 /// The state of all nodes, and of this one's connection to NATS.
-pub(super) fn cluster(node: &NatsEngine, view: ClusterView) -> ClusterStatus {
+pub(super) fn cluster(node: &NatsJournal, view: ClusterView) -> ClusterStatus {
     let facts = view.facts.clone();
     let trouble = match node.state() {
         LinkState::Open => None,

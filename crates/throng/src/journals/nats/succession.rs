@@ -72,7 +72,7 @@ impl Successor for Joining {
         let thawed = successor.thaw(thaw, setup.events.clone(), memory.with_all_listed());
         let thawed = thawed.context("the node")?;
         // Before anything is told: what other nodes have asked meanwhile is about users, too.
-        let opened = opened(thawed.engine(), setup)?;
+        let opened = opened(thawed.journal(), setup)?;
         ensure!(thawed.begin(), "NATS can no longer be used");
         Ok(opened)
     }

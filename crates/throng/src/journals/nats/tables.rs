@@ -9,7 +9,7 @@ use throng_access::shared::ShareError;
 use throng_core::Ticket;
 use throng_nats::api::StreamSettings;
 use throng_nats::api::table::{TableEntry, TableKind, TableSettings};
-use throng_nats::engine::{Changed, NatsEngine, TableId};
+use throng_nats::engine::{Changed, NatsJournal, TableId};
 
 use crate::access::token_policy;
 use crate::settings::Settings;
@@ -69,7 +69,7 @@ pub(crate) fn tables(settings: &Settings, stream: &StreamSettings) -> Vec<TableS
 }
 
 /// How old what a node knows of revocations may be, in milliseconds; `None` if it has none.
-pub(super) fn revocations_age_ms(node: &NatsEngine) -> Option<u64> {
+pub(super) fn revocations_age_ms(node: &NatsJournal) -> Option<u64> {
     (node.tables() > REVOCATIONS.0).then(|| node.table_age_ms(REVOCATIONS))
 }
 
@@ -85,7 +85,7 @@ pub(super) enum TableWritten {
 
 /// Writes an entry. The ticket is answered once the table's owner has been told of it.
 pub(super) fn write(
-    node: &Weak<NatsEngine>,
+    node: &Weak<NatsJournal>,
     table: TableId,
     entry: TableWrite,
     done: Ticket<Result<TableWritten, ShareError>>,
@@ -107,7 +107,7 @@ pub(super) fn write(
 }
 
 /// Compares a table with what its owner was told.
-pub(super) fn compare(node: &Weak<NatsEngine>, table: TableId, done: Ticket<()>) {
+pub(super) fn compare(node: &Weak<NatsJournal>, table: TableId, done: Ticket<()>) {
     if let Some(node) = node.upgrade() {
         node.compare_table(table, done);
     }
@@ -139,13 +139,13 @@ impl LostEntries {
     }
 
     /// Writes what is left, unless that is under way.
-    pub(super) fn write_back(self: &Arc<LostEntries>, node: &Weak<NatsEngine>) {
+    pub(super) fn write_back(self: &Arc<LostEntries>, node: &Weak<NatsJournal>) {
         if !self.is_writing.swap(true, Ordering::AcqRel) {
             self.write_next(node.clone());
         }
     }
 
-    fn write_next(self: &Arc<LostEntries>, node: Weak<NatsEngine>) {
+    fn write_next(self: &Arc<LostEntries>, node: Weak<NatsJournal>) {
         let Some(entry) = self.next() else {
             return self.is_writing.store(false, Ordering::Release);
         };
