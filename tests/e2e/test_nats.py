@@ -194,18 +194,6 @@ def test_a_volatile_message_reaches_each_node_once(nodes, channel):
     assert [message["data"] for message in first.history(channel)["messages"]] == [str(n) for n in range(10)]
 
 
-def test_a_receipt_counts_the_subscribers_of_this_node(nodes, channel):
-    path = f"/channels/{channel}"
-    prefer = {"Prefer": "receipt, wait=60"}
-    with subscribe("sse", nodes[0], path) as here, subscribe("sse", nodes[1], path) as there:
-        answer = nodes[0].http.post(path, content="x", headers=prefer).json()
-        receipt = answer["receipt"]
-        assert (receipt["outcome"], receipt["written"]) == ("complete", 1), answer
-        assert here.take(1) == there.take(1) == ["x"]
-    nobody = nodes[0].http.post(f"{path}-alone", content="x", headers=prefer).json()
-    assert nobody["receipt"]["outcome"] == "complete", nobody
-
-
 def test_lists_have_what_a_node_follows(nodes, channel):
     with subscribe("sse", nodes[1], f"/channels/{channel}") as there:
         nodes[0].publish(channel, "x")

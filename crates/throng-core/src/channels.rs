@@ -26,6 +26,7 @@ use crate::presence::{Presence, PresenceBusy};
 use crate::publication::{Outcome, Publication, PublishError, VolatilePublication};
 use crate::read_marker::{Mark, Marked};
 use crate::reading::{Fetched, HistoryQuery, Reading};
+use crate::receipt::Delivered;
 use crate::rules::Rule;
 use crate::stamp::Watermark;
 #[cfg(any(test, feature = "conformance"))]
@@ -390,6 +391,20 @@ impl Channels {
         match self.cluster_of(channel) {
             None => OtherNodes::default().into(),
             Some(cluster) => cluster.subscribers_elsewhere(channel, later),
+        }
+    }
+
+    /// The delivery of a message with a receipt in other processes, once it is complete there or
+    /// `wait_ms` are over.
+    pub fn delivered_elsewhere(
+        &self,
+        (channel, id): (&ChannelName, MessageId),
+        wait_ms: u64,
+        later: Later<'_, OtherNodes<Delivered>>,
+    ) -> Answer<OtherNodes<Delivered>> {
+        match self.cluster_of(channel) {
+            None => OtherNodes::default().into(),
+            Some(cluster) => cluster.delivered_elsewhere((channel, id), wait_ms, later),
         }
     }
 

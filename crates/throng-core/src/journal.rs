@@ -18,7 +18,7 @@
 use crate::connection_name::NodeTag;
 use crate::connection_scan::{ScanAction, ScanTarget, Scanned};
 use crate::engine::{EngineMetrics, OtherNodes};
-use crate::id::Epoch;
+use crate::id::{Epoch, MessageId};
 use crate::later::{Answer, Later};
 use crate::listing::{ListStep, ListedChannel};
 use crate::name::{ChannelName, Kind};
@@ -27,6 +27,7 @@ use crate::presence::{Presence, PresenceBusy};
 use crate::publication::{Outcome, Publication, PublishError, VolatilePublication};
 use crate::read_marker::{Mark, Marked};
 use crate::reading::{Fetched, Reading};
+use crate::receipt::Delivered;
 use crate::rules::Retention;
 use crate::stamp::Watermark;
 
@@ -176,6 +177,15 @@ pub trait Cluster: Send + Sync {
         channel: &ChannelName,
         later: Later<'_, OtherNodes<u64>>,
     ) -> Answer<OtherNodes<u64>>;
+
+    /// The delivery of a message in the others, once it is complete there or `wait_ms` are over.
+    /// Its publisher here has a receipt.
+    fn delivered_elsewhere(
+        &self,
+        message: (&ChannelName, MessageId),
+        wait_ms: u64,
+        later: Later<'_, OtherNodes<Delivered>>,
+    ) -> Answer<OtherNodes<Delivered>>;
 
     /// Has the others pass their connections.
     fn scan_elsewhere(

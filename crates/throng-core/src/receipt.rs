@@ -195,6 +195,23 @@ pub struct Delivered {
     pub unknown: u64,
 }
 
+impl Delivered {
+    /// The delivery to the subscriptions of both, which may be the saying of another process.
+    #[must_use]
+    pub fn plus(self, other: Delivered) -> Delivered {
+        Delivered {
+            matched: self.matched.saturating_add(other.matched),
+            written: self.written.saturating_add(other.written),
+            behind: self.behind.saturating_add(other.behind),
+            lagging: self.lagging.saturating_add(other.lagging),
+            skipped: self.skipped.saturating_add(other.skipped),
+            closed: self.closed.saturating_add(other.closed),
+            expired: self.expired.saturating_add(other.expired),
+            unknown: self.unknown.saturating_add(other.unknown),
+        }
+    }
+}
+
 #[derive(Default)]
 struct State {
     /// The subscriptions of the channel at the time of the publication.

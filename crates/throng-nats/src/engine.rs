@@ -36,6 +36,7 @@
 //! | `deferred` | what waits until all that has come at once was taken |
 //! | `vacancies` | channels that nobody follows any more |
 //! | `under_way` | publications without an answer, and how many there may be |
+//! | `receipts` | counts the delivery of messages whose publishers are on other nodes |
 //! | `lateness` | when clients are told that messages come late |
 //! | `link` | the state of the connection, and what was counted |
 
@@ -54,6 +55,7 @@ mod lateness;
 mod link;
 mod markers;
 mod questions;
+mod receipts;
 mod rest;
 mod shared;
 mod starting;
@@ -71,10 +73,10 @@ use std::time::Duration;
 use throng_core::journal::{Cluster, Journal, JournalIds, JournalUsage};
 use throng_core::parts::{HeldPart, Limits, Parts};
 use throng_core::{
-    Answer, ChannelName, EngineMetrics, Fetched, Later, ListedChannel, Mark, Marked, MemoryEngine,
-    NodeTag, OtherNodes, Outcome, Presence, PresenceBusy, Publication, PublishError, Reading,
-    Retention, ScanAction, ScanTarget, Scanned, Stamp, Ticket, VolatilePublication, WantedTags,
-    Watermark,
+    Answer, ChannelName, Delivered, EngineMetrics, Fetched, Later, ListedChannel, Mark, Marked,
+    MemoryEngine, MessageId, NodeTag, OtherNodes, Outcome, Presence, PresenceBusy, Publication,
+    PublishError, Reading, Retention, ScanAction, ScanTarget, Scanned, Stamp, Ticket,
+    VolatilePublication, WantedTags, Watermark,
 };
 
 use crate::api::table::TableEntry;
@@ -414,6 +416,15 @@ impl Cluster for NatsJournal {
         later: Later<'_, OtherNodes<u64>>,
     ) -> Answer<OtherNodes<u64>> {
         self.shared.subscribers_elsewhere(channel, later)
+    }
+
+    fn delivered_elsewhere(
+        &self,
+        (channel, id): (&ChannelName, MessageId),
+        wait_ms: u64,
+        later: Later<'_, OtherNodes<Delivered>>,
+    ) -> Answer<OtherNodes<Delivered>> {
+        self.shared.delivered_elsewhere((channel, id), wait_ms, later)
     }
 
     fn scan_elsewhere(

@@ -3,18 +3,23 @@
 //! The publisher waits until the message has reached all of its subscribers, or never will, and at
 //! most for the time that it names. The workers count meanwhile; see [`throng_core::receipt`].
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue};
-use throng_core::{ChannelName, Delivered, Publisher, Receipt, ReceiptsBusy, Ticket};
+use throng_core::{
+    ChannelName, Delivered, Later, MessageId, OtherNodes, Publisher, Receipt, ReceiptsBusy, Ticket,
+};
 use throng_wire::prefer;
 use throng_wire::v1::ReceiptFields;
 use tokio::sync::oneshot;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 
+use super::parameters::WORKERS_TIMEOUT;
 use crate::control::Control;
 use crate::http::answer::{Answer, PREFERENCE_APPLIED};
+use crate::late_answer::ask;
 use crate::metrics::ReceiptOutcome;
 
 /// How long a publisher waits for a receipt unless it says.
@@ -72,33 +77,58 @@ impl OpenReceipt {
         Arc::clone(&self.receipt)
     }
 
-    /// Waits until nothing is left to happen to the message, at most `max_wait`, and no longer than
-    /// a drain, or until what takes long is to end.
-    pub(super) async fn finish(mut self, control: &Control, max_wait: Duration) -> ReceiptFields {
+    /// Waits until nothing is left to happen to the message on any node, at most `max_wait`, and no
+    /// longer than a drain, or until what takes long is to end.
+    pub(super) async fn finish(
+        mut self,
+        control: &Control,
+        (channel, id): (&ChannelName, MessageId),
+        max_wait: Duration,
+    ) -> ReceiptFields {
+        let wait_ms = u64::try_from(max_wait.as_millis()).unwrap_or(u64::MAX);
+        let asked = ask(|later: Later<'_, _>| {
+            let answer = control.engine.delivered_elsewhere((channel, id), wait_ms, later);
+            Ok::<_, Infallible>(answer)
+        });
+        let Ok(elsewhere) = asked;
         let drain_ends = async {
             let deadline = control.drain.begun().await;
             sleep_until(deadline.checked_sub(DRAIN_MARGIN).unwrap_or(Instant::now())).await;
         };
-        let is_over = tokio::select! {
-            biased;
-            _ = &mut self.is_complete => false,
-            () = sleep(max_wait) => true,
-            () = drain_ends => true,
-            () = control.drain.rushed() => true,
+        let ends = async {
+            tokio::select! {
+                () = drain_ends => (),
+                () = control.drain.rushed() => (),
+            }
         };
-        let delivered = self.receipt.close();
+        // The other nodes end their wait at the same time, and their answers take some.
+        let all = async {
+            let (own, others) = tokio::join!(
+                timeout(max_wait, &mut self.is_complete),
+                elsewhere.within(max_wait + WORKERS_TIMEOUT),
+            );
+            (own.is_err(), others)
+        };
+        let (is_over, others) = tokio::select! {
+            biased;
+            all = all => all,
+            () = ends => (true, None),
+        };
+        let none = OtherNodes { found: Delivered::default(), is_complete: false };
+        let OtherNodes { found, is_complete } = others.unwrap_or(none);
+        let delivered = self.receipt.close().plus(found);
         let Delivered { matched, written, behind, lagging, skipped, closed, expired, unknown } =
             delivered;
         let outcome = match behind {
-            0 => ReceiptOutcome::Complete,
-            _ if is_over => ReceiptOutcome::Timeout,
+            0 if is_complete => ReceiptOutcome::Complete,
+            _ if is_over || behind > unknown => ReceiptOutcome::Timeout,
             _ => ReceiptOutcome::Unknown,
         };
         control.metrics.count_receipt(outcome);
         let dropped =
             [("lagging", lagging), ("skipped", skipped), ("closed", closed), ("expired", expired)];
-        let outcome = outcome.name();
-        ReceiptFields { outcome, matched, written, behind, unknown, dropped }
+        let (outcome, is_partial) = (outcome.name(), !is_complete);
+        ReceiptFields { outcome, matched, written, behind, unknown, dropped, is_partial }
     }
 }
 

@@ -1,14 +1,15 @@
 //! This node's answers to questions of others.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use serde::Serialize;
 use throng_core::{
-    Answer, ChannelName, ConnectionScan, Later, Notification, ScanAction, ScanTarget, Scanned,
-    Ticket, WorkerId,
+    Answer, ChannelName, ConnectionScan, Delivered, Later, MessageId, Notification, Receipt,
+    ScanAction, ScanTarget, Scanned, Ticket, WorkerId,
 };
 
-use super::questions::{LogName, PresenceAnswer, Question, ScanAnswer, Target};
+use super::questions::{LogName, PresenceAnswer, Question, ReceiptAnswer, ScanAnswer, Target};
+use super::receipts::{Asked, Due, KEPT_MS};
 use super::shared::NodeShared;
 use crate::journal::JournalEvent;
 
@@ -19,6 +20,9 @@ impl NodeShared {
             Ok(Question::Presence { of, users }) => self.tell_presence(reply, &of, users),
             Ok(Question::Subscribers(of)) => {
                 self.reply(reply, &self.memory.audience(&of.name()).subscribers);
+            }
+            Ok(Question::Receipt { of, id, wait_ms }) => {
+                self.tell_receipt(reply, (&of, &id), wait_ms);
             }
             Ok(Question::Node) => {
                 if let Some(view) = self.view() {
@@ -39,7 +43,7 @@ impl NodeShared {
         }
     }
 
-    fn reply(&self, reply: String, answer: &impl Serialize) {
+    pub(super) fn reply(&self, reply: String, answer: &impl Serialize) {
         if let Ok(answer) = serde_json::to_vec(answer) {
             self.tell(JournalEvent::Answer { reply, answer });
         }
@@ -82,6 +86,62 @@ impl NodeShared {
         for worker in 0..self.workers {
             let worker = WorkerId(u16::try_from(worker).unwrap_or(u16::MAX));
             self.memory.post(worker, Notification::Scan(Arc::clone(&scan)));
+        }
+    }
+
+    /// The receipt of a message that has arrived, if its publisher is on another node.
+    pub(super) fn begin_receipt(
+        self: &Arc<NodeShared>,
+        (sequence, channel): (u64, &ChannelName),
+        receipt: &str,
+    ) -> Option<Arc<Receipt>> {
+        let (node, _) = receipt.rsplit_once('.')?;
+        let shared: Weak<NodeShared> = Arc::downgrade(self);
+        let ticket = Ticket::new(move |complete: Option<()>| {
+            let Some((shared, ())) = shared.upgrade().zip(complete) else { return };
+            let due = shared.receipts.complete(sequence);
+            shared.answer_due(due);
+        });
+        self.receipts.begin((sequence, (self.now_ms)()), (node, channel), ticket)
+    }
+
+    /// Another node asks for the delivery of its publisher's message.
+    pub(super) fn tell_receipt(&self, reply: String, (of, id): (&LogName, &str), wait_ms: u64) {
+        let Ok(MessageId { epoch, offset }) = id.parse() else { return };
+        if self.link.epoch() != Some(epoch) {
+            return;
+        }
+        let asked = Asked { reply, until_ms: (self.now_ms)() + wait_ms.min(KEPT_MS) };
+        let asked = match self.receipts.ask(offset, asked) {
+            Ok(due) => return self.answer_due(due),
+            Err(asked) => asked,
+        };
+        let channel = of.name();
+        let head = self.followed().get(&channel).filter(|entry| entry.is_live).map(|it| it.head);
+        match head {
+            Some(head) if head < offset => {
+                self.receipts.expect(offset, asked);
+            }
+            // It was delivered here without a receipt: there were too many.
+            Some(_) => {
+                let matched = self.memory.audience(&channel).subscribers;
+                let (behind, unknown) = (matched, matched);
+                let delivered = Delivered { matched, behind, unknown, ..Delivered::default() };
+                self.answer_due([(asked.reply, delivered)]);
+            }
+            None => self.answer_due([(asked.reply, Delivered::default())]),
+        }
+    }
+
+    /// Answers for publishers whose time is over.
+    pub(super) fn tell_due_receipts(&self, now_ms: u64) {
+        let due = self.receipts.due(now_ms);
+        self.answer_due(due);
+    }
+
+    fn answer_due(&self, due: impl IntoIterator<Item = Due>) {
+        for (reply, delivered) in due {
+            self.reply(reply, &ReceiptAnswer::from(&delivered));
         }
     }
 }

@@ -4,12 +4,14 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use throng_core::{
-    Answer, ChannelName, Later, OtherNodes, Presence, PresenceBusy, ScanAction, ScanTarget,
-    Scanned, Ticket,
+    Answer, ChannelName, Delivered, Later, MessageId, OtherNodes, Presence, PresenceBusy,
+    ScanAction, ScanTarget, Scanned, Ticket,
 };
 
 use super::asks::NodeAnswers;
-use super::questions::{LogName, PresenceAnswer, Question, RemoteAction, ScanAnswer, Target};
+use super::questions::{
+    LogName, PresenceAnswer, Question, ReceiptAnswer, RemoteAction, ScanAnswer, Target,
+};
 use super::shared::NodeShared;
 use crate::journal::{Ask, JournalEvent, NodesAnswered};
 
@@ -127,6 +129,25 @@ impl NodeShared {
         self.ask(&Question::Subscribers(of), (COUNT_MS, false), |answers| {
             let OtherNodes { found, is_complete } = answers.read::<u64>();
             let found = found.into_iter().fold(0, u64::saturating_add);
+            ticket.answer(OtherNodes { found, is_complete });
+        });
+        answer
+    }
+
+    /// The delivery of a message on other nodes, once it is complete there or `wait_ms` are over.
+    pub(super) fn delivered_elsewhere(
+        &self,
+        (channel, id): (&ChannelName, MessageId),
+        wait_ms: u64,
+        later: Later<'_, OtherNodes<Delivered>>,
+    ) -> Answer<OtherNodes<Delivered>> {
+        let Some(of) = LogName::of(channel) else { return OtherNodes::default().into() };
+        let (ticket, answer) = later.ticket();
+        let question = Question::Receipt { of, id: id.to_string(), wait_ms };
+        self.ask(&question, (wait_ms + COUNT_MS, false), |answers| {
+            let OtherNodes { found, is_complete } = answers.read::<ReceiptAnswer>();
+            let found = found.into_iter().map(Delivered::from);
+            let found = found.fold(Delivered::default(), Delivered::plus);
             ticket.answer(OtherNodes { found, is_complete });
         });
         answer

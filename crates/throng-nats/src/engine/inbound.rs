@@ -200,6 +200,7 @@ impl NodeShared {
     /// All ids from before mean nothing: subscribers have to begin anew, and are told that they may
     /// have missed messages.
     fn begin_anew(&self) {
+        self.receipts.forget();
         let mut followed = self.followed();
         followed.forget_tails();
         let Ok(()) = followed.each(|channel, entry| -> Result<(), Infallible> {
@@ -246,20 +247,20 @@ impl NodeShared {
         }
     }
 
-    fn message(&self, channel: ChannelId, message: StoredMessage) {
+    fn message(self: &Arc<NodeShared>, channel: ChannelId, mut message: StoredMessage) {
         let Some(epoch) = self.link.epoch() else { return };
         self.link.reached(message.sequence);
-        let receipt = message
-            .receipt
-            .as_deref()
-            .and_then(|receipt| journal::token_of_receipt(&self.nonce, receipt))
-            .and_then(|token| self.publications.receipt(token));
+        let (sequence, wanted) = (message.sequence, message.receipt.take());
+        let token = wanted.as_deref().and_then(|it| journal::token_of_receipt(&self.nonce, it));
+        let own = token.and_then(|token| self.publications.receipt(token));
         let time_ms = (self.from_wall_ms)(message.wall_ms);
         let retention = |name: &_| self.memory.rule(name).retention;
         let content = self.followed().append(channel, (epoch, message, time_ms), retention);
         let Some(content) = content else { return };
         self.wait_for_room(&content);
         count(&self.link.counts.delivered);
+        let of_other = wanted.filter(|_| token.is_none());
+        let receipt = own.or_else(|| self.begin_receipt((sequence, &content.channel), &of_other?));
         let begin = || self.parts.append(&content);
         let (_, workers) = self.memory.deliver_asleep(&content, receipt.as_ref(), begin);
         self.deferred.wake(&self.memory, workers);

@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 use throng_core::{
-    ChannelName, ConnectionName, FoundConnection, FoundTransport, Kind, Presence, ScanAction,
-    ScanClose, ScanTarget, Scanned,
+    ChannelName, ConnectionName, Delivered, FoundConnection, FoundTransport, Kind, Presence,
+    ScanAction, ScanClose, ScanTarget, Scanned,
 };
 
 use crate::journal::headers_of;
@@ -23,6 +23,9 @@ pub(super) enum Question {
     },
     /// How many follow a channel?
     Subscribers(LogName),
+    /// The delivery of a message whose publisher wants a receipt and is on the asking node. The
+    /// answer comes once it is complete, or this time is over.
+    Receipt { of: LogName, id: String, wait_ms: u64 },
     /// How is the node, and what does it know of the others?
     Node,
     /// Pass all connections.
@@ -143,6 +146,36 @@ impl From<&Presence> for PresenceAnswer {
             users: presence.users.iter().map(|user| (**user).into()).collect(),
             more: presence.is_cut,
         }
+    }
+}
+
+/// The answer to [`Question::Receipt`]: the fields of [`Delivered`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct ReceiptAnswer {
+    matched: u64,
+    written: u64,
+    behind: u64,
+    lagging: u64,
+    skipped: u64,
+    closed: u64,
+    expired: u64,
+    unknown: u64,
+}
+
+impl From<&Delivered> for ReceiptAnswer {
+    fn from(delivered: &Delivered) -> ReceiptAnswer {
+        let Delivered { matched, written, behind, lagging, skipped, closed, expired, unknown } =
+            *delivered;
+        ReceiptAnswer { matched, written, behind, lagging, skipped, closed, expired, unknown }
+    }
+}
+
+impl From<ReceiptAnswer> for Delivered {
+    fn from(answer: ReceiptAnswer) -> Delivered {
+        let ReceiptAnswer { matched, written, behind, lagging, skipped, closed, expired, unknown } =
+            answer;
+        Delivered { matched, written, behind, lagging, skipped, closed, expired, unknown }
     }
 }
 
@@ -282,6 +315,24 @@ mod tests {
         };
         let connections = TRANSPORTS.map(found).into();
         reads("scans", &[ScanAnswer { count: 9, connections }]);
+    }
+
+    #[test]
+    fn kept_questions_about_receipts_are_read() {
+        let of = LogName::Channel("a".into());
+        reads("receipts", &[Question::Receipt { of, id: "k3v9x2-7".into(), wait_ms: 500 }]);
+        let delivered = Delivered {
+            matched: 9,
+            written: 1,
+            behind: 3,
+            lagging: 1,
+            skipped: 2,
+            closed: 1,
+            expired: 1,
+            unknown: 2,
+        };
+        reads("delivered", &[ReceiptAnswer::from(&delivered)]);
+        assert_eq!(Delivered::from(ReceiptAnswer::from(&delivered)), delivered);
     }
 
     #[test]

@@ -22,6 +22,7 @@ use super::followed::{Followed, FollowedEntry, WaitingPart};
 use super::hold::{ChannelHold, HoldOwner};
 use super::lateness::Lateness;
 use super::link::{Link, count};
+use super::receipts::ReceiptsForOthers;
 use super::rest::{CountGuard, Holding};
 use super::table::SharedTables;
 use super::under_way::Publications;
@@ -56,6 +57,7 @@ pub(super) struct NodeShared {
     pub(super) link: Link,
     pub(super) vacancies: Arc<Vacancies>,
     pub(super) publications: Publications,
+    pub(super) receipts: ReceiptsForOthers,
     /// Volatile messages that wait to be sent to the other nodes.
     pub(super) volatile: Arc<VolatilePlaces>,
     pub(super) workers: usize,
@@ -350,6 +352,7 @@ impl NodeShared {
         }
         self.describe(now_ms);
         self.tell_lateness(now_ms);
+        self.tell_due_receipts(now_ms);
         for _ in 0..VACATED_PER_TICK {
             let Some(name) = self.vacancies.due(now_ms) else { return };
             let mut followed = self.followed();

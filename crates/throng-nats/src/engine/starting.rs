@@ -16,6 +16,7 @@ use super::deferred::DeferredWork;
 use super::early::Early;
 use super::followed::Followed;
 use super::link::Link;
+use super::receipts::ReceiptsForOthers;
 use super::rest::Holding;
 use super::shared::NodeShared;
 use super::table::SharedTables;
@@ -97,6 +98,7 @@ impl Starting {
             link: Link::new((self.now_ms)()),
             vacancies,
             publications: Publications::default(),
+            receipts: ReceiptsForOthers::default(),
             volatile: Arc::default(),
             workers: self.workers,
             node: self.node,

@@ -1,6 +1,8 @@
 //! The frames of the server, each a JSON object on one line, and the HTTP bodies with the same
 //! fields.
 
+mod receipt;
+
 use std::fmt::Display;
 use std::io::Write as _;
 use std::sync::Arc;
@@ -11,6 +13,8 @@ use super::list::Verb;
 use crate::error::ErrorResponse;
 use crate::json::write_json_string;
 use crate::name::{Kind, Target};
+
+pub use receipt::{ReceiptFields, receipt_body};
 
 /// Writes a JSON object, field by field.
 struct Object<'o> {
@@ -56,6 +60,11 @@ impl<'o> Object<'o> {
         let value: &[u8] = if value { b"true" } else { b"false" };
         self.field(name).extend_from_slice(value);
         self
+    }
+
+    /// A member that is left out unless it is true.
+    fn flag(self, name: &str, value: bool) -> Self {
+        if value { self.boolean(name, true) } else { self }
     }
 
     fn target(self, target: &Target) -> Self {
@@ -359,40 +368,6 @@ impl From<u64> for Counted {
     }
 }
 
-/// The outcome of a message, in the answer to its publication.
-#[derive(Debug, Clone, Copy)]
-pub struct ReceiptFields {
-    /// Why the answer comes now: `complete`, `timeout` or `unknown`.
-    pub outcome: &'static str,
-    /// The subscriptions that the message is for.
-    pub matched: u64,
-    /// Those whose sockets have taken it whole.
-    pub written: u64,
-    /// Those for which it still waits, or of which nothing will be known.
-    pub behind: u64,
-    /// Those of which nothing will be known.
-    pub unknown: u64,
-    /// Those that do not get it, by reason: `lagging`, `skipped`, `closed`.
-    pub dropped: [(&'static str, u64); 4],
-}
-
-/// [`published_body`] with a receipt.
-pub fn receipt_body(out: &mut Vec<u8>, id: &str, subscribers: Counted, receipt: &ReceiptFields) {
-    let mut object = published_fields(Object::new(out), Some(id), subscribers, false);
-    let ReceiptFields { outcome, matched, written, behind, unknown, dropped } = receipt;
-    let mut fields = Object::new(object.field("receipt"))
-        .string("outcome", outcome)
-        .number("matched", *matched)
-        .number("written", *written)
-        .number("behind", *behind)
-        .number("unknown", *unknown)
-        .number("dropped", dropped.iter().map(|(_, count)| count).sum());
-    let reasons = Object::new(fields.field("dropped_by"));
-    dropped.iter().fold(reasons, |reasons, (name, count)| reasons.number(name, *count)).end();
-    fields.end();
-    object.end();
-}
-
 fn published_fields<'o>(
     object: Object<'o>,
     id: Option<&str>,
@@ -402,10 +377,9 @@ fn published_fields<'o>(
     let object = match id {
         Some(id) => object.string("id", id),
         None => object.boolean("volatile", true),
-    };
-    let object = object.number("subscribers", subscribers);
-    let object = if is_partial { object.boolean("partial", true) } else { object };
-    if is_duplicate { object.boolean("duplicate", true) } else { object }
+    }
+    .number("subscribers", subscribers);
+    object.flag("partial", is_partial).flag("duplicate", is_duplicate)
 }
 
 /// Reports a gap: the connection lagged, `missed` messages are gone, and delivery goes on after
@@ -473,12 +447,12 @@ fn presence_fields<'o>(
     target: &Target,
     Present { connections, users, more, is_partial }: Present<'_, impl AsRef<str>>,
 ) -> Object<'o> {
-    let object = object
+    object
         .target(target)
         .number("connections", connections as u64)
         .array("users", users, |out, user| write_json_string(out, user.as_ref()))
-        .boolean("more", more);
-    if is_partial { object.boolean("partial", true) } else { object }
+        .boolean("more", more)
+        .flag("partial", is_partial)
 }
 
 /// The members of a channel, for subscribers of its presence events.

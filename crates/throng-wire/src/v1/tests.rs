@@ -398,13 +398,14 @@ fn replies_match_the_reference() {
     );
     let dropped = [("lagging", 1), ("skipped", 0), ("closed", 2), ("expired", 0)];
     let outcome = "timeout";
-    let receipt = ReceiptFields { outcome, matched: 9, written: 4, behind: 2, unknown: 1, dropped };
+    let (matched, written, behind, unknown, is_partial) = (9, 4, 2, 1, true);
+    let receipt = ReceiptFields { outcome, matched, written, behind, unknown, dropped, is_partial };
     assert_eq!(
         answer(|out| receipt_body(out, "k-1", 9.into(), &receipt)),
         r#"{"id":"k-1","subscribers":9,"receipt":{"outcome":"timeout","matched":9,"written":4,"#
             .to_owned()
             + r#""behind":2,"unknown":1,"dropped":3,"#
-            + r#""dropped_by":{"lagging":1,"skipped":0,"closed":2,"expired":0}}}"#
+            + r#""dropped_by":{"lagging":1,"skipped":0,"closed":2,"expired":0},"partial":true}}"#
     );
     assert_eq!(
         answer(|out| gap(out, &a, Some(12), "k-9")),
