@@ -107,9 +107,11 @@ def test_a_burst_over_many_channels_comes_in_few_frames(quiet):
 
 def test_messages_one_by_one_come_one_by_one(quiet):
     with reader(quiet, channels=["a", "b"]) as page:
-        for _ in range(3):
-            quiet.publish_batch([{"channel": "a", "data": 1}])
-            assert page.receive() == [("a", 1)]
+        for number in range(6):
+            name = "ab"[number % 2]
+            quiet.publish_batch([{"channel": name, "data": number}])
+            assert page.receive() == [(name, number)]
+        assert page.frames == 6 and quiet.metrics()["throng_joined_frames_total"] == 0
 
 
 def test_a_new_process_keeps_the_numbers(tmp_path):

@@ -1,6 +1,7 @@
 """Channels and subscriptions with a pace: what comes within it goes out together."""
 
 import json
+import time
 
 import pytest
 from websockets.sync.client import connect
@@ -61,9 +62,13 @@ def test_a_client_chooses_a_slower_pace(serve):
     server = serve()
     with subscribe("websocket", server, "/channels/a", pace="400ms") as slow:
         with subscribe("websocket", server, "/channels/a") as quick:
+            began = time.monotonic()
             for number in range(3):
                 server.publish("a", str(number))
-            assert quick.take(3) == slow.take(3) == ["0", "1", "2"]
+            assert slow.next()[1] == "0", "the first after silence at once"
+            assert quick.take(3) == ["0", "1", "2"]
+            assert slow.take(2) == ["1", "2"]
+            assert time.monotonic() - began >= 0.4, "not before the pace lets them out"
 
 
 def test_a_command_has_a_pace_that_survives_an_upgrade(upgradable):
