@@ -126,7 +126,7 @@ impl<N: Net> Delivery<N> {
 
     /// Gives those of a connection's subscriptions that have waited for too long no more of the
     /// history that they asked for: no pass comes to what is blocked already.
-    fn note_late(&mut self, id: ConnectionId) {
+    pub(super) fn note_late(&mut self, id: ConnectionId) {
         let now_ms = self.clock().unix_ms();
         let Delivery { sockets, subscriptions, .. } = self;
         let mut next = sockets[id].newest_subscription;

@@ -476,6 +476,9 @@ impl<N: Net> Delivery<N> {
     /// Checks a streaming connection with unfinished input or output: a half-read message has a
     /// deadline, and a connection that lags is closed without waiting for its socket.
     pub(crate) fn check_busy(&mut self, id: ConnectionId) {
+        if self[id].holds_for_acks() {
+            self.note_late(id);
+        }
         if self[id].has(Flags::BLOCKED) || self[id].holds_for_acks() {
             self.check_blocked(id);
         }

@@ -328,6 +328,22 @@ fn one_that_is_late_with_history_gets_the_newest() {
 }
 
 #[test]
+fn one_that_never_acknowledges_makes_nobody_keep_its_history() {
+    let mut rig = rig();
+    (0..20).for_each(|number| rig.publish("p", &format!("{number}.{}", "x".repeat(3_000)), None));
+    rig.work();
+    let client = v1(&mut rig, "/channels/p?envelope=compact&history=20");
+    assert_eq!(messages(&client).len(), FRAMES_MAX);
+    rig.pass(STALENESS_MS / 100);
+    (0..300).for_each(|number| publish(&mut rig, "p", &number.to_string()));
+    let found = scan(&mut rig, ScanTarget::Behind, ScanAction::List { limit: 9 });
+    let lag = found.connections[0].lag.as_ref().expect("it is behind");
+    assert!(lag.messages > 300 && lag.bytes < 3_000, "{lag:?}");
+    acknowledge(&mut rig, &client, FRAMES_MAX);
+    assert_eq!(texts(&client).last().map(String::as_str), Some("299"));
+}
+
+#[test]
 fn a_volatile_message_does_not_wait_for_acknowledgements() {
     let mut rig = patient_rig();
     let client = reader(&mut rig, &["p"]);
