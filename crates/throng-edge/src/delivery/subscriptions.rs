@@ -280,6 +280,11 @@ impl<N: Net> Delivery<N> {
         self.each_subscription(id, SubscriptionTable::trim_channel_of);
     }
 
+    /// The same with the channel of one subscription.
+    pub(crate) fn trim_replay_buffer(&mut self, id: SubscriptionId) {
+        self.subscriptions.trim_channel_of(id);
+    }
+
     /// Ends the connection's subscription to a channel, and to the channel's presence events.
     pub(crate) fn unfollow_channel(
         &mut self,

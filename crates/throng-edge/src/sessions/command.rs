@@ -32,6 +32,10 @@ const PAGE: usize = 100;
 /// control plane's, because all connections of this worker wait while it is encoded.
 const PAGE_BYTES_MAX: usize = 256 << 10;
 
+/// What it costs of the turn and of the slice to look at a subscription of the connection, in bytes
+/// of an answer: a command of a client with ten thousand channels is five steps.
+const LOOK_COST_BYTES: usize = 4;
+
 /// A command that awaits its answer.
 #[derive(Debug, Clone, Copy)]
 struct Call<'a> {
@@ -214,6 +218,7 @@ impl<N: Net> Sessions<N> {
         }
         let Survey { asked, has_user, found, .. } =
             self.survey(id, slice::from_ref(&Some(name.clone())));
+        self.budget().charge(asked * LOOK_COST_BYTES);
         let max_channels = self.max_channels(id);
         if asked + count > max_channels {
             return Err(ErrorResponse::too_many_channels(max_channels).into());
@@ -253,7 +258,11 @@ impl<N: Net> Sessions<N> {
         }
         if let Some(joined) = subscription {
             self.catch_up(id, joined);
-            self.trim_replay_buffers(id);
+            if has_kept {
+                self.trim_replay_buffers(id);
+            } else {
+                self.trim_replay_buffer(joined);
+            }
         }
         self.limit(id, answers.until_ms);
         Ok(())
@@ -269,7 +278,9 @@ impl<N: Net> Sessions<N> {
     }
 
     fn unsubscribe_command(&mut self, call: Call<'_>, target: &Target) -> Result<(), Stop> {
-        let Some(subscription) = self.own_subscription(call.id, &name_of(target)) else {
+        let Survey { asked, found, .. } = self.survey(call.id, &[Some(name_of(target))]);
+        self.budget().charge(asked * LOOK_COST_BYTES);
+        let Some(subscription) = found[0] else {
             return Err(not_subscribed(target).into());
         };
         if self.leave_to_server(self.keeper_of(call.id).as_ref(), subscription, target) {

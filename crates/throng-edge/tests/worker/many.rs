@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use throng_access::Decision;
 use throng_edge::{Counter, Settings};
+use throng_wire::websocket::{Opcode, write_masked_frame};
 
 use crate::kept;
 use crate::rig::{Client, Rig};
@@ -144,6 +145,28 @@ fn ten_thousand_channels_take_many_turns_and_no_message_precedes_the_answer() {
     rig.work();
     assert!(client.received().contains("still"));
     rig.worker.check_invariants();
+}
+
+#[test]
+fn a_command_costs_more_of_a_turn_if_its_client_has_many_channels() {
+    let mut rig = Rig::with(roomy());
+    let answers_of_a_turn = |rig: &mut Rig, channels: usize| {
+        let client = rig.v1();
+        ask(rig, &client, &command("subscribe", &names(channels)));
+        let mut frames = Vec::new();
+        for kind in ["subscribe", "unsubscribe"].iter().cycle().take(32) {
+            let text = format!(r#"{{"type":"{kind}","channel":"x"}}"#);
+            write_masked_frame(&mut frames, Opcode::Text, text.as_bytes(), [0; 4]);
+        }
+        rig.send(&client, &frames);
+        let at_once = count(&client.received(), r#""channel":"x""#);
+        rig.work();
+        (at_once, at_once + count(&client.received(), r#""channel":"x""#))
+    };
+    let (few, of_few) = answers_of_a_turn(&mut rig, 100);
+    let (many, of_many) = answers_of_a_turn(&mut rig, 9_000);
+    assert_eq!((of_few, of_many), (32, 32));
+    assert!(few > 20 && many < 10, "{few} and {many} in a turn");
 }
 
 /// Without taking further turns than one.
