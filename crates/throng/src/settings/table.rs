@@ -320,7 +320,7 @@ settings! {
         "max-lag-bytes" max_bytes: Size = "1MiB",
             "Maximum size of the messages a subscriber may lag behind";
         "lag-policy" policy: LagPolicyChoice = "close",
-            "Beyond either limit: close, or skip with a gap message; latest: only the newest one";
+            "Beyond either limit: close, skip with a gap message, or latest: send only the newest";
         // Connections are looked at once a second.
         "slow-timeout" slow_timeout: Time = "0" [min = "1s", zero = "none"],
             "Close a subscriber that has not caught up for this long; 0: no time limit";

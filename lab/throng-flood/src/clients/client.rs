@@ -105,6 +105,9 @@ pub(super) struct Extra {
     pub(super) tracks: Box<[(u32, Track)]>,
     /// Its subscriptions that the server has confirmed, while it joins.
     pub(super) confirmed: usize,
+    /// The channels, by their numbers, of which the server has said that it skipped messages, until
+    /// the next message of each comes.
+    pub(super) skipped: Vec<u32>,
     /// The ages of its messages, if it is measured by itself.
     pub(super) reader: Option<Box<Reader>>,
 }
@@ -116,6 +119,7 @@ impl Extra {
             && self.unsent.is_empty()
             && self.tracks.is_empty()
             && self.confirmed == 0
+            && self.skipped.is_empty()
             && self.reader.is_none()
     }
 }

@@ -285,6 +285,25 @@ impl ClientThread {
         *confirmed >= expected
     }
 
+    /// Keeps the channels of which a part of a compact frame says that messages were skipped.
+    fn skipped(&mut self, position: usize, part: &[u8]) {
+        let mut told = compact::skipped(part).peekable();
+        if told.peek().is_some() {
+            self.clients[position].extra().skipped.extend(told);
+        }
+    }
+
+    /// True if the server has said that it skipped messages of a channel before this one, of which
+    /// `before` has the bytes in front of its mark, and those of other items before it.
+    fn are_told(&mut self, position: usize, before: &[u8]) -> bool {
+        self.skipped(position, before);
+        let Some(extra) = &mut self.clients[position].extra else { return false };
+        let Some(number) = compact::number(before) else { return false };
+        let count = extra.skipped.len();
+        extra.skipped.retain(|&told| told != number);
+        extra.skipped.len() < count
+    }
+
     fn message(&mut self, position: usize, message: &[u8], now: u64) -> Result<(), Failure> {
         if self.shared.heartbeat.is_some_and(|heartbeat| heartbeat == message) {
             self.counts.heartbeats += 1;
@@ -301,13 +320,18 @@ impl ClientThread {
         }
         self.counts.arriving.note(now);
         let (mut rest, mut is_marked) = (message, false);
+        let is_compact = self.shared.acknowledgement.is_some() && compact::is_compact(message);
         while let Some((mark, after)) = Mark::find(rest) {
             let before = &rest[..rest.len() - after.len() - MARK_BYTES];
             rest = after;
+            let are_told = is_compact && self.are_told(position, before);
             if mark.run == self.shared.share.run {
                 is_marked = true;
-                self.deliver(position, &mark, compact::follows_skipped(before), now);
+                self.deliver(position, &mark, are_told, now);
             }
+        }
+        if is_compact {
+            self.skipped(position, rest);
         }
         if self.clients[position].state == ClientState::Joining {
             if self.is_joined_by(position, message) {

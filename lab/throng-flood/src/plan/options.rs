@@ -85,8 +85,8 @@ options! {
             "What clients follow: one (all the same), N (client i follows stream i % N), own \
              (each its own), or friends:EDGES (a graph in which few have many followers)";
         "channels-per-client" channels_per_client: Count = "1", "N",
-            "Channels that each client follows, over one connection; all clients the same, unless \
-             --streams says of how many";
+            "Channels that each client follows, over one connection; all clients the same. With \
+             --streams, each follows a run of these";
         "ports" ports: Vec<Ports>, "PORTS",
             "Ports of the same host; clients are spread over them";
         "nodes" nodes: Vec<Node>, "HOST:PORT" as "node",

@@ -206,7 +206,7 @@ options! {
             "Share of the clients that stop reading while they are held, like 10%";
         "speed" slow_speed: Size, "SIZE" as "slow-speed"
             [conflicts_with = "plan", requires = "phases.share"],
-            "What each of these reads in a second, in place of nothing, like 125KB for 1 Mbit/s";
+            "Bytes that each of these reads per second, like 125KB for 1 Mbit/s; none if not given";
         "timeout" storm: Time, "TIME" as "storm" [conflicts_with = "plan"],
             "At the end all lose their connections at once; all must be back within this time";
     }
