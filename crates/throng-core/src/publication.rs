@@ -107,8 +107,14 @@ pub enum PublishError {
     )]
     OverLimit,
     /// The journal accepts no message of this size. Nothing was published.
-    #[error("the message is larger than the channel's journal accepts")]
+    #[error("the message is larger than the channel's journal accepts: see max_payload of NATS")]
     TooLarge,
+    /// The servers of the journal store no more for this installation. Nothing was published.
+    #[error(
+        "a limit of storage in NATS is reached, so the message was not accepted; raise that of the \
+         account or of the servers"
+    )]
+    OverQuota,
     /// The journal has refused the message, for a reason that will not pass. Nothing was published.
     #[error("the channel's journal refuses the message; the server's log says why")]
     Refused,
@@ -126,9 +132,10 @@ impl From<PublishError> for ErrorResponse {
         let code = match error {
             PublishError::Busy | PublishError::NoOffset => ErrorCode::Busy,
             PublishError::Away => ErrorCode::Unavailable,
-            PublishError::DiskFull | PublishError::OverLimit | PublishError::Refused => {
-                ErrorCode::NotStored
-            }
+            PublishError::DiskFull
+            | PublishError::OverLimit
+            | PublishError::OverQuota
+            | PublishError::Refused => ErrorCode::NotStored,
             PublishError::TooLarge => ErrorCode::TooLarge,
             PublishError::Unknown => ErrorCode::OutcomeUnknown,
         };

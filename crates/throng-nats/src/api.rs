@@ -3,12 +3,15 @@
 pub mod ack;
 pub mod bucket;
 pub mod get;
+mod limit;
 pub mod message;
 pub mod stream;
 pub mod table;
 
 use serde::Deserialize;
 use throng_core::Retention;
+
+pub use limit::NatsLimit;
 
 /// A stream keeps messages longer than a channel's history by this share, so that what has expired
 /// for a client is still there to tell whether it missed it.
@@ -60,6 +63,14 @@ impl JetStreamError {
         self.err_code == Self::NO_LEADER
     }
 
+    /// The error, and what to do about the limit that it names, if it names one.
+    pub fn advised(&self) -> String {
+        match NatsLimit::of(self) {
+            Some(limit) => format!("{self}; {}", limit.remedy()),
+            None => self.to_string(),
+        }
+    }
+
     /// True if the last entry of the key is not the one that was expected.
     pub(crate) fn is_conflict(&self) -> bool {
         Self::WRONG_LAST_SEQUENCE.contains(&self.err_code)
@@ -72,7 +83,8 @@ impl JetStreamError {
 
     /// True if the same request may succeed a moment later: servers elect a leader, say.
     pub fn is_passing(&self) -> bool {
-        matches!(self.code, 408 | 503) || self.err_code == Self::DUPLICATE_IN_PROCESS
+        let passes = matches!(self.code, 408 | 503) && NatsLimit::of(self).is_none();
+        passes || self.err_code == Self::DUPLICATE_IN_PROCESS
     }
 }
 

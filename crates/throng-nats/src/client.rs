@@ -31,13 +31,16 @@ mod unwritten;
 pub mod version;
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::future::pending;
+use std::pin::Pin;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, WriteHalf};
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep, sleep_until, timeout};
 
+use crate::api::NatsLimit;
 use crate::journal::{JournalAction, JournalEvent, JournalReport, StreamJournal};
 use crate::protocol::decoder::{Decoder, ServerOp};
 use crate::protocol::encoder;
@@ -45,6 +48,7 @@ use crate::protocol::encoder;
 use handshake::Connected;
 use lost::ConnectionLost;
 use servers::{KnownServer, Said, Servers};
+use stream::ServerStream;
 use unwritten::Unwritten;
 
 pub use address::ServerAddress;
@@ -94,7 +98,8 @@ const LEAVE: Duration = Duration::from_millis(400);
 
 const READ_BYTES: usize = 64 << 10;
 
-/// While more than this waits to be written, the owner of the journal waits.
+/// While more than this waits to be written, the owner of the journal waits, and nothing is sent
+/// again.
 const UNWRITTEN_BYTES_MAX: usize = 8 << 20;
 
 /// The list of pending actions keeps memory for at most this many.
@@ -127,6 +132,8 @@ pub enum Notice {
         server: String,
         error: String,
     },
+    /// A server has refused something because of a limit.
+    Limit(NatsLimit),
     /// A server is too old for nodes: [`version`](super::version) says why.
     Old {
         server: String,
@@ -175,7 +182,12 @@ pub async fn run(
                 let (server, version) = (server.address.to_string(), version.clone());
                 (client.notify)(Notice::Old { server, version });
             }
-            lost => client.trouble(&server, lost.to_string()),
+            lost => {
+                let said = lost.to_string();
+                let limit = NatsLimit::of_complaint(&said);
+                limit.into_iter().for_each(|limit| (client.notify)(Notice::Limit(limit)));
+                client.trouble(&server, said);
+            }
         }
         let is_refused = lost.is_refusal() && began.elapsed() < LASTING;
         pause = if is_refused { (2 * pause).min(RECONNECT_REFUSED_MAX) } else { RECONNECT };
@@ -183,6 +195,62 @@ pub async fn run(
         if client.apart_from(sleep_until(until)).await.is_none() {
             return;
         }
+    }
+}
+
+/// A search for another server, while one still serves.
+type Moving = Pin<Box<dyn Future<Output = Box<(KnownServer, Connected)>> + Send>>;
+
+async fn moving(moving: &mut Option<Moving>) -> Box<(KnownServer, Connected)> {
+    match moving {
+        Some(moving) => moving.await,
+        None => pending().await,
+    }
+}
+
+/// Connects to one of these servers that is not `from`.
+async fn find_other(
+    settings: NatsClientSettings,
+    mut servers: Servers,
+    from: ServerAddress,
+) -> Box<(KnownServer, Connected)> {
+    let NatsClientSettings { login, tls, name, .. } = settings;
+    loop {
+        if let Some(server) = servers.next().filter(|server| server.address != from) {
+            let connecting = handshake::connect(&server, &login, &tls, &name);
+            if let Ok(Ok(connected)) = timeout(CONNECT, connecting).await
+                && !version::is_old(&connected.info.version)
+            {
+                return Box::new((server, connected));
+            }
+        }
+        sleep(RECONNECT / 4).await;
+    }
+}
+
+/// How serving a connection ends.
+enum Ended {
+    Lost(ConnectionLost),
+    /// The server is about to shut down, and there is a connection to another one.
+    Moved(Box<(KnownServer, Connected)>),
+}
+
+impl<L: Into<ConnectionLost>> From<L> for Ended {
+    fn from(lost: L) -> Ended {
+        Ended::Lost(lost.into())
+    }
+}
+
+/// Writes some bytes, or flushes those that TLS may keep. Nothing to do takes for ever.
+async fn write(
+    writer: &mut WriteHalf<ServerStream>,
+    unwritten: &[u8],
+    is_flushed: bool,
+) -> std::io::Result<usize> {
+    match (unwritten.is_empty(), is_flushed) {
+        (false, _) => writer.write(unwritten).await,
+        (true, false) => writer.flush().await.map(|()| 0),
+        (true, true) => pending().await,
     }
 }
 
@@ -211,6 +279,8 @@ struct Serving<'a> {
     said: Said,
     /// Pings since the server was heard last.
     pings: u32,
+    /// Looks for another server, once this one is about to shut down.
+    moving: Option<Moving>,
     /// When pings were sent that are not answered yet.
     pinged_ms: VecDeque<u64>,
     /// The server's last complaint about this client, before it perhaps hangs up, and its time.
@@ -219,8 +289,8 @@ struct Serving<'a> {
 
 impl<'a> Serving<'a> {
     fn new((server, decoder, login): (&'a KnownServer, Decoder, Login), said: Said) -> Serving<'a> {
-        let pinged_ms = VecDeque::new();
-        Serving { server, decoder, login, said, pings: 0, pinged_ms, complaint: None }
+        let (pinged_ms, moving) = (VecDeque::new(), None);
+        Serving { server, decoder, login, said, pings: 0, moving, pinged_ms, complaint: None }
     }
 
     /// The server has hung up: because of its complaint, if it has just made one.
@@ -234,7 +304,7 @@ impl<'a> Serving<'a> {
 impl<F: FnMut(Notice) + Send> Client<F> {
     async fn connect_and_serve(&mut self, server: &KnownServer) -> ConnectionLost {
         let (to, settings) = (server.clone(), self.settings.clone());
-        let connecting = tokio::time::timeout(CONNECT, async move {
+        let connecting = timeout(CONNECT, async move {
             handshake::connect(&to, &settings.login, &settings.tls, &settings.name).await
         });
         match self.apart_from(connecting).await {
@@ -244,19 +314,41 @@ impl<F: FnMut(Notice) + Send> Client<F> {
             Some(Ok(Ok(connected))) if version::is_old(&connected.info.version) => {
                 ConnectionLost::Old { version: connected.info.version }
             }
-            Some(Ok(Ok(connected))) => {
-                self.out.clear();
-                self.servers.announced(server, &connected.info.connect_urls, connected.said);
-                self.step(JournalEvent::Connected {
-                    payload_bytes_max: connected.info.max_payload,
-                });
-                let lost = match self.serve(server, connected).await {
-                    Err(lost) => lost,
-                    Ok(never) => match never {},
-                };
+            Some(Ok(Ok(connected))) => self.serve_all(server.clone(), connected).await,
+        }
+    }
+
+    /// Serves a connection, and those to other servers that take its place.
+    async fn serve_all(
+        &mut self,
+        mut server: KnownServer,
+        mut connected: Connected,
+    ) -> ConnectionLost {
+        let mut is_moved = false;
+        loop {
+            self.out.clear();
+            self.servers.announced(&server, &connected.info.connect_urls, connected.said);
+            let payload_bytes_max = connected.info.max_payload;
+            self.step(if is_moved {
+                JournalEvent::Moved { payload_bytes_max }
+            } else {
+                JournalEvent::Connected { payload_bytes_max }
+            });
+            let cluster = connected.info.cluster.clone();
+            let Err(ended) = self.serve(&server, connected).await;
+            if let Ended::Moved(next) = &ended {
+                // Others may have another stream.
+                is_moved = cluster.is_some() && next.1.info.cluster == cluster;
+            }
+            if !is_moved || matches!(ended, Ended::Lost(_)) {
                 self.step(JournalEvent::Disconnected);
-                self.out.clear();
-                lost
+            }
+            match ended {
+                Ended::Moved(next) => (server, connected) = *next,
+                Ended::Lost(lost) => {
+                    self.out.clear();
+                    return lost;
+                }
             }
         }
     }
@@ -285,13 +377,13 @@ impl<F: FnMut(Notice) + Send> Client<F> {
         &mut self,
         server: &KnownServer,
         connected: Connected,
-    ) -> Result<std::convert::Infallible, ConnectionLost> {
+    ) -> Result<Infallible, Ended> {
         let Connected { stream, decoder, login, .. } = connected;
         let said = if stream.is_tls() { Said::OverTls } else { Said::Plainly };
         let mut serving = Serving::new((server, decoder, login), said);
         let (mut reader, mut writer) = tokio::io::split(stream);
         let mut buffer = vec![0; READ_BYTES];
-        let mut is_flushed = true;
+        let (mut is_flushed, mut is_clogged) = (true, false);
         let mut events = Vec::with_capacity(EVENTS_AT_ONCE);
         let mut ping = tokio::time::interval_at(Instant::now() + PING, PING);
         let mut ask = tokio::time::interval_at(Instant::now() + ASK, ASK);
@@ -300,25 +392,21 @@ impl<F: FnMut(Notice) + Send> Client<F> {
         ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
         self.take_in(&mut serving)?;
         loop {
-            let unwritten = self.out.bytes();
-            let has_room = unwritten.len() < UNWRITTEN_BYTES_MAX;
-            // TLS may keep bytes that it has taken until it is flushed.
-            let write = async {
-                match (unwritten.is_empty(), is_flushed) {
-                    (false, _) => writer.write(unwritten).await,
-                    (true, false) => writer.flush().await.map(|()| 0),
-                    (true, true) => pending().await,
-                }
-            };
+            let has_room = self.out.bytes().len() < UNWRITTEN_BYTES_MAX;
+            if is_clogged == has_room {
+                is_clogged = !has_room;
+                self.step(JournalEvent::Clogged(is_clogged));
+            }
             tokio::select! {
-                count = write => {
+                next = moving(&mut serving.moving) => return Err(Ended::Moved(next)),
+                count = write(&mut writer, self.out.bytes(), is_flushed) => {
                     let count = count.map_err(|error| serving.hung_up(error.into()))?;
                     is_flushed = count == 0;
                     self.out.wrote(count);
                 }
                 count = reader.read(&mut buffer) => match count {
-                    Ok(0) => return Err(serving.hung_up(ConnectionLost::Closed)),
-                    Err(error) => return Err(serving.hung_up(error.into())),
+                    Ok(0) => return Err(serving.hung_up(ConnectionLost::Closed).into()),
+                    Err(error) => return Err(serving.hung_up(error.into()).into()),
                     Ok(count) => {
                         serving.decoder.feed(&buffer[..count]);
                         self.take_in(&mut serving)?;
@@ -326,7 +414,7 @@ impl<F: FnMut(Notice) + Send> Client<F> {
                 },
                 count = self.events.recv_many(&mut events, EVENTS_AT_ONCE), if has_room => {
                     if count == 0 {
-                        return Err(ConnectionLost::Stopped);
+                        return Err(ConnectionLost::Stopped.into());
                     }
                     let leaves = events.iter().any(is_last);
                     events.drain(..).for_each(|event| self.hear(event));
@@ -334,8 +422,8 @@ impl<F: FnMut(Notice) + Send> Client<F> {
                     if leaves {
                         let rest = writer.write_all(self.out.bytes());
                         // Others notice without it, some seconds later.
-                        let _ = tokio::time::timeout(LEAVE, rest).await;
-                        return Err(ConnectionLost::Stopped);
+                        let _ = timeout(LEAVE, rest).await;
+                        return Err(ConnectionLost::Stopped.into());
                     }
                 }
                 _ = self.ticks.tick() => self.step(JournalEvent::Tick),
@@ -346,7 +434,7 @@ impl<F: FnMut(Notice) + Send> Client<F> {
                 }
                 _ = ping.tick() => {
                     if serving.pings >= PINGS_MAX {
-                        return Err(ConnectionLost::Silent);
+                        return Err(ConnectionLost::Silent.into());
                     }
                     serving.pings += 1;
                     self.ping(&mut serving);
@@ -386,8 +474,13 @@ impl<F: FnMut(Notice) + Send> Client<F> {
                 ServerOp::Info(info) => {
                     let info = Info::read(info)?;
                     self.servers.announced(serving.server, &info.connect_urls, serving.said);
-                    if info.shuts_down && self.servers.count() > 1 {
-                        return Err(ConnectionLost::ShutsDown);
+                    self.hear(JournalEvent::Payload { bytes_max: info.max_payload });
+                    if info.shuts_down && self.servers.count() > 1 && serving.moving.is_none() {
+                        let soon = "the server is about to shut down; going to another";
+                        self.trouble(serving.server, soon.into());
+                        let from = serving.server.address.clone();
+                        let (settings, servers) = (self.settings.clone(), self.servers.clone());
+                        serving.moving = Some(Box::pin(find_other(settings, servers, from)));
                     }
                 }
                 ServerOp::Pong => {
@@ -412,6 +505,7 @@ impl<F: FnMut(Notice) + Send> Client<F> {
                     denied.into_iter().for_each(|denied| self.hear(denied));
                 }
                 ServerOp::Error(error) if lost::is_about_a_subscription(error) => {
+                    (self.notify)(Notice::Limit(NatsLimit::Subscriptions));
                     self.hear(JournalEvent::Exceeded);
                 }
                 // A server that means to hang up does so by itself. Otherwise it has refused one

@@ -247,6 +247,7 @@ impl NatsJournal {
             epochs: of(&counts.epochs),
             read: of(&counts.read),
             volatile_lost: of(&counts.volatile_lost),
+            limits: counts.limits(),
             publish: throng_core::Snapshot::of(std::iter::once(&link.publish)),
         }
     }

@@ -48,6 +48,7 @@ use serde_json::Value;
 use throng_core::ChannelName;
 
 use crate::api::stream;
+use crate::api::table::TableEntry;
 use crate::permissions::Verb;
 use crate::protocol::decoder::ServerMessage;
 use crate::protocol::headers::Headers;
@@ -87,6 +88,9 @@ pub struct StreamJournal {
     tables: Vec<JournalTable>,
     /// The last report: see [`JournalReport::Whole`].
     is_whole: bool,
+    /// True if so much waits to be written that no publication is sent: see
+    /// [`JournalEvent::Clogged`].
+    is_clogged: bool,
 }
 
 impl StreamJournal {
@@ -109,6 +113,7 @@ impl StreamJournal {
             watch: Watch::new(stream, &nonce),
             tables,
             is_whole: false,
+            is_clogged: false,
         }
     }
 
@@ -130,7 +135,13 @@ impl StreamJournal {
             JournalEvent::Connected { payload_bytes_max } => {
                 self.connected(now_ms, payload_bytes_max)
             }
-            JournalEvent::Disconnected => self.disconnected(),
+            JournalEvent::Disconnected => {
+                self.disconnected();
+                self.outbox.report(JournalReport::Away);
+            }
+            JournalEvent::Moved { payload_bytes_max } => self.moved(now_ms, payload_bytes_max),
+            JournalEvent::Payload { bytes_max } => self.outbox.payload_bytes_max = bytes_max,
+            JournalEvent::Clogged(is_clogged) => self.is_clogged = is_clogged,
             JournalEvent::Received(delivery) => self.received(now_ms, delivery),
             JournalEvent::Denied { verb, subject, error } => {
                 for table in self.tables.iter_mut().filter(|_| verb == Verb::Publish) {
@@ -164,14 +175,7 @@ impl StreamJournal {
                 self.nodes.answer(reply, answer, &mut self.outbox);
             }
             JournalEvent::Change { table, token, entry, replaces } => {
-                match self.tables.get_mut(table.0) {
-                    Some(table) => {
-                        table.change(now_ms, token, (entry, replaces), &mut self.outbox);
-                    }
-                    None => {
-                        self.outbox.report(JournalReport::Changed { token, outcome: Changed::Away })
-                    }
-                }
+                self.change(now_ms, (table, token), (entry, replaces));
             }
             JournalEvent::Look { table, token, key } => match self.tables.get_mut(table.0) {
                 Some(table) => table.look(now_ms, token, &key, &mut self.outbox),
@@ -191,6 +195,18 @@ impl StreamJournal {
             JournalEvent::GoOn => self.following.go_on(now_ms),
             JournalEvent::Resume(resume) => self.resume(now_ms, *resume),
             JournalEvent::Tick => self.tick(now_ms),
+        }
+    }
+
+    fn change(
+        &mut self,
+        now_ms: u64,
+        (table, token): (TableId, u64),
+        entry: (TableEntry, Option<u64>),
+    ) {
+        match self.tables.get_mut(table.0) {
+            Some(table) => table.change(now_ms, token, entry, &mut self.outbox),
+            None => self.outbox.report(JournalReport::Changed { token, outcome: Changed::Away }),
         }
     }
 
@@ -215,15 +231,15 @@ impl StreamJournal {
     }
 
     fn connected(&mut self, now_ms: u64, payload_bytes_max: usize) {
-        self.outbox.connected();
-        self.nodes.connected(now_ms, payload_bytes_max, &mut self.outbox);
+        self.is_clogged = false;
+        self.outbox.connected(payload_bytes_max);
+        self.nodes.connected(now_ms, &mut self.outbox);
         self.outbox.subscribe_hint(self.subjects.hint());
-        self.following.connected(&self.subjects, &mut self.outbox);
-        self.publishing.connected(payload_bytes_max);
-        self.volatile.connected(payload_bytes_max);
         for table in &mut self.tables {
-            table.connected(now_ms, payload_bytes_max, &mut self.outbox);
+            table.connected(now_ms, &mut self.outbox);
         }
+        // Last: channels for whose subscriptions there is no room can be polled.
+        self.following.connected(&self.subjects, &mut self.outbox);
         if self.tables.iter().all(JournalTable::is_known) {
             self.watch.connected(now_ms, &mut self.outbox);
         }
@@ -239,7 +255,17 @@ impl StreamJournal {
         for table in &mut self.tables {
             table.disconnected(&mut self.outbox);
         }
-        self.outbox.report(JournalReport::Away);
+    }
+
+    /// Another connection takes the place of the one before. Whoever publishes does not notice.
+    fn moved(&mut self, now_ms: u64, payload_bytes_max: usize) {
+        let was_open = self.watch.is_open();
+        self.disconnected();
+        self.connected(now_ms, payload_bytes_max);
+        if was_open {
+            self.watch.stays_open();
+            self.following.suspect_twice(now_ms);
+        }
     }
 
     fn received(&mut self, now_ms: u64, delivery: ServerMessage<'_>) {
@@ -378,9 +404,9 @@ impl StreamJournal {
     fn watched(&mut self, now_ms: u64, watched: WatchResult) {
         match watched {
             WatchResult::Nothing => {}
-            WatchResult::Refused(reason) => {
+            WatchResult::Refused(reason, limit) => {
                 self.readings.cancel(&mut self.outbox);
-                self.outbox.report(JournalReport::Refused { reason });
+                self.outbox.report(JournalReport::Refused { reason, limit });
             }
             WatchResult::Opened { epoch, is_new_epoch, has_missed } => {
                 self.publishing.stall.begin_anew();
@@ -474,8 +500,12 @@ impl StreamJournal {
             self.readings.ask(now_ms, Purpose::Fill(channel), subject, (after, target));
         }
         self.readings.send(now_ms, &mut self.outbox);
-        let last = self.watch.last();
-        self.publishing.send(now_ms, last, &self.subjects, &mut self.outbox);
+        if self.is_clogged {
+            self.publishing.pause();
+        } else {
+            let last = self.watch.last();
+            self.publishing.send(now_ms, last, &self.subjects, &mut self.outbox);
+        }
         self.readings.ask_bounds(now_ms, &mut self.outbox);
     }
 }

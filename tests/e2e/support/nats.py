@@ -4,6 +4,7 @@ import contextlib
 import json
 import re
 import shutil
+import signal
 import subprocess
 
 from . import TIMEOUT_SECONDS
@@ -39,8 +40,10 @@ class NatsServer:
         """`store` is more of the configuration of JetStream, `program` another nats-server."""
         self.directory = directory
         self.program = program
-        own = f'jetstream {{ store_dir: "{directory / "store"}"\n{store} }}' if jetstream else ""
-        self.configuration = f"{own}\n{configuration}"
+        place = f'jetstream {{ store_dir: "{directory / "store"}"\n{store} }}'
+        self.own = place if jetstream else ""
+        self.configuration = f"{self.own}\n{configuration}"
+        self.head = ""
         self.monitor = None
         self.process = None
         self.starts = 0
@@ -55,9 +58,8 @@ class NatsServer:
         ports = self.directory / f"ports{self.starts}"
         ports.mkdir()
         file = self.directory / "nats.conf"
-        file.write_text(
-            f'listen: "127.0.0.1:-1"\nports_file_dir: "{ports}"\n{self.configuration}\n'
-        )
+        self.head = f'listen: "127.0.0.1:-1"\nports_file_dir: "{ports}"'
+        file.write_text(f"{self.head}\n{self.configuration}\n")
         log = (self.directory / "nats.log").open("a")
         with log:
             self.process = subprocess.Popen(
@@ -73,6 +75,19 @@ class NatsServer:
             return self.upstream is not None
 
         eventually(listens, "the port of nats-server")
+
+    def reload(self, configuration):
+        """Makes the running server take another configuration."""
+        self.configuration = f"{self.own}\n{configuration}"
+        file = self.directory / "nats.conf"
+        file.write_text(f"{self.head}\n{self.configuration}\n")
+        log = self.directory / "nats.log"
+        reloads = log.read_text().count("Reloaded server configuration")
+        self.process.send_signal(signal.SIGHUP)
+        eventually(
+            lambda: log.read_text().count("Reloaded server configuration") > reloads,
+            lambda: f"a reload:\n{log.read_text()}",
+        )
 
     def kill(self):
         """Kills the server: it writes nothing more. The door stays, and nobody is behind it."""

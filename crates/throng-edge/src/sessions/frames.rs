@@ -297,6 +297,9 @@ impl<N: Net> Sessions<N> {
             Err(PublishError::OverLimit) => {
                 "the data directory is beyond its limit, so the message was not accepted"
             }
+            Err(PublishError::OverQuota) => {
+                "a limit of storage in NATS is reached, so the message was not accepted"
+            }
             Err(PublishError::TooLarge) => "the message is larger than the journal accepts",
             Err(PublishError::Refused) => "the journal refuses the message",
             Err(PublishError::Unknown) => "it is not known whether the message is published",

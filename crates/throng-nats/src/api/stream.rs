@@ -142,6 +142,9 @@ fn differences(wanted: &Value, found: &Value) -> Vec<String> {
     let wanted = wanted.as_object().unwrap_or(&empty);
     let is_nothing = |value: &Value| matches!(value, Value::Null | Value::Bool(false));
     let mut said = Vec::new();
+    if found["sealed"] == true {
+        said.push("it is sealed, and stays so: remove it, and nodes make another one".to_owned());
+    }
     for (key, wanted) in wanted {
         let found = &found[key];
         if key == "metadata" {
@@ -201,6 +204,10 @@ mod tests {
         object.insert("compression".into(), "none".into());
         object["metadata"]["_nats.ver"] = "2.15.2".into();
         assert_eq!(differences(&wanted, &found), [""; 0]);
+        found["sealed"] = true.into();
+        let sealed = "it is sealed, and stays so: remove it, and nodes make another one";
+        assert_eq!(differences(&wanted, &found), [sealed]);
+        found["sealed"] = Value::Null;
         found["max_age"] = 1.into();
         found["metadata"][FORMAT_KEY] = "2".into();
         found["deny_purge"] = Value::Null;

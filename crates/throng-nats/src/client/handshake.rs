@@ -203,7 +203,7 @@ impl Connected {
                 match op {
                     ServerOp::Pong => return Ok(()),
                     ServerOp::Error(error) => return Err(ConnectionLost::said(error, &self.login)),
-                    // It knows more about this connection now.
+                    // It knows more about this connection now, and which limits its account has.
                     ServerOp::Info(info) => {
                         let info = Info::read(info)?;
                         if !info.connect_urls.is_empty() {
@@ -223,3 +223,4 @@ impl Connected {
         }
     }
 }
+                        self.info.max_payload = info.max_payload;

@@ -6,6 +6,7 @@ use throng_trust::fault;
 use tokio_rustls::rustls::{AlertDescription, CertificateError, Error as TlsError};
 
 use super::login::Login;
+use crate::api::NatsLimit;
 use crate::permissions::Verb;
 use crate::protocol::decoder::DecodeError;
 
@@ -24,9 +25,6 @@ pub(crate) enum ConnectionLost {
     Closed,
     #[error("the server does not answer")]
     Silent,
-    /// It shuts down soon, and there are others.
-    #[error("the server is about to shut down; going to another")]
-    ShutsDown,
     #[error("the server says: {0}")]
     Said(String),
     #[error("{0}")]
@@ -89,7 +87,11 @@ impl ConnectionLost {
         } else if lower.contains("authentication revoked") {
             format!("the login is revoked ({lower}); put a new one into the file of nats-login")
         } else {
-            return ConnectionLost::Said(error.to_owned());
+            let remedy = NatsLimit::of_complaint(error).map(NatsLimit::remedy);
+            return ConnectionLost::Said(match remedy {
+                Some(remedy) => format!("{error}; {remedy}"),
+                None => error.to_owned(),
+            });
         })
     }
 }
@@ -172,7 +174,7 @@ mod tests {
             ("Authorization Violation", &user, "it knows no such user and password"),
             ("User Authentication Expired", &user, "the login has expired"),
             ("User Authentication Revoked", &user, "the login is revoked"),
-            ("maximum connections exceeded", &user, "the server says: maximum connections"),
+            ("maximum connections exceeded", &user, "exceeded; raise max_connections of the"),
         ] {
             let found = said(text, login);
             assert!(found.contains(expected) && !found.contains("s3cret"), "{found}");

@@ -27,7 +27,7 @@ pub(super) enum Said {
 }
 
 /// All servers, in the order in which they are tried.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Servers {
     known: Vec<KnownServer>,
     announced: Vec<KnownServer>,

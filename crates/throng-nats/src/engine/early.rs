@@ -114,13 +114,13 @@ impl SlotState {
             Notice::Report(JournalReport::Away) => self.is_open = false,
             Notice::Trouble { server, error } => self.trouble = Some(format!("{server}: {error}")),
             Notice::Old { version, .. } => self.trouble = Some(version::sentence(version)),
-            Notice::Report(JournalReport::Refused { reason }) => {
+            Notice::Report(JournalReport::Refused { reason, .. }) => {
                 (self.is_open, self.trouble) = (false, Some(reason.clone()));
             }
-            Notice::Report(JournalReport::TableRefused { reason }) => {
+            Notice::Report(JournalReport::TableRefused { reason, .. }) => {
                 self.trouble = Some(reason.clone())
             }
-            Notice::Report(_) => {}
+            Notice::Report(_) | Notice::Limit(_) => {}
         }
         self.notices.push(notice);
     }
@@ -132,7 +132,7 @@ pub(super) fn reason(state: LinkState) -> String {
         LinkState::Open => "it can".into(),
         LinkState::Away { trouble } => trouble.unwrap_or_else(|| "no server answers".into()),
         LinkState::Old { version } => version::sentence(&version),
-        LinkState::Refused { reason } => reason,
+        LinkState::Refused { reason, .. } => reason,
     }
 }
 
@@ -168,7 +168,8 @@ mod tests {
         assert_eq!(found, Err(Some("nats1: refused".into())));
         early.take(Notice::Report(JournalReport::Opened { epoch: 7, last: 9 }));
         assert_eq!(early.wait_until_open(Duration::ZERO), Ok(()));
-        early.take(Notice::Report(JournalReport::Refused { reason: "it differs".into() }));
+        let reason = "it differs".into();
+        early.take(Notice::Report(JournalReport::Refused { reason, limit: None }));
         assert!(!early.is_open());
         assert_eq!(early.wait_until_open(Duration::ZERO), Err(Some("it differs".into())));
     }

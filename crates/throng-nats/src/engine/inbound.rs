@@ -17,6 +17,7 @@ use super::link::{LinkState, count};
 use super::rest::CountGuard;
 use super::shared::{NodeShared, PendingRead, ReadFor, fill};
 use super::table::TableNews;
+use crate::api::NatsLimit;
 use crate::api::message::StoredMessage;
 use crate::client::{Notice, version};
 use crate::journal::{self, JournalEvent, JournalReport, Outcome};
@@ -34,6 +35,15 @@ const ROOM_WAIT: Duration = Duration::from_millis(1);
 /// The code that tells WebSockets to connect again: the server restarts.
 const CLOSE_CODE: u16 = 1012;
 
+/// Logs that the node's own subscriptions have no room.
+fn is_unheard() {
+    tracing::error!(
+        "NATS has no room for the subscriptions of the node itself, about eight, so it hears late \
+         of other nodes, or not at all (maximum subscriptions exceeded); {}",
+        NatsLimit::Subscriptions.remedy()
+    );
+}
+
 impl NodeShared {
     /// Takes what the journal reports, or what happened to the connection.
     pub(super) fn take(self: &Arc<NodeShared>, notice: Notice) {
@@ -41,6 +51,7 @@ impl NodeShared {
         match notice {
             Notice::Rest => self.deferred.act(&self.memory),
             Notice::Trouble { server, error } => self.trouble(&format!("{server}: {error}")),
+            Notice::Limit(limit) => self.link.counts.refused_by(limit),
             Notice::Old { server, version } => self.is_old(&server, version),
             Notice::Turn => {}
             Notice::Lag { ms } => self.cluster.lags(ms),
@@ -69,19 +80,18 @@ impl NodeShared {
                 self.tables.is_away();
                 self.refuse_waiting();
             }
-            JournalReport::Refused { reason } => {
-                tracing::error!("{reason}");
-                self.link.set((self.now_ms)(), LinkState::Refused { reason });
+            JournalReport::Refused { reason, limit } => {
+                self.refused(reason, limit);
                 self.refuse_waiting();
             }
             JournalReport::Stalled(is_stalled) => self.stalls(is_stalled),
-            JournalReport::TableRefused { reason } => {
+            JournalReport::TableRefused { reason, limit } if self.link.is_open() => {
+                // The stream stays open, and the table says how old it is.
                 tracing::error!("{reason}");
-                // An open table stays open, and says how old it is.
-                if !self.link.is_open() {
-                    self.link.set((self.now_ms)(), LinkState::Refused { reason });
-                }
+                limit.into_iter().for_each(|limit| self.link.counts.refused_by(limit));
             }
+            JournalReport::TableRefused { reason, limit } => self.refused(reason, limit),
+            JournalReport::Unheard => is_unheard(),
             JournalReport::Entries(table, entries) => {
                 self.tables.tell(table, TableNews::Entries(entries));
             }
@@ -121,6 +131,14 @@ impl NodeShared {
         }
     }
 
+    /// The stream cannot be used.
+    fn refused(&self, reason: String, limit: Option<NatsLimit>) {
+        tracing::error!("{reason}");
+        limit.into_iter().for_each(|limit| self.link.counts.refused_by(limit));
+        self.link.set((self.now_ms)(), LinkState::Refused { reason, limit });
+    }
+
+    /// Logs a trouble, once until there is another one or the stream is opened.
     fn trouble(&self, trouble: &str) {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         if said.as_deref() != Some(trouble) {
@@ -310,16 +328,23 @@ impl NodeShared {
             }
             Outcome::Away => Err(PublishError::Away),
             Outcome::Unknown => Err(PublishError::Unknown),
-            Outcome::TooLarge { bytes, bytes_max } => {
-                tracing::warn!(
-                    "NATS does not accept a message of {bytes} bytes with its headers: raise \
-                     max_payload of the servers, which is {bytes_max}"
-                );
+            Outcome::TooLarge { bytes_max } => {
+                counts.refused_by(NatsLimit::Payload);
+                self.trouble(&format!(
+                    "a message is larger with its headers than the {bytes_max} bytes that are \
+                     accepted; {}",
+                    NatsLimit::Payload.remedy()
+                ));
                 Err(PublishError::TooLarge)
             }
-            Outcome::Refused(reason) => {
-                tracing::warn!("the stream in NATS does not accept a message: {reason}");
-                Err(PublishError::Refused)
+            Outcome::Refused { reason, limit } => {
+                self.trouble(&format!("the stream does not accept a message: {reason}"));
+                limit.into_iter().for_each(|limit| counts.refused_by(limit));
+                Err(match limit {
+                    Some(NatsLimit::Storage) => PublishError::OverQuota,
+                    Some(NatsLimit::Payload) => PublishError::TooLarge,
+                    _ => PublishError::Refused,
+                })
             }
         };
         if outcome.is_err() {

@@ -5,6 +5,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use throng_core::{Epoch, Histogram, Snapshot};
 
+use crate::api::NatsLimit;
+
 /// No epoch has 64 bits.
 const NO_EPOCH: u64 = u64::MAX;
 
@@ -24,7 +26,11 @@ pub enum LinkState {
         version: String,
     },
     /// The servers can be reached, and the stream cannot be used.
-    Refused { reason: String },
+    Refused {
+        reason: String,
+        /// The limit that is in the way, if one is.
+        limit: Option<NatsLimit>,
+    },
 }
 
 /// Counters of a node.
@@ -65,6 +71,8 @@ pub struct NodeFigures {
     pub read: u64,
     /// Volatile messages of this node that were not sent to the others.
     pub volatile_lost: u64,
+    /// How often NATS has refused something because of a limit, in the order of [`NatsLimit::ALL`].
+    pub limits: [u64; NatsLimit::ALL.len()],
     /// How long the stream took to accept publications.
     pub publish: Snapshot,
 }
@@ -82,8 +90,21 @@ pub(super) struct Counts {
     pub(super) epochs: AtomicU64,
     pub(super) read: AtomicU64,
     pub(super) volatile_lost: AtomicU64,
+    limits: [AtomicU64; NatsLimit::ALL.len()],
     /// Parts whose askers have waited for them.
     pub(super) fetched: AtomicU64,
+}
+
+impl Counts {
+    /// NATS has refused something because of a limit.
+    pub(super) fn refused_by(&self, limit: NatsLimit) {
+        count(&self.limits[limit as usize]);
+    }
+
+    /// How often each limit was in the way.
+    pub(super) fn limits(&self) -> [u64; NatsLimit::ALL.len()] {
+        NatsLimit::ALL.map(|limit| self.limits[limit as usize].load(Ordering::Relaxed))
+    }
 }
 
 /// Counts one more.
@@ -294,7 +315,7 @@ mod tests {
         assert_eq!((link.last(), link.since_ms()), (9, 7));
         link.set(11, LinkState::Away { trouble: None });
         assert_eq!((link.epoch(), link.is_open()), (Some(Epoch::numbered(1)), false));
-        link.set(13, LinkState::Refused { reason: "why".into() });
+        link.set(13, LinkState::Refused { reason: "why".into(), limit: None });
         assert_eq!(link.since_ms(), 11, "it is cut off since then");
         assert!(!link.opened(17, Epoch::numbered(1), 8));
         assert_eq!((link.last(), link.settled()), (9, 5));

@@ -29,7 +29,8 @@ use polled::Polled;
 /// Requests for heads that are under way at a time.
 const HEADS_IN_FLIGHT_MAX: usize = 4;
 
-/// A request for heads has at most this many bytes: servers accept 1 MiB by default.
+/// A request for heads has at most this many bytes, or half of the largest message that the server
+/// accepts.
 const HEADS_BYTES_MAX: usize = 256 << 10;
 
 /// After this time without an end, a request for heads is made again.
@@ -213,11 +214,13 @@ impl Following {
 
     /// Asks for the heads of channels that wait for it.
     pub(super) fn ask_heads(&mut self, now_ms: u64, subjects: &Subjects, outbox: &mut Outbox) {
+        // Beside the subjects a request has quotes and commas.
+        let bytes_max = HEADS_BYTES_MAX.min(outbox.payload_bytes_max / 2);
         while self.heads.len() < HEADS_IN_FLIGHT_MAX && !self.unasked.is_empty() {
             let (mut wanted, mut bytes, mut floor) = (Vec::new(), 0, u64::MAX);
             let mut slots = BTreeMap::new();
             while wanted.len() < get::HEADS_MAX
-                && bytes < HEADS_BYTES_MAX
+                && bytes < bytes_max
                 && let Some((slot, reached)) = self.unasked.pop_front()
             {
                 let is_asked = slots.contains_key(&slot);

@@ -85,7 +85,6 @@ pub(super) struct Nodes {
     beat_ms: u64,
     /// The number that was reported last.
     reported: usize,
-    payload_bytes_max: usize,
 }
 
 impl Nodes {
@@ -108,13 +107,11 @@ impl Nodes {
             settled_ms: 0,
             beat_ms: 0,
             reported: 0,
-            payload_bytes_max: 0,
         }
     }
 
-    pub(super) fn connected(&mut self, now_ms: u64, bytes_max: usize, outbox: &mut Outbox) {
+    pub(super) fn connected(&mut self, now_ms: u64, outbox: &mut Outbox) {
         self.is_connected = true;
-        self.payload_bytes_max = bytes_max;
         self.settled_ms = now_ms + SETTLE_MS;
         // Nobody could be heard meanwhile.
         self.known.values_mut().for_each(|heard_ms| *heard_ms = now_ms);
@@ -280,7 +277,7 @@ impl Nodes {
     /// node says that an answer is missing.
     pub(super) fn answer(&self, reply: String, answer: Vec<u8>, outbox: &mut Outbox) {
         let headers = self.headers();
-        if self.is_connected && headers.len() + answer.len() <= self.payload_bytes_max {
+        if self.is_connected && headers.len() + answer.len() <= outbox.payload_bytes_max {
             let payload = answer.into();
             outbox.actions.push(JournalAction::Publish {
                 subject: reply,

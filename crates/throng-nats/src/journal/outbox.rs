@@ -66,6 +66,9 @@ pub(super) struct Outbox {
     questions: HashMap<u64, Question, foldhash::fast::RandomState>,
     next_token: u64,
     is_connected: bool,
+    /// The largest message that the server accepts, with its headers. It ends the connection of a
+    /// client that sends a larger one.
+    pub(super) payload_bytes_max: usize,
 }
 
 impl Outbox {
@@ -77,11 +80,12 @@ impl Outbox {
             questions: HashMap::default(),
             next_token: 1,
             is_connected: false,
+            payload_bytes_max: 0,
         }
     }
 
-    pub(super) fn connected(&mut self) {
-        self.is_connected = true;
+    pub(super) fn connected(&mut self, payload_bytes_max: usize) {
+        (self.is_connected, self.payload_bytes_max) = (true, payload_bytes_max);
         let subject = format!("{}*", self.inbox);
         self.actions.push(JournalAction::Subscribe { subject, sid: INBOX_SID });
     }

@@ -20,6 +20,7 @@ use throng_core::{AskerId, Publication};
 use super::outbox::{Outbox, Question};
 use super::report::{JournalReport, Outcome};
 use super::stall::Stall;
+use crate::api::NatsLimit;
 use crate::api::ack::{self, Ack};
 use crate::api::{JetStreamError, message};
 use crate::protocol::headers::Headers;
@@ -66,7 +67,6 @@ pub(super) struct Publishing {
     stream: String,
     nonce: String,
     publish_ms: u64,
-    payload_bytes_max: usize,
     /// By the suffix of the channel. None is empty.
     channels: BTreeMap<Arc<str>, Pipeline>,
     /// Channels of which publications may be sent.
@@ -85,7 +85,6 @@ impl Publishing {
             stream,
             nonce: nonce.to_owned(),
             publish_ms,
-            payload_bytes_max: 0,
             channels: BTreeMap::new(),
             ready: Vec::new(),
             count: 0,
@@ -98,10 +97,6 @@ impl Publishing {
 
     pub(super) fn outstanding(&self) -> usize {
         self.count
-    }
-
-    pub(super) fn connected(&mut self, payload_bytes_max: usize) {
-        self.payload_bytes_max = payload_bytes_max;
     }
 
     /// Answers are lost: all that was sent is sent again, in order.
@@ -130,7 +125,8 @@ impl Publishing {
         is_open: bool,
         outbox: &mut Outbox,
     ) {
-        let prepared = self.prepare(now_ms, token, (publication, asker), is_open);
+        let limit = (is_open, outbox.payload_bytes_max);
+        let prepared = self.prepare(now_ms, token, (publication, asker), limit);
         let (suffix, mut outstanding) = match prepared {
             Ok(prepared) => prepared,
             Err(outcome) => {
@@ -154,10 +150,11 @@ impl Publishing {
         now_ms: u64,
         token: u64,
         (publication, asker): (&Publication, AskerId),
-        is_open: bool,
+        (is_open, bytes_max): (bool, usize),
     ) -> Result<(Arc<str>, Outstanding), Outcome> {
         let Some(suffix) = subject::suffix(&publication.channel) else {
-            return Err(Outcome::Refused("internal logs are not kept in a stream".into()));
+            let reason = "internal logs are not kept in a stream".into();
+            return Err(Outcome::Refused { reason, limit: None });
         };
         if !is_open || !self.stall.may_send(self.count > 0) {
             return Err(Outcome::Away);
@@ -173,8 +170,8 @@ impl Publishing {
         let mut outstanding = Outstanding::new(now_ms, token, asker, content);
         outstanding.key = key;
         let bytes = outstanding.bytes();
-        if bytes > self.payload_bytes_max {
-            return Err(Outcome::TooLarge { bytes, bytes_max: self.payload_bytes_max });
+        if bytes > bytes_max {
+            return Err(Outcome::TooLarge { bytes_max });
         }
         if self.count >= OUTSTANDING_MAX || self.bytes + bytes > OUTSTANDING_BYTES_MAX {
             return Err(Outcome::Busy);
@@ -202,7 +199,8 @@ impl Publishing {
     ) {
         for suffix in std::mem::take(&mut self.ready) {
             while let Some(channel) = self.channels.get_mut(&suffix) {
-                match channel.next_step(now_ms, &self.known_keys) {
+                let bytes_max = outbox.payload_bytes_max;
+                match channel.next_step(now_ms, bytes_max, &self.known_keys) {
                     NextStep::Wait => break,
                     NextStep::Send => {
                         let Some(next) = channel.send(now_ms, last) else { break };
@@ -266,7 +264,8 @@ impl Publishing {
                 (None, None)
             }
             Ack::Refused(error) => {
-                let refused = Outcome::Refused(error.to_string());
+                let limit = NatsLimit::of(&error);
+                let refused = Outcome::Refused { reason: error.advised(), limit };
                 (Some(if is_only { refused } else { Outcome::Unknown }), None)
             }
             Ack::Nobody => {
@@ -305,6 +304,11 @@ impl Publishing {
         } else if channel.is_ready(now_ms) {
             self.ready.push(Arc::clone(suffix));
         }
+    }
+
+    /// Nothing is sent for now: too much waits to be written. Each tick looks again.
+    pub(super) fn pause(&mut self) {
+        self.ready.clear();
     }
 
     /// Ends what has taken too long, and has the rest sent that is due.
@@ -377,10 +381,9 @@ mod tests {
     impl Sent {
         fn with(key: Option<&str>) -> Sent {
             let mut publishing = Publishing::new("s".into(), "n", 4_000);
-            publishing.connected(1 << 20);
             let (subjects, mut outbox) =
                 (Subjects::new("throng", "channels"), Outbox::new("s".into(), "n"));
-            outbox.connected();
+            outbox.connected(1 << 20);
             publishing.publish(0, 9, (&publication(key), ASKER), true, &mut outbox);
             let mut sent = Sent { publishing, outbox, subjects };
             sent.send(0, 7);
@@ -441,6 +444,41 @@ mod tests {
         let mut sent = Sent::with(None);
         let stored = StoreOutcome::At { sequence: 8, needs_hint: false };
         assert_eq!(sent.answer(8, false), (Some(stored), published(8, false)));
+    }
+
+    #[test]
+    fn a_message_beyond_a_lowered_limit_is_not_sent_again() {
+        for (is_sent, expected) in
+            [(true, Outcome::Unknown), (false, Outcome::TooLarge { bytes_max: 1 })]
+        {
+            let mut sent = Sent::with(None);
+            if !is_sent {
+                let one = publication(None);
+                let Sent { publishing, outbox, .. } = &mut sent;
+                *publishing = Publishing::new("s".into(), "n", 4_000);
+                publishing.publish(0, 9, (&one, ASKER), true, outbox);
+            }
+            sent.publishing.disconnected();
+            sent.outbox.actions.clear();
+            sent.outbox.connected(1);
+            sent.send(100, 7);
+            let ended = JournalReport::Published { token: 9, outcome: expected };
+            assert!(sent.outbox.actions.contains(&JournalAction::Report(ended)));
+            assert_eq!(sent.publishing.outstanding(), 0);
+        }
+    }
+
+    #[test]
+    fn nothing_is_sent_while_too_much_waits_to_be_written() {
+        let mut sent = Sent::with(None);
+        sent.outbox.actions.clear();
+        for now_ms in (2_000..3_000).step_by(50) {
+            sent.publishing.tick(now_ms, true, &mut sent.outbox);
+            sent.publishing.pause();
+        }
+        assert!(sent.outbox.actions.is_empty() && sent.publishing.ready.is_empty());
+        sent.send(3_000, 7);
+        assert_eq!(sent.outbox.actions.len(), 1);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use throng_core::{AskerId, ChannelId, ChannelName, NodeTag, Publication, Volatil
 
 use super::nonce;
 use super::volatile_places::VolatilePlace;
+use crate::api::NatsLimit;
 use crate::api::StreamSettings;
 use crate::api::message::StoredMessage;
 use crate::api::table::{StoredEntry, TableEntry, TableSettings};
@@ -19,6 +20,19 @@ pub enum JournalEvent<'a> {
         payload_bytes_max: usize,
     },
     Disconnected,
+    /// Another server of the same cluster has accepted a connection, in place of the one before,
+    /// which is given up: as if that was lost and this one was there at once. Publications go on.
+    Moved {
+        /// As in [`JournalEvent::Connected`].
+        payload_bytes_max: usize,
+    },
+    /// The server accepts messages of this size from now on, in bytes, with their headers.
+    Payload {
+        bytes_max: usize,
+    },
+    /// So much waits to be written to the server that nothing is sent again for now, or it is
+    /// written.
+    Clogged(bool),
     Received(ServerMessage<'a>),
     /// The server does not let this user do something, which was asked for on this connection.
     Denied {
@@ -157,6 +171,8 @@ pub enum JournalReport {
     /// The stream cannot be used, and why. It is tried again every few seconds.
     Refused {
         reason: String,
+        /// The limit that is in the way, if one is.
+        limit: Option<NatsLimit>,
     },
     /// Whether the stream stores nothing, although it says how it is. Publications are
     /// refused meanwhile, but for one now and then.
@@ -175,6 +191,9 @@ pub enum JournalReport {
         /// How many have subscriptions.
         subscribed: usize,
     },
+    /// The server has no room for all of the node's own subscriptions, without which it does not
+    /// hear of other nodes, or late.
+    Unheard,
     /// All messages of followed channels up to this sequence were reported, although
     /// [`JournalReport::Whole`] says that some may be missing: messages of polled channels, after
     /// it.
@@ -247,6 +266,8 @@ pub enum JournalReport {
     /// A table cannot be used, and why. It is tried again every few seconds.
     TableRefused {
         reason: String,
+        /// As in [`JournalReport::Refused`].
+        limit: Option<NatsLimit>,
     },
     /// The entry of a table's key.
     Looked {
@@ -339,13 +360,16 @@ pub enum Outcome {
     Unknown,
     /// It is not stored: servers do not accept a message of this size.
     TooLarge {
-        /// Its size with headers.
-        bytes: usize,
-        /// The largest that is accepted: the servers' `max_payload`.
+        /// The largest that is accepted, with its headers: `max_payload` of the servers, or of the
+        /// account.
         bytes_max: usize,
     },
     /// It is not stored, and would not be a moment later.
-    Refused(String),
+    Refused {
+        reason: String,
+        /// The limit that it exceeds, if it does.
+        limit: Option<NatsLimit>,
+    },
 }
 
 /// The result of a read.

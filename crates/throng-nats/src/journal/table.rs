@@ -19,6 +19,7 @@ use serde_json::Value;
 use super::outbox::{JournalAction, Outbox, Question, TABLE_SID};
 use super::report::{Changed, JournalReport, TableId};
 use super::watch::{NO_JETSTREAM, NO_LEADER, PATIENCE_MS};
+use crate::api::NatsLimit;
 use crate::api::ack::{self, Ack};
 use crate::api::get::{self, Chain, Part};
 use crate::api::table::{self, StoredEntry, TableEntry, TableKind, TableNames, TableSettings};
@@ -113,7 +114,6 @@ pub(super) struct JournalTable {
     is_awaited: bool,
     /// Since when a whole answer has not reached the target; `None` if it has.
     short_since_ms: Option<u64>,
-    payload_bytes_max: usize,
     /// How long failures have gone on that may pass, as the watch of the stream counts it.
     waited_ms: u64,
     entries: Vec<StoredEntry>,
@@ -151,7 +151,6 @@ impl JournalTable {
             is_compared: false,
             is_awaited: false,
             short_since_ms: None,
-            payload_bytes_max: 0,
             waited_ms: 0,
             entries: Vec::new(),
             chain: Chain::default(),
@@ -176,8 +175,8 @@ impl JournalTable {
         sid == self.sid()
     }
 
-    pub(super) fn connected(&mut self, now_ms: u64, payload_bytes_max: usize, outbox: &mut Outbox) {
-        (self.is_connected, self.payload_bytes_max) = (true, payload_bytes_max);
+    pub(super) fn connected(&mut self, now_ms: u64, outbox: &mut Outbox) {
+        self.is_connected = true;
         if !self.is_on_demand {
             let (subject, sid) = (format!("{}>", self.names.live), self.sid());
             outbox.actions.push(JournalAction::Subscribe { subject, sid });
@@ -274,9 +273,10 @@ impl JournalTable {
                 Err(error) => {
                     let name = &self.names.stream;
                     let doing = if self.step == Step::Make { "create" } else { "read" };
+                    let (said, limit) = (error.advised(), NatsLimit::of(&error));
                     let reason =
-                        format!("NATS does not let this node {doing} the bucket {name}: {error}");
-                    self.refuse(now_ms, reason, outbox);
+                        format!("NATS does not let this node {doing} the bucket {name}: {said}");
+                    self.refuse(now_ms, (reason, limit), outbox);
                 }
             },
             Step::Read => return self.read(now_ms, (headers, payload), outbox),
@@ -291,26 +291,28 @@ impl JournalTable {
             "the bucket {name} differs from the settings, and is never changed: {list}. Change the \
              settings, or edit it with the tools of NATS"
         );
-        self.refuse(now_ms, reason, outbox);
+        self.refuse(now_ms, (reason, None), outbox);
     }
 
     /// A failure that may pass took this time. As long as the table is not known, nobody else says
     /// why the stream cannot be used.
     fn fails(&mut self, took_ms: u64, reason: &str, outbox: &mut Outbox) {
         self.waited_ms += took_ms;
-        let is_long = self.waited_ms >= PATIENCE_MS && !self.is_known();
-        if is_long && self.said.as_deref() != Some(reason) {
-            self.said = Some(reason.to_owned());
-            outbox.report(JournalReport::TableRefused { reason: reason.to_owned() });
+        if self.waited_ms >= PATIENCE_MS && !self.is_known() {
+            self.say((reason.to_owned(), None), outbox);
         }
     }
 
-    fn refuse(&mut self, now_ms: u64, reason: String, outbox: &mut Outbox) {
+    fn refuse(&mut self, now_ms: u64, why: (String, Option<NatsLimit>), outbox: &mut Outbox) {
         self.is_found = false;
         self.rest(now_ms + REFUSED_MS);
+        self.say(why, outbox);
+    }
+
+    fn say(&mut self, (reason, limit): (String, Option<NatsLimit>), outbox: &mut Outbox) {
         if self.said.as_ref() != Some(&reason) {
             self.said = Some(reason.clone());
-            outbox.report(JournalReport::TableRefused { reason });
+            outbox.report(JournalReport::TableRefused { reason, limit });
         }
     }
 
@@ -416,7 +418,7 @@ impl JournalTable {
     ) {
         let headers = headers(value.is_none(), replaces);
         let payload = value.unwrap_or_default();
-        let (bytes, bytes_max) = (headers.len() + payload.len(), self.payload_bytes_max);
+        let (bytes, bytes_max) = (headers.len() + payload.len(), outbox.payload_bytes_max);
         let refused = match () {
             () if !self.is_found || !self.is_known() => Some(Changed::Away),
             () if self.changes.len() >= CHANGES_MAX => Some(Changed::Busy),
@@ -480,7 +482,7 @@ impl JournalTable {
         if self.step != Step::Idle && self.asked == subject {
             let name = &self.names.stream;
             let reason = format!("NATS does not let this node use the bucket {name}: {error}");
-            self.refuse(now_ms, reason, outbox);
+            self.refuse(now_ms, (reason, None), outbox);
         }
     }
 
@@ -512,7 +514,7 @@ impl JournalTable {
                 None => Changed::Conflict { last: 0 },
             },
             Ack::Refused(error) if error.is_passing() => Changed::Away,
-            Ack::Refused(error) => Changed::Refused(error.to_string()),
+            Ack::Refused(error) => Changed::Refused(error.advised()),
             Ack::Nobody => Changed::Away,
             Ack::Unreadable => Changed::Unknown,
         };

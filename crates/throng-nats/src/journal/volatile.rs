@@ -13,18 +13,12 @@ use crate::subject::{self, Subjects};
 
 pub(super) struct VolatileMessages {
     node: NodeTag,
-    /// The largest message that the server accepts.
-    payload_bytes_max: usize,
 }
 
 impl VolatileMessages {
     /// Those of a node with this tag.
     pub(super) fn new(node: NodeTag) -> VolatileMessages {
-        VolatileMessages { node, payload_bytes_max: 0 }
-    }
-
-    pub(super) fn connected(&mut self, payload_bytes_max: usize) {
-        self.payload_bytes_max = payload_bytes_max;
+        VolatileMessages { node }
     }
 
     pub(super) fn send(
@@ -37,7 +31,7 @@ impl VolatileMessages {
         let headers = message::volatile_headers(publication, self.node);
         let payload = publication.body.bytes();
         // A server ends the connection for a message that is too large.
-        let is_accepted = headers.len() + payload.len() <= self.payload_bytes_max;
+        let is_accepted = headers.len() + payload.len() <= outbox.payload_bytes_max;
         if outbox.is_connected() && is_accepted {
             outbox.publish_with(&subjects.live(&suffix), headers, payload);
         } else {
@@ -85,12 +79,11 @@ mod tests {
 
     /// What a node does to send a message, and what another one reports of it.
     fn sent_to(sender: u64, hearer: u64, bytes: usize) -> (Vec<JournalAction>, Vec<JournalAction>) {
-        let [mut sender, hearer] =
+        let [sender, hearer] =
             [sender, hearer].map(|number| VolatileMessages::new(NodeTag::numbered(number)));
-        sender.connected(100);
         let subjects = Subjects::new("throng", "default");
         let [mut out, mut heard] = ["a", "b"].map(|nonce| Outbox::new("stream".into(), nonce));
-        out.connected();
+        out.connected(100);
         out.actions.clear();
         sender.send(&publication(bytes), &subjects, &mut out);
         if let [JournalAction::Publish { subject, headers, payload, .. }] = &out.actions[..] {

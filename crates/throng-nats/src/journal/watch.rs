@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::nonce::{self, mix};
 use super::outbox::{Outbox, Question};
 use super::stall::MAJORITY_MS;
+use crate::api::NatsLimit;
 use crate::api::ack::{self, Ack};
 use crate::api::bucket::{self, EpochRecord};
 use crate::api::{JetStreamError, StreamSettings, stream};
@@ -60,7 +61,7 @@ enum Step {
 pub(super) enum WatchResult {
     /// Nothing that concerns others.
     Nothing,
-    Refused(String),
+    Refused(String, Option<NatsLimit>),
     /// The stream can be used, as of now or under another epoch than before.
     Opened {
         epoch: u64,
@@ -210,6 +211,12 @@ impl Watch {
         self.begin(now_ms, outbox);
     }
 
+    /// Another server of the same cluster has taken the place of the one before: the stream stays
+    /// open while it is asked for anew, and counts as opened then.
+    pub(super) fn stays_open(&mut self) {
+        (self.is_open, self.is_resumed) = (true, true);
+    }
+
     pub(super) fn disconnected(&mut self) {
         (self.is_open, self.has_majority) = (false, true);
         self.step = Step::Idle;
@@ -336,10 +343,11 @@ impl Watch {
     fn differs(&mut self, name: &str, info: &stream::StreamInfo) -> WatchResult {
         self.next_ms += POLL_MS;
         let list = info.differences.join("; ");
-        self.refuse(format!(
+        let reason = format!(
             "the stream {name} differs from the settings, and is never changed: {list}. Change the \
              settings, or edit the stream with the tools of NATS"
-        ))
+        );
+        self.refuse(reason, None)
     }
 
     /// When the next cycle begins after this one.
@@ -358,7 +366,9 @@ impl Watch {
             _ => "read",
         };
         let name = self.settings.name();
-        self.refuse(format!("NATS does not let this node {doing} the stream {name}: {error}"))
+        let said = error.advised();
+        let reason = format!("NATS does not let this node {doing} the stream {name}: {said}");
+        self.refuse(reason, NatsLimit::of(error))
     }
 
     /// The cycle has failed for a reason that may pass, which is reported after a while.
@@ -367,16 +377,16 @@ impl Watch {
         if self.failing_ms < PATIENCE_MS {
             return WatchResult::Nothing;
         }
-        self.refuse(reason.into())
+        self.refuse(reason.into(), None)
     }
 
-    fn refuse(&mut self, reason: String) -> WatchResult {
+    fn refuse(&mut self, reason: String, limit: Option<NatsLimit>) -> WatchResult {
         self.is_open = false;
         if self.said.as_ref() == Some(&reason) {
             return WatchResult::Nothing;
         }
         self.said = Some(reason.clone());
-        WatchResult::Refused(reason)
+        WatchResult::Refused(reason, limit)
     }
 
     /// The stream is there and as it should be.

@@ -170,7 +170,8 @@ impl World {
                 self.step(node, JournalEvent::Tick);
             }
             940..955 => self.connect(node),
-            955..962 => self.disconnect(node),
+            955..960 => self.disconnect(node),
+            960..962 => self.go_elsewhere(node),
             962..975 => self.late_copy(),
             975..985 => self.lose_live(node),
             985..990 => self.swap_live(node),
@@ -208,11 +209,25 @@ impl World {
     }
 
     fn disconnect(&mut self, node: usize) {
-        let of = &mut self.nodes[node];
-        if !of.is_connected {
-            return;
+        if self.nodes[node].is_connected {
+            self.cut(node);
+            self.nodes[node].is_connected = false;
+            self.step(node, JournalEvent::Disconnected);
         }
-        of.is_connected = false;
+    }
+
+    /// A connection to another server takes the place of the one before.
+    fn go_elsewhere(&mut self, node: usize) {
+        if self.nodes[node].is_connected {
+            self.cut(node);
+            self.nodes[node].has_lost = false;
+            self.step(node, JournalEvent::Moved { payload_bytes_max: 1 << 20 });
+        }
+    }
+
+    /// Ends a connection, with all that is under way on it.
+    fn cut(&mut self, node: usize) {
+        let of = &mut self.nodes[node];
         // The server may have the first of them, and read them some time later.
         let kept = self.random.below(of.to_broker.len() + 1);
         let is_copy = |action: &JournalAction| match action {
@@ -224,7 +239,6 @@ impl World {
         of.answers.clear();
         of.live.clear();
         of.subscriptions.clear();
-        self.step(node, JournalEvent::Disconnected);
     }
 
     /// A server that was frozen reads what a connection left behind.
@@ -396,7 +410,7 @@ impl World {
                 assert_ne!(was, is_stalled, "said twice");
                 self.tally.stalled += usize::from(is_stalled);
             }
-            JournalReport::Refused { reason } => panic!("{reason}"),
+            JournalReport::Refused { reason, .. } => panic!("{reason}"),
             JournalReport::Followed { channel, head } => {
                 let of = &mut self.nodes[node];
                 let position = of.followed.get_mut(&(channel.0 as usize)).expect("it is followed");
@@ -450,6 +464,7 @@ impl World {
             JournalReport::Asked(asked) => self.asked(node, asked),
             JournalReport::Question { reply, question } => self.question(node, reply, question),
             JournalReport::Read { token, reading } => self.was_read(node, token, reading),
+            JournalReport::Unheard => panic!("the model has no limit of subscriptions"),
         }
     }
 

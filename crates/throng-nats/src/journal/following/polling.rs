@@ -92,6 +92,9 @@ impl Following {
         let Some(mut batch) = self.polled.pinged.pop_front() else { return };
         self.polled.pongs += 1;
         let refusals = std::mem::take(&mut self.polled.refusals);
+        if refusals > batch.len() {
+            outbox.report(JournalReport::Unheard);
+        }
         let has_tried = self.polled.is_trying && !batch.is_empty();
         self.polled.is_trying &= !has_tried;
         if refusals == 0 {
@@ -209,7 +212,7 @@ mod tests {
     impl World {
         fn following(channels: std::ops::Range<u32>) -> World {
             let mut outbox = Outbox::new("s".into(), "n");
-            outbox.connected();
+            outbox.connected(1 << 20);
             let subjects = Subjects::new("throng", "channels");
             let following = Following::new(false);
             let mut world = World { following, subjects, outbox, now_ms: 1_000 };
@@ -313,7 +316,7 @@ mod tests {
         world.done();
         world.following.disconnected();
         world.outbox.disconnected();
-        world.outbox.connected();
+        world.outbox.connected(1 << 20);
         world.following.connected(&world.subjects, &mut world.outbox);
         assert_eq!(world.done().0, 4);
         assert_eq!(world.following.polled.count(), 2);

@@ -153,12 +153,24 @@ impl Pipeline {
         self.due_ms <= now_ms && self.sent < self.window.min(self.queue.len())
     }
 
-    pub(super) fn next_step(&self, now_ms: u64, known_keys: &KnownKeys) -> NextStep {
+    pub(super) fn next_step(
+        &self,
+        now_ms: u64,
+        bytes_max: usize,
+        known_keys: &KnownKeys,
+    ) -> NextStep {
         let Some(next) = self.queue.get(self.sent).filter(|_| self.is_ready(now_ms)) else {
             return NextStep::Wait;
         };
         if next.overtaken_at.is_some() {
             return NextStep::End(next.unanswered());
+        }
+        // This server takes less than the one before, or less than it did.
+        if next.bytes() > bytes_max {
+            return NextStep::End(match next.unanswered() {
+                Outcome::Away => Outcome::TooLarge { bytes_max },
+                unknown => unknown,
+            });
         }
         let Some(key) = next.key else { return NextStep::Send };
         // While a message with its key is being stored, servers refuse another one.
@@ -268,7 +280,7 @@ mod tests {
     fn send(pipeline: &mut Pipeline, now_ms: u64) -> (Vec<u64>, Vec<Outcome>) {
         let (mut sent, mut ended) = (Vec::new(), Vec::new());
         loop {
-            match pipeline.next_step(now_ms, &KnownKeys::default()) {
+            match pipeline.next_step(now_ms, 1 << 20, &KnownKeys::default()) {
                 NextStep::Wait => return (sent, ended),
                 NextStep::Send => sent.extend(pipeline.send(now_ms, 0).map(|sent| sent.reply)),
                 NextStep::End(outcome) => {
@@ -365,7 +377,9 @@ mod tests {
         pipeline.remove(0);
         let mut known = KnownKeys::default();
         known.add(0, [7; 16], 5);
-        let NextStep::End(outcome) = pipeline.next_step(0, &known) else { panic!("it is known") };
+        let NextStep::End(outcome) = pipeline.next_step(0, 1 << 20, &known) else {
+            panic!("it is known")
+        };
         assert_eq!(outcome, Outcome::Stored { sequence: 5, is_duplicate: true });
     }
 }

@@ -32,9 +32,9 @@ impl Room {
         };
         let (mut outbox, table) =
             (Outbox::new("s".into(), "n"), JournalTable::new(&stream, &settings, TableId(0)));
-        outbox.connected();
+        outbox.connected(1 << 10);
         let mut room = Room { table, outbox };
-        room.table.connected(0, 1 << 10, &mut room.outbox);
+        room.table.connected(0, &mut room.outbox);
         room
     }
 
@@ -90,7 +90,7 @@ fn a_table_that_may_not_be_read_is_refused_at_once() {
     assert_eq!(room.said().0, [], "of a question that was answered");
     room.table.denied(1, GET, "no", &mut room.outbox);
     let reason = "NATS does not let this node use the bucket KV_throng-t: no".into();
-    assert_eq!(room.said().0, [JournalReport::TableRefused { reason }]);
+    assert_eq!(room.said().0, [JournalReport::TableRefused { reason, limit: None }]);
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn a_table_that_nobody_answers_for_is_refused_after_a_while() {
     }
     room.table.tick(now_ms + ANSWER_MS, &mut room.outbox);
     let reason = NO_LEADER.into();
-    assert_eq!(room.said().0, [JournalReport::TableRefused { reason }]);
+    assert_eq!(room.said().0, [JournalReport::TableRefused { reason, limit: None }]);
     room.table.tick(now_ms + 2 * ANSWER_MS, &mut room.outbox);
     assert_eq!(room.said().0, [], "it is said once");
 }

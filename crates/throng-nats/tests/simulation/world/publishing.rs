@@ -66,7 +66,7 @@ impl World {
                     self.oracle.refused.insert(body);
                 }
             }
-            other @ (Outcome::Refused(_) | Outcome::TooLarge { .. }) => panic!("{other:?}"),
+            other @ (Outcome::Refused { .. } | Outcome::TooLarge { .. }) => panic!("{other:?}"),
         }
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use throng_control::{OtherMetric, OtherValue};
 use throng_core::clock;
+use throng_nats::api::NatsLimit;
 use throng_nats::engine::{NatsJournal, NodeFigures};
 
 use super::{status, tables};
@@ -54,7 +55,7 @@ pub(super) fn metrics(node: &NatsJournal) -> Vec<OtherMetric> {
 }
 
 /// Counters since the start.
-fn counted(figures: NodeFigures) -> [OtherMetric; 3] {
+fn counted(figures: NodeFigures) -> [OtherMetric; 4] {
     let NodeFigures {
         accepted,
         refused,
@@ -65,6 +66,7 @@ fn counted(figures: NodeFigures) -> [OtherMetric; 3] {
         epochs,
         read,
         volatile_lost,
+        limits,
         publish,
         ..
     } = figures;
@@ -97,6 +99,12 @@ fn counted(figures: NodeFigures) -> [OtherMetric; 3] {
                 ("read", read),
                 ("volatile_lost", volatile_lost),
             ],
+        ),
+        counters(
+            "nats_limits_total",
+            "Refusals by NATS because of a limit of the servers or of the account.",
+            "limit",
+            NatsLimit::ALL.map(NatsLimit::word).into_iter().zip(limits).collect(),
         ),
         OtherMetric {
             name: "nats_publish_seconds",

@@ -20,11 +20,17 @@ pub(super) fn ailments(node: &NatsJournal) -> Vec<Ailment> {
         LinkState::Old { version } => {
             Some(Ailment::new("nats_version", version::sentence(&version)))
         }
-        LinkState::Refused { .. } => Some(Ailment::new(
-            "nats_refused",
-            "the stream in NATS cannot be used, the log says why: no messages are accepted, \
-             and none come from other nodes",
-        )),
+        LinkState::Refused { limit, .. } => {
+            let limit = limit.map(|limit| format!(" because of a limit ({})", limit.word()));
+            let limit = limit.unwrap_or_default();
+            Some(Ailment::new(
+                "nats_refused",
+                format!(
+                    "the stream in NATS cannot be used{limit}, the log says why: no messages are \
+                     accepted, and none come from other nodes"
+                ),
+            ))
+        }
     };
     // A node that never could use NATS may have wrong settings: others had better go on.
     let was_open = node.figures().was_open;
@@ -106,7 +112,7 @@ pub(super) fn cluster(node: &NatsJournal, view: ClusterView) -> ClusterStatus {
         LinkState::Open => None,
         LinkState::Away { trouble } => trouble,
         LinkState::Old { version } => Some(version::sentence(&version)),
-        LinkState::Refused { reason } => Some(reason),
+        LinkState::Refused { reason, .. } => Some(reason),
     };
     ClusterStatus {
         open: facts.is_open,
