@@ -100,6 +100,15 @@ def test_tls_begins_first(broker, node, authority, channel):
     server = broker(tls(authority, more="handshake_first: true"))
     trusting = ["--nats-ca", authority.certificate]
     works(node(over_tls(server), "--nats-tls-first", *trusting), channel)
+    works(node(server.url.replace("nats://", "tls-first://"), *trusting), channel)
+
+
+def test_a_server_that_expects_tls_first_is_found_out(broker, node, authority, channel):
+    server = broker(tls(authority, more="handshake_first: true"))
+    one = node(over_tls(server), "--nats-ca", authority.certificate)
+    works(one, channel)
+    one.says("the server expects TLS first (handshake_first)")
+    says(node(server.url), "if it expects TLS first (handshake_first), name it with tls-first://")
 
 
 def test_a_server_that_cannot_be_trusted_is_named_with_the_reason(

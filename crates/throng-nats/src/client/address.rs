@@ -1,4 +1,4 @@
-//! Where a server is: `nats://HOST:PORT`, or `tls://HOST:PORT`.
+//! Where a server is: `nats://HOST:PORT`, `tls://HOST:PORT`, or `tls-first://HOST:PORT`.
 
 use std::fmt;
 
@@ -16,6 +16,8 @@ pub struct ServerAddress {
     pub port: u16,
     /// True if nothing is said to it without TLS.
     pub is_tls: bool,
+    /// True if TLS begins at once, as servers with `handshake_first` expect it.
+    pub is_first: bool,
 }
 
 impl ServerAddress {
@@ -23,7 +25,8 @@ impl ServerAddress {
     /// it, because that would be a password in the settings.
     pub fn parse(text: &str) -> Option<ServerAddress> {
         let (scheme, place) = text.split_once("://").unwrap_or(("nats", text));
-        let is_tls = scheme.eq_ignore_ascii_case("tls");
+        let is_first = scheme.eq_ignore_ascii_case("tls-first");
+        let is_tls = is_first || scheme.eq_ignore_ascii_case("tls");
         if !is_tls && !scheme.eq_ignore_ascii_case("nats") {
             return None;
         }
@@ -42,14 +45,19 @@ impl ServerAddress {
             host: host.to_owned(),
             port,
             is_tls,
+            is_first,
         })
     }
 }
 
 impl fmt::Display for ServerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ServerAddress { host, port, is_tls } = self;
-        let scheme = if *is_tls { "tls" } else { "nats" };
+        let ServerAddress { host, port, is_tls, is_first } = self;
+        let scheme = match (is_first, is_tls) {
+            (true, _) => "tls-first",
+            (false, true) => "tls",
+            (false, false) => "nats",
+        };
         if host.contains(':') {
             write!(f, "{scheme}://[{host}]:{port}")
         } else {
@@ -70,6 +78,7 @@ mod tests {
             ("NATS://[::1]/", "nats://[::1]:4222"),
             ("tls://[fd00::2]:1", "tls://[fd00::2]:1"),
             ("TLS://n1.example", "tls://n1.example:4222"),
+            ("tls-first://n1.example", "tls-first://n1.example:4222"),
         ] {
             let found = ServerAddress::parse(text).expect(text);
             assert_eq!(found.to_string(), expected);

@@ -1,10 +1,12 @@
 //! Logging in: the server says what it is, TLS begins, and the client says who it is.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Deserialize;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
@@ -18,6 +20,10 @@ use crate::protocol::decoder::{Decoder, ServerOp};
 use crate::protocol::encoder;
 
 const READ_BYTES: usize = 8 << 10;
+
+/// Servers say at once what they are, unless they wait for TLS to begin. Shorter than the time that
+/// they give it, which is two seconds.
+const GREETING: Duration = Duration::from_secs(1);
 
 /// How TLS is spoken to servers.
 #[derive(Debug, Clone)]
@@ -112,11 +118,25 @@ pub(super) async fn connect(
     }
     let mut stream = ServerStream::Plain(stream);
     let is_wanted = server.address.is_tls || tls.is_demanded;
-    if is_wanted && tls.is_first {
+    if is_wanted && (tls.is_first || server.address.is_first) {
         stream = begin_tls(stream, server, tls).await?;
     }
     let mut decoder = Decoder::default();
-    let info = read_info(&mut stream, &mut decoder).await?;
+    let greeting = timeout(GREETING, read_info(&mut stream, &mut decoder)).await;
+    let info = match greeting {
+        Ok(info) => info?,
+        // A server with `handshake_first` waits for TLS to begin.
+        Err(_) if is_wanted && !stream.is_tls() => {
+            stream = begin_tls(stream, server, tls).await?;
+            tracing::warn!(
+                "NATS: {}: the server expects TLS first (handshake_first), which takes a second to \
+                 find out: set nats-tls-first, or name it with tls-first://",
+                server.address
+            );
+            read_info(&mut stream, &mut decoder).await?
+        }
+        Err(_) => return Err(ConnectionLost::Mute),
+    };
     let mut said = if stream.is_tls() { Said::OverTls } else { Said::Plainly };
     if !stream.is_tls() && (is_wanted || info.tls_required) {
         if !info.tls_required && !info.tls_available {
@@ -206,6 +226,7 @@ impl Connected {
                     // It knows more about this connection now, and which limits its account has.
                     ServerOp::Info(info) => {
                         let info = Info::read(info)?;
+                        self.info.max_payload = info.max_payload;
                         if !info.connect_urls.is_empty() {
                             let over_tls = self.stream.is_tls();
                             self.said = if over_tls { Said::OverTls } else { Said::Plainly };
@@ -223,4 +244,3 @@ impl Connected {
         }
     }
 }
-                        self.info.max_payload = info.max_payload;

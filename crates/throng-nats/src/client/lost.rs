@@ -25,6 +25,12 @@ pub(crate) enum ConnectionLost {
     Closed,
     #[error("the server does not answer")]
     Silent,
+    /// It has said nothing at all.
+    #[error(
+        "the server accepts the connection and says nothing: if it expects TLS first \
+         (handshake_first), name it with tls-first://; else it is frozen or overloaded"
+    )]
+    Mute,
     #[error("the server says: {0}")]
     Said(String),
     #[error("{0}")]

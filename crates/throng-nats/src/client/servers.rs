@@ -67,6 +67,7 @@ impl Servers {
         let found = urls.iter().filter_map(|url| {
             let mut address = ServerAddress::parse(url)?;
             address.is_tls |= said != Said::Plainly;
+            address.is_first |= by.address.is_first;
             let is_address = address.host.parse::<IpAddr>().is_ok();
             let name = if is_address && is_name { &by.name } else { &address.host }.clone();
             let is_safe = said != Said::BeforeTls || name == by.name;
@@ -144,6 +145,8 @@ mod tests {
             ["tls://10.0.0.2:4222 n1.example", "tls://[fd00::2]:2 n1.example"]
         );
         assert_eq!(announce("tls://10.0.0.1", &urls, Said::BeforeTls), [""; 0]);
+        let first = announce("tls-first://n1.example", &urls[..1], Said::OverTls);
+        assert_eq!(first, ["tls-first://10.0.0.2:4222 n1.example"]);
         assert_eq!(announce("tls://10.0.0.1", &urls, Said::OverTls).len(), 3);
     }
 

@@ -14,8 +14,8 @@ const PREFIX_BYTES_MAX: usize = 32;
 list! {
     /// Servers of NATS.
     NatsServers, "SERVER,…",
-    "a NATS server, like nats://10.0.0.1:4222 or tls://nats.example.com, without a user, which \
-     nats-login has",
+    "a NATS server, like nats://10.0.0.1:4222, tls://nats.example.com or tls-first://10.0.0.1, \
+     without a user, which nats-login has",
     read_server
 }
 
