@@ -238,6 +238,25 @@ def test_a_server_that_syncs_always_and_one_that_is_too_small(doctor, broker):
     assert report["verdicts"]["max_payload"] == "should"
 
 
+def test_limits_of_an_account_are_compared_with_a_demand(doctor, broker):
+    limits = "limits { max_subscriptions: 500, max_connections: 1 }"
+    jetstream = "jetstream: { max_streams: 2, max_file: 4GB }"
+    users = "users: [ { user: a, password: b } ]"
+    server = broker(f"accounts {{ A {{ {users}\n{jetstream}\n{limits} }} }}\nno_auth_user: a")
+    code, report = doctor("--nats", server.url, "--connections", "400", "--channels", "50")
+    assert code == 1 and report["verdicts"]["channels"] == "ok", report
+    assert report["by_name"]["channels"]["needed"] == "458, 8 of them the node's own"
+    assert report["verdicts"]["streams"] == "must" and report["verdicts"]["storage"] == "ok"
+    assert "max_streams" in report["by_name"]["streams"]["by_hand"][0]
+    assert report["verdicts"]["connections"] == "should"
+    assert "max_connections" in report["by_name"]["connections"]["by_hand"][0]
+    _, report = doctor("--nats", server.url, "-n", "400", "--channels", "100")
+    check = report["by_name"]["channels"]
+    assert check["verdict"] == "should" and "max_subscriptions" in check["by_hand"][0], check
+    _, report = doctor("--nats", broker().url, "--channels", "20k")
+    assert report["verdicts"]["channels"] == "ok" and "streams" not in report["verdicts"]
+
+
 def test_servers_that_cannot_be_used_are_named_with_the_reason(tmp_path, doctor, broker):
     server = broker()
     guard = broker(guarded(permissions()))
@@ -253,7 +272,7 @@ def test_servers_that_cannot_be_used_are_named_with_the_reason(tmp_path, doctor,
         assert "asks for a login" in report["by_name"]["servers"]["by_hand"][1]
     done = run_throng("doctor", "--nats", "http://a", directory=tmp_path)
     assert done.returncode == 64 and "a NATS server" in done.stderr
-    for flags in (["--nats", "a", "--connections", "5"], ["--nats-store", "3"]):
+    for flags in (["--nats", "a", "--role", "both"], ["--nats-store", "3"], ["--channels", "5"]):
         assert run_throng("doctor", *flags, directory=tmp_path).returncode == 64, flags
     done = run_throng("doctor", "--nats", directory=tmp_path)
     assert done.returncode == 78 and "set nats" in done.stderr, done

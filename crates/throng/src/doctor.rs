@@ -41,7 +41,7 @@ use handshakes::Handshakes;
 /// the connections are possible, and 1 if something must change first.
 pub(crate) fn doctor(arguments: &Arguments) -> Result<ExitCode> {
     if arguments.nats.nats.is_some() {
-        return nats::doctor(&arguments.nats, arguments.json);
+        return nats::doctor(&arguments.nats, arguments.connections, arguments.json);
     }
     if let Some(fault) = arguments.fault() {
         terminal::print_error(&fault);

@@ -21,7 +21,8 @@ Examples:
   sudo throng doctor --connections 1M --apply
   throng doctor --connections 1M --sysctl-file > /etc/sysctl.d/90-throng.conf
   throng doctor --nats nats://10.0.0.1:4222,nats://10.0.0.2:4222
-  throng doctor --nats --config /etc/throng.toml --nats-store 100";
+  throng doctor --nats --config /etc/throng.toml --nats-store 100
+  throng doctor --nats --connections 50k --channels 2k";
 
 /// The default of `--port`, as text for clap.
 const PORT: &str = "8080";
@@ -52,7 +53,8 @@ impl Role {
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// Number of simultaneous connections, like 50000, 250k or 1M [default: as many as fit]
+    /// Number of simultaneous connections, like 50000, 250k or 1M [default: as many as fit]. With
+    /// --nats: clients of a node, each with an inbox that takes a subscription
     #[arg(long, short = 'n', value_name = "N", value_parser = connections)]
     pub(crate) connections: Option<u32>,
 
@@ -146,7 +148,7 @@ impl Arguments {
 }
 
 /// Parses a number from 1 to `u32::MAX`.
-fn connections(text: &str) -> Result<u32, Invalid> {
+pub(super) fn connections(text: &str) -> Result<u32, Invalid> {
     let expected = "a whole number from 1 to 4,294,967,295, like 50000, 250k or 1M";
     let Count(number) = text.parse().map_err(|_| Invalid::new(text, expected))?;
     let number = u32::try_from(number).ok().filter(|&number| number > 0);

@@ -40,12 +40,20 @@ const MONITOR: Duration = Duration::from_secs(5);
 
 /// Checks the servers and prints the report. The exit code is 0 if a node can use them, and 1 if
 /// something must change first.
-pub(super) fn doctor(arguments: &NatsArguments, is_json: bool) -> Result<ExitCode> {
+pub(super) fn doctor(
+    arguments: &NatsArguments,
+    connections: Option<u32>,
+    is_json: bool,
+) -> Result<ExitCode> {
     let settings = arguments.settings()?;
     let access = NatsAccess::of(&settings);
     journals::check(&settings)?.iter().for_each(|warning| terminal::print_note(warning));
     let stream = nats::stream(&settings, &settings::rules(&settings));
+    let given = arguments.channels.is_some() || connections.is_some();
+    let of = |number: Option<u32>| number.unwrap_or(0) as usize;
+    let followed = given.then(|| of(arguments.channels) + of(connections));
     let plan = ExaminePlan {
+        followed,
         servers: settings.nats.addresses(),
         login: access.login(),
         tls: access.tls(),
@@ -58,7 +66,7 @@ pub(super) fn doctor(arguments: &NatsArguments, is_json: bool) -> Result<ExitCod
     let mut found = runtime.block_on(examine::examine(&plan));
     found.monitor = arguments.nats_monitor.as_ref().map(monitor);
     let message_bytes = settings.max_message_bytes.0;
-    let wanted = WantedSettings { stream: &plan.stream, message_bytes };
+    let wanted = WantedSettings { stream: &plan.stream, message_bytes, followed };
     let checks = checks::checks(&found, &wanted);
     let is_usable = !checks.iter().any(|check| check.verdict == CheckVerdict::Must);
     terminal::print(&if is_json {

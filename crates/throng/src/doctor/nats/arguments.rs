@@ -4,6 +4,7 @@ use anyhow::Result;
 use clap::{ArgGroup, Args};
 use throng_units::Count;
 
+use super::super::arguments::connections;
 use crate::client::ServerUrl;
 use crate::journals::nats::NatsFlags;
 use crate::settings::{NatsReplicas, NatsServers, Settings};
@@ -19,7 +20,7 @@ pub(crate) struct NatsArguments {
     /// Check instead whether nodes can use these NATS servers; without a value, the servers of the
     /// settings
     #[arg(long, value_name = "SERVER,…", num_args = 0..=1)]
-    #[arg(conflicts_with_all = ["connections", "role", "port", "addresses", "target_ports"])]
+    #[arg(conflicts_with_all = ["role", "port", "addresses", "target_ports"])]
     #[arg(conflicts_with_all = ["no_broadcast", "apply", "sysctl_file"])]
     #[expect(clippy::option_option, reason = "a flag, with a value or without")]
     pub(crate) nats: Option<Option<NatsServers>>,
@@ -27,6 +28,10 @@ pub(crate) struct NatsArguments {
     /// The settings of a node, and flags in their place.
     #[command(flatten)]
     flags: NatsFlags,
+
+    /// Number of channels with followers on a node, beside the inboxes of --connections
+    #[arg(long, value_name = "N", requires = "nats", value_parser = connections)]
+    pub(crate) channels: Option<u32>,
 
     /// Number of replicas of the stream
     #[arg(long, value_name = "N", requires = "nats")]

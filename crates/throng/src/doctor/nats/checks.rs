@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use throng_host::preflight::{Check, CheckVerdict};
+use throng_nats::api::NatsLimit;
 use throng_nats::api::StreamSettings;
 use throng_nats::api::table::TableKind;
 use throng_nats::client::version;
@@ -10,10 +11,14 @@ use throng_nats::permissions::Verb;
 use throng_units::Time;
 use throng_units::format::{bytes, count, counted, milliseconds};
 
+use super::examine::{SUBSCRIPTIONS_MAX, SUBSCRIPTIONS_OWN};
 use super::findings::{
     Examined, ExaminedTable, Existing, ExistingStream, Findings, JetStream, Monitor,
 };
 use crate::journals::nats::NatsPeer;
+
+#[cfg(test)]
+mod tests;
 
 /// Size of a message's headers, mostly an upper bound.
 const HEADER_BYTES: usize = 1 << 10;
@@ -36,6 +41,8 @@ pub(super) struct WantedSettings<'a> {
     pub(super) stream: &'a StreamSettings,
     /// The largest message of a client.
     pub(super) message_bytes: usize,
+    /// How many channels and inboxes a node is to follow, if that was said.
+    pub(super) followed: Option<usize>,
 }
 
 /// All checks, in the order in which a newcomer asks.
@@ -65,11 +72,12 @@ pub(super) fn checks(found: &Findings, wanted: &WantedSettings<'_>) -> Vec<Check
     }
     checks.push(max_payload(examined, wanted));
     checks.extend(storage(examined, monitor, wanted));
-    checks.extend(monitor.map(connections));
+    checks.extend(streams(examined));
+    checks.extend(connections(examined, monitor));
     if let Some(Err(error)) = &found.monitor {
         checks.push(unread("monitor", "an answer of /varz", error));
     }
-    checks.push(subscriptions(examined));
+    checks.push(subscriptions(examined, wanted));
     checks.extend([permissions(examined, Verb::Publish), permissions(examined, Verb::Subscribe)]);
     checks.push(clock(examined));
     checks.extend(latency(examined));
@@ -324,34 +332,69 @@ fn storage(
     };
     let shown =
         if needed == 0 { "the stream has its room".to_owned() } else { bytes(needed as f64) };
-    let is_enough = free.is_none_or(|free| free >= needed);
+    let largest = if is_there { 0 } else { wanted.stream.bytes_max };
+    let is_enough = free.is_none_or(|free| free >= needed)
+        && account.stream_bytes_max.is_none_or(|most| most >= largest);
     let why = "servers do not create a stream that they may not have room for";
     let checked = check("storage", (text, &shown), ok_or(is_enough, CheckVerdict::Must), why);
-    let advice = "raise max_file_store of the servers or the limit of the account, or lower \
-                  history.total-bytes";
-    Some(advised(checked, (!is_enough).then(|| advice.to_owned())))
+    Some(advised(checked, (!is_enough).then(|| NatsLimit::Storage.remedy().to_owned())))
 }
 
-fn connections(monitor: &Monitor) -> Check {
-    let Monitor { connections, connections_max, .. } = monitor;
-    let text = format!("{} of {}", count(*connections), count(*connections_max));
-    let is_enough = connections.saturating_mul(10) <= connections_max.saturating_mul(9);
-    let why = "each node has one, and reconnects to any server";
-    check("connections", (text, "a tenth free"), ok_or(is_enough, CheckVerdict::Should), why)
+/// Whether the account may have all streams that nodes need.
+fn streams(found: &Examined) -> Option<Check> {
+    let JetStream::Enabled(account) = &found.jetstream else { return None };
+    let free = account.streams_max?.saturating_sub(account.streams);
+    let all = [&found.stream, &found.bucket].into_iter();
+    let all = all.chain(found.tables.iter().map(|one| &one.found));
+    let missing = all.filter(|one| matches!(one, Existing::Missing)).count() as u64;
+    let is_enough = free >= missing;
+    let text = format!("room for {}", counted(free, "stream", "streams"));
+    let needed = if missing == 0 { "none is missing".into() } else { count(missing) };
+    let why = "nodes keep messages in one, and what they share in buckets, which are streams";
+    let checked = check("streams", (text, &needed), ok_or(is_enough, CheckVerdict::Must), why);
+    Some(advised(checked, (!is_enough).then(|| NatsLimit::Streams.remedy().to_owned())))
 }
 
-fn subscriptions(found: &Examined) -> Check {
+fn connections(found: &Examined, monitor: Option<&Monitor>) -> Option<Check> {
+    let (text, is_enough) = match monitor {
+        _ if found.is_full => ("room for one".to_owned(), false),
+        None => return None,
+        Some(Monitor { connections, connections_max, .. }) => {
+            let text = format!("{} of {}", count(*connections), count(*connections_max));
+            (text, connections.saturating_mul(10) <= connections_max.saturating_mul(9))
+        }
+    };
+    let why = "each node has one, a second one while it is upgraded, and reconnects to any server";
+    let verdict = ok_or(is_enough, CheckVerdict::Should);
+    let checked = check("connections", (text, "a tenth free"), verdict, why);
+    Some(advised(checked, (!is_enough).then(|| NatsLimit::Connections.remedy().to_owned())))
+}
+
+fn subscriptions(found: &Examined, wanted: &WantedSettings<'_>) -> Check {
+    let needed = wanted.followed.map(|followed| followed + SUBSCRIPTIONS_OWN);
+    let is_enough = found.subscriptions.is_none_or(|room| needed.is_some_and(|most| most <= room));
     let text = match found.subscriptions {
         None => "no limit found".to_owned(),
         Some(room) => format!("{} at most", count(room as u64)),
     };
+    let shown = match needed {
+        None => "no limit".to_owned(),
+        Some(needed) => {
+            format!("{}, {SUBSCRIPTIONS_OWN} of them the node's own", count(needed as u64))
+        }
+    };
     let why = "each channel that clients follow takes one; others are polled, and late";
-    let verdict = ok_or(found.subscriptions.is_none(), CheckVerdict::Should);
-    let advice = found.subscriptions.is_some().then(|| {
-        "raise max_subscriptions of the servers, or the limit of subscriptions of the account"
-            .to_owned()
-    });
-    advised(check("channels", (text, "no limit"), verdict, why), advice)
+    if is_enough && needed.is_some_and(|needed| needed > SUBSCRIPTIONS_MAX) {
+        let most = count(SUBSCRIPTIONS_MAX as u64);
+        let advice = format!(
+            "there is room for {most}, and more are not tried: look for \
+                              max_subscriptions of the servers, and for that of the account"
+        );
+        return Check { why: why.into(), ..unread("channels", &shown, &advice) };
+    }
+    let verdict = ok_or(is_enough, CheckVerdict::Should);
+    let advice = (!is_enough).then(|| NatsLimit::Subscriptions.remedy().to_owned());
+    advised(check("channels", (text, &shown), verdict, why), advice)
 }
 
 fn permissions(found: &Examined, verb: Verb) -> Check {
@@ -413,145 +456,4 @@ pub(super) fn median_and_worst(times: &[Duration]) -> (Duration, Duration) {
     times.sort();
     let median = times.get(times.len() / 2).copied().unwrap_or_default();
     (median, times.last().copied().unwrap_or_default())
-}
-
-#[cfg(test)]
-mod tests {
-    use throng_core::Retention;
-    use throng_nats::api::stream::StreamInfo;
-
-    use super::super::findings::{Account, StoreTimes};
-    use super::*;
-
-    fn settings(replicas: u8) -> StreamSettings {
-        StreamSettings {
-            prefix: "throng".into(),
-            class: "channels".into(),
-            replicas,
-            is_in_memory: false,
-            retention: Retention { max_messages: 100, max_bytes: 1 << 20, max_age_ms: 60_000 },
-            bytes_max: 1 << 30,
-            message_bytes_max: 1 << 17,
-            duplicate_window_ms: 300_000,
-        }
-    }
-
-    fn examined() -> Examined {
-        Examined {
-            address: "tls://10.0.0.1:4222".into(),
-            name: "n1".into(),
-            version: "2.15.2".into(),
-            cluster: None,
-            max_payload: 1 << 20,
-            is_loopback: false,
-            is_tls: true,
-            login: "nkey",
-            jetstream: JetStream::Enabled(Account::default()),
-            stream: Existing::Missing,
-            bucket: Existing::Missing,
-            tables: Vec::new(),
-            ahead_ms: Some(2),
-            denied: Vec::new(),
-            subscriptions: None,
-            round_trips: vec![Duration::from_micros(300); 3],
-            stored: None,
-        }
-    }
-
-    /// The check with this name, of a node with one copy and one with three.
-    fn judged(examined: Examined, replicas: u8, name: &str) -> Check {
-        let servers = vec![(examined.address.clone(), None)];
-        let found = Findings { servers, examined: Some(examined), monitor: None };
-        let wanted = WantedSettings { stream: &settings(replicas), message_bytes: 64 << 10 };
-        let found = checks(&found, &wanted).into_iter().find(|check| check.name == name);
-        found.unwrap_or_else(|| panic!("no check {name}"))
-    }
-
-    fn stream(peers: Vec<NatsPeer>, has_leader: bool) -> Existing {
-        let info = StreamInfo {
-            max_age_ns: 0,
-            majority_silent_ms: 0,
-            created: String::new(),
-            first: 1,
-            last: 1,
-            leader: "n1".into(),
-            differences: Vec::new(),
-        };
-        Existing::There(Box::new(ExistingStream { info, has_leader, peers }))
-    }
-
-    #[test]
-    fn a_proper_server_passes_all_visible_checks() {
-        let found = Findings {
-            servers: vec![("tls://10.0.0.1:4222".into(), None)],
-            examined: Some(examined()),
-            monitor: None,
-        };
-        let wanted = WantedSettings { stream: &settings(1), message_bytes: 64 << 10 };
-        let checks = checks(&found, &wanted);
-        let other: Vec<_> =
-            checks.iter().filter(|check| check.verdict != CheckVerdict::Ok).collect();
-        assert_eq!(other.len(), 1, "{other:?}");
-        assert_eq!((other[0].name, other[0].verdict), ("sync", CheckVerdict::Unknown));
-    }
-
-    #[test]
-    fn what_is_wrong_has_a_verdict() {
-        let verdict = |change: fn(&mut Examined), replicas, name| {
-            let mut examined = examined();
-            change(&mut examined);
-            judged(examined, replicas, name).verdict
-        };
-        for (change, name, expected) in [
-            (
-                (|found| found.version = "2.10.29".into()) as fn(&mut Examined),
-                "version",
-                CheckVerdict::Must,
-            ),
-            (|found| found.is_tls = false, "login", CheckVerdict::Should),
-            (|found| found.login = "none", "login", CheckVerdict::Should),
-            (|found| found.jetstream = JetStream::Leaderless, "JetStream", CheckVerdict::Must),
-            (|found| found.jetstream = JetStream::Unknown, "JetStream", CheckVerdict::Unknown),
-            (|found| found.max_payload = 64 << 10, "max_payload", CheckVerdict::Should),
-            (|found| found.ahead_ms = Some(-1_500), "clock", CheckVerdict::Should),
-            (|found| found.stream = stream(Vec::new(), false), "stream", CheckVerdict::Must),
-            (|found| found.round_trips = vec![ROUND_TRIP; 3], "round trip", CheckVerdict::Should),
-            (|found| found.stored = Some(Err("no".into())), "stored", CheckVerdict::Must),
-            (|found| found.stored = Some(Ok(StoreTimes::default())), "stored", CheckVerdict::Ok),
-            (|found| found.cluster = Some(("c".into(), 3)), "servers", CheckVerdict::Should),
-            (|found| found.cluster = Some(("c".into(), 3)), "replicas", CheckVerdict::Should),
-        ] {
-            assert_eq!(verdict(change, 1, name), expected, "{name}");
-        }
-        assert_eq!(verdict(|_| {}, 3, "replicas"), CheckVerdict::Must);
-        assert_eq!(
-            verdict(|found| found.cluster = Some(("c".into(), 3)), 3, "replicas"),
-            CheckVerdict::Ok
-        );
-    }
-
-    #[test]
-    fn servers_that_lag_are_named() {
-        let peer = |name: &str, is_offline, is_current| NatsPeer {
-            name: name.into(),
-            is_offline,
-            is_current,
-            lag: 1_200,
-        };
-        let peers = vec![peer("n2", false, true), peer("n3", true, false)];
-        let check = judged(Examined { stream: stream(peers, true), ..examined() }, 3, "stream");
-        assert_eq!(check.verdict, CheckVerdict::Should);
-        assert_eq!(check.by_hand, ["throng-channels: n3 is offline, 1,200 behind"]);
-    }
-
-    #[test]
-    fn a_stream_needs_its_room_once() {
-        let account = || Account { storage_max: Some(1 << 20), storage: 0, reserved: 0 };
-        let small = |stream| {
-            let jetstream = JetStream::Enabled(account());
-            judged(Examined { stream, jetstream, ..examined() }, 1, "storage").verdict
-        };
-        assert_eq!(small(Existing::Missing), CheckVerdict::Must);
-        assert_eq!(small(stream(Vec::new(), true)), CheckVerdict::Ok);
-    }
 }

@@ -23,8 +23,15 @@ const NAME: &str = "throng doctor";
 /// How often the way to the server and back is measured.
 const ROUND_TRIPS: usize = 50;
 
-/// A server that has room for so many subscriptions has no limit that matters.
-pub(super) const SUBSCRIPTIONS: usize = 10_000;
+/// A server that has room for so many subscriptions has no limit that matters, unless more are
+/// wanted.
+const SUBSCRIPTIONS: usize = 10_000;
+
+/// No more are tried: they take some 80 MB of the server's memory for a moment.
+pub(super) const SUBSCRIPTIONS_MAX: usize = 100_000;
+
+/// Subscriptions of a node that are of no channel.
+pub(super) const SUBSCRIPTIONS_OWN: usize = 8;
 
 /// The servers to examine, and how.
 pub(super) struct ExaminePlan {
@@ -37,6 +44,8 @@ pub(super) struct ExaminePlan {
     pub(super) nonce: String,
     /// Messages to store.
     pub(super) store: Option<usize>,
+    /// How many channels and inboxes a node is to follow.
+    pub(super) followed: Option<usize>,
 }
 
 /// Connects to each server of the settings, and examines the first that can be used.
@@ -112,10 +121,16 @@ impl<'a> Examination<'a> {
             Some(count) => Some(self.store(count).await),
             None => None,
         };
-        let subscriptions = self.session.room(SUBSCRIPTIONS).await?;
+        let wanted = self.plan.followed.map_or(SUBSCRIPTIONS, |followed| {
+            (followed + SUBSCRIPTIONS_OWN).clamp(SUBSCRIPTIONS, SUBSCRIPTIONS_MAX)
+        });
+        let subscriptions = self.session.room(wanted).await?;
+        let access = (&self.plan.login, &self.plan.tls);
+        let second = NatsSession::open(self.address, access, NAME, &self.plan.nonce).await.err();
         let info = self.session.info();
         Ok(Examined {
             subscriptions,
+            is_full: second.is_some_and(|fault| fault.contains("connections exceeded")),
             address: self.address.to_string(),
             name: info.server_name.clone(),
             version: info.version.clone(),

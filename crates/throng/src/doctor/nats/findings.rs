@@ -46,6 +46,8 @@ pub(super) struct Examined {
     pub(super) denied: Vec<NatsPermission>,
     /// How many subscriptions there is room for; `None` for very many, or if that is not known.
     pub(super) subscriptions: Option<usize>,
+    /// True if there is no room for another connection.
+    pub(super) is_full: bool,
     pub(super) round_trips: Vec<Duration>,
     /// How long publications took until they were stored, and until the stream republished them.
     pub(super) stored: Option<Result<StoreTimes, String>>,
@@ -70,6 +72,11 @@ pub(super) struct Account {
     pub(super) storage: u64,
     /// Limits of the existing streams, added up.
     pub(super) reserved: u64,
+    /// How many streams there may be, and how many there are.
+    pub(super) streams_max: Option<u64>,
+    pub(super) streams: u64,
+    /// The largest size that a stream may ask for.
+    pub(super) stream_bytes_max: Option<u64>,
 }
 
 /// A stream that nodes need.
@@ -135,6 +142,12 @@ impl Account {
             storage_max: of["limits"]["max_storage"].as_u64(),
             storage: of["storage"].as_u64().unwrap_or(0),
             reserved: of["reserved_storage"].as_u64().unwrap_or(0),
+            // No limit is a negative number.
+            streams_max: of["limits"]["max_streams"].as_u64(),
+            streams: of["streams"].as_u64().unwrap_or(0),
+            stream_bytes_max: of["limits"]["storage_max_stream_bytes"]
+                .as_u64()
+                .filter(|most| *most > 0),
         }
     }
 }
