@@ -19,7 +19,6 @@
 //! 2. The control plane rejects new publications, and finishes those in progress.
 //! 3. The workers deliver all messages, tell their clients to reconnect, and end. Until they have
 //!    ended, the control plane answers the connections that they hand off.
-
 //!
 //! # Layout
 //!
