@@ -25,8 +25,8 @@ from misbehaving import Loop, Proxy, Scripted  # noqa: E402
 from support.server import Server, clean_environment  # noqa: E402
 from throng_client.decoding import read_object  # noqa: E402
 
-# Limits failures only: a test that passes does not wait for it. Beside the other steps of `scripts/test`, two cores
-# have let a process wait for more than a minute.
+# Limits failures only: a test that passes does not wait for it. Beside the other steps of
+# `scripts/test`, two cores have let a process wait for more than a minute.
 WAIT_SECONDS = 180
 COMMANDS = {
     "python-async": [sys.executable, HERE / "programs" / "client.py", "async"],
@@ -41,8 +41,8 @@ _numbers = itertools.count(1)
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Says which tests run in one process, one after another: those in Chromium, so that there is one Chromium and
-    not one for each process, and those with a thousand clients.
+    """Says which tests run in one process, one after another: those in Chromium, so that there is
+    one Chromium and not one for each process, and those with a thousand clients.
     """
     for item in items:
         if item.path.stem == "test_waves":
