@@ -235,11 +235,12 @@ impl StreamJournal {
         self.outbox.connected(payload_bytes_max);
         self.nodes.connected(now_ms, &mut self.outbox);
         self.outbox.subscribe_hint(self.subjects.hint());
+        self.tables.iter().for_each(|table| table.subscribe(&mut self.outbox));
+        // Last: channels for whose subscriptions there is no room can be polled.
+        self.following.connected(&self.subjects, &mut self.outbox);
         for table in &mut self.tables {
             table.connected(now_ms, &mut self.outbox);
         }
-        // Last: channels for whose subscriptions there is no room can be polled.
-        self.following.connected(&self.subjects, &mut self.outbox);
         if self.tables.iter().all(JournalTable::is_known) {
             self.watch.connected(now_ms, &mut self.outbox);
         }

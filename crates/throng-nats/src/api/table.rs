@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::stream::{self, StreamInfo};
 use super::{FORMAT, FORMAT_KEY, JetStreamError, StreamSettings};
-use crate::protocol::headers::Headers;
+use crate::protocol::headers::{HeaderWriter, Headers};
 
 /// Entries of one key of a table of changes, of which the last one holds for who reads it with the
 /// tools of NATS.
@@ -150,6 +150,19 @@ pub fn parse(payload: &[u8], wanted: &Value) -> Result<StreamInfo, JetStreamErro
         info.differences.push(format!("max_age is {found_ns}, but should be {wanted}"));
     }
     Ok(info)
+}
+
+/// The headers of an entry, which removes its key or has a value, and may be stored only in place
+/// of the entry with this sequence.
+pub fn headers(is_removal: bool, replaces: Option<u64>) -> Vec<u8> {
+    let mut headers = HeaderWriter::default();
+    if is_removal {
+        headers = headers.field("KV-Operation", "DEL");
+    }
+    if let Some(last) = replaces {
+        headers = headers.field("Nats-Expected-Last-Subject-Sequence", last);
+    }
+    headers.finish()
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ use crate::api::get::{self, Chain, Part};
 use crate::api::table::{self, StoredEntry, TableEntry, TableKind, TableNames, TableSettings};
 use crate::api::{JetStreamError, StreamSettings, stream};
 use crate::protocol::decoder::ServerMessage;
-use crate::protocol::headers::{HeaderWriter, Headers};
+use crate::protocol::headers::Headers;
 
 #[cfg(test)]
 mod tests;
@@ -175,12 +175,16 @@ impl JournalTable {
         sid == self.sid()
     }
 
-    pub(super) fn connected(&mut self, now_ms: u64, outbox: &mut Outbox) {
-        self.is_connected = true;
+    /// Has what is republished of it come, before anything is asked.
+    pub(super) fn subscribe(&self, outbox: &mut Outbox) {
         if !self.is_on_demand {
             let (subject, sid) = (format!("{}>", self.names.live), self.sid());
             outbox.actions.push(JournalAction::Subscribe { subject, sid });
         }
+    }
+
+    pub(super) fn connected(&mut self, now_ms: u64, outbox: &mut Outbox) {
+        self.is_connected = true;
         self.ask(now_ms, Step::Find, outbox);
     }
 
@@ -332,6 +336,8 @@ impl JournalTable {
         // Expired entries matter to nobody.
         self.position = self.position.max(info.first.saturating_sub(1).min(info.last));
         self.target = self.target.max(info.last);
+        // Entries before the first one may have been replaced by entries that are not read yet.
+        self.is_cut |= self.target > self.position;
         if self.target > self.position {
             self.ask(now_ms, Step::Read, outbox);
         } else {
@@ -416,7 +422,7 @@ impl JournalTable {
         (TableEntry { key, value }, replaces): (TableEntry, Option<u64>),
         outbox: &mut Outbox,
     ) {
-        let headers = headers(value.is_none(), replaces);
+        let headers = table::headers(value.is_none(), replaces);
         let payload = value.unwrap_or_default();
         let (bytes, bytes_max) = (headers.len() + payload.len(), outbox.payload_bytes_max);
         let refused = match () {
@@ -580,17 +586,6 @@ impl JournalTable {
             !is_late
         });
     }
-}
-
-fn headers(is_removal: bool, replaces: Option<u64>) -> Vec<u8> {
-    let mut headers = HeaderWriter::default();
-    if is_removal {
-        headers = headers.field("KV-Operation", "DEL");
-    }
-    if let Some(last) = replaces {
-        headers = headers.field("Nats-Expected-Last-Subject-Sequence", last);
-    }
-    headers.finish()
 }
 
 fn report(change: &Change, outcome: Changed, outbox: &mut Outbox) {

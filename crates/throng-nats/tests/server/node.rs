@@ -130,7 +130,7 @@ impl Node {
             Notice::Old { version, .. } => panic!("nats-server {version} is too old for the tests"),
             Notice::Report(JournalReport::Opened { epoch, .. }) => self.epoch = Some(epoch),
             Notice::Report(JournalReport::Away) => self.aways += 1,
-            Notice::Report(JournalReport::Refused { reason }) => self.refusals.push(reason),
+            Notice::Report(JournalReport::Refused { reason, .. }) => self.refusals.push(reason),
             Notice::Report(JournalReport::Followed { channel, head }) => {
                 self.heads.entry(channel).or_default().push(head);
             }

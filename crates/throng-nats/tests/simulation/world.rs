@@ -410,7 +410,12 @@ impl World {
                 assert_ne!(was, is_stalled, "said twice");
                 self.tally.stalled += usize::from(is_stalled);
             }
-            JournalReport::Refused { reason, .. } => panic!("{reason}"),
+            JournalReport::Refused { reason, .. } => {
+                // Where the schedule starves a node, its answers wait longer than it has patience.
+                let of = &self.nodes[node];
+                let is_starved = !(of.answers.is_empty() && of.to_broker.is_empty());
+                assert!(is_starved && reason.starts_with("no server answers"), "{reason}");
+            }
             JournalReport::Followed { channel, head } => {
                 let of = &mut self.nodes[node];
                 let position = of.followed.get_mut(&(channel.0 as usize)).expect("it is followed");

@@ -34,6 +34,7 @@ impl Room {
             (Outbox::new("s".into(), "n"), JournalTable::new(&stream, &settings, TableId(0)));
         outbox.connected(1 << 10);
         let mut room = Room { table, outbox };
+        room.table.subscribe(&mut room.outbox);
         room.table.connected(0, &mut room.outbox);
         room
     }
