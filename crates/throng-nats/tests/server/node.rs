@@ -150,7 +150,8 @@ impl Node {
             | Notice::Turn
             | Notice::Rest
             | Notice::Lag { .. }
-            | Notice::CaughtUp => {}
+            | Notice::CaughtUp
+            | Notice::Limit(_) => {}
         }
     }
 
