@@ -48,8 +48,11 @@ def node(tmp_path):
     """Starts nodes, and stops them."""
     started = []
 
+    # Readers on a busy machine may lag far behind publishers: that is not what these tests are about.
+    patient = ["--max-lag-messages", 100_000, "--max-lag-bytes", "64MiB"]
+
     def begin(broker, *flags):
-        started.append(start_node(tmp_path, broker, *flags))
+        started.append(start_node(tmp_path, broker, *patient, *flags))
         return started[-1]
 
     yield begin
