@@ -107,7 +107,8 @@ impl JournalNumbers for StreamIds {
                 BEYOND
             }
             Some(at) => entries[at].inner,
-            None => 0,
+            // A log that was forgotten while it was empty does not begin with the first offset.
+            None => entries.first().map_or(0, |first| first.inner - 1),
         };
         MessageId { epoch: HIDDEN_EPOCH, offset }
     }

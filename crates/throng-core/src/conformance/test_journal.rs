@@ -186,6 +186,13 @@ impl TestJournal {
         self.numbers.as_ref().map_or(id, |numbers| numbers.inner(channel, id))
     }
 
+    /// The same, of a position. A log that was forgotten while it was empty does not begin with the
+    /// first offset: its head is the position before all of its messages.
+    fn known(&self, now_ms: u64, channel: &ChannelName, id: MessageId) -> MessageId {
+        let head = self.store.history(now_ms, channel, HistoryQuery::Newest, 0).head;
+        if id == self.outer(channel, head) { head } else { self.inner(channel, id) }
+    }
+
     /// The same message with its id in the journal.
     fn translate(&self, content: &Content) -> Arc<Content> {
         let channel = &content.channel;
@@ -239,18 +246,22 @@ impl TestJournal {
     }
 
     fn start(&self, now_ms: u64, channel: &ChannelName, start: StartAt) -> Start {
+        let _turn = lock(&self.turn);
         let wanted = match start {
-            StartAt::After(id) => StartAt::After(self.inner(channel, id)),
+            StartAt::After(id) => StartAt::After(self.known(now_ms, channel, id)),
             other => other,
         };
-        let _turn = lock(&self.turn);
         let (worker, local_if_new) = (WorkerId(0), LocalId(NonZeroU32::MIN));
         let follow = Follow { channel, worker, local_if_new, start: wanted };
         let followed = self.store.follow(now_ms, follow);
         self.store.unfollow(now_ms, followed.channel, worker);
         let Followed { head, cursor, is_recovered, backlog, .. } = followed;
         let cursor = match start {
-            StartAt::After(id) if wanted == StartAt::After(cursor) => id.offset,
+            StartAt::After(id)
+                if is_recovered == Some(true) || wanted == StartAt::After(cursor) =>
+            {
+                id.offset
+            }
             _ => self.outer(channel, cursor).offset,
         };
         let messages = backlog.iter().map(|message| self.translate(message)).collect();
@@ -258,8 +269,9 @@ impl TestJournal {
     }
 
     fn page(&self, now_ms: u64, channel: &ChannelName, query: HistoryQuery, limit: usize) -> Page {
+        let _turn = lock(&self.turn);
         let query = match query {
-            HistoryQuery::After(id) => HistoryQuery::After(self.inner(channel, id)),
+            HistoryQuery::After(id) => HistoryQuery::After(self.known(now_ms, channel, id)),
             HistoryQuery::Before(id) => {
                 // The first message at `id` or after it: the one after the last message before it.
                 let before = MessageId { offset: id.offset.saturating_sub(1), ..id };
@@ -268,7 +280,6 @@ impl TestJournal {
             }
             other => other,
         };
-        let _turn = lock(&self.turn);
         let history = self.store.history(now_ms, channel, query, limit);
         let History { head, messages, has_more, is_recovered } = history;
         let messages = messages.iter().map(|message| self.translate(message)).collect();
