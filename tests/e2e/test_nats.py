@@ -8,7 +8,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from support import TIMEOUT_SECONDS
-from support.nats import NatsServer, ailments, connected, start_node
+from support.nats import NatsServer, ailments, connected, nodes_in, start_node
 from support.raw import Raw
 from support.server import eventually, run_throng
 from support.transports import TRANSPORTS, WebSocket, subscribe
@@ -46,16 +46,8 @@ def own_broker(tmp_path):
 @pytest.fixture
 def node(tmp_path):
     """Starts nodes, and stops them."""
-    started = []
-
-    def begin(broker, *flags):
-        started.append(start_node(tmp_path, broker, *flags))
-        return started[-1]
-
-    yield begin
-    for server in started:
-        if server.process.poll() is None:
-            server.stop()
+    with nodes_in(tmp_path) as begin:
+        yield begin
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)

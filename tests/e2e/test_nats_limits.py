@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from support.nats import NatsServer, ailments, connected, old_program, start_node
+from support.nats import ailments, brokers_in, connected, nodes_in, old_program
 from support.server import closed_port, eventually, run_throng
 from support.transports import subscribe
 
@@ -18,31 +18,15 @@ LIMIT, MANY = 40, 60
 @pytest.fixture
 def broker(tmp_path):
     """Starts nats-servers."""
-    started = []
-
-    def begin(*configuration, **options):
-        directory = tmp_path / f"nats{len(started)}"
-        directory.mkdir()
-        started.append(NatsServer(directory, *configuration, **options))
-        return started[-1]
-
-    yield begin
-    for server in started:
-        server.stop()
+    with brokers_in(tmp_path) as begin:
+        yield begin
 
 
 @pytest.fixture
 def node(tmp_path):
     """Starts nodes, and stops them."""
-    started = []
-
-    def begin(broker, *flags):
-        started.append(start_node(tmp_path, broker, *flags))
-        return started[-1]
-
-    yield begin
-    for server in started:
-        server.stop()
+    with nodes_in(tmp_path) as begin:
+        yield begin
 
 
 def follow(stack, node, channels):

@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from support import NO_TLS, TIMEOUT_SECONDS
-from support.nats import NatsServer, ailments, connected, start_node
+from support.nats import ailments, brokers_in, connected, nodes_in, start_node
 from support.nats_client import NatsClient
 from support.nats_cluster import NatsCluster
 from support.server import eventually
@@ -28,32 +28,15 @@ LOST = 'throng_nats_events_total{event="lost"}'
 @pytest.fixture
 def broker(tmp_path):
     """Starts nats-servers."""
-    started = []
-
-    def begin(*configuration, **options):
-        directory = tmp_path / f"nats{len(started)}"
-        directory.mkdir()
-        started.append(NatsServer(directory, *configuration, **options))
-        return started[-1]
-
-    yield begin
-    for server in started:
-        server.process.send_signal(signal.SIGCONT)
-        server.stop()
+    with brokers_in(tmp_path) as begin:
+        yield begin
 
 
 @pytest.fixture
 def node(tmp_path):
     """Starts nodes, and stops them."""
-    started = []
-
-    def begin(broker, *flags):
-        started.append(start_node(tmp_path, broker, *flags))
-        return started[-1]
-
-    yield begin
-    for server in started:
-        server.stop()
+    with nodes_in(tmp_path) as begin:
+        yield begin
 
 
 def account(jetstream="enabled", limits=""):

@@ -31,8 +31,8 @@ where
     ask_holding(AskerId::next(), (), question)
 }
 
-/// Asks in the name of `asked_by`, and keeps `held` until the answer has come or cannot come any
-/// more, even if nobody waits for it.
+/// Asks in the name of `asked_by`. Keeps `held` until there is an answer, or there can be none,
+/// even if nobody waits.
 pub(crate) fn ask_holding<T, E>(
     asked_by: AskerId,
     held: impl Send + 'static,

@@ -1,4 +1,4 @@
-//! What workers and the control plane ask of the channels, and the answers.
+//! The questions of workers and the control plane about channels, and the answers.
 
 use std::sync::Arc;
 

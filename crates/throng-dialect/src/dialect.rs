@@ -135,7 +135,7 @@ pub struct Shown<'a> {
 }
 
 impl Shown<'_> {
-    /// A message of the channel with this number, which nobody acknowledges.
+    /// Of the channel with this number, in a message that needs no acknowledgement.
     pub fn of(number: ChannelId) -> Shown<'static> {
         Shown { number, asks: false, position: None }
     }

@@ -136,6 +136,38 @@ def connected(node):
     return node
 
 
+@contextlib.contextmanager
+def brokers_in(directory):
+    """Starts nats-servers, and stops them after the block."""
+    started = []
+
+    def begin(*configuration, **options):
+        own = directory / f"nats{len(started)}"
+        own.mkdir()
+        started.append(NatsServer(own, *configuration, **options))
+        return started[-1]
+
+    yield begin
+    for server in started:
+        server.process.send_signal(signal.SIGCONT)
+        server.stop()
+
+
+@contextlib.contextmanager
+def nodes_in(directory):
+    """Starts nodes, and stops those that still run after the block."""
+    started = []
+
+    def begin(broker, *flags):
+        started.append(start_node(directory, broker, *flags))
+        return started[-1]
+
+    yield begin
+    for server in started:
+        if server.process.poll() is None:
+            server.stop()
+
+
 def start_node(directory, broker, *flags):
     """A node, which may not be connected yet."""
     return Server(directory, *QUICK, "--engine", "nats", "--nats", broker.url, *flags)

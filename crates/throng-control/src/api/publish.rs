@@ -98,7 +98,6 @@ async fn answer_kept(
     let begin = |_| OpenReceipt::begin(control, permit.publisher(), &publication.channel);
     let open = preferred.map(begin).transpose()?;
     let receipt = open.as_ref().map(OpenReceipt::receipt);
-    let channel = open.as_ref().map(|_| publication.channel.clone());
     let published = publish(control, permit, Publication { receipt, ..publication }).await?;
     let mut body = Vec::with_capacity(96);
     if published.is_duplicate {
@@ -106,14 +105,14 @@ async fn answer_kept(
         return Ok(answer::json(StatusCode::OK, body));
     }
     let id = published.id.to_string();
-    let (Some(max_wait), Some(open), Some(channel)) = (preferred, open, channel) else {
+    let (Some(max_wait), Some(open)) = (preferred, open) else {
         let subscribers = elsewhere.and(published.subscribers).await;
         v1::published_body(&mut body, Some(&id), subscribers, false);
         return Ok(answer::json(StatusCode::CREATED, body));
     };
     // The workers drain while it waits: only then it can become complete.
     drop(in_progress);
-    let fields = open.finish(control, (&channel, published.id), max_wait).await;
+    let fields = open.finish(control, published.id, max_wait).await;
     let subscribers = elsewhere.and(published.subscribers).await;
     v1::receipt_body(&mut body, &id, subscribers, &fields);
     let mut answer = answer::json(StatusCode::CREATED, body);

@@ -52,6 +52,7 @@ pub(super) fn set_applied(answer: &mut Answer, max_wait: Duration) {
 
 /// A receipt under way. The workers stop counting when it is dropped.
 pub(super) struct OpenReceipt {
+    channel: ChannelName,
     receipt: Arc<Receipt>,
     is_complete: oneshot::Receiver<()>,
 }
@@ -69,7 +70,7 @@ impl OpenReceipt {
             let _ = answer.map(|()| sender.send(()));
         });
         let receipt = control.receipts.open(publisher, channel, ticket)?;
-        Ok(OpenReceipt { receipt, is_complete })
+        Ok(OpenReceipt { channel: channel.clone(), receipt, is_complete })
     }
 
     /// The counts that the engine keeps for the message.
@@ -82,12 +83,12 @@ impl OpenReceipt {
     pub(super) async fn finish(
         mut self,
         control: &Control,
-        (channel, id): (&ChannelName, MessageId),
+        id: MessageId,
         max_wait: Duration,
     ) -> ReceiptFields {
         let wait_ms = u64::try_from(max_wait.as_millis()).unwrap_or(u64::MAX);
         let asked = ask(|later: Later<'_, _>| {
-            let answer = control.engine.delivered_elsewhere((channel, id), wait_ms, later);
+            let answer = control.engine.delivered_elsewhere((&self.channel, id), wait_ms, later);
             Ok::<_, Infallible>(answer)
         });
         let Ok(elsewhere) = asked;

@@ -1,7 +1,7 @@
 //! A journal for tests, which does what it is told, when it is told.
 //!
 //! It keeps its logs in a `MemoryEngine` of its own, which no worker follows. Unless a test says
-//! otherwise, it answers at once, and ids are those of that engine.
+//! otherwise, it answers at once, with the ids of that engine.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
@@ -58,7 +58,7 @@ pub struct Lateness {
     pub of_readings: bool,
 }
 
-/// Translates between the ids of a test's journal and those of the engine that keeps its logs.
+/// Translates ids of a test's journal into ids of the engine that keeps its logs, and back.
 pub trait JournalNumbers: Send + Sync {
     /// The epoch of a channel.
     fn epoch(&self, channel: &ChannelName) -> Epoch;

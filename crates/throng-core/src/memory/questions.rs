@@ -39,8 +39,8 @@ impl MemoryEngine {
         })
     }
 
-    /// Asks for the presence of a channel with so many connections and workers, and sends the query
-    /// to these workers. Without one, the answer to another query serves this one, too.
+    /// Asks for the presence of a channel, and sends the query to the workers that follow it. If
+    /// there is no query to send, the answer to an earlier one serves this one, too.
     fn ask_followers(
         &self,
         channel: &ChannelName,

@@ -33,7 +33,7 @@ impl Unacknowledged {
         self.sent_ms.extend(std::iter::repeat_n(now_ms, frames));
     }
 
-    /// True if the client owes so many.
+    /// True if the client owes at least this many frames.
     pub(crate) fn owes(&self, frames: u32) -> bool {
         frames as usize <= self.sent_ms.len()
     }

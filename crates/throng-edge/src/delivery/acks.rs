@@ -5,8 +5,8 @@
 //! socket takes more or not: what such channels have for it is held, and conflated, until it
 //! acknowledges. Its other channels go on.
 //!
-//! A connection that gets messages in the order of their stamps asks for nothing: holding those of
-//! one channel would hold all.
+//! A connection that gets messages in the order of their stamps asks for nothing: one channel that
+//! is held would hold all.
 //!
 //! # Invariants
 //!
@@ -34,7 +34,7 @@ pub(super) enum Owed {
     Little,
     /// As many frames as it may.
     Many,
-    /// A frame for so long that what it gets next would be too old.
+    /// A frame, since so long ago that the next messages would be too old.
     ForLong,
 }
 

@@ -1,5 +1,6 @@
 //! The state of one client.
 
+use std::collections::BTreeSet;
 use std::mem::size_of;
 
 use super::reader::Reader;
@@ -107,7 +108,7 @@ pub(super) struct Extra {
     pub(super) confirmed: usize,
     /// The channels, by their numbers, of which the server has said that it skipped messages, until
     /// the next message of each comes.
-    pub(super) skipped: Vec<u32>,
+    pub(super) skipped: BTreeSet<u32>,
     /// The ages of its messages, if it is measured by itself.
     pub(super) reader: Option<Box<Reader>>,
 }

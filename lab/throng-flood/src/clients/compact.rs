@@ -1,6 +1,8 @@
 //! Compact frames of `throng.v1`: `[A,[number,offset,data],…]`, with the messages of all channels
 //! that are due. `A` is 1 if the server waits for word that they were handled.
 
+use std::str::FromStr;
+
 use memchr::{memmem, memrchr, memrchr_iter};
 
 /// How a frame begins that is to be acknowledged.
@@ -34,7 +36,7 @@ pub(super) fn number(before: &[u8]) -> Option<u32> {
     memrchr_iter(b'[', before).find_map(|start| {
         let mut fields = before[start + 1..].splitn(3, |&byte| byte == b',');
         let (number, offset) = (read_number(fields.next()?)?, fields.next()?);
-        read_number(offset)?;
+        read_number::<u64>(offset)?;
         fields.next().map(|_| number)
     })
 }
@@ -45,14 +47,10 @@ fn first_number(item: &[u8]) -> Option<u32> {
     read_number(&item[start + 1..])
 }
 
-fn read_number(field: &[u8]) -> Option<u32> {
-    let is_number = !field.is_empty() && field.iter().all(u8::is_ascii_digit);
-    // An offset may be larger than any number: only its digits count.
-    let read = |&byte: &u8| u32::from(byte - b'0');
-    let value = |field: &[u8]| {
-        field.iter().map(read).fold(0u32, |all, digit| all.wrapping_mul(10).wrapping_add(digit))
-    };
-    is_number.then(|| value(field))
+fn read_number<N: FromStr>(field: &[u8]) -> Option<N> {
+    // A sign is no part of it.
+    let is_number = field.iter().all(u8::is_ascii_digit);
+    if is_number { str::from_utf8(field).ok()?.parse().ok() } else { None }
 }
 
 #[cfg(test)]

@@ -74,7 +74,7 @@ impl ClientThread {
         client.resume = MessageId::default();
         if let Some(extra) = &mut client.extra {
             extra.tracks = Box::default();
-            extra.skipped = Vec::new();
+            extra.skipped.clear();
         }
     }
 

@@ -298,10 +298,7 @@ impl ClientThread {
     fn are_told(&mut self, position: usize, before: &[u8]) -> bool {
         self.skipped(position, before);
         let Some(extra) = &mut self.clients[position].extra else { return false };
-        let Some(number) = compact::number(before) else { return false };
-        let count = extra.skipped.len();
-        extra.skipped.retain(|&told| told != number);
-        extra.skipped.len() < count
+        compact::number(before).is_some_and(|number| extra.skipped.remove(&number))
     }
 
     fn message(&mut self, position: usize, message: &[u8], now: u64) -> Result<(), Failure> {

@@ -152,7 +152,7 @@ fn volatile_messages_move_no_cursor_and_fill_no_buffer() {
     assert!(table.next_volatile(&mut 9, &mut Vec::new()).is_none());
 }
 
-/// A table with two subscriptions of each of so many channels, and their local ids.
+/// A table in which each channel has two subscriptions, and the channels' local ids.
 fn table_with(channels: u32) -> (SubscriptionTable, Vec<LocalId>) {
     let mut table = table();
     let join = |channel: u32| {
