@@ -126,7 +126,9 @@ def test_a_client_that_owes_too_much_gets_the_newest_later(serve, rules, channel
         slow.until(("other", "goes on"))
         slow.read_all()
         assert len(slow.got[channel]) == slow.owed <= OWED
-        assert not slow.skipped, "they are told with the newest"
+        # It is told what it skips with a newer message, never before one. A frame written to `quick`
+        # may wake the publisher before the same frame is written to `slow`, which then skips it.
+        assert slow.count(channel) == int(slow.got[channel][-1]) + 1
         slow.acknowledge()
         slow.until((channel, "39"))
         assert slow.count(channel) == 40 and slow.skipped[channel] >= 40 - OWED - 1
