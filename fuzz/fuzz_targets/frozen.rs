@@ -192,7 +192,7 @@ fn try_worker<N: Net<Socket = Socket>>(records: &[&[u8]], net: impl FnOnce(&Metr
     };
     let net = net(&setup.metrics);
     let mut worker = Worker::new(setup, net);
-    worker.set_now(Now { unix_ms: NOW_MS, tick: 0 });
+    worker.set_now(Now::after(0, NOW_MS));
     let mut thaw = WorkerThaw::new(worker);
     let records = records.iter().filter(|record| !is_far(record));
     for (record, number) in records.zip(0..) {
@@ -203,7 +203,7 @@ fn try_worker<N: Net<Socket = Socket>>(records: &[&[u8]], net: impl FnOnce(&Metr
     worker.check_invariants();
     for tick in 1..4 {
         publish(&engine, "a");
-        worker.set_now(Now { unix_ms: NOW_MS + u64::from(tick) * 100, tick });
+        worker.set_now(Now::after(tick * 100, NOW_MS + tick * 100));
         worker.tick();
         for _ in 0..100 {
             worker.work(true);

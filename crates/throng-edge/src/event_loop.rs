@@ -32,7 +32,7 @@ use crate::sys::handoff::HandoffReceiver;
 use crate::sys::listener;
 use crate::sys::sockets::{self, KernelSockets};
 use crate::tls::TlsNet;
-use crate::worker::{Now, TICKS_PER_S, Worker};
+use crate::worker::{Now, Worker};
 use ahead::Ahead;
 use sleep::Sleep;
 use spare::Spare;
@@ -387,11 +387,7 @@ impl Clock {
     }
 
     pub(crate) fn now(&self) -> Now {
-        let elapsed_ms = self.elapsed().as_millis() as u64;
-        Now {
-            unix_ms: throng_core::clock::now_ms(),
-            tick: (elapsed_ms * u64::from(TICKS_PER_S) / 1000) as u32,
-        }
+        Now::after(self.elapsed().as_millis() as u64, throng_core::clock::now_ms())
     }
 }
 

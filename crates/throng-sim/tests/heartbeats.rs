@@ -120,7 +120,7 @@ impl Scene {
         self.tick += 1;
         let unix_ms = BEGINNING_MS + u64::from(self.tick) * TICK_MS;
         self.stamp.set_now(unix_ms);
-        self.worker.set_now(Now { unix_ms, tick: self.tick });
+        self.worker.set_now(Now::after(u64::from(self.tick) * TICK_MS, unix_ms));
         self.worker.tick();
     }
 

@@ -20,7 +20,6 @@ use crate::connection::{Answers, Asked, Awaited, ConnectionId, NEVER, Pending, e
 use crate::counters::Counter;
 use crate::net::Net;
 use crate::sessions::Sessions;
-use crate::sockets::ticks;
 
 /// Why a request, a command or a frame does not go on for now.
 pub(crate) enum Stop {
@@ -212,8 +211,7 @@ impl<N: Net> Sessions<N> {
     /// nothing that it sends.
     pub(crate) fn wait(&mut self, id: ConnectionId, wait: Wait, asked: Asked, answers: Answers) {
         self.count(Counter::Waited);
-        let timeout = ticks(self.settings.limits.wait_timeout).max(1);
-        let deadline = self.clock().deadline_ticks(timeout);
+        let deadline = self.clock().deadline(self.settings.limits.wait_timeout);
         let Wait { question, awaited } = wait;
         let pending = Pending { question, asked, awaited, answers };
         self.connections_mut().begin_wait(id, pending, deadline);

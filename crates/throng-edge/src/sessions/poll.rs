@@ -11,7 +11,6 @@ use super::subscribe::Begun;
 use crate::connection::{ConnectionId, LongPoll, State};
 use crate::net::Net;
 use crate::sessions::Sessions;
-use crate::sockets::ticks;
 
 /// How long an answer that is due waits for messages which are known and not settled: mostly one
 /// slice. After that the next poll gets them.
@@ -29,7 +28,7 @@ impl<N: Net> Sessions<N> {
     ) {
         let allow_credentials = self.allows_cookies(request.origin.as_deref());
         let wait = Duration::from_millis(u64::from(wait_ms));
-        let due = self.clock().deadline_ticks(ticks(wait).max(1));
+        let due = self.clock().deadline(wait);
         let connection = &mut self[id];
         connection.due = due;
         if let Some(long_poll) = LongPoll::of(request, allow_credentials, is_recovered, begin) {

@@ -9,6 +9,8 @@ use throng_wire::{CurrentDate, Date, ErrorCode, RetryAfter};
 /// Ticks per second: the unit of a connection's deadline, and the pace of the timer scan.
 pub const TICKS_PER_S: u32 = 10;
 
+const TICK_MS: u64 = 1000 / TICKS_PER_S as u64;
+
 /// The moment at which something happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Now {
@@ -16,6 +18,16 @@ pub struct Now {
     pub unix_ms: u64,
     /// Ticks since the start of the worker's process.
     pub tick: u32,
+    /// The part of the current tick that is over.
+    pub part_ms: u32,
+}
+
+impl Now {
+    /// The moment at `unix_ms`, `elapsed_ms` after the start of the worker's process.
+    pub fn after(elapsed_ms: u64, unix_ms: u64) -> Now {
+        let (tick, part_ms) = (elapsed_ms / TICK_MS, elapsed_ms % TICK_MS);
+        Now { unix_ms, tick: tick as u32, part_ms: part_ms as u32 }
+    }
 }
 
 /// The current time, as a tick for deadlines and as a date for responses, and the times at which
@@ -50,8 +62,9 @@ impl Clock {
     /// Goes on from the tick of another clock, which showed it at `unix_ms`. Fails if no worker can
     /// have got so far.
     pub(crate) fn resume(&mut self, tick: u32, unix_ms: u64) -> Result<(), ThawError> {
-        let elapsed_ms = self.now.unix_ms.saturating_sub(unix_ms);
-        let elapsed = elapsed_ms.saturating_mul(u64::from(TICKS_PER_S)) / 1000;
+        // Deadlines that were set there are not early here, where ticks begin at other times.
+        let began_ms = self.now.unix_ms.saturating_sub(self.now.part_ms.into());
+        let elapsed = began_ms.saturating_sub(unix_ms) / TICK_MS;
         let tick = u32::try_from(u64::from(tick).saturating_add(elapsed)).ok();
         let tick = tick.filter(|&tick| tick < u32::MAX / 2);
         let tick = tick.ok_or(ThawError::Invalid("the tick of a worker"))?;
@@ -74,9 +87,11 @@ impl Clock {
         self.now.tick
     }
 
-    /// The deadline of something that may take `duration`, as a tick.
+    /// The deadline of something that may take `duration`: the first later tick that does not begin
+    /// before this has passed.
     pub(crate) fn deadline(&self, duration: Duration) -> u32 {
-        self.deadline_ticks(ticks(duration))
+        let part_ms = u64::from(self.now.part_ms) + TICK_MS - 1;
+        self.deadline_ticks(ticks(duration.saturating_add(Duration::from_millis(part_ms))).max(1))
     }
 
     /// The deadline of something that may take `ticks`, as a tick.
@@ -86,9 +101,10 @@ impl Clock {
 
     /// The first tick at or after a time in milliseconds since 1970; the current one if it is over.
     pub(crate) fn tick_at(&self, unix_ms: u64) -> u32 {
-        let left = Duration::from_millis(unix_ms.saturating_sub(self.now.unix_ms));
-        let part_ms = u64::from(1000 / TICKS_PER_S - 1);
-        self.deadline(left + Duration::from_millis(part_ms))
+        match unix_ms.saturating_sub(self.now.unix_ms) {
+            0 => self.now.tick,
+            left_ms => self.deadline(Duration::from_millis(left_ms)),
+        }
     }
 
     /// The current date, as responses give it.
@@ -120,11 +136,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_deadline_is_as_many_ticks_from_now_as_the_duration_has() {
+    fn a_deadline_is_the_first_tick_that_is_not_early() {
         let mut clock = Clock::new(0);
-        clock.set(Now { unix_ms: 0, tick: 70 });
+        for elapsed_ms in 7000..7100 {
+            clock.set(Now::after(elapsed_ms, 5000 + elapsed_ms));
+            for duration_ms in [1, 2, 99, 100, 101, 3000] {
+                let deadline = clock.deadline(Duration::from_millis(duration_ms));
+                let (begins_ms, due_ms) = (u64::from(deadline) * 100, elapsed_ms + duration_ms);
+                assert!((due_ms..due_ms + 100).contains(&begins_ms), "{elapsed_ms} {duration_ms}");
+                assert_eq!(clock.tick_at(5000 + due_ms), deadline);
+            }
+        }
+        clock.set(Now { unix_ms: 9000, tick: 70, part_ms: 0 });
         assert_eq!(clock.deadline(Duration::from_secs(3)), 70 + 3 * TICKS_PER_S);
-        assert_eq!(clock.deadline(Duration::from_millis(99)), 70, "part of a tick does not count");
+        assert_eq!(clock.deadline(Duration::ZERO), 71, "the scan of this tick may be over");
         assert_eq!(clock.deadline(Duration::MAX), 70 + u32::MAX / 2);
         assert_eq!(clock.deadline_ticks(u32::MAX), u32::MAX);
     }
@@ -132,8 +157,22 @@ mod tests {
     #[test]
     fn a_time_is_reached_at_the_next_whole_tick() {
         let mut clock = Clock::new(0);
-        clock.set(Now { unix_ms: 5000, tick: 7 });
+        clock.set(Now { unix_ms: 5000, tick: 7, part_ms: 0 });
         assert_eq!([0, 5000, 5001, 5100, 5101].map(|ms| clock.tick_at(ms)), [7, 7, 8, 8, 9]);
+    }
+
+    #[test]
+    fn a_clock_that_goes_on_in_another_process_makes_no_deadline_early() {
+        let mut old = Clock::new(0);
+        old.set(Now::after(7000, 50_000));
+        let deadline = old.deadline(Duration::from_secs(1));
+        for elapsed_ms in 0..300 {
+            let mut new = Clock::new(0);
+            new.set(Now::after(elapsed_ms, 50_100));
+            new.resume(old.tick(), 50_000).expect("a tick that a worker can have");
+            let left_ms = u64::from(deadline - new.tick()) * 100 - elapsed_ms % 100;
+            assert!((900..1000).contains(&left_ms), "{elapsed_ms}: {left_ms}");
+        }
     }
 
     #[test]
@@ -150,7 +189,7 @@ mod tests {
     #[should_panic(expected = "ticks go back")]
     fn ticks_do_not_go_back() {
         let mut clock = Clock::new(0);
-        clock.set(Now { unix_ms: 0, tick: 2 });
-        clock.set(Now { unix_ms: 0, tick: 1 });
+        clock.set(Now { unix_ms: 0, tick: 2, part_ms: 0 });
+        clock.set(Now { unix_ms: 0, tick: 1, part_ms: 0 });
     }
 }

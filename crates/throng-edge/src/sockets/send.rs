@@ -131,9 +131,9 @@ impl<N: Net> Sockets<N> {
         }
         let left = self.left(id);
         let connection = &mut self.connections[id];
-        let patience = match connection.state() {
-            State::Closing => LAST_READ_TICKS,
-            State::Head => ticks(self.settings.idle_timeout),
+        let due = match connection.state() {
+            State::Closing => self.clock.deadline_ticks(LAST_READ_TICKS),
+            State::Head => self.clock.deadline(self.settings.idle_timeout),
             State::Waiting | State::Streaming | State::LongPolling | State::Condemned => {
                 return false;
             }
@@ -147,7 +147,7 @@ impl<N: Net> Sockets<N> {
             return false;
         }
         outbound.progress.left = left;
-        connection.due = self.clock.tick().saturating_add(patience).min(until);
+        connection.due = due.min(until);
         true
     }
 

@@ -12,7 +12,7 @@ const UPGRADE: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocke
 #[test]
 fn every_answer_has_a_date() {
     let mut rig = Rig::new();
-    rig.worker.set_now(Now { unix_ms: 784_111_777_000, tick: 1 });
+    rig.worker.set_now(Now::after(100, 784_111_777_000));
     let asks = |rig: &mut Rig, target: &str, fields: &str| {
         let request = format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n");
         rig.connect(&request).received()

@@ -183,16 +183,16 @@ fn a_worker_of_a_newer_version_is_refused_by_name() {
 #[test]
 fn deadlines_go_on_in_a_process_whose_ticks_begin_anew() {
     let (mut rig, [_, _, poll]) = rig();
-    rig.worker.set_now(Now { unix_ms: 20_001, tick: 201 });
+    rig.worker.set_now(Now::after(20_100, 20_001));
     let (records, _) = freeze(&mut rig);
     let mut new = rig.new_worker();
     // 5 s on the way.
-    new.set_now(Now { unix_ms: 25_001, tick: 1 });
+    new.set_now(Now::after(100, 25_001));
     let mut worker = thaw(WorkerThaw::new(new), records).expect("it was frozen just now");
-    worker.set_now(Now { unix_ms: 29_900, tick: 50 });
+    worker.set_now(Now::after(5000, 29_900));
     worker.tick();
     assert_eq!(poll.received(), "");
-    worker.set_now(Now { unix_ms: 30_101, tick: 52 });
+    worker.set_now(Now::after(5200, 30_101));
     worker.tick();
     assert!(poll.received().starts_with("HTTP/1.1 204"));
 }

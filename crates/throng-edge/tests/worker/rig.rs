@@ -309,11 +309,11 @@ impl Rig {
     /// Lets less than a tick pass, in which the worker does nothing.
     pub(crate) fn pass_ms(&mut self, ms: u64) {
         let now = self.now();
-        self.worker.set_now(Now { unix_ms: now.unix_ms + ms, ..now });
+        self.worker.set_now(Now { unix_ms: now.unix_ms + ms, part_ms: ms as u32, ..now });
     }
 
     fn now(&self) -> Now {
-        Now { unix_ms: u64::from(self.tick) * 100, tick: self.tick - self.first_tick }
+        Now::after(u64::from(self.tick - self.first_tick) * 100, u64::from(self.tick) * 100)
     }
 
     /// The time in seconds since 1970.
@@ -445,6 +445,6 @@ impl Rig {
 
 fn new_worker(setup: &Setup) -> Worker<Sockets> {
     let mut worker = Worker::new(setup.clone(), Sockets::default());
-    worker.set_now(Now { unix_ms: 1, tick: 1 });
+    worker.set_now(Now::after(100, 1));
     worker
 }

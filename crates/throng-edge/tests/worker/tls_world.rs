@@ -111,7 +111,7 @@ impl World {
             metrics: Metrics::new([100].into_iter()),
         };
         let (acceptor, connector) = testing::peers(Suite::ALL[random.below(Suite::ALL.len())]);
-        let worker = new_worker(&setup, &acceptor, Now { unix_ms: 100, tick: 1 });
+        let worker = new_worker(&setup, &acceptor, Now::after(100, 100));
         let (clients, published, tick, first_tick) = (Vec::new(), 0, 1, 0);
         World {
             random,
@@ -319,7 +319,7 @@ impl World {
     }
 
     fn now(&self) -> Now {
-        Now { unix_ms: u64::from(self.tick) * 100, tick: self.tick - self.first_tick }
+        Now::after(u64::from(self.tick - self.first_tick) * 100, u64::from(self.tick) * 100)
     }
 
     /// Checks what the clients have been written.

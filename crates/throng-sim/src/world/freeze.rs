@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use throng_core::EngineMetrics;
 use throng_edge::Metrics;
-use throng_edge::worker::{Now, WorkerThaw};
+use throng_edge::worker::WorkerThaw;
 
 use super::World;
 use crate::client::Client;
@@ -62,8 +62,8 @@ impl World {
 
     pub(super) fn set_clock(&mut self, at: usize) {
         let now_ms = self.now_ms();
-        let tick = self.seats[at].tick(now_ms);
-        self.seats[at].worker.set_now(Now { unix_ms: now_ms, tick });
+        let moment = self.seats[at].moment(now_ms);
+        self.seats[at].worker.set_now(moment);
     }
 
     /// Lets the workers act on all notifications, until none is left anywhere.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use throng_edge::event_loop::sleep::Sleep;
 use throng_edge::tls::TlsNet;
-use throng_edge::worker::{Setup, Worker};
+use throng_edge::worker::{Now, Setup, Worker};
 use throng_tls::Acceptor;
 
 use crate::net::{FakeNet, Handoff};
@@ -130,9 +130,9 @@ impl Seat {
         self.is_runnable(now)
     }
 
-    /// The tick by the clock of the worker's process.
-    pub(super) fn tick(&self, now_ms: u64) -> u32 {
-        ((now_ms - self.started_ms) / TICK_MS) as u32
+    /// The time by the clock of the worker's process.
+    pub(super) fn moment(&self, now_ms: u64) -> Now {
+        Now::after(now_ms - self.started_ms, now_ms)
     }
 
     /// From now on the worker is in a process that has just started.

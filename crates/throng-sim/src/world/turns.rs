@@ -3,7 +3,6 @@
 use throng_access::CountedAddress;
 use throng_core::Listener;
 use throng_edge::net::HandoffHeader;
-use throng_edge::worker::Now;
 
 use super::World;
 use super::seat::Batch;
@@ -28,8 +27,8 @@ impl World {
             self.notes.saw("sleep: woken by another thread");
         }
         seat.wake();
-        let tick = seat.tick(now_ms);
-        seat.worker.set_now(Now { unix_ms: now_ms, tick });
+        let moment = seat.moment(now_ms);
+        seat.worker.set_now(moment);
         // A small reserve would be filled by a request that waits for the control plane.
         seat.net().refuses = self.random.percent(3) && !self.terms.is_tight();
         for event in seat.net().wait(batch.events, &mut self.random) {
