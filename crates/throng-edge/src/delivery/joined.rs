@@ -12,9 +12,9 @@
 //!
 //! * There is one interval for all connections, and it runs only while one of them has had a frame
 //!   within it. A connection has a flag, and no timer or buffer.
-//! * A held subscription is listed. Once something has been due for a millisecond, no fan-out goes
-//!   on before it is written: so an interval's messages are bounded, and each channel has moments
-//!   without held subscriptions.
+//! * A held subscription is listed, and is written once even if its id is listed twice. Once
+//!   something has been due for a millisecond, no fan-out goes on before it is written: so an
+//!   interval's messages are bounded, and each channel has moments without held subscriptions.
 
 use std::time::Duration;
 
@@ -66,6 +66,21 @@ struct Skipped {
 fn skipped_of(skipped: &mut [Skipped], subscription: SubscriptionId) -> Option<&mut Skipped> {
     let at = skipped.binary_search_by_key(&subscription, |skipped| skipped.subscription).ok()?;
     Some(&mut skipped[at]).filter(|skipped| skipped.count > 0)
+}
+
+/// Leaves each subscription once in a list of held ones: one that ended while it was held stays
+/// listed, and the one that has its id now may be held, too.
+fn list_once(own: &mut Vec<SubscriptionId>) {
+    if own.len() < 2 {
+        return;
+    }
+    let mut sorted = own.clone();
+    sorted.sort_unstable();
+    sorted.dedup();
+    // The order of the visits stays otherwise.
+    if sorted.len() < own.len() {
+        *own = sorted;
+    }
 }
 
 impl<N: Net> Delivery<N> {
@@ -171,7 +186,8 @@ impl<N: Net> Delivery<N> {
             // The place of one that has ended may have another one.
             let is_held =
                 |own: &SubscriptionId| self.subscriptions.held_connection(*own) == Some(id);
-            let own: Vec<_> = own.filter(is_held).collect();
+            let mut own: Vec<_> = own.filter(is_held).collect();
+            list_once(&mut own);
             match own[..] {
                 [] => {}
                 [only] if self.lacks_just_one(id, only).is_some() => together.push((only, id)),

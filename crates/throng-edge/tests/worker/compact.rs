@@ -242,6 +242,31 @@ fn one_that_ends_while_it_is_held_leaves_nothing_behind() {
 }
 
 #[test]
+fn one_that_takes_the_place_of_a_held_one_is_written_once() {
+    let mut rig = Rig::new();
+    let (client, _) = reader(&mut rig, 2);
+    rig.publish("c0", "at once", None);
+    rig.publish("c1", "held", None);
+    rig.work();
+    rig.publish("c1", "held, too", None);
+    rig.work();
+    rig.send_frame(&client, r#"{"type":"unsubscribe","channel":"c1"}"#);
+    rig.send_frame(&client, r#"{"type":"subscribe","channel":"next"}"#);
+    rig.work();
+    client.received();
+    for text in ["one", "two"] {
+        rig.publish("next", text, None);
+        rig.work();
+    }
+    rig.pass(1);
+    let received = messages(&frames(&client.received_bytes())).concat();
+    let texts: Vec<_> = received.iter().map(|(_, _, text)| text.as_str()).collect();
+    assert_eq!(texts, ["one", "two"]);
+    assert_eq!(rig.worker.until_due(), None);
+    rig.worker.check_invariants();
+}
+
+#[test]
 fn compact_messages_have_the_number_that_was_told() {
     let mut rig = Rig::new();
     let client = v1(&mut rig, "/channels/a?envelope=compact");
