@@ -317,9 +317,12 @@ impl Client {
 
     /// Gaps of subscriptions whose answer has not arrived.
     pub(crate) fn pending_gaps(&self) -> u64 {
-        let mut begins = self.engine.begins.iter();
-        // Only long polls wait for their answer, one after the other.
-        u64::from(begins.any(|(begin, _)| begin.is_recovered == Some(false)))
+        let begins = self.engine.begins.iter();
+        let gaps = begins.filter(|(begin, _)| begin.is_recovered == Some(false)).count() as u64;
+        // A request has one gap, however many channels it names; so has each channel of a command,
+        // whose client may be closed before the answer.
+        let is_command = self.plan.transport == Transport::V1 && self.requests.is_empty();
+        if is_command { gaps } else { gaps.min(1) }
     }
 
     /// If its socket is full and the server has more: the bytes in the socket, and the client's
