@@ -35,7 +35,7 @@ impl Client {
             view.notes.saw("closed: did not read");
             return Ok(());
         }
-        let is_cut = end.is_full && self.close.is_none();
+        let is_cut = end.is_full && self.close.is_none() && !self.has_all_answers();
         if is_cut && self.may_buffer(view) && !is_late(end, view) {
             self.is_given_up = true;
             // A stream may also be beyond the lag limit, and a handshake beyond its time. So may a
@@ -93,6 +93,13 @@ impl Client {
                 !self.requests.is_empty() && self.engine.begins.is_empty()
             }
         }
+    }
+
+    /// True if it has polled, and every request has its whole answer: only the end of TLS can have
+    /// filled its socket, and the worker buffers nothing for which to evict it.
+    fn has_all_answers(&self) -> bool {
+        let is_poll = self.plan.transport == Transport::Poll;
+        is_poll && self.requests.is_empty() && self.decoder.is_at_rest()
     }
 
     /// True if the worker may buffer enough for this client alone, responses, events or incomplete
