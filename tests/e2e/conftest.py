@@ -24,7 +24,7 @@ _numbers = itertools.count(1)
 # Modules with the longest tests, which begin first: nothing shall wait for one of them in the end.
 LONGEST = [
     *("test_docs_site", "test_contracts", "test_bench", "test_bench_cluster", "test_nats_faults"),
-    *("test_browser", "test_flood", "test_flood_tls", "test_accessibility"),
+    *("test_browser", "test_flood", "test_flood_tls", "test_accessibility", "test_nats_chaos"),
 ]
 # Fixtures of a module that take no time to be made again.
 CHEAP = {"a_network_of_its_own"}

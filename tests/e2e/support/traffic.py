@@ -21,6 +21,8 @@ transports.TIMEOUT = httpx.Timeout(PATIENCE_SECONDS)
 # A publisher pauses for this time between two messages: faults are what is tested, not rates.
 PACE_SECONDS = 0.01
 LAST = "last"
+# Errors after which a message may be there: a server's, and that its connection was lost.
+UNKNOWN = ("outcome_unknown", "gone")
 
 
 class Publisher:
@@ -70,7 +72,7 @@ class Publisher:
                 return
             self.errors[error] = self.errors.get(error, 0) + 1
             if not self.has_keys:
-                (self.unknown if error == "outcome_unknown" else self.refused).append(body)
+                (self.unknown if error in UNKNOWN else self.refused).append(body)
                 return
             if self.is_over.is_set():
                 self.unknown.append(body)
@@ -166,11 +168,16 @@ class Traffic:
         kinds = list(itertools.product(["http", "websocket"], [False, True]))
         self.channels = [f"{channel}-{number}" for number in range(len(kinds))]
         ways = itertools.cycle(["sse", "websocket"])
-        for name, node in itertools.product(self.channels, nodes):
-            self.listeners.append((name, Listener(node, name, next(ways))))
-        turns = itertools.cycle(nodes)
-        for name, kind in zip(self.channels, kinds, strict=True):
-            self.publishers.append(Publisher(next(turns), name, *kind))
+        for name, number in itertools.product(self.channels, range(len(nodes))):
+            self.listeners.append((name, self._listen(name, number, next(ways))))
+        for number, (name, kind) in enumerate(zip(self.channels, kinds, strict=True)):
+            self.publishers.append(self._publish(name, number, kind))
+
+    def _listen(self, channel, number, transport):
+        return Listener(self.nodes[number], channel, transport)
+
+    def _publish(self, channel, number, kind):
+        return Publisher(self.nodes[number % len(self.nodes)], channel, *kind)
 
     def flow(self, among=None, count=10):
         """Waits until publishers (of the nodes `among`) have had more messages accepted."""

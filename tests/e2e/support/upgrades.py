@@ -65,6 +65,16 @@ class UpgradableServer(Server):
     def signal(self, number=signal.SIGTERM):
         os.kill(self.pid, number)
 
+    @contextmanager
+    def frozen(self):
+        """Stops the process of now, which may not be a child of the tests."""
+        self.signal(signal.SIGSTOP)
+        try:
+            eventually(lambda: state_of(self.pid) == "T", "a process that stands still")
+            yield
+        finally:
+            self.signal(signal.SIGCONT)
+
     def stop(self):
         self.http.close()
         if is_running(self.pid):
@@ -85,11 +95,16 @@ class UpgradableServer(Server):
         return None
 
 
-def is_running(pid):
-    """Whether a process runs: one that has ended and that nobody has waited for does not."""
+def state_of(pid):
+    """The state of a process, as proc(5) names it; X if there is none."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8") as stat:
-            return stat.read().rpartition(")")[2].split()[0] not in "ZX"
+            return stat.read().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
         # Before it was opened, or after that.
-        return False
+        return "X"
+
+
+def is_running(pid):
+    """Whether a process runs: one that has ended and that nobody has waited for does not."""
+    return state_of(pid) not in "ZX"

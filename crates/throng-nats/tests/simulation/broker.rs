@@ -1,6 +1,6 @@
 //! A model of servers with JetStream: as much of it as a journal uses.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -91,6 +91,13 @@ impl Broker {
         let stream = self.streams.get(name);
         let messages = stream.into_iter().flat_map(|stream| &stream.messages);
         messages.map(|(sequence, stored)| (stored.subject.clone(), *sequence)).collect()
+    }
+
+    /// The sequences of a subject's messages in a stream.
+    pub(crate) fn kept(&self, name: &str, subject: &str) -> BTreeSet<u64> {
+        let messages = self.streams.get(name).into_iter().flat_map(|stream| &stream.messages);
+        let of_it = messages.filter(|(_, stored)| stored.subject == subject);
+        of_it.map(|(sequence, _)| *sequence).collect()
     }
 
     /// The last message of each subject of a bucket, by what follows the start of the subject;

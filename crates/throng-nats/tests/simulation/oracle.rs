@@ -68,6 +68,30 @@ impl Oracle {
         *position = Position { sequence, has_gap: false };
     }
 
+    /// A follower in `era` was told a gap, while the stream keeps these messages of the subject, and
+    /// all from `first`: there is a message that it cannot get any more, or nobody can know that
+    /// there is none, since the one at its position is dropped, or it had none and the log `is_full`.
+    pub(crate) fn gap(
+        &self,
+        era: usize,
+        subject: &str,
+        position: &mut Position,
+        first: u64,
+        kept: &BTreeSet<u64>,
+        is_full: bool,
+    ) {
+        let next = self.eras[era].next(subject, position.sequence);
+        let is_lost = next.is_some_and(|(sequence, _)| !kept.contains(&sequence));
+        let is_dropped = match position.sequence {
+            0 => is_full,
+            own => !kept.contains(&own),
+        };
+        let is_unknown = position.sequence + 1 < first || is_dropped;
+        let is_of_now = era == self.era();
+        assert!(is_lost || is_unknown || !is_of_now, "{subject}: no gap at {position:?}, {next:?}");
+        position.has_gap = true;
+    }
+
     /// A reading after `after` gave these.
     pub(crate) fn read(
         &self,

@@ -5,6 +5,7 @@ mod publishing;
 mod states;
 mod succession;
 mod table;
+mod weather;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
@@ -23,6 +24,7 @@ use crate::random::Random;
 use nodes::Known;
 use states::States;
 use table::JournalTable;
+use weather::Weather;
 
 const CHANNELS: usize = 5;
 const STREAM: &str = "throng-default";
@@ -100,6 +102,7 @@ pub(crate) struct World {
     now_ms: u64,
     broker: Broker,
     has_replicas: bool,
+    weather: Weather,
     nodes: Vec<Node>,
     /// Publications on connections that are gone, which a frozen server has yet to read.
     late: Vec<JournalAction>,
@@ -135,6 +138,7 @@ impl World {
             now_ms: 1_000_000,
             broker: Broker::default(),
             has_replicas,
+            weather: Weather::of(seed),
             late: Vec::new(),
             seed,
             oracle: Oracle::new(),
@@ -154,35 +158,32 @@ impl World {
 
     fn random_step(&mut self) {
         let node = self.random.below(self.nodes.len());
-        match self.random.below(1000) {
-            0..300 => self.carry_up(node),
-            300..600 => self.carry_down(node),
-            600..700 => self.publish(node),
-            700..720 => self.publish_batch(node),
-            720..760 => self.follow(node),
-            760..775 => self.unfollow(node),
-            775..805 => self.read(node),
-            805..815 => self.ask(node),
-            815..820 => self.change_table(node),
-            820..830 => self.change_state(node),
-            830..940 => {
-                self.now_ms += 20;
-                self.step(node, JournalEvent::Tick);
-            }
-            940..955 => self.connect(node),
-            955..960 => self.disconnect(node),
-            960..962 => self.go_elsewhere(node),
-            962..975 => self.late_copy(),
-            975..985 => self.lose_live(node),
-            985..990 => self.swap_live(node),
-            990..992 => self.elect(),
-            992 => self.broker.refusals = self.random.below(6),
-            993..995 => self.expire(),
-            995..996 => self.forget(),
-            996..998 => self.broker.is_stalled = self.has_replicas && !self.broker.is_stalled,
-            998 => self.succeed(node),
-            _ => self.broker.lag = if self.has_replicas { self.random.below(4) as u64 } else { 0 },
-        }
+        let steps = self.weather.steps();
+        let mut rest = self.random.below(steps.iter().map(|step| step.ratio).sum());
+        let step = steps.iter().find(|step| {
+            let is_it = rest < step.ratio;
+            rest = rest.saturating_sub(step.ratio);
+            is_it
+        });
+        (step.expect("the ratios have a sum").run)(self, node);
+    }
+
+    fn tick(&mut self, node: usize) {
+        self.now_ms += 20;
+        self.step(node, JournalEvent::Tick);
+    }
+
+    fn refuse(&mut self) {
+        self.broker.refusals = self.random.below(6);
+    }
+
+    /// The leader loses its majority, or has it again.
+    fn stall(&mut self) {
+        self.broker.is_stalled = self.has_replicas && !self.broker.is_stalled;
+    }
+
+    fn lag(&mut self) {
+        self.broker.lag = if self.has_replicas { self.random.below(4) as u64 } else { 0 };
     }
 
     fn step(&mut self, node: usize, event: JournalEvent<'_>) {
@@ -440,12 +441,7 @@ impl World {
                 let found = (message.sequence, &**body);
                 self.oracle.reported(of.era, &subject(index), position, found);
             }
-            JournalReport::Gap { channel } => {
-                self.tally.gaps += 1;
-                let of = &mut self.nodes[node];
-                let position = of.followed.get_mut(&(channel.0 as usize)).expect("it is followed");
-                position.as_mut().expect("its head is known").has_gap = true;
-            }
+            JournalReport::Gap { channel } => self.told_gap(node, channel.0 as usize),
             report @ (JournalReport::Changed { .. }
             | JournalReport::Entries(..)
             | JournalReport::Current { .. }
@@ -471,6 +467,17 @@ impl World {
             JournalReport::Read { token, reading } => self.was_read(node, token, reading),
             JournalReport::Unheard => panic!("the model has no limit of subscriptions"),
         }
+    }
+
+    fn told_gap(&mut self, node: usize, index: usize) {
+        self.tally.gaps += 1;
+        let of = &mut self.nodes[node];
+        let position = of.followed.get_mut(&index).expect("it is followed");
+        let position = position.as_mut().expect("its head is known");
+        let first = self.broker.first(STREAM);
+        let kept = self.broker.kept(STREAM, &subject(index));
+        let is_full = kept.len() >= self.stream.retention.max_messages;
+        self.oracle.gap(of.era, &subject(index), position, first, &kept, is_full);
     }
 
     fn opened(&mut self, node: usize, epoch: u64) {

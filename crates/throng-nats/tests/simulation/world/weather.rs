@@ -1,0 +1,80 @@
+//! How often each thing happens: a table of ratios, and worlds in which some of them are others.
+
+use super::World;
+
+/// Something that may happen next, to one of the nodes or to all.
+#[derive(Clone, Copy)]
+pub(super) struct Step {
+    pub(super) name: &'static str,
+    /// How often, beside the others.
+    pub(super) ratio: usize,
+    pub(super) run: fn(&mut World, usize),
+}
+
+/// In fair weather a node does some hundred things between two faults.
+const STEPS: [Step; 24] = [
+    step("carry_up", 300, World::carry_up),
+    step("carry_down", 300, World::carry_down),
+    step("tick", 110, World::tick),
+    step("publish", 100, World::publish),
+    step("publish_batch", 20, World::publish_batch),
+    step("follow", 40, World::follow),
+    step("unfollow", 15, World::unfollow),
+    step("read", 30, World::read),
+    step("ask", 10, World::ask),
+    step("change_table", 5, World::change_table),
+    step("change_state", 10, World::change_state),
+    step("connect", 15, World::connect),
+    step("disconnect", 5, World::disconnect),
+    step("go_elsewhere", 2, World::go_elsewhere),
+    step("late_copy", 13, |world, _| world.late_copy()),
+    step("lose_live", 10, World::lose_live),
+    step("swap_live", 5, World::swap_live),
+    step("elect", 2, |world, _| world.elect()),
+    step("refuse", 1, |world, _| world.refuse()),
+    step("expire", 2, |world, _| world.expire()),
+    step("forget", 1, |world, _| world.forget()),
+    step("stall", 2, |world, _| world.stall()),
+    step("lag", 1, |world, _| world.lag()),
+    step("succeed", 1, World::succeed),
+];
+
+const fn step(name: &'static str, ratio: usize, run: fn(&mut World, usize)) -> Step {
+    Step { name, ratio, run }
+}
+
+/// Ratios of faults instead of those of [`STEPS`].
+const WEATHERS: [&[(&str, usize)]; 6] = [
+    &[],
+    // Connections that do not last.
+    &[("disconnect", 40), ("connect", 40), ("go_elsewhere", 15), ("late_copy", 40)],
+    // Servers that change.
+    &[("elect", 20), ("stall", 10), ("lag", 10), ("refuse", 10)],
+    // A network that loses and reorders.
+    &[("lose_live", 60), ("swap_live", 60)],
+    // A stream with little room.
+    &[("publish", 250), ("publish_batch", 60), ("expire", 10)],
+    // Upgrades of a busy node.
+    &[("succeed", 20), ("publish", 200), ("follow", 80), ("unfollow", 60)],
+];
+
+/// The ratios of one world.
+pub(super) struct Weather([Step; STEPS.len()]);
+
+impl Weather {
+    /// Half of all worlds have fair weather.
+    pub(super) fn of(seed: u64) -> Weather {
+        let others = WEATHERS.len() as u64 - 1;
+        let number = if seed.is_multiple_of(2) { 0 } else { 1 + seed / 2 % others };
+        let mut steps = STEPS;
+        for (name, ratio) in WEATHERS[number as usize] {
+            let step = steps.iter_mut().find(|step| step.name == *name);
+            step.unwrap_or_else(|| panic!("no step {name}")).ratio = *ratio;
+        }
+        Weather(steps)
+    }
+
+    pub(super) fn steps(&self) -> [Step; STEPS.len()] {
+        self.0
+    }
+}
