@@ -136,7 +136,7 @@ def test_messages_that_left_the_history_are_missed_and_not_lost(serve, flood):
     done, report = flood(serve("--history-messages", "1").url, *load, *assertions)
     total = report["total"]
     assert total["received"] + total["missed"] == total["expected"]
-    assert "missed (with a notice of the gap)" in done.stdout
+    assert "missed (told by the server)" in done.stdout
 
 
 def test_the_server_process_is_found_and_measured(server, flood):

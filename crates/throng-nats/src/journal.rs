@@ -280,12 +280,7 @@ impl StreamJournal {
                 self.outbox.report(JournalReport::Question { reply, question });
             }
         } else if delivery.sid == outbox::HINT_SID {
-            let Ok(hint) = std::str::from_utf8(delivery.payload) else { return };
-            if let Some((sequence, suffix)) = hint.split_once(' ')
-                && let Ok(sequence) = sequence.parse()
-            {
-                self.following.hint(now_ms, suffix, sequence);
-            }
+            self.hinted(now_ms, delivery.payload);
         } else if let Some(table) = self.tables.iter_mut().find(|table| table.hears(delivery.sid)) {
             table.hint(now_ms, &delivery, &mut self.outbox);
         } else if self.volatile.is_volatile(&delivery) {
@@ -296,6 +291,20 @@ impl StreamJournal {
             if let Some(sequence) = self.following.live(now_ms, delivery, is_open, outbox) {
                 self.watch.reached(sequence);
             }
+        }
+    }
+
+    /// Another node knows of a message. One that comes late may mean a stream that is gone, which
+    /// had more messages than this one.
+    fn hinted(&mut self, now_ms: u64, hint: &[u8]) {
+        let hint = std::str::from_utf8(hint).unwrap_or_default();
+        let mut fields = hint.splitn(3, ' ');
+        let mut number = || fields.next()?.parse::<u64>().ok();
+        if let (Some(epoch), Some(sequence)) = (number(), number())
+            && let Some(suffix) = fields.next()
+            && self.watch.epoch() == Some(epoch)
+        {
+            self.following.hint(now_ms, suffix, sequence);
         }
     }
 
@@ -376,10 +385,10 @@ impl StreamJournal {
             Some(StoreOutcome::At { sequence, needs_hint }) => {
                 self.watch.reached(sequence);
                 self.following.stored(now_ms, suffix, sequence);
-                if needs_hint {
+                if needs_hint && let Some(epoch) = self.watch.epoch() {
                     // The copy is a duplicate, so it was not republished, and whether the first one
                     // was is not known.
-                    let hint = format!("{sequence} {suffix}");
+                    let hint = format!("{epoch} {sequence} {suffix}");
                     self.outbox.publish(self.subjects.hint(), hint.into_bytes());
                     self.following.hint(now_ms, suffix, sequence);
                 }

@@ -96,8 +96,10 @@ impl Reader {
                 format!("did you mean {key:?} in the table [{table}]?")
             }
             Some((meant, None)) => format!("did you mean {meant:?}?"),
+            // The help has the keys above all tables.
             None => self
                 .help
+                .filter(|_| is_top)
                 .map_or_else(|| format!("known here are {}", keys.join(", ")), str::to_owned),
         }
     }

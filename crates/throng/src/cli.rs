@@ -281,6 +281,10 @@ pub(crate) struct PublishArguments {
     #[arg(long, value_name = "KEY")]
     pub(crate) key: Option<String>,
 
+    /// Deliver only to those who are connected and keep up, and keep nothing
+    #[arg(long, conflicts_with_all = ["key", "receipt"])]
+    pub(crate) volatile: bool,
+
     /// Wait until each subscriber's socket has taken the message, at most TIME (up to 60s), and
     /// print how many have not and why
     #[arg(long, value_name = "TIME", value_parser = receipt_wait, conflicts_with = "lines")]

@@ -70,7 +70,8 @@ pub(crate) fn publish(arguments: PublishArguments) -> Result<()> {
         if message.is_some() {
             bail!("--lines reads standard input; remove the message");
         }
-        let batches = Batches { client, target, content_type, is_json: arguments.json };
+        let (is_json, volatile) = (arguments.json, arguments.volatile);
+        let batches = Batches { client, target, content_type, is_json, volatile };
         return batches.publish_lines(io::stdin().lock());
     }
     let is_read = message.is_none();
@@ -84,7 +85,8 @@ pub(crate) fn publish(arguments: PublishArguments) -> Result<()> {
              add --allow-empty"
         );
     }
-    let mut request = client.post(&target.path());
+    let query = if arguments.volatile { "?volatile=true" } else { "" };
+    let mut request = client.post(&(target.path() + query));
     request = request.header("Content-Type", content_type.as_deref().unwrap_or(TEXT));
     if let Some(key) = &arguments.key {
         request = request.header("Idempotency-Key", key);
@@ -149,6 +151,8 @@ struct PublishResult {
     subscribers: u64,
     #[serde(default)]
     duplicate: bool,
+    #[serde(default)]
+    volatile: bool,
     message: Option<String>,
     receipt: Option<Receipt>,
 }
@@ -184,7 +188,7 @@ fn print_result(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     let text = text.trim_end();
     let result = serde_json::from_str::<PublishResult>(text).ok();
-    match result.filter(|result| result.id.is_some()) {
+    match result.filter(|result| result.id.is_some() || result.volatile) {
         Some(result) if out.is_terminal() => {
             let line = describe(&result, Paint::on(&out));
             writeln!(out, "{line}")
@@ -194,7 +198,7 @@ fn print_result(text: &str) -> io::Result<()> {
 }
 
 fn describe(result: &PublishResult, paint: Paint) -> String {
-    let id = paint.ink(Ink::GOOD, result.id.as_deref().unwrap_or_default());
+    let id = paint.ink(Ink::GOOD, result.id.as_deref().unwrap_or("volatile"));
     let arrow = paint.ink(Ink::Dim, "→");
     if result.duplicate {
         return format!("{id} {arrow} already published with the same key");
@@ -216,6 +220,8 @@ struct Entry<'a> {
     data: Data<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     content_type: Option<&'a str>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    volatile: bool,
 }
 
 #[derive(Serialize)]
@@ -230,6 +236,7 @@ struct Batches {
     target: Target,
     content_type: Option<String>,
     is_json: bool,
+    volatile: bool,
 }
 
 impl Batches {
@@ -280,7 +287,9 @@ impl Batches {
         };
         // Without a type, the server treats a JSON string as text and any other value as JSON.
         let content_type = self.content_type.as_deref();
-        serde_json::to_writer(&mut *batch, &Entry { channel, user, data, content_type })?;
+        let volatile = self.volatile;
+        let entry = Entry { channel, user, data, content_type, volatile };
+        serde_json::to_writer(&mut *batch, &entry)?;
         batch.push(b'\n');
         Ok(())
     }
@@ -318,7 +327,8 @@ mod tests {
 
     fn batches(is_json: bool) -> Batches {
         let client = Client::new(&":1".parse().unwrap(), &Default::default(), None, None).unwrap();
-        Batches { client, target: Target::Channel("a\"b".into()), content_type: None, is_json }
+        let target = Target::Channel("a\"b".into());
+        Batches { client, target, content_type: None, is_json, volatile: false }
     }
 
     #[test]

@@ -12,7 +12,7 @@ pub(crate) fn losses(total: &Totals) -> Vec<String> {
     let mut faults = Vec::new();
     let missing = [
         (total.lost, "lost"),
-        (total.missed, "missed, with a notice of the gap"),
+        (total.missed, "missed, told by the server"),
         (total.duplicated, "duplicated"),
         (total.reordered, "reordered"),
         (total.stray, "delivered to a client that does not follow the channel"),

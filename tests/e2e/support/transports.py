@@ -58,7 +58,8 @@ class HttpStream(Subscriber):
         self.client = httpx.Client(base_url=server.url, timeout=TIMEOUT, trust_env=False, verify=NO_TLS)
         request = self.client.build_request("GET", target(path, since, parameters), headers=headers)
         self.response = self.client.send(request, stream=True)
-        if self.response.status_code != 200:
+        # An event stream says with 200, too, that the server is busy or ends: see docs/reference/http.md.
+        if self.response.status_code != 200 or "Throng-Id" not in self.response.headers:
             self.response.read()
             self.client.close()
             raise AssertionError(f"{self.response.status_code} {self.response.text}")

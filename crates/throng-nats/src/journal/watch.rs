@@ -151,6 +151,11 @@ impl Watch {
         self.is_open
     }
 
+    /// The epoch of now, or that of before while the stream cannot be used.
+    pub(super) fn epoch(&self) -> Option<u64> {
+        self.epoch
+    }
+
     /// A sequence that the stream has reached.
     pub(super) fn last(&self) -> u64 {
         self.last

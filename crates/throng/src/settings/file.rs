@@ -85,6 +85,12 @@ mod tests {
                 "line 1, column 2: unknown key \"tls\"; `throng serve --help` lists all settings",
             ),
             (
+                "[per-user]\nbogus = 1",
+                "line 2, column 1: unknown key \"bogus\"; known here are \
+                 max-connections, connect-rate, max-subscriptions, publish-rate, publish-byte-rate, \
+                 read-byte-rate",
+            ),
+            (
                 "durable = true",
                 "line 1, column 1: unknown key \"durable\"; it belongs in a table that begins \
                  with [[channels]]",

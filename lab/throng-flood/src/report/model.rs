@@ -140,9 +140,9 @@ pub struct Totals {
     pub received: u64,
     /// Bytes that clients received, TLS and handshakes included.
     pub received_bytes: u64,
-    /// Expected messages that never arrived without a notice of the gap.
+    /// Expected messages that never arrived, and the server did not say so.
     pub lost: u64,
-    /// Expected messages that never arrived, with a notice of the gap from the server.
+    /// Expected messages that never arrived, as the server said: a gap, or messages skipped.
     pub missed: u64,
     /// Messages delivered again.
     pub duplicated: u64,

@@ -25,7 +25,7 @@ pub fn faults(report: &Report) -> Option<String> {
     }
     for (number, word) in [
         (total.lost, "lost"),
-        (total.missed, "missed (with a notice of the gap)"),
+        (total.missed, "missed (told by the server)"),
         (total.duplicated, "duplicated"),
         (total.reordered, "reordered"),
     ] {
