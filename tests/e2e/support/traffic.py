@@ -218,7 +218,9 @@ class Traffic:
             listener.finish()
         for publisher in self.publishers:
             received = [one.received for name, one in self.listeners if name == publisher.channel]
-            assert all(one == received[0] for one in received), publisher.name
+            for one in received[1:]:
+                unlike = set(one) ^ set(received[0])
+                assert one == received[0], f"{publisher.name}: not for all: {sorted(unlike)[:9]}"
             audit(publisher, received[0])
 
     def _publish_last(self, channel):

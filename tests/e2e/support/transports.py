@@ -123,6 +123,10 @@ class WebSocket(Subscriber):
         self.context = connect(url, proxy=None, open_timeout=TIMEOUT_SECONDS, compression=None)
         self.socket = self.context.__enter__()
         headers = self.socket.response.headers
+        if "Throng-Id" not in headers:
+            # What a page could not read of a response is in the reason of the close frame.
+            self.close()
+            raise AssertionError(f"{self.socket.close_code} {self.socket.close_reason}")
         self.id = headers["Throng-Id"]
         self.connection = headers["Throng-Connection"]
         self.recovered = recovered_of(headers)

@@ -23,6 +23,8 @@ impl Era {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Position {
     pub(crate) sequence: u64,
+    /// Messages up to here may have been gone when it began to follow.
+    pub(crate) floor: u64,
     pub(crate) has_gap: bool,
 }
 
@@ -60,17 +62,19 @@ impl Oracle {
         position: &mut Position,
         (sequence, body): (u64, &str),
     ) {
-        let from = if position.has_gap { sequence - 1 } else { position.sequence };
+        let may_skip = position.has_gap || sequence <= position.floor;
+        let from = if may_skip { sequence - 1 } else { position.sequence.max(position.floor) };
         assert!(sequence > position.sequence, "{subject}: {sequence} again, at {position:?}");
         let next = self.eras[era].next(subject, from);
         let next = next.map(|(sequence, body)| (sequence, body.as_str()));
         assert_eq!(next, Some((sequence, body)), "{subject} at {position:?}");
-        *position = Position { sequence, has_gap: false };
+        *position = Position { sequence, floor: position.floor, has_gap: false };
     }
 
-    /// A follower in `era` was told a gap, while the stream keeps these messages of the subject, and
-    /// all from `first`: there is a message that it cannot get any more, or nobody can know that
-    /// there is none, since the one at its position is dropped, or it had none and the log `is_full`.
+    /// A follower in `era` was told a gap, while the stream keeps these messages of the subject,
+    /// and all from `first`: there is a message that it cannot get any more, or nobody can know
+    /// that there is none, since the one at its position is dropped, or it had none and the log
+    /// `is_full`.
     pub(crate) fn gap(
         &self,
         era: usize,

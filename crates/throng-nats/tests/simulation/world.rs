@@ -421,11 +421,14 @@ impl World {
                 let of = &mut self.nodes[node];
                 let position = of.followed.get_mut(&(channel.0 as usize)).expect("it is followed");
                 match position {
-                    Some(position) => assert!(position.has_gap || position.sequence >= head),
+                    Some(position) => {
+                        let had = position.sequence.max(position.floor);
+                        assert!(position.has_gap || had >= head);
+                    }
                     None => {
-                        // What had expired before is behind it, even if its head does not say so.
-                        let sequence = head.max(self.broker.first(STREAM).saturating_sub(1));
-                        *position = Some(Position { sequence, has_gap: false });
+                        // What has expired is behind it, even if its head does not say so.
+                        let floor = self.broker.first(STREAM).saturating_sub(1);
+                        *position = Some(Position { sequence: head, floor, has_gap: false });
                     }
                 }
             }

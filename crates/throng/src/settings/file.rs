@@ -87,8 +87,8 @@ mod tests {
             (
                 "[per-user]\nbogus = 1",
                 "line 2, column 1: unknown key \"bogus\"; known here are \
-                 max-connections, connect-rate, max-subscriptions, publish-rate, publish-byte-rate, \
-                 read-byte-rate",
+                 max-connections, connect-rate, max-subscriptions, publish-rate, \
+                 publish-byte-rate, read-byte-rate",
             ),
             (
                 "durable = true",
