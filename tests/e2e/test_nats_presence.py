@@ -1,11 +1,13 @@
 """Who is where, over several nodes: what one is asked about all of them, and what all of them do."""
 
+import json
+
 import pytest
 from websockets.exceptions import ConnectionClosed
 
 from support import TIMEOUT_SECONDS
 from support.access import SECRET, bearer, server_key, token
-from support.nats import NatsServer, connected, start_node
+from support.nats import NatsServer, connected, know_each_other, start_node
 from support.server import eventually
 from support.transports import WebSocket, subscribe
 
@@ -34,18 +36,6 @@ def node(tmp_path, broker):
     for server in started:
         if server.process.poll() is None:
             server.stop()
-
-
-def know_each_other(*nodes):
-    """Waits until each node knows all others."""
-    def others(one):
-        return one.metrics()["throng_nats_other_nodes"]
-
-    eventually(
-        lambda: all(others(one) == len(nodes) - 1 for one in nodes),
-        lambda: "\n".join(f"{others(one)} other nodes:\n{one.log()}" for one in nodes),
-    )
-    return nodes
 
 
 def eventually_whole(ask):
@@ -85,6 +75,10 @@ def test_presence_and_numbers_are_those_of_all_nodes(node, channel):
             assert (cut["users"], cut["more"], cut["connections"]) == (["ann"], True, 4)
         answer = eventually_whole(lambda: publish(three[2], path, **COUNT))
         assert answer["subscribers"] == 4
+        lines = "\n".join(json.dumps({"channel": channel, "data": "all"}) for _ in range(3))
+        batch = three[1].http.post("/publish", content=lines, params=COUNT)
+        counts = [json.loads(line)["subscribers"] for line in batch.text.splitlines()]
+        assert counts == [4, 4, 4], batch.text
         # The messages before it lacked a node's number, if there were any.
         assert publish(three[0], path, "own")["subscribers"] == 1
         for subscriber in (first, second, third, fourth):

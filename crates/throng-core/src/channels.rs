@@ -17,7 +17,7 @@ use crate::engine::{EngineMetrics, Follow, Followed, History, OtherNodes};
 use crate::id::MessageId;
 use crate::journal::{Cluster, Journal, JournalIds};
 use crate::later::{Answer, Later};
-use crate::listing::{ListPlace, ListStep};
+use crate::listing::{ListPart, ListPlace, ListQuery, ListStep};
 use crate::memory::{Backlog, MemoryEngine};
 use crate::message::Message;
 use crate::name::{ChannelName, Kind};
@@ -332,6 +332,28 @@ impl Channels {
         journal.complete_list(now_ms, &mut step.channels);
         step.next.get_or_insert(ListPlace(JOURNAL_PLACES));
         step
+    }
+
+    /// This process's part of a page of the list that all processes have which serve the same
+    /// channels. Call it on a thread that may wait.
+    pub fn list_part(&self, now_ms: u64, query: &ListQuery) -> ListPart {
+        let mut part = self.memory.list_part(now_ms, query, false);
+        if let Some(journal) = &self.journal {
+            journal.complete_list(now_ms, &mut part.channels);
+        }
+        part
+    }
+
+    /// The parts of a page of a list that other processes have.
+    pub fn list_elsewhere(
+        &self,
+        query: &ListQuery,
+        later: Later<'_, OtherNodes<Vec<ListPart>>>,
+    ) -> Answer<OtherNodes<Vec<ListPart>>> {
+        match self.cluster() {
+            None => OtherNodes::default().into(),
+            Some(cluster) => cluster.list_elsewhere(query, later),
+        }
     }
 
     /// True if every request has been answered. Only meaningful once no more requests are made.

@@ -124,6 +124,11 @@ impl FoundConnection {
     fn held_bytes(&self) -> u64 {
         self.lag.as_ref().map_or(0, |lag| lag.held_bytes())
     }
+
+    /// Its place in the list of connections that are behind.
+    pub fn behind_order(&self) -> (Reverse<u64>, ConnectionName) {
+        (Reverse(self.held_bytes()), self.name)
+    }
 }
 
 /// How far a connection is behind.
@@ -152,7 +157,7 @@ impl FoundLag {
 
     /// Bytes that wait for it, here and in the kernel. Connections may share some of them.
     pub fn held_bytes(&self) -> u64 {
-        self.bytes + self.kernel_bytes
+        self.bytes.saturating_add(self.kernel_bytes)
     }
 }
 
@@ -207,7 +212,7 @@ impl ConnectionScan {
         found.count += count;
         if self.target == ScanTarget::Behind {
             found.connections.extend(connections);
-            found.connections.sort_by_key(|one| (Reverse(one.held_bytes()), one.name));
+            found.connections.sort_by_key(FoundConnection::behind_order);
             found.connections.truncate(limit);
         } else {
             let left = limit.saturating_sub(found.connections.len());

@@ -20,7 +20,7 @@ use crate::connection_scan::{ScanAction, ScanTarget, Scanned};
 use crate::engine::{EngineMetrics, OtherNodes};
 use crate::id::{Epoch, MessageId};
 use crate::later::{Answer, Later};
-use crate::listing::{ListStep, ListedChannel};
+use crate::listing::{ListPart, ListQuery, ListStep, ListedChannel};
 use crate::name::{ChannelName, Kind};
 use crate::parts::{HeldPart, Limits, Parts};
 use crate::presence::{Presence, PresenceBusy};
@@ -194,4 +194,11 @@ pub trait Cluster: Send + Sync {
         action: &ScanAction,
         later: Later<'_, OtherNodes<Scanned>>,
     ) -> Answer<OtherNodes<Scanned>>;
+
+    /// The parts of a page of a list that the others have.
+    fn list_elsewhere(
+        &self,
+        query: &ListQuery,
+        later: Later<'_, OtherNodes<Vec<ListPart>>>,
+    ) -> Answer<OtherNodes<Vec<ListPart>>>;
 }

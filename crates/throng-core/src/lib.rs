@@ -117,7 +117,9 @@ pub use id::{ChannelId, ConnectionId, Epoch, Listener, LocalId, MessageId, Posit
 pub use idempotency_key::{IdempotencyKey, Publisher};
 pub use journal::{Cluster, Journal, JournalIds, JournalUsage};
 pub use later::{Answer, AskerId, Later, Ticket};
-pub use listing::{ListPlace, ListStep, ListedChannel};
+pub use listing::{
+    ListPart, ListPlace, ListPosition, ListQuery, ListStep, ListedChannel, NoPosition,
+};
 pub use log::segment::SharedBytes;
 pub use memory::{Backlog, MemoryEngine, MemoryThaw, SegmentSink};
 pub use message::{Body, BodyError, Content, InFlight, Message};

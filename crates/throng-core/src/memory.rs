@@ -51,7 +51,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::engine::{Audience, EngineMetrics, Follow, Followed, History};
 use crate::events::EventSink;
 use crate::id::{ChannelId, Epoch, LocalId, WorkerId};
-use crate::listing::{ListPlace, ListStep};
+use crate::listing::{ListPart, ListPlace, ListQuery, ListStep, Selection};
 use crate::name::{ChannelName, Kind};
 use crate::prefetch::AHEAD;
 use crate::presence::PresenceCache;
@@ -74,6 +74,9 @@ use shared::Shared;
 /// The number of shards. With more, publishing threads wait for each other less; with fewer,
 /// housekeeping comes to each more often.
 const SHARDS: usize = 1 << SHARD_BITS;
+
+/// Slots that a pass over all channels looks at under one lock: some ten microseconds.
+const PASS_SLOTS: u32 = 1_024;
 
 const _: () = assert!(SHARDS * idempotency::SHARE <= idempotency::KEYS_MAX / 2);
 
@@ -373,6 +376,29 @@ impl MemoryEngine {
             slot = 0;
         }
         step
+    }
+
+    /// This process's part of a page of the list that several have. With `is_shared` it has only
+    /// channels that others serve, too. It passes all channels, some at a time under the lock of
+    /// their shard, which takes milliseconds: call it on a thread that may wait.
+    pub fn list_part(&self, now_ms: u64, query: &ListQuery, is_shared: bool) -> ListPart {
+        let channels = (0..SHARDS).map(|at| self.lock(at).len()).sum();
+        let mut selection = Selection::among(channels, query);
+        for at in 0..SHARDS {
+            let mut begin = 0;
+            loop {
+                let mut shard = self.lock(at);
+                let end = shard.extent().min(begin + PASS_SLOTS);
+                let slots = begin..end;
+                shard.select(&self.shared, now_ms, (slots, is_shared), &mut selection);
+                self.note_oldest(at, &shard);
+                if end == shard.extent() {
+                    break;
+                }
+                begin = end;
+            }
+        }
+        selection.finish()
     }
 
     /// The answers to presence queries that clients share.

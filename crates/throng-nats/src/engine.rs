@@ -73,10 +73,10 @@ use std::time::Duration;
 use throng_core::journal::{Cluster, Journal, JournalIds, JournalUsage};
 use throng_core::parts::{HeldPart, Limits, Parts};
 use throng_core::{
-    Answer, ChannelName, Delivered, EngineMetrics, Fetched, Later, ListedChannel, Mark, Marked,
-    MemoryEngine, MessageId, NodeTag, OtherNodes, Outcome, Presence, PresenceBusy, Publication,
-    PublishError, Reading, Retention, ScanAction, ScanTarget, Scanned, Stamp, Ticket,
-    VolatilePublication, WantedTags, Watermark,
+    Answer, ChannelName, Delivered, EngineMetrics, Fetched, Later, ListPart, ListQuery,
+    ListedChannel, Mark, Marked, MemoryEngine, MessageId, NodeTag, OtherNodes, Outcome, Presence,
+    PresenceBusy, Publication, PublishError, Reading, Retention, ScanAction, ScanTarget, Scanned,
+    Stamp, Ticket, VolatilePublication, WantedTags, Watermark,
 };
 
 use crate::api::table::TableEntry;
@@ -285,11 +285,8 @@ impl Journal for NatsJournal {
         &self.shared.parts
     }
 
-    /// An id in a stream that was never open names nothing.
     fn ids(&self, _: &ChannelName) -> JournalIds {
-        let epoch = self.shared.link.epoch();
-        let epoch = epoch.unwrap_or_else(|| self.shared.memory.watermark().epoch);
-        JournalIds { epoch, are_consecutive: false }
+        JournalIds { epoch: self.shared.epoch(), are_consecutive: false }
     }
 
     fn fetch(
@@ -327,16 +324,8 @@ impl Journal for NatsJournal {
         self.shared.read_marker(now_ms, inbox, mark, later)
     }
 
-    /// The followed channels have the messages that are in memory. A stream has no list of its
-    /// channels.
     fn complete_list(&self, now_ms: u64, listed: &mut [ListedChannel]) {
-        let followed = self.shared.followed();
-        for listed in listed {
-            listed.head.epoch = self.ids(&listed.name).epoch;
-            let entry = followed.get(&listed.name);
-            let readable = entry.into_iter().flat_map(|entry| entry.cached());
-            listed.messages = readable.filter(|message| !message.is_expired(now_ms)).count();
-        }
+        self.shared.complete_list(now_ms, listed);
     }
 
     fn watermark(&self) -> Option<Watermark> {
@@ -435,5 +424,13 @@ impl Cluster for NatsJournal {
         later: Later<'_, OtherNodes<Scanned>>,
     ) -> Answer<OtherNodes<Scanned>> {
         self.shared.scan_elsewhere((target, action), later)
+    }
+
+    fn list_elsewhere(
+        &self,
+        query: &ListQuery,
+        later: Later<'_, OtherNodes<Vec<ListPart>>>,
+    ) -> Answer<OtherNodes<Vec<ListPart>>> {
+        self.shared.list_elsewhere(query, later)
     }
 }

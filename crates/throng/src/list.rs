@@ -22,6 +22,9 @@ struct Page {
     entries: Vec<Box<RawValue>>,
     /// Where the next page begins; none after the last one.
     after: Option<String>,
+    /// True if one of several nodes has not answered.
+    #[serde(default)]
+    partial: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -37,7 +40,7 @@ pub(crate) fn list(kind: Kind, arguments: &ListArguments) -> Result<()> {
     let mut left = arguments.limit.map_or(usize::MAX, |limit| limit.0);
     let mut out = io::stdout().lock();
     let paint = out.is_terminal().then(|| Paint::on(&out));
-    let (mut after, mut is_first) = (None, true);
+    let (mut after, mut is_first, mut is_partial) = (None, true, false);
     while left > 0 {
         let page = page(&client, kind, arguments.pattern.as_deref(), after.as_deref(), left)?;
         // Above entries, not above an error.
@@ -53,6 +56,9 @@ pub(crate) fn list(kind: Kind, arguments: &ListArguments) -> Result<()> {
             if !is_open {
                 return Ok(());
             }
+        }
+        if page.partial && !std::mem::replace(&mut is_partial, true) {
+            eprintln!("not all nodes have answered: entries may be missing");
         }
         left = left.saturating_sub(page.entries.len());
         let Some(next) = page.after else { break };

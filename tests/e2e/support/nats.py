@@ -136,6 +136,18 @@ def connected(node):
     return node
 
 
+def know_each_other(*nodes):
+    """Waits until each node knows all others."""
+    def others(one):
+        return one.metrics()["throng_nats_other_nodes"]
+
+    eventually(
+        lambda: all(others(one) == len(nodes) - 1 for one in nodes),
+        lambda: "\n".join(f"{others(one)} other nodes:\n{one.log()}" for one in nodes),
+    )
+    return nodes
+
+
 @contextlib.contextmanager
 def brokers_in(directory):
     """Starts nats-servers, and stops them after the block."""

@@ -18,6 +18,7 @@ use throng_wire::batch::parse_line;
 use throng_wire::v1;
 use throng_wire::{ErrorCode, ErrorResponse};
 
+use super::count::{CountedNodes, Elsewhere};
 use super::limit::Limited;
 use super::permit::Permit;
 use super::publish::{self, OUTCOME_TIMEOUT, Submitted};
@@ -57,7 +58,7 @@ pub(crate) async fn answer(
     // Before the body is read: a client that may not publish must not occupy memory.
     let mut permit = Permit::of(control, head, client)?;
     permit.ask(Action::PublishBatch).await?;
-    query::of(head, &[])?;
+    let counted = CountedNodes::of(query::of(head, &["count"])?)?;
     let kind = body::BodyKind::Batch;
     let is_counted = publisher.charge_body(head, kind)?;
     let bytes = control.bodies.read(&control.drain, &head.headers, body, kind).await?;
@@ -85,7 +86,7 @@ pub(crate) async fn answer(
             Ok(()) if deadline.is_some_and(|end| Instant::now() > end) => {
                 Err(PublishError::Busy.into())
             }
-            Ok(()) => submit_line(control, &mut permit, (line, asker)).await,
+            Ok(()) => submit_line(control, &mut permit, (line, asker), counted).await,
             Err(refusal) => Err(refusal.into()),
         };
         answers.add(submitted).await;
@@ -115,16 +116,16 @@ struct Answers<'a> {
 
 /// A line that was published, or is with the engine.
 enum Line {
-    Kept(Submitted),
+    Kept(Submitted, Elsewhere),
     /// A volatile message, with the number of its subscribers.
-    Volatile(u64),
+    Volatile(u64, Elsewhere),
 }
 
 impl Line {
     fn is_answered(&self) -> bool {
         match self {
-            Line::Kept(submitted) => submitted.is_answered(),
-            Line::Volatile(_) => true,
+            Line::Kept(submitted, _) => submitted.is_answered(),
+            Line::Volatile(..) => true,
         }
     }
 }
@@ -156,7 +157,7 @@ impl<'a> Answers<'a> {
         let deadline = Instant::now() + OUTCOME_TIMEOUT;
         // As in [`Answers::finish`].
         let last = self.waiting.get_mut(count - 1);
-        if let Some(Ok(Line::Kept(submitted))) = last.filter(|line| !is_answered(line)) {
+        if let Some(Ok(Line::Kept(submitted, _))) = last.filter(|line| !is_answered(line)) {
             submitted.wait(OUTCOME_TIMEOUT).await;
         }
         for _ in 0..count {
@@ -171,8 +172,8 @@ impl<'a> Answers<'a> {
         // Mostly they come in the order of the lines: with the last one all are there, and the task
         // is woken once.
         let mut submitted = self.waiting.iter_mut().rev().filter_map(|line| match line {
-            Ok(Line::Kept(submitted)) => Some(submitted),
-            Ok(Line::Volatile(_)) | Err(_) => None,
+            Ok(Line::Kept(submitted, _)) => Some(submitted),
+            Ok(Line::Volatile(..)) | Err(_) => None,
         });
         if let Some(last) = submitted.find(|submitted| !submitted.is_answered()) {
             last.wait(OUTCOME_TIMEOUT).await;
@@ -191,14 +192,17 @@ impl<'a> Answers<'a> {
             self.written.push(b',');
         }
         let written = match line {
-            Ok(Line::Kept(submitted)) => {
-                let published = submitted.outcome(self.control, max_wait).await;
-                published.map(|published| {
-                    publish::write_published(&mut self.written, &published);
-                })
+            Ok(Line::Kept(submitted, elsewhere)) => {
+                match submitted.outcome(self.control, max_wait).await {
+                    Ok(published) => {
+                        elsewhere.write(&mut self.written, &published).await;
+                        Ok(())
+                    }
+                    Err(error) => Err(error),
+                }
             }
-            Ok(Line::Volatile(subscribers)) => {
-                v1::published_body(&mut self.written, None, subscribers.into(), false);
+            Ok(Line::Volatile(own, elsewhere)) => {
+                v1::published_body(&mut self.written, None, elsewhere.and(own).await, false);
                 Ok(())
             }
             Err(error) => Err(error),
@@ -218,6 +222,7 @@ async fn submit_line(
     control: &Control,
     permit: &mut Permit<'_>,
     (line, asker): (&[u8], AskerId),
+    counted: CountedNodes,
 ) -> Result<Line, ErrorResponse> {
     let line = std::str::from_utf8(line)
         .map_err(|_| ErrorResponse::new(ErrorCode::BadUtf8, "the line is not UTF-8"))?;
@@ -234,9 +239,10 @@ async fn submit_line(
     let content = permit.ask_about(&channel, Replacement { body, content_type }).await?;
     let Replacement { body, content_type } = content;
     if item.publication.is_volatile {
+        let elsewhere = Elsewhere::ask(control, counted, &channel);
         let volatile = VolatilePublication { channel, body, content_type, excluded };
         let published = publish::publish_volatile(control, permit, volatile).await;
-        return published.map(Line::Volatile);
+        return published.map(|own| Line::Volatile(own, elsewhere));
     }
     let key = item.publication.key.as_deref();
     let idempotency_key = key.map(|key| IdempotencyKey::new(permit.publisher(), key));
@@ -252,5 +258,7 @@ async fn submit_line(
         expires_in_ms,
         receipt,
     };
-    publish::submit(control, permit, (publication, asker)).await.map(Line::Kept)
+    let elsewhere = Elsewhere::ask(control, counted, &publication.channel);
+    let submitted = publish::submit(control, permit, (publication, asker)).await?;
+    Ok(Line::Kept(submitted, elsewhere))
 }

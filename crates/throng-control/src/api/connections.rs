@@ -62,12 +62,16 @@ pub(crate) async fn list_behind(control: &Control, head: &Parts) -> Result<Answe
         let message = "only connections that are behind are listed: add `sort=behind`";
         return Err(ApiError::parameter(message));
     }
-    let action = ScanAction::List { limit: limit(query)? };
+    let most = limit(query)?;
+    let action = ScanAction::List { limit: most };
     let found = scan(control, ScanTarget::Behind, action).await?;
-    let Scanned { count, connections } = found.scanned;
+    let ScannedNodes { scanned: Scanned { count, mut connections }, is_complete } = found;
+    connections.sort_by_key(FoundConnection::behind_order);
+    connections.truncate(most);
     let has_more = count > connections.len() as u64;
     let connections: Vec<_> = connections.iter().map(entry).collect();
-    let body = json!({ "count": count, "connections": connections, "more": has_more });
+    let mut body = json!({ "count": count, "connections": connections, "more": has_more });
+    mark_partial(&mut body, is_complete);
     large_answer::json(&control.read_answers, body.to_string())
 }
 

@@ -3,8 +3,12 @@
 //! The engine is read in short steps, between which others get its locks and this thread. A page
 //! ends early when its request has worked for long enough: on a server with millions of channels, a
 //! pattern may match few of them.
+//!
+//! With several nodes, each selects its part of a page, in an order that all nodes have, and the
+//! parts are merged. So pages may be asked of different nodes.
 
 use std::borrow::Cow;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,14 +16,18 @@ use http::request::Parts;
 use serde_json::{Value, json};
 use throng_access::ServerKey;
 use throng_core::glob::glob;
-use throng_core::{Channels, Kind, ListPlace, ListStep, ListedChannel, clock};
+use throng_core::{
+    Channels, Kind, Later, ListPart, ListPlace, ListPosition, ListQuery, ListStep, ListedChannel,
+    NoPosition, OtherNodes, clock,
+};
 use tokio::task::spawn_blocking;
 
-use super::parameters::limit;
+use super::parameters::{LIMIT_MAX, WORKERS_TIMEOUT, limit};
 use crate::authentication::Operation;
 use crate::control::Control;
 use crate::http::answer::{Answer, ApiError};
-use crate::http::{large_answer, query};
+use crate::http::{cursor, large_answer, query};
+use crate::late_answer::ask;
 use crate::metrics::HttpCounter;
 
 /// How long one request may work, without the time in which others do. Then its page ends, and the
@@ -49,6 +57,15 @@ struct ListPage {
     next: Option<ListPlace>,
 }
 
+/// A page as it is answered.
+struct NodesPage {
+    channels: Vec<ListedChannel>,
+    /// The cursor of the next page, if there is one.
+    after: Option<String>,
+    /// True if a node's part is missing.
+    is_partial: bool,
+}
+
 /// `GET /channels` or `GET /users`.
 pub(crate) async fn answer(
     control: &Control,
@@ -65,15 +82,53 @@ pub(crate) async fn answer(
         return Err(ApiError::parameter(message));
     }
     let after = query::find(query, "after")?;
-    let after = after.map(|text| control.cursors.place(&text)).transpose()?;
-    let page = read(control, &ListFilter { kind, pattern, key }, after, limit).await;
+    let wanted = ListFilter { kind, pattern, key };
+    let page = if control.engine.is_shared() {
+        let after = after.map(|text| text.parse()).transpose();
+        let after = after.map_err(|NoPosition| cursor::not_of_a_page())?;
+        read_everywhere(control, &wanted, after, limit).await
+    } else {
+        let after = after.map(|text| control.cursors.place(&text)).transpose()?;
+        let page = read(control, &wanted, after, limit).await;
+        let after = page.next.map(|next| control.cursors.text(next));
+        NodesPage { channels: page.channels, after, is_partial: false }
+    };
     let entries: Vec<_> = page.channels.iter().map(|listed| entry(kind, listed)).collect();
     let plural = format!("{}s", kind.noun());
-    let mut body = json!({ plural: entries, "more": page.next.is_some() });
-    if let Some(next) = page.next {
-        body["after"] = control.cursors.text(next).into();
+    let mut body = json!({ plural: entries, "more": page.after.is_some() });
+    if let Some(after) = page.after {
+        body["after"] = after.into();
+    }
+    if page.is_partial {
+        body["partial"] = true.into();
     }
     large_answer::json(&control.read_answers, body.to_string())
+}
+
+/// Asks all nodes for their parts of a page of at most `limit` channels.
+async fn read_everywhere(
+    control: &Control,
+    wanted: &ListFilter<'_>,
+    after: Option<ListPosition>,
+    limit: usize,
+) -> NodesPage {
+    // Nodes know the pattern. What a key may not see is left out here, so there has to be more.
+    let most = if wanted.key.is_some() { LIMIT_MAX } else { limit };
+    let pattern = wanted.pattern.as_deref().map(Box::from);
+    let query = ListQuery { kind: wanted.kind, after, pattern, limit: most };
+    let others =
+        |later: Later<'_, _>| Ok::<_, Infallible>(control.engine.list_elsewhere(&query, later));
+    let Ok(others) = ask(others);
+    let (engine, own) = (Arc::clone(&control.engine), query.clone());
+    // It panics only with the process.
+    let own = spawn_blocking(move || engine.list_part(clock::now_ms(), &own)).await;
+    let others = others.within(WORKERS_TIMEOUT).await;
+    let none = OtherNodes { found: Vec::new(), is_complete: false };
+    let OtherNodes { found: mut parts, is_complete } = others.unwrap_or(none);
+    parts.push(own.unwrap_or_default());
+    let page = ListPart::merge(parts, limit, |listed| wanted.has(listed));
+    let after = page.reached.map(|reached| reached.to_string());
+    NodesPage { channels: page.channels, after, is_partial: !is_complete }
 }
 
 /// Reads a page of at most `limit` channels, and at least one step of the engine.

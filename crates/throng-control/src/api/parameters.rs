@@ -13,7 +13,7 @@ use crate::http::query;
 pub(super) const WORKERS_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Maximum number of entries of a page.
-const LIMIT_MAX: usize = throng_wire::v1::LIMIT_MAX as usize;
+pub(super) const LIMIT_MAX: usize = throng_wire::v1::LIMIT_MAX as usize;
 
 /// Number of entries of a page if the request does not say.
 const LIMIT: usize = 100;

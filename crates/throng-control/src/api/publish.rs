@@ -16,7 +16,7 @@ use throng_core::{
 use throng_wire::v1::{self, CONTENT_TYPE_BYTES_MAX, EXPIRES_IN_S_MAX, KEY_BYTES_MAX};
 use throng_wire::{ErrorCode, ErrorResponse, check_target_name};
 
-use super::count::Elsewhere;
+use super::count::{CountedNodes, Elsewhere};
 use super::limit::Limited;
 use super::parameters::WORKERS_TIMEOUT;
 use super::permit::Permit;
@@ -48,6 +48,7 @@ pub(crate) async fn answer(
     permit.ask_before_content(&channel).await?;
     let query = query::of(head, &["count", "volatile"])?;
     let options = Options::of(&head.headers, query)?;
+    let counted = CountedNodes::of(query)?;
     let kind = body::BodyKind::Message;
     let is_counted = publisher.charge_body(head, kind)?;
     let bytes = control.bodies.read(&control.drain, &head.headers, body, kind).await?;
@@ -64,14 +65,14 @@ pub(crate) async fn answer(
     drop(bytes);
     let Options { idempotency_key, excluded, expires_in_ms, is_volatile, .. } = options;
     if is_volatile {
-        let elsewhere = Elsewhere::ask(control, query, &channel)?;
+        let elsewhere = Elsewhere::ask(control, counted, &channel);
         let volatile = VolatilePublication { channel, body, content_type, excluded };
         let own = publish_volatile(control, &permit, volatile).await?;
         let mut body = Vec::with_capacity(48);
         v1::published_body(&mut body, None, elsewhere.and(own).await, false);
         return Ok(answer::json(StatusCode::OK, body));
     }
-    let elsewhere = Elsewhere::ask(control, query, &channel)?;
+    let elsewhere = Elsewhere::ask(control, counted, &channel);
     let publication = Publication {
         channel,
         body,
@@ -328,7 +329,7 @@ fn is_printable(byte: u8) -> bool {
 }
 
 /// Writes the result of a publish, `{"id":…,"subscribers":…}`.
-pub(super) fn write_published(out: &mut Vec<u8>, published: &Published) {
+fn write_published(out: &mut Vec<u8>, published: &Published) {
     let Published { id, subscribers, is_duplicate } = published;
     v1::published_body(out, Some(&id.to_string()), (*subscribers).into(), *is_duplicate);
 }

@@ -37,9 +37,14 @@ impl Cursors {
             Some(_) => Err(ApiError::parameter(
                 "`after` is of a page from before the server was restarted; begin the list again",
             )),
-            None => Err(ApiError::parameter("`after` is the `after` of the page before")),
+            None => Err(not_of_a_page()),
         }
     }
+}
+
+/// The error about a text that is no cursor.
+pub(crate) fn not_of_a_page() -> ApiError {
+    ApiError::parameter("`after` is the `after` of the page before")
 }
 
 #[cfg(test)]

@@ -140,6 +140,8 @@ pub(super) struct Channel {
     pub(super) log: Option<Box<Log>>,
     pub(super) followers: Followers,
     pub(super) name: NameRef,
+    /// The first bits of the name's place in the lists of several processes.
+    pub(super) order: u16,
     pub(super) rule: RuleId,
 }
 

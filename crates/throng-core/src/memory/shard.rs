@@ -169,6 +169,7 @@ impl Shard {
             log: None,
             followers: Followers::None,
             name: self.names.add(name),
+            order: crate::listing::order_prefix(name.name()),
             rule,
         }
     }

@@ -1,17 +1,23 @@
 //! This node's answers to questions of others.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use serde::Serialize;
 use throng_core::{
-    Answer, ChannelName, ConnectionScan, Delivered, Later, MessageId, Notification, Receipt,
-    ScanAction, ScanTarget, Scanned, Ticket, WorkerId,
+    Answer, ChannelName, ConnectionScan, Delivered, Later, ListedChannel, MessageId, Notification,
+    Receipt, ScanAction, ScanTarget, Scanned, Ticket, WorkerId,
 };
 
-use super::questions::{LogName, PresenceAnswer, Question, ReceiptAnswer, ScanAnswer, Target};
+use super::questions::{
+    ListAnswer, ListQuestion, LogName, PresenceAnswer, Question, ReceiptAnswer, ScanAnswer, Target,
+};
 use super::receipts::{Asked, Due, KEPT_MS};
 use super::shared::NodeShared;
 use crate::journal::JournalEvent;
+
+/// Parts of lists that are selected for other nodes at a time, at most.
+const LISTS_MAX: usize = 4;
 
 impl NodeShared {
     /// Another node asks. Without an answer it says that one is missing.
@@ -29,6 +35,7 @@ impl NodeShared {
                     self.reply(reply, &view);
                 }
             }
+            Ok(Question::List(question)) => self.tell_list(reply, question),
             Ok(Question::Scan { target, action }) => {
                 let Some(target) = self.scan_target(target) else { return };
                 let shared = Arc::clone(self);
@@ -65,6 +72,39 @@ impl NodeShared {
         }
     }
 
+    /// Selects a part of a list on a thread of its own, because the connection's delivers messages.
+    fn tell_list(self: &Arc<NodeShared>, reply: String, question: ListQuestion) {
+        let Some(query) = question.query() else { return };
+        let begun = self.lists.fetch_add(1, Ordering::Relaxed);
+        let shared = Arc::clone(self);
+        let tell = move || {
+            let now_ms = (shared.now_ms)();
+            let mut part = shared.memory.list_part(now_ms, &query, true);
+            shared.complete_list(now_ms, &mut part.channels);
+            shared.reply(reply, &ListAnswer::from(&part));
+            shared.lists.fetch_sub(1, Ordering::Relaxed);
+        };
+        let is_spawned = begun < LISTS_MAX
+            && std::thread::Builder::new().name("list".into()).spawn(tell).is_ok();
+        if !is_spawned {
+            // The other node says that this one's part is missing.
+            self.lists.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Corrects entries of a list: the followed channels have the messages that are in memory. A
+    /// stream has no list of its channels.
+    pub(super) fn complete_list(&self, now_ms: u64, listed: &mut [ListedChannel]) {
+        let epoch = self.epoch();
+        let followed = self.followed();
+        for listed in listed {
+            listed.head.epoch = epoch;
+            let entry = followed.get(&listed.name);
+            let readable = entry.into_iter().flat_map(|entry| entry.cached());
+            listed.messages = readable.filter(|message| !message.is_expired(now_ms)).count();
+        }
+    }
+
     /// `None` while this node does not know its tags of users: it has no connections yet.
     fn scan_target(&self, target: Target) -> Option<ScanTarget> {
         Some(match target {
@@ -73,6 +113,7 @@ impl NodeShared {
                 ScanTarget::User { inbox: ChannelName::user(&user), tags }
             }
             Target::Channel(channel) => ScanTarget::Channel(ChannelName::channel(&channel)),
+            Target::Behind => ScanTarget::Behind,
             Target::Connections(names) => {
                 let names = names.iter().filter_map(|name| name.parse().ok());
                 ScanTarget::Connections(names.collect())

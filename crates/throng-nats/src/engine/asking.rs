@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use throng_core::{
-    Answer, ChannelName, Delivered, Later, MessageId, OtherNodes, Presence, PresenceBusy,
-    ScanAction, ScanTarget, Scanned, Ticket,
+    Answer, ChannelName, Delivered, Later, ListPart, ListQuery, MessageId, OtherNodes, Presence,
+    PresenceBusy, ScanAction, ScanTarget, Scanned, Ticket,
 };
 
 use super::asks::NodeAnswers;
 use super::questions::{
-    LogName, PresenceAnswer, Question, ReceiptAnswer, RemoteAction, ScanAnswer, Target,
+    ListAnswer, ListQuestion, LogName, PresenceAnswer, Question, ReceiptAnswer, RemoteAction,
+    ScanAnswer, Target,
 };
 use super::shared::NodeShared;
 use crate::journal::{Ask, JournalEvent, NodesAnswered};
@@ -148,6 +149,24 @@ impl NodeShared {
             let OtherNodes { found, is_complete } = answers.read::<ReceiptAnswer>();
             let found = found.into_iter().map(Delivered::from);
             let found = found.fold(Delivered::default(), Delivered::plus);
+            ticket.answer(OtherNodes { found, is_complete });
+        });
+        answer
+    }
+
+    /// The parts of a page of a list that other nodes have.
+    pub(super) fn list_elsewhere(
+        &self,
+        query: &ListQuery,
+        later: Later<'_, OtherNodes<Vec<ListPart>>>,
+    ) -> Answer<OtherNodes<Vec<ListPart>>> {
+        let (ticket, answer) = later.ticket();
+        let (question, kind) = (Question::List(ListQuestion::of(query)), query.kind);
+        self.ask(&question, (COUNT_MS, false), move |answers| {
+            let OtherNodes { found, is_complete } = answers.read::<ListAnswer>();
+            let all = found.len();
+            let found: Vec<_> = found.into_iter().filter_map(|answer| answer.part(kind)).collect();
+            let is_complete = is_complete && found.len() == all;
             ticket.answer(OtherNodes { found, is_complete });
         });
         answer

@@ -5,8 +5,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 use throng_core::{
-    ChannelName, ConnectionName, Delivered, FoundConnection, FoundTransport, Kind, Presence,
-    ScanAction, ScanClose, ScanTarget, Scanned,
+    ChannelName, ConnectionName, Delivered, FoundConnection, FoundLag, FoundTransport, Kind,
+    ListPart, ListPlace, ListQuery, ListedChannel, Presence, ScanAction, ScanClose, ScanTarget,
+    Scanned,
 };
 
 use crate::journal::headers_of;
@@ -30,6 +31,92 @@ pub(super) enum Question {
     Node,
     /// Pass all connections.
     Scan { target: Target, action: RemoteAction },
+    /// A part of a page of the list of channels or users.
+    List(ListQuestion),
+}
+
+/// [`ListQuery`] between nodes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct ListQuestion {
+    /// Otherwise channels.
+    users: bool,
+    /// The text of a position.
+    after: Option<String>,
+    pattern: Option<Box<str>>,
+    limit: usize,
+}
+
+/// Entries of a part that a node sends, at most: more than anybody may ask for.
+const LIST_MAX: usize = 1_000;
+
+impl ListQuestion {
+    pub(super) fn of(query: &ListQuery) -> ListQuestion {
+        ListQuestion {
+            users: query.kind == Kind::User,
+            after: query.after.as_ref().map(ToString::to_string),
+            pattern: query.pattern.clone(),
+            limit: query.limit,
+        }
+    }
+
+    /// The query; `None` if it is after a position of a form unknown here.
+    pub(super) fn query(self) -> Option<ListQuery> {
+        let after = self.after.map(|text| text.parse()).transpose().ok()?;
+        let kind = if self.users { Kind::User } else { Kind::Channel };
+        let limit = self.limit.clamp(1, LIST_MAX);
+        Some(ListQuery { kind, after, pattern: self.pattern, limit })
+    }
+}
+
+/// The answer to [`Question::List`].
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct ListAnswer {
+    entries: Vec<ListedElsewhere>,
+    reached: Option<String>,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct ListedElsewhere {
+    name: Box<str>,
+    subscribers: u64,
+    id: String,
+    messages: usize,
+}
+
+impl From<&ListPart> for ListAnswer {
+    fn from(part: &ListPart) -> ListAnswer {
+        let entry = |listed: &ListedChannel| ListedElsewhere {
+            name: listed.name.name().into(),
+            subscribers: listed.subscribers,
+            id: listed.head.to_string(),
+            messages: listed.messages,
+        };
+        ListAnswer {
+            entries: part.channels.iter().map(entry).collect(),
+            reached: part.reached.as_ref().map(ToString::to_string),
+        }
+    }
+}
+
+impl ListAnswer {
+    /// The part; `None` if it ends in a form unknown here. An entry that cannot be read is left
+    /// out.
+    pub(super) fn part(self, kind: Kind) -> Option<ListPart> {
+        let reached = self.reached.map(|text| text.parse()).transpose().ok()?;
+        let listed = |entry: ListedElsewhere| {
+            let head = entry.id.parse().ok()?;
+            Some(ListedChannel {
+                place: ListPlace(0),
+                name: ChannelName::new(kind, &entry.name),
+                subscribers: entry.subscribers,
+                head,
+                messages: entry.messages,
+            })
+        };
+        let channels = self.entries.into_iter().filter_map(listed).collect();
+        Some(ListPart { channels, reached })
+    }
 }
 
 /// The question of a program that is no node itself to all nodes, on the subject of questions:
@@ -76,6 +163,8 @@ pub(super) enum Target {
     Channel(String),
     /// Those with these names.
     Connections(Vec<String>),
+    /// Those that are behind.
+    Behind,
 }
 
 impl Target {
@@ -87,7 +176,8 @@ impl Target {
             ScanTarget::Connections(names) => {
                 Some(Target::Connections(names.iter().map(ToString::to_string).collect()))
             }
-            ScanTarget::Sessions(_) | ScanTarget::Behind | ScanTarget::All => None,
+            ScanTarget::Behind => Some(Target::Behind),
+            ScanTarget::Sessions(_) | ScanTarget::All => None,
         }
     }
 }
@@ -194,6 +284,51 @@ pub(super) struct FoundElsewhere {
     since_ms: Option<u64>,
     peer: Option<SocketAddr>,
     proxied: Option<IpAddr>,
+    /// In the list of those that are behind.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    lag: Option<Box<LagElsewhere>>,
+}
+
+/// How far a connection is behind: the fields of [`FoundLag`].
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct LagElsewhere {
+    since_ms: u64,
+    messages: u64,
+    bytes: u64,
+    kernel_bytes: u64,
+    user: Option<Box<str>>,
+    channels: Vec<LogName>,
+    subscriptions: usize,
+}
+
+impl From<&FoundLag> for LagElsewhere {
+    fn from(lag: &FoundLag) -> LagElsewhere {
+        LagElsewhere {
+            since_ms: lag.since_ms,
+            messages: lag.messages,
+            bytes: lag.bytes,
+            kernel_bytes: lag.kernel_bytes,
+            user: lag.user.clone(),
+            channels: lag.channels.iter().filter_map(LogName::of).collect(),
+            subscriptions: lag.subscriptions,
+        }
+    }
+}
+
+impl LagElsewhere {
+    fn lag(self) -> FoundLag {
+        let mut channels: Vec<_> = self.channels.iter().map(LogName::name).collect();
+        channels.truncate(FoundLag::CHANNELS_MAX);
+        FoundLag {
+            since_ms: self.since_ms,
+            messages: self.messages,
+            bytes: self.bytes,
+            kernel_bytes: self.kernel_bytes,
+            user: self.user,
+            channels,
+            subscriptions: self.subscriptions,
+        }
+    }
 }
 
 const TRANSPORTS: [FoundTransport; 4] = [
@@ -211,6 +346,7 @@ impl From<&Scanned> for ScanAnswer {
             since_ms: one.since_ms,
             peer: one.peer,
             proxied: one.proxied,
+            lag: one.lag.as_deref().map(|lag| Box::new(lag.into())),
         };
         ScanAnswer {
             count: scanned.count,
@@ -231,7 +367,7 @@ impl ScanAnswer {
                 since_ms: found.since_ms,
                 peer: found.peer,
                 proxied: found.proxied,
-                lag: None,
+                lag: found.lag.map(|lag| Box::new(lag.lag())),
             })
         };
         let connections = self.connections.into_iter().filter_map(connection).collect();
@@ -241,6 +377,8 @@ impl ScanAnswer {
 
 #[cfg(test)]
 mod tests {
+    use throng_core::ListPosition;
+
     use super::super::cluster::{ClusterView, NodeFacts, OtherNode};
     use super::*;
 
@@ -271,7 +409,7 @@ mod tests {
             assert_eq!(again(&question), question);
         }
         assert_eq!(RemoteAction::of(&action).unwrap().scan_action(), action);
-        assert!(Target::of(&ScanTarget::Behind).is_none());
+        assert!(Target::of(&ScanTarget::All).is_none());
         assert!(RemoteAction::of(&ScanAction::Recheck).is_none());
     }
 
@@ -312,9 +450,52 @@ mod tests {
             since_ms: Some(5),
             peer: "192.0.2.7:50412".parse().ok(),
             proxied: "2001:db8::1".parse().ok(),
+            lag: None,
         };
         let connections = TRANSPORTS.map(found).into();
         reads("scans", &[ScanAnswer { count: 9, connections }]);
+        let scan = Question::Scan { target: Target::Behind, action: RemoteAction::List(9) };
+        reads("behind", &[scan]);
+        let lag = LagElsewhere::from(&lag());
+        let behind = FoundElsewhere { lag: Some(lag.into()), ..found(FoundTransport::Sse) };
+        reads("scans-behind", &[ScanAnswer { count: 9, connections: vec![behind] }]);
+    }
+
+    fn lag() -> FoundLag {
+        FoundLag {
+            since_ms: 1,
+            messages: 2,
+            bytes: 3,
+            kernel_bytes: 4,
+            user: Some("ann".into()),
+            channels: vec![ChannelName::channel("a"), ChannelName::user("ann")],
+            subscriptions: 5,
+        }
+    }
+
+    #[test]
+    fn kept_lists_are_read() {
+        let query = ListQuery {
+            kind: Kind::User,
+            after: Some(ListPosition::of("ann")),
+            pattern: Some("a*".into()),
+            limit: 100,
+        };
+        let question = ListQuestion::of(&query);
+        reads("list-questions", &[Question::List(question.clone())]);
+        assert_eq!(question.query(), Some(query));
+        let listed = ListedChannel {
+            place: ListPlace(0),
+            name: ChannelName::user("ann"),
+            subscribers: 3,
+            head: "k3v9x2-7".parse().expect("an id"),
+            messages: 2,
+        };
+        let part = ListPart { channels: vec![listed], reached: Some(ListPosition::of("ann")) };
+        reads("lists", &[ListAnswer::from(&part)]);
+        assert_eq!(ListAnswer::from(&part).part(Kind::User), Some(part));
+        let most = ListQuestion { limit: usize::MAX, ..ListQuestion::default() };
+        assert_eq!(most.query().map(|query| query.limit), Some(LIST_MAX));
     }
 
     #[test]
@@ -376,7 +557,7 @@ mod tests {
             since_ms: Some(5),
             peer: "192.0.2.7:50412".parse().ok(),
             proxied: "2001:db8::1".parse().ok(),
-            lag: None,
+            lag: (number == 1).then(|| Box::new(lag())),
         };
         let connections =
             TRANSPORTS.into_iter().zip(1..).map(|(one, number)| connection(number, one)).collect();

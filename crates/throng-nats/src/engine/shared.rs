@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use throng_core::parts::{HeldPart, Limits, Parts, Reserved};
 use throng_core::{
-    Answer, ChannelId, ChannelName, Fetched, HistoryQuery, Later, MemoryEngine, NodeTag, Reading,
-    ScanAction, ScanTarget, StartAt, Ticket, WantedTags,
+    Answer, ChannelId, ChannelName, Epoch, Fetched, HistoryQuery, Later, MemoryEngine, NodeTag,
+    Reading, ScanAction, ScanTarget, StartAt, Ticket, WantedTags,
 };
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -76,6 +76,8 @@ pub(super) struct NodeShared {
     pub(super) holding: Holding,
     pub(super) deferred: DeferredWork,
     pub(super) asks: OpenQuestions,
+    /// Parts of lists that are being selected for other nodes.
+    pub(super) lists: AtomicUsize,
     pub(super) cluster: Cluster,
     /// Turns of the thread of the connection.
     pub(super) turns: Arc<AtomicU64>,
@@ -125,6 +127,11 @@ impl NodeShared {
     /// A token that is not in use.
     pub(super) fn token(&self) -> u64 {
         self.next_token.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The epoch of the stream, or one of a stream that was never open: an id of it names nothing.
+    pub(super) fn epoch(&self) -> Epoch {
+        self.link.epoch().unwrap_or_else(|| self.memory.watermark().epoch)
     }
 
     /// Tells the journal. Nobody listens only when the server ends.

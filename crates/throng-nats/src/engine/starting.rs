@@ -1,7 +1,7 @@
 //! The parts of a node, before it serves.
 
 use std::io;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 
@@ -112,6 +112,7 @@ impl Starting {
             deferred: DeferredWork::default(),
             holding: Holding::default(),
             asks: OpenQuestions::default(),
+            lists: AtomicUsize::new(0),
             cluster: Cluster::default(),
             turns: Arc::default(),
             lateness: Mutex::default(),

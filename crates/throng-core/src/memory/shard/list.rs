@@ -1,7 +1,9 @@
 //! A step of a list through a shard's slots.
 
+use std::ops::Range;
+
 use super::Shard;
-use crate::listing::{ListPlace, ListStep, ListedChannel, STEP_CHANNELS_MAX};
+use crate::listing::{ListPlace, ListStep, ListedChannel, STEP_CHANNELS_MAX, Selection};
 use crate::memory::shared::Shared;
 use crate::name::{ChannelName, Kind, kind_of_key};
 
@@ -74,5 +76,47 @@ impl Shard {
             });
         }
         false
+    }
+
+    /// How many slots a pass over all channels looks at.
+    pub(in crate::memory) fn extent(&self) -> u32 {
+        self.channels.extent()
+    }
+
+    /// Adds the channels in `slots` to a selection. With `is_shared` only those of which other
+    /// processes have a part.
+    pub(in crate::memory) fn select(
+        &mut self,
+        shared: &Shared,
+        now_ms: u64,
+        (slots, is_shared): (Range<u32>, bool),
+        selection: &mut Selection<'_>,
+    ) {
+        for slot in slots {
+            let Some(channel) = self.channels.get_mut(slot) else { continue };
+            if !selection.may_have(channel.order)
+                || (is_shared && !shared.rules.get(channel.rule).is_durable)
+            {
+                continue;
+            }
+            let key = self.names.get(channel.name);
+            if kind_of_key(key) != selection.kind() {
+                continue;
+            }
+            // Behind the byte of the kind.
+            let Some(position) = selection.position(&key[1..]) else { continue };
+            channel.expire(shared, now_ms);
+            if channel.is_forgettable() {
+                continue;
+            }
+            let listed = ListedChannel {
+                place: ListPlace(0),
+                name: ChannelName::from_key(key),
+                subscribers: channel.followers.subscribers(),
+                head: shared.message_id(channel.head),
+                messages: channel.log.as_ref().map_or(0, |log| log.readable()),
+            };
+            selection.add(position, listed);
+        }
     }
 }

@@ -1,0 +1,133 @@
+"""Lists over several nodes: of channels, of users, and of connections that are behind."""
+
+from contextlib import ExitStack
+
+import pytest
+
+from support.access import SECRET, bearer, server_key
+from support.lists import names
+from support.nats import NatsServer, connected, know_each_other, start_node
+from support.raw import RawWebSocket
+from support.server import eventually
+from support.transports import subscribe
+
+# A message of which few fill the buffers of a reader with the smallest window.
+PIECE, PIECES = "x" * 16_000, 60
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory):
+    """A nats-server that stays up."""
+    server = NatsServer(tmp_path_factory.mktemp("nats"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def node(tmp_path, broker):
+    """Starts nodes of an installation of the test's own, and stops them."""
+    started = []
+
+    def begin(*flags):
+        prefix = tmp_path.name[-32:].replace(".", "-")
+        started.append(connected(start_node(tmp_path, broker, "--nats-prefix", prefix, *flags)))
+        return started[-1]
+
+    yield begin
+    for server in started:
+        if server.process.poll() is None:
+            server.stop()
+
+
+def page(one, path="/channels", **parameters):
+    answer = one.http.get(path, params=parameters)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_each_node_lists_what_is_followed_on_any(node):
+    three = know_each_other(node(), node(), node())
+    with ExitStack() as stack:
+        for number in range(30):
+            # Every third one is followed on two nodes.
+            for one in {three[number % 3], three[0] if number % 3 == 2 else three[number % 3]}:
+                path = f"/channels/rooms%2F{number}"
+                stack.enter_context(subscribe("sse", one, path, user=f"u{number % 5}"))
+        expected = sorted(f"rooms/{number}" for number in range(30))
+        for one in three:
+            assert names(one, "/channels") == expected
+            assert names(one, "/channels", limit=7) == expected
+            assert names(one, "/channels", pattern="rooms/1*", limit=3) == [
+                name for name in expected if name.startswith("rooms/1")
+            ]
+            assert names(one, "/users") == [f"u{number}" for number in range(5)]
+        id = three[1].publish("rooms/2", "x")["id"]
+        # Pages of one list may be asked of different nodes.
+        after, entries = {}, []
+        for turn in range(100):
+            found = page(three[turn % 3], limit=4, **after)
+            entries += found["channels"]
+            if not found["more"]:
+                break
+            after = {"after": found["after"]}
+        assert sorted(entry["channel"] for entry in entries) == expected
+        assert all("partial" not in page(one) for one in three)
+        both = {entry["channel"]: entry for entry in entries}["rooms/2"]
+        assert both == {"channel": "rooms/2", "subscribers": 2, "id": id, "messages": 1}
+        refused = three[0].http.get("/channels", params={"after": "7"})
+        assert (refused.status_code, refused.json()["error"]) == (400, "bad_parameter")
+
+
+def test_a_list_says_that_a_frozen_node_is_missing(node):
+    both = know_each_other(node(), node())
+    with subscribe("sse", both[0], "/channels/a"), subscribe("sse", both[1], "/channels/b"):
+        assert names(both[0], "/channels") == ["a", "b"]
+        with both[1].frozen():
+            found = page(both[0])
+            listed = [entry["channel"] for entry in found["channels"]]
+            assert (listed, found["partial"]) == (["a"], True)
+        eventually(lambda: names(both[0], "/channels") == ["a", "b"], "the other node's part")
+        both[1].stop()
+        eventually(lambda: "partial" not in page(both[0]), "a list without the node")
+
+
+def test_a_key_sees_on_all_nodes_what_it_is_for(tmp_path, node):
+    key, table = server_key(tmp_path, "rooms", "listing", channels=["rooms/*"])
+    keys = f"[[token-keys]]\nsecret = '{SECRET}'\n{table}"
+    (tmp_path / "throng.toml").write_text(f"[access]\nsubscribe = 'anyone'\n{keys}")
+    both = [node(), node()]
+    with ExitStack() as stack:
+        for number, one in enumerate(both * 5):
+            for kind in ("rooms", "others"):
+                stack.enter_context(subscribe("sse", one, f"/channels/{kind}%2F{number}"))
+        expected = sorted(f"rooms/{number}" for number in range(10))
+        for one in both:
+            assert names(one, "/channels", key, limit=3) == expected
+            found = one.http.get("/channels", params={"limit": 3}, headers=bearer(key)).json()
+            assert len(found["channels"]) == 3
+
+
+def test_connections_of_all_nodes_that_are_behind_are_listed(node, channel):
+    room = ("--max-lag-messages", "10k", "--max-lag-bytes", "64MiB")
+    both = know_each_other(node(*room), node(*room))
+    with ExitStack() as stack:
+        for one in both:
+            path = f"/subscribe?channel={channel}&user=ann"
+            slow = RawWebSocket(one, path, "throng.v1", receive_buffer_bytes=4096)
+            stack.enter_context(slow)
+        for _ in range(PIECES):
+            both[0].publish(channel, PIECE)
+
+        def behind(one, **parameters):
+            return page(one, "/connections", sort="behind", **parameters)
+
+        for one in both:
+            eventually(lambda one=one: behind(one)["count"] == 2, "both slow connections")
+            found = behind(one)
+            assert "partial" not in found and not found["more"]
+            assert {entry["user"] for entry in found["connections"]} == {"ann"}
+            assert all(entry["channels"] == [channel] for entry in found["connections"])
+            held = [entry["bytes"] + entry["kernel_bytes"] for entry in found["connections"]]
+            assert held == sorted(held, reverse=True)
+            cut = behind(one, limit=1)
+            assert (cut["count"], len(cut["connections"]), cut["more"]) == (2, 1, True)
