@@ -3,6 +3,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | `limiter` | the limits of all clients of a server |
+//! | `elsewhere` | their use on other nodes |
 //! | `frozen` | what clients have used of rates, for a process that takes over |
 //! | `settings` | the limits, as a server's settings give them |
 //! | `refusal` | which limit a client has reached |
@@ -13,6 +14,7 @@
 //! No clock and no threads: time is passed in. Memory is fixed by the settings and by what clients
 //! hold, whatever comes.
 
+mod elsewhere;
 mod frozen;
 mod key;
 mod limiter;

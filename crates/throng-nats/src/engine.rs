@@ -36,6 +36,8 @@
 //! | `deferred` | what waits until all that has come at once was taken |
 //! | `vacancies` | channels that nobody follows any more |
 //! | `under_way` | publications without an answer, and how many there may be |
+//! | `keys`, `key_table` | idempotency keys that all nodes know |
+//! | `usage` | what clients use of limits, on all nodes |
 //! | `receipts` | counts the delivery of messages whose publishers are on other nodes |
 //! | `lateness` | when clients are told that messages come late |
 //! | `link` | the state of the connection, and what was counted |
@@ -51,6 +53,8 @@ mod followed;
 mod frozen;
 mod hold;
 mod inbound;
+mod key_table;
+mod keys;
 mod lateness;
 mod link;
 mod markers;
@@ -63,6 +67,7 @@ mod succession;
 mod table;
 mod tail;
 mod under_way;
+mod usage;
 mod vacancies;
 
 use std::sync::Arc;
@@ -89,6 +94,7 @@ pub use link::{LinkState, NodeFigures};
 pub use questions::question_of_nodes;
 pub use succession::{FreezeError, NodeSuccessor, Thawed};
 pub use table::TableNews;
+pub use usage::NodeUse;
 
 use link::count;
 use shared::NodeShared;
@@ -104,6 +110,8 @@ pub struct NodeSettings {
     pub journal: JournalSettings,
     /// The journal's table of read markers.
     pub markers: Option<TableId>,
+    /// The journal's table of idempotency keys.
+    pub keys: Option<TableId>,
     /// The workers of the data plane.
     pub workers: usize,
     /// Messages that are kept in memory for clients that come back, in bytes.
@@ -137,6 +145,11 @@ impl NatsJournal {
     /// health. Asked for once a second, and whenever another node asks. Call it once.
     pub fn set_facts(&self, facts: impl Fn() -> NodeFacts + Send + Sync + 'static) {
         self.shared.cluster.set_own(Box::new(facts));
+    }
+
+    /// Has nodes tell each other what their clients use of limits. Call it once.
+    pub fn share_use(&self, own: Box<dyn NodeUse>) {
+        self.shared.usage.set(own);
     }
 
     /// This node and the others; `None` before [`NatsJournal::set_facts`].
@@ -247,6 +260,8 @@ impl NatsJournal {
             epochs: of(&counts.epochs),
             read: of(&counts.read),
             volatile_lost: of(&counts.volatile_lost),
+            receipts_refused: self.shared.receipts.refused(),
+            keys_lost: of(&counts.keys_lost),
             limits: counts.limits(),
             publish: throng_core::Snapshot::of(std::iter::once(&link.publish)),
         }

@@ -67,8 +67,8 @@ pub use outbox::JournalAction;
 pub use publishing::token_of_receipt;
 pub(crate) use publishing::{OUTSTANDING_BYTES_MAX, OUTSTANDING_MAX};
 pub use report::{
-    Ask, Changed, HeldState, JournalEvent, JournalReport, JournalSettings, NodesAnswered, Outcome,
-    Reading, Resume, Standing, TableId,
+    Ask, Changed, HeldState, JournalEvent, JournalReport, JournalSettings, KnownKey, NodesAnswered,
+    Outcome, Reading, Resume, Standing, StoredKeys, TableId,
 };
 pub use volatile_places::{VolatilePlace, VolatilePlaces};
 
@@ -186,6 +186,7 @@ impl StreamJournal {
                     table.compare(now_ms, &mut self.outbox);
                 }
             }
+            JournalEvent::Keys(keys) => self.publishing.hear(&keys),
             JournalEvent::Describe(description) => {
                 self.nodes.describe(now_ms, description, &mut self.outbox);
             }
@@ -422,7 +423,7 @@ impl StreamJournal {
                 self.publishing.stall.begin_anew();
                 self.outbox.report(JournalReport::Opened { epoch, last: self.watch.last() });
                 if is_new_epoch {
-                    self.publishing.begin_epoch();
+                    self.publishing.begin_epoch(epoch);
                     self.readings.cancel(&mut self.outbox);
                     self.following.rejoin(now_ms, self.watch.last(), &mut self.outbox);
                 } else {

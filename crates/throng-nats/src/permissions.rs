@@ -10,7 +10,7 @@ use crate::subject::Subjects;
 const NOBODY: &str = "throng-doctor";
 
 /// The tables that nodes share; the last one belongs to nodes with keys.
-const TABLES: [&str; 3] = ["subscriptions", "markers", "revocations"];
+const TABLES: [&str; 4] = ["subscriptions", "markers", "keys", "revocations"];
 
 /// An operation on a subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -17,9 +17,11 @@ pub(crate) mod nats;
 use std::os::fd::OwnedFd;
 
 use anyhow::Result;
+use throng_access::session::Tagger;
 use throng_control::{MetricSource, OtherMetric};
 use throng_core::{Channels, MemoryEngine};
 use throng_handover::message::DescriptorKind;
+use tokio::runtime::Runtime;
 
 use crate::settings::{Settings, SettingsError};
 use interface::Kind;
@@ -34,6 +36,12 @@ static KINDS: [Kind; 2] = [disk::KIND, nats::KIND];
 pub(crate) fn check(settings: &Settings) -> Result<Vec<String>, SettingsError> {
     let warnings = KINDS.iter().map(|kind| (kind.check)(settings));
     Ok(warnings.collect::<Result<Vec<_>, _>>()?.concat())
+}
+
+/// Makes the tags and keys that all processes have which share the journal; `None` if they need not
+/// be the same. It may ask others, for some seconds.
+pub(crate) fn tagger(runtime: &Runtime, settings: &Settings) -> Option<Tagger> {
+    nats::tagger(runtime, settings)
 }
 
 /// Opens the journal that the settings name, with what it keeps for users.

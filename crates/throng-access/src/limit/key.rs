@@ -47,6 +47,11 @@ impl LimitKeys {
         LimitKey(self.state.hash_one(tag))
     }
 
+    /// A number by which servers with the same keys know each other.
+    pub(super) fn check(&self) -> u64 {
+        self.name("check").0
+    }
+
     /// The key of anything that has a name.
     pub fn name(&self, name: &str) -> LimitKey {
         LimitKey(self.state.hash_one(name))

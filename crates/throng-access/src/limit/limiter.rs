@@ -9,12 +9,17 @@
 //! * A refusal acquires and charges nothing: a client that waits as long as it is told to gets in,
 //!   whatever it tried meanwhile.
 
+mod sharing;
+#[cfg(test)]
+mod tests;
+
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
 
+use super::elsewhere::{Elsewhere, UsedHere};
 use super::frozen::{UsedRate, UsedRates};
 use super::key::{LimitKey, LimitKeys};
 use super::live::LiveCounts;
@@ -70,6 +75,9 @@ pub struct Limiter {
     /// Empty without limits.
     shards: Box<[Mutex<Shard>]>,
     refused: [[AtomicU64; Quantity::ALL.len()]; Subject::ALL.len()],
+    /// Of these, refusals of clients that would have been admitted without other nodes.
+    refused_elsewhere: [[AtomicU64; Quantity::ALL.len()]; Subject::ALL.len()],
+    elsewhere: Elsewhere,
 }
 
 /// Other quantities are limited than before.
@@ -83,6 +91,7 @@ struct Shard {
     bad_tokens: Option<RateLimiter>,
     /// The questions that are open of addresses.
     questions: LiveCounts,
+    used: UsedHere,
 }
 
 /// The clients of one kind.
@@ -298,8 +307,9 @@ impl Limiter {
         }
         for (subject, key, max) in self.limited(client, Quantity::Connections) {
             let held = self.shard(key).counts_mut(subject, Quantity::Connections).count(key);
-            if held >= max {
-                return Err(self.refusal(subject, Quantity::Connections, None));
+            let elsewhere = self.elsewhere.amount(subject, Quantity::Connections, key);
+            if held.saturating_add(elsewhere) >= max {
+                return Err(self.refusal((subject, Quantity::Connections), None, held < max));
             }
         }
         if is_new {
@@ -427,9 +437,7 @@ impl Limiter {
     /// A token of this address had a bad signature.
     pub(crate) fn charge_bad_token(&self, address: Option<IpAddr>, now_ms: u64) {
         let Some(key) = self.bad_tokens_key(address) else { return };
-        if let Some(rate) = self.shard(key).rate_mut(Subject::Address, Quantity::BadTokens) {
-            rate.charge(key, 1, now_ms);
-        }
+        self.charge_rate((Subject::Address, Quantity::BadTokens), key, (1, now_ms));
     }
 
     /// A question about a client at this address is asked elsewhere, until
@@ -495,14 +503,20 @@ impl Limiter {
 
     fn acquire(&self, client: ClientKeys, quantity: Quantity, count: u32) -> Result<(), Refusal> {
         for (nth, (subject, key, max)) in self.limited(client, quantity).enumerate() {
+            let left = max.saturating_sub(self.elsewhere.amount(subject, quantity, key));
             // One lock at a time, so that clients that share parts cannot wait for each other.
-            let acquired = self.shard(key).counts_mut(subject, quantity).acquire(key, count, max);
+            let (acquired, held) = {
+                let mut shard = self.shard(key);
+                let counts = shard.counts_mut(subject, quantity);
+                (counts.acquire(key, count, left), counts.count(key))
+            };
             if acquired.is_err() {
                 // The parts before have counted what nobody will release.
                 for (subject, key, _) in self.limited(client, quantity).take(nth) {
                     self.shard(key).counts_mut(subject, quantity).release(key, count);
                 }
-                return Err(self.refusal(subject, quantity, None));
+                let is_for_others = held.saturating_add(count) <= max;
+                return Err(self.refusal((subject, quantity), None, is_for_others));
             }
         }
         Ok(())
@@ -517,8 +531,11 @@ impl Limiter {
     }
 
     fn release(&self, client: ClientKeys, quantity: Quantity, count: u32) {
-        for (subject, key, _) in self.limited(client, quantity) {
-            self.shard(key).counts_mut(subject, quantity).release(key, count);
+        for (subject, key, max) in self.limited(client, quantity) {
+            let mut shard = self.shard(key);
+            let counts = shard.counts_mut(subject, quantity);
+            self.elsewhere.frees(counts.count(key), max);
+            counts.release(key, count);
         }
     }
 
@@ -544,21 +561,33 @@ impl Limiter {
     ) -> Result<(), Refusal> {
         let mut shard = self.shard(key);
         let Some(rate) = shard.rate_mut(subject, quantity) else { return Ok(()) };
-        rate.check(key, units, now_ms)
-            .map_err(|TryLater { after_ms }| self.refusal(subject, quantity, Some(after_ms)))
+        rate.check(key, units, now_ms).map_err(|TryLater { after_ms }| {
+            let is_for_others = self.elsewhere.amount(subject, quantity, key) > 0;
+            self.refusal((subject, quantity), Some(after_ms), is_for_others)
+        })
     }
 
     fn charge(&self, client: ClientKeys, quantity: Quantity, units: u32, now_ms: u64) {
         for (subject, key, _) in self.limited(client, quantity) {
-            if let Some(rate) = self.shard(key).rate_mut(subject, quantity) {
-                rate.charge(key, units, now_ms);
-            }
+            self.charge_rate((subject, quantity), key, (units, now_ms));
         }
     }
 
-    /// Counts a refusal.
-    fn refusal(&self, subject: Subject, quantity: Quantity, after_ms: Option<u64>) -> Refusal {
-        self.refused[subject as usize][quantity as usize].fetch_add(1, Ordering::Relaxed);
+    /// Counts a refusal. It `is_for_others` if the client would be admitted without its use on
+    /// other nodes; of rates, if there was such use lately.
+    fn refusal(
+        &self,
+        (subject, quantity): (Subject, Quantity),
+        after_ms: Option<u64>,
+        is_for_others: bool,
+    ) -> Refusal {
+        let count = |counts: &[[AtomicU64; Quantity::ALL.len()]; Subject::ALL.len()]| {
+            counts[subject as usize][quantity as usize].fetch_add(1, Ordering::Relaxed)
+        };
+        count(&self.refused);
+        if is_for_others {
+            count(&self.refused_elsewhere);
+        }
         Refusal { subject, quantity, after_ms }
     }
 
@@ -569,6 +598,3 @@ impl Limiter {
         shard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
-
-#[cfg(test)]
-mod tests;

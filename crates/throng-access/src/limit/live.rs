@@ -9,6 +9,9 @@ use super::key::LimitKey;
 const COUNT_BITS: u32 = 20;
 const COUNT_MAX: u64 = (1 << COUNT_BITS) - 1;
 
+/// The bits of a key by which a client is known here.
+pub(super) const KEY_BITS: u64 = !COUNT_MAX;
+
 /// The client has as many as it may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AtLimit;
@@ -45,6 +48,11 @@ impl LiveCounts {
         let word = key.0 & !COUNT_MAX | count;
         self.table.insert_unique(hash(key.0), word, |&word| hash(word));
         Ok(())
+    }
+
+    /// The clients that hold something, by the [bits](KEY_BITS) of their keys, and how many.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, u32)> {
+        self.table.iter().map(|&word| (word & KEY_BITS, (word & COUNT_MAX) as u32))
     }
 
     /// Gives up `count` of what [`LiveCounts::acquire`] got.

@@ -231,6 +231,20 @@ fn limits(page: &mut MetricsPage<'_>, control: &Control) {
             page.sample("limits_refused_total", &labels, limiter.refused(subject, quantity));
         }
     }
+    if !limiter.is_shared() {
+        return;
+    }
+    let help = "Of these, refusals because of what clients use on other nodes.";
+    page.describe("limits_refused_elsewhere_total", help, "counter");
+    for subject in Subject::ALL {
+        for quantity in Quantity::of(subject) {
+            let labels = format!("{{per=\"{}\",limit=\"{}\"}}", subject.name(), quantity.name());
+            let refused = limiter.refused_elsewhere(subject, quantity);
+            page.sample("limits_refused_elsewhere_total", &labels, refused);
+        }
+    }
+    let help = "Other nodes whose clients count in the limits of this one.";
+    page.gauge("limits_other_nodes", help, limiter.heard_nodes() as u64);
 }
 
 fn canary(page: &mut MetricsPage<'_>, report: &CanaryReport) {

@@ -1,10 +1,11 @@
-//! The bucket that has the epoch of each stream.
+//! The bucket that has the epoch of each stream, and a secret that all nodes share.
 //!
 //! A bucket is a stream whose subjects are keys. An entry is replaced only if it is the one that
 //! was read, so only one of several nodes that begin a new epoch succeeds.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -15,12 +16,25 @@ const BYTES_MAX: u64 = 1 << 20;
 
 /// The entry of a stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EpochRecord {
+pub(crate) struct EpochRecord {
     pub epoch: u64,
     /// When the stream was created, as the server writes it. Another time is another stream.
     pub created: String,
     /// A sequence that the stream had reached. A stream that has not has lost messages.
     pub last: u64,
+}
+
+/// The entry of the secret from which all nodes make the keys of limits and the tags of users. It
+/// is made once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SeedRecord {
+    /// 16 bytes, as hexadecimal digits.
+    pub seed: String,
+}
+
+/// The subject of that entry.
+pub fn seed_subject(prefix: &str) -> String {
+    format!("$KV.{prefix}-epochs.seed")
 }
 
 /// The name of the stream that is the bucket.
@@ -77,7 +91,7 @@ struct StoreOutcome {
 /// # Errors
 ///
 /// The server's error, or an unreadable answer.
-pub fn parse(payload: &[u8]) -> Result<(Option<EpochRecord>, u64), JetStreamError> {
+pub fn parse<T: DeserializeOwned>(payload: &[u8]) -> Result<(Option<T>, u64), JetStreamError> {
     let answer: Answer = serde_json::from_slice(payload).map_err(|error| JetStreamError {
         code: 500,
         err_code: 0,
@@ -111,10 +125,10 @@ mod tests {
         assert_eq!(answer(&data), Ok((Some(record), 3)));
         assert_eq!(answer(b"?"), Ok((None, 3)));
         let none = br#"{"error":{"code":404,"err_code":10037,"description":"no message found"}}"#;
-        assert_eq!(parse(none), Ok((None, 0)));
+        assert_eq!(parse::<EpochRecord>(none), Ok((None, 0)));
         let gone = br#"{"error":{"code":404,"err_code":10059,"description":"stream not found"}}"#;
         assert_eq!(
-            parse(gone).map_err(|error| error.err_code),
+            parse::<EpochRecord>(gone).map_err(|error| error.err_code),
             Err(JetStreamError::STREAM_NOT_FOUND)
         );
     }

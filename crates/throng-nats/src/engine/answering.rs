@@ -3,6 +3,8 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 use throng_core::{
     Answer, ChannelName, ConnectionScan, Delivered, Later, ListedChannel, MessageId, Notification,
@@ -35,6 +37,7 @@ impl NodeShared {
                     self.reply(reply, &view);
                 }
             }
+            Ok(Question::Use { node, report }) => self.hear_use(reply, &node, &report),
             Ok(Question::List(question)) => self.tell_list(reply, question),
             Ok(Question::Scan { target, action }) => {
                 let Some(target) = self.scan_target(target) else { return };
@@ -70,6 +73,14 @@ impl NodeShared {
         if let Ok(Answer::Now(presence)) = asked {
             self.reply(reply, &PresenceAnswer::from(&presence));
         }
+    }
+
+    /// Another node has reported what clients use there.
+    fn hear_use(&self, reply: String, node: &str, report: &str) {
+        if let Ok(report) = STANDARD.decode(report) {
+            self.usage.heard(node, &report, (self.now_ms)());
+        }
+        self.reply(reply, &true);
     }
 
     /// Selects a part of a list on a thread of its own, because the connection's delivers messages.
@@ -160,9 +171,7 @@ impl NodeShared {
         let channel = of.name();
         let head = self.followed().get(&channel).filter(|entry| entry.is_live).map(|it| it.head);
         match head {
-            Some(head) if head < offset => {
-                self.receipts.expect(offset, asked);
-            }
+            Some(head) if head < offset => self.receipts.expect(offset, asked),
             // It was delivered here without a receipt: there were too many.
             Some(_) => {
                 let matched = self.memory.audience(&channel).subscribers;

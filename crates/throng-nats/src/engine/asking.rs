@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use throng_core::{
     Answer, ChannelName, Delivered, Later, ListPart, ListQuery, MessageId, OtherNodes, Presence,
     PresenceBusy, ScanAction, ScanTarget, Scanned, Ticket,
@@ -170,6 +172,18 @@ impl NodeShared {
             ticket.answer(OtherNodes { found, is_complete });
         });
         answer
+    }
+
+    /// Tells the other nodes what clients use here, if it is time.
+    pub(super) fn tell_use(&self, now_ms: u64) {
+        self.usage.expire(now_ms);
+        let others = self.link.nodes() as usize;
+        if others == 0 || !self.link.is_open() {
+            return;
+        }
+        let Some(report) = self.usage.due(now_ms, others + 1) else { return };
+        let (node, report) = (self.name.clone(), STANDARD.encode(report));
+        self.ask(&Question::Use { node, report }, (COUNT_MS, false), drop);
     }
 
     /// Has other nodes pass their connections.

@@ -98,6 +98,7 @@ impl NodeShared {
             JournalReport::Current { table, as_of_ms } => {
                 self.tables.is_current(table, as_of_ms);
             }
+            JournalReport::Keys(keys) => self.published_with(keys),
             JournalReport::TableLost(table) => self.tables.tell(table, TableNews::Lost),
             JournalReport::Looked { token, found } => self.tables.looked(token, found),
             JournalReport::Changed { token, outcome } => {
@@ -124,7 +125,7 @@ impl NodeShared {
                 self.cluster.heard((self.now_ms)(), node, &description);
             }
             JournalReport::Held(held) => self.holding.is(self.link.epoch(), held),
-            JournalReport::Gone { node } => self.cluster.gone(&node),
+            JournalReport::Gone { node } => self.gone(&node),
             JournalReport::Standing(standing) => {
                 self.cluster.stands((self.now_ms)(), standing);
             }
@@ -295,6 +296,12 @@ impl NodeShared {
             self.deferred.act(&self.memory);
             sleep(ROOM_WAIT);
         }
+    }
+
+    /// Another node is gone, with its clients.
+    fn gone(&self, node: &str) {
+        self.cluster.gone(node);
+        self.usage.left(node);
     }
 
     fn published(&self, token: u64, outcome: Outcome) {

@@ -71,6 +71,10 @@ pub struct NodeFigures {
     pub read: u64,
     /// Volatile messages of this node that were not sent to the others.
     pub volatile_lost: u64,
+    /// Receipts for publishers on other nodes that were refused because too many were under way.
+    pub receipts_refused: u64,
+    /// Idempotency keys of this node that are not in the table of all nodes.
+    pub keys_lost: u64,
     /// How often NATS has refused something because of a limit, in the order of [`NatsLimit::ALL`].
     pub limits: [u64; NatsLimit::ALL.len()],
     /// How long the stream took to accept publications.
@@ -90,6 +94,7 @@ pub(super) struct Counts {
     pub(super) epochs: AtomicU64,
     pub(super) read: AtomicU64,
     pub(super) volatile_lost: AtomicU64,
+    pub(super) keys_lost: AtomicU64,
     limits: [AtomicU64; NatsLimit::ALL.len()],
     /// Parts whose askers have waited for them.
     pub(super) fetched: AtomicU64,

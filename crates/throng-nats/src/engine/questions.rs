@@ -33,6 +33,9 @@ pub(super) enum Question {
     Scan { target: Target, action: RemoteAction },
     /// A part of a page of the list of channels or users.
     List(ListQuestion),
+    /// What clients of the asking node use of limits, in base64. The answer only says that it was
+    /// heard.
+    Use { node: String, report: String },
 }
 
 /// [`ListQuery`] between nodes.
@@ -471,6 +474,11 @@ mod tests {
             channels: vec![ChannelName::channel("a"), ChannelName::user("ann")],
             subscriptions: 5,
         }
+    }
+
+    #[test]
+    fn kept_reports_of_use_are_read() {
+        reads("use", &[Question::Use { node: "a".into(), report: "AQID".into() }]);
     }
 
     #[test]

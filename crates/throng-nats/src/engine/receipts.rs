@@ -6,6 +6,7 @@
 //! the count is complete, or the publisher's time is over.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use throng_core::{ChannelName, Delivered, Publisher, Receipt, Receipts, Ticket};
@@ -24,11 +25,16 @@ pub(super) struct Asked {
     pub(super) until_ms: u64,
 }
 
-/// A message that a publisher on another node wants a receipt for.
-#[derive(Default)]
+impl Asked {
+    /// The part of the subject that all questions of the node have.
+    fn node(&self) -> &str {
+        self.reply.rsplit_once('.').map_or("", |(node, _)| node)
+    }
+}
+
+/// A message that a publisher on another node wants a receipt for, and that is here.
 struct Counted {
-    /// `None` until the message is here.
-    receipt: Option<Arc<Receipt>>,
+    receipt: Arc<Receipt>,
     is_complete: bool,
     asked: Option<Asked>,
     ends_ms: u64,
@@ -37,16 +43,30 @@ struct Counted {
 /// An answer that can be given, and the node that waits for it.
 pub(super) type Due = (String, Delivered);
 
-/// The receipts for publishers on other nodes, by the sequences of their messages in the stream.
+/// By the sequences of the messages in the stream.
+#[derive(Default)]
+struct ForOthers {
+    counted: HashMap<u64, Counted>,
+    /// Messages that are not here yet.
+    expected: HashMap<u64, Asked>,
+}
+
+/// The receipts for publishers on other nodes.
 #[derive(Default)]
 pub(super) struct ReceiptsForOthers {
     open: Arc<Receipts>,
-    counted: Mutex<HashMap<u64, Counted>>,
+    state: Mutex<ForOthers>,
+    refused: AtomicU64,
 }
 
 impl ReceiptsForOthers {
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Counted>> {
-        self.counted.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, ForOthers> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Receipts that were refused because too many were under way.
+    pub(super) fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
     }
 
     /// A message has arrived. `None` if too many receipts are under way: what became of it here is
@@ -57,66 +77,79 @@ impl ReceiptsForOthers {
         (node, channel): (&str, &ChannelName),
         ticket: Ticket<()>,
     ) -> Option<Arc<Receipt>> {
-        let receipt = self.open.open(Publisher::ServerKey(node), channel, ticket).ok()?;
-        let mut counted = self.lock();
-        let entry = counted.entry(sequence).or_default();
-        entry.receipt = Some(Arc::clone(&receipt));
-        entry.ends_ms = now_ms + KEPT_MS;
+        let opened = self.open.open(Publisher::ServerKey(node), channel, ticket);
+        let Ok(receipt) = opened else {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            return None;
+        };
+        let mut state = self.lock();
+        let before = state.counted.remove(&sequence);
+        let asked = state.expected.remove(&sequence).or(before.and_then(|before| before.asked));
+        let counted = Counted {
+            receipt: Arc::clone(&receipt),
+            is_complete: false,
+            asked,
+            ends_ms: now_ms + KEPT_MS,
+        };
+        state.counted.insert(sequence, counted);
         Some(receipt)
     }
 
     /// Nothing is left to happen to a message here.
     pub(super) fn complete(&self, sequence: u64) -> Option<Due> {
-        let mut counted = self.lock();
-        let entry = counted.get_mut(&sequence)?;
+        let mut state = self.lock();
+        let entry = state.counted.get_mut(&sequence)?;
         entry.is_complete = true;
         let Asked { reply, .. } = entry.asked.take()?;
-        let receipt = counted.remove(&sequence)?.receipt?;
+        let receipt = state.counted.remove(&sequence)?.receipt;
         Some((reply, receipt.close()))
     }
 
     /// A node asks for a message that is here; `Err` with its question if it is not.
     pub(super) fn ask(&self, sequence: u64, asked: Asked) -> Result<Option<Due>, Asked> {
-        let mut counted = self.lock();
-        let Some(entry) = counted.get_mut(&sequence) else { return Err(asked) };
+        let mut state = self.lock();
+        let Some(entry) = state.counted.get_mut(&sequence) else { return Err(asked) };
         if !entry.is_complete {
             entry.asked = Some(asked);
             return Ok(None);
         }
-        let receipt = counted.remove(&sequence).and_then(|entry| entry.receipt);
+        let receipt = state.counted.remove(&sequence).map(|entry| entry.receipt);
         Ok(receipt.map(|receipt| (asked.reply, receipt.close())))
     }
 
-    /// The same for a message that will be here. Returns false if too many are expected.
-    pub(super) fn expect(&self, sequence: u64, asked: Asked) -> bool {
-        let mut counted = self.lock();
-        let has_room = counted.len() < EXPECTED_MAX;
-        if has_room {
-            let ends_ms = asked.until_ms;
-            counted.insert(sequence, Counted { asked: Some(asked), ends_ms, ..Counted::default() });
+    /// The same for a message that will be here. A node may expect another one as long as more
+    /// places are free than it has. Without one, it gets no answer.
+    pub(super) fn expect(&self, sequence: u64, asked: Asked) {
+        let mut state = self.lock();
+        let of_node = state.expected.values().filter(|other| other.node() == asked.node()).count();
+        if of_node < EXPECTED_MAX - state.expected.len() {
+            state.expected.insert(sequence, asked);
+        } else {
+            self.refused.fetch_add(1, Ordering::Relaxed);
         }
-        has_room
     }
 
     /// Takes the answers for which no publisher waits any longer, and forgets what nobody has asked
     /// for.
     pub(super) fn due(&self, now_ms: u64) -> Vec<Due> {
         let mut due = Vec::new();
-        self.lock().retain(|_, entry| {
+        let ForOthers { counted, expected } = &mut *self.lock();
+        counted.retain(|_, entry| {
             if let Some(Asked { reply, .. }) = entry.asked.take_if(|at| at.until_ms <= now_ms) {
-                // A message that has not come, of which this node has nobody to tell: it answers
-                // nothing, and the publisher learns that one answer is missing.
-                due.extend(entry.receipt.as_ref().map(|receipt| (reply, receipt.close())));
+                due.push((reply, entry.receipt.close()));
                 return false;
             }
             entry.ends_ms > now_ms
         });
+        // A message that has not come, of which this node has nobody to tell: it answers nothing,
+        // and the publisher learns that one answer is missing.
+        expected.retain(|_, asked| asked.until_ms > now_ms);
         due
     }
 
     /// The sequences of an earlier epoch mean nothing.
     pub(super) fn forget(&self) {
-        self.lock().clear();
+        *self.lock() = ForOthers::default();
     }
 }
 
@@ -126,6 +159,10 @@ mod tests {
 
     fn asked(until_ms: u64) -> Asked {
         Asked { reply: "to".into(), until_ms }
+    }
+
+    fn asked_by(node: &str) -> Asked {
+        Asked { reply: format!("_INBOX.{node}.7"), until_ms: 9_000 }
     }
 
     fn begin(receipts: &ReceiptsForOthers, sequence: u64) -> Arc<Receipt> {
@@ -147,7 +184,8 @@ mod tests {
     #[test]
     fn a_question_waits_for_its_message_and_for_the_count() {
         let receipts = ReceiptsForOthers::default();
-        assert!(receipts.ask(7, asked(9_000)).is_err() && receipts.expect(7, asked(9_000)));
+        assert!(receipts.ask(7, asked(9_000)).is_err());
+        receipts.expect(7, asked(9_000));
         begin(&receipts, 7).begin(2);
         assert!(receipts.due(8_999).is_empty());
         let expected = Delivered { matched: 2, behind: 2, ..Delivered::default() };
@@ -164,9 +202,30 @@ mod tests {
         begin(&receipts, 7);
         receipts.due(1_000 + KEPT_MS);
         assert!(receipts.ask(7, asked(9_000)).is_err());
-        let room = (0..=EXPECTED_MAX as u64).filter(|at| receipts.expect(*at, asked(9_000)));
-        assert_eq!(room.count(), EXPECTED_MAX);
+        receipts.expect(1, asked(9_000));
         assert!(receipts.due(9_000).is_empty(), "a message that has not come has no answer");
-        assert!(receipts.expect(1, asked(9_000)));
+        assert!(receipts.lock().expected.is_empty());
+    }
+
+    #[test]
+    fn no_node_expects_so_many_that_others_may_not() {
+        let receipts = ReceiptsForOthers::default();
+        (0..1_000).for_each(|at| receipts.expect(at, asked_by("busy")));
+        assert_eq!((receipts.lock().expected.len(), receipts.refused()), (512, 488));
+        (2_000..2_100).for_each(|at| receipts.expect(at, asked_by("quiet")));
+        assert_eq!((receipts.lock().expected.len(), receipts.refused()), (612, 488));
+    }
+
+    #[test]
+    fn a_receipt_that_is_refused_is_counted() {
+        let receipts = ReceiptsForOthers::default();
+        let channel = ChannelName::channel("a");
+        let mut sequence = 0;
+        while receipts.refused() == 0 {
+            sequence += 1;
+            receipts.begin((sequence, 0), ("n", &channel), Ticket::new(drop));
+            assert!(sequence < 1 << 20, "there is no limit");
+        }
+        assert!(receipts.ask(sequence, asked(9_000)).is_err());
     }
 }

@@ -20,12 +20,14 @@ use super::collect::{Collect, Source};
 use super::deferred::DeferredWork;
 use super::followed::{Followed, FollowedEntry, WaitingPart};
 use super::hold::{ChannelHold, HoldOwner};
+use super::keys::SharedKeys;
 use super::lateness::Lateness;
 use super::link::{Link, count};
 use super::receipts::ReceiptsForOthers;
 use super::rest::{CountGuard, Holding};
 use super::table::SharedTables;
 use super::under_way::Publications;
+use super::usage::UseExchange;
 use super::vacancies::Vacancies;
 use crate::journal::{JournalEvent, TableId, VolatilePlaces};
 
@@ -78,6 +80,8 @@ pub(super) struct NodeShared {
     pub(super) asks: OpenQuestions,
     /// Parts of lists that are being selected for other nodes.
     pub(super) lists: AtomicUsize,
+    pub(super) usage: UseExchange,
+    pub(super) keys: SharedKeys,
     pub(super) cluster: Cluster,
     /// Turns of the thread of the connection.
     pub(super) turns: Arc<AtomicU64>,
@@ -353,13 +357,15 @@ impl NodeShared {
     /// Tells the other nodes once a second how this one is, and ceases to follow channels that have
     /// been without subscribers for some time. While memory is short, most of what is kept in
     /// memory goes.
-    pub(super) fn tick(&self, now_ms: u64, is_memory_short: bool) {
+    pub(super) fn tick(self: &Arc<NodeShared>, now_ms: u64, is_memory_short: bool) {
         if is_memory_short {
             self.followed().limit(self.max_cached_bytes / SHORT_SHARE);
         }
         self.describe(now_ms);
         self.tell_lateness(now_ms);
         self.tell_due_receipts(now_ms);
+        self.tell_use(now_ms);
+        self.write_keys(now_ms);
         for _ in 0..VACATED_PER_TICK {
             let Some(name) = self.vacancies.due(now_ms) else { return };
             let mut followed = self.followed();

@@ -15,12 +15,14 @@ use super::cluster::Cluster;
 use super::deferred::DeferredWork;
 use super::early::Early;
 use super::followed::Followed;
+use super::keys::SharedKeys;
 use super::link::Link;
 use super::receipts::ReceiptsForOthers;
 use super::rest::Holding;
 use super::shared::NodeShared;
 use super::table::SharedTables;
 use super::under_way::Publications;
+use super::usage::UseExchange;
 use super::vacancies::Vacancies;
 use super::{NatsJournal, NodeSettings};
 use crate::client;
@@ -42,6 +44,7 @@ pub(super) struct Starting {
     max_read_bytes: usize,
     tables: usize,
     markers: Option<TableId>,
+    keys: Option<TableId>,
 }
 
 impl Starting {
@@ -51,6 +54,7 @@ impl Starting {
             client,
             journal,
             markers,
+            keys,
             workers,
             max_cached_bytes,
             max_read_bytes,
@@ -80,6 +84,7 @@ impl Starting {
             max_read_bytes,
             tables,
             markers,
+            keys,
         })
     }
 
@@ -113,6 +118,8 @@ impl Starting {
             holding: Holding::default(),
             asks: OpenQuestions::default(),
             lists: AtomicUsize::new(0),
+            usage: UseExchange::default(),
+            keys: SharedKeys::new(self.keys),
             cluster: Cluster::default(),
             turns: Arc::default(),
             lateness: Mutex::default(),
@@ -124,6 +131,7 @@ impl Starting {
             max_cached_bytes: self.max_cached_bytes,
             next_token: AtomicU64::new(1),
         });
+        shared.follow_keys();
         (NatsJournal { shared, thread: self.thread }, self.early)
     }
 }

@@ -18,7 +18,7 @@ use ring::digest;
 use throng_core::{AskerId, Publication};
 
 use super::outbox::{Outbox, Question};
-use super::report::{JournalReport, Outcome};
+use super::report::{JournalReport, KnownKey, Outcome, StoredKeys};
 use super::stall::Stall;
 use crate::api::NatsLimit;
 use crate::api::ack::{self, Ack};
@@ -75,6 +75,8 @@ pub(super) struct Publishing {
     bytes: usize,
     next_id: u64,
     known_keys: KnownKeys,
+    /// Keys that were published with since they were reported.
+    fresh_keys: Vec<KnownKey>,
     /// Whether the stream stores anything.
     pub(super) stall: Stall,
 }
@@ -91,6 +93,7 @@ impl Publishing {
             bytes: 0,
             next_id: 0,
             known_keys: KnownKeys::default(),
+            fresh_keys: Vec::new(),
             stall: Stall::default(),
         }
     }
@@ -110,9 +113,15 @@ impl Publishing {
     }
 
     /// The stream is another one: what it had reached before means nothing.
-    pub(super) fn begin_epoch(&mut self) {
-        self.known_keys.clear();
+    pub(super) fn begin_epoch(&mut self, epoch: u64) {
+        self.known_keys.begin(epoch);
+        self.fresh_keys.clear();
         self.channels.values_mut().for_each(Pipeline::begin_epoch);
+    }
+
+    /// Other nodes have published with these keys.
+    pub(super) fn hear(&mut self, keys: &StoredKeys) {
+        self.known_keys.hear(keys);
     }
 
     /// Takes a publication. Those of an asker to one channel are stored in their order, unless it
@@ -242,8 +251,11 @@ impl Publishing {
                 (None, Some(StoreOutcome::Fallen))
             }
             Ack::Stored { sequence, is_duplicate } => {
-                if let Some(key) = answered.key {
-                    self.known_keys.add(now_ms, key, sequence);
+                if let Some(id) = answered.key {
+                    self.known_keys.add(now_ms, id, sequence);
+                    if !is_duplicate {
+                        self.fresh_keys.push(KnownKey { id, sequence });
+                    }
                 }
                 let is_known = is_duplicate && has_key && is_only;
                 let stored = StoreOutcome::At { sequence, needs_hint: is_duplicate && !is_only };
@@ -317,6 +329,9 @@ impl Publishing {
             outbox.report(JournalReport::Stalled(is_stalled));
         }
         self.known_keys.tick(now_ms);
+        if !self.fresh_keys.is_empty() {
+            outbox.report(JournalReport::Keys(std::mem::take(&mut self.fresh_keys)));
+        }
         let (mut late, publish_ms) = (Vec::new(), self.publish_ms);
         let is_late = |oldest: &Outstanding| now_ms.saturating_sub(oldest.taken_ms) >= publish_ms;
         for (suffix, channel) in &mut self.channels {
@@ -433,7 +448,7 @@ mod tests {
         // It is not known yet.
         sent.send(200, 7);
         assert_eq!(sent.answer(7, true), (Some(StoreOutcome::Fallen), vec![]));
-        sent.publishing.begin_epoch();
+        sent.publishing.begin_epoch(9);
         sent.send(400, 7);
         let stored = StoreOutcome::At { sequence: 7, needs_hint: true };
         assert_eq!(sent.answer(7, true), (Some(stored), published(7, false)));
@@ -494,7 +509,7 @@ mod tests {
         assert_eq!(reported, expected);
         assert_eq!(publishing.outstanding(), 0);
         // Sequences of another epoch mean nothing.
-        publishing.begin_epoch();
+        publishing.begin_epoch(9);
         publishing.publish(100, 9, (&again, ASKER), true, outbox);
         assert_eq!(publishing.outstanding(), 1);
     }

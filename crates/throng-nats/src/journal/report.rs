@@ -97,6 +97,8 @@ pub enum JournalEvent<'a> {
     },
     /// To compare a table with what was read of it, at once.
     Compare(TableId),
+    /// Other nodes have published with these keys, as far as is known.
+    Keys(StoredKeys),
     /// Sets the description of this node that others get once a second.
     Describe(Vec<u8>),
     /// The node ends. Others need not wait for its answers any more.
@@ -215,6 +217,8 @@ pub enum JournalReport {
     Gap {
         channel: ChannelId,
     },
+    /// Messages were published with these keys.
+    Keys(Vec<KnownKey>),
     /// The outcome of a publication.
     Published {
         token: u64,
@@ -280,6 +284,25 @@ pub enum JournalReport {
         token: u64,
         outcome: Changed,
     },
+}
+
+/// A key that a message was published with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KnownKey {
+    /// Identifies the key, with its channel and its publisher.
+    pub id: [u8; 16],
+    /// The message.
+    pub sequence: u64,
+}
+
+/// Keys that a node has published with at about the same time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredKeys {
+    /// The epoch of their sequences.
+    pub epoch: u64,
+    /// The time, by the clock of the events.
+    pub stored_ms: u64,
+    pub keys: Vec<KnownKey>,
 }
 
 /// How a journal stands to its stream.

@@ -59,6 +59,7 @@ fn engine(
             }],
         },
         markers: Some(TableId(0)),
+        keys: None,
         workers: queues.len(),
         max_cached_bytes: usize::MAX,
         max_read_bytes: usize::MAX,

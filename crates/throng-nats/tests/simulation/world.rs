@@ -455,6 +455,7 @@ impl World {
             // No server of the model limits subscriptions, and no node sends volatile messages.
             JournalReport::Volatile(_)
             | JournalReport::VolatileLost
+            | JournalReport::Keys(_)
             | JournalReport::Whole(_)
             | JournalReport::Looked { .. }
             | JournalReport::Polled { .. }

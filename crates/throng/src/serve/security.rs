@@ -44,7 +44,7 @@ impl Security {
             tracing::warn!("{warning}");
         }
         let trust = outbound::trust(settings)?;
-        let tagger = upgrade::start::tagger(arrival)?;
+        let tagger = upgrade::start::tagger(runtime, settings, arrival)?;
         let clients = Arc::new(settings::clients(settings, &tagger));
         let mut callouts = outbound::callouts(settings, &trust, &clients)?;
         let events = callouts.events();

@@ -14,7 +14,8 @@ use tokio::runtime::Runtime;
 
 use super::arrival::Arrival;
 use super::parent;
-use crate::journals::ServerJournal;
+use crate::journals::{self, ServerJournal};
+use crate::settings::Settings;
 
 /// Lets the workers of the running server act here, and the journal be written to. When this
 /// returns, they act, and that one does no more; if it fails, that one goes on.
@@ -38,11 +39,16 @@ pub(crate) fn receive_rest(runtime: &Runtime, arrival: Option<Arrival>, control:
 }
 
 /// Makes tags of sessions, keys of limits and logins: the running server's, if there is one.
-pub(crate) fn tagger(arrival: Option<&Arrival>) -> Result<Tagger> {
-    match arrival {
-        Some(arrival) => Ok(arrival.tagger()),
-        None => Tagger::random().context("the system has no random bytes"),
+pub(crate) fn tagger(
+    runtime: &Runtime,
+    settings: &Settings,
+    arrival: Option<&Arrival>,
+) -> Result<Tagger> {
+    if let Some(arrival) = arrival {
+        return Ok(arrival.tagger());
     }
+    let shared = journals::tagger(runtime, settings);
+    shared.or_else(Tagger::random).context("the system has no random bytes")
 }
 
 /// The listener of the running server at this address, or a new one.

@@ -66,6 +66,8 @@ fn counted(figures: NodeFigures) -> [OtherMetric; 4] {
         epochs,
         read,
         volatile_lost,
+        receipts_refused,
+        keys_lost,
         limits,
         publish,
         ..
@@ -89,8 +91,8 @@ fn counted(figures: NodeFigures) -> [OtherMetric; 4] {
         ),
         counters(
             "nats_events_total",
-            "Events of the connection and the stream, parts read from it, and volatile messages \
-             that were not sent to the other nodes.",
+            "Events of the connection and the stream, parts read from it, volatile messages that \
+             were not sent to the other nodes, and receipts of theirs that were refused.",
             "event",
             vec![
                 ("lost", losses),
@@ -98,6 +100,8 @@ fn counted(figures: NodeFigures) -> [OtherMetric; 4] {
                 ("new_epoch", epochs),
                 ("read", read),
                 ("volatile_lost", volatile_lost),
+                ("receipt_refused", receipts_refused),
+                ("key_lost", keys_lost),
             ],
         ),
         counters(

@@ -18,7 +18,7 @@ use throng_nats::journal::JournalSettings;
 use super::access::NatsAccess;
 use super::stream::{nonce, stream};
 use super::tables::{self, tables};
-use super::{facts, kept, metrics, revocations, status};
+use super::{facts, kept, limits, metrics, revocations, status};
 use crate::journals::interface::{JournalSetup, Opened, ServerJournal};
 use crate::watch::Turns;
 
@@ -60,6 +60,7 @@ pub(super) fn settings(setup: &JournalSetup<'_>, successor_of: Option<String>) -
             publish_ms: PUBLISH_MS,
         },
         markers: Some(tables::MARKERS),
+        keys: Some(tables::KEYS),
         workers: queues.len(),
         max_cached_bytes: setup.max_bytes(),
         max_read_bytes: plan.parts,
@@ -85,6 +86,7 @@ pub(super) fn opened(node: &Arc<NatsJournal>, setup: &JournalSetup<'_>) -> Resul
         debug_assert!(is_first);
     }
     kept::share(node, &opened.channels, access)?;
+    limits::share(node, &access.clients);
     Ok(opened)
 }
 

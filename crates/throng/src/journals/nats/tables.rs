@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use throng_access::revocation::remembered_s;
 use throng_access::shared::ShareError;
-use throng_core::Ticket;
+use throng_core::{IDEMPOTENCY_MS, Ticket};
 use throng_nats::api::StreamSettings;
 use throng_nats::api::table::{TableEntry, TableKind, TableSettings};
 use throng_nats::engine::{Changed, NatsJournal, TableId};
@@ -20,8 +20,11 @@ pub(super) const SUBSCRIPTIONS: TableId = TableId(0);
 /// How far users have read their inboxes.
 pub(super) const MARKERS: TableId = TableId(1);
 
+/// The idempotency keys of publications.
+pub(super) const KEYS: TableId = TableId(2);
+
 /// Revocations; only of nodes with keys.
-pub(super) const REVOCATIONS: TableId = TableId(2);
+pub(super) const REVOCATIONS: TableId = TableId(3);
 
 /// Room for some million subscriptions, which the guide says in more detail. For more, edit the
 /// bucket.
@@ -35,6 +38,12 @@ const MARKERS_BYTES: u64 = 256 << 20;
 
 /// The id of a message, and headers.
 const MARKERS_ENTRY_BYTES: u32 = 4 << 10;
+
+/// A million keys in five minutes, if each entry has few of them.
+const KEYS_BYTES: u64 = 64 << 20;
+
+/// A thousand keys.
+const KEYS_ENTRY_BYTES: u32 = 32 << 10;
 
 const REVOCATIONS_BYTES: u64 = 64 << 20;
 
@@ -58,6 +67,13 @@ pub(crate) fn tables(settings: &Settings, stream: &StreamSettings) -> Vec<TableS
         bytes_max: MARKERS_BYTES,
         entry_bytes_max: MARKERS_ENTRY_BYTES,
     };
+    let keys = TableSettings {
+        name: "keys".into(),
+        kind: TableKind::Changes,
+        max_age_ms: IDEMPOTENCY_MS,
+        bytes_max: KEYS_BYTES,
+        entry_bytes_max: KEYS_ENTRY_BYTES,
+    };
     let revocations = settings.has_keys().then(|| TableSettings {
         name: "revocations".into(),
         kind: TableKind::Changes,
@@ -65,7 +81,7 @@ pub(crate) fn tables(settings: &Settings, stream: &StreamSettings) -> Vec<TableS
         bytes_max: REVOCATIONS_BYTES,
         entry_bytes_max: REVOCATIONS_ENTRY_BYTES,
     });
-    [subscriptions, markers].into_iter().chain(revocations).collect()
+    [subscriptions, markers, keys].into_iter().chain(revocations).collect()
 }
 
 /// How old what a node knows of revocations may be, in milliseconds; `None` if it has none.
