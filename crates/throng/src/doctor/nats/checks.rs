@@ -60,6 +60,7 @@ pub(super) fn checks(found: &Findings, wanted: &WantedSettings<'_>) -> Vec<Check
             let check = match table.kind {
                 TableKind::States => "subscriptions",
                 TableKind::OnDemand => "markers",
+                TableKind::Changes if table.name == "keys" => "keys",
                 TableKind::Changes => "revocations",
             };
             checks.push(existing(check, name, found));
