@@ -56,6 +56,59 @@ def test_kept_subscriptions_survive_a_restart(start):
     server.stop()
 
 
+def unread(server):
+    [line] = [
+        line
+        for line in server.http.get("/metrics").text.splitlines()
+        if line.startswith("throng_kept_subscriptions_unread ")
+    ]
+    return int(line.split()[1])
+
+
+def test_a_user_is_served_before_all_are_read(start):
+    users = 20_000
+    server = start("--sync", "never")
+    for first in range(0, users, 4_000):
+        lines = [
+            json.dumps({"user": f"user-{n:05}", "channels": [f"{n % 997}-{k}" for k in range(10)]})
+            for n in range(first, first + 4_000)
+        ]
+        done = server.http.post("/subscriptions", content="\n".join(lines))
+        assert done.json()["lines"] == 4_000, done.text
+    put(server, "the-last-of-all", ["a", "b"])
+    assert unread(server) == 0
+    for is_killed in [True, False]:
+        if is_killed:
+            server.process.kill()
+            server.wait()
+        else:
+            server.stop()
+        server = start("--sync", "never")
+        # Behind all others in the order in which they are read.
+        with subscribe("sse", server, "/users/the-last-of-all") as subscriber:
+            server.publish("b", "hello")
+            assert subscriber.take(1) == ["hello"]
+        health = server.http.get("/health/ready")
+        assert unread(server) > 0, "the server was as fast as ever: let more users follow"
+        [reason] = health.json()["reasons"]
+        assert (health.status_code, health.json()["status"]) == (200, "degraded")
+        assert reason["reason"] == "reading_subscriptions" and " % so far" in reason["message"]
+        put(server, "user-19999", ["b"])
+        page = server.http.get("/channels/b/followers").json()
+        assert page["partial"] and page["count"] == 2, page
+        eventually(lambda server=server: unread(server) == 0, "all are read")
+        eventually(
+            lambda server=server: server.http.get("/health/ready").json()["status"] == "ready",
+            "it is ready",
+        )
+        page = server.http.get("/channels/b/followers").json()
+        assert "partial" not in page and page["count"] == 2, page
+        put(server, "user-19999", [f"{19_999 % 997}-{k}" for k in range(10)])
+        metrics = server.http.get("/metrics").text
+        assert f"throng_kept_subscriptions {10 * users + 2}\n" in metrics
+    server.stop()
+
+
 def test_what_was_answered_survives_a_kill(start):
     for run in range(3):
         server = start()

@@ -8,6 +8,7 @@
 //!
 //! * A user has a channel exactly if the channel has the user as a follower.
 //! * Users without channels and channels without followers are forgotten.
+//! * A user's channels are looked up and changed once they are read from the store: see `unread`.
 //! * Changes of a user are announced in the order in which they were made, and after they were
 //!   made. So a reader that listens for announcements before it reads the channels of a user misses
 //!   no change.
@@ -16,7 +17,9 @@ mod id_set;
 mod names;
 mod sequence;
 mod shared;
+mod source;
 mod stored;
+mod unread;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -24,9 +27,13 @@ use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use throng_core::ChannelName;
 use throng_wire::{ErrorCode, ErrorResponse};
 
+use arc_swap::ArcSwapOption;
 use names::NamedSets;
 pub use shared::{KeptEntry, KeptTaken, KeptWritten, SharedKept, SharedKeptTable, read_entry};
+pub use source::KeptRead;
+use source::{Source, Unread};
 pub use stored::parse_stored;
+pub use unread::KeptProgress;
 
 /// How many channels a change adds or removes before it lets readers look: workers read while
 /// clients connect, and wait for the lock.
@@ -128,6 +135,8 @@ struct State {
     /// Of several servers, the place in their table of the last entry of each user, by id. Empty
     /// for a server that is alone.
     revisions: Vec<u64>,
+    /// The users whose entries are in the store alone; `None` if there are none.
+    unread: Option<Unread>,
 }
 
 /// The subscriptions that the server keeps, for both planes.
@@ -139,6 +148,8 @@ pub struct KeptSubscriptions {
     changes: Mutex<()>,
     /// Pairs of a user and a channel, readable without a lock.
     count: AtomicUsize,
+    /// What is stored and not read; `None` if there is nothing.
+    source: ArcSwapOption<Source>,
 }
 
 impl KeptSubscriptions {
@@ -152,11 +163,18 @@ impl KeptSubscriptions {
         self.state.read().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The state, to look at a user.
+    fn of(&self, user: &str) -> RwLockReadGuard<'_, State> {
+        let state = self.read();
+        debug_assert!(state.is_read(user), "the user is read first");
+        state
+    }
+
     fn write(&self) -> RwLockWriteGuard<'_, State> {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// True if nothing is kept. Costs nothing.
+    /// True if nothing is kept, as far as is read. Costs nothing.
     pub fn is_empty(&self) -> bool {
         self.count.load(Ordering::Relaxed) == 0
     }
@@ -166,7 +184,7 @@ impl KeptSubscriptions {
         if self.is_empty() {
             return 0;
         }
-        let state = self.read();
+        let state = self.of(user);
         state.users.find(user).map_or(0, |id| state.users.set(id).len())
     }
 
@@ -175,7 +193,7 @@ impl KeptSubscriptions {
         if self.is_empty() {
             return false;
         }
-        self.read().has(user, channel)
+        self.of(user).has(user, channel)
     }
 
     /// A page of the channels that a user follows: at most `limit` after the page that had `after`
@@ -184,7 +202,7 @@ impl KeptSubscriptions {
         if self.is_empty() {
             return KeptPage::default();
         }
-        let state = self.read();
+        let state = self.of(user);
         page(&state.users, &state.channels, user, (after, limit), |name| name.into())
     }
 
@@ -198,7 +216,7 @@ impl KeptSubscriptions {
         if self.is_empty() {
             return KeptPage::default();
         }
-        let State { users, channels, .. } = &*self.read();
+        let State { users, channels, .. } = &*self.of(user);
         page(users, channels, user, (after, limit), ChannelName::channel)
     }
 
@@ -211,7 +229,7 @@ impl KeptSubscriptions {
         limit: usize,
         is_shown: impl Fn(&str) -> bool,
     ) -> KeptPage {
-        let state = self.read();
+        let state = self.of(user);
         let Some(id) = state.users.find(user) else { return KeptPage::default() };
         let set = state.users.set(id);
         let name = |id: u32| state.channels.name(id);
@@ -220,13 +238,14 @@ impl KeptSubscriptions {
         fill(KeptPage { count, ..KeptPage::default() }, ids, limit, |id| name(id).into())
     }
 
-    /// A page of the users that follow a channel, as [`KeptSubscriptions::channels_page`].
+    /// A page of the users that follow a channel, as [`KeptSubscriptions::channels_page`]. Unless
+    /// [all are read](KeptSubscriptions::is_whole), there may be more.
     pub fn followers_page(&self, channel: &str, after: Option<u32>, limit: usize) -> KeptPage {
         let state = self.read();
         page(&state.channels, &state.users, channel, (after, limit), |name| name.into())
     }
 
-    /// Totals of kept subscriptions.
+    /// Totals of kept subscriptions, as far as they are [read](KeptSubscriptions::progress).
     pub fn counts(&self) -> KeptCounts {
         let state = self.read();
         KeptCounts {
@@ -236,8 +255,10 @@ impl KeptSubscriptions {
         }
     }
 
-    /// Passes all users that follow channels, each with these. Changes wait meanwhile.
+    /// Passes all users that follow channels, each with these. Changes wait meanwhile. All must be
+    /// [read](KeptSubscriptions::is_whole).
     pub fn each_user(&self, mut each: impl FnMut(&str, &mut dyn Iterator<Item = &str>)) {
+        debug_assert!(self.is_whole(), "users would be left out");
         let _order = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
         let state = self.read();
         for (name, set) in state.users.iter() {
@@ -273,7 +294,8 @@ impl KeptSubscriptions {
     }
 
     /// The additions and removals of a change, if it is within the limits. Makes no change.
-    /// `waiting` subscriptions are to be added by plans that are not made yet.
+    /// `waiting` subscriptions are to be added by plans that are not made yet. The limit of all
+    /// users together is about those that are read: nothing is refused that might be allowed.
     ///
     /// # Errors
     ///
@@ -332,8 +354,14 @@ impl KeptPlan {
 }
 
 impl State {
+    /// True if a user's channels are here, and not in the store alone.
+    fn is_read(&self, user: &str) -> bool {
+        self.unread.as_ref().is_none_or(|unread| unread.is_read(user))
+    }
+
     /// The additions and removals of a change, without regard to limits.
     fn plan(&self, user: &str, change: &KeptChange) -> KeptPlan {
+        debug_assert!(self.is_read(user), "the user is read first");
         match change {
             KeptChange::Replace(channels) => self.difference(user, channels),
             KeptChange::Update { add, remove } => self.update(user, add, remove),
@@ -396,14 +424,18 @@ impl State {
         pair.is_some_and(|(user, channel)| self.users.set(user).contains(channel))
     }
 
-    fn add<'c>(&mut self, user: &str, channels: impl IntoIterator<Item = &'c str>) {
+    /// Adds channels of a user, at least one. Returns how many are new.
+    fn add<'c>(&mut self, user: &str, channels: impl IntoIterator<Item = &'c str>) -> usize {
         let user = self.users.find_or_add(user);
+        let mut added = 0;
         for name in channels {
             let channel = self.channels.find_or_add(name);
             let is_new = self.users.set_mut(user).insert(channel);
             let is_follower = self.channels.set_mut(channel).insert(user);
-            debug_assert!(is_new && is_follower, "the plan names new channels only");
+            debug_assert_eq!(is_new, is_follower, "a pair is in both");
+            added += usize::from(is_new);
         }
+        added
     }
 
     fn remove(&mut self, user: &str, channels: &[Box<str>]) {

@@ -70,7 +70,8 @@ pub enum UpgradeState {
 pub struct Ailment {
     /// A word for programs.
     pub reason: &'static str,
-    /// A sentence for people. Strangers may read it: it names no address and no number.
+    /// A sentence for people. Strangers may read it: it names no address, and no number but a
+    /// share.
     pub message: String,
     /// True if it has lasted since the start: the server is not ready for clients yet.
     #[serde(skip)]

@@ -54,7 +54,8 @@ const _: () = assert!(LINES_PER_SHARED_TURN <= USERS_PER_COMMIT, "one commit for
 /// How long a request waits for the store.
 const STORE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The same for one whose changes are all made or none: the store makes thousands of them at once.
+/// The same for one whose changes are all made or none: the store makes thousands of them at once;
+/// and for reading what thousands of users follow.
 const ALL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Makes the changes of all requests in one order.
@@ -115,6 +116,38 @@ impl KeptChanges {
         Ok(())
     }
 
+    /// Reads what is stored of users and not read yet, which has to come before anything looks at
+    /// what they follow.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read, or not in time.
+    pub(crate) async fn read_users<'u>(
+        &self,
+        users: impl Iterator<Item = &'u str>,
+    ) -> Result<(), ErrorResponse> {
+        if self.kept.is_whole() {
+            return Ok(());
+        }
+        let unread = users.filter(|user| !self.kept.is_read(user));
+        let unread: Vec<Box<str>> = unread.map(Box::from).collect();
+        if unread.is_empty() {
+            return Ok(());
+        }
+        let kept = Arc::clone(&self.kept);
+        let reading = spawn_blocking(move || {
+            unread.iter().try_for_each(|user| kept.read_user(user)).map_err(ErrorResponse::from)
+        });
+        match timeout(ALL_TIMEOUT, reading).await {
+            // It does not begin if the runtime ends.
+            Ok(read) => read.unwrap_or_else(|_| Err(ErrorCode::Draining.into())),
+            Err(_) => {
+                let message = "the disk of the data directory does not answer; try again later";
+                Err(ErrorResponse::new(ErrorCode::Unavailable, message))
+            }
+        }
+    }
+
     fn waiting(&self) -> MutexGuard<'_, Vec<ChangeJob>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -135,6 +168,7 @@ impl KeptChanges {
         when: When,
     ) -> Result<Made, ErrorResponse> {
         self.check_store()?;
+        self.read_users(orders.iter().map(|order| &*order.user)).await?;
         let (done, mut made) = oneshot::channel();
         let place = Place { changes: self, id: self.next_id.fetch_add(1, Ordering::Relaxed) };
         self.waiting().push(ChangeJob { id: place.id, key, orders, when, done });

@@ -1,7 +1,10 @@
 //! Small state that outlives the process: what the server keeps for users, besides messages.
 //!
-//! Memory is the truth while the process runs. It is read from the store once, at the start; from
-//! then on each change goes to the store first, and is made in memory once it is safe there.
+//! Memory is the truth while the process runs. Each entry is read from the store once: at the
+//! start, or before the first request that depends on it. From then on each change goes to the
+//! store first, and is made in memory once it is safe there.
+
+use std::ops::ControlFlow;
 
 use throng_wire::{ErrorCode, ErrorResponse};
 
@@ -63,8 +66,8 @@ impl From<StoreError> for ErrorResponse {
     }
 }
 
-/// Receives each entry: its key and its value.
-pub type Each<'a> = &'a mut dyn FnMut(&[u8], &[u8]);
+/// Receives each entry, its key and its value, until it breaks.
+pub type Each<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>;
 
 /// A store of tables.
 pub trait Records: Send + Sync {
@@ -82,10 +85,16 @@ pub trait Records: Send + Sync {
     /// The result that [`Records::change`] would have.
     fn state(&self) -> Result<(), StoreError>;
 
-    /// Calls `each` with all entries of a table, in the order of keys. Blocks: for the start only.
+    /// Calls `each` with the entries of a table from the key `from` on, in the order of keys, until
+    /// it breaks. Blocks for the disk.
     ///
     /// # Errors
     ///
     /// One sentence about what cannot be read.
-    fn read_all(&self, table: Table, each: Each<'_>) -> Result<(), String>;
+    fn read_from(&self, table: Table, from: &[u8], each: Each<'_>) -> Result<(), String>;
+
+    /// About how many entries all tables have. May count replaced and removed ones.
+    fn approximate_len(&self) -> u64 {
+        0
+    }
 }

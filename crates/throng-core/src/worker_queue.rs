@@ -151,6 +151,8 @@ pub enum LateAnswer {
     Published(Outcome),
     /// Of the engine: how far a user has read.
     Marker(Marked),
+    /// Of the kept subscriptions: a user's are read from the store; or the error for the client.
+    Kept(Result<(), ErrorResponse>),
 }
 
 /// Messages that may wait for one worker. Beyond it publications are refused with `busy`, because

@@ -1,6 +1,5 @@
 //! Other state that outlives the process, in the same commits as messages.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use throng_core::Ticket;
@@ -66,17 +65,18 @@ impl Records for JournalRecords {
         self.journal.state().map_or(Ok(()), |refused| Err(refused.into()))
     }
 
-    fn read_all(&self, table: Table, each: Each<'_>) -> Result<(), String> {
-        let mut entry = |key: &[u8], value: &[u8]| {
-            each(key, value);
-            ControlFlow::Continue(())
-        };
-        self.logs.visit_records(table, &mut entry).map_err(|error| error.to_string())
+    fn read_from(&self, table: Table, from: &[u8], each: Each<'_>) -> Result<(), String> {
+        self.logs.visit_records(table, from, each).map_err(|error| error.to_string())
+    }
+
+    fn approximate_len(&self) -> u64 {
+        self.logs.storage().approximate_len(Space::Records)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::ops::ControlFlow;
     use std::sync::mpsc;
     use std::time::Duration;
 
@@ -125,12 +125,20 @@ mod tests {
         outcome.expect("it is answered").expect("the store does not end")
     }
 
-    fn all(records: &JournalRecords) -> Vec<(String, String)> {
+    /// At most `count` entries from a key on.
+    fn read(records: &JournalRecords, from: &str, count: usize) -> Vec<(String, String)> {
         let mut all = Vec::new();
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("it is text");
-        let mut each = |key: &[u8], value: &[u8]| all.push((text(key), text(value)));
-        records.read_all(Table::Subscriptions, &mut each).expect("it is read");
+        let mut each = |key: &[u8], value: &[u8]| {
+            all.push((text(key), text(value)));
+            if all.len() < count { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        };
+        records.read_from(Table::Subscriptions, from.as_bytes(), &mut each).expect("it is read");
         all
+    }
+
+    fn all(records: &JournalRecords) -> Vec<(String, String)> {
+        read(records, "", usize::MAX)
     }
 
     fn pairs(expected: &[(&str, &str)]) -> Vec<(String, String)> {
@@ -151,6 +159,9 @@ mod tests {
         assert_eq!(make(&before, &[put("d", Some("1")), put("d", None), put("b", None)]), Ok(()));
         assert_eq!(make(&before, &[put("e", None), put("e", Some("2"))]), Ok(()));
         assert_eq!(all(&before), pairs(&[("a", ""), ("e", "2")]));
+        assert_eq!(read(&before, "", 1), pairs(&[("a", "")]));
+        assert_eq!(read(&before, "b", 9), pairs(&[("e", "2")]));
+        assert_eq!(read(&before, "f", 9), []);
         drop(before);
         assert_eq!(all(&records(Arc::new(open()))), pairs(&[("a", ""), ("e", "2")]));
     }

@@ -142,6 +142,11 @@ pub trait Storage: Send + Sync {
         Ok(())
     }
 
+    /// About how many entries a table has, with some that were replaced or removed. Cheap.
+    fn approximate_len(&self, _: Space) -> u64 {
+        0
+    }
+
     /// Bytes on the disk.
     fn bytes(&self) -> Result<u64, StorageError>;
 }

@@ -29,7 +29,7 @@ impl KeptSubscriptions {
         let mut refused = Vec::new();
         for (index, (user, change)) in changes.into_iter().enumerate() {
             // Workers read between two changes.
-            let state = self.read();
+            let state = self.of(user);
             let before = users.remove(user).unwrap_or_else(|| Changed::none(&state, user));
             let has = |name: &str| before.has(&state, user, name);
             let (added, removed) = difference(change, before.channels, has);

@@ -202,7 +202,8 @@ impl KeptSubscriptions {
     /// Adds and removes channels of a user. The caller holds the order of changes.
     pub(super) fn apply(&self, user: &str, add: &[Box<str>], remove: &[Box<str>]) {
         for part in add.chunks(CHANGED_PER_LOCK) {
-            self.write().add(user, part.iter().map(|name| &**name));
+            let added = self.write().add(user, part.iter().map(|name| &**name));
+            debug_assert_eq!(added, part.len(), "the plan names new channels only");
         }
         self.count.fetch_add(add.len(), Ordering::Relaxed);
         for part in remove.chunks(CHANGED_PER_LOCK) {

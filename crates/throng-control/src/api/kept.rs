@@ -55,7 +55,7 @@ async fn answer_user(
     let key = shown.as_deref();
     let user = names::from_segment(Kind::User, segment)?;
     let change = match head.method {
-        Method::GET | Method::HEAD => return list(control, head, key, &user),
+        Method::GET | Method::HEAD => return list(control, head, key, &user).await,
         Method::DELETE => delete(head, key)?,
         _ => {
             query::of(head, &[])?;
@@ -108,13 +108,14 @@ fn check(control: &Control, head: &Parts) -> Result<Option<Arc<ServerKey>>, ApiE
 }
 
 /// A page of the channels that a user follows.
-fn list(
+async fn list(
     control: &Control,
     head: &Parts,
     key: Option<&ServerKey>,
     user: &ChannelName,
 ) -> Result<Answer, ApiError> {
-    let page = |after, limit| shown_page(control, key, user, after, limit);
+    control.kept_changes.read_users(std::iter::once(user.name())).await?;
+    let page = |after, limit| (shown_page(control, key, user, after, limit), false);
     answer_page(control, head, "user", user.name(), "channels", page)
 }
 
@@ -140,18 +141,23 @@ fn followers(control: &Control, head: &Parts, segment: &str) -> Result<Answer, A
     let key = key.as_deref();
     let channel = names::from_segment(Kind::Channel, segment)?;
     check_covered(key, channel.name())?;
-    let page = |after, limit| control.kept.followers_page(channel.name(), after, limit);
+    let page = |after, limit| {
+        // In this order: one that is whole was whole before it was looked at.
+        let is_partial = !control.kept.is_whole();
+        (control.kept.followers_page(channel.name(), after, limit), is_partial)
+    };
     answer_page(control, head, "channel", channel.name(), "followers", page)
 }
 
-/// The response with a page: the field `noun` has `name`, and `plural` the names of the page.
+/// The response with a page: the field `noun` has `name`, and `plural` the names of the page, which
+/// may be partial.
 fn answer_page(
     control: &Control,
     head: &Parts,
     noun: &str,
     name: &str,
     plural: &str,
-    page: impl Fn(Option<u32>, usize) -> KeptPage,
+    page: impl Fn(Option<u32>, usize) -> (KeptPage, bool),
 ) -> Result<Answer, ApiError> {
     control.kept_changes.check_known()?;
     let query = query::of(head, &["limit", "after"])?;
@@ -159,11 +165,14 @@ fn answer_page(
     let after = query::find(query, "after")?;
     let after = after.map(|text| control.cursors.place(&text)).transpose()?;
     let after = after.map(|ListPlace(place)| u32::try_from(place).unwrap_or(u32::MAX));
-    let KeptPage { names, next, count } = page(after, limit);
+    let (KeptPage { names, next, count }, is_partial) = page(after, limit);
     let names: Vec<Value> = names.into_iter().map(|name| String::from(name).into()).collect();
     let mut body = json!({ noun: name, plural: names, "count": count, "more": next.is_some() });
     if let Some(next) = next {
         body["after"] = control.cursors.text(ListPlace(next.into())).into();
+    }
+    if is_partial {
+        body["partial"] = true.into();
     }
     large_answer::json(&control.read_answers, body.to_string())
 }

@@ -79,6 +79,13 @@ impl Server {
         Server::prepared_with(Settings::for_tests(), access, Some(records), |_| ())
     }
 
+    /// The same, which reads what is stored from the first request on.
+    pub(crate) fn reading(records: Arc<dyn Records>) -> Server {
+        let access = AccessControl::open(Arc::new(AllowAll));
+        access.kept.begin_reading(Arc::clone(&records)).unwrap();
+        Server::prepared_with(Settings::for_tests(), access, Some(records), |_| ())
+    }
+
     /// A server whose engine `prepare` uses before the control plane starts.
     pub(crate) fn prepared(
         settings: Settings,

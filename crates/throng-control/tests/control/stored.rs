@@ -1,5 +1,6 @@
 //! Kept subscriptions with a store: on the disk first, in memory second.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex};
 
 use serde_json::{Value, json};
@@ -46,7 +47,7 @@ impl Records for Store {
         *self.state.lock().unwrap()
     }
 
-    fn read_all(&self, _: Table, _: Each<'_>) -> Result<(), String> {
+    fn read_from(&self, _: Table, _: &[u8], _: Each<'_>) -> Result<(), String> {
         unreachable!("the control plane reads nothing")
     }
 }
@@ -111,4 +112,71 @@ fn a_store_that_ends_leaves_the_outcome_open() {
     let mut client = server.connect(put("ann", &json!(["a"])));
     drop(store.next());
     client.answer().expect_refusal(504, "outcome_unknown");
+}
+
+/// A store that has been filled, in which the last user is behind those that are read at the start.
+struct Filled {
+    keys: BTreeSet<Vec<u8>>,
+    fails: Mutex<bool>,
+}
+
+/// Longer than the names of others.
+const LAST: &str = "a-user-with-a-long-name";
+
+impl Filled {
+    fn new() -> Filled {
+        let key = |user: &str| [&[user.len() as u8], user.as_bytes(), b"a"].concat();
+        let others = (0..20_000).map(|n| key(&format!("user-{n}")));
+        Filled { keys: others.chain([key(LAST)]).collect(), fails: Mutex::new(false) }
+    }
+}
+
+impl Records for Filled {
+    fn change(&self, _: Vec<Change>, done: Ticket<Result<(), StoreError>>) {
+        done.answer(Ok(()));
+    }
+
+    fn state(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn read_from(&self, _: Table, from: &[u8], each: Each<'_>) -> Result<(), String> {
+        if *self.fails.lock().unwrap() {
+            return Err("a bad block".to_owned());
+        }
+        let _ = self.keys.range(from.to_vec()..).try_for_each(|key| each(key, &[]));
+        Ok(())
+    }
+}
+
+#[test]
+fn a_user_is_read_from_the_store_for_a_request() {
+    for request in [
+        put(LAST, &json!(["a", "b"])).into_bytes(),
+        post("/subscriptions", &[], format!(r#"{{"user":"{LAST}","add":["b"]}}"#)),
+        post("/subscriptions?atomic=true", &[], format!(r#"{{"user":"{LAST}","add":["b"]}}"#)),
+    ] {
+        let server = Server::reading(Arc::new(Filled::new()));
+        let page = get("/channels/a/followers?limit=1");
+        let before = server.ask(page.clone()).json();
+        assert_eq!((&before["count"], &before["partial"]), (&json!(20_000), &json!(true)));
+        let answer = server.ask(request).json();
+        assert_eq!((&answer["added"], &answer["removed"]), (&json!(1), &json!(0)), "{answer}");
+        assert_eq!(channels(&server, LAST), json!(["a", "b"]));
+        let read = server.ask(page).json();
+        assert_eq!((&read["count"], &read["partial"]), (&json!(20_001), &json!(true)));
+    }
+}
+
+#[test]
+fn a_user_who_cannot_be_read_is_refused() {
+    let store = Arc::new(Filled::new());
+    let server = Server::reading(Arc::clone(&store) as _);
+    *store.fails.lock().unwrap() = true;
+    server.ask(put(LAST, &json!(["b"]))).expect_refusal(503, "unavailable");
+    let page = format!("/users/{LAST}/subscriptions");
+    server.ask(get(&page)).expect_refusal(503, "unavailable");
+    assert_eq!(channels(&server, "user-7"), json!(["a"]), "others are read");
+    *store.fails.lock().unwrap() = false;
+    assert_eq!(channels(&server, LAST), json!(["a"]));
 }

@@ -64,13 +64,18 @@ impl Logs {
         broken.map_or(Ok(()), Err)
     }
 
-    /// Visits the entries of a table of other state, until `each` breaks.
+    /// Visits the entries of a table of other state from a key on, until `each` breaks.
     ///
     /// # Errors
     ///
     /// An error of the storage.
-    pub fn visit_records(&self, table: Table, each: Each<'_>) -> Result<(), StorageError> {
-        let (from, to) = ([table as u8], [table as u8 + 1]);
+    pub fn visit_records(
+        &self,
+        table: Table,
+        from: &[u8],
+        each: Each<'_>,
+    ) -> Result<(), StorageError> {
+        let (from, to) = ([&[table as u8], from].concat(), [table as u8 + 1]);
         let mut visit = |key: &[u8], value: &[u8]| each(&key[1..], value);
         self.storage.scan(Space::Records, (&from, &to), KeyOrder::Up, &mut visit)
     }

@@ -336,6 +336,10 @@ impl Storage for DiskStorage {
         self.check_place()
     }
 
+    fn approximate_len(&self, space: Space) -> u64 {
+        self.get_open().map_or(0, |open| open.keyspace(space).approximate_len() as u64)
+    }
+
     fn bytes(&self) -> Result<u64, StorageError> {
         let open = self.get_open()?;
         let tables: u64 = open.keyspaces.iter().map(Keyspace::disk_space).sum();

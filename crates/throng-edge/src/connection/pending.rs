@@ -102,6 +102,8 @@ pub(crate) enum Awaited {
     Fetch { left: u32 },
     /// How far a user has read.
     Marker,
+    /// That the channels that the server keeps for a user are read from its store.
+    Kept,
     /// Nothing but the next turn of its connection.
     Turn,
 }
@@ -185,7 +187,9 @@ impl Pending {
                 answers.outcome = Some(outcome);
             }
             // One refusal decides. The answers about other channels will find nothing that waits.
-            (Some(LateAnswer::Decision(Err(error))), Awaited::Access { .. }) => {
+            (Some(LateAnswer::Decision(Err(error))), Awaited::Access { .. })
+            | (Some(LateAnswer::Marker(Err(error))), Awaited::Marker | Awaited::Fetch { .. })
+            | (Some(LateAnswer::Kept(Err(error))), Awaited::Kept) => {
                 return Taken::Refused(error);
             }
             (Some(LateAnswer::Decision(Ok(end_ms))), Awaited::Access { left }) => {
@@ -227,9 +231,7 @@ impl Pending {
             (Some(LateAnswer::Presence(presence)), Awaited::Presence) => {
                 answers.presence = Some(presence);
             }
-            (Some(LateAnswer::Marker(Err(error))), Awaited::Marker | Awaited::Fetch { .. }) => {
-                return Taken::Refused(error);
-            }
+            (Some(LateAnswer::Kept(Ok(()))), Awaited::Kept) => {}
             (Some(LateAnswer::Marker(Ok(marker))), Awaited::Marker) => {
                 answers.marker = Some(marker);
             }

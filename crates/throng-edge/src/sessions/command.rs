@@ -230,6 +230,9 @@ impl<N: Net> Sessions<N> {
             return Err(one_user().into());
         }
         let start = start_at(begin.0, begin.1)?;
+        if name.kind() == Kind::User {
+            self.await_kept(id, name.name())?;
+        }
         let is_of_kept = name.kind() == Kind::User && self.has_kept_of(id, name.name());
         let wanted = Starts {
             names: slice::from_ref(&name),

@@ -16,6 +16,7 @@ use throng_wire::subscribe::{ConnectionOption, Request};
 
 use super::ask::{Stop, Wait, ticket};
 use super::client::Client;
+use super::kept::user_to_follow;
 use crate::connection::{Awaited, ConnectionId, FetchedParts};
 use crate::delivery::page_before_next;
 use crate::net::Net;
@@ -46,7 +47,7 @@ impl<N: Net> Sessions<N> {
         names: &'a [ChannelName],
         starts: &'a [StartAt],
     ) -> Starts<'a> {
-        let user = request.user().filter(|_| self.engine.fetches());
+        let fetches = self.engine.fetches();
         let is_own = |user: &str| match client {
             Client::Known(throng_access::Client::Token(_) | throng_access::Client::Key(_)) => {
                 client.credentials().user() == Some(user)
@@ -54,12 +55,12 @@ impl<N: Net> Sessions<N> {
             _ => !self.access.has_keys(),
         };
         let has_commands = Encoding::of_request(request).dialect().has_commands();
-        let follows_kept = has_commands || !request.is_multiple();
-        let has_kept = |user: &&str| follows_kept && self.access.kept.channels_of(user) > 0;
+        let has_kept = |user: &&str| fetches && self.access.kept.channels_of(user) > 0;
         let is_welcome = request.options.flag(ConnectionOption::Welcome);
         let is_greeted = has_commands || is_welcome.unwrap_or(self.settings.welcome);
-        let kept_of = user.filter(has_kept).filter(|user| is_own(user)).map(ChannelName::user);
-        let unread_of = user.filter(|_| is_greeted).map(ChannelName::user);
+        let kept_of = user_to_follow(request).filter(has_kept).filter(|user| is_own(user));
+        let kept_of = kept_of.map(ChannelName::user);
+        let unread_of = request.user().filter(|_| fetches && is_greeted).map(ChannelName::user);
         Starts { names, starts, kept_of, unread_of }
     }
 

@@ -8,6 +8,8 @@
 //!
 //! # Invariants
 //!
+//! * A user's kept channels are read from the store before anything looks at them: a request that
+//!   may follow them waits until they are ([`Sessions::await_kept`]).
 //! * The inbox is followed before the kept channels are read, so that a change that comes meanwhile
 //!   is announced to this worker.
 //! * An announcement names channels only. Whether the user follows them is looked up when the
@@ -20,12 +22,15 @@
 use std::ops::Range;
 use std::slice;
 
-use throng_core::{AHEAD, ChannelName, KeptNotice, Kind, StartAt, SubscriptionId};
+use throng_core::{
+    AHEAD, Answer, ChannelName, KeptNotice, Kind, LateAnswer, Later, StartAt, SubscriptionId,
+};
 use throng_dialect::Encoding;
 use throng_wire::Target;
 use throng_wire::subscribe::Request;
 
-use crate::connection::{ConnectionId, Flags};
+use super::ask::{Wait, ticket};
+use crate::connection::{Awaited, ConnectionId, Flags};
 use crate::net::Net;
 use crate::sessions::Sessions;
 
@@ -37,6 +42,12 @@ const CHECKED_PER_SLICE: usize = 256;
 
 /// Subscriptions that take as long to pass as everything else of a look-up.
 const PASSED_PER_CHECK: usize = 32;
+
+/// The user whose kept channels a request follows if it is the user's own.
+pub(super) fn user_to_follow(request: &Request) -> Option<&str> {
+    let has_commands = Encoding::of_request(request).dialect().has_commands();
+    request.user().filter(|_| has_commands || !request.is_multiple())
+}
 
 /// How the kept channels of a user begin.
 pub(crate) struct KeptFollowed {
@@ -50,15 +61,31 @@ impl<N: Net> Sessions<N> {
     /// The user whose kept channels a request follows, if there are any. The connection has its
     /// session already.
     pub(crate) fn kept_user<'r>(&self, id: ConnectionId, request: &'r Request) -> Option<&'r str> {
-        let has_commands = Encoding::of_request(request).dialect().has_commands();
-        let follows_kept = has_commands || !request.is_multiple();
-        request.user().filter(|user| follows_kept && self.has_kept_of(id, user))
+        user_to_follow(request).filter(|user| self.has_kept_of(id, user))
     }
 
     /// True if the connection is to follow kept channels with the inbox of a user: it is the user's
     /// own, and there are some.
     pub(crate) fn has_kept_of(&self, id: ConnectionId, user: &str) -> bool {
         self.access.kept.channels_of(user) > 0 && self.is_own(id, user)
+    }
+
+    /// Lets a request wait until the kept channels of a user are read from the store.
+    ///
+    /// # Errors
+    ///
+    /// They are read later.
+    pub(crate) fn await_kept(&mut self, id: ConnectionId, user: &str) -> Result<(), Wait> {
+        if self.access.kept.is_read(user) {
+            return Ok(());
+        }
+        let question = self.next_question(id);
+        let (engine, worker) = (&self.engine, self.metrics().worker());
+        let mut issue = || ticket(engine, worker, question, LateAnswer::Kept);
+        match self.access.kept.ask(user, Later::new(&mut issue)) {
+            Answer::Now(_) => Ok(()),
+            Answer::Later(_) => Err(Wait::new(question, Awaited::Kept)),
+        }
     }
 
     /// True if the connection is the user's own. Without keys it is whose it says.

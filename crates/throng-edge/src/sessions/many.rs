@@ -228,11 +228,14 @@ impl<N: Net> Sessions<N> {
         let mut part = self.read_part(many);
         let chosen = self.choose(id, many, &mut part);
         let Chosen { names, starts } = &chosen;
-        let kept_of = names.first().filter(|name| {
-            name.kind() == Kind::User && self.has_kept_of(id, name.name()) && self.engine.fetches()
-        });
-        let wanted = Starts { names, starts, kept_of: kept_of.cloned(), unread_of: None };
+        let user = names.first().filter(|name| name.kind() == Kind::User);
         many.note_fetching(part.entries.len());
+        if let Some(user) = user {
+            self.await_kept(id, user.name())?;
+        }
+        let kept_of =
+            user.filter(|user| self.has_kept_of(id, user.name()) && self.engine.fetches());
+        let wanted = Starts { names, starts, kept_of: kept_of.cloned(), unread_of: None };
         self.fetch_starts(id, &wanted, &mut answers.fetched)?;
         let fetched = std::mem::take(&mut answers.fetched);
         let (mut next, has_numbers) = (0, self[id].encoding().has_numbers());

@@ -16,7 +16,7 @@ use throng_wire::{ErrorCode, ErrorResponse, is_local};
 
 use super::ask::Stop;
 use super::client::Client;
-use super::kept::KeptFollowed;
+use super::kept::{KeptFollowed, user_to_follow};
 use super::presence_events;
 use super::shown::continues;
 use crate::connection::{Answers, Asked, ConnectionId, Flags, State};
@@ -190,6 +190,9 @@ impl<N: Net> Sessions<N> {
             let passed = self.passed(id, request, head)?;
             let details = self.details(id, passed.as_ref());
             self.ask_access(id, &client, details, actions(), answers)?;
+        }
+        if let Some(user) = user_to_follow(request) {
+            self.await_kept(id, user)?;
         }
         let wanted = self.starts_of(request, &client, &channels.names, &channels.starts);
         self.fetch_starts(id, &wanted, &mut answers.fetched)?;

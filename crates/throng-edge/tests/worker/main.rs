@@ -15,6 +15,7 @@ mod journal_world;
 mod kept;
 mod kept_elsewhere;
 mod kept_states;
+mod kept_unread;
 mod kept_world;
 mod late;
 mod limit_world;

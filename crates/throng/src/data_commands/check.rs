@@ -78,7 +78,7 @@ fn records(
         Table::ReadMarkers => "read marker",
     };
     let mut entries = 0;
-    let read = store.logs.visit_records(table, &mut |key, value| {
+    let read = store.logs.visit_records(table, &[], &mut |key, value| {
         entries += 1;
         if !is_whole(key, value) {
             let key = String::from_utf8_lossy(key);

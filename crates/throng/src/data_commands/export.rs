@@ -90,7 +90,7 @@ fn records(
     line: impl Fn(&[u8], &[u8]) -> Option<serde_json::Value>,
 ) -> Result<(), ExportError> {
     let (mut failure, mut is_broken) = (None, false);
-    store.logs.visit_records(table, &mut |key, value| match line(key, value) {
+    store.logs.visit_records(table, &[], &mut |key, value| match line(key, value) {
         Some(line) => go_on(writeln!(out, "{line}"), &mut failure),
         None => {
             is_broken = true;

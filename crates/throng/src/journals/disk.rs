@@ -3,6 +3,7 @@
 //! When one process takes over from another, both have the lock of the directory. The store itself
 //! is open in one process at a time, and only the one that serves writes to it.
 
+mod kept;
 mod metrics;
 
 use std::fs;
@@ -16,7 +17,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, anyhow, bail};
 use rustix::fs::Mode;
 use rustix::process::umask;
-use throng_access::KeptSubscriptions;
 use throng_core::records::Records;
 use throng_core::{Channels, MemoryEngine};
 use throng_data::directory::{Directory, DirectoryError};
@@ -26,13 +26,14 @@ use throng_data::logs::{Logs, OpenedLogs};
 use throng_data::records::JournalRecords;
 use throng_data::storage::disk::DiskStorage;
 use throng_handover::message::DescriptorKind;
-use throng_units::format::{counted, seconds};
+use throng_units::format::seconds;
 use tokio::runtime::Handle;
 
 use super::backup::Backups;
 use super::interface::{JournalSetup, Kind, Opened, ServerJournal, Succeeding, Successor};
 use crate::memory::MemoryPlan;
 use crate::settings::SettingsError;
+use kept::KeptReader;
 
 pub(super) const KIND: Kind =
     Kind { check: |_| Ok(Vec::new()), open, passed_by: DescriptorKind::Data, succeed };
@@ -58,20 +59,21 @@ struct DataDirectory {
     logs: Arc<DurableLogs>,
     storage: Arc<DiskStorage>,
     backups: Arc<Backups>,
+    kept: KeptReader,
     /// True if another process may have the store.
     is_given_up: AtomicBool,
     // Behind what writes to it.
     directory: Directory,
 }
 
-/// Opens the directory that the settings name, and reads which channels users follow.
+/// Opens the directory that the settings name, and begins to read which channels users follow.
 fn open(setup: &JournalSetup<'_>) -> Result<Option<Opened>> {
     let Some(path) = &setup.settings.data.0 else { return Ok(None) };
     let store = Store::open(path, directory(path, Directory::open(path))?, setup.plan)?;
     let memory = setup.memory(setup.events.clone());
     let memory = memory.with_positions(store.opened.epoch, store.opened.stamps);
     let (channels, data) = store.start(setup, memory, DiskJournal::start)?;
-    load_kept(&*data.records, &setup.access.control.kept)?;
+    data.kept.begin(&data.records)?;
     Ok(Some(Opened::new(channels, data)))
 }
 
@@ -124,7 +126,12 @@ impl ServerJournal for DataDirectory {
         Some(Arc::clone(&self.backups))
     }
 
+    fn obstacle(&self) -> Option<String> {
+        self.kept.obstacle()
+    }
+
     fn end(&self) {
+        self.kept.end();
         self.backups.stop();
         // First: the disk of a backup may hang, and what was acknowledged must not wait for it.
         self.journal.end();
@@ -170,20 +177,6 @@ impl Drop for DataDirectory {
     fn drop(&mut self) {
         self.end();
     }
-}
-
-/// Reads which channels users follow.
-fn load_kept(records: &dyn Records, kept: &KeptSubscriptions) -> Result<()> {
-    let begin = Instant::now();
-    kept.load(records).context("cannot read the subscriptions of users from the disk")?;
-    let counts = kept.counts();
-    tracing::info!(
-        "read {} of {} in {}",
-        counted(counts.subscriptions as u64, "subscription", "subscriptions"),
-        counted(counts.users as u64, "user", "users"),
-        seconds(begin.elapsed().as_secs_f64()),
-    );
-    Ok(())
 }
 
 /// Logs when the disk begins to refuse messages, and when it takes them again.
@@ -284,6 +277,7 @@ impl Store {
             logs: Arc::clone(&durable),
             backups: Arc::new(Backups::new(settings.revocations_path(), &storage)),
             storage,
+            kept: KeptReader::new(&setup.access.control.kept),
             is_given_up: AtomicBool::new(false),
             directory,
         };

@@ -53,7 +53,8 @@ pub(super) fn inboxes_at_rest(context: &mut Context<'_>, run: &Run) -> Result<()
     Ok(())
 }
 
-/// Imports the channels that many more `users` follow than are there, and starts on them.
+/// Imports the channels that many more `users` follow than are there, kills the server, starts it,
+/// stops it and starts it again.
 pub(super) fn subscriptions(context: &mut Context<'_>, run: &Run) -> Result<(), Abort> {
     let users = context.size.connections * run.given("users").unwrap_or(1.0) as usize;
     // Nobody has more friends than there are others.
@@ -64,16 +65,24 @@ pub(super) fn subscriptions(context: &mut Context<'_>, run: &Run) -> Result<(), 
     users::keep(&context.url(), users, edges)?;
     let imported_ms = begun.elapsed().as_secs_f64() * 1e3;
     let imported = context.memory();
+    // Of a user who is read late unless somebody asks.
+    let is_there = |context: &Context<'_>| users::check_kept(&context.url(), users - 1, edges);
+    context.kill_server();
+    let killed = started_ms(context, run, is_there)?;
     context.stop_server();
-    let started =
-        started_ms(context, run, |context| users::check_kept(&context.url(), users - 1, edges))?;
+    let begun = Instant::now();
+    let clean = started_ms(context, run, is_there)?;
+    users::wait_until_all_kept_are_read(&context.url())?;
+    let all_read_ms = begun.elapsed().as_secs_f64() * 1e3;
     context.give([
         ("count", Some(users as f64 * f64::from(edges))),
         ("import", Some(imported_ms)),
         ("before", before),
         ("imported", imported),
         ("restarted", context.memory()),
-        ("start", Some(started)),
+        ("start_killed", Some(killed)),
+        ("start_clean", Some(clean)),
+        ("all_read", Some(all_read_ms)),
     ]);
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use throng_flood::Graph;
@@ -18,6 +18,11 @@ const BATCHES: usize = 4;
 
 /// How long the server may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How long the server may take to read what all users follow.
+const READ_TIMEOUT: Duration = Duration::from_secs(300);
+
+const READ_LOOK: Duration = Duration::from_millis(50);
 
 /// The message in an inbox.
 const BODY: &str = "a message of one hundred bytes, as an application may send it to one of its \
@@ -81,6 +86,20 @@ pub(super) fn post(
         threads.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(panicked))
     });
     Ok(sent?)
+}
+
+/// Waits until the server has read what all users follow.
+pub(super) fn wait_until_all_kept_are_read(url: &str) -> Result<(), Abort> {
+    let (http, deadline) = (Http::new(TIMEOUT), Instant::now() + READ_TIMEOUT);
+    while Instant::now() < deadline {
+        let page = http.get(&format!("{url}/channels/0/followers?limit=1"));
+        let page = page.map_err(|error| format!("followers: {error}"))?;
+        if !page.contains("\"partial\":true") {
+            return Ok(());
+        }
+        thread::sleep(READ_LOOK);
+    }
+    Err(Abort::Failed("the server has not read what all users follow".to_owned()))
 }
 
 fn number_in(json: &str, key: &str) -> Option<u64> {

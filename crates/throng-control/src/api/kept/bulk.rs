@@ -50,6 +50,9 @@ pub(super) async fn import(
         let mut left = orders.into_iter();
         while let Some(from) = left.as_slice().first().map(|order| order.line) {
             let lines_max = control.kept_changes.lines_per_turn();
+            let users = left.as_slice().iter().take(lines_max).map(|order| &*order.user);
+            let read = control.kept_changes.read_users(users).await;
+            read.map_err(|error| if from == first { error } else { at_line(error, from) })?;
             let turn = turn(&control.kept, left.as_slice(), lines_max);
             let orders = left.by_ref().take(turn).collect();
             let made = control.kept_changes.make(key.clone(), orders, When::Possible).await;

@@ -17,6 +17,7 @@ impl MetricSource for DataDirectory {
         let metric = |name, help, value| OtherMetric { name, help, value };
         vec![
             refusals(self.records.state()),
+            self.kept.metric(),
             gauge("data_bytes", "Size of the data directory on disk.", disk_bytes),
             metric(
                 "data_written_total",
@@ -87,7 +88,7 @@ impl MetricSource for DataDirectory {
     }
 
     fn ailments(&self) -> Vec<Ailment> {
-        ailment(self.records.state()).into_iter().collect()
+        ailment(self.records.state()).into_iter().chain(self.kept.ailment()).collect()
     }
 }
 
