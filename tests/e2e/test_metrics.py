@@ -58,7 +58,8 @@ def test_publish_to_last_write_is_a_histogram(serve, channel):
 
 
 def test_the_guide_lists_exactly_the_metrics_there_are(serve, tmp_path):
-    # Some there are only with certificates, with ACME, with a data directory, or with NATS.
+    # Some there are only with certificates, with ACME, with a data directory, or with NATS, and of
+    # nodes only with limits.
     certificate, key = make_certificate(tmp_path, "own", "localhost")
     tls = ["--admin-tls", "--tls-cert", certificate, "--tls-key", key]
     acme = ["--tls-listen", "127.0.0.1:0", "--acme", "push.example.com", "--state", tmp_path]
@@ -73,7 +74,8 @@ def test_the_guide_lists_exactly_the_metrics_there_are(serve, tmp_path):
     section = GUIDE.read_text().partition("\n## Metrics\n")[2].partition("\n## ")[0]
     rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `throng_")]
     documented = [name for row in rows for name in re.findall(r"`(throng_\w+)", row)]
-    node = serve("--engine", "nats", "--nats", "127.0.0.1:9")
+    limit = ["--bad-token-rate-per-address", "10"]
+    node = serve("--engine", "nats", "--nats", "127.0.0.1:9", *limit)
     metrics += node.http.get("/metrics").text
     names = set()
     for line in metrics.splitlines():
