@@ -14,8 +14,8 @@ use throng_access::AccessControl;
 use throng_access::limit::{ClientLimits, LimitSettings, Limiter, UsedRates};
 use throng_core::frozen::{RecordKind, ThawError};
 use throng_core::{
-    Body, ChannelName, Channels, Epoch, Follow, LocalId, MemoryEngine, MemoryThaw, Publication,
-    PublishError, Rules, StartAt, WorkerId, WorkerQueue,
+    Attributes, Body, ChannelName, Channels, Epoch, Follow, LocalId, MemoryEngine, MemoryThaw,
+    Publication, PublishError, Rules, StartAt, WorkerId, WorkerQueue,
 };
 use throng_edge::connection::Token;
 use throng_edge::net::{HandoffHeader, Net, Read, Transfer};
@@ -120,13 +120,9 @@ fn thaw_engine(segments: &[&[u8]], records: &[&[u8]]) -> Result<MemoryEngine, Th
 
 fn publish(engine: &MemoryEngine, name: &str) {
     let publication = Publication {
-        channel: ChannelName::channel(name),
-        body: Body::Text("news".into()),
-        content_type: None,
         idempotency_key: Some("key".into()),
-        excluded: None,
-        expires_in_ms: None,
-        receipt: None,
+        attributes: Attributes::of(&[(4, b"key"), (9_999, b"unknown")]).ok(),
+        ..Publication::new(ChannelName::channel(name), Body::Text("news".into()))
     };
     let published = engine.publish(NOW_MS, publication);
     assert!(published != Err(PublishError::Busy), "the queue has capacity");

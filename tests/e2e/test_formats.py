@@ -1,4 +1,4 @@
-"""Written formats: what version 1 has written is read, and what builds from before 0.1.0 left is refused, as
+"""Written formats: what all versions have written is read, and what builds from before 0.1.0 left is refused, as
 it is."""
 
 import json
@@ -21,7 +21,7 @@ from support.upgrades import FAILED
 # `data-N.tar.xz` has a data directory of format N, and beside it the key of its server. That of a new
 # format is written by `THRONG_KEEP=1 pytest tests/e2e/test_formats.py -k kept`; no kept one is written anew.
 KEPT = Path(__file__).parent / "kept"
-FORMAT = 1
+FORMATS = [1, 2]
 
 SETTINGS = f"""
 [[channels]]
@@ -66,14 +66,15 @@ def keep(directory):
     server.stop()
     (directory / "facts.json").write_text(json.dumps({"key": key, "table": table, "ids": ids, "revoked_s": revoked_s}))
     KEPT.mkdir(exist_ok=True)
-    with tarfile.open(KEPT / f"data-{FORMAT}.tar.xz", "w:xz") as archive:
+    with tarfile.open(KEPT / f"data-{FORMATS[-1]}.tar.xz", "w:xz") as archive:
         for name in ("data", "facts.json"):
             archive.add(directory / name, name)
 
 
-def test_a_kept_data_directory_is_opened(tmp_path):
-    kept = KEPT / f"data-{FORMAT}.tar.xz"
-    if not kept.exists() and os.environ.get("THRONG_KEEP"):
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_kept_data_directory_is_opened(tmp_path, format):
+    kept = KEPT / f"data-{format}.tar.xz"
+    if format == FORMATS[-1] and not kept.exists() and os.environ.get("THRONG_KEEP"):
         (tmp_path / "new").mkdir()
         keep(tmp_path / "new")
     with tarfile.open(kept) as archive:
@@ -82,6 +83,8 @@ def test_a_kept_data_directory_is_opened(tmp_path):
     key, ids = facts["key"], facts["ids"]
     checked = run_throng("data", "check", tmp_path / "data", directory=tmp_path)
     assert checked.returncode == 0, checked.stdout + checked.stderr
+    noted = tmp_path / "data" / "format"
+    assert noted.read_text() == f"throng data {format}\n", "a check writes nothing"
     server = serving(tmp_path, facts["table"])
     get = lambda path: server.http.get(path, headers=bearer(key)).json()
     messages = get("/channels/kept/history?limit=9")["messages"]
@@ -95,6 +98,7 @@ def test_a_kept_data_directory_is_opened(tmp_path):
     assert get("/revocations")["revocations"] in ([], [{"user": "bob", "before": facts["revoked_s"]}])
     after = server.http.post("/channels/kept", content=b"after", headers=bearer(key)).json()["id"]
     assert after.split("-")[0] == ids[0].split("-")[0] and after.endswith("-4"), after
+    assert noted.read_text() == f"throng data {FORMATS[-1]}\n"
     server.stop()
 
 
@@ -103,11 +107,11 @@ def test_a_data_directory_of_another_format_stays_as_it_is(tmp_path):
     server.stop()
     stamps = lambda: {path: path.stat().st_mtime_ns for path in (tmp_path / "data").rglob("*")}
     format = tmp_path / "data" / "format"
-    assert format.read_text() == "throng data 1\n"
+    assert format.read_text() == "throng data 2\n"
     serve = ("serve", "--listen", "127.0.0.1:0", "--data", tmp_path / "data")
     check = ("data", "check", tmp_path / "data")
     refusals = [
-        ("has format 2, and this version reads format 1; use the version", "throng data 2\n"),
+        ("has format 3, and this version reads up to format 2; use the version", "throng data 3\n"),
         ("is of a build of Throng from before version 0.1.0, which this version does not read;", None),
     ]
     for reason, text in refusals:

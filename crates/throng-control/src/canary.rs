@@ -100,15 +100,7 @@ pub(crate) async fn run(control: Arc<Control>) {
 
 /// Publishes a message to the log of the canary. Returns whether it was accepted.
 fn publish(control: &Control, text: &str) -> bool {
-    let publication = Publication {
-        channel: ChannelName::canary(),
-        body: Body::Text(text.into()),
-        content_type: None,
-        idempotency_key: None,
-        excluded: None,
-        expires_in_ms: None,
-        receipt: None,
-    };
+    let publication = Publication::new(ChannelName::canary(), Body::Text(text.into()));
     control.engine.publish_internal(clock::now_ms(), publication).is_ok()
 }
 

@@ -80,15 +80,7 @@ fn broadcast(engine: &MemoryEngine, queue: &WorkerQueue, users: usize) {
         let follow = Follow { channel, worker, local_if_new, start: StartAt::Live };
         table.join(ConnectionId::new(user as u32), &engine.follow(0, follow), false, None);
     }
-    let publication = Publication {
-        channel: name,
-        body: Body::Text("hello".into()),
-        content_type: None,
-        idempotency_key: None,
-        excluded: None,
-        expires_in_ms: None,
-        receipt: None,
-    };
+    let publication = Publication::new(name, Body::Text("hello".into()));
     engine.publish(0, publication).expect("the queue is empty");
     let mut notifications = Vec::new();
     queue.take(&mut notifications);

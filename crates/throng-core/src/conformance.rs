@@ -12,6 +12,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::attributes::{Attribute, Attributes};
 use crate::channels::Channels;
 use crate::connection_name::ConnectionName;
 use crate::connection_scan::WantedTags;
@@ -116,16 +117,14 @@ fn name() -> ChannelName {
     ChannelName::channel("news")
 }
 
+/// Attributes, of which no version has a name for the last one.
+fn attributes() -> Attributes {
+    let values: [(u16, &[u8]); 2] = [(Attribute::Event as u16, b"price"), (9_999, b"\xff")];
+    Attributes::of(&values).expect("they are in order")
+}
+
 fn publication(channel: &ChannelName, text: &str) -> Publication {
-    Publication {
-        channel: channel.clone(),
-        body: Body::Text(text.into()),
-        content_type: None,
-        idempotency_key: None,
-        excluded: None,
-        expires_in_ms: None,
-        receipt: None,
-    }
+    Publication::new(channel.clone(), Body::Text(text.into()))
 }
 
 fn ids(messages: &[Arc<Message>]) -> Vec<MessageId> {
@@ -347,14 +346,19 @@ impl Subject {
         self.follow(&name(), 0, StartAt::Live);
         let excluded = Some(ConnectionName::new(WorkerId(0), 3, 7));
         let body = Body::Binary((*b"\0\xff").into());
-        let content_type = Some("image/png".into());
-        let publication =
-            Publication { body: body.clone(), content_type, excluded, ..publication(&name(), "") };
+        let attributes = attributes();
+        let publication = Publication {
+            content_type: Some("image/png".into()),
+            excluded,
+            attributes: Some(attributes.clone()),
+            ..Publication::new(name(), body.clone())
+        };
         self.outcome(publication).expect("there is room");
         let kept = self.history(HistoryQuery::Newest, 9).messages;
         for message in self.messages(0).iter().chain(&kept) {
             assert_eq!((&message.body, message.content_type()), (&body, "image/png"));
-            assert_eq!((&message.channel, message.excluded), (&name(), excluded));
+            assert_eq!((&message.channel, message.extras.excluded()), (&name(), excluded));
+            assert_eq!(message.extras.attributes(), Some(&attributes));
             assert_eq!(message.time_ms, NOW_MS);
         }
         assert_eq!(kept.len(), 1);

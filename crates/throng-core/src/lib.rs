@@ -15,6 +15,7 @@
 //! | [`name`] | channel and user names |
 //! | [`names`] | the names of many channels, in one buffer |
 //! | [`key_text`] | names in the keys of other stores |
+//! | [`attributes`] | the facts beside a message's body |
 //! | [`message`] | a message, shared by all that still have to get it |
 //! | [`glob`] | patterns of names, in which `*` stands for any text |
 //! | [`rules`] | retention and lag limits, by channel pattern |
@@ -63,6 +64,7 @@
 
 pub mod age_clock;
 mod ages;
+pub mod attributes;
 mod channels;
 pub mod clock;
 #[cfg(any(test, feature = "conformance"))]
@@ -105,6 +107,7 @@ pub mod subscriptions;
 mod watched_presence;
 pub mod worker_queue;
 
+pub use attributes::{Attribute, Attributes, Extras};
 pub use channels::Channels;
 pub use connection_name::{ConnectionName, NodeTag};
 pub use connection_scan::{

@@ -381,15 +381,14 @@ mod tests {
 
     pub(super) fn content(offset: u64, expires_ms: Option<u64>) -> Arc<Content> {
         Arc::new(Content {
-            id: MessageId { epoch: Epoch::numbered(1), offset },
-            stamp: crate::Stamp(offset),
-            previous: offset - 1,
-            time_ms: 0,
-            channel: ChannelName::channel("a"),
-            body: Body::Text("hi".into()),
-            content_type: None,
-            excluded: None,
             expires_ms: expires_ms.and_then(std::num::NonZeroU64::new),
+            ..Content::new(
+                MessageId { epoch: Epoch::numbered(1), offset },
+                offset - 1,
+                0,
+                ChannelName::channel("a"),
+                Body::Text("hi".into()),
+            )
         })
     }
 

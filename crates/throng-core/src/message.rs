@@ -14,6 +14,7 @@ use throng_wire::envelope::{self, Compact, Data, Envelope};
 use throng_wire::interchange::{self, NotInterchange};
 use throng_wire::{ErrorCode, ErrorResponse};
 
+use crate::attributes::Extras;
 use crate::clock;
 use crate::connection_name::ConnectionName;
 use crate::id::{ChannelId, MessageId};
@@ -130,8 +131,8 @@ pub struct Content {
     pub body: Body,
     /// The body's content type; `None` for the usual one of its kind.
     pub content_type: Option<Box<str>>,
-    /// The connection that does not get the message.
-    pub excluded: Option<ConnectionName>,
+    /// The connection that does not get the message, and its attributes.
+    pub extras: Extras,
     /// When the message expires, by [`clock::now_ms`]; `None` if it does not. From then on nobody
     /// gets it: subscriptions pass over it, which is no gap.
     pub expires_ms: Option<NonZeroU64>,
@@ -148,6 +149,28 @@ pub const OVERHEAD_BYTES: usize = size_of::<Message>()
     + 2 * size_of::<Arc<Content>>();
 
 impl Content {
+    /// A message of the usual content type for every subscriber, with the stamp of a server's only
+    /// channel.
+    pub fn new(
+        id: MessageId,
+        previous: u64,
+        time_ms: u64,
+        channel: ChannelName,
+        body: Body,
+    ) -> Content {
+        Content {
+            id,
+            stamp: Stamp(id.offset),
+            previous,
+            time_ms,
+            channel,
+            body,
+            content_type: None,
+            extras: Extras::NONE,
+            expires_ms: None,
+        }
+    }
+
     /// True if the message is in no log: it has no id, and moves no cursor.
     pub fn is_volatile(&self) -> bool {
         self.id.offset == 0
@@ -170,7 +193,7 @@ impl Content {
     /// True if a connection gets the message at `now_ms`. Otherwise its subscription passes over
     /// the message.
     pub fn is_for(&self, connection: ConnectionName, now_ms: u64) -> bool {
-        self.excluded != Some(connection) && !self.is_expired(now_ms)
+        self.extras.excluded() != Some(connection) && !self.is_expired(now_ms)
     }
 
     /// The same message at another place in the order of all channels.
@@ -181,6 +204,7 @@ impl Content {
             channel: self.channel.clone(),
             body: self.body.clone(),
             content_type: self.content_type.clone(),
+            extras: self.extras.clone(),
             ..*self
         }
     }
@@ -191,7 +215,7 @@ impl Content {
         Content {
             body: Body::Text("".into()),
             content_type: None,
-            excluded: None,
+            extras: Extras::NONE,
             expires_ms: EXPIRED,
             channel: self.channel.clone(),
             ..*self
@@ -206,7 +230,8 @@ impl Content {
     /// The weight that counts against limits, in bytes: everything but encodings.
     pub fn weight_bytes(&self) -> usize {
         let content_type = self.content_type.as_deref().map_or(0, str::len);
-        self.body.bytes().len() + self.channel.key().len() + content_type + OVERHEAD_BYTES
+        let texts = self.body.bytes().len() + self.channel.key().len() + content_type;
+        texts + self.extras.weight_bytes() + OVERHEAD_BYTES
     }
 
     fn data(&self) -> Data<'_> {
@@ -335,8 +360,7 @@ pub struct Message {
 const _: () = assert!(size_of::<Message>() <= 24, "a log's weak reference may keep it allocated");
 
 impl Message {
-    /// A message of the usual content type, for every subscriber, and without encodings. It has the
-    /// stamp of a server's only channel.
+    /// A message as [`Content::new`] makes it, without encodings.
     pub fn new(
         id: MessageId,
         previous: u64,
@@ -344,18 +368,7 @@ impl Message {
         channel: ChannelName,
         body: Body,
     ) -> Message {
-        let (content_type, excluded, expires_ms) = (None, None, None);
-        Message::from(Arc::new(Content {
-            id,
-            stamp: Stamp(id.offset),
-            previous,
-            time_ms,
-            channel,
-            body,
-            content_type,
-            excluded,
-            expires_ms,
-        }))
+        Message::from(Arc::new(Content::new(id, previous, time_ms, channel, body)))
     }
 
     /// A message that is published now, and measured until it is complete.

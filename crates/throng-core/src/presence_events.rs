@@ -366,15 +366,8 @@ impl Channel {
         let watched = &engine.presence_cache().watched;
         watched.set_state(name, Arc::new(PresenceState { time_ms, json: state.into() }));
         self.told_ms = time_ms;
-        let publication = Publication {
-            channel: ChannelName::presence_events(name.name()),
-            body: Body::Json(event.into()),
-            content_type: None,
-            idempotency_key: None,
-            excluded: None,
-            expires_in_ms: None,
-            receipt: None,
-        };
+        let publication =
+            Publication::new(ChannelName::presence_events(name.name()), Body::Json(event.into()));
         if engine.publish_internal(now_ms, publication).is_ok() {
             watched.count_event();
             self.joined.clear();

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use throng_wire::{ErrorCode, ErrorResponse};
 
+use crate::attributes::{Attributes, Extras};
 use crate::connection_name::ConnectionName;
 use crate::id::{Epoch, MessageId};
 use crate::idempotency_key::IdempotencyKey;
 use crate::message::{Body, Content};
 use crate::name::ChannelName;
 use crate::receipt::Receipt;
-use crate::stamp::Stamp;
 
 /// A message that a client publishes.
 #[derive(Debug, Clone)]
@@ -25,11 +25,28 @@ pub struct Publication {
     pub idempotency_key: Option<IdempotencyKey>,
     /// The connection that does not get the message, usually the sender's own.
     pub excluded: Option<ConnectionName>,
+    pub attributes: Option<Attributes>,
     /// For how long the message is worth anything, in milliseconds; `None` if it does not expire.
     pub expires_in_ms: Option<u64>,
     /// Counts what becomes of the message, if its publisher wants to know. It does not begin if
     /// nothing is published.
     pub receipt: Option<Arc<Receipt>>,
+}
+
+impl Publication {
+    /// A publication with nothing but a body of the usual content type.
+    pub fn new(channel: ChannelName, body: Body) -> Publication {
+        Publication {
+            channel,
+            body,
+            content_type: None,
+            idempotency_key: None,
+            excluded: None,
+            attributes: None,
+            expires_in_ms: None,
+            receipt: None,
+        }
+    }
 }
 
 /// The content of a message in place of its publisher's, by the one who decides about it.
@@ -51,23 +68,22 @@ pub struct VolatilePublication {
     pub content_type: Option<Box<str>>,
     /// The connection that does not get the message, usually the sender's own.
     pub excluded: Option<ConnectionName>,
+    pub attributes: Option<Attributes>,
 }
 
 impl VolatilePublication {
+    /// A volatile message with nothing but a body of the usual content type.
+    pub fn new(channel: ChannelName, body: Body) -> VolatilePublication {
+        let (content_type, excluded, attributes) = (None, None, None);
+        VolatilePublication { channel, body, content_type, excluded, attributes }
+    }
+
     /// The message, which has no place among others.
     pub(crate) fn content(self, epoch: Epoch, time_ms: u64) -> Content {
-        let VolatilePublication { channel, body, content_type, excluded } = self;
-        Content {
-            id: MessageId { epoch, offset: 0 },
-            stamp: Stamp(0),
-            previous: 0,
-            time_ms,
-            channel,
-            body,
-            content_type,
-            excluded,
-            expires_ms: None,
-        }
+        let VolatilePublication { channel, body, content_type, excluded, attributes } = self;
+        let extras = Extras::new(excluded, attributes);
+        let content = Content::new(MessageId { epoch, offset: 0 }, 0, time_ms, channel, body);
+        Content { content_type, extras, ..content }
     }
 }
 

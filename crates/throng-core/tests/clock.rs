@@ -11,15 +11,7 @@ use throng_core::{
 const HOUR_MS: u64 = 60 * 60 * 1000;
 
 fn publish(engine: &MemoryEngine, text: &str) {
-    let publication = Publication {
-        channel: ChannelName::channel("a"),
-        body: Body::Text(text.into()),
-        content_type: None,
-        idempotency_key: None,
-        excluded: None,
-        expires_in_ms: None,
-        receipt: None,
-    };
+    let publication = Publication::new(ChannelName::channel("a"), Body::Text(text.into()));
     engine.publish(clock::now_ms(), publication).expect("the queues have capacity");
 }
 

@@ -37,7 +37,10 @@ const FORMAT_PART: &str = "format.part";
 const FORMAT_MARK: &str = "throng data ";
 
 /// The format that is written: of the files, and of the keys and values in the tables.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
+
+/// The oldest format that is read: the one before.
+const FORMAT_OLDEST: u32 = FORMAT - 1;
 
 /// Bytes of [`FORMAT_FILE`] that are read.
 const FORMAT_BYTES_MAX: u64 = 32;
@@ -69,8 +72,8 @@ pub enum DirectoryError {
     Unreleased,
     /// A later version wrote it.
     #[error(
-        "has format {0}, and this version reads format {FORMAT}; use the version of Throng that \
-         wrote it"
+        "has format {0}, and this version reads up to format {FORMAT}; use the version of Throng \
+         that wrote it"
     )]
     Newer(u32),
     /// There is no room for a copy beside what is there.
@@ -114,7 +117,9 @@ impl Directory {
     /// Why it cannot be used.
     pub fn open(path: &Path) -> Result<Directory, DirectoryError> {
         let directory = Directory::take(path)?;
-        directory.note_format()?;
+        if !has_format(path)? {
+            directory.note_format()?;
+        }
         Ok(directory)
     }
 
@@ -156,10 +161,16 @@ impl Directory {
         Ok(Directory { path: path.to_owned(), lock, is_new })
     }
 
-    /// Notes the format durably, if that has not been done.
-    fn note_format(&self) -> io::Result<()> {
+    /// Notes durably that this version writes: the one before does not read it any more. Comes
+    /// before the first write; a directory that is only read keeps its format.
+    ///
+    /// # Errors
+    ///
+    /// An error of the system.
+    pub fn note_format(&self) -> io::Result<()> {
         let path = self.path.join(FORMAT_FILE);
-        if path.try_exists()? {
+        let noted = format!("{FORMAT_MARK}{FORMAT}\n");
+        if fs::read(&path).is_ok_and(|known| known == noted.as_bytes()) {
             return Ok(());
         }
         let part = self.path.join(FORMAT_PART);
@@ -169,7 +180,7 @@ impl Directory {
             .write(true)
             .mode(FILE_MODE)
             .open(&part)?;
-        writeln!(file, "{FORMAT_MARK}{FORMAT}")?;
+        file.write_all(noted.as_bytes())?;
         file.sync_all()?;
         fs::rename(part, path)?;
         File::open(&self.path)?.sync_all()
@@ -291,7 +302,7 @@ impl Directory {
     }
 }
 
-/// True if the directory has the format that this version reads; false if it has none.
+/// True if the directory has a format that this version reads; false if it has none.
 fn has_format(path: &Path) -> Result<bool, DirectoryError> {
     let file = match File::open(path.join(FORMAT_FILE)) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
@@ -302,8 +313,8 @@ fn has_format(path: &Path) -> Result<bool, DirectoryError> {
     let text = String::from_utf8_lossy(&bytes);
     let number = text.strip_prefix(FORMAT_MARK).and_then(|number| number.trim_end().parse().ok());
     match number {
-        Some(FORMAT) => Ok(true),
-        Some(newer @ FORMAT..) => Err(DirectoryError::Newer(newer)),
+        Some(FORMAT_OLDEST..=FORMAT) => Ok(true),
+        Some(newer) if newer > FORMAT => Err(DirectoryError::Newer(newer)),
         _ => Err(DirectoryError::NotOurs),
     }
 }
@@ -470,7 +481,7 @@ mod tests {
         let lock = data.pass().unwrap();
         drop(data);
         let format = path.join(FORMAT_FILE);
-        assert_eq!(fs::read_to_string(&format).unwrap(), "throng data 1\n");
+        assert_eq!(fs::read_to_string(&format).unwrap(), "throng data 2\n");
         fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
         let refused = || {
             let refused = Directory::open(&path).unwrap_err().to_string();
@@ -483,8 +494,9 @@ mod tests {
             assert_eq!(mode(&path), 0o755);
             refused
         };
-        fs::write(&format, "throng data 2\n").unwrap();
-        assert!(refused().starts_with("has format 2, and this version reads format 1; "));
+        fs::write(&format, "throng data 3\n").unwrap();
+        let newer = "has format 3, and this version reads up to format 2; ";
+        assert!(refused().starts_with(newer));
         for foreign in ["throng data 0\n", "throng data\n", "", "anything"] {
             fs::write(&format, foreign).unwrap();
             assert!(refused().starts_with("is not empty, and not of Throng"), "{foreign}");
@@ -496,6 +508,25 @@ mod tests {
             fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         left.sort();
         assert_eq!(left, [LOCK, STORE]);
+    }
+
+    #[test]
+    fn the_format_before_is_read_and_kept_until_something_is_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("data");
+        let data = Directory::open(&path).unwrap();
+        fs::create_dir(data.store()).unwrap();
+        let lock = data.pass().unwrap();
+        drop(data);
+        let format = path.join(FORMAT_FILE);
+        fs::write(&format, "throng data 1\n").unwrap();
+        let successor = Directory::take_over(&path, lock).unwrap();
+        assert_eq!(fs::read_to_string(&format).unwrap(), "throng data 1\n");
+        drop(successor);
+        let data = Directory::open_existing(&path).unwrap();
+        assert_eq!(fs::read_to_string(&format).unwrap(), "throng data 1\n");
+        data.note_format().unwrap();
+        assert_eq!(fs::read_to_string(&format).unwrap(), "throng data 2\n");
     }
 
     #[test]

@@ -158,7 +158,7 @@ fn is_noise(bytes: &[u8]) -> bool {
 mod tests {
     use std::sync::Arc;
 
-    use throng_core::{ChannelId, ChannelName, Epoch, MessageId, Stamp};
+    use throng_core::{ChannelId, ChannelName, Epoch, MessageId};
     use throng_dialect::dialect::Shown;
 
     use super::*;
@@ -167,15 +167,14 @@ mod tests {
 
     fn message(body: Body, content_type: Option<&str>) -> Message {
         let content = Content {
-            id: MessageId { epoch: Epoch::numbered(1), offset: 1 },
-            stamp: Stamp(1),
-            previous: 0,
-            time_ms: 0,
-            channel: ChannelName::channel("a"),
-            body,
             content_type: content_type.map(Into::into),
-            excluded: None,
-            expires_ms: None,
+            ..Content::new(
+                MessageId { epoch: Epoch::numbered(1), offset: 1 },
+                0,
+                0,
+                ChannelName::channel("a"),
+                body,
+            )
         };
         Message::from(Arc::new(content))
     }

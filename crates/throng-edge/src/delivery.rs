@@ -203,7 +203,7 @@ impl<N: Net> Delivery<N> {
             return self.subscriptions.pass_over(message, receipt);
         }
         if let Some(part) = receipt {
-            let excluded = message.excluded.filter(|_| shows_excluded);
+            let excluded = message.extras.excluded().filter(|_| shows_excluded);
             let excluded = excluded.and_then(|name| self.follower(name, channel));
             self.subscriptions.watch(local, channel, message, excluded, part);
         }

@@ -98,15 +98,7 @@ impl Scene {
     }
 
     fn publish(&mut self) {
-        let publication = Publication {
-            channel: ChannelName::channel("a"),
-            body: Body::Text("x".into()),
-            content_type: None,
-            idempotency_key: None,
-            excluded: None,
-            expires_in_ms: None,
-            receipt: None,
-        };
+        let publication = Publication::new(ChannelName::channel("a"), Body::Text("x".into()));
         self.engine.publish(self.stamp.now().now_ms, publication).expect("not busy");
     }
 

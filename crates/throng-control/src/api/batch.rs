@@ -240,7 +240,8 @@ async fn submit_line(
     let Replacement { body, content_type } = content;
     if item.publication.is_volatile {
         let elsewhere = Elsewhere::ask(control, counted, &channel);
-        let volatile = VolatilePublication { channel, body, content_type, excluded };
+        let attributes = None;
+        let volatile = VolatilePublication { channel, body, content_type, excluded, attributes };
         let published = publish::publish_volatile(control, permit, volatile).await;
         return published.map(|own| Line::Volatile(own, elsewhere));
     }
@@ -250,13 +251,12 @@ async fn submit_line(
     let receipt = None;
     let expires_in_ms = item.publication.expires_in_s.map(|seconds| u64::from(seconds) * 1000);
     let publication = Publication {
-        channel,
-        body,
         content_type,
         idempotency_key,
         excluded,
         expires_in_ms,
         receipt,
+        ..Publication::new(channel, body)
     };
     let elsewhere = Elsewhere::ask(control, counted, &publication.channel);
     let submitted = publish::submit(control, permit, (publication, asker)).await?;

@@ -66,7 +66,8 @@ pub(crate) async fn answer(
     let Options { idempotency_key, excluded, expires_in_ms, is_volatile, .. } = options;
     if is_volatile {
         let elsewhere = Elsewhere::ask(control, counted, &channel);
-        let volatile = VolatilePublication { channel, body, content_type, excluded };
+        let attributes = None;
+        let volatile = VolatilePublication { channel, body, content_type, excluded, attributes };
         let own = publish_volatile(control, &permit, volatile).await?;
         let mut body = Vec::with_capacity(48);
         v1::published_body(&mut body, None, elsewhere.and(own).await, false);
@@ -74,13 +75,11 @@ pub(crate) async fn answer(
     }
     let elsewhere = Elsewhere::ask(control, counted, &channel);
     let publication = Publication {
-        channel,
-        body,
         content_type,
         idempotency_key: idempotency_key.map(|key| IdempotencyKey::new(permit.publisher(), key)),
         excluded,
         expires_in_ms,
-        receipt: None,
+        ..Publication::new(channel, body)
     };
     answer_kept(control, &permit, &head.headers, (publication, elsewhere), in_progress).await
 }

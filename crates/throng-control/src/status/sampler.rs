@@ -89,15 +89,7 @@ impl Sampler {
     /// Sends the sample to the viewers. They miss it if a worker's queue is full; the next one
     /// follows in a second.
     fn publish(&self, sample: &Sample) {
-        let publication = Publication {
-            channel: ChannelName::status(),
-            body: Body::Json(sample.json().into()),
-            content_type: None,
-            idempotency_key: None,
-            excluded: None,
-            expires_in_ms: None,
-            receipt: None,
-        };
+        let publication = Publication::new(ChannelName::status(), Body::Json(sample.json().into()));
         // While the server is held, viewers miss it, too.
         let Some(_acting) = self.control.hold.act() else { return };
         let _ = self.control.engine.publish_internal(clock::now_ms(), publication);

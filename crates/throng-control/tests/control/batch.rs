@@ -103,7 +103,7 @@ fn a_line_can_exclude_a_connection() {
     let Notification::Follows { ticket, .. } = server.notification() else { panic!("a question") };
     ticket.answer(false);
     let Notification::Message { message, .. } = server.notification() else { panic!("a message") };
-    assert_eq!(message.excluded.map(throng_core::ConnectionName::number), Some(5));
+    assert_eq!(message.extras.excluded().map(throng_core::ConnectionName::number), Some(5));
     assert_eq!(lines(client.answer().text()), [json!({"id": "z-1", "subscribers": 1})]);
 }
 

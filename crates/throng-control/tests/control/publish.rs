@@ -202,7 +202,7 @@ fn a_message_can_exclude_a_connection() {
     assert_eq!(connection, excluded);
     ticket.answer(true);
     let Notification::Message { message, .. } = server.notification() else { panic!("a message") };
-    assert_eq!(message.excluded, Some(excluded));
+    assert_eq!(message.extras.excluded(), Some(excluded));
     assert_eq!(client.answer().json()["subscribers"], 1);
     for name in ["", "x", "-1", "11111111111111111"] {
         let answer = server.ask(post("/channels/a", &[&format!("Throng-Exclude: {name}")], "x"));

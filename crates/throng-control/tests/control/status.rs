@@ -54,15 +54,10 @@ fn the_first_sample_is_available_at_once() {
 fn the_charts_include_events_before_the_first_sample() {
     // Workers accept messages over WebSockets as soon as they run.
     let publish = |engine: &throng_core::MemoryEngine| {
-        let publication = Publication {
-            channel: ChannelName::new(throng_core::Kind::Channel, "early"),
-            body: Body::Text("x".into()),
-            content_type: None,
-            idempotency_key: None,
-            excluded: None,
-            expires_in_ms: None,
-            receipt: None,
-        };
+        let publication = Publication::new(
+            ChannelName::new(throng_core::Kind::Channel, "early"),
+            Body::Text("x".into()),
+        );
         engine.publish(0, publication).unwrap();
     };
     let server = Server::prepared(Settings::for_tests(), Arc::new(AllowAll), publish);

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::attributes::Extras;
 use crate::engine::{EngineMetrics, Follow, Followed, History};
 use crate::id::{Epoch, LocalId, MessageId, WorkerId};
 use crate::journal::{Journal, JournalIds};
@@ -203,6 +204,7 @@ impl TestJournal {
             channel: content.channel.clone(),
             body: content.body.clone(),
             content_type: content.content_type.clone(),
+            extras: content.extras.clone(),
             ..*content
         })
     }
@@ -233,7 +235,7 @@ impl TestJournal {
                 channel: channel.clone(),
                 body: publication.body,
                 content_type: publication.content_type,
-                excluded: publication.excluded,
+                extras: Extras::new(publication.excluded, publication.attributes),
                 expires_ms: publication
                     .expires_in_ms
                     .and_then(|expires_in_ms| (now_ms + expires_in_ms).try_into().ok()),

@@ -1,6 +1,6 @@
 //! Checks of volatile messages.
 
-use super::{NOW_MS, QUEUED_MAX, Subject, ids, name};
+use super::{NOW_MS, QUEUED_MAX, Subject, attributes, ids, name};
 use crate::connection_name::ConnectionName;
 use crate::message::Body;
 use crate::name::ChannelName;
@@ -11,10 +11,10 @@ use crate::worker_queue::Notification;
 impl Subject {
     fn publish_volatile(&self, channel: &ChannelName, text: &str) -> u64 {
         let publication = VolatilePublication {
-            channel: channel.clone(),
-            body: Body::Text(text.into()),
             content_type: Some("text/html".into()),
             excluded: Some(ConnectionName::numbered(7)),
+            attributes: Some(attributes()),
+            ..VolatilePublication::new(channel.clone(), Body::Text(text.into()))
         };
         self.engine.publish_volatile(NOW_MS, publication).expect("the engine is whole")
     }
@@ -36,7 +36,8 @@ impl Subject {
         assert_eq!((*local, *channel), (followed.local, followed.channel));
         assert!(message.is_volatile() && message.body == Body::Text("typing".into()));
         assert_eq!((&message.channel, message.content_type()), (&name(), "text/html"));
-        assert_eq!(message.excluded, Some(ConnectionName::numbered(7)));
+        assert_eq!(message.extras.excluded(), Some(ConnectionName::numbered(7)));
+        assert_eq!(message.extras.attributes(), Some(&attributes()));
         let Notification::Message { message: last, .. } = last else { panic!("{last:?}") };
         assert_eq!((last.id, last.previous), (next, kept.offset), "it leaves no hole");
         assert_eq!(self.messages(1).len(), 2, "the other worker has both, too");

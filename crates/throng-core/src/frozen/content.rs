@@ -6,6 +6,7 @@
 use std::num::NonZeroU64;
 
 use super::{Decoder, Encoder, ThawError, text};
+use crate::attributes::{self, Attributes, Extras};
 use crate::clock;
 use crate::connection_name::{ConnectionName, NodeTag};
 use crate::id::{Epoch, MessageId};
@@ -27,9 +28,12 @@ const HAS_EXCLUDED: u8 = 1 << 3;
 const HAS_EXPIRY: u8 = 1 << 4;
 /// The excluded connection is one of several nodes'.
 const HAS_NODE: u8 = 1 << 5;
+/// Since version 5.
+const HAS_ATTRIBUTES: u8 = 1 << 6;
 
 /// All flags there are.
-const FLAGS: u8 = BODY_KIND | HAS_CONTENT_TYPE | HAS_EXCLUDED | HAS_EXPIRY | HAS_NODE;
+const FLAGS: u8 =
+    BODY_KIND | HAS_CONTENT_TYPE | HAS_EXCLUDED | HAS_EXPIRY | HAS_NODE | HAS_ATTRIBUTES;
 
 /// Appends the name of a channel: its kind, its length in one byte, its text.
 pub fn encode_name(encoder: &mut Encoder, name: &ChannelName) {
@@ -83,16 +87,18 @@ pub(crate) fn encode_content_at(encoder: &mut Encoder, content: &Content, ahead_
         Body::Binary(_) => BINARY,
     };
     let has_content_type = if content.content_type.is_some() { HAS_CONTENT_TYPE } else { 0 };
-    let has_excluded = if content.excluded.is_some() { HAS_EXCLUDED } else { 0 };
-    let node = content.excluded.map(ConnectionName::node).filter(|&node| node != NodeTag::ALONE);
+    let (excluded, attributes) = (content.extras.excluded(), content.extras.attributes());
+    let has_excluded = if excluded.is_some() { HAS_EXCLUDED } else { 0 };
+    let node = excluded.map(ConnectionName::node).filter(|&node| node != NodeTag::ALONE);
     let has_node = if node.is_some() { HAS_NODE } else { 0 };
     let has_expiry = if content.expires_ms.is_some() { HAS_EXPIRY } else { 0 };
-    encoder.u8(kind | has_content_type | has_excluded | has_node | has_expiry);
+    let has_attributes = if attributes.is_some() { HAS_ATTRIBUTES } else { 0 };
+    encoder.u8(kind | has_content_type | has_excluded | has_node | has_expiry | has_attributes);
     encoder.u64(content.stamp.0);
     if let Some(content_type) = &content.content_type {
         encoder.bytes(content_type.as_bytes());
     }
-    if let Some(excluded) = content.excluded {
+    if let Some(excluded) = excluded {
         encoder.u64(excluded.number());
     }
     if let Some(node) = node {
@@ -100,6 +106,9 @@ pub(crate) fn encode_content_at(encoder: &mut Encoder, content: &Content, ahead_
     }
     if let Some(expires_ms) = content.expires_ms {
         encoder.u64(if content.is_without_body() { 0 } else { wall_ms(expires_ms.get()) });
+    }
+    if let Some(attributes) = attributes {
+        encoder.bytes(attributes.block());
     }
     encoder.bytes(content.body.bytes());
 }
@@ -125,6 +134,8 @@ pub(crate) struct Head<'a> {
     pub(crate) expires_ms: Option<NonZeroU64>,
     content_type: Option<&'a str>,
     excluded: Option<ConnectionName>,
+    /// The block, which is checked.
+    attributes: Option<&'a [u8]>,
     kind: u8,
 }
 
@@ -169,8 +180,25 @@ impl<'a> Head<'a> {
             // At 0 it has expired, too.
             Some(NonZeroU64::new(expires_ms).unwrap_or(NonZeroU64::MIN))
         };
+        let mut attributes = None;
+        if flags & HAS_ATTRIBUTES != 0 {
+            let block = decoder.bytes()?;
+            Attributes::check(block)
+                .map_err(|_| ThawError::Invalid("the attributes of a message"))?;
+            attributes = Some(block);
+        }
         let kind = flags & BODY_KIND;
-        Ok(Head { offset, previous, time_ms, stamp, expires_ms, content_type, excluded, kind })
+        Ok(Head {
+            offset,
+            previous,
+            time_ms,
+            stamp,
+            expires_ms,
+            content_type,
+            excluded,
+            attributes,
+            kind,
+        })
     }
 
     /// Reads the body.
@@ -183,9 +211,10 @@ impl<'a> Head<'a> {
         })
     }
 
-    /// The length of the content type that is kept with the body.
-    pub(crate) fn content_type_bytes(&self) -> usize {
-        self.content_type.map_or(0, str::len)
+    /// The weight of the content type and the attributes that are kept with the body.
+    pub(crate) fn weight_bytes(&self) -> usize {
+        let attributes = self.attributes.map_or(0, |block| attributes::weight_bytes(block.len()));
+        self.content_type.map_or(0, str::len) + attributes
     }
 }
 
@@ -197,16 +226,13 @@ impl BodyBytes<'_> {
             BodyBytes::Json(text) => Body::Json(text.into()),
             BodyBytes::Binary(bytes) => Body::Binary(bytes.into()),
         };
+        let id = MessageId { epoch, offset: head.offset };
         Content {
-            id: MessageId { epoch, offset: head.offset },
             stamp: head.stamp,
-            previous: head.previous,
-            time_ms: head.time_ms,
-            channel,
-            body,
             content_type: head.content_type.map(Into::into),
-            excluded: head.excluded,
+            extras: Extras::new(head.excluded, head.attributes.map(Attributes::checked)),
             expires_ms: head.expires_ms,
+            ..Content::new(id, head.previous, head.time_ms, channel, body)
         }
     }
 }
@@ -239,21 +265,22 @@ mod tests {
             time_ms in 0u64..1 << 50,
             stamp: u64,
             expires_ms: Option<NonZeroU64>,
+            attributes in prop::option::of(prop::collection::vec(any::<u8>(), 0..40)),
         ) {
             let epoch = Epoch::numbered(7);
+            let excluded = excluded.map(|number| {
+                let node = node.map_or(NodeTag::ALONE, NodeTag::numbered);
+                ConnectionName::numbered(number).on(node)
+            });
+            let attributes = attributes.map(|value| Attributes::of(&[(4, b"key"), (700, &value)]));
+            let attributes = attributes.transpose().expect("they are short");
+            let id = MessageId { epoch, offset: previous + step };
             let content = Content {
-                id: MessageId { epoch, offset: previous + step },
                 stamp: Stamp(stamp),
-                previous,
-                time_ms,
-                channel: ChannelName::new(kind, &name),
-                body,
                 content_type: content_type.map(Into::into),
-                excluded: excluded.map(|number| {
-                    let node = node.map_or(NodeTag::ALONE, NodeTag::numbered);
-                    ConnectionName::numbered(number).on(node)
-                }),
+                extras: Extras::new(excluded, attributes),
                 expires_ms,
+                ..Content::new(id, previous, time_ms, ChannelName::new(kind, &name), body)
             };
             let mut encoder = Encoder::new(RecordKind::Message);
             encode_name(&mut encoder, &content.channel);

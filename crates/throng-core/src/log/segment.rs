@@ -172,7 +172,7 @@ fn decode(record: &[u8], ahead_ms: i64) -> Result<Sealed<'_>, ThawError> {
     let head = Head::decode(&mut decoder, ahead_ms)?;
     // The key of a channel is a mark and the name; the body is behind its length.
     let body_bytes = decoder.remaining().saturating_sub(LENGTH_BYTES);
-    let weight_bytes = body_bytes + 1 + length + head.content_type_bytes() + OVERHEAD_BYTES;
+    let weight_bytes = body_bytes + 1 + length + head.weight_bytes() + OVERHEAD_BYTES;
     Ok(Sealed { head, weight_bytes, name, decoder })
 }
 

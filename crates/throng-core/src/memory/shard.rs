@@ -17,6 +17,7 @@ use super::forgotten::Forgotten;
 use super::idempotency::Idempotency;
 use super::shared::Shared;
 use crate::ages::Ages;
+use crate::attributes::Extras;
 use crate::engine::{Audience, Follow, Followed, History};
 use crate::events::Event;
 use crate::id::{ChannelId, LocalId, WorkerId};
@@ -287,21 +288,19 @@ impl Shard {
         // oldest.
         let newest_ms = channel.log.as_ref().and_then(|log| log.newest_ms()).unwrap_or(0);
         // Until it is posted and kept, nothing beyond it is settled.
+        let (id_of_message, time_ms) = (shared.message_id(offset), now_ms.max(newest_ms));
+        let Publication { channel: name, body, receipt, .. } = publication;
         let content = Arc::new(Content {
-            id: shared.message_id(offset),
             stamp: shared.stamps.begin(self.number),
-            previous: channel.head,
-            time_ms: now_ms.max(newest_ms),
-            channel: publication.channel,
-            body: publication.body,
             content_type: publication.content_type,
-            excluded: publication.excluded,
+            extras: Extras::new(publication.excluded, publication.attributes),
             expires_ms: publication
                 .expires_in_ms
                 .and_then(|expires_in_ms| NonZeroU64::new(now_ms.saturating_add(expires_in_ms))),
+            ..Content::new(id_of_message, channel.head, time_ms, name, body)
         });
         channel.head = offset;
-        let receipt = publication.receipt.as_ref();
+        let receipt = receipt.as_ref();
         if let Some(receipt) = receipt {
             receipt.begin(channel.followers.subscribers());
         }

@@ -173,15 +173,7 @@ impl Fixture {
 }
 
 fn publication(name: &ChannelName, text: &str) -> Publication {
-    Publication {
-        channel: name.clone(),
-        body: Body::Text(text.into()),
-        content_type: None,
-        idempotency_key: None,
-        excluded: None,
-        expires_in_ms: None,
-        receipt: None,
-    }
+    Publication::new(name.clone(), Body::Text(text.into()))
 }
 
 fn offset_and_text(message: &crate::Message) -> (u64, String) {

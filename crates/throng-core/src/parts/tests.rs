@@ -3,7 +3,6 @@ use std::sync::mpsc;
 use super::*;
 use crate::id::Epoch;
 use crate::message::Body;
-use crate::stamp::Stamp;
 
 const LIMITS: Limits = Limits { messages: 3, bytes: 1 << 20 };
 const LAST: Reading = Reading::Start(StartAt::Last(9));
@@ -17,17 +16,7 @@ fn id(offset: u64) -> MessageId {
 }
 
 fn content(offset: u64) -> Arc<Content> {
-    Arc::new(Content {
-        id: id(offset),
-        stamp: Stamp(offset),
-        previous: offset - 1,
-        time_ms: 0,
-        channel: name(),
-        body: Body::Text("x".repeat(100).into()),
-        content_type: None,
-        excluded: None,
-        expires_ms: None,
-    })
+    Arc::new(Content::new(id(offset), offset - 1, 0, name(), Body::Text("x".repeat(100).into())))
 }
 
 fn start(offsets: std::ops::RangeInclusive<u64>) -> Start {

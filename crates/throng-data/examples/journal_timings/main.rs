@@ -96,15 +96,7 @@ impl JournalServer for Alone {
 }
 
 fn publication(channel: usize) -> Publication {
-    Publication {
-        channel: ChannelName::user(&format!("user-{channel}")),
-        body: Body::Text(BODY.into()),
-        content_type: None,
-        idempotency_key: None,
-        excluded: None,
-        receipt: None,
-        expires_in_ms: None,
-    }
+    Publication::new(ChannelName::user(&format!("user-{channel}")), Body::Text(BODY.into()))
 }
 
 /// Messages a second of a round, and how long each call took.

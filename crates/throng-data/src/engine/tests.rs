@@ -128,15 +128,7 @@ fn world_with_journal(storage: &MemoryStorage) -> (Channels, Arc<DiskJournal>, A
 }
 
 fn publish(engine: &Channels, channel: &ChannelName, text: &str) -> Outcome {
-    let publication = Publication {
-        channel: channel.clone(),
-        body: Body::Text(text.into()),
-        content_type: None,
-        idempotency_key: None,
-        excluded: None,
-        expires_in_ms: None,
-        receipt: None,
-    };
+    let publication = Publication::new(channel.clone(), Body::Text(text.into()));
     let answer = ask(|later| engine.publish(NOW_MS, publication, later)).recv();
     answer.expect("it is answered").expect("it is known")
 }

@@ -160,15 +160,7 @@ fn start(logs: &Arc<Logs>, sync: SyncPolicy) -> DiskJournal {
 }
 
 fn publication(text: &str) -> Publication {
-    Publication {
-        channel: ChannelName::channel("news"),
-        body: Body::Text(text.into()),
-        content_type: None,
-        idempotency_key: None,
-        excluded: None,
-        receipt: None,
-        expires_in_ms: None,
-    }
+    Publication::new(ChannelName::channel("news"), Body::Text(text.into()))
 }
 
 fn publish(journal: &DiskJournal, text: &str) -> Result<AnswerThread, JournalRefused> {

@@ -255,13 +255,9 @@ mod tests {
         let mut writer =
             Writer::begin(&logs, SyncPolicy::Always, opened.stamps).expect("it writes");
         let publication = |channel: ChannelName, expires_in_ms| Publication {
-            channel,
-            body: Body::Text("x".into()),
-            content_type: None,
             idempotency_key: Some("once".into()),
-            excluded: None,
-            receipt: None,
             expires_in_ms,
+            ..Publication::new(channel, Body::Text("x".into()))
         };
         let mut publications = vec![(publication(ChannelName::user("ann"), Some(1_000)), KEPT)];
         for n in 0..5 {

@@ -166,15 +166,7 @@ mod tests {
         }
 
         fn publish(&mut self, now_ms: u64, channel: &str) -> Arc<Content> {
-            let publication = Publication {
-                channel: name(channel),
-                body: Body::Text("x".into()),
-                content_type: None,
-                idempotency_key: None,
-                excluded: None,
-                receipt: None,
-                expires_in_ms: None,
-            };
+            let publication = Publication::new(name(channel), Body::Text("x".into()));
             let mut next = || {
                 self.stamp += 1;
                 Stamp(self.stamp)

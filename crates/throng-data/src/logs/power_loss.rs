@@ -234,15 +234,10 @@ impl World {
     fn append(&mut self, writer: &mut Writer, disk: &Disk) {
         let publications: Vec<_> = (0..=self.random.below(4))
             .map(|_| {
-                let publication = Publication {
-                    channel: ChannelName::channel(CHANNELS[self.random.below(3) as usize]),
-                    body: Body::Text(self.body().into()),
-                    content_type: None,
-                    idempotency_key: None,
-                    excluded: None,
-                    receipt: None,
-                    expires_in_ms: None,
-                };
+                let publication = Publication::new(
+                    ChannelName::channel(CHANNELS[self.random.below(3) as usize]),
+                    Body::Text(self.body().into()),
+                );
                 (publication, KEPT)
             })
             .collect();

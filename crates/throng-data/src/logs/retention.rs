@@ -288,15 +288,7 @@ mod tests {
         Retention { max_messages: usize::MAX, max_bytes: usize::MAX, max_age_ms: 1_000 };
 
     fn publication(channel: &str) -> Publication {
-        Publication {
-            channel: ChannelName::channel(channel),
-            body: Body::Text("x".into()),
-            content_type: None,
-            idempotency_key: None,
-            excluded: None,
-            receipt: None,
-            expires_in_ms: None,
-        }
+        Publication::new(ChannelName::channel(channel), Body::Text("x".into()))
     }
 
     fn open(storage: &MemoryStorage) -> (Arc<Logs>, Writer) {

@@ -143,13 +143,8 @@ impl World {
             let key = self.random.percent(40).then(|| self.random.below(6));
             self.bodies += 1;
             let publication = Publication {
-                channel: name(channel),
-                body: Body::Text(self.bodies.to_string().into()),
-                content_type: None,
                 idempotency_key: key.map(|key| key.to_string().into()),
-                excluded: None,
-                receipt: None,
-                expires_in_ms: None,
+                ..Publication::new(name(channel), Body::Text(self.bodies.to_string().into()))
             };
             publications.push((publication, retention()));
             wanted.push((channel, key, self.bodies.to_string()));
@@ -449,13 +444,8 @@ fn logs_on_a_disk_are_there_after_they_are_opened_again() {
         (Arc::new(logs), opened)
     };
     let publication = |text: &str| Publication {
-        channel: name("a"),
-        body: Body::Text(text.into()),
-        content_type: None,
         idempotency_key: Some(text.into()),
-        excluded: None,
-        receipt: None,
-        expires_in_ms: None,
+        ..Publication::new(name("a"), Body::Text(text.into()))
     };
     let mut epoch = None;
     for run in 0..3_u64 {

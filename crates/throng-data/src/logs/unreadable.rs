@@ -68,13 +68,8 @@ mod tests {
     fn publish(writer: &mut Writer, now_ms: u64) -> [bool; 2] {
         let publications = ["damaged", "whole"].map(|channel| {
             let publication = Publication {
-                channel: name(channel),
-                body: Body::Text("x".into()),
-                content_type: None,
                 idempotency_key: Some(now_ms.to_string().into()),
-                excluded: None,
-                receipt: None,
-                expires_in_ms: None,
+                ..Publication::new(name(channel), Body::Text("x".into()))
             };
             (publication, TWO)
         });

@@ -180,15 +180,8 @@ mod tests {
         }
 
         fn publish(&mut self, channel: &str, count: usize) {
-            let publication = Publication {
-                channel: ChannelName::channel(channel),
-                body: Body::Text("x".into()),
-                content_type: None,
-                idempotency_key: None,
-                excluded: None,
-                receipt: None,
-                expires_in_ms: None,
-            };
+            let publication =
+                Publication::new(ChannelName::channel(channel), Body::Text("x".into()));
             let publications = vec![(publication, self.retention.expect("it is durable")); count];
             let mut stamp = Stamp::default;
             self.writer.append(NOW_MS, &publications, Vec::new(), &mut stamp).expect("it writes");

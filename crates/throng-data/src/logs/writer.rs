@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use throng_core::{
-    ChannelName, Content, IDEMPOTENCY_MS, MessageId, Publication, Retention, Stamp, clock,
+    ChannelName, Content, Extras, IDEMPOTENCY_MS, MessageId, Publication, Retention, Stamp, clock,
 };
 
 use super::ages::{AgeNow, AgeTable, Note};
@@ -362,7 +362,7 @@ impl Writer {
             channel: name.clone(),
             body: publication.body.clone(),
             content_type: publication.content_type.clone(),
-            excluded: publication.excluded,
+            extras: Extras::new(publication.excluded, publication.attributes.clone()),
             expires_ms: publication.expires_in_ms.and_then(|in_ms| {
                 NonZeroU64::new(clock::from_wall_ms(now.wall_ms).saturating_add(in_ms))
             }),

@@ -33,15 +33,7 @@ fn subscribe(delivery: &mut Delivery<OneNet>) -> ConnectionId {
 
 /// Publishes a message, and does one slice of its fan-out.
 fn publish(delivery: &mut Delivery<OneNet>, text: &str) {
-    let publication = Publication {
-        channel: channel(),
-        body: Body::Text(text.into()),
-        content_type: None,
-        idempotency_key: None,
-        excluded: None,
-        expires_in_ms: None,
-        receipt: None,
-    };
+    let publication = Publication::new(channel(), Body::Text(text.into()));
     let mut issue = || Ticket::new(drop);
     let outcome = delivery.engine.publish(0, publication, Later::new(&mut issue));
     assert!(outcome.now().is_some_and(|outcome| outcome.is_ok()));

@@ -345,7 +345,8 @@ impl<N: Net> Sessions<N> {
         let channel = name_of(target);
         let is_excluded = !is_echoed && self.own_subscription(call.id, &channel).is_some();
         let excluded = (!is_echoed).then(|| self.connections().name(call.id));
-        let volatile = VolatilePublication { channel, body, content_type, excluded };
+        let attributes = None;
+        let volatile = VolatilePublication { channel, body, content_type, excluded, attributes };
         let outcome = self.engine.publish_volatile(self.clock().unix_ms(), volatile);
         let subscribers = outcome.map_err(ErrorResponse::from)?;
         self.count(Counter::MessagesPublished);
@@ -372,12 +373,10 @@ impl<N: Net> Sessions<N> {
         let key = publication.key.as_deref();
         let publication = Publication {
             idempotency_key: key.map(|key| self.idempotency_key(call.id, &channel, key)),
-            channel,
-            body,
             content_type,
             excluded: (!is_echoed).then(|| self.connections().name(call.id)),
             expires_in_ms: publication.expires_in_s.map(|seconds| u64::from(seconds) * 1000),
-            receipt: None,
+            ..Publication::new(channel, body)
         };
         Ok(self.publish(call.id, publication)?)
     }

@@ -272,15 +272,7 @@ impl<N: Net> Sessions<N> {
 
     fn publish_to(&mut self, id: ConnectionId, channel: ChannelName, content: Replacement) {
         let Replacement { body, content_type } = content;
-        let publication = Publication {
-            channel,
-            body,
-            content_type,
-            idempotency_key: None,
-            excluded: None,
-            expires_in_ms: None,
-            receipt: None,
-        };
+        let publication = Publication { content_type, ..Publication::new(channel, body) };
         match self.publish(id, publication) {
             Ok(outcome) => self.conclude_message(id, outcome),
             Err(wait) => self.wait(id, wait, Asked::Outcome, Answers::default()),

@@ -231,7 +231,7 @@ pub(crate) fn write<'a, N: Net>(
 #[cfg(test)]
 mod tests {
     use throng_core::{
-        Body, ChannelName, ConnectionName, Content, Epoch, MessageId, Stamp, WorkerId,
+        Body, ChannelName, ConnectionName, Content, Epoch, Extras, MessageId, WorkerId,
     };
 
     use super::*;
@@ -252,17 +252,9 @@ mod tests {
             let excluded = excluding.contains(&offset).then(|| name(7));
             let body = Body::Text("four".into());
             let channel = ChannelName::channel("c");
-            let (previous, content_type, expires_ms) = (offset - 1, None, None);
             let content = Content {
-                id,
-                stamp: Stamp(offset),
-                previous,
-                time_ms: 0,
-                channel,
-                body,
-                content_type,
-                excluded,
-                expires_ms,
+                extras: Extras::new(excluded, None),
+                ..Content::new(id, offset - 1, 0, channel, body)
             };
             Arc::new(Message::from(Arc::new(content)))
         };

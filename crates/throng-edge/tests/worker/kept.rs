@@ -167,15 +167,10 @@ fn a_long_poll_gets_what_was_published_before_its_channels_end() {
 fn a_client_of_an_inbox_alone_resumes_from_its_message() {
     let (mut rig, access) = rig(Settings::for_tests());
     rig.publish("a", "long ago", None);
-    let publication = throng_core::Publication {
-        channel: ChannelName::user("ann"),
-        body: throng_core::Body::Text("to ann".into()),
-        content_type: None,
-        idempotency_key: None,
-        expires_in_ms: None,
-        excluded: None,
-        receipt: None,
-    };
+    let publication = throng_core::Publication::new(
+        ChannelName::user("ann"),
+        throng_core::Body::Text("to ann".into()),
+    );
     rig.engine.publish(1, publication).unwrap();
     keep(&mut rig, &access, &["a"], &[]);
     rig.publish("a", "new", None);

@@ -63,15 +63,7 @@ impl World {
     }
 
     fn write(&mut self, channel: ChannelName, text: &str) {
-        let publication = Publication {
-            channel,
-            body: Body::Text(text.into()),
-            content_type: None,
-            idempotency_key: None,
-            expires_in_ms: None,
-            excluded: None,
-            receipt: None,
-        };
+        let publication = Publication::new(channel, Body::Text(text.into()));
         self.journal.publish(1, publication).expect("the queue has room");
     }
 }

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use throng_access::{AccessControl, AccessRules, AllowAll, ChannelAccess};
 use throng_core::frozen::VERSION;
 use throng_core::{
-    Body, ChannelName, Channels, HistoryQuery, Kind, LagPolicy, MemoryThaw, Publication, Rule,
-    Rules, SegmentSink, SharedBytes,
+    Attributes, Body, ChannelName, Channels, HistoryQuery, Kind, LagPolicy, MemoryThaw,
+    Publication, Rule, Rules, SegmentSink, SharedBytes,
 };
 use throng_edge::Settings;
 use throng_edge::worker::WorkerThaw;
@@ -76,13 +76,9 @@ fn long() -> String {
 /// Publishes a message with a key; returns its id.
 fn publish_once(rig: &Rig) -> String {
     let publication = Publication {
-        channel: ChannelName::channel("a"),
-        body: Body::Json("{\"n\":1}".into()),
-        content_type: None,
+        attributes: Attributes::of(&[(1, b"price"), (9_999, b"unknown")]).ok(),
         idempotency_key: Some("key".into()),
-        excluded: None,
-        expires_in_ms: None,
-        receipt: None,
+        ..Publication::new(ChannelName::channel("a"), Body::Json("{\"n\":1}".into()))
     };
     rig.engine.publish(rig.now_ms(), publication).expect("the queue has room").id.to_string()
 }
@@ -369,5 +365,16 @@ fn acknowledgements_are_owed_since_version_4() {
             has_close(&clients[OWING], 4008)
         };
         assert!(!acknowledge(&mut rig) && acknowledge(&mut rig), "{version}");
+    }
+}
+
+#[test]
+fn attributes_are_kept_since_version_5() {
+    for version in 5..=VERSION {
+        let (rig, _clients) = thawed(version);
+        let history =
+            rig.engine.history(rig.now_ms(), &ChannelName::channel("a"), HistoryQuery::Newest, 9);
+        let attributes = Attributes::of(&[(1, b"price"), (9_999, b"unknown")]).ok();
+        assert_eq!(history.messages[0].extras.attributes(), attributes.as_ref(), "{version}");
     }
 }

@@ -133,15 +133,7 @@ impl World {
             ChannelName::channel(&name(channel))
         };
         let text = format!("<{}>{}", self.published.len(), "x".repeat(self.random.below(300)));
-        let publication = Publication {
-            channel: channel_name,
-            body: Body::Text(text.into()),
-            content_type: None,
-            idempotency_key: None,
-            expires_in_ms: None,
-            excluded: None,
-            receipt: None,
-        };
+        let publication = Publication::new(channel_name, Body::Text(text.into()));
         self.rig.engine.publish(1, publication).expect("the queue has room");
         self.published.push(channel);
     }

@@ -27,13 +27,9 @@ pub(crate) fn publish_with_receipt(
     let opened = receipts.open(Publisher::Anonymous, &channel, Ticket::new(|_| {}));
     let receipt = opened.expect("there is room");
     let publication = Publication {
-        channel,
-        body: Body::Text(text.into()),
-        content_type: None,
-        idempotency_key: None,
-        excluded: None,
         expires_in_ms,
         receipt: Some(Arc::clone(&receipt)),
+        ..Publication::new(channel, Body::Text(text.into()))
     };
     rig.engine.publish(1, publication).expect("the queue has room");
     receipt

@@ -404,12 +404,8 @@ impl Rig {
 
     /// Publishes a volatile message. Returns the number of subscriptions that it is for.
     pub(crate) fn publish_volatile(&self, channel: &str, text: &str) -> u64 {
-        let publication = VolatilePublication {
-            channel: ChannelName::channel(channel),
-            body: Body::Text(text.into()),
-            content_type: None,
-            excluded: None,
-        };
+        let publication =
+            VolatilePublication::new(ChannelName::channel(channel), Body::Text(text.into()));
         self.engine.publish_volatile(self.now().unix_ms, publication)
     }
 
@@ -431,13 +427,9 @@ impl Rig {
         expires_in_ms: Option<u64>,
     ) {
         let publication = Publication {
-            channel,
-            body: Body::Text(text.into()),
-            content_type: None,
-            idempotency_key: None,
             excluded,
             expires_in_ms,
-            receipt: None,
+            ..Publication::new(channel, Body::Text(text.into()))
         };
         self.engine.publish(self.now().unix_ms, publication).expect("the queue has room");
     }

@@ -229,13 +229,8 @@ impl World {
         let receipt = is_watched.then(|| self.watch());
         let text = format!("{} {}", self.published, "x".repeat(length));
         let publication = Publication {
-            channel: ChannelName::channel("c"),
-            body: Body::Text(text.as_str().into()),
-            content_type: None,
-            idempotency_key: None,
-            excluded: None,
-            expires_in_ms: None,
             receipt,
+            ..Publication::new(ChannelName::channel("c"), Body::Text(text.as_str().into()))
         };
         self.engine.publish(100, publication).expect("the queue has room");
     }

@@ -193,10 +193,11 @@ fn an_excluded_connection_does_not_get_it() {
     let other = rig.get("/channels/a");
     other.received();
     let publication = throng_core::VolatilePublication {
-        channel: ChannelName::channel("a"),
-        body: throng_core::Body::Text("x".into()),
-        content_type: None,
         excluded,
+        ..throng_core::VolatilePublication::new(
+            ChannelName::channel("a"),
+            throng_core::Body::Text("x".into()),
+        )
     };
     rig.engine.publish_volatile(1, publication);
     rig.work();

@@ -1,6 +1,10 @@
 //! A message as a stream stores it, and as it comes back.
 
-use throng_core::{Body, ChannelName, ConnectionName, NodeTag, Publication, VolatilePublication};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use throng_core::{
+    Attributes, Body, ChannelName, ConnectionName, NodeTag, Publication, VolatilePublication,
+};
 
 use crate::protocol::headers::{HeaderWriter, Headers};
 
@@ -16,6 +20,7 @@ pub struct StoredMessage {
     pub content_type: Option<Box<str>>,
     /// The connection that does not get it.
     pub excluded: Option<ConnectionName>,
+    pub attributes: Option<Attributes>,
     /// For how long it is worth anything after it was stored, in milliseconds.
     pub expires_in_ms: Option<u64>,
     /// The name of the receipt that its publisher wants: the text given to [`headers`].
@@ -25,6 +30,8 @@ pub struct StoredMessage {
 const KIND: &str = "Throng-Kind";
 const TYPE: &str = "Throng-Type";
 const EXCEPT: &str = "Throng-Except";
+/// A block of attributes. A node of version 0.1.0 leaves it where it is, as any unknown header.
+const ATTRIBUTES: &str = "Throng-Attributes";
 const EXPIRES: &str = "Throng-Expires-In";
 const RECEIPT: &str = "Throng-Receipt";
 const EXPECTED_STREAM: &str = "Nats-Expected-Stream";
@@ -42,8 +49,9 @@ pub fn headers(
     receipt: Option<&str>,
 ) -> Vec<u8> {
     let headers = HeaderWriter::default().field(EXPECTED_STREAM, stream).field(MESSAGE_ID, id);
-    let Publication { body, content_type, excluded, .. } = publication;
-    let mut headers = described(headers, body, content_type.as_deref(), *excluded);
+    let Publication { body, content_type, excluded, attributes, .. } = publication;
+    let extras = (*excluded, attributes.as_ref());
+    let mut headers = described(headers, body, content_type.as_deref(), extras);
     if let Some(expires_in_ms) = publication.expires_in_ms {
         headers = headers.field(EXPIRES, expires_in_ms);
     }
@@ -55,9 +63,10 @@ pub fn headers(
 
 /// The headers of a volatile message, which no stream stores. `node` is the node that has it.
 pub(crate) fn volatile_headers(publication: &VolatilePublication, node: NodeTag) -> Vec<u8> {
-    let VolatilePublication { body, content_type, excluded, .. } = publication;
+    let VolatilePublication { body, content_type, excluded, attributes, .. } = publication;
     let headers = HeaderWriter::default().field(VOLATILE, node.number());
-    described(headers, body, content_type.as_deref(), *excluded).finish()
+    let extras = (*excluded, attributes.as_ref());
+    described(headers, body, content_type.as_deref(), extras).finish()
 }
 
 /// Adds the headers that all messages have.
@@ -65,7 +74,7 @@ fn described(
     mut headers: HeaderWriter,
     body: &Body,
     content_type: Option<&str>,
-    excluded: Option<ConnectionName>,
+    (excluded, attributes): (Option<ConnectionName>, Option<&Attributes>),
 ) -> HeaderWriter {
     // Text, the usual kind, goes without saying.
     match body {
@@ -78,6 +87,9 @@ fn described(
     }
     if let Some(name) = excluded {
         headers = headers.field(EXCEPT, name);
+    }
+    if let Some(attributes) = attributes {
+        headers = headers.field(ATTRIBUTES, URL_SAFE_NO_PAD.encode(attributes.block()));
     }
     headers
 }
@@ -96,7 +108,8 @@ pub(crate) fn parse_volatile(
     let node = NodeTag::numbered(headers.number(VOLATILE).filter(|_| is_volatile(headers))?);
     let (body, content_type) = body(headers.get(KIND), headers.get(TYPE), payload);
     let excluded = headers.get(EXCEPT).and_then(|name| name.parse().ok());
-    Some((node, VolatilePublication { channel, body, content_type, excluded }))
+    let attributes = headers.get(ATTRIBUTES).and_then(attributes);
+    Some((node, VolatilePublication { channel, body, content_type, excluded, attributes }))
 }
 
 /// The body of a message and its content type. A body that is not what its headers say is binary:
@@ -119,10 +132,15 @@ fn body(
     (body, content_type.filter(|_| !is_degraded).map(Box::from))
 }
 
+/// The attributes in a header. Those that cannot be read are left out.
+fn attributes(value: &str) -> Option<Attributes> {
+    Attributes::read(&URL_SAFE_NO_PAD.decode(value).ok()?).ok()
+}
+
 /// Reads a message; `None` if it has no sequence, so that no stream has stored it.
 pub fn parse(headers: Headers<'_>, payload: &[u8]) -> Option<StoredMessage> {
     let [mut sequence, mut time, mut kind, mut content_type] = [None; 4];
-    let [mut excluded, mut expires_in_ms, mut receipt] = [None; 3];
+    let [mut excluded, mut block, mut expires_in_ms, mut receipt] = [None; 4];
     for (name, value) in headers.last_first() {
         let place = match name {
             SEQUENCE => &mut sequence,
@@ -130,6 +148,7 @@ pub fn parse(headers: Headers<'_>, payload: &[u8]) -> Option<StoredMessage> {
             KIND => &mut kind,
             TYPE => &mut content_type,
             EXCEPT => &mut excluded,
+            ATTRIBUTES => &mut block,
             EXPIRES => &mut expires_in_ms,
             RECEIPT => &mut receipt,
             _ => continue,
@@ -144,6 +163,7 @@ pub fn parse(headers: Headers<'_>, payload: &[u8]) -> Option<StoredMessage> {
         body,
         content_type,
         excluded: excluded.and_then(|name: &str| name.parse().ok()),
+        attributes: block.and_then(attributes),
         expires_in_ms: expires_in_ms.and_then(|value: &str| value.parse().ok()),
         receipt: receipt.map(Box::from),
     })
@@ -210,15 +230,7 @@ mod tests {
 
     /// A message for each kind of body and each header.
     fn all() -> Vec<Publication> {
-        let plain = Publication {
-            channel: ChannelName::channel("a"),
-            body: Body::Text("plain text, é".into()),
-            content_type: None,
-            idempotency_key: None,
-            excluded: None,
-            expires_in_ms: None,
-            receipt: None,
-        };
+        let plain = Publication::new(ChannelName::channel("a"), Body::Text("plain text, é".into()));
         let json = Publication {
             body: Body::Json("{\"n\":1}".into()),
             content_type: Some("application/cloudevents+json".into()),
@@ -234,6 +246,13 @@ mod tests {
         vec![plain, json, binary]
     }
 
+    /// One that builds before attributes did not write.
+    fn with_attributes() -> Publication {
+        let attributes = Attributes::of(&[(1, b"price"), (9_999, b"\xff")]).ok();
+        let body = Body::Text("42".into());
+        Publication { attributes, ..Publication::new(ChannelName::channel("a"), body) }
+    }
+
     #[test]
     fn kept_messages_are_read() {
         let line = |publication: &Publication| {
@@ -243,9 +262,10 @@ mod tests {
             serde_json::json!([block, payload]).to_string()
         };
         let current: Vec<String> = all().iter().map(line).collect();
-        let kept = crate::kept::lines("messages", &current);
+        let mut kept = crate::kept::lines("messages", &current);
         assert_eq!(kept.len(), all().len());
-        for (kept, publication) in kept.iter().zip(all()) {
+        kept.extend(crate::kept::lines("attributes", &[line(&with_attributes())]));
+        for (kept, publication) in kept.iter().zip(all().into_iter().chain([with_attributes()])) {
             let (block, payload): (String, String) = serde_json::from_str(kept).unwrap();
             let stored = "Nats-Sequence: 7\r\nNats-Time-Stamp: 1970-01-01T00:00:05Z\r\n\r\n";
             let block = format!("{}{stored}", block.strip_suffix("\r\n").unwrap());
@@ -256,6 +276,7 @@ mod tests {
                 body: publication.body,
                 content_type: publication.content_type,
                 excluded: publication.excluded,
+                attributes: publication.attributes,
                 expires_in_ms: publication.expires_in_ms,
                 receipt: Some("r.1".into()),
             };
@@ -265,8 +286,11 @@ mod tests {
 
     #[test]
     fn a_volatile_message_round_trips_and_a_stored_one_is_none() {
-        for Publication { channel, body, content_type, excluded, .. } in all() {
-            let volatile = VolatilePublication { channel, body, content_type, excluded };
+        for Publication { channel, body, content_type, excluded, attributes, .. } in
+            all().into_iter().chain([with_attributes()])
+        {
+            let volatile =
+                VolatilePublication { channel, body, content_type, excluded, attributes };
             let mut block = volatile_headers(&volatile, NodeTag::numbered(9));
             let read = |block: &[u8]| {
                 let name = volatile.channel.clone();
@@ -279,12 +303,22 @@ mod tests {
                 (&volatile.body, &volatile.content_type)
             );
             assert_eq!(found.excluded, volatile.excluded);
+            assert_eq!(found.attributes, volatile.attributes);
             assert_eq!(super::parse(Headers::new(&block), b""), None, "no stream has it");
             block.truncate(block.len() - 2);
             block.extend_from_slice(b"Nats-Sequence: 7\r\n\r\n");
             assert!(read(&block).is_none());
         }
         assert!(parse_volatile(Headers::default(), b"x", ChannelName::channel("a")).is_none());
+    }
+
+    #[test]
+    fn attributes_that_cannot_be_read_are_left_out() {
+        for value in ["", "AQ", "AQAAAA=", "AQABAP8", "?"] {
+            let block = format!("NATS/1.0\r\n{ATTRIBUTES}: {value}\r\nNats-Sequence: 1\r\n\r\n");
+            let read = parse(Headers::new(block.as_bytes()), b"x").expect("it has a sequence");
+            assert_eq!((read.body, read.attributes), (Body::Text("x".into()), None), "{value}");
+        }
     }
 
     fn bodies() -> impl Strategy<Value = Body> {
@@ -302,18 +336,17 @@ mod tests {
             content_type in prop::option::of("[a-z]{1,9}/[a-z;= ]{0,9}[a-z]"),
             excluded in prop::option::of(any::<[u64; 2]>()),
             expires_in_ms: Option<u64>,
+            value in prop::option::of(any::<Vec<u8>>()),
             sequence in 1u64..,
         ) {
             let publication = Publication {
-                channel: ChannelName::channel("a"),
-                body,
                 content_type: content_type.map(Box::from),
-                idempotency_key: None,
                 excluded: excluded.map(|[node, number]| {
                     ConnectionName::numbered(number).on(NodeTag::numbered(node))
                 }),
+                attributes: value.map(|value| Attributes::of(&[(7, &value)]).expect("it is short")),
                 expires_in_ms,
-                receipt: None,
+                ..Publication::new(ChannelName::channel("a"), body)
             };
             let mut block = headers(&publication, "throng-default", "id", Some("r.1"));
             block.truncate(block.len() - 2);
@@ -325,6 +358,7 @@ mod tests {
             prop_assert_eq!(found.body, publication.body);
             prop_assert_eq!(found.content_type, publication.content_type);
             prop_assert_eq!(found.excluded, publication.excluded);
+            prop_assert_eq!(found.attributes, publication.attributes);
             prop_assert_eq!(found.expires_in_ms, publication.expires_in_ms);
             prop_assert_eq!(found.receipt.as_deref(), Some("r.1"));
         }

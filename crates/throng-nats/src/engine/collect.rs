@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use throng_core::parts::{Limits, Page, Part, Start};
 use throng_core::{
-    ChannelName, Content, Epoch, HistoryQuery, MessageId, Reading, Retention, Stamp, StartAt,
+    ChannelName, Content, Epoch, Extras, HistoryQuery, MessageId, Reading, Retention, Stamp,
+    StartAt,
 };
 
 use crate::api::message::StoredMessage;
@@ -37,7 +38,7 @@ pub(super) fn content(
         channel,
         body: stored.body,
         content_type: stored.content_type,
-        excluded: stored.excluded,
+        extras: Extras::new(stored.excluded, stored.attributes),
         expires_ms: stored.expires_in_ms.and_then(expires),
     }
 }
@@ -313,6 +314,7 @@ mod tests {
             body: Body::Text("x".into()),
             content_type: None,
             excluded: None,
+            attributes: None,
             expires_in_ms: None,
             receipt: None,
         }

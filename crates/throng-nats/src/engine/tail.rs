@@ -57,22 +57,18 @@ impl ChannelTail {
 
 #[cfg(test)]
 mod tests {
-    use throng_core::{Body, ChannelName, Epoch, MessageId, Stamp};
+    use throng_core::{Body, ChannelName, Epoch, MessageId};
 
     use super::*;
 
     fn content(offset: u64, time_ms: u64) -> Arc<Content> {
-        Arc::new(Content {
-            id: MessageId { epoch: Epoch::numbered(1), offset },
-            stamp: Stamp(offset),
-            previous: offset - 10,
+        Arc::new(Content::new(
+            MessageId { epoch: Epoch::numbered(1), offset },
+            offset - 10,
             time_ms,
-            channel: ChannelName::channel("a"),
-            body: Body::Text("x".into()),
-            content_type: None,
-            excluded: None,
-            expires_ms: None,
-        })
+            ChannelName::channel("a"),
+            Body::Text("x".into()),
+        ))
     }
 
     #[test]

@@ -136,13 +136,8 @@ mod tests {
 
     fn publication(channel: &str, bytes: usize, receipt: Option<Arc<Receipt>>) -> Publication {
         Publication {
-            channel: ChannelName::channel(channel),
-            body: Body::Binary(vec![0; bytes].into()),
-            content_type: None,
-            idempotency_key: None,
-            excluded: None,
-            expires_in_ms: None,
             receipt,
+            ..Publication::new(ChannelName::channel(channel), Body::Binary(vec![0; bytes].into()))
         }
     }
 

@@ -376,13 +376,8 @@ mod tests {
 
     fn publication(key: Option<&str>) -> Publication {
         Publication {
-            channel: ChannelName::channel("a"),
-            body: Body::Text("x".into()),
-            content_type: None,
             idempotency_key: key.map(Into::into),
-            excluded: None,
-            expires_in_ms: None,
-            receipt: None,
+            ..Publication::new(ChannelName::channel("a"), Body::Text("x".into()))
         }
     }
 

@@ -69,12 +69,7 @@ mod tests {
     use crate::protocol::headers::Headers;
 
     fn publication(bytes: usize) -> VolatilePublication {
-        VolatilePublication {
-            channel: ChannelName::channel("room"),
-            body: Body::Text("x".repeat(bytes).into()),
-            content_type: None,
-            excluded: None,
-        }
+        VolatilePublication::new(ChannelName::channel("room"), Body::Text("x".repeat(bytes).into()))
     }
 
     /// What a node does to send a message, and what another one reports of it.

@@ -163,12 +163,8 @@ async fn a_volatile_message_reaches_each_node_once() {
         nodes[..2].iter().for_each(|(engine, _)| follow(engine, &channel));
         follow(&nodes[2].0, &others);
         for ((sender, _), (text, own)) in nodes.iter().zip([("1", 1), ("2", 1), ("3", 0)]) {
-            let publication = VolatilePublication {
-                channel: channel.clone(),
-                body: throng_core::Body::Text(text.into()),
-                content_type: None,
-                excluded: None,
-            };
+            let publication =
+                VolatilePublication::new(channel.clone(), throng_core::Body::Text(text.into()));
             assert_eq!(sender.publish_volatile(NOW_MS, publication), Ok(own));
             let kept = format!("after {text}");
             publish(sender, self::publication("a.room", &kept, None));

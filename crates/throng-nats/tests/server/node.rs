@@ -31,13 +31,8 @@ pub(crate) fn stream() -> StreamSettings {
 
 pub(crate) fn publication(channel: &str, body: &str, key: Option<&str>) -> Publication {
     Publication {
-        channel: ChannelName::channel(channel),
-        body: Body::Text(body.into()),
-        content_type: None,
         idempotency_key: key.map(Into::into),
-        excluded: None,
-        expires_in_ms: None,
-        receipt: None,
+        ..Publication::new(ChannelName::channel(channel), Body::Text(body.into()))
     }
 }
 

@@ -57,15 +57,7 @@ impl Client {
             other => other,
         };
         let channel = view.model.topics[targets[0]].channel_name();
-        let publication = Publication {
-            channel,
-            body,
-            content_type: None,
-            idempotency_key: None,
-            excluded: None,
-            expires_in_ms: None,
-            receipt: None,
-        };
+        let publication = Publication::new(channel, body);
         self.publications.push_back(Outgoing { publication, is_excluded: false });
     }
 
@@ -99,13 +91,9 @@ impl Client {
             value["echo"] = json!(false);
         }
         let publication = Publication {
-            channel: view.model.topics[topic].channel_name(),
-            body,
-            content_type: None,
             idempotency_key: key.map(Into::into),
             excluded: if is_echoed { None } else { self.name.map(ConnectionName::numbered) },
-            expires_in_ms: None,
-            receipt: None,
+            ..Publication::new(view.model.topics[topic].channel_name(), body)
         };
         if view.is_secret(topic) {
             return self.command(value, Command::Refused("forbidden"));

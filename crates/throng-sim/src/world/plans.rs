@@ -159,13 +159,11 @@ impl World {
         let expires_in_ms = expires.then(|| self.random.between(1, 4000) as u64);
         let excluded = (!is_for_all).then(|| ConnectionName::numbered(self.random.pick(&names)));
         Publication {
-            channel: self.model.topics[topic].channel_name(),
-            body,
             content_type: content_type.map(Into::into),
             idempotency_key: self.key().map(Into::into),
             excluded,
             expires_in_ms,
-            receipt: None,
+            ..Publication::new(self.model.topics[topic].channel_name(), body)
         }
     }
 
@@ -180,10 +178,11 @@ impl World {
         let (head, time_ms) = (self.model.head(topic), self.now_ms());
         self.model.volatile.push(Volatile { topic, text: text.clone(), time_ms, head, excluded });
         VolatilePublication {
-            channel: self.model.topics[topic].channel_name(),
-            body: Body::Text(text.into()),
-            content_type: None,
             excluded: excluded.map(ConnectionName::numbered),
+            ..VolatilePublication::new(
+                self.model.topics[topic].channel_name(),
+                Body::Text(text.into()),
+            )
         }
     }
 

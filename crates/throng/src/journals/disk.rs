@@ -70,6 +70,7 @@ struct DataDirectory {
 fn open(setup: &JournalSetup<'_>) -> Result<Option<Opened>> {
     let Some(path) = &setup.settings.data.0 else { return Ok(None) };
     let store = Store::open(path, directory(path, Directory::open(path))?, setup.plan)?;
+    store.directory.note_format().context("cannot write to the data directory")?;
     let memory = setup.memory(setup.events.clone());
     let memory = memory.with_positions(store.opened.epoch, store.opened.stamps);
     let (channels, data) = store.start(setup, memory, DiskJournal::start)?;
@@ -169,6 +170,10 @@ impl ServerJournal for DataDirectory {
     }
 
     fn begin(&self) {
+        // The process before had it until now, and might have gone on with it.
+        if let Err(error) = self.directory.note_format() {
+            tracing::error!("cannot note the format of the data directory: {error}");
+        }
         self.journal.go_on();
     }
 }

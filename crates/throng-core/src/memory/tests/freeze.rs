@@ -3,9 +3,9 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::ConnectionName;
 use crate::frozen::{OFFSET_MAX, VERSION};
 use crate::publication::{IDEMPOTENCY_MS, PublishError};
+use crate::{Attributes, ConnectionName};
 
 /// An engine with every kind of record.
 fn fixture() -> Fixture {
@@ -19,13 +19,11 @@ fn fixture() -> Fixture {
     fixture.follow(5, &news, 0, StartAt::Live);
     let body = Body::Binary([0xff, 0].into());
     let publication = Publication {
-        channel: ann.clone(),
-        body,
         content_type: Some("image/png".into()),
         idempotency_key: Some("key".into()),
         excluded: Some(ConnectionName::numbered(7)),
-        expires_in_ms: None,
-        receipt: None,
+        attributes: Attributes::of(&[(9_999, b"unknown")]).ok(),
+        ..Publication::new(ann.clone(), body)
     };
     fixture.engine.publish(6, publication).expect("the queues have capacity");
     // The engine notes an empty channel that is read, because its reader may resume it.
@@ -75,8 +73,12 @@ fn a_thawed_engine_goes_on_where_the_frozen_one_stopped() {
     assert_eq!((audience.subscribers, audience.workers.len()), (2, 2));
     let history = fixture.engine.history(7, &ann, crate::HistoryQuery::Newest, 9);
     let message = &history.messages[0];
-    assert_eq!((message.time_ms, message.excluded), (6, Some(ConnectionName::numbered(7))));
+    assert_eq!(
+        (message.time_ms, message.extras.excluded()),
+        (6, Some(ConnectionName::numbered(7)))
+    );
     assert_eq!(message.content_type(), "image/png");
+    assert_eq!(message.extras.attributes(), Attributes::of(&[(9_999, b"unknown")]).ok().as_ref());
 }
 
 #[test]

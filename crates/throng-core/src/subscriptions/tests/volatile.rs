@@ -16,12 +16,7 @@ const CHANNELS: u32 = 3;
 const CONNECTIONS: u32 = 9;
 
 fn volatile(text: &str) -> Arc<Message> {
-    let publication = VolatilePublication {
-        channel: ChannelName::channel("c"),
-        body: Body::Text(text.into()),
-        content_type: None,
-        excluded: None,
-    };
+    let publication = VolatilePublication::new(ChannelName::channel("c"), Body::Text(text.into()));
     Arc::new(Message::from(Arc::new(publication.content(Epoch::numbered(1), 0))))
 }
 

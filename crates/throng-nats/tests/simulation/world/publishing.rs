@@ -36,13 +36,8 @@ impl World {
             None => format!("{token}"),
         };
         let publication = Publication {
-            channel: channel(index),
-            body: Body::Text(body.clone().into()),
-            content_type: None,
             idempotency_key: key.map(|key| key.to_string().into()),
-            excluded: None,
-            expires_in_ms: None,
-            receipt: None,
+            ..Publication::new(channel(index), Body::Text(body.clone().into()))
         };
         if key.is_none() && asker.is_client() {
             self.nodes[node].order.entry((index, asker)).or_default().push(body.clone());

@@ -230,15 +230,7 @@ impl<'a> Examination<'a> {
 }
 
 fn publication(channel: &str) -> Publication {
-    Publication {
-        channel: ChannelName::channel(channel),
-        body: Body::Text("throng doctor".into()),
-        content_type: None,
-        idempotency_key: None,
-        excluded: None,
-        expires_in_ms: None,
-        receipt: None,
-    }
+    Publication::new(ChannelName::channel(channel), Body::Text("throng doctor".into()))
 }
 
 fn stored(answer: Option<Vec<u8>>) -> Result<(), String> {

@@ -1,0 +1,253 @@
+//! The attributes of a message: facts beside its body, each a number and some bytes.
+//!
+//! They travel as one block, which journals, frozen state and other nodes carry unread. A program
+//! keeps the attributes that it does not know, so a newer one adds some without a new format.
+//!
+//! A block is a sequence of entries in ascending order of their numbers: the number (2 bytes), the
+//! length of the value (2 bytes), both little-endian, and the value. It is never empty: a message
+//! without attributes has no block.
+
+use crate::connection_name::ConnectionName;
+
+/// The attributes that have a meaning. A number is never used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u16)]
+pub enum Attribute {
+    /// The name of the event, in UTF-8.
+    Event = 1,
+    /// Short texts and numbers by name.
+    Tags = 2,
+    /// The publisher, in UTF-8, as the channel's rule shows it.
+    From = 3,
+    /// The key whose newest message this is, in UTF-8.
+    Key = 4,
+    /// The message removes its key.
+    Tombstone = 5,
+    /// The message's body has been erased.
+    Erased = 6,
+    /// The message takes the place of an earlier one.
+    Replaces = 7,
+    /// The channel ends with the message.
+    End = 8,
+    /// The publisher's number of the message.
+    Producer = 9,
+}
+
+impl Attribute {
+    /// The attributes that are texts.
+    const TEXTS: [Attribute; 3] = [Attribute::Event, Attribute::From, Attribute::Key];
+}
+
+/// The maximum size of a block: a tenth of what a message of a small installation may have. Every
+/// program that reads blocks has this limit, so it is above all limits of publishers.
+pub(crate) const ATTRIBUTES_BYTES_MAX: usize = 16 << 10;
+
+/// The maximum number of attributes of a message: many more than there are, few to look through.
+pub(crate) const ATTRIBUTES_MAX: usize = 64;
+
+/// Bytes before each value.
+const ENTRY_BYTES: usize = 4;
+
+/// Bytes that are no block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the attributes of a message")]
+pub struct MalformedAttributes;
+
+/// The attributes of a message, at least one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attributes(Box<[u8]>);
+
+impl Attributes {
+    /// Reads a block from elsewhere.
+    ///
+    /// # Errors
+    ///
+    /// It is none, or beyond the limits.
+    pub fn read(block: &[u8]) -> Result<Attributes, MalformedAttributes> {
+        Attributes::check(block)?;
+        Ok(Attributes(block.into()))
+    }
+
+    /// The attributes with these numbers and values, in ascending order of the numbers.
+    ///
+    /// # Errors
+    ///
+    /// They are beyond the limits, in another order, or a text is not UTF-8.
+    pub fn of(values: &[(u16, &[u8])]) -> Result<Attributes, MalformedAttributes> {
+        let mut block = Vec::new();
+        for (number, value) in values {
+            let length = u16::try_from(value.len()).map_err(|_| MalformedAttributes)?;
+            block.extend_from_slice(&number.to_le_bytes());
+            block.extend_from_slice(&length.to_le_bytes());
+            block.extend_from_slice(value);
+        }
+        Attributes::read(&block)
+    }
+
+    /// The attributes of a block that has passed [`Attributes::check`].
+    pub(crate) fn checked(block: &[u8]) -> Attributes {
+        debug_assert_eq!(Attributes::check(block), Ok(()));
+        Attributes(block.into())
+    }
+
+    /// Checks that this is a block.
+    pub(crate) fn check(block: &[u8]) -> Result<(), MalformedAttributes> {
+        if block.is_empty() || block.len() > ATTRIBUTES_BYTES_MAX {
+            return Err(MalformedAttributes);
+        }
+        let (mut rest, mut last) = (block, None);
+        for _ in 0..ATTRIBUTES_MAX {
+            let Some((number, value, behind)) = entry(rest) else { break };
+            let is_text = Attribute::TEXTS.iter().any(|text| *text as u16 == number);
+            if last >= Some(number) || is_text && std::str::from_utf8(value).is_err() {
+                return Err(MalformedAttributes);
+            }
+            (rest, last) = (behind, Some(number));
+        }
+        if rest.is_empty() { Ok(()) } else { Err(MalformedAttributes) }
+    }
+
+    /// The block.
+    pub fn block(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The value of an attribute.
+    pub fn get(&self, attribute: Attribute) -> Option<&[u8]> {
+        let mut rest = &*self.0;
+        while let Some((number, value, behind)) = entry(rest) {
+            if number == attribute as u16 {
+                return Some(value);
+            }
+            rest = behind;
+        }
+        None
+    }
+}
+
+/// The first entry of a block, and what is behind it.
+fn entry(block: &[u8]) -> Option<(u16, &[u8], &[u8])> {
+    let ([n0, n1, l0, l1], rest) = block.split_first_chunk::<ENTRY_BYTES>()?;
+    let (number, length) = (u16::from_le_bytes([*n0, *n1]), u16::from_le_bytes([*l0, *l1]));
+    let (value, behind) = rest.split_at_checked(usize::from(length))?;
+    Some((number, value, behind))
+}
+
+/// What few messages have: an excluded connection, attributes, or both.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Extras(Place);
+
+/// The one that is usual among them takes no memory of its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Place {
+    Excluded(ConnectionName),
+    Elsewhere(Option<Box<WithAttributes>>),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct WithAttributes {
+    excluded: Option<ConnectionName>,
+    attributes: Attributes,
+}
+
+/// Each message has it: a message without attributes must not pay for those of others.
+const _: () = assert!(size_of::<Extras>() == size_of::<Option<ConnectionName>>());
+
+/// Bytes that attributes take besides their block.
+const OVERHEAD_BYTES: usize = size_of::<WithAttributes>() + 2 * size_of::<usize>();
+
+impl Extras {
+    /// Those of most messages.
+    pub const NONE: Extras = Extras(Place::Elsewhere(None));
+
+    /// The connection that does not get the message, and the message's attributes.
+    pub fn new(excluded: Option<ConnectionName>, attributes: Option<Attributes>) -> Extras {
+        Extras(match (excluded, attributes) {
+            (Some(excluded), None) => Place::Excluded(excluded),
+            (excluded, attributes) => Place::Elsewhere(
+                attributes.map(|attributes| Box::new(WithAttributes { excluded, attributes })),
+            ),
+        })
+    }
+
+    /// The connection that does not get the message.
+    pub fn excluded(&self) -> Option<ConnectionName> {
+        match &self.0 {
+            Place::Excluded(excluded) => Some(*excluded),
+            Place::Elsewhere(extras) => extras.as_ref()?.excluded,
+        }
+    }
+
+    /// The attributes of the message.
+    pub fn attributes(&self) -> Option<&Attributes> {
+        match &self.0 {
+            Place::Excluded(_) => None,
+            Place::Elsewhere(extras) => extras.as_ref().map(|extras| &extras.attributes),
+        }
+    }
+
+    /// The weight that counts against limits, in bytes.
+    pub(crate) fn weight_bytes(&self) -> usize {
+        self.attributes().map_or(0, |attributes| weight_bytes(attributes.block().len()))
+    }
+}
+
+/// The weight of a block of this many bytes.
+pub(crate) fn weight_bytes(block_bytes: usize) -> usize {
+    block_bytes + OVERHEAD_BYTES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_come_out_as_they_went_in_with_unknown_ones() {
+        let values: [(u16, &[u8]); 3] = [(1, b"price"), (4, b""), (9_999, b"\xff")];
+        let attributes = Attributes::of(&values).expect("they are in order");
+        assert_eq!(attributes.get(Attribute::Event), Some(&b"price"[..]));
+        assert_eq!(attributes.get(Attribute::Key), Some(&b""[..]));
+        assert_eq!(attributes.get(Attribute::From), None);
+        let block = attributes.block();
+        assert_eq!(Attributes::read(block).as_ref(), Ok(&attributes));
+        assert_eq!(block[block.len() - 5..], [0x0f, 0x27, 1, 0, 0xff]);
+        // Some of its parts are whole entries.
+        let whole = [9, 13];
+        for end in 0..block.len() {
+            let part = Attributes::read(&block[..end]);
+            assert_eq!(part.is_ok(), whole.contains(&end), "cut at {end}");
+        }
+    }
+
+    #[test]
+    fn attributes_beyond_a_limit_or_out_of_order_are_refused() {
+        let of = |values: &[(u16, &[u8])]| Attributes::of(values).is_ok();
+        let many: Vec<(u16, &[u8])> = (100..=164).map(|number| (number, &b""[..])).collect();
+        assert!(of(&many[1..]) && !of(&many));
+        let long = vec![0; ATTRIBUTES_BYTES_MAX];
+        assert!(of(&[(2, &long[ENTRY_BYTES..])]) && !of(&[(2, &long)]));
+        assert!(!of(&[(2, &vec![0; 1 << 16])]) && !of(&[]));
+        assert!(!of(&[(2, b""), (1, b"")]) && !of(&[(2, b""), (2, b"")]));
+        assert!(of(&[(2, b"\xff")]) && !of(&[(4, b"\xff")]));
+    }
+
+    #[test]
+    fn extras_have_both_one_or_none() {
+        let excluded = Some(ConnectionName::numbered(7));
+        let attributes = Attributes::of(&[(4, b"k")]).ok();
+        for excluded in [None, excluded] {
+            for attributes in [None, attributes.clone()] {
+                let extras = Extras::new(excluded, attributes.clone());
+                assert_eq!(
+                    (extras.excluded(), extras.attributes().cloned()),
+                    (excluded, attributes)
+                );
+            }
+        }
+        assert_eq!(Extras::new(None, None), Extras::NONE);
+        assert_eq!(
+            (Extras::NONE.weight_bytes(), Extras::new(excluded, None).weight_bytes()),
+            (0, 0)
+        );
+    }
+}
