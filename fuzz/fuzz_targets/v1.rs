@@ -55,7 +55,8 @@ fn check_target(target: &Target, reference: Option<&RawValue>) {
     check_line(|out| v1::subscribed(out, target, begin, reference));
     let numbered = v1::Numbered { target: target.clone(), number: 1, epoch: "e" };
     check_line(|out| v1::numbers(out, std::slice::from_ref(&numbered)));
-    let present = v1::Present { connections: 1, users: &users, more: false, is_partial: true };
+    let (more, is_partial, is_local) = (false, true, true);
+    let present = v1::Present { connections: 1, users: &users, more, is_partial, is_local };
     check_line(|out| v1::presence(out, target, present, reference));
     check_line(|out| v1::presence_body(out, target, present));
     let error = ErrorCode::Forbidden.into();

@@ -529,7 +529,6 @@ def test_settings_that_do_not_work_are_refused(tmp_path):
     for flags, said in [
         (["--engine", "nats"], "engine = nats needs servers of NATS JetStream"),
         (["--nats", "nats://a"], "nats has no effect without engine = nats"),
-        (["--engine", "nats", "--nats", "a", "--data", "d"], "exclude each other"),
         (["--engine", "nats", "--nats", "nats://ann:s3@a"], "without a user, which nats-login"),
         (["--engine", "nats", "--nats", "tls://a", "--nats-cert", "c"], "need each other"),
         (["--engine", "nats", "--nats", "a", "--nats-login", "missing"], "cannot read"),

@@ -163,7 +163,7 @@ def test_a_new_process_with_another_directory_is_refused(start, tmp_path):
     settings.write_text("data = 'other'\n" + SETTINGS)
     assert "is not the one of the running server" in fails(server)
     settings.write_text("")
-    assert "the running server has a data directory, and this one none" in fails(server)
+    assert "the running server has a data directory, and this one no data directory" in fails(server)
     settings.write_text("data = 'data'\n" + SETTINGS)
     server.publish("kept", "0")
     server.upgrade()
@@ -178,8 +178,8 @@ def test_a_channel_in_use_becomes_durable_with_a_restart_only(start, tmp_path):
         ids = [server.publish("news", "0")["id"]]
         settings.write_text(more)
         server.signal(signal.SIGHUP)
-        eventually(lambda: "waits for a restart: channels (durable)" in server.log(), "the reload")
-        assert 'inbox "news" is in use, and would become durable' in fails(server)
+        eventually(lambda: "waits for a restart: channels (journal)" in server.log(), "the reload")
+        assert 'inbox "news" is in use, and would get another journal' in fails(server)
         ids.append(server.publish("news", "1")["id"])
         assert [subscriber.next() for _ in ids] == [(id, str(n)) for n, id in enumerate(ids)]
     server.stop()
@@ -198,6 +198,6 @@ def test_a_table_in_front_of_a_durable_one_waits_for_a_restart(start, tmp_path):
     in_front = '[[channels]]\nmatch = "kept-not"\nmessages = 5\n'
     (tmp_path / "throng.toml").write_text(in_front + SETTINGS)
     server.signal(signal.SIGHUP)
-    said = "waits for a restart: channels (durable)"
+    said = "waits for a restart: channels (journal)"
     eventually(lambda: said in server.log(), "the reload")
     server.says("or a restart: channels (history and lag)")

@@ -1,12 +1,19 @@
-//! The channels of a server: what this process has of them in memory, over the journal that keeps
+//! The channels of a server: what this process has of them in memory, over the journals that keep
 //! the logs of some.
 //!
 //! Workers and control plane hold [`Channels`]. It is a [`MemoryEngine`] to which every question is
-//! put that concerns this process alone; what concerns a log goes to the channel's journal, if its
-//! rule says that it has one.
+//! put that concerns this process alone; what concerns a log goes to the journal that the channel's
+//! rule names, if it names one.
+//!
+//! **Positions.** Stamps order the messages of all channels in memory and of the journals that take
+//! their stamps from it ([`crate::stamp`]). A journal that several processes share has an order of
+//! its own. A position is a place in one order, that of the server: messages of channels in another
+//! one have ids alone.
 
 #[cfg(any(test, feature = "conformance"))]
 mod observed;
+#[cfg(test)]
+mod tests;
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -17,7 +24,7 @@ use crate::engine::{EngineMetrics, Follow, Followed, History, OtherNodes};
 use crate::id::MessageId;
 use crate::journal::{Cluster, Journal, JournalIds};
 use crate::later::{Answer, Later};
-use crate::listing::{ListPart, ListPlace, ListQuery, ListStep};
+use crate::listing::{ListPart, ListPlace, ListQuery, ListStep, ListedChannel};
 use crate::memory::{Backlog, MemoryEngine};
 use crate::message::Message;
 use crate::name::{ChannelName, Kind};
@@ -27,13 +34,17 @@ use crate::publication::{Outcome, Publication, PublishError, VolatilePublication
 use crate::read_marker::{Mark, Marked};
 use crate::reading::{Fetched, HistoryQuery, Reading};
 use crate::receipt::Delivered;
-use crate::rules::Rule;
+use crate::rules::{JournalId, Rule};
 use crate::stamp::Watermark;
 #[cfg(any(test, feature = "conformance"))]
 pub use observed::{Coming, Made, Observer};
 
-/// The places of a journal's channels in lists begin here, beyond the memory's.
-const JOURNAL_PLACES: u64 = 1 << 63;
+/// The places of the first journal's channels in lists begin here, beyond the memory's. Each
+/// journal has as many.
+const JOURNAL_PLACES: u64 = 1 << 60;
+
+/// The maximum number of journals. The memory has the first of 16 parts of the places in lists.
+const JOURNALS_MAX: usize = 15;
 
 /// A part of a log that a journal has read.
 enum ReadPart {
@@ -98,7 +109,10 @@ impl ReadPart {
 /// All channels, whose rules say where their logs are.
 pub struct Channels {
     memory: Arc<MemoryEngine>,
-    journal: Option<Arc<dyn Journal>>,
+    /// By [`JournalId`].
+    journals: Vec<Arc<dyn Journal>>,
+    /// The journal in whose order positions are; `None`: the memory's.
+    order: Option<JournalId>,
     #[cfg(any(test, feature = "conformance"))]
     observer: Option<Arc<dyn Observer>>,
 }
@@ -114,20 +128,30 @@ impl Deref for Channels {
 impl From<MemoryEngine> for Channels {
     /// Channels whose logs are all in memory.
     fn from(memory: MemoryEngine) -> Channels {
-        Channels::new(Arc::new(memory), None)
+        Channels::new(Arc::new(memory), Vec::new())
     }
 }
 
 impl Channels {
-    /// The channels of `memory`. The logs of durable ones are in `journal`, which delivers to
-    /// `memory`.
-    pub fn new(memory: Arc<MemoryEngine>, journal: Option<Arc<dyn Journal>>) -> Channels {
+    /// The channels of `memory`, to which each of the `journals` delivers. Rules name them by their
+    /// places. Positions are in the order of the first one that has an order of its own.
+    pub fn new(memory: Arc<MemoryEngine>, journals: Vec<Arc<dyn Journal>>) -> Channels {
+        debug_assert!(journals.len() <= JOURNALS_MAX);
+        let order = journals.iter().position(|journal| journal.has_order());
         Channels {
             memory,
-            journal,
+            journals,
+            order: order.map(|place| JournalId(place as u8)),
             #[cfg(any(test, feature = "conformance"))]
             observer: None,
         }
+    }
+
+    /// The same channels, with positions in the order of the memory.
+    #[must_use]
+    pub fn with_order_of_memory(mut self) -> Channels {
+        self.order = None;
+        self
     }
 
     /// The channels' followers and heads in this process, and the logs without a journal.
@@ -135,12 +159,18 @@ impl Channels {
         &self.memory
     }
 
+    fn journal(&self, id: JournalId) -> Option<&dyn Journal> {
+        self.journals.get(usize::from(id.0)).map(|journal| &**journal)
+    }
+
     /// The journal that keeps a channel's log, and the channel's rule; `None` if the log is in
     /// memory.
     fn journal_of(&self, channel: &ChannelName) -> Option<(&dyn Journal, &Rule)> {
-        let journal = self.journal.as_deref()?;
+        if self.journals.is_empty() {
+            return None;
+        }
         let rule = self.memory.rule(channel);
-        rule.is_durable.then_some((journal, rule))
+        Some((self.journal(rule.journal?)?, rule))
     }
 
     /// The other processes that serve a channel.
@@ -150,7 +180,24 @@ impl Channels {
 
     /// The other processes that serve any channel.
     fn cluster(&self) -> Option<&dyn Cluster> {
-        self.journal.as_deref()?.cluster()
+        self.journals.iter().find_map(|journal| journal.cluster())
+    }
+
+    /// True if the messages of a channel are in the order of positions.
+    pub fn has_positions(&self, channel: &ChannelName) -> bool {
+        // Mostly there is one order.
+        self.journals.is_empty() || self.has_positions_in(self.memory.rule(channel).journal)
+    }
+
+    /// The same of all logs that a journal keeps, or the memory.
+    pub fn has_positions_in(&self, journal: Option<JournalId>) -> bool {
+        let has_order = |id: &JournalId| self.journal(*id).is_some_and(|own| own.has_order());
+        journal.filter(has_order) == self.order
+    }
+
+    /// True if other processes serve channels of this server, but not this one.
+    pub fn is_local(&self, channel: &ChannelName) -> bool {
+        self.is_shared() && self.cluster_of(channel).is_none()
     }
 
     /// Appends a message to its channel's log and notifies the workers that follow the channel: all
@@ -206,10 +253,16 @@ impl Channels {
         Ok(subscribers)
     }
 
-    /// True if other processes serve the same channels. Then [`Channels::watermark`] may be behind
-    /// their publications, so no subscription may begin there.
+    /// True if other processes serve the same channels.
     pub fn is_shared(&self) -> bool {
         self.cluster().is_some()
+    }
+
+    /// True if positions are in the order of a log that other processes write, too. Then
+    /// [`Channels::watermark`] may be behind their publications, so no subscription may begin
+    /// there.
+    pub fn shares_positions(&self) -> bool {
+        self.order.is_some_and(|id| self.journal(id).is_some_and(|own| own.cluster().is_some()))
     }
 
     /// The tag that all connection names of this process share, and no other process that serves
@@ -221,20 +274,20 @@ impl Channels {
     /// The position of a client that has all messages which are settled: each of them is in its
     /// channel's log, and in the queues of the workers that follow the channel.
     pub fn watermark(&self) -> Watermark {
-        let of_journal = self.journal.as_ref().and_then(|journal| journal.watermark());
+        let of_journal = self.order.and_then(|id| self.journal(id)?.watermark());
         of_journal.unwrap_or_else(|| self.memory.watermark())
     }
 
     /// True if what is posted to workers is settled at once. If not, workers are told
     /// ([`Notification::Settled`](crate::Notification::Settled)) when it is.
     pub fn is_settling(&self) -> bool {
-        self.journal.as_ref().is_none_or(|journal| journal.is_settling())
+        self.order.and_then(|id| self.journal(id)).is_none_or(|journal| journal.is_settling())
     }
 
     /// True if parts of some logs have to be [fetched](Channels::fetch). If not, callers skip the
     /// question for each channel.
     pub fn fetches(&self) -> bool {
-        self.journal.is_some()
+        !self.journals.is_empty()
     }
 
     /// Makes a part of a channel's log readable at once, for [`Channels::follow`] or
@@ -316,21 +369,28 @@ impl Channels {
 
     /// A step through all channels or users that have messages or subscribers: those at the next
     /// places after `after`, or at the first ones. First come those that are in memory, then those
-    /// of the journal.
+    /// of each journal.
     pub fn list(&self, now_ms: u64, kind: Kind, after: Option<ListPlace>) -> ListStep {
-        let journal = self.journal.as_deref().filter(|_| kind != Kind::Internal);
-        let Some(journal) = journal else { return self.memory.list(now_ms, kind, after) };
-        if let Some(ListPlace(place)) = after
-            && place >= JOURNAL_PLACES
-        {
-            let mut step = journal.list(kind, place - JOURNAL_PLACES);
-            let places = step.channels.iter_mut().map(|listed| &mut listed.place);
-            places.chain(&mut step.next).for_each(|ListPlace(place)| *place += JOURNAL_PLACES);
-            return step;
+        let part = after.map_or(0, |ListPlace(place)| (place / JOURNAL_PLACES) as usize);
+        let mut step = match part.checked_sub(1) {
+            None => {
+                let mut step = self.memory.list(now_ms, kind, after);
+                self.complete_list(now_ms, &mut step.channels);
+                step
+            }
+            Some(place) => {
+                let Some(journal) = self.journals.get(place) else { return ListStep::default() };
+                let after = after.map_or(0, |ListPlace(place)| place % JOURNAL_PLACES);
+                let mut step = journal.list(kind, after);
+                let places = step.channels.iter_mut().map(|listed| &mut listed.place);
+                let places = places.chain(&mut step.next);
+                places.for_each(|ListPlace(place)| *place += part as u64 * JOURNAL_PLACES);
+                step
+            }
+        };
+        if part < self.journals.len() && kind != Kind::Internal {
+            step.next.get_or_insert(ListPlace((part as u64 + 1) * JOURNAL_PLACES));
         }
-        let mut step = self.memory.list(now_ms, kind, after);
-        journal.complete_list(now_ms, &mut step.channels);
-        step.next.get_or_insert(ListPlace(JOURNAL_PLACES));
         step
     }
 
@@ -338,10 +398,17 @@ impl Channels {
     /// channels. Call it on a thread that may wait.
     pub fn list_part(&self, now_ms: u64, query: &ListQuery) -> ListPart {
         let mut part = self.memory.list_part(now_ms, query, false);
-        if let Some(journal) = &self.journal {
-            journal.complete_list(now_ms, &mut part.channels);
-        }
+        self.complete_list(now_ms, &mut part.channels);
         part
+    }
+
+    /// Has the journal of each channel that is listed correct its entry.
+    fn complete_list(&self, now_ms: u64, listed: &mut [ListedChannel]) {
+        for listed in listed {
+            if let Some((journal, _)) = self.journal_of(&listed.name) {
+                journal.complete_list(now_ms, listed);
+            }
+        }
     }
 
     /// The parts of a page of a list that other processes have.
@@ -358,33 +425,32 @@ impl Channels {
 
     /// True if every request has been answered. Only meaningful once no more requests are made.
     pub fn is_at_rest(&self) -> bool {
-        self.journal.as_ref().is_none_or(|journal| journal.is_at_rest())
+        self.journals.iter().all(|journal| journal.is_at_rest())
     }
 
     /// Expires messages and keys of a part of the channels. Call about ten times a second.
     pub fn tick(&self, now_ms: u64) {
         self.memory.tick(now_ms);
-        if let Some(journal) = &self.journal {
-            journal.tick(now_ms, self.memory.is_memory_short());
-        }
+        let is_short = self.memory.is_memory_short();
+        self.journals.iter().for_each(|journal| journal.tick(now_ms, is_short));
     }
 
     /// Bytes in all logs. Cheaper than [`Channels::metrics`].
     pub fn log_bytes(&self) -> u64 {
-        let of_journal = self.journal.as_ref().map_or(0, |journal| journal.usage().log_bytes);
-        self.memory.log_bytes() + of_journal
+        let of_journals = self.journals.iter().map(|journal| journal.usage().log_bytes);
+        self.memory.log_bytes() + of_journals.sum::<u64>()
     }
 
     /// How many things were held for a short time so far, whose memory is free now: parts of logs
     /// that were fetched, messages that waited to be written to files.
     pub fn held_shortly(&self) -> u64 {
-        self.journal.as_ref().map_or(0, |journal| journal.usage().held_shortly)
+        self.journals.iter().map(|journal| journal.usage().held_shortly).sum()
     }
 
     /// Counters of all channels.
     pub fn metrics(&self) -> EngineMetrics {
         let of_memory = self.memory.metrics();
-        self.journal.as_ref().map_or(of_memory, |journal| journal.metrics(of_memory))
+        self.journals.iter().fold(of_memory, |counted, journal| journal.metrics(counted))
     }
 
     /// Queries who is in a channel. Answers later if workers have to be asked, on the thread of one
@@ -431,14 +497,18 @@ impl Channels {
     }
 
     /// Has other processes that serve the same channels pass their connections. Only what users and
-    /// channels and names are about concerns them.
+    /// channels and names are about concerns them, and no channel that only this process serves.
     pub fn scan_elsewhere(
         &self,
         target: &ScanTarget,
         action: &ScanAction,
         later: Later<'_, OtherNodes<Scanned>>,
     ) -> Answer<OtherNodes<Scanned>> {
-        match self.cluster() {
+        let cluster = match target {
+            ScanTarget::Channel(channel) => self.cluster_of(channel),
+            _ => self.cluster(),
+        };
+        match cluster {
             None => OtherNodes::default().into(),
             Some(cluster) => cluster.scan_elsewhere(target, action, later),
         }

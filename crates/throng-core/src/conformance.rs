@@ -25,7 +25,7 @@ use crate::name::{ChannelName, Kind};
 use crate::publication::{Outcome, Publication, PublishError, Published};
 use crate::read_marker::{Mark, ReadMarker};
 use crate::reading::{Fetched, HistoryQuery, Reading, StartAt};
-use crate::rules::{Retention, Rule, Rules};
+use crate::rules::{JournalId, Retention, Rule, Rules};
 use crate::stamp::{Stamp, Watermark};
 use crate::worker_queue::{Notification, QueueLimits, WorkerQueue};
 
@@ -55,19 +55,19 @@ pub fn run(make: impl Fn(Arc<Rules>, Vec<Arc<WorkerQueue>>) -> Channels) {
 /// Permitted differences between journals.
 #[derive(Debug, Clone, Copy)]
 pub struct Profile {
-    /// True if the rules say that a journal keeps the logs.
-    pub is_durable: bool,
+    /// The journal that keeps the logs, as the rules say.
+    pub journal: Option<JournalId>,
     /// True if lists have channels without subscribers, and the number of their messages.
     pub lists_logs: bool,
 }
 
 impl Profile {
     /// All in memory.
-    const MEMORY: Profile = Profile { is_durable: false, lists_logs: true };
+    const MEMORY: Profile = Profile { journal: None, lists_logs: true };
     /// On a disk.
-    pub const DISK: Profile = Profile { is_durable: true, ..Profile::MEMORY };
+    pub const DISK: Profile = Profile { journal: Some(JournalId(0)), ..Profile::MEMORY };
     /// In a stream that several nodes share.
-    pub const STREAM: Profile = Profile { is_durable: true, lists_logs: false };
+    pub const STREAM: Profile = Profile { lists_logs: false, ..Profile::DISK };
 }
 
 /// As [`run`], for channels with a journal.
@@ -98,7 +98,7 @@ pub fn run_with(profile: Profile, make: impl Fn(Arc<Rules>, Vec<Arc<WorkerQueue>
         let queues: Vec<_> = (0..WORKERS).map(queue).collect();
         let rule = Rule {
             retention: Retention { max_messages: RETAINED, ..Rule::default().retention },
-            is_durable: profile.is_durable,
+            journal: profile.journal,
             ..Rule::default()
         };
         let engine = make(Arc::new(Rules::new(Vec::new(), rule)), queues.clone());
@@ -408,7 +408,7 @@ impl Subject {
             }
         }
         // Counted are messages that end in memory.
-        assert_eq!(self.engine.metrics().expired, u64::from(!self.profile.is_durable));
+        assert_eq!(self.engine.metrics().expired, u64::from(self.profile.journal.is_none()));
     }
 
     fn read_marker(&self, now_ms: u64, inbox: &ChannelName, mark: Option<Mark>) -> ReadMarker {

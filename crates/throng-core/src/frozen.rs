@@ -40,8 +40,7 @@ pub enum ThawError {
     Truncated,
     /// A channel in use has its log elsewhere than the rules say. The field is its name.
     #[error(
-        "the channel or inbox {0:?} is in use, and would become durable, or no longer be durable; \
-         that needs a restart"
+        "the channel or inbox {0:?} is in use, and would get another journal; that needs a restart"
     )]
     Moved(String),
     /// A value that the format does not allow. The field says which.

@@ -108,13 +108,19 @@ pub trait Journal: Send + Sync {
         ListStep::default()
     }
 
-    /// Corrects the heads and message counts of channels that are listed because they are followed.
-    fn complete_list(&self, now_ms: u64, listed: &mut [ListedChannel]) {
+    /// Corrects the head and message count of a channel that is listed because it is followed.
+    fn complete_list(&self, now_ms: u64, listed: &mut ListedChannel) {
         let _ = (now_ms, listed);
     }
 
-    /// The position of a client that has all messages which are settled; `None` if the stamps of
-    /// messages are those of the memory's own order.
+    /// True if the stamps of messages are in an order of the journal's own; if not, they are the
+    /// memory's.
+    fn has_order(&self) -> bool {
+        false
+    }
+
+    /// The position of a client that has all messages which are settled, if the journal has an
+    /// order and knows it.
     fn watermark(&self) -> Option<Watermark> {
         None
     }
@@ -138,9 +144,9 @@ pub trait Journal: Send + Sync {
         JournalUsage::default()
     }
 
-    /// The counters of all channels, from those of the memory alone.
-    fn metrics(&self, of_memory: EngineMetrics) -> EngineMetrics {
-        of_memory
+    /// The counters of all channels, from those of the memory and of other journals.
+    fn metrics(&self, of_others: EngineMetrics) -> EngineMetrics {
+        of_others
     }
 
     /// The other processes that serve the same channels, if this is a journal of several.

@@ -35,6 +35,10 @@ pub enum LagPolicy {
     Latest,
 }
 
+/// A journal of a server, by its place among them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct JournalId(pub u8);
+
 /// The settings of the channels that match one pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
@@ -61,8 +65,8 @@ pub struct Rule {
     pub max_staleness_ms: u32,
     /// True if subscribers may get presence events.
     pub presence_events: bool,
-    /// True if a journal keeps the log, on a disk or elsewhere, so that it survives the process.
-    pub is_durable: bool,
+    /// The journal that keeps the log, so that it survives the process; `None`: it is in memory.
+    pub journal: Option<JournalId>,
 }
 
 impl Default for Rule {
@@ -82,7 +86,7 @@ impl Default for Rule {
             pace_ms: 0,
             max_staleness_ms: 0,
             presence_events: false,
-            is_durable: false,
+            journal: None,
         }
     }
 }
@@ -179,35 +183,35 @@ impl Rules {
         self.list.iter().any(|rule| rule.presence_events)
     }
 
-    /// Which channels are durable, and what is kept of them: a text that is another one if any of
+    /// Which channels a journal keeps, and how much of each: a text that is another one if any of
     /// that is.
-    pub fn durable_retention(&self) -> String {
-        let line = |Rule { kind, pattern, retention, is_durable, .. }: &Rule| {
-            let retention = is_durable.then_some(retention);
-            format!("{kind:?} {pattern:?} {retention:?}\n")
+    pub fn kept_by(&self, journal: JournalId) -> String {
+        let line = |rule: &Rule| {
+            let retention = (rule.journal == Some(journal)).then_some(rule.retention);
+            format!("{:?} {:?} {retention:?}\n", rule.kind, rule.pattern)
         };
         self.list.iter().map(line).collect()
     }
 
-    /// The retention of each rule for channels and users.
-    pub fn retentions(&self) -> impl Iterator<Item = Retention> {
-        // The last two belong to the server's own logs.
-        self.list.iter().take(self.list.len() - 2).map(|rule| rule.retention)
+    /// The retention of each rule whose logs a journal keeps, or the memory.
+    pub fn retentions(&self, journal: Option<JournalId>) -> impl Iterator<Item = Retention> {
+        let own = self.list.iter().filter(move |rule| rule.journal == journal);
+        own.map(|rule| rule.retention)
     }
 
     /// The same rules for logs in memory. Subscribers of those logs are no clients.
     #[cfg(any(test, feature = "conformance"))]
     pub(crate) fn without_journal(&self) -> Rules {
         let in_memory =
-            |rule: &Rule| Rule { is_durable: false, lag_policy: LagPolicy::Close, ..rule.clone() };
+            |rule: &Rule| Rule { journal: None, lag_policy: LagPolicy::Close, ..rule.clone() };
         Rules { list: self.list.iter().map(in_memory).collect() }
     }
 
-    /// The same rules, of which a journal keeps the logs of all channels and users.
+    /// The same rules, of which the first journal keeps the logs of all channels and users.
     #[cfg(any(test, feature = "conformance"))]
     pub fn with_journal(mut self) -> Rules {
         let own = self.list.len() - 2;
-        self.list[..own].iter_mut().for_each(|rule| rule.is_durable = true);
+        self.list[..own].iter_mut().for_each(|rule| rule.journal = Some(JournalId(0)));
         self
     }
 

@@ -384,7 +384,7 @@ impl SubscriptionTable {
     /// earlier channel at the same place may then seem to be for this one.
     pub fn has_log_elsewhere(&self, local: LocalId) -> bool {
         let known = self.channels.get(local.index());
-        known.is_some_and(|known| self.rules.get(known.rule).is_durable)
+        known.is_some_and(|known| self.rules.get(known.rule).journal.is_some())
     }
 
     /// When the engine accepted the messages that became complete since the last call, in

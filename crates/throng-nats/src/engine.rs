@@ -92,7 +92,8 @@ pub use cluster::{ClusterView, NodeFacts, OtherNode};
 pub use frozen::NodeThaw;
 pub use link::{LinkState, NodeFigures};
 pub use questions::question_of_nodes;
-pub use succession::{FreezeError, NodeSuccessor, Thawed};
+pub use starting::{NodeBeginning, NodeStarting};
+pub use succession::FreezeError;
 pub use table::TableNews;
 pub use usage::NodeUse;
 
@@ -339,8 +340,12 @@ impl Journal for NatsJournal {
         self.shared.read_marker(now_ms, inbox, mark, later)
     }
 
-    fn complete_list(&self, now_ms: u64, listed: &mut [ListedChannel]) {
+    fn complete_list(&self, now_ms: u64, listed: &mut ListedChannel) {
         self.shared.complete_list(now_ms, listed);
+    }
+
+    fn has_order(&self) -> bool {
+        true
     }
 
     fn watermark(&self) -> Option<Watermark> {
@@ -368,17 +373,17 @@ impl Journal for NatsJournal {
         }
     }
 
-    fn metrics(&self, of_memory: EngineMetrics) -> EngineMetrics {
+    fn metrics(&self, of_others: EngineMetrics) -> EngineMetrics {
         let (messages, bytes) = self.shared.followed().cached();
         let counts = &self.shared.link.counts;
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         EngineMetrics {
-            messages,
-            bytes: bytes as u64,
-            published: of(&counts.accepted),
-            busy: of_memory.busy + of(&counts.busy),
-            duplicates: of(&counts.duplicates),
-            ..of_memory
+            messages: of_others.messages + messages,
+            bytes: of_others.bytes + bytes as u64,
+            published: of_others.published + of(&counts.accepted),
+            busy: of_others.busy + of(&counts.busy),
+            duplicates: of_others.duplicates + of(&counts.duplicates),
+            ..of_others
         }
     }
 

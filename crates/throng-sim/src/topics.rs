@@ -107,7 +107,7 @@ fn topic(
         pace_ms: 0,
         max_staleness_ms: 0,
         presence_events: false,
-        is_durable: false,
+        journal: None,
     };
     Topic { name, kind, rule, is_pinned: true }
 }

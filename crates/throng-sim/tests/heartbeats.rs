@@ -62,7 +62,7 @@ impl Scene {
             generation: 0,
             id: WorkerId(0),
             settings: Arc::new(settings),
-            engine: Arc::new(Channels::new(Arc::clone(&engine), None)),
+            engine: Arc::new(Channels::new(Arc::clone(&engine), Vec::new())),
             access: AccessControl::allow_all(),
             rules,
             compression: Arc::default(),

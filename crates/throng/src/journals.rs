@@ -1,13 +1,13 @@
-//! The journals that a server can have beneath its channels. The rest of the program knows each
-//! only by [`ServerJournal`], and one of the running server by [`Successor`].
+//! The journals that a server can have beneath its channels. The rest of the program knows those
+//! of the running server by [`Journals`], and one that starts by [`PreparedJournals`].
 //!
 //! | module | contents |
 //! |---|---|
-//! | `interface` | these two, and what they are made of |
+//! | `interface` | a journal to the rest of the program |
 //! | `disk` | the logs of durable channels are in a data directory |
 //! | `backup` | backups of it |
-//! | [`nats`] | all logs are in a stream, which several nodes share |
-//! | this file | the table of journals, and none: all logs are in memory |
+//! | [`nats`] | logs are in a stream, which several nodes share |
+//! | this file | the table of journals, and all that the settings name together |
 
 mod backup;
 mod disk;
@@ -15,22 +15,25 @@ mod interface;
 pub(crate) mod nats;
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use throng_access::session::Tagger;
-use throng_control::{MetricSource, OtherMetric};
-use throng_core::{Channels, MemoryEngine};
+use throng_core::{Channels, JournalId, MemoryEngine};
 use throng_handover::message::DescriptorKind;
 use tokio::runtime::Runtime;
 
-use crate::settings::{Settings, SettingsError};
-use interface::Kind;
+use crate::settings::{LogPlace, Settings, SettingsError};
+use interface::{Kind, Prepared};
 
 pub(crate) use backup::Backups;
-pub(crate) use interface::{JournalSetup, Opened, ServerJournal, Successor};
+pub(crate) use interface::{JournalSetup, ServerJournal};
 
-/// The journals that settings can name. At most one of them is in use.
+/// The journals that settings can name, in the order of their ids.
 static KINDS: [Kind; 2] = [disk::KIND, nats::KIND];
+
+/// The journals of a server; none if all logs are in memory.
+pub(crate) type Journals = Arc<[Arc<dyn ServerJournal>]>;
 
 /// Checks the files that the settings name, and returns warnings about them.
 pub(crate) fn check(settings: &Settings) -> Result<Vec<String>, SettingsError> {
@@ -44,46 +47,77 @@ pub(crate) fn tagger(runtime: &Runtime, settings: &Settings) -> Option<Tagger> {
     nats::tagger(runtime, settings)
 }
 
-/// Opens the journal that the settings name, with what it keeps for users.
-pub(crate) fn open(setup: &JournalSetup<'_>) -> Result<Opened> {
-    for kind in &KINDS {
-        if let Some(opened) = (kind.open)(setup)? {
-            return Ok(opened);
+/// The journals of a server that starts.
+pub(crate) struct PreparedJournals(Vec<Box<dyn Prepared>>);
+
+impl PreparedJournals {
+    /// Begins to open the journals that the settings name. If a running server is taken over,
+    /// `passed` takes what it has passed.
+    ///
+    /// # Errors
+    ///
+    /// The running server has others, or one cannot be used.
+    pub(crate) fn new(
+        setup: &JournalSetup<'_>,
+        mut passed: Option<&mut dyn FnMut(DescriptorKind) -> Option<OwnedFd>>,
+    ) -> Result<PreparedJournals> {
+        let mut all = Vec::new();
+        for kind in &KINDS {
+            let own = setup.settings.journal_id(kind.place);
+            let descriptor = passed.as_mut().map(|take| take(kind.passed_by));
+            if let Some(descriptor) = &descriptor
+                && descriptor.is_some() != own.is_some()
+            {
+                let state = |has_it: bool| kind.states[usize::from(has_it)];
+                let (running, own) = (state(descriptor.is_some()), state(own.is_some()));
+                bail!("the running server has {running}, and this one {own}; restart instead");
+            }
+            if let Some(id) = own {
+                debug_assert_eq!(id, JournalId(all.len() as u8));
+                all.push((kind.prepare)(setup, id, descriptor.flatten())?);
+            }
         }
+        Ok(PreparedJournals(all))
     }
-    let memory = setup.memory(setup.events.clone());
-    Ok(Opened::new(Channels::from(memory), InMemory))
-}
 
-/// Begins to take over the journal of the running server, which has passed what `take` takes.
-///
-/// # Errors
-///
-/// It is another one than that of the settings, or cannot be used.
-pub(crate) fn succeed(
-    setup: &JournalSetup<'_>,
-    mut take: impl FnMut(DescriptorKind) -> Option<OwnedFd>,
-) -> Result<Box<dyn Successor>> {
-    let mut found = None;
-    for kind in &KINDS {
-        found = found.or((kind.succeed)(setup, take(kind.passed_by))?);
+    /// Waits until they can be used, while the running server goes on.
+    pub(crate) fn wait(&self) -> Result<()> {
+        self.0.iter().try_for_each(|journal| journal.wait())
     }
-    Ok(found.unwrap_or_else(|| Box::new(InMemory)))
-}
 
-/// A server without a journal.
-struct InMemory;
-
-impl MetricSource for InMemory {
-    fn metrics(&self) -> Vec<OtherMetric> {
-        Vec::new()
+    /// For each journal of which the running server sends records, in their order: reads one.
+    pub(crate) fn readers(
+        &mut self,
+    ) -> impl Iterator<Item = impl FnMut(&[u8]) -> Result<()> + use<'_>> {
+        let with_records = self.0.iter_mut().filter(|journal| journal.has_records());
+        with_records.map(|journal| |record: &[u8]| journal.record(record))
     }
-}
 
-impl ServerJournal for InMemory {}
-
-impl Successor for InMemory {
-    fn take_over(self: Box<Self>, memory: MemoryEngine, _: &JournalSetup<'_>) -> Result<Opened> {
-        Ok(Opened::new(Channels::from(memory), InMemory))
+    /// Opens them over this memory, which may be a running server's.
+    pub(crate) fn open(
+        mut self,
+        mut memory: MemoryEngine,
+        setup: &JournalSetup<'_>,
+    ) -> Result<(Arc<Channels>, Journals)> {
+        for journal in &mut self.0 {
+            memory = journal.beneath(memory, setup)?;
+        }
+        let memory = Arc::new(memory);
+        let (mut journals, mut servers, mut finish) = (Vec::new(), Vec::new(), Vec::new());
+        for journal in self.0 {
+            let opened = journal.open(&memory, setup)?;
+            journals.push(opened.journal);
+            servers.push(opened.server);
+            finish.push(opened.finish);
+        }
+        let channels = Channels::new(memory, journals);
+        let channels = match setup.settings.records_journal() {
+            LogPlace::Nats => channels,
+            // Positions are about what is kept for users.
+            LogPlace::Memory | LogPlace::Disk => channels.with_order_of_memory(),
+        };
+        let channels = Arc::new(channels);
+        finish.into_iter().try_for_each(|finish| finish(&channels, setup))?;
+        Ok((channels, servers.into()))
     }
 }

@@ -9,8 +9,8 @@
 //! 3. The settings are loaded and checked, then access and TLS. The addresses are bound. An error
 //!    ends the process before anything else starts.
 //! 4. SIGTERM and SIGINT are caught before the banner and systemd say that the server runs.
-//! 5. The journal is opened or taken over, and the channels over it. The workers start, then the
-//!    control plane.
+//! 5. The journals are opened or taken over, and the channels over them. The workers start, then
+//!    the control plane.
 //!
 //! # Order of shutdown
 //!
@@ -27,7 +27,7 @@
 //! | `base` | the settings, and what they say of the process as a whole |
 //! | `security` | access control and TLS |
 //! | `ports` | everything that listens |
-//! | `data_plane` | journal, channels and workers |
+//! | `data_plane` | journals, channels and workers |
 //! | `leaving` | the server until its end |
 //! | `announcement` | what is said at the start |
 //! | `reserves`, `runtime` | threads and descriptors |
@@ -134,11 +134,12 @@ fn run(
     let metrics = security.metrics(redirect.as_ref(), &base.log);
     let access = Arc::clone(&security.access.control);
     let control = planes.control(&access, control_settings, metrics, base.site.take());
-    planes.state.journal.describe(&control, address.port());
+    let journals = Arc::clone(&planes.state.journals);
+    journals.iter().for_each(|journal| journal.describe(&control, address.port()));
     let listeners = upgrade::start::copies(admin.as_ref(), redirect.as_ref())?;
     let reserves = Reserves::make(runtime, &planes, base.meter.take(), control.health())?;
     // From here on this process serves: what may fail comes before.
-    upgrade::start::take_over(arrival.as_mut(), &planes.edge, &*planes.state.journal)?;
+    upgrade::start::take_over(arrival.as_mut(), &planes.edge, &journals)?;
 
     let renewer = security.renewer();
     let beside = Beside::start(runtime, security.callouts, redirect, security.renewal);
@@ -156,16 +157,15 @@ fn run(
     let (read, workers) = (reader(arguments), Arc::clone(&planes.workers));
     let reloader = Reloader::new(read, settings.clone(), obstacle.is_none(), replaceable, workers);
     let departure = departure(settings, Arc::clone(&planes.workers), control.health());
-    let backups = planes.state.journal.backups().map(|backups| (backups, Arc::clone(&control)));
+    let backups = journals.iter().find_map(|own| Some((own.backups()?, Arc::clone(&control))));
     let reloader = (reloader, Arc::clone(&reloads));
     let operator = Operator::new(reloader, renewer, (&departure, upgrades.asking()), backups);
     operator.serve(hangups, control_socket.as_ref(), address, file);
-    let DataPlane { state: StartState { channels, journal, presence_events, .. }, edge, .. } =
-        planes;
+    let DataPlane { state: StartState { channels, presence_events, .. }, edge, .. } = planes;
     let ending_events = presence_events::spawn(presence_events.as_ref(), &channels, &control);
     let running = Running {
         channels,
-        journal,
+        journals,
         access,
         tls: security.tls.clone(),
         presence_events,

@@ -61,7 +61,7 @@ pub(crate) use row::{Change, Row};
 pub(crate) use rules::rules;
 pub(crate) use secret::Secret;
 pub(crate) use table::{Options, Settings, SettingsError, row};
-pub(crate) use values::ControlChoice;
+pub(crate) use values::{ControlChoice, LogPlace};
 
 /// The sources of settings, except variables.
 #[derive(Debug, Args)]

@@ -30,26 +30,30 @@ impl CountedNodes {
 }
 
 /// The subscribers of other nodes, if they are to be counted.
-pub(super) struct Elsewhere(Option<PendingAnswer<OtherNodes<u64>>>);
+pub(super) struct Elsewhere {
+    asked: Option<PendingAnswer<OtherNodes<u64>>>,
+    is_local: bool,
+}
 
 impl Elsewhere {
     /// Asks the other nodes if they are wanted. Does not wait.
     pub(super) fn ask(control: &Control, wanted: CountedNodes, channel: &ChannelName) -> Elsewhere {
         if wanted == CountedNodes::Own {
-            return Elsewhere(None);
+            return Elsewhere { asked: None, is_local: false };
         }
         let others = |later: Later<'_, _>| Ok(control.engine.subscribers_elsewhere(channel, later));
         let asked: Result<_, Infallible> = ask(others);
         let Ok(asked) = asked;
-        Elsewhere(Some(asked))
+        Elsewhere { asked: Some(asked), is_local: control.engine.is_local(channel) }
     }
 
     /// The number of subscribers, of which this node has `own`.
     pub(super) async fn and(self, own: u64) -> Counted {
-        let Some(asked) = self.0 else { return own.into() };
+        let Some(asked) = self.asked else { return own.into() };
         let none = OtherNodes { found: 0, is_complete: false };
         let OtherNodes { found, is_complete } = asked.within(WORKERS_TIMEOUT).await.unwrap_or(none);
-        Counted { subscribers: own.saturating_add(found), is_partial: !is_complete }
+        let (subscribers, is_partial) = (own.saturating_add(found), !is_complete);
+        Counted { subscribers, is_partial, is_local: self.is_local }
     }
 
     /// Writes the result of a publication of a batch. A repeated one has no subscribers.

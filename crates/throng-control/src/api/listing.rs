@@ -93,7 +93,8 @@ pub(crate) async fn answer(
         let after = page.next.map(|next| control.cursors.text(next));
         NodesPage { channels: page.channels, after, is_partial: false }
     };
-    let entries: Vec<_> = page.channels.iter().map(|listed| entry(kind, listed)).collect();
+    let entries = page.channels.iter().map(|listed| entry(&control.engine, kind, listed));
+    let entries: Vec<_> = entries.collect();
     let plural = format!("{}s", kind.noun());
     let mut body = json!({ plural: entries, "more": page.after.is_some() });
     if let Some(after) = page.after {
@@ -193,11 +194,15 @@ fn take(
     step.next
 }
 
-fn entry(kind: Kind, listed: &ListedChannel) -> Value {
-    json!({
+fn entry(engine: &Channels, kind: Kind, listed: &ListedChannel) -> Value {
+    let mut entry = json!({
         kind.noun(): listed.name.name(),
         "subscribers": listed.subscribers,
         "id": listed.head.to_string(),
         "messages": listed.messages,
-    })
+    });
+    if engine.is_local(&listed.name) {
+        entry["local"] = true.into();
+    }
+    entry
 }

@@ -36,7 +36,8 @@ pub(crate) async fn answer(
         return Err(ApiError::new(ErrorCode::Busy, message));
     };
     let Presence { connections, users, is_cut, is_partial } = presence;
-    let present = Present { connections, users: &users, more: is_cut, is_partial };
+    let is_local = control.engine.is_local(&channel);
+    let present = Present { connections, users: &users, more: is_cut, is_partial, is_local };
     let mut body = Vec::new();
     v1::presence_body(&mut body, &names::target(&channel), present);
     limited.charge_read(body.len());

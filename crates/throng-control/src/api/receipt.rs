@@ -129,7 +129,8 @@ impl OpenReceipt {
         let dropped =
             [("lagging", lagging), ("skipped", skipped), ("closed", closed), ("expired", expired)];
         let (outcome, is_partial) = (outcome.name(), !is_complete);
-        ReceiptFields { outcome, matched, written, behind, unknown, dropped, is_partial }
+        let is_local = control.engine.is_local(&self.channel);
+        ReceiptFields { outcome, matched, written, behind, unknown, dropped, is_partial, is_local }
     }
 }
 

@@ -124,7 +124,7 @@ impl Maker {
             return;
         }
         let order @ ChangeOrder { user, change, line } = &running.orders[index];
-        let plan = self.check_all_covered(running.key.as_deref(), order);
+        let plan = self.check(running.key.as_deref(), order);
         let plan = plan.and_then(|()| Ok(self.kept.plan(user, change, batch.added)?));
         match plan {
             Err(error) => running.made.refused.push(RefusedChange { line: *line, error }),
@@ -199,7 +199,7 @@ impl Maker {
     /// The changes that would be refused if all were made in their order.
     fn find_refused(&self, RunningJob { key, orders, .. }: &RunningJob) -> Vec<RefusedChange> {
         let covered = |order: &ChangeOrder| {
-            let error = self.check_all_covered(key.as_deref(), order).err()?;
+            let error = self.check(key.as_deref(), order).err()?;
             Some(RefusedChange { line: order.line, error })
         };
         let mut refused: Vec<_> = orders.iter().filter_map(covered).collect();
@@ -214,13 +214,21 @@ impl Maker {
         refused
     }
 
-    /// Fails unless the key is for all channels that a change may end without naming them: one for
-    /// some of them must not end the others.
-    fn check_all_covered(
-        &self,
-        key: Option<&ServerKey>,
-        order: &ChangeOrder,
-    ) -> Result<(), ErrorResponse> {
+    /// Fails if a connection could have no position in all that the user would follow, or if the
+    /// key is not for all channels that a change may end without naming them: one for some of them
+    /// must not end the others.
+    fn check(&self, key: Option<&ServerKey>, order: &ChangeOrder) -> Result<(), ErrorResponse> {
+        let (KeptChange::Replace(added) | KeptChange::Update { add: added, .. }) = &order.change;
+        let inbox = (!added.is_empty()).then(|| ChannelName::user(&order.user));
+        let all = added.iter().map(|name| ChannelName::channel(name)).chain(inbox);
+        if let Some(other) = all.into_iter().find(|name| !self.engine.has_positions(name)) {
+            let (noun, name) = (other.kind().noun(), other.name());
+            let message = format!(
+                "subscriptions that are kept cannot have the {noun} `{name}`: its messages are in \
+                 another journal than `records` names"
+            );
+            return Err(ErrorResponse::new(ErrorCode::Forbidden, message));
+        }
         let (Some(key), KeptChange::Replace(_)) = (key, &order.change) else {
             return Ok(());
         };

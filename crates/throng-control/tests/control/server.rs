@@ -123,7 +123,7 @@ impl Server {
         let (handoffs, receiver) = unbounded_channel();
         let (drain, draining) = oneshot::channel();
         let control = Control::new(
-            Arc::new(Channels::new(Arc::clone(&engine), None)),
+            Arc::new(Channels::new(Arc::clone(&engine), Vec::new())),
             Arc::new(access),
             Arc::clone(&edge) as _,
             settings,

@@ -96,8 +96,17 @@ impl TestJournal {
     /// A journal that delivers to `memory`, whose rules hold for its logs. All of them together
     /// keep `max_bytes` at most.
     pub fn new(memory: Arc<MemoryEngine>, max_bytes: usize) -> TestJournal {
-        let rules = Arc::new(memory.rules().without_journal());
         let epoch = memory.watermark().epoch;
+        TestJournal::with_epoch(epoch, memory, max_bytes)
+    }
+
+    /// The same, whose ids and positions have this epoch.
+    pub(crate) fn with_epoch(
+        epoch: Epoch,
+        memory: Arc<MemoryEngine>,
+        max_bytes: usize,
+    ) -> TestJournal {
+        let rules = Arc::new(memory.rules().without_journal());
         let store = MemoryEngine::new(epoch, rules, Vec::new(), max_bytes);
         TestJournal {
             memory,
@@ -375,6 +384,10 @@ impl Journal for TestJournal {
         step
     }
 
+    fn has_order(&self) -> bool {
+        true
+    }
+
     fn watermark(&self) -> Option<Watermark> {
         Some(self.store.watermark())
     }
@@ -387,18 +400,17 @@ impl Journal for TestJournal {
         self.store.tick(now_ms);
     }
 
-    fn metrics(&self, of_memory: EngineMetrics) -> EngineMetrics {
+    fn metrics(&self, of_others: EngineMetrics) -> EngineMetrics {
         let of_store = self.store.metrics();
         EngineMetrics {
-            channels: of_memory.channels.max(of_store.channels),
-            messages: of_store.messages,
-            bytes: of_store.bytes,
-            published: of_store.published,
-            busy: of_memory.busy + of_store.busy,
-            evicted: of_store.evicted,
-            keys: of_store.keys,
-            keys_displaced: of_store.keys_displaced,
-            ..of_memory
+            channels: of_others.channels.max(of_store.channels),
+            messages: of_others.messages + of_store.messages,
+            bytes: of_others.bytes + of_store.bytes,
+            busy: of_others.busy + of_store.busy,
+            evicted: of_others.evicted + of_store.evicted,
+            keys: of_others.keys + of_store.keys,
+            keys_displaced: of_others.keys_displaced + of_store.keys_displaced,
+            ..of_others
         }
     }
 }

@@ -20,10 +20,10 @@ use crate::message::{Content, Message};
 use crate::name::ChannelName;
 use crate::publication::PublishError;
 use crate::receipt::Receipt;
-use crate::rules::{Rule, Rules};
+use crate::rules::{JournalId, Rule, Rules};
 use crate::stamp::{Stamp, Watermark};
 
-/// The place of the journal among those that give out stamps.
+/// The place of the journal that takes its stamps from here among those that give out stamps.
 const JOURNAL: u32 = SHARDS as u32;
 
 /// The start of a subscription to a log that is elsewhere.
@@ -57,10 +57,11 @@ impl MemoryEngine {
         &self.shared.rules
     }
 
-    /// The same engine, whose lists have all channels with subscribers: its journal has no list.
+    /// The same engine, whose lists have all channels of a journal that have subscribers: it has
+    /// no list.
     #[must_use]
-    pub fn with_all_listed(mut self) -> MemoryEngine {
-        self.shared.lists_all = true;
+    pub fn with_all_listed(mut self, journal: JournalId) -> MemoryEngine {
+        self.shared.listed_here = Some(journal);
         self
     }
 
@@ -131,11 +132,13 @@ impl MemoryEngine {
     ) -> u64 {
         let (subscribers, workers) = self.deliver_asleep(content, receipt, begin);
         self.wake(workers);
+        self.shared.published.fetch_add(1, Ordering::Relaxed);
         subscribers
     }
 
-    /// The same, for a journal that has more to deliver: it wakes these workers later
-    /// ([`MemoryEngine::wake`]). So none of them gets the processor for each single message.
+    /// The same, for a journal that has more to deliver, also of other processes: it counts its own
+    /// publications, and wakes these workers later ([`MemoryEngine::wake`]). So none of them gets
+    /// the processor for each single message.
     pub fn deliver_asleep(
         &self,
         content: &Arc<Content>,
@@ -143,13 +146,9 @@ impl MemoryEngine {
         begin: impl FnOnce(),
     ) -> (u64, Vec<WorkerId>) {
         let (at, hashed) = self.find(&content.channel);
-        let delivered = {
-            let mut shard = self.lock(at);
-            begin();
-            shard.deliver(&self.shared, hashed.hash, content, receipt)
-        };
-        self.shared.published.fetch_add(1, Ordering::Relaxed);
-        delivered
+        let mut shard = self.lock(at);
+        begin();
+        shard.deliver(&self.shared, hashed.hash, content, receipt)
     }
 
     /// Wakes workers, for which something was delivered.

@@ -163,10 +163,10 @@ impl Shard {
             shared.presence_logs.fetch_add(1, Ordering::Relaxed);
         }
         let rule = shared.rules.find(name);
-        // The journal remembers the offsets of a durable channel.
-        let is_durable = shared.rules.get(rule).is_durable;
+        // A journal remembers the offsets of its channels.
+        let is_elsewhere = shared.rules.get(rule).journal.is_some();
         Channel {
-            head: if is_durable { 0 } else { self.forgotten.begin(hash) },
+            head: if is_elsewhere { 0 } else { self.forgotten.begin(hash) },
             log: None,
             followers: Followers::None,
             name: self.names.add(name),
@@ -191,8 +191,8 @@ impl Shard {
             entry.remove();
         }
         let Some(channel) = self.channels.remove(slot) else { return };
-        // The journal remembers the offsets of a durable channel.
-        if !shared.rules.get(channel.rule).is_durable {
+        // A journal remembers the offsets of its channels.
+        if shared.rules.get(channel.rule).journal.is_none() {
             self.forgotten.forget(hash, channel.head);
         }
         self.names.forget(channel.name);

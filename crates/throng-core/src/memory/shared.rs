@@ -14,7 +14,7 @@ use crate::message::{Content, Message};
 use crate::presence::PresenceCache;
 use crate::publication::{Publication, PublishError};
 use crate::reading::StartAt;
-use crate::rules::{LagPolicy, RuleId, Rules};
+use crate::rules::{JournalId, LagPolicy, RuleId, Rules};
 use crate::stamp::{Stamp, Stamps, Watermark};
 use crate::worker_queue::WorkerQueue;
 
@@ -56,8 +56,8 @@ pub(super) struct Shared {
     pub(super) evicted: AtomicU64,
     pub(super) expired: AtomicU64,
     pub(super) is_memory_short: AtomicBool,
-    /// True if lists have the channels whose logs a journal keeps, too.
-    pub(super) lists_all: bool,
+    /// The journal whose channels are in the lists of the memory: it has none.
+    pub(super) listed_here: Option<JournalId>,
     /// Hears of channels that get their first subscriber or lose their last one.
     pub(super) events: Option<Arc<dyn EventSink>>,
     /// Channels that are logs of presence events.
@@ -106,7 +106,7 @@ impl Shared {
             evicted: AtomicU64::new(0),
             expired: AtomicU64::new(0),
             is_memory_short: AtomicBool::new(false),
-            lists_all: false,
+            listed_here: None,
             events: None,
             presence_logs: AtomicU64::new(0),
             presence: Arc::default(),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::subscription::SubscriptionId;
 use super::{SubscriptionTable, Waiting};
-use crate::rules::Rules;
+use crate::rules::{JournalId, Rules};
 
 /// Messages that a subscription lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -46,6 +46,11 @@ impl SubscriptionTable {
     pub fn max_staleness_ms(&self, id: SubscriptionId) -> u32 {
         let channel = self.local(id).map(|local| &self.channels[local.index()]);
         channel.map_or(0, |channel| self.rules.get(channel.rule).max_staleness_ms)
+    }
+
+    /// The journal that keeps the log of a subscription's channel.
+    pub fn journal(&self, id: SubscriptionId) -> Option<JournalId> {
+        self.rules.get(self.channels[self.local(id)?.index()].rule).journal
     }
 
     /// The rules of the channels.

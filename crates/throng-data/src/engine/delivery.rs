@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use throng_core::parts::{OPEN_BYTES_MAX, Parts};
-use throng_core::{ChannelName, Content, MemoryEngine, Receipt, Retention, Stamp, clock};
+use throng_core::{
+    ChannelName, Content, JournalId, MemoryEngine, Receipt, Retention, Stamp, clock,
+};
 
 use super::expired_runs::ExpiredRuns;
 use super::shared::EngineShared;
@@ -21,20 +23,22 @@ pub struct AnswerDelivery {
 }
 
 impl AnswerDelivery {
-    /// Delivers what is in `logs` to the followers that `memory` knows. `memory` has the positions
-    /// of the logs ([`MemoryEngine::with_positions`]).
+    /// Delivers what is in `logs` to the followers that `memory` knows, as the first journal of its
+    /// rules. `memory` has the positions of the logs ([`MemoryEngine::with_positions`]).
     pub fn new(memory: Arc<MemoryEngine>, logs: Arc<Logs>) -> AnswerDelivery {
-        AnswerDelivery::with_parts(memory, logs, OPEN_BYTES_MAX)
+        AnswerDelivery::with_parts(JournalId(0), memory, logs, OPEN_BYTES_MAX)
     }
 
-    /// The same, whose parts of logs that wait for clients take this many bytes at most.
+    /// The same, as this journal of the rules. Its parts of logs that wait for clients take this
+    /// many bytes at most.
     pub fn with_parts(
+        id: JournalId,
         memory: Arc<MemoryEngine>,
         logs: Arc<Logs>,
         max_bytes: usize,
     ) -> AnswerDelivery {
         let (parts, expired) = (Arc::new(Parts::new(max_bytes)), ExpiredRuns::default());
-        let shared = Arc::new(EngineShared { memory, logs, parts, expired });
+        let shared = Arc::new(EngineShared { memory, id, logs, parts, expired });
         AnswerDelivery { shared, answer_at: Arc::new(|answers| answers()) }
     }
 
@@ -62,7 +66,7 @@ impl JournalServer for AnswerDelivery {
     }
 
     fn retention(&self) -> String {
-        self.shared.memory.rules().durable_retention()
+        self.shared.memory.rules().kept_by(self.shared.id)
     }
 
     fn begin_group(&self) {

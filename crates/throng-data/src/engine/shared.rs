@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use throng_core::parts::{HeldPart, Limits, Part, Parts, Reserved, Start};
 use throng_core::{
-    ChannelName, HistoryQuery, MemoryEngine, MessageId, Outcome, PublishError, Published, Reading,
-    Rule, StartAt,
+    ChannelName, HistoryQuery, JournalId, MemoryEngine, MessageId, Outcome, PublishError,
+    Published, Reading, Rule, StartAt,
 };
 
 use super::expired_runs::ExpiredRuns;
@@ -18,6 +18,8 @@ use crate::storage::StorageError;
 /// State that the threads of the journal and the readers share with the engine.
 pub(super) struct EngineShared {
     pub(super) memory: Arc<MemoryEngine>,
+    /// The name of this journal in rules.
+    pub(super) id: JournalId,
     pub(super) logs: Arc<Logs>,
     pub(super) parts: Arc<Parts>,
     pub(super) expired: ExpiredRuns,
@@ -35,10 +37,10 @@ impl From<JournalRefused> for PublishError {
 }
 
 impl EngineShared {
-    /// The rule of a channel, if the channel is durable.
+    /// The rule of a channel, if this journal keeps its log.
     pub(super) fn durable(&self, channel: &ChannelName) -> Option<&Rule> {
         let rule = self.memory.rule(channel);
-        rule.is_durable.then_some(rule)
+        (rule.journal == Some(self.id)).then_some(rule)
     }
 
     /// The publisher's answer.

@@ -2,8 +2,9 @@
 
 use throng_core::later::ask;
 use throng_core::{
-    Body, Channels, Content, Epoch, Follow, Followed, LocalId, MemoryEngine, Message, Notification,
-    QueueLimits, Receipt, Rule, Rules, Stamp, StartAt, WorkerId, WorkerQueue, conformance,
+    Body, Channels, Content, Epoch, Follow, Followed, JournalId, LocalId, MemoryEngine, Message,
+    Notification, QueueLimits, Receipt, Rule, Rules, Stamp, StartAt, WorkerId, WorkerQueue,
+    conformance,
 };
 
 use super::*;
@@ -71,7 +72,7 @@ fn engine(
     let setup = JournalSetup { sync, max_bytes: u64::MAX, server };
     let journal = Arc::new(DiskJournal::start(&logs, setup).expect("it starts"));
     let durable = DurableLogs::start(&delivery, Arc::clone(&journal)).expect("it starts");
-    (Channels::new(memory, Some(Arc::new(durable))), journal)
+    (Channels::new(memory, vec![Arc::new(durable)]), journal)
 }
 
 #[test]
@@ -120,7 +121,8 @@ fn world_with_journal(storage: &MemoryStorage) -> (Channels, Arc<DiskJournal>, A
         max_lag_bytes: max_bytes,
         ..Rule::default()
     };
-    let durable = Rule { kind: None, pattern: "kept*".into(), is_durable: true, ..rule.clone() };
+    let durable =
+        Rule { kind: None, pattern: "kept*".into(), journal: Some(JournalId(0)), ..rule.clone() };
     let rules = Arc::new(Rules::new(vec![durable], rule));
     let queues = vec![Arc::clone(&queue)];
     let (channels, journal) = engine(Arc::new(storage.clone()), SyncPolicy::Always, rules, queues);

@@ -149,8 +149,8 @@ impl<N: Net> Delivery<N> {
         let epoch = self.watermark.epoch;
         let mut out = self.buffers().take_output();
         let (mut count, mut joiner, mut alone) = (0, Joiner::default(), Vec::new());
-        let taken = self.take_in_order(id, |message, number| {
-            let position = Watermark { epoch, stamp: message.stamp }.to_string();
+        let taken = self.take_in_order(id, |message, number, stamp| {
+            let position = Watermark { epoch, stamp }.to_string();
             // Nobody acknowledges what comes in order.
             let shown = Shown { position: Some(&position), ..Shown::of(number) };
             if encoding.joins() {
@@ -181,7 +181,10 @@ impl<N: Net> Delivery<N> {
             if self.subscriptions.is_conflated(subscription) {
                 // A newer one that is not settled yet would be waited for without end.
                 let settled = self.watermark.stamp;
-                let count = self.pass_older(id, subscription, |it| it.stamp <= settled);
+                let has_stamps =
+                    self.engine.has_positions_in(self.subscriptions.journal(subscription));
+                let is_settled = |it: &Message| !has_stamps || it.stamp <= settled;
+                let count = self.pass_older(id, subscription, is_settled);
                 self.tell_conflated(id, subscription, count);
             }
             if let Waiting::Gap { missed, resume_at, policy } =

@@ -8,14 +8,16 @@
 //! * What it lacks beyond that stays in replay buffers: its subscriptions are blocked until it is
 //!   settled.
 //! * All subscriptions of such a connection are marked, and only they are.
+//! * A channel whose log is in another order than positions has no part in the position: its
+//!   messages go before all others that are lacking, and move none.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 use throng_core::{
-    ChannelId, ChannelName, HistoryQuery, Message, MessageId, Stamp, StartAt, SubscriptionId,
-    SubscriptionTable, Waiting, Watermark,
+    ChannelId, ChannelName, Followed, HistoryQuery, Message, MessageId, Stamp, StartAt,
+    SubscriptionId, SubscriptionTable, Waiting, Watermark,
 };
 
 use super::Delivery;
@@ -45,13 +47,20 @@ impl<N: Net> Delivery<N> {
         self.subscriptions.is_kept(subscription) && self[id].encoding().shows_position()
     }
 
+    /// The place of a subscription's message in the order of positions; 0 if its log is in another
+    /// order.
+    pub(super) fn stamp_of(&self, subscription: SubscriptionId, message: &Message) -> Stamp {
+        let has_positions = self.engine.has_positions_in(self.subscriptions.journal(subscription));
+        if has_positions { message.stamp } else { Stamp(0) }
+    }
+
     /// Moves the cursors of the connection over settled messages, in order, and calls `take` with
-    /// each that the connection gets and the number of its channel, until that returns false. No
-    /// subscription has a gap.
+    /// each that the connection gets, the number of its channel and the connection's position after
+    /// it, until that returns false. No subscription has a gap.
     pub(super) fn take_in_order(
         &mut self,
         id: ConnectionId,
-        mut take: impl FnMut(&Arc<Message>, ChannelId) -> bool,
+        mut take: impl FnMut(&Arc<Message>, ChannelId, Stamp) -> bool,
     ) -> TakenInOrder {
         let settled = self.watermark.stamp;
         let all = TakenInOrder { up_to: settled, is_cut: false };
@@ -62,14 +71,19 @@ impl<N: Net> Delivery<N> {
             else {
                 return None;
             };
-            messages.next().map(|message| Reverse((message.stamp, index)))
+            let message = messages.next()?;
+            Some(Reverse((delivery.stamp_of(lacking[index], message), index)))
         };
         let mut heap: BinaryHeap<_> =
             (0..lacking.len()).filter_map(|index| next_of(self, index)).collect();
+        let stamps = heap.iter().map(|Reverse((stamp, _))| *stamp);
+        let first = stamps.filter(|stamp| *stamp > Stamp(0)).min();
+        let before = first.map_or(settled, |first| settled.min(Stamp(first.0 - 1)));
         while let Some(Reverse((stamp, index))) = heap.pop() {
             if stamp > settled {
                 break;
             }
+            let position = stamp.max(before);
             let subscription = lacking[index];
             let Waiting::Messages(mut messages) = self.subscriptions.waiting(subscription) else {
                 debug_assert!(false, "it has been seen to lack messages");
@@ -80,11 +94,11 @@ impl<N: Net> Delivery<N> {
             let held = self.subscriptions.pass(subscription, message.id.offset, 0);
             self.hold_receipts(id, held);
             let number = self.subscriptions.number(subscription);
-            let goes_on = !message.is_for(name, now_ms) || take(&message, number);
+            let goes_on = !message.is_for(name, now_ms) || take(&message, number, position);
             heap.extend(next_of(self, index));
             if !goes_on {
                 let is_cut = heap.peek().is_some_and(|Reverse((next, _))| *next <= settled);
-                return TakenInOrder { up_to: if is_cut { stamp } else { settled }, is_cut };
+                return TakenInOrder { up_to: if is_cut { position } else { settled }, is_cut };
             }
         }
         all
@@ -211,11 +225,16 @@ impl<N: Net> Delivery<N> {
 
     /// Where a connection starts in a channel, or in its inbox, if it starts at `start` there and
     /// has a position.
-    pub(crate) fn start_in_kept(&self, start: StartAt, position: Watermark) -> StartAt {
+    pub(crate) fn start_in_kept(
+        &self,
+        channel: &ChannelName,
+        start: StartAt,
+        position: Watermark,
+    ) -> StartAt {
         match start {
             // Others may have published more than is settled here: it would get that as new.
-            StartAt::Live | StartAt::Last(_) if self.engine.is_shared() => start,
-            StartAt::Live => StartAt::Since(position),
+            StartAt::Live if self.engine.shares_positions() => start,
+            StartAt::Live if self.engine.has_positions(channel) => StartAt::Since(position),
             start => start,
         }
     }
@@ -223,9 +242,18 @@ impl<N: Net> Delivery<N> {
     /// Where a connection that starts at `start` in its inbox starts in kept channels.
     pub(crate) fn start_of_kept(&self, start: StartAt, position: Watermark) -> StartAt {
         match start {
-            StartAt::Live | StartAt::Last(_) if self.engine.is_shared() => StartAt::Live,
+            StartAt::Live | StartAt::Last(_) if self.engine.shares_positions() => StartAt::Live,
             _ => StartAt::Since(position),
         }
+    }
+
+    /// The last place in the order of positions before all that these subscriptions begin with.
+    pub(crate) fn stamp_before(&self, followed: &[Followed]) -> Option<Stamp> {
+        let rules = self.engine.rules();
+        let has_positions =
+            |one: &&Followed| self.engine.has_positions_in(rules.get(one.rule).journal);
+        let first = followed.iter().filter(has_positions).filter_map(|one| one.backlog.first());
+        first.map(|message| Stamp(message.stamp.0.saturating_sub(1))).min()
     }
 
     /// The position of a connection that begins at `position`, and has not got what comes after
@@ -233,7 +261,7 @@ impl<N: Net> Delivery<N> {
     pub(crate) fn position_from(&self, position: Watermark, stamp: Stamp) -> Watermark {
         let newest = self.engine.watermark();
         // Another server may have given out one that is beyond what is settled here.
-        let is_of_others = self.engine.is_shared()
+        let is_of_others = self.engine.shares_positions()
             && position.epoch == newest.epoch
             && position.stamp != Stamp(u64::MAX);
         let most = if is_of_others { position.stamp.max(newest.stamp) } else { newest.stamp };

@@ -153,7 +153,7 @@ impl<N: Net> Delivery<N> {
                 answer.has_gap |= !self.subscriptions.is_of_presence_events(subscription);
             }
         }
-        let taken = self.take_in_order(id, |message, _| answer.add_one(message, is_envelope));
+        let taken = self.take_in_order(id, |message, _, _| answer.add_one(message, is_envelope));
         answer.up_to = Some(Watermark { stamp: taken.up_to, ..self.watermark });
     }
 

@@ -417,6 +417,7 @@ impl<N: Net> Sessions<N> {
             id: &history.head.to_string(),
             has_more: history.has_more,
             is_recovered: history.is_recovered,
+            is_local: self.engine.is_local(&name),
         };
         self.answer(call, &Saying::History(page, &envelopes));
         Ok(())
@@ -457,7 +458,8 @@ impl<N: Net> Sessions<N> {
         };
         let Presence { connections, users, is_cut, is_partial } = found;
         self.charge_read(call.id, users.iter().map(|user| user.len()).sum());
-        let present = Present { connections, users: &users, more: is_cut, is_partial };
+        let is_local = self.engine.is_local(&name_of(target));
+        let present = Present { connections, users: &users, more: is_cut, is_partial, is_local };
         self.answer(call, &Saying::Present(target, present));
         Ok(())
     }

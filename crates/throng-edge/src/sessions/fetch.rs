@@ -55,7 +55,7 @@ impl<N: Net> Sessions<N> {
             _ => !self.access.has_keys(),
         };
         let has_commands = Encoding::of_request(request).dialect().has_commands();
-        let has_kept = |user: &&str| fetches && self.access.kept.channels_of(user) > 0;
+        let has_kept = |user: &&str| fetches && self.keeps_any_of(user);
         let is_welcome = request.options.flag(ConnectionOption::Welcome);
         let is_greeted = has_commands || is_welcome.unwrap_or(self.settings.welcome);
         let kept_of = user_to_follow(request).filter(has_kept).filter(|user| is_own(user));
@@ -99,7 +99,7 @@ impl<N: Net> Sessions<N> {
         fetched.is_complete = true;
         let position = fetched.position;
         let starts = all.map(|(name, start)| {
-            (name, position.map_or(start, |position| self.start_in_kept(start, position)))
+            (name, position.map_or(start, |position| self.start_in_kept(name, start, position)))
         });
         let starts: Vec<_> = starts.chain(kept.iter().map(|name| (name, kept_start))).collect();
         let readings = starts.into_iter().map(|(name, start)| (name, Reading::Start(start)));

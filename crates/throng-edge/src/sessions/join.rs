@@ -46,7 +46,7 @@ impl<N: Net> Sessions<N> {
         let position = || position.unwrap_or_else(|| self.kept_position(name, start));
         let kept = is_of_kept.then(position);
         let kept_start = kept.map(|position| self.start_of_kept(start, position));
-        let start = kept.map_or(start, |position| self.start_in_kept(start, position));
+        let start = kept.map_or(start, |position| self.start_in_kept(name, start, position));
         let mut followed = self.follow(id, name, start);
         let subscription = self.newest_subscription(id);
         if let Some(joined) = subscription {

@@ -22,6 +22,7 @@
 use std::ops::Range;
 use std::slice;
 
+use throng_access::KeptPage;
 use throng_core::{
     AHEAD, Answer, ChannelName, KeptNotice, Kind, LateAnswer, Later, StartAt, SubscriptionId,
 };
@@ -67,7 +68,13 @@ impl<N: Net> Sessions<N> {
     /// True if the connection is to follow kept channels with the inbox of a user: it is the user's
     /// own, and there are some.
     pub(crate) fn has_kept_of(&self, id: ConnectionId, user: &str) -> bool {
-        self.access.kept.channels_of(user) > 0 && self.is_own(id, user)
+        self.keeps_any_of(user) && self.is_own(id, user)
+    }
+
+    /// True if channels are kept for a user, and the inbox has positions.
+    pub(crate) fn keeps_any_of(&self, user: &str) -> bool {
+        self.access.kept.channels_of(user) > 0
+            && self.engine.has_positions(&ChannelName::user(user))
     }
 
     /// Lets a request wait until the kept channels of a user are read from the store.
@@ -96,11 +103,19 @@ impl<N: Net> Sessions<N> {
         }
     }
 
+    /// A page of the channels that the server keeps for a user, without those whose logs a reload
+    /// of the rules has put into another order than positions have.
+    fn kept_page(&self, user: &str, after: Option<u32>) -> KeptPage<ChannelName> {
+        let mut page = self.access.kept.channel_names_page(user, after, PAGE);
+        page.names.retain(|name| self.engine.has_positions(name));
+        page
+    }
+
     /// The channels that the server keeps for a user.
     pub(crate) fn kept_channels(&self, user: &str) -> Vec<ChannelName> {
         let (mut all, mut after) = (Vec::new(), None);
         loop {
-            let mut page = self.access.kept.channel_names_page(user, after, PAGE);
+            let mut page = self.kept_page(user, after);
             all.append(&mut page.names);
             after = page.next;
             if after.is_none() {
@@ -121,7 +136,7 @@ impl<N: Net> Sessions<N> {
         let own: Vec<_> = self.subscriptions(id).filter_map(|own| self.target_of(own)).collect();
         let mut after = None;
         loop {
-            let mut page = self.access.kept.channel_names_page(user, after, PAGE);
+            let mut page = self.kept_page(user, after);
             page.names.retain(|name| {
                 !own.iter().any(|own| own.kind == Kind::Channel && own.name == name.name())
             });
@@ -261,7 +276,8 @@ impl<N: Net> Sessions<N> {
             return true;
         }
         for name in &notice.names[names] {
-            let is_wanted = self.access.kept.has(user, name.name());
+            let is_wanted =
+                self.access.kept.has(user, name.name()) && self.engine.has_positions(name);
             match (is_wanted, self.own_subscription(id, name)) {
                 (true, None) => {
                     self.follow_kept_channels(id, slice::from_ref(name), StartAt::Live);

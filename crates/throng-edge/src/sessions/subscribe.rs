@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use throng_core::{
-    AHEAD, ChannelName, Followed, Position, PresenceState, RefusedForMemory, Stamp, StartAt,
-    Watermark, clock,
+    AHEAD, ChannelName, Followed, Position, PresenceState, RefusedForMemory, StartAt, Watermark,
+    clock,
 };
 use throng_dialect::saying::{Start, Welcome};
 use throng_dialect::{Encoding, Saying};
@@ -255,8 +255,8 @@ impl<N: Net> Sessions<N> {
             (user, position, self.start_of_kept(start, position))
         });
         // A message between two reads of the logs must not be missed in one channel only.
-        let starts = starts.into_iter().map(|start| match &kept {
-            Some((_, position, _)) => self.start_in_kept(start, *position),
+        let starts = names.iter().zip(starts).map(|(name, start)| match &kept {
+            Some((_, position, _)) => self.start_in_kept(name, start, *position),
             None => start,
         });
         let starts: Vec<_> = starts.collect();
@@ -278,8 +278,7 @@ impl<N: Net> Sessions<N> {
                 followed.is_recovered =
                     followed.is_recovered.map(|own| own && is_recovered).filter(|_| resumes);
             }
-            let stamps = followed.iter().filter_map(|followed| followed.backlog.first());
-            let before = stamps.map(|first| Stamp(first.stamp.0.saturating_sub(1))).min();
+            let before = self.stamp_before(&followed);
             let stamp = before.map_or(position.stamp, |before| before.min(position.stamp));
             self.position_from(position, stamp)
         });

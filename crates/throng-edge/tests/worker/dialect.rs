@@ -271,7 +271,7 @@ fn an_upgrade_publishes_the_commands_of_a_frame_once() {
         let late = TestJournal::new(Arc::clone(&memory), usize::MAX).with_lateness(lateness);
         let late = Arc::new(late);
         journal = Some(Arc::clone(&late));
-        Channels::new(memory, Some(late))
+        Channels::new(memory, vec![late])
     });
     let journal = journal.expect("it wraps the engine");
     let (client, _) = connect(&mut rig, "/testing/");

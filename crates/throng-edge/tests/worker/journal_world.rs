@@ -100,7 +100,7 @@ impl World {
             let late = TestJournal::new(Arc::clone(&memory), usize::MAX).with_lateness(lateness);
             let late = Arc::new(late);
             journal = Some(Arc::clone(&late));
-            Channels::new(memory, Some(late))
+            Channels::new(memory, vec![late])
         });
         let follower = rig.v1();
         let publishers: Vec<_> = (0..PUBLISHERS).map(|_| rig.v1()).collect();

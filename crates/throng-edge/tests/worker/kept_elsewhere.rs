@@ -5,7 +5,7 @@ use std::sync::Arc;
 use throng_access::{AccessControl, AllowAll};
 use throng_core::conformance::{Lateness, OpenReading, TestJournal};
 use throng_core::records::StoreError;
-use throng_core::{Body, ChannelName, Channels, Fetched, Publication, Rules};
+use throng_core::{Body, ChannelName, Channels, Fetched, JournalId, Publication, Rule, Rules};
 use throng_edge::Settings;
 
 use crate::kept;
@@ -20,15 +20,19 @@ struct World {
 impl World {
     /// A user, ann, who follows two channels.
     fn new() -> World {
+        World::with_rules(Rules::default().with_journal())
+    }
+
+    fn with_rules(rules: Rules) -> World {
         let access = Arc::new(AccessControl::open(Arc::new(AllowAll)));
-        let control = (Arc::clone(&access), Rules::default().with_journal());
+        let control = (Arc::clone(&access), rules);
         let mut journal = None;
         let rig = Rig::with_engine(Settings::for_tests(), control, |memory| {
             let lateness = Lateness { of_readings: true, ..Lateness::default() };
             let late = TestJournal::new(Arc::clone(&memory), usize::MAX).with_lateness(lateness);
             let late = Arc::new(late);
             journal = Some(Arc::clone(&late));
-            Channels::new(memory, Some(late))
+            Channels::new(memory, vec![late])
         });
         kept::change(&rig, &access, "ann", &kept::update(&["a", "b"], &[]), || {});
         World { rig, journal: journal.expect("the channels have it") }
@@ -63,9 +67,18 @@ impl World {
     }
 
     fn write(&mut self, channel: ChannelName, text: &str) {
-        let publication = Publication::new(channel, Body::Text(text.into()));
-        self.journal.publish(1, publication).expect("the queue has room");
+        self.journal.publish(1, publication(channel, text)).expect("the queue has room");
     }
+
+    /// Publishes to a channel in memory.
+    fn write_own(&mut self, text: &str) {
+        let publication = publication(ChannelName::channel("own"), text);
+        self.rig.engine.publish(1, publication).expect("the queue has room");
+    }
+}
+
+fn publication(channel: ChannelName, text: &str) -> Publication {
+    Publication::new(channel, Body::Text(text.into()))
 }
 
 #[test]
@@ -104,6 +117,36 @@ fn a_position_resumes_in_all_kept_channels() {
         assert!(received.contains("Throng-Recovered: true\r\n"), "{received}");
         assert!(received.contains("data: new\n") && !received.contains("long ago"), "{received}");
     }
+}
+
+#[test]
+fn a_channel_in_another_order_moves_no_position() {
+    let own = Rule { pattern: "own*".into(), ..Rule::default() };
+    let others = Rule { journal: Some(JournalId(0)), ..Rule::default() };
+    let mut world = World::with_rules(Rules::new(vec![own], others));
+    // Its stamps are beyond all of the journal.
+    (0..50).for_each(|_| world.write_own("before"));
+    let client = world.rig.v1();
+    for command in
+        [r#"{"type":"subscribe","user":"ann"}"#, r#"{"type":"subscribe","channel":"own"}"#]
+    {
+        world.rig.send_frame(&client, command);
+        world.settle();
+    }
+    world.write(ChannelName::channel("a"), "one");
+    world.settle();
+    world.write_own("two");
+    world.settle();
+    world.write(ChannelName::channel("b"), "three");
+    world.write_own("four");
+    world.settle();
+    let received = client.received();
+    let at = |text: &str| received.find(text).unwrap_or_else(|| panic!("{text}: {received}"));
+    assert!(at("one") < at("two") && at("two") < at("four") && at("four") < at("three"));
+    let positions: Vec<_> = received.split("~z-").skip(1).collect();
+    let numbers = positions.iter().map(|text| text.split(|c: char| !c.is_ascii_digit()).next());
+    let numbers: Vec<_> = numbers.flatten().collect();
+    assert_eq!(numbers[numbers.len() - 4..], ["1", "1", "1", "2"], "{received}");
 }
 
 #[test]

@@ -224,7 +224,7 @@ fn thawed(version: u16) -> (Rig, Vec<Client>) {
         thaw.finish().expect("a kept engine")
     };
     let mut rig =
-        Rig::with_memory(settings(), access, memory, |memory| Channels::new(memory, None));
+        Rig::with_memory(settings(), access, memory, |memory| Channels::new(memory, Vec::new()));
     let (mut thaw, mut clients) = (WorkerThaw::new(rig.new_worker()), Vec::new());
     let worker = read("worker");
     for record in records(&worker) {

@@ -8,7 +8,7 @@ use std::sync::mpsc::channel;
 
 use throng_access::{AccessControl, AllowAll};
 use throng_core::{
-    ChannelId, ChannelName, Later, LocalId, Retention, Rule, Rules, Ticket, WantedTags,
+    ChannelId, ChannelName, JournalId, Later, LocalId, Retention, Rule, Rules, Ticket, WantedTags,
 };
 use throng_edge::Settings;
 
@@ -45,7 +45,7 @@ fn replace(
 #[test]
 fn a_message_does_not_reach_the_other_channel() {
     let retention = Retention { max_messages: 0, max_bytes: 0, max_age_ms: 0 };
-    let rule = Rule { is_durable: true, retention, ..Rule::default() };
+    let rule = Rule { journal: Some(JournalId(0)), retention, ..Rule::default() };
     let access = Arc::new(AccessControl::open(Arc::new(AllowAll)));
     let mut rig = Rig::with_rules(Settings::for_tests(), access, Rules::new(Vec::new(), rule));
     let mut reused = 0;

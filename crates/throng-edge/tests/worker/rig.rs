@@ -189,7 +189,7 @@ impl Rig {
     }
 
     pub(crate) fn with_rules(settings: Settings, access: Arc<AccessControl>, rules: Rules) -> Rig {
-        Rig::with_engine(settings, (access, rules), |memory| Channels::new(memory, None))
+        Rig::with_engine(settings, (access, rules), |memory| Channels::new(memory, Vec::new()))
     }
 
     /// As [`Rig::with_rules`], with the channels that `wrap` makes of what is in memory.

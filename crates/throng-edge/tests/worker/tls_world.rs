@@ -102,7 +102,7 @@ impl World {
             compression: Arc::new(Compression::new(settings.compression)),
             id: WorkerId(0),
             settings: Arc::new(settings),
-            engine: Arc::new(Channels::new(Arc::clone(&engine), None)),
+            engine: Arc::new(Channels::new(Arc::clone(&engine), Vec::new())),
             access: Arc::new(AccessControl::open(Arc::new(AllowAll))),
             rules,
             events: None,

@@ -91,7 +91,7 @@ impl NodeShared {
         let tell = move || {
             let now_ms = (shared.now_ms)();
             let mut part = shared.memory.list_part(now_ms, &query, true);
-            shared.complete_list(now_ms, &mut part.channels);
+            part.channels.iter_mut().for_each(|listed| shared.complete_list(now_ms, listed));
             shared.reply(reply, &ListAnswer::from(&part));
             shared.lists.fetch_sub(1, Ordering::Relaxed);
         };
@@ -103,17 +103,14 @@ impl NodeShared {
         }
     }
 
-    /// Corrects entries of a list: the followed channels have the messages that are in memory. A
+    /// Corrects an entry of a list: the followed channels have the messages that are in memory. A
     /// stream has no list of its channels.
-    pub(super) fn complete_list(&self, now_ms: u64, listed: &mut [ListedChannel]) {
-        let epoch = self.epoch();
+    pub(super) fn complete_list(&self, now_ms: u64, listed: &mut ListedChannel) {
+        listed.head.epoch = self.epoch();
         let followed = self.followed();
-        for listed in listed {
-            listed.head.epoch = epoch;
-            let entry = followed.get(&listed.name);
-            let readable = entry.into_iter().flat_map(|entry| entry.cached());
-            listed.messages = readable.filter(|message| !message.is_expired(now_ms)).count();
-        }
+        let entry = followed.get(&listed.name);
+        let readable = entry.into_iter().flat_map(|entry| entry.cached());
+        listed.messages = readable.filter(|message| !message.is_expired(now_ms)).count();
     }
 
     /// `None` while this node does not know its tags of users: it has no connections yet.

@@ -1,22 +1,29 @@
 //! The parts of a node, before it serves.
+//!
+//! A node is connected first, then put over the memory, and begins when the rest of the server is
+//! there: news that comes meanwhile waits. One that is to be the node which another process is
+//! waits until the stream can be used, and goes on from the other's state.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use throng_core::events::EventSink;
+use throng_core::frozen::ThawError;
 use throng_core::parts::Parts;
-use throng_core::{MemoryEngine, NodeTag};
+use throng_core::{JournalId, MemoryEngine, NodeTag};
 use tokio::sync::mpsc;
 
 use super::asks::OpenQuestions;
 use super::cluster::Cluster;
 use super::deferred::DeferredWork;
-use super::early::Early;
+use super::early::{Early, reason};
 use super::followed::Followed;
+use super::frozen::NodeThaw;
 use super::keys::SharedKeys;
-use super::link::Link;
+use super::link::{Link, LinkState};
 use super::receipts::ReceiptsForOthers;
 use super::rest::Holding;
 use super::shared::NodeShared;
@@ -28,9 +35,10 @@ use super::{NatsJournal, NodeSettings};
 use crate::client;
 use crate::journal::{JournalEvent, StreamJournal, TableId};
 
-/// A connection, and what the journal above it is made of.
-pub(super) struct Starting {
-    pub(super) early: Arc<Early>,
+/// A node that is connected, and does not serve.
+pub struct NodeStarting {
+    early: Arc<Early>,
+    vacancies: Arc<Vacancies>,
     events: mpsc::UnboundedSender<JournalEvent<'static>>,
     thread: JoinHandle<()>,
     /// Names of this process and of the node.
@@ -47,9 +55,17 @@ pub(super) struct Starting {
     keys: Option<TableId>,
 }
 
-impl Starting {
-    /// Starts the connection, on a thread of its own.
-    pub(super) fn connect(settings: NodeSettings) -> io::Result<Starting> {
+impl NodeStarting {
+    /// Starts the connection, on a thread of its own. `events` hears of channels that get their
+    /// first subscriber here or lose their last one.
+    ///
+    /// # Errors
+    ///
+    /// An error of the system, if the thread cannot be started.
+    pub fn connect(
+        settings: NodeSettings,
+        events: Option<Arc<dyn EventSink>>,
+    ) -> io::Result<NodeStarting> {
         let NodeSettings {
             client,
             journal,
@@ -60,6 +76,7 @@ impl Starting {
             max_read_bytes,
             from_wall_ms,
         } = settings;
+        let vacancies = Arc::new(Vacancies::new(events));
         let (events, receiver) = mpsc::unbounded_channel();
         let (now_ms, tables) = (client.now_ms, journal.tables.len());
         let name = journal.successor_of.clone().unwrap_or_else(|| journal.nonce.clone());
@@ -71,8 +88,9 @@ impl Starting {
         let thread = std::thread::Builder::new().name("nats".into()).spawn(move || {
             runtime.block_on(client::run(client, journal, receiver, |notice| told.take(notice)));
         })?;
-        Ok(Starting {
+        Ok(NodeStarting {
             early,
+            vacancies,
             events,
             thread,
             names,
@@ -88,20 +106,42 @@ impl Starting {
         })
     }
 
-    /// The journal, which is told nothing before [`Early::begin`].
-    pub(super) fn journal(
+    /// Waits until the stream can be used.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot, for a sentence.
+    pub fn wait_until_open(&self, patience: Duration) -> Result<(), String> {
+        let waited = self.early.wait_until_open(patience);
+        waited.map_err(|trouble| reason(LinkState::Away { trouble }))
+    }
+
+    /// The memory as the node needs it: with its events, and with its channels in lists. Rules name
+    /// the node by `id`.
+    #[must_use]
+    pub fn beneath(&self, memory: MemoryEngine, id: JournalId) -> MemoryEngine {
+        memory.with_events(Some(Arc::clone(&self.vacancies) as _)).with_all_listed(id)
+    }
+
+    /// The journal, which delivers to this [memory](NodeStarting::beneath). If another process has
+    /// been the node, it goes on from its state, which was frozen beside the memory. Nothing is
+    /// delivered before [`NodeBeginning::begin`].
+    ///
+    /// # Errors
+    ///
+    /// The records are not a whole node.
+    pub fn journal(
         self,
-        events: Option<Arc<dyn EventSink>>,
-        memory: impl FnOnce(Arc<dyn EventSink>) -> MemoryEngine,
-    ) -> (NatsJournal, Arc<Early>) {
-        let vacancies = Arc::new(Vacancies::new(events));
+        memory: Arc<MemoryEngine>,
+        thaw: Option<NodeThaw>,
+    ) -> Result<NodeBeginning, ThawError> {
         let (nonce, name) = self.names;
         // When the journal is gone, its sender of events is, and the thread ends.
         let shared = Arc::new(NodeShared {
-            memory: Arc::new(memory(Arc::clone(&vacancies) as _)),
+            memory,
             parts: Arc::new(Parts::new(self.max_read_bytes)),
             link: Link::new((self.now_ms)()),
-            vacancies,
+            vacancies: self.vacancies,
             publications: Publications::default(),
             receipts: ReceiptsForOthers::default(),
             volatile: Arc::default(),
@@ -132,24 +172,31 @@ impl Starting {
             next_token: AtomicU64::new(1),
         });
         shared.follow_keys();
-        (NatsJournal { shared, thread: self.thread }, self.early)
+        let begin = thaw.map_or(Ok(Vec::new()), |thaw| shared.thaw(thaw))?;
+        let journal = Arc::new(NatsJournal { shared, thread: self.thread });
+        Ok(NodeBeginning { journal, early: self.early, begin })
     }
 }
 
-impl NatsJournal {
-    /// Starts a node, whose connection has a thread of its own. `memory` makes the engine for all
-    /// that is not in the stream, with this sink of events; `events` gets them, too.
-    ///
-    /// # Errors
-    ///
-    /// An error of the system, if the thread cannot be started.
-    pub fn start(
-        settings: NodeSettings,
-        events: Option<Arc<dyn EventSink>>,
-        memory: impl FnOnce(Arc<dyn EventSink>) -> MemoryEngine,
-    ) -> io::Result<NatsJournal> {
-        let (journal, early) = Starting::connect(settings)?.journal(events, memory);
-        early.begin(&journal.shared);
-        Ok(journal)
+/// A node over its memory that has not begun.
+pub struct NodeBeginning {
+    journal: Arc<NatsJournal>,
+    early: Arc<Early>,
+    begin: Vec<JournalEvent<'static>>,
+}
+
+impl NodeBeginning {
+    /// The journal. News from the rest of the server comes before [`NodeBeginning::begin`].
+    pub fn journal(&self) -> &Arc<NatsJournal> {
+        &self.journal
+    }
+
+    /// Begins, with the channels that another process has followed. Returns whether the stream can
+    /// be used: if not, a process that was the node should go on.
+    pub fn begin(self) -> bool {
+        let is_open = self.early.is_open();
+        self.early.begin(&self.journal.shared);
+        self.begin.into_iter().for_each(|event| self.journal.shared.tell(event));
+        is_open
     }
 }

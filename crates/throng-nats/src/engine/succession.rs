@@ -13,22 +13,17 @@
 //! both are connected, and they take the first answer under the name: so none is doubled, and none
 //! is missing. The process that has not begun keeps questions until it has.
 
-use std::io;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
-use throng_core::events::EventSink;
 use throng_core::frozen::ThawError;
-use throng_core::{ChannelId, ChannelName, Epoch, MemoryEngine, clock};
+use throng_core::{ChannelId, ChannelName, Epoch, clock};
 
-use super::early::{Early, reason};
+use super::NatsJournal;
+use super::early::reason;
 use super::followed::{Followed, FollowedEntry};
 use super::frozen::{FrozenFollow, FrozenNode, NodeThaw};
 use super::link::LinkState;
 use super::shared::NodeShared;
-use super::starting::Starting;
-use super::{NatsJournal, NodeSettings};
 use crate::journal::{JournalEvent, Resume};
 
 /// Why a node cannot be handed over.
@@ -111,49 +106,14 @@ impl NatsJournal {
     }
 }
 
-/// A node that is connected, and does not serve: another process is the node.
-pub struct NodeSuccessor(Starting);
-
-impl NodeSuccessor {
-    /// Connects as the process that is to be the node which is named in the settings.
-    ///
-    /// # Errors
-    ///
-    /// An error of the system, if the thread cannot be started.
-    pub fn connect(settings: NodeSettings) -> io::Result<NodeSuccessor> {
-        debug_assert!(settings.journal.successor_of.is_some());
-        Ok(NodeSuccessor(Starting::connect(settings)?))
-    }
-
-    /// Waits until the stream can be used.
-    ///
-    /// # Errors
-    ///
-    /// Why it cannot, for a sentence.
-    pub fn wait_until_open(&self, patience: Duration) -> Result<(), String> {
-        let waited = self.0.early.wait_until_open(patience);
-        waited.map_err(|trouble| reason(LinkState::Away { trouble }))
-    }
-
-    /// Becomes the node that another process has been. Nothing is delivered before
-    /// [`Thawed::begin`]. `memory` was frozen beside the node.
-    ///
-    /// # Errors
-    ///
-    /// The records are not a whole node.
-    pub fn thaw(
-        self,
-        thaw: NodeThaw,
-        events: Option<Arc<dyn EventSink>>,
-        memory: MemoryEngine,
-    ) -> Result<Thawed, ThawError> {
+impl NodeShared {
+    /// Takes over the channels that another process has followed. Returns what the connection is
+    /// told of them.
+    pub(super) fn thaw(&self, thaw: NodeThaw) -> Result<Vec<JournalEvent<'static>>, ThawError> {
         let (node, channels) = thaw.finish()?;
-        let early = Arc::clone(&self.0.early);
-        let (journal, _) = self.0.journal(events, |events| memory.with_events(Some(events)));
-        let shared = &journal.shared;
-        shared.link.resume(Epoch::numbered(node.epoch), (node.last, node.settled));
+        self.link.resume(Epoch::numbered(node.epoch), (node.last, node.settled));
         let (mut live, mut joining) = (Vec::new(), Vec::new());
-        let mut followed = shared.followed();
+        let mut followed = self.followed();
         for channel in channels {
             let (name, head, is_live) = (channel.name.clone(), channel.head, channel.is_live);
             let id = followed.thaw(channel);
@@ -163,37 +123,10 @@ impl NodeSuccessor {
                 joining.push((id, name));
             }
         }
-        drop(followed);
         let resume = Resume { epoch: node.epoch, held: node.held, channels: live };
-        let begin = vec![JournalEvent::Resume(Box::new(resume)), JournalEvent::Follow(joining)];
-        Ok(Thawed { journal: Arc::new(journal), early, begin })
-    }
-}
-
-/// A node whose state was read, and that has not begun.
-pub struct Thawed {
-    journal: Arc<NatsJournal>,
-    early: Arc<Early>,
-    begin: Vec<JournalEvent<'static>>,
-}
-
-impl Thawed {
-    /// The journal. News from the rest of the server comes before [`Thawed::begin`].
-    pub fn journal(&self) -> &Arc<NatsJournal> {
-        &self.journal
+        Ok(vec![JournalEvent::Resume(Box::new(resume)), JournalEvent::Follow(joining)])
     }
 
-    /// Follows all channels. Returns whether the stream can be used: if not, the process that was
-    /// the node should go on.
-    pub fn begin(self) -> bool {
-        let is_open = self.early.is_open();
-        self.early.begin(&self.journal.shared);
-        self.begin.into_iter().for_each(|event| self.journal.shared.tell(event));
-        is_open
-    }
-}
-
-impl NodeShared {
     /// True if all that was asked of the stream has its answer.
     pub(super) fn is_at_rest(&self) -> bool {
         // Last what is being answered, and was in one of these before.

@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 use throng_core::conformance::{self, Profile};
 use throng_core::later::ask;
 use throng_core::{
-    ChannelName, Channels, Epoch, Follow, LocalId, MemoryEngine, MessageId, NodeTag, Notification,
-    Publication, PublishError, QueueLimits, Reading, Retention, Rule, Rules, StartAt,
+    ChannelName, Channels, Epoch, Follow, JournalId, LocalId, MemoryEngine, MessageId, NodeTag,
+    Notification, Publication, PublishError, QueueLimits, Reading, Retention, Rule, Rules, StartAt,
     VolatilePublication, WorkerId, WorkerQueue, clock,
 };
 use throng_nats::api::StreamSettings;
 use throng_nats::api::table::{TableKind, TableSettings};
 use throng_nats::client::{Login, NatsClientSettings, ServerAddress};
-use throng_nats::engine::{LinkState, NatsJournal, NodeSettings, TableId};
+use throng_nats::engine::{LinkState, NodeSettings, NodeStarting, TableId};
 use throng_nats::journal::JournalSettings;
 
 use crate::nats_server::{NatsCluster, NatsServer, PATIENCE};
@@ -65,17 +65,18 @@ fn engine(
         max_read_bytes: usize::MAX,
         from_wall_ms: |_| NOW_MS,
     };
-    let engine = NatsJournal::start(settings, None, |events| {
-        let memory = MemoryEngine::new(Epoch::random(), Arc::clone(rules), queues, usize::MAX);
-        memory.with_events(Some(events)).with_all_listed()
-    });
-    let engine = engine.expect("a thread can be started");
+    let node = NodeStarting::connect(settings, None).expect("a thread can be started");
+    let memory = MemoryEngine::new(Epoch::random(), Arc::clone(rules), queues, usize::MAX);
+    let memory = Arc::new(node.beneath(memory, JournalId(0)));
+    let beginning = node.journal(memory, None).expect("nothing is thawed");
+    let engine = Arc::clone(beginning.journal());
+    beginning.begin();
     let until = Instant::now() + PATIENCE;
     while engine.state() != LinkState::Open {
         assert!(Instant::now() < until, "{:?}", engine.state());
         std::thread::sleep(Duration::from_millis(5));
     }
-    Channels::new(Arc::clone(engine.memory()), Some(Arc::new(engine)))
+    Channels::new(Arc::clone(engine.memory()), vec![engine])
 }
 
 /// Runs all checks with streams on so many servers.
@@ -152,7 +153,10 @@ async fn a_volatile_message_reaches_each_node_once() {
     let server = NatsServer::start("").await;
     let addresses = [server.address.clone()];
     let test = move || {
-        let rules = Arc::new(Rules::new(Vec::new(), Rule { is_durable: true, ..Rule::default() }));
+        let rules = Arc::new(Rules::new(
+            Vec::new(),
+            Rule { journal: Some(JournalId(0)), ..Rule::default() },
+        ));
         let nodes = [(); 3].map(|()| {
             let queue = Arc::new(WorkerQueue::new(|| {}));
             let stream = ("volatile".into(), 1);
@@ -251,7 +255,7 @@ async fn a_resume_on_any_node_misses_nothing() {
             retention: Retention { max_messages: 5_000, max_bytes, max_age_ms: 3_600_000 },
             max_lag_messages: 5_000,
             max_lag_bytes: max_bytes,
-            is_durable: true,
+            journal: Some(JournalId(0)),
             ..Rule::default()
         };
         let rules = Arc::new(Rules::new(Vec::new(), rule));

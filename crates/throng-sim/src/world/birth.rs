@@ -279,7 +279,7 @@ fn engine(
     let memory = Arc::new(memory(stream_ids::HIDDEN_EPOCH));
     let ids = Box::new(StreamIds::new(BEGINNING_MS, numbers));
     let journal = TestJournal::new(Arc::clone(&memory), *max_logs_bytes).with_numbers(ids);
-    let engine = Channels::new(memory, Some(Arc::new(journal)));
+    let engine = Channels::new(memory, vec![Arc::new(journal)]);
     let epoch_of = |topic: &Topic| stream_ids::epoch_of(&topic.channel_name(), BEGINNING_MS);
     (engine, topics.iter().map(|topic| epoch_of(topic).to_string()).collect())
 }

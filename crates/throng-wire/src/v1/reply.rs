@@ -360,18 +360,20 @@ pub struct Counted {
     pub subscribers: u64,
     /// True if members on other nodes are missing.
     pub is_partial: bool,
+    /// True if there are other nodes, and the channel is this one's alone.
+    pub is_local: bool,
 }
 
 impl From<u64> for Counted {
     fn from(subscribers: u64) -> Counted {
-        Counted { subscribers, is_partial: false }
+        Counted { subscribers, is_partial: false, is_local: false }
     }
 }
 
 fn published_fields<'o>(
     object: Object<'o>,
     id: Option<&str>,
-    Counted { subscribers, is_partial }: Counted,
+    Counted { subscribers, is_partial, is_local }: Counted,
     is_duplicate: bool,
 ) -> Object<'o> {
     let object = match id {
@@ -379,7 +381,7 @@ fn published_fields<'o>(
         None => object.boolean("volatile", true),
     }
     .number("subscribers", subscribers);
-    object.flag("partial", is_partial).flag("duplicate", is_duplicate)
+    object.flag("partial", is_partial).flag("local", is_local).flag("duplicate", is_duplicate)
 }
 
 /// Reports a gap: the connection lagged, `missed` messages are gone, and delivery goes on after
@@ -440,12 +442,14 @@ pub struct Present<'a, U> {
     pub more: bool,
     /// True if other nodes have not said who is there on them.
     pub is_partial: bool,
+    /// True if there are other nodes, and the channel is this one's alone.
+    pub is_local: bool,
 }
 
 fn presence_fields<'o>(
     object: Object<'o>,
     target: &Target,
-    Present { connections, users, more, is_partial }: Present<'_, impl AsRef<str>>,
+    Present { connections, users, more, is_partial, is_local }: Present<'_, impl AsRef<str>>,
 ) -> Object<'o> {
     object
         .target(target)
@@ -453,6 +457,7 @@ fn presence_fields<'o>(
         .array("users", users, |out, user| write_json_string(out, user.as_ref()))
         .boolean("more", more)
         .flag("partial", is_partial)
+        .flag("local", is_local)
 }
 
 /// The members of a channel, for subscribers of its presence events.
@@ -539,6 +544,8 @@ pub struct HistoryPage<'a> {
     pub has_more: bool,
     /// Whether all messages after the requested id are present, if one was given.
     pub is_recovered: Option<bool>,
+    /// True if there are other nodes, and the channel is this one's alone.
+    pub is_local: bool,
 }
 
 /// Lists messages, oldest first. Each item of `envelopes` appends one.
@@ -571,4 +578,5 @@ fn history_fields<'o>(
         .array("messages", envelopes, |out, write| write(out))
         .boolean("more", page.has_more)
         .recovered(page.is_recovered)
+        .flag("local", page.is_local)
 }

@@ -391,7 +391,7 @@ fn replies_match_the_reference() {
         answer(|out| published(out, &a, None, 3, false, Some(&raw("7")))),
         r#"{"type":"published","channel":"a","volatile":true,"subscribers":3,"ref":7}"#
     );
-    let partial = Counted { subscribers: 2, is_partial: true };
+    let partial = Counted { subscribers: 2, is_partial: true, is_local: false };
     assert_eq!(
         answer(|out| published_body(out, Some("k-1"), partial, false)),
         r#"{"id":"k-1","subscribers":2,"partial":true}"#
@@ -399,13 +399,16 @@ fn replies_match_the_reference() {
     let dropped = [("lagging", 1), ("skipped", 0), ("closed", 2), ("expired", 0)];
     let outcome = "timeout";
     let (matched, written, behind, unknown, is_partial) = (9, 4, 2, 1, true);
-    let receipt = ReceiptFields { outcome, matched, written, behind, unknown, dropped, is_partial };
+    let is_local = true;
+    let receipt =
+        ReceiptFields { outcome, matched, written, behind, unknown, dropped, is_partial, is_local };
     assert_eq!(
         answer(|out| receipt_body(out, "k-1", 9.into(), &receipt)),
         r#"{"id":"k-1","subscribers":9,"receipt":{"outcome":"timeout","matched":9,"written":4,"#
             .to_owned()
             + r#""behind":2,"unknown":1,"dropped":3,"#
-            + r#""dropped_by":{"lagging":1,"skipped":0,"closed":2,"expired":0},"partial":true}}"#
+            + r#""dropped_by":{"lagging":1,"skipped":0,"closed":2,"expired":0},"#
+            + r#""partial":true,"local":true}}"#
     );
     assert_eq!(
         answer(|out| gap(out, &a, Some(12), "k-9")),
@@ -459,11 +462,16 @@ fn replies_about_tokens_match_the_reference() {
 fn lists_have_the_same_fields_as_frames_and_as_bodies() {
     let a = channel("a");
     let users: [Box<str>; 2] = ["ann".into(), "b\"o".into()];
-    let present = Present { connections: 3, users: &users, more: false, is_partial: false };
-    let nobody = Present { connections: 0, users: &users[..0], more: true, is_partial: true };
+    let present =
+        Present { connections: 3, users: &users, more: false, is_partial: false, is_local: true };
+    let (more, is_partial, is_local) = (true, true, false);
+    let nobody = Present { connections: 0, users: &users[..0], more, is_partial, is_local };
     assert_eq!(
         answer(|out| presence(out, &a, present, None)),
-        r#"{"type":"presence","channel":"a","connections":3,"users":["ann","b\"o"],"more":false}"#
+        concat!(
+            r#"{"type":"presence","channel":"a","connections":3,"users":["ann","b\"o"],"#,
+            r#""more":false,"local":true}"#
+        )
     );
     assert_eq!(
         answer(|out| presence_body(out, &a, nobody)),
@@ -474,15 +482,19 @@ fn lists_have_the_same_fields_as_frames_and_as_bodies() {
             out.extend_from_slice(json.as_bytes());
         }
     });
-    let page = HistoryPage { target: &a, id: "k-2", has_more: true, is_recovered: None };
-    let whole = HistoryPage { has_more: false, is_recovered: Some(true), ..page };
+    let page =
+        HistoryPage { target: &a, id: "k-2", has_more: true, is_recovered: None, is_local: false };
+    let whole = HistoryPage { has_more: false, is_recovered: Some(true), is_local: true, ..page };
     assert_eq!(
         answer(|out| history(out, page, envelopes, Some(&raw("1")))),
         r#"{"type":"history","channel":"a","id":"k-2","messages":[{},[1]],"more":true,"ref":1}"#
     );
     assert_eq!(
         answer(|out| history_body(out, whole, envelopes)),
-        r#"{"channel":"a","id":"k-2","messages":[{},[1]],"more":false,"recovered":true}"#
+        concat!(
+            r#"{"channel":"a","id":"k-2","messages":[{},[1]],"more":false,"#,
+            r#""recovered":true,"local":true}"#
+        )
     );
 }
 

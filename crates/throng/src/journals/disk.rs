@@ -14,12 +14,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow};
 use rustix::fs::Mode;
 use rustix::process::umask;
 use throng_core::records::Records;
-use throng_core::{Channels, MemoryEngine};
-use throng_data::directory::{Directory, DirectoryError};
+use throng_core::{JournalId, MemoryEngine};
+use throng_data::directory::Directory;
 use throng_data::engine::{AnswerDelivery, DurableLogs};
 use throng_data::journal::{Answering, DiskJournal, JournalRefused, JournalSetup as Writer};
 use throng_data::logs::{Logs, OpenedLogs};
@@ -30,13 +30,18 @@ use throng_units::format::seconds;
 use tokio::runtime::Handle;
 
 use super::backup::Backups;
-use super::interface::{JournalSetup, Kind, Opened, ServerJournal, Succeeding, Successor};
+use super::interface::{JournalSetup, Kind, Opened, Prepared, Preparing, ServerJournal};
 use crate::memory::MemoryPlan;
-use crate::settings::SettingsError;
+use crate::settings::{LogPlace, SettingsError};
 use kept::KeptReader;
 
-pub(super) const KIND: Kind =
-    Kind { check: |_| Ok(Vec::new()), open, passed_by: DescriptorKind::Data, succeed };
+pub(super) const KIND: Kind = Kind {
+    place: LogPlace::Disk,
+    states: ["no data directory", "a data directory"],
+    check: |_| Ok(Vec::new()),
+    passed_by: DescriptorKind::Data,
+    prepare,
+};
 
 /// Names the time since the machine was started.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
@@ -44,11 +49,10 @@ const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 /// How often the log looks whether the disk takes messages.
 const LOOK: Duration = Duration::from_secs(1);
 
-struct Store {
+struct OpenStore {
     storage: Arc<DiskStorage>,
     logs: Arc<Logs>,
     opened: OpenedLogs,
-    directory: Directory,
 }
 
 /// The directory in use. When it is dropped, everything is on the disk, and another server may have
@@ -60,67 +64,77 @@ struct DataDirectory {
     storage: Arc<DiskStorage>,
     backups: Arc<Backups>,
     kept: KeptReader,
+    /// True if it keeps the subscriptions of users.
+    has_records: bool,
     /// True if another process may have the store.
     is_given_up: AtomicBool,
     // Behind what writes to it.
     directory: Directory,
 }
 
-/// Opens the directory that the settings name, and begins to read which channels users follow.
-fn open(setup: &JournalSetup<'_>) -> Result<Option<Opened>> {
-    let Some(path) = &setup.settings.data.0 else { return Ok(None) };
-    let store = Store::open(path, directory(path, Directory::open(path))?, setup.plan)?;
-    store.directory.note_format().context("cannot write to the data directory")?;
-    let memory = setup.memory(setup.events.clone());
-    let memory = memory.with_positions(store.opened.epoch, store.opened.stamps);
-    let (channels, data) = store.start(setup, memory, DiskJournal::start)?;
-    data.kept.begin(&data.records)?;
-    Ok(Some(Opened::new(channels, data)))
+/// The directory of this process, or of another one, which has yet to give up what is in it.
+struct PreparedDirectory {
+    id: JournalId,
+    directory: Directory,
+    is_taken: bool,
+    /// Open once the memory beneath it is known.
+    store: Option<OpenStore>,
 }
 
-/// Takes the directory of another process, of which this is the lock, if it is the one that the
-/// settings name.
-///
-/// # Errors
-///
-/// Only one of the two has a directory, or each has another one.
-fn succeed(setup: &JournalSetup<'_>, lock: Option<OwnedFd>) -> Result<Succeeding> {
-    match (&setup.settings.data.0, lock) {
-        (None, None) => Ok(None),
-        (Some(path), Some(lock)) => {
-            let taken = directory(path, Directory::take_over(path, lock))?;
-            Ok(Some(Box::new(TakenDirectory(taken))))
-        }
-        (Some(path), None) => {
-            let path = path.display();
-            bail!("the running server has no data directory, and this one {path}; restart instead")
-        }
-        (None, Some(_)) => {
-            bail!("the running server has a data directory, and this one none; restart instead")
-        }
+/// Locks the directory that the settings name, or takes it from another process, of which this is
+/// the lock.
+fn prepare(setup: &JournalSetup<'_>, id: JournalId, lock: Option<OwnedFd>) -> Preparing {
+    let path = path(setup)?;
+    let is_taken = lock.is_some();
+    let taken = match lock {
+        Some(lock) => Directory::take_over(path, lock),
+        None => Directory::open(path),
+    };
+    let error = |error| SettingsError(format!("the data directory {} {error}", path.display()));
+    let directory = taken.map_err(error)?;
+    Ok(Box::new(PreparedDirectory { id, directory, is_taken, store: None }))
+}
+
+fn path<'a>(setup: &JournalSetup<'a>) -> Result<&'a Path> {
+    setup.settings.data.0.as_deref().context("there is no data directory")
+}
+
+impl Prepared for PreparedDirectory {
+    fn beneath(&mut self, memory: MemoryEngine, setup: &JournalSetup<'_>) -> Result<MemoryEngine> {
+        let store = self.store.insert(OpenStore::open(path(setup)?, &self.directory, setup.plan)?);
+        let OpenedLogs { epoch, stamps, .. } = store.opened;
+        Ok(if self.is_taken {
+            memory.with_epoch_of_positions(epoch)
+        } else {
+            memory.with_positions(epoch, stamps)
+        })
     }
-}
 
-/// The directory of another process, which has yet to give up what is in it.
-struct TakenDirectory(Directory);
-
-impl Successor for TakenDirectory {
-    fn take_over(
+    fn open(
         self: Box<Self>,
-        memory: MemoryEngine,
+        memory: &Arc<MemoryEngine>,
         setup: &JournalSetup<'_>,
     ) -> Result<Opened> {
-        let path = setup.settings.data.0.as_deref().context("there is no data directory")?;
-        let store = Store::open(path, self.0, setup.plan)?;
-        let memory = memory.with_epoch_of_positions(store.opened.epoch);
-        let (channels, data) = store.start(setup, memory, DiskJournal::start_paused)?;
-        Ok(Opened::new(channels, data))
+        let PreparedDirectory { id, directory, is_taken, store } = *self;
+        let store = store.context("the data directory is not open")?;
+        let start = if is_taken { DiskJournal::start_paused } else { DiskJournal::start };
+        // What was taken over keeps its format until this process serves.
+        if !is_taken {
+            directory.note_format().context("cannot write to the data directory")?;
+        }
+        let data = store.start(setup, (id, memory), start, directory)?;
+        // The running server sends what it has in memory.
+        if data.has_records && !is_taken {
+            data.kept.begin(&data.records)?;
+        }
+        let journal = Arc::clone(&data.logs) as _;
+        Ok(Opened { journal, server: Arc::new(data), finish: Box::new(|_, _| Ok(())) })
     }
 }
 
 impl ServerJournal for DataDirectory {
     fn records(&self) -> Option<Arc<dyn Records>> {
-        Some(Arc::clone(&self.records) as _)
+        self.has_records.then(|| Arc::clone(&self.records) as _)
     }
 
     fn backups(&self) -> Option<Arc<Backups>> {
@@ -139,9 +153,9 @@ impl ServerJournal for DataDirectory {
         self.backups.join();
     }
 
-    fn pass(&self) -> Result<Option<(DescriptorKind, OwnedFd)>> {
+    fn pass(&self) -> Result<(DescriptorKind, OwnedFd)> {
         let lock = self.directory.pass().context("cannot pass the lock of the data directory")?;
-        Ok(Some((DescriptorKind::Data, lock)))
+        Ok((DescriptorKind::Data, lock))
     }
 
     fn write_ahead(&self) {
@@ -214,15 +228,8 @@ async fn log_state(journal: Weak<DiskJournal>) {
     }
 }
 
-/// The directory, or why it cannot be used.
-fn directory(path: &Path, taken: Result<Directory, DirectoryError>) -> Result<Directory> {
-    let shown = path.display();
-    let error = |error| SettingsError(format!("the data directory {shown} {error}"));
-    Ok(taken.map_err(error)?)
-}
-
-impl Store {
-    fn open(path: &Path, directory: Directory, plan: MemoryPlan) -> Result<Store> {
+impl OpenStore {
+    fn open(path: &Path, directory: &Directory, plan: MemoryPlan) -> Result<OpenStore> {
         // The library that stores makes files for everybody to read.
         umask(Mode::RWXG | Mode::RWXO);
         let shown = path.display();
@@ -246,20 +253,21 @@ impl Store {
                  changes and messages may be missing, and ids from before mean nothing now"
             );
         }
-        Ok(Store { storage, logs: Arc::new(logs), opened, directory })
+        Ok(OpenStore { storage, logs: Arc::new(logs), opened })
     }
 
     /// Begins to use it, beneath what is in memory.
     fn start(
         self,
         setup: &JournalSetup<'_>,
-        memory: MemoryEngine,
+        (id, memory): (JournalId, &Arc<MemoryEngine>),
         journal: fn(&Arc<Logs>, Writer) -> io::Result<DiskJournal>,
-    ) -> Result<(Channels, DataDirectory)> {
-        let Store { storage, logs, opened: _, directory } = self;
-        let (memory, settings) = (Arc::new(memory), setup.settings);
+        directory: Directory,
+    ) -> Result<DataDirectory> {
+        let OpenStore { storage, logs, opened: _ } = self;
+        let (of_logs, settings) = (Arc::clone(&logs), setup.settings);
         let delivery =
-            AnswerDelivery::with_parts(Arc::clone(&memory), Arc::clone(&logs), setup.plan.parts);
+            AnswerDelivery::with_parts(id, Arc::clone(memory), of_logs, setup.plan.parts);
         // Tasks are woken at less cost by one of their own.
         let tasks = Handle::current();
         let answer_at = move |answers: Answering| drop(tasks.spawn(async move { answers() }));
@@ -274,18 +282,17 @@ impl Store {
         let journal = Arc::new(journal(&logs, writer).context(broken)?);
         let durable = DurableLogs::start(&delivery, Arc::clone(&journal))
             .context("cannot start the threads that read the data directory")?;
-        let durable = Arc::new(durable);
         tokio::spawn(log_state(Arc::downgrade(&journal)));
-        let data = DataDirectory {
+        Ok(DataDirectory {
             records: Arc::new(JournalRecords::new(logs, Arc::clone(&journal))),
             journal,
-            logs: Arc::clone(&durable),
+            logs: Arc::new(durable),
             backups: Arc::new(Backups::new(settings.revocations_path(), &storage)),
             storage,
             kept: KeptReader::new(&setup.access.control.kept),
+            has_records: setup.has_records(LogPlace::Disk),
             is_given_up: AtomicBool::new(false),
             directory,
-        };
-        Ok((Channels::new(memory, Some(durable as _)), data))
+        })
     }
 }

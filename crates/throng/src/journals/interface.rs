@@ -7,34 +7,38 @@ use anyhow::Result;
 use throng_access::revocation::PassedFile;
 use throng_control::{Control, MetricSource, OtherMetric, OtherValue};
 use throng_core::events::EventSink;
+use throng_core::journal::Journal;
 use throng_core::records::Records;
-use throng_core::{Channels, Epoch, MemoryEngine, MemoryThaw, Rules, WorkerQueue};
+use throng_core::{
+    Channels, Epoch, JournalId, MemoryEngine, MemoryThaw, Retention, Rules, WorkerQueue,
+};
 use throng_handover::channel::Channel;
 use throng_handover::message::DescriptorKind;
 
 use super::backup::Backups;
 use crate::access::ServerAccess;
 use crate::memory::MemoryPlan;
-use crate::settings::{Settings, SettingsError};
+use crate::settings::{LogPlace, Settings, SettingsError};
 use crate::watch::Turns;
 
 /// How a journal is opened.
 pub(super) struct Kind {
+    /// Its name in the settings.
+    pub(super) place: LogPlace,
+    /// Servers without it and with it have this.
+    pub(super) states: [&'static str; 2],
     /// Checks the files that its settings name, and returns warnings about them.
     pub(super) check: fn(&Settings) -> Result<Vec<String>, SettingsError>,
-    /// Opens it, if the settings name it.
-    pub(super) open: fn(&JournalSetup<'_>) -> Result<Option<Opened>>,
     /// The descriptor by which a process passes it to another one.
     pub(super) passed_by: DescriptorKind,
-    /// Begins to take it over from the running server. The descriptor and the settings have to
-    /// agree on whether there is one.
-    pub(super) succeed: fn(&JournalSetup<'_>, Option<OwnedFd>) -> Result<Succeeding>,
+    /// Begins to open it, or to take it over from the running server that has passed it. Rules name
+    /// it by this id.
+    pub(super) prepare: fn(&JournalSetup<'_>, JournalId, Option<OwnedFd>) -> Preparing,
 }
 
-/// The journal of a running server, if it has one of this kind.
-pub(super) type Succeeding = Option<Box<dyn Successor>>;
+pub(super) type Preparing = Result<Box<dyn Prepared>>;
 
-/// The parts of a server that its channels and their journal are made of.
+/// The parts of a server that its channels and their journals are made of.
 pub(crate) struct JournalSetup<'a> {
     pub(crate) settings: &'a Settings,
     pub(crate) plan: MemoryPlan,
@@ -45,15 +49,48 @@ pub(crate) struct JournalSetup<'a> {
     pub(crate) queues: Vec<Arc<WorkerQueue>>,
 }
 
-/// Channels, and the journal beneath them.
-pub(crate) struct Opened {
-    pub(crate) channels: Arc<Channels>,
-    pub(crate) journal: Arc<dyn ServerJournal>,
+/// A journal that is about to be used. One that another process still uses is only read from then.
+pub(super) trait Prepared {
+    /// Waits until it can be used, while the running server goes on.
+    fn wait(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// True if [`ServerJournal::send`] of the running server sends records.
+    fn has_records(&self) -> bool {
+        false
+    }
+
+    /// Reads a record of [`ServerJournal::send`].
+    fn record(&mut self, _: &[u8]) -> Result<()> {
+        Ok(())
+    }
+
+    /// The memory as the journal needs it, which delivers to it.
+    fn beneath(&mut self, memory: MemoryEngine, setup: &JournalSetup<'_>) -> Result<MemoryEngine>;
+
+    /// Opens it over this memory. One that was taken over writes nothing before
+    /// [`ServerJournal::begin`].
+    fn open(
+        self: Box<Self>,
+        memory: &Arc<MemoryEngine>,
+        setup: &JournalSetup<'_>,
+    ) -> Result<Opened>;
 }
 
-/// A journal in use. The defaults are those of a server without one.
+/// A journal that is open.
+pub(super) struct Opened {
+    pub(super) journal: Arc<dyn Journal>,
+    pub(super) server: Arc<dyn ServerJournal>,
+    /// What is left to do once there are channels.
+    pub(super) finish: Finish,
+}
+
+pub(super) type Finish = Box<dyn FnOnce(&Arc<Channels>, &JournalSetup<'_>) -> Result<()>>;
+
+/// A journal in use.
 pub(crate) trait ServerJournal: MetricSource {
-    /// The store of tables that it has for the control plane.
+    /// The store of tables for the control plane, if it has the server's.
     fn records(&self) -> Option<Arc<dyn Records>> {
         None
     }
@@ -80,9 +117,7 @@ pub(crate) trait ServerJournal: MetricSource {
     }
 
     /// The descriptor from which another process can take it over.
-    fn pass(&self) -> Result<Option<(DescriptorKind, OwnedFd)>> {
-        Ok(None)
-    }
+    fn pass(&self) -> Result<(DescriptorKind, OwnedFd)>;
 
     /// Has what is in memory written before it is given up, while the server goes on.
     fn write_ahead(&self) {}
@@ -116,40 +151,22 @@ pub(crate) trait ServerJournal: MetricSource {
     fn begin(&self) {}
 }
 
-/// A journal of the running server, in the process that takes over.
-pub(crate) trait Successor {
-    /// Waits until it can be used, while the running server goes on.
-    fn wait(&self) -> Result<()> {
-        Ok(())
-    }
-
-    /// True if several processes share it: then [`ServerJournal::send`] has records, and it has the
-    /// subscriptions of users, so that those of the running server are not needed.
-    fn is_shared(&self) -> bool {
-        false
-    }
-
-    /// Reads a record of [`ServerJournal::send`].
-    fn record(&mut self, _: &[u8]) -> Result<()> {
-        Ok(())
-    }
-
-    /// Opens it over the memory that was taken over. Nothing is written before
-    /// [`ServerJournal::begin`].
-    fn take_over(self: Box<Self>, memory: MemoryEngine, setup: &JournalSetup<'_>)
-    -> Result<Opened>;
-}
-
 impl JournalSetup<'_> {
     /// Empty logs in memory.
-    pub(super) fn memory(&self, events: Option<Arc<dyn EventSink>>) -> MemoryEngine {
+    pub(crate) fn memory(&self) -> MemoryEngine {
         let (rules, queues) = (Arc::clone(&self.rules), self.queues.clone());
-        MemoryEngine::new(Epoch::random(), rules, queues, self.max_bytes()).with_events(events)
+        MemoryEngine::new(Epoch::random(), rules, queues, self.max_bytes())
+            .with_events(self.events.clone())
     }
 
     /// Logs in memory that another process has frozen.
     pub(crate) fn thaw(&self) -> MemoryThaw {
         MemoryThaw::new(Arc::clone(&self.rules), self.queues.clone(), self.max_bytes())
+    }
+
+    /// True if the server keeps the subscriptions of users, and revocations, in this journal.
+    pub(crate) fn has_records(&self, place: LogPlace) -> bool {
+        self.settings.records_journal() == place
     }
 
     /// Opens the file of revocations, unless there is none or the journal has them. It is `passed`
@@ -160,15 +177,14 @@ impl JournalSetup<'_> {
         alone.map_or(Ok(()), |file| file.clone().open(passed, control))
     }
 
-    /// The room for all logs in memory.
+    /// The room for the logs in memory, and for those that a journal has there: if the rules have
+    /// logs in both, half of the room for each.
     pub(super) fn max_bytes(&self) -> usize {
-        self.settings.history.total_bytes.0.min(self.plan.logs)
-    }
-}
-
-impl Opened {
-    pub(super) fn new(channels: Channels, journal: impl ServerJournal + 'static) -> Opened {
-        Opened { channels: Arc::new(channels), journal: Arc::new(journal) }
+        let all = self.settings.history.total_bytes.0.min(self.plan.logs);
+        let nats = self.settings.journal_id(LogPlace::Nats);
+        let keeps = |retention: Retention| !retention.is_none();
+        let has_both = nats.is_some() && self.rules.retentions(None).any(keeps);
+        if has_both { all / 2 } else { all }
     }
 }
 

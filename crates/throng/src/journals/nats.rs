@@ -12,13 +12,12 @@ mod revocations;
 mod seed;
 mod status;
 mod stream;
-mod succession;
 mod tables;
 
 use throng_handover::message::DescriptorKind;
 
 use super::interface::Kind;
-use crate::settings::{Settings, SettingsError};
+use crate::settings::{LogPlace, Settings, SettingsError};
 
 pub(crate) use access::NatsAccess;
 pub(crate) use arguments::NatsFlags;
@@ -28,8 +27,13 @@ pub(super) use seed::tagger;
 pub(crate) use stream::{nonce, stream};
 pub(crate) use tables::tables;
 
-pub(super) const KIND: Kind =
-    Kind { check, open: node::open, passed_by: DescriptorKind::Node, succeed: succession::succeed };
+pub(super) const KIND: Kind = Kind {
+    place: LogPlace::Nats,
+    states: ["engine = memory", "engine = nats"],
+    check,
+    passed_by: DescriptorKind::Node,
+    prepare: node::prepare,
+};
 
 fn check(settings: &Settings) -> Result<Vec<String>, SettingsError> {
     let access = NatsAccess::of(settings);

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use crate::settings::{self, Change, ChannelTable, Row, Settings};
+use crate::settings::{self, Change, ChannelTable, LogPlace, Row, Settings};
 use crate::tls::tls_settings;
 
-/// Which channels are durable. A process that takes over refuses to change that of a channel in
-/// use.
-const DURABLE: &str = "channels (durable)";
+/// Which journal each channel has. A process that takes over refuses to change that of a channel
+/// in use.
+const JOURNALS: &str = "channels (journal)";
 
 /// What new settings come to in a server that runs.
 pub(super) struct Changes {
@@ -48,8 +48,8 @@ impl Changes {
         if messages(started) != messages(new) {
             pending.insert("channels (history and lag)".to_owned());
         }
-        if durable(started) != durable(new) {
-            pending.insert(DURABLE.to_owned());
+        if journals(started) != journals(new) {
+            pending.insert(JOURNALS.to_owned());
         }
         // Their secrets are not written, so that `differing` does not see them.
         if started.callouts != new.callouts {
@@ -63,7 +63,7 @@ impl Changes {
 pub(super) fn change_of(setting: &str) -> Change {
     match settings::row(setting) {
         Some(row) => row.change,
-        None if setting == DURABLE => Change::Restart,
+        None if setting == JOURNALS => Change::Restart,
         None => Change::Upgrade,
     }
 }
@@ -95,18 +95,20 @@ fn differing(effective: &Settings, new: &Settings) -> BTreeSet<String> {
 /// What the tables `[[channels]]` say about messages, without those that say nothing.
 fn messages(settings: &Settings) -> Vec<ChannelTable> {
     let tables = settings.channels.iter().map(ChannelTable::without_access);
-    let tables = tables.map(|table| ChannelTable { durable: None, ..table });
+    let tables =
+        tables.map(|table| ChannelTable { durable: None, journal: None, local: None, ..table });
     tables.filter(|table| !table.is_bare()).collect()
 }
 
-/// What decides which channels and inboxes are durable: the first table that matches, so the order
-/// matters up to the last one that makes any durable.
-fn durable(settings: &Settings) -> Vec<(Option<&str>, Option<&str>, bool)> {
-    let is_durable = |table: &ChannelTable| table.durable.is_some_and(|durable| durable.0);
-    let end = settings.channels.iter().rposition(is_durable).map_or(0, |last| last + 1);
+/// What decides where the logs of channels and inboxes are: the first table that matches, so the
+/// order matters up to the last one that names another journal than channels without a table have.
+fn journals(settings: &Settings) -> Vec<(Option<&str>, Option<&str>, LogPlace)> {
+    let journal = |table: &ChannelTable| settings.journal_of(table);
+    let is_named = |table: &ChannelTable| journal(table) != settings.default_journal();
+    let end = settings.channels.iter().rposition(is_named).map_or(0, |last| last + 1);
     let tables = settings.channels[..end].iter();
     let patterns =
-        tables.map(|table| (table.channels.as_deref(), table.users.as_deref(), is_durable(table)));
+        tables.map(|table| (table.channels.as_deref(), table.users.as_deref(), journal(table)));
     patterns.collect()
 }
 

@@ -1,4 +1,4 @@
-//! Journal, channels and workers.
+//! Journals, channels and workers.
 
 use std::sync::{Arc, Mutex};
 
@@ -8,15 +8,16 @@ use throng_control::{Control, MetricSource, Site};
 use throng_core::{Channels, MemoryPressure, PresenceEvents};
 use throng_edge::{Arrivals, Edge, EdgeContext, EdgePlan, StartError};
 
-use crate::journals::{self, JournalSetup, Opened, ServerJournal};
+use crate::journals::{JournalSetup, Journals, PreparedJournals};
 use crate::planes::Workers;
 use crate::presence_events::{self, PresenceShared};
+use crate::settings::LogPlace;
 use crate::upgrade::Arrival;
 
 /// The state of a server that begins: empty or kept by its journal, or a running server's.
 pub(super) struct StartState {
     pub(super) channels: Arc<Channels>,
-    pub(super) journal: Arc<dyn ServerJournal>,
+    pub(super) journals: Journals,
     /// If any channel has such events.
     pub(super) presence_events: Option<PresenceShared>,
     /// The counters of the running server's control plane, if there is one.
@@ -26,7 +27,7 @@ pub(super) struct StartState {
 }
 
 impl StartState {
-    /// Opens the journal and the file of revocations, or takes them over from the running server
+    /// Opens the journals and the file of revocations, or takes them over from the running server
     /// with all logs and subscriptions that it keeps for users. If this fails, that one goes on.
     pub(super) fn new(
         plan: &EdgePlan,
@@ -36,29 +37,31 @@ impl StartState {
         let events = presence_events::settings(setup.settings);
         let shared = |events: Option<_>| events.map(|events| Arc::new(Mutex::new(events)));
         let Some(arrival) = arrival else {
-            let Opened { channels, journal } = journals::open(setup)?;
+            let prepared = PreparedJournals::new(setup, None)?;
+            let (channels, journals) = prepared.open(setup.memory(), setup)?;
             setup.open_revocations(None)?;
             let presence_events = shared(events.map(PresenceEvents::new));
             let (counted, arrivals) = (None, None);
-            return Ok(StartState { channels, journal, presence_events, counted, arrivals });
+            return Ok(StartState { channels, journals, presence_events, counted, arrivals });
         };
         // Before the workers' threads, whose tables need the descriptor that wakes its own thread.
-        let mut journal = journals::succeed(setup, |kind| arrival.take(kind))?;
+        let mut prepared = PreparedJournals::new(setup, Some(&mut |kind| arrival.take(kind)))?;
         // Before this process has what the running server sends: the threads' tables would keep
         // it open.
         let arrivals = plan.receive_ahead()?.context("no workers come")?;
         // While the running server goes on, whatever comes of it.
-        journal.wait()?;
-        let kept = &setup.access.control.kept;
-        let memory = arrival.memory(setup.thaw(), &mut *journal, kept, &arrivals)?;
+        prepared.wait()?;
+        // NATS has them.
+        let kept = (!setup.has_records(LogPlace::Nats)).then_some(&*setup.access.control.kept);
+        let memory = arrival.memory(setup.thaw(), &mut prepared, kept, &arrivals)?;
         let memory = memory.with_events(setup.events.clone());
-        let Opened { channels, journal } = journal.take_over(memory, setup)?;
+        let (channels, journals) = prepared.open(memory, setup)?;
         // In the order in which the running server sends them.
         let events = arrival.presence_events(events, &channels.presence_cache().watched)?;
         setup.open_revocations(arrival.revocations()?)?;
         let (counted, arrivals) = (Some(arrival.counted()?), Some(arrivals));
         let presence_events = shared(events);
-        Ok(StartState { channels, journal, presence_events, counted, arrivals })
+        Ok(StartState { channels, journals, presence_events, counted, arrivals })
     }
 }
 
@@ -107,10 +110,11 @@ impl DataPlane {
         let (channels, workers) = (Arc::clone(&self.state.channels), Arc::clone(&self.workers));
         let control = Control::new(channels, Arc::clone(access), workers, settings)
             .with_pressure(Arc::clone(&self.pressure))
-            .with_records(self.state.journal.records())
+            .with_records(self.state.journals.iter().find_map(|journal| journal.records()))
             .with_site(site);
-        let journal = Arc::clone(&self.state.journal) as Arc<dyn MetricSource>;
-        let control = others.into_iter().chain([journal]).fold(control, Control::with_metrics);
+        let journals =
+            self.state.journals.iter().map(|own| Arc::clone(own) as Arc<dyn MetricSource>);
+        let control = others.into_iter().chain(journals).fold(control, Control::with_metrics);
         self.state.counted.iter().for_each(|records| control.resume(records));
         Arc::new(control)
     }

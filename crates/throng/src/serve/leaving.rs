@@ -57,15 +57,15 @@ pub(super) struct Leaving {
 
 impl Serving {
     /// Serves until a signal has arrived and the shutdown is complete: also the workers and the
-    /// last events have ended, and everything is in the journal.
+    /// last events have ended, and everything is in the journals.
     pub(super) fn run(self, runtime: &Runtime, leaving: Leaving) -> Result<()> {
-        let journal = Arc::clone(&leaving.running.journal);
+        let journals = Arc::clone(&leaving.running.journals);
         let (edge, beside) = runtime.block_on(self.serve(leaving))?;
         let metrics = edge.metrics.clone();
         edge.join();
         runtime.block_on(beside.finish());
         log_outcome(&metrics);
-        journal.end();
+        journals.iter().for_each(|journal| journal.end());
         Ok(())
     }
 

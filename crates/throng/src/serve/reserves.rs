@@ -42,7 +42,8 @@ impl Reserves {
         memory::watch(meter, pressure, &state.channels, workers)?;
         let (turns, rest) = (Turns::default(), Rest::default());
         let own = [("control", Arc::clone(&turns))];
-        let watched = (own.into_iter().chain(state.journal.turns()).collect(), rest.clone());
+        let of_journals = state.journals.iter().filter_map(|journal| journal.turns());
+        let watched = (own.into_iter().chain(of_journals).collect(), rest.clone());
         let watch = watch::start(edge.metrics.clone(), watched, Arc::clone(health))
             .context("cannot start the thread that watches the event loops")?;
         let events = HandoffEvents::of(edge).context("cannot wait for connections")?;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use throng_core::rules::RULES_MAX;
 use throng_units::{Count, Size, Switch, Time};
 
-use super::values::{LagPolicyChoice, WhoChoice};
+use super::values::{JournalChoice, LagPolicyChoice, WhoChoice};
 use throng_settings::toml_value;
 
 /// Defines the keys of a table, and [`ChannelTable`].
@@ -60,8 +60,12 @@ channel_table! {
     "max-staleness" max_staleness: Time,
     /// Whether clients are told who joins and leaves, in place of `presence-events`.
     "presence-events" presence_events: Switch,
-    /// Whether the messages are kept in the data directory.
+    /// Where the messages are kept.
+    "journal" journal: JournalChoice,
+    /// Whether the messages are kept in the data directory: an earlier word for that journal.
     "durable" durable: Switch,
+    /// Whether each of several nodes has channels of its own.
+    "local" local: Switch,
     /// Who may follow the channels, in place of `access-subscribe`.
     "subscribe" subscribe: WhoChoice,
     /// Who may publish to them, in place of `access-publish`.
@@ -143,7 +147,8 @@ mod tests {
             "max-staleness" => "'1s'",
             "lag-policy" => "'skip'",
             "presence-events" => "true",
-            "durable" => "true",
+            "journal" => "'disk'",
+            "durable" | "local" => "true",
             "subscribe" | "publish" | "history" | "presence" => "'user'",
             _ => "1",
         };

@@ -9,6 +9,7 @@ use throng_wire::subscribe::{PACE_MS_MAX, PACE_MS_MIN};
 
 use super::channels::{ChannelTable, TABLES_MAX};
 use super::table::{AccessOptions, Settings, SettingsError, row};
+use super::values::{JournalChoice, LogPlace};
 use super::{check_acme, check_nats, check_tls};
 
 /// Rejects settings that cannot work, with a sentence that says what to change.
@@ -130,6 +131,14 @@ fn message_size(settings: &Settings) -> Option<String> {
 }
 
 fn data(settings: &Settings) -> Option<String> {
+    let lacks = match settings.records.0 {
+        Some(LogPlace::Disk) if settings.data.0.is_none() => Some("disk needs `data`"),
+        Some(LogPlace::Nats) if !settings.engine.0 => Some("nats needs engine = nats"),
+        _ => None,
+    };
+    if let Some(lacks) = lacks {
+        return Some(format!("records = {lacks}; set it, or another journal"));
+    }
     let limit = settings.data_max_bytes;
     if settings.data.0.is_none() {
         let set =
@@ -148,19 +157,44 @@ fn data(settings: &Settings) -> Option<String> {
     })
 }
 
-/// Why the channels of a table cannot be durable.
-fn durable_fault(settings: &Settings, table: &ChannelTable) -> Option<&'static str> {
-    let history = &settings.history;
+/// Why the logs of a table's channels cannot be where it says.
+fn journal_fault(settings: &Settings, table: &ChannelTable) -> Option<String> {
+    if let (Some(durable), Some(journal)) = (table.durable, table.journal)
+        && durable.0 != (journal.0 == LogPlace::Disk)
+    {
+        return Some(format!(
+            "durable = {durable} and journal = {journal} contradict each other; journal is enough"
+        ));
+    }
+    let journal = settings.journal_of(table);
+    let (history, is_local) = (&settings.history, table.local.is_some_and(|local| local.0));
     let keeps_none = table.messages.unwrap_or(history.messages).0 == 0
         || table.bytes.unwrap_or(history.bytes).0 == 0
         || table.age.unwrap_or(history.age).0.is_zero();
-    if settings.data.0.is_none() {
-        Some("durable channels need a directory; set `data`")
-    } else if keeps_none {
-        Some("durable channels keep messages; `messages`, `bytes` and `age` must be more than 0")
-    } else {
-        None
-    }
+    let fault = match journal {
+        LogPlace::Disk if settings.data.0.is_none() => {
+            "durable channels need a directory; set `data`"
+        }
+        LogPlace::Disk if keeps_none => {
+            "durable channels keep messages; `messages`, `bytes` and `age` must be more than 0"
+        }
+        LogPlace::Nats if !settings.engine.0 => {
+            "journal = nats needs servers of NATS; set engine = nats, and nats"
+        }
+        LogPlace::Nats if is_local => {
+            "local = true contradicts journal = nats, which all nodes share"
+        }
+        LogPlace::Memory | LogPlace::Disk if settings.engine.0 && !is_local => {
+            return Some(format!(
+                "with engine = nats, each node has channels of its own where journal = {}: others \
+                 see neither their messages nor who follows them; add local = true if that is \
+                 meant, or keep them in NATS",
+                JournalChoice(journal)
+            ));
+        }
+        _ => return None,
+    };
+    Some(fault.to_owned())
 }
 
 fn channels(settings: &Settings) -> Option<String> {
@@ -178,9 +212,7 @@ fn channels(settings: &Settings) -> Option<String> {
         if let Some(fault) = pace_fault(table).or_else(|| staleness_fault(settings, table)) {
             return Some(format!("[[channels]] number {nth}: {fault}"));
         }
-        if table.durable.is_some_and(|durable| durable.0)
-            && let Some(fault) = durable_fault(settings, table)
-        {
+        if let Some(fault) = journal_fault(settings, table) {
             return Some(format!("[[channels]] number {nth}: {fault}"));
         }
         let bytes = table.max_lag_bytes.filter(|bytes| *bytes < message)?;
@@ -413,6 +445,48 @@ mod tests {
                 format!("{key} has no effect, because there is no data directory; set `data`");
             assert_eq!(problem(text), Some(expected), "{text}");
             assert_eq!(problem(&format!("data = '/d'\n{text}")), None);
+        }
+    }
+
+    #[test]
+    fn a_journal_has_what_it_needs() {
+        let nats = "engine = 'nats'\nnats = 'a'\ndata = '/d'\n[[channels]]\nmatch = 'a'\n";
+        let disk = "data = '/d'\n[[channels]]\nmatch = 'a'\n";
+        for (head, table, expected) in [
+            (
+                "[[channels]]\nmatch = 'a'\n",
+                "journal = 'disk'",
+                "durable channels need a directory",
+            ),
+            ("[[channels]]\nmatch = 'a'\n", "durable = true", "durable channels need a directory"),
+            (disk, "journal = 'disk'\nage = 0", "durable channels keep messages"),
+            (disk, "journal = 'nats'", "journal = nats needs servers of NATS"),
+            (disk, "journal = 'memory'\ndurable = true", "durable = true and journal = memory"),
+            (disk, "journal = 'disk'\ndurable = false", "durable = false and journal = disk"),
+            (nats, "journal = 'memory'", "with engine = nats, each node has channels of its own"),
+            (nats, "durable = true", "with engine = nats, each node has channels of its own"),
+            (nats, "journal = 'nats'\nlocal = true", "local = true contradicts journal = nats"),
+            (nats, "local = true", "local = true contradicts journal = nats"),
+        ] {
+            let found = problem(&format!("{head}{table}")).unwrap_or_default();
+            let expected = format!("[[channels]] number 1: {expected}");
+            assert!(found.starts_with(&expected), "{table}: {found}");
+        }
+        for (head, table) in [
+            (disk, "journal = 'disk'\ndurable = true"),
+            (disk, "journal = 'memory'\nlocal = true"),
+            (nats, "journal = 'disk'\nlocal = true"),
+            (nats, "journal = 'memory'\ndurable = false\nlocal = true"),
+            (nats, "journal = 'nats'"),
+        ] {
+            assert_eq!(problem(&format!("{head}{table}")), None, "{table}");
+        }
+        for (text, expected) in [
+            ("records = 'disk'", "records = disk needs `data`"),
+            ("records = 'nats'", "records = nats needs engine = nats"),
+        ] {
+            let found = problem(text).unwrap_or_default();
+            assert!(found.starts_with(expected), "{text}: {found}");
         }
     }
 

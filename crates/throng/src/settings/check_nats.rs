@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use throng_units::{Count, Time};
 
+use super::channels::ChannelTable;
 use super::table::Settings;
+use super::values::LogPlace;
 
 /// A channel is read as a whole, in parts of a thousand messages, for its newest ones.
 const MESSAGES_MAX: usize = 10_000;
@@ -34,27 +36,23 @@ pub(super) fn nats(settings: &Settings) -> Option<String> {
                 .into(),
         );
     }
-    if let Some(path) = &settings.data.0 {
-        return Some(format!(
-            "engine = nats and data = {} exclude each other: the stream in NATS keeps the channels",
-            path.display()
-        ));
-    }
-    if let Some(path) = &settings.revocations_file.0 {
+    if let Some(path) = &settings.revocations_file.0
+        && settings.records_journal() == LogPlace::Nats
+    {
         return Some(format!(
             "engine = nats and revocations-file = {} exclude each other: revocations are in NATS, \
              for all nodes",
             path.display()
         ));
     }
-    let events = settings.channels.iter().any(|table| {
+    let events = tables_in_nats(settings).any(|(_, table)| {
         let events = table.presence_events.unwrap_or(settings.presence.events);
         events.0
     });
     if events || settings.presence.events.0 {
         return Some(
-            "presence events do not work with engine = nats yet: each node knows its own \
-             subscribers only; turn presence.events and presence-events off"
+            "presence events do not work with engine = nats yet, but on channels that are local: \
+             each node knows its own subscribers only; turn presence.events and presence-events off"
                 .into(),
         );
     }
@@ -73,9 +71,15 @@ fn connection(settings: &Settings) -> Option<String> {
     ))
 }
 
+/// The tables whose channels are in the stream, with their numbers.
+fn tables_in_nats(settings: &Settings) -> impl Iterator<Item = (usize, &ChannelTable)> {
+    let tables = (1..).zip(&settings.channels);
+    tables.filter(|(_, table)| settings.journal_of(table) == LogPlace::Nats)
+}
+
 fn retention(settings: &Settings) -> Option<String> {
     let history = &settings.history;
-    let tables = settings.channels.iter().zip(1..).map(|(table, nth): (_, usize)| {
+    let tables = tables_in_nats(settings).map(|(nth, table)| {
         let key = format!("[[channels]] number {nth}:");
         (key, table.messages.unwrap_or(history.messages), table.age.unwrap_or(history.age))
     });
@@ -116,10 +120,6 @@ mod tests {
             ),
             ("engine = 'nats'", "engine = nats needs servers of NATS JetStream; set nats"),
             (
-                "engine = 'nats'\nnats = 'a'\ndata = '/d'",
-                "engine = nats and data = /d exclude each other",
-            ),
-            (
                 "engine = 'nats'\nnats = 'a'\nrevocations-file = '/r'\n\
                  [[token-keys]]\nsecret-file = 's'",
                 "engine = nats and revocations-file = /r exclude each other",
@@ -150,6 +150,10 @@ mod tests {
             "engine = 'nats'\nnats = ['a', 'nats://b:1']\nnats-login = 'c'\nnats-prefix = 'd'",
             "engine = 'nats'\nnats = 'a'\nnats-ca = 'c'\nnats-tls-first = true",
             "engine = 'nats'\nnats = 'tls://a'\nnats-tls-first = true",
+            "engine = 'nats'\nnats = 'a'\ndata = '/d'",
+            "engine = 'nats'\nnats = 'a'\n[[channels]]\nmatch = 'a'\njournal = 'memory'\n\
+             local = true\npresence-events = true\nmessages = 20000\nage = '400d'",
+            "engine = 'nats'\nnats = 'a'\nrecords = 'memory'\nrevocations-file = '/r'",
         ] {
             assert_eq!(nats(&read_text(text).unwrap()), None, "{text}");
         }

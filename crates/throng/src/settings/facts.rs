@@ -2,10 +2,13 @@
 
 use std::path::PathBuf;
 
+use throng_core::JournalId;
 use throng_data::directory::REVOCATIONS;
 
 use super::callout_tables::CalloutTable;
+use super::channels::ChannelTable;
 use super::table::Settings;
+use super::values::LogPlace;
 
 impl Settings {
     /// Whether there is a key that verifies tokens, or a URL of such keys.
@@ -35,9 +38,42 @@ impl Settings {
         self.state.0.clone().or_else(of_systemd)
     }
 
+    /// The journals of the server, in the order of their ids.
+    pub(crate) fn journals(&self) -> impl Iterator<Item = LogPlace> {
+        let disk = self.data.0.is_some().then_some(LogPlace::Disk);
+        disk.into_iter().chain(self.engine.0.then_some(LogPlace::Nats))
+    }
+
+    /// The name of a journal in rules; `None` for the memory.
+    pub(crate) fn journal_id(&self, journal: LogPlace) -> Option<JournalId> {
+        let place = self.journals().position(|own| own == journal);
+        place.map(|place| JournalId(place as u8))
+    }
+
+    /// Where the logs of channels are whose rule does not say so.
+    pub(crate) fn default_journal(&self) -> LogPlace {
+        if self.engine.0 { LogPlace::Nats } else { LogPlace::Memory }
+    }
+
+    /// Where the logs of a table's channels are.
+    pub(crate) fn journal_of(&self, table: &ChannelTable) -> LogPlace {
+        let on_disk = table.durable.filter(|durable| durable.0).map(|_| LogPlace::Disk);
+        let named = table.journal.map(|journal| journal.0).or(on_disk);
+        named.unwrap_or_else(|| self.default_journal())
+    }
+
+    /// Where the server keeps the subscriptions of users, and revocations.
+    pub(crate) fn records_journal(&self) -> LogPlace {
+        self.records.0.or_else(|| self.journals().last()).unwrap_or(LogPlace::Memory)
+    }
+
     /// The file of revocations: that of the settings, or one in the data directory.
     pub(crate) fn revocations_path(&self) -> Option<PathBuf> {
-        let in_data = || Some(self.data.0.as_ref()?.join(REVOCATIONS));
+        let in_data = || {
+            let directory = self.data.0.as_ref();
+            let directory = directory.filter(|_| self.records_journal() == LogPlace::Disk);
+            directory.map(|directory| directory.join(REVOCATIONS))
+        };
         self.revocations_file.0.clone().or_else(in_data)
     }
 

@@ -26,15 +26,15 @@ pub(crate) fn rules(settings: &Settings) -> Rules {
         pace_ms: 0,
         max_staleness_ms: 0,
         presence_events: settings.presence.events.0,
-        // With several nodes, all logs are in their stream.
-        is_durable: settings.engine.0,
+        journal: settings.journal_id(settings.default_journal()),
     };
-    let specific = settings.channels.iter().map(|table| rule(table, &fallback)).collect();
-    Rules::new(specific, fallback)
+    let rules = settings.channels.iter().map(|table| rule(settings, table, &fallback));
+    let rules = rules.collect();
+    Rules::new(rules, fallback)
 }
 
 /// The rule of one table. A key that is not there has the value of `fallback`.
-fn rule(table: &ChannelTable, fallback: &Rule) -> Rule {
+fn rule(settings: &Settings, table: &ChannelTable, fallback: &Rule) -> Rule {
     let (kind, pattern) = match (&table.channels, &table.users) {
         (_, Some(pattern)) => (Kind::User, pattern.clone()),
         (channels, None) => (Kind::Channel, channels.clone().unwrap_or_default()),
@@ -58,7 +58,7 @@ fn rule(table: &ChannelTable, fallback: &Rule) -> Rule {
         max_staleness_ms: table.max_staleness.map_or(0, |age| milliseconds(age) as u32),
         pace_ms: table.pace.map_or(0, |pace| milliseconds(pace) as u32),
         presence_events: table.presence_events.map_or(fallback.presence_events, |switch| switch.0),
-        is_durable: fallback.is_durable || table.durable.is_some_and(|durable| durable.0),
+        journal: settings.journal_id(settings.journal_of(table)),
     }
 }
 
@@ -100,6 +100,37 @@ mod tests {
         assert_eq!(of(ChannelName::user("chat:a")).retention.max_messages, 500);
         let other = of(ChannelName::channel("news"));
         assert_eq!((other.retention.max_messages, other.lag_policy), (7, LagPolicy::Close));
+    }
+
+    #[test]
+    fn each_rule_names_its_journal() {
+        let tables = "
+            [[channels]]
+            match = 'a'
+            journal = 'disk'
+            local = true
+            [[channels]]
+            match = 'b'
+            durable = true
+            local = true
+            [[channels]]
+            match = 'c'
+            journal = 'memory'
+            local = true
+            [[channels]]
+            match = 'd'
+        ";
+        for (head, expected) in [
+            ("data = '/d'", [Some(0), Some(0), None, None, None]),
+            ("data = '/d'\nengine = 'nats'", [Some(0), Some(0), None, Some(1), Some(1)]),
+            ("engine = 'nats'", [None, None, None, Some(0), Some(0)]),
+        ] {
+            let text = format!("{head}{tables}");
+            let rules = rules(&file::read("throng.toml", &text).unwrap().resolve());
+            let journal = |name| rules.get(rules.find(&ChannelName::channel(name))).journal;
+            let found = ["a", "b", "c", "d", "e"].map(|name| journal(name).map(|id| id.0));
+            assert_eq!(found, expected, "{head}");
+        }
     }
 
     #[test]

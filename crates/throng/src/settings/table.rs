@@ -18,8 +18,8 @@ use super::row::{Change, Row, hyphenated, is_boolean, settings};
 use super::values::{
     AddressHeaderChoice, AutoCount, AutoSize, ClientCertificateChoice, ClientUserChoice,
     ControlChoice, CookieName, DemoChoice, EngineChoice, IoUringChoice, LagPolicyChoice,
-    LogFormatChoice, LogLevel, OptionalAddress, OptionalPath, ProxyProtocolChoice, SyncChoice,
-    TlsVersionChoice, WhoChoice,
+    LogFormatChoice, LogLevel, OptionalAddress, OptionalPath, ProxyProtocolChoice, RecordsChoice,
+    SyncChoice, TlsVersionChoice, WhoChoice,
 };
 use super::{callout_tables, certificate_tables, channels, key_tables};
 
@@ -214,10 +214,12 @@ settings! {
             "When a message of a durable channel is acknowledged: always, interval or never";
         "data-max-bytes" data_max_bytes: Size = "0",
             "Size of the data directory at which durable channels refuse messages; 0: no limit";
+        "records" records: RecordsChoice = "auto" [change = Change::Restart],
+            "Where kept subscriptions and revocations are: auto, memory, disk or nats";
     }
     in "Several nodes" {
         "engine" engine: EngineChoice = "memory" [change = Change::Restart],
-            "Where channel logs live: memory (of this process) or nats (shared by several nodes)";
+            "Where logs are that no rule has elsewhere: memory, or nats (shared by several nodes)";
         "nats" nats: NatsServers = "none",
             "NATS servers with JetStream, comma-separated, like tls://nats.example.com:4222";
         "nats-login" nats_login: OptionalPath = "none",

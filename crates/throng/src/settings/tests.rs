@@ -134,6 +134,7 @@ fn grammar(value_name: &str) -> &'static [(&'static str, &'static str)] {
         "FIELD" => &[("CN", "\"cn\""), ("uri", "\"uri\"")],
         "VERSION" => &[("1.2", "\"1.2\""), ("1.3", "\"1.3\"")],
         "CHOICE" => &[("optional", "\"optional\""), ("Required", "\"required\"")],
+        "JOURNAL" => &[("Nats", "\"nats\""), ("memory", "\"memory\"")],
         "WHO" => &[("user", "\"user\""), ("Nobody", "\"nobody\"")],
         other => panic!("no samples for {other}: add them, or use a name that has some"),
     }

@@ -275,6 +275,35 @@ one_of! {
     "never" => SyncPolicy::Never
 }
 
+/// A place for the logs of channels, and for records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LogPlace {
+    /// This process, with which they end.
+    Memory,
+    /// The data directory.
+    Disk,
+    /// The stream that several nodes share.
+    Nats,
+}
+
+one_of! {
+    /// The journal of a channel's log.
+    JournalChoice(LogPlace), "JOURNAL", "a journal: \"memory\", \"disk\" or \"nats\"",
+    "memory" => LogPlace::Memory,
+    "disk" => LogPlace::Disk,
+    "nats" => LogPlace::Nats
+}
+
+one_of! {
+    /// The journal of what the server keeps beside logs; `None` is `auto`.
+    RecordsChoice(Option<LogPlace>), "JOURNAL",
+    "a choice: \"auto\", \"memory\", \"disk\" or \"nats\"",
+    "auto" => None,
+    "memory" => Some(LogPlace::Memory),
+    "disk" => Some(LogPlace::Disk),
+    "nats" => Some(LogPlace::Nats)
+}
+
 one_of! {
     /// Whether several nodes share the logs, over NATS.
     EngineChoice(bool), "ENGINE", "an engine: \"memory\" or \"nats\"",

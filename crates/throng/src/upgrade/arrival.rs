@@ -24,7 +24,7 @@ use throng_handover::records;
 
 use super::victim::Victim;
 use super::{ahead, parts};
-use crate::journals::Successor;
+use crate::journals::PreparedJournals;
 use crate::version;
 
 /// Says that standard input leads to a server to take over from.
@@ -119,7 +119,8 @@ impl Arrival {
 
     /// Says that this process has its settings and can begin, and takes the logs that come ahead,
     /// while the `workers` take copies of sockets. Then waits for the rest of the logs, which
-    /// `thaw` reads, for the records of the `journal`, and for what the server keeps for users.
+    /// `thaw` reads, for the records of the `journals`, and for what the server keeps for users,
+    /// which goes to `kept`.
     ///
     /// # Errors
     ///
@@ -127,8 +128,8 @@ impl Arrival {
     pub(crate) fn memory(
         &mut self,
         mut thaw: MemoryThaw,
-        journal: &mut dyn Successor,
-        kept: &KeptSubscriptions,
+        journals: &mut PreparedJournals,
+        kept: Option<&KeptSubscriptions>,
         workers: &Arrivals,
     ) -> Result<MemoryEngine> {
         let ready = self.phase.is_ready()?;
@@ -136,11 +137,10 @@ impl Arrival {
         self.take_ahead(&mut thaw, workers)?;
         self.records(|record| thaw.record(record).context("the logs"))?;
         let memory = thaw.finish().context("the logs")?;
-        let is_shared = journal.is_shared();
-        if is_shared {
-            self.records(|record| journal.record(record))?;
+        for read in journals.readers() {
+            self.records(read)?;
         }
-        self.records(|record| if is_shared { Ok(()) } else { parts::thaw_kept(record, kept) })?;
+        self.records(|record| kept.map_or(Ok(()), |kept| parts::thaw_kept(record, kept)))?;
         Ok(memory)
     }
 

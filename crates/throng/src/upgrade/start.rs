@@ -14,19 +14,19 @@ use tokio::runtime::Runtime;
 
 use super::arrival::Arrival;
 use super::parent;
-use crate::journals::{self, ServerJournal};
+use crate::journals::{self, Journals};
 use crate::settings::Settings;
 
-/// Lets the workers of the running server act here, and the journal be written to. When this
+/// Lets the workers of the running server act here, and the journals be written to. When this
 /// returns, they act, and that one does no more; if it fails, that one goes on.
 pub(crate) fn take_over(
     arrival: Option<&mut Arrival>,
     edge: &Edge,
-    journal: &dyn ServerJournal,
+    journals: &Journals,
 ) -> Result<()> {
     let Some(arrival) = arrival else { return Ok(()) };
     arrival.finish(|| {
-        journal.begin();
+        journals.iter().for_each(|journal| journal.begin());
         edge.take_over();
     })
 }

@@ -33,7 +33,7 @@ use super::reloads::Reloads;
 use super::{ahead, parent, parts};
 use crate::control_socket::ControlSocket;
 use crate::dev::DevSecrets;
-use crate::journals::{Backups, ServerJournal};
+use crate::journals::{Backups, Journals};
 use crate::presence_events::PresenceShared;
 use crate::service::notify;
 use crate::watch::Rest;
@@ -72,7 +72,7 @@ const CHECKS: u32 = 2;
 /// The parts of the running server that an upgrade needs.
 pub(crate) struct Running {
     pub(crate) channels: Arc<Channels>,
-    pub(crate) journal: Arc<dyn ServerJournal>,
+    pub(crate) journals: Journals,
     pub(crate) access: Arc<AccessControl>,
     pub(crate) tls: Option<Arc<ServerTls>>,
     pub(crate) presence_events: Option<PresenceShared>,
@@ -146,8 +146,9 @@ impl Upgrader {
     ///
     /// Why it was not possible, in one sentence. Then this process goes on as if nothing had been.
     pub(crate) fn upgrade(&self, say: &dyn Fn(&str)) -> Result<Upgraded> {
-        let Running { obstacle, journal, .. } = &self.running;
-        if let Some(obstacle) = obstacle.clone().or_else(|| journal.obstacle()) {
+        let Running { obstacle, journals, .. } = &self.running;
+        let of_journals = || journals.iter().find_map(|journal| journal.obstacle());
+        if let Some(obstacle) = obstacle.clone().or_else(of_journals) {
             bail!("{obstacle}");
         }
         let reloads = &self.running.reloads;
@@ -200,7 +201,7 @@ impl Upgrader {
                 // Not before: to close all descriptors takes the time of the processors.
                 self.edge.leave();
                 let control = Arc::clone(&self.control);
-                let backups = self.running.journal.backups();
+                let backups = self.running.journals.iter().find_map(|journal| journal.backups());
                 Ok(Upgraded { control, channel, process, pause, lost, backups })
             }
             Err(error) => {
@@ -209,9 +210,9 @@ impl Upgrader {
                 // First, so that it cannot act on what it has.
                 drop(starting);
                 self.running.channels.end_sealing();
-                self.running.journal.take_back();
+                self.running.journals.iter().for_each(|journal| journal.take_back());
                 self.edge.go_back();
-                self.running.journal.go_on();
+                self.running.journals.iter().for_each(|journal| journal.go_on());
                 self.running.rest.end();
                 self.control.rush(false);
                 self.control.hold().end();
@@ -240,9 +241,10 @@ impl Upgrader {
         let dev = self.running.dev.as_ref().map(DevSecrets::pass).transpose();
         let dev = dev.context("cannot pass the keys of --dev")?;
         let dev = dev.as_ref().map(|pipe| (DescriptorKind::DevKeys, pipe.as_fd()));
-        let journal = self.running.journal.pass()?;
-        let journal = journal.as_ref().map(|(kind, own)| (*kind, own.as_fd()));
-        let ports = self.edge.ports().into_iter().chain(own).chain(dev).chain(journal);
+        let journals = self.running.journals.iter().map(|journal| journal.pass());
+        let journals = journals.collect::<Result<Vec<_>>>()?;
+        let journals = journals.iter().map(|(kind, own)| (*kind, own.as_fd()));
+        let ports = self.edge.ports().into_iter().chain(own).chain(dev).chain(journals);
         let (listeners, descriptors): (Vec<_>, Vec<BorrowedFd<'_>>) = ports.unzip();
         let tls = self.running.tls.as_ref();
         let ticket_keys = tls.map(|tls| tls.ticket_keys().to_vec()).unwrap_or_default();
@@ -271,7 +273,7 @@ impl Upgrader {
 
     /// Sends logs and copies of sockets, while this process serves.
     fn send_ahead(&self, channel: &mut Channel, phase: &mut Predecessor) -> Result<()> {
-        self.running.journal.write_ahead();
+        self.running.journals.iter().for_each(|journal| journal.write_ahead());
         for worker in self.edge.send_ahead().context("the workers")? {
             channel.send_with(Kind::Ahead, OF_WORKER, &[worker.as_fd()]).map_err(ended)?;
         }
@@ -291,27 +293,27 @@ impl Upgrader {
             self.finish_requests(deadline)?;
             let began = Instant::now();
             self.running.rest.begin(REST_MAX);
-            self.running.journal.hold()?;
+            self.running.journals.iter().try_for_each(|journal| journal.hold())?;
             self.edge.halt().context("the workers")?;
             // One that had not heard of the hold may have handed a connection off meanwhile.
             if self.control.hold().is_at_rest() && !self.is_handing_off() {
                 break began;
             }
             self.edge.go_on();
-            self.running.journal.go_on();
+            self.running.journals.iter().for_each(|journal| journal.go_on());
             self.running.rest.end();
         };
         let pause_end = began + PAUSE_MAX;
         channel.set_deadline(Some(pause_end));
         ensure!(phase.freeze(), "the new process is not ready");
-        // Before the journal is closed, of which the metrics have something.
+        // Before a journal is closed, of which the metrics have something.
         let mut counted = Vec::new();
         self.control.freeze(|record| counted.push(record.to_vec()));
-        let Running { channels, journal, presence_events, .. } = &self.running;
-        journal.give_up()?;
+        let Running { channels, journals, presence_events, .. } = &self.running;
+        journals.iter().try_for_each(|journal| journal.give_up())?;
         self.edge.send_workers();
         parts::send_logs(channels, channel).map_err(ended)?;
-        journal.send(channel)?;
+        journals.iter().try_for_each(|journal| journal.send(channel))?;
         parts::send_kept(&self.running.access.kept, channel).map_err(ended)?;
         let events = presence_events.as_ref();
         parts::send_presence_events(events, channels, channel).map_err(ended)?;
@@ -326,7 +328,7 @@ impl Upgrader {
         self.edge.await_workers(left).context("a worker")?;
         self.commit(channel, phase)?;
         let until_then = began.elapsed();
-        self.running.journal.cede();
+        journals.iter().for_each(|journal| journal.cede());
         Ok(until_then)
     }
 

@@ -21,7 +21,7 @@ impl Elsewhere {
         let lateness = Lateness { of_readings: true, ..Lateness::default() };
         let journal = TestJournal::new(Arc::clone(&memory), usize::MAX).with_lateness(lateness);
         let journal = Arc::new(journal);
-        Elsewhere { channels: Channels::new(memory, Some(Arc::clone(&journal) as _)), journal }
+        Elsewhere { channels: Channels::new(memory, vec![Arc::clone(&journal) as _]), journal }
     }
 
     /// Waits for a fetch.

@@ -111,7 +111,7 @@ impl Maker {
         for of in open {
             let running = &mut all[of.request];
             let order = &running.orders[of.order];
-            let covered = self.check_all_covered(running.key.as_deref(), order);
+            let covered = self.check(running.key.as_deref(), order);
             let plan =
                 covered.and_then(|()| Ok(shared.plan(&order.user, &order.change, of.last)?));
             match plan {

@@ -144,11 +144,17 @@ fn answers_have_the_fields_that_are_written() {
     messages.check("published", |out, of| v1::published(out, &target, Some("a-1"), 3, true, of));
     messages.check("published", |out, of| v1::published(out, &target, None, 3, false, of));
     messages.check("historyPage", |out, of| {
-        let page =
-            HistoryPage { target: &target, id: "a-1", has_more: true, is_recovered: Some(true) };
+        let page = HistoryPage {
+            target: &target,
+            id: "a-1",
+            has_more: true,
+            is_recovered: Some(true),
+            is_local: true,
+        };
         v1::history(out, page, [] as [fn(&mut Vec<u8>); 0], of);
     });
-    let present = Present { connections: 1, users: &["u"], more: true, is_partial: true };
+    let present =
+        Present { connections: 1, users: &["u"], more: true, is_partial: true, is_local: true };
     messages.check("presenceState", |out, of| v1::presence(out, &target, present, of));
     messages.check("readMarker", |out, of| v1::read(out, &user, (Some("a-1"), 3), of));
     messages.check("authenticated", |out, of| v1::authenticated(out, Some("u"), 3, of));

@@ -17,6 +17,7 @@ use crate::log::{Log, Place};
 use crate::memory::sealing::SharedPlaces;
 use crate::message::Content;
 use crate::name::ChannelName;
+use crate::rules::JournalId;
 use crate::stamp::Stamp;
 
 /// A channel without its messages.
@@ -30,8 +31,8 @@ pub(in crate::memory) struct FrozenChannel {
     /// The offset up to which the user has read; 0 if that is not known.
     read: u64,
     pub(in crate::memory) messages: u32,
-    /// True if its log is in a journal.
-    is_durable: bool,
+    /// The journal that has its log.
+    journal: Option<JournalId>,
     /// Its id, by which clients know it; `None` before version 3, which told no client.
     number: Option<u32>,
 }
@@ -59,13 +60,13 @@ impl FrozenChannel {
         }
         let messages = decoder.u32()?;
         let (lost, read) = (Stamp(decoder.u64()?), decoder.u64()?);
-        let is_durable = decoder.u8()? != 0;
+        let journal = decoder.u8()?.checked_sub(1).map(JournalId);
         let number = if version < 3 { None } else { Some(decoder.u32()?) };
         decoder.finish()?;
         if read > head {
             return Err(ThawError::Invalid("the read marker of a channel"));
         }
-        Ok(FrozenChannel { name, head, followers, lost, read, messages, is_durable, number })
+        Ok(FrozenChannel { name, head, followers, lost, read, messages, journal, number })
     }
 }
 
@@ -74,9 +75,9 @@ impl Shard {
     /// are forgotten, too.
     fn forgotten_as_frozen(&self, shared: &Shared) -> Forgotten {
         let mut forgotten = self.forgotten.clone();
-        // The journal remembers the offsets of a durable channel.
-        let is_durable = |channel: &Channel| shared.rules.get(channel.rule).is_durable;
-        let is_left_out = |channel: &Channel| channel.is_forgettable() && !is_durable(channel);
+        // A journal remembers the offsets of its channels.
+        let is_here = |channel: &Channel| shared.rules.get(channel.rule).journal.is_none();
+        let is_left_out = |channel: &Channel| channel.is_forgettable() && is_here(channel);
         for (_, channel) in self.channels.iter().filter(|(_, channel)| is_left_out(channel)) {
             forgotten.forget(shared.hash(self.names.get(channel.name)), channel.head);
         }
@@ -151,7 +152,7 @@ impl Shard {
         encoder.u32(channel.log.as_ref().map_or(0, |log| log.len()) as u32);
         encoder.u64(channel.log.as_ref().map_or(0, |log| log.lost().0));
         encoder.u64(channel.log.as_ref().map_or(0, |log| log.read()));
-        encoder.u8(u8::from(shared.rules.get(channel.rule).is_durable));
+        encoder.u8(shared.rules.get(channel.rule).journal.map_or(0, |JournalId(id)| id + 1));
         encoder.u32(self.id(slot).0);
         encoder.finish()
     }
@@ -184,8 +185,7 @@ impl Shard {
         };
         let channel = &mut self.channels[slot];
         // Its followers and their clients have ids of the other log.
-        let is_durable = shared.rules.get(channel.rule).is_durable;
-        if frozen.is_durable != is_durable {
+        if frozen.journal != shared.rules.get(channel.rule).journal {
             return Err(ThawError::Moved(frozen.name.name().into()));
         }
         channel.head = frozen.head;

@@ -61,9 +61,10 @@ impl Shard {
                 continue;
             }
             channel.expire(shared, now_ms);
-            // The journal lists the durable channels that have had messages.
+            // A journal lists its channels that have had messages.
+            let journal = shared.rules.get(channel.rule).journal;
             let is_listed_elsewhere =
-                channel.head > 0 && shared.rules.get(channel.rule).is_durable && !shared.lists_all;
+                channel.head > 0 && journal.is_some() && journal != shared.listed_here;
             if channel.is_forgettable() || is_listed_elsewhere {
                 continue;
             }
@@ -95,7 +96,7 @@ impl Shard {
         for slot in slots {
             let Some(channel) = self.channels.get_mut(slot) else { continue };
             if !selection.may_have(channel.order)
-                || (is_shared && !shared.rules.get(channel.rule).is_durable)
+                || (is_shared && shared.rules.get(channel.rule).journal != shared.listed_here)
             {
                 continue;
             }

@@ -43,7 +43,7 @@ fn a_journal_conforms_at_once_and_later() {
             let journal = Arc::new(journal.with_lateness(lateness));
             let weak = Arc::downgrade(&journal);
             std::thread::spawn(move || settle_until_dropped(&weak));
-            Channels::new(memory, Some(journal))
+            Channels::new(memory, vec![journal])
         });
     }
 }

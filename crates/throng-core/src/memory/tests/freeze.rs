@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::frozen::{OFFSET_MAX, VERSION};
 use crate::publication::{IDEMPOTENCY_MS, PublishError};
+use crate::rules::JournalId;
 use crate::{Attributes, ConnectionName};
 
 /// An engine with every kind of record.
@@ -247,24 +248,25 @@ fn channels_and_messages_out_of_place_are_refused() {
 }
 
 #[test]
-fn a_channel_in_use_cannot_move_to_a_journal() {
+fn a_channel_in_use_cannot_move_to_another_journal() {
     let (followed, with_messages) = (ChannelName::channel("followed"), ChannelName::user("ann"));
-    let with_rules = |is_durable| {
+    let with_rules = |journal: Option<u8>| {
         let mut fixture = Fixture::new(retention(3), 1, usize::MAX);
-        let rule = Rule { is_durable, retention: retention(3), ..Rule::default() };
+        let journal = journal.map(JournalId);
+        let rule = Rule { journal, retention: retention(3), ..Rule::default() };
         fixture.rules = Arc::new(Rules::new(Vec::new(), rule));
         fixture.engine = fixture.thaw(&Fixture::new(retention(3), 1, 0).freeze()).expect("empty");
         fixture
     };
     let moved = |name: &str| Some(ThawError::Moved(name.into()));
-    let [memory, durable] = [false, true].map(with_rules);
+    let [memory, durable, other] = [None, Some(0), Some(1)].map(with_rules);
     memory.follow(0, &followed, 0, StartAt::Live);
     durable.follow(0, &followed, 0, StartAt::Live);
-    for (from, to) in [(&memory, &durable), (&durable, &memory)] {
+    for (from, to) in [(&memory, &durable), (&durable, &memory), (&durable, &other)] {
         assert_eq!(to.thaw(&from.freeze()).err(), moved("followed"));
         assert_eq!(from.thaw(&from.freeze()).err(), None);
     }
-    let memory = with_rules(false);
+    let memory = with_rules(None);
     memory.publish(0, &with_messages, "a");
     assert_eq!(durable.thaw(&memory.freeze()).err(), moved("ann"));
     // A channel that nobody uses is no obstacle.

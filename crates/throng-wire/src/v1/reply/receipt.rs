@@ -19,12 +19,14 @@ pub struct ReceiptFields {
     pub dropped: [(&'static str, u64); 4],
     /// True if subscriptions on other nodes are missing.
     pub is_partial: bool,
+    /// True if there are other nodes, and the channel is this one's alone.
+    pub is_local: bool,
 }
 
 /// [`published_body`] with a receipt.
 pub fn receipt_body(out: &mut Vec<u8>, id: &str, subscribers: Counted, receipt: &ReceiptFields) {
     let mut object = published_fields(Object::new(out), Some(id), subscribers, false);
-    let ReceiptFields { outcome, matched, written, behind, unknown, dropped, is_partial } = receipt;
+    let ReceiptFields { outcome, matched, written, behind, unknown, dropped, .. } = receipt;
     let mut fields = Object::new(object.field("receipt"))
         .string("outcome", outcome)
         .number("matched", *matched)
@@ -34,6 +36,6 @@ pub fn receipt_body(out: &mut Vec<u8>, id: &str, subscribers: Counted, receipt: 
         .number("dropped", dropped.iter().map(|(_, count)| count).sum());
     let reasons = Object::new(fields.field("dropped_by"));
     dropped.iter().fold(reasons, |reasons, (name, count)| reasons.number(name, *count)).end();
-    fields.flag("partial", *is_partial).end();
+    fields.flag("partial", receipt.is_partial).flag("local", receipt.is_local).end();
     object.end();
 }

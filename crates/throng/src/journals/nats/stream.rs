@@ -3,7 +3,7 @@
 use throng_core::{Epoch, IDEMPOTENCY_MS, Retention, Rules};
 use throng_nats::api::StreamSettings;
 
-use crate::settings::Settings;
+use crate::settings::{LogPlace, Settings};
 
 /// The class of all channels: one stream has them all.
 const CLASS: &str = "channels";
@@ -20,11 +20,12 @@ pub(crate) fn nonce() -> String {
     Epoch::random().to_string() + &Epoch::random().to_string()
 }
 
-/// The stream of all channels: its retention is the largest of all rules. Reads leave out messages
-/// beyond a channel's own rule.
+/// The stream of all channels in NATS: its retention is the largest of their rules. Reads leave out
+/// messages beyond a channel's own rule.
 pub(crate) fn stream(settings: &Settings, rules: &Rules) -> StreamSettings {
+    let own = settings.journal_id(LogPlace::Nats);
     let most = |of: fn(&Retention) -> u64| {
-        rules.retentions().map(|retention| of(&retention)).max().unwrap_or(0)
+        rules.retentions(own).map(|retention| of(&retention)).max().unwrap_or(0)
     };
     let retention = Retention {
         max_messages: most(|retention| retention.max_messages as u64) as usize,
@@ -55,6 +56,7 @@ mod tests {
             stream(&settings, &settings::rules(&settings))
         };
         let found = of("
+            engine = 'nats'
             nats-prefix = 'chat'
             history = { messages = 7, age = '2h', total-bytes = '3MiB' }
             [[channels]]
@@ -64,6 +66,10 @@ mod tests {
             [[channels]]
             users = '*'
             messages = 0
+            [[channels]]
+            match = 'b'
+            journal = 'memory'
+            messages = 99
         ");
         assert_eq!((found.name(), found.bytes_max), ("chat-channels".into(), 3 << 20));
         assert_eq!((found.retention.max_messages, found.retention.max_age_ms), (9, 7_200_000));

@@ -12,7 +12,7 @@ use throng_nats::api::table::{TableEntry, TableKind, TableSettings};
 use throng_nats::engine::{Changed, NatsJournal, TableId};
 
 use crate::access::token_policy;
-use crate::settings::Settings;
+use crate::settings::{LogPlace, Settings};
 
 /// The subscriptions of users.
 pub(super) const SUBSCRIPTIONS: TableId = TableId(0);
@@ -23,7 +23,7 @@ pub(super) const MARKERS: TableId = TableId(1);
 /// The idempotency keys of publications.
 pub(super) const KEYS: TableId = TableId(2);
 
-/// Revocations; only of nodes with keys.
+/// Revocations; only of nodes with keys that keep them here.
 pub(super) const REVOCATIONS: TableId = TableId(3);
 
 /// Room for some million subscriptions, which the guide says in more detail. For more, edit the
@@ -74,7 +74,8 @@ pub(crate) fn tables(settings: &Settings, stream: &StreamSettings) -> Vec<TableS
         bytes_max: KEYS_BYTES,
         entry_bytes_max: KEYS_ENTRY_BYTES,
     };
-    let revocations = settings.has_keys().then(|| TableSettings {
+    let has_revocations = settings.has_keys() && settings.records_journal() == LogPlace::Nats;
+    let revocations = has_revocations.then(|| TableSettings {
         name: "revocations".into(),
         kind: TableKind::Changes,
         max_age_ms: remembered_s(&token_policy(settings)) * 1000,
