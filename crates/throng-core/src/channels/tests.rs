@@ -48,15 +48,7 @@ fn channels() -> [ChannelName; 3] {
 
 impl Fixture {
     fn publish(&self, channel: &ChannelName, text: &str) -> Published {
-        let publication = Publication {
-            channel: channel.clone(),
-            body: Body::Text(text.into()),
-            content_type: None,
-            idempotency_key: None,
-            excluded: None,
-            expires_in_ms: None,
-            receipt: None,
-        };
+        let publication = Publication::new(channel.clone(), Body::Text(text.into()));
         let outcome = ask(|later| self.channels.publish(NOW_MS, publication, later)).recv();
         outcome.ok().flatten().expect("it answers").expect("it is published")
     }

@@ -27,7 +27,7 @@ const NOT_SETTINGS: [&str; 6] = [
 ];
 
 /// Variables of the project's tests and scripts. A server must start where they are exported.
-const OF_TESTS: [&str; 12] = [
+const OF_TESTS: [&str; 13] = [
     "THRONG_BIN",
     "THRONG_BUILD",
     "THRONG_FAULT_SECONDS",
@@ -35,6 +35,7 @@ const OF_TESTS: [&str; 12] = [
     "THRONG_FUZZ_SECONDS",
     "THRONG_KEEP",
     "THRONG_KILLS",
+    "THRONG_NODE_CHAOS_SECONDS",
     "THRONG_NODE_UPGRADES",
     "THRONG_PICTURES",
     "THRONG_UPGRADES",
