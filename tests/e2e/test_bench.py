@@ -82,7 +82,7 @@ SERVERS = {
     "tls": 6 + 2 + 1,
     "upgrade": 2,
     "drain": 2,
-    "durable": 4 + 2 + 17,
+    "durable": 4 + 3 + 17,
 }
 
 # What else the machine does meanwhile may be more than 200 connections take: even the memory of their

@@ -32,7 +32,7 @@ async function open({ url, token }) {
   const { Throng } = await import(`${url}/throng.js`);
   window.publish = {};
   window.received = { websocket: [], sse: [], poll: [], EventSource: [] };
-  const begun = ["websocket", "sse", "poll"].map(async (transport) => {
+  const opening = ["websocket", "sse", "poll"].map(async (transport) => {
     const client = new Throng(url, { token, transports: [transport] });
     const failed = new Promise((_, reject) => {
       client.on("error", reject);
@@ -45,10 +45,8 @@ async function open({ url, token }) {
     });
     subscription.on("error", (error) => window.received[transport].push(String(error)));
     await Promise.race([opened, failed]);
-    const { messages } = await client.history("rooms/garden");
-    const { connections } = await client.presence("rooms/garden");
     window.publish[transport] = () => client.publish("rooms/garden", `from-${transport}`);
-    return [transport, messages.length > 0, connections > 0];
+    return [transport, client];
   });
   const query = `token=${token}`;
   const events = new EventSource(`${url}/channels/rooms%2Fgarden?${query}`);
@@ -57,7 +55,13 @@ async function open({ url, token }) {
   await new Promise((resolve) => {
     events.onopen = resolve;
   });
-  return Promise.all(begun);
+  // Between two polls a client is not there: others are.
+  const asked = (await Promise.all(opening)).map(async ([transport, client]) => {
+    const { messages } = await client.history("rooms/garden");
+    const { connections } = await client.presence("rooms/garden");
+    return [transport, messages.length > 0, connections > 0];
+  });
+  return Promise.all(asked);
 }
 
 const COMMANDS = {
