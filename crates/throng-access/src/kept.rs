@@ -148,7 +148,7 @@ pub struct KeptSubscriptions {
     changes: Mutex<()>,
     /// Pairs of a user and a channel, readable without a lock.
     count: AtomicUsize,
-    /// What is stored and not read; `None` if there is nothing.
+    /// The store of entries that are not read yet; `None` once all are.
     source: ArcSwapOption<Source>,
 }
 

@@ -133,7 +133,7 @@ fn entry(block: &[u8]) -> Option<(u16, &[u8], &[u8])> {
     Some((number, value, behind))
 }
 
-/// What few messages have: an excluded connection, attributes, or both.
+/// The rare parts of a message: an excluded connection, attributes, or both.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Extras(Place);
 
@@ -150,14 +150,14 @@ struct WithAttributes {
     attributes: Attributes,
 }
 
-/// Each message has it: a message without attributes must not pay for those of others.
+/// Every message has this field, so it must cost nothing without attributes.
 const _: () = assert!(size_of::<Extras>() == size_of::<Option<ConnectionName>>());
 
 /// Bytes that attributes take besides their block.
 const OVERHEAD_BYTES: usize = size_of::<WithAttributes>() + 2 * size_of::<usize>();
 
 impl Extras {
-    /// Those of most messages.
+    /// No extras, as most messages have.
     pub const NONE: Extras = Extras(Place::Elsewhere(None));
 
     /// The connection that does not get the message, and the message's attributes.

@@ -124,8 +124,8 @@ impl FromStr for ListPosition {
     }
 }
 
-/// FNV-1a, whose bits are then mixed. All versions have to agree on it. It has no secret: whoever
-/// chooses names with the same order gains nothing, because the name itself follows.
+/// FNV-1a, whose bits are then mixed. All versions have to agree on it. It has no secret:
+/// names chosen to have the same order gain nothing, because the name itself decides between them.
 fn order(name: &str) -> u64 {
     let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -212,7 +212,7 @@ impl<'a> Selection<'a> {
         Selection { query, prefixes, first: BTreeMap::new(), bytes: 0, is_cut: false }
     }
 
-    /// Whether a channel with such an order may be in the part.
+    /// True if a channel with this prefix of its order may be in the part.
     pub(crate) fn may_have(&self, prefix: u16) -> bool {
         prefix >= self.prefixes.0 && u32::from(prefix) < self.prefixes.1
     }
@@ -267,7 +267,7 @@ mod tests {
         }
     }
 
-    /// What a process with these channels says to a query.
+    /// The answer of a process with these channels to a query.
     fn part(channels: &[&ListedChannel], query: &ListQuery) -> ListPart {
         let mut selection = Selection::among(channels.len(), query);
         for channel in channels {

@@ -281,7 +281,7 @@ pub(crate) struct PublishArguments {
     #[arg(long, value_name = "KEY")]
     pub(crate) key: Option<String>,
 
-    /// Deliver only to those who are connected and keep up, and keep nothing
+    /// Deliver only to subscribers that are connected and keep up; keep nothing
     #[arg(long, conflicts_with_all = ["key", "receipt"])]
     pub(crate) volatile: bool,
 

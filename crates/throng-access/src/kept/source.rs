@@ -1,4 +1,4 @@
-//! The store of kept subscriptions that are not in memory yet, and the users who are asked for.
+//! The store of kept subscriptions that are not in memory yet, and the users requested early.
 
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
@@ -39,11 +39,11 @@ pub(super) struct Source {
     pub(super) expected: u64,
 }
 
-/// The users who are asked for, in their order.
+/// The users requested early, first come, first served.
 #[derive(Default)]
 pub(super) struct Queue {
     pub(super) asked: VecDeque<(Box<str>, Ticket<KeptRead>)>,
-    /// True if nobody reads any more, as the server ends.
+    /// True once reading has stopped because the server ends.
     pub(super) is_ended: bool,
 }
 

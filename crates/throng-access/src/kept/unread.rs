@@ -1,11 +1,11 @@
 //! Stored subscriptions that are not in memory yet.
 //!
-//! A server serves before it has read all of them: one thread reads them in the order of their
-//! keys, and a user's at once when somebody asks for the user.
+//! A server serves before it has read all of them. One thread reads them in the order of their
+//! keys; a request about a user has that user's entries read first.
 //!
 //! # Invariants
 //!
-//! * Nobody looks at a user's channels, or changes them, before the user is read:
+//! * A user's channels are neither looked up nor changed before the user is read:
 //!   [`KeptSubscriptions::ask`] and [`KeptSubscriptions::read_user`] come first. Only lists of
 //!   followers and totals may be looked at earlier, and are [partial](KeptSubscriptions::is_whole).
 //! * Entries that were found in the store are added only while their user is not read, which is
@@ -111,7 +111,7 @@ impl KeptSubscriptions {
     pub fn ask(&self, user: &str, later: Later<'_, KeptRead>) -> Answer<KeptRead> {
         let Some(source) = self.source.load_full() else { return Ok(()).into() };
         let mut queue = source.queue();
-        // Under the lock: once all is read, nobody takes from the queue any more.
+        // Under the lock: once all is read, the queue is not served any more.
         if self.is_read(user) {
             return Ok(()).into();
         }
@@ -156,7 +156,7 @@ impl KeptSubscriptions {
         drop(waited);
     }
 
-    /// Nobody reads any more: the server ends. Users that are asked for get no answer.
+    /// Stops reading, because the server ends. Requests that wait for a user get no answer.
     pub fn end_reading(&self) {
         let Some(source) = self.source.load_full() else { return };
         let mut queue = source.queue();
@@ -167,7 +167,7 @@ impl KeptSubscriptions {
         drop(asked);
     }
 
-    /// True if nobody is to read any more, although something may be left.
+    /// True once reading has been stopped, even if entries are left.
     pub fn has_ended_reading(&self) -> bool {
         self.source.load_full().is_some_and(|source| source.queue().is_ended)
     }
@@ -179,7 +179,7 @@ impl KeptSubscriptions {
         }
     }
 
-    /// Reads at least this many entries, and then those of the last user among them.
+    /// Reads at least this many entries, and the remaining ones of the last user it comes to.
     fn read_part(&self, source: &Source, entries: usize) -> Result<(), LoadError> {
         let first = match &self.read().unread {
             Some(unread) => unread.next.clone(),

@@ -78,7 +78,7 @@ pub(super) struct ReportWriter {
 }
 
 impl ReportWriter {
-    /// A report to so many nodes, this one included.
+    /// An empty report. `nodes` counts all nodes, this one included.
     pub(super) fn new(nodes: usize) -> ReportWriter {
         ReportWriter { nodes: nodes.max(1) as u64, uses: Vec::new() }
     }
@@ -156,7 +156,7 @@ impl NodeReport {
     }
 }
 
-/// What other nodes have reported.
+/// The reports of other nodes.
 #[derive(Debug, Default)]
 pub(super) struct Elsewhere {
     /// True once this is one of several nodes.
@@ -263,11 +263,11 @@ fn is_held(quantity: Quantity) -> bool {
     matches!(quantity, Quantity::Connections | Quantity::Subscriptions | Quantity::Questions)
 }
 
-/// What clients of a shard have used of rates since the last report.
+/// The rates that clients of a shard have used since the last report.
 #[derive(Debug, Default)]
 pub(super) struct UsedHere(HashMap<(u8, u64), u32, foldhash::fast::RandomState>);
 
-/// Clients of a shard whose use is noted, at most. That of others is not reported.
+/// The maximum number of clients of a shard whose use is noted. Further clients are not reported.
 const USED_MAX: usize = 1_024;
 
 impl UsedHere {

@@ -113,7 +113,7 @@ async fn read_everywhere(
     after: Option<ListPosition>,
     limit: usize,
 ) -> NodesPage {
-    // Nodes know the pattern. What a key may not see is left out here, so there has to be more.
+    // Nodes apply the pattern. Channels that a key may not see are left out here, so ask for more.
     let most = if wanted.key.is_some() { LIMIT_MAX } else { limit };
     let pattern = wanted.pattern.as_deref().map(Box::from);
     let query = ListQuery { kind: wanted.kind, after, pattern, limit: most };

@@ -1,4 +1,4 @@
-//! Writes the idempotency keys of this node to the table of all nodes, and reads those of others.
+//! Writes the idempotency keys of this node to the table of all nodes, and reads the others' keys.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};

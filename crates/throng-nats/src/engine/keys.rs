@@ -73,7 +73,7 @@ impl SharedKeys {
         Some(waiting.keys.drain(..count).collect())
     }
 
-    /// What was taken is written, or is to be written again.
+    /// The keys that were taken are written, or `again` are to be written once more.
     pub(super) fn done(&self, again: Option<Vec<KnownKey>>) {
         let mut waiting = self.lock();
         waiting.is_writing = false;

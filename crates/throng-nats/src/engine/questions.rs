@@ -33,7 +33,7 @@ pub(super) enum Question {
     Scan { target: Target, action: RemoteAction },
     /// A part of a page of the list of channels or users.
     List(ListQuestion),
-    /// What clients of the asking node use of limits, in base64. The answer only says that it was
+    /// The use of limits by clients of the asking node, in base64. The answer only says that it was
     /// heard.
     Use { node: String, report: String },
 }

@@ -1,4 +1,4 @@
-//! What clients of a node use of limits, for all others: so limits hold for all nodes together.
+//! Tells all nodes how much clients of each use, so that limits hold for all nodes together.
 //!
 //! A report goes to all nodes once a second, and sooner if a client has given up something. What is
 //! in it is the limiter's business. A node that is cut off hears nothing, and soon counts alone.

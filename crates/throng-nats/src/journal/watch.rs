@@ -151,7 +151,7 @@ impl Watch {
         self.is_open
     }
 
-    /// The epoch of now, or that of before while the stream cannot be used.
+    /// The current epoch, or the last one while the stream cannot be used.
     pub(super) fn epoch(&self) -> Option<u64> {
         self.epoch
     }

@@ -118,7 +118,7 @@ impl Prepared for PreparedDirectory {
         let PreparedDirectory { id, directory, is_taken, store } = *self;
         let store = store.context("the data directory is not open")?;
         let start = if is_taken { DiskJournal::start_paused } else { DiskJournal::start };
-        // What was taken over keeps its format until this process serves.
+        // A directory that was taken over keeps its format until this process serves.
         if !is_taken {
             directory.note_format().context("cannot write to the data directory")?;
         }

@@ -82,7 +82,7 @@ pub(super) trait Prepared {
 pub(super) struct Opened {
     pub(super) journal: Arc<dyn Journal>,
     pub(super) server: Arc<dyn ServerJournal>,
-    /// What is left to do once there are channels.
+    /// The last step, once there are channels.
     pub(super) finish: Finish,
 }
 

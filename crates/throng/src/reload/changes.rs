@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use crate::settings::{self, Change, ChannelTable, LogPlace, Row, Settings};
 use crate::tls::tls_settings;
 
-/// Which journal each channel has. A process that takes over refuses to change that of a channel
-/// in use.
+/// The journal of each channel. A process that takes over refuses to change the journal of a
+/// channel in use.
 const JOURNALS: &str = "channels (journal)";
 
 /// What new settings come to in a server that runs.
@@ -100,8 +100,9 @@ fn messages(settings: &Settings) -> Vec<ChannelTable> {
     tables.filter(|table| !table.is_bare()).collect()
 }
 
-/// What decides where the logs of channels and inboxes are: the first table that matches, so the
-/// order matters up to the last one that names another journal than channels without a table have.
+/// The tables that decide where the logs of channels and inboxes are. The first one that matches
+/// does, so their order matters up to the last one that names another journal than channels without
+/// a table have.
 fn journals(settings: &Settings) -> Vec<(Option<&str>, Option<&str>, LogPlace)> {
     let journal = |table: &ChannelTable| settings.journal_of(table);
     let is_named = |table: &ChannelTable| journal(table) != settings.default_journal();

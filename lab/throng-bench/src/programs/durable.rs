@@ -65,7 +65,7 @@ pub(super) fn subscriptions(context: &mut Context<'_>, run: &Run) -> Result<(), 
     users::keep(&context.url(), users, edges)?;
     let imported_ms = begun.elapsed().as_secs_f64() * 1e3;
     let imported = context.memory();
-    // Of a user who is read late unless somebody asks.
+    // The last user, who is read last unless requested.
     let is_there = |context: &Context<'_>| users::check_kept(&context.url(), users - 1, edges);
     context.kill_server();
     let killed = started_ms(context, run, is_there)?;

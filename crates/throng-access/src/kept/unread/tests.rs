@@ -130,7 +130,7 @@ fn only_the_users_who_are_asked_for_are_read_early() {
     kept.read_user("dan").expect("it is read");
     assert_eq!(["bob", "cyd", "dan"].map(|user| kept.is_read(user)), [false, false, true]);
     assert_eq!(kept.counts().users, 2);
-    // Not those whose names begin alike, and nobody without entries.
+    // Neither users whose names begin alike, nor users without entries.
     for user in ["da", "danny", "zoe"] {
         assert_eq!(channels(&kept, user).len(), 0, "{user}");
     }

@@ -84,8 +84,8 @@ impl Shard {
         self.channels.extent()
     }
 
-    /// Adds the channels in `slots` to a selection. With `is_shared` only those of which other
-    /// processes have a part.
+    /// Adds the channels in `slots` to a selection. With `is_shared` only channels of which
+    /// other processes have a part.
     pub(in crate::memory) fn select(
         &mut self,
         shared: &Shared,

@@ -50,7 +50,7 @@ impl KnownKeys {
         }
     }
 
-    /// Other nodes have published with these keys. Those of another epoch than the stream's do not
+    /// Other nodes have published with these keys. Keys of another epoch than the stream's do not
     /// count.
     pub(super) fn hear(&mut self, keys: &StoredKeys) {
         if self.epoch != Some(keys.epoch) {

@@ -43,7 +43,7 @@ const fn step(name: &'static str, ratio: usize, run: fn(&mut World, usize)) -> S
     Step { name, ratio, run }
 }
 
-/// Ratios of faults instead of those of [`STEPS`].
+/// Ratios that replace the ones of [`STEPS`].
 const WEATHERS: [&[(&str, usize)]; 6] = [
     &[],
     // Connections that do not last.

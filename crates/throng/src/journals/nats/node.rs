@@ -138,7 +138,7 @@ fn share(
     node.set_tags(move |user| tagger.of_user(user));
     limits::share(node, &access.clients);
     if !setup.has_records(LogPlace::Nats) {
-        // What other nodes have there is not for this one.
+        // Other nodes' subscriptions do not concern this one.
         node.set_table_owner(tables::SUBSCRIPTIONS, drop);
         return Ok(());
     }
