@@ -18,6 +18,9 @@ mod tests;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use crate::change::{self, CHANGE_MESSAGES_MAX, ChangeError, ChangeOutcome, LogChange, LogState};
+#[cfg(any(test, feature = "conformance"))]
+use crate::change::{Erase, EraseOutcome};
 use crate::connection_name::NodeTag;
 use crate::connection_scan::{ScanAction, ScanTarget, Scanned};
 use crate::engine::{EngineMetrics, Follow, Followed, History, OtherNodes};
@@ -226,6 +229,54 @@ impl Channels {
         #[cfg(any(test, feature = "conformance"))]
         self.after(Made::Published(now_ms, &answer));
         answer
+    }
+
+    /// Makes a change of a log: all of it, or nothing. The channel's followers get its messages as
+    /// those of publications.
+    pub fn change(
+        &self,
+        now_ms: u64,
+        change: LogChange,
+        later: Later<'_, ChangeOutcome>,
+    ) -> Answer<ChangeOutcome> {
+        if change.messages.len() > CHANGE_MESSAGES_MAX {
+            return Err(ChangeError::Refused(PublishError::TooLarge)).into();
+        }
+        match self.journal_of(&change.channel) {
+            None => change::unsupported("not yet"),
+            Some((journal, rule)) => match self.memory.check_room(&change.channel) {
+                Ok(()) => journal.change(now_ms, change, rule.retention, later),
+                Err(busy) => Err(busy.into()).into(),
+            },
+        }
+    }
+
+    /// The state of a log: its head, and its record.
+    pub fn state(
+        &self,
+        now_ms: u64,
+        channel: &ChannelName,
+        later: Later<'_, Result<LogState, ChangeError>>,
+    ) -> Answer<Result<LogState, ChangeError>> {
+        match self.journal_of(channel) {
+            None => change::unsupported("not yet"),
+            Some((journal, _)) => journal.state(now_ms, channel, later),
+        }
+    }
+
+    /// Erases messages of a log. Answers when nobody can read them from it any more.
+    #[cfg(any(test, feature = "conformance"))]
+    pub(crate) fn erase(
+        &self,
+        now_ms: u64,
+        channel: &ChannelName,
+        what: Erase,
+        later: Later<'_, EraseOutcome>,
+    ) -> Answer<EraseOutcome> {
+        match self.journal_of(channel) {
+            None => change::unsupported("not yet"),
+            Some((journal, _)) => journal.erase(now_ms, channel, what, later),
+        }
     }
 
     /// Posts a volatile message to the workers that follow its channel, in the order of the calls

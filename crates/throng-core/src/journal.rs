@@ -15,6 +15,7 @@
 //!   anything is answered under it.
 //! * Each journal passes the tests of the module `conformance`.
 
+use crate::change::{self, ChangeError, ChangeOutcome, Erase, EraseOutcome, LogChange, LogState};
 use crate::connection_name::NodeTag;
 use crate::connection_scan::{ScanAction, ScanTarget, Scanned};
 use crate::engine::{EngineMetrics, OtherNodes};
@@ -49,6 +50,9 @@ pub struct JournalUsage {
     pub held_shortly: u64,
 }
 
+/// The answer to changes that are not implemented.
+const UNSUPPORTED: &str = "the channel's journal cannot do this";
+
 /// Keeps the logs of the channels whose rule says so. See the module for the contract.
 pub trait Journal: Send + Sync {
     /// Appends a message to its channel's log, of which it keeps `retention`. The queues of the
@@ -60,6 +64,43 @@ pub trait Journal: Send + Sync {
         retention: Retention,
         later: Later<'_, Outcome>,
     ) -> Answer<Outcome>;
+
+    /// Makes a change of a log, of which it keeps `retention`: all of it, or nothing. The queues of
+    /// the channel's followers have room. Answers when it is stored, and its messages delivered.
+    fn change(
+        &self,
+        now_ms: u64,
+        change: LogChange,
+        retention: Retention,
+        later: Later<'_, ChangeOutcome>,
+    ) -> Answer<ChangeOutcome> {
+        let _ = (now_ms, change, retention, later);
+        change::unsupported(UNSUPPORTED)
+    }
+
+    /// The state of a log: its head, and its record.
+    fn state(
+        &self,
+        now_ms: u64,
+        channel: &ChannelName,
+        later: Later<'_, Result<LogState, ChangeError>>,
+    ) -> Answer<Result<LogState, ChangeError>> {
+        let _ = (now_ms, channel, later);
+        change::unsupported(UNSUPPORTED)
+    }
+
+    /// Erases messages of a log. Answers when nobody can read them any more here, and they are to
+    /// be gone from what the journal has written down by its next compaction.
+    fn erase(
+        &self,
+        now_ms: u64,
+        channel: &ChannelName,
+        what: Erase,
+        later: Later<'_, EraseOutcome>,
+    ) -> Answer<EraseOutcome> {
+        let _ = (now_ms, channel, what, later);
+        change::unsupported(UNSUPPORTED)
+    }
 
     /// The parts of logs that were read and wait for their readers.
     fn parts(&self) -> &Parts;

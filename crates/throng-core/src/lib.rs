@@ -65,6 +65,7 @@
 pub mod age_clock;
 mod ages;
 pub mod attributes;
+pub mod change;
 mod channels;
 pub mod clock;
 #[cfg(any(test, feature = "conformance"))]
@@ -108,6 +109,10 @@ mod watched_presence;
 pub mod worker_queue;
 
 pub use attributes::{Attribute, Attributes, Extras};
+pub use change::{
+    ChangeError, ChangeOutcome, Changed, Condition, Erase, EraseOutcome, Erased, LogChange,
+    LogRecord, LogState, RecordChange, RecordVersion,
+};
 pub use channels::Channels;
 pub use connection_name::{ConnectionName, NodeTag};
 pub use connection_scan::{

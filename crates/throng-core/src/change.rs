@@ -1,0 +1,169 @@
+//! Changes of one log beyond another message at its end: several messages at once under a
+//! condition, its record, and erasure.
+//!
+//! All of a [`LogChange`] is made or nothing, in one step for everybody who reads the log.
+//!
+//! **A record** is a small block of facts about a log: that it was created, of which type it is,
+//! when it ends, how far its producers are. Journals keep it unread. It is written with the
+//! messages that belong to it, and named by a version, so that one who has read it changes what was
+//! read or nothing.
+//!
+//! **Erasure** takes messages out of a log for good. Their offsets stay given, so that none names
+//! two messages, and readers pass over a single erased message as over one that has expired. Where
+//! a whole history is erased, the log is as if its retention had dropped everything: who resumes
+//! from before is told.
+
+use crate::attributes::{Attributes, MalformedAttributes};
+use crate::id::MessageId;
+use crate::later::Answer;
+use crate::name::ChannelName;
+use crate::publication::{Publication, PublishError};
+
+/// The maximum number of messages of a change. The servers of NATS take as many in one step.
+pub(crate) const CHANGE_MESSAGES_MAX: usize = 1_000;
+
+/// The maximum size of a record in bytes. Every reader of a log may get it.
+pub const RECORD_BYTES_MAX: usize = 4 << 10;
+
+/// The number of a log's record: it changes with each one that is written, and is never 0.
+pub type RecordVersion = u64;
+
+/// The facts about a log that are kept beside its messages: a block of numbered values, of which a
+/// program keeps those that it does not know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogRecord(Attributes);
+
+impl LogRecord {
+    /// The record with these numbers and values, in ascending order of the numbers.
+    ///
+    /// # Errors
+    ///
+    /// There are none, they are in another order, or larger than [`RECORD_BYTES_MAX`].
+    pub fn of(values: &[(u16, &[u8])]) -> Result<LogRecord, MalformedAttributes> {
+        LogRecord::read(Attributes::of(values)?.block())
+    }
+
+    /// Reads the block of a record.
+    ///
+    /// # Errors
+    ///
+    /// It is none, or beyond the limit.
+    pub fn read(block: &[u8]) -> Result<LogRecord, MalformedAttributes> {
+        if block.len() > RECORD_BYTES_MAX {
+            return Err(MalformedAttributes);
+        }
+        Attributes::read(block).map(LogRecord)
+    }
+
+    /// The block.
+    pub fn block(&self) -> &[u8] {
+        self.0.block()
+    }
+}
+
+/// What must hold for a change to be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Condition {
+    /// The head of the log, as [`LogState::head`] has it.
+    pub head: Option<MessageId>,
+    /// The version of the log's record; 0 if it must have none.
+    pub record: Option<RecordVersion>,
+}
+
+/// What becomes of a log's record in a change.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum RecordChange {
+    /// It stays as it is.
+    #[default]
+    Keep,
+    /// It is replaced, or written for the first time.
+    Write(LogRecord),
+    /// It is removed.
+    Remove,
+}
+
+/// A change of one log.
+#[derive(Debug, Clone)]
+pub struct LogChange {
+    /// The channel of the log.
+    pub channel: ChannelName,
+    pub condition: Condition,
+    /// The messages to append, in this order, all of that channel: at most
+    /// [`CHANGE_MESSAGES_MAX`], without idempotency keys and receipts.
+    pub messages: Vec<Publication>,
+    pub record: RecordChange,
+}
+
+impl LogChange {
+    /// A change that appends these messages without a condition.
+    pub fn append(channel: ChannelName, messages: Vec<Publication>) -> LogChange {
+        LogChange {
+            channel,
+            condition: Condition::default(),
+            messages,
+            record: RecordChange::default(),
+        }
+    }
+}
+
+/// A log after a change, or when it was asked for its record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogState {
+    /// The id of the newest message, or of the last one that there was.
+    pub head: MessageId,
+    /// The record, and its version.
+    pub record: Option<(RecordVersion, LogRecord)>,
+}
+
+/// A change that was made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Changed {
+    /// The ids of the messages that were appended, in their order.
+    pub ids: Vec<MessageId>,
+    /// The version of the record afterwards; 0 if there is none.
+    pub record: RecordVersion,
+}
+
+/// Why a change was not made.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ChangeError {
+    /// The condition does not hold: the log is in this state.
+    #[error("the log has changed meanwhile")]
+    Conflict(LogState),
+    /// The journal cannot make such changes; the reason is a sentence.
+    #[error("{0}")]
+    Unsupported(&'static str),
+    /// As with any other publication.
+    #[error(transparent)]
+    Refused(#[from] PublishError),
+}
+
+/// The outcome of a change.
+pub type ChangeOutcome = Result<Changed, ChangeError>;
+
+/// The messages of a log to erase.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Erase {
+    /// One of them.
+    Message(MessageId),
+    /// All that there are now.
+    History,
+    /// All that there are now, and the record: the log begins anew after its last offset.
+    Log,
+}
+
+/// What was erased.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Erased {
+    /// How many messages whose bodies could be read until now; `None` if the journal does not
+    /// count them.
+    pub messages: Option<u64>,
+}
+
+/// The outcome of an erasure. Of a message that is not there, or never was, nothing is erased.
+pub type EraseOutcome = Result<Erased, ChangeError>;
+
+/// The answer of a journal that cannot make changes.
+pub(crate) fn unsupported<T>(reason: &'static str) -> Answer<Result<T, ChangeError>> {
+    Err(ChangeError::Unsupported(reason)).into()
+}
