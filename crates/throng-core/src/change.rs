@@ -70,6 +70,15 @@ pub struct Condition {
     pub record: Option<RecordVersion>,
 }
 
+impl Condition {
+    /// True if a log in this state may be changed.
+    pub fn holds(&self, state: &LogState) -> bool {
+        let version = state.record.as_ref().map_or(0, |(version, _)| *version);
+        self.head.is_none_or(|head| head == state.head)
+            && self.record.is_none_or(|wanted| wanted == version)
+    }
+}
+
 /// What becomes of a log's record in a change.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum RecordChange {

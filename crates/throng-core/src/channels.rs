@@ -18,7 +18,7 @@ mod tests;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use crate::change::{self, CHANGE_MESSAGES_MAX, ChangeError, ChangeOutcome, LogChange, LogState};
+use crate::change::{CHANGE_MESSAGES_MAX, ChangeError, ChangeOutcome, LogChange, LogState};
 #[cfg(any(test, feature = "conformance"))]
 use crate::change::{Erase, EraseOutcome};
 use crate::connection_name::NodeTag;
@@ -243,7 +243,7 @@ impl Channels {
             return Err(ChangeError::Refused(PublishError::TooLarge)).into();
         }
         match self.journal_of(&change.channel) {
-            None => change::unsupported("not yet"),
+            None => self.memory.change(now_ms, change).into(),
             Some((journal, rule)) => match self.memory.check_room(&change.channel) {
                 Ok(()) => journal.change(now_ms, change, rule.retention, later),
                 Err(busy) => Err(busy.into()).into(),
@@ -259,7 +259,7 @@ impl Channels {
         later: Later<'_, Result<LogState, ChangeError>>,
     ) -> Answer<Result<LogState, ChangeError>> {
         match self.journal_of(channel) {
-            None => change::unsupported("not yet"),
+            None => Ok(self.memory.state(channel)).into(),
             Some((journal, _)) => journal.state(now_ms, channel, later),
         }
     }
@@ -274,7 +274,7 @@ impl Channels {
         later: Later<'_, EraseOutcome>,
     ) -> Answer<EraseOutcome> {
         match self.journal_of(channel) {
-            None => change::unsupported("not yet"),
+            None => Ok(self.memory.erase(now_ms, channel, what)).into(),
             Some((journal, _)) => journal.erase(now_ms, channel, what, later),
         }
     }

@@ -34,6 +34,7 @@ pub(crate) use self::entry::{Kept, Place, View};
 use self::run::Run;
 use self::sealed::SealedIn;
 use self::segment::{Sealed, Segment};
+use crate::change::{LogRecord, RecordVersion};
 use crate::message::{Content, Message};
 use crate::rules::Retention;
 use crate::stamp::Stamp;
@@ -51,18 +52,39 @@ pub(crate) struct Log {
     expiring: Option<Box<Expiring>>,
     /// The segments that have some of the messages; mostly `None`.
     sealed: Option<Box<SealedIn>>,
+    /// The facts that are kept beside the messages; mostly `None`.
+    record: Option<Box<(RecordVersion, LogRecord)>>,
 }
 
-/// The messages of a log that expire.
+/// The messages of a log that expire, or were erased.
 #[derive(Debug, Default)]
 struct Expiring {
     /// When each expires, and its offset; the next one first. Those that were dropped earlier are
     /// found not to be there.
     next: BinaryHeap<Reverse<(u64, u64)>>,
-    /// The messages in the log that have expired.
+    /// The messages in the log without their bodies.
     expired: usize,
     /// The longest run of them that a page has passed over.
     run: Option<Run>,
+}
+
+/// Leaves the placeholder of a message in its place. Returns how many bytes that saves; `None` if
+/// no such message can be read.
+fn take_body(
+    messages: &mut VecDeque<Entry>,
+    sealed: Option<&SealedIn>,
+    offset: u64,
+) -> Option<usize> {
+    let at = messages.binary_search_by_key(&offset, |it| it.view(sealed).offset()).ok()?;
+    if messages[at].view(sealed).is_expired() {
+        return None;
+    }
+    let content = messages[at].content(sealed);
+    let rest = Arc::new(content.without_body());
+    let bytes = content.weight_bytes() - rest.weight_bytes();
+    messages[at].leave(sealed);
+    messages[at] = Entry::Here { content: rest, message: Weak::new() };
+    Some(bytes)
 }
 
 /// A heap with fewer entries is not worth a look for dropped messages.
@@ -131,19 +153,40 @@ impl Log {
             && expires_ms <= now_ms
         {
             expiring.next.pop();
-            let sealed = self.sealed.as_deref();
-            let at = self.messages.binary_search_by_key(&offset, |it| it.view(sealed).offset());
-            // It may have been dropped before.
-            let Ok(at) = at else { continue };
-            let content = self.messages[at].content(sealed);
-            let rest = Arc::new(content.without_body());
-            let bytes = content.weight_bytes() - rest.weight_bytes();
-            self.messages[at].leave(sealed);
-            self.messages[at] = Entry::Here { content: rest, message: Weak::new() };
+            let bytes = take_body(&mut self.messages, self.sealed.as_deref(), offset);
+            // It may have been dropped before, or erased.
+            let Some(bytes) = bytes else { continue };
             self.bytes -= bytes;
             expiring.expired += 1;
         }
         (expiring.expired - before, bytes_before - self.bytes)
+    }
+
+    /// Takes the body of a message. Returns its bytes; `None` if no such message can be read.
+    pub(crate) fn erase(&mut self, offset: u64) -> Option<usize> {
+        let bytes = take_body(&mut self.messages, self.sealed.as_deref(), offset)?;
+        self.bytes -= bytes;
+        self.expiring.get_or_insert_default().expired += 1;
+        self.forget_segments();
+        Some(bytes)
+    }
+
+    /// The facts that are kept beside the messages, and their version.
+    pub(crate) fn record(&self) -> Option<&(RecordVersion, LogRecord)> {
+        self.record.as_deref()
+    }
+
+    /// Replaces these facts. Returns the bytes that they take, and took before.
+    pub(crate) fn set_record(&mut self, record: Option<(RecordVersion, LogRecord)>) -> [usize; 2] {
+        let bytes = |it: &Log| it.record().map_or(0, |(_, record)| record.block().len());
+        let before = bytes(self);
+        self.record = record.map(Box::new);
+        [bytes(self), before]
+    }
+
+    /// True if nothing is kept.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.messages.is_empty() && self.record.is_none()
     }
 
     /// Lets go of the segments without messages of this log.
@@ -283,6 +326,15 @@ impl Log {
             self.messages.shrink_to(self.messages.len() * 2);
         }
         bytes
+    }
+
+    /// Drops all messages. Returns their bytes.
+    pub(crate) fn clear(&mut self) -> usize {
+        let before = self.bytes;
+        while !self.is_empty() {
+            self.drop_oldest();
+        }
+        before - self.bytes
     }
 
     /// The offset up to which the user has read; 0 if that is not known.

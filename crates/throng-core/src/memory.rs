@@ -48,6 +48,7 @@ mod tests;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::change::{ChangeOutcome, Erase, Erased, LogChange, LogState};
 use crate::engine::{Audience, EngineMetrics, Follow, Followed, History};
 use crate::events::EventSink;
 use crate::id::{ChannelId, Epoch, LocalId, WorkerId};
@@ -240,6 +241,36 @@ impl MemoryEngine {
     pub fn read_marker(&self, now_ms: u64, inbox: &ChannelName, mark: Option<Mark>) -> ReadMarker {
         let (at, name) = self.find(inbox);
         self.lock(at).read_marker(&self.shared, now_ms, name, mark)
+    }
+
+    /// As [`Channels::change`](crate::Channels::change), of a log in memory.
+    pub fn change(&self, now_ms: u64, change: LogChange) -> ChangeOutcome {
+        let (at, Hashed { hash, .. }) = self.find(&change.channel);
+        let result = {
+            let mut shard = self.lock(at);
+            let result = shard.change(&self.shared, now_ms, hash, change);
+            self.note_oldest(at, &shard);
+            result
+        };
+        let (changed, wake) = result?;
+        wake.into_iter().for_each(|worker| self.shared.queue(worker).wake());
+        self.evict();
+        Ok(changed)
+    }
+
+    /// As [`Channels::state`](crate::Channels::state), of a log in memory.
+    pub fn state(&self, channel: &ChannelName) -> LogState {
+        let (at, name) = self.find(channel);
+        self.lock(at).state(&self.shared, name)
+    }
+
+    /// As [`Channels::erase`](crate::Channels::erase), of a log in memory.
+    pub fn erase(&self, now_ms: u64, channel: &ChannelName, what: Erase) -> Erased {
+        let (at, name) = self.find(channel);
+        let mut shard = self.lock(at);
+        let erased = shard.erase(&self.shared, now_ms, name, what);
+        self.note_oldest(at, &shard);
+        erased
     }
 
     /// As [`Channels::watermark`](crate::Channels::watermark), in the memory's own order.

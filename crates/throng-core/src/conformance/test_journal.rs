@@ -8,6 +8,9 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::attributes::Extras;
+use crate::change::{
+    ChangeError, ChangeOutcome, Changed, Erase, EraseOutcome, LogChange, LogState,
+};
 use crate::engine::{EngineMetrics, Follow, Followed, History};
 use crate::id::{Epoch, LocalId, MessageId, WorkerId};
 use crate::journal::{Journal, JournalIds};
@@ -203,6 +206,11 @@ impl TestJournal {
         if id == self.outer(channel, head) { head } else { self.inner(channel, id) }
     }
 
+    fn outer_state(&self, channel: &ChannelName) -> LogState {
+        let LogState { head, record } = self.store.state(channel);
+        LogState { head: self.outer(channel, head), record }
+    }
+
     /// The same message with its id in the journal.
     fn translate(&self, content: &Content) -> Arc<Content> {
         let channel = &content.channel;
@@ -221,6 +229,10 @@ impl TestJournal {
     /// Stores a message and delivers it.
     pub fn publish(&self, now_ms: u64, publication: Publication) -> Outcome {
         let _turn = lock(&self.turn);
+        self.publish_in_turn(now_ms, publication)
+    }
+
+    fn publish_in_turn(&self, now_ms: u64, publication: Publication) -> Outcome {
         let (channel, receipt) = (publication.channel.clone(), publication.receipt.clone());
         let before = self.store.history(now_ms, &channel, HistoryQuery::Newest, 0).head;
         let alone = Publication { receipt: None, ..publication.clone() };
@@ -312,6 +324,54 @@ impl Journal for TestJournal {
         let (ticket, answer) = later.ticket();
         lock(&self.open).push_back(Open { now_ms, publication, ticket });
         answer
+    }
+
+    fn change(
+        &self,
+        now_ms: u64,
+        change: LogChange,
+        _: Retention,
+        _: Later<'_, ChangeOutcome>,
+    ) -> Answer<ChangeOutcome> {
+        let _turn = lock(&self.turn);
+        let state = self.outer_state(&change.channel);
+        if !change.condition.holds(&state) {
+            return Err(ChangeError::Conflict(state)).into();
+        }
+        let mut ids = Vec::new();
+        for publication in change.messages {
+            match self.publish_in_turn(now_ms, publication) {
+                Ok(published) => ids.push(published.id),
+                Err(error) => return Err(error.into()).into(),
+            }
+        }
+        let record =
+            LogChange { record: change.record, ..LogChange::append(change.channel, vec![]) };
+        self.store.change(now_ms, record).map(|changed| Changed { ids, ..changed }).into()
+    }
+
+    fn state(
+        &self,
+        _: u64,
+        channel: &ChannelName,
+        _: Later<'_, Result<LogState, ChangeError>>,
+    ) -> Answer<Result<LogState, ChangeError>> {
+        Ok(self.outer_state(channel)).into()
+    }
+
+    fn erase(
+        &self,
+        now_ms: u64,
+        channel: &ChannelName,
+        what: Erase,
+        _: Later<'_, EraseOutcome>,
+    ) -> Answer<EraseOutcome> {
+        let _turn = lock(&self.turn);
+        let what = match what {
+            Erase::Message(id) => Erase::Message(self.inner(channel, id)),
+            all => all,
+        };
+        Ok(self.store.erase(now_ms, channel, what)).into()
     }
 
     fn parts(&self) -> &Parts {

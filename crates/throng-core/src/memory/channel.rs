@@ -153,7 +153,7 @@ impl Channel {
         self.log.as_ref().and_then(|log| log.floor()).unwrap_or(self.head)
     }
 
-    /// True if the channel has neither messages nor followers.
+    /// True if the channel has neither messages, a record nor followers.
     pub(super) fn is_forgettable(&self) -> bool {
         self.log.is_none() && self.followers.is_empty()
     }
@@ -167,7 +167,7 @@ impl Channel {
         // First: what has expired makes room for others.
         shared.expire(log, now_ms);
         shared.shrink(log, |log| log.trim(&retention, now_ms));
-        if log.is_empty() {
+        if log.is_unused() {
             shared.lose(self.rule, log.lost());
             self.log = None;
         }

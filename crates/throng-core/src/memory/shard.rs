@@ -1,5 +1,6 @@
 //! A part of the channels, behind one lock.
 
+mod change;
 pub(super) mod elsewhere;
 pub(super) mod frozen;
 pub(super) mod list;
@@ -274,16 +275,23 @@ impl Shard {
         slot: u32,
         publication: Publication,
     ) -> Result<Appended, PublishError> {
+        let channel = &self.channels[slot];
+        check_room(shared, channel.followers.as_slice())?;
+        let offset = shared.next_offset(channel.head)?;
+        Ok(self.append_at(shared, now_ms, (slot, offset), publication))
+    }
+
+    /// Appends a message with this offset, whatever room there is.
+    fn append_at(
+        &mut self,
+        shared: &Shared,
+        now_ms: u64,
+        (slot, offset): (u32, u64),
+        publication: Publication,
+    ) -> Appended {
         let id = self.id(slot);
         let channel = &mut self.channels[slot];
         let followers = channel.followers.as_slice();
-        // First, because what follows cannot be undone. Other shards may fill a queue meanwhile,
-        // which then exceeds its limit by a few messages.
-        if !followers.iter().all(|follower| shared.queue(follower.worker).has_room()) {
-            shared.busy.fetch_add(1, Ordering::Relaxed);
-            return Err(PublishError::Busy);
-        }
-        let offset = shared.next_offset(channel.head)?;
         // Each publishing thread reads the clock itself, and expiry takes the first message for the
         // oldest.
         let newest_ms = channel.log.as_ref().and_then(|log| log.newest_ms()).unwrap_or(0);
@@ -308,7 +316,7 @@ impl Shard {
         let subscribers = channel.followers.subscribers();
         self.keep(shared, slot, content, message.as_ref(), now_ms);
         shared.stamps.end(self.number);
-        Ok(Appended { offset, subscribers, wake })
+        Appended { offset, subscribers, wake }
     }
 
     /// Keeps a message in the channel's log if the channel's rule says so.
@@ -325,7 +333,7 @@ impl Shard {
             return shared.lose(channel.rule, content.stamp);
         }
         let time_ms = content.time_ms;
-        let is_first = channel.log.is_none();
+        let is_first = channel.log.as_ref().is_none_or(|log| log.is_empty());
         let rule = channel.rule;
         let log = channel.log.get_or_insert_with(|| Box::new(Log::new(shared.lost(rule))));
         let message = message.map(Arc::downgrade).unwrap_or_default();
@@ -350,7 +358,7 @@ impl Shard {
             };
             shared.shrink(log, Log::drop_oldest);
             shared.evicted.fetch_add(1, Ordering::Relaxed);
-            if log.is_empty() {
+            if log.is_unused() {
                 shared.lose(channel.rule, log.lost());
                 // The next tick forgets the channel if it has no followers either.
                 channel.log = None;
@@ -559,6 +567,16 @@ impl Shard {
             ages.rebuild(|slot| oldest_ms(channels, slot));
         }
     }
+}
+
+/// Checks that the queues of these followers have room. Other shards may fill one meanwhile, which
+/// then exceeds its limit by a few messages.
+fn check_room(shared: &Shared, followers: &[Follower]) -> Result<(), PublishError> {
+    if followers.iter().all(|follower| shared.queue(follower.worker).has_room()) {
+        return Ok(());
+    }
+    shared.busy.fetch_add(1, Ordering::Relaxed);
+    Err(PublishError::Busy)
 }
 
 /// Posts a message to the workers that follow its channel. Returns it if there are any, and whom to

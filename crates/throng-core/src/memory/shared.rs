@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::idempotency::{Idempotency, Key, KeyCounts, Owner, Seed};
 use super::name_hasher::NameHasher;
+use crate::change::{LogRecord, RecordVersion};
 use crate::engine::{EngineMetrics, Followed};
 use crate::events::EventSink;
 use crate::frozen::OFFSET_MAX;
@@ -141,12 +142,22 @@ impl Shared {
     /// The offset of the message after the one at `offset`. Refuses the message if there is none:
     /// a log that goes further could be frozen, but not be thawed.
     pub(super) fn next_offset(&self, offset: u64) -> Result<u64, PublishError> {
-        let next = offset + 1 + offset.wrapping_mul(7) % self.max_offset_step;
-        if next > OFFSET_MAX {
-            self.busy.fetch_add(1, Ordering::Relaxed);
-            return Err(PublishError::NoOffset);
+        self.check_offsets(offset, 1)?;
+        Ok(self.offset_after(offset))
+    }
+
+    /// The same without the check.
+    pub(super) fn offset_after(&self, offset: u64) -> u64 {
+        offset + 1 + offset.wrapping_mul(7) % self.max_offset_step
+    }
+
+    /// Checks that there are offsets for this many messages after the one at `offset`.
+    pub(super) fn check_offsets(&self, offset: u64, messages: u64) -> Result<(), PublishError> {
+        if offset.saturating_add(messages.saturating_mul(self.max_offset_step)) <= OFFSET_MAX {
+            return Ok(());
         }
-        Ok(next)
+        self.busy.fetch_add(1, Ordering::Relaxed);
+        Err(PublishError::NoOffset)
     }
 
     pub(super) fn are_offsets_consecutive(&self) -> bool {
@@ -291,6 +302,26 @@ impl Shared {
         let bytes = trim(log);
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
         self.messages.fetch_sub((before - log.len()) as u64, Ordering::Relaxed);
+    }
+
+    /// Replaces the record of a log. Returns its version.
+    pub(super) fn set_record(
+        &self,
+        log: &mut Log,
+        record: Option<(RecordVersion, LogRecord)>,
+    ) -> RecordVersion {
+        let version = record.as_ref().map_or(0, |(version, _)| *version);
+        let [bytes, before] = log.set_record(record);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.bytes.fetch_sub(before, Ordering::Relaxed);
+        version
+    }
+
+    /// Erases a message of a log. Returns whether it could be read.
+    pub(super) fn erase(&self, log: &mut Log, offset: u64) -> bool {
+        let bytes = log.erase(offset);
+        self.bytes.fetch_sub(bytes.unwrap_or(0), Ordering::Relaxed);
+        bytes.is_some()
     }
 
     /// Takes the bodies of a log's messages that have expired, and counts them.

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use throng_access::{AccessControl, AccessRules, AllowAll, ChannelAccess};
 use throng_core::frozen::VERSION;
 use throng_core::{
-    Attributes, Body, ChannelName, Channels, HistoryQuery, Kind, LagPolicy, MemoryThaw,
-    Publication, Rule, Rules, SegmentSink, SharedBytes,
+    Attributes, Body, ChannelName, Channels, HistoryQuery, Kind, LagPolicy, LogChange, LogRecord,
+    MemoryThaw, Publication, RecordChange, Rule, Rules, SegmentSink, SharedBytes,
 };
 use throng_edge::Settings;
 use throng_edge::worker::WorkerThaw;
@@ -83,6 +83,11 @@ fn publish_once(rig: &Rig) -> String {
     rig.engine.publish(rig.now_ms(), publication).expect("the queue has room").id.to_string()
 }
 
+/// The record of a log.
+fn record() -> LogRecord {
+    LogRecord::of(&[(1, b"text/plain"), (9_999, b"unknown")]).expect("they are in order")
+}
+
 /// Puts all messages into one segment.
 struct Sink(Vec<u8>);
 
@@ -119,6 +124,11 @@ fn scenario() -> (Rig, Vec<u8>, Vec<Client>) {
     let Ok(()) = rig.engine.seal(&mut sink);
     assert!(!sink.0.is_empty());
     rig.publish("a", "not sealed", None);
+    let created = LogChange {
+        record: RecordChange::Write(record()),
+        ..LogChange::append(ChannelName::channel("created"), Vec::new())
+    };
+    rig.engine.memory().change(rig.now_ms(), created).expect("it keeps a history");
     // The engine notes an empty channel that is read, because its reader may resume it.
     let quiet = ChannelName::channel("quiet");
     rig.engine.history(rig.now_ms(), &quiet, HistoryQuery::Newest, 1);
@@ -376,5 +386,14 @@ fn attributes_are_kept_since_version_5() {
             rig.engine.history(rig.now_ms(), &ChannelName::channel("a"), HistoryQuery::Newest, 9);
         let attributes = Attributes::of(&[(1, b"price"), (9_999, b"unknown")]).ok();
         assert_eq!(history.messages[0].extras.attributes(), attributes.as_ref(), "{version}");
+    }
+}
+
+#[test]
+fn records_of_logs_are_kept_since_version_6() {
+    for version in 6..=VERSION {
+        let (rig, _clients) = thawed(version);
+        let state = rig.engine.memory().state(&ChannelName::channel("created"));
+        assert_eq!(state.record.map(|(_, record)| record), Some(record()), "{version}");
     }
 }

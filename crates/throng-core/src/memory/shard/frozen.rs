@@ -7,6 +7,7 @@ use super::super::channel::{Channel, Follower, Followers};
 use super::super::forgotten::{Forgotten, Quiet};
 use super::super::shared::Shared;
 use super::{Hashed, SHARD_BITS, Shard, oldest_ms};
+use crate::change::{LogRecord, RecordVersion};
 use crate::frozen::{
     Decoder, Encoder, Head, OFFSET_MAX, RecordKind, ThawError, decode_name, encode_content,
     encode_name,
@@ -31,6 +32,7 @@ pub(in crate::memory) struct FrozenChannel {
     /// The offset up to which the user has read; 0 if that is not known.
     read: u64,
     pub(in crate::memory) messages: u32,
+    record: Option<(RecordVersion, LogRecord)>,
     /// The journal that has its log.
     journal: Option<JournalId>,
     /// Its id, by which clients know it; `None` before version 3, which told no client.
@@ -62,12 +64,24 @@ impl FrozenChannel {
         let (lost, read) = (Stamp(decoder.u64()?), decoder.u64()?);
         let journal = decoder.u8()?.checked_sub(1).map(JournalId);
         let number = if version < 3 { None } else { Some(decoder.u32()?) };
+        let record = if version < 6 { None } else { decode_record(&mut decoder)? };
         decoder.finish()?;
         if read > head {
             return Err(ThawError::Invalid("the read marker of a channel"));
         }
-        Ok(FrozenChannel { name, head, followers, lost, read, messages, journal, number })
+        Ok(FrozenChannel { name, head, followers, lost, read, messages, record, journal, number })
     }
+}
+
+fn decode_record(
+    decoder: &mut Decoder<'_>,
+) -> Result<Option<(RecordVersion, LogRecord)>, ThawError> {
+    let (version, block) = (decoder.u64()?, decoder.bytes()?);
+    if version == 0 {
+        return Ok(None);
+    }
+    let record = LogRecord::read(block).map_err(|_| ThawError::Invalid("the record of a log"))?;
+    Ok(Some((version, record)))
 }
 
 impl Shard {
@@ -154,6 +168,9 @@ impl Shard {
         encoder.u64(channel.log.as_ref().map_or(0, |log| log.read()));
         encoder.u8(shared.rules.get(channel.rule).journal.map_or(0, |JournalId(id)| id + 1));
         encoder.u32(self.id(slot).0);
+        let record = channel.log.as_ref().and_then(|log| log.record());
+        encoder.u64(record.map_or(0, |(version, _)| *version));
+        encoder.bytes(record.map_or(&[], |(_, record)| record.block()));
         encoder.finish()
     }
 
@@ -191,9 +208,11 @@ impl Shard {
         channel.head = frozen.head;
         channel.followers = Followers::from(frozen.followers.clone());
         // Its messages follow.
-        channel.log = (frozen.messages > 0).then(|| Box::new(Log::new(frozen.lost)));
+        let is_kept = frozen.messages > 0 || frozen.record.is_some();
+        channel.log = is_kept.then(|| Box::new(Log::new(frozen.lost)));
         if let Some(log) = &mut channel.log {
             log.set_read(frozen.read);
+            shared.set_record(log, frozen.record.clone());
         }
         Ok(slot)
     }

@@ -75,7 +75,7 @@ impl World {
         let count = usize::from(worker % 5);
         let topic = usize::from(topic) % NAMES;
         let worker = u16::from(worker) % WORKERS;
-        match kind % 9 {
+        match kind % 10 {
             0..=2 => self.publish(topic, usize::from(how), count),
             3 => self.follow(topic, worker, how),
             4 if how % 4 == 0 => self.unfollow_all(worker),
@@ -94,7 +94,27 @@ impl World {
                     self.freeze_and_thaw();
                 }
             }
+            8 => self.erase(topic, how),
             _ => self.read(topic, count, how),
+        }
+    }
+
+    /// Erases a message, which may have been dropped or erased before, or all.
+    fn erase(&mut self, at: usize, how: u8) {
+        let id = self.some_id(at, how);
+        let what = if how % 8 > 0 { Erase::Message(id) } else { Erase::History };
+        let erased = self.engine().erase(self.now_ms, &World::name(at), what);
+        let topic = &mut self.topics[at];
+        let retained = topic.retained(&self.retention, self.now_ms).len();
+        let first = topic.messages.len() - retained;
+        let readable = topic.messages[first..].iter_mut();
+        let readable = readable.filter(|message| !message.is_expired(self.now_ms));
+        let readable = readable.filter(|it| what == Erase::History || it.offset == id.offset);
+        // As if it had expired long ago.
+        let erased_here = readable.map(|message| message.expires_ms = Some(0)).count();
+        assert_eq!(erased.messages, Some(erased_here as u64));
+        if what == Erase::History {
+            topic.dropped = topic.messages.len();
         }
     }
 
@@ -106,7 +126,19 @@ impl World {
         let text = "x".repeat(bytes);
         let expires_in_ms = (count > 2).then_some(bytes as u64 * 4 + 1);
         let publication = Publication { expires_in_ms, ..publication(&World::name(at), &text) };
-        let published = self.engine().publish(self.now_ms, publication).expect("there is room");
+        let published = if bytes % 3 > 0 {
+            self.engine().publish(self.now_ms, publication)
+        } else {
+            let subscribers = self.engine().audience(&World::name(at)).subscribers;
+            let change = LogChange::append(World::name(at), vec![publication]);
+            let changed = self.engine().change(self.now_ms, change).expect("there is room");
+            Ok(crate::publication::Published {
+                id: changed.ids[0],
+                subscribers,
+                is_duplicate: false,
+            })
+        };
+        let published = published.expect("there is room");
         let expires_ms = expires_in_ms.map(|expires_in_ms| self.now_ms + expires_in_ms);
         let topic = &mut self.topics[at];
         let offset = published.id.offset;

@@ -1,0 +1,199 @@
+//! Checks of changes: several messages at once, conditions, records and erasure.
+
+use super::{NOW_MS, RETAINED, Subject, attributes, ids, name, publication};
+use crate::change::{
+    ChangeError, ChangeOutcome, Changed, Condition, Erase, Erased, LogChange, LogRecord, LogState,
+    RecordChange, RecordVersion,
+};
+use crate::id::MessageId;
+use crate::later::ask;
+use crate::listing::ListedChannel;
+use crate::name::{ChannelName, Kind};
+use crate::publication::Publication;
+use crate::reading::{HistoryQuery, StartAt};
+
+fn record(text: &[u8]) -> LogRecord {
+    LogRecord::of(&[(1, text), (9_999, b"\xff")]).expect("it is in order")
+}
+
+fn appended(texts: &[&str]) -> LogChange {
+    LogChange::append(name(), texts.iter().map(|text| publication(&name(), text)).collect())
+}
+
+impl Subject {
+    fn change(&self, change: LogChange) -> ChangeOutcome {
+        let outcome = ask(|later| self.engine.change(NOW_MS, change, later)).recv();
+        outcome.ok().flatten().expect("the journal answers")
+    }
+
+    fn changed(&self, change: LogChange) -> Changed {
+        self.change(change).expect("its condition holds")
+    }
+
+    fn state_of(&self, channel: &ChannelName) -> LogState {
+        let state = ask(|later| self.engine.state(NOW_MS, channel, later)).recv();
+        state.ok().flatten().expect("the journal answers").expect("it can be read")
+    }
+
+    fn version(&self) -> RecordVersion {
+        self.state_of(&name()).record.map_or(0, |(version, _)| version)
+    }
+
+    fn erase(&self, what: Erase) -> Erased {
+        let outcome = ask(|later| self.engine.erase(NOW_MS, &name(), what, later)).recv();
+        outcome.ok().flatten().expect("the journal answers").expect("it can be written")
+    }
+
+    fn all_ids(&self) -> Vec<MessageId> {
+        ids(&self.history(HistoryQuery::Newest, 99).messages)
+    }
+
+    pub(super) fn a_change_appends_several_messages_in_order(&self) {
+        let first = self.publish(&name(), "first").id;
+        let followed = self.follow(&name(), 0, StartAt::Live);
+        let with_attributes =
+            Publication { attributes: Some(attributes()), ..publication(&name(), "b") };
+        let change = LogChange {
+            messages: vec![publication(&name(), "a"), with_attributes],
+            ..appended(&[])
+        };
+        let Changed { ids: changed, record } = self.changed(change);
+        let last = self.publish(&name(), "last").id;
+        let messages = self.messages(0);
+        let texts: Vec<_> = messages.iter().map(|message| message.body.bytes()).collect();
+        assert_eq!(texts, [&b"a"[..], b"b", b"last"]);
+        assert_eq!((changed.len(), record), (2, 0));
+        assert_eq!(ids(&messages), [changed[0], changed[1], last]);
+        let mut previous = followed.head;
+        assert_eq!(previous, first);
+        for message in &messages {
+            assert_eq!(message.previous, previous.offset);
+            previous = message.id;
+        }
+        assert_eq!(messages[1].extras.attributes(), Some(&attributes()));
+        assert_eq!(self.all_ids(), [changed[0], changed[1], last], "{RETAINED} are kept");
+        assert_eq!(self.changed(appended(&[])), Changed { ids: Vec::new(), record: 0 });
+    }
+
+    pub(super) fn a_change_is_made_only_if_its_condition_holds(&self) {
+        let unused = self.state_of(&name());
+        assert_eq!(unused.record, None);
+        self.follow(&name(), 0, StartAt::Live);
+        let at = |head| Condition { head: Some(head), record: None };
+        let on = |condition, texts: &[&str]| LogChange { condition, ..appended(texts) };
+        let first = self.changed(on(at(unused.head), &["a", "b"])).ids;
+        for condition in
+            [at(unused.head), at(first[0]), Condition { record: Some(7), ..at(first[1]) }]
+        {
+            let refused = self.change(on(condition, &["never", "never"]));
+            let state = LogState { head: first[1], record: None };
+            assert_eq!(refused, Err(ChangeError::Conflict(state)), "{condition:?}");
+        }
+        let next = self.changed(on(at(first[1]), &["c"])).ids;
+        assert_eq!(self.state_of(&name()).head, next[0]);
+        let last = self.publish(&name(), "d").id;
+        let refused = self.change(on(at(next[0]), &["never"]));
+        assert!(matches!(refused, Err(ChangeError::Conflict(state)) if state.head == last));
+        assert_eq!(ids(&self.messages(0)), [first[0], first[1], next[0], last]);
+    }
+
+    pub(super) fn a_record_is_kept_beside_the_messages(&self) {
+        let write = |text, version: RecordVersion, texts: &[&str]| LogChange {
+            condition: Condition { head: None, record: Some(version) },
+            record: RecordChange::Write(record(text)),
+            ..appended(texts)
+        };
+        let created = self.changed(write(b"created", 0, &[]));
+        assert!(created.ids.is_empty() && created.record > 0);
+        let state = self.state_of(&name());
+        assert_eq!(state.record, Some((created.record, record(b"created"))));
+        // Another one cannot create it, too, and publications leave it where it is.
+        let again = self.change(write(b"created again", 0, &["never"]));
+        assert_eq!(again, Err(ChangeError::Conflict(state)));
+        let published = self.publish_some();
+        let state = self.state_of(&name());
+        assert_eq!((Some(&state.head), self.version()), (published.last(), created.record));
+        let next = self.changed(write(b"next", created.record, &["with it"]));
+        assert!(next.record != created.record && next.record > 0);
+        assert_eq!(
+            self.state_of(&name()),
+            LogState { head: next.ids[0], record: Some((next.record, record(b"next"))) }
+        );
+        assert_eq!(self.changed(appended(&["keeps it"])).record, next.record);
+        let remove = LogChange { record: RecordChange::Remove, ..appended(&[]) };
+        assert_eq!(self.changed(remove.clone()).record, 0);
+        assert_eq!(self.version(), 0);
+        assert_eq!(self.changed(remove).record, 0);
+        let anew = self.changed(write(b"anew", 0, &[])).record;
+        assert!(![0, created.record, next.record].contains(&anew));
+        // Another channel has another one.
+        assert_eq!(self.state_of(&ChannelName::user("news")).record, None);
+    }
+
+    pub(super) fn an_erased_message_is_gone_and_leaves_no_gap(&self) {
+        let before = self.publish(&name(), "before").id;
+        let [first, middle, last] =
+            ["first", "middle", "last"].map(|text| self.publish(&name(), text).id);
+        let followed = self.follow(&name(), 0, StartAt::Live);
+        for id in [middle, first] {
+            assert_ne!(self.erase(Erase::Message(id)).messages, Some(0));
+        }
+        for id in [middle, before, MessageId { offset: last.offset + 9, ..last }] {
+            assert_ne!(self.erase(Erase::Message(id)).messages, Some(1), "{id}");
+        }
+        assert_eq!(self.all_ids(), [last]);
+        for after in [before, first, middle] {
+            let followed = self.follow(&name(), 1, StartAt::After(after));
+            assert_eq!(followed.is_recovered, Some(true), "after {after}");
+            let found = followed.backlog.iter().filter(|it| !it.body.bytes().is_empty());
+            assert_eq!(found.map(|it| it.id).collect::<Vec<_>>(), [last], "after {after}");
+            let mut cursor = followed.cursor.offset;
+            for message in &followed.backlog {
+                assert!(message.previous <= cursor, "a gap before {}", message.id);
+                cursor = message.id.offset;
+            }
+        }
+        assert_ne!(self.erase(Erase::Message(last)).messages, Some(0));
+        assert_eq!(self.all_ids(), []);
+        let next = self.publish(&name(), "next");
+        assert!(next.id.offset > last.offset);
+        let messages = self.messages(0);
+        assert_eq!(ids(&messages), [next.id]);
+        assert!(messages[0].previous <= followed.head.offset, "no gap for those who follow");
+        assert_eq!(self.all_ids(), [next.id]);
+    }
+
+    pub(super) fn an_erased_history_is_a_gap_for_those_who_resume(&self) {
+        let published = self.publish_some();
+        let last = *published.last().expect("some were published");
+        let followed = self.follow(&name(), 0, StartAt::Live);
+        let write = LogChange { record: RecordChange::Write(record(b"kept")), ..appended(&[]) };
+        let version = self.changed(write).record;
+        assert_ne!(self.erase(Erase::History).messages, Some(0));
+        assert_ne!(self.erase(Erase::History).messages, Some(RETAINED as u64));
+        assert_eq!((self.all_ids(), self.version()), (Vec::new(), version));
+        let next = self.publish(&name(), "next").id;
+        assert!(next.offset > last.offset, "no offset names two messages");
+        let messages = self.messages(0);
+        assert_eq!(ids(&messages), [next]);
+        assert!(messages[0].previous <= followed.head.offset, "no gap for those who follow");
+        let resumed = self.follow(&name(), 1, StartAt::After(published[published.len() - 2]));
+        assert_eq!(resumed.is_recovered, Some(false));
+        assert_eq!(ids(&resumed.backlog), [next]);
+        assert_ne!(self.erase(Erase::Log).messages, Some(0));
+        assert_eq!((self.all_ids(), self.version()), (Vec::new(), 0));
+    }
+
+    pub(super) fn a_log_with_a_record_is_listed(&self) {
+        let write = LogChange { record: RecordChange::Write(record(b"here")), ..appended(&[]) };
+        self.changed(write);
+        let is_listed = || {
+            let listed = self.list(Kind::Channel);
+            listed.iter().any(|ListedChannel { name: listed, .. }| *listed == name())
+        };
+        assert_eq!(is_listed(), self.profile.lists_logs);
+        self.erase(Erase::Log);
+        self.engine.tick(NOW_MS);
+        assert_eq!(self.version(), 0);
+    }
+}

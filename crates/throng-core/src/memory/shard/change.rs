@@ -1,0 +1,109 @@
+//! Changes of a log in memory: see [`crate::change`].
+
+use std::sync::atomic::Ordering;
+
+use super::super::shared::Shared;
+use super::{Hashed, Shard, Wake, check_room};
+use crate::change::{
+    ChangeError, Changed, Erase, Erased, LogChange, LogState, RecordChange, RecordVersion,
+};
+use crate::log::Log;
+
+/// Nothing could keep a record.
+const KEEPS_NOTHING: &str = "the channel keeps no history, so it has no record: see \
+                             `history-messages` of its rule";
+
+impl Shard {
+    pub(in crate::memory) fn state(&self, shared: &Shared, name: Hashed<'_>) -> LogState {
+        let Some(slot) = self.find(name) else {
+            // A channel that is created now starts here.
+            return LogState { head: shared.message_id(self.forgotten.head()), record: None };
+        };
+        let channel = &self.channels[slot];
+        let record = channel.log.as_ref().and_then(|log| log.record().cloned());
+        LogState { head: shared.message_id(channel.head), record }
+    }
+
+    /// Makes a change. Wake the returned workers once the lock is released.
+    pub(in crate::memory) fn change(
+        &mut self,
+        shared: &Shared,
+        now_ms: u64,
+        hash: u64,
+        change: LogChange,
+    ) -> Result<(Changed, Wake), ChangeError> {
+        let name = Hashed { name: &change.channel, hash };
+        let state = self.state(shared, name);
+        if !change.condition.holds(&state) {
+            return Err(ChangeError::Conflict(state));
+        }
+        if shared.rules.get(shared.rules.find(name.name)).retention.is_none()
+            && change.record != RecordChange::Keep
+        {
+            return Err(ChangeError::Unsupported(KEEPS_NOTHING));
+        }
+        shared.check_offsets(state.head.offset, change.messages.len() as u64)?;
+        let slot = self.find_or_create(shared, name);
+        check_room(shared, self.channels[slot].followers.as_slice())?;
+        let (mut ids, mut wake) = (Vec::with_capacity(change.messages.len()), Wake::new());
+        for publication in change.messages {
+            let offset = shared.offset_after(self.channels[slot].head);
+            wake = self.append_at(shared, now_ms, (slot, offset), publication).wake;
+            ids.push(shared.message_id(offset));
+        }
+        shared.published.fetch_add(ids.len() as u64, Ordering::Relaxed);
+        let record = self.change_record(shared, slot, change.record);
+        self.forget_if_unused(shared, now_ms, slot);
+        Ok((Changed { ids, record }, wake))
+    }
+
+    /// Changes the record of a log. Returns its version.
+    fn change_record(&mut self, shared: &Shared, slot: u32, change: RecordChange) -> RecordVersion {
+        let channel = &mut self.channels[slot];
+        let record = match change {
+            RecordChange::Keep => {
+                let record = channel.log.as_ref().and_then(|log| log.record());
+                return record.map_or(0, |(version, _)| *version);
+            }
+            RecordChange::Write(record) => {
+                // A number that no other record has.
+                let version = shared.stamps.begin(self.number).0;
+                shared.stamps.end(self.number);
+                Some((version, record))
+            }
+            RecordChange::Remove => None,
+        };
+        let lost = shared.lost(channel.rule);
+        let log = channel.log.get_or_insert_with(|| Box::new(Log::new(lost)));
+        shared.set_record(log, record)
+    }
+
+    pub(in crate::memory) fn erase(
+        &mut self,
+        shared: &Shared,
+        now_ms: u64,
+        name: Hashed<'_>,
+        what: Erase,
+    ) -> Erased {
+        let none = Erased { messages: Some(0) };
+        let Some(slot) = self.find(name) else { return none };
+        let channel = &mut self.channels[slot];
+        channel.expire(shared, now_ms);
+        let Some(log) = &mut channel.log else { return none };
+        let messages = match what {
+            Erase::Message(id) => {
+                u64::from(id.epoch == shared.epoch && shared.erase(log, id.offset))
+            }
+            Erase::History | Erase::Log => {
+                let messages = log.readable() as u64;
+                shared.shrink(log, Log::clear);
+                messages
+            }
+        };
+        if what == Erase::Log {
+            shared.set_record(log, None);
+        }
+        self.forget_if_unused(shared, now_ms, slot);
+        Erased { messages: Some(messages) }
+    }
+}
