@@ -128,7 +128,7 @@ fn scenario() -> (Rig, Vec<u8>, Vec<Client>) {
         record: RecordChange::Write(record()),
         ..LogChange::append(ChannelName::channel("created"), Vec::new())
     };
-    rig.engine.memory().change(rig.now_ms(), created).expect("it keeps a history");
+    rig.engine.change(rig.now_ms(), created).expect("it keeps a history");
     // The engine notes an empty channel that is read, because its reader may resume it.
     let quiet = ChannelName::channel("quiet");
     rig.engine.history(rig.now_ms(), &quiet, HistoryQuery::Newest, 1);
@@ -393,7 +393,7 @@ fn attributes_are_kept_since_version_5() {
 fn records_of_logs_are_kept_since_version_6() {
     for version in 6..=VERSION {
         let (rig, _clients) = thawed(version);
-        let state = rig.engine.memory().state(&ChannelName::channel("created"));
+        let state = rig.engine.state(&ChannelName::channel("created"));
         assert_eq!(state.record.map(|(_, record)| record), Some(record()), "{version}");
     }
 }

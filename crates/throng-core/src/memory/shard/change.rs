@@ -3,7 +3,8 @@
 use std::sync::atomic::Ordering;
 
 use super::super::shared::Shared;
-use super::{Hashed, Shard, Wake, check_room};
+use super::append::check_room;
+use super::{Hashed, Shard, Wake};
 use crate::change::{
     ChangeError, Changed, Erase, Erased, LogChange, LogState, RecordChange, RecordVersion,
 };

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{Hashed, Shard, Wake, post};
+use super::append::post;
+use super::{Hashed, Shard, Wake};
 use crate::engine::{Follow, Followed};
 use crate::id::MessageId;
 use crate::memory::elsewhere::Backlog;

@@ -126,7 +126,7 @@ impl World {
         let text = "x".repeat(bytes);
         let expires_in_ms = (count > 2).then_some(bytes as u64 * 4 + 1);
         let publication = Publication { expires_in_ms, ..publication(&World::name(at), &text) };
-        let published = if bytes % 3 > 0 {
+        let published = if !bytes.is_multiple_of(3) {
             self.engine().publish(self.now_ms, publication)
         } else {
             let subscribers = self.engine().audience(&World::name(at)).subscribers;
