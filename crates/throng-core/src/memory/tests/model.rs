@@ -102,7 +102,7 @@ impl World {
     /// Erases a message, which may have been dropped or erased before, or all.
     fn erase(&mut self, at: usize, how: u8) {
         let id = self.some_id(at, how);
-        let what = if how % 8 > 0 { Erase::Message(id) } else { Erase::History };
+        let what = if how.is_multiple_of(8) { Erase::History } else { Erase::Message(id) };
         let erased = self.engine().erase(self.now_ms, &World::name(at), what);
         let topic = &mut self.topics[at];
         let retained = topic.retained(&self.retention, self.now_ms).len();
