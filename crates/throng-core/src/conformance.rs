@@ -5,6 +5,7 @@
 //! message carries its predecessor's. For tests of what asks a journal, [`TestJournal`] answers
 //! when they want, and an [`Observer`] sees what is asked.
 
+mod by_time;
 mod changes;
 mod test_journal;
 mod volatile;
@@ -83,6 +84,8 @@ pub fn run_with(profile: Profile, make: impl Fn(Arc<Rules>, Vec<Arc<WorkerQueue>
         Subject::a_resume_reports_whether_all_messages_are_there,
         Subject::a_watermark_is_a_position_in_all_channels,
         Subject::history_pages_both_ways,
+        Subject::a_page_begins_at_a_time,
+        Subject::a_page_from_a_time_has_no_expired_messages,
         Subject::an_idempotency_key_publishes_once,
         Subject::a_message_carries_what_was_published,
         Subject::an_expired_message_is_gone_and_leaves_no_gap,
@@ -151,7 +154,11 @@ impl Subject {
 
     /// Publishes a message, and waits for what becomes of it.
     fn outcome(&self, publication: Publication) -> Outcome {
-        let outcome = ask(|later| self.engine.publish(NOW_MS, publication, later)).recv();
+        self.outcome_at(NOW_MS, publication)
+    }
+
+    fn outcome_at(&self, now_ms: u64, publication: Publication) -> Outcome {
+        let outcome = ask(|later| self.engine.publish(now_ms, publication, later)).recv();
         outcome.ok().flatten().expect("the engine answers")
     }
 
@@ -178,8 +185,12 @@ impl Subject {
     }
 
     fn history(&self, query: HistoryQuery, limit: usize) -> History {
-        let _held = self.fetch(&name(), Reading::Page(query, limit));
-        self.engine.history(NOW_MS, &name(), query, limit)
+        self.history_at(NOW_MS, query, limit)
+    }
+
+    fn history_at(&self, now_ms: u64, query: HistoryQuery, limit: usize) -> History {
+        let _held = self.fetch_at(now_ms, &name(), Reading::Page(query, limit));
+        self.engine.history(now_ms, &name(), query, limit)
     }
 
     /// The notifications of a worker, except [`Notification::Settled`], which an engine may post at
@@ -384,8 +395,7 @@ impl Subject {
         let after = self.publish(&name(), "after").id;
         let expires_ms = NOW_MS + 1000;
         let page = |now_ms, query, limit| {
-            let _held = self.fetch_at(now_ms, &name(), Reading::Page(query, limit));
-            let history = self.engine.history(now_ms, &name(), query, limit);
+            let history = self.history_at(now_ms, query, limit);
             assert_ne!(history.is_recovered, Some(false));
             (ids(&history.messages), history.has_more)
         };

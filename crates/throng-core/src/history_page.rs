@@ -12,14 +12,14 @@ const ENVELOPE_BYTES: usize = 128;
 impl History {
     /// Encodes the messages for which `max_bytes` suffices, oldest first, and notes in `has_more`
     /// if some are left out. `query` is the one that this history answers: a page after an id
-    /// begins with its oldest message, any other page ends with its newest.
+    /// or from a time on begins with its oldest message, any other page ends with its newest.
     ///
     /// The first message of the page is always encoded: a page that is empty for want of space
     /// would never let a client go on. A byte of a body takes up to six in JSON, so that limits on
     /// messages and logs do not bound a page.
     pub fn encode(&mut self, query: HistoryQuery, max_bytes: usize) -> Vec<Vec<u8>> {
         let envelopes = match query {
-            HistoryQuery::After(_) | HistoryQuery::Since(_) => {
+            HistoryQuery::After(_) | HistoryQuery::Since(_) | HistoryQuery::From(_) => {
                 encode(self.messages.iter(), max_bytes)
             }
             HistoryQuery::Newest | HistoryQuery::Before(_) | HistoryQuery::FirstOfLast(_) => {

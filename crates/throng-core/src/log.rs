@@ -410,7 +410,17 @@ impl Log {
 
     /// The cursor before the first message beyond `stamp`; `None` if there is none.
     pub(crate) fn before_stamp(&self, stamp: Stamp) -> Option<u64> {
-        let at = self.messages.partition_point(|entry| self.view(entry).stamp() <= stamp);
+        self.before_first(|view| view.stamp() <= stamp)
+    }
+
+    /// The cursor before the first message of this time or later; `None` if there is none.
+    pub(crate) fn before_time(&self, time_ms: u64) -> Option<u64> {
+        self.before_first(|view| view.time_ms() < time_ms)
+    }
+
+    /// The cursor before the first message that is not among the earlier ones.
+    fn before_first(&self, is_earlier: impl Fn(View<'_>) -> bool) -> Option<u64> {
+        let at = self.messages.partition_point(|entry| is_earlier(self.view(entry)));
         self.messages.get(at).map(|entry| self.view(entry).previous())
     }
 

@@ -64,6 +64,14 @@ pub enum HistoryQuery {
     After(MessageId),
     /// The oldest messages that a client with this position lacks.
     Since(Watermark),
+    /// The oldest messages that were published at this time or later, by
+    /// [`clock::now_ms`](crate::clock::now_ms). The next message of an empty page will come after
+    /// its head.
+    ///
+    /// In a log that outlives a process, times fall where the machine's clock was set back. There
+    /// may be several messages of this time whose predecessors are earlier: the page begins at any
+    /// of them.
+    From(u64),
     /// Only the first one of this many of the last messages, or of as many as a subscription may
     /// lag behind: where a subscription would start.
     FirstOfLast(usize),

@@ -230,6 +230,10 @@ impl Channel {
         let (cursor, is_recovered) = match query {
             HistoryQuery::After(id) => self.after(shared.epoch, id),
             HistoryQuery::Since(position) => self.since(shared, position),
+            HistoryQuery::From(time_ms) => {
+                let first = self.log.as_ref().and_then(|log| log.before_time(time_ms));
+                (first.unwrap_or(self.head), None)
+            }
             HistoryQuery::Newest | HistoryQuery::Before(_) | HistoryQuery::FirstOfLast(_) => {
                 (0, None)
             }
@@ -239,7 +243,7 @@ impl Channel {
             return History { head, messages: Vec::new(), has_more: false, is_recovered };
         };
         let end = match query {
-            HistoryQuery::After(_) | HistoryQuery::Since(_) => {
+            HistoryQuery::After(_) | HistoryQuery::Since(_) | HistoryQuery::From(_) => {
                 let LogPage { messages, has_more } = log.page_after(cursor, limit);
                 return History { head, messages, has_more, is_recovered };
             }

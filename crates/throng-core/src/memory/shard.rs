@@ -352,9 +352,10 @@ impl Shard {
                 HistoryQuery::Since(position) => {
                     Some(shared.has_all_since(shared.rules.find(name.name), position))
                 }
-                HistoryQuery::Newest | HistoryQuery::Before(_) | HistoryQuery::FirstOfLast(_) => {
-                    None
-                }
+                HistoryQuery::Newest
+                | HistoryQuery::Before(_)
+                | HistoryQuery::From(_)
+                | HistoryQuery::FirstOfLast(_) => None,
             };
             return History { head, messages: Vec::new(), has_more: false, is_recovered };
         };

@@ -115,13 +115,15 @@ impl LogReader<'_> {
             HistoryQuery::FirstOfLast(count) => return self.first_of_last(count, limits).map(Some),
             HistoryQuery::After(id) => self.after_id(id)?,
             HistoryQuery::Since(position) => self.after_stamp(position.stamp)?,
+            HistoryQuery::From(time_ms) => Some(self.logs.offset_before(self.name, time_ms)?),
         };
         let limits = Limits { messages: limit, ..limits };
         let taken = self.take((after.unwrap_or(0), u64::MAX), KeyOrder::Up, limits, true)?;
         if taken.goes_on() && limit > 0 {
             return Ok(None);
         }
-        let is_recovered = Some(after.is_some_and(|after| after >= taken.bounds.floor));
+        let is_recovered = after.is_some_and(|after| after >= taken.bounds.floor);
+        let is_recovered = (!matches!(query, HistoryQuery::From(_))).then_some(is_recovered);
         let Taken { bounds: LogBounds { head, .. }, messages, has_more } = taken;
         Ok(Some(Page { head, messages, has_more, is_recovered }))
     }

@@ -4,9 +4,9 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use throng_core::frozen::ThawError;
-use throng_core::{ChannelName, Content, Epoch, MessageId, Stamp};
+use throng_core::{ChannelName, Content, Epoch, MessageId, Stamp, clock};
 
-use super::format::{self, ForgottenMark, LogHead};
+use super::format::{self, ForgottenMark, LogHead, Measure};
 use super::group::{ChannelMap, GroupChannel};
 use crate::storage::{KeyOrder, Space, Storage, StorageError};
 use crate::sync_policy::SyncPolicy;
@@ -219,14 +219,43 @@ impl Logs {
         bounds: &LogBounds,
         stamp: Stamp,
     ) -> Result<u64, StorageError> {
+        self.last_earlier(name, bounds, |measure| measure.stamp <= stamp.0)
+    }
+
+    /// The offset of the newest message before a time, by [`clock::now_ms`]; that of the newest
+    /// one that is no longer there if none in the log is earlier. If the machine's clock was set
+    /// back, so that times fall, it is any earlier message that is followed by none or by a later
+    /// one.
+    ///
+    /// # Errors
+    ///
+    /// An error of the storage.
+    pub(crate) fn offset_before(
+        &self,
+        name: &ChannelName,
+        time_ms: u64,
+    ) -> Result<u64, StorageError> {
+        let wall_ms = clock::wall_ms(time_ms);
+        self.last_earlier(name, &self.bounds(name)?, |measure| measure.time_ms < wall_ms)
+    }
+
+    /// The offset of a message that is among the earlier ones and followed by one that is not, or
+    /// by none; the log's floor if there is no such message. Found by halves, so that it is the
+    /// last earlier one if the earlier ones come first.
+    fn last_earlier(
+        &self,
+        name: &ChannelName,
+        bounds: &LogBounds,
+        is_earlier: impl Fn(Measure) -> bool,
+    ) -> Result<u64, StorageError> {
         let (mut low, mut high) = (bounds.floor, bounds.head.offset);
-        // The message at `low` has the stamp or an earlier one, all after `high` have later ones.
+        // The message at `low` is earlier, the one after `high` is not.
         while low < high {
             let middle = low + (high - low).div_ceil(2);
             let value = self.storage.get(Space::Messages, &format::message(name, middle))?;
             let measure = value.map(|value| format::measure(&value).map_err(unreadable));
             // One that was trimmed meanwhile is older than all others.
-            if measure.transpose()?.is_none_or(|measure| measure.stamp <= stamp.0) {
+            if measure.transpose()?.is_none_or(&is_earlier) {
                 low = middle;
             } else {
                 high = middle - 1;
@@ -269,5 +298,61 @@ impl Logs {
         let range: (&[u8], &[u8]) = (&[], &u64::MAX.to_be_bytes());
         self.storage.scan(Space::Numbers, range, KeyOrder::Down, &mut visit)?;
         newest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use throng_core::{Body, Publication, Retention};
+
+    use super::*;
+    use crate::logs::Writer;
+    use crate::logs::writer::Appended;
+    use crate::storage::memory::MemoryStorage;
+
+    const NOW_MS: u64 = 1_700_000_000_000;
+    const DAY_MS: u64 = 24 * 3_600_000;
+
+    /// A log of messages of these times, and the times that they have there.
+    fn log_of(published_ms: &[u64]) -> (Arc<Logs>, Vec<u64>) {
+        let (logs, opened) =
+            Logs::open(Arc::new(MemoryStorage::default()), "boot").expect("it opens");
+        let logs = Arc::new(logs);
+        let mut writer = Writer::begin(&logs, SyncPolicy::Never, opened.stamps).expect("it begins");
+        let retention =
+            Retention { max_messages: 4, max_bytes: usize::MAX, max_age_ms: u64::MAX / 2 };
+        let mut append = |now_ms: &u64| {
+            let publication = Publication::new(ChannelName::channel("a"), Body::Text("x".into()));
+            let publications = [(publication, retention)];
+            let appended = writer.append(*now_ms, &publications, Vec::new(), &mut Stamp::default);
+            match &appended.expect("it writes")[..] {
+                [Appended::New(content)] => content.time_ms,
+                other => panic!("one message, not {other:?}"),
+            }
+        };
+        let times = published_ms.iter().map(&mut append).collect();
+        (logs, times)
+    }
+
+    /// A log of six messages that keeps four, whose times rise, are the same or fall.
+    #[test]
+    fn a_page_from_a_time_begins_behind_an_earlier_message() {
+        let rising = [0, 10, 20, 20, 20, 30];
+        let falling = [0, 10, DAY_MS, DAY_MS + 10, 20, 30];
+        for after_ms in [rising, falling] {
+            let published_ms = after_ms.map(|after_ms| NOW_MS + after_ms);
+            let (logs, times) = log_of(&published_ms);
+            assert_eq!(times, published_ms);
+            let is_sorted = times.is_sorted();
+            for from_ms in times.iter().flat_map(|ms| [ms - 1, *ms, ms + 1]).chain([0, u64::MAX]) {
+                let after = logs.offset_before(&ChannelName::channel("a"), from_ms);
+                let after = after.expect("it is read") as usize;
+                assert!((2..=6).contains(&after), "the first two are gone, not {after}");
+                assert!(after == 2 || times[after - 1] < from_ms, "{after} is before {from_ms}");
+                assert!(times.get(after).is_none_or(|ms| *ms >= from_ms), "{from_ms}: {after}");
+                let earlier = times.iter().filter(|ms| **ms < from_ms).count();
+                assert!(!is_sorted || after == earlier.max(2), "{from_ms}: {after}");
+            }
+        }
     }
 }

@@ -267,9 +267,13 @@ impl Collect {
             bytes <= PAGE_BYTES_MAX || bytes == message.weight_bytes()
         };
         let before = match query {
-            HistoryQuery::After(_) | HistoryQuery::Since(_) => {
-                let is_recovered = Some(self.position.is_some() && !self.has_gap);
-                let mut rest = readable.by_ref().peekable();
+            HistoryQuery::After(_) | HistoryQuery::Since(_) | HistoryQuery::From(_) => {
+                let (is_recovered, from_ms) = match query {
+                    HistoryQuery::From(time_ms) => (None, time_ms),
+                    _ => (Some(self.position.is_some() && !self.has_gap), 0),
+                };
+                let mut rest =
+                    readable.by_ref().filter(|message| message.time_ms >= from_ms).peekable();
                 let mut messages = Vec::new();
                 while messages.len() < limit
                     && let Some(message) = rest.next_if(|message| fits(message))
@@ -408,5 +412,26 @@ mod tests {
         empty.take(read(&[], 0, true), |ms| ms);
         let Part::Page(page) = empty.finish(LIMITS) else { panic!("it is a page") };
         assert_eq!((page.head.offset, page.messages.len(), page.has_more), (90, 0, false));
+    }
+
+    #[test]
+    fn a_page_from_a_time_is_cut_from_all_that_is_read() {
+        let page = |from_ms, limit| {
+            let mut collect = collect(Reading::Page(HistoryQuery::From(from_ms), limit), 9, 0);
+            assert_eq!(collect.begin(), (0, 0));
+            collect.take(read(&[10], 3, true), |_| 600);
+            collect.take(read(&[20, 30], 1, true), |_| 700);
+            // The clock of the server that stored it is behind.
+            collect.take(read(&[40], 0, true), |_| 650);
+            let Part::Page(page) = collect.finish(LIMITS) else { panic!("it is a page") };
+            assert_eq!((page.head.offset, page.is_recovered), (40, None));
+            let offsets: Vec<_> = page.messages.iter().map(|message| message.id.offset).collect();
+            (offsets, page.has_more)
+        };
+        assert_eq!(page(0, 9), (vec![10, 20, 30, 40], false));
+        assert_eq!(page(600, 1), (vec![10], true));
+        assert_eq!(page(601, 2), (vec![20, 30], true));
+        assert_eq!(page(700, 3), (vec![20, 30, 40], false));
+        assert_eq!(page(701, 9), (vec![], false));
     }
 }

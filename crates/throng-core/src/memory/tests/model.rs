@@ -262,6 +262,14 @@ impl World {
         MessageId { epoch: Epoch::numbered(7), offset }
     }
 
+    /// The time of a message or next to it, or one to come.
+    fn some_time(&self, at: usize, how: u8) -> u64 {
+        let messages = &self.topics[at].messages;
+        let nth = usize::from(how / 4) % (messages.len() + 1);
+        let time_ms = messages.get(nth).map_or(self.now_ms + 1, |message| message.at_ms);
+        (time_ms + u64::from(how % 3)).saturating_sub(1)
+    }
+
     fn unfollow(&mut self, at: usize, worker: u16) {
         let topic = &mut self.topics[at];
         let Some(count) = topic.followers.get_mut(&worker) else { return };
@@ -299,9 +307,10 @@ impl World {
     }
 
     fn read(&mut self, at: usize, limit: usize, how: u8) {
-        let query = match how % 3 {
+        let query = match how % 4 {
             0 => HistoryQuery::Newest,
             1 => HistoryQuery::Before(self.some_id(at, how)),
+            2 => HistoryQuery::From(self.some_time(at, how)),
             _ => HistoryQuery::After(self.some_id(at, how)),
         };
         let page = self.engine().history(self.now_ms, &World::name(at), query, limit);
@@ -315,6 +324,11 @@ impl World {
                     Some(true) => retained.partition_point(|message| message.offset <= id.offset),
                     _ => 0,
                 };
+                let to = retained.len().min(from + limit);
+                (&retained[from..to], to < retained.len())
+            }
+            HistoryQuery::From(time_ms) => {
+                let from = retained.partition_point(|message| message.at_ms < time_ms);
                 let to = retained.len().min(from + limit);
                 (&retained[from..to], to < retained.len())
             }
