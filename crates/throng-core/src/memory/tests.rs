@@ -3,6 +3,7 @@
 mod capacity;
 mod conformance;
 mod events;
+mod file_journal;
 mod freeze;
 mod guarantees;
 mod listing;
