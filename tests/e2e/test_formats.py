@@ -21,7 +21,7 @@ from support.upgrades import FAILED
 # `data-N.tar.xz` has a data directory of format N, and beside it the key of its server. That of a new
 # format is written by `THRONG_KEEP=1 pytest tests/e2e/test_formats.py -k kept`; no kept one is written anew.
 KEPT = Path(__file__).parent / "kept"
-FORMATS = [1, 2]
+FORMATS = [1, 2, 3]
 
 SETTINGS = f"""
 [[channels]]
@@ -107,11 +107,11 @@ def test_a_data_directory_of_another_format_stays_as_it_is(tmp_path):
     server.stop()
     stamps = lambda: {path: path.stat().st_mtime_ns for path in (tmp_path / "data").rglob("*")}
     format = tmp_path / "data" / "format"
-    assert format.read_text() == "throng data 2\n"
+    assert format.read_text() == "throng data 3\n"
     serve = ("serve", "--listen", "127.0.0.1:0", "--data", tmp_path / "data")
     check = ("data", "check", tmp_path / "data")
     refusals = [
-        ("has format 3, and this version reads up to format 2; use the version", "throng data 3\n"),
+        ("has format 4, and this version reads up to format 3; use the version", "throng data 4\n"),
         ("is of a build of Throng from before version 0.1.0, which this version does not read;", None),
     ]
     for reason, text in refusals:

@@ -69,10 +69,9 @@ impl Profile {
     /// All in memory.
     const MEMORY: Profile = Profile { journal: None, lists_logs: true, changes_logs: true };
     /// On a disk.
-    pub const DISK: Profile =
-        Profile { journal: Some(JournalId(0)), changes_logs: false, ..Profile::MEMORY };
+    pub const DISK: Profile = Profile { journal: Some(JournalId(0)), ..Profile::MEMORY };
     /// In a stream that several nodes share.
-    pub const STREAM: Profile = Profile { lists_logs: false, ..Profile::DISK };
+    pub const STREAM: Profile = Profile { lists_logs: false, changes_logs: false, ..Profile::DISK };
 }
 
 /// As [`run`], for channels with a journal.

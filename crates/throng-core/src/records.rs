@@ -13,7 +13,7 @@ use crate::later::Ticket;
 /// The longest key, in bytes.
 pub const KEY_BYTES_MAX: usize = 1024;
 
-/// A table of entries with keys. The numbers are on the disk.
+/// A table of entries with keys. The numbers are on the disk, which uses those from 128 on itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Table {

@@ -35,6 +35,7 @@ mod tests;
 use std::io;
 use std::sync::Arc;
 
+use throng_core::change::{ChangeError, ChangeOutcome, Erase, EraseOutcome, LogChange, LogState};
 use throng_core::journal::{Journal, JournalIds, JournalUsage};
 use throng_core::parts::{HeldPart, Limits, Parts};
 use throng_core::{
@@ -42,7 +43,8 @@ use throng_core::{
     Outcome, Publication, PublishError, Reading, Retention, Ticket,
 };
 
-use crate::journal::{DiskJournal, WhenDone};
+use crate::journal::{DiskJournal, JournalRefused, JournalWritten, WhenDone};
+use crate::logs::Entry;
 pub use delivery::AnswerDelivery;
 use markers::Markers;
 use read::PAGE_BYTES_MAX;
@@ -86,6 +88,26 @@ impl DurableLogs {
         Ok(DurableLogs { shared, journal, readers: Readers::start()?, markers })
     }
 
+    /// Has a log changed. Answers later, or why it is refused at once.
+    fn submit<T: Send + 'static>(
+        &self,
+        entry: Entry,
+        later: Later<'_, T>,
+        told: Told<T>,
+    ) -> Answer<T> {
+        let shared = Arc::clone(&self.shared);
+        let mut answer = None;
+        let done = || -> WhenDone {
+            let (ticket, later) = later.ticket();
+            answer = Some(later);
+            Box::new(move |result| ticket.answer(told(&shared, result)))
+        };
+        let taken = self.journal.append(entry, done);
+        // One that is taken has its answer.
+        let refused = || taken.err().unwrap_or(JournalRefused::Failed);
+        answer.unwrap_or_else(|| told(&self.shared, Err(refused())).into())
+    }
+
     /// Reads for clients.
     pub fn read_figures(&self) -> ReadFigures {
         let (parts, readers) = (self.shared.parts.metrics(), self.readers.metrics());
@@ -99,6 +121,9 @@ impl DurableLogs {
         }
     }
 }
+
+/// Tells an asker the outcome of a change.
+type Told<T> = fn(&EngineShared, Result<JournalWritten, JournalRefused>) -> T;
 
 /// How much is read at most, for a subscriber with these limits.
 fn wanted(reading: Reading, limits: Limits) -> Limits {
@@ -116,18 +141,54 @@ impl Journal for DurableLogs {
         retention: Retention,
         later: Later<'_, Outcome>,
     ) -> Answer<Outcome> {
-        let shared = Arc::clone(&self.shared);
-        let mut answer = None;
-        let done = || -> WhenDone {
-            let (ticket, later): (Ticket<Outcome>, _) = later.ticket();
-            answer = Some(later);
-            Box::new(move |result| ticket.answer(shared.outcome(result)))
-        };
-        match (self.journal.publish(publication, retention, done), answer) {
-            (Ok(()), Some(later)) => later,
-            (Err(refused), _) => Err(refused.into()).into(),
-            (Ok(()), None) => Err(PublishError::Unknown).into(),
-        }
+        let entry = Entry::Publication(publication, retention);
+        self.submit(entry, later, EngineShared::outcome)
+    }
+
+    fn change(
+        &self,
+        _: u64,
+        change: LogChange,
+        retention: Retention,
+        later: Later<'_, ChangeOutcome>,
+    ) -> Answer<ChangeOutcome> {
+        self.submit(Entry::Change(change, retention), later, EngineShared::changed)
+    }
+
+    fn state(
+        &self,
+        _: u64,
+        channel: &ChannelName,
+        later: Later<'_, Result<LogState, ChangeError>>,
+    ) -> Answer<Result<LogState, ChangeError>> {
+        let asker = later.asker();
+        let (ticket, answer) = later.ticket();
+        let (shared, of) = (Arc::clone(&self.shared), channel.clone());
+        let mut ticket = Some(ticket);
+        self.readers.submit(asker, channel, move || {
+            if !ticket.as_ref().is_some_and(Ticket::is_wanted) {
+                return ReadTurn::Done;
+            }
+            let Some(state) = shared.logs.state(&of).transpose() else { return ReadTurn::Again };
+            let state = state.map_err(|_| PublishError::Away.into());
+            ticket.take().into_iter().for_each(|ticket| ticket.answer(state.clone()));
+            ReadTurn::Done
+        });
+        answer
+    }
+
+    /// What was erased is in the store's files until it is merged away: `throng data compact` does
+    /// that at once, and so does a running store as more is written, at no certain time.
+    fn erase(
+        &self,
+        _: u64,
+        channel: &ChannelName,
+        what: Erase,
+        later: Later<'_, EraseOutcome>,
+    ) -> Answer<EraseOutcome> {
+        let retention = self.shared.memory.rule(channel).retention;
+        let entry = Entry::Erase(channel.clone(), what, retention);
+        self.submit(entry, later, EngineShared::erased)
     }
 
     fn parts(&self) -> &Parts {

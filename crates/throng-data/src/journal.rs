@@ -23,24 +23,24 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use throng_core::{ChannelName, Histogram, Publication, Retention, Snapshot, Stamp};
+use throng_core::{ChannelName, Histogram, Snapshot, Stamp};
 
 use answers::{AnswerThread, Safe};
 pub use outcome::{ChangeDone, JournalRefused, JournalWritten, WhenDone};
 pub use server::{Answering, JournalServer};
 
-use crate::logs::{Appended, Logs, NameIndex, Unreadable, Writer};
+use crate::logs::{Appended, Entry, Logs, NameIndex, Unreadable, Writer};
 use crate::storage::{StorageError, Write};
 use crate::sync_policy::SyncPolicy;
 
-/// Publications and changes that wait at most. Beyond it they are refused: the disk does not keep
+/// Messages and changes that wait at most. Beyond it they are refused: the disk does not keep
 /// up.
 const WAITING_MAX: usize = 65_536;
 
 /// Bytes of the bodies and entries that wait at most.
 const WAITING_BYTES_MAX: usize = 64 << 20;
 
-/// Publications and changes of one commit at most, so that the first one does not wait for the last
+/// Messages and changes of one commit at most, so that the first one does not wait for the last
 /// of many.
 const GROUP_MAX: usize = 4_096;
 
@@ -60,21 +60,28 @@ const TELL_UNREADABLE: Duration = Duration::from_secs(60);
 const RETRY: Duration = Duration::from_millis(500);
 
 enum Waiting {
-    Publication(Publication, Retention, WhenDone),
+    Entry(Entry, WhenDone),
     Change(Vec<Write>, ChangeDone),
 }
 
 impl Waiting {
+    fn count(&self) -> usize {
+        match self {
+            Waiting::Entry(entry, _) => entry.count(),
+            Waiting::Change(..) => 1,
+        }
+    }
+
     fn bytes(&self) -> usize {
         match self {
-            Waiting::Publication(publication, ..) => publication.body.bytes().len(),
+            Waiting::Entry(entry, _) => entry.bytes(),
             Waiting::Change(writes, _) => writes.iter().map(write_bytes).sum(),
         }
     }
 
     fn refuse(self, refused: JournalRefused) {
         match self {
-            Waiting::Publication(.., done) => done(Err(refused)),
+            Waiting::Entry(_, done) => done(Err(refused)),
             Waiting::Change(_, done) => done(Err(refused)),
         }
     }
@@ -83,7 +90,7 @@ impl Waiting {
 /// The content of one commit, and the parties to tell.
 #[derive(Default)]
 struct Group {
-    publications: Vec<(Publication, Retention)>,
+    entries: Vec<Entry>,
     done: Vec<WhenDone>,
     changes: Vec<Write>,
     changed: Vec<ChangeDone>,
@@ -92,12 +99,12 @@ struct Group {
 impl Group {
     fn of(waiting: vec_deque::Drain<'_, Waiting>) -> Group {
         let mut group = Group::default();
-        group.publications.reserve(waiting.len());
+        group.entries.reserve(waiting.len());
         group.done.reserve(waiting.len());
         for waiting in waiting {
             match waiting {
-                Waiting::Publication(publication, retention, done) => {
-                    group.publications.push((publication, retention));
+                Waiting::Entry(entry, done) => {
+                    group.entries.push(entry);
                     group.done.push(done);
                 }
                 Waiting::Change(writes, done) => {
@@ -134,6 +141,8 @@ impl Pause {
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<Waiting>,
+    /// Messages and changes in them.
+    count: usize,
     bytes: usize,
     /// True if the thread writes what it took last.
     is_writing: bool,
@@ -287,23 +296,23 @@ impl DiskJournal {
         Ok(DiskJournal { queue, shared, unanswered, max_bytes, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Publishes a message. Publications to a channel get their offsets in the order of the calls.
-    /// `done` is made only if the publication is taken, and called then.
+    /// Makes a change of a log. Messages of a channel get their offsets in the order of the calls.
+    /// `done` is made only if the change is taken, and called then.
     ///
     /// # Errors
     ///
     /// Why it is refused at once.
-    pub fn publish(
+    pub fn append(
         &self,
-        publication: Publication,
-        retention: Retention,
+        entry: impl Into<Entry>,
         done: impl FnOnce() -> WhenDone,
     ) -> Result<(), JournalRefused> {
-        let bytes = publication.body.bytes().len();
-        self.push(bytes, || Waiting::Publication(publication, retention, done()))
+        let entry = entry.into();
+        let (count, bytes) = (entry.count(), entry.bytes());
+        self.push(count, bytes, || Waiting::Entry(entry, done()))
     }
 
-    /// Makes all of `writes` or none, as [`DiskJournal::publish`] does with a message.
+    /// Makes all of `writes` or none, as [`DiskJournal::append`] does with a log.
     ///
     /// # Errors
     ///
@@ -314,10 +323,15 @@ impl DiskJournal {
         done: impl FnOnce() -> ChangeDone,
     ) -> Result<(), JournalRefused> {
         let bytes = writes.iter().map(write_bytes).sum();
-        self.push(bytes, || Waiting::Change(writes, done()))
+        self.push(1, bytes, || Waiting::Change(writes, done()))
     }
 
-    fn push(&self, bytes: usize, waiting: impl FnOnce() -> Waiting) -> Result<(), JournalRefused> {
+    fn push(
+        &self,
+        count: usize,
+        bytes: usize,
+        waiting: impl FnOnce() -> Waiting,
+    ) -> Result<(), JournalRefused> {
         if let Some(refused) = self.state() {
             return Err(refused);
         }
@@ -325,9 +339,10 @@ impl DiskJournal {
         if queue.is_ending {
             return Err(JournalRefused::Failed);
         }
-        if queue.waiting.len() >= WAITING_MAX || queue.bytes + bytes > WAITING_BYTES_MAX {
+        if queue.count + count > WAITING_MAX || queue.bytes + bytes > WAITING_BYTES_MAX {
             return Err(JournalRefused::Busy);
         }
+        queue.count += count;
         queue.bytes += bytes;
         let was_empty = queue.waiting.is_empty();
         queue.waiting.push_back(waiting());
@@ -448,19 +463,21 @@ impl Thread {
             queue = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         debug_assert!(self.taken.is_empty(), "it was written");
-        if queue.waiting.len() <= GROUP_MAX && queue.bytes <= GROUP_BYTES {
+        if queue.count <= GROUP_MAX && queue.bytes <= GROUP_BYTES {
             // Publishers wait for the lock.
             std::mem::swap(&mut queue.waiting, &mut self.taken);
-            queue.bytes = 0;
+            (queue.count, queue.bytes) = (0, 0);
         } else {
-            let mut bytes = 0;
-            while self.taken.len() < GROUP_MAX
+            let (mut count, mut bytes) = (0, 0);
+            while count < GROUP_MAX
                 && bytes < GROUP_BYTES
                 && let Some(waiting) = queue.waiting.pop_front()
             {
+                count += waiting.count();
                 bytes += waiting.bytes();
                 self.taken.push_back(waiting);
             }
+            queue.count -= count;
             queue.bytes -= bytes;
         }
         queue.is_writing = !self.taken.is_empty();
@@ -470,14 +487,13 @@ impl Thread {
     /// Writes what was taken, and reports what became of it. Returns whether the thread goes on:
     /// not if it is to end while the disk fails.
     fn write(&mut self) -> bool {
-        let Group { publications, done, changes, changed } = Group::of(self.taken.drain(..));
+        let Group { entries, done, changes, changed } = Group::of(self.taken.drain(..));
         let began = Instant::now();
         let Thread { writer, setup, answers, queue, shared, .. } = self;
         let server = &*setup.server;
         let mut stamps = GroupStamps { server, answers, has_begun: false };
         let now_ms = server.now_ms();
-        let mut result =
-            writer.append(now_ms, &publications, changes.clone(), &mut || stamps.next());
+        let mut result = writer.append(now_ms, &entries, changes.clone(), &mut || stamps.next());
         while let Err(error) = result {
             // Others go on meanwhile; what is pending gets later stamps.
             stamps.end();
@@ -488,24 +504,21 @@ impl Thread {
             result = match writer.retry(&mut || stamps.next()) {
                 Ok(appended) if appended.len() == done.len() => Ok(appended),
                 // The error came before anything was pending.
-                Ok(_) => {
-                    writer.append(now_ms, &publications, changes.clone(), &mut || stamps.next())
-                }
+                Ok(_) => writer.append(now_ms, &entries, changes.clone(), &mut || stamps.next()),
                 Err(error) => Err(error),
             };
         }
         shared.state.store(WORKS, Ordering::Relaxed);
         shared.commits.record(began.elapsed().as_micros() as u64);
         let Ok(appended) = result else { return false };
-        let new = appended.iter().filter_map(|appended| match appended {
-            Appended::New(content) => Some(content.body.bytes().len() as u64),
-            Appended::Known(_) | Appended::Unreadable => None,
+        let new = appended.iter().flat_map(Appended::contents);
+        let (messages, bytes) = new.fold((0, 0), |(count, sum), content| {
+            (count + 1, sum + content.body.bytes().len() as u64)
         });
-        let (messages, bytes) = new.fold((0, 0), |(count, sum), bytes| (count + 1, sum + bytes));
         shared.messages.fetch_add(messages, Ordering::Relaxed);
         shared.message_bytes.fetch_add(bytes, Ordering::Relaxed);
         let is_stamped = stamps.leave();
-        answers.answer(Safe { appended, publications, done, changed, is_stamped });
+        answers.answer(Safe { appended, entries, done, changed, is_stamped });
         true
     }
 
@@ -519,8 +532,8 @@ impl Thread {
         }
     }
 
-    /// Syncs what waits for no sync, and drops what has expired. Returns whether more of that is
-    /// left.
+    /// Syncs what waits for no sync, and drops what has expired or was erased. Returns whether more
+    /// of that is left.
     fn tick(&mut self) -> bool {
         let Thread { writer, setup, queue, shared, .. } = self;
         let server = &*setup.server;
@@ -532,6 +545,7 @@ impl Thread {
         let retention_of = |name: &ChannelName| server.retention_of(name);
         let now_ms = server.now_ms();
         let result = result.and_then(|()| writer.expire(now_ms, &retention_of));
+        let result = result.and_then(|more| Ok(writer.remove_erased()? || more));
         match result.and_then(|more| Ok(writer.walk(now_ms, &retention_of)? || more)) {
             Ok(has_more) => {
                 let bytes = writer.bytes().unwrap_or_default();
@@ -577,7 +591,7 @@ fn fail(queue: &SharedQueue, shared: &EngineShared, error: &StorageError) {
     shared.state.store(state, Ordering::Relaxed);
     let mut locked = lock(&queue.0);
     let waiting = std::mem::take(&mut locked.waiting);
-    locked.bytes = 0;
+    (locked.count, locked.bytes) = (0, 0);
     drop(locked);
     waiting.into_iter().for_each(|waiting| waiting.refuse(refused));
 }

@@ -5,7 +5,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`storage`] | ordered tables with atomic commits, on a disk or in a memory that fails |
-//! | [`logs`] | the logs of channels: heads, messages, idempotency keys, retention |
+//! | [`logs`] | the logs of channels: heads, messages, records, idempotency keys, retention |
 //! | [`sync_policy`] | what is promised when a publication is acknowledged |
 //! | [`journal`] | the thread that writes, with one sync for all that wait |
 //! | [`engine`] | the engine that delivers what the journal has, and reads logs for others |

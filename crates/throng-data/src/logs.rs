@@ -9,13 +9,17 @@
 //! * Nobody reads a message before it is acknowledged: until then it may be lost, and its id with
 //!   it.
 //! * Times on the storage are by the machine's clock: the other one begins anew in each process.
+//! * A change of a log is one commit: its messages, and its record.
 //! * A message and its idempotency key are one commit. So is the head of its channel, unless the
 //!   channel is busy: its head is stored once for many messages, and found with those behind it.
 
 mod ages;
 mod at_rest;
+mod change;
 mod check;
 mod due;
+mod entry;
+mod erased;
 mod forgotten;
 mod format;
 mod group;
@@ -31,7 +35,8 @@ mod walk;
 mod writer;
 
 pub use check::{Checked, Tell};
+pub use entry::{Appended, Entry};
 pub(crate) use names::NameIndex;
 pub use reader::{LogBounds, Logs, OpenedLogs};
 pub use unreadable::Unreadable;
-pub use writer::{Appended, Writer};
+pub use writer::Writer;

@@ -33,7 +33,7 @@ pub enum Space {
     Keys = 4,
     /// The same, by time.
     KeyExpiry = 5,
-    /// Small state of other parts of the server, by table and key.
+    /// Small state of other parts of the server, by table and key; and the records of logs.
     Records = 6,
     /// The names of channels, by the number that each has for lists.
     Numbers = 7,

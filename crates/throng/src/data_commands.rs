@@ -108,6 +108,7 @@ fn compact(store: &StoppedStore) -> Result<()> {
         anyhow::Ok(bytes(size as f64))
     };
     let before = size()?;
+    while store.logs.remove_erased().context("cannot write to the data directory")? {}
     store.storage.compact().context("cannot compact the data directory")?;
     Ok(terminal::print(&format!("{before} before, {} now\n", size()?))?)
 }

@@ -186,7 +186,7 @@ fn journal(journal: &DiskJournal, publishers: usize, batch: usize) -> Result<Rou
         let (sender, answers) = mpsc::channel();
         for n in 0..batch {
             let done = sender.clone();
-            journal.publish(publication(publisher * batch + n), KEPT, || {
+            journal.append((publication(publisher * batch + n), KEPT), || {
                 // The publisher waits for all.
                 Box::new(move |outcome| {
                     let _ = done.send(outcome.is_ok());
@@ -335,7 +335,7 @@ fn starts(folder: &Path, messages: usize, channels: usize) -> Result<(), Failure
         let count = 1_000.min(messages - first);
         for n in first..first + count {
             let done = sender.clone();
-            writer.publish(publication(n % channels), KEPT, || {
+            writer.append((publication(n % channels), KEPT), || {
                 Box::new(move |outcome| {
                     let _ = done.send(outcome.is_ok());
                 })

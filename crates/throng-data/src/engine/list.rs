@@ -29,7 +29,7 @@ pub(super) fn step(shared: &EngineShared, kind: Kind, after: u64) -> ListStep {
         let Ok(bounds) = shared.logs.bounds(&name) else { continue };
         let subscribers = shared.memory.audience(&name).subscribers;
         let messages = usize::try_from(bounds.head.offset - bounds.floor).unwrap_or(usize::MAX);
-        if messages > 0 || subscribers > 0 {
+        if messages > 0 || subscribers > 0 || bounds.has_record {
             let place = ListPlace(number);
             step.channels.push(ListedChannel {
                 place,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use throng_core::change::{ChangeError, ChangeOutcome, Changed, EraseOutcome, Erased};
 use throng_core::parts::{HeldPart, Limits, Part, Parts, Reserved, Start};
 use throng_core::{
     ChannelName, HistoryQuery, JournalId, MemoryEngine, MessageId, Outcome, PublishError,
@@ -54,8 +55,27 @@ impl EngineShared {
                 self.memory.count_duplicate();
                 Published { id, subscribers, is_duplicate: true }
             }
-            Appended::Unreadable => return Err(PublishError::Refused),
+            _ => return Err(PublishError::Refused),
         })
+    }
+
+    /// The answer to a change.
+    pub(super) fn changed(&self, written: Result<JournalWritten, JournalRefused>) -> ChangeOutcome {
+        match written.map_err(PublishError::from)?.appended {
+            Appended::Changed(contents, record) => {
+                Ok(Changed { ids: contents.iter().map(|content| content.id).collect(), record })
+            }
+            Appended::Conflict(state) => Err(ChangeError::Conflict(state)),
+            _ => Err(PublishError::Refused.into()),
+        }
+    }
+
+    /// The answer to an erasure.
+    pub(super) fn erased(&self, written: Result<JournalWritten, JournalRefused>) -> EraseOutcome {
+        match written.map_err(PublishError::from)?.appended {
+            Appended::Erased(messages) => Ok(Erased { messages }),
+            _ => Err(PublishError::Refused.into()),
+        }
     }
 
     pub(super) fn reader<'a>(

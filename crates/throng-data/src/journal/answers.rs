@@ -9,11 +9,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread::JoinHandle;
 
-use throng_core::{Publication, Retention};
-
 use super::outcome::{ChangeDone, JournalWritten, WhenDone};
 use super::server::JournalServer;
-use crate::logs::Appended;
+use crate::logs::{Appended, Entry};
 
 /// More publishers than this are answered elsewhere: to hand over costs as much as to wake one.
 const ANSWERED_HERE_MAX: usize = 2;
@@ -24,7 +22,7 @@ const WAITING_MAX: usize = 2;
 /// A group that is safe, and whom to tell.
 pub(super) struct Safe {
     pub(super) appended: Vec<Appended>,
-    pub(super) publications: Vec<(Publication, Retention)>,
+    pub(super) entries: Vec<Entry>,
     pub(super) done: Vec<WhenDone>,
     pub(super) changed: Vec<ChangeDone>,
     pub(super) is_stamped: bool,
@@ -109,15 +107,14 @@ impl Drop for Unanswered {
 }
 
 fn answer(server: &dyn JournalServer, group: Safe, unanswered: Unanswered) {
-    let Safe { appended, publications, done, changed, is_stamped } = group;
-    let deliver = |(appended, (publication, _)): (Appended, &(Publication, Retention))| {
-        let subscribers = match &appended {
-            Appended::New(content) => server.deliver(content, publication.receipt.as_ref()),
-            Appended::Known(_) | Appended::Unreadable => 0,
-        };
+    let Safe { appended, entries, done, changed, is_stamped } = group;
+    let deliver = |(appended, entry): (Appended, &Entry)| {
+        let messages = appended.contents().iter().zip(entry.publications());
+        let deliver = messages.map(|(content, of)| server.deliver(content, of.receipt.as_ref()));
+        let subscribers = deliver.sum();
         JournalWritten { appended, subscribers }
     };
-    let written: Vec<_> = appended.into_iter().zip(&publications).map(deliver).collect();
+    let written: Vec<_> = appended.into_iter().zip(&entries).map(deliver).collect();
     // First: whoever is told of a message finds it settled.
     if is_stamped {
         server.end_group();

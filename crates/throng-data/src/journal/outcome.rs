@@ -19,16 +19,16 @@ pub enum JournalRefused {
     Failed,
 }
 
-/// Called once a publication is safe, or refused: for one commit in the order of offsets, where
+/// Called once a change of a log is safe, or refused: for one commit in the order of offsets, where
 /// [`JournalServer::answer`](super::JournalServer::answer) says. Dropped without a call if the
-/// journal ends while it is not known whether the message is on the disk.
+/// journal ends while it is not known whether the change is on the disk.
 pub type WhenDone = Box<dyn FnOnce(Result<JournalWritten, JournalRefused>) + Send>;
 
-/// The outcome of a publication.
+/// The outcome of a change of a log.
 #[derive(Debug, Clone)]
 pub struct JournalWritten {
     pub(crate) appended: Appended,
-    /// The number of subscriptions that it was delivered to.
+    /// The number of subscriptions that its messages were delivered to.
     pub(crate) subscribers: u64,
 }
 

@@ -3,7 +3,8 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{self, Receiver, Sender};
 
-use throng_core::{Body, Content, Receipt};
+use throng_core::change::LogChange;
+use throng_core::{Body, Content, Publication, Receipt, Retention};
 
 use super::*;
 use crate::storage::memory::{Fault, MemoryStorage};
@@ -167,7 +168,7 @@ fn publish(journal: &DiskJournal, text: &str) -> Result<AnswerThread, JournalRef
     let (sender, answers) = mpsc::channel();
     // The send fails if the test has dropped its end.
     let done = || -> WhenDone { Box::new(move |answer| drop(sender.send(answer))) };
-    journal.publish(publication(text), KEPT, done).map(|()| answers)
+    journal.append((publication(text), KEPT), done).map(|()| answers)
 }
 
 fn answer(answers: &AnswerThread) -> Result<JournalWritten, JournalRefused> {
@@ -373,4 +374,43 @@ fn work_in_hand_does_not_reopen_a_full_directory() {
     storage.lose_power(0);
     let (_, opened) = Logs::open(Arc::new(storage), "another boot").expect("it opens");
     assert!(!opened.may_have_lost);
+}
+
+#[test]
+fn a_change_takes_the_room_of_its_messages() {
+    let opened = logs(&MemoryStorage::default(), "boot");
+    let setup = JournalSetup {
+        sync: SyncPolicy::Never,
+        max_bytes: u64::MAX,
+        server: Arc::<Alone>::default(),
+    };
+    let journal = DiskJournal::start_paused(&opened, setup).expect("it starts");
+    let change = |count: usize, text: &str| {
+        let channel = ChannelName::channel("news");
+        let change = LogChange::append(channel, vec![publication(text); count]);
+        let (sender, answers) = mpsc::channel();
+        let done = || -> WhenDone { Box::new(move |answer| drop(sender.send(answer))) };
+        journal.append(Entry::Change(change, KEPT), done).map(|()| answers)
+    };
+    let half = "x".repeat(WAITING_BYTES_MAX / 2);
+    assert_eq!(change(3, &half).map(drop), Err(JournalRefused::Busy));
+    let first = change(1_000, "x").expect("it is taken");
+    let room = (WAITING_MAX - 1_000) / 1_000;
+    let others: Vec<_> = (0..room).map(|_| change(1_000, "x").expect("it is taken")).collect();
+    assert_eq!(change(1_000, "x").map(drop), Err(JournalRefused::Busy));
+    let last = change(WAITING_MAX % 1_000, "x").expect("it is taken");
+    assert_eq!(publish(&journal, "x").map(drop), Err(JournalRefused::Busy));
+    journal.go_on();
+    let mut newest = 0;
+    for answers in [&first].into_iter().chain(&others).chain([&last]) {
+        let JournalWritten { appended, .. } = answer(answers).expect("it is written");
+        let Appended::Changed(contents, 0) = appended else { panic!("{appended:?}") };
+        assert!(contents.iter().all(|content| {
+            newest += 1;
+            content.id.offset == newest
+        }));
+    }
+    assert_eq!(newest, WAITING_MAX as u64);
+    assert_eq!(journal.messages(), newest);
+    assert!(journal.figures().commits.count() > 10, "no commit has them all");
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use throng_core::records::Table;
 use throng_core::{Content, Epoch};
 
+use super::erased::ErasedOf;
 use super::format;
 use super::reader::{Logs, unreadable};
 use crate::storage::{Each, KeyOrder, Space, Storage, StorageError, Write};
@@ -49,13 +50,17 @@ impl Logs {
         each: &mut dyn FnMut(Content) -> ControlFlow<()>,
     ) -> Result<(), StorageError> {
         let mut broken = None;
+        let mut erased = ErasedOf::default();
         let mut visit = |key: &[u8], value: &[u8]| {
-            let content = format::message_of(key)
-                .and_then(|(name, _)| format::content(value, self.epoch, &name));
+            let content = format::message_of(key).map_err(unreadable).and_then(|(name, offset)| {
+                let is_erased = erased.contains(self, &name, offset)?;
+                let content = || format::content(value, self.epoch, &name).map_err(unreadable);
+                (!is_erased).then(content).transpose()
+            });
             match content {
-                Ok(content) => each(content),
+                Ok(content) => content.map_or(ControlFlow::Continue(()), &mut *each),
                 Err(error) => {
-                    broken = Some(unreadable(error));
+                    broken = Some(error);
                     ControlFlow::Break(())
                 }
             }

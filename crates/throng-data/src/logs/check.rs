@@ -9,7 +9,8 @@ use throng_core::ChannelName;
 use throng_core::frozen::ThawError;
 
 use super::at_rest::END;
-use super::format::{self, KnownKey, LogHead, shown};
+use super::erased::ErasedOf;
+use super::format::{self, KnownKey, LogHead, Table, shown};
 use super::reader::Logs;
 use crate::storage::{KeyOrder, Space, StorageError};
 
@@ -57,7 +58,8 @@ impl Logs {
         check.messages();
         check.numbers();
         check.keys();
-        for space in [Space::Meta, Space::Expiry, Space::KeyExpiry, Space::Records] {
+        check.records();
+        for space in [Space::Meta, Space::Expiry, Space::KeyExpiry] {
             check.visit(space, &mut |_, _, _| Ok(()));
         }
         check.checked
@@ -108,6 +110,10 @@ impl<'a> Check<'a> {
         if listed.as_deref() != Some(&*format::name(name)) {
             return Err(format!("{}: lists of channels do not have it", shown(name)));
         }
+        let record = format::of_table(Table::LogRecords, name);
+        if head.has_record && storage.get(Space::Records, &record).map_err(read)?.is_none() {
+            return Err(format!("{}: the record of its log is missing", shown(name)));
+        }
         if head.floor == head.offset {
             return Ok(());
         }
@@ -126,10 +132,14 @@ impl<'a> Check<'a> {
 
     fn messages(&mut self) {
         let mut run: Option<ExpiredRun> = None;
+        let mut erased = ErasedOf::default();
         self.visit(Space::Messages, &mut |check, key, value| {
-            check.checked.messages += 1;
             let (name, offset) = format::message_of(key)
                 .map_err(|error| format!("a message has a key that cannot be read: {error}"))?;
+            if erased.contains(check.logs, &name, offset).unwrap_or(false) {
+                return Ok(());
+            }
+            check.checked.messages += 1;
             if run.as_ref().is_none_or(|run| run.name != name) {
                 let head = check.logs.committed_head(&name);
                 // One that cannot be read was told of with the others.
@@ -164,6 +174,26 @@ impl<'a> Check<'a> {
                 return Err(format!("{}: lists of channels have it twice", shown(&name)));
             }
             Ok(())
+        });
+    }
+
+    /// Looks at the tables of other state that are of logs.
+    fn records(&mut self) {
+        self.visit(Space::Records, &mut |check, key, value| match key.split_first() {
+            Some((table, name)) if *table == Table::LogRecords as u8 => {
+                let name = name_of(Space::Records, name)?;
+                let head = check.logs.committed_head(&name).unwrap_or_default();
+                match format::record(value) {
+                    Ok(_) if head.has_record => Ok(()),
+                    Ok(_) => Err(format!("{}: it has a record that is not its own", shown(&name))),
+                    Err(error) => Err(broken(&name, &error)),
+                }
+            }
+            Some((table, _)) if *table == Table::Erased as u8 => {
+                let noted = format::erased_of(key, value).map(drop);
+                noted.map_err(|error| format!("a note of erased messages is damaged: {error}"))
+            }
+            _ => Ok(()),
         });
     }
 
@@ -226,7 +256,7 @@ fn table(space: Space) -> &'static str {
         Space::Expiry => "expiries",
         Space::Keys => "idempotency keys",
         Space::KeyExpiry => "their expiries",
-        Space::Records => "subscriptions and read markers",
+        Space::Records => "subscriptions, read markers and records of logs",
         Space::Numbers => "numbers of channels",
     }
 }
@@ -238,7 +268,7 @@ mod tests {
     use throng_core::{Body, Publication, Retention, Stamp};
 
     use super::*;
-    use crate::logs::Writer;
+    use crate::logs::{Entry, Writer};
     use crate::storage::memory::MemoryStorage;
     use crate::storage::{Storage as _, Write};
     use crate::sync_policy::SyncPolicy;
@@ -259,11 +289,12 @@ mod tests {
             expires_in_ms,
             ..Publication::new(channel, Body::Text("x".into()))
         };
-        let mut publications = vec![(publication(ChannelName::user("ann"), Some(1_000)), KEPT)];
+        let first = publication(ChannelName::user("ann"), Some(1_000));
+        let mut publications = vec![Entry::Publication(first, KEPT)];
         for n in 0..5 {
             let mut next = publication(ChannelName::channel("news"), None);
             next.idempotency_key = Some(n.to_string().into());
-            publications.push((next, KEPT));
+            publications.push(Entry::Publication(next, KEPT));
         }
         let appended = writer.append(NOW_MS, &publications, Vec::new(), &mut Stamp::default);
         appended.expect("it writes");
@@ -291,15 +322,25 @@ mod tests {
         assert_eq!(check(&MemoryStorage::default()), (Checked::default(), Vec::new()));
     }
 
+    /// The value of the head of a channel, after a change.
+    fn head(change: &dyn Fn(&mut LogHead)) -> Option<Vec<u8>> {
+        let logs = Logs::at_rest(Arc::new(filled())).expect("it opens");
+        let mut head = logs.committed_head(&news()).expect("it is read");
+        change(&mut head);
+        Some(format::Scratch::default().head(&head).to_vec())
+    }
+
+    /// The faults with this entry in place of what was there.
+    fn faults_with(space: Space, key: Vec<u8>, value: Option<Vec<u8>>) -> Vec<String> {
+        let storage = filled();
+        let (key, value) = (key.into(), value.map(Into::into));
+        storage.commit(&[Write { space, key, value }]).expect("it writes");
+        check(&storage).1
+    }
+
     #[test]
     fn faults_are_reported_with_their_place() {
         let message = |offset| format::message(&news(), offset);
-        let head = |change: &dyn Fn(&mut LogHead)| {
-            let logs = Logs::at_rest(Arc::new(filled())).expect("it opens");
-            let mut head = logs.committed_head(&news()).expect("it is read");
-            change(&mut head);
-            Some(format::Scratch::default().head(&head).to_vec())
-        };
         let name = format::name(&news());
         for (space, key, value, expected) in [
             (Space::Messages, message(4), None, "channel \"news\": messages 4 to 4 are missing"),
@@ -341,16 +382,45 @@ mod tests {
                 "an idempotency key cannot be read: it ends early",
             ),
         ] {
-            let storage = filled();
-            let (key, value) = (key.into(), value.map(Into::into));
-            storage.commit(&[Write { space, key, value }]).expect("it writes");
-            let (_, faults) = check(&storage);
-            assert_eq!(faults, [expected]);
+            assert_eq!(faults_with(space, key, value), [expected]);
         }
         let storage = filled();
         let lost = Write::remove(Space::Heads, name);
         storage.commit(&[lost]).expect("it writes");
         let (_, faults) = check(&storage);
         assert_eq!(faults.len(), 4, "three messages and a number: {faults:?}");
+    }
+
+    #[test]
+    fn faults_of_records_are_reported_with_their_channels() {
+        let of_news = || format::of_table(Table::LogRecords, &news());
+        for (space, key, value, expected) in [
+            (
+                Space::Records,
+                of_news(),
+                Some(vec![0; 7]),
+                "channel \"news\": its record cannot be read: it ends early",
+            ),
+            (
+                Space::Records,
+                of_news(),
+                Some([&1_u64.to_be_bytes()[..], &[9, 0, 0, 0]].concat()),
+                "channel \"news\": it has a record that is not its own",
+            ),
+            (
+                Space::Heads,
+                format::name(&news()),
+                head(&|head| head.has_record = true),
+                "channel \"news\": the record of its log is missing",
+            ),
+            (
+                Space::Records,
+                vec![Table::Erased as u8],
+                Some(Vec::new()),
+                "a note of erased messages is damaged: it ends early",
+            ),
+        ] {
+            assert_eq!(faults_with(space, key, value), [expected]);
+        }
     }
 }

@@ -171,7 +171,8 @@ mod tests {
                 self.stamp += 1;
                 Stamp(self.stamp)
             };
-            let appended = self.writer.append(now_ms, &[(publication, KEPT)], vec![], &mut next);
+            let appended =
+                self.writer.append(now_ms, &[(publication, KEPT).into()], vec![], &mut next);
             match appended.expect("it writes").pop() {
                 Some(Appended::New(content)) => content,
                 other => panic!("{other:?}"),

@@ -1,6 +1,9 @@
 //! Keys and values. Numbers in keys are big-endian, so that they sort. A change of either raises
 //! the number of the directory's [format](crate::directory::FORMAT).
 
+use std::ops::RangeInclusive;
+
+use throng_core::change::{LogRecord, RecordVersion};
 use throng_core::frozen::{
     Decoder, Encoder, RecordKind, ThawError, decode_content, decode_name, encode_content,
     encode_name,
@@ -35,6 +38,17 @@ pub(super) const RESTORED: &[u8] = b"restored";
 
 /// Start of the value of [`RUN`] if nothing is acknowledged before it is synced.
 pub(super) const SYNCED: &[u8] = b"always ";
+
+/// Tables of [`Space::Records`](crate::storage::Space::Records) beside those of
+/// [`throng_core::records`], whose numbers are lower.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Table {
+    /// The records of logs, by name.
+    LogRecords = 128,
+    /// The messages of erased histories that are yet to be removed, by name and first offset.
+    Erased = 129,
+}
 
 /// Bytes of the time in the keys of tables that are ordered by it.
 pub(super) const TIME_BYTES: usize = 8;
@@ -149,6 +163,41 @@ pub(super) fn key(channel: &ChannelName, text: &str) -> Vec<u8> {
     key
 }
 
+/// The key of a channel in a table of other state.
+pub(super) fn of_table(table: Table, channel: &ChannelName) -> Vec<u8> {
+    [&[table as u8], &*name(channel)].concat()
+}
+
+/// The key of a note that messages of a channel from this offset on are erased. Its value is the
+/// last offset.
+pub(super) fn erased(channel: &ChannelName, first: u64) -> Vec<u8> {
+    [&[Table::Erased as u8], &*message(channel, first)].concat()
+}
+
+/// The channel and the offsets of such a note.
+pub(super) fn erased_of(
+    key: &[u8],
+    value: &[u8],
+) -> Result<(ChannelName, RangeInclusive<u64>), ThawError> {
+    let (name, first) = message_of(key.get(1..).ok_or(ThawError::Truncated)?)?;
+    Ok((name, first..=number(value)?))
+}
+
+/// The record of a log, and its version.
+pub(super) type KnownRecord = (RecordVersion, LogRecord);
+
+/// The value of a record.
+pub(super) fn record_value((version, record): &KnownRecord) -> Vec<u8> {
+    [&version.to_be_bytes(), record.block()].concat()
+}
+
+/// The record of a value.
+pub(super) fn record(value: &[u8]) -> Result<KnownRecord, ThawError> {
+    let (version, block) = value.split_at_checked(NUMBER_BYTES).ok_or(ThawError::Truncated)?;
+    let record = LogRecord::read(block).map_err(|_| ThawError::Invalid("the record of a log"))?;
+    Ok((number(version)?, record))
+}
+
 /// A key of a table that is ordered by time.
 pub(super) fn at(at_ms: u64, what: &[u8]) -> Vec<u8> {
     [&at_ms.to_be_bytes(), what].concat()
@@ -195,6 +244,10 @@ pub(super) fn number(bytes: &[u8]) -> Result<u64, ThawError> {
     Ok(u64::from_be_bytes(bytes))
 }
 
+/// Bits of the last byte of a head.
+const MAY_LAG: u8 = 1 << 0;
+const HAS_RECORD: u8 = 1 << 1;
+
 /// Facts about a channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct LogHead {
@@ -204,19 +257,21 @@ pub(super) struct LogHead {
     pub(super) floor: u64,
     /// Bytes of the messages between them.
     pub(super) bytes: u64,
-    /// When the newest message was published.
+    /// When the newest message was published; 0 before the first one.
     pub(super) newest_ms: u64,
     /// The stamp of the newest message that is no longer there.
     pub(super) lost: u64,
     /// The messages between them that expire, or have expired.
     pub(super) expiring: u64,
     /// The number of the channel in the [table](crate::storage::Space::Numbers) of numbers; 0
-    /// before its first message.
+    /// before its first message or record.
     pub(super) number: u64,
     /// Where the channel is in the table of expiries: when its oldest message expires, or earlier.
     pub(super) expires_ms: Option<u64>,
     /// True if there may be messages behind it that it does not count: see `Logs::committed_head`.
     pub(super) may_lag: bool,
+    /// True if the log has a record.
+    pub(super) has_record: bool,
 }
 
 impl LogHead {
@@ -247,12 +302,13 @@ impl LogHead {
         encoder.u64(self.expiring);
         encoder.u64(self.number);
         encoder.u64(self.expires_ms.unwrap_or(u64::MAX));
-        encoder.u8(u8::from(self.may_lag));
+        let may_lag = if self.may_lag { MAY_LAG } else { 0 };
+        encoder.u8(may_lag | if self.has_record { HAS_RECORD } else { 0 });
     }
 
     pub(super) fn decode(value: &[u8]) -> Result<LogHead, ThawError> {
         let (_, mut decoder) = Decoder::new(value)?;
-        let head = LogHead {
+        let mut head = LogHead {
             offset: decoder.u64()?,
             floor: decoder.u64()?,
             bytes: decoder.u64()?,
@@ -261,8 +317,10 @@ impl LogHead {
             expiring: decoder.u64()?,
             number: decoder.u64()?,
             expires_ms: Some(decoder.u64()?).filter(|at_ms| *at_ms != u64::MAX),
-            may_lag: decoder.u8()? != 0,
+            ..LogHead::default()
         };
+        let bits = decoder.u8()?;
+        (head.may_lag, head.has_record) = (bits & MAY_LAG != 0, bits & HAS_RECORD != 0);
         decoder.finish()?;
         if head.floor > head.offset {
             return Err(ThawError::Invalid("the head of a channel"));
@@ -324,5 +382,38 @@ impl KnownKey {
         let known = KnownKey { offset: decoder.u64()?, at_ms: decoder.u64()? };
         decoder.finish()?;
         Ok(known)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a directory of format 3 has beyond one of format 2.
+    #[test]
+    fn kept_bytes_of_format_3_are_read() {
+        let name = ChannelName::channel("a");
+        let key = [2, 1, 1, b'a'];
+        assert_eq!(self::name(&name), key);
+        let record = LogRecord::of(&[(9, b"x")]).expect("it is short");
+        let row = [0, 0, 0, 0, 0, 0, 1, 2, 9, 0, 1, 0, b'x'];
+        assert_eq!(super::record(&row), Ok((258, record.clone())));
+        assert_eq!(record_value(&(258, record)), row);
+        assert_eq!(of_table(Table::LogRecords, &name), [&[128], &key[..]].concat());
+        let note = [&[129], &key[..], &[0, 0, 0, 0, 0, 0, 0, 7]].concat();
+        assert_eq!(erased(&name, 7), note);
+        let last = [0, 0, 0, 0, 0, 0, 0, 9];
+        assert_eq!(erased_of(&note, &last), Ok((name, 7..=9)));
+        for bits in 0..4 {
+            let head = LogHead {
+                offset: 3,
+                number: 1,
+                may_lag: bits & 1 != 0,
+                has_record: bits & 2 != 0,
+                ..LogHead::default()
+            };
+            let value = Scratch::default().head(&head);
+            assert_eq!((value.last(), LogHead::decode(&value)), (Some(&bits), Ok(head)));
+        }
     }
 }

@@ -6,7 +6,7 @@ use foldhash::fast::RandomState;
 use throng_core::{ChannelName, IDEMPOTENCY_MS};
 
 use super::due::Earliest;
-use super::format::{self, KnownKey, LogHead, Measure, Scratch};
+use super::format::{self, KnownKey, KnownRecord, LogHead, Measure, Scratch};
 use super::unreadable::Unreadable;
 use crate::storage::{Bytes, Space, Write};
 
@@ -67,6 +67,18 @@ pub(super) struct GroupChannel {
     pub(super) acknowledged: u64,
     /// The messages after it, all of which are the group's: it may drop its own.
     pub(super) new: New,
+    /// The messages that the group erases, each with what is left of it.
+    pub(super) erased: Vec<(u64, Measure)>,
+    /// The log's record, if the group has read it.
+    pub(super) record: Option<Box<GroupRecord>>,
+}
+
+/// A group's state of a record.
+#[derive(Debug, Clone)]
+pub(super) struct GroupRecord {
+    /// The record that readers get until the group is acknowledged.
+    pub(super) acknowledged: Option<KnownRecord>,
+    pub(super) now: Option<KnownRecord>,
 }
 
 /// Messages in the order of their offsets. Most channels have one in a group.
@@ -96,7 +108,7 @@ impl GroupChannel {
     /// One that was written lately.
     pub(super) fn busy(KnownHead { head, stored }: KnownHead) -> GroupChannel {
         let acknowledged = head.offset;
-        GroupChannel { head, stored, is_busy: true, acknowledged, new: New::default() }
+        GroupChannel { head, stored, is_busy: true, acknowledged, ..GroupChannel::default() }
     }
 
     /// One that was read from the disk.
@@ -111,10 +123,15 @@ impl GroupChannel {
         self.stored = self.head;
     }
 
-    /// Stores the head after messages were added, unless it is known without.
+    /// Stores the head after the log was changed, unless it is known without.
     pub(super) fn store_if_needed(&mut self, batch: &mut WriteBatch, name: &ChannelName) {
-        let LogHead { floor, lost, number, expires_ms, may_lag, .. } = self.stored;
+        if self.head.number == 0 {
+            // Nothing was changed: the channel is not there.
+            return;
+        }
+        let LogHead { floor, lost, number, expires_ms, may_lag, has_record, .. } = self.stored;
         let is_derivable = may_lag
+            && has_record == self.head.has_record
             && (floor, lost, number) == (self.head.floor, self.head.lost, self.head.number)
             && expires_ms == self.head.expires_ms
             && self.head.offset - self.stored.offset < LAG_MAX;
@@ -128,11 +145,38 @@ impl GroupChannel {
         KnownHead { head: self.head, stored: self.stored }
     }
 
-    /// The facts about a message, if it is the group's.
+    /// Replaces a message by what is left of it.
+    pub(super) fn replace(&mut self, offset: u64, before: Measure, after: Measure) {
+        let head = &mut self.head;
+        head.bytes = head.bytes.saturating_sub(before.bytes) + after.bytes;
+        head.expiring = head.expiring.saturating_sub(u64::from(before.is_expiring))
+            + u64::from(after.is_expiring);
+        self.erased.push((offset, after));
+        // Messages that the head on the disk has counted are others now.
+        self.is_busy = false;
+    }
+
+    /// True if the group erases a message.
+    pub(super) fn is_erased(&self, offset: u64) -> bool {
+        self.erased.iter().any(|(erased, _)| *erased == offset)
+    }
+
+    /// The facts about a message that the group writes.
     pub(super) fn measure(&self, offset: u64) -> Option<Measure> {
+        if let Some((_, left)) = self.erased.iter().find(|(erased, _)| *erased == offset) {
+            return Some(*left);
+        }
         let at = offset.checked_sub(self.acknowledged + 1)?;
         self.new.get(usize::try_from(at).ok()?)
     }
+}
+
+/// A message that a group adds.
+pub(super) struct NewMessage {
+    /// Its place in the writes.
+    pub(super) write: usize,
+    /// True if the group erases it, too.
+    pub(super) is_erased: bool,
 }
 
 #[derive(Default)]
@@ -141,14 +185,16 @@ pub(super) struct Group {
     /// Channels with their new heads, which have not been committed.
     pub(super) channels: ChannelMap<GroupChannel>,
     pub(super) keys: HashMap<Vec<u8>, KnownKey, RandomState>,
-    /// Where the new messages are, in the writes and among what became of the publications.
-    pub(super) messages: Vec<(usize, usize)>,
+    /// The new messages, in their order.
+    pub(super) messages: Vec<NewMessage>,
+    /// True if the group erases a history.
+    pub(super) has_erased: bool,
     /// How many channels are new.
     pub(super) new_channels: u64,
 }
 
 impl Group {
-    /// A commit of this many publications, which may drop `trims_left` messages.
+    /// A commit of this many messages, which may drop `trims_left` others.
     pub(super) fn of(publications: usize, changes: Vec<Write>, trims_left: usize) -> Group {
         let mut group = Group::with_trims(trims_left);
         group.batch.writes = changes;

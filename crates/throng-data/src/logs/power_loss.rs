@@ -4,9 +4,10 @@
 //! A layer below the logs and above the files knows what the disk has of each journal of the
 //! library: what was in it when a sync returned. When a sync fails, what it had to write never gets
 //! there, although reads still find it. When the machine ends, the disk has what was synced, and of
-//! the rest any blocks. `THRONG_SEED=` runs one seed alone.
+//! the rest any blocks, also of entries that are being written: they are there or not.
+//! `THRONG_SEED=` runs one seed alone.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io::Read as _;
 use std::ops::ControlFlow;
@@ -14,10 +15,11 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use throng_core::change::{Erase, LogChange, LogRecord, RecordChange};
 use throng_core::{Body, ChannelName, Content, MessageId, Publication, Retention, Stamp};
 
 use super::tests::Random;
-use super::{Appended, Logs, Writer};
+use super::{Appended, Entry, Logs, Writer};
 use crate::storage::disk::DiskStorage;
 use crate::storage::{Each, KeyOrder, Space, Storage, StorageError, Write};
 use crate::sync_policy::SyncPolicy;
@@ -86,6 +88,8 @@ struct Disk {
     /// The disk's contents of journals, by their numbers in the file system.
     images: Mutex<HashMap<u64, Image>>,
     fails: Mutex<bool>,
+    /// True if the machine ends with the next sync.
+    ends: Mutex<bool>,
 }
 
 /// Journals with their numbers and contents, without the holes at their ends.
@@ -116,8 +120,8 @@ fn number(file: &File) -> u64 {
 impl Disk {
     fn open(path: &Path) -> Arc<Disk> {
         let files = DiskStorage::open(path, 1 << 20).expect("it opens");
-        let (images, fails) = Default::default();
-        let disk = Disk { path: path.into(), files, images, fails };
+        let (images, fails, ends) = Default::default();
+        let disk = Disk { path: path.into(), files, images, fails, ends };
         // Opening has synced what is there.
         disk.each(Image::sync);
         Arc::new(disk)
@@ -188,6 +192,9 @@ impl Storage for Disk {
     }
 
     fn sync(&self) -> Result<(), StorageError> {
+        if *self.ends.lock().expect("nobody panics") {
+            return Err(StorageError::Failed("the machine ends".into()));
+        }
         if std::mem::take(&mut *self.fails.lock().expect("nobody panics")) {
             self.each(Image::fail);
             return Err(StorageError::Failed("a sync fails".into()));
@@ -220,6 +227,12 @@ struct World {
     bodies: u64,
     stamp: u64,
     acknowledged: HashMap<(ChannelName, MessageId), String>,
+    /// The bodies of all changes, whether acknowledged or not, and the record that each writes.
+    changes: Vec<(ChannelName, Vec<String>, LogRecord)>,
+    /// Messages of publications to erase.
+    erasable: Vec<(ChannelName, MessageId)>,
+    /// Those that were to be erased, and whether that was acknowledged.
+    erased: HashMap<(ChannelName, MessageId), bool>,
 }
 
 impl World {
@@ -231,16 +244,33 @@ impl World {
         format!("{} {}", self.bodies, words.collect::<String>())
     }
 
+    /// A publication, a change of some messages with a record, or the erasure of a message.
+    fn entry(&mut self) -> Entry {
+        let channel = ChannelName::channel(CHANNELS[self.random.below(3) as usize]);
+        let message =
+            |body: &String| Publication::new(channel.clone(), Body::Text(body.as_str().into()));
+        match self.random.below(10) {
+            0..2 if !self.erasable.is_empty() => {
+                let at = self.random.below(self.erasable.len() as u64) as usize;
+                let (channel, id) = self.erasable.swap_remove(at);
+                self.erased.insert((channel.clone(), id), false);
+                Entry::Erase(channel, Erase::Message(id), KEPT)
+            }
+            2..5 => {
+                let bodies: Vec<_> = (0..=self.random.below(3)).map(|_| self.body()).collect();
+                let number = self.bodies.to_string();
+                let record = LogRecord::of(&[(100, number.as_bytes())]).expect("it is short");
+                let messages = bodies.iter().map(message).collect();
+                self.changes.push((channel.clone(), bodies, record.clone()));
+                let record = RecordChange::Write(record);
+                Entry::Change(LogChange { record, ..LogChange::append(channel, messages) }, KEPT)
+            }
+            _ => Entry::Publication(message(&self.body()), KEPT),
+        }
+    }
+
     fn append(&mut self, writer: &mut Writer, disk: &Disk) {
-        let publications: Vec<_> = (0..=self.random.below(4))
-            .map(|_| {
-                let publication = Publication::new(
-                    ChannelName::channel(CHANNELS[self.random.below(3) as usize]),
-                    Body::Text(self.body().into()),
-                );
-                (publication, KEPT)
-            })
-            .collect();
+        let entries: Vec<_> = (0..=self.random.below(4)).map(|_| self.entry()).collect();
         if self.random.percent(15) {
             disk.fail();
         }
@@ -249,15 +279,36 @@ impl World {
             *stamp += 1;
             Stamp(*stamp)
         };
-        let appended = writer.append(NOW_MS, &publications, Vec::new(), &mut next);
-        let appended = appended.or_else(|_| writer.retry(&mut next)).expect("it writes again");
-        for (appended, (publication, _)) in appended.into_iter().zip(publications) {
-            let Appended::New(content) = appended else { panic!("there are no keys") };
-            let body = text(&content);
-            assert_eq!(publication.body.bytes(), body.as_bytes());
-            let before = self.acknowledged.insert((publication.channel, content.id), body);
-            assert!(before.is_none(), "{} names two messages", content.id);
+        let appended = writer.append(NOW_MS, &entries, Vec::new(), &mut next);
+        if *disk.ends.lock().expect("nobody panics") {
+            return assert!(appended.is_err());
         }
+        let appended = appended.or_else(|_| writer.retry(&mut next)).expect("it writes again");
+        for (appended, entry) in appended.into_iter().zip(entries) {
+            for (content, publication) in appended.contents().iter().zip(entry.publications()) {
+                let body = text(content);
+                assert_eq!(publication.body.bytes(), body.as_bytes());
+                let of = (publication.channel.clone(), content.id);
+                let before = self.acknowledged.insert(of, body);
+                assert!(before.is_none(), "{} names two messages", content.id);
+            }
+            match (appended, entry) {
+                (Appended::New(content), Entry::Publication(publication, _)) => {
+                    self.erasable.push((publication.channel, content.id));
+                }
+                (Appended::Changed(..), Entry::Change(..)) => {}
+                (Appended::Erased(Some(1)), Entry::Erase(channel, Erase::Message(id), _)) => {
+                    self.erased.insert((channel, id), true);
+                }
+                (appended, _) => panic!("{appended:?}"),
+            }
+        }
+    }
+
+    /// The machine ends while entries are written, so that they are there or not.
+    fn end(&mut self, writer: &mut Writer, disk: &Disk) {
+        *disk.ends.lock().expect("nobody panics") = true;
+        self.append(writer, disk);
     }
 
     fn check(&self, logs: &Logs) {
@@ -270,8 +321,28 @@ impl World {
             logs.visit(&channel, (0, u64::MAX), KeyOrder::Up, &mut each).expect("it is read");
         }
         for (id, body) in &self.acknowledged {
-            assert_eq!(found.get(id), Some(body), "{id:?} is lost");
+            let found = found.get(id).unwrap_or_else(|| panic!("{id:?} is lost"));
+            match self.erased.get(id) {
+                None => assert_eq!(found, body, "{id:?}"),
+                Some(true) => assert_eq!(found, "", "{id:?} is back"),
+                Some(false) => assert!(found == body || found.is_empty(), "{id:?}: {found}"),
+            }
         }
+        let found: HashSet<_> = found.into_values().collect();
+        let mut records = HashMap::new();
+        for (channel, bodies, record) in &self.changes {
+            let count = bodies.iter().filter(|body| found.contains(*body)).count();
+            assert!(count == 0 || count == bodies.len(), "{count} of {bodies:?}");
+            if count > 0 {
+                records.insert(channel, record);
+            }
+        }
+        for channel in CHANNELS.map(ChannelName::channel) {
+            let state = logs.state(&channel).expect("it is read").expect("nobody writes");
+            let known = state.record.as_ref().map(|(_, record)| record);
+            assert_eq!(known, records.get(&channel).copied(), "it is of the last change");
+        }
+        logs.check(&mut |fault| panic!("{fault}"));
     }
 
     /// Runs until the machine ends, and leaves what is there then in `to`.
@@ -309,6 +380,7 @@ impl World {
             self.stamp = opened.stamps.0;
         }
         self.check(&logs);
+        self.end(&mut writer, &disk);
         disk.lose_power(&mut self.random, to);
         // The files of the library are beside that which says that it has not ended cleanly.
         fs::write(to.with_extension("running"), "").expect("it is written");
@@ -327,7 +399,9 @@ fn what_is_acknowledged_survives_the_end_of_the_machine() {
         let folder = tempfile::tempdir().expect("a directory");
         let run = std::panic::AssertUnwindSafe(|| {
             let random = Random(seed);
-            let mut world = World { random, bodies: 0, stamp: 0, acknowledged: HashMap::new() };
+            let (acknowledged, changes, erasable, erased) = Default::default();
+            let mut world =
+                World { random, bodies: 0, stamp: 0, acknowledged, changes, erasable, erased };
             for life in 0..LIVES {
                 let [from, to] = [life, life + 1].map(|life| folder.path().join(life.to_string()));
                 world.live(life, &from, &to);

@@ -3,10 +3,11 @@
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use throng_core::change::LogState;
 use throng_core::frozen::ThawError;
 use throng_core::{ChannelName, Content, Epoch, MessageId, Stamp, clock};
 
-use super::format::{self, ForgottenMark, LogHead, Measure};
+use super::format::{self, ForgottenMark, KnownRecord, LogHead, Measure, Table};
 use super::group::{ChannelMap, GroupChannel};
 use crate::storage::{KeyOrder, Space, Storage, StorageError};
 use crate::sync_policy::SyncPolicy;
@@ -46,6 +47,8 @@ pub struct LogBounds {
     pub lost: Stamp,
     /// True if a message in the log expires, or has expired.
     pub(crate) has_expiring: bool,
+    /// True if the log has a record.
+    pub(crate) has_record: bool,
 }
 
 pub(super) fn unreadable(error: ThawError) -> StorageError {
@@ -169,7 +172,38 @@ impl Logs {
             floor: head.floor.min(offset),
             lost: Stamp(head.lost),
             has_expiring: head.expiring > 0,
+            has_record: head.has_record,
         })
+    }
+
+    /// The record of a log as it was committed last, acknowledged or not.
+    pub(super) fn committed_record(
+        &self,
+        name: &ChannelName,
+    ) -> Result<Option<KnownRecord>, StorageError> {
+        let value = self.storage.get(Space::Records, &format::of_table(Table::LogRecords, name))?;
+        value.map(|value| format::record(&value).map_err(unreadable)).transpose()
+    }
+
+    /// The record of a log.
+    fn record(&self, name: &ChannelName) -> Result<Option<KnownRecord>, StorageError> {
+        // In the order of [`Logs::bounds`].
+        let record = self.committed_record(name)?;
+        let unacknowledged = Arc::clone(&self.unacknowledged());
+        let known = unacknowledged.get(name).and_then(|channel| channel.record.as_ref());
+        Ok(known.map_or(record, |known| known.acknowledged.clone()))
+    }
+
+    /// The state of a log; `None` if its record was changed meanwhile: then call it again.
+    ///
+    /// # Errors
+    ///
+    /// An error of the storage.
+    pub(crate) fn state(&self, name: &ChannelName) -> Result<Option<LogState>, StorageError> {
+        let record = self.record(name)?;
+        let head = self.bounds(name)?.head;
+        let is_same = record == self.record(name)?;
+        Ok(is_same.then_some(LogState { head, record }))
     }
 
     /// Visits the messages after one offset and before another, until `each` breaks. Returns where
@@ -306,8 +340,7 @@ mod tests {
     use throng_core::{Body, Publication, Retention};
 
     use super::*;
-    use crate::logs::Writer;
-    use crate::logs::writer::Appended;
+    use crate::logs::{Appended, Writer};
     use crate::storage::memory::MemoryStorage;
 
     const NOW_MS: u64 = 1_700_000_000_000;
@@ -323,7 +356,7 @@ mod tests {
             Retention { max_messages: 4, max_bytes: usize::MAX, max_age_ms: u64::MAX / 2 };
         let mut append = |now_ms: &u64| {
             let publication = Publication::new(ChannelName::channel("a"), Body::Text("x".into()));
-            let publications = [(publication, retention)];
+            let publications = [(publication, retention).into()];
             let appended = writer.append(*now_ms, &publications, Vec::new(), &mut Stamp::default);
             match &appended.expect("it writes")[..] {
                 [Appended::New(content)] => content.time_ms,

@@ -78,7 +78,7 @@ impl Writer {
         if head.floor == head.offset {
             // An earlier note is of a message.
             must_note |= head.floor != first_floor;
-            oldest = Some(now_ms.saturating_add(quiet_ms(retention)));
+            oldest = forgotten_ms(head, now_ms, retention);
         }
         // A note that is too early costs one visit when it is due.
         let is_noted =
@@ -166,10 +166,10 @@ impl Writer {
             let is_it = |at_ms| format::at(at_ms, &[]) == entry[..format::TIME_BYTES];
             let noted_ms = channel.head.expires_ms.take_if(|at_ms| is_it(*at_ms));
             let is_due = noted_ms.is_some_and(|at_ms| at_ms != AT_ONCE_MS);
-            let was_empty = channel.head.floor == channel.head.offset;
+            let is_over = channel.head.floor == channel.head.offset && !channel.head.has_record;
             batch.remove(Space::Expiry, entry);
             match retention_of(&name) {
-                Some(_) if is_due && was_empty && self.may_forget(&name) => {
+                Some(_) if is_due && is_over && self.may_forget(&name) => {
                     self.forget(batch, &mut forgotten, (name, channel.head));
                     continue;
                 }
@@ -257,6 +257,23 @@ fn postpone(batch: &mut WriteBatch, space: Space, entry: Vec<u8>, now_ms: u64) {
     batch.remove(space, entry);
 }
 
+/// When a log without messages is forgotten: never, if it has a record.
+fn forgotten_ms(head: &LogHead, now_ms: u64, retention: &Retention) -> Option<u64> {
+    (!head.has_record).then(|| now_ms.saturating_add(quiet_ms(retention)))
+}
+
+/// Notes when a log is forgotten that has no messages any more.
+pub(super) fn note_empty(
+    batch: &mut WriteBatch,
+    name: &ChannelName,
+    head: &mut LogHead,
+    now_ms: u64,
+    retention: &Retention,
+) {
+    let at_ms = forgotten_ms(head, now_ms, retention);
+    note_expiry(batch, name, head, at_ms);
+}
+
 /// Notes when the oldest message of a channel expires.
 fn note_expiry(batch: &mut WriteBatch, name: &ChannelName, head: &mut LogHead, at_ms: Option<u64>) {
     if head.expires_ms == at_ms {
@@ -278,8 +295,8 @@ mod tests {
     use throng_core::{Body, IDEMPOTENCY_MS, Publication, Stamp};
 
     use super::*;
-    use crate::logs::writer::{Appended, HEADS_MAX};
-    use crate::logs::{LogBounds, Logs};
+    use crate::logs::writer::HEADS_MAX;
+    use crate::logs::{Appended, Entry, LogBounds, Logs};
     use crate::storage::memory::MemoryStorage;
     use crate::sync_policy::SyncPolicy;
 
@@ -289,6 +306,11 @@ mod tests {
 
     fn publication(channel: &str) -> Publication {
         Publication::new(ChannelName::channel(channel), Body::Text("x".into()))
+    }
+
+    /// As many messages of a channel.
+    fn many(count: usize, retention: Retention) -> Vec<Entry> {
+        (0..count).map(|_| Entry::from((publication("a"), retention))).collect()
     }
 
     fn open(storage: &MemoryStorage) -> (Arc<Logs>, Writer) {
@@ -304,15 +326,12 @@ mod tests {
         channels: impl Iterator<Item = &'a str>,
         retention: Retention,
     ) {
-        let publications: Vec<_> = channels.map(|name| (publication(name), retention)).collect();
+        let publications: Vec<_> =
+            channels.map(|name| Entry::from((publication(name), retention))).collect();
         append_at(writer, NOW_MS, &publications);
     }
 
-    fn append_at(
-        writer: &mut Writer,
-        now_ms: u64,
-        publications: &[(Publication, Retention)],
-    ) -> Vec<Appended> {
+    fn append_at(writer: &mut Writer, now_ms: u64, publications: &[Entry]) -> Vec<Appended> {
         let appended = writer.append(now_ms, publications, Vec::new(), &mut Stamp::default);
         let appended = appended.expect("it writes");
         assert_eq!(appended.len(), publications.len());
@@ -357,7 +376,7 @@ mod tests {
     #[test]
     fn messages_of_the_future_expire_like_others() {
         const FUTURE_MS: u64 = NOW_MS + 365 * 24 * 3_600_000;
-        let one = |name| [(publication(name), LONG)];
+        let one = |name| [Entry::from((publication(name), LONG))];
         for is_new_run in [false, true] {
             let storage = MemoryStorage::default();
             let (mut logs, mut writer) = open(&storage);
@@ -402,10 +421,10 @@ mod tests {
         const FUTURE_MS: u64 = NOW_MS + 365 * 24 * 3_600_000;
         let few = Retention { max_messages: 10, ..LONG };
         let (logs, mut writer) = open(&MemoryStorage::default());
-        let many = vec![(publication("a"), few); 20];
+        let many = many(20, few);
         append_at(&mut writer, NOW_MS, &many);
         append_at(&mut writer, FUTURE_MS, &many);
-        append_at(&mut writer, NOW_MS + 500, &[(publication("a"), few)]);
+        append_at(&mut writer, NOW_MS + 500, &self::many(1, few));
         assert_eq!(expire_at(&logs, &mut writer, NOW_MS + 1_000, few), 10);
         assert_eq!(expire_at(&logs, &mut writer, NOW_MS + 1_499, few), 10);
         assert_eq!(expire_at(&logs, &mut writer, NOW_MS + 1_500, few), 0);
@@ -417,8 +436,8 @@ mod tests {
         const FUTURE_MS: u64 = NOW_MS + 365 * 24 * 3_600_000;
         let some = Retention { max_messages: 100, ..LONG };
         let (logs, mut writer) = open(&MemoryStorage::default());
-        append_at(&mut writer, FUTURE_MS, &vec![(publication("a"), LONG); 3 * TRIMMED_PER_COMMIT]);
-        append_at(&mut writer, NOW_MS, &[(publication("a"), some)]);
+        append_at(&mut writer, FUTURE_MS, &many(3 * TRIMMED_PER_COMMIT, LONG));
+        append_at(&mut writer, NOW_MS, &many(1, some));
         assert_eq!(expire_at(&logs, &mut writer, NOW_MS, some), 100);
         assert_eq!(expire_at(&logs, &mut writer, NOW_MS + 999, some), 100);
         assert_eq!(expire_at(&logs, &mut writer, NOW_MS + 1_000, some), 0);
@@ -430,7 +449,7 @@ mod tests {
         let storage = MemoryStorage::default();
         let (_, mut writer) = open(&storage);
         let publication = Publication { idempotency_key: Some("k".into()), ..publication("a") };
-        let one = [(publication, LONG)];
+        let one = [Entry::from((publication, LONG))];
         let mut is_new =
             |now_ms| matches!(append_at(&mut writer, now_ms, &one)[..], [Appended::New(_)]);
         assert!(is_new(NOW_MS + HOUR_MS));

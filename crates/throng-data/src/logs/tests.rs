@@ -1,19 +1,20 @@
 //! Random publications, faults and ends of processes and machines, against a simple model.
 //!
 //! The model knows what was acknowledged. It objects if an acknowledged message is missing although
-//! its epoch goes on, if an id names two messages, if a key publishes twice within an epoch, and if
-//! a part of a log is not what the retention says. `THRONG_SEED=` runs one seed alone.
+//! its epoch goes on, if an id names two messages, if a key publishes twice within an epoch, if a
+//! part of a log is not what the retention says, if a condition is misjudged, if a part of a change
+//! is there, and if what was erased is back. `THRONG_SEED=` runs one seed alone.
+
+mod entries;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use throng_core::{
-    Body, ChannelName, Content, IDEMPOTENCY_MS, MessageId, Publication, Retention, Stamp,
-};
+use throng_core::{Body, ChannelName, Content, MessageId, Publication, Retention, Stamp};
 
-use super::format;
-use super::{Appended, LogBounds, Logs, OpenedLogs, Writer};
+use super::format::{self, LogHead};
+use super::{Appended, Entry, LogBounds, Logs, OpenedLogs, Writer};
 use crate::storage::memory::{Fault, MemoryStorage};
 use crate::storage::{KeyOrder, Space, Storage};
 use crate::sync_policy::SyncPolicy;
@@ -23,6 +24,8 @@ const STEPS: usize = 150;
 const CHANNELS: [&str; 3] = ["a", "aa", "b"];
 const MAX_MESSAGES: usize = 6;
 const MAX_AGE_MS: u64 = 10_000;
+/// Changes whose messages are looked for: more than can have some.
+const CHANGES_MAX: usize = 30;
 
 pub(super) struct Random(pub(super) u64);
 
@@ -42,9 +45,6 @@ impl Random {
 fn retention() -> Retention {
     Retention { max_messages: MAX_MESSAGES, max_bytes: usize::MAX, max_age_ms: MAX_AGE_MS }
 }
-
-/// The channel, the idempotency key and the body of a publication.
-type Wanted = (&'static str, Option<u64>, String);
 
 struct World {
     random: Random,
@@ -66,6 +66,14 @@ struct World {
     /// Where clients may resume: an id that was read of a channel, and how many messages were
     /// acknowledged then.
     positions: Vec<(&'static str, MessageId, usize)>,
+    /// The bodies of changes, whether acknowledged or not.
+    changes: Vec<(&'static str, Vec<String>)>,
+    /// The bodies of messages that were to be erased, and whether that was acknowledged.
+    erased: HashMap<String, bool>,
+    /// The versions of records that were given out.
+    versions: BTreeSet<u64>,
+    /// Offsets up to which histories were erased in this epoch.
+    erased_up_to: BTreeMap<&'static str, u64>,
     seen: BTreeSet<&'static str>,
 }
 
@@ -107,6 +115,10 @@ impl World {
             acknowledged: BTreeMap::new(),
             keys: HashMap::new(),
             positions: Vec::new(),
+            changes: Vec::new(),
+            erased: HashMap::new(),
+            versions: BTreeSet::new(),
+            erased_up_to: BTreeMap::new(),
             seen: BTreeSet::new(),
         }
     }
@@ -116,7 +128,12 @@ impl World {
             0..55 => self.append(),
             55..63 => self.now_ms += self.random.below(8_000),
             63..66 => self.expire(),
-            66..68 => self.pass(),
+            66..67 => self.pass(),
+            67..68 => {
+                if self.writer().remove_erased().is_err() {
+                    self.retry();
+                }
+            }
             68..72 => {
                 if self.sync != SyncPolicy::Never && self.writer().sync().is_err() {
                     self.retry();
@@ -134,37 +151,28 @@ impl World {
         self.writer.as_mut().expect("it is there between steps")
     }
 
-    /// Random publications, with their channels, keys and bodies.
-    fn publications(&mut self) -> (Vec<(Publication, Retention)>, Vec<Wanted>) {
-        let mut publications = Vec::new();
-        let mut wanted = Vec::new();
-        for _ in 0..=self.random.below(5) {
-            let channel = CHANNELS[self.random.below(3) as usize];
-            let key = self.random.percent(40).then(|| self.random.below(6));
-            self.bodies += 1;
-            let publication = Publication {
-                idempotency_key: key.map(|key| key.to_string().into()),
-                ..Publication::new(name(channel), Body::Text(self.bodies.to_string().into()))
-            };
-            publications.push((publication, retention()));
-            wanted.push((channel, key, self.bodies.to_string()));
-        }
-        (publications, wanted)
-    }
-
     fn append(&mut self) {
-        let (publications, wanted) = self.publications();
+        let (entries, wanted) = self.entries();
+        let state = |channel| {
+            let state = self.logs.state(&name(channel)).expect("it is read");
+            (channel, state.expect("nobody writes"))
+        };
+        let mut states: BTreeMap<_, _> = CHANNELS.into_iter().map(state).collect();
         let (now_ms, mut stamp) = (self.now_ms, self.stamp);
         let mut next = || {
             stamp += 1;
             Stamp(stamp)
         };
-        let appended = self.writer().append(now_ms, &publications, Vec::new(), &mut next);
+        let appended = self.writer().append(now_ms, &entries, Vec::new(), &mut next);
         self.stamp = stamp;
         let appended = match appended {
             Ok(appended) => appended,
             Err(_) => {
                 self.seen.insert("append: fails first");
+                let of = |channel| self.logs.state(&name(channel)).expect("it is read");
+                for (channel, state) in &states {
+                    assert_eq!(of(channel).as_ref(), Some(state), "it is not acknowledged");
+                }
                 // Sometimes the server ends before the disk works again.
                 match self.random.below(5) {
                     0 => return self.end_process(),
@@ -173,42 +181,18 @@ impl World {
                 }
             }
         };
-        for (appended, (channel, key, body)) in appended.into_iter().zip(wanted) {
-            match appended {
-                Appended::Unreadable => panic!("nothing is damaged"),
-                Appended::New(content) => {
-                    assert_eq!(text(&content), body);
-                    let before = self.given.insert((name(channel), content.id), body);
-                    assert!(before.is_none(), "{} names two messages", content.id);
-                    let all = self.acknowledged.entry(channel).or_default();
-                    assert!(all.last().is_none_or(|(last, _)| *last < content.id.offset));
-                    all.push((content.id.offset, content.time_ms));
-                    if let Some(key) = key {
-                        let before = self.keys.insert((channel, key), (content.id, now_ms));
-                        let is_over = |at_ms: u64| at_ms + IDEMPOTENCY_MS <= now_ms;
-                        assert!(before.is_none_or(|(_, at_ms)| is_over(at_ms)), "published twice");
-                    }
-                }
-                Appended::Known(id) => {
-                    self.seen.insert("append: known key");
-                    let key = key.expect("only a key is known");
-                    // Unless the one that was published with it was never acknowledged.
-                    if let Some((known, _)) = self.keys.get(&(channel, key)) {
-                        assert_eq!(*known, id);
-                    }
-                    let head = self.logs.bounds(&name(channel)).expect("it is read").head;
-                    assert!(id.epoch == head.epoch && id.offset <= head.offset);
-                    self.keys.insert(
-                        (channel, key),
-                        (
-                            id,
-                            now_ms.min(
-                                self.keys.get(&(channel, key)).map_or(now_ms, |known| known.1),
-                            ),
-                        ),
-                    );
-                }
+        for (appended, wanted) in appended.into_iter().zip(wanted) {
+            let state = states.get_mut(wanted.channel()).expect("it is known");
+            for content in appended.contents() {
+                assert_eq!(content.id.epoch, state.head.epoch);
+                assert!(content.id.offset > state.head.offset);
+                state.head = content.id;
             }
+            self.acknowledge(appended, wanted, state);
+        }
+        for (channel, state) in states {
+            let now = self.logs.state(&name(channel)).expect("it is read");
+            assert_eq!(now, Some(state), "{channel}");
         }
     }
 
@@ -239,6 +223,9 @@ impl World {
     }
 
     fn new_epoch(&mut self) {
+        self.erased_up_to.clear();
+        // Erasures may be lost, too.
+        self.erased.values_mut().for_each(|is_erased| *is_erased = false);
         self.acknowledged.clear();
         self.keys.clear();
         self.positions.clear();
@@ -325,24 +312,8 @@ impl World {
             let expected: Vec<u64> = (all.floor + 1..=all.head.offset).collect();
             assert_eq!(offsets, expected, "{channel}");
             assert!(offsets.len() <= MAX_MESSAGES);
-            for message in &messages {
-                let given = self.given.get(&(name(channel), message.id));
-                // After a new epoch the messages are the same under other ids.
-                assert!(given.is_none_or(|given| *given == text(message)), "{}", message.id);
-            }
-            let head = self.logs.committed_head(&name(channel)).expect("it is read");
-            let range =
-                (format::message(&name(channel), 0), format::message(&name(channel), u64::MAX));
-            let mut bytes = 0;
-            let count = |_: &[u8], value: &[u8]| {
-                bytes += value.len() as u64;
-                ControlFlow::Continue(())
-            };
-            let mut count = count;
-            self.storage
-                .scan(Space::Messages, (&range.0, &range.1), KeyOrder::Up, &mut count)
-                .expect("it is read");
-            assert_eq!(head.bytes, bytes, "{channel}");
+            self.check_bodies(channel, &all, &messages);
+            let head = self.check_head(channel);
             if head.number == 0 && head.offset > 0 {
                 self.seen.insert("check: a forgotten channel");
             }
@@ -377,6 +348,47 @@ impl World {
             }
             assert!(messages.iter().all(|message| message.stamp > all.lost), "{:?}", all.lost);
         }
+        self.check_changes();
+        self.check_list();
+    }
+
+    /// The messages of a log are as they were acknowledged.
+    fn check_bodies(&self, channel: &str, bounds: &LogBounds, messages: &[Content]) {
+        for message in messages {
+            let Some(given) = self.given.get(&(name(channel), message.id)) else {
+                // After a new epoch the messages are the same under other ids.
+                continue;
+            };
+            let (is_whole, is_erased) = (*given == text(message), message.expires_ms.is_some());
+            match self.erased.get(given) {
+                None => assert!(is_whole && !is_erased, "{}", message.id),
+                Some(true) => assert!(!is_whole && is_erased, "{} is back", message.id),
+                Some(false) => assert!(is_whole != is_erased, "{}", message.id),
+            }
+        }
+        let erased_up_to = self.erased_up_to.get(channel).copied().unwrap_or_default();
+        assert!(bounds.floor >= erased_up_to, "{channel} up to {erased_up_to} is back");
+    }
+
+    /// The head of a log is what its messages add up to.
+    fn check_head(&self, channel: &str) -> LogHead {
+        let head = self.logs.committed_head(&name(channel)).expect("it is read");
+        let bounds = [head.floor + 1, u64::MAX].map(|at| format::message(&name(channel), at));
+        let (mut bytes, mut expiring) = (0, 0);
+        let mut count = |_: &[u8], value: &[u8]| {
+            bytes += value.len() as u64;
+            let measure = format::measure(value).expect("it is read");
+            expiring += u64::from(measure.is_expiring);
+            ControlFlow::Continue(())
+        };
+        self.storage
+            .scan(Space::Messages, (&bounds[0], &bounds[1]), KeyOrder::Up, &mut count)
+            .expect("it is read");
+        assert_eq!((head.bytes, head.expiring), (bytes, expiring), "{channel}");
+        head
+    }
+
+    fn check_list(&self) {
         let mut listed = Vec::new();
         let mut visit = |number, name: ChannelName| {
             listed.push((number, name));
@@ -425,7 +437,10 @@ fn what_is_acknowledged_is_there() {
     let all = [
         "append: known key",
         "append: fails first",
+        "change: conflict",
         "check: a forgotten channel",
+        "erase: a log",
+        "erase: a message",
         "open: a new epoch",
         "open: the epoch goes on",
         "retry: fails first",
@@ -453,8 +468,9 @@ fn logs_on_a_disk_are_there_after_they_are_opened_again() {
         assert_eq!(*epoch.get_or_insert(opened.epoch), opened.epoch);
         let mut writer =
             Writer::begin(&logs, SyncPolicy::Always, opened.stamps).expect("it can be written");
-        let publications: Vec<_> =
-            (0..3).map(|n| (publication(&format!("{run}.{n}")), retention())).collect();
+        let publications: Vec<_> = (0..3)
+            .map(|n| Entry::from((publication(&format!("{run}.{n}")), retention())))
+            .collect();
         let mut append =
             || writer.append(5, &publications, Vec::new(), &mut Stamp::default).expect("it writes");
         assert!(append().iter().all(|appended| matches!(appended, Appended::New(_))));

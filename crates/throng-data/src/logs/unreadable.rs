@@ -42,7 +42,7 @@ mod tests {
 
     use throng_core::{Body, IDEMPOTENCY_MS, IdempotencyKey, Publication, Retention, Stamp};
 
-    use super::super::{Appended, Logs, Writer};
+    use super::super::{Appended, Entry, Logs, Writer};
     use super::*;
     use crate::logs::format;
     use crate::storage::memory::MemoryStorage;
@@ -71,14 +71,14 @@ mod tests {
                 idempotency_key: Some(now_ms.to_string().into()),
                 ..Publication::new(name(channel), Body::Text("x".into()))
             };
-            (publication, TWO)
+            Entry::Publication(publication, TWO)
         });
         let appended = writer.append(now_ms, &publications, Vec::new(), &mut Stamp::default);
         let appended = appended.expect("the storage works");
         std::array::from_fn(|at| match appended[at] {
             Appended::New(_) => true,
             Appended::Unreadable => false,
-            Appended::Known(_) => panic!("a new key"),
+            _ => panic!("a new key"),
         })
     }
 

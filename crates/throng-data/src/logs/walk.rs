@@ -154,7 +154,7 @@ mod tests {
     use throng_core::{Body, ChannelName, Publication, Retention, Stamp};
 
     use super::*;
-    use crate::logs::Logs;
+    use crate::logs::{Entry, Logs};
     use crate::storage::memory::MemoryStorage;
     use crate::sync_policy::SyncPolicy;
 
@@ -182,7 +182,9 @@ mod tests {
         fn publish(&mut self, channel: &str, count: usize) {
             let publication =
                 Publication::new(ChannelName::channel(channel), Body::Text("x".into()));
-            let publications = vec![(publication, self.retention.expect("it is durable")); count];
+            let retention = self.retention.expect("it is durable");
+            let publications: Vec<_> =
+                (0..count).map(|_| Entry::Publication(publication.clone(), retention)).collect();
             let mut stamp = Stamp::default;
             self.writer.append(NOW_MS, &publications, Vec::new(), &mut stamp).expect("it writes");
         }

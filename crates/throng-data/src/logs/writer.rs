@@ -1,5 +1,6 @@
-//! Writing: appends, with retention and idempotency keys.
+//! Writing: commits of groups of entries, with retention and idempotency keys.
 
+use std::collections::hash_map::Entry as MapEntry;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
@@ -9,8 +10,11 @@ use throng_core::{
 
 use super::ages::{AgeNow, AgeTable, Note};
 use super::due::Earliest;
-use super::format::{self, KnownKey, Scratch};
-use super::group::{ChannelMap, Group, GroupChannel, KnownHead, TRIMMED_PER_COMMIT};
+use super::entry::{Appended, Entry};
+use super::format::{self, KnownKey, LogHead, Scratch};
+use super::group::{
+    ChannelMap, Group, GroupChannel, KnownHead, NewMessage, TRIMMED_PER_COMMIT, WriteBatch,
+};
 use super::names::NameIndex;
 use super::reader::{Logs, unreadable};
 use super::unreadable::Unreadable;
@@ -30,17 +34,6 @@ const STAMPS_AHEAD: u64 = 1 << 40;
 
 /// How often the time is noted, while something is written.
 const SEEN_EVERY_MS: u64 = 60_000;
-
-/// The result of an append.
-#[derive(Debug, Clone)]
-pub enum Appended {
-    /// It is the newest message of its channel.
-    New(Arc<Content>),
-    /// Its idempotency key was known: this is the message that was published with it.
-    Known(MessageId),
-    /// It is not there: what has to be known of its channel or key cannot be read.
-    Unreadable,
-}
 
 /// Tells the head of a channel that is followed, as those who follow it know it.
 pub(crate) type FollowedHead = dyn Fn(&ChannelName) -> Option<u64> + Send;
@@ -67,6 +60,8 @@ pub struct Writer {
     pub(super) names: NameIndex,
     /// Where what is due begins.
     pub(super) earliest: Earliest,
+    /// True if messages of erased histories may be left.
+    pub(super) has_erased: bool,
 }
 
 /// A visit of all channels: see `walk`.
@@ -82,8 +77,8 @@ struct Pending {
     writes: Vec<Write>,
     channels: Arc<ChannelMap<GroupChannel>>,
     appended: Vec<Appended>,
-    /// Where the new messages are, in `writes` and in `appended`.
-    messages: Vec<(usize, usize)>,
+    /// All messages of `appended`, in their order.
+    messages: Vec<NewMessage>,
 }
 
 impl Writer {
@@ -123,6 +118,7 @@ impl Writer {
             followed_head: None,
             names: NameIndex::new(newest_number),
             earliest: Earliest::UNKNOWN,
+            has_erased: true,
         })
     }
 
@@ -203,42 +199,39 @@ impl Writer {
         self.storage().settle()
     }
 
-    /// Appends publications in their order, each under the retention beside it, makes changes of
-    /// other state in the same commit, and returns when all are as safe as the policy says. Left
-    /// out are publications of which nothing can be known: [`Appended::Unreadable`].
+    /// Makes entries in their order, and changes of other state, in one commit, and returns when
+    /// all are as safe as the policy says. Left out are entries of which nothing can be known:
+    /// [`Appended::Unreadable`].
     ///
     /// # Errors
     ///
-    /// An error of the storage. The publications may be stored, and have their ids; call
+    /// An error of the storage. The entries may be stored, and have their ids; call
     /// [`Writer::retry`] until it acknowledges them, before anything else is appended.
     pub fn append(
         &mut self,
         now_ms: u64,
-        publications: &[(Publication, Retention)],
+        entries: &[Entry],
         changes: Vec<Write>,
         next_stamp: &mut dyn FnMut() -> Stamp,
     ) -> Result<Vec<Appended>, StorageError> {
         let now = self.ages.read(now_ms);
-        let trims_left = TRIMMED_PER_COMMIT + publications.len() * TRIMMED_PER_PUBLICATION;
-        let mut group = Group::of(publications.len(), changes, trims_left);
+        let messages = entries.iter().map(Entry::count).sum();
+        let trims_left = TRIMMED_PER_COMMIT + messages * TRIMMED_PER_PUBLICATION;
+        let mut group = Group::of(messages, changes, trims_left);
         // An earlier time would hide from the next run that a visit is due.
         if !self.ages.must_visit && now.wall_ms.abs_diff(self.seen_ms) > SEEN_EVERY_MS {
             self.seen_ms = now.wall_ms;
             group.batch.put(Space::Meta, format::SEEN, now.wall_ms.to_be_bytes());
         }
-        let mut appended = Vec::with_capacity(publications.len());
-        for (publication, retention) in publications {
-            let added = match self.add(&mut group, now, publication, retention, next_stamp) {
+        let mut appended = Vec::with_capacity(entries.len());
+        for entry in entries {
+            appended.push(match self.add(&mut group, now, entry, next_stamp) {
                 Err(error @ StorageError::Damaged(_)) => {
-                    group.batch.unreadable.note(&publication.channel, &error);
+                    group.batch.unreadable.note(entry.channel(), &error);
                     Appended::Unreadable
                 }
                 added => added?,
-            };
-            if let (Appended::New(_), Some(message)) = (&added, group.messages.last_mut()) {
-                message.1 = appended.len();
-            }
-            appended.push(added);
+            });
         }
         for (name, channel) in &mut group.channels {
             channel.store_if_needed(&mut group.batch, name);
@@ -250,6 +243,7 @@ impl Writer {
         self.names.add(group.new_channels);
         self.unreadable.append(group.batch.unreadable);
         self.earliest = self.earliest.with(group.batch.earliest);
+        self.has_erased |= group.has_erased;
         let (writes, messages) = (group.batch.writes, group.messages);
         self.pending = Some(Pending { writes, channels, appended, messages });
         self.finish()
@@ -277,7 +271,10 @@ impl Writer {
         if self.heads.len() + channels.len() > HEADS_MAX {
             self.heads.clear();
         }
-        self.heads.extend(channels.into_iter().map(|(name, channel)| (name, channel.known())));
+        // Where one begins that is not there, others decide that are forgotten.
+        let is_there = |(_, channel): &(ChannelName, GroupChannel)| channel.head.number > 0;
+        let channels = channels.into_iter().filter(is_there);
+        self.heads.extend(channels.map(|(name, channel)| (name, channel.known())));
     }
 
     /// Makes writing possible again after an error, and acknowledges what was appended then, if
@@ -297,28 +294,37 @@ impl Writer {
         self.earliest = Earliest::UNKNOWN;
         self.storage().recover()?;
         if let Some(Pending { writes, appended, messages, .. }) = &mut self.pending {
-            for &mut (write, at) in messages {
-                let Appended::New(content) = &appended[at] else { continue };
-                let content = content.with_stamp(next_stamp());
-                writes[write].value = Some(Scratch::default().content(&content));
-                appended[at] = Appended::New(Arc::new(content));
+            let contents = appended.iter_mut().flat_map(Appended::contents_mut);
+            for (content, new) in contents.zip(messages) {
+                let stamped = content.with_stamp(next_stamp());
+                let erased = new.is_erased.then(|| stamped.without_body());
+                let stored = erased.as_ref().unwrap_or(&stamped);
+                writes[new.write].value = Some(Scratch::default().content(stored));
+                *content = Arc::new(stamped);
             }
         }
         self.finish()
     }
 
-    /// Adds a publication to a group. Fails without any effect if what has to be known for that
-    /// cannot be read.
+    /// Adds an entry to a group. Fails without any effect if what has to be known for that cannot
+    /// be read.
     fn add(
         &self,
         group: &mut Group,
         now: AgeNow,
-        publication: &Publication,
-        retention: &Retention,
+        entry: &Entry,
         next_stamp: &mut dyn FnMut() -> Stamp,
     ) -> Result<Appended, StorageError> {
+        let (publication, retention) = match entry {
+            Entry::Publication(publication, retention) => (publication, retention),
+            Entry::Change(change, retention) => {
+                return self.change(group, now, change, retention, next_stamp);
+            }
+            Entry::Erase(name, what, retention) => {
+                return self.erase(group, now, name, *what, retention, next_stamp);
+            }
+        };
         let name = &publication.channel;
-        let epoch = self.logs.epoch();
         let key = publication.idempotency_key.as_ref().map(|key| format::key(name, key.scoped()));
         if let Some(key) = &key
             && let Some(known) = self.known_key(group, key)?
@@ -328,34 +334,42 @@ impl Writer {
                 // It would be known until then.
                 group.remember(key, KnownKey { at_ms: now.wall_ms, ..known });
             }
+            let epoch = self.logs.epoch();
             return Ok(Appended::Known(MessageId { epoch, offset: known.offset }));
         }
+        let content = self.add_message(group, now, publication, retention, next_stamp)?;
+        if let Some(key) = key {
+            group.remember(&key, KnownKey { offset: content.id.offset, at_ms: now.wall_ms });
+        }
+        Ok(Appended::New(content))
+    }
+
+    /// Adds a message to a group. Fails without any effect, and not if the group knows the channel.
+    pub(super) fn add_message(
+        &self,
+        group: &mut Group,
+        now: AgeNow,
+        publication: &Publication,
+        retention: &Retention,
+        next_stamp: &mut dyn FnMut() -> Stamp,
+    ) -> Result<Arc<Content>, StorageError> {
+        let name = &publication.channel;
         let Group { batch, channels, messages, new_channels, .. } = &mut *group;
         let channel = match channels.get_mut(name) {
             Some(channel) => channel,
-            None => {
-                let channel = match self.heads.get(name) {
-                    Some(known) => GroupChannel::busy(*known),
-                    None => GroupChannel::read(self.logs.committed_head(name)?),
-                };
-                channels.entry(name.clone()).or_insert(channel)
-            }
+            None => self.channel(channels, name)?,
         };
         let head = &mut channel.head;
         let (mut previous, was_empty) = (head.offset, head.offset == head.floor);
-        if head.number == 0 {
+        if head.newest_ms == 0 {
             // Those who follow it have missed nothing since they began, where the mark may have
             // been lower.
             let followed = self.followed_head(name);
             previous = followed.map_or(previous, |followed| followed.min(previous));
-            *new_channels += 1;
-            head.number = self.newest_number + *new_channels;
-            let number = head.number.to_be_bytes();
-            let name = batch.scratch.name(name);
-            batch.put(Space::Numbers, number, name);
         }
+        self.number(batch, new_channels, name, head);
         let content = Content {
-            id: MessageId { epoch, offset: head.offset + 1 },
+            id: MessageId { epoch: self.logs.epoch(), offset: head.offset + 1 },
             stamp: next_stamp(),
             previous,
             time_ms: clock::from_wall_ms(now.time_after(head.newest_ms)),
@@ -371,7 +385,7 @@ impl Writer {
         let measure = format::measure_content(&content, value.len());
         head.add(content.id.offset, &measure);
         channel.new.push(measure);
-        messages.push((batch.writes.len(), 0));
+        messages.push(NewMessage { write: batch.writes.len(), is_erased: false });
         let at = batch.scratch.message(name, content.id.offset);
         batch.put(Space::Messages, at, value);
         if was_empty || !channel.head.is_within(retention, now) {
@@ -385,10 +399,38 @@ impl Writer {
             };
             self.trim(batch, (name, channel), retention, now, note);
         }
-        if let Some(key) = key {
-            group.remember(&key, KnownKey { offset: content.id.offset, at_ms: now.wall_ms });
+        Ok(Arc::new(content))
+    }
+
+    /// A group's state of a channel, which is read if the group does not know it.
+    pub(super) fn channel<'g>(
+        &self,
+        channels: &'g mut ChannelMap<GroupChannel>,
+        name: &ChannelName,
+    ) -> Result<&'g mut GroupChannel, StorageError> {
+        Ok(match channels.entry(name.clone()) {
+            MapEntry::Occupied(known) => known.into_mut(),
+            MapEntry::Vacant(unknown) => unknown.insert(match self.heads.get(name) {
+                Some(known) => GroupChannel::busy(*known),
+                None => GroupChannel::read(self.logs.committed_head(name)?),
+            }),
+        })
+    }
+
+    /// Gives a channel that is new its number, and its place in lists.
+    pub(super) fn number(
+        &self,
+        batch: &mut WriteBatch,
+        new_channels: &mut u64,
+        name: &ChannelName,
+        head: &mut LogHead,
+    ) {
+        if head.number == 0 {
+            *new_channels += 1;
+            head.number = self.newest_number + *new_channels;
+            let name = batch.scratch.name(name);
+            batch.put(Space::Numbers, head.number.to_be_bytes(), name);
         }
-        Ok(Appended::New(Arc::new(content)))
     }
 
     /// True if an idempotency key is known still.

@@ -390,7 +390,7 @@ fn channels(file: &Temporary, rules: Arc<Rules>, queues: Vec<Arc<WorkerQueue>>) 
 #[test]
 fn a_journal_over_a_plain_file_conforms() {
     let file = Temporary::new("conformance");
-    conformance::run_with(Profile { changes_logs: true, ..Profile::DISK }, |rules, queues| {
+    conformance::run_with(Profile::DISK, |rules, queues| {
         // Of an earlier check.
         let _ = fs::remove_file(&file.0);
         channels(&file, rules, queues)

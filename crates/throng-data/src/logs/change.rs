@@ -1,0 +1,244 @@
+//! Writing beyond plain publications: changes under a condition, records of logs, and erasure.
+//!
+//! # Invariants
+//!
+//! * A condition is judged by what the group has so far, so it holds in the commit.
+//! * A head says whether its log has a record. A log with one is not forgotten.
+//! * An erased message leaves what an expired one leaves, and an erased history nothing but a note
+//!   of what is to be removed (see `erased`): both are one commit.
+
+#[cfg(test)]
+mod tests;
+
+use std::ops::ControlFlow;
+
+use throng_core::change::{Erase, LogChange, LogState, RecordChange};
+use throng_core::{ChannelName, MessageId, Retention, Stamp, clock};
+
+use super::ages::AgeNow;
+use super::entry::Appended;
+use super::format::{self, KnownRecord, LogHead, Table};
+use super::group::{Group, GroupChannel, GroupRecord, TRIMMED_PER_COMMIT};
+use super::reader::unreadable;
+use super::retention::note_empty;
+use super::writer::Writer;
+use crate::storage::{Bytes, KeyOrder, Space, StorageError};
+
+/// The version of the record; 0 if there is none.
+fn version(state: &LogState) -> u64 {
+    state.record.as_ref().map_or(0, |(version, _)| *version)
+}
+
+impl Writer {
+    /// Makes a change if its condition holds. Fails without any effect.
+    pub(super) fn change(
+        &self,
+        group: &mut Group,
+        now: AgeNow,
+        change: &LogChange,
+        retention: &Retention,
+        next_stamp: &mut dyn FnMut() -> Stamp,
+    ) -> Result<Appended, StorageError> {
+        let name = &change.channel;
+        let state = self.state(group, name)?;
+        if !change.condition.holds(&state) {
+            return Ok(Appended::Conflict(state));
+        }
+        let mut contents = Vec::with_capacity(change.messages.len());
+        for publication in &change.messages {
+            // It fails only if the state cannot be read, which was.
+            contents.push(self.add_message(group, now, publication, retention, next_stamp)?);
+        }
+        let version = match &change.record {
+            RecordChange::Keep => version(&state),
+            RecordChange::Write(record) => {
+                // No stamp is given out twice, whatever ends meanwhile.
+                let version = next_stamp().0;
+                self.set_record(group, name, Some((version, record.clone())))?;
+                version
+            }
+            RecordChange::Remove => {
+                self.set_record(group, name, None)?;
+                self.note_if_empty(group, now, name, retention)?;
+                0
+            }
+        };
+        Ok(Appended::Changed(contents, version))
+    }
+
+    /// The state of a log in a group.
+    fn state(&self, group: &mut Group, name: &ChannelName) -> Result<LogState, StorageError> {
+        let epoch = self.logs.epoch();
+        let channel = self.channel(&mut group.channels, name)?;
+        let head = MessageId { epoch, offset: channel.head.offset };
+        let record = match &channel.record {
+            Some(known) => known.now.clone(),
+            None if channel.head.has_record => self.logs.committed_record(name)?,
+            None => None,
+        };
+        channel.record.get_or_insert_with(|| {
+            let acknowledged = record.clone();
+            Box::new(GroupRecord { acknowledged, now: record.clone() })
+        });
+        Ok(LogState { head, record })
+    }
+
+    /// Changes the record of a log whose state was read.
+    fn set_record(
+        &self,
+        group: &mut Group,
+        name: &ChannelName,
+        record: Option<KnownRecord>,
+    ) -> Result<(), StorageError> {
+        let Group { batch, channels, new_channels, .. } = group;
+        let channel = self.channel(channels, name)?;
+        let key = format::of_table(Table::LogRecords, name);
+        match &record {
+            Some(known) => {
+                self.number(batch, new_channels, name, &mut channel.head);
+                batch.put(Space::Records, key, format::record_value(known));
+            }
+            None if channel.head.has_record => batch.remove(Space::Records, key),
+            None => {}
+        }
+        channel.head.has_record = record.is_some();
+        if let Some(known) = &mut channel.record {
+            known.now = record;
+        }
+        Ok(())
+    }
+
+    /// Notes when a log is forgotten that may have nothing left.
+    fn note_if_empty(
+        &self,
+        group: &mut Group,
+        now: AgeNow,
+        name: &ChannelName,
+        retention: &Retention,
+    ) -> Result<(), StorageError> {
+        let head = &mut self.channel(&mut group.channels, name)?.head;
+        if head.number > 0 && head.floor == head.offset {
+            note_empty(&mut group.batch, name, head, now.aged_ms, retention);
+        }
+        Ok(())
+    }
+
+    /// Erases a message, a history, or a log. Fails without any effect.
+    pub(super) fn erase(
+        &self,
+        group: &mut Group,
+        now: AgeNow,
+        name: &ChannelName,
+        what: Erase,
+        retention: &Retention,
+        next_stamp: &mut dyn FnMut() -> Stamp,
+    ) -> Result<Appended, StorageError> {
+        if let Erase::Message(id) = what {
+            return self.erase_message(group, now, name, id);
+        }
+        // First all that may fail.
+        self.state(group, name)?;
+        let channel = self.channel(&mut group.channels, name)?;
+        let readable = self.count_readable(now, name, channel)?;
+        let LogHead { floor, offset, .. } = channel.head;
+        if floor < offset {
+            // If it cannot be read, all that there are now are earlier.
+            let newest = self.stamp_of(name, channel).unwrap_or_else(|| next_stamp().0);
+            let head = &mut channel.head;
+            head.lost = head.lost.max(newest);
+            (head.floor, head.bytes, head.expiring) = (offset, 0, 0);
+            let note = format::erased(name, floor + 1);
+            group.batch.put(Space::Records, note, offset.to_be_bytes());
+            group.has_erased = true;
+        }
+        if what == Erase::Log {
+            self.set_record(group, name, None)?;
+        }
+        self.note_if_empty(group, now, name, retention)?;
+        Ok(Appended::Erased(readable))
+    }
+
+    /// The stamp of the newest message of a log.
+    fn stamp_of(&self, name: &ChannelName, channel: &GroupChannel) -> Option<u64> {
+        let offset = channel.head.offset;
+        let read = || {
+            let value = self.storage().get(Space::Messages, &format::message(name, offset));
+            value.ok().flatten().and_then(|value| format::measure(&value).ok())
+        };
+        channel.measure(offset).or_else(read).map(|measure| measure.stamp)
+    }
+
+    /// How many messages of a log can be read; `None` if it takes long to count them.
+    fn count_readable(
+        &self,
+        now: AgeNow,
+        name: &ChannelName,
+        channel: &GroupChannel,
+    ) -> Result<Option<u64>, StorageError> {
+        let LogHead { floor, offset, expiring, .. } = channel.head;
+        let count = offset - floor;
+        if expiring > 0 && count > TRIMMED_PER_COMMIT as u64 {
+            return Ok(None);
+        }
+        let mut expired = channel.erased.iter().filter(|(at, _)| *at > floor).count() as u64;
+        if expiring > expired {
+            let (from, to) = (format::message(name, floor + 1), format::message(name, offset + 1));
+            let (epoch, now_ms) = (self.logs.epoch(), clock::from_wall_ms(now.wall_ms));
+            let mut each = |_: &[u8], value: &[u8]| {
+                let content = format::content(value, epoch, name);
+                expired += u64::from(content.is_ok_and(|content| {
+                    content.is_expired(now_ms) && !channel.is_erased(content.id.offset)
+                }));
+                ControlFlow::Continue(())
+            };
+            self.storage().scan(Space::Messages, (&from, &to), KeyOrder::Up, &mut each)?;
+        }
+        Ok(Some(count.saturating_sub(expired)))
+    }
+
+    /// Erases a message, if it is there.
+    fn erase_message(
+        &self,
+        group: &mut Group,
+        now: AgeNow,
+        name: &ChannelName,
+        id: MessageId,
+    ) -> Result<Appended, StorageError> {
+        let epoch = self.logs.epoch();
+        let Group { batch, channels, messages, .. } = group;
+        let channel = self.channel(channels, name)?;
+        let is_kept = channel.head.floor < id.offset && id.offset <= channel.head.offset;
+        if id.epoch != epoch || !is_kept || channel.is_erased(id.offset) {
+            return Ok(Appended::Erased(Some(0)));
+        }
+        let key = format::message(name, id.offset);
+        // One of this group is not on the disk yet.
+        let own = (id.offset > channel.acknowledged)
+            .then(|| messages.iter_mut().find(|new| *batch.writes[new.write].key == key))
+            .flatten();
+        let value = match &own {
+            Some(new) => batch.writes[new.write].value.clone(),
+            None => self.storage().get(Space::Messages, &key)?.map(Bytes::from),
+        };
+        // Lost with the machine, in an epoch before this one.
+        let Some(value) = value else { return Ok(Appended::Erased(Some(0))) };
+        let content = format::content(&value, epoch, name).map_err(unreadable)?;
+        let erased = content.without_body();
+        let place = batch.scratch.content(&erased);
+        if place == value {
+            return Ok(Appended::Erased(Some(0)));
+        }
+        let before = format::measure_content(&content, value.len());
+        let after = format::measure_content(&erased, place.len());
+        channel.replace(id.offset, before, after);
+        match own {
+            Some(new) => {
+                new.is_erased = true;
+                batch.writes[new.write].value = Some(place);
+            }
+            None => batch.put(Space::Messages, key, place),
+        }
+        let could_be_read = !content.is_expired(clock::from_wall_ms(now.wall_ms));
+        Ok(Appended::Erased(Some(u64::from(could_be_read))))
+    }
+}

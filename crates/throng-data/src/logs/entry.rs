@@ -1,0 +1,92 @@
+//! The writer's work, one log after the other, and its outcome.
+
+use std::slice;
+use std::sync::Arc;
+
+use throng_core::change::{Erase, LogChange, LogState, RecordChange, RecordVersion};
+use throng_core::{ChannelName, Content, MessageId, Publication, Retention};
+
+/// A change of one log, which keeps the retention beside it.
+pub enum Entry {
+    Publication(Publication, Retention),
+    Change(LogChange, Retention),
+    Erase(ChannelName, Erase, Retention),
+}
+
+impl From<(Publication, Retention)> for Entry {
+    fn from((publication, retention): (Publication, Retention)) -> Entry {
+        Entry::Publication(publication, retention)
+    }
+}
+
+impl Entry {
+    pub(super) fn channel(&self) -> &ChannelName {
+        match self {
+            Entry::Publication(publication, _) => &publication.channel,
+            Entry::Change(change, _) => &change.channel,
+            Entry::Erase(channel, ..) => channel,
+        }
+    }
+
+    /// The messages to append.
+    pub(crate) fn publications(&self) -> &[Publication] {
+        match self {
+            Entry::Publication(publication, _) => slice::from_ref(publication),
+            Entry::Change(change, _) => &change.messages,
+            Entry::Erase(..) => &[],
+        }
+    }
+
+    /// The weight against limits of numbers: one for each message, and one at least.
+    pub(crate) fn count(&self) -> usize {
+        self.publications().len().max(1)
+    }
+
+    /// Bytes of the bodies and the record.
+    pub(crate) fn bytes(&self) -> usize {
+        let bodies = self.publications().iter().map(|message| message.body.bytes().len());
+        let record = match self {
+            Entry::Change(LogChange { record: RecordChange::Write(record), .. }, _) => {
+                record.block().len()
+            }
+            _ => 0,
+        };
+        bodies.sum::<usize>() + record
+    }
+}
+
+/// The outcome of an entry.
+#[derive(Debug, Clone)]
+pub enum Appended {
+    /// It is the newest message of its channel.
+    New(Arc<Content>),
+    /// Its idempotency key was known: this is the message that was published with it.
+    Known(MessageId),
+    /// The change was made: its messages, and the version of the record afterwards.
+    Changed(Vec<Arc<Content>>, RecordVersion),
+    /// The change was not made, as the log is in this state.
+    Conflict(LogState),
+    /// This many messages that could be read were erased; `None` if they were not counted.
+    Erased(Option<u64>),
+    /// Nothing was done: what has to be known of its channel or key cannot be read.
+    Unreadable,
+}
+
+impl Appended {
+    /// The messages that were appended.
+    pub(crate) fn contents(&self) -> &[Arc<Content>] {
+        match self {
+            Appended::New(content) => slice::from_ref(content),
+            Appended::Changed(contents, _) => contents,
+            _ => &[],
+        }
+    }
+
+    pub(super) fn contents_mut(&mut self) -> &mut [Arc<Content>] {
+        match self {
+            Appended::New(content) => slice::from_mut(content),
+            Appended::Changed(contents, _) => contents,
+            _ => &mut [],
+        }
+    }
+}
