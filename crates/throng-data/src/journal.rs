@@ -196,8 +196,8 @@ const FAILED: u8 = 2;
 /// Settings of the thread, and the server.
 pub struct JournalSetup {
     pub sync: SyncPolicy,
-    /// Bytes on the disk beyond which publications and changes are refused. The ones that wait when
-    /// the thread notices are taken nevertheless.
+    /// Bytes on the disk beyond which all but erasures is refused. What waits when the thread
+    /// notices is taken nevertheless.
     pub max_bytes: u64,
     /// The clock, the stamps and the followers.
     pub server: Arc<dyn JournalServer>,
@@ -309,7 +309,10 @@ impl DiskJournal {
     ) -> Result<(), JournalRefused> {
         let entry = entry.into();
         let (count, bytes) = (entry.count(), entry.bytes());
-        self.push(count, bytes, || Waiting::Entry(entry, done()))
+        // A directory beyond its limit becomes smaller so.
+        let frees = matches!(entry, Entry::Erase(..));
+        let refused = self.state().filter(|why| !frees || *why != JournalRefused::OverLimit);
+        self.push(refused, count, bytes, || Waiting::Entry(entry, done()))
     }
 
     /// Makes all of `writes` or none, as [`DiskJournal::append`] does with a log.
@@ -323,18 +326,17 @@ impl DiskJournal {
         done: impl FnOnce() -> ChangeDone,
     ) -> Result<(), JournalRefused> {
         let bytes = writes.iter().map(write_bytes).sum();
-        self.push(1, bytes, || Waiting::Change(writes, done()))
+        self.push(self.state(), 1, bytes, || Waiting::Change(writes, done()))
     }
 
     fn push(
         &self,
+        refused: Option<JournalRefused>,
         count: usize,
         bytes: usize,
         waiting: impl FnOnce() -> Waiting,
     ) -> Result<(), JournalRefused> {
-        if let Some(refused) = self.state() {
-            return Err(refused);
-        }
+        refused.map_or(Ok(()), Err)?;
         let mut queue = lock(&self.queue.0);
         if queue.is_ending {
             return Err(JournalRefused::Failed);

@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{self, Receiver, Sender};
 
-use throng_core::change::LogChange;
+use throng_core::change::{Erase, LogChange};
 use throng_core::{Body, Content, Publication, Receipt, Retention};
 
 use super::*;
@@ -369,6 +369,12 @@ fn work_in_hand_does_not_reopen_a_full_directory() {
     assert_eq!(offset(&answers), 1);
     assert_eq!(journal.state(), Some(JournalRefused::OverLimit));
     assert_eq!(publish(&journal, "refused").map(drop), Err(JournalRefused::OverLimit));
+    let (sender, erased) = mpsc::channel();
+    let done = || -> WhenDone { Box::new(move |answer| drop(sender.send(answer))) };
+    let history = Entry::Erase(ChannelName::channel("news"), Erase::History, KEPT);
+    journal.append(history, done).expect("it makes room");
+    let JournalWritten { appended, .. } = answer(&erased).expect("it is written");
+    assert!(matches!(appended, Appended::Erased(Some(1))), "{appended:?}");
     drop(journal);
     // The disk works, so that the end is clean.
     storage.lose_power(0);

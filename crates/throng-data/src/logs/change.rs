@@ -29,6 +29,10 @@ fn version(state: &LogState) -> u64 {
     state.record.as_ref().map_or(0, |(version, _)| *version)
 }
 
+/// Bytes of messages that are read at most to count those that can be read: some milliseconds of
+/// work.
+const COUNTED_BYTES: u64 = 4 << 20;
+
 impl Writer {
     /// Makes a change if its condition holds. Fails without any effect.
     pub(super) fn change(
@@ -40,6 +44,7 @@ impl Writer {
         next_stamp: &mut dyn FnMut() -> Stamp,
     ) -> Result<Appended, StorageError> {
         let name = &change.channel;
+        debug_assert!(change.messages.iter().all(|message| message.channel == *name));
         let state = self.state(group, name)?;
         if !change.condition.holds(&state) {
             return Ok(Appended::Conflict(state));
@@ -175,9 +180,9 @@ impl Writer {
         name: &ChannelName,
         channel: &GroupChannel,
     ) -> Result<Option<u64>, StorageError> {
-        let LogHead { floor, offset, expiring, .. } = channel.head;
+        let LogHead { floor, offset, expiring, bytes, .. } = channel.head;
         let count = offset - floor;
-        if expiring > 0 && count > TRIMMED_PER_COMMIT as u64 {
+        if expiring > 0 && (count > TRIMMED_PER_COMMIT as u64 || bytes > COUNTED_BYTES) {
             return Ok(None);
         }
         let mut expired = channel.erased.iter().filter(|(at, _)| *at > floor).count() as u64;

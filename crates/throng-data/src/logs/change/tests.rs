@@ -351,8 +351,11 @@ fn a_count_that_takes_long_is_none() {
     run.make(&[(brief.clone(), KEPT).into()]).expect("it writes");
     run.publish(&["x", "y"]);
     assert_eq!(run.erase(Erase::History), Some(2), "one has expired");
-    run.make(&[(brief, KEPT).into()]).expect("it writes");
+    run.make(&[(brief.clone(), KEPT).into()]).expect("it writes");
     run.publish(&["x"; TRIMMED_PER_COMMIT]);
+    assert_eq!(run.erase(Erase::History), None);
+    run.make(&[(brief, KEPT).into()]).expect("it writes");
+    run.publish(&[&"x".repeat(COUNTED_BYTES as usize)]);
     assert_eq!(run.erase(Erase::History), None);
     assert_eq!(run.at_rest(), (0, vec![]));
 }
