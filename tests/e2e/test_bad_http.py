@@ -276,7 +276,7 @@ PARAMETERS = [
     "/channels/x?welcome=perhaps",
     "/subscribe",
     "/subscribe?user=a&user=b",
-    "/channels/x/history?limit=0",
+    "/channels/x/history?limit=-1",
     "/channels/x/history?limit=1001",
     "/channels/x/history?limit=few",
     "/channels/x/history?before=k3v9x2-1&after=k3v9x2-1",

@@ -167,20 +167,26 @@ impl Subject {
     }
 
     /// Waits until a part of a log can be read.
-    fn fetch(&self, channel: &ChannelName, reading: Reading) -> Fetched {
-        self.fetch_at(NOW_MS, channel, reading)
-    }
-
     fn fetch_at(&self, now_ms: u64, channel: &ChannelName, reading: Reading) -> Fetched {
         let fetched = ask(|later| self.engine.fetch(now_ms, channel, reading, later)).recv();
         fetched.ok().flatten().expect("the engine can read its logs")
     }
 
     fn follow(&self, channel: &ChannelName, worker: u16, start: StartAt) -> Followed {
-        let _held = self.fetch(channel, Reading::Start(start));
+        self.follow_at(NOW_MS, channel, worker, start)
+    }
+
+    fn follow_at(
+        &self,
+        now_ms: u64,
+        channel: &ChannelName,
+        worker: u16,
+        start: StartAt,
+    ) -> Followed {
+        let _held = self.fetch_at(now_ms, channel, Reading::Start(start));
         let local_if_new = LocalId(NonZeroU32::MIN.saturating_add(worker.into()));
         let follow = Follow { channel, worker: WorkerId(worker), local_if_new, start };
-        self.engine.follow(NOW_MS, follow)
+        self.engine.follow(now_ms, follow)
     }
 
     fn history(&self, query: HistoryQuery, limit: usize) -> History {

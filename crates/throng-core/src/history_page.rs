@@ -10,24 +10,31 @@ use crate::reading::HistoryQuery;
 const ENVELOPE_BYTES: usize = 128;
 
 impl History {
-    /// Encodes the messages for which `max_bytes` suffices, oldest first, and notes in `has_more`
-    /// if some are left out. `query` is the one that this history answers: a page after an id
-    /// or from a time on begins with its oldest message, any other page ends with its newest.
+    /// Encodes the messages for which `max_bytes` suffices, and notes in `has_more` if some are
+    /// left out. The oldest comes first, or the newest. `query` is the one that this history
+    /// answers: a page after an id or from a time on begins with its oldest message, any other page
+    /// ends with its newest.
     ///
-    /// The first message of the page is always encoded: a page that is empty for want of space
-    /// would never let a client go on. A byte of a body takes up to six in JSON, so that limits on
+    /// The message at that end is always encoded: a page that is empty for want of space would
+    /// never let a client go on. A byte of a body takes up to six in JSON, so that limits on
     /// messages and logs do not bound a page.
-    pub fn encode(&mut self, query: HistoryQuery, max_bytes: usize) -> Vec<Vec<u8>> {
-        let envelopes = match query {
+    pub fn encode(
+        &mut self,
+        query: HistoryQuery,
+        max_bytes: usize,
+        is_newest_first: bool,
+    ) -> Vec<Vec<u8>> {
+        let (mut envelopes, is_reversed) = match query {
             HistoryQuery::After(_) | HistoryQuery::Since(_) | HistoryQuery::From(_) => {
-                encode(self.messages.iter(), max_bytes)
+                (encode(self.messages.iter(), max_bytes), false)
             }
             HistoryQuery::Newest | HistoryQuery::Before(_) | HistoryQuery::FirstOfLast(_) => {
-                let mut envelopes = encode(self.messages.iter().rev(), max_bytes);
-                envelopes.reverse();
-                envelopes
+                (encode(self.messages.iter().rev(), max_bytes), true)
             }
         };
+        if is_reversed != is_newest_first {
+            envelopes.reverse();
+        }
         self.has_more |= envelopes.len() < self.messages.len();
         envelopes
     }
@@ -78,24 +85,26 @@ mod tests {
 
     #[test]
     fn a_page_keeps_the_end_that_the_query_asks_for() {
-        let two = 2 * history(1..=1).encode(HistoryQuery::Newest, 0)[0].len();
+        let two = 2 * history(1..=1).encode(HistoryQuery::Newest, 0, false)[0].len();
         for (query, kept) in [
             (HistoryQuery::Newest, ["4", "5"]),
             (HistoryQuery::Before(id(6)), ["4", "5"]),
             (HistoryQuery::After(id(0)), ["1", "2"]),
         ] {
             let mut history = history(1..=5);
-            assert_eq!(offsets(&history.encode(query, two)), kept);
+            assert_eq!(offsets(&history.encode(query, two, false)), kept);
             assert!(history.has_more);
+            let newest_first = [kept[1], kept[0]];
+            assert_eq!(offsets(&history.encode(query, two, true)), newest_first);
         }
     }
 
     #[test]
     fn a_page_is_whole_if_it_fits_and_never_empty() {
         let mut whole = history(1..=5);
-        assert_eq!(whole.encode(HistoryQuery::Newest, 10_000).len(), 5);
+        assert_eq!(whole.encode(HistoryQuery::Newest, 10_000, false).len(), 5);
         assert!(!whole.has_more);
-        assert_eq!(history(1..=5).encode(HistoryQuery::Newest, 0).len(), 1);
-        assert!(history(1..=1).encode(HistoryQuery::After(id(0)), 0).len() == 1);
+        assert_eq!(history(1..=5).encode(HistoryQuery::Newest, 0, false).len(), 1);
+        assert!(history(1..=1).encode(HistoryQuery::After(id(0)), 0, false).len() == 1);
     }
 }

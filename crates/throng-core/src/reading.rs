@@ -2,9 +2,11 @@
 
 use std::fmt;
 
-use throng_wire::subscribe::Request;
+use throng_wire::page_range::PageStart;
+use throng_wire::subscribe::{Replay, Request};
 use throng_wire::{ErrorCode, ErrorResponse};
 
+use crate::clock;
 use crate::id::{MessageId, Position};
 use crate::stamp::Watermark;
 
@@ -19,6 +21,8 @@ pub enum StartAt {
     After(MessageId),
     /// With the messages that a client with this position lacks.
     Since(Watermark),
+    /// With the messages that were published at this time or later, as [`HistoryQuery::From`].
+    From(u64),
 }
 
 impl StartAt {
@@ -31,13 +35,20 @@ impl StartAt {
         })
     }
 
+    /// Where a subscription starts that has these messages replayed, or none.
+    pub fn of_replay(replay: Option<Replay>) -> StartAt {
+        match replay {
+            None => StartAt::Live,
+            Some(Replay::Last(count)) => StartAt::Last(count as usize),
+            Some(Replay::SinceTime(wall_ms)) => StartAt::From(clock::from_wall_ms(wall_ms)),
+        }
+    }
+
     /// Where each subscription of a request starts, in the order of its targets.
     pub fn of_request(request: &Request) -> Result<Vec<StartAt>, ErrorResponse> {
         let channels = request.targets.len();
         let Some(since) = &request.since else {
-            let start =
-                request.history.map_or(StartAt::Live, |count| StartAt::Last(count as usize));
-            return Ok(vec![start; channels]);
+            return Ok(vec![StartAt::of_replay(request.replay); channels]);
         };
         if Watermark::is_meant(since) {
             return Ok(vec![StartAt::of_position(since)?; channels]);
@@ -75,6 +86,22 @@ pub enum HistoryQuery {
     /// Only the first one of this many of the last messages, or of as many as a subscription may
     /// lag behind: where a subscription would start.
     FirstOfLast(usize),
+}
+
+impl HistoryQuery {
+    /// The query of a page that a client asks for.
+    ///
+    /// # Errors
+    ///
+    /// Its id is none.
+    pub fn of_page(start: &PageStart) -> Result<HistoryQuery, ErrorResponse> {
+        Ok(match start {
+            PageStart::Newest => HistoryQuery::Newest,
+            PageStart::Before(id) => HistoryQuery::Before(id.parse()?),
+            PageStart::After(id) => HistoryQuery::After(id.parse()?),
+            PageStart::SinceTime(wall_ms) => HistoryQuery::From(clock::from_wall_ms(*wall_ms)),
+        })
+    }
 }
 
 /// A part of a channel's log that a call of the engine reads.

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use throng_core::message::{JSON, TEXT};
 use throng_core::{Message, Watermark};
 use throng_wire::RetryAfter;
 use throng_wire::response::{self, PollBody, SubscriptionHeaders};
@@ -41,6 +42,9 @@ impl Dialect for Poll {
     }
 }
 
+/// The content type of JSON values, each on a line. Published JSON may have line feeds in it.
+const LINES: &str = "application/x-ndjson";
+
 /// The size of one answer in bytes, roughly. The next poll gets the rest.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
@@ -65,7 +69,7 @@ impl Answer {
         self.begin_part();
         let content_type = if is_envelope {
             message.write_envelope(&mut self.body);
-            "application/x-ndjson"
+            LINES
         } else {
             self.body.extend_from_slice(message.body.bytes());
             message.content_type()
@@ -77,7 +81,7 @@ impl Answer {
     pub fn add_notice(&mut self, json: &[u8]) {
         self.begin_part();
         self.body.extend_from_slice(json);
-        self.note_content_type("application/x-ndjson");
+        self.note_content_type(LINES);
     }
 
     fn begin_part(&mut self) {
@@ -89,7 +93,10 @@ impl Answer {
 
     fn note_content_type(&mut self, content_type: &str) {
         match &mut self.content_type {
-            Some(known) if known != content_type => *known = throng_core::message::TEXT.into(),
+            // Several values are none, and whoever parses them as one fails.
+            Some(known) if known == content_type && known == JSON => *known = LINES.into(),
+            Some(known) if known == LINES && content_type == JSON => {}
+            Some(known) if known != content_type => *known = TEXT.into(),
             Some(_) => {}
             none => *none = Some(content_type.into()),
         }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use throng_core::Message;
 use throng_wire::head::Head;
+use throng_wire::page_range::PageRange;
 use throng_wire::percent::decode_segment;
 use throng_wire::subscribe::{self, Request, Route};
 use throng_wire::v1::{Command, Publication, RawValue, Received};
@@ -152,8 +153,8 @@ fn target(name: &str) -> Result<Target, ErrorResponse> {
 
 fn command(verb: &str, object: &str) -> Result<Command, ErrorResponse> {
     let subscribe = |name, since, presence, member, expires_in_s| {
-        let (target, history, pace_ms) = (target(name)?, None, None);
-        Ok(Command::Subscribe { target, since, history, presence, member, expires_in_s, pace_ms })
+        let (target, replay, pace_ms) = (target(name)?, None, None);
+        Ok(Command::Subscribe { target, since, replay, presence, member, expires_in_s, pace_ms })
     };
     Ok(match verb {
         // For how many seconds, and with what it shows of itself.
@@ -173,7 +174,7 @@ fn command(verb: &str, object: &str) -> Result<Command, ErrorResponse> {
         }
         "history" => {
             let target = target(object)?;
-            Command::History { target, limit: None, before: None, after: None }
+            Command::History { target, page: PageRange::NEWEST, limit: None }
         }
         "who" => Command::Presence { target: target(object)?, limit: None },
         "unsub" => Command::Unsubscribe { target: target(object)? },

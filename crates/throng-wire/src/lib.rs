@@ -42,6 +42,7 @@ mod json;
 pub mod log;
 pub mod name;
 pub mod origin;
+pub mod page_range;
 pub mod percent;
 pub mod prefer;
 pub mod proxied;

@@ -23,7 +23,8 @@ use crate::percent::{decode_query, decode_segment};
 pub use self::handshake::Subprotocol;
 pub use self::negotiate::Transport;
 pub use self::options::{ConnectionOption, Options, PACE_MS_MAX, PACE_MS_MIN};
-pub use self::query::{HISTORY_MAX, PARAMETERS, WAIT_S_MAX};
+pub(crate) use self::query::TIME_MS_MAX;
+pub use self::query::{HISTORY_MAX, PARAMETERS, WAIT_S_MAX, read_time};
 
 /// The plane that serves a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,6 +44,28 @@ pub struct WantedPresence {
     pub known_ms: Option<u64>,
 }
 
+/// The earlier messages with which a subscription starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Replay {
+    /// This many of the newest ones.
+    Last(u32),
+    /// Those that were published at this time or later, in milliseconds since 1970.
+    SinceTime(u64),
+}
+
+/// The earlier messages that a client asks for, by one of two fields or parameters.
+pub(crate) fn replay(
+    history: Option<u32>,
+    since_time: Option<u64>,
+) -> Result<Option<Replay>, &'static str> {
+    match (history, since_time) {
+        (Some(_), Some(_)) => Err("`history` and `since_time` exclude each other"),
+        (Some(count), None) => Ok(Some(Replay::Last(count))),
+        (None, Some(ms)) => Ok(Some(Replay::SinceTime(ms))),
+        (None, None) => Ok(None),
+    }
+}
+
 /// A request for a subscription.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
@@ -54,8 +77,8 @@ pub struct Request {
     pub encoding: Option<u8>,
     /// The id to resume after, or one id for each target, joined by commas.
     pub since: Option<String>,
-    /// How many of the newest messages to start with.
-    pub history: Option<u32>,
+    /// The earlier messages to start with.
+    pub replay: Option<Replay>,
     pub options: Options,
     /// The channels whose presence events the client wants, in the order of the URL.
     pub presence: Vec<WantedPresence>,
@@ -85,7 +108,7 @@ impl Request {
             transport,
             encoding: None,
             since: None,
-            history: None,
+            replay: None,
             options: Options::default(),
             presence: Vec::new(),
             is_http10: head.version == Version::Http10,
@@ -189,7 +212,7 @@ pub fn route(head: &Head<'_>) -> Result<Route, ErrorResponse> {
     let presence = presence(&query, &targets)?;
     let request = Request {
         since: since(head, &query)?,
-        history: query.history,
+        replay: replay(query.history, query.since_time).map_err(ErrorResponse::bad_parameter)?,
         options: query.options,
         presence,
         has_query_token: query.token.is_some(),

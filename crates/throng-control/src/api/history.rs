@@ -5,12 +5,14 @@ use std::cell::RefCell;
 use http::request::Parts;
 use throng_access::{Action, Client};
 use throng_core::{HistoryQuery, Kind, RefusedForMemory};
+use throng_wire::page_range::PageRange;
+use throng_wire::subscribe::read_time;
 use throng_wire::v1;
 
 use super::limit::Limited;
 use super::log;
 use super::newest_page::{PageContents, PageKey};
-use super::parameters::{id, limit, set_id};
+use super::parameters::{page_limit, set_id};
 use super::permit::Permit;
 use crate::control::Control;
 use crate::http::answer::{self, Answer, ApiError};
@@ -34,23 +36,21 @@ pub(crate) async fn answer(
     control.check_memory(RefusedForMemory::History)?;
     let mut permit = Permit::of(control, head, client)?;
     permit.ask(Action::ReadHistory(&channel)).await?;
-    let query = query::of(head, &["limit", "before", "after"])?;
-    let requested = match (id(query, "before")?, id(query, "after")?) {
-        (None, None) => HistoryQuery::Newest,
-        (Some(before), None) => HistoryQuery::Before(before),
-        (None, Some(after)) => HistoryQuery::After(after),
-        (Some(_), Some(_)) => {
-            return Err(ApiError::parameter("`before` and `after` exclude each other"));
-        }
-    };
+    let query = query::of(head, &["limit", "before", "after", "since_time", "order"])?;
+    let find = |name| query::find(query, name).map(|text| text.map(String::from));
+    let since_time = find("since_time")?.map(|time| read_time(&time)).transpose()?;
+    let order = find("order")?;
+    let range = PageRange::of(find("before")?, find("after")?, since_time, order.as_deref());
+    let range = range.map_err(ApiError::parameter)?;
+    let requested = HistoryQuery::of_page(&range.start)?;
     let limited = Limited::of(control, head, client)?;
     limited.begin_reading().map_err(ApiError::limited)?;
-    let (engine, limit) = (&control.engine, limit(query)?);
+    let (engine, limit) = (&control.engine, page_limit(query)?);
     let mut history =
         log::read(engine, &channel, requested, limit, &mut { log::FETCH_TIMEOUT }).await?;
     // It may have taken seconds to fetch them.
     permit.recheck(Action::ReadHistory(&channel))?;
-    let (contents, is_newest) = (PageContents::of(&history), requested == HistoryQuery::Newest);
+    let (contents, is_newest) = (PageContents::of(&history), range == PageRange::NEWEST);
     let may_compress = gzip::is_accepted(&head.headers);
     let key = PageKey { channel, limit, may_compress };
     if is_newest && let Some(page) = control.newest_pages.find(&key, contents) {
@@ -60,7 +60,7 @@ pub(crate) async fn answer(
         set_id(&mut answer, history.head);
         return Ok(answer);
     }
-    let envelopes = history.encode(requested, PAGE_BYTES_MAX);
+    let envelopes = history.encode(requested, PAGE_BYTES_MAX, range.is_newest_first);
     let bytes = envelopes.iter().map(|envelope| envelope.len() + 1).sum::<usize>() + FRAME_BYTES;
     let reservation = large_answer::reserve(&control.read_answers, bytes)?;
     let mut body = Vec::with_capacity(bytes);

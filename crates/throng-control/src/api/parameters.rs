@@ -20,11 +20,20 @@ const LIMIT: usize = 100;
 
 /// The parameter `limit`: the number of entries of a page.
 pub(super) fn limit(query: &str) -> Result<usize, ApiError> {
+    limit_from(1, query)
+}
+
+/// The same of a page of history, which may be empty: a client may only ask where the channel is.
+pub(super) fn page_limit(query: &str) -> Result<usize, ApiError> {
+    limit_from(0, query)
+}
+
+fn limit_from(min: usize, query: &str) -> Result<usize, ApiError> {
     match query::find(query, "limit")? {
         None => Ok(LIMIT),
         Some(text) => match text.parse() {
-            Ok(limit) if (1..=LIMIT_MAX).contains(&limit) => Ok(limit),
-            _ => Err(ApiError::parameter(format!("`limit` is a number from 1 to {LIMIT_MAX}"))),
+            Ok(limit) if (min..=LIMIT_MAX).contains(&limit) => Ok(limit),
+            _ => Err(ApiError::parameter(format!("`limit` is a number from {min} to {LIMIT_MAX}"))),
         },
     }
 }

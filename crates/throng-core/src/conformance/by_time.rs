@@ -5,7 +5,7 @@
 
 use super::{NOW_MS, RETAINED, Subject, ids, name, publication};
 use crate::publication::Publication;
-use crate::reading::HistoryQuery;
+use crate::reading::{HistoryQuery, StartAt};
 
 impl Subject {
     pub(super) fn a_page_begins_at_a_time(&self) {
@@ -45,6 +45,11 @@ impl Subject {
                 assert_eq!(page.has_more, limit < expected.len(), "{limit} from {from_ms}");
                 assert_eq!((page.head, page.is_recovered), (newest.head, None));
             }
+            let followed = self.follow_at(now_ms, &name(), 0, StartAt::From(from_ms));
+            let readable = followed.backlog.iter().filter(|it| !it.is_expired(now_ms));
+            let readable: Vec<_> = readable.map(|message| message.id).collect();
+            assert_eq!(readable, ids(expected), "a subscription from {from_ms}");
+            assert_eq!((followed.head, followed.is_recovered), (newest.head, None));
         }
         kept.len()
     }

@@ -194,6 +194,12 @@ impl Channel {
         }
     }
 
+    /// The cursor before the messages that were published at a time or later.
+    pub(super) fn before_time(&self, time_ms: u64) -> u64 {
+        let first = self.log.as_ref().and_then(|log| log.before_time(time_ms));
+        first.unwrap_or(self.head)
+    }
+
     /// The cursor of a client whose last message is `id`, and whether all messages after that one
     /// are here. With an id of another epoch or ahead of the head, which this log never gave out,
     /// the cursor is before all messages that are kept.
@@ -230,10 +236,7 @@ impl Channel {
         let (cursor, is_recovered) = match query {
             HistoryQuery::After(id) => self.after(shared.epoch, id),
             HistoryQuery::Since(position) => self.since(shared, position),
-            HistoryQuery::From(time_ms) => {
-                let first = self.log.as_ref().and_then(|log| log.before_time(time_ms));
-                (first.unwrap_or(self.head), None)
-            }
+            HistoryQuery::From(time_ms) => (self.before_time(time_ms), None),
             HistoryQuery::Newest | HistoryQuery::Before(_) | HistoryQuery::FirstOfLast(_) => {
                 (0, None)
             }

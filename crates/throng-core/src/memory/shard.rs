@@ -229,6 +229,7 @@ impl Shard {
             StartAt::Last(count) => (channel.before_last(count), None),
             StartAt::After(id) => channel.after(shared.epoch, self.forgotten.advance(hash, id)),
             StartAt::Since(position) => channel.since(shared, position),
+            StartAt::From(time_ms) => (channel.before_time(time_ms), None),
         };
         // Under the same lock as `add`: no message is both in the backlog and posted, and none in
         // neither.

@@ -127,7 +127,7 @@ impl Shared {
             StartAt::Since(position) => {
                 Some(followed.cursor).filter(|_| position.epoch == self.positions)
             }
-            StartAt::Live | StartAt::Last(_) => None,
+            StartAt::Live | StartAt::Last(_) | StartAt::From(_) => None,
         };
         followed.keep_latest(resumes_here);
         followed

@@ -56,16 +56,19 @@ impl LogReader<'_> {
             StartAt::Last(count) => return self.last(count, limits, None),
             StartAt::After(id) => self.after_id(id)?,
             StartAt::Since(position) => self.after_stamp(position.stamp)?,
+            StartAt::From(time_ms) => Some(self.logs.offset_before(self.name, time_ms)?),
         };
+        let recovered = |is_recovered| (!matches!(start, StartAt::From(_))).then_some(is_recovered);
         if let Some(after) = after {
             let taken = self.take((after, u64::MAX), KeyOrder::Up, limits, false)?;
             // The retention may have gone on meanwhile.
             if !taken.has_more && after >= taken.bounds.floor {
                 let Taken { bounds: LogBounds { head, .. }, messages, .. } = taken;
-                return Ok(Start { head, cursor: after, is_recovered: Some(true), messages });
+                let is_recovered = recovered(true);
+                return Ok(Start { head, cursor: after, is_recovered, messages });
             }
         }
-        self.last(limits.messages, limits, Some(false))
+        self.last(limits.messages, limits, recovered(false))
     }
 
     /// The last messages, `count` of which can be read.

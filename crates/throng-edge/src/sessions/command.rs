@@ -11,6 +11,8 @@ use throng_core::{
 };
 use throng_dialect::Saying;
 use throng_dialect::saying::Start;
+use throng_wire::page_range::PageRange;
+use throng_wire::subscribe::Replay;
 use throng_wire::v1::{self, Command, HistoryPage, Present, RawValue, Received};
 use throng_wire::{ErrorCode, ErrorResponse, Target};
 
@@ -159,13 +161,13 @@ impl<N: Net> Sessions<N> {
             Command::Subscribe {
                 target,
                 since,
-                history,
+                replay,
                 presence,
                 member,
                 expires_in_s,
                 pace_ms,
             } => {
-                let begin = (since.as_deref(), history);
+                let begin = (since.as_deref(), replay);
                 let left = expires_in_s.map(|left_s| Duration::from_secs(left_s.into()));
                 let expires = left.map(|left| self.clock().deadline(left));
                 check_member(member.as_deref())?;
@@ -176,9 +178,8 @@ impl<N: Net> Sessions<N> {
             Command::Publish { target, publication, echo } => {
                 self.publish_command(call, &target, publication, echo, answers)
             }
-            Command::History { target, limit, before, after } => {
-                let range = (before.as_deref(), after.as_deref());
-                self.history_command(call, &target, range, limit, answers)
+            Command::History { target, page, limit } => {
+                self.history_command(call, &target, &page, limit, answers)
             }
             Command::Presence { target, limit } => {
                 self.presence_command(call, &target, limit, answers)
@@ -199,14 +200,14 @@ impl<N: Net> Sessions<N> {
         }
     }
 
-    /// Subscribes to a channel. `begin` is the id after which it starts, or the number of messages
-    /// before the next one.
+    /// Subscribes to a channel. `begin` is the id after which it starts, or which earlier messages
+    /// it starts with.
     fn subscribe_command(
         &mut self,
         call: Call<'_>,
         target: &Target,
         has_presence: bool,
-        begin: (Option<&str>, Option<u32>),
+        begin: (Option<&str>, Option<Replay>),
         terms: SubscriptionTerms,
         answers: &mut Answers,
     ) -> Result<(), Stop> {
@@ -381,13 +382,12 @@ impl<N: Net> Sessions<N> {
         Ok(self.publish(call.id, publication)?)
     }
 
-    /// Answers with a page of the messages before or after an id, which `range` gives in this
-    /// order.
+    /// Answers with a page of the messages that a channel keeps.
     fn history_command(
         &mut self,
         call: Call<'_>,
         target: &Target,
-        range: (Option<&str>, Option<&str>),
+        range: &PageRange,
         limit: Option<u32>,
         answers: &mut Answers,
     ) -> Result<(), Stop> {
@@ -395,22 +395,14 @@ impl<N: Net> Sessions<N> {
         if self.relief.refuses(RefusedForMemory::History) {
             return Err(ErrorResponse::short_of_memory().into());
         }
-        let query = match range {
-            (Some(_), Some(_)) => {
-                let message = "give either before or after";
-                return Err(ErrorResponse::new(ErrorCode::BadRequest, message).into());
-            }
-            (Some(before), None) => HistoryQuery::Before(parse_id(before)?),
-            (None, Some(after)) => HistoryQuery::After(parse_id(after)?),
-            (None, None) => HistoryQuery::Newest,
-        };
+        let query = HistoryQuery::of_page(&range.start)?;
         let limit = limit.map_or(PAGE, |limit| limit as usize);
         if !std::mem::replace(&mut answers.fetched.is_complete, true) {
             let page = iter::once((&name, Reading::Page(query, limit)));
             self.fetch(call.id, &mut answers.fetched, None, page)?;
         }
         let mut history = self.engine.history(self.clock().unix_ms(), &name, query, limit);
-        let envelopes = history.encode(query, PAGE_BYTES_MAX);
+        let envelopes = history.encode(query, PAGE_BYTES_MAX, range.is_newest_first);
         self.charge_read(call.id, envelopes.iter().map(Vec::len).sum());
         let page = HistoryPage {
             target,

@@ -6,6 +6,7 @@ use throng_core::{
     ChannelName, Followed, Kind, PresenceState, StartAt, SubscriptionId, SubscriptionTerms,
     Watermark,
 };
+use throng_wire::subscribe::Replay;
 use throng_wire::{ErrorCode, ErrorResponse, Target};
 
 use crate::connection::ConnectionId;
@@ -67,16 +68,12 @@ impl<N: Net> Sessions<N> {
     }
 }
 
-/// The id after which a subscription starts, or the number of messages before the next one.
+/// Where a subscription starts: after an id, or with earlier messages.
 pub(super) fn start_at(
     since: Option<&str>,
-    history: Option<u32>,
+    replay: Option<Replay>,
 ) -> Result<StartAt, ErrorResponse> {
-    Ok(match (since, history) {
-        (Some(since), _) => StartAt::of_position(since)?,
-        (None, Some(count)) => StartAt::Last(count as usize),
-        (None, None) => StartAt::Live,
-    })
+    since.map_or_else(|| Ok(StartAt::of_replay(replay)), StartAt::of_position)
 }
 
 pub(super) fn already_subscribed(name: &ChannelName) -> ErrorResponse {

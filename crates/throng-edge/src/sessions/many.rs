@@ -319,7 +319,7 @@ impl<N: Net> Sessions<N> {
         wanted: &Wanted,
     ) -> Result<StartAt, ErrorResponse> {
         self.ask_again(client, std::iter::once(Action::Subscribe(name)))?;
-        start_at(wanted.since.as_deref(), wanted.history)
+        start_at(wanted.since.as_deref(), wanted.replay)
     }
 
     /// Ends the subscriptions of the next entries.

@@ -219,7 +219,7 @@ impl Collect {
         let head = self.head();
         let is_over = |count: usize, bytes: usize| count > limits.messages || bytes > limits.bytes;
         let recovered = match start {
-            StartAt::Live | StartAt::Last(_) => None,
+            StartAt::Live | StartAt::Last(_) | StartAt::From(_) => None,
             StartAt::After(_) | StartAt::Since(_) => Some(
                 self.position.is_some()
                     && !self.has_gap
@@ -235,6 +235,12 @@ impl Collect {
             StartAt::Live => 0,
             StartAt::Last(count) => count,
             StartAt::After(_) | StartAt::Since(_) => limits.messages,
+            StartAt::From(time_ms) => {
+                let is_wanted = |message: &&Arc<Content>| {
+                    message.time_ms >= time_ms && !message.is_expired(self.now_ms)
+                };
+                self.messages.iter().filter(is_wanted).count()
+            }
         };
         let (mut count, mut bytes, mut from) = (0, 0, self.messages.len());
         for (at, content) in self.messages.iter().enumerate().rev() {

@@ -9,6 +9,9 @@ use crate::percent::decode_query;
 use crate::prefer::parse_seconds;
 use crate::unknown;
 
+/// The latest time that a client may name: the largest number that JSON carries exactly.
+pub(crate) const TIME_MS_MAX: u64 = (1 << 53) - 1;
+
 /// The limit on messages of history at the start of a subscription.
 pub const HISTORY_MAX: u32 = 100_000;
 
@@ -16,8 +19,8 @@ pub const HISTORY_MAX: u32 = 100_000;
 pub const WAIT_S_MAX: u32 = 300;
 
 /// The parameters that a subscription may have, apart from its options.
-const OWN: [&str; 8] =
-    ["channel", "user", "since", "history", "wait", "presence", "transport", "token"];
+const OWN: [&str; 9] =
+    ["channel", "user", "since", "since_time", "history", "wait", "presence", "transport", "token"];
 
 /// The parameters that a subscription may have.
 pub const PARAMETERS: [&str; OWN.len() + options::NAMES.len()] = {
@@ -72,6 +75,8 @@ pub(super) struct Query<'a> {
     /// A parameter named as the header `Last-Event-ID`, still percent-encoded.
     last_event_id: Option<&'a str>,
     pub history: Option<u32>,
+    /// In milliseconds since 1970.
+    pub since_time: Option<u64>,
     pub wait_ms: Option<u32>,
     /// Whether to tell who is in the channels, and what of it is known.
     pub presence: Option<PresenceParameter>,
@@ -99,6 +104,7 @@ impl<'a> Query<'a> {
             "user" => once("user", &mut self.user, value)?,
             "since" => once("since", &mut self.since, value)?,
             "history" => once("history", &mut self.history, read_history(value)?)?,
+            "since_time" => once("since_time", &mut self.since_time, read_time(value)?)?,
             "wait" => once("wait", &mut self.wait_ms, read_wait(value)?)?,
             "presence" => once("presence", &mut self.presence, read_presence(value)?)?,
             "transport" => once("transport", &mut self.transport, read_transport(value)?)?,
@@ -151,6 +157,19 @@ fn read_history(value: &str) -> Result<u32, ErrorResponse> {
             ErrorResponse::bad_parameter(format!(
                 "the parameter `history` must be a number of messages, 0 to {HISTORY_MAX}"
             ))
+        })
+}
+
+/// A time in milliseconds since 1970, as envelopes have it.
+pub fn read_time(value: &str) -> Result<u64, ErrorResponse> {
+    decode_query(value)
+        .filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))
+        .and_then(|digits| digits.parse().ok())
+        .filter(|time_ms| *time_ms <= TIME_MS_MAX)
+        .ok_or_else(|| {
+            ErrorResponse::bad_parameter(
+                "the parameter `since_time` must be a time in milliseconds since 1970",
+            )
         })
 }
 

@@ -62,7 +62,7 @@ fn the_status_stream_is_always_sse_and_live() {
         assert!(request.is_status());
         assert_eq!(request.transport, Transport::Sse, "{headers}");
         assert!(!request.is_envelope());
-        assert_eq!((request.since, request.history), (None, None));
+        assert_eq!((request.since, request.replay), (None, None));
         assert_eq!(request.targets.len(), 1);
     }
     let error = refused_with("/status/stream?since=a-1", "");
@@ -109,7 +109,7 @@ fn a_subscription_without_parameters() {
             transport: Transport::Stream,
             encoding: None,
             since: None,
-            history: None,
+            replay: None,
             options: Options::default(),
             presence: Vec::new(),
             is_http10: false,
@@ -227,15 +227,19 @@ fn welcome(request: &Request) -> Option<bool> {
 fn parameters_are_parsed() {
     let all = request("/channels/a?since=k3-1%2Ck3-2&history=5&envelope=true&welcome=0&user=u&_=%");
     assert_eq!(all.since.as_deref(), Some("k3-1,k3-2"));
-    assert_eq!((all.history, all.is_envelope(), welcome(&all)), (Some(5), true, Some(false)));
-    assert_eq!(request("/channels/a?history=100000").history, Some(100_000));
-    assert_eq!(request("/channels/a?hist%6Fry=0").history, Some(0));
+    assert_eq!(all.replay, Some(Replay::Last(5)));
+    assert_eq!((all.is_envelope(), welcome(&all)), (true, Some(false)));
+    let replay = |target| request(target).replay;
+    assert_eq!(replay("/channels/a?history=100000"), Some(Replay::Last(100_000)));
+    assert_eq!(replay("/channels/a?hist%6Fry=0"), Some(Replay::Last(0)));
+    let since = Replay::SinceTime(1_763_756_766_123);
+    assert_eq!(replay("/channels/a?since_time=1763756766123"), Some(since));
     assert!(request("/channels/a?envelope=1").is_envelope());
     let compact = request("/channels/a?envelope=compact&time=true");
     assert!(compact.is_envelope() && compact.is_compact() && compact.is_timed());
     assert!(!request("/channels/a?envelope=false").is_envelope());
     assert_eq!(welcome(&request("/channels/a?welcome=true")), Some(true));
-    assert_eq!(request("/channels/a?&&_=1763756766123&=").history, None);
+    assert_eq!(replay("/channels/a?&&_=1763756766123&="), None);
 }
 
 #[test]

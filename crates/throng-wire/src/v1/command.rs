@@ -2,19 +2,32 @@
 
 use serde_json::value::RawValue;
 
-use super::fields::{Fields, boolean, messages, owned, pace, string};
+use super::fields::{Fields, boolean, owned, pace, replay, string, time};
 use super::list::{List, Verb};
 use super::publication::Publication;
 use crate::credential::Token;
 use crate::error::ErrorResponse;
 use crate::name::Target;
+use crate::page_range::PageRange;
+use crate::subscribe::Replay;
 use crate::unknown;
 
 /// The commands and the fields that each may have.
 pub const COMMANDS: [(&str, &[&str]); 9] = [
     (
         "subscribe",
-        &["type", "ref", "channel", "user", "channels", "since", "history", "presence", "pace"],
+        &[
+            "type",
+            "ref",
+            "channel",
+            "user",
+            "channels",
+            "since",
+            "since_time",
+            "history",
+            "presence",
+            "pace",
+        ],
     ),
     ("unsubscribe", &["type", "ref", "channel", "user", "channels"]),
     (
@@ -33,7 +46,10 @@ pub const COMMANDS: [(&str, &[&str]); 9] = [
             "echo",
         ],
     ),
-    ("history", &["type", "ref", "channel", "user", "limit", "before", "after"]),
+    (
+        "history",
+        &["type", "ref", "channel", "user", "limit", "before", "after", "since_time", "order"],
+    ),
     ("presence", &["type", "ref", "channel", "user", "limit"]),
     ("read", &["type", "ref", "user", "id", "back"]),
     ("auth", &["type", "ref", "token"]),
@@ -48,8 +64,8 @@ pub enum Command {
         target: Target,
         /// The id to resume after.
         since: Option<String>,
-        /// How many of the newest messages to start with.
-        history: Option<u32>,
+        /// The earlier messages to start with.
+        replay: Option<Replay>,
         /// True if to tell who is in the channel.
         presence: bool,
         /// What the client shows of itself to the other members, in the form of its dialect.
@@ -73,12 +89,9 @@ pub enum Command {
     /// Lists messages of a channel.
     History {
         target: Target,
-        /// The largest number of messages, 1 to [`LIMIT_MAX`].
+        page: PageRange,
+        /// How many messages to list at most.
         limit: Option<u32>,
-        /// List only messages before this id.
-        before: Option<String>,
-        /// List only messages after this id.
-        after: Option<String>,
     },
     /// Lists the connected users.
     Presence {
@@ -148,7 +161,7 @@ impl Command {
             "subscribe" => Command::Subscribe {
                 target: fields.target()?.checked()?,
                 since: owned(fields.since, "since")?,
-                history: messages(fields.history)?,
+                replay: replay(fields)?,
                 presence: boolean(fields.presence, "presence")?.unwrap_or(false),
                 member: None,
                 expires_in_s: None,
@@ -162,9 +175,14 @@ impl Command {
             },
             "history" => Command::History {
                 target: fields.target()?,
-                limit: fields.limit()?,
-                before: owned(fields.before, "before")?,
-                after: owned(fields.after, "after")?,
+                page: PageRange::of(
+                    owned(fields.before, "before")?,
+                    owned(fields.after, "after")?,
+                    time(fields.since_time)?,
+                    string(fields.order, "order")?.as_deref(),
+                )
+                .map_err(ErrorResponse::bad_request)?,
+                limit: fields.page_limit()?,
             },
             "presence" => Command::Presence { target: fields.target()?, limit: fields.limit()? },
             "read" => Command::Read {

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use crate::credential::Token;
 use crate::error::{ErrorCode, ErrorResponse};
 use crate::name::{Kind, Target, check_name};
-use crate::subscribe::{HISTORY_MAX, PACE_MS_MAX, PACE_MS_MIN};
+use crate::subscribe::{self, HISTORY_MAX, PACE_MS_MAX, PACE_MS_MIN, Replay, TIME_MS_MAX};
 use crate::unknown;
 
 /// The longest `ref` that is repeated, in bytes: clients use numbers or short strings.
@@ -55,12 +55,14 @@ fields! {
     channels "channels",
     user "user",
     since "since",
+    since_time "since_time",
     history "history",
     presence "presence",
     pace "pace",
     limit "limit",
     before "before",
     after "after",
+    order "order",
     echo "echo",
     id "id",
     back "back",
@@ -176,9 +178,18 @@ impl<'a> Fields<'a> {
     }
 
     pub(super) fn limit(&self) -> Result<Option<u32>, ErrorResponse> {
-        let message = || format!("the field `limit` must be a number from 1 to {LIMIT_MAX}");
+        self.limit_from(1)
+    }
+
+    /// The limit of a page, which may be empty: a client may only ask where the channel is.
+    pub(super) fn page_limit(&self) -> Result<Option<u32>, ErrorResponse> {
+        self.limit_from(0)
+    }
+
+    fn limit_from(&self, min: u32) -> Result<Option<u32>, ErrorResponse> {
+        let message = || format!("the field `limit` must be a number from {min} to {LIMIT_MAX}");
         match scalar(self.limit, message)? {
-            Some(limit) if !(1..=LIMIT_MAX).contains(&limit) => {
+            Some(limit) if !(min..=LIMIT_MAX).contains(&limit) => {
                 Err(ErrorResponse::bad_request(message()))
             }
             limit => Ok(limit),
@@ -240,13 +251,28 @@ pub(super) fn decoded_string<'a>(
 }
 
 /// The field `history`: how many of the newest messages to start with.
-pub(super) fn messages(value: Option<&RawValue>) -> Result<Option<u32>, ErrorResponse> {
+fn messages(value: Option<&RawValue>) -> Result<Option<u32>, ErrorResponse> {
     let message =
         || format!("the field `history` must be a number of messages, 0 to {HISTORY_MAX}");
     match scalar(value, message)? {
         Some(count) if count > HISTORY_MAX => Err(ErrorResponse::bad_request(message())),
         count => Ok(count),
     }
+}
+
+/// The field `since_time`: a time in milliseconds since 1970, as envelopes have it.
+pub(super) fn time(value: Option<&RawValue>) -> Result<Option<u64>, ErrorResponse> {
+    let message = || "the field `since_time` must be a time in milliseconds since 1970".to_owned();
+    match scalar(value, message)? {
+        Some(time_ms) if time_ms > TIME_MS_MAX => Err(ErrorResponse::bad_request(message())),
+        time_ms => Ok(time_ms),
+    }
+}
+
+/// The fields `history` and `since_time`: the earlier messages to start with.
+pub(super) fn replay(fields: &Fields<'_>) -> Result<Option<Replay>, ErrorResponse> {
+    let (history, since_time) = (messages(fields.history)?, time(fields.since_time)?);
+    subscribe::replay(history, since_time).map_err(ErrorResponse::bad_request)
 }
 
 /// The field `pace`: the least time between two deliveries, in milliseconds.

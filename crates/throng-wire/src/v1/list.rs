@@ -8,9 +8,10 @@ use std::ops::Range;
 use serde::de::{Deserializer as _, IgnoredAny, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::fields::{Fields, messages, owned, pace};
+use super::fields::{Fields, owned, pace, replay};
 use crate::error::ErrorResponse;
 use crate::name::{Target, check_name, check_target_name};
+use crate::subscribe::Replay;
 
 /// The most entries of a list: as many channels as a connection may ever follow.
 pub(crate) const ENTRIES_MAX: usize = 10_000;
@@ -22,8 +23,8 @@ pub struct List {
     verb: Verb,
     /// The bytes of each entry in the text of the command.
     entries: Box<[Range<u32>]>,
-    /// How many of the newest messages to start with, where an entry does not say.
-    history: Option<u32>,
+    /// The earlier messages to start with, where an entry does not say.
+    replay: Option<Replay>,
     /// The least time between two deliveries, in milliseconds, where an entry does not say.
     pace_ms: Option<u32>,
 }
@@ -49,8 +50,8 @@ pub struct Entry {
 pub struct Wanted {
     /// The id to resume after.
     pub since: Option<String>,
-    /// How many of the newest messages to start with.
-    pub history: Option<u32>,
+    /// The earlier messages to start with.
+    pub replay: Option<Replay>,
     /// The least time between two deliveries, in milliseconds, if the client wants one.
     pub pace_ms: Option<u32>,
 }
@@ -64,7 +65,7 @@ impl List {
         text: &str,
     ) -> Result<List, ErrorResponse> {
         let names = match verb {
-            Verb::Subscribe => &["type", "ref", "channels", "history", "pace"][..],
+            Verb::Subscribe => &["type", "ref", "channels", "since_time", "history", "pace"][..],
             Verb::Unsubscribe => &["type", "ref", "channels"],
         };
         fields.check_names("a command with `channels`", names)?;
@@ -79,8 +80,8 @@ impl List {
             let message = format!("the list `channels` has more than {ENTRIES_MAX} entries");
             return Err(ErrorResponse::bad_request(message));
         }
-        let (history, pace_ms) = (messages(fields.history)?, pace(fields.pace)?);
-        Ok(List { verb, entries: entries.into(), history, pace_ms })
+        let replay = replay(fields)?;
+        Ok(List { verb, entries: entries.into(), replay, pace_ms: pace(fields.pace)? })
     }
 
     /// The command that it is of.
@@ -135,12 +136,12 @@ impl List {
             return Ok(Wanted::default());
         }
         check_target_name(&target.name, target.kind.noun())?;
-        let names = ["channel", "user", "since", "history", "pace"];
+        let names = ["channel", "user", "since", "since_time", "history", "pace"];
         fields.check_names("an entry of `channels`", &names)?;
         let since = owned(fields.since, "since")?;
-        let history = messages(fields.history)?.or(self.history);
+        let replay = replay(fields)?.or(self.replay);
         let pace_ms = pace(fields.pace)?.or(self.pace_ms);
-        Ok(Wanted { since, history, pace_ms })
+        Ok(Wanted { since, replay, pace_ms })
     }
 }
 

@@ -3,6 +3,8 @@ use serde_json::{Value, json};
 
 use super::list::ENTRIES_MAX;
 use super::*;
+use crate::page_range::{PageRange, PageStart};
+use crate::subscribe::Replay;
 use crate::{ErrorCode, ErrorResponse};
 use crate::{Kind, Target};
 
@@ -65,7 +67,7 @@ fn every_command_of_the_reference_is_parsed() {
         Command::Subscribe {
             target: channel("a"),
             since: Some("k-1".into()),
-            history: Some(10),
+            replay: Some(Replay::Last(10)),
             presence: false,
             member: None,
             expires_in_s: None,
@@ -85,12 +87,11 @@ fn every_command_of_the_reference_is_parsed() {
         }
     );
     assert_eq!(
-        command(r#"{"type":"history","channel":"a","limit":50,"before":"b","after":"c"}"#),
+        command(r#"{"type":"history","channel":"a","limit":0,"before":"b","order":"newest"}"#),
         Command::History {
             target: channel("a"),
-            limit: Some(50),
-            before: Some("b".into()),
-            after: Some("c".into())
+            limit: Some(0),
+            page: PageRange { start: PageStart::Before("b".into()), is_newest_first: true },
         }
     );
     assert_eq!(
@@ -141,7 +142,7 @@ fn null_is_ignored() {
     let expected = Command::Subscribe {
         target: channel("a"),
         since: None,
-        history: None,
+        replay: None,
         presence: false,
         member: None,
         expires_in_s: None,
@@ -270,7 +271,7 @@ fn errors_of_commands_say_what_is_wrong() {
         (r#"{"type":"presence","channel":"a","limit":4294967296}"#, "`limit`"),
         (r#"{"type":"presence","channel":"a","limit":0}"#, "`limit`"),
         (r#"{"type":"presence","channel":"a","limit":1001}"#, "`limit`"),
-        (r#"{"type":"history","channel":"a","limit":0}"#, "`limit`"),
+        (r#"{"type":"history","channel":"a","limit":-1}"#, "`limit`"),
         (r#"{"type":"history","channel":"a","limit":1001}"#, "`limit`"),
         (r#"{"type":"history","channel":"a","before":1}"#, "`before`"),
         (r#"{"type":"history","channel":"a","after":false}"#, "`after`"),
@@ -533,10 +534,10 @@ fn a_list_is_read_entry_by_entry() {
     let (list, entries) = list(text);
     assert_eq!((list.verb(), list.len(), entries.len()), (Verb::Subscribe, 8, 8));
     assert_eq!(list.entry(8, text), None);
-    let wanted = |since: Option<&str>, history| {
+    let wanted = |since: Option<&str>, history: Option<u32>| {
         let since = since.map(String::from);
         let pace_ms = Some(if history == Some(0) { 90 } else { 20 });
-        Wanted { since, history, pace_ms }
+        Wanted { since, replay: history.map(Replay::Last), pace_ms }
     };
     let entry = |target: Target, wanted| Entry { target: Some(target), wanted: Ok(wanted) };
     assert_eq!(entries[0], entry(channel("a"), wanted(None, Some(5))));

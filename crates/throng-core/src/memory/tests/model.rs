@@ -163,8 +163,9 @@ impl World {
     }
 
     fn follow(&mut self, at: usize, worker: u16, how: u8) {
-        let start = match how % 4 {
+        let start = match how % 5 {
             0 => StartAt::Live,
+            4 => StartAt::From(self.some_time(at, how)),
             1 => StartAt::Last(usize::from(how / 4 % 6)),
             2 => StartAt::Since(self.some_position(how)),
             _ => StartAt::After(self.some_id(at, how)),
@@ -176,6 +177,9 @@ impl World {
         let is_expired = |message: &Sent| message.is_expired(self.now_ms);
         let expected = match start {
             StartAt::Live => &[],
+            StartAt::From(time_ms) => {
+                &retained[retained.partition_point(|message| message.at_ms < time_ms)..]
+            }
             StartAt::Last(0) => &[],
             StartAt::Last(count) => {
                 let readable = retained.iter().enumerate().rev();

@@ -211,7 +211,7 @@ impl World {
             }
             StartAt::After(id) => id.offset.max(floor),
             // For the table it is one of the others.
-            StartAt::Since(_) => unreachable!("this world has no watermarks"),
+            StartAt::Since(_) | StartAt::From(_) => unreachable!("no step of this world is one"),
         };
         let next_local = self.table.next_local();
         let (local, count) = topic.followed.get_or_insert((next_local, 0));
