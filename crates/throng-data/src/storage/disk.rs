@@ -18,7 +18,7 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
@@ -75,8 +75,10 @@ pub struct DiskStorage {
     reopening: Mutex<Reopening>,
     /// True if the last run had ended cleanly.
     was_clean: bool,
-    /// True if something was written.
-    is_changed: AtomicBool,
+    /// Begun and ended commits, together.
+    commits: AtomicU64,
+    /// The number of [`DiskStorage::commits`] that are all in files of tables.
+    settled: AtomicU64,
     /// The directory, once it is open: device and inode.
     place: OnceLock<(u64, u64)>,
     memtables: Memtables,
@@ -179,7 +181,8 @@ impl DiskStorage {
             slot: RwLock::default(),
             reopening: Mutex::default(),
             was_clean,
-            is_changed: AtomicBool::new(false),
+            commits: AtomicU64::new(0),
+            settled: AtomicU64::new(u64::MAX),
             place: OnceLock::new(),
             memtables: Memtables::start().map_err(io)?,
         };
@@ -279,8 +282,9 @@ impl Storage for DiskStorage {
                 None => batch.remove(keyspace, key.clone()),
             }
         }
-        self.is_changed.store(true, Ordering::Relaxed);
+        self.commits.fetch_add(1, Ordering::SeqCst);
         let committed = self.memtables.commit(&open.keyspaces, || batch.commit());
+        self.commits.fetch_add(1, Ordering::SeqCst);
         committed.map_err(|error| self.failure(&error))
     }
 
@@ -291,7 +295,7 @@ impl Storage for DiskStorage {
 
     fn recover(&self) -> Result<(), StorageError> {
         // Opening has done it after an end that was not clean.
-        if self.was_clean || self.is_changed.load(Ordering::Relaxed) {
+        if self.was_clean || self.commits.load(Ordering::SeqCst) > 0 {
             return self.reopen(true, &mut self.begin_reopening());
         }
         Ok(())
@@ -299,6 +303,7 @@ impl Storage for DiskStorage {
 
     fn settle(&self) -> Result<(), StorageError> {
         let open = self.get_open()?;
+        let commits = self.commits.load(Ordering::SeqCst);
         // Data that is only in the library's journal goes to files of its own.
         for keyspace in &open.keyspaces {
             keyspace.rotate_memtable().map_err(|error| failed(&error))?;
@@ -316,6 +321,7 @@ impl Storage for DiskStorage {
             std::thread::sleep(REWRITE_POLL);
         }
         open.database.persist(PersistMode::SyncAll).map_err(|error| self.failure(&error))?;
+        self.settled.store(commits, Ordering::SeqCst);
         match fs::remove_file(running(&self.path)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 Err(failed(&fjall::Error::Io(error)))
@@ -362,7 +368,7 @@ fn running(path: &Path) -> PathBuf {
 
 impl Drop for DiskStorage {
     fn drop(&mut self) {
-        if self.was_clean && !*self.is_changed.get_mut() {
+        if self.was_clean && *self.commits.get_mut() == 0 {
             // It is as it was. If the file stays, the next start has more to do.
             let _ = fs::remove_file(running(&self.path));
         }
@@ -408,7 +414,8 @@ impl DiskStorage {
     }
 
     /// Closes it, so that another process can open it. Until [`DiskStorage::open_again`] nothing
-    /// can be read or written.
+    /// can be read or written. If it is [settled](Storage::settle), the library's journals are
+    /// emptied: opening would read tens of megabytes that are all in files of tables.
     ///
     /// # Errors
     ///
@@ -422,6 +429,11 @@ impl DiskStorage {
                 // With it the library's lock on the directory ends.
                 Ok(open) => {
                     drop(open);
+                    let [commits, settled] = [&self.commits, &self.settled];
+                    if commits.load(Ordering::SeqCst) == settled.load(Ordering::SeqCst) {
+                        // One that is not emptied is read in vain.
+                        let _ = journals::empty_all(&self.path);
+                    }
                     return Ok(());
                 }
                 Err(_) if Instant::now() > deadline => {

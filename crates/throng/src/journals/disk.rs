@@ -151,6 +151,8 @@ impl ServerJournal for DataDirectory {
         // First: the disk of a backup may hang, and what was acknowledged must not wait for it.
         self.journal.end();
         self.backups.join();
+        // Nobody reads any more. If somebody does, the next start has more to do.
+        let _ = self.storage.close();
     }
 
     fn pass(&self) -> Result<(DescriptorKind, OwnedFd)> {

@@ -169,6 +169,38 @@ mod tests {
     }
 
     #[test]
+    fn journals_are_emptied_once_all_is_in_tables() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("store");
+        let put = |key: u32| Write::put(Space::Heads, key.to_be_bytes(), vec![7; 1_000]);
+        let journaled = || -> u64 {
+            let bytes = |path: PathBuf| fs::metadata(path).unwrap().len();
+            all(&path, EXTENSION).unwrap().into_iter().map(bytes).sum()
+        };
+        let open = || DiskStorage::open(&path, 1 << 20).expect("it opens");
+        let has = |storage: &DiskStorage, key: u32| {
+            storage.get(Space::Heads, &key.to_be_bytes()).expect("it is read").is_some()
+        };
+        let storage = open();
+        storage.commit(&[put(1)]).expect("it is written");
+        storage.settle().expect("it is written");
+        storage.commit(&[put(2)]).expect("it is written");
+        storage.close().expect("nobody reads");
+        assert!(journaled() > 1_000, "what came last is in the journal alone");
+        storage.open_again().expect("it opens");
+        assert!(has(&storage, 1) && has(&storage, 2));
+        storage.settle().expect("it is written");
+        storage.close().expect("nobody reads");
+        assert_eq!(journaled(), 0);
+        drop(storage);
+        let storage = open();
+        assert!(has(&storage, 1) && has(&storage, 2));
+        storage.commit(&[put(3)]).expect("it is written");
+        drop(storage);
+        assert!(has(&open(), 3));
+    }
+
+    #[test]
     fn what_was_removed_takes_no_room_after_it_is_compacted() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("store");
