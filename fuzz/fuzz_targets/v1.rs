@@ -6,9 +6,9 @@
 use libfuzzer_sys::fuzz_target;
 use serde_json::value::RawValue;
 use throng_wire::credential::TOKEN_BYTES_MAX;
-use throng_wire::envelope::{self, Data, Envelope};
+use throng_wire::envelope::{self, Data, Envelope, Facts};
 use throng_wire::v1::{self, Command, Publication, Received};
-use throng_wire::{ErrorCode, Target, batch, check_name, chunk, sse};
+use throng_wire::{ErrorCode, Labels, Target, batch, check_name, chunk, sse};
 
 fn check_line(write: impl FnOnce(&mut Vec<u8>)) {
     let mut out = Vec::new();
@@ -31,7 +31,9 @@ fn check_publication(target: &Target, publication: &Publication) {
     };
     let Target { kind, name } = target;
     let (kind, id, expires_ms) = (*kind, Some("e-1"), Some(2));
-    let envelope = Envelope { kind, name, id, time_ms: 1, expires_ms, content_type, data };
+    let Labels { event, tags } = &publication.labels;
+    let facts = Facts { event: event.as_deref(), tags: tags.as_deref(), from: None };
+    let envelope = Envelope { kind, name, id, time_ms: 1, expires_ms, facts, content_type, data };
     check_line(|out| envelope::write(out, &envelope));
 
     let mut out = Vec::new();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use throng_core::Body;
 use throng_core::later::{Answer, Later};
-use throng_wire::{ErrorCode, ErrorResponse};
+use throng_wire::{ErrorCode, ErrorResponse, Labels};
 
 use crate::token::Identity;
 
@@ -98,6 +98,8 @@ pub struct Draft<'a> {
     pub body: &'a Body,
     /// The body's content type; `None` for the usual one of its kind.
     pub content_type: Option<&'a str>,
+    /// The event and the tags, which the message keeps whatever becomes of its body.
+    pub labels: &'a Labels,
 }
 
 /// Selects the parts of requests that are passed on to the decider.

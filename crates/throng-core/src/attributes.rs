@@ -7,6 +7,10 @@
 //! length of the value (2 bytes), both little-endian, and the value. It is never empty: a message
 //! without attributes has no block.
 
+use throng_wire::Labels;
+use throng_wire::envelope::Facts;
+use throng_wire::labels::{are_tags, check_event};
+
 use crate::connection_name::ConnectionName;
 
 /// The attributes that have a meaning. A number is never used again.
@@ -82,6 +86,42 @@ impl Attributes {
             block.extend_from_slice(value);
         }
         Attributes::read(&block)
+    }
+
+    /// The attributes of a publication: the labels that its publisher gives, and the publisher, if
+    /// the channel's rule shows it. `None` if it has none.
+    pub fn of_publication(labels: &Labels, from: Option<&str>) -> Option<Attributes> {
+        let given = [
+            (Attribute::Event, labels.event.as_deref()),
+            (Attribute::Tags, labels.tags.as_deref()),
+            (Attribute::From, from),
+        ];
+        let mut values: [(u16, &[u8]); 3] = [(0, b""); 3];
+        let mut count = 0;
+        for (attribute, text) in given {
+            if let Some(text) = text {
+                values[count] = (attribute as u16, text.as_bytes());
+                count += 1;
+            }
+        }
+        if count == 0 {
+            return None;
+        }
+        let attributes = Attributes::of(&values[..count]);
+        debug_assert!(attributes.is_ok(), "labels and names have lower limits");
+        attributes.ok()
+    }
+
+    /// The attributes as envelopes show them. Labels that no publisher can set, such as another
+    /// program may have put into the stream of several nodes, are left out: they could pass for a
+    /// notice, or break an envelope.
+    pub fn facts(&self) -> Facts<'_> {
+        let text = |attribute| self.get(attribute).and_then(|value| str::from_utf8(value).ok());
+        Facts {
+            event: text(Attribute::Event).filter(|event| check_event(event).is_ok()),
+            tags: text(Attribute::Tags).filter(|tags| are_tags(tags)),
+            from: text(Attribute::From),
+        }
     }
 
     /// The attributes of a block that has passed [`Attributes::check`].
@@ -229,6 +269,26 @@ mod tests {
         assert!(!of(&[(2, &vec![0; 1 << 16])]) && !of(&[]));
         assert!(!of(&[(2, b""), (1, b"")]) && !of(&[(2, b""), (2, b"")]));
         assert!(of(&[(2, b"\xff")]) && !of(&[(4, b"\xff")]));
+    }
+
+    #[test]
+    fn a_publication_has_what_its_publisher_gives_and_the_publisher() {
+        let labels = |event: Option<&str>, tags: Option<&str>| Labels {
+            event: event.map(Into::into),
+            tags: tags.map(Into::into),
+        };
+        assert_eq!(Attributes::of_publication(&Labels::default(), None), None);
+        for (event, tags, from) in [
+            (Some("price"), Some(r#"{"n":2}"#), Some("ann")),
+            (None, Some(r#"{"n":2}"#), None),
+            (Some("price"), None, Some("ann")),
+            (None, None, Some("ann")),
+        ] {
+            let attributes = Attributes::of_publication(&labels(event, tags), from).unwrap();
+            assert_eq!(attributes.facts(), Facts { event, tags, from });
+        }
+        let forged = Attributes::of(&[(1, b"gap"), (2, b"{]"), (3, b"ann")]).unwrap();
+        assert_eq!(forged.facts(), Facts { from: Some("ann"), ..Facts::default() });
     }
 
     #[test]

@@ -10,11 +10,11 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use throng_wire::envelope::{self, Compact, Data, Envelope};
+use throng_wire::envelope::{self, Compact, Data, Envelope, Facts};
 use throng_wire::interchange::{self, NotInterchange};
 use throng_wire::{ErrorCode, ErrorResponse};
 
-use crate::attributes::Extras;
+use crate::attributes::{Attributes, Extras};
 use crate::clock;
 use crate::connection_name::ConnectionName;
 use crate::id::{ChannelId, MessageId};
@@ -234,6 +234,11 @@ impl Content {
         texts + self.extras.weight_bytes() + OVERHEAD_BYTES
     }
 
+    /// The attributes as clients are shown them.
+    pub fn facts(&self) -> Facts<'_> {
+        self.extras.attributes().map_or_else(Facts::default, Attributes::facts)
+    }
+
     fn data(&self) -> Data<'_> {
         match &self.body {
             Body::Text(text) => Data::Text(text),
@@ -261,6 +266,7 @@ impl Content {
             offset: (!self.is_volatile()).then_some(self.id.offset),
             time_ms: is_timed.then(|| clock::wall_ms(self.time_ms)),
             expires_ms: self.expires_ms.map(|expires_ms| clock::wall_ms(expires_ms.get())),
+            facts: self.facts(),
             content_type: self.shown_content_type(),
             data: self.data(),
             position: position.filter(|_| !self.is_volatile()),
@@ -277,6 +283,7 @@ impl Content {
             id: id.as_deref(),
             time_ms: clock::wall_ms(self.time_ms),
             expires_ms: self.expires_ms.map(|expires_ms| clock::wall_ms(expires_ms.get())),
+            facts: self.facts(),
             content_type: self.shown_content_type(),
             data: self.data(),
         };

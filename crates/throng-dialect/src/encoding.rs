@@ -381,8 +381,12 @@ impl Encoding {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
-    use throng_core::{Body, ChannelName, Epoch, MessageId};
+    use throng_core::message::Content;
+    use throng_core::{Attribute, Attributes, Body, ChannelName, Epoch, Extras, MessageId};
+    use throng_wire::sse::ServerEvent;
 
     fn message(body: Body) -> Message {
         let id = MessageId { epoch: Epoch::numbered(1), offset: 7 };
@@ -463,6 +467,68 @@ mod tests {
             let mut composed = Vec::new();
             encoding.compose(&message, shown, false, &mut composed);
             assert_eq!(composed, format!("{expected}\n").as_bytes(), "it has no position either");
+        }
+    }
+
+    fn labelled(body: Body, attributes: &[(Attribute, &[u8])]) -> Message {
+        let values: Vec<_> =
+            attributes.iter().map(|(name, value)| (*name as u16, *value)).collect();
+        let id = MessageId { epoch: Epoch::numbered(1), offset: 7 };
+        let content = Content::new(id, 6, 1234, ChannelName::channel("a"), body);
+        let attributes = Attributes::of(&values).expect("they are in order");
+        let extras = Extras::new(None, Some(attributes));
+        Message::from(Arc::new(Content { extras, ..content }))
+    }
+
+    #[test]
+    fn the_event_of_a_message_is_the_name_of_its_server_sent_event() {
+        let text = |encoding: Encoding, message: &Message| {
+            let bytes = encoding.encode(message, Shown::of(ChannelId(17)), false);
+            String::from_utf8_lossy(bytes).into_owned()
+        };
+        let all = [
+            (Attribute::Event, &b"price"[..]),
+            (Attribute::Tags, br#"{"n":2}"#),
+            (Attribute::From, b"ann"),
+        ];
+        let price = labelled(Body::Text("hi".into()), &all);
+        let id = price.id;
+        let shown = r#""event":"price","tags":{"n":2},"from":"ann""#;
+        let envelope = format!(
+            r#"{{"type":"message","channel":"a","id":"{id}","time":1234,{shown},"data":"hi"}}"#
+        );
+        for (encoding, expected) in [
+            (Encoding::SSE, format!("id: {id}\nevent: price\ndata: hi\n\n")),
+            (Encoding::SSE_ENVELOPE, format!("id: {id}\ndata: {envelope}\n\n")),
+            (Encoding::SSE_COMPACT, format!("id: {id}\ndata: [17,7,\"hi\",{{{shown}}}]\n\n")),
+            (Encoding::LINE, "hi\n".into()),
+            (Encoding::LINE_ENVELOPE, format!("{envelope}\n")),
+            (Encoding::LINE_TIMED, format!("[17,7,\"hi\",1234,{{{shown}}}]\n")),
+        ] {
+            assert_eq!(text(encoding, &price), expected);
+        }
+        assert!(text(Encoding::V1, &price).ends_with(&envelope));
+        let binary = labelled(Body::Binary([0xff].into()), &all);
+        assert_eq!(
+            text(Encoding::SSE, &binary),
+            format!("id: {id}\nevent: binary\ndata: /w==\n\n")
+        );
+    }
+
+    #[test]
+    fn labels_that_no_publisher_can_set_are_not_shown() {
+        let own = ServerEvent::ALL.iter().map(|event| event.name());
+        for name in own.chain(["a\ndata: b", "throng-x", ""]) {
+            let message = labelled(
+                Body::Text("hi".into()),
+                &[(Attribute::Event, name.as_bytes()), (Attribute::Tags, b"{\"a\": 1}")],
+            );
+            let bytes = |encoding: Encoding| {
+                let bytes = encoding.encode(&message, Shown::of(ChannelId(17)), false);
+                String::from_utf8_lossy(bytes).into_owned()
+            };
+            assert_eq!(bytes(Encoding::SSE), format!("id: {}\ndata: hi\n\n", message.id));
+            assert_eq!(bytes(Encoding::LINE_COMPACT), "[17,7,\"hi\"]\n");
         }
     }
 

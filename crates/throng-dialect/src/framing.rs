@@ -1,5 +1,6 @@
 //! The framing of what a dialect says: WebSocket frames, server-sent events, or lines.
 
+use throng_wire::sse::ServerEvent;
 use throng_wire::websocket::{Opcode, write_close, write_frame};
 use throng_wire::{chunk, sse};
 
@@ -66,9 +67,9 @@ impl<'o> Out<'o> {
 
     /// A text frame, an event of this name, or a line. The event has no id, so that a browser
     /// resumes behind the last message and not behind this.
-    pub fn notice(&mut self, name: &str, json: &[u8]) {
+    pub fn notice(&mut self, event: ServerEvent, json: &[u8]) {
         match self.framing {
-            Framing::Sse => self.event(None, Some(name), json),
+            Framing::Sse => self.event(None, Some(event.name()), json),
             Framing::WebSocket | Framing::Line => self.text(json),
         }
     }

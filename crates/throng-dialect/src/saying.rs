@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use throng_core::{ChannelId, Epoch, Followed, Message, MessageId};
+use throng_wire::sse::ServerEvent;
 use throng_wire::v1::{self, HistoryPage, ListReply, RawValue, Terms};
 use throng_wire::{ErrorResponse, Target};
 
@@ -117,19 +118,19 @@ pub enum Saying<'a> {
 }
 
 impl Saying<'_> {
-    /// The name of the event that says it over SSE.
-    fn name(&self) -> &'static str {
+    /// The event that says it over SSE.
+    fn event(&self) -> ServerEvent {
         match self {
-            Saying::Welcome(_) => "welcome",
-            Saying::Gap { .. } => "gap",
-            Saying::Conflated { .. } => "conflated",
-            Saying::Late(_) => "late",
-            Saying::Presence(_) => "presence",
-            Saying::Expiring(_) => "expiring",
-            Saying::Error(_) => "error",
-            Saying::Numbers(_) => "numbers",
+            Saying::Welcome(_) => ServerEvent::Welcome,
+            Saying::Gap { .. } => ServerEvent::Gap,
+            Saying::Conflated { .. } => ServerEvent::Conflated,
+            Saying::Late(_) => ServerEvent::Late,
+            Saying::Presence(_) => ServerEvent::Presence,
+            Saying::Expiring(_) => ServerEvent::Expiring,
+            Saying::Error(_) => ServerEvent::Error,
+            Saying::Numbers(_) => ServerEvent::Numbers,
             // Only commands have these answers, and only WebSockets have commands.
-            _ => "answer",
+            _ => ServerEvent::Answer,
         }
     }
 
@@ -162,7 +163,7 @@ impl Saying<'_> {
             Saying::Gap { target, missed, id } => v1::gap(to, target, missed, id),
             Saying::Conflated { target, count } => v1::conflated(to, target, count),
             Saying::Late(is_late) => v1::late(to, is_late),
-            Saying::Presence(object) => return out.notice(self.name(), object),
+            Saying::Presence(object) => return out.notice(self.event(), object),
             Saying::Expiring(left_s) => v1::expiring(to, left_s),
             Saying::Error(error) => v1::error(to, error, reference),
             Saying::Published { target, id, subscribers, is_duplicate } => {
@@ -180,7 +181,7 @@ impl Saying<'_> {
             Saying::Authenticated(user, left_s) => v1::authenticated(to, user, left_s, reference),
             Saying::Pong => v1::pong(to, reference),
         }
-        out.notice(self.name(), &json);
+        out.notice(self.event(), &json);
     }
 }
 

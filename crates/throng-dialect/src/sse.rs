@@ -1,10 +1,11 @@
 //! Server-sent events: each message is an event with its id, or with the position of its
-//! connection.
+//! connection. The message's own event is the name, unless an envelope or the name `binary` says
+//! more.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use throng_core::{Body, Message};
-use throng_wire::sse::{HEARTBEAT, HEARTBEAT_CHUNK, write_retry};
+use throng_wire::sse::{HEARTBEAT, HEARTBEAT_CHUNK, ServerEvent, write_retry};
 use throng_wire::v1::RawValue;
 
 use crate::close_reason::CloseReason;
@@ -28,9 +29,12 @@ impl Dialect for Sse {
             return out.event(id, None, &envelope);
         }
         match &message.body {
-            Body::Text(text) | Body::Json(text) => out.event(id, None, text.as_bytes()),
+            Body::Text(text) | Body::Json(text) => {
+                out.event(id, message.facts().event, text.as_bytes());
+            }
             Body::Binary(bytes) => {
-                out.event(id, Some("binary"), STANDARD.encode(bytes).as_bytes());
+                let name = ServerEvent::Binary.name();
+                out.event(id, Some(name), STANDARD.encode(bytes).as_bytes());
             }
         }
     }
@@ -38,7 +42,8 @@ impl Dialect for Sse {
     fn say(&self, saying: &Saying<'_>, reference: Option<&RawValue>, out: &mut Out<'_>) {
         if let Saying::Welcome(Welcome { recovered: Some(recovered), .. }) = saying {
             // The `EventSource` of a browser hides the response's headers from the page.
-            out.notice("resumed", format!(r#"{{"recovered":{recovered}}}"#).as_bytes());
+            let json = format!(r#"{{"recovered":{recovered}}}"#);
+            out.notice(ServerEvent::Resumed, json.as_bytes());
         }
         if !saying.is_unasked() {
             saying.native(reference, out);

@@ -1,6 +1,7 @@
 //! The HTTP stream: each message is a line.
 
 use throng_core::Message;
+use throng_wire::sse::ServerEvent;
 use throng_wire::v1::{self, RawValue};
 
 use crate::close_reason::CloseReason;
@@ -16,12 +17,12 @@ pub(crate) fn end_stream(end: &End<'_>, out: &mut Out<'_>) -> Ended {
     match end.reason {
         // It lacks messages, and must not look complete.
         CloseReason::Lagging | CloseReason::Slow => return Ended::Closes,
-        CloseReason::Expired => out.notice("expired", EXPIRED),
+        CloseReason::Expired => out.notice(ServerEvent::Expired, EXPIRED),
         reason => {
             let code = reason.close_frame().map_or(0, |(code, _)| code);
             let mut json = Vec::new();
             v1::closed(&mut json, reason.word(), code, end.message);
-            out.notice("closed", &json);
+            out.notice(ServerEvent::Closed, &json);
         }
     }
     out.last();

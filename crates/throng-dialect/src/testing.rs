@@ -13,7 +13,7 @@ use throng_wire::page_range::PageRange;
 use throng_wire::percent::decode_segment;
 use throng_wire::subscribe::{self, Request, Route};
 use throng_wire::v1::{Command, Publication, RawValue, Received};
-use throng_wire::{ErrorCode, ErrorResponse, Kind, Target, check_target_name};
+use throng_wire::{ErrorCode, ErrorResponse, Kind, Labels, Target, check_target_name};
 
 use crate::close_reason::CloseReason;
 use crate::dialect::{Answer, Dialect, End, Ended, Heard, LateIdentity, Shown};
@@ -186,6 +186,7 @@ fn command(verb: &str, object: &str) -> Result<Command, ErrorResponse> {
                 key: None,
                 expires_in_s: None,
                 is_volatile: false,
+                labels: Labels::default(),
             };
             Command::Publish { target: target(name)?, publication, echo: true }
         }

@@ -5,7 +5,7 @@ use crate::name::Target;
 use crate::v1::{Fields, Publication};
 
 /// The fields that a line may have.
-const FIELDS: [&str; 9] = [
+const FIELDS: [&str; 11] = [
     "channel",
     "user",
     "data",
@@ -14,6 +14,8 @@ const FIELDS: [&str; 9] = [
     "key",
     "expires_in",
     "volatile",
+    "event",
+    "tags",
     "exclude",
 ];
 
@@ -41,7 +43,7 @@ pub fn parse_line(line: &str) -> Result<BatchItem, ErrorResponse> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Kind;
+    use crate::{Kind, Labels};
 
     fn refused(line: &str) -> (&'static str, String) {
         let error = parse_line(line).unwrap_err();
@@ -86,6 +88,28 @@ mod tests {
             message,
             "a volatile message has no expiry: it is delivered at once or not at all"
         );
+    }
+
+    #[test]
+    fn a_line_has_an_event_and_tags() {
+        let line = |fields: &str| format!(r#"{{"channel":"a","data":1,{fields}}}"#);
+        let labels = |fields: &str| parse_line(&line(fields)).map(|it| it.publication.labels);
+        let given = labels(r#""event":"price","tags":{"n": 2},"volatile":true"#);
+        let expected = Labels { event: Some("price".into()), tags: Some(r#"{"n":2}"#.into()) };
+        assert_eq!(given, Ok(expected));
+        assert_eq!(labels(r#""event":null,"tags":{}"#), Ok(Labels::default()));
+        for (fields, expected) in [
+            (r#""event":"gap""#, "the field `event` has a name that is reserved"),
+            (r#""event":"a\nb""#, "the field `event` must be 1 to 128 bytes of UTF-8"),
+            (r#""event":7"#, "the field `event` must be a string"),
+            (r#""tags":{"a":{}}"#, "the field `tags` must be a JSON object of strings and"),
+            (r#""tags":"a""#, "the field `tags` must be a JSON object of strings and"),
+            (r#""from":"ann""#, "the field `from` is unknown in a line of a batch"),
+        ] {
+            let (code, message) = refused(&line(fields));
+            assert_eq!(code, "bad_request", "{fields}");
+            assert!(message.starts_with(expected), "{message}");
+        }
     }
 
     #[test]

@@ -16,6 +16,35 @@ pub enum Data<'a> {
     Binary(&'a [u8]),
 }
 
+/// The attributes of a message, as envelopes show them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Facts<'a> {
+    /// The name of the event.
+    pub event: Option<&'a str>,
+    /// The tags, as [`parse_tags`](crate::labels::parse_tags) makes them.
+    pub tags: Option<&'a str>,
+    /// The publisher.
+    pub from: Option<&'a str>,
+}
+
+impl Facts<'_> {
+    /// Appends them as members of an object, each behind a comma.
+    fn write(&self, out: &mut Vec<u8>) {
+        if let Some(event) = self.event {
+            out.extend_from_slice(br#","event":"#);
+            write_json_string(out, event);
+        }
+        if let Some(tags) = self.tags {
+            out.extend_from_slice(br#","tags":"#);
+            out.extend_from_slice(tags.as_bytes());
+        }
+        if let Some(from) = self.from {
+            out.extend_from_slice(br#","from":"#);
+            write_json_string(out, from);
+        }
+    }
+}
+
 /// The fields of an envelope.
 #[derive(Debug, Clone, Copy)]
 pub struct Envelope<'a> {
@@ -29,6 +58,7 @@ pub struct Envelope<'a> {
     pub time_ms: u64,
     /// When it expires, in milliseconds since 1970; `None` if it does not.
     pub expires_ms: Option<u64>,
+    pub facts: Facts<'a>,
     /// The content type; `None` if it is the default of this kind of data.
     pub content_type: Option<&'a str>,
     pub data: Data<'a>,
@@ -49,6 +79,7 @@ pub fn write(out: &mut Vec<u8>, envelope: &Envelope<'_>) {
     if let Some(expires_ms) = envelope.expires_ms {
         let _ = write!(out, r#","expires":{expires_ms}"#);
     }
+    envelope.facts.write(out);
     if let Some(content_type) = envelope.content_type {
         out.extend_from_slice(br#","content_type":"#);
         write_json_string(out, content_type);
@@ -84,6 +115,8 @@ pub struct Compact<'a> {
     /// As in [`Envelope`].
     pub expires_ms: Option<u64>,
     /// As in [`Envelope`].
+    pub facts: Facts<'a>,
+    /// As in [`Envelope`].
     pub content_type: Option<&'a str>,
     pub data: Data<'a>,
     /// The position of the connection after the message, if the connection has one in all of its
@@ -113,6 +146,7 @@ pub fn write_compact(out: &mut Vec<u8>, compact: &Compact<'_>) {
         let _ = write!(out, ",{time_ms}");
     }
     let before = out.len();
+    compact.facts.write(out);
     if let Some(content_type) = compact.content_type {
         out.extend_from_slice(br#","content_type":"#);
         write_json_string(out, content_type);
@@ -145,7 +179,8 @@ mod tests {
         let time_ms = 1_763_756_766_123;
         let kind = Kind::Channel;
         let (name, id) = ("news", Some("k3v9x2-17"));
-        Envelope { kind, name, id, time_ms, expires_ms: None, content_type, data }
+        let (expires_ms, facts) = (None, Facts::default());
+        Envelope { kind, name, id, time_ms, expires_ms, facts, content_type, data }
     }
 
     fn written(envelope: &Envelope<'_>) -> String {
@@ -191,6 +226,27 @@ mod tests {
     }
 
     #[test]
+    fn attributes_are_shown_before_the_data() {
+        let facts =
+            Facts { event: Some("a\"b"), tags: Some(r#"{"n":2,"s":"x"}"#), from: Some("ann") };
+        let shown = r#","event":"a\"b","tags":{"n":2,"s":"x"},"from":"ann""#;
+        assert_eq!(
+            written(&Envelope { facts, ..envelope(Data::Text("hello"), Some("text/css")) }),
+            [
+                r#"{"type":"message","channel":"news","id":"k3v9x2-17","time":1763756766123"#,
+                shown,
+                r#","content_type":"text/css","data":"hello"}"#
+            ]
+            .concat()
+        );
+        let line = written_compact(&Compact { facts, ..compact(Data::Binary(&[])) });
+        assert_eq!(line, format!(r#"[17,5,"",{{{},"encoding":"base64"}}]"#, &shown[1..]));
+        let event = Facts { tags: None, from: None, ..facts };
+        let line = written_compact(&Compact { facts: event, ..compact(Data::Text("hi")) });
+        assert_eq!(line, r#"[17,5,"hi",{"event":"a\"b"}]"#);
+    }
+
+    #[test]
     fn a_volatile_message_has_no_id() {
         assert_eq!(
             written(&Envelope { id: None, ..envelope(Data::Text("hello"), None) }),
@@ -213,8 +269,16 @@ mod tests {
     }
 
     fn compact<'a>(data: Data<'a>) -> Compact<'a> {
-        let (time_ms, expires_ms, content_type, position) = (None, None, None, None);
-        Compact { number: 17, offset: Some(5), time_ms, expires_ms, content_type, data, position }
+        Compact {
+            number: 17,
+            offset: Some(5),
+            time_ms: None,
+            expires_ms: None,
+            facts: Facts::default(),
+            content_type: None,
+            data,
+            position: None,
+        }
     }
 
     fn written_compact(compact: &Compact<'_>) -> String {

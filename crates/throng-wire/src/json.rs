@@ -1,8 +1,15 @@
-//! The JSON values that the server writes itself: strings, base64, and embedded JSON.
+//! The JSON values that the server reads and writes itself: strings, base64, and embedded JSON.
+
+use std::borrow::Cow;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use memchr::memchr2;
+use serde::Deserialize;
+
+/// A JSON string, borrowed if it has no escapes.
+#[derive(Deserialize)]
+pub(crate) struct Text<'a>(#[serde(borrow)] pub(crate) Cow<'a, str>);
 
 /// Appends a JSON string with its quotes.
 pub(crate) fn write_json_string(out: &mut Vec<u8>, text: &str) {

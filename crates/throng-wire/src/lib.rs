@@ -22,6 +22,7 @@
 //! | [`unknown`] | error messages for unknown parameters and fields |
 //! | [`interchange`] | what JSON must be so that every parser reads it |
 //! | [`envelope`] | a message as one JSON object |
+//! | [`labels`] | the event and the tags of a message |
 //! | [`v1`], [`batch`] | the commands of `throng.v1`, the lines of a batch |
 //!
 //! # Invariants
@@ -39,6 +40,7 @@ pub mod head;
 mod header;
 pub mod interchange;
 mod json;
+pub mod labels;
 pub mod log;
 pub mod name;
 pub mod origin;
@@ -56,5 +58,6 @@ pub mod websocket;
 
 pub use date::{CurrentDate, Date};
 pub use error::{ErrorCode, ErrorResponse, RetryAfter};
+pub use labels::Labels;
 pub use name::{Kind, NameError, Target, check_name, check_target_name};
 pub use origin::{OriginPolicy, is_local, is_loopback_origin};

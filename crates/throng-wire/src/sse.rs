@@ -2,6 +2,55 @@
 
 use memchr::{memchr, memchr2};
 
+/// Declares [`ServerEvent`].
+macro_rules! server_events {
+    ($($(#[doc = $doc:literal])+ $variant:ident $name:literal,)*) => {
+        /// The events of the server's own streams. No message may have such a name, because it
+        /// would pass for a notice.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum ServerEvent { $($(#[doc = $doc])+ $variant,)* }
+
+        impl ServerEvent {
+            /// All of them.
+            pub const ALL: &'static [ServerEvent] = &[$(ServerEvent::$variant,)*];
+
+            /// The name of the event.
+            pub const fn name(self) -> &'static str {
+                match self { $(ServerEvent::$variant => $name,)* }
+            }
+        }
+    };
+}
+
+server_events! {
+    /// The answer to a command.
+    Answer "answer",
+    /// A message with a binary body.
+    Binary "binary",
+    /// The last notice of a stream that the server ends.
+    Closed "closed",
+    /// Messages were skipped for a newer one.
+    Conflated "conflated",
+    /// A message or a command is refused.
+    Error "error",
+    /// The stream ends with its client's permission.
+    Expired "expired",
+    /// The client's permission ends soon.
+    Expiring "expiring",
+    /// Messages are lost.
+    Gap "gap",
+    /// Messages come late, or no longer do.
+    Late "late",
+    /// The numbers of channels.
+    Numbers "numbers",
+    /// The members of a channel.
+    Presence "presence",
+    /// A stream resumes.
+    Resumed "resumed",
+    /// A stream begins.
+    Welcome "welcome",
+}
+
 /// The heartbeat: a comment and an empty line, which dispatches nothing. Without the line, simple
 /// parsers take the comment and the event behind it for one block, and drop both.
 pub const HEARTBEAT: &[u8] = b":\n\n";

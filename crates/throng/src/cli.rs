@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
+use serde_json::{Number, Value};
 use throng_units::paint::sanitized;
 use throng_units::{Count, Invalid, Time};
 
@@ -281,6 +282,14 @@ pub(crate) struct PublishArguments {
     #[arg(long, value_name = "KEY")]
     pub(crate) key: Option<String>,
 
+    /// Name of the message's event, which clients' handlers may go by
+    #[arg(long, value_name = "NAME")]
+    pub(crate) event: Option<String>,
+
+    /// A tag of the message; a VALUE that is a number is sent as one. May be given several times
+    #[arg(long = "tag", value_name = "KEY=VALUE", value_parser = tag)]
+    pub(crate) tags: Vec<(String, Value)>,
+
     /// Deliver only to subscribers that are connected and keep up; keep nothing
     #[arg(long, conflicts_with_all = ["key", "receipt"])]
     pub(crate) volatile: bool,
@@ -413,6 +422,14 @@ const RECEIPT_WAIT_MAX: Duration = Duration::from_secs(60);
 fn receipt_wait(text: &str) -> Result<Time, Invalid> {
     let time = text.parse::<Time>().ok().filter(|time| time.0 <= RECEIPT_WAIT_MAX);
     time.ok_or_else(|| Invalid::new(text, "a time of at most 60s, like \"5s\" or \"500ms\""))
+}
+
+/// Reads `KEY=VALUE`. A value that is written as a number of JSON is one.
+pub(crate) fn tag(text: &str) -> Result<(String, Value), Invalid> {
+    let (name, value) =
+        text.split_once('=').ok_or_else(|| Invalid::new(text, "KEY=VALUE, like symbol=ACME"))?;
+    let number = serde_json::from_str::<Number>(value).ok();
+    Ok((name.to_owned(), number.map_or_else(|| value.into(), Value::Number)))
 }
 
 #[cfg(test)]

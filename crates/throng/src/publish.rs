@@ -7,10 +7,11 @@ use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
 use anyhow::{Context, Result, anyhow, bail};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 use throng_units::Time;
 use throng_units::format::count;
 use throng_units::paint::{Ink, Paint, sanitized};
-use ureq::http::StatusCode;
+use ureq::http::{HeaderValue, StatusCode};
 
 use crate::cli::{self, PublishArguments};
 use crate::client::{Client, RESPONSE_TIMEOUT, escaped};
@@ -70,8 +71,9 @@ pub(crate) fn publish(arguments: PublishArguments) -> Result<()> {
         if message.is_some() {
             bail!("--lines reads standard input; remove the message");
         }
-        let (is_json, volatile) = (arguments.json, arguments.volatile);
-        let batches = Batches { client, target, content_type, is_json, volatile };
+        let PublishArguments { json: is_json, volatile, event, tags, .. } = arguments;
+        let tags = tags.into_iter().collect();
+        let batches = Batches { client, target, content_type, is_json, volatile, event, tags };
         return batches.publish_lines(io::stdin().lock());
     }
     let is_read = message.is_none();
@@ -88,8 +90,9 @@ pub(crate) fn publish(arguments: PublishArguments) -> Result<()> {
     let query = if arguments.volatile { "?volatile=true" } else { "" };
     let mut request = client.post(&(target.path() + query));
     request = request.header("Content-Type", content_type.as_deref().unwrap_or(TEXT));
-    if let Some(key) = &arguments.key {
-        request = request.header("Idempotency-Key", key);
+    let PublishArguments { key, event, tags, .. } = arguments;
+    for (name, value) in option_headers(key, event, tags)? {
+        request = request.header(name, value);
     }
     if let Some(Time(wait)) = arguments.receipt {
         let preference = format!("receipt, wait={}", wait.as_secs_f64());
@@ -117,6 +120,22 @@ pub(crate) fn publish(arguments: PublishArguments) -> Result<()> {
         terminal::print_note(WITHOUT_RECEIPT);
     }
     Ok(terminal::ignore_closed_pipe(print_result(&text))?)
+}
+
+/// The headers with the key, the event and the tags of a message, in UTF-8.
+fn option_headers(
+    key: Option<String>,
+    event: Option<String>,
+    tags: Vec<(String, Value)>,
+) -> Result<Vec<(&'static str, HeaderValue)>> {
+    let tags = (!tags.is_empty()).then(|| Value::Object(tags.into_iter().collect()).to_string());
+    let all = [("Idempotency-Key", key), ("Throng-Event", event), ("Throng-Tags", tags)];
+    let given = all.into_iter().filter_map(|(name, text)| Some((name, text?)));
+    let header = |(name, text): (_, String)| {
+        let value = HeaderValue::from_bytes(text.as_bytes());
+        Ok((name, value.with_context(|| format!("{name} has a control character"))?))
+    };
+    given.map(header).collect()
 }
 
 /// Said of a response that ignores the preference.
@@ -222,6 +241,10 @@ struct Entry<'a> {
     content_type: Option<&'a str>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     volatile: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    event: Option<&'a str>,
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    tags: &'a Map<String, Value>,
 }
 
 #[derive(Serialize)]
@@ -237,6 +260,8 @@ struct Batches {
     content_type: Option<String>,
     is_json: bool,
     volatile: bool,
+    event: Option<String>,
+    tags: Map<String, Value>,
 }
 
 impl Batches {
@@ -288,7 +313,8 @@ impl Batches {
         // Without a type, the server treats a JSON string as text and any other value as JSON.
         let content_type = self.content_type.as_deref();
         let volatile = self.volatile;
-        let entry = Entry { channel, user, data, content_type, volatile };
+        let (event, tags) = (self.event.as_deref(), &self.tags);
+        let entry = Entry { channel, user, data, content_type, volatile, event, tags };
         serde_json::to_writer(&mut *batch, &entry)?;
         batch.push(b'\n');
         Ok(())
@@ -328,7 +354,8 @@ mod tests {
     fn batches(is_json: bool) -> Batches {
         let client = Client::new(&":1".parse().unwrap(), &Default::default(), None, None).unwrap();
         let target = Target::Channel("a\"b".into());
-        Batches { client, target, content_type: None, is_json, volatile: false }
+        let (content_type, event, tags) = (None, None, Map::new());
+        Batches { client, target, content_type, is_json, volatile: false, event, tags }
     }
 
     #[test]
@@ -343,6 +370,20 @@ mod tests {
         );
         assert!(batches(true).append(&mut Vec::new(), b"{").is_err());
         assert!(batches(false).append(&mut Vec::new(), b"\xff").is_err());
+    }
+
+    #[test]
+    fn all_lines_have_the_event_and_the_tags() {
+        let tags =
+            ["symbol=ACME", "n=-2.5e3", "zip=01234", "of=a=b"].map(|text| cli::tag(text).unwrap());
+        let (event, tags) = (Some("price".into()), tags.into_iter().collect());
+        let mut batch = Vec::new();
+        Batches { event, tags, ..batches(false) }.append(&mut batch, b"hi").unwrap();
+        let entry: Value = serde_json::from_slice(&batch).unwrap();
+        let tags = r#"{"n":-2500.0,"of":"a=b","symbol":"ACME","zip":"01234"}"#;
+        assert_eq!(entry["event"], "price");
+        assert_eq!(entry["tags"], serde_json::from_str::<Value>(tags).unwrap());
+        assert!(cli::tag("symbol").is_err());
     }
 
     #[test]

@@ -11,8 +11,8 @@ use http::request::Parts;
 use hyper::body::Incoming;
 use throng_access::{Action, Client};
 use throng_core::{
-    AskerId, Body, ChannelName, IdempotencyKey, Publication, PublishError, RefusedForMemory,
-    Replacement, VolatilePublication,
+    AskerId, Attributes, Body, ChannelName, IdempotencyKey, Publication, PublishError,
+    RefusedForMemory, Replacement, VolatilePublication,
 };
 use throng_wire::batch::parse_line;
 use throng_wire::v1;
@@ -236,11 +236,12 @@ async fn submit_line(
     let excluded = item.exclude.as_deref().map(publish::parse_connection).transpose()?;
     let content_type = item.publication.content_type.as_deref();
     let (body, content_type) = Body::parse(&item.publication.body, content_type)?;
-    let content = permit.ask_about(&channel, Replacement { body, content_type }).await?;
+    let content = Replacement { body, content_type };
+    let content = permit.ask_about(&channel, content, &item.publication.labels).await?;
     let Replacement { body, content_type } = content;
+    let attributes = Attributes::of_publication(&item.publication.labels, None);
     if item.publication.is_volatile {
         let elsewhere = Elsewhere::ask(control, counted, &channel);
-        let attributes = None;
         let volatile = VolatilePublication { channel, body, content_type, excluded, attributes };
         let published = publish::publish_volatile(control, permit, volatile).await;
         return published.map(|own| Line::Volatile(own, elsewhere));
@@ -254,6 +255,7 @@ async fn submit_line(
         content_type,
         idempotency_key,
         excluded,
+        attributes,
         expires_in_ms,
         receipt,
         ..Publication::new(channel, body)

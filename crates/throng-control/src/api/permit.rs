@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use http::request::Parts;
 use throng_access::{Action, Asker, Client, Credentials, Decision, Details, Draft};
 use throng_core::{ChannelName, Later, Listener, Publisher, Replacement, WantedTags};
-use throng_wire::ErrorResponse;
+use throng_wire::{ErrorResponse, Labels};
 
 use crate::authentication::PassedOn;
 use crate::control::Control;
@@ -68,13 +68,14 @@ impl<'r> Permit<'r> {
         &mut self,
         channel: &ChannelName,
         content: Replacement,
+        labels: &Labels,
     ) -> Result<Replacement, ErrorResponse> {
         let action = Action::Publish(channel);
         if !self.reads_content(action) {
             return Ok(content);
         }
         let Replacement { body, content_type } = &content;
-        let draft = Draft { body, content_type: content_type.as_deref() };
+        let draft = Draft { body, content_type: content_type.as_deref(), labels };
         let replaced = self.decide(action, Some(draft)).await?;
         Ok(replaced.map_or(content, Arc::unwrap_or_clone))
     }

@@ -10,11 +10,13 @@ use http::{HeaderMap, StatusCode};
 use hyper::body::Incoming;
 use throng_access::{Action, Client};
 use throng_core::{
-    AskerId, Body, ChannelName, Channels, ConnectionName, IdempotencyKey, Kind, Later, Outcome,
-    Publication, PublishError, Published, Replacement, VolatilePublication, WantedTags, clock,
+    AskerId, Attributes, Body, ChannelName, Channels, ConnectionName, IdempotencyKey, Kind, Later,
+    Outcome, Publication, PublishError, Published, Replacement, VolatilePublication, WantedTags,
+    clock,
 };
+use throng_wire::labels::{self, LabelError};
 use throng_wire::v1::{self, CONTENT_TYPE_BYTES_MAX, EXPIRES_IN_S_MAX, KEY_BYTES_MAX};
-use throng_wire::{ErrorCode, ErrorResponse, check_target_name};
+use throng_wire::{ErrorCode, ErrorResponse, Labels, check_target_name};
 
 use super::count::{CountedNodes, Elsewhere};
 use super::limit::Limited;
@@ -24,7 +26,8 @@ use super::receipt::{self, OpenReceipt};
 use crate::control::Control;
 use crate::drain::PublicationGuard;
 use crate::http::answer::{
-    self, Answer, ApiError, IDEMPOTENCY_KEY, THRONG_EXCLUDE, THRONG_EXPIRES_IN,
+    self, Answer, ApiError, IDEMPOTENCY_KEY, THRONG_EVENT, THRONG_EXCLUDE, THRONG_EXPIRES_IN,
+    THRONG_TAGS,
 };
 use crate::http::{body, names, query};
 use crate::late_answer::{PendingAnswer, ask_holding, within};
@@ -59,14 +62,15 @@ pub(crate) async fn answer(
         publisher.count(0, bytes.len()).map_err(ApiError::limited)?;
     }
     let (body, content_type) = Body::parse(&bytes, options.content_type)?;
-    let content = permit.ask_about(&channel, Replacement { body, content_type }).await?;
+    let content = Replacement { body, content_type };
+    let content = permit.ask_about(&channel, content, &options.labels).await?;
     let Replacement { body, content_type } = content;
     // It counts against a quota, and the wait for a receipt may be long.
     drop(bytes);
-    let Options { idempotency_key, excluded, expires_in_ms, is_volatile, .. } = options;
+    let Options { idempotency_key, excluded, expires_in_ms, is_volatile, labels, .. } = options;
+    let attributes = Attributes::of_publication(&labels, None);
     if is_volatile {
         let elsewhere = Elsewhere::ask(control, counted, &channel);
-        let attributes = None;
         let volatile = VolatilePublication { channel, body, content_type, excluded, attributes };
         let own = publish_volatile(control, &permit, volatile).await?;
         let mut body = Vec::with_capacity(48);
@@ -78,6 +82,7 @@ pub(crate) async fn answer(
         content_type,
         idempotency_key: idempotency_key.map(|key| IdempotencyKey::new(permit.publisher(), key)),
         excluded,
+        attributes,
         expires_in_ms,
         ..Publication::new(channel, body)
     };
@@ -127,6 +132,7 @@ struct Options<'a> {
     excluded: Option<ConnectionName>,
     expires_in_ms: Option<u64>,
     is_volatile: bool,
+    labels: Labels,
 }
 
 impl<'a> Options<'a> {
@@ -157,8 +163,36 @@ impl<'a> Options<'a> {
                 return Err(ApiError::new(ErrorCode::BadRequest, message));
             }
         }
-        Ok(Options { content_type, idempotency_key, excluded, expires_in_ms, is_volatile })
+        let labels = labels_of(headers)?;
+        Ok(Options { content_type, idempotency_key, excluded, expires_in_ms, is_volatile, labels })
     }
+}
+
+/// The value of a header in UTF-8, although most clients send nothing but ASCII.
+fn utf8(value: &HeaderValue, error: LabelError) -> Result<&str, LabelError> {
+    str::from_utf8(value.as_bytes()).map_err(|_| error)
+}
+
+/// The event and the tags of a message.
+fn labels_of(headers: &HeaderMap) -> Result<Labels, ApiError> {
+    // In UTF-8, although many clients send nothing but ASCII.
+    let refused =
+        |name: &str, error: LabelError| ApiError::parameter(format!("the header `{name}` {error}"));
+    let event = match only(headers, &THRONG_EVENT)? {
+        None => None,
+        Some(value) => {
+            let event = utf8(value, LabelError::EventForm);
+            let event = event.and_then(|event| labels::check_event(event).map(|()| event.into()));
+            Some(event.map_err(|error| refused("Throng-Event", error))?)
+        }
+    };
+    let tags = match only(headers, &THRONG_TAGS)? {
+        None => None,
+        Some(value) => utf8(value, LabelError::TagsForm)
+            .and_then(labels::parse_tags)
+            .map_err(|error| refused("Throng-Tags", error))?,
+    };
+    Ok(Labels { event, tags })
 }
 
 /// The value of a header that may be given once: of two, nobody knows which one counts.

@@ -37,6 +37,10 @@ pub(crate) const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("prefe
 /// In requests: the connection that does not get the message.
 pub(crate) const THRONG_EXCLUDE: HeaderName = HeaderName::from_static("throng-exclude");
 pub(crate) const THRONG_EXPIRES_IN: HeaderName = HeaderName::from_static("throng-expires-in");
+/// In requests: the name of the message's event.
+pub(crate) const THRONG_EVENT: HeaderName = HeaderName::from_static("throng-event");
+/// In requests: the message's tags.
+pub(crate) const THRONG_TAGS: HeaderName = HeaderName::from_static("throng-tags");
 /// In requests: a second message with the same key on the same channel is not published.
 pub(crate) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 

@@ -257,6 +257,8 @@ fn a_header_that_says_two_things_is_refused() {
         ("Throng-Expires-In", "30", "60"),
         ("Idempotency-Key", "one", "two"),
         ("Throng-Exclude", "002d5e1b30000001", "002d5e1b30000002"),
+        ("Throng-Event", "price", "trade"),
+        ("Throng-Tags", "{}", "{\"n\":2}"),
         ("Content-Type", "text/plain", "application/json"),
     ] {
         let headers = [format!("{name}: {first}"), format!("{name}: {second}")];
@@ -266,6 +268,53 @@ fn a_header_that_says_two_things_is_refused() {
         assert!(message.contains("given twice"), "{message}");
     }
     assert_eq!(server.ask(post("/channels/a", &["Throng-Expires-In: 30"], "x")).status, 201);
+}
+
+#[test]
+fn a_message_has_the_event_and_the_tags_of_its_headers() {
+    let server = Server::new();
+    let headers =
+        ["Throng-Event: Größe", "Throng-Tags: { \"symbol\": \"ACM\\u0045\", \"n\": 2.50 }"];
+    let path = "/channels/a?volatile=true";
+    assert_eq!(server.ask(post(path, &headers, "x")).status, 200);
+    assert_eq!(server.ask(post("/channels/a", &headers, "x")).status, 201);
+    assert_eq!(server.ask(post("/channels/a", &["Throng-Tags: {}"], "y")).status, 201);
+    let line = r#"{"channel":"a","data":"z","event":"trade","tags":{"side":"buy"}}"#;
+    assert_eq!(server.ask(post("/publish", &[], line)).status, 200);
+    let history = server.ask(get("/channels/a/history")).json();
+    let messages = history["messages"].as_array().unwrap();
+    assert_eq!(messages[0]["event"], "Größe");
+    assert_eq!(messages[0]["tags"].to_string(), r#"{"n":2.5,"symbol":"ACME"}"#);
+    assert!(messages[1].get("event").is_none() && messages[1].get("tags").is_none());
+    assert_eq!(
+        (&messages[2]["event"], &messages[2]["tags"]["side"]),
+        (&"trade".into(), &"buy".into())
+    );
+}
+
+#[test]
+fn malformed_labels_are_refused() {
+    let server = Server::new();
+    let many: Vec<_> = (0..17).map(|n| format!(r#""t{n}":{n}"#)).collect();
+    let [long, many] = ["e".repeat(129), format!("{{{}}}", many.join(","))];
+    for (header, value, problem) in [
+        ("Throng-Event", "", "must be 1 to 128 bytes of UTF-8"),
+        ("Throng-Event", long.as_str(), "must be 1 to 128 bytes of UTF-8"),
+        ("Throng-Event", "a\tb", "must be 1 to 128 bytes of UTF-8"),
+        ("Throng-Event", "binary", "has a name that is reserved"),
+        ("Throng-Event", "throng-erased", "has a name that is reserved"),
+        ("Throng-Tags", "symbol=ACME", "must be a JSON object of strings and finite numbers"),
+        ("Throng-Tags", r#"{"a":{"b":1}}"#, "must be a JSON object of strings and finite numbers"),
+        ("Throng-Tags", r#"{"a":1,"a":2}"#, "has a tag twice"),
+        ("Throng-Tags", &many, "has more than 16 tags"),
+    ] {
+        let answer = server.ask(post("/channels/a", &[&format!("{header}: {value}")], "x"));
+        answer.expect_refusal(400, "bad_parameter");
+        let message = answer.json()["message"].as_str().unwrap().to_owned();
+        let expected = format!("the header `{header}` {problem}");
+        assert!(message.starts_with(&expected), "{message}");
+    }
+    assert!(server.texts("a").is_empty());
 }
 
 /// Denies every action on channels and users called `secret`.

@@ -13,7 +13,7 @@ use throng_core::{
     Answer, ChannelName, Channels, LateAnswer, Later, Listener, Notification, Outcome, Presence,
     Publication, QuestionId, Replacement, Ticket, WorkerId,
 };
-use throng_wire::ErrorResponse;
+use throng_wire::{ErrorResponse, Labels};
 
 use super::client::Client;
 use crate::connection::{Answers, Asked, Awaited, ConnectionId, NEVER, Pending, earliest};
@@ -232,9 +232,10 @@ impl<N: Net> Sessions<N> {
     }
 }
 
-/// The policy's view of the content of a publication.
-pub(super) fn draft_of(Replacement { body, content_type }: &Replacement) -> Draft<'_> {
-    Draft { body, content_type: content_type.as_deref() }
+/// The policy's view of the content of a publication with these labels.
+pub(super) fn draft_of<'a>(content: &'a Replacement, labels: &'a Labels) -> Draft<'a> {
+    let Replacement { body, content_type } = content;
+    Draft { body, content_type: content_type.as_deref(), labels }
 }
 
 /// A ticket for one late answer, which is posted to the worker.

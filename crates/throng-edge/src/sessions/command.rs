@@ -6,8 +6,9 @@ use std::{iter, slice};
 
 use throng_access::{Action, Details};
 use throng_core::{
-    Body, ChannelName, HistoryQuery, Kind, Mark, MessageId, Outcome, Presence, Publication,
-    ReadMarker, Reading, RefusedForMemory, Replacement, SubscriptionTerms, VolatilePublication,
+    Attributes, Body, ChannelName, HistoryQuery, Kind, Mark, MessageId, Outcome, Presence,
+    Publication, ReadMarker, Reading, RefusedForMemory, Replacement, SubscriptionTerms,
+    VolatilePublication,
 };
 use throng_dialect::Saying;
 use throng_dialect::saying::Start;
@@ -130,11 +131,12 @@ impl<N: Net> Sessions<N> {
         let draft = match command {
             Command::Publish { publication, .. } => {
                 let action = action_of(command, &name);
-                self.draft(&client, action, || self.content(publication))?
+                let draft = self.draft(&client, action, || self.content(publication))?;
+                draft.map(|draft| (draft, &publication.labels))
             }
             _ => None,
         };
-        let content = draft.as_ref().map(draft_of);
+        let content = draft.as_ref().map(|(draft, labels)| draft_of(draft, labels));
         let details = Details { content, ..self.details(call.id, None) };
         self.ask_access(call.id, &client, details, actions_of(command, &name), answers)
     }
@@ -311,6 +313,8 @@ impl<N: Net> Sessions<N> {
                 Some(replacement) => Arc::unwrap_or_clone(replacement),
                 None => self.content(&publication)?,
             };
+            let attributes = Attributes::of_publication(&publication.labels, None);
+            let content = (content, attributes);
             return self.publish_volatile_command(call, target, content, is_echoed);
         }
         let outcome = match answers.outcome.take() {
@@ -339,14 +343,13 @@ impl<N: Net> Sessions<N> {
         &mut self,
         call: Call<'_>,
         target: &Target,
-        content: Replacement,
+        (content, attributes): (Replacement, Option<Attributes>),
         is_echoed: bool,
     ) -> Result<(), Stop> {
         let Replacement { body, content_type } = content;
         let channel = name_of(target);
         let is_excluded = !is_echoed && self.own_subscription(call.id, &channel).is_some();
         let excluded = (!is_echoed).then(|| self.connections().name(call.id));
-        let attributes = None;
         let volatile = VolatilePublication { channel, body, content_type, excluded, attributes };
         let outcome = self.engine.publish_volatile(self.clock().unix_ms(), volatile);
         let subscribers = outcome.map_err(ErrorResponse::from)?;
@@ -376,6 +379,7 @@ impl<N: Net> Sessions<N> {
             idempotency_key: key.map(|key| self.idempotency_key(call.id, &channel, key)),
             content_type,
             excluded: (!is_echoed).then(|| self.connections().name(call.id)),
+            attributes: Attributes::of_publication(&publication.labels, None),
             expires_in_ms: publication.expires_in_s.map(|seconds| u64::from(seconds) * 1000),
             ..Publication::new(channel, body)
         };

@@ -10,7 +10,7 @@ use throng_dialect::{CloseReason, Saying};
 use throng_wire::websocket::{
     Event, MessageLimits, Opcode, Reader, Step, write_close, write_frame,
 };
-use throng_wire::{ErrorCode, ErrorResponse};
+use throng_wire::{ErrorCode, ErrorResponse, Labels};
 
 use super::ask::{Stop, draft_of};
 use crate::connection::{
@@ -245,7 +245,9 @@ impl<N: Net> Sessions<N> {
         self.limit_publication(id, body.bytes().len())?;
         let own = || Ok(Replacement { body: body.clone(), content_type: None });
         let draft = self.draft(&client, action, own)?;
-        let details = Details { content: draft.as_ref().map(draft_of), ..self.details(id, None) };
+        let labels = Labels::default();
+        let content = draft.as_ref().map(|draft| draft_of(draft, &labels));
+        let details = Details { content, ..self.details(id, None) };
         self.ask_access(id, &client, details, iter::once(action), answers)
     }
 

@@ -75,6 +75,10 @@ pub(super) struct Facts<'a> {
 pub(super) struct AskedContent<'a> {
     bytes: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
+    event: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tags: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     content_type: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     encoding: Option<&'static str>,
@@ -101,6 +105,9 @@ impl<'a> AskedContent<'a> {
         let is_left_out = body.len() > max_bytes;
         let mut content = AskedContent {
             bytes: body.len(),
+            event: draft.labels.event.as_deref(),
+            // They are JSON.
+            tags: draft.labels.tags.as_deref().and_then(|tags| serde_json::from_str(tags).ok()),
             content_type: draft.content_type,
             encoding: None,
             data: None,

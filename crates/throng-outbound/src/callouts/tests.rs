@@ -9,7 +9,7 @@ use throng_core::events::Event;
 use throng_core::later::{Answer, Later, Ticket};
 use throng_core::name::{ChannelName, Kind};
 use throng_core::{Body, ConnectionName, Replacement};
-use throng_wire::ErrorCode;
+use throng_wire::{ErrorCode, Labels};
 
 use super::*;
 use crate::fake_server::{FakeServer, Reply, ok, response};
@@ -331,8 +331,10 @@ async fn the_application_reads_and_replaces_content() {
     })
     .await;
     let name = ChannelName::channel("lobby");
+    let labels = std::cell::RefCell::new(Labels::default());
     let publish = |body: &Body, content_type| {
-        let content = Some(Draft { body, content_type });
+        let labels = labels.borrow();
+        let content = Some(Draft { body, content_type, labels: &labels });
         let asker =
             Asker { details: Details { content, ..Details::default() }, ..Asker::default() };
         assert!(world.policy.reads_content(&asker, Action::Publish(&name)));
@@ -354,8 +356,12 @@ async fn the_application_reads_and_replaces_content() {
         assert_eq!(publish(&image, Some("image/png")).await.unwrap(), Decision::Allowed);
         assert_eq!(world.server.requests().len(), 6, "round {round}");
     }
+    let tags = Some(r#"{"n":2}"#.into());
+    labels.replace(Labels { event: Some("price".into()), tags });
+    assert_eq!(publish(&text("kind"), None).await.unwrap(), Decision::Allowed);
     let requests = world.server.requests().concat();
     for expected in [
+        r#""content":{"bytes":4,"event":"price","tags":{"n":2},"data":"kind"}}}"#,
         r#""content":{"bytes":4,"data":"rude"}}}"#,
         r#""content":{"bytes":8,"data":{"n": 1}}}}"#,
         r#""content":{"bytes":2,"content_type":"image/png","encoding":"base64","data":"aGk="}}}"#,

@@ -43,6 +43,8 @@ pub const COMMANDS: [(&str, &[&str]); 9] = [
             "key",
             "expires_in",
             "volatile",
+            "event",
+            "tags",
             "echo",
         ],
     ),

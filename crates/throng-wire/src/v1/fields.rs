@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 
 use crate::credential::Token;
 use crate::error::{ErrorCode, ErrorResponse};
+use crate::json::Text;
 use crate::name::{Kind, Target, check_name};
 use crate::subscribe::{self, HISTORY_MAX, PACE_MS_MAX, PACE_MS_MIN, Replay, TIME_MS_MAX};
 use crate::unknown;
@@ -73,13 +74,11 @@ fields! {
     key "key",
     expires_in "expires_in",
     volatile "volatile",
+    event "event",
+    tags "tags",
     token "token",
     frames "frames",
 }
-
-/// A JSON string, borrowed if it has no escapes.
-#[derive(Deserialize)]
-struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Fields<'a>, D::Error> {

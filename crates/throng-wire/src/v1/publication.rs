@@ -1,5 +1,5 @@
-//! A message in JSON: the fields `data`, `encoding`, `content_type`, `key`, `expires_in` and
-//! `volatile`.
+//! A message in JSON: the fields `data`, `encoding`, `content_type`, `key`, `expires_in`,
+//! `volatile`, `event` and `tags`.
 
 use base64::Engine as _;
 use base64::alphabet::STANDARD;
@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 
 use super::fields::{Fields, boolean, decoded_string, owned, scalar, string};
 use crate::error::ErrorResponse;
+use crate::labels::{self, LabelError, Labels};
 
 /// The longest idempotency key, in bytes.
 pub const KEY_BYTES_MAX: usize = 128;
@@ -38,6 +39,7 @@ pub struct Publication {
     /// True if it is for nobody but those that follow its channel now. Then it has neither a key
     /// nor an expiry.
     pub is_volatile: bool,
+    pub labels: Labels,
 }
 
 /// Refuses a volatile message with something that only a kept one has.
@@ -66,8 +68,24 @@ impl Publication {
         if is_volatile {
             check_volatile(key.is_some(), expires_in_s.is_some())?;
         }
-        Ok(Publication { body, content_type, key, expires_in_s, is_volatile })
+        let labels = parse_labels(fields)?;
+        Ok(Publication { body, content_type, key, expires_in_s, is_volatile, labels })
     }
+}
+
+fn parse_labels(fields: &Fields<'_>) -> Result<Labels, ErrorResponse> {
+    let refused = |field: &str, error: LabelError| {
+        ErrorResponse::bad_request(format!("the field `{field}` {error}"))
+    };
+    let event = string(fields.event, "event")?;
+    if let Some(event) = &event {
+        labels::check_event(event).map_err(|error| refused("event", error))?;
+    }
+    let tags = match fields.tags {
+        Some(tags) => labels::parse_tags(tags.get()).map_err(|error| refused("tags", error))?,
+        None => None,
+    };
+    Ok(Labels { event: event.map(|event| event.into()), tags })
 }
 
 /// The body and the content type that these fields of a JSON object are. The size of the body, and

@@ -5,8 +5,7 @@ use super::list::ENTRIES_MAX;
 use super::*;
 use crate::page_range::{PageRange, PageStart};
 use crate::subscribe::Replay;
-use crate::{ErrorCode, ErrorResponse};
-use crate::{Kind, Target};
+use crate::{ErrorCode, ErrorResponse, Kind, Labels, Target};
 
 fn channel(name: &str) -> Target {
     Target { kind: Kind::Channel, name: name.into() }
@@ -43,6 +42,7 @@ fn publication(body: &[u8], content_type: Option<&str>) -> Publication {
         key: None,
         expires_in_s: None,
         is_volatile: false,
+        labels: Labels::default(),
     }
 }
 
@@ -167,7 +167,8 @@ fn unknown_names_are_refused_and_the_nearest_is_suggested() {
     assert_eq!(
         refused(r#"{"type":"publish","channel":"a","data":1,"limit":5}"#),
         "the field `limit` is unknown in `publish`; `type`, `ref`, `channel`, `user`, `data`, \
-         `encoding`, `content_type`, `key`, `expires_in`, `volatile` and `echo` are known"
+         `encoding`, `content_type`, `key`, `expires_in`, `volatile`, `event`, `tags` and \
+         `echo` are known"
     );
     assert_eq!(
         refused(r#"{"type":"subscrib","channel":"a"}"#),

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 use throng_access::token::TOKEN_BYTES_MAX;
+use throng_wire::labels::{EVENT_BYTES_MAX, TAG_NAME_BYTES_MAX, TAG_TEXT_BYTES_MAX, TAGS_MAX};
 use throng_wire::subscribe::{HISTORY_MAX, PACE_MS_MAX, PACE_MS_MIN, WAIT_S_MAX};
 use throng_wire::v1::{CONTENT_TYPE_BYTES_MAX, EXPIRES_IN_S_MAX, KEY_BYTES_MAX, LIMIT_MAX};
 
@@ -12,7 +13,8 @@ use crate::client::{get, post};
 use crate::server::Server;
 
 /// The words of JSON Schema that limit a value.
-const WORDS: [&str; 5] = ["minimum", "maximum", "minLength", "maxLength", "minProperties"];
+const WORDS: [&str; 6] =
+    ["minimum", "maximum", "minLength", "maxLength", "minProperties", "maxProperties"];
 
 /// The limits of everything in a document that has some, by its name.
 fn collect<'a>(name: &'a str, value: &'a Value, found: &mut BTreeMap<&'a str, BTreeSet<String>>) {
@@ -49,10 +51,14 @@ fn bodies_headers_and_frames_have_the_limits_of_the_code() {
     let limits = [
         ("Idempotency-Key", text(KEY_BYTES_MAX)),
         ("Name", text(longest("/channels/{}/history"))),
+        ("Tags", json!({ "maxProperties": TAGS_MAX })),
+        ("Throng-Event", text(EVENT_BYTES_MAX)),
         ("Throng-Expires-In", seconds.clone()),
+        ("additionalProperties", json!({ "maxLength": TAG_TEXT_BYTES_MAX })),
         ("connection", json!({ "minLength": 1 })),
         ("content_type", text(CONTENT_TYPE_BYTES_MAX)),
         ("count", json!({ "minimum": 1 })),
+        ("event", text(EVENT_BYTES_MAX)),
         ("expires_in", seconds),
         ("frames", json!({ "minimum": 1 })),
         ("history", json!({ "maximum": HISTORY_MAX })),
@@ -60,6 +66,7 @@ fn bodies_headers_and_frames_have_the_limits_of_the_code() {
         ("key", text(KEY_BYTES_MAX)),
         ("limit", json!({ "minimum": 1, "maximum": LIMIT_MAX })),
         ("pace", json!({ "minimum": PACE_MS_MIN, "maximum": PACE_MS_MAX })),
+        ("propertyNames", text(TAG_NAME_BYTES_MAX)),
         ("KeptUpdate", json!({ "minProperties": 1 })),
     ];
     let limits = limits.map(|(name, limits)| (name, [limits.to_string()].into()));

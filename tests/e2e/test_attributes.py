@@ -1,0 +1,342 @@
+"""Attributes of messages: an event and tags, by each way in and each way out."""
+
+import json
+
+import pytest
+from support import TIMEOUT_SECONDS
+from support.application import NEW, OLD, Application
+from support.durable import SETTINGS
+from support.nats import NatsServer, connected, nodes_in
+from support.raw import Raw
+from support.server import Server, eventually, run_throng
+from support.transports import subscribe
+from websockets.sync.client import connect
+
+# Names of the server's own events, of every EventSource, and those reserved for later ones.
+RESERVED = [
+    "answer",
+    "binary",
+    "closed",
+    "conflated",
+    "error",
+    "expired",
+    "expiring",
+    "gap",
+    "late",
+]
+RESERVED += ["numbers", "presence", "resumed", "welcome", "message", "open", "throng-", "throng-x"]
+
+TAGS = {"symbol": "ACME", "n": 2}
+HEADERS = {"Throng-Event": "price", "Throng-Tags": json.dumps(TAGS)}
+FIELDS = {"event": "price", "tags": TAGS}
+
+
+def by_header(server, channel, **fields):
+    """Publishes by a request of its own. Returns the answer's status and body."""
+    headers = {}
+    if "event" in fields:
+        headers["Throng-Event"] = fields["event"].encode()
+    if "tags" in fields:
+        headers["Throng-Tags"] = json.dumps(fields["tags"])
+    path = f"/channels/{channel}" + ("?volatile=true" if fields.get("volatile") else "")
+    response = server.http.post(path, content=fields.get("data", "x"), headers=headers)
+    return response.status_code < 300, response.json()
+
+
+def by_batch(server, channel, **fields):
+    response = server.http.post(
+        "/publish", content=json.dumps({"channel": channel, "data": "x", **fields})
+    )
+    assert response.status_code == 200, response.text
+    return "error" not in response.json(), response.json()
+
+
+def by_command(server, channel, **fields):
+    with connect(f"{server.ws}/subscribe", subprotocols=["throng.v1"]) as socket:
+        receive(socket)
+        socket.send(json.dumps({"type": "publish", "channel": channel, "data": "x", **fields}))
+        answer = receive(socket)
+    return answer["type"] == "published", {**answer, "error": answer.get("code")}
+
+
+WAYS_IN = {"header": by_header, "batch": by_batch, "command": by_command}
+
+
+def receive(socket):
+    return json.loads(socket.recv(TIMEOUT_SECONDS))
+
+
+def shown(envelope):
+    """The attributes in an envelope."""
+    return {name: envelope[name] for name in ["event", "tags", "from"] if name in envelope}
+
+
+class Commands:
+    """A connection with `throng.v1` that follows one channel."""
+
+    def __init__(self, server, channel, query=""):
+        self.context = connect(
+            f"{server.ws}/channels/{channel}?{query}", subprotocols=["throng.v1"]
+        )
+
+    def __enter__(self):
+        self.socket = self.context.__enter__()
+        return self
+
+    def __exit__(self, *error):
+        return self.context.__exit__(*error)
+
+    def message(self):
+        """The next message, as it came."""
+        while True:
+            frame = receive(self.socket)
+            if isinstance(frame, list) or frame["type"] == "message":
+                return frame
+
+
+@pytest.mark.parametrize("volatile", [False, True])
+@pytest.mark.parametrize("way", WAYS_IN)
+def test_each_way_in_and_each_way_out(server, channel, way, volatile):
+    path = f"/channels/{channel}"
+    with (
+        Commands(server, channel) as v1,
+        Commands(server, channel, "envelope=compact") as compact,
+        subscribe("stream", server, path) as stream,
+        subscribe("sse", server, path) as events,
+        subscribe("sse", server, path, envelope="true") as enveloped,
+        connect(f"{server.ws}{path}") as plain,
+    ):
+        server.wait_for_connections(channel, 6)
+        is_published, answer = WAYS_IN[way](
+            server, channel, data="hello", volatile=volatile, **FIELDS
+        )
+        assert is_published, answer
+        assert shown(v1.message()) == FIELDS
+        [[_, _, data, rest]] = compact.message()[1:]
+        assert (data, rest) == ("hello", FIELDS)
+        assert shown(stream.next_line()) == FIELDS
+        event = next(event for event in events.events if event.data)
+        assert (event.event, event.data) == ("price", "hello")
+        event = next(event for event in enveloped.events if event.data)
+        assert (event.event, shown(json.loads(event.data))) == ("message", FIELDS)
+        assert plain.recv(TIMEOUT_SECONDS) == "hello"
+    page = server.history(channel)["messages"]
+    assert [shown(envelope) for envelope in page] == ([] if volatile else [FIELDS])
+
+
+def test_a_message_without_them_is_as_ever(server, channel):
+    path = f"/channels/{channel}"
+    with subscribe("sse", server, path) as events, subscribe("stream", server, path) as stream:
+        server.wait_for_connections(channel, 2)
+        by_header(server, channel, data="plain", tags={})
+        event = next(event for event in events.events if event.data)
+        assert (event.event, event.data) == ("message", "plain")
+        assert set(stream.next_line()) == {"type", "channel", "id", "time", "data"}
+
+
+def test_sse_has_the_event_on_a_line_of_its_own(server, channel):
+    image = {"Content-Type": "image/png", "Throng-Event": "logo"}
+    with Raw(server) as client:
+        client.request("GET", f"/channels/{channel}", {"Accept": "text/event-stream"})
+        server.wait_for_connections(channel, 1)
+        server.publish(channel, "a\nb", **HEADERS)
+        body = client.read_until(b"data: b\n\n")
+        assert b"\nevent: price\ndata: a\ndata: b\n\n" in body
+        server.publish(channel, b"\xff", **image)
+        assert b"\nevent: binary\ndata: /w==\n\n" in client.read_until(b"/w==\n\n")
+    envelope = server.history(channel)["messages"][-1]
+    assert (envelope["event"], envelope["encoding"]) == ("logo", "base64")
+
+
+def test_a_browser_chooses_a_handler_by_the_event(server, node, chromium, channel):
+    child = node("events.mjs", chromium, server.url, channel)
+
+    def got():
+        return json.loads(child.stdout.readline())
+
+    assert got() == {"type": "opened"}
+    ids = [
+        server.publish(channel, str(n), **headers)["id"] for n, headers in enumerate([HEADERS, {}])
+    ]
+    assert [got() for _ in ids] == [
+        {"type": "price", "data": "0", "lastEventId": ids[0]},
+        {"type": "message", "data": "1", "lastEventId": ids[1]},
+    ]
+
+
+@pytest.mark.parametrize("way", WAYS_IN)
+@pytest.mark.parametrize(
+    "fields, problem",
+    [
+        *[({"event": name}, "reserved") for name in RESERVED],
+        ({"event": ""}, "1 to 128 bytes"),
+        ({"event": "e" * 129}, "1 to 128 bytes"),
+        ({"event": "a\tb"}, "without control characters"),
+        ({"tags": {"a": {"b": 1}}}, "strings and finite numbers"),
+        ({"tags": {"a": [1]}}, "strings and finite numbers"),
+        ({"tags": {"a": True}}, "strings and finite numbers"),
+        ({"tags": {"a": None}}, "strings and finite numbers"),
+        ({"tags": [1]}, "JSON object"),
+        ({"tags": "symbol"}, "JSON object"),
+        ({"tags": {f"t{n}": n for n in range(17)}}, "more than 16 tags"),
+        ({"tags": {"n" * 65: 1}}, "1 to 64 bytes"),
+        ({"tags": {"": 1}}, "1 to 64 bytes"),
+        ({"tags": {"a\nb": 1}}, "without control characters"),
+        ({"tags": {"a": "t" * 257}}, "more than 256 bytes"),
+        ({"tags": {f"t{n}": "t" * 250 for n in range(4)}}, "more than 1024 bytes"),
+    ],
+    ids=lambda value: json.dumps(value)[:40] if isinstance(value, dict) else "",
+)
+def test_labels_beyond_the_rules_are_refused(server, channel, way, fields, problem):
+    is_published, answer = WAYS_IN[way](server, channel, **fields)
+    assert not is_published
+    assert answer["error"] == ("bad_parameter" if way == "header" else "bad_request"), answer
+    assert problem in answer["message"], answer
+    # It is about what is malformed, by the name that its publisher has used.
+    [field] = fields
+    assert {"header": f"`Throng-{field.title()}`"}.get(way, f"`{field}`") in answer["message"]
+    assert server.history(channel)["messages"] == []
+
+
+def test_labels_at_their_limits_are_taken(server, channel):
+    tags = {f"{'n' * 63}{n:x}": n for n in range(12)}
+    most = {"a" * 64: "t" * 256, "é": "ü" * 128, **{f"t{n}": n / 2 for n in range(14)}}
+    for way in WAYS_IN.values():
+        for fields in [{"event": "ü" * 64}, {"tags": tags}, {"tags": most}]:
+            is_published, answer = way(server, channel, **fields)
+            assert is_published, answer
+            assert shown(server.history(channel)["messages"][-1]) == fields
+
+
+@pytest.mark.parametrize(
+    "value", ['{"a":1e999}', '{"a":NaN}', '{"a":1,"a":2}', '{"a":"\\ud83d"}', "{"]
+)
+def test_tags_that_parsers_read_differently_are_refused(server, channel, value):
+    response = server.http.post(f"/channels/{channel}", content="x", headers={"Throng-Tags": value})
+    assert (response.status_code, response.json()["error"]) == (400, "bad_parameter")
+
+
+def test_a_line_break_ends_the_header_and_not_the_check(server, channel):
+    # What follows is a header of its own, so that no event has a line break.
+    lines = [
+        f"POST /channels/{channel} HTTP/1.1",
+        "Host: localhost",
+        "Content-Length: 1",
+        "Connection: close",
+    ]
+    request = "".join(line + "\r\n" for line in lines)
+    for value, status in [("a\r\nX: b", 201), ("a\nX: b", 201), ("a\rb", 400), ("a\0b", 400)]:
+        with Raw(server) as client:
+            client.send(f"{request}Throng-Event: {value}\r\n\r\nx".encode())
+            response = client.read_response()
+            assert response.status in (status, 400), (value, response.body)
+    for envelope in server.history(channel)["messages"]:
+        assert envelope["event"] == "a"
+
+
+@pytest.mark.parametrize("name", ["Throng-Event", "Throng-Tags"])
+def test_each_header_comes_once(server, channel, name):
+    value = HEADERS[name]
+    response = server.http.post(f"/channels/{channel}", content="x", headers=[(name, value)] * 2)
+    assert (response.status_code, response.json()["error"]) == (400, "bad_request")
+    assert "given twice" in response.json()["message"]
+
+
+def test_no_client_can_say_who_publishes(server, channel):
+    for way in ["batch", "command"]:
+        is_published, answer = WAYS_IN[way](server, channel, **{"from": "ann"})
+        assert not is_published
+        assert (answer["error"], "`from` is unknown" in answer["message"]) == ("bad_request", True)
+    # A tag of that name is a tag.
+    assert by_header(server, channel, tags={"from": "ann"})[0]
+    assert shown(server.history(channel)["messages"][0]) == {"tags": {"from": "ann"}}
+
+
+def test_the_command_line_sets_them(tmp_path, server, channel):
+    flags = ["--event", "price", "--tag", "symbol=ACME", "--tag", "n=2", "--tag", "zip=01234"]
+    for more, lines in [
+        (["hello"], None),
+        (["--lines"], "one\ntwo\n"),
+        (["--volatile", "gone"], None),
+    ]:
+        done = run_throng(
+            "publish",
+            "--server",
+            server.url,
+            channel,
+            *flags,
+            *more,
+            directory=tmp_path,
+            input=lines,
+        )
+        assert done.returncode == 0, done.stderr
+    expected = {"event": "price", "tags": {"n": 2, "symbol": "ACME", "zip": "01234"}}
+    assert [shown(envelope) for envelope in server.history(channel)["messages"]] == [expected] * 3
+    refused = ["publish", "--server", server.url, channel, "--event", "gap", "hello"]
+    done = run_throng(*refused, directory=tmp_path)
+    assert done.returncode == 1 and "reserved" in done.stderr
+
+
+def test_they_survive_a_restart_and_are_exported(tmp_path):
+    (tmp_path / "throng.toml").write_text(SETTINGS)
+    flags = ["--data", tmp_path / "data", "--drain-window", "0ms"]
+    first = Server(tmp_path, *flags)
+    first.publish("kept", "hello", **HEADERS)
+    first.kill()
+    second = Server(tmp_path, *flags)
+    assert shown(second.history("kept")["messages"][0]) == FIELDS
+    with subscribe("sse", second, "/channels/kept?history=1") as events:
+        assert next(event.event for event in events.events if event.data) == "price"
+    second.stop()
+    done = run_throng("data", "export", tmp_path / "data", directory=tmp_path)
+    assert FIELDS in [shown(json.loads(line)) for line in done.stdout.splitlines()], done.stderr
+
+
+def test_two_nodes_show_the_same(tmp_path, channel):
+    (tmp_path / "nats").mkdir()
+    broker = NatsServer(tmp_path / "nats")
+    with nodes_in(tmp_path) as start:
+        here, there = start(broker), start(broker)
+        connected(here)
+        connected(there)
+        with (
+            Commands(there, channel) as v1,
+            subscribe("sse", there, f"/channels/{channel}") as events,
+        ):
+            there.wait_for_connections(channel, 2)
+            for volatile in [False, True]:
+                assert by_header(here, channel, volatile=volatile, **FIELDS)[0]
+                assert shown(v1.message()) == FIELDS
+                assert next(event.event for event in events.events if event.data) == "price"
+        for node in [here, there]:
+            eventually(lambda node=node: node.history(channel)["messages"], "the message")
+            assert shown(node.history(channel)["messages"][0]) == FIELDS
+    broker.stop()
+
+
+def test_a_callout_reads_them_and_replaces_the_body_alone(serve, tmp_path, channel):
+    application = Application()
+    table = f"[[callouts]]\nurl = '{application.url}'\nsecrets = ['{OLD}', '{NEW}']\n"
+    (tmp_path / "throng.toml").write_text(f"{table}decides = ['publish']\nmax-content = '1KiB'\n")
+    server = serve()
+    application.decide = lambda request, _: {"allow": True, "data": "***"}
+    for way in WAYS_IN.values():
+        is_published, answer = way(server, channel, data="rude", **FIELDS)
+        assert is_published, answer
+    for request in application.requests:
+        content = request["data"]["content"]
+        assert content == {"bytes": 4, "data": "rude", **FIELDS}
+    messages = server.history(channel)["messages"]
+    assert [(envelope["data"], shown(envelope)) for envelope in messages] == [("***", FIELDS)] * 3
+    application.close()
+
+
+def test_they_stay_over_an_upgrade(upgradable, channel):
+    server = upgradable()
+    server.publish(channel, "hello", **HEADERS)
+    with subscribe("sse", server, f"/channels/{channel}") as events:
+        server.wait_for_connections(channel, 1)
+        server.upgrade()
+        assert shown(server.history(channel)["messages"][0]) == FIELDS
+        server.publish(channel, "again", **HEADERS)
+        assert next(event.event for event in events.events if event.data) == "price"
