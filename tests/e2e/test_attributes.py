@@ -1,9 +1,10 @@
-"""Attributes of messages: an event and tags, by each way in and each way out."""
+"""Attributes of messages: an event, tags and a sender, by each way in and each way out."""
 
 import json
 
 import pytest
 from support import TIMEOUT_SECONDS
+from support.access import SECRET, bearer, server_key, token
 from support.application import NEW, OLD, Application
 from support.durable import SETTINGS
 from support.nats import NatsServer, connected, nodes_in
@@ -31,9 +32,9 @@ HEADERS = {"Throng-Event": "price", "Throng-Tags": json.dumps(TAGS)}
 FIELDS = {"event": "price", "tags": TAGS}
 
 
-def by_header(server, channel, **fields):
-    """Publishes by a request of its own. Returns the answer's status and body."""
-    headers = {}
+def by_header(server, channel, credential=None, **fields):
+    """Publishes by a request of its own. Returns whether that was accepted, and the answer."""
+    headers = credentials(credential)
     if "event" in fields:
         headers["Throng-Event"] = fields["event"].encode()
     if "tags" in fields:
@@ -43,20 +44,25 @@ def by_header(server, channel, **fields):
     return response.status_code < 300, response.json()
 
 
-def by_batch(server, channel, **fields):
-    response = server.http.post(
-        "/publish", content=json.dumps({"channel": channel, "data": "x", **fields})
-    )
+def by_batch(server, channel, credential=None, **fields):
+    line = json.dumps({"channel": channel, "data": "x", **fields})
+    response = server.http.post("/publish", content=line, headers=credentials(credential))
     assert response.status_code == 200, response.text
     return "error" not in response.json(), response.json()
 
 
-def by_command(server, channel, **fields):
-    with connect(f"{server.ws}/subscribe", subprotocols=["throng.v1"]) as socket:
+def by_command(server, channel, credential=None, **fields):
+    headers = credentials(credential)
+    url = f"{server.ws}/subscribe"
+    with connect(url, subprotocols=["throng.v1"], additional_headers=headers) as socket:
         receive(socket)
         socket.send(json.dumps({"type": "publish", "channel": channel, "data": "x", **fields}))
         answer = receive(socket)
     return answer["type"] == "published", {**answer, "error": answer.get("code")}
+
+
+def credentials(credential):
+    return bearer(credential) if credential else {}
 
 
 WAYS_IN = {"header": by_header, "batch": by_batch, "command": by_command}
@@ -340,3 +346,170 @@ def test_they_stay_over_an_upgrade(upgradable, channel):
         assert shown(server.history(channel)["messages"][0]) == FIELDS
         server.publish(channel, "again", **HEADERS)
         assert next(event.event for event in events.events if event.data) == "price"
+
+
+SENDERS = f"""
+[[token-keys]]
+secret = "{SECRET}"
+
+[access]
+subscribe = "anyone"
+publish = "anyone"
+history = "anyone"
+presence = "anyone"
+
+[[channels]]
+match = "by-user*"
+from = "user"
+
+[[channels]]
+match = "by-name*"
+from = "name"
+
+[[channels]]
+users = "*"
+from = "user"
+"""
+
+
+def senders(server, channel):
+    """The sender of each message that the channel keeps."""
+    return [envelope.get("from") for envelope in server.history(channel)["messages"]]
+
+
+@pytest.fixture
+def keyed(serve, tmp_path):
+    """A server whose rules show senders, and a key of the application."""
+    key, table = server_key(tmp_path, "app", "publish", "subscribe", "history")
+    (tmp_path / "throng.toml").write_text(SENDERS + table)
+    return serve(), key
+
+
+ANN = {"sub": "ann", "name": "Ann Ä."}
+SHOWN = {"by-user": "ann", "by-name": "Ann Ä.", "other": None}
+
+
+@pytest.mark.parametrize("volatile", [False, True])
+@pytest.mark.parametrize("way", WAYS_IN)
+def test_the_rule_says_what_readers_see_of_a_sender(keyed, way, volatile):
+    server, key = keyed
+    publish = WAYS_IN[way]
+    for channel, expected in SHOWN.items():
+        with Commands(server, channel) as v1:
+            server.wait_for_connections(channel, 1)
+            for credential, sender in [(token(**ANN), expected), (key, None), (None, None)]:
+                is_published, answer = publish(
+                    server, channel, credential, volatile=volatile, **FIELDS
+                )
+                assert is_published, answer
+                expected_fields = {**FIELDS, "from": sender} if sender else FIELDS
+                assert shown(v1.message()) == expected_fields
+        assert senders(server, channel) == ([] if volatile else [expected, None, None])
+
+
+def test_a_plain_websocket_shows_its_user(keyed):
+    server, key = keyed
+    for channel, expected in SHOWN.items():
+        for credential in [token(**ANN), key, None]:
+            headers = credentials(credential)
+            with connect(f"{server.ws}/channels/{channel}", additional_headers=headers) as socket:
+                socket.send("hello")
+                # Without envelopes there is nothing beside the body.
+                assert socket.recv(TIMEOUT_SECONDS) == "hello"
+        assert senders(server, channel) == [expected, None, None]
+
+
+def test_inboxes_have_a_rule_of_their_own(keyed):
+    server, _ = keyed
+    server.publish_to_user("bob", "hello", **bearer(token(**ANN)))
+    page = server.http.get("/users/bob/history").json()
+    assert [envelope["from"] for envelope in page["messages"]] == ["ann"]
+
+
+@pytest.mark.parametrize("way", WAYS_IN)
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"sub": "ann"},
+        {"sub": "ann", "name": 7},
+        {"sub": "ann", "name": ""},
+        {"sub": "ann", "name": "a\nb"},
+        {"sub": "ann", "name": "n" * 257},
+        {"sub": None, "name": "Nobody"},
+    ],
+    ids=json.dumps,
+)
+def test_without_a_name_there_is_no_sender(keyed, way, claims):
+    server, _ = keyed
+    assert WAYS_IN[way](server, "by-name", token(**claims))[0]
+    assert WAYS_IN[way](server, "by-user", token(**claims))[0]
+    assert (senders(server, "by-name"), senders(server, "by-user")) == ([None], [claims["sub"]])
+
+
+@pytest.mark.parametrize("way", ["batch", "command"])
+def test_a_client_with_a_token_cannot_claim_another_sender(keyed, way):
+    server, _ = keyed
+    for field in ["from", "user_name", "sender"]:
+        is_published, answer = WAYS_IN[way](server, "by-user", token(**ANN), **{field: "bob"})
+        assert not is_published
+        assert (answer["error"], "is unknown" in answer["message"]) == ("bad_request", True)
+    # Tags say what they say, beside the sender; headers of other names say nothing.
+    assert by_header(server, "by-user", token(**ANN), tags={"from": "bob"})[0]
+    headers = {**bearer(token(**ANN)), "Throng-From": "bob", "From": "bob@example.org"}
+    server.publish("by-user", "x", **headers)
+    assert senders(server, "by-user") == ["ann", "ann"]
+
+
+def test_a_server_without_keys_shows_no_claimed_user(serve, tmp_path):
+    (tmp_path / "throng.toml").write_text("[[channels]]\nmatch = '*'\nfrom = 'user'\n")
+    server = serve()
+    with connect(f"{server.ws}/channels/a?user=ann", subprotocols=["throng.v1"]) as socket:
+        socket.send(json.dumps({"type": "publish", "channel": "a", "data": "x"}))
+        eventually(lambda: senders(server, "a") == [None], "the message")
+
+
+def test_a_rule_names_nothing_else(tmp_path):
+    (tmp_path / "throng.toml").write_text("[[channels]]\nmatch = '*'\nfrom = 'email'\n")
+    done = run_throng("check", "--config", "throng.toml", directory=tmp_path)
+    assert done.returncode == 78, done.stdout
+    assert "none" in done.stderr and "user" in done.stderr and "name" in done.stderr
+
+
+def test_senders_stay_over_an_upgrade(upgradable, tmp_path):
+    (tmp_path / "throng.toml").write_text(SENDERS)
+    server = upgradable()
+    headers = bearer(token(**ANN))
+    with (
+        connect(f"{server.ws}/channels/by-user", additional_headers=headers) as plain,
+        connect(f"{server.ws}/channels/by-name", additional_headers=headers) as named,
+        connect(
+            f"{server.ws}/subscribe", subprotocols=["throng.v1"], additional_headers=headers
+        ) as v1,
+    ):
+        receive(v1)
+        for upgrades in range(2):
+            if upgrades:
+                server.upgrade()
+            for socket in [plain, named]:
+                socket.send("hello")
+                # It also gets what the others have published.
+                while socket.recv(TIMEOUT_SECONDS) != "hello":
+                    pass
+            for channel in ["by-user", "by-name"]:
+                v1.send(json.dumps({"type": "publish", "channel": channel, "data": "x"}))
+                assert receive(v1)["type"] == "published"
+    assert senders(server, "by-user") == ["ann"] * 4
+    assert senders(server, "by-name") == ["Ann Ä."] * 4
+
+
+def test_a_client_that_signs_in_later_has_a_sender(keyed):
+    server, _ = keyed
+    headers = bearer(token(sub="ann", name="Ann"))
+    url = f"{server.ws}/subscribe"
+    with connect(url, subprotocols=["throng.v1"], additional_headers=headers) as socket:
+        receive(socket)
+        socket.send(json.dumps({"type": "auth", "token": token(sub="ann", name="Ann B.")}))
+        assert receive(socket)["type"] == "authenticated"
+        socket.send(json.dumps({"type": "publish", "channel": "by-name", "data": "x"}))
+        assert receive(socket)["type"] == "published"
+    assert senders(server, "by-name") == ["Ann B."]

@@ -232,7 +232,8 @@ mod tests {
     fn identity(expires_s: u32) -> Arc<Identity> {
         let key = Key::from_secret(None, Algorithm::Hs256, &[7; 32]).unwrap();
         Arc::new(Identity {
-            user: None,
+            names: None,
+            name_bytes: 0,
             token_id: None,
             grants: Arc::default(),
             key: key.fingerprint(),

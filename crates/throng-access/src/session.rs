@@ -275,7 +275,8 @@ mod tests {
     fn session_until(user: Option<&str>, token: Option<&str>, expires_s: u32) -> Session {
         let key = Key::from_secret(None, Algorithm::Hs256, &[7; 32]).unwrap();
         let identity = Identity {
-            user: user.map(Box::from),
+            names: user.map(Box::from),
+            name_bytes: 0,
             token_id: token.map(TokenId::of),
             grants: Arc::default(),
             key: key.fingerprint(),

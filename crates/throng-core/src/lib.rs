@@ -142,7 +142,7 @@ pub use publication::{
 pub use read_marker::{Mark, Marked, ReadMarker, UNREAD_MAX};
 pub use reading::{Fetched, HistoryQuery, Reading, StartAt};
 pub use receipt::{Delivered, Fate, Receipt, ReceiptPart, Receipts, ReceiptsBusy};
-pub use rules::{JournalId, LagPolicy, Retention, Rule, Rules};
+pub use rules::{JournalId, LagPolicy, Retention, Rule, Rules, Sender};
 pub use stamp::{Stamp, Watermark};
 pub use storm::{Admission, AdmissionSettings, QueueLook, QueueWatch};
 pub use subscriptions::{

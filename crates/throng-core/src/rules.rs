@@ -35,6 +35,17 @@ pub enum LagPolicy {
     Latest,
 }
 
+/// The publisher that messages show to everybody who reads them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Sender {
+    #[default]
+    Nobody,
+    /// The user of the publisher's token.
+    User,
+    /// The name of that user, which the token has for people.
+    Name,
+}
+
 /// A journal of a server, by its place among them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JournalId(pub u8);
@@ -65,6 +76,8 @@ pub struct Rule {
     pub max_staleness_ms: u32,
     /// True if subscribers may get presence events.
     pub presence_events: bool,
+    /// The publisher that messages show.
+    pub sender: Sender,
     /// The journal that keeps the log, so that it survives the process; `None`: it is in memory.
     pub journal: Option<JournalId>,
 }
@@ -86,6 +99,7 @@ impl Default for Rule {
             pace_ms: 0,
             max_staleness_ms: 0,
             presence_events: false,
+            sender: Sender::Nobody,
             journal: None,
         }
     }
@@ -125,6 +139,8 @@ pub struct Rules {
     /// The rules with patterns in order, then the fallback, then the rule for internal logs, then
     /// the one for presence events.
     list: Vec<Rule>,
+    /// True if some messages show their publishers.
+    shows_senders: bool,
 }
 
 impl Default for Rules {
@@ -152,7 +168,8 @@ impl Rules {
             lag_policy: LagPolicy::Skip,
             ..internal
         });
-        Rules { list: specific }
+        let shows_senders = specific.iter().any(|rule| rule.sender != Sender::Nobody);
+        Rules { list: specific, shows_senders }
     }
 
     /// The rule for a channel or user. An operator's rules do not apply to internal logs, which
@@ -176,6 +193,21 @@ impl Rules {
 
     pub(crate) fn are_presence_events(&self, id: RuleId) -> bool {
         id.index() + 1 == self.list.len()
+    }
+
+    /// The publisher that messages of a channel show.
+    pub fn sender(&self, name: &ChannelName) -> Sender {
+        if self.shows_senders { self.get(self.find(name)).sender } else { Sender::Nobody }
+    }
+
+    /// True if messages of some channel show their publishers.
+    pub fn show_senders(&self) -> bool {
+        self.shows_senders
+    }
+
+    /// True if messages of some channel show the names of their publishers.
+    pub fn show_names(&self) -> bool {
+        self.list.iter().any(|rule| rule.sender == Sender::Name)
     }
 
     /// True if any channel has presence events.
@@ -204,7 +236,8 @@ impl Rules {
     pub(crate) fn without_journal(&self) -> Rules {
         let in_memory =
             |rule: &Rule| Rule { journal: None, lag_policy: LagPolicy::Close, ..rule.clone() };
-        Rules { list: self.list.iter().map(in_memory).collect() }
+        let list = self.list.iter().map(in_memory).collect();
+        Rules { list, shows_senders: self.shows_senders }
     }
 
     /// The same rules, of which the first journal keeps the logs of all channels and users.
@@ -239,6 +272,20 @@ mod tests {
         assert_eq!(rules.find(&ChannelName::user("ab")), RuleId(0));
         assert_eq!(rules.find(&ChannelName::channel("ab")), RuleId(1));
         assert_eq!(rules.find(&ChannelName::channel("b")), RuleId(3));
+    }
+
+    #[test]
+    fn a_rule_says_which_publisher_messages_show() {
+        let rule =
+            |pattern: &str, sender| Rule { pattern: pattern.into(), sender, ..Rule::default() };
+        let rules =
+            Rules::new(vec![rule("a", Sender::User), rule("b", Sender::Name)], Rule::default());
+        let of = |name| rules.sender(&ChannelName::channel(name));
+        assert_eq!(["a", "b", "c"].map(of), [Sender::User, Sender::Name, Sender::Nobody]);
+        assert!(rules.show_senders() && rules.show_names());
+        let rules = Rules::new(vec![rule("a", Sender::User)], Rule::default());
+        assert!(rules.show_senders() && !rules.show_names());
+        assert!(!Rules::default().show_senders());
     }
 
     #[test]

@@ -57,3 +57,4 @@ pub(crate) use side_table::NEVER;
 pub(crate) use state::Phase;
 pub use state::{Connection, State};
 pub(crate) use unacknowledged::Unacknowledged;
+pub(crate) use user_names::{KeptNames, KnownUser};

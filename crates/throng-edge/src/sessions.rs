@@ -80,7 +80,7 @@ use throng_core::events::EventSink;
 use throng_core::{Channels, QueueWatch};
 
 use crate::compression::Compression;
-use crate::connection::PendingClose;
+use crate::connection::{KeptNames, PendingClose};
 use crate::delivery::Delivery;
 use crate::net::Net;
 use crate::settings::Settings;
@@ -129,7 +129,9 @@ impl<N: Net> Sessions<N> {
     pub(crate) fn new(setup: &Setup, mut delivery: Delivery<N>) -> Sessions<N> {
         let access = Arc::clone(&setup.access);
         if access.passed.users {
-            delivery.connections_mut().keep_all_names();
+            delivery.connections_mut().keep_names(KeptNames::All);
+        } else if setup.engine.memory().rules().show_senders() {
+            delivery.connections_mut().keep_names(KeptNames::Publishers);
         }
         Sessions {
             delivery,

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use throng_core::Sender;
+
 use crate::access_control::AccessControl;
 use crate::limit::ClientKeys;
 use crate::policy::Credentials;
@@ -28,6 +30,16 @@ impl Client {
                 Credentials::Known { user: identity.user(), grants: identity.grants() }
             }
             Client::Key(key) => Credentials::Known { user: None, grants: key.grants() },
+        }
+    }
+
+    /// The publisher of a message of this client, as messages show it. Only a user that was
+    /// verified is one.
+    pub fn sender(&self, shown: Sender) -> Option<&str> {
+        match (self, shown) {
+            (Client::Token(identity), Sender::User) => identity.user(),
+            (Client::Token(identity), Sender::Name) => identity.name(),
+            _ => None,
         }
     }
 }

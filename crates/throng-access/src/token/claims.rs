@@ -9,8 +9,8 @@ use serde_json::value::RawValue;
 use throng_wire::name::check_name;
 
 use super::error::TokenError;
-use super::identity::{Identity, TokenId};
-use super::limits::{AUDIENCES_MAX, CLAIMS_MAX, TOKEN_ID_BYTES_MAX};
+use super::identity::{Identity, TokenId, joined};
+use super::limits::{AUDIENCES_MAX, CLAIMS_MAX, SHOWN_NAME_BYTES_MAX, TOKEN_ID_BYTES_MAX};
 use crate::grants::{Grants, GrantsPool};
 use crate::json::Text;
 use crate::keys::Fingerprint;
@@ -36,7 +36,7 @@ impl Default for Policy {
 }
 
 /// The claims that count, by their place in [`RawClaims`].
-const NAMES: [&str; 8] = ["sub", "aud", "iss", "exp", "nbf", "iat", "jti", "throng"];
+const NAMES: [&str; 9] = ["sub", "aud", "iss", "exp", "nbf", "iat", "jti", "throng", "name"];
 
 /// The values of the claims that count, not parsed yet.
 #[derive(Default)]
@@ -62,7 +62,7 @@ pub(super) fn check(
     if claims.has_duplicate {
         return Err(TokenError::DuplicateClaim);
     }
-    let [sub, aud, iss, exp, nbf, iat, jti, throng] = claims.values;
+    let [sub, aud, iss, exp, nbf, iat, jti, throng, name] = claims.values;
     let times = Times {
         exp: date("exp", exp)?.ok_or(TokenError::NoExpiry)?,
         nbf: date("nbf", nbf)?,
@@ -84,8 +84,11 @@ pub(super) fn check(
         None => Arc::new(Grants::default()),
     };
     let leeway_s = u64::from(policy.leeway_s);
+    let names = user.map(|user| joined(&user, name.and_then(shown_name).as_deref()));
+    let (names, name_bytes) = names.map_or((None, 0), |(names, bytes)| (Some(names), bytes));
     Ok(Identity {
-        user: user.map(String::into_boxed_str),
+        names,
+        name_bytes,
         token_id: token_id.map(|id| TokenId::of(&id)),
         grants,
         key: signer,
@@ -144,6 +147,14 @@ fn date(name: &'static str, value: Option<&RawValue>) -> Result<Option<u64>, Tok
 fn text(name: &'static str, value: Option<&RawValue>) -> Result<Option<String>, TokenError> {
     let parse = |value: &RawValue| serde_json::from_str(value.get());
     value.map(parse).transpose().map_err(|_| TokenError::ClaimForm(name))
+}
+
+/// The name for people, if it is one line of text. A token does not fail for the lack of it: other
+/// programs may use the claim in their own way.
+fn shown_name(value: &RawValue) -> Option<String> {
+    let name: String = serde_json::from_str(value.get()).ok()?;
+    let is_short = (1..=SHOWN_NAME_BYTES_MAX).contains(&name.len());
+    (is_short && !name.chars().any(char::is_control)).then_some(name)
 }
 
 /// `aud` is a string or a list of them.
@@ -245,6 +256,33 @@ mod tests {
         assert_eq!(identity.valid_from_s, 1_799_998_990);
         let own = ChannelName::channel("private/ann");
         assert!(identity.grants().allow(Permission::Subscribe, &own, identity.user()));
+    }
+
+    #[test]
+    fn a_user_may_have_a_name_for_people() {
+        let name = |claims: &str| {
+            let identity = check_default(&lasting(claims)).unwrap();
+            (identity.user().map(String::from), identity.name().map(String::from))
+        };
+        let ann = |name: Option<&str>| (Some("ann".to_owned()), name.map(String::from));
+        let with = |value: &str| name(&format!(r#", "sub": "ann", "name": {value}"#));
+        assert_eq!(with(r#""Ann \u00c4. E""#), ann(Some("Ann Ä. E")));
+        assert_eq!(name(r#", "sub": "ann""#), ann(None));
+        // It belongs to a user.
+        assert_eq!(name(r#", "name": "Ann""#), (None, None));
+        let long = format!(r#""{}""#, "n".repeat(SHOWN_NAME_BYTES_MAX));
+        assert!(with(&long).1.is_some());
+        let longer = long.replacen('n', "nn", 1);
+        for value in ["\"\"", "7", "null", r#"["Ann"]"#, r#""a\nb""#, &longer] {
+            assert_eq!(with(value), ann(None), "{value}");
+        }
+        let claims = r#", "sub": "ann", "name": "Ann""#;
+        let identity = check_default(&lasting(claims)).unwrap();
+        let certified = identity.certified("bob", 1);
+        assert_eq!((certified.user(), certified.name()), (Some("bob"), Some("Ann")));
+        assert_eq!(identity.narrowed(None, 1).name(), Some("Ann"));
+        let twice = check_default(&lasting(r#", "name": "a", "name": "b""#));
+        assert_eq!(twice, Err(TokenError::DuplicateClaim));
     }
 
     #[test]

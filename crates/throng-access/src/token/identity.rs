@@ -35,10 +35,22 @@ impl fmt::Display for TokenId {
     }
 }
 
+/// A user and the name for people as an [`Identity`] has them: in one text, so that a token without
+/// such a name takes no more memory.
+pub(super) fn joined(user: &str, name: Option<&str>) -> (Box<str>, u16) {
+    let name = name.unwrap_or_default();
+    let bytes = u16::try_from(name.len()).unwrap_or_default();
+    let name = if bytes == 0 { "" } else { name };
+    ([user, name].concat().into_boxed_str(), bytes)
+}
+
 /// A verified identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    pub(crate) user: Option<Box<str>>,
+    /// The user, and behind that the name for people, if the token has one.
+    pub(crate) names: Option<Box<str>>,
+    /// The length of the name for people.
+    pub(crate) name_bytes: u16,
     pub(crate) token_id: Option<TokenId>,
     pub(crate) grants: Arc<Grants>,
     /// The key that signed it.
@@ -62,8 +74,17 @@ impl Identity {
         expires_s: u32,
     ) -> Identity {
         let (token_id, key, valid_from_s) = (None, Fingerprint::NONE, 0);
-        let is_narrowed = false;
-        Identity { user, token_id, grants, key, expires_s, valid_from_s, issued_s, is_narrowed }
+        Identity {
+            names: user,
+            name_bytes: 0,
+            token_id,
+            grants,
+            key,
+            expires_s,
+            valid_from_s,
+            issued_s,
+            is_narrowed: false,
+        }
     }
 
     /// An identity by a certificate that is valid between these times, in seconds since 1970.
@@ -76,7 +97,8 @@ impl Identity {
     /// seconds since 1970.
     pub(crate) fn certified(&self, user: &str, until_s: u32) -> Identity {
         let expires_s = self.expires_s.min(until_s);
-        Identity { user: Some(user.into()), expires_s, ..self.clone() }
+        let (names, name_bytes) = joined(user, self.name());
+        Identity { names: Some(names), name_bytes, expires_s, ..self.clone() }
     }
 
     /// This token's identity as far as the application agrees: it may restrict the grants, `None`
@@ -109,7 +131,17 @@ impl Identity {
 
     /// The user, `sub`.
     pub fn user(&self) -> Option<&str> {
-        self.user.as_deref()
+        Some(self.split_names()?.0)
+    }
+
+    /// The name of the user for people, `name`. It is no proof of anything.
+    pub fn name(&self) -> Option<&str> {
+        Some(self.split_names()?.1).filter(|name| !name.is_empty())
+    }
+
+    fn split_names(&self) -> Option<(&str, &str)> {
+        let names = self.names.as_deref()?;
+        names.split_at_checked(names.len().saturating_sub(usize::from(self.name_bytes)))
     }
 
     /// The id, `jti`.

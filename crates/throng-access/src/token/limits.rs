@@ -15,5 +15,8 @@ pub const CLAIMS_MAX: usize = 64;
 /// The most values of `aud`.
 pub(crate) const AUDIENCES_MAX: usize = 32;
 
+/// The longest `name` that messages show, in bytes. A longer one counts as none.
+pub(super) const SHOWN_NAME_BYTES_MAX: usize = 256;
+
 /// The longest `jti`, in bytes.
 pub(super) const TOKEN_ID_BYTES_MAX: usize = 255;

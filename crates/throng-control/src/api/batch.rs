@@ -11,8 +11,8 @@ use http::request::Parts;
 use hyper::body::Incoming;
 use throng_access::{Action, Client};
 use throng_core::{
-    AskerId, Attributes, Body, ChannelName, IdempotencyKey, Publication, PublishError,
-    RefusedForMemory, Replacement, VolatilePublication,
+    AskerId, Body, ChannelName, IdempotencyKey, Publication, PublishError, RefusedForMemory,
+    Replacement, VolatilePublication,
 };
 use throng_wire::batch::parse_line;
 use throng_wire::v1;
@@ -239,7 +239,7 @@ async fn submit_line(
     let content = Replacement { body, content_type };
     let content = permit.ask_about(&channel, content, &item.publication.labels).await?;
     let Replacement { body, content_type } = content;
-    let attributes = Attributes::of_publication(&item.publication.labels, None);
+    let attributes = permit.attributes(&channel, &item.publication.labels);
     if item.publication.is_volatile {
         let elsewhere = Elsewhere::ask(control, counted, &channel);
         let volatile = VolatilePublication { channel, body, content_type, excluded, attributes };

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use http::request::Parts;
 use throng_access::{Action, Asker, Client, Credentials, Decision, Details, Draft};
-use throng_core::{ChannelName, Later, Listener, Publisher, Replacement, WantedTags};
+use throng_core::{Attributes, ChannelName, Later, Listener, Publisher, Replacement, WantedTags};
 use throng_wire::{ErrorResponse, Labels};
 
 use crate::authentication::PassedOn;
@@ -133,6 +133,13 @@ impl<'r> Permit<'r> {
             Client::Anonymous if self.listener == Listener::Admin => Publisher::Operator,
             Client::Anonymous => Publisher::Anonymous,
         }
+    }
+
+    /// The attributes of a message that the client publishes: its labels, and the client as the
+    /// channel's rule shows it.
+    pub(super) fn attributes(&self, channel: &ChannelName, labels: &Labels) -> Option<Attributes> {
+        let shown = self.control.engine.memory().rules().sender(channel);
+        Attributes::of_publication(labels, self.client.sender(shown))
     }
 
     fn asker<'a>(&'a self, content: Option<Draft<'a>>) -> Asker<'a> {

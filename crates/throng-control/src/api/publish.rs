@@ -10,9 +10,8 @@ use http::{HeaderMap, StatusCode};
 use hyper::body::Incoming;
 use throng_access::{Action, Client};
 use throng_core::{
-    AskerId, Attributes, Body, ChannelName, Channels, ConnectionName, IdempotencyKey, Kind, Later,
-    Outcome, Publication, PublishError, Published, Replacement, VolatilePublication, WantedTags,
-    clock,
+    AskerId, Body, ChannelName, Channels, ConnectionName, IdempotencyKey, Kind, Later, Outcome,
+    Publication, PublishError, Published, Replacement, VolatilePublication, WantedTags, clock,
 };
 use throng_wire::labels::{self, LabelError};
 use throng_wire::v1::{self, CONTENT_TYPE_BYTES_MAX, EXPIRES_IN_S_MAX, KEY_BYTES_MAX};
@@ -68,7 +67,7 @@ pub(crate) async fn answer(
     // It counts against a quota, and the wait for a receipt may be long.
     drop(bytes);
     let Options { idempotency_key, excluded, expires_in_ms, is_volatile, labels, .. } = options;
-    let attributes = Attributes::of_publication(&labels, None);
+    let attributes = permit.attributes(&channel, &labels);
     if is_volatile {
         let elsewhere = Elsewhere::ask(control, counted, &channel);
         let volatile = VolatilePublication { channel, body, content_type, excluded, attributes };

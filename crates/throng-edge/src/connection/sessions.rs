@@ -5,7 +5,7 @@ use std::sync::Arc;
 use throng_access::{Clients, Grants, GrantsId, GrantsTable, Session};
 use throng_core::slab::Slab;
 
-use super::user_names::UserNames;
+use super::user_names::{KnownUser, UserNames};
 
 /// SessionTable, and what their tokens grant.
 ///
@@ -36,12 +36,12 @@ impl SessionTable {
         }
     }
 
-    /// Begins a session, which holds `grants` and is counted already. `user` is the name of its
-    /// user, if it is to be kept until [`SessionTable::end`].
+    /// Begins a session, which holds `grants` and is counted already. `user` is its user, if the
+    /// names of that are to be kept until [`SessionTable::end`].
     pub(super) fn begin(
         &mut self,
         grants: &Arc<Grants>,
-        user: Option<&str>,
+        user: Option<KnownUser<'_>>,
         session: impl FnOnce(GrantsId) -> Session,
     ) -> Session {
         self.holders += 1;
@@ -55,6 +55,11 @@ impl SessionTable {
     /// The name of a session's user, if it is kept.
     pub(super) fn user_of(&self, session: &Session) -> Option<&str> {
         self.names.get(session.user_tag()?)
+    }
+
+    /// The name of a session's user for people, if it is kept.
+    pub(super) fn shown_name_of(&self, session: &Session) -> Option<&str> {
+        self.names.shown(session.user_tag()?)
     }
 
     /// Ends a session. `is_named`: the name of its user was kept.

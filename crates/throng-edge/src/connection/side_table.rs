@@ -10,12 +10,14 @@ use std::sync::Arc;
 
 use throng_access::{Clients, Grants, GrantsId, Session};
 use throng_core::slab::Slab;
+use throng_dialect::Framing;
 use throng_wire::subscribe::Options;
 
 use super::id::{ConnectionId, SideIndex, SidePlace};
 use super::pending::Pending;
 use super::sessions::SessionTable;
 use super::state::{Connection, State};
+use super::user_names::{KeptNames, KnownUser};
 
 /// A tick that does not come.
 pub(crate) const NEVER: u32 = u32::MAX;
@@ -85,19 +87,20 @@ pub(crate) struct SideTable {
     sessions: SessionTable,
     /// Connections with options.
     choosers: usize,
-    /// True if the names of all users are kept, because the access policy needs them.
-    keeps_all_names: bool,
+    /// The sessions whose users' names are kept.
+    kept_names: KeptNames,
 }
 
 impl SideTable {
     pub(super) fn new(clients: Arc<Clients>) -> SideTable {
         let sessions = SessionTable::new(clients);
-        SideTable { entries: Slab::default(), sessions, choosers: 0, keeps_all_names: false }
+        let kept_names = KeptNames::Commands;
+        SideTable { entries: Slab::default(), sessions, choosers: 0, kept_names }
     }
 
-    /// Keeps the names of the users of all sessions, of which there are none yet.
-    pub(super) fn keep_all_names(&mut self) {
-        self.keeps_all_names = true;
+    /// Keeps the names of the users of these sessions, of which there are none yet.
+    pub(super) fn keep_names(&mut self, kept: KeptNames) {
+        self.kept_names = kept;
     }
 
     fn entry<S>(&self, connection: &Connection<S>) -> Option<&SideEntry> {
@@ -184,19 +187,23 @@ impl SideTable {
         self.sessions.user_of(session)
     }
 
+    /// The name of a session's user for people, if it is kept.
+    pub(crate) fn shown_name_of(&self, session: &Session) -> Option<&str> {
+        self.sessions.shown_name_of(session)
+    }
+
     /// The grants of a session's token.
     pub(crate) fn grants_of(&self, session: &Session) -> &Arc<Grants> {
         self.sessions.grants_of(session)
     }
 
     /// Begins a session, instead of the one that the connection has. `session` makes it, with the
-    /// place of `grants`. It counts already for its user or server key. `user` is the name of its
-    /// user.
+    /// place of `grants`. It counts already for its user or server key. `user` is its user.
     pub(super) fn begin_session<S>(
         &mut self,
         connection: &mut Connection<S>,
         grants: &Arc<Grants>,
-        user: Option<&str>,
+        user: Option<KnownUser<'_>>,
         session: impl FnOnce(GrantsId) -> Session,
     ) {
         let is_named = self.keeps_name(connection);
@@ -207,10 +214,13 @@ impl SideTable {
         }
     }
 
-    /// True if the name of the connection's user is kept. A client with commands publishes with
-    /// idempotency keys, which are its user's on all nodes.
+    /// True if the names of the connection's user are kept.
     fn keeps_name<S>(&self, connection: &Connection<S>) -> bool {
-        self.keeps_all_names || connection.has_commands()
+        match self.kept_names {
+            KeptNames::Commands => connection.has_commands(),
+            KeptNames::Publishers => connection.encoding().framing() == Framing::WebSocket,
+            KeptNames::All => true,
+        }
     }
 
     /// Ends the session, if the connection has one.

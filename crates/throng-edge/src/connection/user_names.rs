@@ -1,10 +1,30 @@
 //! The names of users whose connections follow no inbox of theirs, for an access policy that has to
-//! know who sends a command.
+//! know who sends a command, and for messages that show their publishers.
 //!
 //! A session has only the tag of its user. Names are kept by tags, once for all connections of a
-//! user, and only if the policy needs them.
+//! user, and only if something needs them.
 
 use std::collections::HashMap;
+
+/// The sessions whose users' names are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum KeptNames {
+    /// Those with commands: they publish with idempotency keys, which are their users' on all
+    /// nodes.
+    Commands,
+    /// Those that can publish, because their messages show it.
+    Publishers,
+    /// All, because the policy needs them.
+    All,
+}
+
+/// The user of a session that begins.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct KnownUser<'a> {
+    pub(crate) user: &'a str,
+    /// The name for people, if some messages show it.
+    pub(crate) shown: Option<&'a str>,
+}
 
 /// The names of the users of one worker's sessions.
 #[derive(Debug, Default)]
@@ -14,17 +34,22 @@ pub(super) struct UserNames(HashMap<u64, Held>);
 struct Held {
     /// `None` if two users have the same tag: then neither has a name.
     name: Option<Box<str>>,
+    /// The name for people by the newest token. Boxed twice, as most users have none.
+    shown: Option<Box<Box<str>>>,
     sessions: u32,
 }
 
 impl UserNames {
     /// A session of this user begins.
-    pub(super) fn hold(&mut self, tag: u64, name: &str) {
-        let held =
-            self.0.entry(tag).or_insert_with(|| Held { name: Some(name.into()), sessions: 0 });
+    pub(super) fn hold(&mut self, tag: u64, KnownUser { user, shown }: KnownUser<'_>) {
+        let new = || Held { name: Some(user.into()), shown: None, sessions: 0 };
+        let held = self.0.entry(tag).or_insert_with(new);
         held.sessions += 1;
-        if held.name.as_deref() != Some(name) {
+        if held.name.as_deref() != Some(user) {
             held.name = None;
+        }
+        if held.shown.as_ref().map(|shown| &***shown) != shown {
+            held.shown = shown.map(|shown| Box::new(shown.into()));
         }
     }
 
@@ -42,18 +67,28 @@ impl UserNames {
     pub(super) fn get(&self, tag: u64) -> Option<&str> {
         self.0.get(&tag)?.name.as_deref()
     }
+
+    /// The name for people of the only user with this tag, if it is kept.
+    pub(super) fn shown(&self, tag: u64) -> Option<&str> {
+        let Held { name: Some(_), shown: Some(shown), .. } = self.0.get(&tag)? else { return None };
+        Some(shown)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn of<'a>(user: &'a str, shown: Option<&'a str>) -> KnownUser<'a> {
+        KnownUser { user, shown }
+    }
+
     #[test]
     fn a_name_is_kept_as_long_as_a_session() {
         let mut names = UserNames::default();
-        names.hold(1, "ann");
-        names.hold(1, "ann");
-        names.hold(2, "bob");
+        names.hold(1, of("ann", None));
+        names.hold(1, of("ann", None));
+        names.hold(2, of("bob", None));
         names.release(1);
         assert_eq!((names.get(1), names.get(2), names.get(3)), (Some("ann"), Some("bob"), None));
         names.release(1);
@@ -64,11 +99,22 @@ mod tests {
     #[test]
     fn users_with_the_same_tag_are_not_confused() {
         let mut names = UserNames::default();
-        names.hold(1, "ann");
-        names.hold(1, "eve");
-        assert_eq!(names.get(1), None);
+        names.hold(1, of("ann", Some("Ann")));
+        names.hold(1, of("eve", Some("Ann")));
+        assert_eq!((names.get(1), names.shown(1)), (None, None));
         names.release(1);
-        names.hold(1, "ann");
-        assert_eq!(names.get(1), None);
+        names.hold(1, of("ann", Some("Ann")));
+        assert_eq!((names.get(1), names.shown(1)), (None, None));
+    }
+
+    #[test]
+    fn the_name_for_people_is_that_of_the_newest_token() {
+        let mut names = UserNames::default();
+        for shown in [Some("Ann"), Some("Ann B."), None, Some("A.")] {
+            names.hold(1, of("ann", shown));
+            assert_eq!((names.get(1), names.shown(1)), (Some("ann"), shown));
+        }
+        (0..4).for_each(|_| names.release(1));
+        assert_eq!(names.shown(1), None);
     }
 }

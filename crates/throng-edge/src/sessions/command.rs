@@ -313,7 +313,7 @@ impl<N: Net> Sessions<N> {
                 Some(replacement) => Arc::unwrap_or_clone(replacement),
                 None => self.content(&publication)?,
             };
-            let attributes = Attributes::of_publication(&publication.labels, None);
+            let attributes = self.attributes(call.id, &name_of(target), &publication.labels);
             let content = (content, attributes);
             return self.publish_volatile_command(call, target, content, is_echoed);
         }
@@ -379,7 +379,7 @@ impl<N: Net> Sessions<N> {
             idempotency_key: key.map(|key| self.idempotency_key(call.id, &channel, key)),
             content_type,
             excluded: (!is_echoed).then(|| self.connections().name(call.id)),
-            attributes: Attributes::of_publication(&publication.labels, None),
+            attributes: self.attributes(call.id, &channel, &publication.labels),
             expires_in_ms: publication.expires_in_s.map(|seconds| u64::from(seconds) * 1000),
             ..Publication::new(channel, body)
         };

@@ -274,7 +274,9 @@ impl<N: Net> Sessions<N> {
 
     fn publish_to(&mut self, id: ConnectionId, channel: ChannelName, content: Replacement) {
         let Replacement { body, content_type } = content;
-        let publication = Publication { content_type, ..Publication::new(channel, body) };
+        let attributes = self.attributes(id, &channel, &Labels::default());
+        let publication =
+            Publication { content_type, attributes, ..Publication::new(channel, body) };
         match self.publish(id, publication) {
             Ok(outcome) => self.conclude_message(id, outcome),
             Err(wait) => self.wait(id, wait, Asked::Outcome, Answers::default()),

@@ -121,12 +121,14 @@ impl<N: Net> Sessions<N> {
         }
     }
 
-    /// Writes the name of the connection's user, if it is kept.
+    /// Writes the names of the connection's user, if they are kept.
     fn freeze_user(&self, id: ConnectionId, write: &mut dyn FnMut(Vec<u8>)) {
         let Some(session) = self.connections().session(id) else { return };
         if let Some(user) = self.connections().side().user_of(session) {
             let mut encoder = Encoder::new(RecordKind::User);
             encoder.bytes(user.as_bytes());
+            let shown = self.connections().side().shown_name_of(session);
+            encoder.bytes(shown.unwrap_or_default().as_bytes());
             write(encoder.finish());
         }
     }

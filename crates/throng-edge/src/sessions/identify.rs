@@ -11,19 +11,19 @@ use throng_access::{
     PassedHeaders, Permission, Refusal, Session, Shown, Step, Verdict, Verifier,
 };
 use throng_core::{
-    Answer, ChannelName, Channels, IdempotencyKey, LateAnswer, Later, Publisher, QuestionId,
-    WorkerId,
+    Answer, Attributes, ChannelName, Channels, IdempotencyKey, LateAnswer, Later, Publisher,
+    QuestionId, Sender, WorkerId,
 };
 use throng_dialect::Encoding;
-use throng_wire::ErrorResponse;
 use throng_wire::credential::Token;
 use throng_wire::head::Head;
 use throng_wire::subscribe::Request;
+use throng_wire::{ErrorResponse, Labels};
 
 use super::ask::{Stop, Wait, ticket};
 use super::client::Client;
 use super::shown::{Connected, ShownCommand, ShownRequest};
-use crate::connection::{Answers, Awaited, ConnectionId, Flags};
+use crate::connection::{Answers, Awaited, ConnectionId, Flags, KnownUser};
 use crate::net::Net;
 use crate::sessions::Sessions;
 
@@ -276,6 +276,28 @@ impl<N: Net> Sessions<N> {
         IdempotencyKey::new(publisher, text)
     }
 
+    /// The attributes of a message that the connection publishes to `channel`: its labels, and the
+    /// publisher as the channel's rule shows it.
+    pub(crate) fn attributes(
+        &self,
+        id: ConnectionId,
+        channel: &ChannelName,
+        labels: &Labels,
+    ) -> Option<Attributes> {
+        let shown = self.engine.memory().rules().sender(channel);
+        let from = match (shown, self.connections().session(id)) {
+            (Sender::Nobody, _) | (_, None) => None,
+            (Sender::User, Some(session)) => {
+                let grants = self.connections().side().grants_of(session);
+                self.user_of_session(id, session, Action::Publish(channel), grants)
+            }
+            (Sender::Name, Some(session)) => {
+                self.connections().side().shown_name_of(session).map(Into::into)
+            }
+        };
+        Attributes::of_publication(labels, from.as_deref())
+    }
+
     /// Begins the session of a connection that has just been parked. It counts already for its user
     /// or server key.
     pub(crate) fn begin_session(&mut self, id: ConnectionId, client: &Client) {
@@ -289,8 +311,11 @@ impl<N: Net> Sessions<N> {
                 let lead = self.lead(id, identity);
                 let tagger = &self.access.tagger;
                 let session = |place| Session::new(identity, place, tagger, lead);
-                let (grants, user) = (identity.grants(), identity.user());
-                self.delivery.connections_mut().begin_session(id, grants, user, session);
+                let shows_names = self.engine.memory().rules().show_names();
+                let shown = identity.name().filter(|_| shows_names);
+                let user = identity.user().map(|user| KnownUser { user, shown });
+                let connections = self.delivery.connections_mut();
+                connections.begin_session(id, identity.grants(), user, session);
             }
             Client::Known(throng_access::Client::Anonymous)
             | Client::Unchecked { .. }

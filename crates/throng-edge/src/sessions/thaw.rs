@@ -10,7 +10,7 @@ use throng_wire::websocket::Reader;
 use super::Sessions;
 use crate::connection::{
     Connection, ConnectionId, Flags, FrozenConnection, FrozenIo, FrozenPartial, FrozenSession, Io,
-    Outbound, Partial, PendingClose, State, Unacknowledged,
+    KnownUser, Outbound, Partial, PendingClose, State, Unacknowledged,
 };
 use crate::counters::Counter;
 use crate::net::{HandoffHeader, Net};
@@ -75,7 +75,7 @@ impl<N: Net> Sessions<N> {
         &mut self,
         mut frozen: FrozenConnection,
         socket: N::Socket,
-        (partials, grants, user): (&[Arc<Message>], &[Arc<Grants>], Option<&str>),
+        (partials, grants, user): (&[Arc<Message>], &[Arc<Grants>], Option<KnownUser<'_>>),
     ) -> Result<(), ThawError> {
         // Nothing may fail after `put_at`: it could not be undone.
         let granted = granted(&frozen, grants)?;

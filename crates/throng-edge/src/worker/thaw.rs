@@ -12,10 +12,13 @@ use throng_core::subscriptions::OpenChannel;
 use throng_core::{Epoch, Message, clock};
 
 use super::Worker;
-use crate::connection::{ConnectionId, FrozenConnection, Token};
+use crate::connection::{ConnectionId, FrozenConnection, KnownUser, Token};
 use crate::net::Net;
 use crate::sessions::granted;
 use throng_dialect::Encoding;
+
+/// The version of the format since which a user has a name for people.
+const NAMES_VERSION: u16 = 7;
 
 /// Reads a frozen worker, record by record.
 pub struct WorkerThaw<N: Net> {
@@ -39,8 +42,8 @@ pub struct WorkerThaw<N: Net> {
     partials: Vec<Arc<Message>>,
     /// Grants of the connections' tokens.
     grants: Vec<Arc<Grants>>,
-    /// The user of the next connection, if the name is known.
-    user: Option<Box<str>>,
+    /// The user of the next connection, if that is known, and the name of the user for people.
+    user: Option<(Box<str>, Option<Box<str>>)>,
     /// The connections whose events were asked for before.
     watched: Watched,
 }
@@ -141,7 +144,9 @@ impl<N: Net> WorkerThaw<N> {
             let user = self.user.take();
             let socket = socket.ok_or(ThawError::Invalid("a connection without its socket"))?;
             let frozen = FrozenConnection::decode(decoder)?;
-            let shared = (&*self.partials, &*self.grants, user.as_deref());
+            let known = user.as_ref();
+            let known = known.map(|(user, shown)| KnownUser { user, shown: shown.as_deref() });
+            let shared = (&*self.partials, &*self.grants, known);
             return self.worker.thaw_connection(frozen, socket, shared);
         }
         let comes_again =
@@ -180,7 +185,9 @@ impl<N: Net> WorkerThaw<N> {
 
     /// The next record is the user's connection.
     fn read_user(&mut self, mut decoder: Decoder<'_>) -> Result<(), ThawError> {
-        self.user = Some(decoder.text()?.into());
+        let user = decoder.text()?.into();
+        let shown = if self.version < NAMES_VERSION { "" } else { decoder.text()? };
+        self.user = Some((user, Some(shown).filter(|shown| !shown.is_empty()).map(Into::into)));
         decoder.finish()
     }
 

@@ -14,13 +14,13 @@ use throng_access::{AccessControl, AccessRules, AllowAll, ChannelAccess};
 use throng_core::frozen::VERSION;
 use throng_core::{
     Attributes, Body, ChannelName, Channels, HistoryQuery, Kind, LagPolicy, LogChange, LogRecord,
-    MemoryThaw, Publication, RecordChange, Rule, Rules, SegmentSink, SharedBytes,
+    MemoryThaw, Publication, RecordChange, Rule, Rules, SegmentSink, Sender, SharedBytes,
 };
 use throng_edge::Settings;
 use throng_edge::worker::WorkerThaw;
 
 use crate::rig::{Client, Rig};
-use crate::tokens::{control, has_close};
+use crate::tokens::{control, has_close, token, websocket};
 
 const WEBSOCKET: &str = "GET /channels/a HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\n\
      Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
@@ -51,7 +51,9 @@ const COMPACT: usize = 10;
 const PACED: usize = 11;
 /// One that version 3 cannot keep: it has to acknowledge a frame.
 const OWING: usize = 12;
-const CLIENTS: usize = 13;
+/// One that version 6 keeps without the name of its user for people.
+const NAMED: usize = 13;
+const CLIENTS: usize = 14;
 
 /// What the subscription of [`TERMS`] shows of its member.
 const MEMBER: &str = " as {ann}";
@@ -81,6 +83,12 @@ fn publish_once(rig: &Rig) -> String {
         ..Publication::new(ChannelName::channel("a"), Body::Json("{\"n\":1}".into()))
     };
     rig.engine.publish(rig.now_ms(), publication).expect("the queue has room").id.to_string()
+}
+
+/// Messages of the channel show the names of their publishers.
+fn named() -> Rule {
+    let (kind, pattern) = (Some(Kind::Channel), "n".to_owned());
+    Rule { kind, pattern, sender: Sender::Name, ..Rule::default() }
 }
 
 /// The record of a log.
@@ -116,7 +124,7 @@ fn scenario() -> (Rig, Vec<u8>, Vec<Client>) {
         max_staleness_ms: 1_000,
         ..Rule::default()
     };
-    let rules = Rules::new(vec![bounded], Rule::default());
+    let rules = Rules::new(vec![bounded, named()], Rule::default());
     let mut rig = Rig::with_rules(settings(), Arc::new(access), rules);
     publish_once(&rig);
     rig.publish("a", "sealed", None);
@@ -161,6 +169,8 @@ fn scenario() -> (Rig, Vec<u8>, Vec<Client>) {
     clients.push(rig.connect(&get.replace("/channels/a", "/channels/g?pace=500ms")));
     clients.push(rig.connect(&compact("/channels/h?envelope=compact")));
     rig.publish("h", "asked", None);
+    let claims = r#""sub": "ann", "name": "Ann A.""#;
+    clients.push(websocket(&mut rig, "/channels/n", &token(3600, claims), "throng.v1"));
     clients[STALLED].received();
     clients[STALLED].stall_after(TAKEN);
     rig.publish("long", &long(), None);
@@ -225,7 +235,8 @@ fn thawed(version: u16) -> (Rig, Vec<Client>) {
         let path = directory(version).join(name);
         fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
     };
-    let access = (Arc::new(AccessControl::open(Arc::new(AllowAll))), Rules::default());
+    let rules = Rules::new(vec![named()], Rule::default());
+    let access = (Arc::new(AccessControl::open(Arc::new(AllowAll))), rules);
     let memory = |rules, queues| {
         let mut thaw = MemoryThaw::new(rules, queues, 1 << 30);
         thaw.segment(Box::new(read("segment"))).expect("a kept segment");
@@ -386,6 +397,18 @@ fn attributes_are_kept_since_version_5() {
             rig.engine.history(rig.now_ms(), &ChannelName::channel("a"), HistoryQuery::Newest, 9);
         let attributes = Attributes::of(&[(1, b"price"), (9_999, b"unknown")]).ok();
         assert_eq!(history.messages[0].extras.attributes(), attributes.as_ref(), "{version}");
+    }
+}
+
+#[test]
+fn names_of_users_are_kept_since_version_7() {
+    for version in 7..=VERSION {
+        let (mut rig, clients) = thawed(version);
+        let publish = r#"{"type":"publish","channel":"n","data":"hi"}"#;
+        rig.send_frame(&clients[NAMED], publish);
+        rig.work();
+        let received = clients[NAMED].received();
+        assert!(received.contains(r#""from":"Ann A.","data":"hi""#), "{version}: {received}");
     }
 }
 

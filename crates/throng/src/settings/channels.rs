@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use throng_core::rules::RULES_MAX;
 use throng_units::{Count, Size, Switch, Time};
 
-use super::values::{JournalChoice, LagPolicyChoice, WhoChoice};
+use super::values::{JournalChoice, LagPolicyChoice, SenderChoice, WhoChoice};
 use throng_settings::toml_value;
 
 /// Defines the keys of a table, and [`ChannelTable`].
@@ -60,6 +60,8 @@ channel_table! {
     "max-staleness" max_staleness: Time,
     /// Whether clients are told who joins and leaves, in place of `presence-events`.
     "presence-events" presence_events: Switch,
+    /// The publisher that messages show.
+    "from" sender: SenderChoice,
     /// Where the messages are kept.
     "journal" journal: JournalChoice,
     /// Whether the messages are kept in the data directory: an earlier word for that journal.
@@ -148,6 +150,7 @@ mod tests {
             "lag-policy" => "'skip'",
             "presence-events" => "true",
             "journal" => "'disk'",
+            "from" => "'name'",
             "durable" | "local" => "true",
             "subscribe" | "publish" | "history" | "presence" => "'user'",
             _ => "1",

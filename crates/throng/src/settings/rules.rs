@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use throng_core::name::Kind;
-use throng_core::{LagPolicy, Retention, Rule, Rules};
+use throng_core::{LagPolicy, Retention, Rule, Rules, Sender};
 use throng_units::Time;
 
 use super::channels::ChannelTable;
@@ -26,6 +26,7 @@ pub(crate) fn rules(settings: &Settings) -> Rules {
         pace_ms: 0,
         max_staleness_ms: 0,
         presence_events: settings.presence.events.0,
+        sender: Sender::Nobody,
         journal: settings.journal_id(settings.default_journal()),
     };
     let rules = settings.channels.iter().map(|table| rule(settings, table, &fallback));
@@ -58,6 +59,7 @@ fn rule(settings: &Settings, table: &ChannelTable, fallback: &Rule) -> Rule {
         max_staleness_ms: table.max_staleness.map_or(0, |age| milliseconds(age) as u32),
         pace_ms: table.pace.map_or(0, |pace| milliseconds(pace) as u32),
         presence_events: table.presence_events.map_or(fallback.presence_events, |switch| switch.0),
+        sender: table.sender.map_or(fallback.sender, |sender| sender.0),
         journal: settings.journal_id(settings.journal_of(table)),
     }
 }

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use throng_access::Who;
 use throng_access::address::ForwardedHeader;
 use throng_certificates::UserField;
-use throng_core::LagPolicy;
+use throng_core::{LagPolicy, Sender};
 use throng_data::sync_policy::SyncPolicy;
 use throng_edge::settings::IoUringSetting;
 use throng_tls::LeastVersion;
@@ -257,6 +257,15 @@ macro_rules! one_of {
             }
         }
     };
+}
+
+one_of! {
+    /// The publisher that messages show.
+    SenderChoice(Sender), "SENDER",
+    "one of \"none\", \"user\" (of the token) and \"name\" (its claim `name`)",
+    "none" => Sender::Nobody,
+    "user" => Sender::User,
+    "name" => Sender::Name
 }
 
 one_of! {

@@ -15,6 +15,7 @@ use crate::connection::many::Many;
 use crate::connection::pending::{Asked, Pending};
 use crate::connection::side_table::SideTable;
 use crate::connection::state::{Connection, State};
+use crate::connection::user_names::{KeptNames, KnownUser};
 
 impl<S> Connections<S> {
     /// State that only some connections have.
@@ -115,18 +116,18 @@ impl<S> Connections<S> {
         self.clients().limiter.unsubscribe(self.limited_client(id), count);
     }
 
-    /// Keeps the names of the users of all sessions, of which there are none yet.
-    pub(crate) fn keep_all_names(&mut self) {
-        self.side.keep_all_names();
+    /// Keeps the names of the users of these sessions, of which there are none yet.
+    pub(crate) fn keep_names(&mut self, kept: KeptNames) {
+        self.side.keep_names(kept);
     }
 
     /// Begins a session of a parked connection, instead of the one that it has. `session` makes it,
-    /// with the place of `grants`. `user` is the name of its user, if that is known.
+    /// with the place of `grants`. `user` is its user, if that is known.
     pub(crate) fn begin_session(
         &mut self,
         id: ConnectionId,
         grants: &Arc<Grants>,
-        user: Option<&str>,
+        user: Option<KnownUser<'_>>,
         session: impl FnOnce(GrantsId) -> Session,
     ) {
         let connection = &mut self.table[id.index()];
