@@ -194,6 +194,47 @@ def test_a_durable_channel_has_no_gap_over_a_kill(connect, proxy, tmp_path, tran
         second.stop()
 
 
+@pytest.mark.parametrize(
+    ("transport", "volatile"), [*((each, False) for each in TRANSPORTS), ("websocket", True)]
+)
+def test_a_message_has_the_event_and_the_tags_of_its_publisher(
+    connect, server, channel, transport, volatile
+):
+    client = connect(server.url, transports=[transport], poll_wait_ms=5_000, **EAGER)
+    server.publish(channel, "before")
+    client.tell("subscribe", channels=[channel], history=1)
+    client.until_all("message", 1)
+    if client.all("state")[-1]["state"] != "open":
+        client.until_state("open")
+    labels = {"name": "Größe", "tags": {"symbol": "ACMÉ 😀", "n": 2, "x": 0.5}}
+    client.tell("publish", channel=channel, data={"p": 1}, volatile=volatile, **labels)
+    client.until_all("published", 1)
+    plain, labelled = client.until_all("message", 2)
+    assert (plain["name"], plain["tags"], plain["from"]) == (None, {}, None)
+    assert (labelled["name"], labelled["tags"]) == (labels["name"], labels["tags"])
+    assert (labelled["data"], labelled["from"]) == ({"p": 1}, None)
+    kept = server.history(channel)["messages"][1:]
+    assert [envelope["event"] for envelope in kept] == ([] if volatile else ["Größe"])
+    client.tell("publish", channel=channel, data="x", name="gap")
+    refused = client.until_all("unpublished", 1)[0]
+    assert refused["code"] in ("bad_parameter", "bad_request"), refused
+    assert not client.all("gap")
+
+
+def test_a_message_has_the_sender_that_the_server_shows(connect, scripted):
+    async def script(request, peer):
+        peer.welcome(request)
+        frame = await peer.until_subscribe()
+        peer.say({"type": "subscribed", "channel": "a", "id": "e-0", "ref": frame["ref"]})
+        peer.say({**message("e-1"), "from": "ann"})
+        peer.say(message("e-2"))
+        await peer.hear()
+
+    client = connect(scripted(script).url, transports=["websocket"], **EAGER)
+    client.tell("subscribe", channels=["a"])
+    assert [each["from"] for each in client.until_all("message", 2)] == ["ann", None]
+
+
 def message(id):
     return {"type": "message", "channel": "a", "id": id, "time": 1, "data": id}
 

@@ -67,9 +67,14 @@ func (c *compact) readMore(text []byte) error {
 	var more struct {
 		Encoding    string `json:"encoding"`
 		ContentType string `json:"content_type"`
+		Event       string `json:"event"`
+		From        string `json:"from"`
+		// Strings and numbers.
+		Tags map[string]any `json:"tags"`
 	}
 	err := json.Unmarshal(text, &more)
 	c.fields.Encoding, c.fields.ContentType = more.Encoding, more.ContentType
+	c.fields.Event, c.fields.Tags, c.fields.From = more.Event, more.Tags, more.From
 	return err
 }
 

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -59,6 +60,12 @@ type Message struct {
 	// Replayed is true for messages older than the subscription, which came because of History or
 	// Since. It is false for messages missed during a reconnect.
 	Replayed bool
+	// Event is the name of its event, and empty if it has none.
+	Event string
+	// Tags are short facts beside the body: strings and numbers (float64).
+	Tags map[string]any
+	// From is who published it, set by the server, if the channel shows that.
+	From string
 }
 
 // Text is the body as a string.
@@ -99,6 +106,10 @@ type Draft struct {
 	// ExpiresIn is the time for which the message is of use: 1 s to a year, in whole seconds. It is
 	// kept as long as others of its channel if 0.
 	ExpiresIn time.Duration
+	// Event is the name of its event: 1 to 128 bytes, and none of the server's own events.
+	Event string
+	// Tags are at most 16 strings and numbers, of at most 1,024 bytes as JSON.
+	Tags map[string]any
 }
 
 // Published says that the server has the message.
@@ -162,6 +173,9 @@ type fields struct {
 	Data        json.RawMessage `json:"data"`
 	Encoding    string          `json:"encoding"`
 	ContentType string          `json:"content_type"`
+	Event       string          `json:"event"`
+	Tags        map[string]any  `json:"tags"`
+	From        string          `json:"from"`
 	Missed      int             `json:"missed"`
 	// Count is of a conflation.
 	Count int `json:"count"`
@@ -225,6 +239,9 @@ func (f *fields) toMessage(replayed bool) (Message, error) {
 		Data:        f.Data,
 		ContentType: "application/json",
 		Replayed:    replayed,
+		Event:       f.Event,
+		Tags:        f.Tags,
+		From:        f.From,
 	}
 	if f.Time != 0 {
 		message.Time = time.UnixMilli(f.Time)
@@ -327,6 +344,12 @@ func (d *Draft) prepare() error {
 	if d.ExpiresIn != 0 && (d.ExpiresIn < time.Second || d.ExpiresIn > expiresInMax) {
 		return fmt.Errorf("throng: ExpiresIn must be from 1s to %v, not %v", expiresInMax, d.ExpiresIn)
 	}
+	if !utf8.ValidString(d.Event) || strings.ContainsFunc(d.Event, unicode.IsControl) {
+		return fmt.Errorf("throng: the Event %q is not a line of UTF-8", d.Event)
+	}
+	if _, err := json.Marshal(d.Tags); err != nil {
+		return fmt.Errorf("throng: the tags have no JSON: %w", err)
+	}
 	if d.Key == "" {
 		d.Key = randomKey()
 	}
@@ -361,6 +384,14 @@ func (d *Draft) header(contentType string) map[string]string {
 	if d.ExpiresIn != 0 {
 		header["Throng-Expires-In"] = strconv.FormatInt(d.expiresIn(), 10)
 	}
+	if d.Event != "" {
+		header["Throng-Event"] = d.Event
+	}
+	if len(d.Tags) > 0 {
+		// Checked by prepare.
+		tags, _ := json.Marshal(d.Tags)
+		header["Throng-Tags"] = string(tags)
+	}
 	return header
 }
 
@@ -384,6 +415,12 @@ func (d *Draft) line() ([]byte, error) {
 	}
 	if d.ExpiresIn != 0 {
 		named["expires_in"] = d.expiresIn()
+	}
+	if d.Event != "" {
+		named["event"] = d.Event
+	}
+	if len(d.Tags) > 0 {
+		named["tags"] = d.Tags
 	}
 	line, err := json.Marshal(named)
 	return append(line, '\n'), err

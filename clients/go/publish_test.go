@@ -145,6 +145,35 @@ func TestTheOutcomeIsSaidWhenItGivesUp(t *testing.T) {
 	}
 }
 
+func TestAnEventAndTagsAreHeadersAndFields(t *testing.T) {
+	answer := says(201, `{"id":"k-1","subscribers":2}`)
+	s := &script{entries: []func(*http.Request, string) (*http.Response, error){answer}}
+	publish := func(draft Draft) error {
+		draft.Target, draft.Data = Channel("a"), "x"
+		_, err := publishWith(t, s, Options{}, func(client *Client) (Published, error) {
+			return client.PublishDraft(context.Background(), draft)
+		})
+		return err
+	}
+	draft := Draft{Event: "Größe", Tags: map[string]any{"symbol": "ACMÉ", "n": 2}}
+	if err := publish(draft); err != nil {
+		t.Fatal(err)
+	}
+	header := s.sent[0].Header
+	if header.Get("Throng-Event") != "Größe" || header.Get("Throng-Tags") != `{"n":2,"symbol":"ACMÉ"}` {
+		t.Error(header)
+	}
+	line, err := draft.line()
+	if err != nil || !strings.Contains(string(line), `"event":"Größe"`) || !strings.Contains(string(line), `"n":2`) {
+		t.Error(string(line), err)
+	}
+	for _, draft := range []Draft{{Event: "a\nb"}, {Event: "\xff"}, {Tags: map[string]any{"a": t.Log}}} {
+		if err := publish(draft); err == nil || len(s.sent) != 1 {
+			t.Error(draft, "was published")
+		}
+	}
+}
+
 func publishVolatileTo(t *testing.T, s *script, draft Draft) (Published, error) {
 	t.Helper()
 	draft.Target, draft.Data = Channel("a"), "typing"

@@ -19,7 +19,7 @@ const HTTP = `throng-http-${version}.js`;
 const TABS = "throng-tabs.js";
 
 /** The largest compressed sizes in bytes. */
-const SIZES_MAX = { "throng.js": 13_700, [HTTP]: 5_000, [TABS]: 4_900 };
+const SIZES_MAX = { "throng.js": 13_900, [HTTP]: 5_000, [TABS]: 4_900 };
 
 /** The largest compressed sizes of the parts that only packages have, in bytes. */
 const PARTS_MAX = { react: 2_000 };

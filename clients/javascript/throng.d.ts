@@ -7,6 +7,9 @@ export type Transport = "websocket" | "sse" | "poll";
 
 export type State = "idle" | "connecting" | "open" | "waiting" | "closed";
 
+/** At most 16 short facts about a message, of at most 1,024 bytes as JSON. */
+export type Tags = Record<string, string | number>;
+
 /** One message. `Data` is a string, a JSON value or, for a binary body, a `Uint8Array`. */
 export interface Message<Data = unknown> {
   /** Set unless the message came to a user's inbox. */
@@ -21,6 +24,12 @@ export interface Message<Data = unknown> {
   readonly time: number;
   readonly data: Data;
   readonly contentType: string;
+  /** The name of its event, if it has one: see `onEvent`. */
+  readonly event?: string;
+  /** Its tags, if it has some. */
+  readonly tags?: Readonly<Tags>;
+  /** Who published it, set by the server, if the channel shows that. */
+  readonly from?: string;
   /**
    * Whether it is older than the subscription, and was delivered because of `history` or `since`.
    * False for messages missed during a reconnect.
@@ -116,6 +125,9 @@ export interface PublishOptions {
   /** `false`: this client does not receive the message. Default: true. */
   echo?: boolean;
   contentType?: string;
+  /** The name of the message's event: 1 to 128 bytes, and none of the server's own events. */
+  event?: string;
+  tags?: Tags;
   /**
    * Whole seconds from the call after which the message is worthless, 1 to 31,536,000: it is not
    * sent or delivered any more.
@@ -283,6 +295,11 @@ export declare class Subscription<Data = unknown> extends Emitter<SubscriptionEv
   private constructor();
   readonly channel?: string;
   readonly user?: string;
+  /**
+   * Listens to the messages whose `event` is this name. Listeners of "message" get them, too. Returns a
+   * function that removes the listener.
+   */
+  onEvent(event: string, listener: (message: Message<Data>) => void): () => void;
   unsubscribe(): void;
 }
 

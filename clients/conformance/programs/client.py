@@ -76,8 +76,17 @@ def print_message(name, message):
         "data": data.decode(errors="replace") if isinstance(data, bytes) else data,
         "replayed": message.replayed,
         "content_type": message.content_type,
+        "name": message.event,
+        "tags": message.tags,
+        "from": message.sender,
     }
     print_event(name, "message", channel=message.target, **fields)
+
+
+def options(command):
+    """The options of a publication."""
+    volatile = command.get("volatile", False)
+    return {"volatile": volatile, "event": command.get("name"), "tags": command.get("tags")}
 
 
 def print_published(command, published):
@@ -118,9 +127,9 @@ class Async:
     async def publish(self, command):
         client = self.clients[command["client"]]
         try:
-            volatile = command.get("volatile", False)
-            data = command["data"]
-            published = await client.publish(command["channel"], data, volatile=volatile)
+            published = await client.publish(
+                command["channel"], command["data"], **options(command)
+            )
             print_published(command, published)
         except ThrongError as error:
             print_unpublished(command, error)
@@ -156,9 +165,8 @@ class Blocking:
     def publish(self, command):
         client = self.clients[command["client"]]
         try:
-            volatile = command.get("volatile", False)
-            data = command["data"]
-            print_published(command, client.publish(command["channel"], data, volatile=volatile))
+            published = client.publish(command["channel"], command["data"], **options(command))
+            print_published(command, published)
         except ThrongError as error:
             print_unpublished(command, error)
 

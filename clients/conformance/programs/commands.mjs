@@ -47,9 +47,11 @@ export function commands(Throng, print, base) {
       }
       subscription.on("message", (message) => {
         const { id = null, time = null, replayed, contentType: content_type } = message;
+        const { event: name = null, tags = {}, from: sender = null } = message;
         const isBinary = message.data instanceof Uint8Array;
         const data = isBinary ? new TextDecoder().decode(message.data) : message.data;
-        tell(client, "message", { channel, id, time, data, replayed, content_type });
+        const labels = { name, tags, from: sender };
+        tell(client, "message", { channel, id, time, data, replayed, content_type, ...labels });
       });
       subscription.on("conflated", ({ count }) => tell(client, "conflated", { channel, count }));
       subscription.on("gap", ({ id, missed }) => tell(client, "gap", { channel, id, missed }));
@@ -64,9 +66,9 @@ export function commands(Throng, print, base) {
     }
   }
 
-  async function publish({ client, channel, data, volatile }) {
+  async function publish({ client, channel, data, volatile, name: event, tags }) {
     try {
-      const published = await clients.get(client).publish(channel, data, { volatile });
+      const published = await clients.get(client).publish(channel, data, { volatile, event, tags });
       const { id = null, duplicate } = published;
       tell(client, "published", { data, id, duplicate: duplicate ?? false });
     } catch ({ code, outcome, key }) {

@@ -1,6 +1,6 @@
 /** The types of what an application uses on its own servers. Needs `node:crypto`. */
 
-import type { Published, Target, ThrongError } from "@throng-push/client";
+import type { Published, Tags, Target, ThrongError } from "@throng-push/client";
 
 export { ThrongError } from "@throng-push/client";
 
@@ -40,6 +40,9 @@ export interface DraftOptions {
   exclude?: string;
   /** Time after which the message is not delivered any more. */
   expiresInSeconds?: number;
+  /** The name of the message's event: 1 to 128 bytes, and none of the server's own events. */
+  event?: string;
+  tags?: Tags;
 }
 
 /** A message of a batch. */

@@ -33,7 +33,9 @@ const PUBLISH_TIMEOUT_MAX_MS = 240_000;
 const RETRIED_CODES = ["busy", "too_many_requests", "full", "draining", "outcome_unknown"];
 /** The error after which the message may have been published. */
 const UNKNOWN_CODE = "outcome_unknown";
-const DRAFT_NAMES = ["channel", "user", "data", "key", "contentType", "exclude", "expiresInSeconds"];
+const DRAFT_NAMES = [
+  ...["channel", "user", "data", "key", "contentType", "exclude", "expiresInSeconds", "event", "tags"],
+];
 
 /** A line of a batch. Throws the `ThrongError` of a name or text that no server takes. */
 function encode(draft, more) {
@@ -52,11 +54,11 @@ class Line {
 
   constructor(draft) {
     checkNames(draft, DRAFT_NAMES, "a message");
-    const { key = randomKey(), contentType, exclude, expiresInSeconds } = draft;
+    const { key = randomKey(), contentType, exclude, expiresInSeconds, event, tags } = draft;
     this.key = key;
     try {
       const more = { key, content_type: contentType, exclude, expires_in: expiresInSeconds };
-      this.text = encode(draft, more);
+      this.text = encode(draft, { ...more, event, tags });
     } catch (error) {
       // The fault of this message, and of no other.
       if (!(error instanceof ThrongError)) throw error;

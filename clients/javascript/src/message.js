@@ -12,6 +12,8 @@ const CUT_IN_JSON = /(^|[^\\])(\\\\)*\\ud[89a-f]/;
 const NAME_BYTES_MAX = 255;
 /** The encoding of an envelope that cannot be read; its data is the reason. */
 const UNREADABLE = "unreadable";
+/** What few messages have. */
+const ATTRIBUTES = ["event", "tags", "from"];
 /** The brackets and texts of JSON. */
 const TOKENS = /"(?:[^"\\]|\\.)*"|[[\]{}]/g;
 /** A compact message up to its offset, which some parsers can read when they refuse the rest. */
@@ -105,10 +107,15 @@ export function isUpTo(id, last) {
   return Number(id.slice(epoch.length)) <= Number(last.slice(epoch.length));
 }
 
-export function toBase64(bytes) {
+/** Each byte as a character. */
+function toBinary(bytes) {
   let binary = "";
   for (const byte of bytes) binary += String.fromCharCode(byte);
-  return btoa(binary);
+  return binary;
+}
+
+export function toBase64(bytes) {
+  return btoa(toBinary(bytes));
 }
 
 function fromBase64(text) {
@@ -176,9 +183,9 @@ export function parse(text) {
 export function toEnvelope({ channel, user }, epoch, [, offset, data, time, more]) {
   check(offset === null || offset >= 0, "a message has no offset");
   const isTimed = typeof time !== "object";
-  const { encoding, content_type } = (isTimed ? more : time) ?? {};
   const id = offset === null ? undefined : epoch + offset;
-  return { channel, user, id, time: isTimed ? time : undefined, data, encoding, content_type };
+  const rest = isTimed ? more : time;
+  return { ...rest, channel, user, id, time: isTimed ? time : undefined, data };
 }
 
 /** The message for listeners from an envelope. Throws for one that is unreadable. */
@@ -191,8 +198,19 @@ export function toMessage(envelope, replayed) {
   else check(encoding === undefined, `its encoding "${encoding}" is unknown`);
   const contentType = content_type ?? typeOf(data);
   // Not put together from parts, which takes time.
-  if (user !== undefined) return { user, id, time, data, contentType, replayed };
-  return { channel, id, time, data, contentType, replayed };
+  const message =
+    user === undefined
+      ? { channel, id, time, data, contentType, replayed }
+      : { user, id, time, data, contentType, replayed };
+  for (const name of ATTRIBUTES) {
+    if (envelope[name] !== undefined) message[name] = envelope[name];
+  }
+  return message;
+}
+
+/** Text as a header has it: in UTF-8. */
+export function toHeader(text) {
+  return toBinary(new TextEncoder().encode(text));
 }
 
 /** A random key. Pages without TLS have no `crypto.randomUUID`, and React Native has no `crypto`. */

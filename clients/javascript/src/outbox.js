@@ -11,7 +11,7 @@ import { ThrongError } from "./errors.js";
 import { abort, backoffMs, deadline, delay, foundNoConnection, isForeign } from "./http.js";
 import { isOfToken, isTemporary, orAborted, retryAfterMs, toError } from "./http.js";
 import { bytesOf, checkText, isBinary, keyOf, pathOf, randomKey } from "./message.js";
-import { toBytes, toJson, typeOf } from "./message.js";
+import { toBytes, toHeader, toJson, typeOf } from "./message.js";
 import { check, checkNames } from "./options.js";
 
 /** The error after which the message may be published, now or later. */
@@ -46,7 +46,7 @@ class Publish {
 
   constructor(target, data, options) {
     const more = ["contentType", "keepalive", "receipt", "expiresInSeconds", "volatile"];
-    checkNames(options, ["key", "echo", ...more], "publish");
+    checkNames(options, [...more, "key", "echo", "event", "tags"], "publish");
     const { echo, receipt, expiresInSeconds, volatile } = options;
     const lasts = expiresInSeconds ?? 1;
     const isLife = Number.isInteger(lasts) && lasts >= 1 && lasts <= EXPIRES_SECONDS_MAX;
@@ -64,6 +64,7 @@ class Publish {
     /** How much longer than others a response may take. */
     this.waitMs = (receipt ?? 0) * 1_000;
     // Copied, because the caller may change the data before an attempt.
+    if (this.tags) this.tags = JSON.parse(toJson(this.tags));
     if (typeof data === "string") {
       checkText(data, "the text");
       this.data = this.body = data;
@@ -105,10 +106,12 @@ class Publish {
   }
 
   request(signal) {
-    const { data, body, keepalive, expiresIn } = this;
+    const { data, body, keepalive, expiresIn, event, tags } = this;
     const headers = { "Content-Type": this.contentType ?? typeOf(data) };
     if (this.key !== undefined) headers["Idempotency-Key"] = this.key;
     if (expiresIn) headers["Throng-Expires-In"] = String(expiresIn);
+    if (event !== undefined) headers["Throng-Event"] = toHeader(event);
+    if (tags) headers["Throng-Tags"] = toHeader(JSON.stringify(tags));
     if (this.receipt !== undefined) headers.Prefer = `receipt, wait=${this.receipt}`;
     return { method: "POST", headers, body, keepalive, signal };
   }

@@ -202,11 +202,11 @@ export class SocketLink {
   publish(publish) {
     // Messages to a channel come back only if it is asked for before.
     this.#sendLists();
-    const { target, data, key, echo, contentType, expiresIn, volatile } = publish;
+    const { target, data, key, echo, contentType, expiresIn, volatile, event, tags } = publish;
     publish.link = this;
     publish.sent();
     const body = isBinary(data) ? { data: toBase64(data), encoding: "base64" } : { data };
-    const more = { content_type: contentType, expires_in: expiresIn, volatile };
+    const more = { content_type: contentType, expires_in: expiresIn, volatile, event, tags };
     const options = { ...more, key, echo: echo && undefined };
     this.#send({ type: "publish", ...target, ...body, ...options }, { publish });
   }

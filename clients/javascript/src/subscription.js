@@ -27,6 +27,13 @@ export class Subscription extends Emitter {
     super(EVENTS);
     Object.assign(this, target, { unsubscribe: end });
   }
+
+  /** Listens to the messages with this event. Returns a function that removes the listener. */
+  onEvent(event, listener) {
+    return this.on("message", (message) => {
+      if (message.event === event) return listener(message);
+    });
+  }
 }
 
 /** A subscription with the state that its cursor keeps for it. */

@@ -153,9 +153,10 @@ export class Hub {
   }
 
   async #publish(socket, frame) {
-    const { ref, key, content_type: contentType, expires_in: expiresInSeconds, volatile } = frame;
+    const { ref, key, content_type: contentType, expires_in: expiresInSeconds } = frame;
+    const { volatile, event, tags } = frame;
     try {
-      const options = { key, contentType, expiresInSeconds, volatile };
+      const options = { key, contentType, expiresInSeconds, volatile, event, tags };
       const published = await this.#client.publish(targetOf(frame), dataOf(frame), options);
       this.#send(socket, { type: "published", ...targetOf(frame), ...published, ref });
     } catch (error) {

@@ -74,6 +74,29 @@ for (const transport of ["websocket", "sse", "poll"]) {
     assert.equal(client.state === "open" || !isSocket, true);
   });
 
+  test(`${transport}: a message takes an event and tags along`, async (t) => {
+    const { server, connect } = await start(t);
+    const heads = [];
+    server.faults.answer = ({ headers }) => {
+      heads.push(headers);
+    };
+    const client = connect(options);
+    const chat = client.subscribe("a");
+    await next(chat, "subscribed");
+    if (client.state !== "open") await next(client, "state", isOpen);
+    const labels = { event: "Größe", tags: { symbol: "ACMÉ 😀", n: 2 } };
+    const published = client.publish("a", "x", labels);
+    labels.tags.n = 3;
+    await published;
+    const frame = server.requests.find((line) => line.includes('"type":"publish"'));
+    const ofHead = (name) => Buffer.from(heads.find((head) => head[name])[name], "latin1").toString();
+    const { event, tags } = frame
+      ? JSON.parse(frame.slice(6))
+      : { event: ofHead("throng-event"), tags: JSON.parse(ofHead("throng-tags")) };
+    assert.deepEqual([event, tags], ["Größe", { symbol: "ACMÉ 😀", n: 2 }]);
+    await assert.rejects(client.publish("a", "x", { event: "a\nb" }), TypeError);
+  });
+
   test(`${transport}: a message that expires says when`, async (t) => {
     const { server, connect } = await start(t);
     const lives = [];

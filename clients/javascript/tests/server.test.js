@@ -97,12 +97,13 @@ test("an error says whether the message may have been published", async (t) => {
 
 test("binary data and options travel in the fields of the protocol", async (t) => {
   const { requests, connect } = await start(t, accept);
-  const options = { contentType: "image/x", exclude: "c1", expiresInSeconds: 9, key: "k" };
+  const labels = { event: "price", tags: { n: 2 } };
+  const options = { contentType: "image/x", exclude: "c1", expiresInSeconds: 9, key: "k", ...labels };
   await connect().publish("c", new Uint8Array([0, 255]), options);
   assert.deepEqual(requests[0].lines, [
     {
       ...{ channel: "c", data: "AP8=", encoding: "base64", key: "k" },
-      ...{ content_type: "image/x", exclude: "c1", expires_in: 9 },
+      ...{ content_type: "image/x", exclude: "c1", expires_in: 9, ...labels },
     },
   ]);
 });

@@ -30,6 +30,10 @@ new Throng({ noTime: true, params: { heartbeat: 60, pace: 100 } });
 // @ts-expect-error: an entry has no such option
 throng.subscribe([{ channel: "b", sinse: "k-1" }]);
 chat.once("message", ({ data }) => void data.text);
+chat.onEvent("price", ({ data, event = "", tags = {}, from }) => void [data.text, event, tags.n, from])();
+void throng.publish("a", 1, { event: "price", tags: { symbol: "ACME", n: 2 } });
+// @ts-expect-error: tags are flat
+void throng.publish("a", 1, { tags: { a: { b: 1 } } });
 throng.subscribe("room", { presence: true }).on("presence", ({ users, left = [] }) => {
   const times: number[] = left.map(({ last_seen }) => last_seen);
   void [users.join(), times];
@@ -89,6 +93,7 @@ void ThrongProvider({ client: shared });
 
 const publisher = new Publisher("http://127.0.0.1:8080", { key: "throng_…" });
 void publisher.publish({ user: "ann" }, "hello", { expiresInSeconds: 60 }).then(({ id }) => id);
+void publisher.publish("a", 1, { event: "price", tags: { symbol: "ACME", n: 2 } });
 void publisher
   .publishBatch([{ channel: "a", data: 1 }, { user: "ann", data: "x", key: "k" }])
   .then((results) => results.filter((result) => result instanceof ThrongError));

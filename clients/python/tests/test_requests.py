@@ -306,6 +306,27 @@ def test_an_expiry_that_the_server_refuses_fails_at_the_call(expires_in):
         published_with(Scripted(DONE), expires_in=expires_in)
 
 
+def test_an_event_and_tags_are_headers_and_fields():
+    labels = {"event": "Größe", "tags": {"symbol": "ACMÉ", "n": 2}}
+    exchange = Scripted(DONE)
+    published_with(exchange, **labels)
+    headers = exchange.sent[0].headers
+    assert headers["Throng-Event"] == "Größe".encode()
+    assert json.loads(headers["Throng-Tags"]) == labels["tags"]
+    batch = Scripted(answer(200, {"id": "k-1", "subscribers": 0}))
+    run_blocking(publish_batch(batch, OPTIONS, [Draft("a", 1, **labels)]))
+    line = lines_of(batch.sent[0])[0]
+    assert (line["event"], line["tags"]) == (labels["event"], labels["tags"])
+
+
+@pytest.mark.parametrize(
+    "labels", [{"event": "a\nb"}, {"tags": {"a": float("nan")}}, {"tags": {"a": object()}}]
+)
+def test_labels_that_no_header_can_have_fail_at_the_call(labels):
+    with pytest.raises((ValueError, TypeError)):
+        published_with(Scripted(DONE), **labels)
+
+
 def publish_volatile_with(*script, **fields):
     exchange = Scripted(*script)
     published = run_blocking(publish_volatile(exchange, OPTIONS, Draft("news", "typing", **fields)))

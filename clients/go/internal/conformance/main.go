@@ -89,6 +89,9 @@ type command struct {
 	Presence bool     `json:"presence"`
 	Channel  string   `json:"channel"`
 	Data     any      `json:"data"`
+	// Name is of the message's event.
+	Name string         `json:"name"`
+	Tags map[string]any `json:"tags"`
 }
 
 func decoded(message throng.Message) any {
@@ -152,6 +155,16 @@ func follow(ctx context.Context, client *throng.Client, c command) {
 		told := map[string]any{
 			"channel": message.Target.Name(), "id": nil, "time": nil,
 			"data": decoded(message), "replayed": message.Replayed, "content_type": message.ContentType,
+			"name": nil, "tags": map[string]any{}, "from": nil,
+		}
+		if message.Event != "" {
+			told["name"] = message.Event
+		}
+		if message.Tags != nil {
+			told["tags"] = message.Tags
+		}
+		if message.From != "" {
+			told["from"] = message.From
 		}
 		if message.ID != "" {
 			told["id"] = message.ID
@@ -168,7 +181,7 @@ func publish(client *throng.Client, c command) {
 	if c.Volatile {
 		send = client.PublishVolatile
 	}
-	draft := throng.Draft{Target: throng.Channel(c.Channel), Data: c.Data}
+	draft := throng.Draft{Target: throng.Channel(c.Channel), Data: c.Data, Event: c.Name, Tags: c.Tags}
 	published, err := send(context.Background(), draft)
 	var refused *throng.Error
 	if errors.As(err, &refused) {

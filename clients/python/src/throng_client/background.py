@@ -14,14 +14,14 @@ import atexit
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
 from .errors import ThrongError, closed
 from .logs import log, warn_once
-from .messages import Draft, Published, Target
+from .messages import Draft, Published, Tag, Target
 from .options import Options
 from .publishing import BATCH_BYTES_MAX, BATCH_LINES_MAX, Line, line_from, publish_lines
 from .requests import Exchange, run_blocking
@@ -89,12 +89,14 @@ class Queue(abc.ABC):
         content_type: str | None = None,
         exclude: str | None = None,
         expires_in: float | timedelta | None = None,
+        event: str | None = None,
+        tags: Mapping[str, Tag] | None = None,
     ) -> bool:
         """Puts a message into the queue, and returns at once. False if the queue is full.
 
         Raises for a message that could never be published, such as one with a bad name.
         """
-        draft = Draft(target, data, key, content_type, exclude, expires_in)
+        draft = Draft(target, data, key, content_type, exclude, expires_in, event, tags)
         line = line_from(draft, self._exchange, self._options)
         if line.error is not None:
             raise line.error

@@ -28,6 +28,7 @@ from .messages import (
     Presence,
     PresenceEvent,
     Published,
+    Tag,
     Target,
     Unreadable,
 )
@@ -212,9 +213,11 @@ class Throng:
         exclude: str | None = None,
         expires_in: float | timedelta | None = None,
         volatile: bool = False,
+        event: str | None = None,
+        tags: Mapping[str, Tag] | None = None,
     ) -> Published:
         """Publishes a `str`, `bytes` or a JSON value: see `AsyncThrong.publish`."""
-        draft = Draft(target, data, key, content_type, exclude, expires_in)
+        draft = Draft(target, data, key, content_type, exclude, expires_in, event, tags)
         publish = publishing.publish_volatile if volatile else publishing.publish
         return self._run(publish(self._exchange, self._options, draft))
 

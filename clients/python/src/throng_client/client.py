@@ -12,7 +12,7 @@ from . import publishing, requests
 from .background import BYTES_MAX, MESSAGES_MAX, AsyncBackground, OnFailed
 from .errors import ThrongError, closed
 from .exchange import AsyncExchange
-from .messages import Draft, History, Presence, Published, Target
+from .messages import Draft, History, Presence, Published, Tag, Target
 from .network import Network, network_of
 from .options import Options, OptionValues, Token, checked_options, checked_url
 from .requests import ServerLimits
@@ -137,15 +137,18 @@ class AsyncThrong:
         exclude: str | None = None,
         expires_in: float | timedelta | None = None,
         volatile: bool = False,
+        event: str | None = None,
+        tags: Mapping[str, Tag] | None = None,
     ) -> Published:
         """Publishes a `str`, `bytes` or a JSON value; returns once the server has it.
 
         Tries again within `publish_timeout`, always with the same idempotency key. Raises a
         `ThrongError` with an `outcome` and the `key`. After `expires_in` seconds the message is
         not delivered any more. A `volatile` one has no id, and only those get it who follow now
-        and keep up; it is tried once, and has neither a `key` nor `expires_in`.
+        and keep up; it is tried once, and has neither a `key` nor `expires_in`. Readers see the
+        name of the `event` and the `tags`.
         """
-        draft = Draft(target, data, key, content_type, exclude, expires_in)
+        draft = Draft(target, data, key, content_type, exclude, expires_in, event, tags)
         publish = publishing.publish_volatile if volatile else publishing.publish
         async with self._watched():
             return await publish(self._exchange, self._options, draft)

@@ -41,6 +41,9 @@ class User:
         object.__setattr__(self, "name", name_of_user(name))
 
 
+Tag = str | int | float
+"""The value of a tag."""
+
 Target = str | User
 """A channel by its name, or a user's inbox."""
 
@@ -62,6 +65,11 @@ class Message:
     replayed: bool = False
     """Whether it is older than the subscription, and came because of `history` or `since`. False
     for messages missed during a reconnect."""
+    event: str | None = None
+    """The name of its event, if it has one."""
+    tags: Mapping[str, Tag] = field(default_factory=dict, hash=False)
+    sender: str | None = None
+    """Who published it, set by the server (`from`), if the channel shows that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +137,10 @@ class Draft:
     """The name of a connection that does not get the message."""
     expires_in: float | timedelta | None = None
     """Seconds after which the message is not delivered any more."""
+    event: str | None = None
+    """The name of its event: 1 to 128 bytes, and none of the server's own events."""
+    tags: Mapping[str, Tag] | None = None
+    """At most 16 short facts about it, of at most 1,024 bytes as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,7 +311,12 @@ def message_of(envelope: Mapping[str, Any], *, replayed: bool) -> Message:
         content_type = "application/octet-stream"
     content_type = _text(envelope.get("content_type", content_type))
     id = message_id_of(envelope) if "id" in envelope else None
-    return Message(target_of(envelope), id, time, data, content_type, replayed)
+    event, tags, sender = (envelope.get(name) for name in ("event", "tags", "from"))
+    if not isinstance(tags, dict | None):
+        raise TypeError("the tags of the message are no object")
+    labels = (None if event is None else _text(event), tags or {})
+    sender = None if sender is None else _text(sender)
+    return Message(target_of(envelope), id, time, data, content_type, replayed, *labels, sender)
 
 
 def presence_of(fields: Mapping[str, Any]) -> PresenceEvent:
@@ -414,7 +431,23 @@ def line_of(draft: Draft, key: str, default: Callable[[Any], Any] | None = None)
         fields["exclude"] = draft.exclude
     if draft.expires_in is not None:
         fields["expires_in"] = seconds_of(draft.expires_in)
+    if draft.event is not None:
+        fields["event"] = draft.event
+    if draft.tags:
+        fields["tags"] = dict(draft.tags)
     return encoded(json_of(fields, default)) + b"\n"
+
+
+def label_headers(draft: Draft) -> dict[str, str | bytes]:
+    """The headers with the event and the tags of a message. Raises for what no header may have."""
+    headers: dict[str, str | bytes] = {}
+    if draft.event is not None:
+        if _CONTROL.search(draft.event):
+            raise ValueError(f"the event {draft.event!r} contains a control character")
+        headers["Throng-Event"] = encoded(draft.event)
+    if draft.tags:
+        headers["Throng-Tags"] = json.dumps(dict(draft.tags), allow_nan=False)
+    return headers
 
 
 def random_key() -> str:

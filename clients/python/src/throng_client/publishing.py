@@ -18,6 +18,7 @@ from .messages import (
     Published,
     body_of,
     checked_target,
+    label_headers,
     line_of,
     path_of,
     random_key,
@@ -155,7 +156,8 @@ async def publish_volatile(exchange: Exchange, options: Options, draft: Draft) -
         checked_target(draft.target)
         body, content_type = body_of(draft.data, options.default)
         exchange.limits.check(len(body))
-        headers = {"Content-Type": draft.content_type or content_type}
+        headers: dict[str, Any] = {"Content-Type": draft.content_type or content_type}
+        headers |= label_headers(draft)
         if draft.exclude is not None:
             headers["Throng-Exclude"] = draft.exclude
         path = path_of(draft.target, "publish", {"volatile": "true"})
@@ -178,11 +180,13 @@ async def publish(exchange: Exchange, options: Options, draft: Draft) -> Publish
     except ThrongError as error:
         error.outcome, error.key = "unpublished", key
         raise
-    headers = {"Content-Type": draft.content_type or content_type, "Idempotency-Key": key}
+    headers: dict[str, Any] = {"Content-Type": draft.content_type or content_type}
+    headers["Idempotency-Key"] = key
     if draft.exclude is not None:
         headers["Throng-Exclude"] = draft.exclude
     if draft.expires_in is not None:
         headers["Throng-Expires-In"] = str(seconds_of(draft.expires_in))
+    headers |= label_headers(draft)
     request = Request("POST", path_of(draft.target, "publish"), headers, body)
     attempts = _Attempts(exchange, options)
     try:

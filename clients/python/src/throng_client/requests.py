@@ -38,7 +38,8 @@ class Request:
 
     method: str
     path: str
-    headers: dict[str, str] = field(default_factory=dict)
+    headers: dict[str, Any] = field(default_factory=dict)
+    """A value is a `str`, or `bytes` if it is not ASCII."""
     body: bytes = b""
 
 
