@@ -2,8 +2,10 @@
 
 import shutil
 import signal
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from websockets.exceptions import ConnectionClosed
 
 from support.lists import names
 from support.nats import QUICK, NatsServer, connected
@@ -169,25 +171,70 @@ def test_kept_subscriptions_may_be_on_the_disk(node):
         assert subscriber.take(2) == ["1", "2"]
 
 
-def test_a_channel_with_another_journal_waits_for_a_restart(node, tmp_path):
+def test_a_channel_with_another_journal_waits_for_an_upgrade(node, tmp_path):
     one = node()
     file = tmp_path / "one" / "throng.toml"
     before = file.read_text()
-    id = one.publish("disk", "0")["id"]
     with subscribe("sse", one, "/channels/disk") as subscriber:
         file.write_text(before.replace('match = "disk*"\njournal = "disk"', 'match = "disk*"\njournal = "memory"'))
         one.signal(signal.SIGHUP)
-        eventually(lambda: "waits for a restart: channels (journal)" in one.log(), "the reload")
+        said = "waits for `throng upgrade` or a restart: channels (journal)"
+        eventually(lambda: said in one.log(), "the reload")
         one.publish("disk", "1")
         assert subscriber.take(1) == ["1"]
     file.write_text(before.replace("local = true", ""))
     one.signal(signal.SIGHUP)
     eventually(lambda: "everything stays as it was" in one.log(), "a refusal")
     assert "each node has channels of its own where journal = memory" in one.log()
-    one.stop()
-    again = node(settings=TABLES.replace('journal = "disk"', 'journal = "memory"'))
-    with subscribe("sse", again, "/channels/disk", since=id) as subscriber:
-        assert subscriber.recovered is False
+
+
+def test_a_channel_gets_another_journal_while_it_is_followed(node, tmp_path):
+    one = node()
+    file = tmp_path / "one" / "throng.toml"
+    table = '\n[[channels]]\nmatch = "moves"\njournal = "{}"\nlocal = {}\n'
+    head = file.read_text()
+    journals = ["nats", "memory", "disk", "memory", "nats", "disk", "memory"]
+    given, newest = [], None
+    with subscribe("websocket", one, "/channels/memory-stays") as stays, ThreadPoolExecutor() as pool:
+        for number, journal in enumerate(journals):
+            # Those of the journal before are told, come back with their last ids, and go on.
+            file.write_text(head + table.format(journal, str(journal != "nats").lower()))
+            if number > 0:
+                poll = {"since": newest, "wait": 30}
+                polls = [pool.submit(one.http.get, "/channels/moves", params=poll) for _ in range(2)]
+                eventually(lambda: one.presence("moves")["connections"] == 5, "the polls")
+            one.upgrade()
+            if number > 0:
+                for subscriber in subscribers:
+                    with pytest.raises((ConnectionClosed, AssertionError), match="connect again"):
+                        subscriber.next()
+                    subscriber.close()
+                for poll in polls:
+                    answer = poll.result()
+                    assert (answer.status_code, answer.text) == (204, ""), answer
+                    assert answer.headers["Throng-Id"] == newest
+            former = newest
+            subscribers = [
+                subscribe(transport, one, "/channels/moves", since=former) for transport in TRANSPORTS[:3]
+            ]
+            # A log that is there again goes on: all it lacks is what came elsewhere.
+            assert {subscriber.recovered for subscriber in subscribers} == {False if former else None}
+            before = history(one, "moves")
+            for text in ["a", "b"]:
+                newest = one.publish("moves", text)["id"]
+                given.append(newest)
+                for subscriber in subscribers:
+                    while (got := subscriber.next())[0] != newest:
+                        # It begins with what the log has from an earlier time.
+                        assert got[0] in given
+                    assert got == (newest, text)
+            assert history(one, "moves") == before + ["a", "b"]
+            one.publish("memory-stays", journal)
+            assert stays.take(1) == [journal]
+        for subscriber in subscribers:
+            subscriber.close()
+    assert len(set(given)) == len(given) == 2 * len(journals)
+    assert one.log().count("channels in use that have another journal now: 1;") == len(journals) - 1
 
 
 def test_journals_that_do_not_work_are_refused(tmp_path):

@@ -38,11 +38,6 @@ pub enum ThawError {
     /// The bytes end early.
     #[error("it ends early")]
     Truncated,
-    /// A channel in use has its log elsewhere than the rules say. The field is its name.
-    #[error(
-        "the channel or inbox {0:?} is in use, and would get another journal; that needs a restart"
-    )]
-    Moved(String),
     /// A value that the format does not allow. The field says which.
     #[error("it is not valid: {0}")]
     Invalid(&'static str),

@@ -366,6 +366,19 @@ impl MemoryEngine {
         self.lock(at).audience(name)
     }
 
+    /// The ids of a channel that a worker follows since another process had it in another journal.
+    /// It gets no message any more.
+    pub fn left_by(&self, channel: &ChannelName, worker: WorkerId) -> Option<(ChannelId, LocalId)> {
+        let (at, name) = self.find(channel);
+        self.lock(at).left_by(name, worker)
+    }
+
+    /// The number of channels that were in use when another process was taken over, and have
+    /// another journal here.
+    pub fn moved_channels(&self) -> u64 {
+        self.shared.moved
+    }
+
     /// The name of a channel; `None` if it was forgotten.
     pub fn name(&self, channel: ChannelId) -> Option<ChannelName> {
         let (at, slot) = MemoryEngine::split(channel);

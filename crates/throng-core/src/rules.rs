@@ -225,6 +225,32 @@ impl Rules {
         self.list.iter().map(line).collect()
     }
 
+    /// A hash of the journals that the rules name. Rules that give any channel another journal have
+    /// another one, in every build.
+    pub(crate) fn journals(&self) -> u64 {
+        // An operator's rules. Those of internal logs name no journal.
+        let own = &self.list[..self.list.len() - 2];
+        let fallback = own.last().and_then(|fallback| fallback.journal);
+        // What comes behind the last rule with another journal makes no difference.
+        let end = own.iter().rposition(|rule| rule.journal != fallback).map_or(0, |last| last + 1);
+        let mut hash = sha1_smol::Sha1::new();
+        let number = |journal: Option<JournalId>| journal.map_or(0, |JournalId(id)| id + 1);
+        for Rule { kind, pattern, journal, .. } in &own[..end] {
+            let kind = match kind {
+                None => 0,
+                Some(Kind::Channel) => 1,
+                Some(Kind::User) => 2,
+                Some(Kind::Internal) => 3,
+            };
+            hash.update(&[kind, number(*journal)]);
+            hash.update(&(pattern.len() as u64).to_le_bytes());
+            hash.update(pattern.as_bytes());
+        }
+        hash.update(&[number(fallback)]);
+        let digest = hash.digest().bytes();
+        u64::from_le_bytes(std::array::from_fn(|at| digest[at]))
+    }
+
     /// The retention of each rule whose logs a journal keeps, or the memory.
     pub fn retentions(&self, journal: Option<JournalId>) -> impl Iterator<Item = Retention> {
         let own = self.list.iter().filter(move |rule| rule.journal == journal);
@@ -286,6 +312,32 @@ mod tests {
         let rules = Rules::new(vec![rule("a", Sender::User)], Rule::default());
         assert!(rules.show_senders() && !rules.show_names());
         assert!(!Rules::default().show_senders());
+    }
+
+    #[test]
+    fn rules_with_the_same_journals_have_the_same_hash() {
+        let rule =
+            |pattern: &str, journal| Rule { pattern: pattern.into(), journal, ..Rule::default() };
+        let journals = |rules: &[(&str, Option<u8>)]| {
+            let rules = rules.iter().map(|(pattern, id)| rule(pattern, id.map(JournalId)));
+            Rules::new(rules.collect(), Rule::default()).journals()
+        };
+        let disk = journals(&[("a*", Some(0))]);
+        assert_eq!(disk, journals(&[("a*", Some(0)), ("b", None)]));
+        assert_eq!(journals(&[]), journals(&[("b", None)]));
+        let others: &[&[(&str, Option<u8>)]] = &[
+            &[],
+            &[("a*", Some(1))],
+            &[("a", Some(0))],
+            &[("b", None), ("a*", Some(0))],
+            &[("a*", Some(0)), ("b", Some(0))],
+        ];
+        for other in others {
+            assert_ne!(disk, journals(other), "{other:?}");
+        }
+        let all = Rules::new(vec![rule("a*", Some(JournalId(0)))], rule("*", Some(JournalId(0))));
+        assert_ne!(disk, all.journals());
+        assert_eq!(Rules::default().with_journal().journals(), all.journals());
     }
 
     #[test]

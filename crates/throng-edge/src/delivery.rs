@@ -22,6 +22,7 @@
 //! | `notice`, `replies`, `late` | what the server says to a subscriber beside messages |
 //! | `close` | the last words to a subscriber |
 //! | `frozen` | channels and subscriptions as bytes |
+//! | `moved` | channels that have another journal since the worker was frozen |
 //! | `answer`, `batch` | parts of a slice of a fan-out |
 
 mod acks;
@@ -37,6 +38,7 @@ mod in_order;
 mod joined;
 mod late;
 mod long_poll;
+mod moved;
 mod notice;
 mod replies;
 mod subscriptions;
@@ -65,6 +67,7 @@ use heartbeat::queue::HeartbeatQueue;
 pub(crate) use heartbeat::{DEFERRED_TICKS_MAX, heartbeat_bytes};
 use held::HeldSubscriptions;
 pub(crate) use in_order::page_before_next;
+use moved::Moved;
 pub(crate) use notice::write_saying;
 use replies::Replies;
 pub(crate) use subscriptions::{Survey, name_of};
@@ -94,6 +97,8 @@ pub struct Delivery<N: Net> {
     held: HeldSubscriptions,
     /// Channels whose numbers clients do not know yet, while the worker is thawed.
     renumbered: HashSet<ChannelId>,
+    /// Channels that have another journal now, while the worker is thawed.
+    moved: Moved,
     /// Reused: the channels that a connection leaves, the lists of a slice of a fan-out.
     channels: Vec<ChannelId>,
     batch: Batch,
@@ -121,6 +126,7 @@ impl<N: Net> Delivery<N> {
             replies: Replies::default(),
             held: HeldSubscriptions::default(),
             renumbered: HashSet::new(),
+            moved: Moved::default(),
             channels: Vec::new(),
             batch: Batch::default(),
         }

@@ -139,7 +139,7 @@ fn run(
     let listeners = upgrade::start::copies(admin.as_ref(), redirect.as_ref())?;
     let reserves = Reserves::make(runtime, &planes, base.meter.take(), control.health())?;
     // From here on this process serves: what may fail comes before.
-    upgrade::start::take_over(arrival.as_mut(), &planes.edge, &journals)?;
+    upgrade::start::take_over(arrival.as_mut(), &planes.edge, &planes.state.channels, &journals)?;
 
     let renewer = security.renewer();
     let beside = Beside::start(runtime, security.callouts, redirect, security.renewal);

@@ -52,6 +52,13 @@ impl Forgotten {
         self.head = self.head.max(head);
     }
 
+    /// Forgets which channels have been quiet: some had their messages elsewhere. New channels
+    /// start after `head`, where no client of those is.
+    pub(super) fn begin_anew(&mut self, head: u64) {
+        self.raise(head);
+        self.sets = Box::default();
+    }
+
     /// Forgets a channel whose last offset is `head`.
     pub(super) fn forget(&mut self, hash: u64, head: u64) {
         self.raise(head);

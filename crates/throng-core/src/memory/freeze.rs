@@ -4,6 +4,10 @@
 //! another way. The thaw derives the rest, such as the rule of each channel. Each worker that
 //! follows a channel stays its follower, under the same local id. So messages that are published
 //! after the thaw reach a worker's queue even before the worker is thawed.
+//!
+//! A channel whose rule names another journal than before begins a new log there. Its messages are
+//! left out, and its followers keep a channel that nobody finds by its name and that gets no
+//! message, until they have left: the ids that their clients have are of the former log.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,7 +16,8 @@ use std::sync::atomic::Ordering;
 use super::forgotten::Quiet;
 use super::idempotency::{KEY_BYTES, Key, Seed};
 use super::name_hasher::NameHasher;
-use super::shard::frozen::FrozenChannel;
+use super::shard::Shard;
+use super::shard::frozen::{FrozenChannel, LeftLog};
 use super::{MemoryEngine, SHARDS};
 use crate::clock;
 use crate::engine::EngineMetrics;
@@ -41,6 +46,8 @@ impl MemoryEngine {
         first.u64(self.shared.lost_anywhere().0);
         first.u64(expired);
         first.raw(&self.shared.hasher.seed().0);
+        first.u64(self.shared.rules.journals());
+        first.u64(self.shared.positions_since.0);
         write(first.finish())?;
         self.sealing.records().into_iter().try_for_each(&mut *write)?;
         let segments = self.sealing.places();
@@ -69,6 +76,11 @@ pub struct MemoryThaw {
     is_ended: bool,
     has_failed: bool,
     channels: u64,
+    /// Whether the rules gave some channels other journals; `None` before version 7, which does
+    /// not tell.
+    had_other_journals: Option<bool>,
+    /// The highest head of the channels that were in memory, and are in a journal now.
+    left_head: u64,
     /// The channel whose messages are being read.
     open: Option<OpenChannel>,
     keys: Vec<(u64, Key, u64)>,
@@ -82,8 +94,30 @@ pub struct MemoryThaw {
 struct OpenChannel {
     name: ChannelName,
     shard: usize,
-    slot: u32,
+    log: OpenLog,
     messages_left: u32,
+}
+
+/// The log of a channel whose messages are being read.
+#[derive(Debug)]
+enum OpenLog {
+    /// Of the channel in this slot.
+    Here(u32),
+    /// Of one that has another journal now.
+    Left(LeftLog),
+}
+
+impl OpenChannel {
+    /// Checks that all is there if the last message was read. Returns whether it was.
+    fn end(&self, shard: &Shard) -> Result<bool, ThawError> {
+        if self.messages_left == 0 {
+            match &self.log {
+                OpenLog::Here(slot) => shard.check_thawed(*slot)?,
+                OpenLog::Left(log) => log.check_end()?,
+            }
+        }
+        Ok(self.messages_left == 0)
+    }
 }
 
 impl MemoryThaw {
@@ -97,6 +131,8 @@ impl MemoryThaw {
             is_ended: false,
             has_failed: false,
             channels: 0,
+            had_other_journals: None,
+            left_head: 0,
             open: None,
             keys: Vec::new(),
             came: VecDeque::new(),
@@ -175,6 +211,10 @@ impl MemoryThaw {
         shared.lose_all(Stamp(decoder.u64()?));
         shared.expired.store(count(&mut decoder)?, Ordering::Relaxed);
         shared.hasher = NameHasher::new(Seed(key_bytes(&mut decoder)?));
+        if self.version >= 7 {
+            self.had_other_journals = Some(decoder.u64()? != shared.rules.journals());
+            shared.positions_since = Stamp(decoder.u64()?);
+        }
         self.has_begun = true;
         decoder.finish()
     }
@@ -183,11 +223,24 @@ impl MemoryThaw {
         let shared = &self.engine.shared;
         let frozen = FrozenChannel::decode(decoder, self.version, shared.workers())?;
         let (at, hashed) = self.engine.find(&frozen.name);
-        let slot = self.engine.lock(at).thaw_channel(shared, hashed.hash, &frozen)?;
         self.channels += 1;
+        let mut shard = self.engine.lock(at);
+        let log = if frozen.journal == self.engine.rule(&frozen.name).journal {
+            OpenLog::Here(shard.thaw_channel(shared, hashed.hash, &frozen)?)
+        } else {
+            shard.thaw_left(shared, hashed.hash, &frozen)?;
+            OpenLog::Left(LeftLog::new(frozen.head))
+        };
+        drop(shard);
+        if let OpenLog::Left(_) = log {
+            self.engine.shared.moved += 1;
+            if frozen.journal.is_none() {
+                self.left_head = self.left_head.max(frozen.head);
+            }
+        }
         let FrozenChannel { name, messages: messages_left, .. } = frozen;
-        self.open =
-            (messages_left > 0).then_some(OpenChannel { name, shard: at, slot, messages_left });
+        let open = OpenChannel { name, shard: at, log, messages_left };
+        self.open = Some(open).filter(|open| open.messages_left > 0);
         Ok(())
     }
 
@@ -197,10 +250,12 @@ impl MemoryThaw {
         let content = decode_content(&mut decoder, shared.epoch, &open.name)?;
         decoder.finish()?;
         let mut shard = self.engine.lock(open.shard);
-        shard.thaw_message(shared, open.slot, content)?;
+        match &mut open.log {
+            OpenLog::Here(slot) => shard.thaw_message(shared, *slot, content)?,
+            OpenLog::Left(log) => log.message(shared, &content)?,
+        }
         open.messages_left -= 1;
-        if open.messages_left == 0 {
-            shard.check_thawed(open.slot)?;
+        if open.end(&shard)? {
             drop(shard);
             self.open = None;
         }
@@ -230,10 +285,13 @@ impl MemoryThaw {
         let end = end.ok_or(ThawError::Invalid("messages in a segment"))?;
         let shared = &self.engine.shared;
         let mut shard = self.engine.lock(open.shard);
-        shard.thaw_sealed(shared, (open.slot, &open.name), segment, first..end)?;
+        let (name, places) = (&open.name, first..end);
+        match &mut open.log {
+            OpenLog::Here(slot) => shard.thaw_sealed(shared, (*slot, name), segment, places)?,
+            OpenLog::Left(log) => log.sealed(shared, name, segment, places)?,
+        }
         open.messages_left -= count;
-        if open.messages_left == 0 {
-            shard.check_thawed(open.slot)?;
+        if open.end(&shard)? {
             drop(shard);
             self.open = None;
         }
@@ -266,9 +324,25 @@ impl MemoryThaw {
             return Err(ThawError::Invalid("the end of an engine"));
         }
         // Names may be in other shards now: each starts new channels after all forgotten ones.
-        (0..SHARDS).for_each(|at| self.engine.lock(at).raise_forgotten_head(forgotten_head));
+        let head = forgotten_head.max(self.left_head);
+        if self.engine.shared.moved > 0 || self.had_other_journals == Some(true) {
+            self.journals_are_new(head);
+        } else {
+            (0..SHARDS).for_each(|at| self.engine.lock(at).raise_forgotten_head(head));
+        }
         self.is_ended = true;
         Ok(())
+    }
+
+    /// Some channels have other journals than before; also some that are not here, because nobody
+    /// has used them. New channels in memory start beyond `head`: one that was here, went to a
+    /// journal and comes back must not go on where a client has left it, because the messages of
+    /// the time between are elsewhere. For the same reason no position from before is known.
+    fn journals_are_new(&mut self, head: u64) {
+        let head = (head + 1).min(OFFSET_MAX);
+        (0..SHARDS).for_each(|at| self.engine.lock(at).forget_quiet(head));
+        let shared = &mut self.engine.shared;
+        shared.positions_since = shared.stamps.newest();
     }
 }
 

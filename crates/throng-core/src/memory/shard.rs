@@ -51,6 +51,9 @@ pub(super) struct Shard {
     channels: Slab<Channel>,
     /// Slots of `channels`, by the hash of their names.
     by_name: HashTable<u32>,
+    /// Slots of channels that another process had in another journal, by the hash of their names.
+    /// Each is only there for the subscriptions of that time, until they have ended.
+    left: HashTable<u32>,
     names: Names,
     idempotency: Idempotency,
     /// The channels that have a log, by the age of their oldest message.
@@ -64,6 +67,7 @@ impl Shard {
             number,
             channels: Slab::default(),
             by_name: HashTable::new(),
+            left: HashTable::new(),
             names: Names::default(),
             idempotency: Idempotency::default(),
             ages: Ages::default(),
@@ -103,6 +107,22 @@ impl Shard {
     fn find(&self, Hashed { name, hash }: Hashed<'_>) -> Option<u32> {
         let is_named = |&slot: &u32| self.names.is(self.channels[slot].name, name.key());
         self.by_name.find(hash, is_named).copied()
+    }
+
+    /// The channel with this name that another process had in another journal.
+    fn find_left(&self, Hashed { name, hash }: Hashed<'_>) -> Option<u32> {
+        let is_named = |&slot: &u32| self.names.is(self.channels[slot].name, name.key());
+        self.left.find(hash, is_named).copied()
+    }
+
+    /// True if another process had the channel in another journal.
+    fn is_left(&self, shared: &Shared, slot: u32) -> bool {
+        // Mostly there are none.
+        !self.left.is_empty()
+            && self.channels.get(slot).is_some_and(|channel| {
+                let hash = shared.hash(self.names.get(channel.name));
+                self.left.find(hash, |&other| other == slot).is_some()
+            })
     }
 
     /// The channel that probably has a name, which is not looked at.
@@ -178,9 +198,11 @@ impl Shard {
         if let Ok(entry) = self.by_name.find_entry(hash, |&other| other == slot) {
             entry.remove();
         }
+        let left = self.left.find_entry(hash, |&other| other == slot);
+        let was_left = left.map(|entry| entry.remove()).is_ok();
         let Some(channel) = self.channels.remove(slot) else { return };
         // A journal remembers the offsets of its channels.
-        if shared.rules.get(channel.rule).journal.is_none() {
+        if shared.rules.get(channel.rule).journal.is_none() && !was_left {
             self.forgotten.forget(hash, channel.head);
         }
         self.names.forget(channel.name);
@@ -256,10 +278,12 @@ impl Shard {
         slot: u32,
         follow: &Follow<'_>,
     ) -> LocalId {
+        let was_followed = !self.left.is_empty() && self.is_followed_elsewhere(shared, slot);
         let channel = &mut self.channels[slot];
         let is_first = channel.followers.is_empty();
         let local = channel.followers.add(follow.worker, follow.local_if_new);
         if is_first
+            && !was_followed
             && !follow.channel.is_presence_events()
             && let Some(events) = &shared.events
         {
@@ -316,9 +340,20 @@ impl Shard {
             && let Some(events) = &shared.events
             && let Some(name) = self.name(slot)
             && !name.is_presence_events()
+            && (self.left.is_empty() || !self.is_followed_elsewhere(shared, slot))
         {
             events.notify(now_ms, Event::Vacated(&name));
         }
+    }
+
+    /// True if the same channel has followers that another process had in another journal, or if
+    /// this is that channel, and has followers again where its log is now.
+    fn is_followed_elsewhere(&self, shared: &Shared, slot: u32) -> bool {
+        let Some(name) = self.name(slot) else { return false };
+        let hashed = Hashed { name: &name, hash: shared.hash(name.key()) };
+        let all = [self.find(hashed), self.find_left(hashed)].into_iter().flatten();
+        let mut others = all.filter(|&other| other != slot);
+        others.any(|other| !self.channels[other].followers.is_empty())
     }
 
     fn forget_if_unused(&mut self, shared: &Shared, now_ms: u64, slot: u32) {
@@ -378,6 +413,18 @@ impl Shard {
         channel.read_marker(shared.epoch, mark)
     }
 
+    /// A worker's id of a channel that it follows since another process had it in another journal.
+    pub(super) fn left_by(
+        &self,
+        name: Hashed<'_>,
+        worker: WorkerId,
+    ) -> Option<(ChannelId, LocalId)> {
+        let slot = self.find_left(name)?;
+        let mut followers = self.channels[slot].followers.as_slice().iter();
+        let found = followers.find(|follower| follower.worker == worker)?;
+        Some((self.id(slot), found.local))
+    }
+
     pub(super) fn audience(&self, name: Hashed<'_>) -> Audience {
         // A channel that is not here has no followers.
         let Some(slot) = self.find(name) else { return Audience::default() };
@@ -405,7 +452,10 @@ impl Shard {
 
     /// Frees the memory of tables that have become mostly empty.
     fn shrink(&mut self, shared: &Shared) {
-        let Shard { channels, names, by_name, ages, .. } = self;
+        let Shard { channels, names, by_name, left, ages, .. } = self;
+        if left.is_empty() && left.capacity() > 0 {
+            *left = HashTable::new();
+        }
         if by_name.capacity() > TABLE_MIN && by_name.len() * 4 < by_name.capacity() {
             let hash_of = |&slot: &u32| shared.hash(names.get(channels[slot].name));
             by_name.shrink_to(by_name.len() * 2, hash_of);

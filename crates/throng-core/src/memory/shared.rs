@@ -25,6 +25,9 @@ pub(super) struct Shared {
     pub(super) epoch: Epoch,
     /// The epoch of positions in all channels. It outlives the process if stamps do.
     pub(super) positions: Epoch,
+    /// No earlier position is known: channels have got other journals since then, in which the
+    /// messages before are not.
+    pub(super) positions_since: Stamp,
     pub(super) rules: Arc<Rules>,
     pub(super) hasher: NameHasher,
     /// The workers' queues, by [`WorkerId`].
@@ -61,6 +64,8 @@ pub(super) struct Shared {
     pub(super) listed_here: Option<JournalId>,
     /// Hears of channels that get their first subscriber or lose their last one.
     pub(super) events: Option<Arc<dyn EventSink>>,
+    /// Channels of another process that have another journal here.
+    pub(super) moved: u64,
     /// Channels that are logs of presence events.
     pub(super) presence_logs: AtomicU64,
     /// The answers to presence queries, and what presence events are made of.
@@ -85,6 +90,7 @@ impl Shared {
         Shared {
             epoch,
             positions: epoch,
+            positions_since: Stamp::default(),
             rules,
             hasher: NameHasher::new(Seed::random()),
             queues,
@@ -109,6 +115,7 @@ impl Shared {
             is_memory_short: AtomicBool::new(false),
             listed_here: None,
             events: None,
+            moved: 0,
             presence_logs: AtomicU64::new(0),
             presence: Arc::default(),
         }
@@ -268,9 +275,11 @@ impl Shared {
         self.lost.iter().for_each(|lost| lost.store(stamp.0, Ordering::Relaxed));
     }
 
-    /// True if this engine has given out the position.
+    /// True if this engine has given out the position, and no channel has got another journal
+    /// since.
     pub(super) fn is_known(&self, position: Watermark) -> bool {
-        position.epoch == self.positions && position.stamp <= self.stamps.newest()
+        position.epoch == self.positions
+            && (self.positions_since..=self.stamps.newest()).contains(&position.stamp)
     }
 
     /// True if a channel with this rule and without a log has had no messages that a client with

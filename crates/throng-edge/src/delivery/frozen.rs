@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use throng_core::frozen::{Decoder, RecordKind, ThawError};
 use throng_core::subscriptions::{FrozenSubscription, OpenChannel};
-use throng_core::{ChannelId, ChannelName, LocalId};
+use throng_core::{ChannelId, ChannelName, ConnectionName, LocalId};
 
 use super::Delivery;
 use crate::connection::{ConnectionId, State};
@@ -68,6 +68,12 @@ impl<N: Net> Delivery<N> {
         }
         let member_bytes = frozen.iter().map(FrozenSubscription::member_bytes).sum();
         self.sockets.connections_mut().set_member_bytes(id, member_bytes);
+        self.moved.note(self.sockets.connections().name(id), frozen);
+    }
+
+    /// Takes the names of the connections that follow a channel which has another journal now.
+    pub(crate) fn take_moved(&mut self) -> Vec<ConnectionName> {
+        std::mem::take(&mut self.moved).into_connections()
     }
 
     /// Ends the thaw, once all connections are there: corrects what the engine counts.
@@ -95,7 +101,8 @@ impl<N: Net> Delivery<N> {
             |name: &ChannelName| -> Option<(ChannelId, LocalId)> {
                 let followers = engine.audience(name).workers;
                 let follower = followers.into_iter().find(|(follower, ..)| *follower == worker);
-                follower.map(|(_, local, channel)| (channel, local))
+                let known = follower.map(|(_, local, channel)| (channel, local));
+                known.or_else(|| engine.left_by(name, worker))
             },
         )
     }
@@ -108,6 +115,12 @@ impl<N: Net> Delivery<N> {
             self.engine.presence_cache().watched.watch(&channel);
         }
         self.renumbered.extend(open.renumbered());
+        // Mostly none has.
+        if self.engine.moved_channels() > 0
+            && self.engine.left_by(name, self.metrics().worker()).is_some()
+        {
+            self.moved.insert(open.local());
+        }
         self.subscriptions.thaw_channel(open)
     }
 

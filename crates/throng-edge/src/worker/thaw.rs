@@ -3,13 +3,18 @@
 //! There are two ways. Either each record comes once ([`WorkerThaw::record`]), or each comes twice:
 //! first it is only looked at ([`WorkerThaw::check`]), so that a worker that cannot be thawed is
 //! refused before channels and connections, which take the most memory, are made of anything.
+//!
+//! Connections that follow a channel which has another journal now are thawed as all others, and
+//! closed first thing.
 
 use std::sync::Arc;
 
 use throng_access::Grants;
 use throng_core::frozen::{Decoder, RecordKind, ThawError, decode_content, decode_name};
 use throng_core::subscriptions::OpenChannel;
-use throng_core::{Epoch, Message, clock};
+use throng_core::{
+    ConnectionScan, Epoch, Message, ScanAction, ScanClose, ScanTarget, Ticket, clock,
+};
 
 use super::Worker;
 use crate::connection::{ConnectionId, FrozenConnection, KnownUser, Token};
@@ -19,6 +24,12 @@ use throng_dialect::Encoding;
 
 /// The version of the format since which a user has a name for people.
 const NAMES_VERSION: u16 = 7;
+
+/// The code that tells WebSockets to connect again: the server restarts.
+const MOVED_CODE: u16 = 1012;
+
+/// Why a connection is closed that follows a channel which has another journal now.
+const MOVED: &str = "the messages of a channel are kept elsewhere from now on; connect again";
 
 /// Reads a frozen worker, record by record.
 pub struct WorkerThaw<N: Net> {
@@ -261,7 +272,24 @@ impl<N: Net> WorkerThaw<N> {
         }
         let watched = self.watched;
         self.worker.finish_thaw(self.newest_generation, |id| watched.contains(id));
+        self.worker.close_moved();
         Ok(self.worker)
+    }
+}
+
+impl<N: Net> Worker<N> {
+    /// Begins to close the connections that follow a channel which has another journal now. The
+    /// ids that their clients have are of its former log: they resume, and are told that messages
+    /// may be lost.
+    fn close_moved(&mut self) {
+        let moved = self.take_moved();
+        if moved.is_empty() {
+            return;
+        }
+        let close = ScanClose { code: MOVED_CODE, reason: MOVED.into(), may_return: true };
+        let target = ScanTarget::Connections(moved);
+        let scan = ConnectionScan::new(target, ScanAction::Close(close), 1, Ticket::new(drop));
+        self.begin_scan(scan);
     }
 }
 

@@ -22,6 +22,7 @@ mod limit_world;
 mod limits;
 mod many;
 mod memory;
+mod moved;
 mod names;
 mod pace;
 mod poll;

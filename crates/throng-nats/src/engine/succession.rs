@@ -114,7 +114,10 @@ impl NodeShared {
         self.link.resume(Epoch::numbered(node.epoch), (node.last, node.settled));
         let (mut live, mut joining) = (Vec::new(), Vec::new());
         let mut followed = self.followed();
-        for channel in channels {
+        // The others have another journal now, and nobody follows them here.
+        let is_followed =
+            |channel: &FrozenFollow| self.memory.followed_head(&channel.name).is_some();
+        for channel in channels.into_iter().filter(is_followed) {
             let (name, head, is_live) = (channel.name.clone(), channel.head, channel.is_live);
             let id = followed.thaw(channel);
             if is_live {

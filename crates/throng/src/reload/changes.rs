@@ -5,10 +5,6 @@ use std::collections::BTreeSet;
 use crate::settings::{self, Change, ChannelTable, LogPlace, Row, Settings};
 use crate::tls::tls_settings;
 
-/// The journal of each channel. A process that takes over refuses to change the journal of a
-/// channel in use.
-const JOURNALS: &str = "channels (journal)";
-
 /// What new settings come to in a server that runs.
 pub(super) struct Changes {
     /// The settings that hold from now on: those of before, with what a reload replaces.
@@ -49,7 +45,7 @@ impl Changes {
             pending.insert("channels (history and lag)".to_owned());
         }
         if journals(started) != journals(new) {
-            pending.insert(JOURNALS.to_owned());
+            pending.insert("channels (journal)".to_owned());
         }
         // Their secrets are not written, so that `differing` does not see them.
         if started.callouts != new.callouts {
@@ -61,11 +57,7 @@ impl Changes {
 
 /// How a running server takes over the new value of a pending setting.
 pub(super) fn change_of(setting: &str) -> Change {
-    match settings::row(setting) {
-        Some(row) => row.change,
-        None if setting == JOURNALS => Change::Restart,
-        None => Change::Upgrade,
-    }
+    settings::row(setting).map_or(Change::Upgrade, |row| row.change)
 }
 
 /// The keys whose values differ, those of tables with the table's name and a dot before them.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 use throng_access::session::Tagger;
 use throng_control::Control;
+use throng_core::Channels;
 use throng_edge::{Edge, StartError};
 use throng_handover::message::DescriptorKind;
 use tokio::runtime::Runtime;
@@ -22,13 +23,22 @@ use crate::settings::Settings;
 pub(crate) fn take_over(
     arrival: Option<&mut Arrival>,
     edge: &Edge,
+    channels: &Channels,
     journals: &Journals,
 ) -> Result<()> {
     let Some(arrival) = arrival else { return Ok(()) };
     arrival.finish(|| {
         journals.iter().for_each(|journal| journal.begin());
         edge.take_over();
-    })
+    })?;
+    let moved = channels.moved_channels();
+    if moved > 0 {
+        tracing::warn!(
+            "channels in use that have another journal now: {moved}; their logs begin anew, and \
+             their subscribers are disconnected to resume"
+        );
+    }
+    Ok(())
 }
 
 /// Receives the connections that the control plane of the running server still has.

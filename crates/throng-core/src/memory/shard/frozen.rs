@@ -13,7 +13,7 @@ use crate::frozen::{
     encode_name,
 };
 use crate::id::{LocalId, WorkerId};
-use crate::log::segment::{SealedName, Segment};
+use crate::log::segment::{Sealed, SealedName, Segment};
 use crate::log::{Log, Place};
 use crate::memory::sealing::SharedPlaces;
 use crate::message::Content;
@@ -25,7 +25,7 @@ use crate::stamp::Stamp;
 #[derive(Debug)]
 pub(in crate::memory) struct FrozenChannel {
     pub(in crate::memory) name: ChannelName,
-    head: u64,
+    pub(in crate::memory) head: u64,
     followers: Vec<Follower>,
     /// No message beyond this stamp has been dropped.
     lost: Stamp,
@@ -34,7 +34,7 @@ pub(in crate::memory) struct FrozenChannel {
     pub(in crate::memory) messages: u32,
     record: Option<(RecordVersion, LogRecord)>,
     /// The journal that has its log.
-    journal: Option<JournalId>,
+    pub(in crate::memory) journal: Option<JournalId>,
     /// Its id, by which clients know it; `None` before version 3, which told no client.
     number: Option<u32>,
 }
@@ -194,17 +194,11 @@ impl Shard {
         }
         // Clients know it by its id, which the hash of its name is a part of. A build that hashes
         // in another way gives it a new one, of which they are told.
-        let is_here = |number: &u32| number % (1 << SHARD_BITS) == self.number;
-        let slot = frozen.number.filter(is_here).map(|number| number >> SHARD_BITS);
-        let slot = match slot.and_then(|slot| self.create_at(shared, name, slot)) {
+        let slot = match self.slot_of(frozen).and_then(|slot| self.create_at(shared, name, slot)) {
             Some(slot) => slot,
             None => self.find_or_create(shared, name),
         };
         let channel = &mut self.channels[slot];
-        // Its followers and their clients have ids of the other log.
-        if frozen.journal != shared.rules.get(channel.rule).journal {
-            return Err(ThawError::Moved(frozen.name.name().into()));
-        }
         channel.head = frozen.head;
         channel.followers = Followers::from(frozen.followers.clone());
         // Its messages follow.
@@ -215,6 +209,51 @@ impl Shard {
             shared.set_record(log, frozen.record.clone());
         }
         Ok(slot)
+    }
+
+    /// The slot that a frozen channel had, if it was in this shard.
+    fn slot_of(&self, frozen: &FrozenChannel) -> Option<u32> {
+        let is_here = |number: &u32| number % (1 << SHARD_BITS) == self.number;
+        frozen.number.filter(is_here).map(|number| number >> SHARD_BITS)
+    }
+
+    /// Adds a channel that has another journal now, for those who follow it: until they have left,
+    /// it keeps its id and its head, but nobody finds it by its name, and it gets no message.
+    pub(in crate::memory) fn thaw_left(
+        &mut self,
+        shared: &Shared,
+        hash: u64,
+        frozen: &FrozenChannel,
+    ) -> Result<(), ThawError> {
+        let name = Hashed { name: &frozen.name, hash };
+        if self.find(name).or_else(|| self.find_left(name)).is_some() {
+            return Err(ThawError::Invalid("a channel is there twice"));
+        }
+        if frozen.followers.is_empty() {
+            return Ok(());
+        }
+        let channel = Channel {
+            head: frozen.head,
+            followers: Followers::from(frozen.followers.clone()),
+            ..self.new_channel(shared, name)
+        };
+        let slot = match self.slot_of(frozen).filter(|&slot| self.channels.get(slot).is_none()) {
+            Some(slot) => {
+                let inserted = self.channels.insert_at(slot, channel);
+                debug_assert!(inserted.is_ok(), "the slot is vacant");
+                slot
+            }
+            None => self.channels.insert(channel),
+        };
+        let Shard { channels, names, left, .. } = self;
+        let hash_of = |&other: &u32| shared.hash(names.get(channels[other].name));
+        left.insert_unique(hash, slot, hash_of);
+        Ok(())
+    }
+
+    /// Forgets which channels have been quiet, and starts new channels after `head`.
+    pub(in crate::memory) fn forget_quiet(&mut self, head: u64) {
+        self.forgotten.begin_anew(head);
     }
 
     /// Creates a channel in a slot, which it had elsewhere. Returns the slot; `None` if that is in
@@ -257,11 +296,7 @@ impl Shard {
         let (name, mut last) = (SealedName::new(name), Last::of(log));
         let (head, newest, count) = (channel.head, shared.stamps.newest(), places.len());
         let bytes = log.append_sealed(segment, places, |message| {
-            if !message.is_of(&name) {
-                return Err(ThawError::Invalid("a message of another channel"));
-            }
-            let Head { offset, previous, time_ms, stamp, .. } = message.head;
-            last.follow(previous, Last { offset: Some(offset), time_ms, stamp }, head, newest)
+            last.follow_sealed(message, &name, head, newest)
         })?;
         shared.count_added(count, bytes);
         self.note_age(slot, count);
@@ -294,16 +329,61 @@ impl Shard {
     /// Checks that the channel's messages end at its head, once they have all been thawed.
     pub(in crate::memory) fn check_thawed(&self, slot: u32) -> Result<(), ThawError> {
         let channel = &self.channels[slot];
-        let newest = channel.log.as_ref().and_then(|log| Log::newest_offset(log));
-        if newest.is_none_or(|newest| newest == channel.head) {
-            Ok(())
-        } else {
-            Err(ThawError::Invalid("the messages of a channel do not end at its head"))
-        }
+        check_end(channel.log.as_ref().and_then(|log| Log::newest_offset(log)), channel.head)
+    }
+}
+
+/// Checks that the newest message of a channel is at its head.
+fn check_end(newest: Option<u64>, head: u64) -> Result<(), ThawError> {
+    let ends_there = newest.is_none_or(|newest| newest == head);
+    ends_there
+        .then_some(())
+        .ok_or(ThawError::Invalid("the messages of a channel do not end at its head"))
+}
+
+/// The log of a channel that has another journal now: its messages are checked and left out.
+#[derive(Debug)]
+pub(in crate::memory) struct LeftLog {
+    last: Last,
+    head: u64,
+}
+
+impl LeftLog {
+    pub(in crate::memory) fn new(head: u64) -> LeftLog {
+        LeftLog { last: Last { offset: None, time_ms: 0, stamp: Stamp::default() }, head }
+    }
+
+    /// Checks the next message, or refuses one that does not follow the last.
+    pub(in crate::memory) fn message(
+        &mut self,
+        shared: &Shared,
+        next: &Content,
+    ) -> Result<(), ThawError> {
+        let it = Last { offset: Some(next.id.offset), time_ms: next.time_ms, stamp: next.stamp };
+        self.last.follow(next.previous, it, self.head, shared.stamps.newest())
+    }
+
+    /// The same with consecutive messages of a segment, which have to be of the channel.
+    pub(in crate::memory) fn sealed(
+        &mut self,
+        shared: &Shared,
+        name: &ChannelName,
+        segment: &Segment,
+        mut places: Range<u32>,
+    ) -> Result<(), ThawError> {
+        let (name, newest) = (SealedName::new(name), shared.stamps.newest());
+        places
+            .try_for_each(|at| self.last.follow_sealed(&segment.get(at), &name, self.head, newest))
+    }
+
+    /// Checks that the messages end at the head, once they have all come.
+    pub(in crate::memory) fn check_end(&self) -> Result<(), ThawError> {
+        check_end(self.last.offset, self.head)
     }
 }
 
 /// The last message of a log, which the next one has to follow.
+#[derive(Debug)]
 struct Last {
     /// `None` if the log is empty.
     offset: Option<u64>,
@@ -318,6 +398,21 @@ impl Last {
             time_ms: log.newest_ms().unwrap_or(0),
             stamp: log.newest_stamp().unwrap_or_default(),
         }
+    }
+
+    /// Goes on to a message of a segment, which has to be of the channel with this name.
+    fn follow_sealed(
+        &mut self,
+        next: &Sealed<'_>,
+        name: &SealedName,
+        head: u64,
+        newest: Stamp,
+    ) -> Result<(), ThawError> {
+        if !next.is_of(name) {
+            return Err(ThawError::Invalid("a message of another channel"));
+        }
+        let Head { offset, previous, time_ms, stamp, .. } = next.head;
+        self.follow(previous, Last { offset: Some(offset), time_ms, stamp }, head, newest)
     }
 
     /// Goes on to `next`, the offset before which is `previous`, in a channel with this head.

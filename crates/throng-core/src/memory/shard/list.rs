@@ -49,6 +49,7 @@ impl Shard {
     ) -> bool {
         let place = |slot| ListPlace(u64::from(self.number) << u32::BITS | u64::from(slot));
         for slot in from..self.channels.extent() {
+            let is_left = self.is_left(shared, slot);
             let channel = self.channels.get_mut(slot);
             if !budget.take(channel.as_ref().map_or(1, |_| SLOTS_PER_CHANNEL)) {
                 // The first slot of a step is always looked at, so there is one before this.
@@ -57,7 +58,7 @@ impl Shard {
             }
             let Some(channel) = channel else { continue };
             let key = self.names.get(channel.name);
-            if kind_of_key(key) != kind {
+            if kind_of_key(key) != kind || is_left {
                 continue;
             }
             channel.expire(shared, now_ms);
@@ -94,6 +95,7 @@ impl Shard {
         selection: &mut Selection<'_>,
     ) {
         for slot in slots {
+            let is_left = self.is_left(shared, slot);
             let Some(channel) = self.channels.get_mut(slot) else { continue };
             if !selection.may_have(channel.order)
                 || (is_shared && shared.rules.get(channel.rule).journal != shared.listed_here)
@@ -101,7 +103,7 @@ impl Shard {
                 continue;
             }
             let key = self.names.get(channel.name);
-            if kind_of_key(key) != selection.kind() {
+            if kind_of_key(key) != selection.kind() || is_left {
                 continue;
             }
             // Behind the byte of the kind.

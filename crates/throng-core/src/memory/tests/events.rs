@@ -65,3 +65,28 @@ fn subscribers_lost_in_a_freeze_vacate_their_channel() {
     fixture.engine.set_subscribers(4, channel, WorkerId(0), 0);
     assert_eq!(heard.take(), [(3, "vacated a".to_owned())]);
 }
+
+#[test]
+fn a_channel_with_another_journal_is_occupied_until_all_have_left() {
+    for returns in [false, true] {
+        let mut fixture = Fixture::new(retention(10), 2, usize::MAX);
+        let name = ChannelName::channel("a");
+        let left = fixture.follow(1, &name, 0, StartAt::Live);
+        fixture.rules = Arc::new(Rules::default().with_journal());
+        fixture.freeze_and_thaw();
+        let heard = hear(&mut fixture);
+        if returns {
+            let new = fixture.follow(2, &name, 1, StartAt::Live);
+            fixture.engine.unfollow(3, left.channel, WorkerId(0));
+            assert_eq!(heard.take(), [], "somebody was there all the time");
+            fixture.engine.unfollow(4, new.channel, WorkerId(1));
+            assert_eq!(heard.take(), [(4, "vacated a".to_owned())]);
+        } else {
+            fixture.engine.unfollow(3, left.channel, WorkerId(0));
+            assert_eq!(heard.take(), [(3, "vacated a".to_owned())]);
+        }
+        fixture.tick_all(5);
+        fixture.follow(6, &name, 1, StartAt::Live);
+        assert_eq!(heard.take(), [(6, "occupied a".to_owned())]);
+    }
+}

@@ -247,31 +247,161 @@ fn channels_and_messages_out_of_place_are_refused() {
     assert!(is_refused(&fixture, &swapped));
 }
 
-#[test]
-fn a_channel_in_use_cannot_move_to_another_journal() {
-    let (followed, with_messages) = (ChannelName::channel("followed"), ChannelName::user("ann"));
-    let with_rules = |journal: Option<u8>| {
-        let mut fixture = Fixture::new(retention(3), 1, usize::MAX);
-        let journal = journal.map(JournalId);
-        let rule = Rule { journal, retention: retention(3), ..Rule::default() };
-        fixture.rules = Arc::new(Rules::new(Vec::new(), rule));
-        fixture.engine = fixture.thaw(&Fixture::new(retention(3), 1, 0).freeze()).expect("empty");
-        fixture
+/// Lets the fixture's next thaws have the rules of a server on which this journal has the logs of
+/// all channels but `stays`, which is in memory.
+fn choose(fixture: &mut Fixture, journal: Option<u8>) {
+    let rule = |pattern: &str, journal: Option<u8>| Rule {
+        pattern: pattern.into(),
+        retention: retention(3),
+        journal: journal.map(JournalId),
+        ..Rule::default()
     };
-    let moved = |name: &str| Some(ThawError::Moved(name.into()));
-    let [memory, durable, other] = [None, Some(0), Some(1)].map(with_rules);
-    memory.follow(0, &followed, 0, StartAt::Live);
-    durable.follow(0, &followed, 0, StartAt::Live);
-    for (from, to) in [(&memory, &durable), (&durable, &memory), (&durable, &other)] {
-        assert_eq!(to.thaw(&from.freeze()).err(), moved("followed"));
-        assert_eq!(from.thaw(&from.freeze()).err(), None);
+    fixture.rules = Arc::new(Rules::new(vec![rule("stays", None)], rule("*", journal)));
+}
+
+fn chosen(journal: Option<u8>) -> Fixture {
+    let mut fixture = Fixture::new(retention(3), 2, usize::MAX);
+    choose(&mut fixture, journal);
+    fixture.engine = fixture.thaw(&fixture.freeze()).expect("an empty engine");
+    fixture
+}
+
+#[test]
+fn a_channel_with_another_journal_begins_a_new_log() {
+    let (moves, stays) = (ChannelName::channel("moves"), ChannelName::channel("stays"));
+    for (from, to) in [(None, Some(0)), (Some(0), None), (Some(0), Some(1))] {
+        let mut fixture = chosen(from);
+        for name in [&moves, &stays] {
+            fixture.publish(0, name, "before");
+        }
+        let left = fixture.follow(0, &moves, 0, StartAt::Live);
+        fixture.follow(0, &stays, 1, StartAt::Live);
+        choose(&mut fixture, to);
+        fixture.freeze_and_thaw();
+        let engine = &fixture.engine;
+        assert_eq!((engine.moved_channels(), engine.metrics().messages), (1, 1), "{from:?}");
+        assert_eq!(engine.audience(&stays).subscribers, 1);
+        // They keep its id, and nobody else finds it.
+        let known = engine.left_by(&moves, WorkerId(0));
+        assert_eq!(known, Some((left.channel, left.local)));
+        assert_eq!(engine.left_by(&moves, WorkerId(1)), None);
+        assert_eq!(engine.left_by(&stays, WorkerId(1)), None);
+        assert_eq!(engine.name(left.channel), Some(moves.clone()));
+        assert_eq!((engine.audience(&moves).subscribers, engine.followed_head(&moves)), (0, None));
+        let new = fixture.follow(1, &moves, 0, StartAt::After(left.head));
+        assert_ne!(new.channel, left.channel);
+        assert_eq!(new.is_recovered, Some(false));
+        let next = fixture.publish(1, &moves, "after");
+        assert_eq!(fixture.notifications(0), [(next.id.offset, "after".to_owned())]);
+        fixture.engine.unfollow(2, left.channel, WorkerId(0));
+        assert_eq!(fixture.engine.left_by(&moves, WorkerId(0)), None);
+        assert_eq!(fixture.engine.audience(&moves).subscribers, 1);
+        // The next process has the same journals.
+        fixture.freeze_and_thaw();
+        assert_eq!(fixture.engine.moved_channels(), 0);
+        assert_eq!(fixture.engine.audience(&moves).subscribers, 1);
     }
-    let memory = with_rules(None);
-    memory.publish(0, &with_messages, "a");
-    assert_eq!(durable.thaw(&memory.freeze()).err(), moved("ann"));
-    // A channel that nobody uses is no obstacle.
-    memory.tick_all(DAY_MS);
-    assert_eq!(durable.thaw(&memory.freeze()).err(), None);
+}
+
+#[test]
+fn ids_of_a_channel_that_has_been_in_a_journal_stay_invalid() {
+    // Each channel is used in other ones of the processes, so that it is there, forgotten, or
+    // followed when the next one takes over.
+    let names: Vec<_> = (0..8).map(|n| ChannelName::channel(&format!("c{n}"))).collect();
+    let mut fixture = chosen(None);
+    let (mut given, mut now_ms) = (Vec::new(), 0);
+    let journals = [None, Some(0), None, Some(1), Some(0), None, None, Some(1), None];
+    for pair in journals.windows(2) {
+        let (journal, next) = (pair[0], pair[1]);
+        let mut followed = Vec::new();
+        for (at, name) in names.iter().enumerate().filter(|_| journal.is_none()) {
+            let resumes = |id: MessageId| {
+                let query = HistoryQuery::After(id);
+                fixture.engine.history(now_ms, name, query, 9).is_recovered
+            };
+            for (_, id) in given.iter().filter(|(of, _)| *of == at) {
+                assert_eq!(resumes(*id), Some(false), "{name:?} {id} of {given:?}");
+            }
+            if at % 2 == 0 {
+                followed.push(fixture.follow(now_ms, name, 0, StartAt::Live));
+                given.push((at, followed.last().expect("it was pushed").head));
+            }
+            for _ in 0..at % 3 {
+                let id = fixture.publish(now_ms, name, "a").id;
+                assert!(!given.contains(&(at, id)), "{id} twice");
+                given.push((at, id));
+            }
+        }
+        fixture.notifications(0);
+        now_ms += 2 * DAY_MS;
+        fixture.tick_all(now_ms);
+        for followed in followed.iter().step_by(2) {
+            fixture.engine.unfollow(now_ms, followed.channel, WorkerId(0));
+        }
+        choose(&mut fixture, next);
+        if next == journal {
+            given.clear();
+        }
+        fixture.freeze_and_thaw();
+        for name in &names {
+            if let Some((channel, _)) = fixture.engine.left_by(name, WorkerId(0)) {
+                fixture.engine.unfollow(now_ms, channel, WorkerId(0));
+            }
+        }
+    }
+}
+
+#[test]
+fn positions_from_before_a_change_of_journals_are_unknown() {
+    let stays = ChannelName::channel("stays");
+    let mut fixture = chosen(None);
+    let before = fixture.engine.watermark();
+    fixture.publish(0, &stays, "a");
+    let newest = fixture.engine.watermark();
+    let is_known = |fixture: &Fixture| [before, newest].map(|at| fixture.engine.is_known(at));
+    fixture.freeze_and_thaw();
+    assert_eq!(is_known(&fixture), [true; 2]);
+    choose(&mut fixture, Some(0));
+    for _ in 0..2 {
+        fixture.freeze_and_thaw();
+        assert_eq!(is_known(&fixture), [false, true]);
+        let follow = |at| fixture.follow(1, &stays, 0, StartAt::Since(at)).is_recovered;
+        assert_eq!([before, newest].map(follow), [Some(false), Some(true)]);
+    }
+}
+
+#[test]
+fn messages_that_are_left_out_are_checked() {
+    for is_sealed in [false, true] {
+        let mut fixture = chosen(None);
+        for text in ["a", "b", "c"] {
+            fixture.publish(0, &ChannelName::channel("moves"), text);
+        }
+        if is_sealed {
+            fixture.seal();
+        }
+        let records = fixture.freeze();
+        choose(&mut fixture, Some(0));
+        let thawed = fixture.thaw(&records).expect("it was frozen just now");
+        assert_eq!((thawed.moved_channels(), thawed.log_bytes()), (1, 0));
+        let channel = records.iter().position(|record| record[0] == 2).expect("there is one");
+        assert_eq!(records[channel + 1][0], if is_sealed { 9 } else { 3 });
+        for at in channel..records.len() {
+            let (mut lost, mut doubled, mut cut) =
+                (records.clone(), records.clone(), records.clone());
+            lost.remove(at);
+            doubled.insert(at, records[at].clone());
+            cut[at].pop();
+            assert!(is_refused(&fixture, &lost), "without record {at}");
+            assert!(is_refused(&fixture, &doubled), "record {at} twice");
+            assert!(is_refused(&fixture, &cut), "record {at} cut");
+        }
+        if !is_sealed {
+            let mut swapped = records.clone();
+            swapped.swap(channel + 1, channel + 3);
+            assert!(is_refused(&fixture, &swapped));
+        }
+    }
 }
 
 #[test]
