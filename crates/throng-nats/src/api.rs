@@ -42,6 +42,8 @@ pub struct JetStreamError {
 impl JetStreamError {
     /// The cluster has no leader, or has lost its majority.
     pub(crate) const NO_LEADER: u32 = 10008;
+    /// Another stream has the subject.
+    pub(crate) const OTHER_STREAM: u32 = 10060;
     /// The subject has no message.
     pub(crate) const NO_MESSAGE: u32 = 10037;
     /// There is no such stream.
@@ -52,6 +54,12 @@ impl JetStreamError {
     pub(crate) const DUPLICATE_IN_PROCESS: u32 = 10158;
     /// The stream has too many publications that wait. This one was not stored.
     pub(crate) const TOO_MANY_REQUESTS: u32 = 10167;
+
+    /// The refusal of a message for `stream` that `other` has stored instead.
+    pub(crate) fn of_other_stream(stream: &str, other: &str) -> JetStreamError {
+        let description = format!("the stream {other} has subjects of the stream {stream}");
+        JetStreamError { code: 400, err_code: Self::OTHER_STREAM, description }
+    }
 
     /// True if there is no such stream.
     pub fn is_no_stream(&self) -> bool {

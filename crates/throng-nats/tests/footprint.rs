@@ -33,7 +33,8 @@ fn answer_all(journal: &mut StreamJournal, mut actions: Vec<JournalAction>) {
             } else if subject.contains("MSG.GET") {
                 r#"{"error":{"code":404,"err_code":10037}}"#.to_owned()
             } else if subject.starts_with("$KV") {
-                r#"{"stream":"kv","seq":1}"#.to_owned()
+                let bucket = subject.split('.').nth(1).unwrap_or_default();
+                format!("{{\"stream\":\"KV_{bucket}\",\"seq\":1}}")
             } else {
                 r#"{"error":{"code":404,"err_code":10059}}"#.to_owned()
             };

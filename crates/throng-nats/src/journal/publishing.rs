@@ -174,7 +174,7 @@ impl Publishing {
         }
         let id = self.id(key);
         let receipt = publication.receipt.as_ref().map(|_| receipt(&self.nonce, token));
-        let headers = message::headers(publication, &self.stream, &id, receipt.as_deref());
+        let headers = message::headers(publication, &id, receipt.as_deref());
         let content = (headers.into(), publication.body.bytes().into());
         let mut outstanding = Outstanding::new(now_ms, token, asker, content);
         outstanding.key = key;
@@ -241,7 +241,7 @@ impl Publishing {
         let has_key = answered.key.is_some();
         // Of an earlier copy nothing is known when a later one is refused.
         let is_only = answered.sends == 1;
-        let (outcome, stored) = match ack::parse(headers, payload) {
+        let (outcome, stored) = match ack::parse(&self.stream, headers, payload) {
             // A message with a key may be an old one.
             Ack::Stored { sequence, is_duplicate }
                 if sequence <= answered.floor

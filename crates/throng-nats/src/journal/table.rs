@@ -509,7 +509,7 @@ impl JournalTable {
         outbox: &mut Outbox,
     ) {
         outbox.answered(place);
-        let outcome = match ack::parse(headers, payload) {
+        let outcome = match ack::parse(&self.names.stream, headers, payload) {
             Ack::Stored { sequence, .. } => {
                 return self.awaits(now_ms, (place, Awaited::Own(sequence)), outbox);
             }

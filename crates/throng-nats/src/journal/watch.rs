@@ -341,7 +341,10 @@ impl Watch {
                     Err(error) => self.failed(step, &error),
                 }
             }
-            Step::WriteRecord => self.written(now_ms, ack::parse(headers, payload), outbox),
+            Step::WriteRecord => {
+                let bucket = bucket::stream(&self.settings.prefix);
+                self.written(now_ms, ack::parse(&bucket, headers, payload), outbox)
+            }
         }
     }
 

@@ -212,7 +212,7 @@ impl<'a> Examination<'a> {
             let live = if is_followed { self.session.subscribe(&live).await? } else { 0 };
             for number in 0..count {
                 let id = format!("{name}-{number}");
-                let headers = message::headers(&publication, &settings.name(), &id, None);
+                let headers = message::headers(&publication, &id, None);
                 let (payload, began) = (publication.body.bytes(), Instant::now());
                 if is_followed {
                     let wait = self.session.publish_and_wait(&to, (&headers, payload), live);
@@ -220,7 +220,7 @@ impl<'a> Examination<'a> {
                     found.delivered.push(began.elapsed());
                 } else {
                     let reply = self.session.request(&to, &headers, payload).await?;
-                    stored(reply.map(|reply| reply.payload))?;
+                    stored(&settings.name(), reply.map(|reply| reply.payload))?;
                     found.stored.push(began.elapsed());
                 }
             }
@@ -233,9 +233,9 @@ fn publication(channel: &str) -> Publication {
     Publication::new(ChannelName::channel(channel), Body::Text("throng doctor".into()))
 }
 
-fn stored(answer: Option<Vec<u8>>) -> Result<(), String> {
+fn stored(stream: &str, answer: Option<Vec<u8>>) -> Result<(), String> {
     let answer = answer.ok_or("the stream has not answered a publication within 2 s")?;
-    match ack::parse(Headers::default(), &answer) {
+    match ack::parse(stream, Headers::default(), &answer) {
         ack::Ack::Stored { .. } => Ok(()),
         ack::Ack::Refused(error) => Err(format!("the stream refuses a publication: {error}")),
         ack::Ack::Nobody | ack::Ack::Unreadable => {
