@@ -329,9 +329,9 @@ impl StreamJournal {
                     }
                 }
             }
-            Question::Ack(suffix) => {
+            Question::Ack(suffix, number) => {
                 self.outbox.answered(token);
-                self.acknowledged(now_ms, (token, &suffix), (headers, payload));
+                self.acknowledged(now_ms, (number, &suffix), (headers, payload));
             }
             Question::Nodes => {
                 self.nodes.answered(now_ms, token, (headers, payload), &mut self.outbox);
@@ -377,10 +377,10 @@ impl StreamJournal {
     fn acknowledged(
         &mut self,
         now_ms: u64,
-        (token, suffix): (u64, &Arc<str>),
+        (number, suffix): (u64, &Arc<str>),
         answer: (Headers<'_>, &[u8]),
     ) {
-        match self.publishing.answered(now_ms, (token, suffix), answer, &mut self.outbox) {
+        match self.publishing.answered(now_ms, (number, suffix), answer, &mut self.outbox) {
             None => {}
             Some(StoreOutcome::Fallen) => self.watch.hurry(now_ms),
             Some(StoreOutcome::At { sequence, needs_hint }) => {

@@ -43,8 +43,8 @@ pub enum JournalAction {
 pub(super) enum Question {
     /// About the stream itself.
     Watch,
-    /// A publication to the channel with this suffix.
-    Ack(Arc<str>),
+    /// The publication with this number, to the channel with this suffix.
+    Ack(Arc<str>, u64),
     /// The last messages of many channels.
     Heads,
     /// A batch of messages.

@@ -8,6 +8,7 @@
 
 mod known_keys;
 mod pipeline;
+mod replies;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,6 +28,7 @@ use crate::protocol::headers::Headers;
 use crate::subject::{self, Subjects};
 use known_keys::{KeyId, KnownKeys};
 use pipeline::{FALLEN, NextStep, Outstanding, Pipeline};
+use replies::Replies;
 
 /// Publications whose outcome is not known, at most. Beyond it they are refused: the stream does
 /// not keep up. A server would refuse after 100,000 of all nodes. The engine above sees to it that
@@ -73,7 +75,9 @@ pub(super) struct Publishing {
     ready: Vec<Arc<str>>,
     count: usize,
     bytes: usize,
-    next_id: u64,
+    /// Of the last publication.
+    number: u64,
+    replies: Replies,
     known_keys: KnownKeys,
     /// Keys that were published with since they were reported.
     fresh_keys: Vec<KnownKey>,
@@ -91,7 +95,8 @@ impl Publishing {
             ready: Vec::new(),
             count: 0,
             bytes: 0,
-            next_id: 0,
+            number: 0,
+            replies: Replies::default(),
             known_keys: KnownKeys::default(),
             fresh_keys: Vec::new(),
             stall: Stall::default(),
@@ -142,7 +147,7 @@ impl Publishing {
                 return outbox.report(JournalReport::Published { token, outcome });
             }
         };
-        outstanding.reply = outbox.token();
+        outstanding.number = self.number;
         self.count += 1;
         self.bytes += outstanding.bytes();
         let channel = self.channels.entry(Arc::clone(&suffix)).or_insert_with(Pipeline::new);
@@ -172,6 +177,7 @@ impl Publishing {
         if let Some(sequence) = key.and_then(|key| self.known_keys.find(now_ms, &key)) {
             return Err(Outcome::Stored { sequence, is_duplicate: true });
         }
+        self.number += 1;
         let id = self.id(key);
         let receipt = publication.receipt.as_ref().map(|_| receipt(&self.nonce, token));
         let headers = message::headers(publication, &id, receipt.as_deref());
@@ -189,10 +195,9 @@ impl Publishing {
     }
 
     /// An id of its own, or the common id of all publications to the channel with this key.
-    fn id(&mut self, key: Option<KeyId>) -> String {
+    fn id(&self, key: Option<KeyId>) -> String {
         let Some(key) = key else {
-            self.next_id += 1;
-            return format!("{}.{}", self.nonce, self.next_id);
+            return format!("{}.{}", self.nonce, self.number);
         };
         // Nonces have no dash.
         format!("k-{}", URL_SAFE_NO_PAD.encode(key))
@@ -212,11 +217,11 @@ impl Publishing {
                 match channel.next_step(now_ms, bytes_max, &self.known_keys) {
                     NextStep::Wait => break,
                     NextStep::Send => {
-                        let Some(next) = channel.send(now_ms, last) else { break };
-                        let subject = subjects.ingest(&suffix);
+                        let reply = |next: &_| self.replies.take(next, outbox);
+                        let Some((next, reply)) = channel.send(now_ms, last, reply) else { break };
                         let content = (Arc::clone(&next.headers), Arc::clone(&next.body));
-                        let question = Question::Ack(Arc::clone(&suffix));
-                        outbox.ask_again(next.reply, question, subject, content);
+                        let question = Question::Ack(Arc::clone(&suffix), next.number);
+                        outbox.ask_again(reply, question, subjects.ingest(&suffix), content);
                     }
                     NextStep::End(outcome) => {
                         let at = channel.next();
@@ -231,12 +236,12 @@ impl Publishing {
     pub(super) fn answered(
         &mut self,
         now_ms: u64,
-        (reply, suffix): (u64, &Arc<str>),
+        (number, suffix): (u64, &Arc<str>),
         (headers, payload): (Headers<'_>, &[u8]),
         outbox: &mut Outbox,
     ) -> Option<StoreOutcome> {
         let channel = self.channels.get_mut(suffix)?;
-        let at = channel.find(reply)?;
+        let at = channel.find(number)?;
         let answered = channel.get_mut(at)?;
         let has_key = answered.key.is_some();
         // Of an earlier copy nothing is known when a later one is refused.
@@ -309,7 +314,10 @@ impl Publishing {
         let Some(ended) = channel.remove(at) else { return };
         self.count -= 1;
         self.bytes -= ended.bytes();
-        outbox.answered(ended.reply);
+        ended.reply.inspect(|reply| outbox.answered(*reply));
+        if matches!(outcome, Outcome::Stored { .. }) {
+            self.replies.give_back(&ended);
+        }
         outbox.report(JournalReport::Published { token: ended.token, outcome });
         if channel.is_empty() {
             self.channels.remove(suffix);
@@ -419,10 +427,10 @@ mod tests {
             drop(sent);
             let reply = reply.expect("it was sent");
             let found = self.outbox.question(&reply).expect("it is open");
-            let (token, Question::Ack(suffix)) = found else { panic!("{reply}") };
+            let (_, Question::Ack(suffix, number)) = found else { panic!("{reply}") };
             let text = format!(r#"{{"stream":"s","seq":{sequence},"duplicate":{duplicate}}}"#);
             let answer = (Headers::new(b""), text.as_bytes());
-            let stored = self.publishing.answered(50, (token, &suffix), answer, &mut self.outbox);
+            let stored = self.publishing.answered(50, (number, &suffix), answer, &mut self.outbox);
             let reported = self.outbox.actions.drain(..).filter_map(|action| match action {
                 JournalAction::Report(report) => Some(report),
                 _ => None,
@@ -454,6 +462,50 @@ mod tests {
         let mut sent = Sent::with(None);
         let stored = StoreOutcome::At { sequence: 8, needs_hint: false };
         assert_eq!(sent.answer(8, false), (Some(stored), published(8, false)));
+    }
+
+    /// Publishes another message. Returns the subject of its answer.
+    fn next_reply(sent: &mut Sent, key: Option<&str>) -> String {
+        let Sent { publishing, outbox, .. } = sent;
+        publishing.publish(0, 9, (&publication(key), ASKER), true, outbox);
+        sent.send(60, 8);
+        let mut replies = sent.outbox.actions.iter().rev().filter_map(|action| match action {
+            JournalAction::Publish { reply, .. } => reply.clone(),
+            _ => None,
+        });
+        replies.next().expect("it was sent")
+    }
+
+    #[test]
+    fn the_subject_of_an_answer_is_used_again() {
+        let mut sent = Sent::with(None);
+        sent.answer(8, false);
+        let [second, third] = [(); 2].map(|()| next_reply(&mut sent, None));
+        assert_eq!(second, "_INBOX.n.2", "the first one is stored");
+        assert_ne!(third, second, "the second one has no answer yet");
+    }
+
+    #[test]
+    fn a_second_answer_is_not_taken_for_the_next_publication() {
+        let mut sent = Sent::with(None);
+        sent.answer(8, false);
+        assert_eq!(next_reply(&mut sent, None), "_INBOX.n.2");
+        assert_eq!(sent.answer(8, true), (Some(StoreOutcome::Fallen), vec![]));
+    }
+
+    #[test]
+    fn a_subject_to_which_more_may_come_is_not_used_again() {
+        let mut sent = Sent::with(Some("key"));
+        sent.answer(8, false);
+        assert_ne!(next_reply(&mut sent, None), "_INBOX.n.2", "it had a key");
+        let mut sent = Sent::with(None);
+        sent.publishing.disconnected();
+        sent.send(50, 7);
+        sent.answer(8, false);
+        assert_ne!(next_reply(&mut sent, None), "_INBOX.n.2", "it was sent twice");
+        let mut sent = Sent::with(None);
+        sent.answer(8, false);
+        assert_ne!(next_reply(&mut sent, Some("key")), "_INBOX.n.2", "this one has a key");
     }
 
     #[test]

@@ -29,8 +29,10 @@ pub(super) const FALLEN: u64 = u64::MAX;
 
 pub(super) struct Outstanding {
     pub(super) token: u64,
-    /// Under which its answer comes. Those of later publications are greater.
-    pub(super) reply: u64,
+    /// Its place among all publications: those of later ones are greater.
+    pub(super) number: u64,
+    /// Under which its answers come; `None` before it is sent.
+    pub(super) reply: Option<u64>,
     pub(super) headers: Arc<[u8]>,
     pub(super) body: Arc<[u8]>,
     pub(super) key: Option<KeyId>,
@@ -41,6 +43,8 @@ pub(super) struct Outstanding {
     /// When it is sent again if it has no answer.
     due_ms: u64,
     pub(super) sends: u32,
+    /// True if it was sent more than once, so that several answers may come.
+    pub(super) is_repeated: bool,
     /// True if a copy may have been stored: it was sent, and not refused.
     pub(super) is_uncertain: bool,
     /// The highest sequence of earlier ones of its asker that were stored while its own copies may
@@ -51,7 +55,7 @@ pub(super) struct Outstanding {
 }
 
 impl Outstanding {
-    /// A publication that was not sent yet, without a key. Its answer has no subject yet.
+    /// A publication that was not sent yet, without a key. It has no number yet.
     pub(super) fn new(
         now_ms: u64,
         token: u64,
@@ -60,7 +64,8 @@ impl Outstanding {
     ) -> Outstanding {
         Outstanding {
             token,
-            reply: 0,
+            number: 0,
+            reply: None,
             headers,
             body,
             key: None,
@@ -69,6 +74,7 @@ impl Outstanding {
             taken_ms: now_ms,
             due_ms: 0,
             sends: 0,
+            is_repeated: false,
             is_uncertain: false,
             after: 0,
             overtaken_at: None,
@@ -109,7 +115,7 @@ pub(super) struct Pipeline {
     window: usize,
     /// None is sent before.
     due_ms: u64,
-    /// The last one that had been sent when there was a doubt, by its reply: up to it, several
+    /// The last one that had been sent when there was a doubt, by its number: up to it, several
     /// copies are on their way.
     doubted: u64,
 }
@@ -130,13 +136,13 @@ impl Pipeline {
     }
 
     pub(super) fn push(&mut self, outstanding: Outstanding) {
-        debug_assert!(self.queue.back().is_none_or(|last| last.reply < outstanding.reply));
+        debug_assert!(self.queue.back().is_none_or(|last| last.number < outstanding.number));
         self.queue.push_back(outstanding);
     }
 
-    /// The place of the publication that this answer is for.
-    pub(super) fn find(&self, reply: u64) -> Option<usize> {
-        self.queue.binary_search_by_key(&reply, |outstanding| outstanding.reply).ok()
+    /// The place of the publication with this number.
+    pub(super) fn find(&self, number: u64) -> Option<usize> {
+        self.queue.binary_search_by_key(&number, |outstanding| outstanding.number).ok()
     }
 
     pub(super) fn get_mut(&mut self, at: usize) -> Option<&mut Outstanding> {
@@ -183,8 +189,14 @@ impl Pipeline {
         })
     }
 
-    /// The next publication, which is sent now. The stream has reached `last`.
-    pub(super) fn send(&mut self, now_ms: u64, last: u64) -> Option<&Outstanding> {
+    /// The next publication, which is sent now, and the token of its answers: `reply` gives it one
+    /// when it is sent first. The stream has reached `last`.
+    pub(super) fn send(
+        &mut self,
+        now_ms: u64,
+        last: u64,
+        reply: impl FnOnce(&Outstanding) -> u64,
+    ) -> Option<(&Outstanding, u64)> {
         let next = self.queue.get_mut(self.sent)?;
         self.sent += 1;
         next.due_ms = now_ms + RESEND_MS;
@@ -193,7 +205,10 @@ impl Pipeline {
         }
         next.sends += 1;
         next.is_uncertain = true;
-        Some(next)
+        next.is_repeated = next.reply.is_some();
+        let reply = next.reply.unwrap_or_else(|| reply(next));
+        next.reply = Some(reply);
+        Some((next, reply))
     }
 
     /// The publication at this place and all after it are sent again, not before this time.
@@ -203,7 +218,7 @@ impl Pipeline {
             first.sends = 0;
         }
         let last = self.sent.checked_sub(1).and_then(|last| self.queue.get(last));
-        self.doubted = last.map_or(0, |last| last.reply).max(self.doubted);
+        self.doubted = last.map_or(0, |last| last.number).max(self.doubted);
         self.sent = self.sent.min(at);
         self.window = 1;
         self.due_ms = due_ms;
@@ -234,7 +249,7 @@ impl Pipeline {
         }
         let doubted = self.doubted;
         let later = self.queue.iter_mut().skip(at + 1);
-        for later in later.take_while(|later| later.reply <= doubted) {
+        for later in later.take_while(|later| later.number <= doubted) {
             if later.asker == asker {
                 later.after = later.after.max(sequence);
             }
@@ -264,25 +279,27 @@ mod tests {
     const ANN: AskerId = AskerId::of_connection(1);
     const BOB: AskerId = AskerId::of_connection(2);
 
-    /// Publications of these askers with the replies 1, 2 and so on.
+    /// Publications of these askers with the numbers 1, 2 and so on.
     fn pipeline(askers: &[AskerId]) -> Pipeline {
         let mut pipeline = Pipeline::new();
         for (asker, number) in askers.iter().zip(1..) {
             let content = ([].into(), [].into());
             let mut outstanding = Outstanding::new(0, number, *asker, content);
-            outstanding.reply = number;
+            outstanding.number = number;
             pipeline.push(outstanding);
         }
         pipeline
     }
 
-    /// Sends all that may be sent. Returns their replies, and the outcomes of those that end.
+    /// Sends all that may be sent. Returns their numbers, and the outcomes of those that end.
     fn send(pipeline: &mut Pipeline, now_ms: u64) -> (Vec<u64>, Vec<Outcome>) {
         let (mut sent, mut ended) = (Vec::new(), Vec::new());
         loop {
             match pipeline.next_step(now_ms, 1 << 20, &KnownKeys::default()) {
                 NextStep::Wait => return (sent, ended),
-                NextStep::Send => sent.extend(pipeline.send(now_ms, 0).map(|sent| sent.reply)),
+                NextStep::Send => {
+                    sent.extend(pipeline.send(now_ms, 0, |_| 7).map(|(sent, _)| sent.number));
+                }
                 NextStep::End(outcome) => {
                     pipeline.remove(pipeline.next());
                     ended.push(outcome);
