@@ -184,12 +184,18 @@ def test_a_stream_that_is_sealed_is_named_and_replaced_once_removed(broker, node
         assert again.next() == (sent, "new")
 
 
-def test_nobody_can_purge_the_stream(broker, node, channel):
+def test_a_purged_stream_is_a_gap_for_those_who_lack_messages(broker, node, channel):
     server = broker()
     here = connected(node(server))
-    sent = here.publish(channel, "x")["id"]
-    assert "error" in ask(server, "$JS.API.STREAM.PURGE.throng-channels")
-    assert [one["id"] for one in here.history(channel)["messages"]] == [sent]
+    first, last = (here.publish(channel, text)["id"] for text in ("first", "last"))
+    assert ask(server, "$JS.API.STREAM.PURGE.throng-channels")["success"]
+    assert here.history(channel)["messages"] == []
+    with subscribe("websocket", here, f"/channels/{channel}", since=first) as late:
+        assert late.recovered is False
+        with subscribe("websocket", here, f"/channels/{channel}", since=last) as up_to_date:
+            assert up_to_date.recovered is True
+            sent = here.publish(channel, "new")["id"]
+            assert late.next() == up_to_date.next() == (sent, "new")
 
 
 def test_a_server_that_stands_still_bounds_the_memory_of_a_node(broker, node):

@@ -61,17 +61,15 @@ pub struct Profile {
     pub journal: Option<JournalId>,
     /// True if lists have channels without subscribers, and the number of their messages.
     pub lists_logs: bool,
-    /// True if it can change logs. All are to.
-    pub changes_logs: bool,
 }
 
 impl Profile {
     /// All in memory.
-    const MEMORY: Profile = Profile { journal: None, lists_logs: true, changes_logs: true };
+    const MEMORY: Profile = Profile { journal: None, lists_logs: true };
     /// On a disk.
     pub const DISK: Profile = Profile { journal: Some(JournalId(0)), ..Profile::MEMORY };
     /// In a stream that several nodes share.
-    pub const STREAM: Profile = Profile { lists_logs: false, changes_logs: false, ..Profile::DISK };
+    pub const STREAM: Profile = Profile { lists_logs: false, ..Profile::DISK };
 }
 
 /// As [`run`], for channels with a journal.
@@ -97,8 +95,6 @@ pub fn run_with(profile: Profile, make: impl Fn(Arc<Rules>, Vec<Arc<WorkerQueue>
         Subject::a_filling_queue_gets_no_volatile_messages,
         Subject::presence_asks_each_worker,
         Subject::a_follows_query_goes_to_the_connections_worker,
-    ];
-    let of_changes: &[fn(&Subject)] = &[
         Subject::a_change_appends_several_messages_in_order,
         Subject::a_change_is_made_only_if_its_condition_holds,
         Subject::a_record_is_kept_beside_the_messages,
@@ -106,8 +102,7 @@ pub fn run_with(profile: Profile, make: impl Fn(Arc<Rules>, Vec<Arc<WorkerQueue>
         Subject::an_erased_history_is_a_gap_for_those_who_resume,
         Subject::a_log_with_a_record_is_listed,
     ];
-    let of_changes = if profile.changes_logs { of_changes } else { &[] };
-    for check in checks.iter().chain(of_changes) {
+    for check in checks {
         let limits = QueueLimits { max_messages: QUEUED_MAX, ..QueueLimits::default() };
         let queue = |_| Arc::new(WorkerQueue::with_limits(limits, || {}));
         let queues: Vec<_> = (0..WORKERS).map(queue).collect();

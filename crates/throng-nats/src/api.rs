@@ -1,6 +1,7 @@
 //! The requests and answers of JetStream, as JSON and headers. No I/O.
 
 pub mod ack;
+pub(crate) mod beside;
 pub mod bucket;
 pub mod get;
 mod limit;
@@ -52,6 +53,11 @@ impl JetStreamError {
     pub(crate) const WRONG_LAST_SEQUENCE: [u32; 2] = [10071, 10164];
     /// The first publication with this id is not stored yet.
     pub(crate) const DUPLICATE_IN_PROCESS: u32 = 10158;
+    /// The subject has no message, as the answer to its erasure says it.
+    pub(crate) const NO_MESSAGE_TO_ERASE: u32 = 10057;
+    /// A leader has not got all messages of a batch, because another one was before, or has too
+    /// many batches. None is stored.
+    pub(crate) const BATCH_NOT_STORED: [u32; 2] = [10176, 10210];
     /// The stream has too many publications that wait. This one was not stored.
     pub(crate) const TOO_MANY_REQUESTS: u32 = 10167;
 

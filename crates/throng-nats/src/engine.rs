@@ -36,6 +36,7 @@
 //! | `deferred` | what waits until all that has come at once was taken |
 //! | `vacancies` | channels that nobody follows any more |
 //! | `under_way` | publications without an answer, and how many there may be |
+//! | `logs`, `open_logs` | changes of logs, and erasure |
 //! | `keys`, `key_table` | idempotency keys that all nodes know |
 //! | `usage` | what clients use of limits, on all nodes |
 //! | `receipts` | counts the delivery of messages whose publishers are on other nodes |
@@ -57,7 +58,9 @@ mod key_table;
 mod keys;
 mod lateness;
 mod link;
+mod logs;
 mod markers;
+mod open_logs;
 mod questions;
 mod receipts;
 mod rest;
@@ -78,10 +81,11 @@ use std::time::Duration;
 use throng_core::journal::{Cluster, Journal, JournalIds, JournalUsage};
 use throng_core::parts::{HeldPart, Limits, Parts};
 use throng_core::{
-    Answer, ChannelName, Delivered, EngineMetrics, Fetched, Later, ListPart, ListQuery,
-    ListedChannel, Mark, Marked, MemoryEngine, MessageId, NodeTag, OtherNodes, Outcome, Presence,
-    PresenceBusy, Publication, PublishError, Reading, Retention, ScanAction, ScanTarget, Scanned,
-    Stamp, Ticket, VolatilePublication, WantedTags, Watermark,
+    Answer, ChangeError, ChangeOutcome, ChannelName, Delivered, EngineMetrics, Erase, EraseOutcome,
+    Fetched, Later, ListPart, ListQuery, ListedChannel, LogChange, LogState, Mark, Marked,
+    MemoryEngine, MessageId, NodeTag, OtherNodes, Outcome, Presence, PresenceBusy, Publication,
+    PublishError, Reading, Retention, ScanAction, ScanTarget, Scanned, Stamp, Ticket,
+    VolatilePublication, WantedTags, Watermark,
 };
 
 use crate::api::table::TableEntry;
@@ -295,6 +299,35 @@ impl Journal for NatsJournal {
         shared.publications.begin(token, &publication, ticket);
         shared.tell(JournalEvent::Publish { token, publication, asker });
         answer
+    }
+
+    fn change(
+        &self,
+        _: u64,
+        change: LogChange,
+        _: Retention,
+        later: Later<'_, ChangeOutcome>,
+    ) -> Answer<ChangeOutcome> {
+        self.shared.change(change, later)
+    }
+
+    fn state(
+        &self,
+        _: u64,
+        channel: &ChannelName,
+        later: Later<'_, Result<LogState, ChangeError>>,
+    ) -> Answer<Result<LogState, ChangeError>> {
+        self.shared.ask_state(channel, later)
+    }
+
+    fn erase(
+        &self,
+        _: u64,
+        channel: &ChannelName,
+        what: Erase,
+        later: Later<'_, EraseOutcome>,
+    ) -> Answer<EraseOutcome> {
+        self.shared.erase(channel, what, later)
     }
 
     fn parts(&self) -> &Parts {

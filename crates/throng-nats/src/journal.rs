@@ -27,13 +27,17 @@
 //!   over. If one has to be sent again and a later one is stored already, its outcome is
 //!   [`Outcome::Unknown`] or [`Outcome::Away`], and it is not sent again.
 
+mod about_logs;
+mod beats;
 mod following;
+mod logs;
 mod nodes;
 mod nonce;
 mod outbox;
 mod publishing;
 mod queue;
 mod reading;
+mod renewal;
 mod report;
 mod stall;
 mod subscription;
@@ -44,20 +48,21 @@ mod watch;
 
 use std::sync::Arc;
 
-use serde_json::Value;
 use throng_core::ChannelName;
 
-use crate::api::stream;
 use crate::api::table::TableEntry;
 use crate::permissions::Verb;
 use crate::protocol::decoder::ServerMessage;
 use crate::protocol::headers::Headers;
 use crate::subject::{self, Subjects};
+use beats::Beats;
 use following::Following;
+use logs::Logs;
 use nodes::Nodes;
 use outbox::{Outbox, Question};
 use publishing::{Publishing, StoreOutcome};
 use reading::{Purpose, Readings};
+use renewal::Renewal;
 use table::JournalTable;
 use volatile::VolatileMessages;
 use watch::{Watch, WatchResult};
@@ -67,8 +72,9 @@ pub use outbox::JournalAction;
 pub use publishing::token_of_receipt;
 pub(crate) use publishing::{OUTSTANDING_BYTES_MAX, OUTSTANDING_MAX};
 pub use report::{
-    Ask, Changed, HeldState, JournalEvent, JournalReport, JournalSettings, KnownKey, NodesAnswered,
-    Outcome, Reading, Resume, Standing, StoredKeys, TableId,
+    Ask, Changed, ErasedMessages, HeldState, JournalEvent, JournalReport, JournalSettings,
+    KnownKey, LogEdit, LogFacts, LogOutcome, LogRequest, NodesAnswered, Outcome, Reading, Resume,
+    Standing, StoredKeys, TableId,
 };
 pub use volatile_places::{VolatilePlace, VolatilePlaces};
 
@@ -82,6 +88,9 @@ pub struct StreamJournal {
     watch: Watch,
     following: Following,
     publishing: Publishing,
+    logs: Logs,
+    beats: Beats,
+    renewal: Renewal,
     volatile: VolatileMessages,
     readings: Readings,
     nodes: Nodes,
@@ -109,6 +118,9 @@ impl StreamJournal {
             following: Following::new(stream.replicas > 1),
             readings: Readings::new(&stream),
             publishing: Publishing::new(stream.name(), &nonce, publish_ms),
+            logs: Logs::new(stream.name(), &nonce, publish_ms),
+            beats: Beats::new(&stream),
+            renewal: Renewal::new(&stream),
             volatile,
             watch: Watch::new(stream, &nonce),
             tables,
@@ -144,16 +156,18 @@ impl StreamJournal {
             JournalEvent::Clogged(is_clogged) => self.is_clogged = is_clogged,
             JournalEvent::Received(delivery) => self.received(now_ms, delivery),
             JournalEvent::Denied { verb, subject, error } => {
-                for table in self.tables.iter_mut().filter(|_| verb == Verb::Publish) {
-                    table.denied(now_ms, &subject, &error, &mut self.outbox);
+                if verb == Verb::Publish {
+                    self.denied(now_ms, &subject, &error);
                 }
             }
             JournalEvent::Pinged => self.following.pinged(),
             JournalEvent::Ponged => self.following.ponged(now_ms, &self.subjects, &mut self.outbox),
             JournalEvent::Exceeded => self.following.refused(),
             JournalEvent::Publish { token, publication, asker } => {
-                let (taken, is_open) = ((&publication, asker), self.watch.is_open());
-                self.publishing.publish(now_ms, token, taken, is_open, &mut self.outbox);
+                self.publish(now_ms, (token, publication, asker));
+            }
+            JournalEvent::Log { token, channel, request } => {
+                self.take_log(now_ms, token, &channel, request);
             }
             JournalEvent::Volatile(_place, publication) => {
                 self.volatile.send(&publication, &self.subjects, &mut self.outbox);
@@ -199,6 +213,16 @@ impl StreamJournal {
         }
     }
 
+    /// The servers do not let this node publish to a subject.
+    fn denied(&mut self, now_ms: u64, subject: &str, error: &str) {
+        for table in &mut self.tables {
+            table.denied(now_ms, subject, error, &mut self.outbox);
+        }
+        self.logs.denied(subject, error, &mut self.outbox);
+        let done = self.readings.denied(subject, &mut self.outbox);
+        self.batches_done(now_ms, done);
+    }
+
     fn change(
         &mut self,
         now_ms: u64,
@@ -228,7 +252,7 @@ impl StreamJournal {
 
     /// Publications whose outcome is not known yet.
     pub fn outstanding(&self) -> usize {
-        self.publishing.outstanding()
+        self.publishing.outstanding() + self.logs.outstanding()
     }
 
     fn connected(&mut self, now_ms: u64, payload_bytes_max: usize) {
@@ -252,6 +276,7 @@ impl StreamJournal {
         self.watch.disconnected();
         self.following.disconnected();
         self.publishing.disconnected();
+        self.logs.disconnected(&mut self.outbox);
         self.readings.cancel(&mut self.outbox);
         self.nodes.disconnected(&mut self.outbox);
         for table in &mut self.tables {
@@ -299,6 +324,9 @@ impl StreamJournal {
     /// had more messages than this one.
     fn hinted(&mut self, now_ms: u64, hint: &[u8]) {
         let hint = std::str::from_utf8(hint).unwrap_or_default();
+        if self.heard_erased(now_ms, hint) {
+            return;
+        }
         let mut fields = hint.splitn(3, ' ');
         let mut number = || fields.next()?.parse::<u64>().ok();
         if let (Some(epoch), Some(sequence)) = (number(), number())
@@ -322,12 +350,23 @@ impl StreamJournal {
             }
             Question::Bounds => {
                 self.outbox.answered(token);
-                // Without an answer that can be read, the question is asked again after a while.
-                if let Ok(info) = stream::parse(payload, &Value::Null) {
-                    for done in self.readings.bounds_are(token, (info.first, info.last)) {
-                        self.batch_done(now_ms, done);
-                    }
+                let (subjects, outbox) = (&self.subjects, &mut self.outbox);
+                let done = self.readings.bounds_are((now_ms, token), payload, subjects, outbox);
+                self.batches_done(now_ms, done);
+            }
+            Question::Erasures => {
+                self.outbox.answered(token);
+                if let Some(done) = self.readings.erasures_are(now_ms, token, payload) {
+                    self.batch_done(now_ms, done);
                 }
+            }
+            Question::Records => {
+                let server_ms = self.watch.server_ms(now_ms);
+                let answer = (headers, payload);
+                self.renewal.answered(token, answer, server_ms, (&self.subjects, &mut self.outbox));
+            }
+            Question::Log(suffix) => {
+                self.log_answered(now_ms, (token, &suffix), (headers, payload));
             }
             Question::Ack(suffix, number) => {
                 self.outbox.answered(token);
@@ -347,19 +386,7 @@ impl StreamJournal {
                     table.looked(token, (headers, payload), &mut self.outbox);
                 }
             }
-            Question::Heads => {
-                let subject = headers.get("Nats-Subject");
-                let suffix = subject.and_then(|subject| self.subjects.suffix_of(subject));
-                let is_end = self.following.heads_answered(
-                    now_ms,
-                    (token, headers),
-                    suffix,
-                    &mut self.outbox,
-                );
-                if is_end {
-                    self.outbox.answered(token);
-                }
-            }
+            Question::Heads => self.heads_answered(now_ms, token, headers),
             Question::Batch => {
                 let (is_end, done) =
                     self.readings.answered(now_ms, token, headers, payload, self.watch.first());
@@ -370,6 +397,15 @@ impl StreamJournal {
                     self.batch_done(now_ms, done);
                 }
             }
+        }
+    }
+
+    fn heads_answered(&mut self, now_ms: u64, token: u64, headers: Headers<'_>) {
+        let subject = headers.get("Nats-Subject");
+        let suffix = subject.and_then(|subject| self.subjects.suffix_of(subject));
+        let answer = (token, headers);
+        if self.following.heads_answered(now_ms, answer, suffix, &mut self.outbox) {
+            self.outbox.answered(token);
         }
     }
 
@@ -420,9 +456,18 @@ impl StreamJournal {
                 self.outbox.report(JournalReport::Refused { reason, limit });
             }
             WatchResult::Opened { epoch, is_new_epoch, has_missed } => {
+                let abilities = self.watch.abilities();
+                (self.logs.abilities, self.beats.is_on) = (abilities, abilities.can_erase);
+                self.readings.opened(abilities.can_erase);
+                // Before any message that could be erased.
+                self.upkeep(now_ms);
                 self.publishing.stall.begin_anew();
                 self.outbox.report(JournalReport::Opened { epoch, last: self.watch.last() });
+                if abilities.can_erase && !is_new_epoch {
+                    self.outbox.report(JournalReport::ErasedUnheard);
+                }
                 if is_new_epoch {
+                    self.logs.begin_epoch(&mut self.outbox);
                     self.publishing.begin_epoch(epoch);
                     self.readings.cancel(&mut self.outbox);
                     self.following.rejoin(now_ms, self.watch.last(), &mut self.outbox);
@@ -438,6 +483,10 @@ impl StreamJournal {
                 self.following.suspect_twice(now_ms);
             }
         }
+    }
+
+    fn batches_done(&mut self, now_ms: u64, done: Vec<reading::BatchDone>) {
+        done.into_iter().for_each(|done| self.batch_done(now_ms, done));
     }
 
     fn batch_done(&mut self, now_ms: u64, done: reading::BatchDone) {
@@ -479,8 +528,10 @@ impl StreamJournal {
 
     fn tick(&mut self, now_ms: u64) {
         self.publishing.tick(now_ms, self.watch.is_open(), &mut self.outbox);
+        self.logs.tick(now_ms, &mut self.outbox);
         self.following.tick(now_ms, &mut self.outbox);
         if self.watch.is_open() {
+            self.upkeep(now_ms);
             let stream = (self.watch.last(), &self.subjects);
             self.following.tick_polled(now_ms, stream, &mut self.outbox);
         }
@@ -515,8 +566,9 @@ impl StreamJournal {
             self.publishing.pause();
         } else {
             let last = self.watch.last();
+            self.go_on_with_logs(now_ms);
             self.publishing.send(now_ms, last, &self.subjects, &mut self.outbox);
         }
-        self.readings.ask_bounds(now_ms, &mut self.outbox);
+        self.readings.ask_bounds(now_ms, &self.subjects, &mut self.outbox);
     }
 }

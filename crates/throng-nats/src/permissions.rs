@@ -65,6 +65,10 @@ pub fn of_node(settings: &StreamSettings) -> Vec<NatsPermission> {
     // And a request to create one whose name differs from the subject's.
     let misnamed = json!({ "name": NOBODY, "subjects": [NOBODY] }).to_string();
     let entry = bucket::subject(prefix, class);
+    // Of a channel that is not there, nothing is erased.
+    let none = json!({ "filter": subjects.ingest(&channel) }).to_string();
+    let of_leader = |what: &str| format!("$JS.API.STREAM.{what}.{stream}");
+    let [get, erase, purge] = ["MSG.GET", "MSG.DELETE", "PURGE"].map(of_leader);
     let read = bucket::read(&entry);
     let last = json!({ "last_by_subj": subjects.ingest(&channel) }).to_string();
     let of = NatsPermission::publish;
@@ -99,6 +103,10 @@ pub fn of_node(settings: &StreamSettings) -> Vec<NatsPermission> {
             b"",
             &read,
         ),
+        of(&get, &get, b"", last.as_bytes()),
+        // Without a message that it names, the request is refused.
+        of(&erase, &erase, b"", b""),
+        of(&purge, &purge, b"", none.as_bytes()),
         of(
             &format!("$JS.API.DIRECT.GET.{stream}"),
             &format!("$JS.API.DIRECT.GET.{stream}"),

@@ -79,6 +79,41 @@ impl Subjects {
         [&*self.ingest, suffix].concat()
     }
 
+    /// Where the record of a channel's log is.
+    pub(crate) fn record(&self, suffix: &str) -> String {
+        [&*self.ingest, "r.", suffix].concat()
+    }
+
+    /// The same of all channels.
+    pub(crate) fn all_records(&self) -> String {
+        [&*self.ingest, "r.>"].concat()
+    }
+
+    /// Where it is written down which messages of a channel were erased.
+    pub(crate) fn erasures(&self, suffix: &str) -> String {
+        [&*self.ingest, "e.", suffix].concat()
+    }
+
+    /// The same of the channel whose messages have this subject.
+    pub(crate) fn erasures_beside(&self, subject: &str) -> String {
+        self.erasures(self.suffix_of(subject).unwrap_or_default())
+    }
+
+    /// The same of all channels.
+    pub(crate) fn all_erasures(&self) -> String {
+        [&*self.ingest, "e.>"].concat()
+    }
+
+    /// Where a message goes that is there only for its condition on another subject.
+    pub(crate) fn guard(&self, suffix: &str) -> String {
+        [&*self.ingest, "g.", suffix].concat()
+    }
+
+    /// Where messages go that show how far the stream's age limit has come: see `beats`.
+    pub(crate) fn beat(&self, number: u64) -> String {
+        format!("{}b.{number}", self.ingest)
+    }
+
     /// Where the stream republishes what it has stored, and nodes send volatile messages: each node
     /// has one subscription for both, and a channel's messages keep their order.
     pub fn live(&self, suffix: &str) -> String {
@@ -126,6 +161,10 @@ mod tests {
         assert_eq!(subjects.live("c.a"), "throng.live.default.c.a");
         assert_eq!(subjects.suffix_of("throng.in.default.c.a"), Some("c.a"));
         assert_eq!(subjects.suffix_of("throng.in.other.c.a"), None);
+        for beside in [subjects.record("c.a"), subjects.erasures("c.a"), subjects.guard("c.a")] {
+            let suffix = subjects.suffix_of(&beside).expect("it is in the same stream");
+            assert_eq!(super::channel(suffix), None, "it is no channel");
+        }
     }
 
     proptest! {

@@ -444,8 +444,8 @@ impl Model {
                 (log.before(first).max(floor), None)
             }
             StartAt::After(id) => self.resume(topic, floor, id),
-            // No client of this world has such a position.
-            StartAt::Since(_) => return Err("a watermark".into()),
+            // No client of this world has such a position, or asks for a time.
+            StartAt::Since(_) | StartAt::From(_) => return Err("a start of no client".into()),
         };
         self.logs[topic].has_backlogs |= cursor < head;
         Ok(Begin { topic, cursor, is_recovered })

@@ -103,11 +103,7 @@ fn topic(
         max_lag_messages,
         max_lag_bytes: 1 << 20,
         lag_policy,
-        slow_timeout: None,
-        pace_ms: 0,
-        max_staleness_ms: 0,
-        presence_events: false,
-        journal: None,
+        ..Rule::default()
     };
     Topic { name, kind, rule, is_pinned: true }
 }

@@ -15,10 +15,15 @@ const BATCH_BYTES: usize = 4 << 20;
 
 /// The request for the messages of a subject from a sequence on.
 pub fn batch(subject: &str, from: u64) -> Vec<u8> {
+    some(subject, from, BATCH_MAX)
+}
+
+/// The same for so many messages at most.
+pub(crate) fn some(subject: &str, from: u64, count: usize) -> Vec<u8> {
     let request = json!({
         "seq": from.max(1),
         "next_by_subj": subject,
-        "batch": BATCH_MAX,
+        "batch": count,
         "max_bytes": BATCH_BYTES,
     });
     request.to_string().into_bytes()

@@ -34,6 +34,7 @@ const EXCEPT: &str = "Throng-Except";
 const ATTRIBUTES: &str = "Throng-Attributes";
 const EXPIRES: &str = "Throng-Expires-In";
 const RECEIPT: &str = "Throng-Receipt";
+pub(crate) const EXPECTED_STREAM: &str = "Nats-Expected-Stream";
 const MESSAGE_ID: &str = "Nats-Msg-Id";
 const SEQUENCE: &str = "Nats-Sequence";
 /// The node that has published a volatile message.
@@ -46,16 +47,22 @@ const VOLATILE: &str = "Throng-Volatile";
 /// twenty headers in each message, so that this one took a tenth of their time for it.
 pub fn headers(publication: &Publication, id: &str, receipt: Option<&str>) -> Vec<u8> {
     let headers = HeaderWriter::default().field(MESSAGE_ID, id);
-    let Publication { body, content_type, excluded, attributes, .. } = publication;
-    let extras = (*excluded, attributes.as_ref());
-    let mut headers = described(headers, body, content_type.as_deref(), extras);
-    if let Some(expires_in_ms) = publication.expires_in_ms {
-        headers = headers.field(EXPIRES, expires_in_ms);
-    }
+    let mut headers = published(headers, publication);
     if let Some(receipt) = receipt {
         headers = headers.field(RECEIPT, receipt);
     }
     headers.finish()
+}
+
+/// Adds what a publication says of itself to headers.
+pub(crate) fn published(headers: HeaderWriter, publication: &Publication) -> HeaderWriter {
+    let Publication { body, content_type, excluded, attributes, .. } = publication;
+    let extras = (*excluded, attributes.as_ref());
+    let headers = described(headers, body, content_type.as_deref(), extras);
+    match publication.expires_in_ms {
+        Some(expires_in_ms) => headers.field(EXPIRES, expires_in_ms),
+        None => headers,
+    }
 }
 
 /// The headers of a volatile message, which no stream stores. `node` is the node that has it.

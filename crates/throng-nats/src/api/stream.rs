@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{AGE_PERCENT, FORMAT, FORMAT_KEY, JetStreamError, StreamSettings};
+use super::{AGE_PERCENT, FORMAT, FORMAT_KEY, JetStreamError, StreamSettings, message};
 
 /// A server's description of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,8 +21,33 @@ pub struct StreamInfo {
     pub majority_silent_ms: u64,
     /// How long it keeps messages, in nanoseconds; 0 if for ever.
     pub max_age_ns: u64,
+    pub abilities: StreamAbilities,
+    /// The time of the server, in milliseconds since 1970; 0 if it does not say it.
+    pub server_ms: u64,
     /// How the stream differs from what it should be: a sentence for each difference.
     pub differences: Vec<String>,
+}
+
+/// The changes that a stream allows, which depends on the version of Throng or of the servers that
+/// have made it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct StreamAbilities {
+    /// Messages can be erased.
+    pub(crate) can_erase: bool,
+    /// Several messages can be stored all or none. Servers before version 2.12 cannot.
+    pub(crate) is_atomic: bool,
+}
+
+impl StreamAbilities {
+    /// The options of a stream that decide. Whoever uses a stream takes any of their values, and
+    /// servers never take back that something is denied.
+    const OPTIONS: [&str; 4] = ["allow_atomic", "allow_rollup_hdrs", "deny_delete", "deny_purge"];
+
+    fn of(config: &Value) -> StreamAbilities {
+        let has = |option: &str| config[option] == true;
+        let can_erase = has("allow_rollup_hdrs") && !has("deny_delete") && !has("deny_purge");
+        StreamAbilities { can_erase, is_atomic: can_erase && has("allow_atomic") }
+    }
 }
 
 #[derive(Deserialize)]
@@ -35,6 +60,8 @@ struct Answer {
     #[serde(default)]
     state: SlotState,
     cluster: Option<Cluster>,
+    #[serde(default)]
+    ts: String,
 }
 
 #[derive(Deserialize, Default)]
@@ -99,9 +126,10 @@ pub fn config(settings: &StreamSettings) -> Value {
         "allow_direct": true,
         "mirror_direct": false,
         "allow_msg_ttl": false,
-        "allow_rollup_hdrs": false,
-        "deny_delete": true,
-        "deny_purge": true,
+        "allow_rollup_hdrs": true,
+        "allow_atomic": true,
+        "deny_delete": false,
+        "deny_purge": false,
         "republish": {
             "src": format!("{prefix}.in.{class}.>"),
             "dest": format!("{prefix}.live.{class}.>"),
@@ -132,6 +160,8 @@ pub fn parse(payload: &[u8], wanted: &Value) -> Result<StreamInfo, JetStreamErro
         leader: format!("{leader} {leader_since}").trim().to_owned(),
         majority_silent_ms: majority_silent_ms(&replicas),
         max_age_ns: answer.config["max_age"].as_u64().unwrap_or(0),
+        abilities: StreamAbilities::of(&answer.config),
+        server_ms: message::wall_ms(&answer.ts).unwrap_or(0),
         differences: differences(wanted, &answer.config),
     })
 }
@@ -139,14 +169,19 @@ pub fn parse(payload: &[u8], wanted: &Value) -> Result<StreamInfo, JetStreamErro
 /// How `found` differs in what is `wanted`. Servers leave out what is false or nothing.
 fn differences(wanted: &Value, found: &Value) -> Vec<String> {
     let empty = Map::new();
-    let wanted = wanted.as_object().unwrap_or(&empty);
+    // Streams that were made before have other options, and are used for all that these allow.
+    let is_able = StreamAbilities::of(wanted).can_erase;
     let is_nothing = |value: &Value| matches!(value, Value::Null | Value::Bool(false));
+    let wanted = wanted.as_object().unwrap_or(&empty);
     let mut said = Vec::new();
     if found["sealed"] == true {
         said.push("it is sealed, and stays so: remove it, and nodes make another one".to_owned());
     }
     for (key, wanted) in wanted {
         let found = &found[key];
+        if is_able && StreamAbilities::OPTIONS.contains(&key.as_str()) {
+            continue;
+        }
         if key == "metadata" {
             said.extend(other_format(found));
         } else if found != wanted && !(is_nothing(found) && is_nothing(wanted)) {
@@ -210,15 +245,15 @@ mod tests {
         found["sealed"] = Value::Null;
         found["max_age"] = 1.into();
         found["metadata"][FORMAT_KEY] = "2".into();
-        found["deny_purge"] = Value::Null;
+        found["max_msgs"] = Value::Null;
         let mut said = differences(&wanted, &found);
         said.sort();
         assert_eq!(
             said,
             [
-                "deny_purge is null, but should be true",
                 "its format is 2, and this version reads 1",
                 "max_age is 1, but should be 300000000000",
+                "max_msgs is null, but should be -1",
             ]
         );
         let mut unreleased = wanted.clone();
@@ -227,6 +262,27 @@ mod tests {
             let said = differences(&wanted, &unreleased);
             assert!(said.len() == 1 && said[0].starts_with("no released version"), "{said:?}");
         }
+    }
+
+    #[test]
+    fn a_stream_made_before_erasure_is_used_as_it_is() {
+        let wanted = config(&settings());
+        let able = StreamAbilities { can_erase: true, is_atomic: true };
+        assert_eq!(StreamAbilities::of(&wanted), able);
+        let mut found = wanted.clone();
+        found["allow_atomic"] = Value::Null;
+        let recent = StreamAbilities { is_atomic: false, ..able };
+        assert_eq!(StreamAbilities::of(&found), recent, "servers of version 2.11 made it");
+        for denied in ["deny_delete", "deny_purge"] {
+            found[denied] = true.into();
+            assert_eq!(StreamAbilities::of(&found), StreamAbilities::default());
+        }
+        found["allow_rollup_hdrs"] = false.into();
+        assert_eq!(differences(&wanted, &found), [""; 0]);
+        let bucket = crate::api::bucket::config("throng", 1, false);
+        let mut other = bucket.clone();
+        other["deny_delete"] = false.into();
+        assert_eq!(differences(&bucket, &other).len(), 1);
     }
 
     #[test]

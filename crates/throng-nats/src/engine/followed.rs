@@ -18,6 +18,7 @@ use super::hold::ChannelHold;
 use super::rest::CountGuard;
 use super::tail::ChannelTail;
 use crate::api::message::StoredMessage;
+use crate::journal::ErasedMessages;
 use crate::names::NamesByNumber;
 
 /// A subscription that waits until its channel is followed.
@@ -284,6 +285,25 @@ impl Followed {
             self.limit(self.max_bytes);
         }
         Some(content)
+    }
+
+    /// Nobody may be shown these messages any more; `None` if it is not known which.
+    pub(super) fn erase(&mut self, erased: Option<&ErasedMessages>) {
+        let Some(ErasedMessages { channel, first, last }) = erased else {
+            return self.forget_tails();
+        };
+        let Some(place) = self.find(channel) else { return };
+        let entry = &mut self.entries[place];
+        if (*first..=*last).contains(&entry.newest) {
+            // Whoever reads need not find it.
+            entry.newest = 0;
+        }
+        if let Some(tail) = &mut entry.tail {
+            let (messages, bytes) = (tail.len() as u64, tail.bytes());
+            tail.erase(*first, *last);
+            self.messages = self.messages + tail.len() as u64 - messages;
+            self.bytes = self.bytes + tail.bytes() - bytes;
+        }
     }
 
     /// Drops the oldest tails while all have more bytes than these.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use throng_core::{
     ChannelId, Content, Epoch, Fetched, MessageId, Notification, PublishError, Published,
-    ScanAction, ScanClose, ScanTarget, Ticket, WorkerId, clock,
+    ScanAction, ScanClose, ScanTarget, Ticket, VolatilePublication, WorkerId, clock,
 };
 
 use super::collect::Next;
@@ -106,16 +106,15 @@ impl NodeShared {
             }
             JournalReport::Followed { channel, head } => self.joined(channel, head),
             JournalReport::Message { channel, message } => self.message(channel, message),
-            JournalReport::Volatile(publication) => {
-                let now_ms = (self.now_ms)();
-                let (_, workers) = self.memory.deliver_volatile_asleep(now_ms, publication);
-                self.deferred.wake(&self.memory, workers);
-            }
+            JournalReport::Volatile(publication) => self.volatile_message(publication),
             JournalReport::VolatileLost => count(&self.link.counts.volatile_lost),
             JournalReport::Gap { channel } => {
                 count(&self.link.counts.gaps);
                 self.followed().has_gap(channel);
             }
+            JournalReport::Log { token, outcome } => self.log_answered(token, outcome),
+            JournalReport::Erased(erased) => self.followed().erase(Some(&erased)),
+            JournalReport::ErasedUnheard => self.followed().erase(None),
             JournalReport::Published { token, outcome } => self.published(token, outcome),
             JournalReport::Read { token, reading } => self.was_read(token, reading),
             JournalReport::Asked(asked) => self.were_asked(asked),
@@ -286,6 +285,12 @@ impl NodeShared {
         self.link.delivered(content.id.offset);
     }
 
+    fn volatile_message(&self, publication: VolatilePublication) {
+        let now_ms = (self.now_ms)();
+        let (_, workers) = self.memory.deliver_volatile_asleep(now_ms, publication);
+        self.deferred.wake(&self.memory, workers);
+    }
+
     /// Messages of other nodes are not refused when a worker does not keep up. So they wait.
     fn wait_for_room(&self, content: &Content) {
         for _ in 0..ROOM_WAITS_MAX {
@@ -326,15 +331,25 @@ impl NodeShared {
                         let subscribers = if is_duplicate { 0 } else { subscribers };
                         Ok(Published { id, subscribers, is_duplicate })
                     }
-                    None => Err(PublishError::Unknown),
+                    None => Err(self.not_stored(Outcome::Unknown)),
                 }
             }
+            failed => Err(self.not_stored(failed)),
+        };
+        self.deferred.answer(&self.memory, (under_way.ticket, outcome), answering);
+    }
+
+    /// The error of a publication that is not stored, or of which nothing is known.
+    pub(super) fn not_stored(&self, outcome: Outcome) -> PublishError {
+        let counts = &self.link.counts;
+        count(&counts.refused);
+        match outcome {
             Outcome::Busy => {
                 count(&counts.busy);
-                Err(PublishError::Busy)
+                PublishError::Busy
             }
-            Outcome::Away => Err(PublishError::Away),
-            Outcome::Unknown => Err(PublishError::Unknown),
+            Outcome::Away => PublishError::Away,
+            Outcome::Unknown | Outcome::Stored { .. } => PublishError::Unknown,
             Outcome::TooLarge { bytes_max } => {
                 counts.refused_by(NatsLimit::Payload);
                 self.trouble(&format!(
@@ -342,22 +357,18 @@ impl NodeShared {
                      accepted; {}",
                     NatsLimit::Payload.remedy()
                 ));
-                Err(PublishError::TooLarge)
+                PublishError::TooLarge
             }
             Outcome::Refused { reason, limit } => {
                 self.trouble(&format!("the stream does not accept a message: {reason}"));
                 limit.into_iter().for_each(|limit| counts.refused_by(limit));
-                Err(match limit {
+                match limit {
                     Some(NatsLimit::Storage) => PublishError::OverQuota,
                     Some(NatsLimit::Payload) => PublishError::TooLarge,
                     _ => PublishError::Refused,
-                })
+                }
             }
-        };
-        if outcome.is_err() {
-            count(&counts.refused);
         }
-        self.deferred.answer(&self.memory, (under_way.ticket, outcome), answering);
     }
 
     fn was_read(&self, token: u64, reading: Option<journal::Reading>) {

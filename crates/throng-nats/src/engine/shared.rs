@@ -23,6 +23,7 @@ use super::hold::{ChannelHold, HoldOwner};
 use super::keys::SharedKeys;
 use super::lateness::Lateness;
 use super::link::{Link, count};
+use super::open_logs::OpenLogs;
 use super::receipts::ReceiptsForOthers;
 use super::rest::{CountGuard, Holding};
 use super::table::SharedTables;
@@ -78,6 +79,7 @@ pub(super) struct NodeShared {
     pub(super) holding: Holding,
     pub(super) deferred: DeferredWork,
     pub(super) asks: OpenQuestions,
+    pub(super) logs: OpenLogs,
     /// Parts of lists that are being selected for other nodes.
     pub(super) lists: AtomicUsize,
     pub(super) usage: UseExchange,

@@ -24,6 +24,7 @@ use super::followed::Followed;
 use super::frozen::NodeThaw;
 use super::keys::SharedKeys;
 use super::link::{Link, LinkState};
+use super::open_logs::OpenLogs;
 use super::receipts::ReceiptsForOthers;
 use super::rest::Holding;
 use super::shared::NodeShared;
@@ -157,6 +158,7 @@ impl NodeStarting {
             deferred: DeferredWork::default(),
             holding: Holding::default(),
             asks: OpenQuestions::default(),
+            logs: OpenLogs::default(),
             lists: AtomicUsize::new(0),
             usage: UseExchange::default(),
             keys: SharedKeys::new(self.keys),

@@ -134,6 +134,7 @@ impl NodeShared {
     pub(super) fn is_at_rest(&self) -> bool {
         // Last what is being answered, and was in one of these before.
         self.publications.len() == 0
+            && self.logs.is_empty()
             && self.reads().is_empty()
             && self.waiting.load(Ordering::Acquire) == 0
     }

@@ -44,6 +44,26 @@ impl ChannelTail {
         }
     }
 
+    /// Erases messages. One keeps its place, so that no hole shows; of all up to one, the tail then
+    /// begins after it.
+    pub(super) fn erase(&mut self, first: u64, last: u64) {
+        if first < last {
+            self.floor = self.floor.max(last);
+            while let Some(content) = self.messages.front()
+                && content.id.offset <= last
+            {
+                self.bytes -= content.weight_bytes();
+                self.messages.pop_front();
+            }
+        } else if let Some(content) =
+            self.messages.iter_mut().find(|content| content.id.offset == last)
+        {
+            self.bytes -= content.weight_bytes();
+            *content = Arc::new(content.without_body());
+            self.bytes += content.weight_bytes();
+        }
+    }
+
     /// All messages of the channel after this offset are here.
     pub(super) fn floor(&self) -> u64 {
         self.floor

@@ -31,21 +31,27 @@ pub(super) struct UnderWay {
 
 /// A number of publications, and the bytes of their bodies.
 #[derive(Debug, Clone, Copy, Default)]
-struct Load {
+pub(super) struct Load {
     count: usize,
     bytes: usize,
 }
 
 impl Load {
-    fn add(&mut self, bytes: usize) {
-        self.count += 1;
-        self.bytes += bytes;
+    /// Those of a request about a log; one without messages counts as one.
+    pub(super) fn of(messages: &[Publication]) -> Load {
+        let bytes = messages.iter().map(|message| message.body.bytes().len()).sum();
+        Load { count: messages.len().max(1), bytes }
+    }
+
+    fn add(&mut self, more: Load) {
+        self.count += more.count;
+        self.bytes += more.bytes;
     }
 
     /// Returns whether nothing is left.
-    fn remove(&mut self, bytes: usize) -> bool {
-        self.count -= 1;
-        self.bytes -= bytes;
+    fn remove(&mut self, less: Load) -> bool {
+        self.count -= less.count;
+        self.bytes -= less.bytes;
         self.count == 0
     }
 
@@ -67,6 +73,15 @@ struct AllUnderWay {
     of_channels: HashMap<ChannelName, Load>,
 }
 
+impl AllUnderWay {
+    fn remove(&mut self, channel: &ChannelName, load: Load) {
+        self.all.remove(load);
+        if self.of_channels.get_mut(channel).is_some_and(|own| own.remove(load)) {
+            self.of_channels.remove(channel);
+        }
+    }
+}
+
 #[derive(Default)]
 pub(super) struct Publications {
     under_way: Mutex<AllUnderWay>,
@@ -86,15 +101,25 @@ impl Publications {
     /// Takes a place for a publication, which [`Publications::begin`] has to follow. Returns false
     /// if its channel has used up its share of the places.
     pub(super) fn take_place(&self, publication: &Publication) -> bool {
-        let (channel, bytes) = (&publication.channel, publication.body.bytes().len());
+        self.take_places(&publication.channel, Load::of(std::slice::from_ref(publication)))
+    }
+
+    /// Takes the places of a request about a log, until [`Publications::give_back`]. Returns false
+    /// if its channel has used up its share of the places.
+    pub(super) fn take_places(&self, channel: &ChannelName, load: Load) -> bool {
         let mut under_way = lock(&self.under_way);
         let AllUnderWay { all, of_channels, .. } = &mut *under_way;
         let has_share = of_channels.get(channel).copied().unwrap_or_default().has_share(*all);
         if has_share {
-            all.add(bytes);
-            of_channels.entry(channel.clone()).or_default().add(bytes);
+            all.add(load);
+            of_channels.entry(channel.clone()).or_default().add(load);
         }
         has_share
+    }
+
+    /// Gives back the places of a request about a log.
+    pub(super) fn give_back(&self, channel: &ChannelName, load: Load) {
+        lock(&self.under_way).remove(channel, load);
     }
 
     /// Keeps a publication that has a place until [`Publications::end`].
@@ -114,11 +139,7 @@ impl Publications {
     pub(super) fn end(&self, token: u64) -> Option<UnderWay> {
         let mut under_way = lock(&self.under_way);
         let ended = under_way.by_token.remove(&token)?;
-        under_way.all.remove(ended.bytes);
-        let own = under_way.of_channels.get_mut(&ended.channel);
-        if own.is_some_and(|own| own.remove(ended.bytes)) {
-            under_way.of_channels.remove(&ended.channel);
-        }
+        under_way.remove(&ended.channel, Load { count: 1, bytes: ended.bytes });
         Some(ended)
     }
 

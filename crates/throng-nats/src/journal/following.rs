@@ -364,6 +364,17 @@ impl Following {
         }
     }
 
+    /// Messages of a channel were erased: they are not waited for. The channel is compared with the
+    /// stream, since others may be missing.
+    pub(super) fn erased(&mut self, now_ms: u64, suffix: &str, (first, last): (u64, u64)) {
+        let Some(slot) = self.find(suffix) else { return };
+        let channel = &mut self.channels[slot];
+        if channel.target > channel.head && (first..=last).contains(&channel.target) {
+            (channel.target, channel.target_since_ms) = (channel.head, now_ms as u32);
+            self.unasked.push_back((slot, channel.head));
+        }
+    }
+
     /// Takes a republished message. Returns its sequence.
     pub(super) fn live(
         &mut self,

@@ -45,6 +45,12 @@ pub(super) enum Question {
     Watch,
     /// The publication with this number, to the channel with this suffix.
     Ack(Arc<str>, u64),
+    /// About the log of the channel with this suffix.
+    Log(Arc<str>),
+    /// What was erased of a channel that is read.
+    Erasures,
+    /// The oldest records.
+    Records,
     /// The last messages of many channels.
     Heads,
     /// A batch of messages.
@@ -137,12 +143,17 @@ impl Outbox {
         token
     }
 
+    /// Asks the leader for something, as JetStream names it, of this stream.
+    pub(super) fn ask_leader(&mut self, question: Question, what: &str, request: Vec<u8>) -> u64 {
+        let subject = format!("$JS.API.STREAM.{what}.{}", self.stream);
+        let token = self.token();
+        self.ask_again(token, question, subject, ([].into(), request.into()));
+        token
+    }
+
     /// Asks for the state of the stream.
     pub(super) fn ask_state(&mut self, question: Question) -> u64 {
-        let subject = format!("$JS.API.STREAM.INFO.{}", self.stream);
-        let token = self.token();
-        self.ask_again(token, question, subject, ([].into(), [].into()));
-        token
+        self.ask_leader(question, "INFO", Vec::new())
     }
 
     /// A token that is not in use.

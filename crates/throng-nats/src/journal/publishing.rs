@@ -107,6 +107,11 @@ impl Publishing {
         self.count
     }
 
+    /// True if publications to the channel with this suffix have no outcome yet.
+    pub(super) fn is_under_way(&self, suffix: &str) -> bool {
+        self.channels.contains_key(suffix)
+    }
+
     /// Answers are lost: all that was sent is sent again, in order.
     pub(super) fn disconnected(&mut self) {
         self.stall.begin_anew();

@@ -2,14 +2,19 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use serde_json::Value;
+
 use super::outbox::{Outbox, Question};
 use super::queue::shrink;
 use super::report::{JournalReport, Reading};
 use super::subscription::Subscription;
 use crate::api::StreamSettings;
+use crate::api::beside::{self, Erasures};
 use crate::api::get::{self, Chain, Part};
 use crate::api::message::{self, StoredMessage};
+use crate::api::stream;
 use crate::protocol::headers::Headers;
+use crate::subject::Subjects;
 
 /// Batches that are read at a time.
 const IN_FLIGHT_MAX: usize = 64;
@@ -48,12 +53,28 @@ struct Batch {
     chain: Chain,
     has_after: bool,
     left: u64,
+    /// True if it ends before what is known to be there.
+    lags: bool,
     /// When it was asked for, or is to be.
     at_ms: u64,
     began_ms: u64,
 }
 
 impl Batch {
+    /// True if nothing after its position was dropped by age or for room, in a stream with these
+    /// first and last sequences.
+    fn is_within(&self, (first, last): (u64, u64)) -> bool {
+        // Nobody has a position beyond the stream's head, unless it was made up. The source of a
+        // fill is known to be there.
+        let is_reached = self.after <= last || matches!(self.purpose, Purpose::Fill(_));
+        self.has_after || (is_reached && self.after.saturating_add(1) >= first)
+    }
+
+    /// Messages after the position.
+    fn later(&self) -> u64 {
+        self.messages.len() as u64 + self.left
+    }
+
     /// Forgets what has come: it is asked for again.
     fn restart(&mut self, at_ms: u64) {
         self.messages.clear();
@@ -63,6 +84,19 @@ impl Batch {
     }
 }
 
+/// The questions on whose answers undecided batches depend.
+struct Bounds {
+    asked_ms: u64,
+    /// How many batches were read before.
+    count: usize,
+    /// The tokens of the questions about the stream, and about its last erasure.
+    tokens: [u64; 2],
+    /// The first and last sequence.
+    stream: Option<(u64, u64)>,
+    /// The sequence of the message about the last erasure; 0 without any.
+    erasure: Option<u64>,
+}
+
 /// Batches that wait or are read.
 pub(super) struct Readings {
     per_channel: u64,
@@ -70,9 +104,13 @@ pub(super) struct Readings {
     in_flight: BTreeMap<u64, Batch>,
     /// Complete but for the question whether they are whole.
     undecided: Vec<Batch>,
-    /// The question about the first and last sequence: its token, when it was asked, and how many
-    /// of `undecided` were read before.
-    bounds: Option<(u64, u64, usize)>,
+    bounds: Option<Bounds>,
+    /// Complete but for the question what was erased of their channels, by the token of that.
+    unerased: BTreeMap<u64, Batch>,
+    /// True if messages of the stream may have been erased.
+    can_erase: bool,
+    /// True if the servers do not let this node read what was erased.
+    is_denied: bool,
 }
 
 impl Readings {
@@ -83,7 +121,15 @@ impl Readings {
             in_flight: BTreeMap::new(),
             undecided: Vec::new(),
             bounds: None,
+            unerased: BTreeMap::new(),
+            can_erase: false,
+            is_denied: false,
         }
+    }
+
+    /// The stream can be read. `can_erase`: messages of it may have been erased.
+    pub(super) fn opened(&mut self, can_erase: bool) {
+        (self.can_erase, self.is_denied) = (can_erase, false);
     }
 
     /// True if a batch would be sent at once.
@@ -100,7 +146,8 @@ impl Readings {
         subject: String,
         (after, at_least): (u64, u64),
     ) -> bool {
-        if self.waiting.len() + self.in_flight.len() + self.undecided.len() >= READS_MAX {
+        let undecided = self.undecided.len() + self.unerased.len();
+        if self.waiting.len() + self.in_flight.len() + undecided >= READS_MAX {
             return false;
         }
         self.waiting.push_back(Batch {
@@ -112,6 +159,7 @@ impl Readings {
             chain: Chain::default(),
             has_after: false,
             left: 0,
+            lags: false,
             at_ms: now_ms,
             began_ms: now_ms,
         });
@@ -188,51 +236,128 @@ impl Readings {
             self.waiting.push_back(batch);
             return None;
         }
-        let later = batch.messages.len() as u64 + batch.left;
-        let is_whole = get::is_whole(batch.after, batch.has_after, later, self.per_channel, first);
-        // A page that ends before the known head has a hole at its end.
-        match is_whole.map(|is_whole| is_whole && !(lags && is_read)) {
-            Some(is_whole) => Some(BatchDone::new(batch, is_whole)),
-            None => {
-                self.undecided.push(batch);
-                None
+        // A page that ends before the known head has a hole at its end, unless that was erased.
+        batch.lags = lags && is_read;
+        let (after, later) = (batch.after, batch.later());
+        match get::is_whole(after, batch.has_after, later, self.per_channel, first) {
+            Some(true) if batch.lags && self.can_erase => {}
+            Some(is_whole) => {
+                let is_whole = is_whole && !batch.lags;
+                return Some(BatchDone::new(batch, is_whole));
             }
+            None => {}
         }
+        self.undecided.push(batch);
+        None
     }
 
-    /// Asks for the stream's first and last sequence, if batches that were read depend on it.
-    pub(super) fn ask_bounds(&mut self, now_ms: u64, outbox: &mut Outbox) {
-        if self.bounds.is_none() && !self.undecided.is_empty() {
-            let token = outbox.ask_state(Question::Bounds);
-            self.bounds = Some((token, now_ms, self.undecided.len()));
+    /// Asks for the stream's first and last sequence and its last erasure, if batches that were
+    /// read depend on it.
+    pub(super) fn ask_bounds(&mut self, now_ms: u64, subjects: &Subjects, outbox: &mut Outbox) {
+        if self.bounds.is_some() || self.undecided.is_empty() {
+            return;
         }
+        let state = outbox.ask_state(Question::Bounds);
+        let erasure = (self.can_erase && !self.is_denied).then(|| {
+            let request = get::last(&subjects.all_erasures());
+            outbox.ask_leader(Question::Bounds, "MSG.GET", request)
+        });
+        self.bounds = Some(Bounds {
+            asked_ms: now_ms,
+            count: self.undecided.len(),
+            tokens: [state, erasure.unwrap_or(0)],
+            stream: None,
+            erasure: erasure.is_none().then_some(if self.can_erase { u64::MAX } else { 0 }),
+        });
     }
 
-    /// Takes the stream's first and last sequence, and decides on the batches that were read before
-    /// they were asked for.
-    pub(super) fn bounds_are(&mut self, token: u64, (first, last): (u64, u64)) -> Vec<BatchDone> {
+    /// Takes an answer to these questions. Once there are all, it decides on the batches that were
+    /// read before, or asks first what was erased of their channels. One that cannot be read is
+    /// asked for again after a while.
+    pub(super) fn bounds_are(
+        &mut self,
+        (now_ms, token): (u64, u64),
+        payload: &[u8],
+        subjects: &Subjects,
+        outbox: &mut Outbox,
+    ) -> Vec<BatchDone> {
+        let Some(bounds) = &mut self.bounds else { return Vec::new() };
+        if token == bounds.tokens[0] {
+            let info = stream::parse(payload, &Value::Null).ok();
+            bounds.stream = info.map(|info| (info.first, info.last));
+        } else if token == bounds.tokens[1]
+            && let Ok(found) = beside::found(payload)
+        {
+            bounds.erasure = Some(found.map_or(0, |found| found.sequence));
+        }
+        let Some((stream, erasure)) = bounds.stream.zip(bounds.erasure) else { return Vec::new() };
+        let count = bounds.count;
+        self.bounds = None;
+        let batches: Vec<Batch> = self.undecided.drain(..count).collect();
         let decide = |batch: Batch| {
-            // Nobody has a position beyond the stream's head, unless it was made up. The source of
-            // a fill is known to be there.
-            let is_reached = batch.after <= last || matches!(batch.purpose, Purpose::Fill(_));
-            let is_whole = is_reached && batch.after.saturating_add(1) >= first;
+            let is_whole = batch.is_within(stream);
+            if is_whole && batch.after < erasure && !self.is_denied {
+                let subject = subjects.erasures_beside(&batch.subject);
+                let request = get::last(&subject);
+                let token = outbox.ask_leader(Question::Erasures, "MSG.GET", request);
+                self.unerased.insert(token, Batch { at_ms: now_ms, ..batch });
+                return None;
+            }
+            let is_whole = is_whole && !batch.lags && batch.after >= erasure;
+            Some(BatchDone::new(batch, is_whole))
+        };
+        batches.into_iter().filter_map(decide).collect()
+    }
+
+    /// Takes what was erased of a channel, and decides on the batch of it.
+    pub(super) fn erasures_are(
+        &mut self,
+        now_ms: u64,
+        token: u64,
+        payload: &[u8],
+    ) -> Option<BatchDone> {
+        let mut batch = self.unerased.remove(&token)?;
+        let Ok(found) = beside::found(payload) else {
+            // It is read anew.
+            batch.restart(now_ms + AGAIN_MS);
+            self.waiting.push_back(batch);
+            return None;
+        };
+        let erasures = Erasures::read(found.as_ref());
+        let is_whole =
+            batch.has_after || erasures.is_whole(batch.after, batch.later(), self.per_channel);
+        let lags = batch.lags && !erasures.has(batch.at_least);
+        Some(BatchDone::new(batch, is_whole && !lags))
+    }
+
+    /// The servers do not let this node publish to a subject. If that is how it reads what was
+    /// erased, a position that is not there any more counts as one with a gap.
+    pub(super) fn denied(&mut self, subject: &str, outbox: &mut Outbox) -> Vec<BatchDone> {
+        let asks = !self.unerased.is_empty() || self.bounds.is_some();
+        if !subject.starts_with("$JS.API.STREAM.MSG.GET.") || !asks {
+            return Vec::new();
+        }
+        self.is_denied = true;
+        if let Some(bounds) = self.bounds.take() {
+            bounds.tokens.iter().for_each(|token| outbox.answered(*token));
+        }
+        let decide = |(token, batch): (u64, Batch)| {
+            outbox.answered(token);
+            let is_whole = batch.has_after && !batch.lags;
             BatchDone::new(batch, is_whole)
         };
-        let Some((_, _, count)) = self.bounds.take_if(|(asked, ..)| *asked == token) else {
-            return Vec::new();
-        };
-        self.undecided.drain(..count).map(decide).collect()
+        std::mem::take(&mut self.unerased).into_iter().map(decide).collect()
     }
 
     /// Answers that nothing was read: the stream is away, or another one.
     pub(super) fn cancel(&mut self, outbox: &mut Outbox) {
-        for token in
-            self.in_flight.keys().copied().chain(self.bounds.take().map(|(token, ..)| token))
-        {
-            outbox.answered(token);
-        }
+        let bounds = self.bounds.take().map_or([0; 2], |bounds| bounds.tokens);
+        self.in_flight.keys().chain(&bounds).for_each(|token| outbox.answered(*token));
+        let unerased = std::mem::take(&mut self.unerased);
+        unerased.keys().for_each(|token| outbox.answered(*token));
         let batches = self.waiting.drain(..).chain(self.undecided.drain(..));
-        for batch in batches.chain(std::mem::take(&mut self.in_flight).into_values()) {
+        let asked = std::mem::take(&mut self.in_flight).into_values();
+        for batch in batches.chain(asked).chain(unerased.into_values()) {
             if let Purpose::Read { token } = batch.purpose {
                 outbox.report(JournalReport::Read { token, reading: None });
             }
@@ -244,18 +369,18 @@ impl Readings {
         let late: Vec<_> = self
             .in_flight
             .iter()
+            .chain(&self.unerased)
             .filter(|(_, batch)| is_late(batch))
             .map(|(token, _)| *token)
             .collect();
-        if let Some((token, asked_ms, _)) = self.bounds
-            && now_ms.saturating_sub(asked_ms) >= BATCH_MS
-        {
-            outbox.answered(token);
-            self.bounds = None;
+        let is_late = |bounds: &mut Bounds| now_ms.saturating_sub(bounds.asked_ms) >= BATCH_MS;
+        if let Some(late) = self.bounds.take_if(is_late) {
+            late.tokens.iter().for_each(|token| outbox.answered(*token));
         }
         for token in late {
             outbox.answered(token);
-            if let Some(mut batch) = self.in_flight.remove(&token) {
+            let late = self.in_flight.remove(&token).or_else(|| self.unerased.remove(&token));
+            if let Some(mut batch) = late {
                 batch.restart(now_ms);
                 self.waiting.push_back(batch);
             }

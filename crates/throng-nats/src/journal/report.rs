@@ -1,6 +1,9 @@
 //! A journal's input and output.
 
-use throng_core::{AskerId, ChannelId, ChannelName, NodeTag, Publication, VolatilePublication};
+use throng_core::{
+    AskerId, ChannelId, ChannelName, LogRecord, NodeTag, Publication, RecordChange, RecordVersion,
+    VolatilePublication,
+};
 
 use super::nonce;
 use super::volatile_places::VolatilePlace;
@@ -53,6 +56,13 @@ pub enum JournalEvent<'a> {
         token: u64,
         publication: Publication,
         asker: AskerId,
+    },
+    /// To change or read the log of a channel. The token comes back with the outcome. A change is
+    /// stored after the earlier publications to its channel, and before the later ones.
+    Log {
+        token: u64,
+        channel: ChannelName,
+        request: LogRequest,
     },
     /// To send this to the other nodes that follow its channel. Nothing is known of what becomes of
     /// it.
@@ -114,6 +124,70 @@ pub enum JournalEvent<'a> {
     Resume(Box<Resume>),
     /// Time has passed. Due about twenty times a second.
     Tick,
+}
+
+/// A request about the log of a channel.
+#[derive(Debug)]
+pub enum LogRequest {
+    /// To append messages and write the record, all or nothing.
+    Change(Box<LogEdit>),
+    /// To read the head and the record.
+    State,
+    /// To erase the message with this sequence.
+    EraseMessage(u64),
+    /// To erase all messages that there are now.
+    EraseHistory {
+        /// True if the record is erased, too.
+        with_record: bool,
+    },
+}
+
+/// A change of a log: as [`throng_core::LogChange`], with sequences of the stream.
+#[derive(Debug)]
+pub struct LogEdit {
+    /// The head, if it has to be this one.
+    pub head: Option<u64>,
+    /// The version of the record, if it has to be this one.
+    pub record_version: Option<RecordVersion>,
+    pub messages: Vec<Publication>,
+    pub record: RecordChange,
+}
+
+/// The log of a channel, with sequences of the stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogFacts {
+    pub head: u64,
+    pub record: Option<(RecordVersion, LogRecord)>,
+}
+
+/// The outcome of a [`LogRequest`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LogOutcome {
+    Changed {
+        /// The sequence of the first message. Those of the others follow without a hole.
+        first: u64,
+        /// The version of the record; 0 if there is none.
+        record: RecordVersion,
+    },
+    /// The log was read.
+    State(LogFacts),
+    /// The condition does not hold, and nothing was changed.
+    Conflict(LogFacts),
+    /// The messages are erased: so many, if they were counted.
+    Erased(Option<u64>),
+    /// The stream cannot do this; the reason is a sentence.
+    Unsupported(&'static str),
+    /// The outcome of a publication, none of [`Outcome::Stored`].
+    Failed(Outcome),
+}
+
+/// Messages of a channel that nobody may be shown any more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ErasedMessages {
+    pub channel: ChannelName,
+    /// The sequences of the first one and the last one.
+    pub first: u64,
+    pub last: u64,
 }
 
 /// The identity of a node, and the point at which it was held.
@@ -224,6 +298,15 @@ pub enum JournalReport {
         token: u64,
         outcome: Outcome,
     },
+    /// The outcome of a [`LogRequest`].
+    Log {
+        token: u64,
+        outcome: LogOutcome,
+    },
+    /// Messages were erased, here or by another node.
+    Erased(ErasedMessages),
+    /// Other nodes may have erased messages while nothing was heard of them.
+    ErasedUnheard,
     Read {
         token: u64,
         /// The messages; `None` if the stream is away.

@@ -14,6 +14,7 @@ use super::stall::MAJORITY_MS;
 use crate::api::NatsLimit;
 use crate::api::ack::{self, Ack};
 use crate::api::bucket::{self, EpochRecord};
+use crate::api::stream::StreamAbilities;
 use crate::api::{JetStreamError, StreamSettings, stream};
 use crate::protocol::headers::{HeaderWriter, Headers};
 
@@ -102,6 +103,9 @@ pub(super) struct Watch {
     /// The stream's head before the question about it.
     floor: u64,
     leader: String,
+    abilities: StreamAbilities,
+    /// The time of the servers, and when they said it.
+    server_ms: (u64, u64),
     has_majority: bool,
     falls: u32,
     said: Option<String>,
@@ -136,6 +140,8 @@ impl Watch {
             polled: 0,
             floor: 0,
             leader: String::new(),
+            abilities: StreamAbilities::default(),
+            server_ms: (0, 0),
             has_majority: true,
             falls: 0,
             said: None,
@@ -159,6 +165,17 @@ impl Watch {
     /// A sequence that the stream has reached.
     pub(super) fn last(&self) -> u64 {
         self.last
+    }
+
+    /// The changes that the stream allows.
+    pub(super) fn abilities(&self) -> StreamAbilities {
+        self.abilities
+    }
+
+    /// The time of the servers, about.
+    pub(super) fn server_ms(&self, now_ms: u64) -> u64 {
+        let (server_ms, asked_ms) = self.server_ms;
+        server_ms + now_ms.saturating_sub(asked_ms)
     }
 
     /// A lower bound of the first sequence.
@@ -453,6 +470,8 @@ impl Watch {
         }
         self.last = self.last.max(info.last);
         self.first = self.first.max(info.first);
+        self.abilities = info.abilities;
+        self.server_ms = (info.server_ms, self.asked_ms);
         (self.epoch, self.created, self.leader) = (Some(record.epoch), record.created, info.leader);
         self.said = None;
         (self.falls, self.failing_ms) = (0, 0);

@@ -1,6 +1,7 @@
 //! Journals against a real nats-server: what the model of the simulation takes for granted, and the
 //! first faults. Runs with `--test server`, and needs what `scripts/setup` installs.
 
+mod changes;
 mod conformance;
 mod nats_server;
 mod node;

@@ -9,7 +9,8 @@ use throng_nats::client::{
     self, Login, NatsClientSettings, NatsTls, Notice, ServerAddress, Source,
 };
 use throng_nats::journal::{
-    JournalEvent, JournalReport, JournalSettings, Outcome, Reading, StreamJournal,
+    ErasedMessages, JournalEvent, JournalReport, JournalSettings, LogOutcome, LogRequest, Outcome,
+    Reading, StreamJournal,
 };
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
@@ -47,6 +48,9 @@ pub(crate) struct Node {
     pub(crate) messages: HashMap<ChannelId, Vec<(u64, String)>>,
     pub(crate) outcomes: HashMap<u64, Outcome>,
     pub(crate) readings: HashMap<u64, Option<Reading>>,
+    pub(crate) logs: HashMap<u64, LogOutcome>,
+    /// Channels and their messages that were erased: the first one and the last one.
+    pub(crate) erased: Vec<(String, u64, u64)>,
     pub(crate) gaps: usize,
     pub(crate) aways: usize,
     pub(crate) refusals: Vec<String>,
@@ -99,6 +103,8 @@ impl Node {
             messages: HashMap::new(),
             outcomes: HashMap::new(),
             readings: HashMap::new(),
+            logs: HashMap::new(),
+            erased: Vec::new(),
             gaps: 0,
             aways: 0,
             refusals: Vec::new(),
@@ -140,6 +146,12 @@ impl Node {
             Notice::Report(JournalReport::Read { token, reading }) => {
                 self.readings.insert(token, reading);
             }
+            Notice::Report(JournalReport::Log { token, outcome }) => {
+                assert!(self.logs.insert(token, outcome).is_none(), "answered twice");
+            }
+            Notice::Report(JournalReport::Erased(ErasedMessages { channel, first, last })) => {
+                self.erased.push((channel.name().to_owned(), first, last));
+            }
             // The end-to-end tests ask.
             Notice::Report(_)
             | Notice::Turn
@@ -174,6 +186,19 @@ impl Node {
         let (token, asker) = (self.next_token, AskerId::of_connection(0));
         self.send(JournalEvent::Publish { token, publication, asker }).await;
         token
+    }
+
+    /// Has the journal change or read a log, and returns the token.
+    pub(crate) async fn ask_log(&mut self, channel: &str, request: LogRequest) -> u64 {
+        self.next_token += 1;
+        let (token, channel) = (self.next_token, ChannelName::channel(channel));
+        self.send(JournalEvent::Log { token, channel, request }).await;
+        token
+    }
+
+    pub(crate) async fn log_outcome(&mut self, token: u64) -> LogOutcome {
+        self.until("it is answered", |node| node.logs.contains_key(&token)).await;
+        self.logs[&token].clone()
     }
 
     pub(crate) async fn published(&mut self, publication: Publication) -> Outcome {

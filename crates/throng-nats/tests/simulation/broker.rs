@@ -164,7 +164,8 @@ impl Broker {
                 if let Some((sequence, republished)) = stored {
                     effects.others.extend(republished);
                     let stored = stream.messages[&sequence].clone();
-                    effects.stored = (!subject.starts_with("$KV")).then_some((sequence, stored));
+                    let is_message = subject.contains(".c.");
+                    effects.stored = is_message.then_some((sequence, stored));
                 }
             }
             None => {
@@ -205,10 +206,14 @@ impl Broker {
         let Some(stream) = self.streams.get(name) else { return not_found };
         let request: Value = serde_json::from_slice(payload).expect("journals send JSON");
         let wanted = request["last_by_subj"].as_str().unwrap_or_default();
-        match stream.messages.iter().rev().find(|(_, stored)| stored.subject == wanted) {
+        let is_wanted = |stored: &StoredBytes| match wanted.strip_suffix('>') {
+            Some(start) => stored.subject.starts_with(start),
+            None => stored.subject == wanted,
+        };
+        match stream.messages.iter().rev().find(|(_, stored)| is_wanted(stored)) {
             Some((sequence, stored)) => {
                 let data = STANDARD.encode(&stored.payload);
-                json!({ "message": { "subject": wanted, "seq": sequence, "data": data } })
+                json!({ "message": { "subject": stored.subject, "seq": sequence, "data": data } })
             }
             None => json!({ "error": { "code": 404, "err_code": 10037, "description": "" } }),
         }

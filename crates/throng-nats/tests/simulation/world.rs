@@ -458,6 +458,9 @@ impl World {
             | JournalReport::Keys(_)
             | JournalReport::Whole(_)
             | JournalReport::Looked { .. }
+            | JournalReport::Log { .. }
+            | JournalReport::Erased(_)
+            | JournalReport::ErasedUnheard
             | JournalReport::Polled { .. }
             | JournalReport::Settled { .. } => {}
             report @ (JournalReport::Heard { .. }

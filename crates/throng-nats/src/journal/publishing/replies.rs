@@ -3,11 +3,11 @@
 //! A server remembers for a thousand subjects who gets their messages. With a new subject for each
 //! answer, it took a sixth of its time for a publication to find that out.
 //!
-//! A subject is free again once its publication is stored, if that was sent only once: then no other
-//! answer comes. If one came nevertheless, of two servers that both lead, it would have the sequence
-//! that the first one had, and the next publication with this subject takes none that the stream
-//! had reached before it was sent. One with a key would, as it may be an old one: so each of these
-//! has a new subject.
+//! A subject is free again once its publication is stored, if that was sent only once: then no
+//! other answer comes. If one came nevertheless, of two servers that both lead, it would have the
+//! sequence that the first one had, and the next publication with this subject takes none that the
+//! stream had reached before it was sent. One with a key would, as it may be an old one: so each of
+//! these has a new subject.
 
 use super::pipeline::Outstanding;
 use crate::journal::outbox::Outbox;

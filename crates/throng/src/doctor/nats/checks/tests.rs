@@ -1,5 +1,5 @@
 use throng_core::Retention;
-use throng_nats::api::stream::StreamInfo;
+use throng_nats::api::stream::{StreamAbilities, StreamInfo};
 
 use super::*;
 use crate::doctor::nats::findings::{Account, StoreTimes};
@@ -59,6 +59,8 @@ fn stream(peers: Vec<NatsPeer>, has_leader: bool) -> Existing {
         last: 1,
         leader: "n1".into(),
         differences: Vec::new(),
+        abilities: StreamAbilities::default(),
+        server_ms: 0,
     };
     Existing::There(Box::new(ExistingStream { info, has_leader, peers }))
 }
