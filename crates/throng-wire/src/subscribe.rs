@@ -23,8 +23,7 @@ use crate::percent::{decode_query, decode_segment};
 pub use self::handshake::Subprotocol;
 pub use self::negotiate::Transport;
 pub use self::options::{ConnectionOption, Options, PACE_MS_MAX, PACE_MS_MIN};
-pub(crate) use self::query::TIME_MS_MAX;
-pub use self::query::{HISTORY_MAX, PARAMETERS, WAIT_S_MAX, read_time};
+pub use self::query::{HISTORY_MAX, PARAMETERS, TIME_MS_MAX, WAIT_S_MAX, read_time};
 
 /// The plane that serves a request.
 #[derive(Debug, Clone, PartialEq, Eq)]

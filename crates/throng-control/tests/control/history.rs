@@ -143,11 +143,13 @@ fn a_page_has_at_least_one_message() {
 fn parameters_are_checked() {
     let server = Server::new();
     for (query, code) in [
-        ("limit=0", "bad_parameter"),
+        ("limit=-1", "bad_parameter"),
         ("limit=1001", "bad_parameter"),
         ("limit=x", "bad_parameter"),
         ("limit=%ff", "bad_parameter"),
         ("before=z-1&after=z-2", "bad_parameter"),
+        ("after=z-1&since_time=1", "bad_parameter"),
+        ("order=down", "bad_parameter"),
         ("before=", "bad_id"),
         ("after=17", "bad_id"),
         ("after=z-1,z-2", "bad_id"),
@@ -156,7 +158,7 @@ fn parameters_are_checked() {
         answer.expect_refusal(400, code);
     }
     server.ask(get("/channels/../history")).expect_refusal(400, "bad_name");
-    assert_eq!(server.refused("bad_parameter"), 5);
+    assert_eq!(server.refused("bad_parameter"), 7);
     let answer = server.ask(post("/channels/a/history", &[], "x"));
     answer.expect_refusal(405, "method_not_allowed");
     assert_eq!(answer.field("allow"), Some("GET, HEAD, OPTIONS"));

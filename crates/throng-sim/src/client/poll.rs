@@ -209,7 +209,8 @@ fn ordered_envelope(view: View<'_>, topic: usize, entry: &Entry) -> String {
     out + "}"
 }
 
-/// The content type of a response: the messages' common one, otherwise text.
+/// The content type of a response: the messages' common one, or that of lines if all are JSON,
+/// otherwise text.
 fn content_type(messages: &[(usize, &Entry)], plan: &Plan) -> String {
     let one = |entry: &Entry| match (&entry.content_type, &entry.body) {
         _ if plan.envelope => "application/x-ndjson".to_owned(),
@@ -220,7 +221,11 @@ fn content_type(messages: &[(usize, &Entry)], plan: &Plan) -> String {
     };
     let mut all = messages.iter().map(|(_, entry)| one(entry));
     let first = all.next().unwrap_or_default();
-    if all.all(|other| other == first) { first } else { TEXT.into() }
+    match all.all(|other| other == first) {
+        true if first == "application/json" && messages.len() > 1 => "application/x-ndjson".into(),
+        true => first,
+        false => TEXT.into(),
+    }
 }
 
 /// The messages of a poll from `begins` to `offsets`. The channels with a bit in `gaps` have a gap,

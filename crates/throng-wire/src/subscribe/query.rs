@@ -10,7 +10,7 @@ use crate::prefer::parse_seconds;
 use crate::unknown;
 
 /// The latest time that a client may name: the largest number that JSON carries exactly.
-pub(crate) const TIME_MS_MAX: u64 = (1 << 53) - 1;
+pub const TIME_MS_MAX: u64 = (1 << 53) - 1;
 
 /// The limit on messages of history at the start of a subscription.
 pub const HISTORY_MAX: u32 = 100_000;
