@@ -185,7 +185,7 @@ def loop():
 def server(tmp_path_factory):
     """The real server, with a short heartbeat, and presence events."""
     flags = ["--drain-window", "200ms", "--heartbeat", "1s", "--presence-events"]
-    running = Server(tmp_path_factory.mktemp("server"), *flags, "--presence-grace", "0s")
+    running = Server(tmp_path_factory.mktemp("server"), *flags, "--presence-grace", "1s")
     yield running
     running.stop()
 
