@@ -155,7 +155,10 @@ def test_a_change_that_comes_to_nothing_is_compared_with_nats_first(node, broker
 
 def test_a_node_that_is_cut_off_refuses_changes_and_catches_up(node, broker, channel):
     door = Door(lambda: broker.upstream)
-    near, far = connected(node()), connected(node(door))
+    near = connected(node())
+    # The stream has messages of other channels.
+    near.publish("other", "y")
+    far = connected(node(door))
     change(near, "PUT", "ann", {"channels": ["a"]})
     knows(far, "ann", ["a"])
 

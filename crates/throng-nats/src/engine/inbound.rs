@@ -93,6 +93,8 @@ impl NodeShared {
             JournalReport::TableRefused { reason, limit } => self.refused(reason, limit),
             JournalReport::Unheard => is_unheard(),
             JournalReport::Entries(table, entries) => {
+                // Tables are read before the stream is open.
+                self.link.comes_near();
                 self.tables.tell(table, TableNews::Entries(entries));
             }
             JournalReport::Current { table, as_of_ms } => {

@@ -122,6 +122,8 @@ pub(super) fn count(counter: &AtomicU64) {
 pub(super) struct Link {
     epoch: AtomicU64,
     is_open: AtomicBool,
+    /// True if it is not open, and its servers answer: it is about to be.
+    is_near: AtomicBool,
     is_stalled: AtomicBool,
     since_ms: AtomicU64,
     /// The highest sequence that is known of the stream.
@@ -146,6 +148,7 @@ impl Link {
         Link {
             epoch: AtomicU64::new(NO_EPOCH),
             is_open: AtomicBool::new(false),
+            is_near: AtomicBool::new(false),
             is_stalled: AtomicBool::new(false),
             since_ms: AtomicU64::new(now_ms),
             last: AtomicU64::new(0),
@@ -292,6 +295,17 @@ impl Link {
         is_other
     }
 
+    /// Servers have answered about something else than the stream.
+    pub(super) fn comes_near(&self) {
+        self.is_near.store(true, Ordering::Release);
+    }
+
+    /// True if the stream is open, or about to be: then a subscription waits rather than begin
+    /// without knowing where.
+    pub(super) fn is_open_soon(&self) -> bool {
+        self.is_open() || self.is_near.load(Ordering::Acquire)
+    }
+
     /// The stream is in this state now.
     pub(super) fn set(&self, now_ms: u64, state: LinkState) {
         let is_open = state == LinkState::Open;
@@ -300,6 +314,7 @@ impl Link {
         }
         if !is_open {
             self.is_whole.store(false, Ordering::SeqCst);
+            self.is_near.store(false, Ordering::Release);
         }
         *self.lock() = state;
     }

@@ -184,7 +184,7 @@ impl NodeShared {
         entry.holds += 1;
         let hold = ChannelHold { part, id, owner: Arc::clone(self) as _ };
         if !entry.is_live {
-            if !self.link.is_open() {
+            if !self.link.is_open_soon() {
                 drop(followed);
                 return unanswered(later);
             }
