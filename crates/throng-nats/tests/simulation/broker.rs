@@ -35,6 +35,19 @@ struct ServerStream {
     last: u64,
     ids: HashMap<String, u64>,
     leader: u64,
+    /// Messages of batches that are not committed.
+    batches: HashMap<String, Vec<Published>>,
+}
+
+/// A message of a batch: its subject, headers and payload.
+type Published = (String, Vec<u8>, Vec<u8>);
+
+/// Messages that a stream has erased.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ErasedBytes {
+    Message(u64),
+    /// All of a subject up to a sequence.
+    UpTo(String, u64),
 }
 
 /// What the servers do with a publication.
@@ -44,8 +57,9 @@ pub(crate) struct Effects {
     pub(crate) answers: Vec<Sent>,
     /// Goes to all who subscribe.
     pub(crate) others: Vec<Sent>,
-    /// What a stream of messages stored: its sequence and message.
-    pub(crate) stored: Option<(u64, StoredBytes)>,
+    /// What a stream of messages stored: sequences and messages.
+    pub(crate) stored: Vec<(u64, StoredBytes)>,
+    pub(crate) erased: Option<ErasedBytes>,
 }
 
 #[derive(Default)]
@@ -68,7 +82,10 @@ impl Broker {
 
     pub(crate) fn elect(&mut self) {
         self.is_stalled = false;
-        self.streams.values_mut().for_each(|stream| stream.leader += 1);
+        for stream in self.streams.values_mut() {
+            stream.leader += 1;
+            stream.batches.clear();
+        }
     }
 
     /// Drops the oldest messages of a stream.
@@ -84,6 +101,11 @@ impl Broker {
     /// The first sequence of a stream.
     pub(crate) fn first(&self, name: &str) -> u64 {
         self.streams.get(name).map_or(0, |stream| stream.first)
+    }
+
+    /// The last sequence of a stream.
+    pub(crate) fn reached(&self, name: &str) -> u64 {
+        self.streams.get(name).map_or(0, |stream| stream.last)
     }
 
     /// The last sequence of each subject of a stream.
@@ -143,7 +165,9 @@ impl Broker {
                     None => answer(NOBODY, Value::Null),
                 }
             } else {
-                answer("", self.api(request, payload));
+                let (said, erased) = self.api(request, payload);
+                answer("", said);
+                effects.erased = erased;
             }
             return effects;
         }
@@ -159,13 +183,15 @@ impl Broker {
                 answer(NOBODY, Value::Null);
             }
             Some((name, stream)) => {
-                let (said, stored) = stream.store(name, subject, headers, payload);
+                let Some((said, stored)) = stream.take(name, (subject, headers, payload)) else {
+                    return effects;
+                };
                 answer("", said);
-                if let Some((sequence, republished)) = stored {
+                for (sequence, stored, republished) in stored {
                     effects.others.extend(republished);
-                    let stored = stream.messages[&sequence].clone();
-                    let is_message = subject.contains(".c.");
-                    effects.stored = is_message.then_some((sequence, stored));
+                    if stored.subject.starts_with(MESSAGES) {
+                        effects.stored.push((sequence, stored));
+                    }
                 }
             }
             None => {
@@ -182,47 +208,63 @@ impl Broker {
         effects
     }
 
-    fn api(&mut self, request: &str, payload: &[u8]) -> Value {
-        let not_found = json!({ "error": { "code": 404, "err_code": 10059, "description": "" } });
+    fn api(&mut self, request: &str, payload: &[u8]) -> (Value, Option<ErasedBytes>) {
+        let error = |code: u16| json!({ "error": { "code": 404, "err_code": code } });
         if let Some(name) = request.strip_prefix("CREATE.") {
             self.created += 1;
             let config = serde_json::from_slice(payload).expect("journals send JSON");
-            let stream = ServerStream {
-                config,
-                created: self.created,
-                messages: BTreeMap::new(),
-                dropped: BTreeMap::new(),
-                first: 1,
-                last: 0,
-                ids: HashMap::new(),
-                leader: 0,
-            };
-            return self.streams.entry(name.to_owned()).or_insert(stream).info();
+            let stream = ServerStream::new(config, self.created);
+            return (self.streams.entry(name.to_owned()).or_insert(stream).info(), None);
         }
-        if let Some(name) = request.strip_prefix("INFO.") {
-            return self.streams.get(name).map_or(not_found, ServerStream::info);
-        }
-        let name = request.strip_prefix("MSG.GET.").expect("journals use no other request");
-        let Some(stream) = self.streams.get(name) else { return not_found };
-        let request: Value = serde_json::from_slice(payload).expect("journals send JSON");
-        let wanted = request["last_by_subj"].as_str().unwrap_or_default();
-        let is_wanted = |stored: &StoredBytes| match wanted.strip_suffix('>') {
-            Some(start) => stored.subject.starts_with(start),
-            None => stored.subject == wanted,
-        };
-        match stream.messages.iter().rev().find(|(_, stored)| is_wanted(stored)) {
-            Some((sequence, stored)) => {
-                let data = STANDARD.encode(&stored.payload);
-                json!({ "message": { "subject": stored.subject, "seq": sequence, "data": data } })
+        let (what, name) = request.rsplit_once('.').expect("journals ask for a stream");
+        let Some(stream) = self.streams.get_mut(name) else { return (error(10059), None) };
+        let asked: Value = serde_json::from_slice(payload).unwrap_or_default();
+        match what {
+            "INFO" => (stream.info(), None),
+            "MSG.GET" => (stream.message(&asked).unwrap_or_else(|| error(10037)), None),
+            _ if self.is_stalled => (refusal(503, 10008, ""), None),
+            "MSG.DELETE" => {
+                let sequence = asked["seq"].as_u64().expect("journals name a message");
+                match stream.messages.remove(&sequence) {
+                    Some(_) => (stream.erased(1), Some(ErasedBytes::Message(sequence))),
+                    None => (error(10057), None),
+                }
             }
-            None => json!({ "error": { "code": 404, "err_code": 10037, "description": "" } }),
+            "PURGE" => {
+                let subject = asked["filter"].as_str().expect("journals name a subject").to_owned();
+                let before = asked["seq"].as_u64().expect("and a place");
+                let count = stream.messages.len();
+                stream
+                    .messages
+                    .retain(|sequence, stored| *sequence >= before || stored.subject != subject);
+                let erased = ErasedBytes::UpTo(subject, before - 1);
+                (stream.erased(count - stream.messages.len()), Some(erased))
+            }
+            other => panic!("journals do not ask for {other}"),
         }
     }
 }
 
+/// Begins the subjects of channels' messages.
+const MESSAGES: &str = "throng.in.default.c.";
+
 const NOBODY: &str = "NATS/1.0 503\r\n\r\n";
 
 impl ServerStream {
+    fn new(config: Value, created: u64) -> ServerStream {
+        ServerStream {
+            config,
+            created,
+            messages: BTreeMap::new(),
+            dropped: BTreeMap::new(),
+            first: 1,
+            last: 0,
+            ids: HashMap::new(),
+            leader: 0,
+            batches: HashMap::new(),
+        }
+    }
+
     fn info(&self) -> Value {
         json!({
             "config": self.config,
@@ -237,37 +279,100 @@ impl ServerStream {
         stored.find(|(_, stored)| stored.subject == subject).map_or(0, |(sequence, _)| *sequence)
     }
 
+    /// The answer to a request for a message.
+    fn message(&self, asked: &Value) -> Option<Value> {
+        let (sequence, stored) = match asked["seq"].as_u64() {
+            Some(sequence) => self.messages.get_key_value(&sequence)?,
+            None => {
+                let wanted = asked["last_by_subj"].as_str().unwrap_or_default();
+                let is_wanted = |stored: &StoredBytes| match wanted.strip_suffix('>') {
+                    Some(start) => stored.subject.starts_with(start),
+                    None => stored.subject == wanted,
+                };
+                self.messages.iter().rev().find(|(_, stored)| is_wanted(stored))?
+            }
+        };
+        let [hdrs, data] = [&stored.headers, &stored.payload].map(|it| STANDARD.encode(it));
+        let message = json!({
+            "subject": stored.subject, "seq": sequence, "hdrs": hdrs, "data": data,
+        });
+        Some(json!({ "message": message }))
+    }
+
+    /// Messages are erased. Returns the answer.
+    fn erased(&mut self, count: usize) -> Value {
+        self.first = self.messages.keys().next().copied().unwrap_or(self.last + 1);
+        json!({ "success": true, "purged": count })
+    }
+
+    /// Takes a publication, alone or of a batch. Returns the answer and what is stored; `None` if
+    /// more of its batch has to come.
+    fn take(
+        &mut self,
+        name: &str,
+        (subject, block, payload): (&str, &[u8], &[u8]),
+    ) -> Option<(Value, Vec<StoredNow>)> {
+        let published = || (subject.to_owned(), block.to_vec(), payload.to_vec());
+        let headers = Headers::new(block);
+        let Some((id, at)) =
+            headers.get("Nats-Batch-Id").zip(headers.number("Nats-Batch-Sequence"))
+        else {
+            return Some(match self.refuses(subject, headers) {
+                Some(refused) => (refused, Vec::new()),
+                None => self.store(name, &published()),
+            });
+        };
+        let batch = self.batches.entry(id.to_owned()).or_default();
+        batch.push(published());
+        let is_whole = batch.len() as u64 == at;
+        headers.get("Nats-Batch-Commit")?;
+        let batch = self.batches.remove(id).unwrap_or_default();
+        let mut refused = (!is_whole).then(|| refusal(400, 10176, "batch is incomplete"));
+        for (subject, block, _) in &batch {
+            refused = refused.or_else(|| self.refuses(subject, Headers::new(block)));
+        }
+        if let Some(refused) = refused {
+            return Some((refused, Vec::new()));
+        }
+        let (mut last, mut all) = (Value::Null, Vec::new());
+        for published in &batch {
+            let (said, stored) = self.store(name, published);
+            last = said;
+            all.extend(stored);
+        }
+        Some((last, all))
+    }
+
+    /// Why a publication is not stored now.
+    fn refuses(&self, subject: &str, headers: Headers<'_>) -> Option<Value> {
+        let expected = headers.number("Nats-Expected-Last-Subject-Sequence")?;
+        let other = headers.get("Nats-Expected-Last-Subject-Sequence-Subject");
+        let last = self.last_of(other.unwrap_or(subject));
+        // While an entry is being stored, servers do not say which it is.
+        let refused = match last % 5 {
+            0 if last > 0 => refusal(400, 10164, "wrong last sequence"),
+            _ => refusal(400, 10071, &format!("wrong last sequence: {last}")),
+        };
+        (expected != last).then_some(refused)
+    }
+
     fn store(
         &mut self,
         name: &str,
-        subject: &str,
-        block: &[u8],
-        payload: &[u8],
-    ) -> (Value, Option<(u64, Option<Sent>)>) {
+        (subject, block, payload): &Published,
+    ) -> (Value, Vec<StoredNow>) {
         let headers = Headers::new(block);
-        if let Some(expected) = headers.number("Nats-Expected-Last-Subject-Sequence")
-            && expected != self.last_of(subject)
-        {
-            let last = self.last_of(subject);
-            // While an entry is being stored, servers do not say which it is.
-            let (err_code, description) = match last % 5 {
-                0 if last > 0 => (10164, "wrong last sequence".to_owned()),
-                _ => (10071, format!("wrong last sequence: {last}")),
-            };
-            let error = json!({ "code": 400, "err_code": err_code, "description": description });
-            return (json!({ "error": error, "seq": 0 }), None);
-        }
         let id = headers.get("Nats-Msg-Id").map(str::to_owned);
         if let Some(sequence) = id.as_ref().and_then(|id| self.ids.get(id)) {
-            return (json!({ "stream": name, "seq": sequence, "duplicate": true }), None);
+            return (json!({ "stream": name, "seq": sequence, "duplicate": true }), Vec::new());
         }
         let previous = self.last_of(subject);
         self.last += 1;
         self.ids.extend(id.map(|id| (id, self.last)));
         let stored = StoredBytes {
-            subject: subject.to_owned(),
-            headers: block.to_vec(),
-            payload: payload.to_vec(),
+            subject: subject.clone(),
+            headers: block.clone(),
+            payload: payload.clone(),
         };
         let republished = self.config["republish"]["dest"].as_str().map(|dest| {
             let source = self.config["republish"]["src"].as_str().unwrap_or_default();
@@ -277,24 +382,37 @@ impl ServerStream {
                 reply: None,
                 subject: format!("{}{rest}", dest.trim_end_matches('>')),
                 headers: with_fields(&stored, self.last, &fields),
-                payload: payload.to_vec(),
+                payload: payload.clone(),
             }
         });
-        self.messages.insert(self.last, stored);
-        let most = self.config["max_msgs_per_subject"].as_u64().unwrap_or(u64::MAX);
-        let of: Vec<u64> = self
-            .messages
-            .iter()
-            .filter(|(_, stored)| stored.subject == subject)
-            .map(|(sequence, _)| *sequence)
-            .collect();
-        for sequence in &of[..of.len().saturating_sub(most as usize)] {
+        self.messages.insert(self.last, stored.clone());
+        let most = match headers.get("Nats-Rollup") {
+            Some(_) => 1,
+            None => self.config["max_msgs_per_subject"].as_u64().unwrap_or(u64::MAX),
+        };
+        self.limit(subject, most as usize);
+        let said = json!({ "stream": name, "seq": self.last });
+        (said, vec![(self.last, stored, republished)])
+    }
+
+    /// Drops the oldest messages of a subject.
+    fn limit(&mut self, subject: &str, most: usize) {
+        let own = self.messages.iter().filter(|(_, stored)| stored.subject == subject);
+        let own: Vec<u64> = own.map(|(sequence, _)| *sequence).collect();
+        for sequence in &own[..own.len().saturating_sub(most)] {
             let stored = self.messages.remove(sequence);
             self.dropped.extend(stored.map(|stored| (*sequence, (self.last, stored))));
         }
         self.first = self.messages.keys().next().copied().unwrap_or(self.last);
-        (json!({ "stream": name, "seq": self.last }), Some((self.last, republished)))
     }
+}
+
+/// What was stored just now, and its copy for those who subscribe.
+type StoredNow = (u64, StoredBytes, Option<Sent>);
+
+fn refusal(code: u16, err_code: u32, description: &str) -> Value {
+    let error = json!({ "code": code, "err_code": err_code, "description": description });
+    json!({ "error": error, "seq": 0 })
 }
 
 /// The headers of a message as it comes back.

@@ -39,14 +39,17 @@ fn followers_get_each_message_once_and_in_order() {
         sum.conflicts += tally.conflicts;
         sum.replaced += tally.replaced;
         sum.gone_on += tally.gone_on;
+        sum.changed_logs += tally.changed_logs;
+        sum.erased += tally.erased;
+        sum.erased_reads += tally.erased_reads;
     }
     if !is_single {
         // A simulation in which these do not happen tests nothing.
         let Tally { stored, messages, gaps, unknown, away, read, .. } = sum;
         let Tally { epochs, asked, partly, changed, stalled, conflicts, .. } = sum;
-        let Tally { replaced, gone_on, .. } = sum;
+        let Tally { replaced, gone_on, changed_logs, erased, erased_reads, .. } = sum;
         let all = [stored, messages, gaps, unknown, away, read, epochs, asked, partly, changed];
-        let others = [stalled, conflicts, replaced, gone_on];
+        let others = [stalled, conflicts, replaced, gone_on, changed_logs, erased, erased_reads];
         assert!(all.iter().chain(&others).all(|count| *count > 0), "{sum:?}");
     }
 }

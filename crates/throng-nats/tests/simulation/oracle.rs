@@ -1,14 +1,40 @@
 //! What has to be true, whatever happened.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::RangeBounds;
+
+use crate::broker::ErasedBytes;
 
 /// What one incarnation of the stream has ever stored: by subject, sequence to body.
 #[derive(Default)]
 pub(crate) struct Era {
     pub(crate) subjects: HashMap<String, BTreeMap<u64, String>>,
+    /// Messages that were erased one by one.
+    erased: BTreeSet<u64>,
+    /// By subject: all up to here were erased with their history.
+    floors: HashMap<String, u64>,
+    /// Messages of which a node has heard that they are erased.
+    hidden: BTreeSet<u64>,
 }
 
 impl Era {
+    fn is_erased(&self, subject: &str, sequence: u64) -> bool {
+        self.erased.contains(&sequence) || sequence <= self.floor(subject)
+    }
+
+    fn floor(&self, subject: &str) -> u64 {
+        self.floors.get(subject).copied().unwrap_or(0)
+    }
+
+    /// The sequences of a subject's messages within a range.
+    fn sequences(&self, subject: &str, range: impl RangeBounds<u64>) -> impl Iterator<Item = u64> {
+        let stored = self.subjects.get(subject).into_iter();
+        stored.flat_map(move |stored| {
+            let range = (range.start_bound().cloned(), range.end_bound().cloned());
+            stored.range(range).map(|(sequence, _)| *sequence).collect::<Vec<_>>()
+        })
+    }
+
     fn next(&self, subject: &str, after: u64) -> Option<(u64, &String)> {
         let stored = self.subjects.get(subject)?;
         stored.range(after + 1..).next().map(|(sequence, body)| (*sequence, body))
@@ -36,6 +62,8 @@ pub(crate) struct Oracle {
     pub(crate) refused: BTreeSet<String>,
     /// Bodies that were reported to be stored: era, subject, sequence.
     pub(crate) acknowledged: HashMap<String, (usize, String, u64)>,
+    /// By reading: what it may not show any more.
+    readings: HashMap<u64, BTreeSet<u64>>,
 }
 
 impl Oracle {
@@ -65,7 +93,10 @@ impl Oracle {
         let may_skip = position.has_gap || sequence <= position.floor;
         let from = if may_skip { sequence - 1 } else { position.sequence.max(position.floor) };
         assert!(sequence > position.sequence, "{subject}: {sequence} again, at {position:?}");
-        let next = self.eras[era].next(subject, from);
+        let mut between = self.eras[era].sequences(subject, from + 1..sequence);
+        let missed = between.find(|missed| !self.eras[era].is_erased(subject, *missed));
+        assert_eq!(missed, None, "{subject} at {position:?}, before {sequence}");
+        let next = self.eras[era].next(subject, sequence - 1);
         let next = next.map(|(sequence, body)| (sequence, body.as_str()));
         assert_eq!(next, Some((sequence, body)), "{subject} at {position:?}");
         *position = Position { sequence, floor: position.floor, has_gap: false };
@@ -96,7 +127,75 @@ impl Oracle {
         position.has_gap = true;
     }
 
-    /// A reading after `after` gave these.
+    /// The servers have erased messages.
+    pub(crate) fn erased(&mut self, erased: &ErasedBytes) {
+        let era = self.eras.last_mut().expect("there is one");
+        match erased {
+            ErasedBytes::Message(sequence) => drop(era.erased.insert(*sequence)),
+            ErasedBytes::UpTo(subject, up_to) => {
+                let floor = era.floors.entry(subject.clone()).or_default();
+                *floor = (*floor).max(*up_to);
+            }
+        }
+    }
+
+    /// A node in `era` has heard that a message is erased, or a whole history.
+    pub(crate) fn hides(&mut self, era: usize, subject: &str, message: Option<u64>) {
+        let era = &mut self.eras[era];
+        let history = era.sequences(subject, ..=era.floor(subject)).filter(|_| message.is_none());
+        let all: Vec<u64> = history.chain(message).collect();
+        era.hidden.extend(all);
+    }
+
+    /// A reading begins.
+    pub(crate) fn reads(&mut self, token: u64, era: usize, subject: &str) {
+        let own = self.eras[era].sequences(subject, ..);
+        let hidden = own.filter(|sequence| self.eras[era].hidden.contains(sequence)).collect();
+        self.readings.insert(token, hidden);
+    }
+
+    /// The messages that a reading may not show, since they were erased before it began.
+    pub(crate) fn hidden(&mut self, token: u64) -> BTreeSet<u64> {
+        self.readings.remove(&token).unwrap_or_default()
+    }
+
+    /// True if a message after `after` was erased with a history.
+    pub(crate) fn has_lost(&self, era: usize, subject: &str, after: u64) -> bool {
+        let era = &self.eras[era];
+        let (floor, mut own) = (era.floor(subject), era.sequences(subject, after + 1..));
+        own.any(|sequence| sequence <= floor && !era.erased.contains(&sequence))
+    }
+
+    /// How many messages of a subject were erased one by one.
+    pub(crate) fn erased_of(&self, era: usize, subject: &str) -> usize {
+        let own = self.eras[era].sequences(subject, ..);
+        own.filter(|sequence| self.eras[era].erased.contains(sequence)).count()
+    }
+
+    pub(crate) fn stored_after(&self, era: usize, subject: &str, after: u64) -> usize {
+        self.eras[era].sequences(subject, after + 1..).count()
+    }
+
+    /// A change whose condition was this head was stored, with this message first.
+    pub(crate) fn follows(&self, subject: &str, head: u64, first: &str) {
+        let (era, _, first) = &self.acknowledged[first];
+        let mut between = self.eras[*era].sequences(subject, head + 1..*first);
+        assert_eq!(between.next(), None, "{subject} had another message after {head}");
+    }
+
+    /// The messages of a change are stored, next to each other, or none of them is.
+    pub(crate) fn is_all_or_none(&self, subject: &str, bodies: &[String]) {
+        for era in &self.eras {
+            let stored = era.subjects.get(subject);
+            let all = stored.into_iter().flatten().filter(|(_, body)| bodies.contains(body));
+            let all: Vec<_> = all.map(|(sequence, body)| (*sequence, body)).collect();
+            let first = all.first().map_or(0, |(first, _)| *first);
+            let expected: Vec<_> = (first..).zip(bodies).collect();
+            assert!(all.is_empty() || all == expected, "{subject}: {all:?} of {bodies:?}");
+        }
+    }
+
+    /// A reading after `after` gave these. Returns whether erased messages are between them.
     pub(crate) fn read(
         &self,
         era: usize,
@@ -104,19 +203,19 @@ impl Oracle {
         after: u64,
         found: &[(u64, String)],
         is_whole: bool,
-    ) {
+    ) -> bool {
         let empty = BTreeMap::new();
-        let stored = self.eras[era].subjects.get(subject).unwrap_or(&empty);
+        let era = &self.eras[era];
+        let stored = era.subjects.get(subject).unwrap_or(&empty);
         let last = found.last().map_or(after, |(sequence, _)| *sequence).max(after);
-        let expected: Vec<_> = stored
-            .range(after + 1..last + 1)
-            .map(|(sequence, body)| (*sequence, body.clone()))
-            .collect();
-        if is_whole {
-            assert_eq!(found, expected, "{subject} after {after}");
-        } else {
-            assert!(found.iter().all(|message| expected.contains(message)), "{subject}: {found:?}");
-        }
+        let between = stored.range(after + 1..last + 1);
+        let of = |(sequence, body): (&u64, &String)| (*sequence, body.clone());
+        let (expected, missing): (Vec<_>, Vec<_>) =
+            between.map(of).partition(|message| found.contains(message));
+        assert_eq!(found, expected, "{subject} after {after}");
+        let mut lacks = missing.iter().filter(|(sequence, _)| !era.erased.contains(sequence));
+        assert!(!is_whole || lacks.next().is_none(), "{subject} after {after}: {missing:?}");
+        !missing.is_empty() && is_whole
     }
 
     /// The publication was reported to be stored.

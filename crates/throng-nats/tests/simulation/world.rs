@@ -1,7 +1,9 @@
 //! Nodes, a model of the servers, and everything that goes wrong between them.
 
+mod logs;
 mod nodes;
 mod publishing;
+mod reading;
 mod states;
 mod succession;
 mod table;
@@ -13,7 +15,7 @@ use throng_core::{AskerId, Body, ChannelId, ChannelName, Retention};
 use throng_nats::api::StreamSettings;
 use throng_nats::api::table::{TableKind, TableSettings};
 use throng_nats::journal::{
-    HeldState, JournalAction, JournalEvent, JournalReport, Reading, StreamJournal,
+    HeldState, JournalAction, JournalEvent, JournalReport, LogFacts, StreamJournal,
 };
 use throng_nats::protocol::decoder::ServerMessage;
 use throng_nats::protocol::headers::Headers;
@@ -21,7 +23,9 @@ use throng_nats::protocol::headers::Headers;
 use crate::broker::{Broker, Effects, Sent};
 use crate::oracle::{Oracle, Position};
 use crate::random::Random;
+use logs::AskedLog;
 use nodes::Known;
+use reading::AskedReading;
 use states::States;
 use table::JournalTable;
 use weather::Weather;
@@ -59,8 +63,11 @@ struct Node {
     followed: BTreeMap<usize, Option<Position>>,
     /// By token: channel, body, whether with a key.
     publications: BTreeMap<u64, (usize, String, bool)>,
-    /// By token: channel, position, era.
-    reads: BTreeMap<u64, (usize, u64, usize)>,
+    reads: BTreeMap<u64, AskedReading>,
+    /// By token: channel, and what was asked for.
+    logs: BTreeMap<u64, (usize, AskedLog)>,
+    /// Logs as they were seen last.
+    facts: HashMap<usize, LogFacts>,
     /// By token: how many other nodes were known when they were asked.
     asks: BTreeMap<u64, usize>,
     table: JournalTable,
@@ -95,6 +102,9 @@ pub(crate) struct Tally {
     pub(crate) conflicts: usize,
     pub(crate) replaced: usize,
     pub(crate) gone_on: usize,
+    pub(crate) changed_logs: usize,
+    pub(crate) erased: usize,
+    pub(crate) erased_reads: usize,
 }
 
 pub(crate) struct World {
@@ -110,6 +120,12 @@ pub(crate) struct World {
     stream: StreamSettings,
     oracle: Oracle,
     next_token: u64,
+    /// The bodies of all changes of logs, and their channels.
+    changes: Vec<(usize, Vec<String>)>,
+    /// Records that were replaced under the condition that they are there: channel and version.
+    replaced: BTreeSet<(usize, u64)>,
+    /// Channels whose history was to be erased, which may have been written down without.
+    histories: BTreeSet<usize>,
     pub(crate) tally: Tally,
 }
 
@@ -143,6 +159,9 @@ impl World {
             seed,
             oracle: Oracle::new(),
             next_token: 0,
+            changes: Vec::new(),
+            replaced: BTreeSet::new(),
+            histories: BTreeSet::new(),
             tally: Tally::default(),
         }
     }
@@ -232,7 +251,10 @@ impl World {
         // The server may have the first of them, and read them some time later.
         let kept = self.random.below(of.to_broker.len() + 1);
         let is_copy = |action: &JournalAction| match action {
-            JournalAction::Publish { subject, .. } => !subject.starts_with('$'),
+            JournalAction::Publish { subject, .. } => {
+                let erases = [".MSG.DELETE.", ".PURGE."].iter().any(|what| subject.contains(what));
+                erases || !subject.starts_with('$')
+            }
             _ => false,
         };
         self.late.extend(of.to_broker.drain(..kept).filter(is_copy));
@@ -271,7 +293,10 @@ impl World {
     }
 
     fn spread(&mut self, publisher: Option<usize>, effects: Effects) {
-        if let Some((sequence, stored)) = effects.stored {
+        if let Some(erased) = effects.erased {
+            self.oracle.erased(&erased);
+        }
+        for (sequence, stored) in effects.stored {
             let body = String::from_utf8_lossy(&stored.payload).into_owned();
             self.oracle.stored(&stored.subject, sequence, body);
             self.tally.stored += 1;
@@ -369,6 +394,7 @@ impl World {
         (0..self.nodes.len()).for_each(|node| self.disconnect(node));
         self.broker.forget();
         self.oracle.eras.push(Default::default());
+        self.replaced.clear();
     }
 
     fn follow(&mut self, node: usize) {
@@ -386,20 +412,6 @@ impl World {
         let index = self.random.below(CHANNELS);
         self.nodes[node].followed.remove(&index);
         self.step(node, JournalEvent::Unfollow(channel(index)));
-    }
-
-    fn read(&mut self, node: usize) {
-        self.next_token += 1;
-        let (token, index) = (self.next_token, self.random.below(CHANNELS));
-        let position = self.nodes[node].followed.get(&index).copied().flatten();
-        let after = match position {
-            Some(position) if self.random.percent(50) => position.sequence,
-            _ => self.random.below(60) as u64,
-        };
-        let era = self.nodes[node].era;
-        self.nodes[node].reads.insert(token, (index, after, era));
-        let channel = channel(index);
-        self.step(node, JournalEvent::Read { token, channel, after, at_least: after });
     }
 
     fn reported(&mut self, node: usize, report: JournalReport) {
@@ -451,6 +463,7 @@ impl World {
             | JournalReport::TableLost(_)
             | JournalReport::TableRefused { .. }) => self.table_reported(node, report),
             JournalReport::Published { token, outcome } => self.published(node, token, outcome),
+            JournalReport::Log { token, outcome } => self.log_answered(node, token, outcome),
             JournalReport::Nodes(others) => self.nodes[node].others = others,
             // No server of the model limits subscriptions, and no node sends volatile messages.
             JournalReport::Volatile(_)
@@ -458,7 +471,6 @@ impl World {
             | JournalReport::Keys(_)
             | JournalReport::Whole(_)
             | JournalReport::Looked { .. }
-            | JournalReport::Log { .. }
             | JournalReport::Erased(_)
             | JournalReport::ErasedUnheard
             | JournalReport::Polled { .. }
@@ -483,7 +495,9 @@ impl World {
         let position = position.as_mut().expect("its head is known");
         let first = self.broker.first(STREAM);
         let kept = self.broker.kept(STREAM, &subject(index));
-        let is_full = kept.len() >= self.stream.retention.max_messages;
+        // Nor whether one was dropped before others were erased.
+        let erased = self.oracle.erased_of(of.era, &subject(index));
+        let is_full = kept.len() + erased >= self.stream.retention.max_messages;
         self.oracle.gap(of.era, &subject(index), position, first, &kept, is_full);
     }
 
@@ -495,26 +509,12 @@ impl World {
         of.is_open = true;
         if of.epoch != Some(epoch) {
             of.followed.values_mut().for_each(|position| *position = None);
+            of.facts.clear();
             self.tally.epochs += 1;
         } else {
             assert_eq!(of.era, era, "the stream is another one, and its epoch is not");
         }
         (of.epoch, of.era) = (Some(epoch), era);
-    }
-
-    fn was_read(&mut self, node: usize, token: u64, reading: Option<Reading>) {
-        let of = &mut self.nodes[node];
-        let (index, after, era) = of.reads.remove(&token).expect("it was asked once");
-        let Some(reading) = reading else { return };
-        self.tally.read += 1;
-        let messages = reading.messages.into_iter();
-        let found: Vec<_> = messages
-            .map(|message| {
-                let body = String::from_utf8_lossy(message.body.bytes()).into_owned();
-                (message.sequence, body)
-            })
-            .collect();
-        self.oracle.read(era, &subject(index), after, &found, reading.is_whole);
     }
 
     /// Nothing goes wrong any more, and time passes until all is quiet.
@@ -558,6 +558,7 @@ impl World {
 
     fn finish(&self) {
         self.oracle.finish();
+        self.finish_changes();
         let last = self.broker.last(STREAM);
         let epoch = self.nodes[0].epoch;
         for node in &self.nodes {
@@ -566,6 +567,7 @@ impl World {
             assert!(node.publications.is_empty(), "{:?}", node.publications);
             assert!(node.reads.is_empty(), "{:?}", node.reads);
             assert!(node.asks.is_empty(), "{:?}", node.asks);
+            assert!(node.logs.is_empty(), "{:?}", node.logs.keys());
             node.table.finish(&self.broker);
             node.states.finish(&self.broker);
             assert_eq!(node.others, self.nodes.len() - 1, "each knows all others");

@@ -143,6 +143,8 @@ impl Node {
             followed: BTreeMap::new(),
             publications: BTreeMap::new(),
             reads: BTreeMap::new(),
+            logs: BTreeMap::new(),
+            facts: HashMap::new(),
             asks: BTreeMap::new(),
             table: JournalTable::default(),
             states: States::default(),
@@ -157,6 +159,7 @@ impl Node {
     fn is_at_rest(&self) -> bool {
         self.publications.is_empty()
             && self.reads.is_empty()
+            && self.logs.is_empty()
             && self.asks.is_empty()
             && self.table.is_at_rest()
             && self.states.is_at_rest()

@@ -12,7 +12,7 @@ pub(super) struct Step {
 }
 
 /// In fair weather a node does some hundred things between two faults.
-const STEPS: [Step; 24] = [
+const STEPS: [Step; 27] = [
     step("carry_up", 300, World::carry_up),
     step("carry_down", 300, World::carry_down),
     step("tick", 110, World::tick),
@@ -21,6 +21,9 @@ const STEPS: [Step; 24] = [
     step("follow", 40, World::follow),
     step("unfollow", 15, World::unfollow),
     step("read", 30, World::read),
+    step("change_log", 15, World::change_log),
+    step("read_log", 10, World::read_log),
+    step("erase", 8, World::erase),
     step("ask", 10, World::ask),
     step("change_table", 5, World::change_table),
     step("change_state", 10, World::change_state),
@@ -44,7 +47,7 @@ const fn step(name: &'static str, ratio: usize, run: fn(&mut World, usize)) -> S
 }
 
 /// Ratios that replace the ones of [`STEPS`].
-const WEATHERS: [&[(&str, usize)]; 6] = [
+const WEATHERS: [&[(&str, usize)]; 7] = [
     &[],
     // Connections that do not last.
     &[("disconnect", 40), ("connect", 40), ("go_elsewhere", 15), ("late_copy", 40)],
@@ -54,6 +57,19 @@ const WEATHERS: [&[(&str, usize)]; 6] = [
     &[("lose_live", 60), ("swap_live", 60)],
     // A stream with little room.
     &[("publish", 250), ("publish_batch", 60), ("expire", 10)],
+    // Much is changed, erased and read.
+    &[
+        ("change_log", 60),
+        ("read_log", 30),
+        ("erase", 60),
+        ("read", 100),
+        ("publish", 60),
+        ("carry_up", 900),
+        ("carry_down", 900),
+        ("connect", 30),
+        ("disconnect", 2),
+        ("forget", 0),
+    ],
     // Upgrades of a busy node.
     &[("succeed", 20), ("publish", 200), ("follow", 80), ("unfollow", 60)],
 ];

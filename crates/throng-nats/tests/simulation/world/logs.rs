@@ -1,0 +1,136 @@
+//! Changes of logs and erasure, and their outcomes.
+
+use throng_core::{AskerId, Body, LogRecord, Publication, RecordChange};
+use throng_nats::journal::{JournalEvent, LogEdit, LogFacts, LogOutcome, LogRequest, Outcome};
+
+use super::{CHANNELS, World, channel, subject};
+
+/// A request about a channel's log that has no outcome yet.
+pub(super) enum AskedLog {
+    /// The conditions, and the bodies.
+    Change {
+        head: Option<u64>,
+        version: Option<u64>,
+        bodies: Vec<String>,
+    },
+    State,
+    /// A message, or the history.
+    Erase(Option<u64>),
+}
+
+fn version(facts: &LogFacts) -> u64 {
+    facts.record.as_ref().map_or(0, |(version, _)| *version)
+}
+
+impl World {
+    fn ask_log(&mut self, node: usize, index: usize, asked: AskedLog, request: LogRequest) {
+        self.next_token += 1;
+        let (token, channel) = (self.next_token, channel(index));
+        self.nodes[node].logs.insert(token, (index, asked));
+        self.step(node, JournalEvent::Log { token, channel, request });
+    }
+
+    /// Changes a log, mostly under the condition that it is as the node has seen it last.
+    pub(super) fn change_log(&mut self, node: usize) {
+        let index = self.random.below(CHANNELS);
+        let count = self.random.below(4);
+        let bodies: Vec<_> =
+            (0..count).map(|at| format!("change {} {at}", self.next_token)).collect();
+        let seen = self.nodes[node].facts.get(&index);
+        let (head, seen_version) = (seen.map(|facts| facts.head), seen.map(version));
+        let head = head.filter(|_| self.random.percent(50));
+        let version = seen_version.filter(|_| self.random.percent(50));
+        let text = self.next_token.to_string();
+        let record = match self.random.below(4) {
+            0 | 1 => RecordChange::Keep,
+            2 => RecordChange::Remove,
+            _ => RecordChange::Write(LogRecord::of(&[(1, text.as_bytes())]).expect("it is short")),
+        };
+        for asker in 1..4 {
+            // It comes between the publications of all.
+            let order = self.nodes[node].order.entry((index, AskerId::of_connection(asker)));
+            order.or_default().extend(bodies.iter().cloned());
+        }
+        self.changes.push((index, bodies.clone()));
+        let text =
+            |body: &String| Publication::new(channel(index), Body::Text(body.clone().into()));
+        let messages = bodies.iter().map(text).collect();
+        let edit = LogEdit { head, record_version: version, messages, record };
+        let asked = AskedLog::Change { head, version, bodies };
+        self.ask_log(node, index, asked, LogRequest::Change(Box::new(edit)));
+    }
+
+    pub(super) fn read_log(&mut self, node: usize) {
+        let index = self.random.below(CHANNELS);
+        self.ask_log(node, index, AskedLog::State, LogRequest::State);
+    }
+
+    /// Erases a message that was stored, or none, or all of them.
+    pub(super) fn erase(&mut self, node: usize) {
+        let index = self.random.below(CHANNELS);
+        if self.random.percent(10) {
+            let with_record = self.random.percent(50);
+            self.histories.insert(index);
+            let request = LogRequest::EraseHistory { with_record };
+            return self.ask_log(node, index, AskedLog::Erase(None), request);
+        }
+        let kept: Vec<u64> = self.broker.kept(super::STREAM, &subject(index)).into_iter().collect();
+        let sequence = match kept.len() {
+            0 => self.random.below(60) as u64 + 1,
+            count => kept[self.random.below(count)],
+        };
+        let request = LogRequest::EraseMessage(sequence);
+        self.ask_log(node, index, AskedLog::Erase(Some(sequence)), request);
+    }
+
+    pub(super) fn log_answered(&mut self, node: usize, token: u64, outcome: LogOutcome) {
+        let (index, asked) = self.nodes[node].logs.remove(&token).expect("it was asked once");
+        let subject = subject(index);
+        match (outcome, asked) {
+            (LogOutcome::Changed { first, record }, AskedLog::Change { head, version, bodies }) => {
+                self.tally.changed_logs += 1;
+                for (sequence, body) in (first..).zip(&bodies) {
+                    self.oracle.acknowledged(&subject, sequence, body, false);
+                }
+                if let (Some(head), false) = (head, bodies.is_empty()) {
+                    self.oracle.follows(&subject, head, &bodies[0]);
+                }
+                if let Some(version) = version.filter(|version| ![0, record].contains(version)) {
+                    let is_first = self.replaced.insert((index, version));
+                    assert!(is_first, "record {version} of {subject} was replaced twice");
+                }
+            }
+            (LogOutcome::Conflict(facts), AskedLog::Change { head, version: wanted, bodies }) => {
+                self.tally.conflicts += 1;
+                let is_head = head.is_none_or(|head| head == facts.head);
+                let is_version = wanted.is_none_or(|wanted| wanted == version(&facts));
+                assert!(!(is_head && is_version), "{facts:?} is as wanted");
+                self.oracle.refused.extend(bodies);
+                self.nodes[node].facts.insert(index, facts);
+            }
+            (LogOutcome::State(facts), AskedLog::State) => {
+                self.nodes[node].facts.insert(index, facts);
+            }
+            (LogOutcome::Erased(None), AskedLog::Erase(what)) => {
+                self.tally.erased += 1;
+                self.oracle.hides(self.nodes[node].era, &subject, what);
+            }
+            (LogOutcome::Erased(Some(0)), AskedLog::Erase(Some(_))) => {}
+            (LogOutcome::Failed(Outcome::Unknown), _) => self.tally.unknown += 1,
+            (LogOutcome::Failed(Outcome::Away | Outcome::Busy), asked) => {
+                self.tally.away += 1;
+                if let AskedLog::Change { bodies, .. } = asked {
+                    self.oracle.refused.extend(bodies);
+                }
+            }
+            (other, _) => panic!("{other:?}"),
+        }
+    }
+
+    /// Of each change all messages are stored, next to each other, or none.
+    pub(super) fn finish_changes(&self) {
+        for (index, bodies) in &self.changes {
+            self.oracle.is_all_or_none(&subject(*index), bodies);
+        }
+    }
+}

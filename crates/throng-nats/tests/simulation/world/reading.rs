@@ -1,0 +1,67 @@
+//! Readings of channels after positions.
+
+use throng_nats::journal::{JournalEvent, Reading};
+
+use super::{CHANNELS, STREAM, World, channel, subject};
+
+/// A reading of a channel after a position.
+#[derive(Debug)]
+pub(super) struct AskedReading {
+    index: usize,
+    after: u64,
+    era: usize,
+    /// A history after the position was erased before.
+    is_lost: bool,
+    /// The stream had reached the position before.
+    is_reached: bool,
+}
+
+impl World {
+    pub(super) fn read(&mut self, node: usize) {
+        self.next_token += 1;
+        let (token, index) = (self.next_token, self.random.below(CHANNELS));
+        let position = self.nodes[node].followed.get(&index).copied().flatten();
+        let after = match position {
+            Some(position) if self.random.percent(50) => position.sequence,
+            _ => self.random.below(60) as u64,
+        };
+        let era = self.nodes[node].era;
+        let is_lost = self.oracle.has_lost(era, &subject(index), after);
+        let is_reached = after <= self.broker.reached(STREAM);
+        let reading = AskedReading { index, after, era, is_lost, is_reached };
+        self.nodes[node].reads.insert(token, reading);
+        self.oracle.reads(token, era, &subject(index));
+        let channel = channel(index);
+        self.step(node, JournalEvent::Read { token, channel, after, at_least: after });
+    }
+
+    pub(super) fn was_read(&mut self, node: usize, token: u64, reading: Option<Reading>) {
+        let of = &mut self.nodes[node];
+        let asked = of.reads.remove(&token).expect("it was asked once");
+        let AskedReading { index, after, era, is_lost, is_reached } = asked;
+        let hidden = self.oracle.hidden(token);
+        let Some(reading) = reading else { return };
+        self.tally.read += 1;
+        let messages = reading.messages.into_iter();
+        let found: Vec<_> = messages
+            .map(|message| {
+                let body = String::from_utf8_lossy(message.body.bytes()).into_owned();
+                (message.sequence, body)
+            })
+            .collect();
+        assert!(!(is_lost && reading.is_whole), "a history after {after} was erased");
+        let is_shown = found.iter().find(|(sequence, _)| hidden.contains(sequence));
+        assert_eq!(is_shown, None, "it was erased before");
+        let skipped = self.oracle.read(era, &subject(index), after, &found, reading.is_whole);
+        self.tally.erased_reads += usize::from(skipped);
+        // Nothing can have been dropped.
+        let is_there = is_reached
+            && self.broker.first(STREAM) <= after + 1
+            && self.oracle.stored_after(era, &subject(index), after)
+                <= self.stream.retention.max_messages
+            && !self.histories.contains(&index);
+        if is_there && era == self.oracle.era() {
+            assert!(reading.is_whole, "{index} after {after}: {found:?}");
+        }
+    }
+}
