@@ -15,7 +15,6 @@
 
 use crate::attributes::{Attributes, MalformedAttributes};
 use crate::id::MessageId;
-use crate::later::Answer;
 use crate::name::ChannelName;
 use crate::publication::{Publication, PublishError};
 
@@ -171,8 +170,3 @@ pub struct Erased {
 
 /// The outcome of an erasure. Of a message that is not there, or never was, nothing is erased.
 pub type EraseOutcome = Result<Erased, ChangeError>;
-
-/// The answer of a journal that cannot make changes.
-pub(crate) fn unsupported<T>(reason: &'static str) -> Answer<Result<T, ChangeError>> {
-    Err(ChangeError::Unsupported(reason)).into()
-}

@@ -15,7 +15,7 @@
 //!   anything is answered under it.
 //! * Each journal passes the tests of the module `conformance`.
 
-use crate::change::{self, ChangeError, ChangeOutcome, Erase, EraseOutcome, LogChange, LogState};
+use crate::change::{ChangeError, ChangeOutcome, Erase, EraseOutcome, LogChange, LogState};
 use crate::connection_name::NodeTag;
 use crate::connection_scan::{ScanAction, ScanTarget, Scanned};
 use crate::engine::{EngineMetrics, OtherNodes};
@@ -50,9 +50,6 @@ pub struct JournalUsage {
     pub held_shortly: u64,
 }
 
-/// The answer to changes that are not implemented.
-const UNSUPPORTED: &str = "the channel's journal cannot do this";
-
 /// Keeps the logs of the channels whose rule says so. See the module for the contract.
 pub trait Journal: Send + Sync {
     /// Appends a message to its channel's log, of which it keeps `retention`. The queues of the
@@ -73,10 +70,7 @@ pub trait Journal: Send + Sync {
         change: LogChange,
         retention: Retention,
         later: Later<'_, ChangeOutcome>,
-    ) -> Answer<ChangeOutcome> {
-        let _ = (now_ms, change, retention, later);
-        change::unsupported(UNSUPPORTED)
-    }
+    ) -> Answer<ChangeOutcome>;
 
     /// The state of a log: its head, and its record.
     fn state(
@@ -84,10 +78,7 @@ pub trait Journal: Send + Sync {
         now_ms: u64,
         channel: &ChannelName,
         later: Later<'_, Result<LogState, ChangeError>>,
-    ) -> Answer<Result<LogState, ChangeError>> {
-        let _ = (now_ms, channel, later);
-        change::unsupported(UNSUPPORTED)
-    }
+    ) -> Answer<Result<LogState, ChangeError>>;
 
     /// Erases messages of a log. Answers when nobody can read them any more here, and they are to
     /// be gone from what the journal has written down by its next compaction.
@@ -97,10 +88,7 @@ pub trait Journal: Send + Sync {
         channel: &ChannelName,
         what: Erase,
         later: Later<'_, EraseOutcome>,
-    ) -> Answer<EraseOutcome> {
-        let _ = (now_ms, channel, what, later);
-        change::unsupported(UNSUPPORTED)
-    }
+    ) -> Answer<EraseOutcome>;
 
     /// The parts of logs that were read and wait for their readers.
     fn parts(&self) -> &Parts;
