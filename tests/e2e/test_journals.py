@@ -11,7 +11,7 @@ from support.lists import names
 from support.nats import QUICK, NatsServer, connected
 from support.server import BINARY, eventually, run_throng
 from support.transports import TRANSPORTS, subscribe
-from support.upgrades import UpgradableServer
+from support.upgrades import UpgradableServer, is_running
 
 TABLES = """
 [[channels]]
@@ -58,7 +58,8 @@ def node(tmp_path, broker, monkeypatch):
 
     yield begin
     for server in started:
-        if server.process.poll() is None:
+        # The process of now: an upgrade has ended the one before.
+        if is_running(server.pid):
             server.stop()
 
 

@@ -18,8 +18,9 @@ use crate::id::MessageId;
 use crate::name::ChannelName;
 use crate::publication::{Publication, PublishError};
 
-/// The maximum number of messages of a change. The servers of NATS take as many in one step.
-pub(crate) const CHANGE_MESSAGES_MAX: usize = 1_000;
+/// The maximum number of messages of a change. The servers of NATS take 1,000 in one step, and a
+/// record and a condition may be one each.
+pub(crate) const CHANGE_MESSAGES_MAX: usize = 998;
 
 /// The maximum size of a record in bytes. Every reader of a log may get it.
 pub const RECORD_BYTES_MAX: usize = 4 << 10;
