@@ -5,13 +5,13 @@
 //!
 //! **A record** is a small block of facts about a log: that it was created, of which type it is,
 //! when it ends, how far its producers are. Journals keep it unread. It is written with the
-//! messages that belong to it, and named by a version, so that one who has read it changes what was
-//! read or nothing.
+//! messages that belong to it, and has a version: a writer names the version that it has read, and
+//! changes that one or none.
 //!
 //! **Erasure** takes messages out of a log for good. Their offsets stay given, so that none names
 //! two messages, and readers pass over a single erased message as over one that has expired. Where
-//! a whole history is erased, the log is as if its retention had dropped everything: who resumes
-//! from before is told.
+//! a whole history is erased, the log is as if its retention had dropped everything: clients that
+//! resume from before are told of the gap.
 
 use crate::attributes::{Attributes, MalformedAttributes};
 use crate::id::MessageId;
@@ -61,7 +61,7 @@ impl LogRecord {
     }
 }
 
-/// What must hold for a change to be made.
+/// The state that a log must have for a change to be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Condition {
     /// The head of the log, as [`LogState::head`] has it.
@@ -79,7 +79,7 @@ impl Condition {
     }
 }
 
-/// What becomes of a log's record in a change.
+/// The part of a change that concerns the log's record.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum RecordChange {
     /// It stays as it is.
@@ -161,13 +161,13 @@ pub enum Erase {
     Log,
 }
 
-/// What was erased.
+/// The result of an erasure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Erased {
-    /// How many messages whose bodies could be read until now; `None` if the journal does not
-    /// count them.
+    /// The number of messages that could be read until then; `None` if the journal does not count
+    /// them.
     pub messages: Option<u64>,
 }
 
-/// The outcome of an erasure. Of a message that is not there, or never was, nothing is erased.
+/// The outcome of an erasure. A message that is not there is no error: none is erased.
 pub type EraseOutcome = Result<Erased, ChangeError>;

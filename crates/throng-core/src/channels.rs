@@ -231,8 +231,8 @@ impl Channels {
         answer
     }
 
-    /// Makes a change of a log: all of it, or nothing. The channel's followers get its messages as
-    /// those of publications.
+    /// Makes a change of a log: all of it, or nothing. The channel's followers get its messages
+    /// like published ones.
     pub fn change(
         &self,
         now_ms: u64,
@@ -264,7 +264,7 @@ impl Channels {
         }
     }
 
-    /// Erases messages of a log. Answers when nobody can read them from it any more.
+    /// Erases messages of a log. Answers when the log does not show them any more.
     #[cfg(any(test, feature = "conformance"))]
     pub(crate) fn erase(
         &self,

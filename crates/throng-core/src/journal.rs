@@ -80,8 +80,8 @@ pub trait Journal: Send + Sync {
         later: Later<'_, Result<LogState, ChangeError>>,
     ) -> Answer<Result<LogState, ChangeError>>;
 
-    /// Erases messages of a log. Answers when nobody can read them any more here, and they are to
-    /// be gone from what the journal has written down by its next compaction.
+    /// Erases messages of a log. Answers when this process does not show them any more. Their bytes
+    /// may stay in the journal's files until it compacts them.
     fn erase(
         &self,
         now_ms: u64,

@@ -196,8 +196,8 @@ const FAILED: u8 = 2;
 /// Settings of the thread, and the server.
 pub struct JournalSetup {
     pub sync: SyncPolicy,
-    /// Bytes on the disk beyond which all but erasures is refused. What waits when the thread
-    /// notices is taken nevertheless.
+    /// Bytes on the disk beyond which everything but erasures is refused. Entries that wait when
+    /// the thread notices are still written.
     pub max_bytes: u64,
     /// The clock, the stamps and the followers.
     pub server: Arc<dyn JournalServer>,

@@ -5,9 +5,9 @@
 //! follows a channel stays its follower, under the same local id. So messages that are published
 //! after the thaw reach a worker's queue even before the worker is thawed.
 //!
-//! A channel whose rule names another journal than before begins a new log there. Its messages are
-//! left out, and its followers keep a channel that nobody finds by its name and that gets no
-//! message, until they have left: the ids that their clients have are of the former log.
+//! A channel whose rule names another journal than before begins a new log there, and its messages
+//! are left out. Its followers stay with the former channel until they leave, because their clients
+//! have ids of the former log: it gets no message, and is not found by its name.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -334,10 +334,10 @@ impl MemoryThaw {
         Ok(())
     }
 
-    /// Some channels have other journals than before; also some that are not here, because nobody
-    /// has used them. New channels in memory start beyond `head`: one that was here, went to a
-    /// journal and comes back must not go on where a client has left it, because the messages of
-    /// the time between are elsewhere. For the same reason no position from before is known.
+    /// Takes note that rules name other journals than before, perhaps also for channels without a
+    /// log here. New channels in memory start beyond `head`: one that went to a journal and comes
+    /// back must not continue at its old offset, because a client would resume there and lack the
+    /// messages that the journal got meanwhile. For the same reason earlier positions are unknown.
     fn journals_are_new(&mut self, head: u64) {
         let head = (head + 1).min(OFFSET_MAX);
         (0..SHARDS).for_each(|at| self.engine.lock(at).forget_quiet(head));

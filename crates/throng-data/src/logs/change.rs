@@ -2,10 +2,10 @@
 //!
 //! # Invariants
 //!
-//! * A condition is judged by what the group has so far, so it holds in the commit.
+//! * A condition is judged against the group so far, so it holds in the commit.
 //! * A head says whether its log has a record. A log with one is not forgotten.
-//! * An erased message leaves what an expired one leaves, and an erased history nothing but a note
-//!   of what is to be removed (see `erased`): both are one commit.
+//! * An erased message leaves the placeholder of an expired one; an erased history leaves only a
+//!   note of the rows to remove (see `erased`). Each is one commit.
 
 #[cfg(test)]
 mod tests;

@@ -68,7 +68,7 @@ pub enum Appended {
     Conflict(LogState),
     /// This many messages that could be read were erased; `None` if they were not counted.
     Erased(Option<u64>),
-    /// Nothing was done: what has to be known of its channel or key cannot be read.
+    /// Nothing was done, because its channel or key cannot be read.
     Unreadable,
 }
 

@@ -389,7 +389,7 @@ impl KnownKey {
 mod tests {
     use super::*;
 
-    /// What a directory of format 3 has beyond one of format 2.
+    /// The additions of format 3 to format 2.
     #[test]
     fn kept_bytes_of_format_3_are_read() {
         let name = ChannelName::channel("a");

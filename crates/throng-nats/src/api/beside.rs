@@ -1,4 +1,4 @@
-//! What a stream has beside the messages of a channel: the record of its log, and what was erased.
+//! The entries of a stream beside a channel's messages: the record of its log, and its erasures.
 //!
 //! Both are the last messages of subjects of their own. No node takes them for messages of a
 //! channel.
@@ -248,7 +248,7 @@ mod tests {
         assert!(!erasures.is_whole(1, 0, 5_000) && erasures.is_whole(2, 0, 5_000));
     }
 
-    /// What happens to a channel.
+    /// An event of a channel.
     #[derive(Debug, Clone, Copy)]
     enum Event {
         Publish,

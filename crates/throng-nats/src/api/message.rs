@@ -54,7 +54,7 @@ pub fn headers(publication: &Publication, id: &str, receipt: Option<&str>) -> Ve
     headers.finish()
 }
 
-/// Adds what a publication says of itself to headers.
+/// Adds the headers that describe a publication.
 pub(crate) fn published(headers: HeaderWriter, publication: &Publication) -> HeaderWriter {
     let Publication { body, content_type, excluded, attributes, .. } = publication;
     let extras = (*excluded, attributes.as_ref());

@@ -1,4 +1,4 @@
-//! What the journal does about logs beside messages: it changes and erases them, and tells of it.
+//! The journal's part in changes and erasures of logs: their requests, answers and news.
 
 use std::sync::Arc;
 

@@ -28,7 +28,7 @@ pub(in crate::journal) enum LogNews {
     Erased(u64, u64),
 }
 
-/// What becomes of a request after an answer.
+/// The next step of a request after an answer.
 pub(super) enum Next {
     Wait,
     /// It begins anew.
