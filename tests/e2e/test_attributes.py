@@ -19,6 +19,7 @@ RESERVED = [
     "binary",
     "closed",
     "conflated",
+    "erased",
     "error",
     "expired",
     "expiring",

@@ -10,12 +10,22 @@ pub enum Permission {
     History,
     /// To read who follows it.
     Presence,
+    /// To erase messages of it.
+    Erase,
+    /// To replace messages of others.
+    Edit,
 }
 
 impl Permission {
     /// All permissions, in the order of the reference.
-    pub const ALL: [Permission; 4] =
-        [Permission::Subscribe, Permission::Publish, Permission::History, Permission::Presence];
+    pub const ALL: [Permission; 6] = [
+        Permission::Subscribe,
+        Permission::Publish,
+        Permission::History,
+        Permission::Presence,
+        Permission::Erase,
+        Permission::Edit,
+    ];
 
     /// The word for it in tokens and settings.
     pub fn word(self) -> &'static str {
@@ -24,6 +34,8 @@ impl Permission {
             Permission::Publish => "publish",
             Permission::History => "history",
             Permission::Presence => "presence",
+            Permission::Erase => "erase",
+            Permission::Edit => "edit",
         }
     }
 }
@@ -52,6 +64,6 @@ mod tests {
     fn permissions_are_a_set() {
         let set = Permissions::default().with(Permission::Presence).with(Permission::Publish);
         let contained: Vec<_> = Permission::ALL.map(|one| set.contains(one)).into();
-        assert_eq!(contained, [false, true, false, true]);
+        assert_eq!(contained, [false, true, false, true, false, false]);
     }
 }

@@ -83,6 +83,11 @@ pub enum Action<'a> {
     ReadHistory(&'a ChannelName),
     /// Read the users that follow a channel.
     ReadPresence(&'a ChannelName),
+    /// Erase messages of a channel.
+    Erase(&'a ChannelName),
+    /// Replace a message of another publisher in a channel. Whoever does needs
+    /// [`Action::Publish`], too.
+    Edit(&'a ChannelName),
 }
 
 impl<'a> Action<'a> {
@@ -94,6 +99,8 @@ impl<'a> Action<'a> {
             Action::Publish(name) => Some((Permission::Publish, name)),
             Action::ReadHistory(name) => Some((Permission::History, name)),
             Action::ReadPresence(name) => Some((Permission::Presence, name)),
+            Action::Erase(name) => Some((Permission::Erase, name)),
+            Action::Edit(name) => Some((Permission::Edit, name)),
             Action::PublishBatch => None,
         }
     }
@@ -184,8 +191,8 @@ impl Access for AllowAll {
     }
 }
 
-/// The policy that refuses publishing at the public listener, except with a server key, and asks
-/// the inner policy about everything else.
+/// The policy that refuses publishing and erasing at the public listener, except with a server key,
+/// and asks the inner policy about everything else.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ReadOnlyClients<A>(pub A);
 
@@ -196,9 +203,12 @@ impl<A: Access> Access for ReadOnlyClients<A> {
         action: Action<'_>,
         later: Later<'_, Decision>,
     ) -> Answer<Decision> {
-        let is_publication = matches!(action, Action::Publish(_) | Action::PublishBatch);
+        let is_write = match action {
+            Action::Publish(_) | Action::PublishBatch | Action::Erase(_) | Action::Edit(_) => true,
+            Action::Subscribe(_) | Action::ReadHistory(_) | Action::ReadPresence(_) => false,
+        };
         let is_client = asker.listener == Listener::Public && !asker.credentials.are_of_key();
-        if is_publication && is_client {
+        if is_write && is_client {
             let message = "clients of this server may only read; publish at its admin listener";
             return Decision::forbidden(message).into();
         }
@@ -266,7 +276,13 @@ mod tests {
         let credentials = Credentials::Known { user: None, grants: key.grants() };
         let application = Asker { credentials, ..client };
         let channel = ChannelName::channel("a");
-        for action in [Action::Publish(&channel), Action::PublishBatch] {
+        let writes = [
+            Action::Publish(&channel),
+            Action::PublishBatch,
+            Action::Erase(&channel),
+            Action::Edit(&channel),
+        ];
+        for action in writes {
             let error = ask(&client, action).allowed_until_ms().expect_err("a client");
             assert_eq!(error.code, ErrorCode::Forbidden);
             assert!(error.message.len() <= 123);

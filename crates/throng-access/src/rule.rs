@@ -52,6 +52,9 @@ pub struct ChannelAccess {
     pub history: Who,
     /// Readers of the list of its subscribers.
     pub presence: Who,
+    pub erase: Who,
+    /// Those who replace messages of others.
+    pub edit: Who,
 }
 
 impl ChannelAccess {
@@ -61,6 +64,18 @@ impl ChannelAccess {
         publish: Who::Anyone,
         history: Who::Anyone,
         presence: Who::Anyone,
+        erase: Who::Anyone,
+        edit: Who::Anyone,
+    };
+
+    /// The rule of the server's own logs.
+    const CLOSED: ChannelAccess = ChannelAccess {
+        subscribe: Who::Nobody,
+        publish: Who::Nobody,
+        history: Who::Nobody,
+        presence: Who::Nobody,
+        erase: Who::Nobody,
+        edit: Who::Nobody,
     };
 
     /// The holders of `permission`.
@@ -70,6 +85,8 @@ impl ChannelAccess {
             Permission::Publish => self.publish,
             Permission::History => self.history,
             Permission::Presence => self.presence,
+            Permission::Erase => self.erase,
+            Permission::Edit => self.edit,
         }
     }
 }
@@ -92,8 +109,7 @@ impl AccessRules {
     /// The rule for a channel or user. Nothing but a server key is allowed to read an internal log.
     pub fn find(&self, name: &ChannelName) -> ChannelAccess {
         if name.kind() == Kind::Internal {
-            let who = Who::Nobody;
-            return ChannelAccess { subscribe: who, publish: who, history: who, presence: who };
+            return ChannelAccess::CLOSED;
         }
         let matching = self.list.iter().find(|(pattern, _)| pattern.matches(name, None));
         matching.map_or(self.fallback, |&(_, access)| access)
@@ -271,7 +287,8 @@ mod tests {
     use crate::server_key::ServerKey;
 
     fn access(who: Who) -> ChannelAccess {
-        ChannelAccess { subscribe: who, publish: who, history: who, presence: who }
+        let (erase, edit) = (who, who);
+        ChannelAccess { subscribe: who, publish: who, history: who, presence: who, erase, edit }
     }
 
     fn grants(claim: &str) -> Grants {

@@ -16,6 +16,7 @@ use throng_wire::ErrorCode;
 use throng_wire::log::without_query;
 use tower_service::Service as _;
 
+use crate::api::erase::Target;
 use crate::authentication::Operation;
 use crate::control::Control;
 use crate::http::answer::{self, Answer, ApiError, PREFERENCE_APPLIED, Refused};
@@ -104,7 +105,10 @@ impl Service {
         body: &mut Incoming,
     ) -> Result<Answer, ApiError> {
         match Resource::of(head.uri.path()) {
-            Some(resource) => answer_api(control, head, body, resource).await,
+            Some(resource) => match erased_by(&head.method, resource) {
+                Some((log, target)) => Box::pin(erase(control, head, log, target)).await,
+                None => answer_api(control, head, body, resource).await,
+            },
             None => Ok(Box::pin(self.page(head)).await),
         }
     }
@@ -144,7 +148,9 @@ fn route(head: &Parts, answer: &Answer) -> RequestClass {
             if has_receipt { RequestClass::Receipt } else { RequestClass::Publish }
         }
         Some(Resource::Publish) => RequestClass::Batch,
-        Some(Resource::Log(_, _, LogPart::History)) => RequestClass::History,
+        Some(Resource::Log(_, _, LogPart::History)) if head.method != Method::DELETE => {
+            RequestClass::History
+        }
         Some(Resource::Log(_, _, LogPart::Presence)) => RequestClass::Presence,
         Some(Resource::List(_)) => RequestClass::List,
         Some(
@@ -228,6 +234,31 @@ async fn answer_api(
         }
         _ => Box::pin(operate(control, head, resource)).await,
     }
+}
+
+/// The messages that a request erases, and their channel or user.
+fn erased_by<'r>(method: &Method, resource: Resource<'r>) -> Option<((Kind, &'r str), Target<'r>)> {
+    if method != Method::DELETE {
+        return None;
+    }
+    Some(match resource {
+        Resource::Message(kind, name, id) => ((kind, name), Target::Message(id)),
+        Resource::Log(kind, name, LogPart::History) => ((kind, name), Target::History),
+        Resource::Log(Kind::Channel, name, LogPart::Itself) => {
+            ((Kind::Channel, name), Target::Channel)
+        }
+        _ => return None,
+    })
+}
+
+async fn erase(
+    control: &Control,
+    head: &Parts,
+    log: (Kind, &str),
+    target: Target<'_>,
+) -> Result<Answer, ApiError> {
+    let client = client(control, head).await?;
+    api::erase::answer(control, head, &client, log, target).await
 }
 
 /// Answers clients who ask about a channel or an inbox.

@@ -27,7 +27,7 @@ pub enum Attribute {
     Key = 4,
     /// The message removes its key.
     Tombstone = 5,
-    /// The message's body has been erased.
+    /// The message is a notice that earlier ones are erased: an [`Erasure`].
     Erased = 6,
     /// The message takes the place of an earlier one.
     Replaces = 7,
@@ -40,6 +40,46 @@ pub enum Attribute {
 impl Attribute {
     /// The attributes that are texts.
     const TEXTS: [Attribute; 3] = [Attribute::Event, Attribute::From, Attribute::Key];
+}
+
+/// The messages that a notice is about: all of its log with these offsets, both included.
+///
+/// As a value: both offsets, or one if they are the same, of 8 bytes each, little-endian.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Erasure {
+    pub first: u64,
+    pub last: u64,
+}
+
+impl Erasure {
+    /// One message.
+    pub fn of(offset: u64) -> Erasure {
+        Erasure { first: offset, last: offset }
+    }
+
+    /// All messages of a log up to this offset.
+    pub fn up_to(last: u64) -> Erasure {
+        Erasure { first: 0, last }
+    }
+
+    /// True if it is about one message.
+    pub fn is_single(self) -> bool {
+        self.first == self.last
+    }
+
+    fn read(value: &[u8]) -> Option<Erasure> {
+        let (first, rest) = value.split_first_chunk()?;
+        let last = if rest.is_empty() { first } else { rest.try_into().ok()? };
+        Some(Erasure { first: u64::from_le_bytes(*first), last: u64::from_le_bytes(*last) })
+    }
+
+    fn write(self) -> Vec<u8> {
+        let mut value = self.first.to_le_bytes().to_vec();
+        if !self.is_single() {
+            value.extend_from_slice(&self.last.to_le_bytes());
+        }
+        value
+    }
 }
 
 /// The maximum size of a block: a tenth of what a message of a small installation may have. Every
@@ -112,6 +152,18 @@ impl Attributes {
         attributes.ok()
     }
 
+    /// The attributes of a notice that messages are erased.
+    pub(crate) fn of_erasure(erasure: Erasure) -> Attributes {
+        let value = erasure.write();
+        let attributes = Attributes::of(&[(Attribute::Erased as u16, &value)]);
+        attributes.expect("one short value is within the limits")
+    }
+
+    /// The messages that are erased, if the message is a notice of that.
+    pub fn erasure(&self) -> Option<Erasure> {
+        self.get(Attribute::Erased).and_then(Erasure::read)
+    }
+
     /// The attributes as envelopes show them. Labels that no publisher can set, such as another
     /// program may have put into the stream of several nodes, are left out: they could pass for a
     /// notice, or break an envelope.
@@ -121,6 +173,7 @@ impl Attributes {
             event: text(Attribute::Event).filter(|event| check_event(event).is_ok()),
             tags: text(Attribute::Tags).filter(|tags| are_tags(tags)),
             from: text(Attribute::From),
+            erased: None,
         }
     }
 
@@ -242,6 +295,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_notice_names_one_message_or_a_range() {
+        for erasure in [Erasure::of(17), Erasure::up_to(17), Erasure { first: 3, last: u64::MAX }] {
+            let notice = Attributes::of_erasure(erasure);
+            assert_eq!(notice.erasure(), Some(erasure));
+            let value = notice.get(Attribute::Erased).map(<[u8]>::len);
+            assert_eq!(value, Some(if erasure.is_single() { 8 } else { 16 }));
+        }
+        for value in [&b""[..], b"1234567", b"123456789", &[0; 24]] {
+            let other = Attributes::of(&[(Attribute::Erased as u16, value)]).unwrap();
+            assert_eq!(other.erasure(), None, "{value:?}");
+        }
+    }
+
+    #[test]
     fn attributes_come_out_as_they_went_in_with_unknown_ones() {
         let values: [(u16, &[u8]); 3] = [(1, b"price"), (4, b""), (9_999, b"\xff")];
         let attributes = Attributes::of(&values).expect("they are in order");
@@ -285,7 +352,7 @@ mod tests {
             (None, None, Some("ann")),
         ] {
             let attributes = Attributes::of_publication(&labels(event, tags), from).unwrap();
-            assert_eq!(attributes.facts(), Facts { event, tags, from });
+            assert_eq!(attributes.facts(), Facts { event, tags, from, erased: None });
         }
         let forged = Attributes::of(&[(1, b"gap"), (2, b"{]"), (3, b"ann")]).unwrap();
         assert_eq!(forged.facts(), Facts { from: Some("ann"), ..Facts::default() });

@@ -13,8 +13,11 @@
 //! a whole history is erased, the log is as if its retention had dropped everything: clients that
 //! resume from before are told of the gap.
 
-use crate::attributes::{Attributes, MalformedAttributes};
+use std::sync::Arc;
+
+use crate::attributes::{Attributes, Erasure, MalformedAttributes};
 use crate::id::MessageId;
+use crate::message::{Body, Message};
 use crate::name::ChannelName;
 use crate::publication::{Publication, PublishError};
 
@@ -111,6 +114,29 @@ impl LogChange {
             condition: Condition::default(),
             messages,
             record: RecordChange::default(),
+        }
+    }
+
+    /// The change that tells everybody who reads a log which of its messages are erased. Workers
+    /// drop the bodies of these as soon as they get it.
+    pub fn notice(channel: ChannelName, erasure: Erasure) -> LogChange {
+        let attributes = Some(Attributes::of_erasure(erasure));
+        let publication = Publication::new(channel.clone(), Body::Text("".into()));
+        LogChange::append(channel, vec![Publication { attributes, ..publication }])
+    }
+}
+
+/// Leaves placeholders of the messages of which a notice among them says that they are erased: a
+/// part of a log may have been read before that.
+pub(crate) fn leave_out_erased(messages: &mut [Arc<Message>]) {
+    for at in 0..messages.len() {
+        let Some(Erasure { first, last }) = messages[at].erasure() else { continue };
+        let from = messages.partition_point(|message| message.id.offset < first);
+        let to = messages.partition_point(|message| message.id.offset <= last).min(at);
+        for message in messages.get_mut(from..to).into_iter().flatten() {
+            if !message.is_without_body() {
+                *message = Arc::new(Message::from(Arc::new(message.without_body())));
+            }
         }
     }
 }

@@ -18,9 +18,10 @@ mod tests;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use crate::change::{CHANGE_MESSAGES_MAX, ChangeError, ChangeOutcome, LogChange, LogState};
-#[cfg(any(test, feature = "conformance"))]
-use crate::change::{Erase, EraseOutcome};
+use crate::change::{
+    CHANGE_MESSAGES_MAX, ChangeError, ChangeOutcome, Erase, EraseOutcome, LogChange, LogState,
+    leave_out_erased,
+};
 use crate::connection_name::NodeTag;
 use crate::connection_scan::{ScanAction, ScanTarget, Scanned};
 use crate::engine::{EngineMetrics, Follow, Followed, History, OtherNodes};
@@ -264,9 +265,9 @@ impl Channels {
         }
     }
 
-    /// Erases messages of a log. Answers when the log does not show them any more.
-    #[cfg(any(test, feature = "conformance"))]
-    pub(crate) fn erase(
+    /// Erases messages of a log. Answers when the log does not show them any more. Nobody is told:
+    /// that is a [notice](LogChange::notice), before the messages go if it is to survive a loss.
+    pub fn erase(
         &self,
         now_ms: u64,
         channel: &ChannelName,
@@ -367,7 +368,7 @@ impl Channels {
     /// following and reading the backlog is one step: each message is before the cursor, in the
     /// backlog, or comes as a notification. A notification may repeat a part of the backlog.
     pub fn follow(&self, now_ms: u64, follow: Follow<'_>) -> Followed {
-        let followed = match self.journal_of(follow.channel) {
+        let mut followed = match self.journal_of(follow.channel) {
             None => self.memory.follow(now_ms, follow),
             Some((journal, rule)) => {
                 let (ids, reading) = (journal.ids(follow.channel), Reading::Start(follow.start));
@@ -375,6 +376,7 @@ impl Channels {
                 self.memory.follow_elsewhere(now_ms, &follow, || part.backlog(ids))
             }
         };
+        leave_out_erased(&mut followed.backlog);
         #[cfg(any(test, feature = "conformance"))]
         self.after(Made::Followed(now_ms, &follow, &followed));
         followed
@@ -389,7 +391,7 @@ impl Channels {
         query: HistoryQuery,
         limit: usize,
     ) -> History {
-        let history = match self.journal_of(channel) {
+        let mut history = match self.journal_of(channel) {
             None => self.memory.history(now_ms, channel, query, limit),
             Some((journal, rule)) => {
                 let reading = Reading::Page(query, limit);
@@ -397,6 +399,8 @@ impl Channels {
                 part.history(journal.ids(channel))
             }
         };
+        leave_out_erased(&mut history.messages);
+        history.messages.retain(|message| !message.is_without_body());
         #[cfg(any(test, feature = "conformance"))]
         self.after(Made::Paged(now_ms, channel, (query, limit), &history));
         history

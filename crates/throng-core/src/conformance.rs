@@ -99,6 +99,7 @@ pub fn run_with(profile: Profile, make: impl Fn(Arc<Rules>, Vec<Arc<WorkerQueue>
         Subject::a_change_is_made_only_if_its_condition_holds,
         Subject::a_record_is_kept_beside_the_messages,
         Subject::an_erased_message_is_gone_and_leaves_no_gap,
+        Subject::a_notice_tells_everybody_of_an_erasure,
         Subject::an_erased_history_is_a_gap_for_those_who_resume,
         Subject::a_log_with_a_record_is_listed,
     ];

@@ -108,7 +108,7 @@ pub mod subscriptions;
 mod watched_presence;
 pub mod worker_queue;
 
-pub use attributes::{Attribute, Attributes, Extras};
+pub use attributes::{Attribute, Attributes, Erasure, Extras};
 pub use change::{
     ChangeError, ChangeOutcome, Changed, Condition, Erase, EraseOutcome, Erased, LogChange,
     LogRecord, LogState, RecordChange, RecordVersion,
@@ -130,7 +130,7 @@ pub use listing::{
 };
 pub use log::segment::SharedBytes;
 pub use memory::{Backlog, MemoryEngine, MemoryThaw, SegmentSink};
-pub use message::{Body, BodyError, Content, InFlight, Message};
+pub use message::{Body, BodyError, Content, InFlight, Message, Reader};
 pub use name::{ChannelName, Kind};
 pub use prefetch::AHEAD;
 pub use presence::{Presence, PresenceBusy, PresenceCache, PresenceQuery};

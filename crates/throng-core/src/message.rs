@@ -10,11 +10,11 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use throng_wire::envelope::{self, Compact, Data, Envelope, Facts};
+use throng_wire::envelope::{self, Compact, Data, Envelope, Erased, Facts};
 use throng_wire::interchange::{self, NotInterchange};
 use throng_wire::{ErrorCode, ErrorResponse};
 
-use crate::attributes::{Attributes, Extras};
+use crate::attributes::{Attributes, Erasure, Extras};
 use crate::clock;
 use crate::connection_name::ConnectionName;
 use crate::id::{ChannelId, MessageId};
@@ -138,6 +138,14 @@ pub struct Content {
     pub expires_ms: Option<NonZeroU64>,
 }
 
+/// The connection that may get a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reader {
+    pub name: ConnectionName,
+    /// True if it is shown notices that messages are erased: its messages are more than bodies.
+    pub has_notices: bool,
+}
+
 /// The time of expiry that a log leaves in the place of an expired message.
 const EXPIRED: Option<NonZeroU64> = Some(NonZeroU64::MIN);
 
@@ -192,8 +200,15 @@ impl Content {
 
     /// True if a connection gets the message at `now_ms`. Otherwise its subscription passes over
     /// the message.
-    pub fn is_for(&self, connection: ConnectionName, now_ms: u64) -> bool {
-        self.extras.excluded() != Some(connection) && !self.is_expired(now_ms)
+    pub fn is_for(&self, reader: Reader, now_ms: u64) -> bool {
+        self.extras.excluded() != Some(reader.name)
+            && !self.is_expired(now_ms)
+            && (reader.has_notices || self.erasure().is_none())
+    }
+
+    /// The messages that are erased, if this is a notice of that.
+    pub fn erasure(&self) -> Option<Erasure> {
+        self.extras.attributes()?.erasure()
     }
 
     /// The same message at another place in the order of all channels.
@@ -241,6 +256,7 @@ impl Content {
 
     fn data(&self) -> Data<'_> {
         match &self.body {
+            _ if self.erasure().is_some() => Data::None,
             Body::Text(text) => Data::Text(text),
             Body::Json(text) => Data::Json(text),
             Body::Binary(bytes) => Data::Binary(bytes),
@@ -252,6 +268,21 @@ impl Content {
         Some(self.content_type()).filter(|content_type| !matches!(*content_type, TEXT | JSON))
     }
 
+    fn erased(&self) -> Option<ErasedIds> {
+        let erasure = self.erasure()?;
+        let id = MessageId { offset: erasure.last, ..self.id }.to_string();
+        let is_single = erasure.is_single();
+        Some(if is_single { ErasedIds::Message(id) } else { ErasedIds::UpTo(id) })
+    }
+
+    /// Writes what a notice of erasure tells, as one JSON object, such as `{"erased":"k3v9x2-17"}`.
+    /// Nothing if the message is none.
+    pub fn write_erased(&self, out: &mut Vec<u8>) {
+        if let Some(erased) = self.erased() {
+            envelope::write_erased(out, erased.shown());
+        }
+    }
+
     /// Writes the message as a JSON array: as one of the channel with this number, with the
     /// position of its connection if there is one, and with the time if it is timed.
     pub fn write_compact(
@@ -261,12 +292,13 @@ impl Content {
         is_timed: bool,
         out: &mut Vec<u8>,
     ) {
+        let erased = self.erased();
         let compact = Compact {
             number,
             offset: (!self.is_volatile()).then_some(self.id.offset),
             time_ms: is_timed.then(|| clock::wall_ms(self.time_ms)),
             expires_ms: self.expires_ms.map(|expires_ms| clock::wall_ms(expires_ms.get())),
-            facts: self.facts(),
+            facts: Facts { erased: erased.as_ref().map(ErasedIds::shown), ..self.facts() },
             content_type: self.shown_content_type(),
             data: self.data(),
             position: position.filter(|_| !self.is_volatile()),
@@ -277,17 +309,34 @@ impl Content {
     /// Writes the message as one JSON object.
     pub fn write_envelope(&self, out: &mut Vec<u8>) {
         let id = (!self.is_volatile()).then(|| self.id.to_string());
+        let erased = self.erased();
         let envelope = Envelope {
             kind: self.channel.kind(),
             name: self.channel.name(),
             id: id.as_deref(),
             time_ms: clock::wall_ms(self.time_ms),
             expires_ms: self.expires_ms.map(|expires_ms| clock::wall_ms(expires_ms.get())),
-            facts: self.facts(),
+            facts: Facts { erased: erased.as_ref().map(ErasedIds::shown), ..self.facts() },
             content_type: self.shown_content_type(),
             data: self.data(),
         };
         envelope::write(out, &envelope);
+    }
+}
+
+/// The ids that a notice of erasure shows.
+#[derive(Debug)]
+enum ErasedIds {
+    Message(String),
+    UpTo(String),
+}
+
+impl ErasedIds {
+    fn shown(&self) -> Erased<'_> {
+        match self {
+            ErasedIds::Message(id) => Erased::Message(id),
+            ErasedIds::UpTo(id) => Erased::UpTo(id),
+        }
     }
 }
 

@@ -289,6 +289,13 @@ impl Encoding {
         self.row().is_envelope
     }
 
+    /// True if clients are shown notices that messages are erased. Others get bodies alone, and
+    /// pass over them.
+    pub fn has_notices(self) -> bool {
+        let row = self.row();
+        row.is_envelope || matches!(row.framing, Framing::Sse)
+    }
+
     /// True if messages show the position of the connection, which is one in all of its channels
     /// if the server keeps some of them.
     pub fn shows_position(self) -> bool {
@@ -513,6 +520,29 @@ mod tests {
             text(Encoding::SSE, &binary),
             format!("id: {id}\nevent: binary\ndata: /w==\n\n")
         );
+    }
+
+    #[test]
+    fn a_notice_of_erasure_is_shown_where_there_is_more_than_bodies() {
+        let range = [[0; 8], 5_u64.to_le_bytes()].concat();
+        for (value, shown) in [(&5_u64.to_le_bytes()[..], "erased"), (&range[..], "erased_up_to")] {
+            let notice = labelled(Body::Text("".into()), &[(Attribute::Erased, value)]);
+            let text = |encoding: Encoding| {
+                let bytes = encoding.encode(&notice, Shown::of(ChannelId(17)), false);
+                String::from_utf8_lossy(bytes).into_owned()
+            };
+            let (id, erased) = (notice.id, MessageId { offset: 5, ..notice.id });
+            let start = format!("id: {id}\nevent: erased\ndata: ");
+            let json = format!(r#""{shown}":"{erased}""#);
+            let head = format!(r#"{{"type":"erased","channel":"a","id":"{id}","time":1234,"#);
+            assert_eq!(text(Encoding::SSE), format!("{start}{{{json}}}\n\n"));
+            assert_eq!(text(Encoding::SSE_ENVELOPE), format!("{start}{head}{json}}}\n\n"));
+            assert_eq!(text(Encoding::SSE_COMPACT), format!("{start}[17,7,null,{{{json}}}]\n\n"));
+            assert_eq!(text(Encoding::LINE_ENVELOPE), format!("{head}{json}}}\n"));
+            assert!(text(Encoding::V1).ends_with(&format!("{head}{json}}}")));
+        }
+        let has_notices: Vec<_> = (0..20).filter(|at| !Encoding(*at).has_notices()).collect();
+        assert_eq!(has_notices, [0, 4, 6, 10], "bodies alone");
     }
 
     #[test]

@@ -25,8 +25,15 @@ impl Dialect for Sse {
         // Without an id, so that a browser resumes behind the last message that has one.
         let id = (!message.is_volatile()).then(|| shown.position.unwrap_or(&own));
         // The position is the id of the event, and not in the envelope.
+        let is_erasure = message.erasure().is_some();
+        let notice = is_erasure.then_some(ServerEvent::Erased.name());
         if let Some(envelope) = self.envelopes.of(message, Shown { position: None, ..shown }) {
-            return out.event(id, None, &envelope);
+            return out.event(id, notice, &envelope);
+        }
+        if is_erasure {
+            let mut json = Vec::new();
+            message.write_erased(&mut json);
+            return out.event(id, notice, &json);
         }
         match &message.body {
             Body::Text(text) | Body::Json(text) => {

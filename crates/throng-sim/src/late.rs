@@ -85,7 +85,9 @@ impl Access for LatePolicy {
             Action::Subscribe(name)
             | Action::Publish(name)
             | Action::ReadHistory(name)
-            | Action::ReadPresence(name) => Some(name.name()),
+            | Action::ReadPresence(name)
+            | Action::Erase(name)
+            | Action::Edit(name) => Some(name.name()),
             Action::PublishBatch => None,
         };
         let is_secret = name.is_some() && name == self.lateness.secret;

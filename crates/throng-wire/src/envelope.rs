@@ -14,6 +14,36 @@ pub enum Data<'a> {
     Json(&'a str),
     /// Bytes, written as base64.
     Binary(&'a [u8]),
+    /// The message is a notice and has no body.
+    None,
+}
+
+/// The messages that are erased, in a notice of that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Erased<'a> {
+    /// The message with this id.
+    Message(&'a str),
+    /// All messages of the channel up to this id.
+    UpTo(&'a str),
+}
+
+impl Erased<'_> {
+    /// Appends it as a member of an object.
+    fn write(self, out: &mut Vec<u8>) {
+        let (name, id): (&[u8], _) = match self {
+            Erased::Message(id) => (br#""erased":"#, id),
+            Erased::UpTo(id) => (br#""erased_up_to":"#, id),
+        };
+        out.extend_from_slice(name);
+        write_json_string(out, id);
+    }
+}
+
+/// Appends a notice of erasure as a JSON object of its own.
+pub fn write_erased(out: &mut Vec<u8>, erased: Erased<'_>) {
+    out.push(b'{');
+    erased.write(out);
+    out.push(b'}');
 }
 
 /// The attributes of a message, as envelopes show them.
@@ -25,6 +55,8 @@ pub struct Facts<'a> {
     pub tags: Option<&'a str>,
     /// The publisher.
     pub from: Option<&'a str>,
+    /// The messages that are erased; `None` unless the message is a notice of that.
+    pub erased: Option<Erased<'a>>,
 }
 
 impl Facts<'_> {
@@ -41,6 +73,10 @@ impl Facts<'_> {
         if let Some(from) = self.from {
             out.extend_from_slice(br#","from":"#);
             write_json_string(out, from);
+        }
+        if let Some(erased) = self.erased {
+            out.push(b',');
+            erased.write(out);
         }
     }
 }
@@ -66,7 +102,9 @@ pub struct Envelope<'a> {
 
 /// Appends the envelope, without line breaks.
 pub fn write(out: &mut Vec<u8>, envelope: &Envelope<'_>) {
-    out.extend_from_slice(br#"{"type":"message",""#);
+    let is_notice = envelope.facts.erased.is_some();
+    let start: &[u8] = if is_notice { br#"{"type":"erased",""# } else { br#"{"type":"message",""# };
+    out.extend_from_slice(start);
     out.extend_from_slice(envelope.kind.noun().as_bytes());
     out.extend_from_slice(br#"":"#);
     write_json_string(out, envelope.name);
@@ -98,6 +136,7 @@ pub fn write(out: &mut Vec<u8>, envelope: &Envelope<'_>) {
             write_base64(out, bytes);
             out.push(b'"');
         }
+        Data::None => {}
     }
     out.push(b'}');
 }
@@ -141,6 +180,7 @@ pub fn write_compact(out: &mut Vec<u8>, compact: &Compact<'_>) {
             write_base64(out, bytes);
             out.push(b'"');
         }
+        Data::None => out.extend_from_slice(b"null"),
     }
     if let Some(time_ms) = compact.time_ms {
         let _ = write!(out, ",{time_ms}");
@@ -227,8 +267,8 @@ mod tests {
 
     #[test]
     fn attributes_are_shown_before_the_data() {
-        let facts =
-            Facts { event: Some("a\"b"), tags: Some(r#"{"n":2,"s":"x"}"#), from: Some("ann") };
+        let from_ann = Facts { from: Some("ann"), ..Facts::default() };
+        let facts = Facts { event: Some("a\"b"), tags: Some(r#"{"n":2,"s":"x"}"#), ..from_ann };
         let shown = r#","event":"a\"b","tags":{"n":2,"s":"x"},"from":"ann""#;
         assert_eq!(
             written(&Envelope { facts, ..envelope(Data::Text("hello"), Some("text/css")) }),
@@ -244,6 +284,25 @@ mod tests {
         let event = Facts { tags: None, from: None, ..facts };
         let line = written_compact(&Compact { facts: event, ..compact(Data::Text("hi")) });
         assert_eq!(line, r#"[17,5,"hi",{"event":"a\"b"}]"#);
+    }
+
+    #[test]
+    fn a_notice_of_erasure_has_no_data() {
+        let of = |erased| Facts { erased: Some(erased), ..Facts::default() };
+        let facts = of(Erased::Message("k3v9x2-9"));
+        assert_eq!(
+            written(&Envelope { facts, ..envelope(Data::None, None) }),
+            concat!(
+                r#"{"type":"erased","channel":"news","id":"k3v9x2-17","time":1763756766123,"#,
+                r#""erased":"k3v9x2-9"}"#
+            )
+        );
+        let facts = of(Erased::UpTo("k3v9x2-9"));
+        let line = written_compact(&Compact { facts, ..compact(Data::None) });
+        assert_eq!(line, r#"[17,5,null,{"erased_up_to":"k3v9x2-9"}]"#);
+        let mut alone = Vec::new();
+        write_erased(&mut alone, Erased::Message("k3v9x2-9"));
+        assert_eq!(alone, br#"{"erased":"k3v9x2-9"}"#);
     }
 
     #[test]

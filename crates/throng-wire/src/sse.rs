@@ -31,6 +31,8 @@ server_events! {
     Closed "closed",
     /// Messages were skipped for a newer one.
     Conflated "conflated",
+    /// Messages are erased.
+    Erased "erased",
     /// A message or a command is refused.
     Error "error",
     /// The stream ends with its client's permission.

@@ -204,9 +204,9 @@ fn explain(
     }
     let rule = access.rules.find(name);
     let rows = Permission::ALL.map(|permission| {
-        let is_publication = permission == Permission::Publish;
+        let writes = [Permission::Publish, Permission::Erase, Permission::Edit];
         let is_key = matches!(client, Client::WithKey(_));
-        let decision = if is_publication && !settings.clients_publish.0 && !is_key {
+        let decision = if writes.contains(&permission) && !settings.clients_publish.0 && !is_key {
             Err("clients may not publish (clients-publish)".into())
         } else {
             decide(client, &rule, permission, name)
@@ -327,14 +327,18 @@ mod tests {
                         subscribe  yes  the token grants rooms/*\n\
                         publish    no   the token does not grant it\n\
                         history    yes  anyone may\n\
-                        presence   yes  every client with a valid token may\n";
+                        presence   yes  every client with a valid token may\n\
+                        erase      no   the token does not grant it\n\
+                        edit       no   the token does not grant it\n";
         assert!(text.ends_with(expected), "{text}");
         let text = ask(settings, grants, ChannelName::user("ann"));
         let expected = "inbox      ann; no [[channels]] matches, so [access] applies\n\
                         subscribe  yes  users may always follow their own inbox\n\
                         publish    no   only server keys may\n\
                         history    no   the token does not grant it\n\
-                        presence   yes  every client with a valid token may\n";
+                        presence   yes  every client with a valid token may\n\
+                        erase      no   the token does not grant it\n\
+                        edit       no   the token does not grant it\n";
         assert!(text.ends_with(expected), "{text}");
         let text = ask(settings, None, ChannelName::channel("rooms/a"));
         assert!(text.starts_with("client     no token and no key\n"), "{text}");

@@ -23,7 +23,8 @@ const LIFE_S: u64 = 24 * 60 * 60;
 /// The grants of the token: all that a token can have.
 const GRANTS: &str = r#"{
     "subscribe": ["*", {"users": "*"}], "publish": ["*", {"users": "*"}],
-    "history": ["*", {"users": "*"}], "presence": ["*", {"users": "*"}]
+    "history": ["*", {"users": "*"}], "presence": ["*", {"users": "*"}],
+    "erase": ["*", {"users": "*"}], "edit": ["*", {"users": "*"}]
 }"#;
 
 /// The most bytes of the secrets that another process passes on.

@@ -60,6 +60,8 @@ impl StartLine<'_> {
             publish = %publish,
             history = %self.permission(&access.history),
             presence = %self.permission(&access.presence),
+            erase = %self.permission(&access.erase),
+            edit = %self.permission(&access.edit),
             access_rules = access_rules(settings),
             token_keys = settings.token_keys.len(),
             token_key_urls = settings.token_key_urls.0.len(),
@@ -112,10 +114,7 @@ fn admin_access(settings: &Settings) -> &'static str {
 
 /// How many `[[channels]]` tables say who may do something. Without keys, none of them counts.
 fn access_rules(settings: &Settings) -> usize {
-    let says = |table: &&ChannelTable| {
-        let who = [table.subscribe, table.publish, table.history, table.presence];
-        who.iter().any(Option::is_some)
-    };
+    let says = |table: &&ChannelTable| table.has_access();
     if settings.has_keys() { settings.channels.iter().filter(says).count() } else { 0 }
 }
 

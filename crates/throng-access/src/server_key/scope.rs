@@ -12,6 +12,10 @@ pub enum Scope {
     /// To read who follows a channel.
     Presence,
     Subscribe,
+    /// To erase messages.
+    Erase,
+    /// To replace messages.
+    Edit,
     Listing,
     /// To say which channels users follow.
     Subscriptions,
@@ -21,11 +25,13 @@ pub enum Scope {
 
 impl Scope {
     /// All scopes, in the order of the reference.
-    pub const ALL: [Scope; 7] = [
+    pub const ALL: [Scope; 9] = [
         Scope::Publish,
         Scope::History,
         Scope::Presence,
         Scope::Subscribe,
+        Scope::Erase,
+        Scope::Edit,
         Scope::Listing,
         Scope::Subscriptions,
         Scope::Administration,
@@ -38,6 +44,8 @@ impl Scope {
             Scope::History => "history",
             Scope::Presence => "presence",
             Scope::Subscribe => "subscribe",
+            Scope::Erase => "erase",
+            Scope::Edit => "edit",
             Scope::Listing => "listing",
             Scope::Subscriptions => "subscriptions",
             Scope::Administration => "administration",
@@ -56,6 +64,8 @@ impl Scope {
             Scope::History => Some(Permission::History),
             Scope::Presence => Some(Permission::Presence),
             Scope::Subscribe => Some(Permission::Subscribe),
+            Scope::Erase => Some(Permission::Erase),
+            Scope::Edit => Some(Permission::Edit),
             Scope::Listing | Scope::Subscriptions | Scope::Administration => None,
         }
     }

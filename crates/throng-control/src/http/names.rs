@@ -37,6 +37,11 @@ pub(crate) enum Revocable {
 pub(crate) enum Resource<'a> {
     /// `/channels/{name}`, `/users/{name}` and the paths below. The name is percent-encoded.
     Log(Kind, &'a str, LogPart),
+    /// `/channels/{name}/messages/{id}`, and the same of a user: one message. Both are
+    /// percent-encoded.
+    Message(Kind, &'a str, &'a str),
+    /// `/messages`: one message, which its query names.
+    Messages,
     /// `/subscribe`: a subscription to several channels.
     Subscribe,
     /// `/status/stream`: the samples of the status page.
@@ -87,7 +92,10 @@ impl<'a> Resource<'a> {
             Some((name, "followers")) if kind == Kind::Channel => {
                 Some(Resource::Log(kind, name, LogPart::Followers))
             }
-            Some(_) => None,
+            Some((name, part)) => {
+                let id = part.strip_prefix("messages/").filter(|id| !id.contains('/'))?;
+                Some(Resource::Message(kind, name, id))
+            }
         }
     }
 
@@ -107,6 +115,7 @@ impl<'a> Resource<'a> {
             "/subscribe" => Some(Resource::Subscribe),
             "/status/stream" => Some(Resource::StatusStream),
             "/publish" => Some(Resource::Publish),
+            "/messages" => Some(Resource::Messages),
             "/subscriptions" => Some(Resource::Subscriptions),
             "/channels" => Some(Resource::List(Kind::Channel)),
             "/users" => Some(Resource::List(Kind::User)),
@@ -125,21 +134,26 @@ impl<'a> Resource<'a> {
     /// The methods that it takes, in the form of the header `Allow`.
     pub(crate) fn methods(self) -> &'static str {
         match self {
-            Resource::Log(_, _, LogPart::Itself) => "GET, HEAD, OPTIONS, POST, PUT",
-            Resource::Log(_, _, LogPart::Connections) | Resource::Connections => {
-                "DELETE, GET, HEAD, OPTIONS"
+            Resource::Log(Kind::Channel, _, LogPart::Itself) => {
+                "DELETE, GET, HEAD, OPTIONS, POST, PUT"
             }
+            Resource::Log(_, _, LogPart::Itself) => "GET, HEAD, OPTIONS, POST, PUT",
+            Resource::Log(_, _, LogPart::Connections | LogPart::History)
+            | Resource::Nameless(LogPart::History)
+            | Resource::Connections => "DELETE, GET, HEAD, OPTIONS",
             Resource::Log(_, _, LogPart::Subscriptions) | Resource::Subscriptions => {
                 "DELETE, GET, HEAD, OPTIONS, POST, PUT"
             }
             Resource::Log(_, _, LogPart::Read) | Resource::Nameless(LogPart::Read) => {
                 "GET, HEAD, OPTIONS, PUT"
             }
-            Resource::Publish => "OPTIONS, POST, PUT",
-            Resource::Connection(_) => "DELETE, OPTIONS",
+            Resource::Publish => "DELETE, OPTIONS, POST, PUT",
+            Resource::Connection(_) | Resource::Message(..) | Resource::Messages => {
+                "DELETE, OPTIONS"
+            }
             Resource::Revocation(..) => "DELETE, GET, HEAD, OPTIONS, POST",
             Resource::Login | Resource::Logout => "OPTIONS, POST",
-            Resource::Log(_, _, LogPart::History | LogPart::Presence | LogPart::Followers)
+            Resource::Log(_, _, LogPart::Presence | LogPart::Followers)
             | Resource::List(_)
             | Resource::Subscribe
             | Resource::StatusStream
@@ -214,6 +228,16 @@ mod tests {
             "/revocations/users/a/b",
             "/revocations/others/a",
         ] {
+            assert_eq!(Resource::of(path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_path_may_name_one_message() {
+        let message = Resource::Message(Kind::User, "a%2Fb", "k-1");
+        assert_eq!(Resource::of("/users/a%2Fb/messages/k-1"), Some(message));
+        assert_eq!(Resource::of("/messages"), Some(Resource::Messages));
+        for path in ["/channels/a/messages", "/channels/a/messages/k-1/b", "/messages/k-1"] {
             assert_eq!(Resource::of(path), None, "{path}");
         }
     }

@@ -22,28 +22,39 @@ struct Path {
     kinds: &'static [Kind],
     /// The methods that mean something without a name, too.
     own_methods: &'static [Method],
+    /// True if the equivalent path ends with an id, which the query has in `id`.
+    has_id: bool,
 }
 
 const BOTH: &[Kind] = &[Kind::Channel, Kind::User];
 
-const PATHS: [Path; 7] = [
-    Path { path: "/publish", part: "", kinds: BOTH, own_methods: &[Method::POST] },
-    Path { path: "/history", part: "/history", kinds: BOTH, own_methods: &[] },
-    Path { path: "/presence", part: "/presence", kinds: BOTH, own_methods: &[] },
+const PATHS: [Path; 8] = [
+    Path { path: "/publish", part: "", kinds: BOTH, own_methods: &[Method::POST], has_id: false },
+    Path { path: "/messages", part: "/messages", kinds: BOTH, own_methods: &[], has_id: true },
+    Path { path: "/history", part: "/history", kinds: BOTH, own_methods: &[], has_id: false },
+    Path { path: "/presence", part: "/presence", kinds: BOTH, own_methods: &[], has_id: false },
     Path {
         path: "/connections",
         part: "/connections",
         kinds: BOTH,
         own_methods: &[Method::GET, Method::HEAD],
+        has_id: false,
     },
-    Path { path: "/read", part: "/read", kinds: &[Kind::User], own_methods: &[] },
+    Path { path: "/read", part: "/read", kinds: &[Kind::User], own_methods: &[], has_id: false },
     Path {
         path: "/subscriptions",
         part: "/subscriptions",
         kinds: &[Kind::User],
         own_methods: &[Method::POST],
+        has_id: false,
     },
-    Path { path: "/followers", part: "/followers", kinds: &[Kind::Channel], own_methods: &[] },
+    Path {
+        path: "/followers",
+        part: "/followers",
+        kinds: &[Kind::Channel],
+        own_methods: &[],
+        has_id: false,
+    },
 ];
 
 /// Moves the name of a request from its query to its path, where the path has none.
@@ -66,12 +77,18 @@ impl Path {
     /// The target that a request for `uri` stands for; `None` if it names nothing.
     fn target(&self, method: &Method, uri: &Uri) -> Result<Option<Uri>, ApiError> {
         let mut named: Option<(Kind, &str)> = None;
-        let mut others = String::new();
+        let (mut id, mut others) = (None, String::new());
         for pair in uri.query().unwrap_or_default().split('&') {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
             match self.kinds.iter().find(|kind| kind.noun() == key) {
                 Some(&kind) if named.is_none() => named = Some((kind, value)),
                 Some(_) => return Err(self.names_one()),
+                None if self.has_id && key == "id" => {
+                    let named = decode_query(value).map(|id| encode_segment(&id).to_string());
+                    if named.is_none() || id.replace(named).is_some() {
+                        return Err(self.has_one_id());
+                    }
+                }
                 None => {
                     others.push(if others.is_empty() { '?' } else { '&' });
                     others.push_str(pair);
@@ -83,12 +100,22 @@ impl Path {
             return if is_own { Ok(None) } else { Err(self.names_one()) };
         };
         let name = decode_query(name).ok_or(NameError::NotUtf8(kind.noun()))?;
-        let target = format!("/{}s/{}{}{others}", kind.noun(), encode_segment(&name), self.part);
+        let mut target = format!("/{}s/{}{}", kind.noun(), encode_segment(&name), self.part);
+        if self.has_id {
+            target.push('/');
+            target.push_str(&id.flatten().ok_or_else(|| self.has_one_id())?);
+        }
+        target.push_str(&others);
         let too_long = |_| ApiError::new(ErrorCode::UriTooLong, "the request target is too long");
         let mut parts = uri.clone().into_parts();
         parts.path_and_query = Some(PathAndQuery::try_from(target).map_err(too_long)?);
         let refused = |_| ApiError::from(ErrorCode::BadRequest);
         Uri::from_parts(parts).map(Some).map_err(refused)
+    }
+
+    fn has_one_id(&self) -> ApiError {
+        let path = self.path;
+        ApiError::parameter(format!("{path} needs one message in its query: the parameter `id`"))
     }
 
     fn names_one(&self) -> ApiError {

@@ -13,7 +13,7 @@ fn another_dialect_publishes_and_has_statuses_of_its_own() {
     let answer = server.ask(post("/testing/a%2", &[], "hello"));
     assert_eq!((answer.status, answer.field("x-testing")), (400, Some("bad_name")));
     assert_eq!(answer.field("content-type"), Some("text/plain"));
-    let answer = server.ask(request("DELETE", "/testing/a", &[]));
+    let answer = server.ask(request("PATCH", "/testing/a", &[]));
     assert_eq!((answer.status, answer.field("x-testing")), (400, Some("method_not_allowed")));
     // Ours are as they were.
     server.ask(post("/channels/a%2", &[], "hello")).expect_refusal(400, "bad_name");

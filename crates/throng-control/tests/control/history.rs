@@ -161,5 +161,5 @@ fn parameters_are_checked() {
     assert_eq!(server.refused("bad_parameter"), 7);
     let answer = server.ask(post("/channels/a/history", &[], "x"));
     answer.expect_refusal(405, "method_not_allowed");
-    assert_eq!(answer.field("allow"), Some("GET, HEAD, OPTIONS"));
+    assert_eq!(answer.field("allow"), Some("DELETE, GET, HEAD, OPTIONS"));
 }

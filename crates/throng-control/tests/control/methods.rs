@@ -176,12 +176,13 @@ fn head_of_a_page_has_the_headers_of_get() {
 fn options_lists_the_methods() {
     let server = Server::new();
     for (target, methods) in [
-        ("/channels/a", "GET, HEAD, OPTIONS, POST, PUT"),
+        ("/channels/a", "DELETE, GET, HEAD, OPTIONS, POST, PUT"),
         ("/users/a", "GET, HEAD, OPTIONS, POST, PUT"),
-        ("/channels/a/history", "GET, HEAD, OPTIONS"),
+        ("/channels/a/history", "DELETE, GET, HEAD, OPTIONS"),
+        ("/channels/a/messages/z-1", "DELETE, OPTIONS"),
         ("/users/a/presence", "GET, HEAD, OPTIONS"),
         ("/subscribe?channel=a", "GET, HEAD, OPTIONS"),
-        ("/publish", "OPTIONS, POST, PUT"),
+        ("/publish", "DELETE, OPTIONS, POST, PUT"),
         ("/", "GET, HEAD, OPTIONS"),
         ("/chat", "GET, HEAD, OPTIONS"),
         ("/health", "GET, HEAD, OPTIONS"),
@@ -196,7 +197,7 @@ fn options_lists_the_methods() {
 fn other_methods_are_refused() {
     let server = Server::new();
     for target in ["/channels/a", "/users/a/history", "/subscribe", "/publish", "/chat", "/"] {
-        for method in ["DELETE", "PATCH", "CONNECT", "TRACE", "get", "X-OWN"] {
+        for method in ["SEARCH", "PATCH", "CONNECT", "TRACE", "get", "X-OWN"] {
             let answer = server.ask(request(method, target, &[]));
             answer.expect_refusal(405, "method_not_allowed");
             let options = server.ask(request("OPTIONS", target, &[]));

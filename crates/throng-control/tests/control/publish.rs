@@ -325,7 +325,9 @@ impl Access for Secrecy {
         let (Action::Subscribe(name)
         | Action::Publish(name)
         | Action::ReadHistory(name)
-        | Action::ReadPresence(name)) = action
+        | Action::ReadPresence(name)
+        | Action::Erase(name)
+        | Action::Edit(name)) = action
         else {
             return Decision::Allowed.into();
         };

@@ -1,6 +1,7 @@
 //! Checks of changes: several messages at once, conditions, records and erasure.
 
 use super::{NOW_MS, RETAINED, Subject, attributes, ids, name, publication};
+use crate::attributes::Erasure;
 use crate::change::{
     ChangeError, ChangeOutcome, Changed, Condition, Erase, Erased, LogChange, LogRecord, LogState,
     RecordChange, RecordVersion,
@@ -161,6 +162,26 @@ impl Subject {
         assert_eq!(ids(&messages), [next.id]);
         assert!(messages[0].previous <= followed.head.offset, "no gap for those who follow");
         assert_eq!(self.all_ids(), [next.id]);
+    }
+
+    pub(super) fn a_notice_tells_everybody_of_an_erasure(&self) {
+        let [first, second] = ["first", "second"].map(|text| self.publish(&name(), text).id);
+        self.follow(&name(), 0, StartAt::Live);
+        let erasure = Erasure::of(first.offset);
+        let notice = self.changed(LogChange::notice(name(), erasure)).ids[0];
+        // A reader that comes between the notice and the erasure has what others have.
+        let between = self.follow(&name(), 1, StartAt::Last(3));
+        let bodies = between.backlog.iter().map(|it| it.body.bytes());
+        assert!(bodies.into_iter().all(|body| body != b"first"), "{:?}", between.backlog);
+        self.erase(Erase::Message(first));
+        let messages = self.messages(0);
+        assert_eq!(ids(&messages), [notice]);
+        assert_eq!(messages[0].erasure(), Some(erasure));
+        assert_eq!(self.all_ids(), [second, notice]);
+        let resumed = self.follow(&name(), 1, StartAt::After(first));
+        assert_eq!(resumed.is_recovered, Some(true));
+        assert_eq!(ids(&resumed.backlog), [second, notice]);
+        assert_eq!(resumed.backlog[1].erasure(), Some(erasure));
     }
 
     pub(super) fn an_erased_history_is_a_gap_for_those_who_resume(&self) {

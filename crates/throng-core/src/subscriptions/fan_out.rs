@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::cursor::{REACH, REACH_BITS, full_cursor, oldest_floor};
 use super::subscription::{BLOCKED, CATCHING_UP, HELD, SubscriptionId};
 use super::{SubscriptionTable, Waiting};
+use crate::attributes::Erasure;
 use crate::id::{ConnectionId, LocalId};
 use crate::message::Message;
 use crate::receipt::Fate;
@@ -171,6 +172,12 @@ impl SubscriptionTable {
         let bytes = channel.buffer_mut().push_back(message);
         self.buffer_bytes += bytes;
         self.pending_bytes += bytes;
+        if let Some(erasure) = message.erasure() {
+            let erasure = Erasure { last: erasure.last.min(message.previous), ..erasure };
+            let (bytes, pending_bytes) = self.channels[local.index()].buffer_mut().erase(erasure);
+            self.buffer_bytes -= bytes;
+            self.pending_bytes -= pending_bytes;
+        }
         if self.hold_back(local, known, bytes) {
             return;
         }

@@ -6,6 +6,7 @@ use std::collections::vec_deque::Iter;
 use std::sync::Arc;
 
 use super::subscription::SubscriptionId;
+use crate::attributes::Erasure;
 use crate::message::Message;
 
 /// A fan-out pass: it goes around a channel's circular list until it has visited every subscription
@@ -128,6 +129,28 @@ impl ReplayBuffer {
         self.bytes += bytes;
         self.floor = floor;
         bytes
+    }
+
+    /// Leaves placeholders of the messages that a notice is about, which subscriptions pass over. A
+    /// connection that was written part of one keeps it. Returns how many bytes that saves, and how
+    /// many of them were pending.
+    pub(super) fn erase(&mut self, Erasure { first, last }: Erasure) -> (usize, usize) {
+        let before = (self.bytes, self.pending_bytes);
+        let from = self.index_after(first.saturating_sub(1));
+        for message in self.messages.range_mut(from..) {
+            let offset = message.id.offset;
+            if offset > last {
+                break;
+            }
+            let rest = Arc::new(Message::from(Arc::new(message.without_body())));
+            let bytes = message.weight_bytes().saturating_sub(rest.weight_bytes());
+            self.bytes -= bytes;
+            if offset > self.offered {
+                self.pending_bytes -= bytes;
+            }
+            *message = rest;
+        }
+        (before.0 - self.bytes, before.1 - self.pending_bytes)
     }
 
     /// Drops the oldest message. Returns its bytes.

@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering;
 
 use throng_access::{Clients, CountedAddress};
 use throng_core::slab::Slab;
-use throng_core::{ConnectionName, NodeTag, WorkerId};
+use throng_core::{ConnectionName, NodeTag, Reader, WorkerId};
 use throng_dialect::Encoding;
 
 use super::acceptances::Acceptances;
@@ -126,6 +126,12 @@ impl<S> Connections<S> {
     pub(crate) fn name_of(&self, id: ConnectionId, connection: &Connection<S>) -> ConnectionName {
         let generation = connection.generation.number();
         ConnectionName::new(self.worker, generation, id.index()).on(self.node)
+    }
+
+    /// The connection in this place, as a reader of messages.
+    pub(crate) fn reader_of(&self, id: ConnectionId, connection: &Connection<S>) -> Reader {
+        let has_notices = connection.encoding().has_notices();
+        Reader { name: self.name_of(id, connection), has_notices }
     }
 
     /// Number of connections, closing ones included.

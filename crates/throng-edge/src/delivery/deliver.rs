@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use throng_core::{LagPolicy, Message, MessageId, SubscriptionId, Waiting, Watermark};
+use throng_core::{LagPolicy, Message, MessageId, Reader, SubscriptionId, Waiting, Watermark};
 use throng_dialect::dialect::Shown;
 use throng_dialect::joined::Joiner;
 use throng_dialect::saying::is_notice;
@@ -344,8 +344,8 @@ impl<N: Net> Delivery<N> {
         let held = self.subscriptions.pass(subscription, message.id.offset, 0);
         self.hold_receipts(id, held);
         let connection = &self[id];
-        let name = self.connections().name_of(id, connection);
-        if !message.is_for(name, self.clock().unix_ms()) {
+        let reader = self.connections().reader_of(id, connection);
+        if !message.is_for(reader, self.clock().unix_ms()) {
             return;
         }
         let shown = shown_of(&self.subscriptions, subscription);
@@ -419,8 +419,10 @@ impl<N: Net> Delivery<N> {
         subscription: SubscriptionId,
         may_go: impl Fn(&Message) -> bool,
     ) -> Option<u64> {
-        let (name, now_ms) = (self.connections().name(id), self.clock().unix_ms());
-        let is_wanted = |message: &Message| message.is_for(name, now_ms) && may_go(message);
+        // A notice is no newer state: it comes behind the message that is.
+        let reader = Reader { name: self.connections().name(id), has_notices: false };
+        let now_ms = self.clock().unix_ms();
+        let is_wanted = |message: &Message| message.is_for(reader, now_ms) && may_go(message);
         let count = self.subscriptions.conflate(subscription, is_wanted);
         self.metrics().add(Counter::MessagesConflated, count.unwrap_or(0));
         count

@@ -128,8 +128,8 @@ impl<N: Net> Delivery<N> {
             return None;
         };
         let message = messages.next().filter(|_| messages.next().is_none())?;
-        let name = self.connections().name_of(id, connection);
-        message.is_for(name, self.clock().unix_ms()).then_some(message)
+        let reader = self.connections().reader_of(id, connection);
+        message.is_for(reader, self.clock().unix_ms()).then_some(message)
     }
 
     /// Records the latency of the messages whose fan-out ended with this slice. Reads the clock

@@ -200,12 +200,12 @@ impl<N: Net> Delivery<N> {
 
     /// True if a fan-out that is under way is about to write to the connection.
     fn is_written_soon(&self, id: ConnectionId) -> bool {
-        let name = self.connections().name(id);
+        let reader = self.connections().reader_of(id, &self[id]);
         let now_ms = self.clock().unix_ms();
         let lacks = |subscription| match self.subscriptions.waiting(subscription) {
             Waiting::Nothing => false,
             _ if self.awaits_acks(id, subscription) => false,
-            Waiting::Messages(mut messages) => messages.any(|it| it.is_for(name, now_ms)),
+            Waiting::Messages(mut messages) => messages.any(|it| it.is_for(reader, now_ms)),
             Waiting::Gap { .. } => true,
         };
         self.subscriptions.is_fanning_out() && self.subscriptions(id).any(lacks)

@@ -64,7 +64,8 @@ impl<N: Net> Delivery<N> {
     ) -> TakenInOrder {
         let settled = self.watermark.stamp;
         let all = TakenInOrder { up_to: settled, is_cut: false };
-        let (name, now_ms) = (self.connections().name(id), self.clock().unix_ms());
+        let now_ms = self.clock().unix_ms();
+        let reader = self.connections().reader_of(id, &self[id]);
         let lacking: Vec<_> = self.subscriptions(id).collect();
         let next_of = |delivery: &Delivery<N>, index: usize| {
             let Waiting::Messages(mut messages) = delivery.subscriptions.waiting(lacking[index])
@@ -94,7 +95,7 @@ impl<N: Net> Delivery<N> {
             let held = self.subscriptions.pass(subscription, message.id.offset, 0);
             self.hold_receipts(id, held);
             let number = self.subscriptions.number(subscription);
-            let goes_on = !message.is_for(name, now_ms) || take(&message, number, position);
+            let goes_on = !message.is_for(reader, now_ms) || take(&message, number, position);
             heap.extend(next_of(self, index));
             if !goes_on {
                 let is_cut = heap.peek().is_some_and(|Reverse((next, _))| *next <= settled);

@@ -441,8 +441,8 @@ impl<N: Net> Delivery<N> {
         let Delivery { sockets, subscriptions, .. } = self;
         let connection = &sockets[id];
         let encoding = connection.encoding();
-        let (name, now_ms) =
-            (sockets.connections().name_of(id, connection), sockets.clock().unix_ms());
+        let now_ms = sockets.clock().unix_ms();
+        let reader = sockets.connections().reader_of(id, connection);
         let (mut due, mut runs, mut bytes) = (Vec::new(), Vec::new(), 0);
         'all: for &subscription in own {
             let owed = owed_to(connection, subscriptions, subscription, now_ms);
@@ -458,7 +458,7 @@ impl<N: Net> Delivery<N> {
             let shown = shown_of(subscriptions, subscription);
             let (mut passed, mut is_first) = (None, true);
             for message in messages {
-                if message.is_for(name, now_ms) {
+                if message.is_for(reader, now_ms) {
                     if due.len() == MESSAGES_PER_WRITE || bytes >= BYTES_PER_WRITE {
                         runs.push(Run { subscription, end: due.len(), passed });
                         break 'all;

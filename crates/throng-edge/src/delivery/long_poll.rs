@@ -59,8 +59,9 @@ impl<N: Net> Delivery<N> {
         let mut answer = Answer::default();
         let connection = &self[id];
         presence.iter().for_each(|state| answer.add_notice(state.json.as_bytes()));
-        let (name, now_ms) = (self.connections().name_of(id, connection), self.clock().unix_ms());
-        let is_for = |message: &Message| message.is_for(name, now_ms);
+        let now_ms = self.clock().unix_ms();
+        let reader = self.connections().reader_of(id, connection);
+        let is_for = |message: &Message| message.is_for(reader, now_ms);
         let is_envelope = connection.encoding().is_envelope();
         for (subscription, backlog) in self.subscriptions_in_order(id).into_iter().zip(backlogs) {
             let advanced_to = answer.add_all(backlog.iter(), is_for, is_envelope);
@@ -128,8 +129,9 @@ impl<N: Net> Delivery<N> {
         answer: &mut Answer,
     ) {
         let connection = &self[id];
-        let (name, now_ms) = (self.connections().name_of(id, connection), self.clock().unix_ms());
-        let is_for = |message: &Message| message.is_for(name, now_ms);
+        let now_ms = self.clock().unix_ms();
+        let reader = self.connections().reader_of(id, connection);
+        let is_for = |message: &Message| message.is_for(reader, now_ms);
         let is_envelope = connection.encoding().is_envelope();
         let Waiting::Messages(messages) = self.subscriptions.waiting(subscription) else { return };
         if let Some(offset) = answer.add_all(messages, is_for, is_envelope) {
@@ -260,10 +262,11 @@ impl<N: Net> Delivery<N> {
         let Waiting::Messages(mut messages) = self.subscriptions.waiting(subscription) else {
             return None;
         };
-        let (name, now_ms) = (self.connections().name_of(id, connection), self.clock().unix_ms());
+        let now_ms = self.clock().unix_ms();
+        let reader = self.connections().reader_of(id, connection);
         // The answer to the sender of a message may have to leave it out, and every answer one that
         // has expired.
-        if !is_plain || messages.any(|message| !message.is_for(name, now_ms)) {
+        if !is_plain || messages.any(|message| !message.is_for(reader, now_ms)) {
             return None;
         }
         let cursor = self.subscriptions.cursor(subscription)?;

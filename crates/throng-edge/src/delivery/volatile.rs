@@ -94,7 +94,7 @@ impl<N: Net> Delivery<N> {
         message: &Message,
     ) -> bool {
         let connection = &self[id];
-        let is_for = message.is_for(self.connections().name_of(id, connection), 0);
+        let is_for = message.is_for(self.connections().reader_of(id, connection), 0);
         if !is_for || !connection.is_parked() {
             return false;
         }

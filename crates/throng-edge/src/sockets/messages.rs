@@ -54,8 +54,8 @@ impl<N: Net> Sockets<N> {
     ) -> Outcome {
         let Sockets { net, connections, clock, budget, metrics, .. } = self;
         let connection = &connections[id];
-        let (name, now_ms) = (connections.name_of(id, connection), clock.unix_ms());
-        let is_for = |message: &Message| message.is_for(name, now_ms);
+        let (reader, now_ms) = (connections.reader_of(id, connection), clock.unix_ms());
+        let is_for = |message: &Message| message.is_for(reader, now_ms);
         let mut costs = Costs { budget, metrics };
         let encode = |message| encode(message, connection, &mut costs);
         write(net, &connection.socket, messages, is_for, encode)
@@ -231,7 +231,7 @@ pub(crate) fn write<'a, N: Net>(
 #[cfg(test)]
 mod tests {
     use throng_core::{
-        Body, ChannelName, ConnectionName, Content, Epoch, Extras, MessageId, WorkerId,
+        Body, ChannelName, ConnectionName, Content, Epoch, Extras, MessageId, Reader, WorkerId,
     };
 
     use super::*;
@@ -242,7 +242,7 @@ mod tests {
     }
 
     fn is_for(message: &Message) -> bool {
-        message.is_for(name(7), 0)
+        message.is_for(Reader { name: name(7), has_notices: true }, 0)
     }
 
     /// Messages of four bytes at offsets from 1; those in `excluding` are not for the subscriber.

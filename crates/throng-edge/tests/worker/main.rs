@@ -7,6 +7,7 @@ mod close;
 mod compact;
 mod dialect;
 mod drain;
+mod erased;
 mod expiry;
 mod fan_out;
 mod freeze;

@@ -99,7 +99,11 @@ impl CalloutPolicy {
             Action::Subscribe(name) => (Asks::Subscribe, name),
             Action::Publish(name) => (Asks::Publish, name),
             // The lines of a batch are asked about one by one.
-            Action::PublishBatch | Action::ReadHistory(_) | Action::ReadPresence(_) => return None,
+            Action::PublishBatch
+            | Action::ReadHistory(_)
+            | Action::ReadPresence(_)
+            | Action::Erase(_)
+            | Action::Edit(_) => return None,
         };
         let is_application = asker.listener == Listener::Admin || is_key(asker.credentials);
         let is_known = matches!(asker.credentials, Credentials::Known { .. });

@@ -1,6 +1,7 @@
 //! The frames of the server, each a JSON object on one line, and the HTTP bodies with the same
 //! fields.
 
+mod erased;
 mod receipt;
 
 use std::fmt::Display;
@@ -14,6 +15,7 @@ use crate::error::ErrorResponse;
 use crate::json::write_json_string;
 use crate::name::{Kind, Target};
 
+pub use erased::erased_body;
 pub use receipt::{ReceiptFields, receipt_body};
 
 /// Writes a JSON object, field by field.

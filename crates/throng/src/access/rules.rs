@@ -18,6 +18,8 @@ pub(crate) fn access_rules(settings: &Settings) -> Result<AccessRules, SettingsE
         publish: global.publish.0,
         history: global.history.0,
         presence: global.presence.0,
+        erase: global.erase.0,
+        edit: global.edit.0,
     };
     let rules = settings.channels.iter().zip(1..).map(|(table, nth)| {
         let (kind, text) = match (&table.channels, &table.users) {
@@ -37,6 +39,8 @@ fn rule(table: &ChannelTable, fallback: &ChannelAccess) -> ChannelAccess {
         publish: table.publish.map_or(fallback.publish, |who| who.0),
         history: table.history.map_or(fallback.history, |who| who.0),
         presence: table.presence.map_or(fallback.presence, |who| who.0),
+        erase: table.erase.map_or(fallback.erase, |who| who.0),
+        edit: table.edit.map_or(fallback.edit, |who| who.0),
     }
 }
 

@@ -76,6 +76,10 @@ channel_table! {
     "history" history: WhoChoice,
     /// Who may see who follows them, in place of `access-presence`.
     "presence" presence: WhoChoice,
+    /// Who may erase their messages, in place of `access-erase`.
+    "erase" erase: WhoChoice,
+    /// Who may replace messages of others in them, in place of `access-edit`.
+    "edit" edit: WhoChoice,
 }
 
 impl ChannelTable {
@@ -84,9 +88,9 @@ impl ChannelTable {
 
     /// Whether the table says who may do something.
     pub(crate) fn has_access(&self) -> bool {
-        [&self.subscribe, &self.publish, &self.history, &self.presence]
-            .into_iter()
-            .any(Option::is_some)
+        let reads = [&self.subscribe, &self.history, &self.presence];
+        let writes = [&self.publish, &self.erase, &self.edit];
+        reads.into_iter().chain(writes).any(Option::is_some)
     }
 
     /// The table without what it says about access.
@@ -96,6 +100,8 @@ impl ChannelTable {
             publish: None,
             history: None,
             presence: None,
+            erase: None,
+            edit: None,
             ..self.clone()
         }
     }
@@ -152,7 +158,7 @@ mod tests {
             "journal" => "'disk'",
             "from" => "'name'",
             "durable" | "local" => "true",
-            "subscribe" | "publish" | "history" | "presence" => "'user'",
+            "subscribe" | "publish" | "history" | "presence" | "erase" | "edit" => "'user'",
             _ => "1",
         };
         for key in KEYS {

@@ -290,6 +290,10 @@ settings! {
             "Who may read a channel's history";
         "access-presence" presence: WhoChoice = "granted",
             "Who may see a channel's followers";
+        "access-erase" erase: WhoChoice = "granted",
+            "Who may erase messages";
+        "access-edit" edit: WhoChoice = "granted",
+            "Who may replace messages of others";
     }
     tables {}
     lists {}

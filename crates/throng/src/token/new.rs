@@ -51,9 +51,17 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "PATTERN", value_parser = pattern)]
     presence: Vec<String>,
 
+    /// Grant erasing messages of matching channels
+    #[arg(long, value_name = "PATTERN", value_parser = pattern)]
+    erase: Vec<String>,
+
+    /// Grant replacing messages of others in matching channels
+    #[arg(long, value_name = "PATTERN", value_parser = pattern)]
+    edit: Vec<String>,
+
     /// The whole claim `throng` in JSON, such as {"publish":[{"users":"*"}]}
     #[arg(long, value_name = "JSON", value_parser = grants)]
-    #[arg(conflicts_with_all = ["subscribe", "publish", "history", "presence"])]
+    #[arg(conflicts_with_all = ["subscribe", "publish", "history", "presence", "erase", "edit"])]
     grants: Option<Value>,
 
     /// Time until the token expires (`exp`)
@@ -147,6 +155,8 @@ fn throng_claim(arguments: &Arguments) -> Option<Value> {
         ("publish", &arguments.publish),
         ("history", &arguments.history),
         ("presence", &arguments.presence),
+        ("erase", &arguments.erase),
+        ("edit", &arguments.edit),
     ];
     let granted = lists.into_iter().filter(|(_, list)| !list.is_empty());
     let claim: Map<_, _> = granted.map(|(name, list)| (name.to_owned(), json!(list))).collect();

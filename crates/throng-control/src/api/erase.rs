@@ -1,0 +1,246 @@
+//! `DELETE` of a message, of what a channel keeps, and of a channel.
+//!
+//! The notice that tells readers of the erasure is in the log before a message is gone: a request
+//! that ends between the two can be repeated, and erases the message then.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::StatusCode;
+use http::request::Parts;
+use throng_access::{Action, Client};
+use throng_core::{
+    ChangeError, ChannelName, Condition, Erase, Erased, Erasure, HistoryQuery, Kind, Later,
+    LogChange, LogState, Message, MessageId, PublishError, clock,
+};
+use throng_wire::envelope::Erased as ErasedShown;
+use throng_wire::percent::decode_segment;
+use throng_wire::v1;
+use throng_wire::{ErrorCode, ErrorResponse, check_target_name};
+
+use super::limit::Limited;
+use super::log::{self, FETCH_TIMEOUT};
+use super::permit::Permit;
+use super::publish::OUTCOME_TIMEOUT;
+use crate::control::Control;
+use crate::http::answer::{self, Answer, ApiError};
+use crate::http::{names, query};
+use crate::late_answer::within;
+
+/// How often the erasure of a channel begins anew if others publish to it at the same time.
+const ATTEMPTS_MAX: usize = 8;
+
+/// The messages that a request erases.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Target<'r> {
+    /// The one with this id, as the path has it.
+    Message(&'r str),
+    /// All that the channel keeps.
+    History,
+    /// The same, with everything else that its log has.
+    Channel,
+}
+
+pub(crate) async fn answer(
+    control: &Control,
+    head: &Parts,
+    client: &Client,
+    (kind, segment): (Kind, &str),
+    target: Target<'_>,
+) -> Result<Answer, ApiError> {
+    // Until it is dropped, the drain of the workers does not begin.
+    let _in_progress = control.drain.begin_publication()?;
+    Limited::of(control, head, client)?.begin(head, 1).map_err(ApiError::limited)?;
+    let channel = names::from_segment(kind, segment)?;
+    check_target_name(channel.name(), kind.noun())?;
+    let mut permit = Permit::of(control, head, client)?;
+    permit.ask(Action::Erase(&channel)).await?;
+    query::of(head, &[])?;
+    let log = ErasedLog { control, channel: &channel };
+    log.check_kept()?;
+    let mut body = Vec::with_capacity(128);
+    match target {
+        Target::Message(id) => {
+            let id: MessageId = decode_segment(id).unwrap_or_default().parse()?;
+            log.find(id).await?;
+            permit.recheck(Action::Erase(&channel))?;
+            let notice = log.erase_message(id).await?;
+            let erased = id.to_string();
+            let shown = ErasedShown::Message(&erased);
+            v1::erased_body(&mut body, shown, None, Some(&notice.to_string()));
+        }
+        Target::History | Target::Channel => {
+            let with_record = matches!(target, Target::Channel);
+            let done =
+                if with_record { log.erase_all().await? } else { log.erase_history().await? };
+            let (head, notice) = (done.head.to_string(), done.notice.map(|id| id.to_string()));
+            let shown = ErasedShown::UpTo(&head);
+            v1::erased_body(&mut body, shown, done.messages, notice.as_deref());
+        }
+    }
+    Ok(answer::json(StatusCode::OK, body))
+}
+
+/// An erasure of several messages that was made.
+struct Done {
+    /// The last message that may be erased.
+    head: MessageId,
+    /// How many these were, if that is known.
+    messages: Option<u64>,
+    /// The notice of it; `None` if there never was a message.
+    notice: Option<MessageId>,
+}
+
+/// The log of a channel of which messages are erased.
+pub(super) struct ErasedLog<'r> {
+    pub(super) control: &'r Control,
+    pub(super) channel: &'r ChannelName,
+}
+
+impl ErasedLog<'_> {
+    /// Fails if the channel keeps no messages.
+    pub(super) fn check_kept(&self) -> Result<(), ErrorResponse> {
+        if self.control.engine.rule(self.channel).retention.is_none() {
+            let message = "the channel keeps no messages, so there is nothing to erase or replace: \
+                           see `messages` of its rule";
+            return Err(ErrorResponse::new(ErrorCode::NotFound, message));
+        }
+        Ok(())
+    }
+
+    /// The message with this id.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read, now or at all.
+    pub(super) async fn find(&self, id: MessageId) -> Result<Arc<Message>, ErrorResponse> {
+        let engine = &self.control.engine;
+        let before = MessageId { offset: id.offset.saturating_sub(1), ..id };
+        let query = HistoryQuery::After(before);
+        let page = log::read(engine, self.channel, query, 1, &mut { FETCH_TIMEOUT }).await?;
+        match page.messages.into_iter().next().filter(|message| message.id == id) {
+            Some(message) => Ok(message),
+            None => {
+                // It may be there, but cannot be read.
+                self.state().await?;
+                let message = "there is no such message: it never was, has expired or was dropped, \
+                               or is erased";
+                Err(ErrorResponse::new(ErrorCode::NotFound, message))
+            }
+        }
+    }
+
+    /// Erases a message, of which its readers are told before. Returns the id of the notice.
+    async fn erase_message(&self, id: MessageId) -> Result<MessageId, ErrorResponse> {
+        self.check_erasable().await?;
+        let notice = LogChange::notice(self.channel.clone(), Erasure::of(id.offset));
+        let notice = self.change(notice).await.map_err(error_of)?;
+        self.erase(Erase::Message(id)).await?;
+        Ok(notice)
+    }
+
+    async fn erase_history(&self) -> Result<Done, ErrorResponse> {
+        let LogState { head, .. } = self.state().await?;
+        let Erased { messages } = self.erase(Erase::History).await?;
+        let done = Done { head, messages, notice: None };
+        if head.offset == 0 {
+            return Ok(done);
+        }
+        // Readers that were away see the gap: a notice before would be erased with the others.
+        let notice = LogChange::notice(self.channel.clone(), Erasure::up_to(head.offset));
+        let notice = self.change(notice).await.map_err(error_of)?;
+        Ok(Done { notice: Some(notice), ..done })
+    }
+
+    /// Erases the log, with a notice for those who follow it now.
+    async fn erase_all(&self) -> Result<Done, ErrorResponse> {
+        self.check_erasable().await?;
+        let (head, notice) = self.note_end().await?;
+        let Erased { messages } = self.erase(Erase::Log).await?;
+        let of_notice = u64::from(notice.is_some());
+        let messages = messages.map(|messages| messages.saturating_sub(of_notice));
+        Ok(Done { head, messages, notice })
+    }
+
+    /// Appends a notice that all messages up to the head are erased. Returns the head, and the id
+    /// of the notice if there was a message.
+    async fn note_end(&self) -> Result<(MessageId, Option<MessageId>), ErrorResponse> {
+        for _ in 0..ATTEMPTS_MAX {
+            let LogState { head, .. } = self.state().await?;
+            if head.offset == 0 {
+                return Ok((head, None));
+            }
+            let notice = LogChange::notice(self.channel.clone(), Erasure::up_to(head.offset));
+            let condition = Condition { head: Some(head), ..Condition::default() };
+            match self.change(LogChange { condition, ..notice }).await {
+                Ok(notice) => return Ok((head, Some(notice))),
+                Err(ChangeError::Conflict(_)) => {}
+                Err(error) => return Err(error_of(error)),
+            }
+        }
+        Err(busy())
+    }
+
+    /// Fails if the journal of the channel cannot erase: before a notice says that it has.
+    pub(super) async fn check_erasable(&self) -> Result<(), ErrorResponse> {
+        let LogState { head, .. } = self.state().await?;
+        // No message has this id.
+        self.erase(Erase::Message(MessageId { offset: u64::MAX, ..head })).await.map(drop)
+    }
+
+    async fn state(&self) -> Result<LogState, ErrorResponse> {
+        let engine = &self.control.engine;
+        let ask = |later: Later<'_, _>| Ok(engine.state(clock::now_ms(), self.channel, later));
+        answered(FETCH_TIMEOUT, ask).await?.map_err(error_of)
+    }
+
+    /// Appends the one message of a change. Returns its id.
+    pub(super) async fn change(&self, change: LogChange) -> Result<MessageId, ChangeError> {
+        let engine = &self.control.engine;
+        let ask = |later: Later<'_, _>| {
+            Ok::<_, Infallible>(engine.change(clock::now_ms(), change, later))
+        };
+        let Ok(outcome) = within(OUTCOME_TIMEOUT, ask).await;
+        let changed = outcome.unwrap_or(Err(PublishError::Unknown.into()))?;
+        changed.ids.first().copied().ok_or(ChangeError::Refused(PublishError::Unknown))
+    }
+
+    pub(super) async fn erase(&self, what: Erase) -> Result<Erased, ErrorResponse> {
+        let engine = &self.control.engine;
+        let ask =
+            |later: Later<'_, _>| Ok(engine.erase(clock::now_ms(), self.channel, what, later));
+        answered(OUTCOME_TIMEOUT, ask).await?.map_err(error_of)
+    }
+}
+
+/// The answer to a question about a log.
+async fn answered<T: Send + 'static>(
+    max_wait: Duration,
+    ask: impl FnOnce(Later<'_, T>) -> Result<throng_core::Answer<T>, Infallible>,
+) -> Result<T, ErrorResponse> {
+    let Ok(answer) = within(max_wait, ask).await;
+    answer.ok_or_else(ErrorResponse::unanswered)
+}
+
+fn busy() -> ErrorResponse {
+    let message = "others publish to the channel at the same time; try again later";
+    ErrorResponse::new(ErrorCode::Busy, message)
+}
+
+/// The error of an erasure that was not made, or not in full. Each may be repeated.
+pub(super) fn error_of(error: ChangeError) -> ErrorResponse {
+    match error {
+        ChangeError::Conflict(_) => busy(),
+        ChangeError::Unsupported(reason) => ErrorResponse::new(ErrorCode::NotImplemented, reason),
+        ChangeError::Refused(PublishError::Away) => {
+            let message = "the channel's journal is away; repeat this later";
+            ErrorResponse::new(ErrorCode::Unavailable, message)
+        }
+        ChangeError::Refused(PublishError::Unknown) => {
+            let message = "it is not known whether this is done; repeat it";
+            ErrorResponse::new(ErrorCode::OutcomeUnknown, message)
+        }
+        ChangeError::Refused(error) => error.into(),
+    }
+}

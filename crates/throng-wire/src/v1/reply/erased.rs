@@ -1,0 +1,26 @@
+//! The answer to an erasure.
+
+use super::Object;
+use crate::envelope::Erased;
+
+/// The answer to an erasure, as the body of an HTTP response: the messages that are gone, how many
+/// these were if that is known, and the id of the notice.
+pub fn erased_body(
+    out: &mut Vec<u8>,
+    erased: Erased<'_>,
+    messages: Option<u64>,
+    notice: Option<&str>,
+) {
+    let object = match erased {
+        Erased::Message(id) => Object::new(out).string("erased", id),
+        Erased::UpTo(id) => Object::new(out).string("erased_up_to", id),
+    };
+    let object = match messages {
+        Some(messages) => object.number("messages", messages),
+        None => object,
+    };
+    match notice {
+        Some(id) => object.string("id", id).end(),
+        None => object.end(),
+    }
+}
