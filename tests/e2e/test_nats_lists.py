@@ -1,12 +1,13 @@
 """Lists over several nodes: of channels, of users, and of connections that are behind."""
 
+import re
 from contextlib import ExitStack
 
 import pytest
 
 from support.access import SECRET, bearer, server_key
 from support.lists import names
-from support.nats import NatsServer, connected, know_each_other, start_node
+from support.nats import NatsServer, connected, know_each_other, start_node, user_of_the_guide
 from support.raw import RawWebSocket
 from support.server import eventually
 from support.transports import subscribe
@@ -76,6 +77,125 @@ def test_each_node_lists_what_is_followed_on_any(node):
         assert both == {"channel": "rooms/2", "subscribers": 2, "id": id, "messages": 1}
         refused = three[0].http.get("/channels", params={"after": "7"})
         assert (refused.status_code, refused.json()["error"]) == (400, "bad_parameter")
+
+
+# Channels of a node's own beside those in the stream.
+LOCAL = """
+[[channels]]
+match = "memory/*"
+journal = "memory"
+local = true
+
+[[channels]]
+match = "disk/*"
+journal = "disk"
+local = true
+
+[[channels]]
+match = "short/*"
+messages = 2
+"""
+
+
+@pytest.fixture
+def place(tmp_path, node):
+    """Starts nodes with channels of their own, each with a data directory."""
+    (tmp_path / "throng.toml").write_text(LOCAL)
+    return lambda name: node("--data", str(tmp_path / name))
+
+
+def entries(one, path="/channels", **parameters):
+    """The entries on all pages of a list, of which nothing is missing."""
+    found, after = [], {}
+    while after is not None:
+        listed = page(one, path, **parameters, **after)
+        assert "partial" not in listed
+        found += listed[path[1:]]
+        after = {"after": listed["after"]} if listed["more"] else None
+    return sorted(found, key=lambda entry: entry[path[1:-1]])
+
+
+def test_each_node_lists_what_has_messages_anywhere(place):
+    three = know_each_other(*(place(name) for name in "abc"))
+    ids = {}
+    for number in range(60):
+        name = f"rooms/{number}"
+        ids[name] = three[number % 3].publish(name, "x")["id"]
+    for number in range(4):
+        ids["short/1"] = three[number % 3].publish("short/1", str(number))["id"]
+    for number, one in enumerate(three):
+        one.publish(f"memory/{number}", "x")
+        one.publish("memory/all", "x")
+        one.publish(f"disk/{number}", "x")
+        one.http.post(f"/users/u{number}", content="x").raise_for_status()
+    own = sorted(f"{kind}/{of}" for kind in ("memory", "disk") for of in range(3))
+    expected = sorted([*ids, *own, "memory/all"])
+    with subscribe("sse", three[1], "/channels/rooms%2F7"):
+        for one in three:
+            assert names(one, "/channels", limit=17) == expected
+            assert names(one, "/channels", pattern="*/1") == ["disk/1", "memory/1", "rooms/1", "short/1"]
+            assert names(one, "/users") == ["u0", "u1", "u2"]
+            found = {entry["channel"]: entry for entry in entries(one)}
+            followed = {"channel": "rooms/7", "subscribers": 1, "id": ids["rooms/7"], "messages": 1}
+            assert found["rooms/7"] == followed
+            assert (found["short/1"]["id"], found["short/1"]["messages"]) == (ids["short/1"], 2)
+            assert all(found[name]["id"] == id for name, id in ids.items())
+            assert found["memory/all"]["messages"] == 3
+            assert {name for name, entry in found.items() if entry.get("local")} == {*own, "memory/all"}
+        # What comes while a list is read does not hide what was there.
+        first = page(three[0], limit=30)
+        three[1].publish("new", "x")
+        rest = page(three[2], after=first["after"], limit=100)
+        assert not rest["more"]
+        listed = [entry["channel"] for entry in first["channels"] + rest["channels"]]
+        assert sorted(name for name in listed if name != "new") == expected
+        assert "new" in names(three[0], "/channels")
+    # Nobody follows anything, and no process has seen a message.
+    for one in three:
+        one.stop()
+    again = know_each_other(*(place(name) for name in "abc"))
+    expected = sorted([*ids, "new", *(f"disk/{number}" for number in range(3))])
+    for one in again:
+        assert names(one, "/channels", limit=17) == expected
+        found = {entry["channel"]: entry for entry in entries(one, limit=25)}
+        assert all(found[name]["id"] == id for name, id in ids.items())
+        assert (found["rooms/7"]["messages"], found["short/1"]["messages"]) == (1, 2)
+
+
+def test_a_list_without_nats_is_partial_and_has_what_the_node_has(tmp_path):
+    (tmp_path / "own").mkdir()
+    broker = NatsServer(tmp_path / "own")
+    (tmp_path / "throng.toml").write_text(LOCAL)
+    one = connected(start_node(tmp_path, broker, "--data", str(tmp_path / "data")))
+    for name in ("rooms/1", "memory/1", "disk/1"):
+        one.publish(name, "x")
+    assert names(one, "/channels") == ["disk/1", "memory/1", "rooms/1"]
+    with broker.cut_off():
+        eventually(lambda: page(one).get("partial"), "nothing is known of the stream")
+        assert names(one, "/channels") == ["disk/1", "memory/1"]
+    connected(one)
+    eventually(lambda: "partial" not in page(one), "all is known again")
+    assert names(one, "/channels") == ["disk/1", "memory/1", "rooms/1"]
+    one.stop()
+    broker.stop()
+
+
+def test_a_list_without_the_permission_for_it_is_partial(tmp_path):
+    user = user_of_the_guide()
+    broker = NatsServer(tmp_path, f"authorization {{ users: [ {user} ] }}")
+    (tmp_path / "login").write_text("node:s3")
+    one = connected(start_node(tmp_path, broker, "--nats-login", str(tmp_path / "login")))
+    one.publish("rooms/1", "x")
+    assert [entry["channel"] for entry in entries(one)] == ["rooms/1"]
+    denied = re.sub(r"\$JS.API.CONSUMER.[A-Z.]*", "none.", user)
+    assert denied != user
+    broker.reload(f"authorization {{ users: [ {denied} ] }}")
+    with subscribe("sse", connected(one), "/channels/rooms%2F2"):
+        eventually(lambda: page(one).get("partial"), "it may not")
+        assert names(one, "/channels") == ["rooms/2"]
+        assert "$JS.API.CONSUMER." in one.log()
+    one.stop()
+    broker.stop()
 
 
 def test_a_list_says_that_a_frozen_node_is_missing(node):

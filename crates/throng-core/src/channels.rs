@@ -452,15 +452,28 @@ impl Channels {
     /// This process's part of a page of the list that all processes have which serve the same
     /// channels. Call it on a thread that may wait.
     pub fn list_part(&self, now_ms: u64, query: &ListQuery) -> ListPart {
-        let mut part = self.memory.list_part(now_ms, query, false);
-        self.complete_list(now_ms, &mut part.channels);
-        part
+        let mut of_memory = self.memory.list_part(now_ms, query);
+        self.complete_list(now_ms, &mut of_memory.channels);
+        let of_journals = self.journals.iter().map(|journal| journal.list_part(now_ms, query));
+        let parts = std::iter::once(of_memory).chain(of_journals).collect();
+        ListPart::merge(parts, query.limit, |_| true)
     }
 
-    /// Has the journal of each channel that is listed correct its entry.
+    /// The part of the same page with the channels that have messages in the log which these
+    /// processes share. No answer if that cannot be read.
+    pub fn list_stored(&self, query: &ListQuery, later: Later<'_, ListPart>) -> Answer<ListPart> {
+        match self.cluster() {
+            None => ListPart::default().into(),
+            Some(cluster) => cluster.list_stored(query, later),
+        }
+    }
+
+    /// Has the journal of each channel that is listed correct its entry. The memory knows the
+    /// offset of a journal's head, and not its epoch.
     fn complete_list(&self, now_ms: u64, listed: &mut [ListedChannel]) {
         for listed in listed {
             if let Some((journal, _)) = self.journal_of(&listed.name) {
+                listed.head.epoch = journal.ids(&listed.name).epoch;
                 journal.complete_list(now_ms, listed);
             }
         }

@@ -7,6 +7,7 @@
 
 mod by_time;
 mod changes;
+mod lists;
 mod test_journal;
 mod volatile;
 
@@ -21,9 +22,8 @@ use crate::connection_scan::WantedTags;
 use crate::engine::{Follow, Followed, History};
 use crate::id::{Epoch, LocalId, MessageId, WorkerId};
 use crate::later::ask;
-use crate::listing::{ListedChannel, STEP_CHANNELS_MAX};
 use crate::message::{Body, Message};
-use crate::name::{ChannelName, Kind};
+use crate::name::ChannelName;
 use crate::publication::{Outcome, Publication, PublishError, Published};
 use crate::read_marker::{Mark, ReadMarker};
 use crate::reading::{Fetched, HistoryQuery, Reading, StartAt};
@@ -59,17 +59,13 @@ pub fn run(make: impl Fn(Arc<Rules>, Vec<Arc<WorkerQueue>>) -> Channels) {
 pub struct Profile {
     /// The journal that keeps the logs, as the rules say.
     pub journal: Option<JournalId>,
-    /// True if lists have channels without subscribers, and the number of their messages.
-    pub lists_logs: bool,
 }
 
 impl Profile {
     /// All in memory.
-    const MEMORY: Profile = Profile { journal: None, lists_logs: true };
-    /// On a disk.
-    pub const DISK: Profile = Profile { journal: Some(JournalId(0)), ..Profile::MEMORY };
-    /// In a stream that several nodes share.
-    pub const STREAM: Profile = Profile { lists_logs: false, ..Profile::DISK };
+    const MEMORY: Profile = Profile { journal: None };
+    /// In a journal.
+    pub const JOURNAL: Profile = Profile { journal: Some(JournalId(0)) };
 }
 
 /// As [`run`], for channels with a journal.
@@ -478,49 +474,6 @@ impl Subject {
         let mut channels = followed.map(|followed| followed.channel);
         self.engine.names(&mut channels, &mut |name| names.push(name.kind()));
         assert_eq!(names.len(), 2);
-    }
-
-    fn a_list_names_each_channel_once(&self) {
-        let rooms: Vec<_> =
-            (0..3 * STEP_CHANNELS_MAX).map(|n| ChannelName::channel(&n.to_string())).collect();
-        for room in &rooms {
-            self.follow(room, 0, StartAt::Live);
-        }
-        let ids = self.publish_some();
-        self.follow(&name(), 1, StartAt::Live);
-        self.publish(&ChannelName::user("ann"), "x");
-        let (users, channels) = (self.list(Kind::User), self.list(Kind::Channel));
-        if self.profile.lists_logs {
-            let [ann] = &users[..] else { panic!("one user, not {users:?}") };
-            let user = ChannelName::user("ann");
-            assert_eq!((&ann.name, ann.subscribers, ann.messages), (&user, 0, 1));
-        }
-        let mut names: Vec<_> = channels.iter().map(|listed| listed.name.key()).collect();
-        names.sort_unstable();
-        names.dedup();
-        assert_eq!((channels.len(), names.len()), (rooms.len() + 1, rooms.len() + 1));
-        let news = channels.iter().find(|listed| listed.name == name()).expect("it is listed");
-        assert_eq!(news.subscribers, 1);
-        assert!(news.messages == RETAINED || !self.profile.lists_logs);
-        assert_eq!(Some(&news.head), ids.last());
-        assert!(self.list(Kind::Internal).is_empty());
-    }
-
-    /// All steps of a list together.
-    fn list(&self, kind: Kind) -> Vec<ListedChannel> {
-        let (mut all, mut after) = (Vec::new(), None);
-        loop {
-            let step = self.engine.list(NOW_MS, kind, after);
-            assert!(step.channels.len() <= STEP_CHANNELS_MAX);
-            let mut places = step.channels.iter().map(|listed| listed.place);
-            assert!(places.clone().is_sorted() && places.clone().all(|at| Some(at) > after));
-            assert!(step.next.is_none() || places.next_back() <= step.next);
-            all.extend(step.channels);
-            if step.next.is_none() {
-                return all;
-            }
-            after = step.next;
-        }
     }
 
     fn followers_are_counted_by_worker(&self) {

@@ -137,7 +137,15 @@ pub trait Journal: Send + Sync {
         ListStep::default()
     }
 
-    /// Corrects the head and message count of a channel that is listed because it is followed.
+    /// The part of a page of the list of several processes that only this process can name: the
+    /// channels whose logs it alone has, and that have messages. Their subscribers are not counted
+    /// in it. Called on a thread that may wait.
+    fn list_part(&self, now_ms: u64, query: &ListQuery) -> ListPart {
+        let _ = (now_ms, query);
+        ListPart::default()
+    }
+
+    /// Corrects the message count of a channel that is listed because it is followed.
     fn complete_list(&self, now_ms: u64, listed: &mut ListedChannel) {
         let _ = (now_ms, listed);
     }
@@ -229,6 +237,10 @@ pub trait Cluster: Send + Sync {
         action: &ScanAction,
         later: Later<'_, OtherNodes<Scanned>>,
     ) -> Answer<OtherNodes<Scanned>>;
+
+    /// The part of a page of a list with the channels that have messages in the log that all
+    /// processes share. Their subscribers are not counted in it. No answer if it cannot be read.
+    fn list_stored(&self, query: &ListQuery, later: Later<'_, ListPart>) -> Answer<ListPart>;
 
     /// The parts of a page of a list that the others have.
     fn list_elsewhere(

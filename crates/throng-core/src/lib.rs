@@ -126,7 +126,7 @@ pub use idempotency_key::{IdempotencyKey, Publisher};
 pub use journal::{Cluster, Journal, JournalIds, JournalUsage};
 pub use later::{Answer, AskerId, Later, Ticket};
 pub use listing::{
-    ListPart, ListPlace, ListPosition, ListQuery, ListStep, ListedChannel, NoPosition,
+    ListPart, ListPlace, ListPosition, ListQuery, ListStep, ListedChannel, NameIndex, NoPosition,
 };
 pub use log::segment::SharedBytes;
 pub use memory::{Backlog, MemoryEngine, MemoryThaw, SegmentSink};

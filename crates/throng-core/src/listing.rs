@@ -9,10 +9,12 @@
 //! Several processes that serve the same channels have no common storage. Their list is in an order
 //! that all of them know, the hash of names: each process selects its [part](ListPart) of a page,
 //! and the parts are merged. That costs a pass over all channels for each page, which reads two
-//! bytes of most of them.
+//! bytes of most of them. Logs outside the memory have no such bytes: their names are kept in an
+//! [index](NameIndex) while lists are read.
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Bound;
 use std::str::FromStr;
 
 use crate::glob::glob;
@@ -161,8 +163,15 @@ pub struct ListPart {
 }
 
 impl ListPart {
+    /// A part that names no channel yet: the page after it begins where this one does.
+    pub fn nothing_yet(query: &ListQuery) -> ListPart {
+        let reached = query.after.clone().or_else(|| ListPosition::before(0));
+        ListPart { channels: Vec::new(), reached }
+    }
+
     /// The page of which these are the parts: at most `limit` channels for which `is_wanted`.
-    /// Subscribers of a channel add up; the newest head counts, and the longest log.
+    /// Subscribers of a channel add up, and the newest head counts. Of one log, the longest part
+    /// counts; logs of different epochs are logs of different processes, whose messages add up.
     pub fn merge(
         parts: Vec<ListPart>,
         limit: usize,
@@ -176,10 +185,14 @@ impl ListPart {
             if !is_known || !is_wanted(&listed) {
                 continue;
             }
-            let other = listed.clone();
-            let entry = merged.entry(position).or_insert(ListedChannel { subscribers: 0, ..other });
+            let none = || ListedChannel { subscribers: 0, messages: 0, ..listed.clone() };
+            let entry = merged.entry(position).or_insert_with(none);
             entry.subscribers = entry.subscribers.saturating_add(listed.subscribers);
-            entry.messages = entry.messages.max(listed.messages);
+            entry.messages = if listed.head.epoch == entry.head.epoch {
+                entry.messages.max(listed.messages)
+            } else {
+                entry.messages.saturating_add(listed.messages)
+            };
             if listed.head.offset > entry.head.offset {
                 entry.head = listed.head;
             }
@@ -248,6 +261,73 @@ impl<'a> Selection<'a> {
         let last = self.first.keys().next_back().cloned();
         let reached = if self.is_cut { last } else { ListPosition::before(self.prefixes.1) };
         ListPart { channels: self.first.into_values().collect(), reached }
+    }
+}
+
+/// Names of an index that one page looks at, at most: some hundred microseconds.
+const INDEX_LOOKS_MAX: usize = 4_096;
+
+/// The names of logs outside the memory, in the order of the lists of several processes. It may
+/// have more names than there are logs: whoever makes a page of them looks at each log.
+#[derive(Debug)]
+pub struct NameIndex<T> {
+    names: BTreeMap<ListPosition, T>,
+}
+
+impl<T> Default for NameIndex<T> {
+    fn default() -> NameIndex<T> {
+        NameIndex { names: BTreeMap::new() }
+    }
+}
+
+impl<T> NameIndex<T> {
+    /// The number of names.
+    pub fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    /// True if there are no names.
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+
+    /// The entry of a name, which is added if it is not there.
+    pub fn entry(&mut self, name: &str) -> &mut T
+    where
+        T: Default,
+    {
+        self.names.entry(ListPosition::of(name)).or_default()
+    }
+
+    /// Removes a name, if it is there.
+    pub fn remove(&mut self, name: &str) {
+        self.names.remove(&ListPosition::of(name));
+    }
+
+    /// Removes the names whose entries are not to be kept.
+    pub fn retain(&mut self, keep: impl Fn(&T) -> bool) {
+        self.names.retain(|_, entry| keep(entry));
+    }
+
+    /// The names of a page with their entries, and how far it reaches; `None` if to the end.
+    pub fn page(&self, query: &ListQuery) -> (Vec<(&str, &T)>, Option<ListPosition>) {
+        let after = query.after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+        let mut rest = self.names.range((after, Bound::Unbounded)).peekable();
+        let (mut found, mut bytes, mut looks) = (Vec::new(), 0, 0);
+        while let Some((position, entry)) = rest.next() {
+            looks += 1;
+            if query.pattern.as_ref().is_none_or(|pattern| glob(pattern, &position.name)) {
+                bytes += position.name.len() + ENTRY_BYTES;
+                found.push((&*position.name, entry));
+            }
+            let is_full = found.len() >= query.limit.max(1)
+                || bytes >= PART_BYTES_MAX
+                || looks >= INDEX_LOOKS_MAX;
+            if is_full && rest.peek().is_some() {
+                return (found, Some(position.clone()));
+            }
+        }
+        (found, None)
     }
 }
 
@@ -339,6 +419,65 @@ mod tests {
         let page = ListPart::merge(parts, 9, |_| true);
         let of = |listed: &ListedChannel| (listed.subscribers, listed.head.offset, listed.messages);
         assert_eq!(page.channels.iter().map(of).collect::<Vec<_>>(), [(9, 11, 11)]);
+    }
+
+    #[test]
+    fn messages_of_different_logs_add_up() {
+        let own = |nth, offset| ListedChannel {
+            head: MessageId { epoch: Epoch::numbered(nth), offset },
+            ..listed("a", 1, offset)
+        };
+        let parts = [own(1, 4), own(2, 7), own(1, 3)];
+        let parts = parts.map(|one| ListPart { channels: vec![one], reached: None }).into();
+        let ListPart { channels, .. } = ListPart::merge(parts, 9, |_| true);
+        assert_eq!((channels[0].subscribers, channels[0].messages), (3, 14));
+        assert_eq!(channels[0].head, own(2, 7).head);
+    }
+
+    #[test]
+    fn pages_of_an_index_name_each_log_once() {
+        let mut index = NameIndex::<u64>::default();
+        let count = 3 * INDEX_LOOKS_MAX as u64;
+        (0..count).for_each(|nth| *index.entry(&format!("room-{nth}")) = nth);
+        index.remove("room-7");
+        let read = |query: ListQuery| {
+            let (mut all, mut pages, mut after) = (Vec::new(), 0, None);
+            loop {
+                let (found, reached) = index.page(&ListQuery { after, ..query.clone() });
+                assert!(found.len() <= query.limit);
+                all.extend(found.into_iter().map(|(_, nth)| *nth));
+                pages += 1;
+                after = reached;
+                if after.is_none() {
+                    all.sort_unstable();
+                    return (all, pages);
+                }
+            }
+        };
+        let expected: Vec<u64> = (0..count).filter(|nth| *nth != 7).collect();
+        assert_eq!(read(query(1_000, None)), (expected, 13));
+        let one = ListQuery { pattern: Some("room-*77".into()), ..query(1_000, None) };
+        let expected: Vec<u64> = (0..count).filter(|nth| nth % 100 == 77).collect();
+        assert_eq!(read(one), (expected, 3), "pages end where they have looked at enough");
+        let none = NameIndex::<u64>::default();
+        assert_eq!(none.page(&query(7, None)), (Vec::new(), None));
+    }
+
+    #[test]
+    fn a_part_that_knows_nothing_yet_ends_where_it_begins() {
+        let all = (0..9).map(|nth| listed(&format!("room-{nth}"), 1, 1)).collect();
+        let known = ListPart { channels: all, reached: None };
+        for query in [query(7, None), query(7, Some(ListPosition::of("room-3")))] {
+            let nothing = ListPart::nothing_yet(&query);
+            let page = ListPart::merge(vec![known.clone(), nothing.clone()], 7, |_| true);
+            assert_eq!(page.reached, nothing.reached);
+            assert!(page.reached.is_some());
+            let after = |page: &ListPart| {
+                let named = page.channels.iter().map(|one| ListPosition::of(one.name.name()));
+                named.filter(|position| Some(position) > query.after.as_ref()).count()
+            };
+            assert_eq!(after(&page), 0);
+        }
     }
 
     #[test]

@@ -422,10 +422,10 @@ impl MemoryEngine {
         step
     }
 
-    /// This process's part of a page of the list that several have. With `is_shared` it has only
-    /// channels that others serve, too. It passes all channels, some at a time under the lock of
-    /// their shard, which takes milliseconds: call it on a thread that may wait.
-    pub fn list_part(&self, now_ms: u64, query: &ListQuery, is_shared: bool) -> ListPart {
+    /// As [`Channels::list_part`](crate::Channels::list_part), of the channels that are in memory.
+    /// It passes all of them, some at a time under the lock of their shard, which takes
+    /// milliseconds.
+    pub(crate) fn list_part(&self, now_ms: u64, query: &ListQuery) -> ListPart {
         let channels = (0..SHARDS).map(|at| self.lock(at).len()).sum();
         let mut selection = Selection::among(channels, query);
         for at in 0..SHARDS {
@@ -433,8 +433,7 @@ impl MemoryEngine {
             loop {
                 let mut shard = self.lock(at);
                 let end = shard.extent().min(begin + PASS_SLOTS);
-                let slots = begin..end;
-                shard.select(&self.shared, now_ms, (slots, is_shared), &mut selection);
+                shard.select(&self.shared, now_ms, begin..end, &mut selection);
                 self.note_oldest(at, &shard);
                 if end == shard.extent() {
                     break;

@@ -39,13 +39,14 @@ use throng_core::change::{ChangeError, ChangeOutcome, Erase, EraseOutcome, LogCh
 use throng_core::journal::{Journal, JournalIds, JournalUsage};
 use throng_core::parts::{HeldPart, Limits, Parts};
 use throng_core::{
-    Answer, AskerId, ChannelName, Fetched, HistoryQuery, Kind, Later, ListStep, Mark, Marked,
-    Outcome, Publication, PublishError, Reading, Retention, Ticket,
+    Answer, AskerId, ChannelName, Fetched, HistoryQuery, Kind, Later, ListPart, ListQuery,
+    ListStep, Mark, Marked, Outcome, Publication, PublishError, Reading, Retention, Ticket,
 };
 
 use crate::journal::{DiskJournal, JournalRefused, JournalWritten, WhenDone};
 use crate::logs::Entry;
 pub use delivery::AnswerDelivery;
+use list::DurableNames;
 use markers::Markers;
 use read::PAGE_BYTES_MAX;
 use readers::{ReadTurn, Readers};
@@ -57,6 +58,7 @@ pub struct DurableLogs {
     journal: Arc<DiskJournal>,
     readers: Readers,
     markers: Arc<Markers>,
+    names: DurableNames,
 }
 
 /// Reads of logs for clients, and refused ones since the start.
@@ -85,7 +87,8 @@ impl DurableLogs {
     pub fn start(delivery: &AnswerDelivery, journal: Arc<DiskJournal>) -> io::Result<DurableLogs> {
         let shared = delivery.shared();
         let markers = Arc::new(Markers::new(Arc::clone(&shared.logs), Arc::clone(&journal)));
-        Ok(DurableLogs { shared, journal, readers: Readers::start()?, markers })
+        let (readers, names) = (Readers::start()?, DurableNames::default());
+        Ok(DurableLogs { shared, journal, readers, markers, names })
     }
 
     /// Has a log changed. Answers later, or why it is refused at once.
@@ -267,6 +270,14 @@ impl Journal for DurableLogs {
 
     fn list(&self, kind: Kind, after: u64) -> ListStep {
         list::step(&self.shared, kind, after)
+    }
+
+    fn list_part(&self, now_ms: u64, query: &ListQuery) -> ListPart {
+        self.names.part(&self.shared, now_ms, query)
+    }
+
+    fn tick(&self, now_ms: u64, _: bool) {
+        self.names.tick(now_ms);
     }
 
     fn is_at_rest(&self) -> bool {

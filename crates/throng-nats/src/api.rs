@@ -3,6 +3,7 @@
 pub mod ack;
 pub(crate) mod beside;
 pub mod bucket;
+pub(crate) mod consumer;
 pub mod get;
 mod limit;
 pub mod message;

@@ -27,6 +27,7 @@
 //! | `followed`, `tail` | the followed channels, and their newest messages |
 //! | `asking`, `answering` | what nodes ask each other, in the form of `questions` |
 //! | `asks` | questions without their answers |
+//! | `lists`, `stored_names` | the channels that are in the stream, for lists |
 //! | `cluster` | what this node says of itself, and what it knows of the others |
 //! | `table` | the tables that every node has whole |
 //! | `markers` | how far users have read their inboxes |
@@ -58,6 +59,7 @@ mod key_table;
 mod keys;
 mod lateness;
 mod link;
+mod lists;
 mod logs;
 mod markers;
 mod open_logs;
@@ -66,6 +68,7 @@ mod receipts;
 mod rest;
 mod shared;
 mod starting;
+mod stored_names;
 mod succession;
 mod table;
 mod tail;
@@ -143,6 +146,13 @@ impl NatsJournal {
     /// connections listed and closed. Call it once, before there are connections.
     pub fn set_tags(&self, tags_of_user: impl Fn(&str) -> WantedTags + Send + Sync + 'static) {
         let is_first = self.shared.tags_of_user.set(Box::new(tags_of_user)).is_ok();
+        debug_assert!(is_first);
+    }
+
+    /// Sets how this node's part of a page of a list is selected, which other nodes ask for. Call
+    /// it once, before there are channels.
+    pub fn set_list_part(&self, select: impl Fn(&ListQuery) -> ListPart + Send + Sync + 'static) {
+        let is_first = self.shared.list_part.set(Box::new(select)).is_ok();
         debug_assert!(is_first);
     }
 
@@ -477,6 +487,10 @@ impl Cluster for NatsJournal {
         later: Later<'_, OtherNodes<Scanned>>,
     ) -> Answer<OtherNodes<Scanned>> {
         self.shared.scan_elsewhere((target, action), later)
+    }
+
+    fn list_stored(&self, query: &ListQuery, later: Later<'_, ListPart>) -> Answer<ListPart> {
+        self.shared.list_stored(query, later)
     }
 
     fn list_elsewhere(

@@ -27,10 +27,13 @@
 //!   over. If one has to be sent again and a later one is stored already, its outcome is
 //!   [`Outcome::Unknown`] or [`Outcome::Away`], and it is not sent again.
 
+mod about_lists;
 mod about_logs;
 mod beats;
+mod counts;
 mod following;
 mod logs;
+mod names;
 mod nodes;
 mod nonce;
 mod outbox;
@@ -56,8 +59,10 @@ use crate::protocol::decoder::ServerMessage;
 use crate::protocol::headers::Headers;
 use crate::subject::{self, Subjects};
 use beats::Beats;
+use counts::Counts;
 use following::Following;
 use logs::Logs;
+use names::Names;
 use nodes::Nodes;
 use outbox::{Outbox, Question};
 use publishing::{Publishing, StoreOutcome};
@@ -72,9 +77,9 @@ pub use outbox::JournalAction;
 pub use publishing::token_of_receipt;
 pub(crate) use publishing::{OUTSTANDING_BYTES_MAX, OUTSTANDING_MAX};
 pub use report::{
-    Ask, Changed, ErasedMessages, HeldState, JournalEvent, JournalReport, JournalSettings,
-    KnownKey, LogEdit, LogFacts, LogOutcome, LogRequest, NodesAnswered, Outcome, Reading, Resume,
-    Standing, StoredKeys, TableId,
+    Ask, Changed, CountedLog, ErasedMessages, HeldState, JournalEvent, JournalReport,
+    JournalSettings, KnownKey, LastOfLog, LogCount, LogEdit, LogFacts, LogOutcome, LogRequest,
+    NamedLog, Naming, NodesAnswered, Outcome, Reading, Resume, Standing, StoredKeys, TableId,
 };
 pub use volatile_places::{VolatilePlace, VolatilePlaces};
 
@@ -93,6 +98,8 @@ pub struct StreamJournal {
     renewal: Renewal,
     volatile: VolatileMessages,
     readings: Readings,
+    names: Names,
+    counts: Counts,
     nodes: Nodes,
     tables: Vec<JournalTable>,
     /// The last report: see [`JournalReport::Whole`].
@@ -117,6 +124,8 @@ impl StreamJournal {
             outbox: Outbox::new(stream.name(), &nonce),
             following: Following::new(stream.replicas > 1),
             readings: Readings::new(&stream),
+            names: Names::new(&stream, &nonce),
+            counts: Counts::default(),
             publishing: Publishing::new(stream.name(), &nonce, publish_ms),
             logs: Logs::new(stream.name(), &nonce, publish_ms),
             beats: Beats::new(&stream),
@@ -184,6 +193,8 @@ impl StreamJournal {
             JournalEvent::Read { token, channel, after, at_least } => {
                 self.read(now_ms, token, &channel, after, at_least);
             }
+            JournalEvent::Name { token, kind, is_anew } => self.name(now_ms, token, kind, is_anew),
+            JournalEvent::Count { token, logs } => self.count(now_ms, (token, logs)),
             JournalEvent::Ask(ask) => self.nodes.ask(now_ms, ask, &mut self.outbox),
             JournalEvent::Answer { reply, answer } => {
                 self.nodes.answer(reply, answer, &mut self.outbox);
@@ -219,6 +230,7 @@ impl StreamJournal {
             table.denied(now_ms, subject, error, &mut self.outbox);
         }
         self.logs.denied(subject, error, &mut self.outbox);
+        self.names.denied(subject, error, &mut self.outbox);
         let done = self.readings.denied(subject, &mut self.outbox);
         self.batches_done(now_ms, done);
     }
@@ -277,7 +289,7 @@ impl StreamJournal {
         self.following.disconnected();
         self.publishing.disconnected();
         self.logs.disconnected(&mut self.outbox);
-        self.readings.cancel(&mut self.outbox);
+        self.cancel_readings();
         self.nodes.disconnected(&mut self.outbox);
         for table in &mut self.tables {
             table.disconnected(&mut self.outbox);
@@ -338,7 +350,9 @@ impl StreamJournal {
     }
 
     fn answered(&mut self, now_ms: u64, delivery: ServerMessage<'_>) {
-        let Some((token, question)) = self.outbox.question(delivery.subject) else { return };
+        let Some((token, question)) = self.outbox.question(delivery.subject) else {
+            return self.given(now_ms, &delivery);
+        };
         let ServerMessage { headers, payload, .. } = delivery;
         match question {
             Question::Watch => {
@@ -387,6 +401,8 @@ impl StreamJournal {
                 }
             }
             Question::Heads => self.heads_answered(now_ms, token, headers),
+            Question::Names => self.names_answered(now_ms, token, (headers, payload)),
+            Question::Counts => self.counts_answered(now_ms, token, (headers, payload)),
             Question::Batch => {
                 let (is_end, done) =
                     self.readings.answered(now_ms, token, headers, payload, self.watch.first());
@@ -452,7 +468,7 @@ impl StreamJournal {
         match watched {
             WatchResult::Nothing => {}
             WatchResult::Refused(reason, limit) => {
-                self.readings.cancel(&mut self.outbox);
+                self.cancel_readings();
                 self.outbox.report(JournalReport::Refused { reason, limit });
             }
             WatchResult::Opened { epoch, is_new_epoch, has_missed } => {
@@ -469,7 +485,7 @@ impl StreamJournal {
                 if is_new_epoch {
                     self.logs.begin_epoch(&mut self.outbox);
                     self.publishing.begin_epoch(epoch);
-                    self.readings.cancel(&mut self.outbox);
+                    self.cancel_readings();
                     self.following.rejoin(now_ms, self.watch.last(), &mut self.outbox);
                 } else {
                     if has_missed {
@@ -536,6 +552,7 @@ impl StreamJournal {
             self.following.tick_polled(now_ms, stream, &mut self.outbox);
         }
         self.readings.tick(now_ms, &mut self.outbox);
+        self.tick_lists(now_ms);
         let watched = self.watch.tick(now_ms, &mut self.outbox);
         self.watched(now_ms, watched);
         if self.nodes.tick(now_ms, &mut self.outbox) {
@@ -562,6 +579,7 @@ impl StreamJournal {
             self.readings.ask(now_ms, Purpose::Fill(channel), subject, (after, target));
         }
         self.readings.send(now_ms, &mut self.outbox);
+        self.go_on_with_lists(now_ms);
         if self.is_clogged {
             self.publishing.pause();
         } else {

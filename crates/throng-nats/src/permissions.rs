@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::api::{StreamSettings, bucket};
+use crate::api::{StreamSettings, bucket, consumer};
 use crate::protocol::headers::HeaderWriter;
 use crate::subject::Subjects;
 
@@ -117,6 +117,13 @@ pub fn of_node(settings: &StreamSettings) -> Vec<NatsPermission> {
     for table in TABLES {
         let read = format!("$JS.API.DIRECT.GET.KV_{prefix}-{table}");
         all.push(of(&read, &read, b"", last.as_bytes()));
+    }
+    // A consumer of another stream than the subject's is refused, and nobody has made this one.
+    let (create, next) = ("$JS.API.CONSUMER.CREATE", "$JS.API.CONSUMER.MSG.NEXT");
+    let consumer = consumer::create(NOBODY, NOBODY, &[]);
+    for (what, request) in [(create, &*consumer), (next, b"")] {
+        let subject = format!("{what}.{stream}.{NOBODY}");
+        all.push(of(&format!("{what}.{stream}.*"), &subject, b"", request));
     }
     all.extend([
         on(&format!("{prefix}.live.>"), &subjects.live(&channel)),

@@ -52,6 +52,9 @@ pub(crate) fn channel(suffix: &str) -> Option<ChannelName> {
     Some(ChannelName::new(kind, &name))
 }
 
+/// Begins the suffix of the record of a log, before the suffix of its channel.
+pub(crate) const RECORD: &str = "r.";
+
 /// The subjects of one stream.
 #[derive(Debug, Clone)]
 pub struct Subjects {
@@ -81,7 +84,17 @@ impl Subjects {
 
     /// Where the record of a channel's log is.
     pub(crate) fn record(&self, suffix: &str) -> String {
-        [&*self.ingest, "r.", suffix].concat()
+        [&*self.ingest, RECORD, suffix].concat()
+    }
+
+    /// The messages and records of all channels of a kind.
+    pub(crate) fn all_of(&self, kind: Kind) -> Vec<String> {
+        let of = |kind: &str| [&*self.ingest, kind, ">"].concat();
+        match kind {
+            Kind::Channel => vec![of("c."), of("r.c.")],
+            Kind::User => vec![of("u."), of("r.u.")],
+            Kind::Internal => Vec::new(),
+        }
     }
 
     /// The same of all channels.

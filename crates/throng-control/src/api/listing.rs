@@ -5,7 +5,8 @@
 //! pattern may match few of them.
 //!
 //! With several nodes, each selects its part of a page, in an order that all nodes have, and the
-//! parts are merged. So pages may be asked of different nodes.
+//! parts are merged with the part of the log that they share. So pages may be asked of different
+//! nodes.
 
 use std::borrow::Cow;
 use std::convert::Infallible;
@@ -62,7 +63,7 @@ struct NodesPage {
     channels: Vec<ListedChannel>,
     /// The cursor of the next page, if there is one.
     after: Option<String>,
-    /// True if a node's part is missing.
+    /// True if the part of a node or of the log is missing.
     is_partial: bool,
 }
 
@@ -119,17 +120,22 @@ async fn read_everywhere(
     let query = ListQuery { kind: wanted.kind, after, pattern, limit: most };
     let others =
         |later: Later<'_, _>| Ok::<_, Infallible>(control.engine.list_elsewhere(&query, later));
-    let Ok(others) = ask(others);
+    let stored =
+        |later: Later<'_, _>| Ok::<_, Infallible>(control.engine.list_stored(&query, later));
+    let (Ok(others), Ok(stored)) = (ask(others), ask(stored));
     let (engine, own) = (Arc::clone(&control.engine), query.clone());
     // It panics only with the process.
     let own = spawn_blocking(move || engine.list_part(clock::now_ms(), &own)).await;
-    let others = others.within(WORKERS_TIMEOUT).await;
+    let (others, stored) =
+        tokio::join!(others.within(WORKERS_TIMEOUT), stored.within(WORKERS_TIMEOUT));
     let none = OtherNodes { found: Vec::new(), is_complete: false };
     let OtherNodes { found: mut parts, is_complete } = others.unwrap_or(none);
     parts.push(own.unwrap_or_default());
+    let is_partial = !is_complete || stored.is_none();
+    parts.extend(stored);
     let page = ListPart::merge(parts, limit, |listed| wanted.has(listed));
     let after = page.reached.map(|reached| reached.to_string());
-    NodesPage { channels: page.channels, after, is_partial: !is_complete }
+    NodesPage { channels: page.channels, after, is_partial }
 }
 
 /// Reads a page of at most `limit` channels, and at least one step of the engine.

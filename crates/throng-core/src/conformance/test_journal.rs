@@ -15,7 +15,7 @@ use crate::engine::{EngineMetrics, Follow, Followed, History};
 use crate::id::{Epoch, LocalId, MessageId, WorkerId};
 use crate::journal::{Journal, JournalIds};
 use crate::later::{Answer, AskerId, Later, Ticket};
-use crate::listing::{ListPlace, ListStep};
+use crate::listing::{ListPart, ListPlace, ListQuery, ListStep};
 use crate::memory::MemoryEngine;
 use crate::message::Content;
 use crate::name::{ChannelName, Kind};
@@ -430,6 +430,14 @@ impl Journal for TestJournal {
         let (ticket, answer) = later.ticket();
         lock(&self.readings).push(OpenReading::Marker(marker, ticket));
         answer
+    }
+
+    fn list_part(&self, now_ms: u64, query: &ListQuery) -> ListPart {
+        let mut part = self.store.list_part(now_ms, query);
+        for listed in &mut part.channels {
+            listed.head = self.outer(&listed.name, listed.head);
+        }
+        part
     }
 
     fn list(&self, kind: Kind, after: u64) -> ListStep {

@@ -65,6 +65,12 @@ impl MemoryEngine {
         self
     }
 
+    /// True if a channel's log is in the journal that has no list of its own.
+    pub fn is_in_listed(&self, name: &ChannelName) -> bool {
+        let journal = self.rule(name).journal;
+        journal.is_some() && journal == self.shared.listed_here
+    }
+
     /// The same engine, thawed from one whose positions have this epoch.
     #[must_use]
     pub fn with_epoch_of_positions(mut self, epoch: Epoch) -> MemoryEngine {

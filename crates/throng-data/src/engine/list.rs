@@ -1,8 +1,11 @@
-//! Lists of the durable channels, by their numbers.
+//! Lists of the durable channels: by their numbers, and in the order of several processes.
 
 use std::ops::ControlFlow;
+use std::sync::{Mutex, PoisonError};
 
-use throng_core::{Kind, ListPlace, ListStep, ListedChannel};
+use throng_core::{
+    ChannelName, Kind, ListPart, ListPlace, ListQuery, ListStep, ListedChannel, NameIndex,
+};
 
 use super::shared::EngineShared;
 
@@ -23,22 +26,92 @@ pub(super) fn step(shared: &EngineShared, kind: Kind, after: u64) -> ListStep {
         step.next = found.last().map(|(number, _)| ListPlace(*number));
     }
     for (number, name) in found {
-        if name.kind() != kind || shared.durable(&name).is_none() {
-            continue;
-        }
-        let Ok(bounds) = shared.logs.bounds(&name) else { continue };
-        let subscribers = shared.memory.audience(&name).subscribers;
-        let messages = usize::try_from(bounds.head.offset - bounds.floor).unwrap_or(usize::MAX);
-        if messages > 0 || subscribers > 0 || bounds.has_record {
-            let place = ListPlace(number);
-            step.channels.push(ListedChannel {
-                place,
-                name,
-                subscribers,
-                head: bounds.head,
-                messages,
-            });
+        if name.kind() == kind {
+            let subscribers = shared.memory.audience(&name).subscribers;
+            step.channels.extend(listed(shared, (number, name), subscribers));
         }
     }
     step
+}
+
+/// The entry of a durable channel with this number; `None` if it has nothing.
+fn listed(
+    shared: &EngineShared,
+    (number, name): (u64, ChannelName),
+    subscribers: u64,
+) -> Option<ListedChannel> {
+    shared.durable(&name)?;
+    let bounds = shared.logs.bounds(&name).ok()?;
+    let messages = usize::try_from(bounds.head.offset - bounds.floor).unwrap_or(usize::MAX);
+    let is_listed = messages > 0 || subscribers > 0 || bounds.has_record;
+    let (place, head) = (ListPlace(number), bounds.head);
+    is_listed.then_some(ListedChannel { place, name, subscribers, head, messages })
+}
+
+/// For how long the names of durable channels are kept after the last page, in milliseconds.
+const KEPT_MS: u64 = 30_000;
+
+#[derive(Default)]
+struct KnownNames {
+    channels: NameIndex<()>,
+    users: NameIndex<()>,
+    /// All channels up to this number are known.
+    newest: u64,
+    used_ms: u64,
+}
+
+impl KnownNames {
+    fn of(&mut self, kind: Kind) -> Option<&mut NameIndex<()>> {
+        match kind {
+            Kind::Channel => Some(&mut self.channels),
+            Kind::User => Some(&mut self.users),
+            Kind::Internal => None,
+        }
+    }
+}
+
+/// The names of durable channels in the order of several processes, while these ask for lists: the
+/// first page after a pause reads all names, and others those that came since.
+#[derive(Default)]
+pub(super) struct DurableNames(Mutex<KnownNames>);
+
+impl DurableNames {
+    /// A part of a page of the list of several processes.
+    pub(super) fn part(&self, shared: &EngineShared, now_ms: u64, query: &ListQuery) -> ListPart {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.used_ms = now_ms;
+        let after = known.newest;
+        let mut each = |number, name: ChannelName| {
+            if let Some(names) = known.of(name.kind()) {
+                names.entry(name.name());
+            }
+            known.newest = number;
+            ControlFlow::Continue(())
+        };
+        // What cannot be read is found out by those who use it.
+        let _ = shared.logs.list(after, &mut each);
+        let Some(names) = known.of(query.kind) else { return ListPart::default() };
+        let (found, reached) = names.page(query);
+        let found: Vec<_> =
+            found.into_iter().map(|(name, ())| ChannelName::new(query.kind, name)).collect();
+        let mut channels = Vec::new();
+        for name in found {
+            match listed(shared, (0, name.clone()), 0) {
+                Some(listed) => channels.push(listed),
+                None => names.remove(name.name()),
+            }
+        }
+        ListPart { channels, reached }
+    }
+
+    /// Forgets the names that nobody asks for any more.
+    pub(super) fn tick(&self, now_ms: u64) {
+        // While they are read, they are in use.
+        if let Ok(mut known) = self.0.try_lock()
+            && known.newest > 0
+            && now_ms.saturating_sub(known.used_ms) >= KEPT_MS
+        {
+            *known = KnownNames::default();
+        }
+    }
 }

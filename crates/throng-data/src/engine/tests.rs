@@ -78,7 +78,7 @@ fn engine(
 #[test]
 fn a_journal_in_memory_conforms() {
     for sync in [SyncPolicy::Always, SyncPolicy::Interval, SyncPolicy::Never] {
-        conformance::run_with(conformance::Profile::DISK, |rules, queues| {
+        conformance::run_with(conformance::Profile::JOURNAL, |rules, queues| {
             engine(Arc::new(MemoryStorage::default()), sync, rules, queues).0
         });
     }
@@ -88,7 +88,7 @@ fn a_journal_in_memory_conforms() {
 fn a_journal_on_a_disk_conforms() {
     let folder = tempfile::tempdir().expect("a directory");
     let number = std::cell::Cell::new(0);
-    conformance::run_with(conformance::Profile::DISK, |rules, queues| {
+    conformance::run_with(conformance::Profile::JOURNAL, |rules, queues| {
         number.set(number.get() + 1);
         let path = folder.path().join(number.get().to_string());
         let storage = DiskStorage::open(&path, 1 << 20).expect("it opens");

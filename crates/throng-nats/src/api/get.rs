@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use super::message;
 use crate::protocol::headers::Headers;
 
 /// Channels whose last messages one request asks for: a server answers at most 1,024.
@@ -25,6 +26,16 @@ pub(crate) fn some(subject: &str, from: u64, count: usize) -> Vec<u8> {
         "next_by_subj": subject,
         "batch": count,
         "max_bytes": BATCH_BYTES,
+    });
+    request.to_string().into_bytes()
+}
+
+/// The request for the first message of a subject since a time of the servers. Its end says how
+/// many come after it.
+pub(crate) fn first_since(subject: &str, wall_ms: u64) -> Vec<u8> {
+    let since = message::time_text(wall_ms);
+    let request = json!({
+        "start_time": since, "next_by_subj": subject, "batch": 1, "max_bytes": 1,
     });
     request.to_string().into_bytes()
 }

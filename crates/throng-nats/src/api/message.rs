@@ -199,6 +199,22 @@ pub fn wall_ms(text: &str) -> Option<u64> {
     Some((((days * 24 + hour) * 60 + minute) * 60 + second) * 1000 + milliseconds)
 }
 
+/// Writes a time in UTC as RFC 3339 has it.
+pub(crate) fn time_text(wall_ms: u64) -> String {
+    let (seconds, milliseconds) = (wall_ms / 1000, wall_ms % 1000);
+    let (days, of_day) = (seconds / 86_400 + DAYS_TO_1970 - 1, seconds % 86_400);
+    // Years begin in March, as above. Each 400 of them have as many days.
+    let (cycle, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (month, later) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    let year = cycle * 400 + year + later;
+    let (hour, minute, second) = (of_day / 3_600, of_day / 60 % 60, of_day % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milliseconds:03}Z")
+}
+
 /// The days that the sum above gives for 1970-01-01.
 const DAYS_TO_1970: u64 = 719_469;
 
@@ -216,6 +232,14 @@ mod tests {
         for text in ["", "Z", "1970-01-01T00:00:00", "1969-12-31T00:00:00Z", "1970-13-01T00:00:00Z"]
         {
             assert_eq!(wall_ms(text), None, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_time_is_read_as_it_is_written(wall_ms in 0u64..253_402_300_800_000) {
+            let text = time_text(wall_ms);
+            prop_assert_eq!(super::wall_ms(&text), Some(wall_ms), "{}", text);
         }
     }
 

@@ -89,10 +89,9 @@ impl NodeShared {
         let begun = self.lists.fetch_add(1, Ordering::Relaxed);
         let shared = Arc::clone(self);
         let tell = move || {
-            let now_ms = (shared.now_ms)();
-            let mut part = shared.memory.list_part(now_ms, &query, true);
-            part.channels.iter_mut().for_each(|listed| shared.complete_list(now_ms, listed));
-            shared.reply(reply, &ListAnswer::from(&part));
+            if let Some(select) = shared.list_part.get() {
+                shared.reply(reply, &ListAnswer::from(&select(&query)));
+            }
             shared.lists.fetch_sub(1, Ordering::Relaxed);
         };
         let is_spawned = begun < LISTS_MAX
@@ -103,10 +102,9 @@ impl NodeShared {
         }
     }
 
-    /// Corrects an entry of a list: the followed channels have the messages that are in memory. A
-    /// stream has no list of its channels.
+    /// Corrects an entry of a list: the followed channels have the messages that are in memory.
+    /// Those in the stream are in its own part.
     pub(super) fn complete_list(&self, now_ms: u64, listed: &mut ListedChannel) {
-        listed.head.epoch = self.epoch();
         let followed = self.followed();
         let entry = followed.get(&listed.name);
         let readable = entry.into_iter().flat_map(|entry| entry.cached());

@@ -119,6 +119,8 @@ impl NodeShared {
             JournalReport::ErasedUnheard => self.followed().erase(None),
             JournalReport::Published { token, outcome } => self.published(token, outcome),
             JournalReport::Read { token, reading } => self.was_read(token, reading),
+            JournalReport::Named { token, logs, naming } => self.were_named(token, logs, naming),
+            JournalReport::Counted { token, counts } => self.were_counted(token, counts),
             JournalReport::Asked(asked) => self.were_asked(asked),
             JournalReport::Question { reply, question } => self.question(reply, &question),
             JournalReport::Nodes(nodes) => self.link.nodes_are(nodes),
@@ -141,7 +143,7 @@ impl NodeShared {
     }
 
     /// Logs a trouble, once until there is another one or the stream is opened.
-    fn trouble(&self, trouble: &str) {
+    pub(super) fn trouble(&self, trouble: &str) {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         if said.as_deref() != Some(trouble) {
             tracing::warn!("NATS: {trouble}");
@@ -221,6 +223,7 @@ impl NodeShared {
     /// have missed messages.
     fn begin_anew(&self) {
         self.receipts.forget();
+        self.stored.forget();
         let mut followed = self.followed();
         followed.forget_tails();
         let Ok(()) = followed.each(|channel, entry| -> Result<(), Infallible> {

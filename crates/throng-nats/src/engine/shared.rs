@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use throng_core::parts::{HeldPart, Limits, Parts, Reserved};
 use throng_core::{
-    Answer, ChannelId, ChannelName, Epoch, Fetched, HistoryQuery, Later, MemoryEngine, NodeTag,
-    Reading, ScanAction, ScanTarget, StartAt, Ticket, WantedTags,
+    Answer, ChannelId, ChannelName, Epoch, Fetched, HistoryQuery, Later, ListPart, ListQuery,
+    MemoryEngine, NodeTag, Reading, ScanAction, ScanTarget, StartAt, Ticket, WantedTags,
 };
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -26,6 +26,7 @@ use super::link::{Link, count};
 use super::open_logs::OpenLogs;
 use super::receipts::ReceiptsForOthers;
 use super::rest::{CountGuard, Holding};
+use super::stored_names::StoredNames;
 use super::table::SharedTables;
 use super::under_way::Publications;
 use super::usage::UseExchange;
@@ -54,6 +55,9 @@ pub(super) struct PendingRead {
 /// The tags of the tokens of a user.
 pub(super) type TagsOfUser = Box<dyn Fn(&str) -> WantedTags + Send + Sync>;
 
+/// Selects this node's part of a page.
+pub(super) type SelectPart = Box<dyn Fn(&ListQuery) -> ListPart + Send + Sync>;
+
 pub(super) struct NodeShared {
     pub(super) memory: Arc<MemoryEngine>,
     pub(super) parts: Arc<Parts>,
@@ -80,6 +84,10 @@ pub(super) struct NodeShared {
     pub(super) deferred: DeferredWork,
     pub(super) asks: OpenQuestions,
     pub(super) logs: OpenLogs,
+    pub(super) stored: StoredNames,
+    /// Selects this node's part of a page of a list. Not known before the server knows its
+    /// channels.
+    pub(super) list_part: OnceLock<SelectPart>,
     /// Parts of lists that are being selected for other nodes.
     pub(super) lists: AtomicUsize,
     pub(super) usage: UseExchange,
@@ -368,6 +376,7 @@ impl NodeShared {
         self.tell_due_receipts(now_ms);
         self.tell_use(now_ms);
         self.write_keys(now_ms);
+        self.stored.tick(now_ms);
         for _ in 0..VACATED_PER_TICK {
             let Some(name) = self.vacancies.due(now_ms) else { return };
             let mut followed = self.followed();

@@ -28,6 +28,7 @@ use super::open_logs::OpenLogs;
 use super::receipts::ReceiptsForOthers;
 use super::rest::Holding;
 use super::shared::NodeShared;
+use super::stored_names::StoredNames;
 use super::table::SharedTables;
 use super::under_way::Publications;
 use super::usage::UseExchange;
@@ -159,6 +160,8 @@ impl NodeStarting {
             holding: Holding::default(),
             asks: OpenQuestions::default(),
             logs: OpenLogs::default(),
+            stored: StoredNames::default(),
+            list_part: OnceLock::new(),
             lists: AtomicUsize::new(0),
             usage: UseExchange::default(),
             keys: SharedKeys::new(self.keys),

@@ -17,6 +17,9 @@ pub(super) const ASK_SID: u64 = 4;
 /// The subscription for new entries of the first table; the other tables follow.
 pub(super) const TABLE_SID: u64 = 5;
 
+/// Begins the subjects of requests about consumers.
+pub(super) const CONSUMERS: &str = "$JS.API.CONSUMER.";
+
 /// An action that a journal requests, in this order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JournalAction {
@@ -57,6 +60,10 @@ pub(super) enum Question {
     Batch,
     /// The stream's first and last sequence.
     Bounds,
+    /// The names of channels.
+    Names,
+    /// How many messages a channel has.
+    Counts,
     /// Something that all other nodes were asked.
     Nodes,
     Table(TableId),
@@ -154,6 +161,19 @@ impl Outbox {
     /// Asks for the state of the stream.
     pub(super) fn ask_state(&mut self, question: Question) -> u64 {
         self.ask_leader(question, "INFO", Vec::new())
+    }
+
+    /// Asks for something, as JetStream names it, of a consumer of the stream.
+    pub(super) fn ask_consumer(
+        &mut self,
+        (what, consumer): (&str, &str),
+        question: Question,
+        request: Vec<u8>,
+    ) -> u64 {
+        let subject = format!("{CONSUMERS}{what}.{}.{consumer}", self.stream);
+        let token = self.token();
+        self.ask_again(token, question, subject, ([].into(), request.into()));
+        token
     }
 
     /// A token that is not in use.

@@ -1,8 +1,8 @@
 //! A journal's input and output.
 
 use throng_core::{
-    AskerId, ChannelId, ChannelName, LogRecord, NodeTag, Publication, RecordChange, RecordVersion,
-    VolatilePublication,
+    AskerId, ChannelId, ChannelName, Kind, LogRecord, NodeTag, Publication, RecordChange,
+    RecordVersion, VolatilePublication,
 };
 
 use super::nonce;
@@ -79,6 +79,19 @@ pub enum JournalEvent<'a> {
         after: u64,
         /// The head that the reader knows of: an answer that ends before it is not yet complete.
         at_least: u64,
+    },
+    /// To learn which channels of a kind are in the stream. The token comes back with them.
+    Name {
+        token: u64,
+        kind: Kind,
+        /// False if the names of earlier answers are still known: then only those that came since
+        /// are reported, with their new ends.
+        is_anew: bool,
+    },
+    /// To count the messages of these channels. The token comes back with the counts.
+    Count {
+        token: u64,
+        logs: Vec<CountedLog>,
     },
     /// To ask all other nodes.
     Ask(Ask),
@@ -179,6 +192,57 @@ pub enum LogOutcome {
     Unsupported(&'static str),
     /// The outcome of a publication, none of [`Outcome::Stored`].
     Failed(Outcome),
+}
+
+/// A log in the stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamedLog {
+    pub channel: ChannelName,
+    /// The sequence of its last message or record.
+    pub sequence: u64,
+    pub last: LastOfLog,
+}
+
+/// The last entry of one of a log's subjects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LastOfLog {
+    Message,
+    Record,
+    /// The log has no record any more.
+    NoRecord,
+}
+
+/// How the answer to [`JournalEvent::Name`] goes on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Naming {
+    /// There are more to come.
+    More,
+    /// These were all.
+    End {
+        /// What is before this sequence is gone from the stream.
+        first: u64,
+    },
+    /// They cannot be read now, and all have to be read the next time. The reason is a sentence, if
+    /// there is one that does not pass.
+    Failed(Option<String>),
+}
+
+/// A log whose messages are to be counted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CountedLog {
+    pub channel: ChannelName,
+    /// Older messages do not count.
+    pub max_age_ms: u64,
+    /// False if it is known to have no record.
+    pub may_have_record: bool,
+}
+
+/// The messages that a log has, as far as that matters to a list.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LogCount {
+    pub messages: u64,
+    /// True if the log has a record; also false if it has messages.
+    pub has_record: bool,
 }
 
 /// Messages of a channel that nobody may be shown any more.
@@ -311,6 +375,17 @@ pub enum JournalReport {
         token: u64,
         /// The messages; `None` if the stream is away.
         reading: Option<Reading>,
+    },
+    /// Logs in the stream, with their last messages or records.
+    Named {
+        token: u64,
+        logs: Vec<NamedLog>,
+        naming: Naming,
+    },
+    /// The counts of the logs, in their order; `None` if they cannot be read.
+    Counted {
+        token: u64,
+        counts: Option<Vec<LogCount>>,
     },
     /// As many other nodes are there now; none while nothing can be heard of them.
     Nodes(usize),

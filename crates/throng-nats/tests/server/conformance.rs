@@ -14,14 +14,14 @@ use throng_core::{
 use throng_nats::api::StreamSettings;
 use throng_nats::api::table::{TableKind, TableSettings};
 use throng_nats::client::{Login, NatsClientSettings, ServerAddress};
-use throng_nats::engine::{LinkState, NodeSettings, NodeStarting, TableId};
+use throng_nats::engine::{LinkState, NatsJournal, NodeSettings, NodeStarting, TableId};
 use throng_nats::journal::JournalSettings;
 
 use crate::nats_server::{NatsCluster, NatsServer, PATIENCE};
 use crate::node::{no_tls, publication, stream};
 
 /// The time of the conformance tests.
-const NOW_MS: u64 = 1_700_000_000_000;
+pub(crate) const NOW_MS: u64 = 1_700_000_000_000;
 
 /// A number that no other stream or node has.
 fn number() -> u64 {
@@ -32,10 +32,21 @@ fn number() -> u64 {
 /// Channels over the stream of this prefix on so many servers, once it is open.
 fn engine(
     addresses: &[String],
-    (prefix, replicas): (String, u8),
+    stream: (String, u8),
     rules: &Arc<Rules>,
     queues: Vec<Arc<WorkerQueue>>,
 ) -> Channels {
+    let node = node(addresses, stream, rules, queues);
+    Channels::new(Arc::clone(node.memory()), vec![node])
+}
+
+/// A node over the stream of this prefix on so many servers, once that is open.
+pub(crate) fn node(
+    addresses: &[String],
+    (prefix, replicas): (String, u8),
+    rules: &Arc<Rules>,
+    queues: Vec<Arc<WorkerQueue>>,
+) -> Arc<NatsJournal> {
     let retention = rules.get(rules.find(&ChannelName::channel("any"))).retention;
     let settings = NodeSettings {
         client: NatsClientSettings {
@@ -76,12 +87,12 @@ fn engine(
         assert!(Instant::now() < until, "{:?}", engine.state());
         std::thread::sleep(Duration::from_millis(5));
     }
-    Channels::new(Arc::clone(engine.memory()), vec![engine])
+    engine
 }
 
 /// Runs all checks with streams on so many servers.
 fn check(addresses: &[String], replicas: u8) {
-    conformance::run_with(Profile::STREAM, |rules, queues| {
+    conformance::run_with(Profile::JOURNAL, |rules, queues| {
         // Nobody else uses its stream.
         let stream = (format!("conformance{}", number()), replicas);
         engine(addresses, stream, &rules, queues)
@@ -187,7 +198,7 @@ async fn a_volatile_message_reaches_each_node_once() {
 const MESSAGES: u64 = 1_000;
 
 /// Publishes. On a machine that is busy enough, the connection counts as lost now and then.
-fn publish(engine: &Channels, publication: Publication) -> MessageId {
+pub(crate) fn publish(engine: &Channels, publication: Publication) -> MessageId {
     loop {
         let outcome = ask(|later| engine.publish(NOW_MS, publication.clone(), later)).recv();
         match outcome.ok().flatten().expect("it is answered") {

@@ -3,6 +3,7 @@
 
 mod changes;
 mod conformance;
+mod lists;
 mod nats_server;
 mod node;
 

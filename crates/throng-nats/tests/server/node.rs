@@ -9,8 +9,8 @@ use throng_nats::client::{
     self, Login, NatsClientSettings, NatsTls, Notice, ServerAddress, Source,
 };
 use throng_nats::journal::{
-    ErasedMessages, JournalEvent, JournalReport, JournalSettings, LogOutcome, LogRequest, Outcome,
-    Reading, StreamJournal,
+    ErasedMessages, JournalEvent, JournalReport, JournalSettings, LogCount, LogOutcome, LogRequest,
+    NamedLog, Naming, Outcome, Reading, StreamJournal,
 };
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
@@ -49,6 +49,9 @@ pub(crate) struct Node {
     pub(crate) outcomes: HashMap<u64, Outcome>,
     pub(crate) readings: HashMap<u64, Option<Reading>>,
     pub(crate) logs: HashMap<u64, LogOutcome>,
+    /// The channels in the stream, by the token of the question, once they were told.
+    pub(crate) named: HashMap<u64, Vec<NamedLog>>,
+    pub(crate) counted: HashMap<u64, Vec<LogCount>>,
     /// Channels and their messages that were erased: the first one and the last one.
     pub(crate) erased: Vec<(String, u64, u64)>,
     pub(crate) gaps: usize,
@@ -104,6 +107,8 @@ impl Node {
             outcomes: HashMap::new(),
             readings: HashMap::new(),
             logs: HashMap::new(),
+            named: HashMap::new(),
+            counted: HashMap::new(),
             erased: Vec::new(),
             gaps: 0,
             aways: 0,
@@ -145,6 +150,13 @@ impl Node {
             }
             Notice::Report(JournalReport::Read { token, reading }) => {
                 self.readings.insert(token, reading);
+            }
+            Notice::Report(JournalReport::Named { token, logs, naming }) => {
+                assert!(matches!(naming, Naming::End { .. }), "{naming:?}");
+                self.named.insert(token, logs);
+            }
+            Notice::Report(JournalReport::Counted { token, counts }) => {
+                self.counted.insert(token, counts.expect("they are counted"));
             }
             Notice::Report(JournalReport::Log { token, outcome }) => {
                 assert!(self.logs.insert(token, outcome).is_none(), "answered twice");

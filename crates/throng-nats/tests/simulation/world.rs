@@ -465,8 +465,11 @@ impl World {
             JournalReport::Published { token, outcome } => self.published(node, token, outcome),
             JournalReport::Log { token, outcome } => self.log_answered(node, token, outcome),
             JournalReport::Nodes(others) => self.nodes[node].others = others,
-            // No server of the model limits subscriptions, and no node sends volatile messages.
+            // No server of the model limits subscriptions, no node sends volatile messages, and
+            // none is asked for lists.
             JournalReport::Volatile(_)
+            | JournalReport::Named { .. }
+            | JournalReport::Counted { .. }
             | JournalReport::VolatileLost
             | JournalReport::Keys(_)
             | JournalReport::Whole(_)

@@ -85,21 +85,18 @@ impl Shard {
         self.channels.extent()
     }
 
-    /// Adds the channels in `slots` to a selection. With `is_shared` only channels of which
-    /// other processes have a part.
+    /// Adds the channels in `slots` to a selection.
     pub(in crate::memory) fn select(
         &mut self,
         shared: &Shared,
         now_ms: u64,
-        (slots, is_shared): (Range<u32>, bool),
+        slots: Range<u32>,
         selection: &mut Selection<'_>,
     ) {
         for slot in slots {
             let is_left = self.is_left(shared, slot);
             let Some(channel) = self.channels.get_mut(slot) else { continue };
-            if !selection.may_have(channel.order)
-                || (is_shared && shared.rules.get(channel.rule).journal != shared.listed_here)
-            {
+            if !selection.may_have(channel.order) {
                 continue;
             }
             let key = self.names.get(channel.name);

@@ -36,7 +36,7 @@ fn settle_until_dropped(journal: &Weak<TestJournal>) {
 #[test]
 fn a_journal_conforms_at_once_and_later() {
     for of_publications in [false, true] {
-        conformance::run_with(Profile::DISK, |rules, queues| {
+        conformance::run_with(Profile::JOURNAL, |rules, queues| {
             let memory = Arc::new(engine(rules, queues));
             let lateness = Lateness { of_publications, ..Lateness::default() };
             let journal = TestJournal::new(Arc::clone(&memory), usize::MAX);

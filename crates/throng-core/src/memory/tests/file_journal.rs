@@ -24,8 +24,8 @@ use crate::message::{Content, Message};
 use crate::parts::{Limits, Page, Part, Parts, Start};
 use crate::{
     Answer, AskerId, Channels, Fetched, Follow, History, HistoryQuery, Journal, JournalId,
-    JournalIds, Kind, Later, ListPlace, ListStep, Mark, Marked, Outcome, Publication, Published,
-    ReadMarker, Reading, Receipt,
+    JournalIds, Kind, Later, ListPart, ListPlace, ListQuery, ListStep, Mark, Marked, Outcome,
+    Publication, Published, ReadMarker, Reading, Receipt,
 };
 
 const EPOCH: Epoch = Epoch::numbered(7);
@@ -355,6 +355,10 @@ impl Journal for FileJournal {
         Ok(self.read(|logs| logs.read_marker(now_ms, inbox, None))).into()
     }
 
+    fn list_part(&self, now_ms: u64, query: &ListQuery) -> ListPart {
+        self.read(|logs| logs.list_part(now_ms, query))
+    }
+
     fn list(&self, kind: Kind, after: u64) -> ListStep {
         // Places of a journal begin at 1.
         let after = after.checked_sub(1).map(ListPlace);
@@ -390,7 +394,7 @@ fn channels(file: &Temporary, rules: Arc<Rules>, queues: Vec<Arc<WorkerQueue>>) 
 #[test]
 fn a_journal_over_a_plain_file_conforms() {
     let file = Temporary::new("conformance");
-    conformance::run_with(Profile::DISK, |rules, queues| {
+    conformance::run_with(Profile::JOURNAL, |rules, queues| {
         // Of an earlier check.
         let _ = fs::remove_file(&file.0);
         channels(&file, rules, queues)

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use throng_control::{Ailment, ClusterStatus, Control, MetricSource, OtherMetric};
-use throng_core::{Channels, JournalId, MemoryEngine, clock};
+use throng_core::{Channels, JournalId, ListPart, MemoryEngine, clock};
 use throng_handover::channel::Channel;
 use throng_handover::message::DescriptorKind;
 use throng_handover::records::RecordStream;
@@ -136,6 +136,12 @@ fn share(
     let access = &setup.access.control;
     let tagger = access.tagger.clone();
     node.set_tags(move |user| tagger.of_user(user));
+    // The channels have the node.
+    let listed = Arc::downgrade(channels);
+    node.set_list_part(move |query| match listed.upgrade() {
+        Some(channels) => channels.list_part(clock::now_ms(), query),
+        None => ListPart::default(),
+    });
     limits::share(node, &access.clients);
     if !setup.has_records(LogPlace::Nats) {
         // Other nodes' subscriptions do not concern this one.
