@@ -221,6 +221,31 @@ def test_a_message_has_the_event_and_the_tags_of_its_publisher(
     assert not client.all("gap")
 
 
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_erased_messages_are_told_in_their_place(connect, proxy, server, channel, transport):
+    since = server.publish(channel, "first")["id"]
+    ids = [server.publish(channel, str(number))["id"] for number in range(3)]
+    path = f"/channels/{channel}"
+    # One that is told when the client resumes, and those that come while it is there.
+    notices = [server.http.delete(f"{path}/messages/{ids[1]}").json()]
+    client = connect(proxy().url, transports=[transport], **EAGER)
+    client.tell("subscribe", channels=[channel], since=since)
+    client.until_all("erased", 1)
+    notices.append(server.http.delete(f"{path}/messages/{ids[0]}").json())
+    client.until_all("erased", 2)
+    notices.append(server.http.delete(f"{path}/history").json())
+    client.until_all("erased", 3)
+    server.publish(channel, "last")
+    client.until_all("message", 3)
+    told = [it for it in client.heard if it["event"] in ("message", "erased")]
+    order = [it.get("data", "erased") for it in told]
+    assert order == ["0", "2", "erased", "erased", "erased", "last"]
+    for notice, told in zip(notices, client.all("erased"), strict=True):
+        ids = (notice["id"], notice.get("erased"), notice.get("erased_up_to"))
+        assert (told["id"], told["erased"], told["erased_up_to"]) == ids
+    assert not client.all("gap") and not client.all("unreadable")
+
+
 def test_a_message_has_the_sender_that_the_server_shows(connect, scripted):
     async def script(request, peer):
         peer.welcome(request)

@@ -108,15 +108,47 @@ func (c *Client) Presence(ctx context.Context, target Target, limit int) (Presen
 	return presence, err
 }
 
+// Erase erases a message, by its id. This needs the right "erase".
+func (c *Client) Erase(ctx context.Context, target Target, id string) (Erased, error) {
+	if id == "" {
+		return Erased{}, &Error{Code: "bad_id", Message: "name the id of a message"}
+	}
+	kind, name := target.parts()
+	return c.erase(ctx, target, "/messages?"+url.Values{kind: {name}, "id": {id}}.Encode())
+}
+
+// EraseHistory erases all messages that a channel keeps now.
+func (c *Client) EraseHistory(ctx context.Context, target Target) (Erased, error) {
+	return c.erase(ctx, target, target.path("history", nil))
+}
+
+func (c *Client) erase(ctx context.Context, target Target, path string) (Erased, error) {
+	var found struct {
+		ID         string `json:"id"`
+		Erased     string `json:"erased"`
+		ErasedUpTo string `json:"erased_up_to"`
+		Messages   int    `json:"messages"`
+	}
+	read := func(body []byte) error { return json.Unmarshal(body, &found) }
+	err := c.ask(ctx, target, request{method: http.MethodDelete, path: path}, read)
+	if err != nil {
+		return Erased{}, err
+	}
+	return Erased{target, found.ID, found.Erased, found.ErasedUpTo, found.Messages}, nil
+}
+
 func (c *Client) read(
 	ctx context.Context, target Target, what string, query url.Values, read func([]byte) error,
 ) error {
+	return c.ask(ctx, target, request{method: http.MethodGet, path: target.path(what, query)}, read)
+}
+
+func (c *Client) ask(ctx context.Context, target Target, r request, read func([]byte) error) error {
 	if err := target.check(); err != nil {
 		return err
 	}
 	defer c.watch()()
-	path := target.path(what, query)
-	answer, err := c.send(ctx, request{method: http.MethodGet, path: path}, c.options.RequestTimeout)
+	answer, err := c.send(ctx, r, c.options.RequestTimeout)
 	if err != nil {
 		return toError(ctx, err)
 	}

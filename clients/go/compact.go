@@ -69,12 +69,15 @@ func (c *compact) readMore(text []byte) error {
 		ContentType string `json:"content_type"`
 		Event       string `json:"event"`
 		From        string `json:"from"`
+		Erased      string `json:"erased"`
+		ErasedUpTo  string `json:"erased_up_to"`
 		// Strings and numbers.
 		Tags map[string]any `json:"tags"`
 	}
 	err := json.Unmarshal(text, &more)
 	c.fields.Encoding, c.fields.ContentType = more.Encoding, more.ContentType
 	c.fields.Event, c.fields.Tags, c.fields.From = more.Event, more.Tags, more.From
+	c.fields.Erased, c.fields.ErasedUpTo = more.Erased, more.ErasedUpTo
 	return err
 }
 

@@ -3,13 +3,14 @@ package throng
 // A peer that sends something else, as a proxy or another server does.
 const notThrongPeer = "the peer is not a Throng server"
 
-// An event is a message, one that cannot be read, a gap, messages that were skipped, or who follows a
-// channel.
+// An event is a message, one that cannot be read, a gap, messages that were skipped or erased, or who
+// follows a channel.
 type event struct {
 	message    *Message
 	unreadable *Unreadable
 	gap        *Gap
 	conflated  *Conflated
+	erased     *Erased
 	presence   *PresenceEvent
 	// handled is the link whose server asks when the events of a frame, which are before this place,
 	// are handled.
@@ -23,6 +24,8 @@ func (e event) place() (target Target, id string, hasPlace bool) {
 		return e.gap.Target, e.gap.ID, true
 	case e.unreadable != nil:
 		return e.unreadable.Target, e.unreadable.ID, e.unreadable.ID != ""
+	case e.erased != nil:
+		return e.erased.Target, e.erased.ID, true
 	case e.message != nil:
 		return e.message.Target, e.message.ID, e.message.ID != ""
 	}
@@ -118,6 +121,11 @@ func (c *cursor) take(envelope *fields) ([]event, error) {
 func (c *cursor) read(envelope *fields, isReplayed bool) []event {
 	if c.isSilent {
 		return nil
+	}
+	if envelope.isNotice() {
+		return []event{{erased: &Erased{
+			Target: c.target, ID: envelope.ID, Erased: envelope.Erased, ErasedUpTo: envelope.ErasedUpTo,
+		}}}
 	}
 	message, err := envelope.toMessage(isReplayed)
 	if err != nil {

@@ -232,7 +232,7 @@ func (h *httpLink) deliver(text []byte) ([]event, error) {
 		return each.gap(envelope.ID, envelope.Missed), nil
 	case "conflated":
 		return each.skip(envelope.Count), nil
-	case "message":
+	case "message", "erased":
 		return each.take(&envelope)
 	}
 	return nil, nil
@@ -400,7 +400,7 @@ func (s *streamLink) receive() ([]event, error) {
 	switch event.name {
 	case "closed":
 		return nil, s.closed(event.data)
-	case "message", "binary", "gap", "conflated", "presence":
+	case "message", "binary", "erased", "gap", "conflated", "presence":
 		return s.deliver(event.data)
 	}
 	return nil, nil

@@ -91,6 +91,24 @@ type Conflated struct {
 	Count int
 }
 
+// Erased says that messages of Target are erased: the one with the id Erased, or all up to ErasedUpTo.
+// It is a notice to readers, and the answer to an erasure.
+type Erased struct {
+	Target Target
+	// ID is that of the notice, which has the place of a message. It is empty in an answer if there
+	// never was a message.
+	ID         string
+	Erased     string
+	ErasedUpTo string
+	// Messages is, in an answer, how many were erased, or 0 if the server does not know it.
+	Messages int
+}
+
+// Covers says whether the message with this id is erased.
+func (e Erased) Covers(id string) bool {
+	return id == e.Erased || isUpTo(id, e.ErasedUpTo)
+}
+
 // A Draft is a message to publish.
 type Draft struct {
 	Target Target
@@ -176,6 +194,8 @@ type fields struct {
 	Event       string          `json:"event"`
 	Tags        map[string]any  `json:"tags"`
 	From        string          `json:"from"`
+	Erased      string          `json:"erased"`
+	ErasedUpTo  string          `json:"erased_up_to"`
 	Missed      int             `json:"missed"`
 	// Count is of a conflation.
 	Count int `json:"count"`
@@ -195,6 +215,9 @@ type fields struct {
 	// unreadable is why only the channel and the id of a message could be read.
 	unreadable error
 }
+
+// isNotice says whether they tell that messages are erased.
+func (f *fields) isNotice() bool { return f.Erased != "" || f.ErasedUpTo != "" }
 
 // channelAnswer is the answer for one channel of a list.
 type channelAnswer struct {

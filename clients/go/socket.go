@@ -481,7 +481,7 @@ func (s *socketLink) isAnswer(frame *fields) bool {
 
 func (s *socketLink) take(frame *fields) ([]event, error) {
 	switch frame.Type {
-	case "message", "gap", "conflated", "presence":
+	case "message", "erased", "gap", "conflated", "presence":
 		each := s.cursors.of(frame.target())
 		if _, isLive := s.live[each]; !isLive {
 			return nil, nil

@@ -47,6 +47,8 @@ type Subscription struct {
 	OnGap func(Gap)
 	// OnConflated is called where messages were skipped for newer ones, before the next message.
 	OnConflated func(Conflated)
+	// OnErased is called where messages are erased, before the next message: forget them.
+	OnErased func(Erased)
 	// OnPresence is called with who follows each channel: at once, and on each change. Where the server
 	// has no presence events, or not for this client, the subscription ends with its error.
 	OnPresence func(PresenceEvent)
@@ -162,6 +164,9 @@ func (s *Subscription) take() *Message {
 		s.OnUnreadable(*next.unreadable)
 	} else if next.unreadable != nil {
 		s.client.warnUnreadable(*next.unreadable)
+	}
+	if next.erased != nil && s.OnErased != nil {
+		s.OnErased(*next.erased)
 	}
 	if next.gap != nil && s.OnGap != nil {
 		s.OnGap(*next.gap)

@@ -247,6 +247,24 @@ export interface Place {
   user?: string;
 }
 
+/** A notice that messages are erased. It has an id of its own, as a message has. */
+export interface Notice extends Place {
+  id: string;
+  erased?: string;
+  erasedUpTo?: string;
+}
+
+/** The answer to an erasure. */
+export interface Erased {
+  /** The id of the notice; missing if there never was a message. */
+  id?: string;
+  erased?: string;
+  /** The last message that is erased, of several. */
+  erasedUpTo?: string;
+  /** How many were erased, if the server knows that. */
+  messages?: number;
+}
+
 export interface SubscriptionEvents<Data = unknown> {
   message: Message<Data>;
   /** The subscription starts after `id`. Once; after a reconnect, "recovered" or "gap" follows. */
@@ -260,6 +278,8 @@ export interface SubscriptionEvents<Data = unknown> {
    * only (`lag-policy = "latest"`). It is no gap; `count` is their number if the server knows it.
    */
   conflated: Place & { count?: number };
+  /** Messages are erased: the one with the id `erased`, or all up to `erasedUpTo`. Forget them. */
+  erased: Notice;
   /** A message that could not be read, in place of it. Without a listener: `console.warn`. */
   unreadable: Unreadable;
   /** With the option `presence`: who follows the channel, at once and on each change. */
@@ -372,6 +392,10 @@ export declare class Throng extends Emitter<ThrongEvents> {
   publish(target: Target, data: unknown, options?: PublishOptions): Promise<Published>;
   history<Data = unknown>(target: Target, options?: HistoryOptions): Promise<History<Data>>;
   presence(target: Target, options?: { limit?: number }): Promise<Presence>;
+  /** Erases a message, which needs the right `erase`. Followers get the event "erased". */
+  erase(target: Target, id: string): Promise<Erased>;
+  /** Erases all messages that the channel keeps now. */
+  eraseHistory(target: Target): Promise<Erased>;
   /** Reconnects at once, beginning with the first transport. Also works after `close`. */
   connect(): void;
   /** Closes the connections and rejects unconfirmed messages. Keeps the subscriptions. */

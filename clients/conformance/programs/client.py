@@ -47,6 +47,10 @@ def subscribed(client, command):
     def on_unreadable(event):
         print_event(name, "unreadable", channel=event.target, id=event.id, reason=event.reason)
 
+    def on_erased(event):
+        ids = {"erased": event.erased, "erased_up_to": event.erased_up_to}
+        print_event(name, "erased", channel=event.target, id=event.id, **ids)
+
     def on_conflated(event):
         print_event(name, "conflated", channel=event.target, count=event.count)
 
@@ -65,6 +69,7 @@ def subscribed(client, command):
         on_state=on_state,
         on_unreadable=on_unreadable,
         on_conflated=on_conflated,
+        on_erased=on_erased,
     )
 
 

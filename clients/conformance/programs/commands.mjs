@@ -53,6 +53,9 @@ export function commands(Throng, print, base) {
         const labels = { name, tags, from: sender };
         tell(client, "message", { channel, id, time, data, replayed, content_type, ...labels });
       });
+      subscription.on("erased", ({ id, erased, erasedUpTo }) =>
+        tell(client, "erased", { channel, id, erased: erased ?? null, erased_up_to: erasedUpTo ?? null }),
+      );
       subscription.on("conflated", ({ count }) => tell(client, "conflated", { channel, count }));
       subscription.on("gap", ({ id, missed }) => tell(client, "gap", { channel, id, missed }));
       subscription.on("unreadable", ({ id, reason }) => {

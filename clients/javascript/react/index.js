@@ -88,6 +88,12 @@ function useFollowed(target, empty, begin) {
   return held && held.client === client && held.key === key ? held.state : empty;
 }
 
+/** Whether a notice tells that the message with this id is erased. */
+function isErased(id, { erased, erasedUpTo = "" }) {
+  const [[epoch, offset], [last, lastOffset]] = [id.split("-"), erasedUpTo.split("-")];
+  return id === erased || (epoch === last && Number(offset) <= Number(lastOffset));
+}
+
 const NO_MESSAGES = { messages: [], isSubscribed: false, gaps: 0 };
 
 /**
@@ -107,6 +113,10 @@ export function useChannel(target, options = {}) {
       change((to) => ({ ...to, messages: [...to.messages, message].slice(-keep || Infinity) }));
     });
     subscription.on("subscribed", () => change((to) => ({ ...to, isSubscribed: true })));
+    subscription.on("erased", (notice) => {
+      const isLeft = ({ id }) => !isErased(id, notice);
+      change((to) => ({ ...to, messages: to.messages.filter(isLeft) }));
+    });
     subscription.on("gap", (gap) => {
       latest.current.onGap?.(gap);
       change((to) => ({ ...to, gaps: to.gaps + 1 }));

@@ -287,7 +287,7 @@ export class HttpLink {
     if (envelope.type === "presence") {
       this.#presenceTimes.set(cursor, envelope.time);
       cursor.see(envelope);
-    } else if (envelope.type === "message") this.client.deliver(cursor, envelope);
+    } else if (/^(message|erased)$/.test(envelope.type)) this.client.deliver(cursor, envelope);
   }
 
   /** Channels in the order of the URL, which is the order of ids; the user is last. */
@@ -398,7 +398,7 @@ export class StreamLink extends HttpLink {
   }
 
   async #take(event, body, cursors, response, signal) {
-    if (/^(message|binary|presence)$/.test(event)) this.hear(() => this.deliver(cursors, body));
+    if (/^(message|binary|erased|presence)$/.test(event)) this.hear(() => this.deliver(cursors, body));
     else if (/^(gap|conflated)$/.test(event)) {
       const cursor = cursors.find(({ key }) => key === keyOf(body));
       this.hear(() => (event === "gap" ? cursor?.gap(body) : cursor?.skip(body.count)));

@@ -208,6 +208,12 @@ export function toMessage(envelope, replayed) {
   return message;
 }
 
+/** What a notice of erasure tells; undefined for the envelope of a message. */
+export function toNotice({ channel, user, id, erased, erased_up_to: erasedUpTo }) {
+  if (erased === undefined && erasedUpTo === undefined) return undefined;
+  return { ...(user === undefined ? { channel } : { user }), id, erased, erasedUpTo };
+}
+
 /** Text as a header has it: in UTF-8. */
 export function toHeader(text) {
   return toBinary(new TextEncoder().encode(text));

@@ -3,34 +3,51 @@
 import { readText } from "./body.js";
 import { emit } from "./emitter.js";
 import { ThrongError } from "./errors.js";
-import { deadline, isForeign, isOfToken, isTemporary, orAborted, toError } from "./http.js";
-import { pathOf } from "./message.js";
+import { deadline, isForeign, isOfToken, isTemporary, orAborted, toError, toQuery } from "./http.js";
+import { pathOf, toNotice } from "./message.js";
 
 /** The server's limit of messages on a page of history. */
 const PAGE_MAX = 1_000;
 
 /** The response to `GET …/history` or `…/presence`. Rejects with a `ThrongError`. */
 export async function read(client, target, what, parameters) {
+  const body = await ask(client, target, "GET", pathOf(target, what, parameters));
+  if (!body.messages && !body.users) throw unreachable(new TypeError("it is no Throng server"));
+  return body;
+}
+
+/** Erases a message, or all that there are. Rejects with a `ThrongError`. */
+export async function erase(client, target, id) {
+  const query = toQuery([...Object.entries(target), ["id", id]]);
+  const path = id === undefined ? pathOf(target, "history") : `/messages?${query}`;
+  const { erased_up_to: erasedUpTo, ...answer } = await ask(client, target, "DELETE", path);
+  return id === undefined ? { ...answer, erasedUpTo } : answer;
+}
+
+function unreachable(error) {
+  const message = `the server cannot be reached: ${error.message}`;
+  return new ThrongError("unreachable", message, undefined, error.cause ?? error);
+}
+
+/** The JSON of an answer. */
+async function ask(client, target, method, path) {
   const startedAt = Date.now();
   const { requestTimeoutMs } = client.options;
   const limit = deadline(requestTimeoutMs);
   // So that a frozen server is detected when the time is over.
   const doubt = setTimeout(() => client.connectionFor(target).doubt(), requestTimeoutMs / 2);
   try {
-    const init = { signal: limit.signal };
-    const response = await client.request(pathOf(target, what, parameters), init);
+    const init = { method, signal: limit.signal };
+    const response = await client.request(path, init);
     if (!response.ok) throw await toError(response, limit.signal);
-    const body = JSON.parse(await orAborted(readText(response, limit.extend), limit.signal));
-    if (!body.messages && !body.users) throw new TypeError("it is no Throng server");
-    return body;
+    return JSON.parse(await orAborted(readText(response, limit.extend), limit.signal));
   } catch (error) {
     if (error instanceof ThrongError && (error.status || isOfToken(error))) throw error;
     if (limit.signal.aborted) {
       client.connectionFor(target).suspect(startedAt);
       throw limit.signal.reason;
     }
-    const message = `the server cannot be reached: ${error.message}`;
-    throw new ThrongError("unreachable", message, undefined, error.cause ?? error);
+    throw unreachable(error);
   } finally {
     clearTimeout(doubt);
     limit.end();
@@ -83,8 +100,10 @@ export async function replayOlder(client, target, options, follower) {
   const { queued } = follower;
   for (const envelope of older.messages) {
     const isQueued = queued.some(([, { id }]) => id === envelope.id);
-    const message = isQueued ? undefined : client.readMessage(envelope, true, [follower]);
-    if (message) follower.pass("message", message);
+    if (isQueued) continue;
+    const notice = toNotice(envelope);
+    const message = notice ?? client.readMessage(envelope, true, [follower]);
+    if (message) follower.pass(notice ? "erased" : "message", message);
   }
   follower.queued = undefined;
   for (const [name, value] of queued) follower.pass(name, value);

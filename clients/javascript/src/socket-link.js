@@ -336,7 +336,7 @@ export class SocketLink {
     this.#dueAt = Infinity;
     if (command) this.#heard();
     // The answer to a query has no time, but this client sends none.
-    if (/^(message|gap|conflated|presence)$/.test(type)) this.#advance(frame);
+    if (/^(message|erased|gap|conflated|presence)$/.test(type)) this.#advance(frame);
     else if (type === "welcome") this.#welcome(frame);
     else if (type === "numbers") this.#learnNumbers(frame);
     else if (type === "subscribed" && command?.asked) this.#answered(frame, command);
@@ -417,7 +417,7 @@ export class SocketLink {
     // These have no id, and are no answers.
     if (frame.type === "presence") cursor.see(frame);
     else if (frame.type === "conflated") cursor.skip(frame.count);
-    else if (frame.type === "message") this.#deliver(cursor, frame);
+    else if (frame.type !== "gap") this.#deliver(cursor, frame);
     else {
       this.#hearBacklog(cursor, frame.id);
       cursor.gap(frame);

@@ -13,13 +13,14 @@
 
 import { emit, Emitter } from "./emitter.js";
 import { persist } from "./http.js";
-import { isUpTo, keyOf } from "./message.js";
+import { isUpTo, keyOf, toNotice } from "./message.js";
 import { check } from "./options.js";
 
 /** An epoch and an offset of 64 bits have less. A longer one would be after all others. */
 const ID_LENGTH_MAX = 64;
 const EVENTS = [
-  ...["message", "subscribed", "recovered", "gap", "conflated", "unreadable", "presence", "error"],
+  ...["message", "subscribed", "recovered", "gap", "conflated", "erased", "unreadable", "presence"],
+  "error",
 ];
 
 export class Subscription extends Emitter {
@@ -61,10 +62,10 @@ class Follower {
     else this.pass(name, value);
   }
 
-  /** Emits an event, unless it is a message that was emitted before. */
+  /** Emits an event, unless it is a message or a notice in place of one that was emitted before. */
   pass(name, value) {
     if (this.signal.aborted) return;
-    if (name === "message" && value.id !== undefined) {
+    if ((name === "message" || name === "erased") && value.id !== undefined) {
       if (isUpTo(value.id, this.#last)) return;
       this.#last = value.id;
     }
@@ -190,8 +191,10 @@ export class Cursor {
   #pass(envelope, read, isReplayed) {
     const followers = [...this.#followers.values()];
     const takers = isReplayed ? followers.filter(({ takesReplay }) => takesReplay) : followers;
-    const message = read(envelope, isReplayed, takers);
-    if (message) for (const follower of takers) follower.receive("message", message);
+    const notice = toNotice(envelope);
+    const message = notice ?? read(envelope, isReplayed, takers);
+    const name = notice ? "erased" : "message";
+    if (message) for (const follower of takers) follower.receive(name, message);
   }
 
   /** Handles a presence event. */

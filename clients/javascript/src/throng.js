@@ -14,7 +14,7 @@ import { emit, Emitter, hears } from "./emitter.js";
 import { Loss, ThrongError } from "./errors.js";
 import { isForeign, orAborted, toError } from "./http.js";
 import { loadHttp } from "./load-http.js";
-import { keyOf, toMessage, toName, toTarget, toUser } from "./message.js";
+import { keyOf, toMessage, toName, toNotice, toTarget, toUser } from "./message.js";
 import { check, checkNames, checkParam, toOptions, toUrl } from "./options.js";
 import { Outbox } from "./outbox.js";
 import { Cursor, Subscription } from "./subscription.js";
@@ -119,12 +119,24 @@ export class Throng extends Emitter {
 
   async history(target, options = {}) {
     const body = await this.#read(target, "history", options, ["limit", "before", "after"]);
-    const messages = body.messages.map((envelope) => this.#decode(envelope, true));
+    const envelopes = body.messages.filter((envelope) => !toNotice(envelope));
+    const messages = envelopes.map((envelope) => this.#decode(envelope, true));
     return { ...body, messages: messages.filter(Boolean) };
   }
 
   presence(target, options = {}) {
     return this.#read(target, "presence", options, ["limit"]);
+  }
+
+  /** Erases a message, by its id. */
+  async erase(target, id) {
+    check(typeof id === "string" && id !== "", "name the id of a message");
+    return (await loadHttp(this.#options)).erase(this.#shared, toTarget(target), id);
+  }
+
+  /** Erases all messages that there are now. */
+  async eraseHistory(target) {
+    return (await loadHttp(this.#options)).erase(this.#shared, toTarget(target));
   }
 
   /** Starts over at once, with the first transport. Also works after `close`. */

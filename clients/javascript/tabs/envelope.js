@@ -72,6 +72,12 @@ export function toUnreadable({ reason, ...message }) {
   return { id: message.id, text: JSON.stringify(frame) };
 }
 
+/** The frame of a notice that messages are erased. */
+export function toErased({ erasedUpTo, ...notice }) {
+  const frame = { type: "erased", ...notice, erased_up_to: erasedUpTo };
+  return { id: notice.id, text: JSON.stringify(frame) };
+}
+
 /** The data of a `publish` frame. */
 export function dataOf({ data, encoding }) {
   if (encoding !== "base64") return data;

@@ -3,7 +3,7 @@
  * that was following another leader a moment ago gets what it lacks without a request.
  */
 
-import { isUpTo, keyOf, toFrame, toUnreadable } from "./envelope.js";
+import { isUpTo, keyOf, toErased, toFrame, toUnreadable } from "./envelope.js";
 
 /** The messages that are kept. A tab that lacks more reads them from the server's history. */
 const RECENT_MAX = 200;
@@ -35,6 +35,7 @@ export class Room {
     const listen = (message) => this.#take(toFrame(message));
     this.#subscription = client.subscribe(target, begin, listen);
     this.#subscription.on("unreadable", (message) => this.#take(toUnreadable(message)));
+    this.#subscription.on("erased", (notice) => this.#erase(notice));
     this.started = new Promise((resolve, reject) => {
       this.#subscription.on("subscribed", ({ id }) => {
         this.#floor ??= id;
@@ -133,6 +134,15 @@ export class Room {
     if (isUpTo(this.position, id)) return [];
     if (!isUpTo(this.#floor, id)) return undefined;
     return this.#recent.filter((frame) => !isUpTo(frame.id, id));
+  }
+
+  /** Passes a notice on, and keeps no message of which it tells. */
+  #erase(notice) {
+    const { erased, erasedUpTo } = notice;
+    const isGone = ({ id }) => id === erased || (erasedUpTo && isUpTo(id, erasedUpTo));
+    // The frames that are left are still all that there are after the floor.
+    this.#recent = this.#recent.filter((frame) => !isGone(frame));
+    this.#take(toErased(notice));
   }
 
   #take(frame) {

@@ -9,7 +9,9 @@ import { commandsOf, keyOf } from "./envelope.js";
 
 const LOST = 1006;
 /** Frames whose order counts. What answers a request may overtake them. */
-const ORDERED = new Set(["subscribed", "message", "gap", "conflated", "presence", "unsubscribed"]);
+const ORDERED = new Set(["subscribed", "message", "erased", "gap", "conflated", "presence"]).add(
+  "unsubscribed",
+);
 
 export class TabSocket {
   onmessage = null;

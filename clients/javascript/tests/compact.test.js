@@ -46,6 +46,42 @@ test("a frame with many has the messages of envelopes, and what was skipped in i
   assert.deepEqual(channels.map(({ since }) => since), ["e1-2", "e1-1"], "they moved no position");
 });
 
+test("a notice of erasure is an event in its place, and moves the position", async (t) => {
+  const { server, connect } = await start(t);
+  const seen = [];
+  const chat = connect(options).subscribe("a", ({ id }) => seen.push(id));
+  chat.on("erased", (event) => seen.push(event));
+  await next(chat, "subscribed");
+  server.publish("channel a", { data: "1" });
+  server.sendItem("channel a", 2, null, { erased: "e1-1" });
+  server.send({ type: "erased", channel: "a", id: "e1-3", time: 1, erased_up_to: "e1-2" });
+  server.sendItem("channel a", 3, null, { erased_up_to: "e1-2" });
+  await until(() => seen.length === 3);
+  const [, first, second] = seen;
+  assert.deepEqual(first, { channel: "a", id: "e1-2", erased: "e1-1", erasedUpTo: undefined });
+  assert.deepEqual(second, { channel: "a", id: "e1-3", erased: undefined, erasedUpTo: "e1-2" });
+  const asked = frames(server, "subscribe").length;
+  server.cut();
+  await until(() => frames(server, "subscribe").length > asked);
+  assert.equal(frames(server, "subscribe").at(-1).since, "e1-3");
+});
+
+test("a message or a history can be erased", async (t) => {
+  const { server, connect } = await start(t);
+  const answers = { "/messages": { erased: "e1-1", id: "e1-2" }, "/history": { erased_up_to: "e1-2" } };
+  server.faults.request = ({ method, url }, response) => {
+    if (method !== "DELETE") return false;
+    response.end(JSON.stringify(answers[url.split("?")[0]] ?? answers["/history"]));
+    return true;
+  };
+  const client = connect(options);
+  assert.deepEqual(await client.erase("a/b", "e1-1"), { erased: "e1-1", id: "e1-2" });
+  assert.deepEqual(await client.eraseHistory({ user: "ann" }), { erasedUpTo: "e1-2" });
+  await assert.rejects(client.erase("a", undefined), TypeError);
+  const asked = server.requests.filter((line) => line.startsWith("DELETE "));
+  assert.deepEqual(asked, ["DELETE /messages?channel=a%2Fb&id=e1-1", "DELETE /users/ann/history"]);
+});
+
 test("time is left out on request", async (t) => {
   const { server, connect } = await start(t);
   const chat = connect({ ...options, noTime: true }).subscribe("a");

@@ -94,6 +94,13 @@ type command struct {
 	Tags map[string]any `json:"tags"`
 }
 
+func orNull(text string) any {
+	if text == "" {
+		return nil
+	}
+	return text
+}
+
 func decoded(message throng.Message) any {
 	var value any
 	if message.ContentType != "application/json" || message.JSON(&value) != nil {
@@ -116,6 +123,12 @@ func follow(ctx context.Context, client *throng.Client, c command) {
 	subscription.Pace = time.Duration(c.Pace) * time.Millisecond
 	subscription.OnConflated = func(skipped throng.Conflated) {
 		print(c.Client, "conflated", map[string]any{"channel": skipped.Target.Name(), "count": skipped.Count})
+	}
+	subscription.OnErased = func(notice throng.Erased) {
+		print(c.Client, "erased", map[string]any{
+			"channel": notice.Target.Name(), "id": notice.ID,
+			"erased": orNull(notice.Erased), "erased_up_to": orNull(notice.ErasedUpTo),
+		})
 	}
 	subscription.OnGap = func(gap throng.Gap) {
 		print(c.Client, "gap", map[string]any{"channel": gap.Target.Name(), "id": gap.ID, "missed": gap.Missed})

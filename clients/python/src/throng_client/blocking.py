@@ -22,6 +22,7 @@ from .exchange import BlockingExchange
 from .messages import (
     Conflated,
     Draft,
+    Erased,
     Gap,
     History,
     Message,
@@ -183,13 +184,14 @@ class Throng:
         on_state: OnState | None = None,
         on_unreadable: Callable[[Unreadable], None] | None = None,
         on_conflated: Callable[[Conflated], None] | None = None,
+        on_erased: Callable[[Erased], None] | None = None,
     ) -> Subscription:
         """Follows channels, or a user's inbox: see `AsyncThrong.subscribe`.
 
         The functions `on_…` are called in the thread of the connections and must
         return soon.
         """
-        calls = Callbacks(on_gap, on_presence, on_state, on_unreadable, on_conflated)
+        calls = Callbacks(on_gap, on_presence, on_state, on_unreadable, on_conflated, on_erased)
         with self._starting:
             if self._is_closed:
                 raise closed()
@@ -256,6 +258,14 @@ class Throng:
         return self._run(
             requests.read_history(self._exchange, self._options, target, limit, before, after)
         )
+
+    def erase(self, target: Target, id: str) -> Erased:
+        """Erases a message. This needs the right `erase`."""
+        return self._run(requests.erase(self._exchange, self._options, target, id))
+
+    def erase_history(self, target: Target) -> Erased:
+        """Erases all messages that a channel keeps now."""
+        return self._run(requests.erase(self._exchange, self._options, target, None))
 
     def presence(self, target: Target, *, limit: int | None = None) -> Presence:
         """Who follows a channel."""

@@ -12,7 +12,7 @@ from . import publishing, requests
 from .background import BYTES_MAX, MESSAGES_MAX, AsyncBackground, OnFailed
 from .errors import ThrongError, closed
 from .exchange import AsyncExchange
-from .messages import Draft, History, Presence, Published, Tag, Target
+from .messages import Draft, Erased, History, Presence, Published, Tag, Target
 from .network import Network, network_of
 from .options import Options, OptionValues, Token, checked_options, checked_url
 from .requests import ServerLimits
@@ -20,6 +20,7 @@ from .subscription import (
     AsyncSubscription,
     Callbacks,
     OnConflated,
+    OnErased,
     OnGap,
     OnPresence,
     OnState,
@@ -110,6 +111,7 @@ class AsyncThrong:
         on_state: OnState | None = None,
         on_unreadable: OnUnreadable | None = None,
         on_conflated: OnConflated | None = None,
+        on_erased: OnErased | None = None,
     ) -> AsyncSubscription:
         """Follows channels, or a user's inbox.
 
@@ -121,10 +123,11 @@ class AsyncThrong:
         Where the server has no presence events, or not for this client, the subscription ends with
         its error. `on_state` is called when the connection opens, is lost, or ends. `on_unreadable`
         is called in the place of a message that this client cannot read; without it, a warning is
-        logged. `on_conflated` is called where messages were skipped for newer ones. Raises
-        `ThrongError` for a name that no channel can have (`bad_name`, `bad_utf8`).
+        logged. `on_conflated` is called where messages were skipped for newer ones, and `on_erased`
+        where some are erased. Raises `ThrongError` for a name that no channel can have (`bad_name`,
+        `bad_utf8`).
         """
-        calls = Callbacks(on_gap, on_presence, on_state, on_unreadable, on_conflated)
+        calls = Callbacks(on_gap, on_presence, on_state, on_unreadable, on_conflated, on_erased)
         return self._hub.subscribe(targets, since, history, pace, calls)
 
     async def publish(
@@ -187,6 +190,16 @@ class AsyncThrong:
             return await requests.read_history(
                 self._exchange, self._options, target, limit, before, after
             )
+
+    async def erase(self, target: Target, id: str) -> Erased:
+        """Erases a message. This needs the right `erase`."""
+        async with self._watched():
+            return await requests.erase(self._exchange, self._options, target, id)
+
+    async def erase_history(self, target: Target) -> Erased:
+        """Erases all messages that a channel keeps now."""
+        async with self._watched():
+            return await requests.erase(self._exchange, self._options, target, None)
 
     async def presence(self, target: Target, *, limit: int | None = None) -> Presence:
         """Who follows a channel."""

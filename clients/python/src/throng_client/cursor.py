@@ -13,13 +13,16 @@ from typing import Any
 from .messages import (
     MALFORMED,
     Conflated,
+    Erased,
     Gap,
     Message,
     PresenceEvent,
     Target,
     Unreadable,
     User,
+    erased_of,
     id_of,
+    is_notice,
     is_up_to,
     message_id_of,
     message_of,
@@ -37,7 +40,7 @@ class Handled:
     link: object
 
 
-Event = Message | Gap | Conflated | PresenceEvent | Unreadable | Handled
+Event = Message | Gap | Conflated | Erased | PresenceEvent | Unreadable | Handled
 Mark = tuple[str | None, str | None, str | None, bool, str | None]
 
 
@@ -98,7 +101,11 @@ class Cursor:
         if is_up_to(id, self._delivered):
             return []
         is_replayed = is_up_to(id, self.head)
-        event = _read(envelope, is_replayed=is_replayed)
+        event: Event
+        if is_notice(envelope):
+            event = erased_of(self.target, envelope)
+        else:
+            event = _read(envelope, is_replayed=is_replayed)
         # Also past one that cannot be read: it will not be more readable the next time.
         self.position = self._delivered = id
         if not is_replayed:

@@ -136,7 +136,7 @@ class HttpLink(Link):
             return cursor.gap(envelope)
         if type == "conflated":
             return cursor.skip(envelope.get("count"))
-        return cursor.take(envelope) if type == "message" else []
+        return cursor.take(envelope) if type in ("message", "erased") else []
 
 
 class Watched(httpx.AsyncByteStream):
@@ -255,7 +255,7 @@ class StreamLink(HttpLink):
             raise Loss("the server fell silent") from None
         if event.event == "closed":
             raise self._closed(event.data)
-        if event.event not in ("message", "binary", "gap", "conflated", "presence"):
+        if event.event not in ("message", "binary", "erased", "gap", "conflated", "presence"):
             return []
         try:
             return self.deliver(read_object(event.data))

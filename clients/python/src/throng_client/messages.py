@@ -94,6 +94,24 @@ class Conflated:
 
 
 @dataclass(frozen=True, slots=True)
+class Erased:
+    """Messages of `target` are erased: the one with the id `erased`, or all up to `erased_up_to`. A
+    notice to readers, and the answer to an erasure."""
+
+    target: Target
+    id: str | None
+    """The id of the notice, in place of a message; None in an answer if there never was one."""
+    erased: str | None = None
+    erased_up_to: str | None = None
+    messages: int | None = None
+    """In an answer: how many were erased, if the server knows it."""
+
+    def covers(self, id: str) -> bool:
+        """Whether the message with this id is erased."""
+        return id == self.erased or is_up_to(id, self.erased_up_to)
+
+
+@dataclass(frozen=True, slots=True)
 class Unreadable:
     """A message that this client cannot read: it is passed over, and delivery goes on after it."""
 
@@ -350,6 +368,21 @@ def message_id_of(envelope: Mapping[str, Any]) -> str:
     if not isinstance(id, str) or not _MESSAGE_ID.fullmatch(id):
         raise TypeError("this is no id of a message")
     return id
+
+
+def is_notice(envelope: Mapping[str, Any]) -> bool:
+    """Whether an envelope is a notice that messages are erased."""
+    return "erased" in envelope or "erased_up_to" in envelope
+
+
+def erased_of(target: Target, fields: Mapping[str, Any]) -> Erased:
+    """What a notice of erasure, or the answer to one, tells."""
+
+    def named(name: str) -> str | None:
+        return None if fields.get(name) is None else checked_id(fields[name])
+
+    erased, up_to = named("erased"), named("erased_up_to")
+    return Erased(target, named("id"), erased, up_to, fields.get("messages"))
 
 
 def unreadable_of(envelope: Mapping[str, Any], error: Exception) -> Unreadable:

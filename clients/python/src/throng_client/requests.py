@@ -10,20 +10,26 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
+from urllib.parse import urlencode
 
 from .decoding import Fault, read_elements, read_object
 from .errors import STATUSES, ThrongError
 from .messages import (
     MALFORMED,
+    Erased,
     History,
     Message,
     Presence,
     Target,
     Unreadable,
+    checked_id,
     checked_target,
+    erased_of,
     id_of,
+    is_notice,
     message_of,
     path_of,
+    place_of,
     unreadable_of,
 )
 from .options import Options, bounded
@@ -184,8 +190,12 @@ async def _read(
     exchange: Exchange, options: Options, target: Target, what: str, query: dict[str, Any]
 ) -> dict[str, Any]:
     path = path_of(checked_target(target, is_read=True), what, query)
+    return await _ask(exchange, options, Request("GET", path))
+
+
+async def _ask(exchange: Exchange, options: Options, request: Request) -> dict[str, Any]:
     try:
-        answer = await send_with_token(exchange, Request("GET", path), options.request_timeout)
+        answer = await send_with_token(exchange, request, options.request_timeout)
     except NoAnswer as lost:
         raise ThrongError("timeout" if lost.is_late else "unreachable", str(lost)) from lost
     if not answer.is_ok:
@@ -211,12 +221,30 @@ async def read_history(
         if isinstance(envelopes, Fault):
             envelopes = read_elements(envelopes.text)
         for envelope in envelopes:
+            if is_notice(envelope):
+                continue
             try:
                 messages.append(message_of(envelope, replayed=True))
             except MALFORMED as error:
                 unreadable.append(unreadable_of(envelope, error))
         more, recovered = fields["more"], fields.get("recovered")
         return History(id_of(fields), messages, more, recovered, unreadable)
+    except MALFORMED as error:
+        raise not_throng() from error
+
+
+async def erase(exchange: Exchange, options: Options, target: Target, id: str | None) -> Erased:
+    """Erases a message of a channel, or all if `id` is None."""
+    checked = checked_target(target, is_read=True)
+    if id is None:
+        path = path_of(checked, "history")
+    else:
+        path = "/messages?" + urlencode({**place_of(checked), "id": checked_id(id)})
+    fields = await _ask(exchange, options, Request("DELETE", path))
+    if not is_notice(fields):
+        raise not_throng()
+    try:
+        return erased_of(checked, fields)
     except MALFORMED as error:
         raise not_throng() from error
 

@@ -373,10 +373,10 @@ class SocketLink(Link):
         type, ref = frame.get("type"), frame.get("ref")
         if not isinstance(ref, int):
             ref = None
-        if type in ("message", "gap", "conflated", "presence"):
+        if type in ("message", "erased", "gap", "conflated", "presence"):
             if cursor is None or cursor not in self._live:
                 return []
-            if type == "message":
+            if type in ("message", "erased"):
                 return cursor.take(frame)
             if type == "presence":
                 return cursor.see(frame)

@@ -24,6 +24,7 @@ from .link import Host, Link
 from .logs import log, warn_once
 from .messages import (
     Conflated,
+    Erased,
     Gap,
     Message,
     PresenceEvent,
@@ -61,6 +62,7 @@ OnPresence = Callable[[PresenceEvent], Awaitable[None] | None]
 OnState = Callable[[State], None]
 OnUnreadable = Callable[[Unreadable], Awaitable[None] | None]
 OnConflated = Callable[[Conflated], Awaitable[None] | None]
+OnErased = Callable[[Erased], Awaitable[None] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +74,11 @@ class Callbacks:
     on_state: OnState | None = None
     on_unreadable: OnUnreadable | None = None
     on_conflated: OnConflated | None = None
+    on_erased: OnErased | None = None
 
     def __post_init__(self) -> None:
-        for name in ("on_gap", "on_presence", "on_state", "on_unreadable", "on_conflated"):
+        waited = ("on_gap", "on_presence", "on_unreadable", "on_conflated", "on_erased")
+        for name in (*waited, "on_state"):
             call = getattr(self, name)
             if call is not None and not callable(call):
                 raise TypeError(f"{name} must be a function, not {call!r}")
@@ -99,6 +103,12 @@ class Callbacks:
     async def skip(self, event: Conflated) -> None:
         """Tells of messages that were skipped for newer ones."""
         waiting = None if self.on_conflated is None else self.on_conflated(event)
+        if waiting is not None:
+            await waiting
+
+    async def forget(self, event: Erased) -> None:
+        """Tells of messages that are erased."""
+        waiting = None if self.on_erased is None else self.on_erased(event)
         if waiting is not None:
             await waiting
 
@@ -220,6 +230,10 @@ class AsyncSubscription:
             await self._calls.see(event)
         elif isinstance(event, Conflated):
             await self._calls.skip(event)
+        elif isinstance(event, Erased):
+            if event.id is not None:
+                self._taken[event.target] = event.id
+            await self._calls.forget(event)
         elif isinstance(event, Unreadable):
             if event.id is not None:
                 self._taken[event.target] = event.id
