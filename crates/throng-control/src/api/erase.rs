@@ -11,8 +11,8 @@ use http::StatusCode;
 use http::request::Parts;
 use throng_access::{Action, Client};
 use throng_core::{
-    ChangeError, ChannelName, Condition, Erase, Erased, Erasure, HistoryQuery, Kind, Later,
-    LogChange, LogState, Message, MessageId, PublishError, clock,
+    ChangeError, ChannelName, Condition, ConnectionName, Erase, Erased, Erasure, HistoryQuery,
+    Kind, Later, LogChange, LogState, Message, MessageId, PublishError, WantedTags, clock,
 };
 use throng_wire::envelope::Erased as ErasedShown;
 use throng_wire::percent::decode_segment;
@@ -21,12 +21,13 @@ use throng_wire::{ErrorCode, ErrorResponse, check_target_name};
 
 use super::limit::Limited;
 use super::log::{self, FETCH_TIMEOUT};
+use super::parameters::WORKERS_TIMEOUT;
 use super::permit::Permit;
 use super::publish::OUTCOME_TIMEOUT;
 use crate::control::Control;
 use crate::http::answer::{self, Answer, ApiError};
 use crate::http::{names, query};
-use crate::late_answer::within;
+use crate::late_answer::{ask as ask_workers, within};
 
 /// How often the erasure of a channel begins anew if others publish to it at the same time.
 const ATTEMPTS_MAX: usize = 8;
@@ -137,6 +138,7 @@ impl ErasedLog<'_> {
         let notice = LogChange::notice(self.channel.clone(), Erasure::of(id.offset));
         let notice = self.change(notice).await.map_err(error_of)?;
         self.erase(Erase::Message(id)).await?;
+        self.wait_for_workers().await;
         Ok(notice)
     }
 
@@ -150,6 +152,7 @@ impl ErasedLog<'_> {
         // Readers that were away see the gap: a notice before would be erased with the others.
         let notice = LogChange::notice(self.channel.clone(), Erasure::up_to(head.offset));
         let notice = self.change(notice).await.map_err(error_of)?;
+        self.wait_for_workers().await;
         Ok(Done { notice: Some(notice), ..done })
     }
 
@@ -158,6 +161,7 @@ impl ErasedLog<'_> {
         self.check_erasable().await?;
         let (head, notice) = self.note_end().await?;
         let Erased { messages } = self.erase(Erase::Log).await?;
+        self.wait_for_workers().await;
         let of_notice = u64::from(notice.is_some());
         let messages = messages.map(|messages| messages.saturating_sub(of_notice));
         Ok(Done { head, messages, notice })
@@ -180,6 +184,32 @@ impl ErasedLog<'_> {
             }
         }
         Err(busy())
+    }
+
+    /// Waits until the workers that follow the channel have come to the notice in their queues:
+    /// from then on they begin no message that it tells of. One that is far behind is not waited
+    /// for.
+    pub(super) async fn wait_for_workers(&self) {
+        let engine = &self.control.engine;
+        let followers = engine.audience(self.channel).workers;
+        let asked: Vec<_> = followers
+            .into_iter()
+            .map(|(worker, ..)| {
+                // Whatever the answer is: questions and messages are taken in one order.
+                let nobody = (ConnectionName::new(worker, 0, 0), WantedTags::ALL);
+                let ask = |later: Later<'_, _>| Ok(engine.follows(self.channel, nobody, later));
+                let asked: Result<_, Infallible> = ask_workers(ask);
+                let Ok(asked) = asked;
+                asked
+            })
+            .collect();
+        let all = async {
+            for answer in asked {
+                answer.within(WORKERS_TIMEOUT).await;
+            }
+        };
+        // Sends nothing on: it is about the time alone.
+        let _ = tokio::time::timeout(WORKERS_TIMEOUT, all).await;
     }
 
     /// Fails if the journal of the channel cannot erase: before a notice says that it has.

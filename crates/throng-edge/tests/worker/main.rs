@@ -8,6 +8,7 @@ mod compact;
 mod dialect;
 mod drain;
 mod erased;
+mod erased_world;
 mod expiry;
 mod fan_out;
 mod freeze;
