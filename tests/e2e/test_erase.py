@@ -230,6 +230,67 @@ erase = "user"
     assert erased(server, "/channels/free/history", headers=bearer(ungranted))["messages"] == 1
 
 
+AUTHORS = f"""
+[[token-keys]]
+secret = "{SECRET}"
+
+[[channels]]
+match = "users"
+from = "user"
+
+[[channels]]
+match = "names"
+from = "name"
+"""
+
+
+def test_publishers_replace_their_own_messages_alone(serve, tmp_path):
+    (tmp_path / "throng.toml").write_text(AUTHORS)
+    server = serve("--config", tmp_path / "throng.toml")
+    rights = {name: ["*"] for name in ("subscribe", "publish", "history", "erase")}
+    by = {
+        user: bearer(token(sub=user, name="Ann", throng=rights)) for user in ("ann", "bo")
+    }
+    moderator = bearer(token(sub="mo", throng={"publish": ["*"], "edit": ["*"]}))
+
+    def put(channel, id, body, headers):
+        path = f"/channels/{channel}/messages/{id}"
+        return server.http.put(path, content=body, headers=headers)
+
+    for channel in ("users", "names"):
+        by_ann = server.publish(channel, "teh", **by["ann"])["id"]
+        assert refused(put(channel, by_ann, "rude", by["bo"])) == (403, "forbidden")
+        answer = put(channel, by_ann, "the", by["ann"])
+        if channel == "names":
+            assert refused(answer) == (403, "forbidden"), "a name proves nothing"
+            continue
+        assert answer.json()["replaces"] == by_ann
+        again = put(channel, answer.json()["id"], "The", by["ann"]).json()
+        page = server.http.get(f"/channels/{channel}/history", headers=by["bo"]).json()
+        (message,) = page["messages"]
+        assert (message["data"], message["from"], message["id"]) == ("The", "ann", again["id"])
+        moderated = put(channel, again["id"], "***", moderator).json()
+        assert moderated["replaces"] == again["id"]
+        assert refused(put(channel, moderated["id"], "mine", by["ann"])) == (403, "forbidden")
+
+
+def test_readers_get_the_new_message_in_place_of_the_old_one(place):
+    server = place()
+    ids = [server.publish("kept", text)["id"] for text in ("first", "old", "third")]
+    with subscribe("sse", server, "/channels/kept", since=ids[2], envelope="true") as events:
+        answer = server.http.put(f"/channels/kept/messages/{ids[1]}", content="new").json()
+        assert answer["replaces"] == ids[1]
+        event = next(event for event in events.events if "new" in event.data)
+        assert json.loads(event.data)["replaces"] == ids[1]
+    messages = server.history("kept")["messages"]
+    assert [it["data"] for it in messages] == ["first", "third", "new"]
+    assert messages[2]["replaces"] == ids[1]
+    page = server.history("kept", after=ids[0])
+    assert (page["recovered"], len(page["messages"])) == (True, 2)
+    gone = server.http.put(f"/channels/kept/messages/{ids[1]}", content="late")
+    assert refused(gone) == (404, "not_found")
+
+
 def test_a_channel_that_keeps_nothing_says_so(serve, tmp_path):
     (tmp_path / "throng.toml").write_text("[[channels]]\nmatch = 'brief'\nmessages = 0\n")
     server = serve("--config", tmp_path / "throng.toml")

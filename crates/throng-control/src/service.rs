@@ -204,6 +204,9 @@ async fn answer_api(
             let client = client(control, head).await?;
             api::publish::answer(control, head, &client, body, kind, name).await
         }
+        Resource::Message(kind, name, id) if head.method == Method::PUT => {
+            Box::pin(edit(control, head, body, (kind, name, id))).await
+        }
         Resource::Publish if head.method == Method::POST => {
             let client = client(control, head).await?;
             // Readers of several of its channels get their messages in one frame.
@@ -249,6 +252,16 @@ fn erased_by<'r>(method: &Method, resource: Resource<'r>) -> Option<((Kind, &'r 
         }
         _ => return None,
     })
+}
+
+async fn edit(
+    control: &Control,
+    head: &Parts,
+    body: &mut Incoming,
+    message: (Kind, &str, &str),
+) -> Result<Answer, ApiError> {
+    let client = client(control, head).await?;
+    api::edit::answer(control, head, &client, body, message).await
 }
 
 async fn erase(

@@ -29,7 +29,8 @@ pub enum Attribute {
     Tombstone = 5,
     /// The message is a notice that earlier ones are erased: an [`Erasure`].
     Erased = 6,
-    /// The message takes the place of an earlier one.
+    /// The message takes the place of an earlier one, which is erased: that one's offset, of 8
+    /// bytes, little-endian.
     Replaces = 7,
     /// The channel ends with the message.
     End = 8,
@@ -159,6 +160,24 @@ impl Attributes {
         attributes.expect("one short value is within the limits")
     }
 
+    /// These attributes, of a message that takes the place of the one with this offset.
+    #[must_use]
+    pub fn replacing(attributes: Option<Attributes>, offset: u64) -> Attributes {
+        let own = Attributes::of(&[(Attribute::Replaces as u16, &offset.to_le_bytes())]);
+        let own = own.expect("one short value is within the limits");
+        let Some(attributes) = attributes else { return own };
+        // No number of a publisher's own is beyond it.
+        let all = Attributes::read(&[attributes.block(), own.block()].concat());
+        debug_assert!(all.is_ok(), "labels and names have lower limits");
+        all.unwrap_or(own)
+    }
+
+    /// The offset of the message in whose place this one is.
+    pub fn replaces(&self) -> Option<u64> {
+        let offset = self.get(Attribute::Replaces)?.try_into().ok()?;
+        Some(u64::from_le_bytes(offset))
+    }
+
     /// The messages that are erased, if the message is a notice of that.
     pub fn erasure(&self) -> Option<Erasure> {
         self.get(Attribute::Erased).and_then(Erasure::read)
@@ -174,6 +193,7 @@ impl Attributes {
             tags: text(Attribute::Tags).filter(|tags| are_tags(tags)),
             from: text(Attribute::From),
             erased: None,
+            replaces: None,
         }
     }
 
@@ -309,6 +329,17 @@ mod tests {
     }
 
     #[test]
+    fn a_message_may_replace_one() {
+        let labels = Labels { event: Some("price".into()), tags: None };
+        for own in [None, Attributes::of_publication(&labels, Some("ann"))] {
+            let replacing = Attributes::replacing(own.clone(), 17);
+            assert_eq!((replacing.replaces(), replacing.erasure()), (Some(17), None));
+            let before = own.as_ref().map(Attributes::facts).unwrap_or_default();
+            assert_eq!(replacing.facts(), before);
+        }
+    }
+
+    #[test]
     fn attributes_come_out_as_they_went_in_with_unknown_ones() {
         let values: [(u16, &[u8]); 3] = [(1, b"price"), (4, b""), (9_999, b"\xff")];
         let attributes = Attributes::of(&values).expect("they are in order");
@@ -352,7 +383,7 @@ mod tests {
             (None, None, Some("ann")),
         ] {
             let attributes = Attributes::of_publication(&labels(event, tags), from).unwrap();
-            assert_eq!(attributes.facts(), Facts { event, tags, from, erased: None });
+            assert_eq!(attributes.facts(), Facts { event, tags, from, ..Facts::default() });
         }
         let forged = Attributes::of(&[(1, b"gap"), (2, b"{]"), (3, b"ann")]).unwrap();
         assert_eq!(forged.facts(), Facts { from: Some("ann"), ..Facts::default() });

@@ -126,11 +126,11 @@ impl LogChange {
     }
 }
 
-/// Leaves placeholders of the messages of which a notice among them says that they are erased: a
+/// Leaves placeholders of the messages of which a later one among them says that they are erased: a
 /// part of a log may have been read before that.
 pub(crate) fn leave_out_erased(messages: &mut [Arc<Message>]) {
     for at in 0..messages.len() {
-        let Some(Erasure { first, last }) = messages[at].erasure() else { continue };
+        let Some(Erasure { first, last }) = messages[at].erases() else { continue };
         let from = messages.partition_point(|message| message.id.offset < first);
         let to = messages.partition_point(|message| message.id.offset <= last).min(at);
         for message in messages.get_mut(from..to).into_iter().flatten() {

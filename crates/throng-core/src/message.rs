@@ -206,6 +206,13 @@ impl Content {
             && (reader.has_notices || self.erasure().is_none())
     }
 
+    /// The messages that are gone once this one is there: it is a notice of that, or in the place
+    /// of one.
+    pub(crate) fn erases(&self) -> Option<Erasure> {
+        let attributes = self.extras.attributes()?;
+        attributes.erasure().or_else(|| attributes.replaces().map(Erasure::of))
+    }
+
     /// The messages that are erased, if this is a notice of that.
     pub fn erasure(&self) -> Option<Erasure> {
         self.extras.attributes()?.erasure()
@@ -268,18 +275,24 @@ impl Content {
         Some(self.content_type()).filter(|content_type| !matches!(*content_type, TEXT | JSON))
     }
 
-    fn erased(&self) -> Option<ErasedIds> {
-        let erasure = self.erasure()?;
-        let id = MessageId { offset: erasure.last, ..self.id }.to_string();
-        let is_single = erasure.is_single();
-        Some(if is_single { ErasedIds::Message(id) } else { ErasedIds::UpTo(id) })
+    fn shown_ids(&self) -> ShownIds {
+        let Some(attributes) = self.extras.attributes() else { return ShownIds::default() };
+        let id = |offset| Some(MessageId { offset, ..self.id }.to_string());
+        let erasure = attributes.erasure();
+        let (one, range) =
+            (erasure.filter(|it| it.is_single()), erasure.filter(|it| !it.is_single()));
+        ShownIds {
+            erased: one.and_then(|erasure| id(erasure.last)),
+            erased_up_to: range.and_then(|erasure| id(erasure.last)),
+            replaces: attributes.replaces().and_then(id),
+        }
     }
 
     /// Writes what a notice of erasure tells, as one JSON object, such as `{"erased":"k3v9x2-17"}`.
     /// Nothing if the message is none.
     pub fn write_erased(&self, out: &mut Vec<u8>) {
-        if let Some(erased) = self.erased() {
-            envelope::write_erased(out, erased.shown());
+        if let Some(erased) = self.shown_ids().erased() {
+            envelope::write_erased(out, erased);
         }
     }
 
@@ -292,13 +305,13 @@ impl Content {
         is_timed: bool,
         out: &mut Vec<u8>,
     ) {
-        let erased = self.erased();
+        let shown = self.shown_ids();
         let compact = Compact {
             number,
             offset: (!self.is_volatile()).then_some(self.id.offset),
             time_ms: is_timed.then(|| clock::wall_ms(self.time_ms)),
             expires_ms: self.expires_ms.map(|expires_ms| clock::wall_ms(expires_ms.get())),
-            facts: Facts { erased: erased.as_ref().map(ErasedIds::shown), ..self.facts() },
+            facts: shown.add_to(self.facts()),
             content_type: self.shown_content_type(),
             data: self.data(),
             position: position.filter(|_| !self.is_volatile()),
@@ -309,14 +322,14 @@ impl Content {
     /// Writes the message as one JSON object.
     pub fn write_envelope(&self, out: &mut Vec<u8>) {
         let id = (!self.is_volatile()).then(|| self.id.to_string());
-        let erased = self.erased();
+        let shown = self.shown_ids();
         let envelope = Envelope {
             kind: self.channel.kind(),
             name: self.channel.name(),
             id: id.as_deref(),
             time_ms: clock::wall_ms(self.time_ms),
             expires_ms: self.expires_ms.map(|expires_ms| clock::wall_ms(expires_ms.get())),
-            facts: Facts { erased: erased.as_ref().map(ErasedIds::shown), ..self.facts() },
+            facts: shown.add_to(self.facts()),
             content_type: self.shown_content_type(),
             data: self.data(),
         };
@@ -324,19 +337,22 @@ impl Content {
     }
 }
 
-/// The ids that a notice of erasure shows.
-#[derive(Debug)]
-enum ErasedIds {
-    Message(String),
-    UpTo(String),
+/// The ids of other messages that a message shows.
+#[derive(Debug, Default)]
+struct ShownIds {
+    erased: Option<String>,
+    erased_up_to: Option<String>,
+    replaces: Option<String>,
 }
 
-impl ErasedIds {
-    fn shown(&self) -> Erased<'_> {
-        match self {
-            ErasedIds::Message(id) => Erased::Message(id),
-            ErasedIds::UpTo(id) => Erased::UpTo(id),
-        }
+impl ShownIds {
+    fn erased(&self) -> Option<Erased<'_>> {
+        let one = self.erased.as_deref().map(Erased::Message);
+        one.or_else(|| self.erased_up_to.as_deref().map(Erased::UpTo))
+    }
+
+    fn add_to<'a>(&'a self, facts: Facts<'a>) -> Facts<'a> {
+        Facts { erased: self.erased(), replaces: self.replaces.as_deref(), ..facts }
     }
 }
 

@@ -57,6 +57,8 @@ pub struct Facts<'a> {
     pub from: Option<&'a str>,
     /// The messages that are erased; `None` unless the message is a notice of that.
     pub erased: Option<Erased<'a>>,
+    /// The id of the message in whose place it is.
+    pub replaces: Option<&'a str>,
 }
 
 impl Facts<'_> {
@@ -73,6 +75,10 @@ impl Facts<'_> {
         if let Some(from) = self.from {
             out.extend_from_slice(br#","from":"#);
             write_json_string(out, from);
+        }
+        if let Some(replaces) = self.replaces {
+            out.extend_from_slice(br#","replaces":"#);
+            write_json_string(out, replaces);
         }
         if let Some(erased) = self.erased {
             out.push(b',');
@@ -303,6 +309,16 @@ mod tests {
         let mut alone = Vec::new();
         write_erased(&mut alone, Erased::Message("k3v9x2-9"));
         assert_eq!(alone, br#"{"erased":"k3v9x2-9"}"#);
+    }
+
+    #[test]
+    fn a_message_names_the_one_that_it_replaces() {
+        let facts = Facts { replaces: Some("k3v9x2-9"), from: Some("ann"), ..Facts::default() };
+        let shown = r#","from":"ann","replaces":"k3v9x2-9""#;
+        let full = written(&Envelope { facts, ..envelope(Data::Text("new"), None) });
+        assert!(full.ends_with(&format!(r#"{shown},"data":"new"}}"#)), "{full}");
+        let line = written_compact(&Compact { facts, ..compact(Data::Text("new")) });
+        assert_eq!(line, format!(r#"[17,5,"new",{{{}}}]"#, &shown[1..]));
     }
 
     #[test]

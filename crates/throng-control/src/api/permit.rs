@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use http::request::Parts;
 use throng_access::{Action, Asker, Client, Credentials, Decision, Details, Draft};
-use throng_core::{Attributes, ChannelName, Later, Listener, Publisher, Replacement, WantedTags};
+use throng_core::{
+    Attributes, ChannelName, Later, Listener, Publisher, Replacement, Sender, WantedTags,
+};
 use throng_wire::{ErrorResponse, Labels};
 
 use crate::authentication::PassedOn;
@@ -140,6 +142,12 @@ impl<'r> Permit<'r> {
     pub(super) fn attributes(&self, channel: &ChannelName, labels: &Labels) -> Option<Attributes> {
         let shown = self.control.engine.memory().rules().sender(channel);
         Attributes::of_publication(labels, self.client.sender(shown))
+    }
+
+    /// The client as the channel shows it, if that tells it from all other clients: names do not.
+    pub(super) fn author(&self, channel: &ChannelName) -> Option<&'r str> {
+        let shown = self.control.engine.memory().rules().sender(channel);
+        self.client.sender(shown).filter(|_| shown == Sender::User)
     }
 
     fn asker<'a>(&'a self, content: Option<Draft<'a>>) -> Asker<'a> {

@@ -125,17 +125,17 @@ async fn answer_kept(
 }
 
 /// Options of a message, from headers and the query of its request.
-struct Options<'a> {
-    content_type: Option<&'a str>,
-    idempotency_key: Option<&'a str>,
-    excluded: Option<ConnectionName>,
-    expires_in_ms: Option<u64>,
+pub(super) struct Options<'a> {
+    pub(super) content_type: Option<&'a str>,
+    pub(super) idempotency_key: Option<&'a str>,
+    pub(super) excluded: Option<ConnectionName>,
+    pub(super) expires_in_ms: Option<u64>,
     is_volatile: bool,
-    labels: Labels,
+    pub(super) labels: Labels,
 }
 
 impl<'a> Options<'a> {
-    fn of(headers: &'a HeaderMap, query: &str) -> Result<Options<'a>, ApiError> {
+    pub(super) fn of(headers: &'a HeaderMap, query: &str) -> Result<Options<'a>, ApiError> {
         let content_type = match only(headers, &CONTENT_TYPE)? {
             None => None,
             Some(value) => Some(check_content_type(value.to_str().unwrap_or("\0"))?),

@@ -148,9 +148,8 @@ impl<'a> Resource<'a> {
                 "GET, HEAD, OPTIONS, PUT"
             }
             Resource::Publish => "DELETE, OPTIONS, POST, PUT",
-            Resource::Connection(_) | Resource::Message(..) | Resource::Messages => {
-                "DELETE, OPTIONS"
-            }
+            Resource::Message(..) | Resource::Messages => "DELETE, OPTIONS, PUT",
+            Resource::Connection(_) => "DELETE, OPTIONS",
             Resource::Revocation(..) => "DELETE, GET, HEAD, OPTIONS, POST",
             Resource::Login | Resource::Logout => "OPTIONS, POST",
             Resource::Log(_, _, LogPart::Presence | LogPart::Followers)

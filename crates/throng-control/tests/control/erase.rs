@@ -138,6 +138,60 @@ fn erasure_is_a_right_of_its_own() {
     }
 }
 
+fn put(server: &Server, target: &str, fields: &[&str], body: &str) -> Answer {
+    let length = format!("Content-Length: {}", body.len());
+    let fields: Vec<_> = fields.iter().copied().chain([&*length]).collect();
+    server.ask(request("PUT", target, &fields) + body)
+}
+
+#[test]
+fn a_message_can_be_replaced() {
+    let server = server_with(&["1", "2"]);
+    let fields = ["Content-Type: application/json", "Throng-Event: fixed"];
+    let answer = put(&server, "/channels/a/messages/z-1", &fields, "{\"n\":1}");
+    assert_eq!((answer.status, answer.json()), (200, json!({"replaces": "z-1", "id": "z-3"})));
+    let all = history(&server, "channels/a");
+    let replacing = json!({
+        "type": "message", "channel": "a", "id": "z-3", "event": "fixed", "replaces": "z-1",
+        "data": {"n": 1},
+    });
+    assert_eq!((all[0]["data"].as_str(), &all[1], all.len()), (Some("2"), &replacing, 2));
+    // What is replaced is gone, and what replaces it may be replaced.
+    put(&server, "/channels/a/messages/z-1", &[], "x").expect_refusal(404, "not_found");
+    let answer = put(&server, "/messages?channel=a&id=z-3", &[], "again");
+    assert_eq!(answer.json(), json!({"replaces": "z-3", "id": "z-4"}));
+    assert_eq!(server.metric("throng_http_messages_published_total"), 4);
+    for (fields, body, status, code) in [
+        (&["Idempotency-Key: k"][..], "x", 400, "bad_request"),
+        (&["Content-Type: application/json"], "x", 400, "bad_json"),
+        (&["Throng-Event: erased"], "x", 400, "bad_parameter"),
+    ] {
+        put(&server, "/channels/a/messages/z-4", fields, body).expect_refusal(status, code);
+    }
+    put(&server, "/channels/a/messages/z", &[], "x").expect_refusal(400, "bad_id");
+    put(&server, "/channels/a/messages/z-4?volatile=true", &[], "x")
+        .expect_refusal(400, "bad_parameter");
+    assert_eq!(history(&server, "channels/a").len(), 2);
+}
+
+#[test]
+fn replacing_messages_of_others_is_a_right_of_its_own() {
+    let mut keys = keys();
+    let rules = ChannelAccess { publish: Who::Anyone, ..ChannelAccess::default() };
+    keys.access.policy = std::sync::Arc::new(AccessRules::new(Vec::new(), rules));
+    let publisher = keys.publisher.clone();
+    let server = Server::controlled(Settings::for_tests(), keys.access);
+    server.ask(post("/channels/a", &[], "x"));
+    let target = "/channels/a/messages/z-1";
+    put(&server, target, &[], "y").expect_refusal(401, "unauthorized");
+    let erase = token(json!({"throng": {"publish": ["a"], "erase": ["a"]}}));
+    for credential in [&publisher, &erase] {
+        put(&server, target, &[credential], "y").expect_refusal(403, "forbidden");
+    }
+    let edit = token(json!({"throng": {"edit": ["a"]}}));
+    assert_eq!(put(&server, target, &[&edit], "y").json()["replaces"], "z-1");
+}
+
 #[test]
 fn nobody_can_publish_a_notice() {
     let server = Server::new();

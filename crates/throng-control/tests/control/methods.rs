@@ -179,7 +179,7 @@ fn options_lists_the_methods() {
         ("/channels/a", "DELETE, GET, HEAD, OPTIONS, POST, PUT"),
         ("/users/a", "GET, HEAD, OPTIONS, POST, PUT"),
         ("/channels/a/history", "DELETE, GET, HEAD, OPTIONS"),
-        ("/channels/a/messages/z-1", "DELETE, OPTIONS"),
+        ("/channels/a/messages/z-1", "DELETE, OPTIONS, PUT"),
         ("/users/a/presence", "GET, HEAD, OPTIONS"),
         ("/subscribe?channel=a", "GET, HEAD, OPTIONS"),
         ("/publish", "DELETE, OPTIONS, POST, PUT"),

@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use throng_core::{ChannelName, Erase, Erasure, LogChange, MessageId};
+use throng_core::{
+    Attributes, Body, ChannelName, Erase, Erasure, LogChange, MessageId, Publication,
+};
 use throng_edge::Settings;
 
 use crate::rig::{Client, Rig};
@@ -92,6 +94,30 @@ fn a_slow_reader_does_not_get_what_was_erased_meanwhile() {
         assert!(received.contains(r#""erased":"z-2""#), "{received}");
         rig.worker.check_invariants();
     }
+}
+
+#[test]
+fn a_slow_reader_gets_a_new_message_in_place_of_the_old_one() {
+    let mut rig = rig();
+    let [slow, other] = [(), ()].map(|()| stream(&mut rig, "/channels/a?envelope=true"));
+    slow.stall_after(0);
+    for text in ["first", "old"] {
+        rig.publish("a", text, None);
+    }
+    rig.work();
+    let name = ChannelName::channel("a");
+    let publication = Publication {
+        attributes: Some(Attributes::replacing(None, 2)),
+        ..Publication::new(name.clone(), Body::Text("new".into()))
+    };
+    rig.engine.change(rig.now_ms(), LogChange::append(name, vec![publication])).expect("room");
+    rig.work();
+    rig.read_again(&slow);
+    rig.work();
+    let received = slow.received();
+    assert!(received.contains("first") && !received.contains("old"), "{received}");
+    assert!(received.contains(r#""replaces":"z-2","data":"new""#), "{received}");
+    assert!(other.received().contains(r#""replaces":"z-2""#));
 }
 
 #[test]

@@ -15,7 +15,7 @@ use crate::error::ErrorResponse;
 use crate::json::write_json_string;
 use crate::name::{Kind, Target};
 
-pub use erased::erased_body;
+pub use erased::{erased_body, replaced_body};
 pub use receipt::{ReceiptFields, receipt_body};
 
 /// Writes a JSON object, field by field.

@@ -3,6 +3,11 @@
 use super::Object;
 use crate::envelope::Erased;
 
+/// The answer to a replacement, as the body of an HTTP response: both ids.
+pub fn replaced_body(out: &mut Vec<u8>, replaces: &str, id: &str) {
+    Object::new(out).string("replaces", replaces).string("id", id).end();
+}
+
 /// The answer to an erasure, as the body of an HTTP response: the messages that are gone, how many
 /// these were if that is known, and the id of the notice.
 pub fn erased_body(

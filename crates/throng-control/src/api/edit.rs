@@ -1,0 +1,107 @@
+//! `PUT` of a message: erases it and publishes another one in its place.
+//!
+//! The new message, which names the one that it replaces, is in the log before the other is gone.
+//! So workers drop that one's body as soon as they get the new one, as by a notice of erasure.
+
+use http::StatusCode;
+use http::request::Parts;
+use hyper::body::Incoming;
+use throng_access::{Action, Client};
+use throng_core::{
+    Attributes, Body, ChannelName, Erase, Kind, LogChange, MessageId, Publication, Replacement,
+};
+use throng_wire::percent::decode_segment;
+use throng_wire::{ErrorCode, ErrorResponse, check_target_name, v1};
+
+use super::erase::{ErasedLog, error_of};
+use super::limit::Limited;
+use super::permit::Permit;
+use super::publish::Options;
+use crate::control::Control;
+use crate::http::answer::{self, Answer, ApiError};
+use crate::http::{body, names, query};
+use crate::metrics::HttpCounter;
+
+pub(crate) async fn answer(
+    control: &Control,
+    head: &Parts,
+    client: &Client,
+    body: &mut Incoming,
+    (kind, segment, id): (Kind, &str, &str),
+) -> Result<Answer, ApiError> {
+    // Until it is dropped, the drain of the workers does not begin.
+    let _in_progress = control.drain.begin_publication()?;
+    let publisher = Limited::of(control, head, client)?;
+    publisher.begin(head, 1).map_err(ApiError::limited)?;
+    let channel = names::from_segment(kind, segment)?;
+    check_target_name(channel.name(), kind.noun())?;
+    let mut permit = Permit::of(control, head, client)?;
+    permit.ask_before_content(&channel).await?;
+    let editor = Editor::of(&mut permit, &channel).await?;
+    query::of(head, &[])?;
+    let id: MessageId = decode_segment(id).unwrap_or_default().parse()?;
+    let options = Options::of(&head.headers, "")?;
+    if options.idempotency_key.is_some() {
+        let message = "a message that replaces another one has no idempotency key";
+        return Err(ApiError::new(ErrorCode::BadRequest, message));
+    }
+    let log = ErasedLog { control, channel: &channel };
+    log.check_kept()?;
+    let kind = body::BodyKind::Message;
+    let is_counted = publisher.charge_body(head, kind)?;
+    let bytes = control.bodies.read(&control.drain, &head.headers, body, kind).await?;
+    if !is_counted {
+        publisher.count(0, bytes.len()).map_err(ApiError::limited)?;
+    }
+    let (body, content_type) = Body::parse(&bytes, options.content_type)?;
+    let content = Replacement { body, content_type };
+    let content = permit.ask_about(&channel, content, &options.labels).await?;
+    drop(bytes);
+    let replaced = log.find(id).await?;
+    editor.check(replaced.facts().from)?;
+    permit.recheck(Action::Publish(&channel))?;
+    let attributes = permit.attributes(&channel, &options.labels);
+    let publication = Publication {
+        content_type: content.content_type,
+        excluded: options.excluded,
+        attributes: Some(Attributes::replacing(attributes, id.offset)),
+        expires_in_ms: options.expires_in_ms,
+        ..Publication::new(channel.clone(), content.body)
+    };
+    log.check_erasable().await?;
+    let change = LogChange::append(channel.clone(), vec![publication]);
+    let new = log.change(change).await.map_err(error_of)?;
+    control.metrics.count(HttpCounter::Published);
+    log.erase(Erase::Message(id)).await?;
+    log.wait_for_workers().await;
+    let mut body = Vec::with_capacity(96);
+    v1::replaced_body(&mut body, &id.to_string(), &new.to_string());
+    Ok(answer::json(StatusCode::OK, body))
+}
+
+/// The client that replaces a message.
+enum Editor {
+    /// It may replace any.
+    Any,
+    /// It may replace its own ones, and for others gets this error.
+    Author(String, ErrorResponse),
+}
+
+impl Editor {
+    /// Fails if the client may replace no message.
+    async fn of(permit: &mut Permit<'_>, channel: &ChannelName) -> Result<Editor, ErrorResponse> {
+        let Err(denial) = permit.ask(Action::Edit(channel)).await else { return Ok(Editor::Any) };
+        match permit.author(channel) {
+            Some(author) => Ok(Editor::Author(author.to_owned(), denial)),
+            None => Err(denial),
+        }
+    }
+
+    /// Fails if the client may not replace a message that shows this sender.
+    fn check(self, from: Option<&str>) -> Result<(), ErrorResponse> {
+        match self {
+            Editor::Author(author, denial) if from != Some(&author) => Err(denial),
+            Editor::Any | Editor::Author(..) => Ok(()),
+        }
+    }
+}
