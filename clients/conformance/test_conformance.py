@@ -235,11 +235,13 @@ def test_erased_messages_are_told_in_their_place(connect, proxy, server, channel
     client.until_all("erased", 2)
     notices.append(server.http.delete(f"{path}/history").json())
     client.until_all("erased", 3)
-    server.publish(channel, "last")
-    client.until_all("message", 3)
+    last = server.publish(channel, "last")["id"]
+    server.http.put(f"{path}/messages/{last}", content="in its place")
+    client.until_all("message", 4)
+    assert client.all("message")[-1]["replaces"] == last
     told = [it for it in client.heard if it["event"] in ("message", "erased")]
     order = [it.get("data", "erased") for it in told]
-    assert order == ["0", "2", "erased", "erased", "erased", "last"]
+    assert order == ["0", "2", "erased", "erased", "erased", "last", "in its place"]
     for notice, told in zip(notices, client.all("erased"), strict=True):
         ids = (notice["id"], notice.get("erased"), notice.get("erased_up_to"))
         assert (told["id"], told["erased"], told["erased_up_to"]) == ids

@@ -108,13 +108,41 @@ func (c *Client) Presence(ctx context.Context, target Target, limit int) (Presen
 	return presence, err
 }
 
+var errNoID = &Error{Code: "bad_id", Message: "name the id of a message"}
+
 // Erase erases a message, by its id. This needs the right "erase".
 func (c *Client) Erase(ctx context.Context, target Target, id string) (Erased, error) {
 	if id == "" {
-		return Erased{}, &Error{Code: "bad_id", Message: "name the id of a message"}
+		return Erased{}, errNoID
 	}
 	kind, name := target.parts()
 	return c.erase(ctx, target, "/messages?"+url.Values{kind: {name}, "id": {id}}.Encode())
+}
+
+// Edit publishes draft in the place of a message, which is erased, and returns the id of the new one.
+// This needs the right "edit", unless the client has published the message itself and the channel
+// shows users. Makes one attempt, without the Key of the draft.
+func (c *Client) Edit(ctx context.Context, id string, draft Draft) (string, error) {
+	if id == "" {
+		return "", errNoID
+	}
+	if err := draft.prepare(); err != nil {
+		return "", err
+	}
+	body, contentType, err := draft.encoded(c.messageBytesMax.Load())
+	if err != nil {
+		return "", err
+	}
+	header := draft.header(contentType)
+	delete(header, "Idempotency-Key")
+	kind, name := draft.Target.parts()
+	path := "/messages?" + url.Values{kind: {name}, "id": {id}}.Encode()
+	var found struct {
+		ID string `json:"id"`
+	}
+	read := func(body []byte) error { return json.Unmarshal(body, &found) }
+	err = c.ask(ctx, draft.Target, request{http.MethodPut, path, header, body}, read)
+	return found.ID, err
 }
 
 // EraseHistory erases all messages that a channel keeps now.

@@ -69,6 +69,7 @@ func (c *compact) readMore(text []byte) error {
 		ContentType string `json:"content_type"`
 		Event       string `json:"event"`
 		From        string `json:"from"`
+		Replaces    string `json:"replaces"`
 		Erased      string `json:"erased"`
 		ErasedUpTo  string `json:"erased_up_to"`
 		// Strings and numbers.
@@ -77,7 +78,7 @@ func (c *compact) readMore(text []byte) error {
 	err := json.Unmarshal(text, &more)
 	c.fields.Encoding, c.fields.ContentType = more.Encoding, more.ContentType
 	c.fields.Event, c.fields.Tags, c.fields.From = more.Event, more.Tags, more.From
-	c.fields.Erased, c.fields.ErasedUpTo = more.Erased, more.ErasedUpTo
+	c.fields.Replaces, c.fields.Erased, c.fields.ErasedUpTo = more.Replaces, more.Erased, more.ErasedUpTo
 	return err
 }
 

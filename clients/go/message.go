@@ -66,6 +66,8 @@ type Message struct {
 	Tags map[string]any
 	// From is who published it, set by the server, if the channel shows that.
 	From string
+	// Replaces is the id of the message in whose place it is, which is erased.
+	Replaces string
 }
 
 // Text is the body as a string.
@@ -194,6 +196,7 @@ type fields struct {
 	Event       string          `json:"event"`
 	Tags        map[string]any  `json:"tags"`
 	From        string          `json:"from"`
+	Replaces    string          `json:"replaces"`
 	Erased      string          `json:"erased"`
 	ErasedUpTo  string          `json:"erased_up_to"`
 	Missed      int             `json:"missed"`
@@ -265,6 +268,7 @@ func (f *fields) toMessage(replayed bool) (Message, error) {
 		Event:       f.Event,
 		Tags:        f.Tags,
 		From:        f.From,
+		Replaces:    f.Replaces,
 	}
 	if f.Time != 0 {
 		message.Time = time.UnixMilli(f.Time)

@@ -30,6 +30,8 @@ export interface Message<Data = unknown> {
   readonly tags?: Readonly<Tags>;
   /** Who published it, set by the server, if the channel shows that. */
   readonly from?: string;
+  /** The id of the message in whose place it is, which is erased: forget that one. */
+  readonly replaces?: string;
   /**
    * Whether it is older than the subscription, and was delivered because of `history` or `since`.
    * False for messages missed during a reconnect.
@@ -254,6 +256,14 @@ export interface Notice extends Place {
   erasedUpTo?: string;
 }
 
+export type EditOptions = Pick<PublishOptions, "contentType" | "event" | "tags">;
+
+/** The answer to `edit`: the message that is published, and the one that is erased. */
+export interface Replaced {
+  id: string;
+  replaces: string;
+}
+
 /** The answer to an erasure. */
 export interface Erased {
   /** The id of the notice; missing if there never was a message. */
@@ -392,6 +402,11 @@ export declare class Throng extends Emitter<ThrongEvents> {
   publish(target: Target, data: unknown, options?: PublishOptions): Promise<Published>;
   history<Data = unknown>(target: Target, options?: HistoryOptions): Promise<History<Data>>;
   presence(target: Target, options?: { limit?: number }): Promise<Presence>;
+  /**
+   * Publishes data in the place of a message, which is erased. Needs the right `edit`, unless the client
+   * has published the message itself and the channel shows users. Makes one attempt.
+   */
+  edit(target: Target, id: string, data: unknown, options?: EditOptions): Promise<Replaced>;
   /** Erases a message, which needs the right `erase`. Followers get the event "erased". */
   erase(target: Target, id: string): Promise<Erased>;
   /** Erases all messages that the channel keeps now. */

@@ -84,6 +84,7 @@ def print_message(name, message):
         "name": message.event,
         "tags": message.tags,
         "from": message.sender,
+        "replaces": message.replaces,
     }
     print_event(name, "message", channel=message.target, **fields)
 

@@ -47,10 +47,10 @@ export function commands(Throng, print, base) {
       }
       subscription.on("message", (message) => {
         const { id = null, time = null, replayed, contentType: content_type } = message;
-        const { event: name = null, tags = {}, from: sender = null } = message;
+        const { event: name = null, tags = {}, from: sender = null, replaces = null } = message;
         const isBinary = message.data instanceof Uint8Array;
         const data = isBinary ? new TextDecoder().decode(message.data) : message.data;
-        const labels = { name, tags, from: sender };
+        const labels = { name, tags, from: sender, replaces };
         tell(client, "message", { channel, id, time, data, replayed, content_type, ...labels });
       });
       subscription.on("erased", ({ id, erased, erasedUpTo }) =>

@@ -110,7 +110,11 @@ export function useChannel(target, options = {}) {
       onMessage?.(message);
       // A volatile message is an event of this moment, and not one of the channel's messages.
       if (message.id === undefined) return;
-      change((to) => ({ ...to, messages: [...to.messages, message].slice(-keep || Infinity) }));
+      const isLeft = ({ id }) => id !== message.replaces;
+      change((to) => ({
+        ...to,
+        messages: [...to.messages.filter(isLeft), message].slice(-keep || Infinity),
+      }));
     });
     subscription.on("subscribed", () => change((to) => ({ ...to, isSubscribed: true })));
     subscription.on("erased", (notice) => {

@@ -13,7 +13,7 @@ const NAME_BYTES_MAX = 255;
 /** The encoding of an envelope that cannot be read; its data is the reason. */
 const UNREADABLE = "unreadable";
 /** What few messages have. */
-const ATTRIBUTES = ["event", "tags", "from"];
+const ATTRIBUTES = ["event", "tags", "from", "replaces"];
 /** The brackets and texts of JSON. */
 const TOKENS = /"(?:[^"\\]|\\.)*"|[[\]{}]/g;
 /** A compact message up to its offset, which some parsers can read when they refuse the rest. */

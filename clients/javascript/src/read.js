@@ -4,7 +4,7 @@ import { readText } from "./body.js";
 import { emit } from "./emitter.js";
 import { ThrongError } from "./errors.js";
 import { deadline, isForeign, isOfToken, isTemporary, orAborted, toError, toQuery } from "./http.js";
-import { pathOf, toNotice } from "./message.js";
+import { checkText, isBinary, pathOf, toBytes, toHeader, toJson, toNotice, typeOf } from "./message.js";
 
 /** The server's limit of messages on a page of history. */
 const PAGE_MAX = 1_000;
@@ -24,20 +24,32 @@ export async function erase(client, target, id) {
   return id === undefined ? { ...answer, erasedUpTo } : answer;
 }
 
+/** Publishes data in the place of a message, which is erased. Rejects with a `ThrongError`. */
+export async function edit(client, target, id, data, { contentType, event, tags }) {
+  if (typeof data === "string") checkText(data, "the text");
+  const isPlain = typeof data === "string" || isBinary(data);
+  const headers = { "Content-Type": contentType ?? typeOf(data) };
+  if (event !== undefined) headers["Throng-Event"] = toHeader(event);
+  if (tags) headers["Throng-Tags"] = toHeader(toJson(tags));
+  const body = isPlain ? (isBinary(data) ? toBytes(data) : data) : toJson(data);
+  const path = `/messages?${toQuery([...Object.entries(target), ["id", id]])}`;
+  return ask(client, target, "PUT", path, { headers, body });
+}
+
 function unreachable(error) {
   const message = `the server cannot be reached: ${error.message}`;
   return new ThrongError("unreachable", message, undefined, error.cause ?? error);
 }
 
 /** The JSON of an answer. */
-async function ask(client, target, method, path) {
+async function ask(client, target, method, path, more) {
   const startedAt = Date.now();
   const { requestTimeoutMs } = client.options;
   const limit = deadline(requestTimeoutMs);
   // So that a frozen server is detected when the time is over.
   const doubt = setTimeout(() => client.connectionFor(target).doubt(), requestTimeoutMs / 2);
   try {
-    const init = { method, signal: limit.signal };
+    const init = { method, signal: limit.signal, ...more };
     const response = await client.request(path, init);
     if (!response.ok) throw await toError(response, limit.signal);
     return JSON.parse(await orAborted(readText(response, limit.extend), limit.signal));

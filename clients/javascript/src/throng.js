@@ -26,6 +26,9 @@ export { Subscription } from "./subscription.js";
 /** The causes that the console tells of, each once; many more are of one that changes each time. */
 const WARNINGS_MAX = 20;
 
+/** So that nothing but a message is meant. */
+const checkId = (id) => check(typeof id === "string" && id !== "", "name the id of a message");
+
 /** The client. Emits "state" on each change of `state` or `transport`, "error" and "unreadable". */
 export class Throng extends Emitter {
   /** `idle`, `connecting`, `open`, `waiting` (for the next attempt) or `closed`. */
@@ -128,9 +131,16 @@ export class Throng extends Emitter {
     return this.#read(target, "presence", options, ["limit"]);
   }
 
+  /** Publishes data in the place of a message, which is erased. Makes one attempt. */
+  async edit(target, id, data, options = {}) {
+    checkNames(options, ["contentType", "event", "tags"], "edit");
+    checkId(id);
+    return (await loadHttp(this.#options)).edit(this.#shared, toTarget(target), id, data, options);
+  }
+
   /** Erases a message, by its id. */
   async erase(target, id) {
-    check(typeof id === "string" && id !== "", "name the id of a message");
+    checkId(id);
     return (await loadHttp(this.#options)).erase(this.#shared, toTarget(target), id);
   }
 

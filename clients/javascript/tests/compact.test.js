@@ -82,6 +82,29 @@ test("a message or a history can be erased", async (t) => {
   assert.deepEqual(asked, ["DELETE /messages?channel=a%2Fb&id=e1-1", "DELETE /users/ann/history"]);
 });
 
+test("a message can be replaced", async (t) => {
+  const { server, connect } = await start(t);
+  let sent;
+  server.faults.request = (request, response) => {
+    if (request.method !== "PUT") return false;
+    request.on("data", (data) => {
+      sent = [request.url, request.headers["content-type"], request.headers["throng-event"], String(data)];
+      response.end(JSON.stringify({ replaces: "e1-1", id: "e1-2" }));
+    });
+    return true;
+  };
+  const client = connect(options);
+  const answer = await client.edit("a", "e1-1", { n: 1 }, { event: "fixed" });
+  assert.deepEqual(answer, { replaces: "e1-1", id: "e1-2" });
+  assert.deepEqual(sent, ["/messages?channel=a&id=e1-1", "application/json", "fixed", '{"n":1}']);
+  await assert.rejects(client.edit("a", undefined, "x"), TypeError);
+  const chat = client.subscribe("a");
+  await next(chat, "subscribed");
+  const arrived = next(chat, "message");
+  server.sendItem("channel a", 2, "new", { replaces: "e1-1" });
+  assert.equal((await arrived).replaces, "e1-1");
+});
+
 test("time is left out on request", async (t) => {
   const { server, connect } = await start(t);
   const chat = connect({ ...options, noTime: true }).subscribe("a");

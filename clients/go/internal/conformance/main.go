@@ -168,7 +168,7 @@ func follow(ctx context.Context, client *throng.Client, c command) {
 		told := map[string]any{
 			"channel": message.Target.Name(), "id": nil, "time": nil,
 			"data": decoded(message), "replayed": message.Replayed, "content_type": message.ContentType,
-			"name": nil, "tags": map[string]any{}, "from": nil,
+			"name": nil, "tags": map[string]any{}, "from": nil, "replaces": orNull(message.Replaces),
 		}
 		if message.Event != "" {
 			told["name"] = message.Event

@@ -191,6 +191,25 @@ class AsyncThrong:
                 self._exchange, self._options, target, limit, before, after
             )
 
+    async def edit(
+        self,
+        target: Target,
+        id: str,
+        data: Any,
+        *,
+        content_type: str | None = None,
+        event: str | None = None,
+        tags: Mapping[str, Tag] | None = None,
+    ) -> str:
+        """Publishes `data` in the place of a message, which is erased. Returns the new id.
+
+        This needs the right `edit`, unless the client has published the message itself and the
+        channel shows users. Makes one attempt.
+        """
+        draft = Draft(target, data, content_type=content_type, event=event, tags=tags)
+        async with self._watched():
+            return await requests.edit(self._exchange, self._options, id, draft)
+
     async def erase(self, target: Target, id: str) -> Erased:
         """Erases a message. This needs the right `erase`."""
         async with self._watched():

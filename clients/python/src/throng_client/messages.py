@@ -70,6 +70,8 @@ class Message:
     tags: Mapping[str, Tag] = field(default_factory=dict, hash=False)
     sender: str | None = None
     """Who published it, set by the server (`from`), if the channel shows that."""
+    replaces: str | None = None
+    """The id of the message in whose place it is, which is erased."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,7 +336,9 @@ def message_of(envelope: Mapping[str, Any], *, replayed: bool) -> Message:
         raise TypeError("the tags of the message are no object")
     labels = (None if event is None else _text(event), tags or {})
     sender = None if sender is None else _text(sender)
-    return Message(target_of(envelope), id, time, data, content_type, replayed, *labels, sender)
+    replaces = None if envelope.get("replaces") is None else checked_id(envelope["replaces"])
+    place = (target_of(envelope), id, time)
+    return Message(*place, data, content_type, replayed, *labels, sender, replaces)
 
 
 def presence_of(fields: Mapping[str, Any]) -> PresenceEvent:

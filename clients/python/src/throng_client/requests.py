@@ -16,17 +16,21 @@ from .decoding import Fault, read_elements, read_object
 from .errors import STATUSES, ThrongError
 from .messages import (
     MALFORMED,
+    Draft,
     Erased,
     History,
     Message,
     Presence,
     Target,
     Unreadable,
+    body_of,
     checked_id,
     checked_target,
     erased_of,
     id_of,
     is_notice,
+    label_headers,
+    message_id_of,
     message_of,
     path_of,
     place_of,
@@ -245,6 +249,21 @@ async def erase(exchange: Exchange, options: Options, target: Target, id: str | 
         raise not_throng()
     try:
         return erased_of(checked, fields)
+    except MALFORMED as error:
+        raise not_throng() from error
+
+
+async def edit(exchange: Exchange, options: Options, id: str, draft: Draft) -> str:
+    """Publishes a message in the place of one, which is erased. Returns the id of the new one."""
+    body, content_type = body_of(draft.data, options.default)
+    exchange.limits.check(len(body))
+    headers: dict[str, Any] = {"Content-Type": draft.content_type or content_type}
+    headers |= label_headers(draft)
+    target = place_of(checked_target(draft.target))
+    path = "/messages?" + urlencode({**target, "id": checked_id(id)})
+    fields = await _ask(exchange, options, Request("PUT", path, headers, body))
+    try:
+        return message_id_of(fields)
     except MALFORMED as error:
         raise not_throng() from error
 
