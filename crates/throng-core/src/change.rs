@@ -64,6 +64,13 @@ impl LogRecord {
     }
 }
 
+/// The record of a log, with its version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KnownRecord {
+    pub version: RecordVersion,
+    pub record: LogRecord,
+}
+
 /// The state that a log must have for a change to be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Condition {
@@ -76,9 +83,8 @@ pub struct Condition {
 impl Condition {
     /// True if a log in this state may be changed.
     pub fn holds(&self, state: &LogState) -> bool {
-        let version = state.record.as_ref().map_or(0, |(version, _)| *version);
         self.head.is_none_or(|head| head == state.head)
-            && self.record.is_none_or(|wanted| wanted == version)
+            && self.record.is_none_or(|wanted| wanted == state.record_version())
     }
 }
 
@@ -146,8 +152,14 @@ pub(crate) fn leave_out_erased(messages: &mut [Arc<Message>]) {
 pub struct LogState {
     /// The id of the newest message, or of the last one that there was.
     pub head: MessageId,
-    /// The record, and its version.
-    pub record: Option<(RecordVersion, LogRecord)>,
+    pub record: Option<KnownRecord>,
+}
+
+impl LogState {
+    /// The version of the record; 0 without one.
+    pub fn record_version(&self) -> RecordVersion {
+        self.record.as_ref().map_or(0, |known| known.version)
+    }
 }
 
 /// A change that was made.

@@ -33,6 +33,8 @@ use crate::worker_queue::{Notification, QueueLimits, WorkerQueue};
 
 pub use crate::channels::{Coming, Made, Observer};
 pub use test_journal::{Fate, JournalNumbers, Lateness, OpenReading, TestJournal};
+#[cfg(test)]
+pub(crate) use test_journal::{page_in, start_in};
 
 /// Workers of the engine under test.
 const WORKERS: usize = 2;

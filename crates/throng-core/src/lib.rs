@@ -110,8 +110,8 @@ pub mod worker_queue;
 
 pub use attributes::{Attribute, Attributes, Erasure, Extras};
 pub use change::{
-    ChangeError, ChangeOutcome, Changed, Condition, Erase, EraseOutcome, Erased, LogChange,
-    LogRecord, LogState, RecordChange, RecordVersion,
+    ChangeError, ChangeOutcome, Changed, Condition, Erase, EraseOutcome, Erased, KnownRecord,
+    LogChange, LogRecord, LogState, RecordChange, RecordVersion,
 };
 pub use channels::Channels;
 pub use connection_name::{ConnectionName, NodeTag};

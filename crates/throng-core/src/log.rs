@@ -34,7 +34,7 @@ pub(crate) use self::entry::{Kept, Place, View};
 use self::run::Run;
 use self::sealed::SealedIn;
 use self::segment::{Sealed, Segment};
-use crate::change::{LogRecord, RecordVersion};
+use crate::change::KnownRecord;
 use crate::message::{Content, Message};
 use crate::rules::Retention;
 use crate::stamp::Stamp;
@@ -53,7 +53,7 @@ pub(crate) struct Log {
     /// The segments that have some of the messages; mostly `None`.
     sealed: Option<Box<SealedIn>>,
     /// The facts that are kept beside the messages; mostly `None`.
-    record: Option<Box<(RecordVersion, LogRecord)>>,
+    record: Option<Box<KnownRecord>>,
 }
 
 /// The messages of a log that expire, or were erased.
@@ -171,14 +171,14 @@ impl Log {
         Some(bytes)
     }
 
-    /// The facts that are kept beside the messages, and their version.
-    pub(crate) fn record(&self) -> Option<&(RecordVersion, LogRecord)> {
+    /// The facts that are kept beside the messages.
+    pub(crate) fn record(&self) -> Option<&KnownRecord> {
         self.record.as_deref()
     }
 
     /// Replaces these facts. Returns the bytes that they take, and took before.
-    pub(crate) fn set_record(&mut self, record: Option<(RecordVersion, LogRecord)>) -> [usize; 2] {
-        let bytes = |it: &Log| it.record().map_or(0, |(_, record)| record.block().len());
+    pub(crate) fn set_record(&mut self, record: Option<KnownRecord>) -> [usize; 2] {
+        let bytes = |it: &Log| it.record().map_or(0, |known| known.record.block().len());
         let before = bytes(self);
         self.record = record.map(Box::new);
         [bytes(self), before]

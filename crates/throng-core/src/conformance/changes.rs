@@ -3,8 +3,8 @@
 use super::{NOW_MS, RETAINED, Subject, attributes, ids, name, publication};
 use crate::attributes::Erasure;
 use crate::change::{
-    ChangeError, ChangeOutcome, Changed, Condition, Erase, Erased, LogChange, LogRecord, LogState,
-    RecordChange, RecordVersion,
+    ChangeError, ChangeOutcome, Changed, Condition, Erase, Erased, KnownRecord, LogChange,
+    LogRecord, LogState, RecordChange, RecordVersion,
 };
 use crate::id::MessageId;
 use crate::later::ask;
@@ -15,6 +15,10 @@ use crate::reading::{HistoryQuery, StartAt};
 
 fn record(text: &[u8]) -> LogRecord {
     LogRecord::of(&[(1, text), (9_999, b"\xff")]).expect("it is in order")
+}
+
+fn known(version: RecordVersion, text: &[u8]) -> KnownRecord {
+    KnownRecord { version, record: record(text) }
 }
 
 fn appended(texts: &[&str]) -> LogChange {
@@ -37,7 +41,7 @@ impl Subject {
     }
 
     fn version(&self) -> RecordVersion {
-        self.state_of(&name()).record.map_or(0, |(version, _)| version)
+        self.state_of(&name()).record_version()
     }
 
     fn erase(&self, what: Erase) -> Erased {
@@ -107,7 +111,7 @@ impl Subject {
         let created = self.changed(write(b"created", 0, &[]));
         assert!(created.ids.is_empty() && created.record > 0);
         let state = self.state_of(&name());
-        assert_eq!(state.record, Some((created.record, record(b"created"))));
+        assert_eq!(state.record, Some(known(created.record, b"created")));
         // Another one cannot create it, too, and publications leave it where it is.
         let again = self.change(write(b"created again", 0, &["never"]));
         assert_eq!(again, Err(ChangeError::Conflict(state)));
@@ -118,7 +122,7 @@ impl Subject {
         assert!(next.record != created.record && next.record > 0);
         assert_eq!(
             self.state_of(&name()),
-            LogState { head: next.ids[0], record: Some((next.record, record(b"next"))) }
+            LogState { head: next.ids[0], record: Some(known(next.record, b"next")) }
         );
         assert_eq!(self.changed(appended(&["keeps it"])).record, next.record);
         let remove = LogChange { record: RecordChange::Remove, ..appended(&[]) };

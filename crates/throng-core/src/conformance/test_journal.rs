@@ -17,7 +17,7 @@ use crate::journal::{Journal, JournalIds};
 use crate::later::{Answer, AskerId, Later, Ticket};
 use crate::listing::{ListPart, ListPlace, ListQuery, ListStep};
 use crate::memory::MemoryEngine;
-use crate::message::Content;
+use crate::message::{Content, Message};
 use crate::name::{ChannelName, Kind};
 use crate::parts::{HeldPart, Limits, Page, Part, Parts, Start};
 use crate::publication::{Outcome, Publication, PublishError, Published};
@@ -274,11 +274,9 @@ impl TestJournal {
             StartAt::After(id) => StartAt::After(self.known(now_ms, channel, id)),
             other => other,
         };
-        let (worker, local_if_new) = (WorkerId(0), LocalId(NonZeroU32::MIN));
-        let follow = Follow { channel, worker, local_if_new, start: wanted };
-        let followed = self.store.follow(now_ms, follow);
-        self.store.unfollow(now_ms, followed.channel, worker);
-        let Followed { head, cursor, is_recovered, backlog, .. } = followed;
+        let Start { head, cursor, is_recovered, messages } =
+            start_in(&self.store, now_ms, channel, wanted);
+        let cursor = MessageId { offset: cursor, ..head };
         let cursor = match start {
             StartAt::After(id)
                 if is_recovered == Some(true) || wanted == StartAt::After(cursor) =>
@@ -287,7 +285,7 @@ impl TestJournal {
             }
             _ => self.outer(channel, cursor).offset,
         };
-        let messages = backlog.iter().map(|message| self.translate(message)).collect();
+        let messages = messages.iter().map(|message| self.translate(message)).collect();
         Start { head: self.outer(channel, head), cursor, is_recovered, messages }
     }
 
@@ -303,11 +301,41 @@ impl TestJournal {
             }
             other => other,
         };
-        let history = self.store.history(now_ms, channel, query, limit);
-        let History { head, messages, has_more, is_recovered } = history;
+        let Page { head, messages, has_more, is_recovered } =
+            page_in(&self.store, now_ms, channel, (query, limit));
         let messages = messages.iter().map(|message| self.translate(message)).collect();
         Page { head: self.outer(channel, head), messages, has_more, is_recovered }
     }
+}
+
+fn contents(messages: &[Arc<Message>]) -> Vec<Arc<Content>> {
+    messages.iter().map(|message| message.content()).collect()
+}
+
+/// The start of a subscription in logs that nobody follows.
+pub(crate) fn start_in(
+    logs: &MemoryEngine,
+    now_ms: u64,
+    channel: &ChannelName,
+    start: StartAt,
+) -> Start {
+    let (worker, local_if_new) = (WorkerId(0), LocalId(NonZeroU32::MIN));
+    let followed = logs.follow(now_ms, Follow { channel, worker, local_if_new, start });
+    logs.unfollow(now_ms, followed.channel, worker);
+    let Followed { head, cursor, is_recovered, backlog, .. } = followed;
+    Start { head, cursor: cursor.offset, is_recovered, messages: contents(&backlog) }
+}
+
+/// A page of logs.
+pub(crate) fn page_in(
+    logs: &MemoryEngine,
+    now_ms: u64,
+    channel: &ChannelName,
+    (query, limit): (HistoryQuery, usize),
+) -> Page {
+    let History { head, messages, has_more, is_recovered } =
+        logs.history(now_ms, channel, query, limit);
+    Page { head, messages: contents(&messages), has_more, is_recovered }
 }
 
 impl Journal for TestJournal {

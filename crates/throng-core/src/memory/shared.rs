@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::idempotency::{Idempotency, Key, KeyCounts, Owner, Seed};
 use super::name_hasher::NameHasher;
-use crate::change::{LogRecord, RecordVersion};
+use crate::change::{KnownRecord, RecordVersion};
 use crate::engine::{EngineMetrics, Followed};
 use crate::events::EventSink;
 use crate::frozen::OFFSET_MAX;
@@ -314,12 +314,8 @@ impl Shared {
     }
 
     /// Replaces the record of a log. Returns its version.
-    pub(super) fn set_record(
-        &self,
-        log: &mut Log,
-        record: Option<(RecordVersion, LogRecord)>,
-    ) -> RecordVersion {
-        let version = record.as_ref().map_or(0, |(version, _)| *version);
+    pub(super) fn set_record(&self, log: &mut Log, record: Option<KnownRecord>) -> RecordVersion {
+        let version = record.as_ref().map_or(0, |known| known.version);
         let [bytes, before] = log.set_record(record);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.bytes.fetch_sub(before, Ordering::Relaxed);

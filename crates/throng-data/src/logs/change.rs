@@ -12,22 +12,17 @@ mod tests;
 
 use std::ops::ControlFlow;
 
-use throng_core::change::{Erase, LogChange, LogState, RecordChange};
+use throng_core::change::{Erase, KnownRecord, LogChange, LogState, RecordChange};
 use throng_core::{ChannelName, MessageId, Retention, Stamp, clock};
 
 use super::ages::AgeNow;
 use super::entry::Appended;
-use super::format::{self, KnownRecord, LogHead, Table};
+use super::format::{self, LogHead, Table};
 use super::group::{Group, GroupChannel, GroupRecord, TRIMMED_PER_COMMIT};
 use super::reader::unreadable;
 use super::retention::note_empty;
 use super::writer::Writer;
 use crate::storage::{Bytes, KeyOrder, Space, StorageError};
-
-/// The version of the record; 0 if there is none.
-fn version(state: &LogState) -> u64 {
-    state.record.as_ref().map_or(0, |(version, _)| *version)
-}
 
 /// Bytes of messages that are read at most to count those that can be read: some milliseconds of
 /// work.
@@ -55,11 +50,15 @@ impl Writer {
             contents.push(self.add_message(group, now, publication, retention, next_stamp)?);
         }
         let version = match &change.record {
-            RecordChange::Keep => version(&state),
+            RecordChange::Keep => state.record_version(),
             RecordChange::Write(record) => {
                 // No stamp is given out twice, whatever ends meanwhile.
                 let version = next_stamp().0;
-                self.set_record(group, name, Some((version, record.clone())))?;
+                self.set_record(
+                    group,
+                    name,
+                    Some(KnownRecord { version, record: record.clone() }),
+                )?;
                 version
             }
             RecordChange::Remove => {

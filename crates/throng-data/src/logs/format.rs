@@ -3,7 +3,7 @@
 
 use std::ops::RangeInclusive;
 
-use throng_core::change::{LogRecord, RecordVersion};
+use throng_core::change::{KnownRecord, LogRecord};
 use throng_core::frozen::{
     Decoder, Encoder, RecordKind, ThawError, decode_content, decode_name, encode_content,
     encode_name,
@@ -183,11 +183,8 @@ pub(super) fn erased_of(
     Ok((name, first..=number(value)?))
 }
 
-/// The record of a log, and its version.
-pub(super) type KnownRecord = (RecordVersion, LogRecord);
-
 /// The value of a record.
-pub(super) fn record_value((version, record): &KnownRecord) -> Vec<u8> {
+pub(super) fn record_value(KnownRecord { version, record }: &KnownRecord) -> Vec<u8> {
     [&version.to_be_bytes(), record.block()].concat()
 }
 
@@ -195,7 +192,7 @@ pub(super) fn record_value((version, record): &KnownRecord) -> Vec<u8> {
 pub(super) fn record(value: &[u8]) -> Result<KnownRecord, ThawError> {
     let (version, block) = value.split_at_checked(NUMBER_BYTES).ok_or(ThawError::Truncated)?;
     let record = LogRecord::read(block).map_err(|_| ThawError::Invalid("the record of a log"))?;
-    Ok((number(version)?, record))
+    Ok(KnownRecord { version: number(version)?, record })
 }
 
 /// A key of a table that is ordered by time.
@@ -396,9 +393,10 @@ mod tests {
         let key = [2, 1, 1, b'a'];
         assert_eq!(self::name(&name), key);
         let record = LogRecord::of(&[(9, b"x")]).expect("it is short");
+        let known = KnownRecord { version: 258, record };
         let row = [0, 0, 0, 0, 0, 0, 1, 2, 9, 0, 1, 0, b'x'];
-        assert_eq!(super::record(&row), Ok((258, record.clone())));
-        assert_eq!(record_value(&(258, record)), row);
+        assert_eq!(super::record(&row), Ok(known.clone()));
+        assert_eq!(record_value(&known), row);
         assert_eq!(of_table(Table::LogRecords, &name), [&[128], &key[..]].concat());
         let note = [&[129], &key[..], &[0, 0, 0, 0, 0, 0, 0, 7]].concat();
         assert_eq!(erased(&name, 7), note);

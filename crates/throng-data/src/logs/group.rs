@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
-use throng_core::{ChannelName, IDEMPOTENCY_MS};
+use throng_core::{ChannelName, IDEMPOTENCY_MS, KnownRecord};
 
 use super::due::Earliest;
-use super::format::{self, KnownKey, KnownRecord, LogHead, Measure, Scratch};
+use super::format::{self, KnownKey, LogHead, Measure, Scratch};
 use super::unreadable::Unreadable;
 use crate::storage::{Bytes, Space, Write};
 

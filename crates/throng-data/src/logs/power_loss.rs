@@ -339,7 +339,7 @@ impl World {
         }
         for channel in CHANNELS.map(ChannelName::channel) {
             let state = logs.state(&channel).expect("it is read").expect("nobody writes");
-            let known = state.record.as_ref().map(|(_, record)| record);
+            let known = state.record.as_ref().map(|known| &known.record);
             assert_eq!(known, records.get(&channel).copied(), "it is of the last change");
         }
         logs.check(&mut |fault| panic!("{fault}"));

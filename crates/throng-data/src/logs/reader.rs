@@ -3,11 +3,11 @@
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use throng_core::change::LogState;
+use throng_core::change::{KnownRecord, LogState};
 use throng_core::frozen::ThawError;
 use throng_core::{ChannelName, Content, Epoch, MessageId, Stamp, clock};
 
-use super::format::{self, ForgottenMark, KnownRecord, LogHead, Measure, Table};
+use super::format::{self, ForgottenMark, LogHead, Measure, Table};
 use super::group::{ChannelMap, GroupChannel};
 use crate::storage::{KeyOrder, Space, Storage, StorageError};
 use crate::sync_policy::SyncPolicy;

@@ -1,7 +1,7 @@
 //! A journal's input and output.
 
 use throng_core::{
-    AskerId, ChannelId, ChannelName, Kind, LogRecord, NodeTag, Publication, RecordChange,
+    AskerId, ChannelId, ChannelName, Kind, KnownRecord, NodeTag, Publication, RecordChange,
     RecordVersion, VolatilePublication,
 };
 
@@ -170,7 +170,7 @@ pub struct LogEdit {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogFacts {
     pub head: u64,
-    pub record: Option<(RecordVersion, LogRecord)>,
+    pub record: Option<KnownRecord>,
 }
 
 /// The outcome of a [`LogRequest`].

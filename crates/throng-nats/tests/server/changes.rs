@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use throng_core::{LogRecord, RecordChange, Retention};
+use throng_core::{KnownRecord, LogRecord, RecordChange, Retention};
 use throng_nats::api::StreamSettings;
 use throng_nats::client::{Login, NatsSession, ServerAddress};
 use throng_nats::journal::{LogEdit, LogFacts, LogOutcome, LogRequest, Outcome};
@@ -240,7 +240,7 @@ async fn a_record_outlives_the_age_limit_and_keeps_its_version() {
     let until = tokio::time::Instant::now() + Duration::from_millis(9_000);
     while tokio::time::Instant::now() < until {
         let facts = node.facts().await;
-        assert_eq!(facts.record, Some((version, record(b"stays"))));
+        assert_eq!(facts.record, Some(KnownRecord { version, record: record(b"stays") }));
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     assert_eq!(node.after(first - 1).await, (vec![], false), "the message has expired");

@@ -6,7 +6,8 @@ use super::super::shared::Shared;
 use super::append::check_room;
 use super::{Hashed, Shard, Wake};
 use crate::change::{
-    ChangeError, Changed, Erase, Erased, LogChange, LogState, RecordChange, RecordVersion,
+    ChangeError, Changed, Erase, Erased, KnownRecord, LogChange, LogState, RecordChange,
+    RecordVersion,
 };
 use crate::log::Log;
 
@@ -64,13 +65,13 @@ impl Shard {
         let record = match change {
             RecordChange::Keep => {
                 let record = channel.log.as_ref().and_then(|log| log.record());
-                return record.map_or(0, |(version, _)| *version);
+                return record.map_or(0, |known| known.version);
             }
             RecordChange::Write(record) => {
                 // A number that no other record has.
                 let version = shared.stamps.begin(self.number).0;
                 shared.stamps.end(self.number);
-                Some((version, record))
+                Some(KnownRecord { version, record })
             }
             RecordChange::Remove => None,
         };

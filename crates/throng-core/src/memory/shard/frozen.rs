@@ -7,7 +7,7 @@ use super::super::channel::{Channel, Follower, Followers};
 use super::super::forgotten::{Forgotten, Quiet};
 use super::super::shared::Shared;
 use super::{Hashed, SHARD_BITS, Shard, oldest_ms};
-use crate::change::{LogRecord, RecordVersion};
+use crate::change::{KnownRecord, LogRecord};
 use crate::frozen::{
     Decoder, Encoder, Head, OFFSET_MAX, RecordKind, ThawError, decode_name, encode_content,
     encode_name,
@@ -32,7 +32,7 @@ pub(in crate::memory) struct FrozenChannel {
     /// The offset up to which the user has read; 0 if that is not known.
     read: u64,
     pub(in crate::memory) messages: u32,
-    record: Option<(RecordVersion, LogRecord)>,
+    record: Option<KnownRecord>,
     /// The journal that has its log.
     pub(in crate::memory) journal: Option<JournalId>,
     /// Its id, by which clients know it; `None` before version 3, which told no client.
@@ -73,15 +73,13 @@ impl FrozenChannel {
     }
 }
 
-fn decode_record(
-    decoder: &mut Decoder<'_>,
-) -> Result<Option<(RecordVersion, LogRecord)>, ThawError> {
+fn decode_record(decoder: &mut Decoder<'_>) -> Result<Option<KnownRecord>, ThawError> {
     let (version, block) = (decoder.u64()?, decoder.bytes()?);
     if version == 0 {
         return Ok(None);
     }
     let record = LogRecord::read(block).map_err(|_| ThawError::Invalid("the record of a log"))?;
-    Ok(Some((version, record)))
+    Ok(Some(KnownRecord { version, record }))
 }
 
 impl Shard {
@@ -169,8 +167,8 @@ impl Shard {
         encoder.u8(shared.rules.get(channel.rule).journal.map_or(0, |JournalId(id)| id + 1));
         encoder.u32(self.id(slot).0);
         let record = channel.log.as_ref().and_then(|log| log.record());
-        encoder.u64(record.map_or(0, |(version, _)| *version));
-        encoder.bytes(record.map_or(&[], |(_, record)| record.block()));
+        encoder.u64(record.map_or(0, |known| known.version));
+        encoder.bytes(record.map_or(&[], |known| known.record.block()));
         encoder.finish()
     }
 

@@ -6,7 +6,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
-use std::num::{NonZeroU32, NonZeroU64};
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 
@@ -15,17 +15,17 @@ use crate::change::{
     ChangeError, ChangeOutcome, Changed, Erase, EraseOutcome, Erased, LogChange, LogRecord,
     LogState, RecordChange,
 };
-use crate::conformance::{self, Profile};
+use crate::conformance::{self, Profile, page_in, start_in};
 use crate::frozen::{
     Decoder, Encoder, RecordKind, decode_content, decode_name, encode_content, encode_name,
 };
 use crate::later::ask;
-use crate::message::{Content, Message};
-use crate::parts::{Limits, Page, Part, Parts, Start};
+use crate::message::Content;
+use crate::parts::{Limits, Part, Parts};
 use crate::{
-    Answer, AskerId, Channels, Fetched, Follow, History, HistoryQuery, Journal, JournalId,
-    JournalIds, Kind, Later, ListPart, ListPlace, ListQuery, ListStep, Mark, Marked, Outcome,
-    Publication, Published, ReadMarker, Reading, Receipt,
+    Answer, AskerId, Channels, Fetched, HistoryQuery, Journal, JournalId, JournalIds, Kind, Later,
+    ListPart, ListPlace, ListQuery, ListStep, Mark, Marked, Outcome, Publication, Published,
+    ReadMarker, Reading, Receipt,
 };
 
 const EPOCH: Epoch = Epoch::numbered(7);
@@ -243,25 +243,6 @@ fn replay_message(logs: &MemoryEngine, key: &str, content: Content) {
     assert_eq!((published.id, logs.watermark().stamp), (content.id, content.stamp));
 }
 
-fn part(logs: &MemoryEngine, now_ms: u64, channel: &ChannelName, reading: Reading) -> Part {
-    let contents =
-        |messages: Vec<Arc<Message>>| messages.iter().map(|message| message.content()).collect();
-    match reading {
-        Reading::Start(start) => {
-            let (worker, local_if_new) = (WorkerId(0), LocalId(NonZeroU32::MIN));
-            let follow = Follow { channel, worker, local_if_new, start };
-            let Followed { head, cursor, is_recovered, backlog, .. } = logs.follow(now_ms, follow);
-            let messages = contents(backlog);
-            Part::Start(Start { head, cursor: cursor.offset, is_recovered, messages })
-        }
-        Reading::Page(query, limit) => {
-            let History { head, messages, has_more, is_recovered } =
-                logs.history(now_ms, channel, query, limit);
-            Part::Page(Page { head, messages: contents(messages), has_more, is_recovered })
-        }
-    }
-}
-
 impl Journal for FileJournal {
     fn append(
         &self,
@@ -334,7 +315,12 @@ impl Journal for FileJournal {
     ) -> Answer<Fetched> {
         // Opened first: what is delivered from now on is in the part, or in its tail.
         let held = self.parts.open(channel, reading, limits, AskerId::SERVER);
-        held.fill(self.read(|logs| part(&logs, now_ms, channel, reading)));
+        held.fill(self.read(|logs| match reading {
+            Reading::Start(start) => Part::Start(start_in(&logs, now_ms, channel, start)),
+            Reading::Page(query, limit) => {
+                Part::Page(page_in(&logs, now_ms, channel, (query, limit)))
+            }
+        }));
         Fetched::held_by(held).into()
     }
 

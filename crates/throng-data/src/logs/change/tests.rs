@@ -36,6 +36,10 @@ fn record(text: &str) -> LogRecord {
     LogRecord::of(&[(100, text.as_bytes())]).expect("it is short")
 }
 
+fn known(version: u64, text: &str) -> KnownRecord {
+    KnownRecord { version, record: record(text) }
+}
+
 fn change(texts: &[&str], record: RecordChange) -> LogChange {
     let messages = texts.iter().map(|text| message(text)).collect();
     LogChange { record, ..LogChange::append(log(), messages) }
@@ -154,7 +158,7 @@ fn a_condition_is_judged_by_what_is_before_it_in_the_commit() {
     assert_eq!(*state, LogState { head: run.id(2), record: None });
     assert_eq!(run.texts(), ["1", "2", "3"]);
     let (offsets, version) = run.change(&["4", "5"], RecordChange::Write(record("a")));
-    assert_eq!((offsets, run.state().record), (vec![4, 5], Some((version, record("a")))));
+    assert_eq!((offsets, run.state().record), (vec![4, 5], Some(known(version, "a"))));
     let on_record = |version, text| {
         let condition = Condition { head: None, record: Some(version) };
         let written = RecordChange::Write(record(text));
@@ -165,7 +169,7 @@ fn a_condition_is_judged_by_what_is_before_it_in_the_commit() {
     let Appended::Changed(_, next) = appended[0] else { panic!("{appended:?}") };
     for conflict in &appended[1..] {
         let Appended::Conflict(state) = conflict else { panic!("{conflict:?}") };
-        assert_eq!((state.head.offset, &state.record), (6, &Some((next, record("6")))));
+        assert_eq!((state.head.offset, &state.record), (6, &Some(known(next, "6"))));
     }
     assert!(next > version);
 }
@@ -180,7 +184,7 @@ fn a_log_with_a_record_is_not_forgotten() {
     run.pass(5 * AGE_MS);
     assert_eq!((run.heads(), run.texts().len(), run.at_rest().1), (1, 0, vec![]));
     let mut run = Run::open(Arc::new(storage));
-    assert_eq!(run.state(), LogState { head: run.id(1), record: Some((first, record("a"))) });
+    assert_eq!(run.state(), LogState { head: run.id(1), record: Some(known(first, "a")) });
     assert_eq!(run.change(&[], RecordChange::Remove), (vec![], 0));
     assert_eq!((run.heads(), run.state().record), (1, None));
     run.pass(AGE_MS);
@@ -282,7 +286,7 @@ fn an_erased_log_begins_anew_after_its_last_offset() {
     ];
     storage.fail(Fault::CommitKept, 0);
     run.make(&entries).expect_err("the commit fails");
-    assert_eq!(run.state(), LogState { head: run.id(2), record: Some((version, record("a"))) });
+    assert_eq!(run.state(), LogState { head: run.id(2), record: Some(known(version, "a")) });
     let mut stamp = run.stamp;
     let mut next = || {
         stamp += 1;
@@ -297,7 +301,7 @@ fn an_erased_log_begins_anew_after_its_last_offset() {
         })
         .collect();
     assert_eq!((counts, run.texts()), (vec![3, 1], vec!["".into(), "5".into()]));
-    let record_now = run.state().record.map(|(_, record)| record);
+    let record_now = run.state().record.map(|known| known.record);
     assert_eq!((run.state().head.offset, record_now), (5, Some(record("c"))));
     assert_eq!(run.at_rest(), (2, vec![]));
     assert_eq!(run.erase(Erase::Log), Some(1));

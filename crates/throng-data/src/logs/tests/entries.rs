@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use throng_core::change::{Condition, Erase, LogChange, LogRecord, LogState, RecordChange};
+use throng_core::change::{
+    Condition, Erase, KnownRecord, LogChange, LogRecord, LogState, RecordChange,
+};
 use throng_core::{Body, Content, IDEMPOTENCY_MS, MessageId, Publication};
 
 use super::{CHANGES_MAX, CHANNELS, World, name, retention, text};
@@ -26,10 +28,6 @@ impl Wanted {
             | Wanted::Erase(channel, _) => channel,
         }
     }
-}
-
-fn version_of(state: &LogState) -> u64 {
-    state.record.as_ref().map_or(0, |(version, _)| *version)
 }
 
 impl World {
@@ -67,7 +65,7 @@ impl World {
     fn change(&mut self) -> (Entry, Wanted) {
         let channel = self.channel();
         let state = self.logs.state(&name(channel)).expect("it is read").expect("nobody writes");
-        let version = state.record.map_or(0, |(version, _)| version);
+        let version = state.record_version();
         let condition = Condition {
             head: self.random.percent(30).then_some(state.head),
             record: self.random.percent(50).then(|| version + self.random.below(5) / 4),
@@ -138,7 +136,7 @@ impl World {
                 let first = contents.first().map(|first| first.id.offset);
                 let head = first.map_or(state.head.offset, |first| first - 1);
                 assert!(wanted.head.is_none_or(|wanted| wanted.offset == head));
-                assert!(wanted.record.is_none_or(|record| record == version_of(state)));
+                assert!(wanted.record.is_none_or(|record| record == state.record_version()));
                 for (content, body) in contents.iter().zip(bodies) {
                     self.message(channel, content, body);
                 }
@@ -147,10 +145,10 @@ impl World {
                     RecordChange::Remove => state.record = None,
                     RecordChange::Write(record) => {
                         assert!(self.versions.insert(version) && version > 0, "{version} again");
-                        state.record = Some((version, record));
+                        state.record = Some(KnownRecord { version, record });
                     }
                 }
-                assert_eq!(version, version_of(state));
+                assert_eq!(version, state.record_version());
             }
             (Appended::Conflict(known), Wanted::Change(_, wanted, ..)) => {
                 self.seen.insert("change: conflict");

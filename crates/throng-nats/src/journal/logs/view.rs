@@ -1,6 +1,6 @@
 //! How a log is, as the stream's leader says it.
 
-use throng_core::{LogRecord, RecordVersion};
+use throng_core::{KnownRecord, LogRecord, RecordVersion};
 
 use crate::api::beside::{Erasures, Found};
 use crate::journal::report::{LogEdit, LogFacts};
@@ -41,14 +41,15 @@ impl LogView {
         Erasures::read(self.marker.as_ref())
     }
 
-    fn record(&self) -> Option<(RecordVersion, LogRecord)> {
+    fn record(&self) -> Option<KnownRecord> {
         let found = self.record.as_ref()?;
-        LogRecord::read(&found.data).ok().map(|record| (found.version(), record))
+        let record = LogRecord::read(&found.data).ok()?;
+        Some(KnownRecord { version: found.version(), record })
     }
 
     /// The version of the record; 0 without one.
     pub(super) fn record_version(&self) -> RecordVersion {
-        self.record().map_or(0, |(version, _)| version)
+        self.record().map_or(0, |known| known.version)
     }
 
     /// The last message there ever was; 0 if none is known.

@@ -19,7 +19,7 @@ pub(super) enum AskedLog {
 }
 
 fn version(facts: &LogFacts) -> u64 {
-    facts.record.as_ref().map_or(0, |(version, _)| *version)
+    facts.record.as_ref().map_or(0, |known| known.version)
 }
 
 impl World {
