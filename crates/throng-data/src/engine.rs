@@ -286,6 +286,7 @@ impl Journal for DurableLogs {
     }
 
     fn usage(&self) -> JournalUsage {
-        JournalUsage { log_bytes: 0, held_shortly: self.journal.messages() }
+        let held_shortly = self.journal.messages() + self.names.forgotten();
+        JournalUsage { log_bytes: 0, held_shortly }
     }
 }

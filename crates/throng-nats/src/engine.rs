@@ -412,7 +412,7 @@ impl Journal for NatsJournal {
         let counts = &self.shared.link.counts;
         JournalUsage {
             log_bytes: self.shared.followed().cached().1 as u64,
-            held_shortly: counts.fetched.load(Ordering::Relaxed),
+            held_shortly: counts.fetched.load(Ordering::Relaxed) + self.shared.stored.forgotten(),
         }
     }
 

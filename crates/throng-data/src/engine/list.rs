@@ -1,6 +1,7 @@
 //! Lists of the durable channels: by their numbers, and in the order of several processes.
 
 use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use throng_core::{
@@ -73,12 +74,16 @@ impl KnownNames {
 /// The names of durable channels in the order of several processes, while these ask for lists: the
 /// first page after a pause reads all names, and others those that came since.
 #[derive(Default)]
-pub(super) struct DurableNames(Mutex<KnownNames>);
+pub(super) struct DurableNames {
+    known: Mutex<KnownNames>,
+    /// How many names were forgotten so far.
+    forgotten: AtomicU64,
+}
 
 impl DurableNames {
     /// A part of a page of the list of several processes.
     pub(super) fn part(&self, shared: &EngineShared, now_ms: u64, query: &ListQuery) -> ListPart {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.used_ms = now_ms;
         let after = known.newest;
         let mut each = |number, name: ChannelName| {
@@ -107,11 +112,20 @@ impl DurableNames {
     /// Forgets the names that nobody asks for any more.
     pub(super) fn tick(&self, now_ms: u64) {
         // While they are read, they are in use.
-        if let Ok(mut known) = self.0.try_lock()
+        if let Ok(mut known) = self.known.try_lock()
             && known.newest > 0
             && now_ms.saturating_sub(known.used_ms) >= KEPT_MS
         {
-            *known = KnownNames::default();
+            let names = std::mem::take(&mut *known);
+            let count = names.channels.len() + names.users.len();
+            self.forgotten.fetch_add(count as u64, Ordering::Relaxed);
+            // A million takes a moment. Without a thread they are dropped here, with the closure.
+            let _ = std::thread::Builder::new().name("list".into()).spawn(move || drop(names));
         }
+    }
+
+    /// How many names were forgotten so far, whose memory is free now.
+    pub(super) fn forgotten(&self) -> u64 {
+        self.forgotten.load(Ordering::Relaxed)
     }
 }

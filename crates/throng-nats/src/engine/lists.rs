@@ -48,7 +48,7 @@ impl NodeShared {
     fn begin_run(&self, names: &mut NamesOfKind, kind: Kind, pages: Vec<WaitingPage>) {
         let (token, is_anew) = (self.token(), !names.is_known);
         if is_anew {
-            names.forget();
+            self.stored.forget_kind(names);
         }
         names.run = Some(Run { token, is_anew, pages });
         // Under the lock, so that there is a run when it is answered.
@@ -75,7 +75,7 @@ impl NodeShared {
             self.learn_names(names, kind);
             return self.count_pages(state, begun);
         }
-        names.forget();
+        self.stored.forget_kind(names);
         let mut unknown = Vec::new();
         match naming {
             // The consumer is gone, or its server.

@@ -1,6 +1,6 @@
 //! The stream's part of lists: the channels that have messages or a record there.
 //!
-//! While lists are asked for, the node keeps the names of all these channels, about 110 bytes each
+//! While lists are asked for, the node keeps the names of all these channels, some 90 bytes each
 //! beside their text, and has what came since reported before each page. So a page has every
 //! channel that had messages when it was asked for; and only the first page after a pause costs a
 //! pass over all channels, in the server of NATS that has the consumer and here. It may last longer
@@ -14,6 +14,7 @@
 //!   heard.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use throng_core::{Kind, ListPart, ListQuery, ListedChannel, NameIndex, Ticket};
@@ -31,6 +32,9 @@ pub(super) const WAITING_MAX: usize = 256;
 
 /// Names that are kept, at most: a gigabyte or so.
 pub(super) const NAMES_MAX: usize = 8_000_000;
+
+/// So many names are dropped within a millisecond.
+const DROPPED_HERE_MAX: usize = 10_000;
 
 /// The ends of a log in the stream: sequences, 0 without any.
 #[derive(Debug, Default)]
@@ -82,24 +86,44 @@ pub(super) struct StoredState {
 
 /// See the module.
 #[derive(Default)]
-pub(super) struct StoredNames(Mutex<StoredState>);
+pub(super) struct StoredNames {
+    state: Mutex<StoredState>,
+    /// How many names were forgotten so far.
+    forgotten: AtomicU64,
+}
 
 impl StoredNames {
     pub(super) fn lock(&self) -> MutexGuard<'_, StoredState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many names were forgotten so far, whose memory is free now.
+    pub(super) fn forgotten(&self) -> u64 {
+        self.forgotten.load(Ordering::Relaxed)
     }
 
     /// The stream is another one.
     pub(super) fn forget(&self) {
-        self.lock().kinds.iter_mut().for_each(NamesOfKind::forget);
+        self.lock().kinds.iter_mut().for_each(|kind| self.forget_kind(kind));
+    }
+
+    pub(super) fn forget_kind(&self, kind: &mut NamesOfKind) {
+        let index = std::mem::take(&mut kind.index);
+        (kind.is_known, kind.pruned) = (false, 0);
+        self.forgotten.fetch_add(index.len() as u64, Ordering::Relaxed);
+        if index.len() > DROPPED_HERE_MAX {
+            // Without a thread of its own it is dropped here, with the closure.
+            let _ = std::thread::Builder::new().name("list".into()).spawn(move || drop(index));
+        }
     }
 
     /// Forgets names that nobody asks for any more, and answers pages that have waited for long.
     pub(super) fn tick(&self, now_ms: u64) {
         let mut late = Vec::new();
         for kind in &mut self.lock().kinds {
-            if kind.run.is_none() && now_ms.saturating_sub(kind.used_ms) >= KEPT_MS {
-                kind.forget();
+            let is_unused = now_ms.saturating_sub(kind.used_ms) >= KEPT_MS;
+            if kind.run.is_none() && is_unused && !kind.index.is_empty() {
+                self.forget_kind(kind);
             }
             let is_late = |page: &mut WaitingPage| now_ms.saturating_sub(page.since_ms) >= WAIT_MS;
             late.extend(kind.waiting.extract_if(.., is_late));
@@ -113,10 +137,6 @@ impl StoredNames {
 }
 
 impl NamesOfKind {
-    pub(super) fn forget(&mut self) {
-        (self.index, self.is_known, self.pruned) = (NameIndex::default(), false, 0);
-    }
-
     /// Takes what was learnt; `first` is the first sequence of the stream once that was all.
     pub(super) fn learn(&mut self, logs: Vec<NamedLog>, first: Option<u64>) {
         for NamedLog { channel, sequence, last } in logs {

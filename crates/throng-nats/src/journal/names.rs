@@ -210,7 +210,10 @@ impl Names {
         let Some(given) = message.reply.and_then(consumer::given) else { return false };
         let is_own = |reader: &&mut Reader| reader.consumer.as_deref() == Some(given.consumer);
         let Some(reader) = self.readers.iter_mut().find(is_own) else { return true };
-        if given.number != reader.given + 1 {
+        if given.number <= reader.given {
+            return true;
+        }
+        if given.number > reader.given + 1 {
             end(reader, Naming::Failed(None), outbox);
             return true;
         }

@@ -100,6 +100,7 @@ fn all_names_are_told_and_then_those_that_come() {
     assert_eq!(room.answer(1, "", CREATED), []);
     assert_eq!(room.asked.0, "$JS.API.CONSUMER.MSG.NEXT.t-c.nn1");
     assert_eq!(room.give("nn1", 1, "c.a%2Eb", 1), []);
+    assert_eq!(room.give("nn1", 1, "c.a%2Eb", 1), [], "it comes twice");
     let told = vec![
         ("a.b".to_owned(), 101, LastOfLog::Message),
         ("r".to_owned(), 102, LastOfLog::NoRecord),
