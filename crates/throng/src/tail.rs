@@ -249,6 +249,12 @@ impl Follower {
                 );
                 return Ok(true);
             }
+            "erased" => {
+                if let Ok(erased) = serde_json::from_str::<Erased>(&event.data) {
+                    print_note(&erased.to_string());
+                }
+                return Ok(true);
+            }
             // `resumed` repeats a header; others are from later versions.
             _ => return Ok(true),
         }
@@ -324,6 +330,29 @@ impl std::fmt::Display for Gap {
     }
 }
 
+/// The data of a notice that messages are erased.
+#[derive(Debug, Deserialize)]
+struct Erased {
+    channel: Option<String>,
+    user: Option<String>,
+    erased: Option<String>,
+    erased_up_to: Option<String>,
+}
+
+impl std::fmt::Display for Erased {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let name = self.channel.as_deref().or(self.user.as_deref()).unwrap_or("a channel");
+        let name = name.escape_debug();
+        match (&self.erased, &self.erased_up_to) {
+            (Some(id), _) => write!(f, "the message {} of {name} is erased", id.escape_debug()),
+            (None, Some(id)) => {
+                write!(f, "all messages of {name} up to {} are erased", id.escape_debug())
+            }
+            (None, None) => write!(f, "messages of {name} are erased"),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use clap::Parser as _;
@@ -365,6 +394,15 @@ mod tests {
         assert_eq!(note(counted), "too slow: 1 message of news skipped");
         let unknown = r#"{"user":"ann","id":"a-9"}"#;
         assert_eq!(note(unknown), "too slow: messages of ann skipped");
+    }
+
+    #[test]
+    fn a_notice_of_erasure_names_what_is_erased() {
+        let note = |data| serde_json::from_str::<Erased>(data).unwrap().to_string();
+        let one = r#"{"type":"erased","channel":"news","id":"a-9","time":1,"erased":"a-7"}"#;
+        assert_eq!(note(one), "the message a-7 of news is erased");
+        let all = r#"{"type":"erased","user":"ann","id":"a-9","time":1,"erased_up_to":"a-8"}"#;
+        assert_eq!(note(all), "all messages of ann up to a-8 are erased");
     }
 
     #[test]
