@@ -22,3 +22,4 @@ pub(crate) mod read;
 mod receipt;
 pub(crate) mod revocations;
 pub(crate) mod share;
+pub(crate) mod state;

@@ -107,7 +107,10 @@ impl Service {
         match Resource::of(head.uri.path()) {
             Some(resource) => match erased_by(&head.method, resource) {
                 Some((log, target)) => Box::pin(erase(control, head, log, target)).await,
-                None => answer_api(control, head, body, resource).await,
+                None => match key_of(&head.method, resource) {
+                    Some(place) => Box::pin(answer_state(control, head, body, place)).await,
+                    None => answer_api(control, head, body, resource).await,
+                },
             },
             None => Ok(Box::pin(self.page(head)).await),
         }
@@ -148,7 +151,12 @@ fn route(head: &Parts, answer: &Answer) -> RequestClass {
             if has_receipt { RequestClass::Receipt } else { RequestClass::Publish }
         }
         Some(Resource::Publish) => RequestClass::Batch,
-        Some(Resource::Log(_, _, LogPart::History)) if head.method != Method::DELETE => {
+        Some(Resource::Log(_, _, LogPart::State) | Resource::Key(..)) if is_write => {
+            RequestClass::Publish
+        }
+        Some(Resource::Log(_, _, LogPart::History | LogPart::State) | Resource::Key(..))
+            if head.method != Method::DELETE =>
+        {
             RequestClass::History
         }
         Some(Resource::Log(_, _, LogPart::Presence)) => RequestClass::Presence,
@@ -237,6 +245,30 @@ async fn answer_api(
         }
         _ => Box::pin(operate(control, head, resource)).await,
     }
+}
+
+/// A place in a channel's state: the channel or user, and the key, if the path names one.
+type KeyPlace<'r> = (Kind, &'r str, Option<&'r str>);
+
+/// The place in a state that a request is about.
+fn key_of<'r>(method: &Method, resource: Resource<'r>) -> Option<KeyPlace<'r>> {
+    let place = match resource {
+        Resource::Log(kind, name, LogPart::State) => (kind, name, None),
+        Resource::Key(kind, name, key) => (kind, name, Some(key)),
+        _ => return None,
+    };
+    let methods = [Method::GET, Method::HEAD, Method::PUT, Method::DELETE];
+    methods.contains(method).then_some(place)
+}
+
+async fn answer_state(
+    control: &Control,
+    head: &Parts,
+    body: &mut Incoming,
+    place: KeyPlace<'_>,
+) -> Result<Answer, ApiError> {
+    let client = client(control, head).await?;
+    api::state::answer(control, head, &client, body, place).await
 }
 
 /// The messages that a request erases, and their channel or user.

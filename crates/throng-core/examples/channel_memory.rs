@@ -55,6 +55,7 @@ fn main() {
     for user in 0..users {
         let (channel, local) = (ChannelId(user as u32), local(user));
         let followed = Followed {
+            is_sparse: false,
             channel,
             local,
             rule,

@@ -9,7 +9,7 @@
 
 use throng_wire::Labels;
 use throng_wire::envelope::Facts;
-use throng_wire::labels::{are_tags, check_event};
+use throng_wire::labels::{StateKey, are_tags, check_event, check_state_key};
 
 use crate::connection_name::ConnectionName;
 
@@ -129,15 +129,24 @@ impl Attributes {
         Attributes::read(&block)
     }
 
+    /// The attributes of a message with which the server removes a key.
+    pub(crate) fn tombstone(key: &str) -> Option<Attributes> {
+        let key = StateKey { name: key.into(), is_removed: true };
+        Attributes::of_publication(&Labels { key: Some(key), ..Labels::default() }, None)
+    }
+
     /// The attributes of a publication: the labels that its publisher gives, and the publisher, if
     /// the channel's rule shows it. `None` if it has none.
     pub fn of_publication(labels: &Labels, from: Option<&str>) -> Option<Attributes> {
+        let key = labels.key.as_ref();
         let given = [
             (Attribute::Event, labels.event.as_deref()),
             (Attribute::Tags, labels.tags.as_deref()),
             (Attribute::From, from),
+            (Attribute::Key, key.map(|key| &*key.name)),
+            (Attribute::Tombstone, key.filter(|key| key.is_removed).map(|_| "")),
         ];
-        let mut values: [(u16, &[u8]); 3] = [(0, b""); 3];
+        let mut values: [(u16, &[u8]); 5] = [(0, b""); 5];
         let mut count = 0;
         for (attribute, text) in given {
             if let Some(text) = text {
@@ -194,7 +203,20 @@ impl Attributes {
             from: text(Attribute::From),
             erased: None,
             replaces: None,
+            key: self.key(),
+            is_tombstone: self.removes_key(),
         }
+    }
+
+    /// The key of the channel's state that the message sets or removes.
+    pub fn key(&self) -> Option<&str> {
+        let key = str::from_utf8(self.get(Attribute::Key)?).ok();
+        key.filter(|key| check_state_key(key).is_ok())
+    }
+
+    /// True if the message removes its key.
+    pub(crate) fn removes_key(&self) -> bool {
+        self.get(Attribute::Tombstone).is_some() && self.key().is_some()
     }
 
     /// The attributes of a block that has passed [`Attributes::check`].
@@ -223,6 +245,11 @@ impl Attributes {
     /// The block.
     pub fn block(&self) -> &[u8] {
         &self.0
+    }
+
+    /// The weight that counts against limits, in bytes.
+    pub(crate) fn weight_bytes(&self) -> usize {
+        weight_bytes(self.0.len())
     }
 
     /// The value of an attribute.
@@ -301,7 +328,7 @@ impl Extras {
 
     /// The weight that counts against limits, in bytes.
     pub(crate) fn weight_bytes(&self) -> usize {
-        self.attributes().map_or(0, |attributes| weight_bytes(attributes.block().len()))
+        self.attributes().map_or(0, Attributes::weight_bytes)
     }
 }
 
@@ -330,7 +357,7 @@ mod tests {
 
     #[test]
     fn a_message_may_replace_one() {
-        let labels = Labels { event: Some("price".into()), tags: None };
+        let labels = Labels { event: Some("price".into()), ..Labels::default() };
         for own in [None, Attributes::of_publication(&labels, Some("ann"))] {
             let replacing = Attributes::replacing(own.clone(), 17);
             assert_eq!((replacing.replaces(), replacing.erasure()), (Some(17), None));
@@ -374,6 +401,7 @@ mod tests {
         let labels = |event: Option<&str>, tags: Option<&str>| Labels {
             event: event.map(Into::into),
             tags: tags.map(Into::into),
+            key: None,
         };
         assert_eq!(Attributes::of_publication(&Labels::default(), None), None);
         for (event, tags, from) in [
@@ -387,6 +415,22 @@ mod tests {
         }
         let forged = Attributes::of(&[(1, b"gap"), (2, b"{]"), (3, b"ann")]).unwrap();
         assert_eq!(forged.facts(), Facts { from: Some("ann"), ..Facts::default() });
+    }
+
+    #[test]
+    fn a_key_is_set_or_removed() {
+        for is_removed in [false, true] {
+            let key = Some(StateKey { name: "ann".into(), is_removed });
+            let labels = Labels { key, ..Labels::default() };
+            let attributes = Attributes::of_publication(&labels, None).unwrap();
+            assert_eq!((attributes.key(), attributes.removes_key()), (Some("ann"), is_removed));
+            if is_removed {
+                assert_eq!(Attributes::tombstone("ann"), Some(attributes));
+            }
+        }
+        // Of another program.
+        let malformed = Attributes::of(&[(4, b""), (5, b"")]).unwrap();
+        assert_eq!((malformed.key(), malformed.removes_key()), (None, false));
     }
 
     #[test]

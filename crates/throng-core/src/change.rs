@@ -15,6 +15,8 @@
 
 use std::sync::Arc;
 
+use throng_wire::{ErrorCode, ErrorResponse};
+
 use crate::attributes::{Attributes, Erasure, MalformedAttributes};
 use crate::id::MessageId;
 use crate::message::{Body, Message};
@@ -72,16 +74,26 @@ pub struct KnownRecord {
 }
 
 /// The state that a log must have for a change to be made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Condition {
     /// The head of the log, as [`LogState::head`] has it.
     pub head: Option<MessageId>,
     /// The version of the log's record; 0 if it must have none.
     pub record: Option<RecordVersion>,
+    /// A key of the log's state.
+    pub key: Option<KeyCondition>,
+}
+
+/// The value that a key must have for a change to be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyCondition {
+    pub key: Box<str>,
+    /// The message that set it; `None` if it must have no value.
+    pub newest: Option<MessageId>,
 }
 
 impl Condition {
-    /// True if a log in this state may be changed.
+    /// True if a log in this state may be changed, as far as that does not depend on a key.
     pub fn holds(&self, state: &LogState) -> bool {
         self.head.is_none_or(|head| head == state.head)
             && self.record.is_none_or(|wanted| wanted == state.record_version())
@@ -113,6 +125,11 @@ pub struct LogChange {
 }
 
 impl LogChange {
+    /// True if it is about keys of the log's state.
+    pub(crate) fn has_keys(&self) -> bool {
+        self.condition.key.is_some() || self.messages.iter().any(|it| it.key().is_some())
+    }
+
     /// A change that appends these messages without a condition.
     pub fn append(channel: ChannelName, messages: Vec<Publication>) -> LogChange {
         LogChange {
@@ -177,12 +194,32 @@ pub enum ChangeError {
     /// The condition does not hold: the log is in this state.
     #[error("the log has changed meanwhile")]
     Conflict(LogState),
+    /// The key of the condition has another value: that of this message, or none.
+    #[error("the key has changed meanwhile")]
+    KeyConflict(Option<MessageId>),
     /// The journal cannot make such changes; the reason is a sentence.
     #[error("{0}")]
     Unsupported(&'static str),
     /// As with any other publication.
     #[error(transparent)]
     Refused(#[from] PublishError),
+}
+
+impl From<ChangeError> for ErrorResponse {
+    fn from(error: ChangeError) -> ErrorResponse {
+        match error {
+            ChangeError::Conflict(_) => ErrorResponse::new(ErrorCode::Conflict, error.to_string()),
+            ChangeError::KeyConflict(None) => {
+                ErrorResponse::new(ErrorCode::Conflict, "the key has no value")
+            }
+            ChangeError::KeyConflict(Some(id)) => {
+                let message = format!("the key has another value, that of message {id}");
+                ErrorResponse::new(ErrorCode::Conflict, message)
+            }
+            ChangeError::Unsupported(why) => ErrorResponse::new(ErrorCode::BadRequest, why),
+            ChangeError::Refused(error) => error.into(),
+        }
+    }
 }
 
 /// The outcome of a change.

@@ -12,6 +12,7 @@
 
 #[cfg(any(test, feature = "conformance"))]
 mod observed;
+mod read_part;
 #[cfg(test)]
 mod tests;
 
@@ -26,13 +27,12 @@ use crate::connection_name::NodeTag;
 use crate::connection_scan::{ScanAction, ScanTarget, Scanned};
 use crate::engine::{EngineMetrics, Follow, Followed, History, OtherNodes};
 use crate::id::MessageId;
-use crate::journal::{Cluster, Journal, JournalIds};
+use crate::journal::{Cluster, Journal};
 use crate::later::{Answer, Later};
 use crate::listing::{ListPart, ListPlace, ListQuery, ListStep, ListedChannel};
-use crate::memory::{Backlog, MemoryEngine};
-use crate::message::Message;
+use crate::memory::MemoryEngine;
 use crate::name::{ChannelName, Kind};
-use crate::parts::{HeldPart, Limits, OpenPart, Page, Part};
+use crate::parts::Limits;
 use crate::presence::{Presence, PresenceBusy};
 use crate::publication::{Outcome, Publication, PublishError, VolatilePublication};
 use crate::read_marker::{Mark, Marked};
@@ -40,8 +40,10 @@ use crate::reading::{Fetched, HistoryQuery, Reading};
 use crate::receipt::Delivered;
 use crate::rules::{JournalId, Rule};
 use crate::stamp::Watermark;
+use crate::state::{KeyPage, KeyQuery};
 #[cfg(any(test, feature = "conformance"))]
 pub use observed::{Coming, Made, Observer};
+use read_part::ReadPart;
 
 /// The places of the first journal's channels in lists begin here, beyond the memory's. Each
 /// journal has as many.
@@ -49,66 +51,6 @@ const JOURNAL_PLACES: u64 = 1 << 60;
 
 /// The maximum number of journals. The memory has the first of 16 parts of the places in lists.
 const JOURNALS_MAX: usize = 15;
-
-/// A part of a log that a journal has read.
-enum ReadPart {
-    Fetched(Arc<OpenPart>),
-    Now(Option<HeldPart>),
-}
-
-impl ReadPart {
-    fn of(
-        journal: &dyn Journal,
-        now_ms: u64,
-        channel: &ChannelName,
-        rule: &Rule,
-        reading: Reading,
-    ) -> ReadPart {
-        let fetched = journal.parts().find(channel, reading).map(ReadPart::Fetched);
-        fetched.unwrap_or_else(|| {
-            ReadPart::Now(journal.read_now(now_ms, channel, reading, Limits::of_lag(rule)))
-        })
-    }
-
-    fn open(&self) -> Option<&OpenPart> {
-        match self {
-            ReadPart::Fetched(open) => Some(open),
-            ReadPart::Now(held) => held.as_ref().map(|held| &**held.open()),
-        }
-    }
-
-    /// The backlog of a subscription that starts with this part. Call it under the lock of the
-    /// channel's shard.
-    fn backlog(&self, JournalIds { epoch, are_consecutive }: JournalIds) -> Backlog {
-        match self.open().map(|open| (open, open.part())) {
-            // Not of an epoch that has ended meanwhile.
-            Some((open, Some(Part::Start(start)))) if start.head.epoch == epoch => {
-                open.backlog(start, are_consecutive)
-            }
-            // It cannot be read: messages that come show the hole before them.
-            _ => Backlog {
-                head: MessageId { epoch, offset: 0 },
-                cursor: 0,
-                are_offsets_consecutive: are_consecutive,
-                is_recovered: Some(false),
-                messages: Vec::new(),
-            },
-        }
-    }
-
-    /// The part as a page of history.
-    fn history(&self, JournalIds { epoch, .. }: JournalIds) -> History {
-        let Some(Part::Page(page)) = self.open().and_then(OpenPart::part) else {
-            let head = MessageId { epoch, offset: 0 };
-            let messages = Vec::new();
-            return History { head, messages, has_more: false, is_recovered: Some(false) };
-        };
-        let Page { head, messages, has_more, is_recovered } = page;
-        let message = |content: &Arc<_>| Arc::new(Message::from(Arc::clone(content)));
-        let messages = messages.iter().map(message).collect();
-        History { head: *head, messages, has_more: *has_more, is_recovered: *is_recovered }
-    }
-}
 
 /// All channels, whose rules say where their logs are.
 pub struct Channels {
@@ -222,6 +164,9 @@ impl Channels {
         let now_ms = self.before(now_ms, Coming::Publication(&publication));
         let answer = match self.journal_of(&publication.channel) {
             None => self.memory.publish(now_ms, publication).into(),
+            Some((journal, _)) if publication.key().is_some() && !journal.keeps_states() => {
+                Err(PublishError::NoState).into()
+            }
             Some((journal, rule)) => match self.memory.check_room(&publication.channel) {
                 Ok(()) => journal.append(now_ms, publication, rule.retention, later),
                 Err(busy) => Err(busy).into(),
@@ -245,6 +190,9 @@ impl Channels {
         }
         match self.journal_of(&change.channel) {
             None => self.memory.change(now_ms, change).into(),
+            Some((journal, _)) if change.has_keys() && !journal.keeps_states() => {
+                Err(PublishError::NoState.into()).into()
+            }
             Some((journal, rule)) => match self.memory.check_room(&change.channel) {
                 Ok(()) => journal.change(now_ms, change, rule.retention, later),
                 Err(busy) => Err(busy.into()).into(),
@@ -262,6 +210,20 @@ impl Channels {
         match self.journal_of(channel) {
             None => Ok(self.memory.state(channel)).into(),
             Some((journal, _)) => journal.state(now_ms, channel, later),
+        }
+    }
+
+    /// A page of a channel's state: the newest messages of its keys.
+    pub fn keys(
+        &self,
+        now_ms: u64,
+        channel: &ChannelName,
+        query: KeyQuery,
+        later: Later<'_, Result<KeyPage, ChangeError>>,
+    ) -> Answer<Result<KeyPage, ChangeError>> {
+        match self.journal_of(channel) {
+            None => Ok(self.memory.keys(now_ms, channel, &query)).into(),
+            Some((journal, _)) => journal.keys(now_ms, channel, query, later),
         }
     }
 

@@ -7,6 +7,7 @@
 
 mod by_time;
 mod changes;
+mod keys;
 mod lists;
 mod test_journal;
 mod volatile;
@@ -27,7 +28,7 @@ use crate::name::ChannelName;
 use crate::publication::{Outcome, Publication, PublishError, Published};
 use crate::read_marker::{Mark, ReadMarker};
 use crate::reading::{Fetched, HistoryQuery, Reading, StartAt};
-use crate::rules::{JournalId, Retention, Rule, Rules};
+use crate::rules::{JournalId, Retention, Rule, Rules, StateLimits};
 use crate::stamp::{Stamp, Watermark};
 use crate::worker_queue::{Notification, QueueLimits, WorkerQueue};
 
@@ -41,6 +42,9 @@ const WORKERS: usize = 2;
 
 /// Messages that each channel keeps.
 const RETAINED: usize = 3;
+
+/// Keys that each channel may have.
+const KEYS_MAX: usize = 8;
 
 /// Messages that wait in a worker's queue before publications are refused.
 const QUEUED_MAX: usize = 100;
@@ -61,13 +65,15 @@ pub fn run(make: impl Fn(Arc<Rules>, Vec<Arc<WorkerQueue>>) -> Channels) {
 pub struct Profile {
     /// The journal that keeps the logs, as the rules say.
     pub journal: Option<JournalId>,
+    /// True if logs keep the newest message of each key.
+    pub keeps_states: bool,
 }
 
 impl Profile {
     /// All in memory.
-    const MEMORY: Profile = Profile { journal: None };
+    const MEMORY: Profile = Profile { journal: None, keeps_states: true };
     /// In a journal.
-    pub const JOURNAL: Profile = Profile { journal: Some(JournalId(0)) };
+    pub const JOURNAL: Profile = Profile { journal: Some(JournalId(0)), keeps_states: false };
 }
 
 /// As [`run`], for channels with a journal.
@@ -100,6 +106,14 @@ pub fn run_with(profile: Profile, make: impl Fn(Arc<Rules>, Vec<Arc<WorkerQueue>
         Subject::a_notice_tells_everybody_of_an_erasure,
         Subject::an_erased_history_is_a_gap_for_those_who_resume,
         Subject::a_log_with_a_record_is_listed,
+        Subject::a_channel_without_states_refuses_keys,
+        Subject::a_state_has_the_newest_of_each_key,
+        Subject::a_resume_has_the_newest_of_each_changed_key,
+        Subject::a_tombstone_removes_its_key,
+        Subject::a_value_that_expires_is_removed,
+        Subject::a_key_is_changed_only_if_its_condition_holds,
+        Subject::a_full_state_refuses_new_keys,
+        Subject::an_erased_value_leaves_no_key,
     ];
     for check in checks {
         let limits = QueueLimits { max_messages: QUEUED_MAX, ..QueueLimits::default() };
@@ -107,6 +121,7 @@ pub fn run_with(profile: Profile, make: impl Fn(Arc<Rules>, Vec<Arc<WorkerQueue>
         let queues: Vec<_> = (0..WORKERS).map(queue).collect();
         let rule = Rule {
             retention: Retention { max_messages: RETAINED, ..Rule::default().retention },
+            state: StateLimits { max_keys: KEYS_MAX, ..Rule::default().state },
             journal: profile.journal,
             ..Rule::default()
         };

@@ -35,6 +35,9 @@ pub struct Followed {
     /// With [`StartAt::After`] and [`StartAt::Since`], whether all messages after that position are
     /// in `backlog`.
     pub is_recovered: Option<bool>,
+    /// True if the backlog may lack messages that later ones have superseded, so that a hole in it
+    /// is no gap.
+    pub is_sparse: bool,
     /// True if each offset of the channel is its predecessor's plus one, so that the difference of
     /// two offsets is a number of messages.
     pub are_offsets_consecutive: bool,

@@ -23,7 +23,7 @@ pub(crate) use content::{Head, encode_content_at};
 pub use content::{OFFSET_MAX, decode_content, decode_name, encode_content, encode_name};
 
 /// The version of the format that this build writes, and the newest one that it reads.
-pub const VERSION: u16 = 7;
+pub const VERSION: u16 = 8;
 
 /// The bytes after the kind of a sequence's first record. Builds from before version 0.1.0, which
 /// counted otherwise, wrote `throng`.

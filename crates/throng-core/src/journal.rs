@@ -31,6 +31,7 @@ use crate::reading::{Fetched, Reading};
 use crate::receipt::Delivered;
 use crate::rules::Retention;
 use crate::stamp::Watermark;
+use crate::state::{KeyPage, KeyQuery};
 
 /// The ids that a journal gives to messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,6 +80,23 @@ pub trait Journal: Send + Sync {
         channel: &ChannelName,
         later: Later<'_, Result<LogState, ChangeError>>,
     ) -> Answer<Result<LogState, ChangeError>>;
+
+    /// True if logs keep the newest message of each key.
+    fn keeps_states(&self) -> bool {
+        false
+    }
+
+    /// A page of a log's state: the newest messages of its keys.
+    fn keys(
+        &self,
+        now_ms: u64,
+        channel: &ChannelName,
+        query: KeyQuery,
+        later: Later<'_, Result<KeyPage, ChangeError>>,
+    ) -> Answer<Result<KeyPage, ChangeError>> {
+        let _ = (now_ms, channel, query, later);
+        Err(ChangeError::Refused(PublishError::NoState)).into()
+    }
 
     /// Erases messages of a log. Answers when this process does not show them any more. Their bytes
     /// may stay in the journal's files until it compacts them.

@@ -103,6 +103,7 @@ pub mod rules;
 pub mod slab;
 pub mod spread;
 pub mod stamp;
+mod state;
 pub mod storm;
 pub mod subscriptions;
 mod watched_presence;
@@ -110,8 +111,8 @@ pub mod worker_queue;
 
 pub use attributes::{Attribute, Attributes, Erasure, Extras};
 pub use change::{
-    ChangeError, ChangeOutcome, Changed, Condition, Erase, EraseOutcome, Erased, KnownRecord,
-    LogChange, LogRecord, LogState, RecordChange, RecordVersion,
+    ChangeError, ChangeOutcome, Changed, Condition, Erase, EraseOutcome, Erased, KeyCondition,
+    KnownRecord, LogChange, LogRecord, LogState, RecordChange, RecordVersion,
 };
 pub use channels::Channels;
 pub use connection_name::{ConnectionName, NodeTag};
@@ -142,11 +143,13 @@ pub use publication::{
 pub use read_marker::{Mark, Marked, ReadMarker, UNREAD_MAX};
 pub use reading::{Fetched, HistoryQuery, Reading, StartAt};
 pub use receipt::{Delivered, Fate, Receipt, ReceiptPart, Receipts, ReceiptsBusy};
-pub use rules::{JournalId, LagPolicy, Retention, Rule, Rules, Sender};
+pub use rules::{JournalId, LagPolicy, Retention, Rule, Rules, Sender, StateLimits};
 pub use stamp::{Stamp, Watermark};
+pub use state::{KeyPage, KeyQuery};
 pub use storm::{Admission, AdmissionSettings, QueueLook, QueueWatch};
 pub use subscriptions::{
-    Lag, Member, SubscriptionId, SubscriptionTable, Terms as SubscriptionTerms, Waiting, WatchId,
+    Lacking, Lag, Member, SubscriptionId, SubscriptionTable, Terms as SubscriptionTerms, Waiting,
+    WatchId,
 };
 pub use watched_presence::{PresenceState, WatchedPresence};
 pub use worker_queue::{

@@ -13,16 +13,20 @@
 //! | module | what it is |
 //! |---|---|
 //! | `entry` | one message, on the heap or in a segment |
+//! | `keys` | which messages are the newest of their keys |
 //! | `page` | pages of those that can be read |
 //! | `run` | runs of expired ones |
 //! | `sealed` | the segments of a log |
 //! | `segment` | messages in memory that two processes share |
+//! | `state` | what is kept because it is the newest of its key |
 
 mod entry;
+mod keys;
 pub(crate) mod page;
 mod run;
 mod sealed;
 pub(crate) mod segment;
+mod state;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -31,12 +35,14 @@ use std::sync::{Arc, Weak};
 
 use self::entry::Entry;
 pub(crate) use self::entry::{Kept, Place, View};
+pub(crate) use self::keys::FrozenKeys;
+use self::keys::Keys;
 use self::run::Run;
 use self::sealed::SealedIn;
 use self::segment::{Sealed, Segment};
 use crate::change::KnownRecord;
 use crate::message::{Content, Message};
-use crate::rules::Retention;
+use crate::rules::{Retention, StateLimits};
 use crate::stamp::Stamp;
 
 /// The tail of a channel's log.
@@ -50,6 +56,8 @@ pub(crate) struct Log {
     read: u64,
     /// `None` until a message comes that expires.
     expiring: Option<Box<Expiring>>,
+    /// `None` until a message comes that has a key.
+    keys: Option<Box<Keys>>,
     /// The segments that have some of the messages; mostly `None`.
     sealed: Option<Box<SealedIn>>,
     /// The facts that are kept beside the messages; mostly `None`.
@@ -115,10 +123,12 @@ impl Log {
     pub(crate) fn append(&mut self, content: Arc<Content>, message: Weak<Message>) -> usize {
         let bytes = content.weight_bytes();
         debug_assert!(self.messages.back().map(|last| self.view(last)).is_none_or(|last| {
-            last.offset() == content.previous
+            (last.offset() == content.previous
+                || (self.keys.is_some() && last.offset() < content.previous))
                 && last.time_ms() <= content.time_ms
                 && last.stamp() <= content.stamp
         }));
+        self.note_key(&content);
         self.bytes += bytes;
         if let Some(expires_ms) = content.expires_ms {
             let is_over = content.is_without_body();
@@ -147,26 +157,41 @@ impl Log {
     /// Takes the bodies of the messages that expire at `now_ms` or earlier. Returns how many these
     /// are, and their bytes.
     pub(crate) fn expire(&mut self, now_ms: u64) -> (usize, usize) {
-        let Some(expiring) = &mut self.expiring else { return (0, 0) };
-        let (before, bytes_before) = (expiring.expired, self.bytes);
-        while let Some(&Reverse((expires_ms, offset))) = expiring.next.peek()
-            && expires_ms <= now_ms
-        {
-            expiring.next.pop();
-            let bytes = take_body(&mut self.messages, self.sealed.as_deref(), offset);
+        let (mut messages, bytes_before) = (0, self.bytes);
+        while let Some(offset) = self.next_expired(now_ms) {
+            if let Some(key) = self.unkey(offset) {
+                self.note_expired_key(key);
+            }
             // It may have been dropped before, or erased.
-            let Some(bytes) = bytes else { continue };
-            self.bytes -= bytes;
-            expiring.expired += 1;
+            messages += usize::from(self.take_body_of(offset).is_some());
         }
-        (expiring.expired - before, bytes_before - self.bytes)
+        (messages, bytes_before - self.bytes)
+    }
+
+    /// The next message that expires at `now_ms` or earlier, once.
+    fn next_expired(&mut self, now_ms: u64) -> Option<u64> {
+        let next = &mut self.expiring.as_mut()?.next;
+        let &Reverse((expires_ms, offset)) = next.peek()?;
+        if expires_ms > now_ms {
+            return None;
+        }
+        next.pop();
+        Some(offset)
+    }
+
+    /// Takes the body of a message. Returns its bytes; `None` if no such message can be read.
+    fn take_body_of(&mut self, offset: u64) -> Option<usize> {
+        let bytes = take_body(&mut self.messages, self.sealed.as_deref(), offset)?;
+        self.bytes -= bytes;
+        self.expiring.get_or_insert_default().expired += 1;
+        self.note_body_taken(offset, bytes);
+        Some(bytes)
     }
 
     /// Takes the body of a message. Returns its bytes; `None` if no such message can be read.
     pub(crate) fn erase(&mut self, offset: u64) -> Option<usize> {
-        let bytes = take_body(&mut self.messages, self.sealed.as_deref(), offset)?;
-        self.bytes -= bytes;
-        self.expiring.get_or_insert_default().expired += 1;
+        self.unkey(offset);
+        let bytes = self.take_body_of(offset)?;
         self.forget_segments();
         Some(bytes)
     }
@@ -186,7 +211,7 @@ impl Log {
 
     /// True if nothing is kept.
     pub(crate) fn is_unused(&self) -> bool {
-        self.messages.is_empty() && self.record.is_none()
+        (self.messages.is_empty() || self.is_spent()) && self.record.is_none()
     }
 
     /// Lets go of the segments without messages of this log.
@@ -209,7 +234,10 @@ impl Log {
             if content.stamp > last {
                 break;
             }
-            let may_be = message.strong_count() == 0 && !content.is_without_body();
+            // Those with keys are read by key.
+            let may_be = message.strong_count() == 0
+                && !content.is_without_body()
+                && content.key().is_none();
             if may_be && !each(content) {
                 return false;
             }
@@ -292,9 +320,14 @@ impl Log {
         SealedIn::find(self.sealed.as_deref(), segment).content(at)
     }
 
-    /// Drops the messages that `retention` does not cover at `now_ms`. Returns their bytes.
-    pub(crate) fn trim(&mut self, retention: &Retention, now_ms: u64) -> usize {
+    /// Drops the messages that `retention` does not cover at `now_ms`, but for the newest ones of
+    /// keys. Returns their bytes.
+    pub(crate) fn trim(&mut self, retention: &Retention, now_ms: u64, max: StateLimits) -> usize {
         let before = self.bytes;
+        if self.keys.is_some() {
+            self.trim_keyed(retention, now_ms, max);
+            return before - self.bytes;
+        }
         while let Some(oldest_ms) = self.oldest_ms() {
             let is_over = self.messages.len() > retention.max_messages
                 || self.bytes > retention.max_bytes
@@ -307,8 +340,13 @@ impl Log {
         before - self.bytes
     }
 
-    /// Drops the oldest message. Returns its bytes.
+    /// Drops the oldest message that is not the newest of its key. Returns its bytes.
     pub(crate) fn drop_oldest(&mut self) -> usize {
+        if self.keys.is_some() {
+            let before = self.bytes;
+            while self.bytes == before && self.narrow_window() {}
+            return before - self.bytes;
+        }
         let Some(first) = self.messages.pop_front() else { return 0 };
         let view = self.view(&first);
         let (stamp, bytes, is_expired) = (view.stamp(), view.weight_bytes(), view.is_expired());
@@ -331,6 +369,8 @@ impl Log {
     /// Drops all messages. Returns their bytes.
     pub(crate) fn clear(&mut self) -> usize {
         let before = self.bytes;
+        // None is the newest of its key any more.
+        self.keys = None;
         while !self.is_empty() {
             self.drop_oldest();
         }
@@ -358,6 +398,11 @@ impl Log {
         newest.filter(|entry| !self.view(entry).is_expired()).count()
     }
 
+    /// The bytes of all messages.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.messages.is_empty()
     }
@@ -377,7 +422,12 @@ impl Log {
     }
 
     /// When the oldest message was published.
+    ///
+    /// In a log with keys, of those that can be dropped.
     pub(crate) fn oldest_ms(&self) -> Option<u64> {
+        if self.keys.is_some() {
+            return self.oldest_in_window_ms();
+        }
         self.messages.front().map(|first| self.view(first).time_ms())
     }
 
@@ -392,7 +442,17 @@ impl Log {
     }
 
     /// The offset of the newest message that is no longer here; `None` if the log is empty.
+    ///
+    /// In a log with keys, of those that nothing has superseded.
     pub(crate) fn floor(&self) -> Option<u64> {
+        if let Some(floor) = self.keyed_floor() {
+            return Some(floor);
+        }
+        self.messages.front().map(|first| self.view(first).previous())
+    }
+
+    /// The cursor before all messages; `None` if the log is empty.
+    pub(crate) fn start(&self) -> Option<u64> {
         self.messages.front().map(|first| self.view(first).previous())
     }
 
@@ -439,7 +499,7 @@ impl Log {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Body, ChannelName, Epoch, MessageId};
+    use crate::{Body, ChannelName, Epoch, MessageId, Rule};
 
     pub(super) fn content(offset: u64, expires_ms: Option<u64>) -> Arc<Content> {
         Arc::new(Content {
@@ -466,7 +526,7 @@ mod tests {
         let retention = Retention { max_messages: 3, max_bytes: usize::MAX, max_age_ms: u64::MAX };
         for offset in 1..=10_000 {
             log.append(content(offset, Some(1_000_000 + offset)), Weak::new());
-            log.trim(&retention, 1);
+            log.trim(&retention, 1, Rule::default().state);
         }
         let noted = log.expiring.as_ref().map_or(0, |expiring| expiring.next.len());
         assert!(noted <= EXPIRING_MIN + 1, "{noted} are noted of 3");

@@ -61,6 +61,7 @@ use crate::read_marker::{Mark, ReadMarker};
 use crate::reading::HistoryQuery;
 use crate::rules::Rules;
 use crate::stamp::Watermark;
+use crate::state::{KeyPage, KeyQuery};
 use crate::worker_queue::{Notification, WorkerQueue};
 pub use elsewhere::Backlog;
 pub use freeze::MemoryThaw;
@@ -264,6 +265,12 @@ impl MemoryEngine {
         self.lock(at).state(&self.shared, name)
     }
 
+    /// As [`Channels::keys`](crate::Channels::keys), of a log in memory.
+    pub fn keys(&self, now_ms: u64, channel: &ChannelName, query: &KeyQuery) -> KeyPage {
+        let (at, name) = self.find(channel);
+        self.lock(at).keys(&self.shared, now_ms, name, query)
+    }
+
     /// As [`Channels::erase`](crate::Channels::erase), of a log in memory.
     pub fn erase(&self, now_ms: u64, channel: &ChannelName, what: Erase) -> Erased {
         let (at, name) = self.find(channel);
@@ -460,6 +467,7 @@ impl MemoryEngine {
     pub fn tick(&self, now_ms: u64) {
         self.shared.presence.expire(now_ms);
         self.shared.expire_thawed_keys(now_ms);
+        self.remove_expired_keys(now_ms);
         let at = self.next_tick.fetch_add(1, Ordering::Relaxed) % SHARDS;
         let mut shard = self.lock(at);
         shard.tick(&self.shared, now_ms);
@@ -468,6 +476,21 @@ impl MemoryEngine {
         self.unseal_some();
         self.shared.set_limit(self.is_memory_short());
         self.evict();
+    }
+
+    /// Removes the keys of all states whose values have expired.
+    fn remove_expired_keys(&self, now_ms: u64) {
+        for at in 0..SHARDS {
+            // Mostly none is planned.
+            let mut shard = self.lock(at);
+            if shard.next_look_ms().is_none_or(|look_ms| look_ms > now_ms) {
+                continue;
+            }
+            let wake = shard.remove_expired_keys(&self.shared, now_ms);
+            self.note_oldest(at, &shard);
+            drop(shard);
+            self.wake(wake);
+        }
     }
 
     /// Says whether the server is short of memory. While it is, each tick drops some of the oldest

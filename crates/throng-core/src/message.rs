@@ -179,6 +179,21 @@ impl Content {
         }
     }
 
+    /// The key of the channel's state that the message sets or removes.
+    pub fn key(&self) -> Option<&str> {
+        self.extras.attributes()?.key()
+    }
+
+    /// True if the message removes its key.
+    pub(crate) fn removes_key(&self) -> bool {
+        self.extras.attributes().is_some_and(Attributes::removes_key)
+    }
+
+    /// True if the message sets a key.
+    pub fn sets_key(&self) -> bool {
+        self.extras.attributes().is_some_and(|it| it.key().is_some() && !it.removes_key())
+    }
+
     /// True if the message is in no log: it has no id, and moves no cursor.
     pub fn is_volatile(&self) -> bool {
         self.id.offset == 0

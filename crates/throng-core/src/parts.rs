@@ -49,6 +49,8 @@ pub struct Start {
     pub cursor: u64,
     /// Whether all messages after its position are here; `None` if it has none.
     pub is_recovered: Option<bool>,
+    /// True if messages may lack that later ones have superseded.
+    pub is_sparse: bool,
     /// The messages after the cursor up to the head, oldest first.
     pub messages: Vec<Arc<Content>>,
 }
@@ -104,13 +106,20 @@ impl OpenPart {
     /// The start of a subscription now, of a log whose offsets are consecutive or not. Call it
     /// under the lock of the channel's shard.
     pub fn backlog(&self, start: &Start, are_offsets_consecutive: bool) -> Backlog {
-        let Start { head, cursor, is_recovered, messages } = start.clone();
+        let Start { head, cursor, is_recovered, is_sparse, messages } = start.clone();
+        let backlog = |messages| Backlog {
+            head,
+            cursor,
+            are_offsets_consecutive,
+            is_recovered,
+            is_sparse,
+            messages,
+        };
         let tail = lock(&self.tail);
         let newest = tail.newest().filter(|_| tail.has_since(self.opened_at));
         let newest = newest.filter(|newest| newest.id.offset > head.offset);
         let Some(newest) = newest.map(|newest| newest.id) else {
-            let messages = with_encodings(messages);
-            return Backlog { head, cursor, are_offsets_consecutive, is_recovered, messages };
+            return backlog(with_encodings(messages));
         };
         let (is_recovered, is_over) = match self.reading {
             // With the next message, whatever has come since it was read.
@@ -120,14 +129,11 @@ impl OpenPart {
         };
         if is_over {
             let cursor = newest.offset;
-            let messages = Vec::new();
-            let head = newest;
-            return Backlog { head, cursor, are_offsets_consecutive, is_recovered, messages };
+            return Backlog { head: newest, cursor, is_recovered, ..backlog(Vec::new()) };
         }
         let mut all = messages;
         all.extend(tail.since(self.opened_at).filter(|late| late.id.offset > head.offset).cloned());
-        let messages = with_encodings(all);
-        Backlog { head: newest, cursor, are_offsets_consecutive, is_recovered, messages }
+        Backlog { head: newest, is_recovered, ..backlog(with_encodings(all)) }
     }
 }
 

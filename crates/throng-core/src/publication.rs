@@ -8,7 +8,7 @@ use crate::attributes::{Attributes, Extras};
 use crate::connection_name::ConnectionName;
 use crate::id::{Epoch, MessageId};
 use crate::idempotency_key::IdempotencyKey;
-use crate::message::{Body, Content};
+use crate::message::{Body, Content, OVERHEAD_BYTES};
 use crate::name::ChannelName;
 use crate::receipt::Receipt;
 
@@ -34,6 +34,19 @@ pub struct Publication {
 }
 
 impl Publication {
+    /// The key of the channel's state that the message sets or removes.
+    pub fn key(&self) -> Option<&str> {
+        self.attributes.as_ref()?.key()
+    }
+
+    /// The weight of the message, as [`Content::weight_bytes`] counts it.
+    pub fn weight_bytes(&self) -> usize {
+        let attributes = self.attributes.as_ref().map_or(0, Attributes::weight_bytes);
+        let content_type = self.content_type.as_deref().map_or(0, str::len);
+        let texts = self.body.bytes().len() + self.channel.key().len() + content_type;
+        texts + attributes + OVERHEAD_BYTES
+    }
+
     /// A publication with nothing but a body of the usual content type.
     pub fn new(channel: ChannelName, body: Body) -> Publication {
         Publication {
@@ -134,6 +147,24 @@ pub enum PublishError {
     /// The journal has refused the message, for a reason that will not pass. Nothing was published.
     #[error("the channel's journal refuses the message; the server's log says why")]
     Refused,
+    /// The channel has as many keys, or as many bytes of them, as its rule allows. Nothing was
+    /// published.
+    #[error(
+        "the channel's state is full, so the key was not accepted; remove keys, or raise `keys` \
+         and `key-bytes` of its rule"
+    )]
+    StateFull,
+    /// The keys of all channels take as many bytes as they may. Nothing was published.
+    #[error(
+        "the states of all channels take half of `history.total-bytes`, so the key was not accepted"
+    )]
+    AllStatesFull,
+    /// The channel keeps no state. Nothing was published.
+    #[error("the channel keeps no state: see `keys` of its rule")]
+    NoState,
+    /// A message removes a key that the channel does not have. Nothing was published.
+    #[error("the channel has no such key")]
+    NoKey,
     /// The journal has not answered, in time or at all. The message may be published already, or
     /// still be.
     #[error("it is not known whether this is published; repeat it with its idempotency key")]
@@ -151,7 +182,11 @@ impl From<PublishError> for ErrorResponse {
             PublishError::DiskFull
             | PublishError::OverLimit
             | PublishError::OverQuota
+            | PublishError::StateFull
+            | PublishError::AllStatesFull
             | PublishError::Refused => ErrorCode::NotStored,
+            PublishError::NoState => ErrorCode::BadRequest,
+            PublishError::NoKey => ErrorCode::NotFound,
             PublishError::TooLarge => ErrorCode::TooLarge,
             PublishError::Unknown => ErrorCode::OutcomeUnknown,
         };

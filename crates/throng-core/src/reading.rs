@@ -23,6 +23,9 @@ pub enum StartAt {
     Since(Watermark),
     /// With the messages that were published at this time or later, as [`HistoryQuery::From`].
     From(u64),
+    /// With the newest message of each key that has a value, and the messages without keys that are
+    /// kept.
+    State,
 }
 
 impl StartAt {
@@ -41,6 +44,7 @@ impl StartAt {
             None => StartAt::Live,
             Some(Replay::Last(count)) => StartAt::Last(count as usize),
             Some(Replay::SinceTime(wall_ms)) => StartAt::From(clock::from_wall_ms(wall_ms)),
+            Some(Replay::State) => StartAt::State,
         }
     }
 

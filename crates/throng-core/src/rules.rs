@@ -23,6 +23,16 @@ impl Retention {
     }
 }
 
+/// How much of a channel's state is kept: the newest message of each key, for as long as it has a
+/// value, whatever the [`Retention`] of other messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StateLimits {
+    /// The maximum number of keys; 0 keeps none.
+    pub max_keys: usize,
+    /// The maximum size of their messages in bytes, as `Content::weight_bytes` counts them.
+    pub max_bytes: usize,
+}
+
 /// The fate of a subscriber that has fallen too far behind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LagPolicy {
@@ -59,6 +69,8 @@ pub struct Rule {
     pub pattern: String,
     /// How much of the log is kept.
     pub retention: Retention,
+    /// How much of the state is kept.
+    pub state: StateLimits,
     /// The maximum number of messages that a subscriber may lag behind.
     pub max_lag_messages: usize,
     /// The maximum size of the messages that a subscriber may lag behind, in bytes.
@@ -92,6 +104,7 @@ impl Default for Rule {
                 max_bytes: 1 << 20,
                 max_age_ms: 60 * 60 * 1000,
             },
+            state: StateLimits { max_keys: 10_000, max_bytes: 16 << 20 },
             max_lag_messages: 1000,
             max_lag_bytes: 1 << 20,
             lag_policy: LagPolicy::Close,
@@ -158,6 +171,7 @@ impl Rules {
         let internal = Rule {
             kind: Some(Kind::Internal),
             retention: Retention { max_messages: 0, max_bytes: 0, max_age_ms: 0 },
+            state: StateLimits { max_keys: 0, max_bytes: 0 },
             max_lag_messages: INTERNAL_LAG_MAX,
             ..Rule::default()
         };

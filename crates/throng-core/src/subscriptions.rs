@@ -29,8 +29,10 @@
 //! | `lag`, `limits` | how far subscriptions are behind; what replay buffers may hold |
 //! | `pace`, `clocks`, `conflate` | what is held back, to go out together, or the newest of it |
 //! | `replay_buffer` | the messages that some subscription lacks |
+//! | `state` | subscriptions that begin with the newest message of each key |
 //! | `subscription` | one subscription, in 24 bytes |
 //! | `volatile`, `volatile_passes` | messages that move no cursor, and their passes |
+//! | `waiting` | the messages that a subscription lacks |
 //! | `watches`, `receipts` | the messages that are watched for receipts, and what became of them |
 //!
 //! # Invariants
@@ -62,15 +64,17 @@ mod limits;
 mod pace;
 mod receipts;
 mod replay_buffer;
+mod state;
 mod subscription;
 mod terms;
 #[cfg(test)]
 mod tests;
 mod volatile;
 mod volatile_passes;
+mod waiting;
 mod watches;
 
-use std::collections::{HashMap, VecDeque, vec_deque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use crate::ages::Ages;
@@ -79,7 +83,7 @@ use crate::id::{ChannelId, ConnectionId, LocalId, MessageId};
 use crate::message::{InFlight, Message};
 use crate::prefetch::AHEAD;
 use crate::receipt::{Fate, ReceiptPart};
-use crate::rules::{LagPolicy, Rules};
+use crate::rules::Rules;
 use crate::slab::Slab;
 use channel::LocalChannel;
 use clocks::Clocks;
@@ -87,35 +91,18 @@ use cursor::{full_cursor, oldest_floor};
 use epochs::Epochs;
 pub use freeze::{FrozenSubscription, OpenChannel};
 pub use lag::Lag;
+pub use state::Lacking;
 pub use subscription::SubscriptionId;
 use subscription::{BLOCKED, CATCHING_UP, HELD, KEPT, MarkedConnection, Subscription, UNASKED};
 pub use terms::Terms;
 use volatile_passes::VolatilePasses;
+pub use waiting::Waiting;
 pub use watches::WatchId;
 use watches::Watches;
 
 /// Bytes of messages that all replay buffers together may hold for blocked subscriptions only,
 /// unless [`SubscriptionTable::set_max_blocked_bytes`] says otherwise.
 pub const BLOCKED_BYTES_MAX: usize = 256 << 20;
-
-/// The messages that a subscription lacks.
-#[derive(Debug)]
-pub enum Waiting<'a> {
-    /// It has all messages.
-    Nothing,
-    /// At least one message, oldest first.
-    Messages(vec_deque::Iter<'a, Arc<Message>>),
-    /// The messages after its cursor are no longer here.
-    Gap {
-        /// The number of messages that it will not get; `None` if the channel's offsets skip
-        /// numbers, so that they do not tell.
-        missed: Option<u64>,
-        /// The messages after this id are still available. It is the id of the newest message that
-        /// is gone, or, after a leap of offsets, an id beyond it that no message has.
-        resume_at: MessageId,
-        policy: LagPolicy,
-    },
-}
 
 /// A subscription of a channel, as [`SubscriptionTable::find_member`] finds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -168,6 +155,9 @@ pub struct SubscriptionTable {
     watches: Watches,
     /// The time, by which it tells for a receipt whether a message had expired.
     now_ms: u64,
+    /// The subscriptions that have passed over superseded messages, and how many if that is known,
+    /// until the worker tells them.
+    superseded: Vec<(SubscriptionId, Option<u64>)>,
 }
 
 impl SubscriptionTable {
@@ -190,6 +180,7 @@ impl SubscriptionTable {
             completions: Vec::new(),
             watches: Watches::default(),
             now_ms: 0,
+            superseded: Vec::new(),
         }
     }
 
@@ -245,7 +236,8 @@ impl SubscriptionTable {
         }
         // The cursor may be ahead of this head: the notifications up to it still wait in the queue.
         self.bring_into_reach(local, followed.cursor.offset);
-        let cursor = self.merge(local, followed.cursor.offset, &followed.backlog);
+        let backlog = (&*followed.backlog, followed.is_sparse);
+        let cursor = self.merge(local, followed.cursor.offset, backlog);
         let is_whole = followed.is_recovered.is_none() || !self.is_latest(local);
         let channel = &mut self.channels[local.index()];
         debug_assert_eq!(full_cursor(channel.head, cursor as u32), cursor, "out of reach");
@@ -409,30 +401,6 @@ impl SubscriptionTable {
         self.dropped
     }
 
-    /// The messages that a subscription lacks; none if it has ended.
-    pub fn waiting(&self, id: SubscriptionId) -> Waiting<'_> {
-        let Some(subscription) = self.live(id) else { return Waiting::Nothing };
-        let channel = &self.channels[subscription.local.index()];
-        let cursor = full_cursor(channel.head, subscription.cursor);
-        if cursor >= channel.head {
-            return Waiting::Nothing;
-        }
-        let floor = match &channel.buffer {
-            Some(buffer) if cursor >= buffer.floor() => {
-                return Waiting::Messages(buffer.after(cursor));
-            }
-            Some(buffer) => buffer.floor(),
-            // Nothing is kept, so what it lacks was dropped.
-            None => channel.head,
-        };
-        let is_counted = self.epochs.are_offsets_consecutive(channel.epoch);
-        Waiting::Gap {
-            missed: is_counted.then_some(floor - cursor),
-            resume_at: MessageId { epoch: self.epochs.get(channel.epoch), offset: floor },
-            policy: self.rules.get(channel.rule).lag_policy,
-        }
-    }
-
     /// Records that the messages up to `offset` were written to the subscription.
     pub fn advance(&mut self, id: SubscriptionId, offset: u64) {
         self.settle_passed(id, offset, Fate::Written);
@@ -443,10 +411,11 @@ impl SubscriptionTable {
         debug_assert!(self.live(id).is_some(), "messages are written to live subscriptions");
         let Some(local) = self.local(id) else { return };
         debug_assert!(self.cursor(id).is_some_and(|cursor| cursor <= offset), "it moves back");
+        self.note_superseded(id, local, offset);
         // A backlog may be ahead of the head, while its notifications are on their way.
         self.bring_into_reach(local, offset);
         self.subscriptions[id.index()].cursor = offset as u32;
-        if offset >= self.channels[local.index()].head {
+        if offset >= self.channels[local.index()].head && self.state_end(id).is_none() {
             self.unmark(id, CATCHING_UP);
         }
     }

@@ -92,6 +92,11 @@ pub enum Saying<'a> {
         target: &'a Target,
         count: Option<u64>,
     },
+    /// The client has the state of a channel, as it was at the message `id`.
+    State {
+        target: &'a Target,
+        id: &'a str,
+    },
     /// Messages come late from now on, or do not.
     Late(bool),
     /// Presence of a channel: the server's JSON object.
@@ -124,6 +129,7 @@ impl Saying<'_> {
             Saying::Welcome(_) => ServerEvent::Welcome,
             Saying::Gap { .. } => ServerEvent::Gap,
             Saying::Conflated { .. } => ServerEvent::Conflated,
+            Saying::State { .. } => ServerEvent::State,
             Saying::Late(_) => ServerEvent::Late,
             Saying::Presence(_) => ServerEvent::Presence,
             Saying::Expiring(_) => ServerEvent::Expiring,
@@ -162,6 +168,7 @@ impl Saying<'_> {
             Saying::Revoked(target, error) => v1::revoked(to, target, error),
             Saying::Gap { target, missed, id } => v1::gap(to, target, missed, id),
             Saying::Conflated { target, count } => v1::conflated(to, target, count),
+            Saying::State { target, id } => v1::state(to, target, id),
             Saying::Late(is_late) => v1::late(to, is_late),
             Saying::Presence(object) => return out.notice(self.event(), object),
             Saying::Expiring(left_s) => v1::expiring(to, left_s),

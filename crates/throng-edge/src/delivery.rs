@@ -41,6 +41,7 @@ mod long_poll;
 mod moved;
 mod notice;
 mod replies;
+mod state;
 mod subscriptions;
 #[cfg(test)]
 mod tests;

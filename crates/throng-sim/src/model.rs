@@ -445,7 +445,9 @@ impl Model {
             }
             StartAt::After(id) => self.resume(topic, floor, id),
             // No client of this world has such a position, or asks for a time.
-            StartAt::Since(_) | StartAt::From(_) => return Err("a start of no client".into()),
+            StartAt::Since(_) | StartAt::From(_) | StartAt::State => {
+                return Err("a start of no client".into());
+            }
         };
         self.logs[topic].has_backlogs |= cursor < head;
         Ok(Begin { topic, cursor, is_recovered })

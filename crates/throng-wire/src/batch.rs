@@ -5,7 +5,7 @@ use crate::name::Target;
 use crate::v1::{Fields, Publication};
 
 /// The fields that a line may have.
-const FIELDS: [&str; 11] = [
+const FIELDS: [&str; 13] = [
     "channel",
     "user",
     "data",
@@ -16,6 +16,8 @@ const FIELDS: [&str; 11] = [
     "volatile",
     "event",
     "tags",
+    "state_key",
+    "tombstone",
     "exclude",
 ];
 
@@ -95,7 +97,8 @@ mod tests {
         let line = |fields: &str| format!(r#"{{"channel":"a","data":1,{fields}}}"#);
         let labels = |fields: &str| parse_line(&line(fields)).map(|it| it.publication.labels);
         let given = labels(r#""event":"price","tags":{"n": 2},"volatile":true"#);
-        let expected = Labels { event: Some("price".into()), tags: Some(r#"{"n":2}"#.into()) };
+        let expected =
+            Labels { event: Some("price".into()), tags: Some(r#"{"n":2}"#.into()), key: None };
         assert_eq!(given, Ok(expected));
         assert_eq!(labels(r#""event":null,"tags":{}"#), Ok(Labels::default()));
         for (fields, expected) in [

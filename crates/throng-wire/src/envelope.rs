@@ -59,6 +59,10 @@ pub struct Facts<'a> {
     pub erased: Option<Erased<'a>>,
     /// The id of the message in whose place it is.
     pub replaces: Option<&'a str>,
+    /// The key that the message sets, or removes if it is a tombstone.
+    pub key: Option<&'a str>,
+    /// True if the message removes its key.
+    pub is_tombstone: bool,
 }
 
 impl Facts<'_> {
@@ -83,6 +87,13 @@ impl Facts<'_> {
         if let Some(erased) = self.erased {
             out.push(b',');
             erased.write(out);
+        }
+        if let Some(key) = self.key {
+            out.extend_from_slice(br#","state_key":"#);
+            write_json_string(out, key);
+        }
+        if self.is_tombstone {
+            out.extend_from_slice(br#","tombstone":true"#);
         }
     }
 }
@@ -273,9 +284,19 @@ mod tests {
 
     #[test]
     fn attributes_are_shown_before_the_data() {
-        let from_ann = Facts { from: Some("ann"), ..Facts::default() };
-        let facts = Facts { event: Some("a\"b"), tags: Some(r#"{"n":2,"s":"x"}"#), ..from_ann };
-        let shown = r#","event":"a\"b","tags":{"n":2,"s":"x"},"from":"ann""#;
+        let facts = Facts {
+            event: Some("a\"b"),
+            tags: Some(r#"{"n":2,"s":"x"}"#),
+            from: Some("ann"),
+            key: Some("k/\""),
+            is_tombstone: true,
+            erased: None,
+            replaces: None,
+        };
+        let shown = concat!(
+            r#","event":"a\"b","tags":{"n":2,"s":"x"},"from":"ann","state_key":"k/\"","#,
+            r#""tombstone":true"#
+        );
         assert_eq!(
             written(&Envelope { facts, ..envelope(Data::Text("hello"), Some("text/css")) }),
             [
@@ -287,7 +308,7 @@ mod tests {
         );
         let line = written_compact(&Compact { facts, ..compact(Data::Binary(&[])) });
         assert_eq!(line, format!(r#"[17,5,"",{{{},"encoding":"base64"}}]"#, &shown[1..]));
-        let event = Facts { tags: None, from: None, ..facts };
+        let event = Facts { event: facts.event, ..Facts::default() };
         let line = written_compact(&Compact { facts: event, ..compact(Data::Text("hi")) });
         assert_eq!(line, r#"[17,5,"hi",{"event":"a\"b"}]"#);
     }

@@ -1,4 +1,5 @@
-//! The labels that a publisher gives a message: the name of an event, and tags.
+//! The labels that a publisher gives a message: the name of an event, tags, and the key of the
+//! state that it sets.
 //!
 //! Messages keep tags as the text that [`parse_tags`] makes: a JSON object on one line, without
 //! spaces, in the publisher's order. So envelopes embed it as it is.
@@ -15,6 +16,9 @@ use crate::sse::ServerEvent;
 
 /// The longest name of an event, in bytes. SSE repeats it with each message.
 pub const EVENT_BYTES_MAX: usize = 128;
+
+/// The longest key of a state, in bytes. Each one is kept as long as it has a value.
+pub const STATE_KEY_BYTES_MAX: usize = 255;
 
 /// The maximum number of tags of a message: tags describe a body, and do not replace it.
 pub const TAGS_MAX: usize = 16;
@@ -42,6 +46,17 @@ pub struct Labels {
     pub event: Option<Box<str>>,
     /// The tags, as [`parse_tags`] makes them.
     pub tags: Option<Box<str>>,
+    /// The part of the channel's state that the message sets or removes.
+    pub key: Option<StateKey>,
+}
+
+/// A part of a channel's state, in a message that sets or removes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StateKey {
+    /// The key, as [`check_state_key`] takes it.
+    pub name: Box<str>,
+    /// True if the message removes it: it is a tombstone.
+    pub is_removed: bool,
 }
 
 /// Why a label is refused: the predicate of a sentence about its header or field.
@@ -49,6 +64,8 @@ pub struct Labels {
 pub enum LabelError {
     #[error("must be 1 to {EVENT_BYTES_MAX} bytes of UTF-8 without control characters")]
     EventForm,
+    #[error("must be 1 to {STATE_KEY_BYTES_MAX} bytes of UTF-8 without control characters")]
+    KeyForm,
     /// A message could pass for a notice of the server.
     #[error("has a name that is reserved for the server's own events; choose another one")]
     ReservedEvent,
@@ -84,6 +101,16 @@ pub fn check_event(name: &str) -> Result<(), LabelError> {
         return Err(LabelError::ReservedEvent);
     }
     Ok(())
+}
+
+/// Checks the key of a state.
+///
+/// # Errors
+///
+/// It is beyond the limit, or has control characters.
+pub fn check_state_key(key: &str) -> Result<(), LabelError> {
+    let is_short = (1..=STATE_KEY_BYTES_MAX).contains(&key.len());
+    if is_short && !key.chars().any(char::is_control) { Ok(()) } else { Err(LabelError::KeyForm) }
 }
 
 /// The tags in a JSON object, as messages keep them; `None` if it is empty.
@@ -236,6 +263,16 @@ mod tests {
         assert_eq!(tags(&format!(r#"{{"n":{}}}"#, "9".repeat(300))).map(|_| ()), Ok(()));
         let digits = "0".repeat(TAGS_BYTES_MAX);
         assert_eq!(tags(&format!(r#"{{"n":0.{digits}}}"#)), Err(LabelError::TagsSize));
+    }
+
+    #[test]
+    fn keys_of_states_are_short_and_of_one_line() {
+        for key in ["a", " x/y?", "Größe", &"k".repeat(STATE_KEY_BYTES_MAX)] {
+            assert_eq!(check_state_key(key), Ok(()), "{key}");
+        }
+        for key in ["", "a\nb", "\0", "\u{85}", &"k".repeat(STATE_KEY_BYTES_MAX + 1)] {
+            assert_eq!(check_state_key(key), Err(LabelError::KeyForm), "{key:?}");
+        }
     }
 
     #[test]

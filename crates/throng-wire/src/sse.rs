@@ -49,6 +49,8 @@ server_events! {
     Presence "presence",
     /// A stream resumes.
     Resumed "resumed",
+    /// The state of a channel is complete.
+    State "state",
     /// A stream begins.
     Welcome "welcome",
 }

@@ -50,18 +50,24 @@ pub enum Replay {
     Last(u32),
     /// Those that were published at this time or later, in milliseconds since 1970.
     SinceTime(u64),
+    /// The newest one of each key, and a notice where these end.
+    State,
 }
 
-/// The earlier messages that a client asks for, by one of two fields or parameters.
+/// The earlier messages that a client asks for, by one of three fields or parameters.
 pub(crate) fn replay(
     history: Option<u32>,
     since_time: Option<u64>,
+    state: bool,
 ) -> Result<Option<Replay>, &'static str> {
-    match (history, since_time) {
-        (Some(_), Some(_)) => Err("`history` and `since_time` exclude each other"),
-        (Some(count), None) => Ok(Some(Replay::Last(count))),
-        (None, Some(ms)) => Ok(Some(Replay::SinceTime(ms))),
-        (None, None) => Ok(None),
+    match (history, since_time, state) {
+        (Some(_), Some(_), _) => Err("`history` and `since_time` exclude each other"),
+        (Some(_), _, true) | (_, Some(_), true) => {
+            Err("`state` excludes `history` and `since_time`")
+        }
+        (Some(count), None, false) => Ok(Some(Replay::Last(count))),
+        (None, Some(ms), false) => Ok(Some(Replay::SinceTime(ms))),
+        (None, None, is_wanted) => Ok(is_wanted.then_some(Replay::State)),
     }
 }
 
@@ -124,9 +130,15 @@ impl Request {
         self.targets.len() > 1
     }
 
-    /// True if each message arrives as an envelope, a compact one or another.
+    /// True if each message arrives as an envelope, a compact one or another: by itself, where the
+    /// client wants a state, since a body alone does not tell its key.
     pub fn is_envelope(&self) -> bool {
-        self.options.flag(ConnectionOption::Envelope).unwrap_or(false)
+        self.options.flag(ConnectionOption::Envelope).unwrap_or(self.wants_state())
+    }
+
+    /// True if the client wants the state of the channels.
+    pub fn wants_state(&self) -> bool {
+        self.replay == Some(Replay::State)
     }
 
     /// True if envelopes are compact.
@@ -211,7 +223,8 @@ pub fn route(head: &Head<'_>) -> Result<Route, ErrorResponse> {
     let presence = presence(&query, &targets)?;
     let request = Request {
         since: since(head, &query)?,
-        replay: replay(query.history, query.since_time).map_err(ErrorResponse::bad_parameter)?,
+        replay: replay(query.history, query.since_time, query.state.unwrap_or(false))
+            .map_err(ErrorResponse::bad_parameter)?,
         options: query.options,
         presence,
         has_query_token: query.token.is_some(),

@@ -20,8 +20,8 @@ pub use reply::{
     Begin, Counted, HistoryPage, ListReply, Numbered, PresenceEvent, Present, ReceiptFields, Terms,
     authenticated, closed, conflated, erased_body, error, expiring, gap, greeting, history,
     history_body, late, numbers, pong, presence, presence_body, presence_event, presence_state,
-    published, published_body, read, read_body, receipt_body, replaced_body, revoked, subscribed,
-    unsubscribed, welcome,
+    published, published_body, read, read_body, receipt_body, replaced_body, revoked, state,
+    state_body, subscribed, unsubscribed, welcome,
 };
 /// The type of a `ref`: a JSON text.
 pub use serde_json::value::RawValue;

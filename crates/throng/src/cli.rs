@@ -290,8 +290,12 @@ pub(crate) struct PublishArguments {
     #[arg(long = "tag", value_name = "KEY=VALUE", value_parser = tag)]
     pub(crate) tags: Vec<(String, Value)>,
 
+    /// The message is the value of this key of the channel's state, in place of its earlier one
+    #[arg(long, value_name = "KEY", conflicts_with = "lines")]
+    pub(crate) state_key: Option<String>,
+
     /// Deliver only to subscribers that are connected and keep up; keep nothing
-    #[arg(long, conflicts_with_all = ["key", "receipt"])]
+    #[arg(long, conflicts_with_all = ["key", "state_key", "receipt"])]
     pub(crate) volatile: bool,
 
     /// Wait until each subscriber's socket has taken the message, at most TIME (up to 60s), and

@@ -90,8 +90,8 @@ pub(crate) fn publish(arguments: PublishArguments) -> Result<()> {
     let query = if arguments.volatile { "?volatile=true" } else { "" };
     let mut request = client.post(&(target.path() + query));
     request = request.header("Content-Type", content_type.as_deref().unwrap_or(TEXT));
-    let PublishArguments { key, event, tags, .. } = arguments;
-    for (name, value) in option_headers(key, event, tags)? {
+    let PublishArguments { key, state_key, event, tags, .. } = arguments;
+    for (name, value) in option_headers([key, event, state_key], tags)? {
         request = request.header(name, value);
     }
     if let Some(Time(wait)) = arguments.receipt {
@@ -122,14 +122,19 @@ pub(crate) fn publish(arguments: PublishArguments) -> Result<()> {
     Ok(terminal::ignore_closed_pipe(print_result(&text))?)
 }
 
-/// The headers with the key, the event and the tags of a message, in UTF-8.
+/// The headers with the idempotency key, the event, the key of the state and the tags of a message,
+/// in UTF-8.
 fn option_headers(
-    key: Option<String>,
-    event: Option<String>,
+    [key, event, state_key]: [Option<String>; 3],
     tags: Vec<(String, Value)>,
 ) -> Result<Vec<(&'static str, HeaderValue)>> {
     let tags = (!tags.is_empty()).then(|| Value::Object(tags.into_iter().collect()).to_string());
-    let all = [("Idempotency-Key", key), ("Throng-Event", event), ("Throng-Tags", tags)];
+    let all = [
+        ("Idempotency-Key", key),
+        ("Throng-Event", event),
+        ("Throng-Tags", tags),
+        ("Throng-State-Key", state_key),
+    ];
     let given = all.into_iter().filter_map(|(name, text)| Some((name, text?)));
     let header = |(name, text): (_, String)| {
         let value = HeaderValue::from_bytes(text.as_bytes());

@@ -8,8 +8,10 @@ use http::request::Parts;
 use hyper::body::Incoming;
 use throng_access::{Action, Client};
 use throng_core::{
-    Attributes, Body, ChannelName, Erase, Kind, LogChange, MessageId, Publication, Replacement,
+    Attributes, Body, ChannelName, Condition, Erase, KeyCondition, Kind, LogChange, MessageId,
+    Publication, Replacement,
 };
+use throng_wire::labels::StateKey;
 use throng_wire::percent::decode_segment;
 use throng_wire::{ErrorCode, ErrorResponse, check_target_name, v1};
 
@@ -40,9 +42,13 @@ pub(crate) async fn answer(
     let editor = Editor::of(&mut permit, &channel).await?;
     query::of(head, &[])?;
     let id: MessageId = decode_segment(id).unwrap_or_default().parse()?;
-    let options = Options::of(&head.headers, "")?;
+    let mut options = Options::of(&head.headers, "", None)?;
     if options.idempotency_key.is_some() {
         let message = "a message that replaces another one has no idempotency key";
+        return Err(ApiError::new(ErrorCode::BadRequest, message));
+    }
+    if options.labels.key.is_some() {
+        let message = "a message that replaces another one has the key of that one";
         return Err(ApiError::new(ErrorCode::BadRequest, message));
     }
     let log = ErasedLog { control, channel: &channel };
@@ -60,6 +66,8 @@ pub(crate) async fn answer(
     let replaced = log.find(id).await?;
     editor.check(replaced.facts().from)?;
     permit.recheck(Action::Publish(&channel))?;
+    let key = replaced.key().map(Box::<str>::from);
+    options.labels.key = key.clone().map(|name| StateKey { name, is_removed: false });
     let attributes = permit.attributes(&channel, &options.labels);
     let publication = Publication {
         content_type: content.content_type,
@@ -69,7 +77,10 @@ pub(crate) async fn answer(
         ..Publication::new(channel.clone(), content.body)
     };
     log.check_erasable().await?;
-    let change = LogChange::append(channel.clone(), vec![publication]);
+    // An old value does not come back.
+    let key = key.map(|key| KeyCondition { key, newest: Some(id) });
+    let condition = Condition { key, ..Condition::default() };
+    let change = LogChange { condition, ..LogChange::append(channel.clone(), vec![publication]) };
     let new = log.change(change).await.map_err(error_of)?;
     control.metrics.count(HttpCounter::Published);
     log.erase(Erase::Message(id)).await?;

@@ -262,6 +262,7 @@ fn busy() -> ErrorResponse {
 pub(super) fn error_of(error: ChangeError) -> ErrorResponse {
     match error {
         ChangeError::Conflict(_) => busy(),
+        ChangeError::KeyConflict(_) => error.into(),
         ChangeError::Unsupported(reason) => ErrorResponse::new(ErrorCode::NotImplemented, reason),
         ChangeError::Refused(PublishError::Away) => {
             let message = "the channel's journal is away; repeat this later";

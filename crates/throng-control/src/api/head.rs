@@ -128,6 +128,7 @@ impl Cursor {
             StartAt::After(id) => (HistoryQuery::After(id), 1),
             StartAt::Since(position) => (HistoryQuery::Since(position), 1),
             StartAt::From(time_ms) => (HistoryQuery::From(time_ms), 1),
+            StartAt::State => (HistoryQuery::From(0), 1),
         };
         let history = log::read(engine, channel, query, limit, wait_left).await?;
         let is_recovered = history.is_recovered;

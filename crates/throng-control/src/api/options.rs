@@ -13,7 +13,8 @@ use crate::http::names::Resource;
 
 /// Request headers that pages may set. `Authorization` is there for proxies that check it.
 const HEADERS: &str = "Authorization, Content-Type, Idempotency-Key, Throng-Exclude, \
-    Throng-Expires-In, Throng-Event, Throng-Tags, Last-Event-ID, Prefer, X-Request-Id";
+    Throng-Expires-In, Throng-Event, Throng-Tags, Throng-State-Key, If-Match, If-None-Match, \
+    Last-Event-ID, Prefer, X-Request-Id";
 /// How long browsers may cache the response, in seconds: the longest that Chromium accepts.
 const MAX_AGE: &str = "7200";
 

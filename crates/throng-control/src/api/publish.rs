@@ -4,16 +4,17 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
+use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH};
 use http::request::Parts;
 use http::{HeaderMap, StatusCode};
 use hyper::body::Incoming;
 use throng_access::{Action, Client};
 use throng_core::{
-    AskerId, Body, ChannelName, Channels, ConnectionName, IdempotencyKey, Kind, Later, Outcome,
-    Publication, PublishError, Published, Replacement, VolatilePublication, WantedTags, clock,
+    AskerId, Body, ChannelName, Channels, Condition, ConnectionName, IdempotencyKey, KeyCondition,
+    Kind, Later, LogChange, Outcome, Publication, PublishError, Published, Replacement,
+    VolatilePublication, WantedTags, clock,
 };
-use throng_wire::labels::{self, LabelError};
+use throng_wire::labels::{self, LabelError, StateKey};
 use throng_wire::v1::{self, CONTENT_TYPE_BYTES_MAX, EXPIRES_IN_S_MAX, KEY_BYTES_MAX};
 use throng_wire::{ErrorCode, ErrorResponse, Labels, check_target_name};
 
@@ -26,7 +27,7 @@ use crate::control::Control;
 use crate::drain::PublicationGuard;
 use crate::http::answer::{
     self, Answer, ApiError, IDEMPOTENCY_KEY, THRONG_EVENT, THRONG_EXCLUDE, THRONG_EXPIRES_IN,
-    THRONG_TAGS,
+    THRONG_STATE_KEY, THRONG_TAGS,
 };
 use crate::http::{body, names, query};
 use crate::late_answer::{PendingAnswer, ask_holding, within};
@@ -40,32 +41,49 @@ pub(crate) async fn answer(
     kind: Kind,
     segment: &str,
 ) -> Result<Answer, ApiError> {
+    let channel = names::from_segment(kind, segment)?;
+    publish_to(control, head, client, body, (channel, None), &["count", "volatile"]).await
+}
+
+/// Publishes the body to a channel: as the value of a key, or as its tombstone in place of a body,
+/// if the path names one. The query may have these parameters.
+pub(super) async fn publish_to(
+    control: &Control,
+    head: &Parts,
+    client: &Client,
+    body: &mut Incoming,
+    (channel, key): (ChannelName, Option<StateKey>),
+    parameters: &[&str],
+) -> Result<Answer, ApiError> {
     // Until it is dropped, the drain of the workers does not begin.
     let in_progress = control.drain.begin_publication()?;
     let publisher = Limited::of(control, head, client)?;
     publisher.begin(head, 1).map_err(ApiError::limited)?;
-    let channel = names::from_segment(kind, segment)?;
-    check_target_name(channel.name(), kind.noun())?;
+    check_target_name(channel.name(), channel.kind().noun())?;
     let mut permit = Permit::of(control, head, client)?;
     permit.ask_before_content(&channel).await?;
-    let query = query::of(head, &["count", "volatile"])?;
-    let options = Options::of(&head.headers, query)?;
+    let query = query::of(head, parameters)?;
+    let options = Options::of(&head.headers, query, key)?;
     let counted = CountedNodes::of(query)?;
-    let kind = body::BodyKind::Message;
-    let is_counted = publisher.charge_body(head, kind)?;
-    let bytes = control.bodies.read(&control.drain, &head.headers, body, kind).await?;
-    if bytes.was_awaited() {
-        permit.recheck(Action::Publish(&channel))?;
-    }
-    if !is_counted {
-        publisher.count(0, bytes.len()).map_err(ApiError::limited)?;
-    }
-    let (body, content_type) = Body::parse(&bytes, options.content_type)?;
-    let content = Replacement { body, content_type };
+    let content = if options.labels.key.as_ref().is_some_and(|key| key.is_removed) {
+        // There is nothing to say of a key that is gone.
+        Replacement { body: Body::Json("null".into()), content_type: None }
+    } else {
+        let kind = body::BodyKind::Message;
+        let is_counted = publisher.charge_body(head, kind)?;
+        let bytes = control.bodies.read(&control.drain, &head.headers, body, kind).await?;
+        if bytes.was_awaited() {
+            permit.recheck(Action::Publish(&channel))?;
+        }
+        if !is_counted {
+            publisher.count(0, bytes.len()).map_err(ApiError::limited)?;
+        }
+        let (body, content_type) = Body::parse(&bytes, options.content_type)?;
+        // The bytes count against a quota, and the wait for a receipt may be long.
+        Replacement { body, content_type }
+    };
     let content = permit.ask_about(&channel, content, &options.labels).await?;
     let Replacement { body, content_type } = content;
-    // It counts against a quota, and the wait for a receipt may be long.
-    drop(bytes);
     let Options { idempotency_key, excluded, expires_in_ms, is_volatile, labels, .. } = options;
     let attributes = permit.attributes(&channel, &labels);
     if is_volatile {
@@ -85,7 +103,34 @@ pub(crate) async fn answer(
         expires_in_ms,
         ..Publication::new(channel, body)
     };
+    if let Some(condition) = options.condition {
+        return answer_conditional(control, publication, condition, in_progress).await;
+    }
     answer_kept(control, &permit, &head.headers, (publication, elsewhere), in_progress).await
+}
+
+/// Publishes a message with a key if that has the value that the publisher names.
+async fn answer_conditional(
+    control: &Control,
+    publication: Publication,
+    condition: KeyCondition,
+    in_progress: PublicationGuard<'_>,
+) -> Result<Answer, ApiError> {
+    let channel = publication.channel.clone();
+    let condition = Condition { key: Some(condition), ..Condition::default() };
+    let change = LogChange { condition, ..LogChange::append(channel.clone(), vec![publication]) };
+    let ask = |later: Later<'_, _>| {
+        Ok::<_, Infallible>(control.engine.change(clock::now_ms(), change, later))
+    };
+    let Ok(outcome) = within(OUTCOME_TIMEOUT, ask).await;
+    drop(in_progress);
+    let changed = outcome.unwrap_or(Err(PublishError::Unknown.into()))?;
+    control.metrics.count(HttpCounter::Published);
+    let (mut body, subscribers) =
+        (Vec::with_capacity(96), control.engine.audience(&channel).subscribers);
+    let id = changed.ids.last().map(|id| id.to_string());
+    v1::published_body(&mut body, id.as_deref(), subscribers.into(), false);
+    Ok(answer::json(StatusCode::CREATED, body))
 }
 
 /// Publishes a message that the log may keep, and answers when that is done: with its receipt if
@@ -132,10 +177,16 @@ pub(super) struct Options<'a> {
     pub(super) expires_in_ms: Option<u64>,
     is_volatile: bool,
     pub(super) labels: Labels,
+    condition: Option<KeyCondition>,
 }
 
 impl<'a> Options<'a> {
-    pub(super) fn of(headers: &'a HeaderMap, query: &str) -> Result<Options<'a>, ApiError> {
+    /// The options of a message, for which the path may name a key.
+    pub(super) fn of(
+        headers: &'a HeaderMap,
+        query: &str,
+        key: Option<StateKey>,
+    ) -> Result<Options<'a>, ApiError> {
         let content_type = match only(headers, &CONTENT_TYPE)? {
             None => None,
             Some(value) => Some(check_content_type(value.to_str().unwrap_or("\0"))?),
@@ -156,14 +207,32 @@ impl<'a> Options<'a> {
         // keep what was meant to be volatile.
         let is_volatile = query::flag(query, "volatile")?.unwrap_or(false);
         if is_volatile {
-            v1::check_volatile(idempotency_key.is_some(), expires_in_ms.is_some())?;
+            let has_state_key = headers.contains_key(&THRONG_STATE_KEY);
+            v1::check_volatile(idempotency_key.is_some(), expires_in_ms.is_some(), has_state_key)?;
             if receipt::preferred(headers).is_some() {
                 let message = "a volatile message has no receipt: leave out `Prefer: receipt`";
                 return Err(ApiError::new(ErrorCode::BadRequest, message));
             }
         }
-        let labels = labels_of(headers)?;
-        Ok(Options { content_type, idempotency_key, excluded, expires_in_ms, is_volatile, labels })
+        let mut labels = labels_of(headers)?;
+        labels.key = key.or(labels.key);
+        let condition = condition_of(headers, &labels)?;
+        if condition.is_some()
+            && (idempotency_key.is_some() || receipt::preferred(headers).is_some())
+        {
+            let message = "a message with `If-Match` or `If-None-Match` has neither an idempotency \
+                           key nor a receipt: repeated, it changes nothing again";
+            return Err(ApiError::new(ErrorCode::BadRequest, message));
+        }
+        Ok(Options {
+            content_type,
+            idempotency_key,
+            excluded,
+            expires_in_ms,
+            is_volatile,
+            labels,
+            condition,
+        })
     }
 }
 
@@ -191,7 +260,44 @@ fn labels_of(headers: &HeaderMap) -> Result<Labels, ApiError> {
             .and_then(labels::parse_tags)
             .map_err(|error| refused("Throng-Tags", error))?,
     };
-    Ok(Labels { event, tags })
+    let key = match only(headers, &THRONG_STATE_KEY)? {
+        None => None,
+        Some(value) => {
+            let key = utf8(value, LabelError::KeyForm);
+            let key = key.and_then(|key| labels::check_state_key(key).map(|()| key.into()));
+            let name = key.map_err(|error| refused("Throng-State-Key", error))?;
+            Some(StateKey { name, is_removed: false })
+        }
+    };
+    Ok(Labels { event, tags, key })
+}
+
+/// The value that the key of a message must have: that of the message which `If-Match` names, or
+/// none with `If-None-Match: *` (RFC 9110 section 13.1).
+fn condition_of(headers: &HeaderMap, labels: &Labels) -> Result<Option<KeyCondition>, ApiError> {
+    let (is_match, is_none_match) = (only(headers, &IF_MATCH)?, only(headers, &IF_NONE_MATCH)?);
+    let newest = match (is_match, is_none_match) {
+        (None, None) => return Ok(None),
+        (Some(id), None) => {
+            let id = id.to_str().ok().map(|id| id.trim_matches('"'));
+            let id = id.and_then(|id| id.parse().ok());
+            Some(id.ok_or_else(|| {
+                ApiError::parameter("the header `If-Match` must be the id of a message")
+            })?)
+        }
+        (None, Some(all)) if all == "*" => None,
+        _ => {
+            return Err(ApiError::parameter(
+                "give either `If-Match` with the id of a message, or `If-None-Match: *`",
+            ));
+        }
+    };
+    let Some(StateKey { name, .. }) = &labels.key else {
+        let message = "`If-Match` and `If-None-Match` are about the key of a state: name it in the \
+                       path, or in the header `Throng-State-Key`";
+        return Err(ApiError::new(ErrorCode::BadRequest, message));
+    };
+    Ok(Some(KeyCondition { key: name.clone(), newest }))
 }
 
 /// The value of a header that may be given once: of two, nobody knows which one counts.

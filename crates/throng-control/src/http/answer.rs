@@ -41,6 +41,7 @@ pub(crate) const THRONG_EXPIRES_IN: HeaderName = HeaderName::from_static("throng
 pub(crate) const THRONG_EVENT: HeaderName = HeaderName::from_static("throng-event");
 /// In requests: the message's tags.
 pub(crate) const THRONG_TAGS: HeaderName = HeaderName::from_static("throng-tags");
+pub(crate) const THRONG_STATE_KEY: HeaderName = HeaderName::from_static("throng-state-key");
 /// In requests: a second message with the same key on the same channel is not published.
 pub(crate) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 

@@ -13,6 +13,8 @@ pub(crate) enum LogPart {
     Itself,
     /// The messages that its log keeps.
     History,
+    /// The newest messages of its keys.
+    State,
     /// The connections and users that follow it.
     Presence,
     /// Its connections, for operators.
@@ -42,6 +44,8 @@ pub(crate) enum Resource<'a> {
     Message(Kind, &'a str, &'a str),
     /// `/messages`: one message, which its query names.
     Messages,
+    /// `/channels/{name}/state/{key}`, and the same of a user. Both are percent-encoded.
+    Key(Kind, &'a str, &'a str),
     /// `/subscribe`: a subscription to several channels.
     Subscribe,
     /// `/status/stream`: the samples of the status page.
@@ -81,6 +85,7 @@ impl<'a> Resource<'a> {
         match rest.split_once('/') {
             None => Some(Resource::Log(kind, rest, LogPart::Itself)),
             Some((name, "history")) => Some(Resource::Log(kind, name, LogPart::History)),
+            Some((name, "state")) => Some(Resource::Log(kind, name, LogPart::State)),
             Some((name, "presence")) => Some(Resource::Log(kind, name, LogPart::Presence)),
             Some((name, "read")) if kind == Kind::User => {
                 Some(Resource::Log(kind, name, LogPart::Read))
@@ -93,6 +98,9 @@ impl<'a> Resource<'a> {
                 Some(Resource::Log(kind, name, LogPart::Followers))
             }
             Some((name, part)) => {
+                if let Some(key) = part.strip_prefix("state/").filter(|key| !key.contains('/')) {
+                    return Some(Resource::Key(kind, name, key));
+                }
                 let id = part.strip_prefix("messages/").filter(|id| !id.contains('/'))?;
                 Some(Resource::Message(kind, name, id))
             }
@@ -121,6 +129,7 @@ impl<'a> Resource<'a> {
             "/users" => Some(Resource::List(Kind::User)),
             "/connections" => Some(Resource::Connections),
             "/history" => Some(Resource::Nameless(LogPart::History)),
+            "/state" => Some(Resource::Nameless(LogPart::State)),
             "/presence" => Some(Resource::Nameless(LogPart::Presence)),
             "/read" => Some(Resource::Nameless(LogPart::Read)),
             "/followers" => Some(Resource::Nameless(LogPart::Followers)),
@@ -144,6 +153,9 @@ impl<'a> Resource<'a> {
             Resource::Log(_, _, LogPart::Subscriptions) | Resource::Subscriptions => {
                 "DELETE, GET, HEAD, OPTIONS, POST, PUT"
             }
+            Resource::Log(_, _, LogPart::State)
+            | Resource::Nameless(LogPart::State)
+            | Resource::Key(..) => "DELETE, GET, HEAD, OPTIONS, PUT",
             Resource::Log(_, _, LogPart::Read) | Resource::Nameless(LogPart::Read) => {
                 "GET, HEAD, OPTIONS, PUT"
             }

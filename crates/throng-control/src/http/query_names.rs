@@ -28,10 +28,11 @@ struct Path {
 
 const BOTH: &[Kind] = &[Kind::Channel, Kind::User];
 
-const PATHS: [Path; 8] = [
+const PATHS: [Path; 9] = [
     Path { path: "/publish", part: "", kinds: BOTH, own_methods: &[Method::POST], has_id: false },
     Path { path: "/messages", part: "/messages", kinds: BOTH, own_methods: &[], has_id: true },
     Path { path: "/history", part: "/history", kinds: BOTH, own_methods: &[], has_id: false },
+    Path { path: "/state", part: "/state", kinds: BOTH, own_methods: &[], has_id: false },
     Path { path: "/presence", part: "/presence", kinds: BOTH, own_methods: &[], has_id: false },
     Path {
         path: "/connections",

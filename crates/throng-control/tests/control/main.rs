@@ -26,6 +26,7 @@ mod read;
 mod receipts;
 mod server;
 mod smuggling;
+mod state;
 mod status;
 mod stored;
 mod tls;

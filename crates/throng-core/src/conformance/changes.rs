@@ -84,13 +84,13 @@ impl Subject {
         let unused = self.state_of(&name());
         assert_eq!(unused.record, None);
         self.follow(&name(), 0, StartAt::Live);
-        let at = |head| Condition { head: Some(head), record: None };
+        let at = |head| Condition { head: Some(head), ..Condition::default() };
         let on = |condition, texts: &[&str]| LogChange { condition, ..appended(texts) };
         let first = self.changed(on(at(unused.head), &["a", "b"])).ids;
         for condition in
             [at(unused.head), at(first[0]), Condition { record: Some(7), ..at(first[1]) }]
         {
-            let refused = self.change(on(condition, &["never", "never"]));
+            let refused = self.change(on(condition.clone(), &["never", "never"]));
             let state = LogState { head: first[1], record: None };
             assert_eq!(refused, Err(ChangeError::Conflict(state)), "{condition:?}");
         }
@@ -104,7 +104,7 @@ impl Subject {
 
     pub(super) fn a_record_is_kept_beside_the_messages(&self) {
         let write = |text, version: RecordVersion, texts: &[&str]| LogChange {
-            condition: Condition { head: None, record: Some(version) },
+            condition: Condition { record: Some(version), ..Condition::default() },
             record: RecordChange::Write(record(text)),
             ..appended(texts)
         };

@@ -274,7 +274,7 @@ impl TestJournal {
             StartAt::After(id) => StartAt::After(self.known(now_ms, channel, id)),
             other => other,
         };
-        let Start { head, cursor, is_recovered, messages } =
+        let Start { head, cursor, is_recovered, is_sparse, messages } =
             start_in(&self.store, now_ms, channel, wanted);
         let cursor = MessageId { offset: cursor, ..head };
         let cursor = match start {
@@ -286,7 +286,7 @@ impl TestJournal {
             _ => self.outer(channel, cursor).offset,
         };
         let messages = messages.iter().map(|message| self.translate(message)).collect();
-        Start { head: self.outer(channel, head), cursor, is_recovered, messages }
+        Start { head: self.outer(channel, head), cursor, is_recovered, is_sparse, messages }
     }
 
     fn page(&self, now_ms: u64, channel: &ChannelName, query: HistoryQuery, limit: usize) -> Page {
@@ -322,8 +322,8 @@ pub(crate) fn start_in(
     let (worker, local_if_new) = (WorkerId(0), LocalId(NonZeroU32::MIN));
     let followed = logs.follow(now_ms, Follow { channel, worker, local_if_new, start });
     logs.unfollow(now_ms, followed.channel, worker);
-    let Followed { head, cursor, is_recovered, backlog, .. } = followed;
-    Start { head, cursor: cursor.offset, is_recovered, messages: contents(&backlog) }
+    let Followed { head, cursor, is_recovered, is_sparse, backlog, .. } = followed;
+    Start { head, cursor: cursor.offset, is_recovered, is_sparse, messages: contents(&backlog) }
 }
 
 /// A page of logs.

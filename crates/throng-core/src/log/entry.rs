@@ -4,6 +4,7 @@ use std::sync::{Arc, Weak};
 
 use super::sealed::SealedIn;
 use super::segment::Sealed;
+use crate::attributes::Attributes;
 use crate::message::{Content, Message};
 use crate::stamp::Stamp;
 
@@ -143,6 +144,20 @@ impl View<'_> {
             View::Here(content) => content.weight_bytes(),
             View::Sealed(message) => message.weight_bytes,
         }
+    }
+
+    /// The attributes of the message. Those of a sealed one are not looked at: no message with a
+    /// key is sealed.
+    pub(crate) fn attributes(&self) -> Option<&Attributes> {
+        match self {
+            View::Here(content) => content.extras.attributes(),
+            View::Sealed(_) => None,
+        }
+    }
+
+    /// The key that the message sets or removes.
+    pub(crate) fn key(&self) -> Option<&str> {
+        self.attributes()?.key()
     }
 
     /// True if it is what is left of an expired message.

@@ -163,14 +163,26 @@ impl Channel {
     pub(super) fn expire(&mut self, shared: &Shared, now_ms: u64) {
         // No message is kept.
         let Some(log) = &mut self.log else { return };
-        let retention = shared.rules.get(self.rule).retention;
+        let rule = shared.rules.get(self.rule);
+        let (retention, state) = (rule.retention, rule.state);
         // First: what has expired makes room for others.
         shared.expire(log, now_ms);
-        shared.shrink(log, |log| log.trim(&retention, now_ms));
-        if log.is_unused() {
-            shared.lose(self.rule, log.lost());
-            self.log = None;
-        }
+        shared.shrink(log, |log| log.trim(&retention, now_ms, state));
+        self.drop_log_if_unused(shared);
+    }
+
+    /// Drops the log if nothing in it can be read.
+    pub(super) fn drop_log_if_unused(&mut self, shared: &Shared) {
+        let Some(log) = self.log.as_mut().filter(|log| log.is_unused()) else { return };
+        // Placeholders may be left.
+        shared.shrink(log, Log::clear);
+        shared.lose(self.rule, log.lost());
+        self.log = None;
+    }
+
+    /// The cursor before all messages that are kept.
+    pub(super) fn start(&self) -> u64 {
+        self.log.as_ref().and_then(|log| log.start()).unwrap_or(self.head)
     }
 
     /// The cursor of a client with this position, and whether all messages after it are here.
@@ -180,7 +192,7 @@ impl Channel {
             None => shared.has_all_since(self.rule, position),
         };
         if !is_recovered {
-            return (self.floor(), Some(false));
+            return (self.start(), Some(false));
         }
         let first = self.log.as_ref().and_then(|log| log.before_stamp(position.stamp));
         (first.unwrap_or(self.head), Some(true))
@@ -189,7 +201,7 @@ impl Channel {
     /// The cursor before the last `count` messages, or before all that are kept if they are fewer.
     pub(super) fn before_last(&self, count: usize) -> u64 {
         match &self.log {
-            Some(log) if count > 0 => log.before_last(count).unwrap_or(self.floor()),
+            Some(log) if count > 0 => log.before_last(count).unwrap_or(self.start()),
             _ => self.head,
         }
     }
@@ -206,7 +218,7 @@ impl Channel {
     pub(super) fn after(&self, epoch: Epoch, id: MessageId) -> (u64, Option<bool>) {
         let is_known = id.epoch == epoch && id.offset <= self.head;
         let is_recovered = is_known && id.offset >= self.floor();
-        (if is_recovered { id.offset } else { self.floor() }, Some(is_recovered))
+        (if is_recovered { id.offset } else { self.start() }, Some(is_recovered))
     }
 
     /// How far the user has read, after `mark`.

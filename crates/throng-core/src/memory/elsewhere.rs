@@ -37,6 +37,8 @@ pub struct Backlog {
     pub are_offsets_consecutive: bool,
     /// As in [`Followed::is_recovered`].
     pub is_recovered: Option<bool>,
+    /// As in [`Followed::is_sparse`].
+    pub is_sparse: bool,
     /// The messages after the cursor up to the head, oldest first.
     pub messages: Vec<Arc<Message>>,
 }

@@ -23,6 +23,7 @@ use crate::clock;
 use crate::engine::EngineMetrics;
 use crate::frozen::{Decoder, Encoder, OFFSET_MAX, RecordKind, ThawError, decode_content};
 use crate::id::Epoch;
+use crate::log::FrozenKeys;
 use crate::log::segment::{Segment, SharedBytes};
 use crate::name::ChannelName;
 use crate::rules::Rules;
@@ -95,6 +96,7 @@ struct OpenChannel {
     name: ChannelName,
     shard: usize,
     log: OpenLog,
+    keys: Option<FrozenKeys>,
     messages_left: u32,
 }
 
@@ -109,10 +111,13 @@ enum OpenLog {
 
 impl OpenChannel {
     /// Checks that all is there if the last message was read. Returns whether it was.
-    fn end(&self, shard: &Shard) -> Result<bool, ThawError> {
+    fn end(&self, shard: &mut Shard) -> Result<bool, ThawError> {
         if self.messages_left == 0 {
             match &self.log {
-                OpenLog::Here(slot) => shard.check_thawed(*slot)?,
+                OpenLog::Here(slot) => {
+                    shard.check_thawed(*slot)?;
+                    self.keys.iter().for_each(|keys| shard.thaw_keys(*slot, keys));
+                }
                 OpenLog::Left(log) => log.check_end()?,
             }
         }
@@ -229,7 +234,7 @@ impl MemoryThaw {
             OpenLog::Here(shard.thaw_channel(shared, hashed.hash, &frozen)?)
         } else {
             shard.thaw_left(shared, hashed.hash, &frozen)?;
-            OpenLog::Left(LeftLog::new(frozen.head))
+            OpenLog::Left(LeftLog::new(&frozen))
         };
         drop(shard);
         if let OpenLog::Left(_) = log {
@@ -238,8 +243,8 @@ impl MemoryThaw {
                 self.left_head = self.left_head.max(frozen.head);
             }
         }
-        let FrozenChannel { name, messages: messages_left, .. } = frozen;
-        let open = OpenChannel { name, shard: at, log, messages_left };
+        let FrozenChannel { name, messages: messages_left, keys, .. } = frozen;
+        let open = OpenChannel { name, shard: at, log, keys, messages_left };
         self.open = Some(open).filter(|open| open.messages_left > 0);
         Ok(())
     }
@@ -255,7 +260,7 @@ impl MemoryThaw {
             OpenLog::Left(log) => log.message(shared, &content)?,
         }
         open.messages_left -= 1;
-        if open.end(&shard)? {
+        if open.end(&mut shard)? {
             drop(shard);
             self.open = None;
         }
@@ -291,7 +296,7 @@ impl MemoryThaw {
             OpenLog::Left(log) => log.sealed(shared, name, segment, places)?,
         }
         open.messages_left -= count;
-        if open.end(&shard)? {
+        if open.end(&mut shard)? {
             drop(shard);
             self.open = None;
         }

@@ -6,8 +6,11 @@ pub(super) mod elsewhere;
 pub(super) mod frozen;
 pub(super) mod list;
 pub(super) mod seal;
+mod state;
 mod volatile;
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::sync::atomic::Ordering;
 
 use hashbrown::HashTable;
@@ -20,7 +23,7 @@ use crate::ages::Ages;
 use crate::engine::{Audience, Follow, Followed, History};
 use crate::events::Event;
 use crate::id::{ChannelId, LocalId, WorkerId};
-use crate::log::{Kept, Log};
+use crate::log::Log;
 use crate::name::{ChannelName, is_presence_key};
 use crate::names::Names;
 use crate::prefetch::prefetch;
@@ -58,6 +61,8 @@ pub(super) struct Shard {
     idempotency: Idempotency,
     /// The channels that have a log, by the age of their oldest message.
     ages: Ages,
+    /// When to look for expired values in the channels with keys: time and slot.
+    looks: BinaryHeap<Reverse<(u64, u32)>>,
     forgotten: Forgotten,
 }
 
@@ -71,6 +76,7 @@ impl Shard {
             names: Names::default(),
             idempotency: Idempotency::default(),
             ages: Ages::default(),
+            looks: BinaryHeap::new(),
             forgotten: Forgotten::default(),
         }
     }
@@ -225,11 +231,8 @@ impl Shard {
             };
             shared.shrink(log, Log::drop_oldest);
             shared.evicted.fetch_add(1, Ordering::Relaxed);
-            if log.is_unused() {
-                shared.lose(channel.rule, log.lost());
-                // The next tick forgets the channel if it has no followers either.
-                channel.log = None;
-            }
+            // The next tick forgets the channel if it has no followers either.
+            channel.drop_log_if_unused(shared);
         }
     }
 
@@ -252,10 +255,11 @@ impl Shard {
             StartAt::After(id) => channel.after(shared.epoch, self.forgotten.advance(hash, id)),
             StartAt::Since(position) => channel.since(shared, position),
             StartAt::From(time_ms) => (channel.before_time(time_ms), None),
+            StartAt::State => (channel.start(), None),
         };
         // Under the same lock as `add`: no message is both in the backlog and posted, and none in
         // neither.
-        let after = |log: &mut Box<Log>| log.after(cursor).map(Kept::message).collect();
+        let after = |log: &mut Box<Log>| log.backlog(cursor, follow.start == StartAt::State);
         let backlog = channel.log.as_mut().map(after).unwrap_or_default();
         let followed = Followed {
             channel: id,
@@ -264,6 +268,7 @@ impl Shard {
             head: shared.message_id(channel.head),
             cursor: shared.message_id(cursor),
             is_recovered,
+            is_sparse: channel.log.as_ref().is_some_and(|log| log.has_keys()),
             are_offsets_consecutive: shared.are_offsets_consecutive(),
             backlog,
         };

@@ -39,6 +39,8 @@ pub(super) struct Shared {
     /// The largest distance between the offsets of consecutive messages. It is 1 except in tests.
     max_offset_step: u64,
     pub(super) bytes: AtomicUsize,
+    /// Those of all states, which are among `bytes`.
+    state_bytes: AtomicUsize,
     pub(super) messages: AtomicU64,
     /// The order of all messages.
     pub(super) stamps: Stamps,
@@ -98,6 +100,7 @@ impl Shared {
             limit_bytes: AtomicUsize::new(max_bytes),
             max_offset_step: 1,
             bytes: AtomicUsize::new(0),
+            state_bytes: AtomicUsize::new(0),
             messages: AtomicU64::new(0),
             // One more for what is stamped elsewhere.
             stamps: Stamps::new(shards + 1),
@@ -134,7 +137,7 @@ impl Shared {
             StartAt::Since(position) => {
                 Some(followed.cursor).filter(|_| position.epoch == self.positions)
             }
-            StartAt::Live | StartAt::Last(_) | StartAt::From(_) => None,
+            StartAt::Live | StartAt::Last(_) | StartAt::From(_) | StartAt::State => None,
         };
         followed.keep_latest(resumes_here);
         followed
@@ -295,8 +298,29 @@ impl Shared {
 
     /// Appends a message to a log, and counts it.
     pub(super) fn add(&self, log: &mut Log, content: Arc<Content>, message: Weak<Message>) {
-        self.bytes.fetch_add(log.append(content, message), Ordering::Relaxed);
+        let (before, state_before) = (log.bytes(), log.state_bytes());
+        log.append(content, message);
+        // It may have superseded one.
+        self.bytes.fetch_add(log.bytes(), Ordering::Relaxed);
+        self.bytes.fetch_sub(before, Ordering::Relaxed);
         self.messages.fetch_add(1, Ordering::Relaxed);
+        self.count_state(state_before, log);
+    }
+
+    /// Counts the state of a log, which was of so many bytes before.
+    fn count_state(&self, before: usize, log: &Log) {
+        let now = log.state_bytes();
+        // Mostly there is none.
+        if now != before {
+            self.state_bytes.fetch_add(now, Ordering::Relaxed);
+            self.state_bytes.fetch_sub(before, Ordering::Relaxed);
+        }
+    }
+
+    /// True if all states together may take so many bytes more: they are not dropped for others'
+    /// messages, so they get half of the limit of all logs.
+    pub(super) fn has_room_for_state(&self, bytes: usize) -> bool {
+        self.state_bytes.load(Ordering::Relaxed).saturating_add(bytes) <= self.max_bytes / 2
     }
 
     /// Counts messages that were appended to a log.
@@ -307,10 +331,11 @@ impl Shared {
 
     /// Drops messages of a log with `trim`, which returns their bytes, and counts them.
     pub(super) fn shrink(&self, log: &mut Log, trim: impl FnOnce(&mut Log) -> usize) {
-        let before = log.len();
+        let (before, state_before) = (log.len(), log.state_bytes());
         let bytes = trim(log);
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
         self.messages.fetch_sub((before - log.len()) as u64, Ordering::Relaxed);
+        self.count_state(state_before, log);
     }
 
     /// Replaces the record of a log. Returns its version.
@@ -324,15 +349,19 @@ impl Shared {
 
     /// Erases a message of a log. Returns whether it could be read.
     pub(super) fn erase(&self, log: &mut Log, offset: u64) -> bool {
+        let state_before = log.state_bytes();
         let bytes = log.erase(offset);
+        self.count_state(state_before, log);
         self.bytes.fetch_sub(bytes.unwrap_or(0), Ordering::Relaxed);
         bytes.is_some()
     }
 
     /// Takes the bodies of a log's messages that have expired, and counts them.
     pub(super) fn expire(&self, log: &mut Log, now_ms: u64) {
+        let state_before = log.state_bytes();
         let (messages, bytes) = log.expire(now_ms);
         if messages > 0 {
+            self.count_state(state_before, log);
             self.bytes.fetch_sub(bytes, Ordering::Relaxed);
             self.expired.fetch_add(messages as u64, Ordering::Relaxed);
         }

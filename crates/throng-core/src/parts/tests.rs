@@ -22,7 +22,13 @@ fn content(offset: u64) -> Arc<Content> {
 fn start(offsets: std::ops::RangeInclusive<u64>) -> Start {
     let (first, last) = (*offsets.start(), *offsets.end());
     let messages = offsets.map(content).collect();
-    Start { head: id(last), cursor: first - 1, is_recovered: Some(true), messages }
+    Start {
+        head: id(last),
+        cursor: first - 1,
+        is_recovered: Some(true),
+        is_sparse: false,
+        messages,
+    }
 }
 
 /// A ticket. The receiver gets what becomes of it.

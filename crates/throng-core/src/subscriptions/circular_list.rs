@@ -2,7 +2,7 @@
 
 use super::SubscriptionTable;
 use super::cursor::distance;
-use super::subscription::{MarkedConnection, SubscriptionId};
+use super::subscription::{CATCHING_UP, MarkedConnection, SubscriptionId};
 use crate::id::LocalId;
 
 /// One step of a fan-out pass.
@@ -10,7 +10,7 @@ pub(super) struct Visit {
     /// The subscription that the pass has come to.
     pub(super) id: SubscriptionId,
     pub(super) connection: MarkedConnection,
-    /// True if its cursor is behind the channel's head.
+    /// True if it lacks something: its cursor is behind the channel's head.
     pub(super) is_behind: bool,
 }
 
@@ -96,7 +96,9 @@ impl SubscriptionTable {
         let visit = Visit {
             id,
             connection: subscription.connection,
-            is_behind: distance(channel.head, subscription.cursor) > 0,
+            is_behind: distance(channel.head, subscription.cursor) > 0
+                // Or it is to be told that it has the state.
+                || subscription.connection.has(CATCHING_UP),
         };
         if channel.first == Some(id) {
             // The pass has come round: all were offered what was the head at its last visit here.

@@ -33,7 +33,7 @@ impl SubscriptionTable {
         is_wanted: impl Fn(&Message) -> bool,
     ) -> Option<u64> {
         let (dropped, floor) = match self.waiting(id) {
-            Waiting::Nothing => return Some(0),
+            Waiting::Nothing | Waiting::StateEnd(_) => return Some(0),
             Waiting::Messages(_) => (Some(0), None),
             Waiting::Gap { missed, resume_at, .. } => (missed, Some(resume_at.offset)),
         };

@@ -38,6 +38,8 @@ pub struct FrozenSubscription {
 const HAS_MEMBER: u8 = 1 << 3;
 const HAS_EXPIRY: u8 = 1 << 4;
 const HAS_PACE: u8 = 1 << 5;
+/// Since version 8.
+const HAS_STATE_END: u8 = 1 << 6;
 
 impl FrozenSubscription {
     /// The worker's id for the channel, which it keeps.
@@ -51,11 +53,12 @@ impl FrozenSubscription {
         encoder.u64(self.cursor);
         let marks = [self.is_catching_up, self.is_kept, self.is_unasked];
         let bits = marks.iter().rev().fold(0, |bits, mark| bits << 1 | u8::from(*mark));
-        let Terms { member, expires, pace_ms } = &self.terms;
+        let Terms { member, expires, pace_ms, state_end } = &self.terms;
         let has_member = if member.is_some() { HAS_MEMBER } else { 0 };
         let has_expiry = if expires.is_some() { HAS_EXPIRY } else { 0 };
         let has_pace = if pace_ms.is_some() { HAS_PACE } else { 0 };
-        encoder.u8(bits | has_member | has_expiry | has_pace);
+        let has_state_end = if state_end.is_some() { HAS_STATE_END } else { 0 };
+        encoder.u8(bits | has_member | has_expiry | has_pace | has_state_end);
         if let Some(member) = member {
             encoder.bytes(member.as_bytes());
         }
@@ -64,6 +67,9 @@ impl FrozenSubscription {
         }
         if let Some(pace_ms) = pace_ms {
             encoder.u32(*pace_ms);
+        }
+        if let Some(state_end) = state_end {
+            encoder.u64(*state_end);
         }
     }
 
@@ -83,7 +89,7 @@ impl FrozenSubscription {
         let local = local.ok_or(ThawError::Invalid("the channel of a subscription"))?;
         let cursor = decoder.u64()?;
         let flags = decoder.u8()?;
-        if flags >= HAS_PACE << 1 {
+        if flags >= HAS_STATE_END << 1 {
             return Err(ThawError::Invalid("the flags of a subscription"));
         }
         let [is_catching_up, is_kept, is_unasked] = [1, 2, 4].map(|bit| flags & bit != 0);
@@ -93,7 +99,11 @@ impl FrozenSubscription {
         if pace_ms == Some(0) {
             return Err(ThawError::Invalid("the pace of a subscription"));
         }
-        let terms = Terms { member, expires, pace_ms };
+        let state_end = if flags & HAS_STATE_END == 0 { None } else { Some(decoder.u64()?) };
+        if state_end.is_some_and(|end| end > OFFSET_MAX) {
+            return Err(ThawError::Invalid("the state of a subscription"));
+        }
+        let terms = Terms { member, expires, pace_ms, state_end };
         Ok(FrozenSubscription { local, cursor, is_catching_up, is_kept, is_unasked, terms })
     }
 }
@@ -111,6 +121,8 @@ pub struct OpenChannel {
     are_offsets_consecutive: bool,
     head: u64,
     floor: u64,
+    /// True if messages may lack that later ones have superseded.
+    is_sparse: bool,
     /// The offset of the last message that has come.
     last: Option<u64>,
     messages_left: u32,
@@ -131,6 +143,7 @@ impl OpenChannel {
         let (head, floor) = (decoder.u64()?, decoder.u64()?);
         let messages_left = decoder.u32()?;
         let former = if version < 3 { None } else { Some(ChannelId(decoder.u32()?)) };
+        let is_sparse = if version < 8 { false } else { decoder.u8()? != 0 };
         decoder.finish()?;
         let is_sound = floor <= head
             && head <= OFFSET_MAX
@@ -153,6 +166,7 @@ impl OpenChannel {
             are_offsets_consecutive,
             head,
             floor,
+            is_sparse,
             last: None,
             messages_left,
         };
@@ -186,9 +200,10 @@ impl OpenChannel {
         decoder.finish()?;
         let offset = content.id.offset;
         let is_next = match self.last.replace(offset) {
+            Some(last) if self.is_sparse => content.previous >= last,
             Some(last) => content.previous == last,
             // The floor may stand between two offsets that are far apart.
-            None => content.previous <= self.floor && offset > self.floor,
+            None => (self.is_sparse || content.previous <= self.floor) && offset > self.floor,
         };
         self.messages_left = self.messages_left.saturating_sub(1);
         let ends_well = if self.is_whole() { offset == self.head } else { offset < self.head };
@@ -224,6 +239,7 @@ impl SubscriptionTable {
             encoder.u64(buffer.map_or(channel.head, |buffer| buffer.floor()));
             encoder.u32(buffer.map_or(0, |buffer| buffer.messages().len()) as u32);
             encoder.u32(channel.channel.0);
+            encoder.u8(u8::from(buffer.is_some_and(|buffer| buffer.is_sparse())));
             write(encoder.finish());
             for message in buffer.iter().flat_map(|buffer| buffer.messages()) {
                 let mut encoder = Encoder::new(RecordKind::Message);
@@ -267,7 +283,8 @@ impl SubscriptionTable {
         if self.channels.get(local.index()).is_some() {
             return Err(ThawError::Invalid("the place of a followed channel"));
         }
-        let buffer = (floor < head).then(|| Box::new(ReplayBuffer::thawed(floor, head)));
+        let thawed = || Box::new(ReplayBuffer::thawed(floor, head, open.is_sparse));
+        let buffer = (floor < head).then(thawed);
         let epoch = self.epochs.try_add(epoch, open.are_offsets_consecutive);
         let epoch = epoch.ok_or(ThawError::Invalid("too many epochs"))?;
         // Not frozen: the rules may have changed since.
@@ -321,7 +338,8 @@ impl SubscriptionTable {
         debug_assert!(self.can_thaw(frozen));
         let channel = &mut self.channels[frozen.local.index()];
         let lacks_some = frozen.cursor < channel.head;
-        let is_catching_up = frozen.is_catching_up && lacks_some;
+        let awaits_state = frozen.terms.state_end.is_some();
+        let is_catching_up = frozen.is_catching_up && lacks_some || awaits_state;
         channel.catching_up += u32::from(is_catching_up);
         let id = SubscriptionId::from_index(self.subscriptions.next_index());
         let marks = if is_catching_up { CATCHING_UP } else { 0 }
@@ -337,9 +355,12 @@ impl SubscriptionTable {
         });
         self.link(frozen.local, id);
         self.set_terms(id, frozen.terms.clone());
-        if lacks_some && takes_more {
+        if !lacks_some && !awaits_state {
+            return id;
+        }
+        if takes_more {
             self.offer_rest(id);
-        } else if lacks_some {
+        } else {
             self.mark(id, BLOCKED);
         }
         id

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::subscription::SubscriptionId;
-use super::{SubscriptionTable, Waiting};
+use super::{Lacking, SubscriptionTable, Waiting};
 use crate::rules::{JournalId, Rules};
 
 /// Messages that a subscription lacks.
@@ -29,8 +29,9 @@ impl SubscriptionTable {
         let Waiting::Gap { missed, .. } = self.waiting(id) else { return of(self.waiting(id)) };
         // After the gap come all that are here.
         let buffer = self.local(id).and_then(|local| self.channels[local.index()].buffer.as_ref());
-        let here = buffer
-            .map_or(Lag::default(), |buffer| of(Waiting::Messages(buffer.after(buffer.floor()))));
+        let here = buffer.map_or(Lag::default(), |buffer| {
+            of(Waiting::Messages(Lacking::all(buffer.after(buffer.floor()))))
+        });
         Lag { messages: here.messages + missed.unwrap_or(0), ..here }
     }
 

@@ -15,7 +15,14 @@ impl SubscriptionTable {
     /// Adds the part of a backlog, oldest first, that is older than the replay buffer. Returns the
     /// cursor for it. Messages newer than the channel's head come as notifications, with all that
     /// lies between.
-    pub(super) fn merge(&mut self, local: LocalId, cursor: u64, backlog: &[Arc<Message>]) -> u64 {
+    ///
+    /// A backlog that `is_sparse` may lack messages that later ones have superseded.
+    pub(super) fn merge(
+        &mut self,
+        local: LocalId,
+        cursor: u64,
+        (backlog, is_sparse): (&[Arc<Message>], bool),
+    ) -> u64 {
         let channel = &mut self.channels[local.index()];
         let head = channel.head;
         let floor = channel.buffer.as_ref().map_or(head, |buffer| buffer.floor());
@@ -24,16 +31,25 @@ impl SubscriptionTable {
         let to = backlog.partition_point(|message| message.id.offset <= floor);
         // The floor stands between two messages if `bring_into_reach` has moved the head there.
         // Nothing goes below it then: a buffer ends with the message at the head.
-        let joins = to > 0 && backlog[to - 1].id.offset == floor;
+        let has_some = channel.buffer.as_ref().is_some_and(|buffer| !buffer.messages().is_empty());
+        let joins = to > 0 && (backlog[to - 1].id.offset == floor || is_sparse && has_some);
         let oldest = if joins { floor.min(lowest) } else { floor };
         let from = backlog.partition_point(|message| message.id.offset <= oldest);
         // Whether the backlog has all messages from the cursor to `oldest`.
-        let is_whole = backlog.get(from).is_some_and(|message| message.previous <= cursor);
+        let is_whole = if is_sparse {
+            from == 0 && (joins || to == 0)
+        } else {
+            backlog.get(from).is_some_and(|message| message.previous <= cursor)
+        };
         if from < to {
             let buffer = channel.buffer_mut();
             for message in backlog[from..to].iter().rev() {
                 let floor = message.previous.max(oldest);
                 self.buffer_bytes += buffer.push_front(own(message), floor);
+            }
+            if is_sparse {
+                buffer.note_sparse(backlog[to - 1].id.offset);
+                buffer.lower_floor(cursor.max(oldest));
             }
         }
         // Just below the oldest floor it has a gap for good.
@@ -70,15 +86,22 @@ impl SubscriptionTable {
         // Nothing is kept.
         let Some(buffer) = &mut channel.buffer else { return };
         let rule = self.rules.get(channel.rule);
-        let retention = rule.retention;
+        let (retention, state) = (rule.retention, rule.state);
+        if channel.blocked > 0 {
+            self.buffer_bytes -= buffer.drop_superseded();
+        }
         let (max_messages, max_bytes) = match (channel.blocked, channel.catching_up) {
             // Messages that all were offered are written to all.
             (0, _) => (0, 0),
             (_, 0) if rule.lag_policy == LagPolicy::Latest => (LATEST_KEPT, rule.max_lag_bytes),
+            (_, 0) if buffer.has_keys() => (
+                rule.max_lag_messages.max(2 * state.max_keys),
+                rule.max_lag_bytes.max(2 * state.max_bytes),
+            ),
             (_, 0) => (rule.max_lag_messages, rule.max_lag_bytes),
             _ => (
-                rule.max_lag_messages.max(retention.max_messages),
-                rule.max_lag_bytes.max(retention.max_bytes),
+                rule.max_lag_messages.max(retention.max_messages + 2 * state.max_keys),
+                rule.max_lag_bytes.max(retention.max_bytes + 2 * state.max_bytes),
             ),
         };
         // The newest stays, however large it is.

@@ -107,6 +107,11 @@ impl SubscriptionTable {
             let is_expired = |&mut (_, watch): &mut _| self.watches.is_expired(watch, self.now_ms);
             let expired = passed.extract_if(.., is_expired).collect();
             self.watches.settle_all(expired, Fate::Expired);
+            // Nor are those that later ones have superseded.
+            let buffer = self.channels[local.index()].buffer.as_ref();
+            let is_gone = |&mut (offset, _): &mut _| buffer.is_some_and(|it| !it.has(offset));
+            let gone = passed.extract_if(.., is_gone).collect();
+            self.watches.settle_all(gone, Fate::Skipped);
         }
         self.watches.settle_all(passed, fate);
     }

@@ -1,8 +1,8 @@
 //! The messages of one channel that some subscription still lacks, and the fan-out pass that offers
 //! them.
 
-use std::collections::VecDeque;
 use std::collections::vec_deque::Iter;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
 use super::subscription::SubscriptionId;
@@ -27,7 +27,7 @@ pub(super) struct Pass {
 /// State of a channel while some subscription lacks a message.
 ///
 /// Invariant: `messages` is the log from `floor` (exclusive) to the channel's head (inclusive),
-/// without a hole.
+/// without a hole but for messages that later ones have superseded.
 #[derive(Debug, Default)]
 pub(super) struct ReplayBuffer {
     messages: VecDeque<Arc<Message>>,
@@ -40,6 +40,12 @@ pub(super) struct ReplayBuffer {
     pending_bytes: usize,
     /// The encodings of messages up to this offset are dropped.
     unencoded_to: u64,
+    /// Messages may lack up to this offset that later ones have superseded; 0: none does.
+    sparse_to: u64,
+    /// True if some message has had a key.
+    has_keys: bool,
+    /// The messages with keys that have come since those that they supersede were dropped.
+    new_keys: usize,
     /// The messages up to this offset are reported as complete, or were never in flight. A message
     /// that is offered again does not complete again.
     completed: u64,
@@ -67,8 +73,9 @@ impl ReplayBuffer {
 
     /// The buffer of a channel that is being thawed, without its messages. Everything in it counts
     /// as offered until a subscription that lacks some of it is thawed.
-    pub(super) fn thawed(floor: u64, head: u64) -> ReplayBuffer {
-        ReplayBuffer { floor, ..ReplayBuffer::new(head) }
+    pub(super) fn thawed(floor: u64, head: u64, is_sparse: bool) -> ReplayBuffer {
+        let sparse_to = if is_sparse { head } else { 0 };
+        ReplayBuffer { floor, sparse_to, has_keys: is_sparse, ..ReplayBuffer::new(head) }
     }
 
     /// Adds the next message of a buffer that is being thawed. Returns its bytes.
@@ -115,9 +122,90 @@ impl ReplayBuffer {
     /// Adds the newest message. Returns its bytes.
     pub(super) fn push_back(&mut self, message: &Arc<Message>) -> usize {
         let bytes = message.weight_bytes();
+        if message.key().is_some() {
+            self.has_keys = true;
+            self.new_keys += 1;
+        }
         self.messages.push_back(Arc::clone(message));
         self.bytes += bytes;
         self.pending_bytes += bytes;
+        bytes
+    }
+
+    /// True if some of the messages have keys.
+    pub(super) fn has_keys(&self) -> bool {
+        self.has_keys
+    }
+
+    /// True if messages may lack that later ones have superseded.
+    pub(super) fn is_sparse(&self) -> bool {
+        self.sparse_to > 0
+    }
+
+    /// Messages may lack up to this offset.
+    pub(super) fn note_sparse(&mut self, offset: u64) {
+        self.sparse_to = self.sparse_to.max(offset);
+        self.has_keys = true;
+    }
+
+    /// True if the message at this offset, which is beyond the floor, is here.
+    pub(super) fn has(&self, offset: u64) -> bool {
+        !self.is_sparse()
+            || self
+                .messages
+                .get(self.index_after(offset - 1))
+                .is_some_and(|message| message.id.offset == offset)
+    }
+
+    /// How many messages lack between two offsets because later ones have superseded them; `None`
+    /// if there are some whose number is not known, because offsets are not `consecutive`.
+    pub(super) fn superseded_between(
+        &self,
+        (from, to): (u64, u64),
+        are_consecutive: bool,
+    ) -> Option<u64> {
+        if from >= self.sparse_to {
+            return Some(0);
+        }
+        if are_consecutive {
+            let here = self.index_after(to) - self.index_after(from);
+            return Some((to - from).saturating_sub(here as u64));
+        }
+        let here = self.after(from).take_while(|message| message.id.offset <= to);
+        let is_whole = here.fold((true, from), |(is_whole, last), message| {
+            (is_whole && message.previous <= last, message.id.offset)
+        });
+        is_whole.0.then_some(0)
+    }
+
+    /// Drops messages that all were offered and later ones have superseded, if there may be many.
+    /// Returns their bytes.
+    ///
+    /// Subscriptions that are blocked pass over them. At most an eighth of the messages are
+    /// superseded afterwards, so that each one costs a few visits.
+    pub(super) fn drop_superseded(&mut self) -> usize {
+        if self.new_keys == 0 || self.new_keys * 8 < self.messages.len() {
+            return 0;
+        }
+        self.new_keys = 0;
+        let ReplayBuffer { messages, offered, sparse_to, .. } = self;
+        let (mut keys, mut bytes) = (HashSet::with_capacity(messages.len()), 0);
+        let is_superseded = |message: &Arc<Message>| {
+            let is_newer = message.key().is_some_and(|key| !keys.insert(key.to_owned()));
+            is_newer && message.id.offset <= *offered
+        };
+        let gone: Vec<bool> = messages.iter().rev().map(is_superseded).collect();
+        let mut gone = gone.into_iter().rev();
+        messages.retain(|message| {
+            let is_gone = gone.next().unwrap_or(false);
+            if is_gone {
+                bytes += message.weight_bytes();
+                *sparse_to = (*sparse_to).max(message.id.offset);
+            }
+            !is_gone
+        });
+        self.bytes -= bytes;
+        self.is_listed &= self.blocked_bytes() > 0;
         bytes
     }
 
@@ -151,6 +239,11 @@ impl ReplayBuffer {
             *message = rest;
         }
         (before.0 - self.bytes, before.1 - self.pending_bytes)
+    }
+
+    /// Nothing lacks between this offset and the oldest message but what was superseded.
+    pub(super) fn lower_floor(&mut self, floor: u64) {
+        self.floor = self.floor.min(floor);
     }
 
     /// Drops the oldest message. Returns its bytes.

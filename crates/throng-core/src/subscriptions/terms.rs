@@ -14,6 +14,9 @@ pub struct Terms {
     pub expires: Option<u32>,
     /// The least time between two deliveries, in milliseconds, if it is more than the rule's.
     pub pace_ms: Option<u32>,
+    /// The offset at which the state ends that the subscription begins with, until it has all of
+    /// it.
+    pub state_end: Option<u64>,
 }
 
 impl Terms {
@@ -28,7 +31,10 @@ impl Terms {
 
     /// True if there is nothing in it.
     pub fn is_empty(&self) -> bool {
-        self.member.is_none() && self.expires.is_none() && self.pace_ms.is_none()
+        self.member.is_none()
+            && self.expires.is_none()
+            && self.pace_ms.is_none()
+            && self.state_end.is_none()
     }
 }
 

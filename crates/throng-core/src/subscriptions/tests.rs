@@ -16,7 +16,7 @@ use super::*;
 use crate::id::Epoch;
 use crate::later::Ticket;
 use crate::receipt::{Delivered, Receipts};
-use crate::rules::{Retention, Rule};
+use crate::rules::{LagPolicy, Retention, Rule};
 use cursor::{REACH, REACH_BITS};
 use model::{Offsets, Steps, World};
 

@@ -48,10 +48,16 @@ impl LogReader<'_> {
     /// it gets the newest messages within them and is not recovered.
     pub(super) fn start(&self, start: StartAt, limits: Limits) -> Result<Start, StorageError> {
         let after = match start {
-            StartAt::Live | StartAt::Last(0) => {
+            StartAt::Live | StartAt::Last(0) | StartAt::State => {
                 let head = self.logs.bounds(self.name)?.head;
                 let messages = Vec::new();
-                return Ok(Start { head, cursor: head.offset, is_recovered: None, messages });
+                return Ok(Start {
+                    head,
+                    cursor: head.offset,
+                    is_recovered: None,
+                    is_sparse: false,
+                    messages,
+                });
             }
             StartAt::Last(count) => return self.last(count, limits, None),
             StartAt::After(id) => self.after_id(id)?,
@@ -65,7 +71,7 @@ impl LogReader<'_> {
             if !taken.has_more && after >= taken.bounds.floor {
                 let Taken { bounds: LogBounds { head, .. }, messages, .. } = taken;
                 let is_recovered = recovered(true);
-                return Ok(Start { head, cursor: after, is_recovered, messages });
+                return Ok(Start { head, cursor: after, is_recovered, is_sparse: false, messages });
             }
         }
         self.last(limits.messages, limits, recovered(false))
@@ -97,7 +103,7 @@ impl LogReader<'_> {
         messages.reverse();
         // Before a channel that has begun anew, those who follow it may have missed nothing.
         let cursor = messages.first().map_or(head.offset, |first| first.previous.max(floor));
-        Ok(Start { head, cursor, is_recovered, messages })
+        Ok(Start { head, cursor, is_recovered, is_sparse: false, messages })
     }
 
     /// A page of at most `limit` messages, or of as many as `limits` allow. `None` if it takes

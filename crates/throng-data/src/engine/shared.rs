@@ -134,13 +134,19 @@ impl EngineShared {
     /// the client has all of its messages.
     pub(super) fn start_now(&self, channel: &ChannelName, start: StartAt) -> Option<Part> {
         let has_all = |head: MessageId| match start {
-            StartAt::Live | StartAt::Last(0) => Some(None),
+            StartAt::Live | StartAt::Last(0) | StartAt::State => Some(None),
             StartAt::After(id) if id == head => Some(Some(true)),
             _ => None,
         };
         let offset = self.memory.followed_head(channel)?;
         let head = MessageId { epoch: self.logs.epoch(), offset };
         let is_recovered = has_all(head)?;
-        Some(Part::Start(Start { head, cursor: offset, is_recovered, messages: Vec::new() }))
+        Some(Part::Start(Start {
+            head,
+            cursor: offset,
+            is_recovered,
+            is_sparse: false,
+            messages: Vec::new(),
+        }))
     }
 }

@@ -170,6 +170,7 @@ impl<N: Net> Delivery<N> {
                 self.note_frame(id);
             }
         }
+        self.tell_superseded(id);
         self.buffers().return_output(out);
         taken.is_cut
     }
@@ -187,10 +188,12 @@ impl<N: Net> Delivery<N> {
                 let count = self.pass_older(id, subscription, is_settled);
                 self.tell_conflated(id, subscription, count);
             }
-            if let Waiting::Gap { missed, resume_at, policy } =
-                self.subscriptions.waiting(subscription)
-            {
-                self.gap(id, subscription, missed, resume_at, policy);
+            match self.subscriptions.waiting(subscription) {
+                Waiting::Gap { missed, resume_at, policy } => {
+                    self.gap(id, subscription, missed, resume_at, policy);
+                }
+                Waiting::StateEnd(end) => self.end_state(id, subscription, end),
+                Waiting::Nothing | Waiting::Messages(_) => {}
             }
             if !self.takes_more(id) {
                 return false;
@@ -275,6 +278,7 @@ impl<N: Net> Delivery<N> {
                 let Some(message) = message else { return false };
                 self.deliver_composed(id, subscription, &message);
             }
+            Waiting::StateEnd(end) => self.end_state(id, subscription, end),
             Waiting::Messages(_) => self.deliver_shared(id, subscription, compress),
         }
         true
@@ -331,6 +335,7 @@ impl<N: Net> Delivery<N> {
             None => {}
         }
         self.conclude_write(id, outcome);
+        self.tell_superseded(id);
     }
 
     /// Writes one event whose id belongs to this connection: its position in all of its channels.

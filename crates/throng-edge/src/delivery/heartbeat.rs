@@ -206,7 +206,7 @@ impl<N: Net> Delivery<N> {
             Waiting::Nothing => false,
             _ if self.awaits_acks(id, subscription) => false,
             Waiting::Messages(mut messages) => messages.any(|it| it.is_for(reader, now_ms)),
-            Waiting::Gap { .. } => true,
+            Waiting::Gap { .. } | Waiting::StateEnd(_) => true,
         };
         self.subscriptions.is_fanning_out() && self.subscriptions(id).any(lacks)
     }

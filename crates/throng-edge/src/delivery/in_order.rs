@@ -211,7 +211,7 @@ impl<N: Net> Delivery<N> {
         let now = self.engine.watermark();
         match start {
             StartAt::Since(position) => position,
-            StartAt::Live | StartAt::Last(_) | StartAt::From(_) => now,
+            StartAt::Live | StartAt::Last(_) | StartAt::From(_) | StartAt::State => now,
             // The client has followed the inbox alone, up to this message.
             StartAt::After(id) => {
                 let (page, limit) = page_before_next(id);
@@ -243,7 +243,7 @@ impl<N: Net> Delivery<N> {
     /// Where a connection that starts at `start` in its inbox starts in kept channels.
     pub(crate) fn start_of_kept(&self, start: StartAt, position: Watermark) -> StartAt {
         match start {
-            StartAt::Live | StartAt::Last(_) | StartAt::From(_)
+            StartAt::Live | StartAt::Last(_) | StartAt::From(_) | StartAt::State
                 if self.engine.shares_positions() =>
             {
                 StartAt::Live

@@ -367,6 +367,7 @@ impl<N: Net> Delivery<N> {
                 Waiting::Gap { missed, resume_at, policy } => {
                     self.gap(id, next, missed, resume_at, policy);
                 }
+                Waiting::StateEnd(end) => self.end_state(id, next, end),
                 Waiting::Messages(_) => self.write_some(id, rest, is_last, skipped),
             }
         }
@@ -452,7 +453,7 @@ impl<N: Net> Delivery<N> {
             let messages = match subscriptions.waiting(subscription) {
                 Waiting::Nothing => continue,
                 // It is told before what comes behind it.
-                Waiting::Gap { .. } => break,
+                Waiting::Gap { .. } | Waiting::StateEnd(_) => break,
                 Waiting::Messages(messages) => messages,
             };
             let shown = shown_of(subscriptions, subscription);
@@ -529,6 +530,7 @@ impl<N: Net> Delivery<N> {
             self.note_frame(id);
             self.note_asked(id, asked);
         }
+        self.tell_superseded(id);
     }
 }
 

@@ -48,12 +48,13 @@ impl<N: Net> Delivery<N> {
     /// Answers a new poll with the backlog of each of its subscriptions, if there is any, or if the
     /// answer `is_due` even without messages. It begins with who is in the channels, if the client
     /// has to be told. The replay buffers do not have all of the backlog: newer messages are still
-    /// in the worker's queue, for seconds if the worker is behind.
+    /// in the worker's queue, for seconds if the worker is behind. Of a backlog that `is_state` the
+    /// client gets the values of keys alone.
     pub(crate) fn answer_from(
         &mut self,
         id: ConnectionId,
         backlogs: &[Vec<Arc<Message>>],
-        is_due: bool,
+        (is_due, is_state): (bool, bool),
         presence: &[Arc<PresenceState>],
     ) {
         let mut answer = Answer::default();
@@ -61,7 +62,8 @@ impl<N: Net> Delivery<N> {
         presence.iter().for_each(|state| answer.add_notice(state.json.as_bytes()));
         let now_ms = self.clock().unix_ms();
         let reader = self.connections().reader_of(id, connection);
-        let is_for = |message: &Message| message.is_for(reader, now_ms);
+        let is_for =
+            |message: &Message| message.is_for(reader, now_ms) && (!is_state || message.sets_key());
         let is_envelope = connection.encoding().is_envelope();
         for (subscription, backlog) in self.subscriptions_in_order(id).into_iter().zip(backlogs) {
             let advanced_to = answer.add_all(backlog.iter(), is_for, is_envelope);
@@ -116,9 +118,11 @@ impl<N: Net> Delivery<N> {
                     self.subscriptions.skip(subscription, resume_at.offset);
                     answer.has_gap |= !self.subscriptions.is_of_presence_events(subscription);
                 }
+                Waiting::StateEnd(_) => self.subscriptions.end_state(subscription),
                 Waiting::Messages(_) => self.collect_from(id, subscription, answer),
             }
         }
+        self.tell_superseded(id);
     }
 
     /// Takes the messages that a subscription lacks, and moves its cursor over them.

@@ -173,7 +173,7 @@ impl<N: Net> Sessions<N> {
                 let left = expires_in_s.map(|left_s| Duration::from_secs(left_s.into()));
                 let expires = left.map(|left| self.clock().deadline(left));
                 check_member(member.as_deref())?;
-                let terms = SubscriptionTerms { member, expires, pace_ms };
+                let terms = SubscriptionTerms { member, expires, pace_ms, state_end: None };
                 self.subscribe_command(call, &target, presence, begin, terms, answers)
             }
             Command::Unsubscribe { target } => self.unsubscribe_command(call, &target),
@@ -250,6 +250,7 @@ impl<N: Net> Sessions<N> {
         let joining = Joining {
             name: &name,
             start,
+            wants_state: begin.1 == Some(Replay::State),
             resumes: begin.0.is_some(),
             position: answers.fetched.position,
             terms,

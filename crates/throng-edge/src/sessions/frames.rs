@@ -300,6 +300,12 @@ impl<N: Net> Sessions<N> {
             Err(PublishError::Refused) => "the journal refuses the message",
             Err(PublishError::Unknown) => "it is not known whether the message is published",
             Err(PublishError::NoOffset) => "the channel has no id left for another message",
+            Err(
+                PublishError::StateFull
+                | PublishError::AllStatesFull
+                | PublishError::NoState
+                | PublishError::NoKey,
+            ) => "the channel's state does not take the message",
         };
         self.count(Counter::RefusedBusy);
         self.close_for_now(id, CloseReason::Overload, what, true);

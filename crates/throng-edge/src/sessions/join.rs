@@ -18,6 +18,8 @@ use crate::sessions::Sessions;
 pub(super) struct Joining<'a> {
     pub(super) name: &'a ChannelName,
     pub(super) start: StartAt,
+    /// True if the client wants the state of the channel, unless it recovers.
+    pub(super) wants_state: bool,
     /// True if the client gave the start, so that it has to know whether anything is missing.
     pub(super) resumes: bool,
     /// Where it starts in the channels that the server keeps for its user, if that was fetched.
@@ -41,7 +43,7 @@ impl<N: Net> Sessions<N> {
     /// Follows one more channel, which counts already and whose start is fetched, and with the
     /// user's inbox what the server keeps for the user.
     pub(super) fn join(&mut self, id: ConnectionId, joining: Joining<'_>) -> Joined {
-        let Joining { name, start, resumes, position, terms, has_presence } = joining;
+        let Joining { name, start, wants_state, resumes, position, terms, has_presence } = joining;
         let is_marked = self.is_marked(id);
         let is_of_kept = name.kind() == Kind::User && self.has_kept_of(id, name.name());
         let position = || position.unwrap_or_else(|| self.kept_position(name, start));
@@ -52,6 +54,9 @@ impl<N: Net> Sessions<N> {
         let subscription = self.newest_subscription(id);
         if let Some(joined) = subscription {
             self.set_terms(id, joined, terms);
+            if wants_state && followed.is_recovered != Some(true) {
+                self.begin_state(joined, followed.head);
+            }
         }
         let presence = has_presence.then(|| self.follow_presence_of(id, name)).flatten();
         followed.is_recovered = followed.is_recovered.filter(|_| resumes);

@@ -20,6 +20,7 @@ use throng_core::{
 };
 use throng_dialect::Saying;
 use throng_dialect::saying::Start;
+use throng_wire::subscribe::Replay;
 use throng_wire::v1::{Begin, Entry, List, RawValue, Verb, Wanted};
 use throng_wire::{ErrorResponse, Target};
 
@@ -240,7 +241,7 @@ impl<N: Net> Sessions<N> {
         let fetched = std::mem::take(&mut answers.fetched);
         let (mut next, has_numbers) = (0, self[id].encoding().has_numbers());
         for Entry { target, wanted } in &part.entries {
-            let begun = wanted.clone().and_then(|Wanted { since, pace_ms, .. }| {
+            let begun = wanted.clone().and_then(|Wanted { since, replay, pace_ms }| {
                 if next % AHEAD == 0 {
                     self.look_ahead(&names[next..names.len().min(next + AHEAD)]);
                 }
@@ -251,8 +252,16 @@ impl<N: Net> Sessions<N> {
                 })?;
                 let terms = SubscriptionTerms { pace_ms, ..SubscriptionTerms::default() };
                 let (position, resumes) = (fetched.position, since.is_some());
-                let joining =
-                    Joining { name, start, resumes, position, terms, has_presence: false };
+                let wants_state = replay == Some(Replay::State);
+                let joining = Joining {
+                    name,
+                    start,
+                    wants_state,
+                    resumes,
+                    position,
+                    terms,
+                    has_presence: false,
+                };
                 Ok(self.join(id, joining))
             });
             match (begun, target) {

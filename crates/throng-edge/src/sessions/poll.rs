@@ -35,7 +35,11 @@ impl<N: Net> Sessions<N> {
             connection.io_mut().long_poll = Some(Box::new(long_poll));
         }
         // A gap is reported at once, even without a message.
-        let is_due = is_recovered == Some(false) || (wait_ms == 0 && !self.shutdown.is_draining());
+        let is_state = request.wants_state() && is_recovered != Some(true);
+        // So is a state, even one without a key.
+        let is_due = is_state
+            || is_recovered == Some(false)
+            || (wait_ms == 0 && !self.shutdown.is_draining());
         if begin.is_some() {
             // This worker's settled position is of its last slice, or there is none yet.
             self.answer_long_poll(id, is_due && !has_backlog, &presence);
@@ -45,7 +49,7 @@ impl<N: Net> Sessions<N> {
             }
             self.flush_in_order(id);
         } else {
-            self.answer_from(id, &backlogs, is_due, &presence);
+            self.answer_from(id, &backlogs, (is_due, is_state), &presence);
         }
         self.trim_replay_buffers(id);
         if self.is_long_polling(id) && self.shutdown.is_draining() {

@@ -267,6 +267,7 @@ impl<N: Net> Sessions<N> {
             followed.extend(pairs.map(|(name, start)| self.follow(id, name, *start)));
         }
         self.set_pace(id, request.options.get(ConnectionOption::Pace));
+        self.begin_states(id, request, &followed);
         let presence = self.follow_presence_events(id, request);
         let mut has_backlog = followed.iter().any(|followed| !followed.backlog.is_empty());
         let position = kept.map(|(user, position, start)| {
@@ -307,6 +308,19 @@ impl<N: Net> Sessions<N> {
         {
             let expires_ms = clock::from_wall_ms(u64::from(identity.expires_s()) * 1000);
             self.limit(id, Some(expires_ms));
+        }
+    }
+
+    /// Begins the subscriptions of a stream with the states of their channels, if the client wants
+    /// that and does not resume.
+    fn begin_states(&mut self, id: ConnectionId, request: &Request, followed: &[Followed]) {
+        if !request.wants_state() || matches!(request.transport, Transport::LongPoll { .. }) {
+            return;
+        }
+        for (own, followed) in self.subscriptions_in_order(id).into_iter().zip(followed) {
+            if followed.is_recovered != Some(true) {
+                self.begin_state(own, followed.head);
+            }
         }
     }
 

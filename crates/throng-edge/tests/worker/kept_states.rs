@@ -13,8 +13,9 @@ use std::sync::Arc;
 use throng_access::{AccessControl, AccessRules, AllowAll, ChannelAccess};
 use throng_core::frozen::VERSION;
 use throng_core::{
-    Attributes, Body, ChannelName, Channels, HistoryQuery, Kind, LagPolicy, LogChange, LogRecord,
-    MemoryThaw, Publication, RecordChange, Rule, Rules, SegmentSink, Sender, SharedBytes,
+    Attributes, Body, ChannelName, Channels, HistoryQuery, KeyQuery, Kind, LagPolicy, LogChange,
+    LogRecord, MemoryThaw, Publication, RecordChange, Rule, Rules, SegmentSink, Sender,
+    SharedBytes,
 };
 use throng_edge::Settings;
 use throng_edge::worker::WorkerThaw;
@@ -53,7 +54,9 @@ const PACED: usize = 11;
 const OWING: usize = 12;
 /// One that version 6 keeps without the name of its user for people.
 const NAMED: usize = 13;
-const CLIENTS: usize = 14;
+/// One that version 7 cannot keep: it is in the middle of the state of its channel.
+const STATE: usize = 14;
+const CLIENTS: usize = 15;
 
 /// What the subscription of [`TERMS`] shows of its member.
 const MEMBER: &str = " as {ann}";
@@ -171,6 +174,12 @@ fn scenario() -> (Rig, Vec<u8>, Vec<Client>) {
     rig.publish("h", "asked", None);
     let claims = r#""sub": "ann", "name": "Ann A.""#;
     clients.push(websocket(&mut rig, "/channels/n", &token(3600, claims), "throng.v1"));
+    for (key, text) in [("old", "1"), ("gone", "2"), ("last", "3"), ("last", "4")] {
+        rig.set_key("prices", key, text);
+    }
+    rig.remove_key("prices", "gone");
+    let state = "GET /channels/prices?state=true HTTP/1.0\r\nHost: localhost\r\n\r\n";
+    clients.push(rig.connect_stalled(state, 1));
     clients[STALLED].received();
     clients[STALLED].stall_after(TAKEN);
     rig.publish("long", &long(), None);
@@ -417,6 +426,28 @@ fn records_of_logs_are_kept_since_version_6() {
     for version in 6..=VERSION {
         let (rig, _clients) = thawed(version);
         let state = rig.engine.state(&ChannelName::channel("created"));
-        assert_eq!(state.record.map(|(_, record)| record), Some(record()), "{version}");
+        assert_eq!(state.record.map(|known| known.record), Some(record()), "{version}");
+    }
+}
+
+#[test]
+fn states_of_channels_are_kept_since_version_8() {
+    for version in 8..=VERSION {
+        let (mut rig, clients) = thawed(version);
+        rig.set_key("prices", "old", "5");
+        rig.read_again(&clients[STATE]);
+        rig.work();
+        let received = clients[STATE].received();
+        let places = [r#""data":"1""#, r#""data":"4""#, r#""type":"state""#, r#""data":"5""#];
+        let places = places.map(|text| received.find(text).unwrap_or_else(|| panic!("{received}")));
+        assert!(places.is_sorted(), "{version}: {received}");
+        assert!(!received.contains("gone"), "{version}: {received}");
+        let page = rig.engine.keys(
+            rig.now_ms(),
+            &ChannelName::channel("prices"),
+            &KeyQuery { limit: 9, ..KeyQuery::default() },
+        );
+        let values: Vec<_> = page.messages.iter().map(|it| it.body.bytes()).collect();
+        assert_eq!(values, [b"4", b"5"], "{version}");
     }
 }

@@ -35,6 +35,7 @@ mod receipts;
 mod rig;
 mod scan;
 mod sign_in;
+mod state;
 mod storm;
 mod tls_world;
 mod token_world;

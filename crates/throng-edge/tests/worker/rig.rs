@@ -10,14 +10,16 @@ use std::sync::Arc;
 use throng_access::{Access, AccessControl, AllowAll};
 use throng_core::events::EventSink;
 use throng_core::{
-    Body, ChannelName, Channels, ConnectionName, Epoch, MemoryEngine, MemoryPressure, Publication,
-    Rules, VolatilePublication, WorkerId, WorkerQueue,
+    Attributes, Body, ChannelName, Channels, ConnectionName, Epoch, MemoryEngine, MemoryPressure,
+    Publication, Rules, VolatilePublication, WorkerId, WorkerQueue,
 };
 use throng_edge::compression::Compression;
 use throng_edge::connection::Token;
 use throng_edge::net::{HandoffHeader, Net, Read, Transfer};
 use throng_edge::worker::{Now, Setup, Worker, WorkerThaw};
 use throng_edge::{Counter, Metrics, Settings};
+use throng_wire::Labels;
+use throng_wire::labels::StateKey;
 use throng_wire::websocket::{Opcode, write_masked_frame};
 
 const ROOM: u32 = 100_000;
@@ -273,6 +275,14 @@ impl Rig {
         Client(pipe)
     }
 
+    /// The same, whose socket takes so many bytes and no more.
+    pub(crate) fn connect_stalled(&mut self, bytes: &str, room: usize) -> Client {
+        let pipe = Rc::new(RefCell::new(Pipe { room: Some(room), ..Pipe::default() }));
+        pipe.borrow_mut().to_worker.extend_from_slice(bytes.as_bytes());
+        self.worker.accepted(Socket(Rc::clone(&pipe)));
+        Client(pipe)
+    }
+
     /// A connection that asks for this.
     pub(crate) fn get(&mut self, target: &str) -> Client {
         self.connect(&format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n"))
@@ -400,6 +410,25 @@ impl Rig {
 
     pub(crate) fn publish_brief(&self, channel: &str, text: &str, expires_in_ms: u64) {
         self.publish_with(channel, text, None, Some(expires_in_ms));
+    }
+
+    /// Publishes a message that sets a key.
+    pub(crate) fn set_key(&self, channel: &str, key: &str, text: &str) {
+        self.publish_key(channel, StateKey { name: key.into(), is_removed: false }, text);
+    }
+
+    /// Publishes a message that removes a key.
+    pub(crate) fn remove_key(&self, channel: &str, key: &str) {
+        self.publish_key(channel, StateKey { name: key.into(), is_removed: true }, "");
+    }
+
+    fn publish_key(&self, channel: &str, key: StateKey, text: &str) {
+        let labels = Labels { key: Some(key), ..Labels::default() };
+        let publication = Publication {
+            attributes: Attributes::of_publication(&labels, None),
+            ..Publication::new(ChannelName::channel(channel), Body::Text(text.into()))
+        };
+        self.engine.publish(self.now().unix_ms, publication).expect("the queue has room");
     }
 
     /// Publishes a volatile message. Returns the number of subscriptions that it is for.

@@ -219,7 +219,7 @@ impl Collect {
         let head = self.head();
         let is_over = |count: usize, bytes: usize| count > limits.messages || bytes > limits.bytes;
         let recovered = match start {
-            StartAt::Live | StartAt::Last(_) | StartAt::From(_) => None,
+            StartAt::Live | StartAt::Last(_) | StartAt::From(_) | StartAt::State => None,
             StartAt::After(_) | StartAt::Since(_) => Some(
                 self.position.is_some()
                     && !self.has_gap
@@ -229,10 +229,10 @@ impl Collect {
         if let (Some(true), Some(position)) = (recovered, self.position) {
             let cursor = if self.messages.is_empty() { head } else { position };
             let (head, messages) = (self.id(head), self.messages.into());
-            return Start { head, cursor, is_recovered: recovered, messages };
+            return Start { head, cursor, is_recovered: recovered, is_sparse: false, messages };
         }
         let wanted = match start {
-            StartAt::Live => 0,
+            StartAt::Live | StartAt::State => 0,
             StartAt::Last(count) => count,
             StartAt::After(_) | StartAt::Since(_) => limits.messages,
             StartAt::From(time_ms) => {
@@ -254,7 +254,7 @@ impl Collect {
         }
         let messages: Vec<_> = self.messages.split_off(from).into();
         let cursor = messages.first().map_or(head, |first| first.previous);
-        Start { head: self.id(head), cursor, is_recovered: recovered, messages }
+        Start { head: self.id(head), cursor, is_recovered: recovered, is_sparse: false, messages }
     }
 
     /// Where a subscription that starts with this many of the last messages would start.

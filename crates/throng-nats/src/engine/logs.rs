@@ -19,7 +19,8 @@ impl NodeShared {
         later: Later<'_, ChangeOutcome>,
     ) -> Answer<ChangeOutcome> {
         let LogChange { channel, condition, messages, record } = change;
-        let Condition { head, record: record_version } = condition;
+        // A stream keeps no states, so no change of one has a condition on a key.
+        let Condition { head, record: record_version, key: _ } = condition;
         let (load, count) = (Load::of(&messages), messages.len() as u64);
         let head = head.map(|id| self.sequence(id));
         let edit = Box::new(LogEdit { head, record_version, messages, record });

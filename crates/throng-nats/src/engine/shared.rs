@@ -251,7 +251,7 @@ impl NodeShared {
         };
         let mut collect = Collect::new(source, reading, now_ms);
         let is_known = match (reading, collect.position()) {
-            (Reading::Start(StartAt::Live | StartAt::Last(0)), _) => true,
+            (Reading::Start(StartAt::Live | StartAt::Last(0) | StartAt::State), _) => true,
             (Reading::Page(HistoryQuery::Newest, 0), _) => true,
             _ if head > entry.head => false,
             (_, Some(position)) => entry.has_after(position),

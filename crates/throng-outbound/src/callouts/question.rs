@@ -79,6 +79,11 @@ pub(super) struct AskedContent<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     tags: Option<&'a RawValue>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    state_key: Option<&'a str>,
+    /// Only if it is true.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    tombstone: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
     content_type: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     encoding: Option<&'static str>,
@@ -108,6 +113,8 @@ impl<'a> AskedContent<'a> {
             event: draft.labels.event.as_deref(),
             // They are JSON.
             tags: draft.labels.tags.as_deref().and_then(|tags| serde_json::from_str(tags).ok()),
+            state_key: draft.labels.key.as_ref().map(|key| &*key.name),
+            tombstone: draft.labels.key.as_ref().is_some_and(|key| key.is_removed),
             content_type: draft.content_type,
             encoding: None,
             data: None,

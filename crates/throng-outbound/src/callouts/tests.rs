@@ -9,6 +9,7 @@ use throng_core::events::Event;
 use throng_core::later::{Answer, Later, Ticket};
 use throng_core::name::{ChannelName, Kind};
 use throng_core::{Body, ConnectionName, Replacement};
+use throng_wire::labels::StateKey;
 use throng_wire::{ErrorCode, Labels};
 
 use super::*;
@@ -357,11 +358,15 @@ async fn the_application_reads_and_replaces_content() {
         assert_eq!(world.server.requests().len(), 6, "round {round}");
     }
     let tags = Some(r#"{"n":2}"#.into());
-    labels.replace(Labels { event: Some("price".into()), tags });
+    let key = Some(StateKey { name: "ACME".into(), is_removed: true });
+    labels.replace(Labels { event: Some("price".into()), tags, key });
     assert_eq!(publish(&text("kind"), None).await.unwrap(), Decision::Allowed);
     let requests = world.server.requests().concat();
     for expected in [
-        r#""content":{"bytes":4,"event":"price","tags":{"n":2},"data":"kind"}}}"#,
+        concat!(
+            r#""content":{"bytes":4,"event":"price","tags":{"n":2},"state_key":"ACME","#,
+            r#""tombstone":true,"data":"kind"}}}"#
+        ),
         r#""content":{"bytes":4,"data":"rude"}}}"#,
         r#""content":{"bytes":8,"data":{"n": 1}}}}"#,
         r#""content":{"bytes":2,"content_type":"image/png","encoding":"base64","data":"aGk="}}}"#,

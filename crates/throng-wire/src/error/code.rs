@@ -107,6 +107,8 @@ error_codes! {
     AlreadySubscribed "already_subscribed" 409 "this connection follows the channel already";
     /// On `throng.v1`: no subscription to end.
     NotSubscribed "not_subscribed" 409 "this connection does not follow the channel";
+    /// A change whose condition does not hold: another one came first.
+    Conflict "conflict" 412 "this has changed meanwhile";
     /// A message or batch over its limit.
     TooLarge "too_large" 413 "the message is too large", close MESSAGE_TOO_BIG;
     /// A request line over the limit of the head.

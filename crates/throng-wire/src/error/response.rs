@@ -222,6 +222,7 @@ fn reason_phrase(status: u16) -> &'static str {
         405 => "Method Not Allowed",
         408 => "Request Timeout",
         409 => "Conflict",
+        412 => "Precondition Failed",
         413 => "Content Too Large",
         414 => "URI Too Long",
         426 => "Upgrade Required",

@@ -19,8 +19,18 @@ pub const HISTORY_MAX: u32 = 100_000;
 pub const WAIT_S_MAX: u32 = 300;
 
 /// The parameters that a subscription may have, apart from its options.
-const OWN: [&str; 9] =
-    ["channel", "user", "since", "since_time", "history", "wait", "presence", "transport", "token"];
+const OWN: [&str; 10] = [
+    "channel",
+    "user",
+    "since",
+    "since_time",
+    "history",
+    "state",
+    "wait",
+    "presence",
+    "transport",
+    "token",
+];
 
 /// The parameters that a subscription may have.
 pub const PARAMETERS: [&str; OWN.len() + options::NAMES.len()] = {
@@ -77,6 +87,8 @@ pub(super) struct Query<'a> {
     pub history: Option<u32>,
     /// In milliseconds since 1970.
     pub since_time: Option<u64>,
+    /// Whether to begin with the newest message of each key.
+    pub state: Option<bool>,
     pub wait_ms: Option<u32>,
     /// Whether to tell who is in the channels, and what of it is known.
     pub presence: Option<PresenceParameter>,
@@ -105,6 +117,7 @@ impl<'a> Query<'a> {
             "since" => once("since", &mut self.since, value)?,
             "history" => once("history", &mut self.history, read_history(value)?)?,
             "since_time" => once("since_time", &mut self.since_time, read_time(value)?)?,
+            "state" => once("state", &mut self.state, read_state(value)?)?,
             "wait" => once("wait", &mut self.wait_ms, read_wait(value)?)?,
             "presence" => once("presence", &mut self.presence, read_presence(value)?)?,
             "transport" => once("transport", &mut self.transport, read_transport(value)?)?,
@@ -171,6 +184,14 @@ pub fn read_time(value: &str) -> Result<u64, ErrorResponse> {
                 "the parameter `since_time` must be a time in milliseconds since 1970",
             )
         })
+}
+
+fn read_state(value: &str) -> Result<bool, ErrorResponse> {
+    match decode_query(value).as_deref() {
+        Some("true" | "1") => Ok(true),
+        Some("false" | "0") => Ok(false),
+        _ => Err(ErrorResponse::bad_parameter("the parameter `state` must be `true` or `false`")),
+    }
 }
 
 fn read_wait(value: &str) -> Result<u32, ErrorResponse> {

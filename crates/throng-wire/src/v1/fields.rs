@@ -58,6 +58,7 @@ fields! {
     since "since",
     since_time "since_time",
     history "history",
+    state "state",
     presence "presence",
     pace "pace",
     limit "limit",
@@ -76,6 +77,8 @@ fields! {
     volatile "volatile",
     event "event",
     tags "tags",
+    state_key "state_key",
+    tombstone "tombstone",
     token "token",
     frames "frames",
 }
@@ -268,10 +271,11 @@ pub(super) fn time(value: Option<&RawValue>) -> Result<Option<u64>, ErrorRespons
     }
 }
 
-/// The fields `history` and `since_time`: the earlier messages to start with.
+/// The fields `history`, `since_time` and `state`: the earlier messages to start with.
 pub(super) fn replay(fields: &Fields<'_>) -> Result<Option<Replay>, ErrorResponse> {
     let (history, since_time) = (messages(fields.history)?, time(fields.since_time)?);
-    subscribe::replay(history, since_time).map_err(ErrorResponse::bad_request)
+    let state = boolean(fields.state, "state")?.unwrap_or(false);
+    subscribe::replay(history, since_time, state).map_err(ErrorResponse::bad_request)
 }
 
 /// The field `pace`: the least time between two deliveries, in milliseconds.

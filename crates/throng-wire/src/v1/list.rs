@@ -65,7 +65,9 @@ impl List {
         text: &str,
     ) -> Result<List, ErrorResponse> {
         let names = match verb {
-            Verb::Subscribe => &["type", "ref", "channels", "since_time", "history", "pace"][..],
+            Verb::Subscribe => {
+                &["type", "ref", "channels", "since_time", "history", "state", "pace"][..]
+            }
             Verb::Unsubscribe => &["type", "ref", "channels"],
         };
         fields.check_names("a command with `channels`", names)?;
@@ -136,7 +138,7 @@ impl List {
             return Ok(Wanted::default());
         }
         check_target_name(&target.name, target.kind.noun())?;
-        let names = ["channel", "user", "since", "since_time", "history", "pace"];
+        let names = ["channel", "user", "since", "since_time", "history", "state", "pace"];
         fields.check_names("an entry of `channels`", &names)?;
         let since = owned(fields.since, "since")?;
         let replay = replay(fields)?.or(self.replay);

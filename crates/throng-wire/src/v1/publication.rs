@@ -1,5 +1,5 @@
 //! A message in JSON: the fields `data`, `encoding`, `content_type`, `key`, `expires_in`,
-//! `volatile`, `event` and `tags`.
+//! `volatile`, `event`, `tags`, `state_key` and `tombstone`.
 
 use base64::Engine as _;
 use base64::alphabet::STANDARD;
@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use super::fields::{Fields, boolean, decoded_string, owned, scalar, string};
 use crate::error::ErrorResponse;
-use crate::labels::{self, LabelError, Labels};
+use crate::labels::{self, LabelError, Labels, StateKey};
 
 /// The longest idempotency key, in bytes.
 pub const KEY_BYTES_MAX: usize = 128;
@@ -43,19 +43,33 @@ pub struct Publication {
 }
 
 /// Refuses a volatile message with something that only a kept one has.
-pub fn check_volatile(has_key: bool, has_expiry: bool) -> Result<(), ErrorResponse> {
-    let what = match (has_key, has_expiry) {
-        (true, _) => "idempotency key: nothing remembers it, so a repeated one is published again",
-        (_, true) => "expiry: it is delivered at once or not at all",
-        (false, false) => return Ok(()),
+pub fn check_volatile(
+    has_key: bool,
+    has_expiry: bool,
+    has_state_key: bool,
+) -> Result<(), ErrorResponse> {
+    let what = match (has_key, has_expiry, has_state_key) {
+        (true, _, _) => {
+            "idempotency key: nothing remembers it, so a repeated one is published again"
+        }
+        (_, true, _) => "expiry: it is delivered at once or not at all",
+        (_, _, true) => "key of a state: nothing keeps it",
+        (false, false, false) => return Ok(()),
     };
     Err(ErrorResponse::bad_request(format!("a volatile message has no {what}")))
 }
 
 impl Publication {
     pub(crate) fn from_fields(fields: &Fields<'_>) -> Result<Publication, ErrorResponse> {
-        let data =
-            fields.data.ok_or_else(|| ErrorResponse::bad_request("the field `data` is missing"))?;
+        let labels = parse_labels(fields)?;
+        let is_tombstone = labels.key.as_ref().is_some_and(|key| key.is_removed);
+        let data = match fields.data {
+            // There is nothing to say of a key that is gone.
+            None if is_tombstone => RawValue::NULL,
+            data => {
+                data.ok_or_else(|| ErrorResponse::bad_request("the field `data` is missing"))?
+            }
+        };
         let encoding = string(fields.encoding, "encoding")?;
         let content_type = owned(fields.content_type, "content_type")?;
         let (body, content_type) = parse_content(data, encoding.as_deref(), content_type)?;
@@ -66,9 +80,8 @@ impl Publication {
         let expires_in_s = expires_in(fields.expires_in)?;
         let is_volatile = boolean(fields.volatile, "volatile")?.unwrap_or(false);
         if is_volatile {
-            check_volatile(key.is_some(), expires_in_s.is_some())?;
+            check_volatile(key.is_some(), expires_in_s.is_some(), labels.key.is_some())?;
         }
-        let labels = parse_labels(fields)?;
         Ok(Publication { body, content_type, key, expires_in_s, is_volatile, labels })
     }
 }
@@ -85,7 +98,24 @@ fn parse_labels(fields: &Fields<'_>) -> Result<Labels, ErrorResponse> {
         Some(tags) => labels::parse_tags(tags.get()).map_err(|error| refused("tags", error))?,
         None => None,
     };
-    Ok(Labels { event: event.map(|event| event.into()), tags })
+    let key = parse_state_key(fields)?;
+    Ok(Labels { event: event.map(|event| event.into()), tags, key })
+}
+
+/// The part of a state that the message sets, or removes with `"tombstone":true`.
+fn parse_state_key(fields: &Fields<'_>) -> Result<Option<StateKey>, ErrorResponse> {
+    let is_removed = boolean(fields.tombstone, "tombstone")?.unwrap_or(false);
+    let Some(name) = string(fields.state_key, "state_key")? else {
+        if is_removed {
+            let message = "a message with `tombstone` needs the field `state_key`: the key that \
+                           it removes";
+            return Err(ErrorResponse::bad_request(message));
+        }
+        return Ok(None);
+    };
+    labels::check_state_key(&name)
+        .map_err(|error| ErrorResponse::bad_request(format!("the field `state_key` {error}")))?;
+    Ok(Some(StateKey { name: name.into(), is_removed }))
 }
 
 /// The body and the content type that these fields of a JSON object are. The size of the body, and

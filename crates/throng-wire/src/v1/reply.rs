@@ -3,6 +3,7 @@
 
 mod erased;
 mod receipt;
+mod state;
 
 use std::fmt::Display;
 use std::io::Write as _;
@@ -17,6 +18,7 @@ use crate::name::{Kind, Target};
 
 pub use erased::{erased_body, replaced_body};
 pub use receipt::{ReceiptFields, receipt_body};
+pub use state::{state, state_body};
 
 /// Writes a JSON object, field by field.
 struct Object<'o> {

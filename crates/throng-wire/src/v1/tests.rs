@@ -167,8 +167,8 @@ fn unknown_names_are_refused_and_the_nearest_is_suggested() {
     assert_eq!(
         refused(r#"{"type":"publish","channel":"a","data":1,"limit":5}"#),
         "the field `limit` is unknown in `publish`; `type`, `ref`, `channel`, `user`, `data`, \
-         `encoding`, `content_type`, `key`, `expires_in`, `volatile`, `event`, `tags` and \
-         `echo` are known"
+         `encoding`, `content_type`, `key`, `expires_in`, `volatile`, `event`, `tags`, \
+         `state_key`, `tombstone` and `echo` are known"
     );
     assert_eq!(
         refused(r#"{"type":"subscrib","channel":"a"}"#),

@@ -46,6 +46,10 @@ channel_table! {
     "bytes" bytes: Size,
     /// Time for which messages are kept, in place of `history-age`.
     "age" age: Time,
+    /// Number of keys whose newest messages are kept, in place of `history-keys`.
+    "keys" keys: Count,
+    /// Size of those messages, in place of `history-key-bytes`.
+    "key-bytes" key_bytes: Size,
     /// Messages that a subscriber may lag behind, in place of `max-lag-messages`.
     "max-lag-messages" max_lag_messages: Count,
     /// Size of the messages that it may lag behind, in place of `max-lag-bytes`.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use throng_core::name::Kind;
-use throng_core::{LagPolicy, Retention, Rule, Rules, Sender};
+use throng_core::{LagPolicy, Retention, Rule, Rules, Sender, StateLimits};
 use throng_units::Time;
 
 use super::channels::ChannelTable;
@@ -18,6 +18,10 @@ pub(crate) fn rules(settings: &Settings) -> Rules {
             max_messages: settings.history.messages.0,
             max_bytes: settings.history.bytes.0,
             max_age_ms: milliseconds(settings.history.age),
+        },
+        state: StateLimits {
+            max_keys: settings.history.keys.0,
+            max_bytes: settings.history.key_bytes.0,
         },
         max_lag_messages: settings.lag.max_messages.0,
         max_lag_bytes: settings.lag.max_bytes.0,
@@ -51,6 +55,10 @@ fn rule(settings: &Settings, table: &ChannelTable, fallback: &Rule) -> Rule {
             max_messages: table.messages.map_or(kept.max_messages, |count| count.0),
             max_bytes: table.bytes.map_or(kept.max_bytes, |size| size.0),
             max_age_ms: table.age.map_or(kept.max_age_ms, milliseconds),
+        },
+        state: StateLimits {
+            max_keys: table.keys.map_or(fallback.state.max_keys, |count| count.0),
+            max_bytes: table.key_bytes.map_or(fallback.state.max_bytes, |size| size.0),
         },
         max_lag_messages: table.max_lag_messages.map_or(fallback.max_lag_messages, |c| c.0),
         max_lag_bytes: table.max_lag_bytes.map_or(fallback.max_lag_bytes, |size| size.0),

@@ -309,6 +309,10 @@ settings! {
             "Total size of the messages kept per channel";
         "history-age" age: Time = "1h",
             "How long messages are kept";
+        "history-keys" keys: Count = "10000",
+            "Number of keys of a channel whose newest messages are kept; 0: no state";
+        "history-key-bytes" key_bytes: Size = "16MiB",
+            "Total size of the newest messages of all keys of a channel";
         "history-total-bytes" total_bytes: Size = "1GiB",
             "Total size of the messages in all channels; beyond it the oldest are dropped";
     }

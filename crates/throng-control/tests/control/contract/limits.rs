@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 use throng_access::token::TOKEN_BYTES_MAX;
-use throng_wire::labels::{EVENT_BYTES_MAX, TAG_NAME_BYTES_MAX, TAG_TEXT_BYTES_MAX, TAGS_MAX};
+use throng_wire::labels::{
+    EVENT_BYTES_MAX, STATE_KEY_BYTES_MAX, TAG_NAME_BYTES_MAX, TAG_TEXT_BYTES_MAX, TAGS_MAX,
+};
 use throng_wire::subscribe::{HISTORY_MAX, PACE_MS_MAX, PACE_MS_MIN, TIME_MS_MAX, WAIT_S_MAX};
 use throng_wire::v1::{CONTENT_TYPE_BYTES_MAX, EXPIRES_IN_S_MAX, KEY_BYTES_MAX, LIMIT_MAX};
 
@@ -51,9 +53,11 @@ fn bodies_headers_and_frames_have_the_limits_of_the_code() {
     let limits = [
         ("Idempotency-Key", text(KEY_BYTES_MAX)),
         ("Name", text(longest("/channels/{}/history"))),
+        ("StateKey", text(STATE_KEY_BYTES_MAX)),
         ("Tags", json!({ "maxProperties": TAGS_MAX })),
         ("Throng-Event", text(EVENT_BYTES_MAX)),
         ("Throng-Expires-In", seconds.clone()),
+        ("Throng-State-Key", text(STATE_KEY_BYTES_MAX)),
         ("additionalProperties", json!({ "maxLength": TAG_TEXT_BYTES_MAX })),
         ("connection", json!({ "minLength": 1 })),
         ("content_type", text(CONTENT_TYPE_BYTES_MAX)),

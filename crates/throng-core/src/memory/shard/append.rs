@@ -43,8 +43,9 @@ impl Shard {
             let id = shared.message_id(offset);
             return Ok((Published { id, subscribers: 0, is_duplicate: true }, Wake::new()));
         }
+        self.check_key(shared, Hashed { name: &publication.channel, hash }, &publication)?;
         let Appended { offset, subscribers, wake } =
-            match self.slot_to_publish(shared, Hashed { name: &publication.channel, hash }) {
+            match self.slot_to_publish(shared, hash, &publication) {
                 Some(slot) => self.append(shared, now_ms, slot, publication)?,
                 None => self.append_nowhere(shared, hash, &publication)?,
             };
@@ -58,12 +59,19 @@ impl Shard {
         Ok((Published { id, subscribers, is_duplicate: false }, wake))
     }
 
-    /// The channel of a publication. It is created if it keeps messages; `None` if the message is
-    /// neither kept nor followed.
-    fn slot_to_publish(&mut self, shared: &Shared, name: Hashed<'_>) -> Option<u32> {
+    /// The channel of a publication. It is created if it keeps the message; `None` if the message
+    /// is neither kept nor followed.
+    fn slot_to_publish(
+        &mut self,
+        shared: &Shared,
+        hash: u64,
+        publication: &Publication,
+    ) -> Option<u32> {
+        let name = Hashed { name: &publication.channel, hash };
         let known = self.find(name);
         let rule = || shared.rules.get(shared.rules.find(name.name));
-        if known.is_some() || rule().retention.is_none() {
+        let is_kept = || publication.key().is_some() || !rule().retention.is_none();
+        if known.is_some() || !is_kept() {
             return known;
         }
         Some(self.find_or_create(shared, name))
@@ -150,15 +158,21 @@ impl Shard {
         now_ms: u64,
     ) {
         let channel = &mut self.channels[slot];
-        if shared.rules.get(channel.rule).retention.is_none() {
+        let is_kept = || channel.log.as_ref().is_some_and(|log| log.has_keys());
+        if shared.rules.get(channel.rule).retention.is_none()
+            && content.key().is_none()
+            && !is_kept()
+        {
             return shared.lose(channel.rule, content.stamp);
         }
         let time_ms = content.time_ms;
-        let is_first = channel.log.as_ref().is_none_or(|log| log.is_empty());
+        let is_first = channel.log.as_ref().is_none_or(|log| log.oldest_ms().is_none());
         let rule = channel.rule;
         let log = channel.log.get_or_insert_with(|| Box::new(Log::new(shared.lost(rule))));
         let message = message.map(Arc::downgrade).unwrap_or_default();
         shared.add(log, content, message);
+        self.plan_look(slot);
+        let channel = &mut self.channels[slot];
         channel.expire(shared, now_ms);
         if is_first && channel.log.is_some() {
             let Shard { ages, channels, .. } = self;

@@ -39,6 +39,10 @@ impl Shard {
         if !change.condition.holds(&state) {
             return Err(ChangeError::Conflict(state));
         }
+        if let Some(condition) = &change.condition.key {
+            self.check_condition(shared, name, condition)?;
+        }
+        self.check_keys(shared, name, &change.messages)?;
         if shared.rules.get(shared.rules.find(name.name)).retention.is_none()
             && change.record != RecordChange::Keep
         {

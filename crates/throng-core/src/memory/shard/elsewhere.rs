@@ -65,7 +65,8 @@ impl Shard {
             self.channels[slot].head = 0;
         }
         let id = self.id(slot);
-        let Backlog { head, cursor, are_offsets_consecutive, is_recovered, messages } = read();
+        let backlog = read();
+        let Backlog { head, cursor, are_offsets_consecutive, .. } = backlog;
         let local = self.add_follower(shared, now_ms, slot, follow);
         let channel = &mut self.channels[slot];
         channel.head = channel.head.max(head.offset);
@@ -75,9 +76,10 @@ impl Shard {
             rule: channel.rule,
             head,
             cursor: MessageId { offset: cursor, ..head },
-            is_recovered,
+            is_recovered: backlog.is_recovered,
+            is_sparse: backlog.is_sparse,
             are_offsets_consecutive,
-            backlog: messages,
+            backlog: backlog.messages,
         };
         shared.keep_latest(follow.start, followed)
     }

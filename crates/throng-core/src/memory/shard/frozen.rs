@@ -14,7 +14,7 @@ use crate::frozen::{
 };
 use crate::id::{LocalId, WorkerId};
 use crate::log::segment::{Sealed, SealedName, Segment};
-use crate::log::{Log, Place};
+use crate::log::{FrozenKeys, Log, Place};
 use crate::memory::sealing::SharedPlaces;
 use crate::message::Content;
 use crate::name::ChannelName;
@@ -33,6 +33,8 @@ pub(in crate::memory) struct FrozenChannel {
     read: u64,
     pub(in crate::memory) messages: u32,
     record: Option<KnownRecord>,
+    /// The part of its keys that the messages do not tell; `None` before version 8.
+    pub(in crate::memory) keys: Option<FrozenKeys>,
     /// The journal that has its log.
     pub(in crate::memory) journal: Option<JournalId>,
     /// Its id, by which clients know it; `None` before version 3, which told no client.
@@ -65,11 +67,27 @@ impl FrozenChannel {
         let journal = decoder.u8()?.checked_sub(1).map(JournalId);
         let number = if version < 3 { None } else { Some(decoder.u32()?) };
         let record = if version < 6 { None } else { decode_record(&mut decoder)? };
+        let keys = if version < 8 { None } else { decode_keys(&mut decoder)? };
         decoder.finish()?;
+        if keys.as_ref().is_some_and(|keys: &FrozenKeys| keys.older > messages || keys.floor > head)
+        {
+            return Err(ThawError::Invalid("the keys of a channel"));
+        }
         if read > head {
             return Err(ThawError::Invalid("the read marker of a channel"));
         }
-        Ok(FrozenChannel { name, head, followers, lost, read, messages, record, journal, number })
+        Ok(FrozenChannel {
+            name,
+            head,
+            followers,
+            lost,
+            read,
+            messages,
+            record,
+            keys,
+            journal,
+            number,
+        })
     }
 }
 
@@ -80,6 +98,30 @@ fn decode_record(decoder: &mut Decoder<'_>) -> Result<Option<KnownRecord>, ThawE
     }
     let record = LogRecord::read(block).map_err(|_| ThawError::Invalid("the record of a log"))?;
     Ok(Some(KnownRecord { version, record }))
+}
+
+/// One byte: whether there are keys. Then the number of messages before the window, the floor, and
+/// the messages that are the last of their keys and not the newest values.
+fn decode_keys(decoder: &mut Decoder<'_>) -> Result<Option<FrozenKeys>, ThawError> {
+    match decoder.u8()? {
+        0 => Ok(None),
+        1 => {
+            let (older, floor, ended) = (decoder.u32()?, decoder.u64()?, decoder.u32()?);
+            let ended = (0..ended).map(|_| decoder.u64()).collect::<Result<_, _>>()?;
+            Ok(Some(FrozenKeys { older, floor, ended }))
+        }
+        _ => Err(ThawError::Invalid("the keys of a channel")),
+    }
+}
+
+fn encode_keys(encoder: &mut Encoder, keys: Option<FrozenKeys>) {
+    encoder.u8(u8::from(keys.is_some()));
+    if let Some(FrozenKeys { older, floor, ended }) = keys {
+        encoder.u32(older);
+        encoder.u64(floor);
+        encoder.u32(ended.len() as u32);
+        ended.into_iter().for_each(|offset| encoder.u64(offset));
+    }
 }
 
 impl Shard {
@@ -169,6 +211,7 @@ impl Shard {
         let record = channel.log.as_ref().and_then(|log| log.record());
         encoder.u64(record.map_or(0, |known| known.version));
         encoder.bytes(record.map_or(&[], |known| known.record.block()));
+        encode_keys(&mut encoder, channel.log.as_ref().and_then(|log| log.frozen_keys()));
         encoder.finish()
     }
 
@@ -205,6 +248,7 @@ impl Shard {
         if let Some(log) = &mut channel.log {
             log.set_read(frozen.read);
             shared.set_record(log, frozen.record.clone());
+            frozen.keys.iter().for_each(|keys| log.begin_keys(keys.floor));
         }
         Ok(slot)
     }
@@ -310,7 +354,7 @@ impl Shard {
     ) -> Result<&mut Log, ThawError> {
         let channel = &mut self.channels[slot];
         let log = channel.log.get_or_insert_with(Box::default);
-        let it = Last { offset: Some(next.id.offset), time_ms: next.time_ms, stamp: next.stamp };
+        let it = (next.id.offset, next.time_ms, next.stamp);
         Last::of(log).follow(next.previous, it, channel.head, shared.stamps.newest())?;
         Ok(log)
     }
@@ -328,6 +372,17 @@ impl Shard {
     pub(in crate::memory) fn check_thawed(&self, slot: u32) -> Result<(), ThawError> {
         let channel = &self.channels[slot];
         check_end(channel.log.as_ref().and_then(|log| Log::newest_offset(log)), channel.head)
+    }
+
+    /// Goes on with the keys of a channel, all of whose messages have been thawed.
+    pub(in crate::memory) fn thaw_keys(&mut self, slot: u32, keys: &FrozenKeys) {
+        let Some(log) = &mut self.channels[slot].log else { return };
+        log.thaw_keys(keys);
+        if let Some(time_ms) = log.oldest_ms() {
+            let Shard { ages, channels, .. } = self;
+            ages.add(time_ms, slot, |slot| oldest_ms(channels, slot));
+        }
+        self.plan_look(slot);
     }
 }
 
@@ -347,8 +402,10 @@ pub(in crate::memory) struct LeftLog {
 }
 
 impl LeftLog {
-    pub(in crate::memory) fn new(head: u64) -> LeftLog {
-        LeftLog { last: Last { offset: None, time_ms: 0, stamp: Stamp::default() }, head }
+    pub(in crate::memory) fn new(frozen: &FrozenChannel) -> LeftLog {
+        let is_sparse = frozen.keys.is_some();
+        let last = Last { offset: None, time_ms: 0, stamp: Stamp::default(), is_sparse };
+        LeftLog { last, head: frozen.head }
     }
 
     /// Checks the next message, or refuses one that does not follow the last.
@@ -357,7 +414,7 @@ impl LeftLog {
         shared: &Shared,
         next: &Content,
     ) -> Result<(), ThawError> {
-        let it = Last { offset: Some(next.id.offset), time_ms: next.time_ms, stamp: next.stamp };
+        let it = (next.id.offset, next.time_ms, next.stamp);
         self.last.follow(next.previous, it, self.head, shared.stamps.newest())
     }
 
@@ -387,6 +444,8 @@ struct Last {
     offset: Option<u64>,
     time_ms: u64,
     stamp: Stamp,
+    /// True if messages may lack that later ones have superseded.
+    is_sparse: bool,
 }
 
 impl Last {
@@ -395,6 +454,7 @@ impl Last {
             offset: log.newest_offset(),
             time_ms: log.newest_ms().unwrap_or(0),
             stamp: log.newest_stamp().unwrap_or_default(),
+            is_sparse: log.has_keys(),
         }
     }
 
@@ -410,7 +470,7 @@ impl Last {
             return Err(ThawError::Invalid("a message of another channel"));
         }
         let Head { offset, previous, time_ms, stamp, .. } = next.head;
-        self.follow(previous, Last { offset: Some(offset), time_ms, stamp }, head, newest)
+        self.follow(previous, (offset, time_ms, stamp), head, newest)
     }
 
     /// Goes on to `next`, the offset before which is `previous`, in a channel with this head.
@@ -418,16 +478,17 @@ impl Last {
     fn follow(
         &mut self,
         previous: u64,
-        next: Last,
+        (offset, time_ms, stamp): (u64, u64, Stamp),
         head: u64,
         newest: Stamp,
     ) -> Result<(), ThawError> {
-        let is_next = self.offset.is_none_or(|offset| offset == previous)
-            && self.time_ms <= next.time_ms
-            && self.stamp <= next.stamp
-            && next.stamp <= newest
-            && next.offset <= Some(head);
-        *self = next;
+        let follows = |last: u64| last == previous || (self.is_sparse && last < previous);
+        let is_next = self.offset.is_none_or(follows)
+            && self.time_ms <= time_ms
+            && self.stamp <= stamp
+            && stamp <= newest
+            && offset <= head;
+        *self = Last { offset: Some(offset), time_ms, stamp, ..*self };
         is_next.then_some(()).ok_or(ThawError::Invalid("a message does not follow the one before"))
     }
 }

@@ -305,6 +305,7 @@ fn a_log_elsewhere_does_not_start_after_forgotten_channels() {
         let (worker, local_if_new, start) = (WorkerId(0), local(1), StartAt::Live);
         let follow = Follow { channel: &channel, worker, local_if_new, start };
         let backlog = || Backlog {
+            is_sparse: false,
             head: id(offset),
             cursor: offset,
             are_offsets_consecutive: false,

@@ -176,7 +176,7 @@ impl World {
         let retained = topic.retained(&self.retention, self.now_ms);
         let is_expired = |message: &Sent| message.is_expired(self.now_ms);
         let expected = match start {
-            StartAt::Live => &[],
+            StartAt::Live | StartAt::State => &[],
             StartAt::From(time_ms) => {
                 &retained[retained.partition_point(|message| message.at_ms < time_ms)..]
             }

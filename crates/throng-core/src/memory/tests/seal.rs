@@ -21,7 +21,7 @@ fn fixture(messages: usize) -> Fixture {
             body,
             content_type: (n % 3 == 2).then(|| "image/png".into()),
             excluded: (n % 5 == 0).then_some(crate::ConnectionName::numbered(7)),
-            attributes: Attributes::of(&[(4, &n.to_le_bytes()[..n % 4 / 3])]).ok(),
+            attributes: Attributes::of(&[(9_999, &n.to_le_bytes()[..n % 4 / 3])]).ok(),
             expires_in_ms: (n % 7 == 0).then_some(DAY_MS / 2),
             ..publication(&name(n), "")
         };

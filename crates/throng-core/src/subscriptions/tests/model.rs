@@ -6,7 +6,7 @@ use super::super::*;
 use crate::frozen::{Decoder, Encoder, RecordKind, VERSION};
 use crate::message::Body;
 use crate::subscriptions::cursor::REACH;
-use crate::{ChannelName, Epoch, Followed, MessageId, StartAt};
+use crate::{ChannelName, Epoch, Followed, LagPolicy, MessageId, StartAt};
 
 /// A program for the model, step by step.
 pub(super) type Steps = Vec<[u8; 4]>;
@@ -27,6 +27,7 @@ fn id(offset: u64) -> MessageId {
 /// The engine's answer to a subscriber that starts with the next message.
 pub(super) fn followed(channel: ChannelId, local: LocalId, head: u64) -> Followed {
     Followed {
+        is_sparse: false,
         channel,
         local,
         rule: Rules::default().find(&ChannelName::channel("c")),
@@ -211,12 +212,15 @@ impl World {
             }
             StartAt::After(id) => id.offset.max(floor),
             // For the table it is one of the others.
-            StartAt::Since(_) | StartAt::From(_) => unreachable!("no step of this world is one"),
+            StartAt::Since(_) | StartAt::From(_) | StartAt::State => {
+                unreachable!("no step of this world is one")
+            }
         };
         let next_local = self.table.next_local();
         let (local, count) = topic.followed.get_or_insert((next_local, 0));
         *count += 1;
         let followed = Followed {
+            is_sparse: false,
             channel,
             local: *local,
             rule: self.table.rules.find(&ChannelName::channel("c")),
@@ -386,6 +390,7 @@ impl World {
         let room = &mut self.room[connection as usize];
         let written = match self.table.waiting(id) {
             Waiting::Nothing => return,
+            Waiting::StateEnd(_) => unreachable!("none begins with a state"),
             Waiting::Gap { missed, resume_at, policy } => {
                 assert_eq!(policy, self.rule.lag_policy);
                 assert!(was_blocked || !self.is_whole(), "it kept up");
@@ -400,7 +405,7 @@ impl World {
             Waiting::Messages(messages) => {
                 let log = &self.topics[usize::from(topic)].log;
                 let due = log.partition_point(|message| message.id.offset <= last);
-                assert!((1..=log.len() - due).contains(&messages.len()));
+                assert!((1..=log.len() - due).contains(&messages.clone().count()));
                 for (message, expected) in messages.zip(&log[due..]) {
                     if *room == Some(0) {
                         break;

@@ -9,7 +9,7 @@ use crate::message::Body;
 use crate::publication::VolatilePublication;
 use crate::subscriptions::volatile::VolatileDropped;
 use crate::subscriptions::volatile_passes::{VOLATILE_BYTES_MAX, VOLATILE_MESSAGES_MAX};
-use crate::{ChannelName, Epoch};
+use crate::{ChannelName, Epoch, LagPolicy};
 use proptest::prelude::*;
 
 const CHANNELS: u32 = 3;

@@ -149,7 +149,7 @@ fn a_condition_is_judged_by_what_is_before_it_in_the_commit() {
     let mut run = Run::open(Arc::new(MemoryStorage::default()));
     let id = |offset| Some(run.id(offset));
     let on_head = |offset, text| {
-        let condition = Condition { head: id(offset), record: None };
+        let condition = Condition { head: id(offset), ..Condition::default() };
         Entry::Change(LogChange { condition, ..change(&[text], RecordChange::Keep) }, KEPT)
     };
     let entries = [on_head(0, "1"), (message("2"), KEPT).into(), on_head(1, "no"), on_head(2, "3")];
@@ -160,7 +160,7 @@ fn a_condition_is_judged_by_what_is_before_it_in_the_commit() {
     let (offsets, version) = run.change(&["4", "5"], RecordChange::Write(record("a")));
     assert_eq!((offsets, run.state().record), (vec![4, 5], Some(known(version, "a"))));
     let on_record = |version, text| {
-        let condition = Condition { head: None, record: Some(version) };
+        let condition = Condition { record: Some(version), ..Condition::default() };
         let written = RecordChange::Write(record(text));
         Entry::Change(LogChange { condition, ..change(&[text], written) }, KEPT)
     };

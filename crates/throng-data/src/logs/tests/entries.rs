@@ -69,6 +69,7 @@ impl World {
         let condition = Condition {
             head: self.random.percent(30).then_some(state.head),
             record: self.random.percent(50).then(|| version + self.random.below(5) / 4),
+            key: None,
         };
         let bodies: Vec<_> = (0..self.random.below(4)).map(|_| self.body()).collect();
         let record = match self.random.below(4) {
@@ -81,7 +82,8 @@ impl World {
         let message = |body: &String| Publication::new(name(channel), Body::Text((**body).into()));
         let messages = bodies.iter().map(message).collect();
         self.changes.push((channel, bodies.clone()));
-        let change = LogChange { channel: name(channel), condition, messages, record };
+        let change =
+            LogChange { channel: name(channel), condition: condition.clone(), messages, record };
         let wanted = Wanted::Change(channel, condition, bodies, change.record.clone());
         (Entry::Change(change, retention()), wanted)
     }

@@ -1,0 +1,47 @@
+//! Which messages of a log are the newest of their keys. See [`super::state`].
+
+use std::collections::{BTreeMap, VecDeque};
+
+/// Bytes that a key takes in the index, besides its text.
+const KEY_BYTES: usize = 64;
+
+/// The keys of a log.
+#[derive(Debug, Default)]
+pub(super) struct Keys {
+    /// The offset of the newest message of each key, which may be a tombstone.
+    pub(super) newest: BTreeMap<Box<str>, u64>,
+    /// Bytes of those messages that are no tombstones, and of the index.
+    pub(super) bytes: usize,
+    /// The tombstones among them, oldest first: time and offset. Some may be superseded.
+    pub(super) tombstones: VecDeque<(u64, u64)>,
+    /// How many keys have tombstones.
+    pub(super) removed: usize,
+    /// The number of messages before the window, with placeholders.
+    pub(super) older: usize,
+    /// Bytes of those.
+    pub(super) older_bytes: usize,
+    /// The placeholders among those.
+    pub(super) gone: usize,
+    pub(super) floor: u64,
+    /// Keys whose values have expired, for which tombstones are due.
+    pub(super) expired: Vec<Box<str>>,
+    /// The time for which the next look for expired values is planned; `None` if none is.
+    pub(super) look_ms: Option<u64>,
+}
+
+/// The part of the keys that the messages of a log do not tell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FrozenKeys {
+    /// The number of messages before the window.
+    pub(crate) older: u32,
+    /// The offset of the newest message that was dropped though nothing has superseded it.
+    pub(crate) floor: u64,
+    /// The offsets of messages that are the last of their keys and not the newest values: those
+    /// were erased.
+    pub(crate) ended: Vec<u64>,
+}
+
+/// The bytes that the value of a key counts as.
+pub(super) fn value_bytes(key: &str, message_bytes: usize) -> usize {
+    message_bytes + key.len() + KEY_BYTES
+}

@@ -1,0 +1,448 @@
+//! The state of a log: which of its messages are the newest of their keys.
+//!
+//! The messages of a log with keys are in two parts. The older part has those that the retention
+//! does not cover and that are kept all the same, because each is the newest of its key; the rest
+//! is the window, which the retention bounds. The window moves on over the messages and moves none
+//! of them. A message that is kept for neither reason leaves a placeholder in the older part, as an
+//! expired one does, until many of them are taken out at once.
+//!
+//! Invariants: each key names a message of the log that has it and can be read. The newest message
+//! is always in the log, be it as a placeholder, so that a log ends at its channel's head.
+//! `floor` is the offset of the newest message that was dropped though nothing has superseded it.
+
+#[cfg(test)]
+mod tests;
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use super::keys::{FrozenKeys, Keys, value_bytes};
+use super::{Kept, Log, View, take_body};
+use crate::message::Message;
+use crate::rules::{Retention, StateLimits};
+use crate::stamp::Stamp;
+use crate::state::KeyQuery;
+
+/// For how long a tombstone is kept beyond the retention, in milliseconds: a client that was away
+/// for longer is told of a gap, and gets the whole state.
+const TOMBSTONE_MS: u64 = 60 * 60 * 1000;
+
+/// Fewer placeholders are not worth a pass.
+const GONE_MIN: usize = 32;
+
+/// Keys that a page looks at beyond those that it shows, at most.
+const LOOKED_AT_MAX: usize = 4_096;
+
+impl Log {
+    /// The bytes of the log's state, as its limits count them.
+    pub(crate) fn state_bytes(&self) -> usize {
+        self.keys.as_ref().map_or(0, |keys| keys.bytes)
+    }
+
+    /// The number of keys that have a value.
+    pub(crate) fn state_keys(&self) -> usize {
+        self.keys.as_ref().map_or(0, |keys| keys.newest.len() - keys.removed)
+    }
+
+    /// The offset of the message that has set a key; `None` if the key has no value.
+    pub(crate) fn newest_of(&self, key: &str) -> Option<u64> {
+        let offset = *self.keys.as_ref()?.newest.get(key)?;
+        let is_value = self.view_of(offset).is_some_and(|view| !removes_key(&view));
+        is_value.then_some(offset)
+    }
+
+    /// True if the log may take a value of this size for a key.
+    pub(crate) fn has_room_for(&self, key: &str, message_bytes: usize, max: StateLimits) -> bool {
+        let before = self.newest_of(key).and_then(|offset| self.view_of(offset));
+        let is_new = before.is_none();
+        let before = before.map_or(0, |view| value_bytes(key, view.weight_bytes()));
+        let bytes = self.state_bytes() - before + value_bytes(key, message_bytes);
+        self.state_keys() + usize::from(is_new) <= max.max_keys && bytes <= max.max_bytes
+    }
+
+    fn view_of(&self, offset: u64) -> Option<View<'_>> {
+        let at = self.place_of(offset)?;
+        Some(self.view(&self.messages[at]))
+    }
+
+    fn place_of(&self, offset: u64) -> Option<usize> {
+        self.messages.binary_search_by_key(&offset, |entry| self.view(entry).offset()).ok()
+    }
+
+    /// Notes the key of the newest message, which is about to be appended. The earlier message of
+    /// the key is superseded.
+    pub(super) fn note_key(&mut self, content: &crate::message::Content) {
+        let Some(key) = content.key() else { return };
+        if self.keys.is_none() {
+            self.begin_keys(self.floor().unwrap_or(content.previous));
+        }
+        self.forget_key(key);
+        let Some(keys) = &mut self.keys else { return };
+        if content.removes_key() {
+            keys.removed += 1;
+            keys.tombstones.push_back((content.time_ms, content.id.offset));
+        } else {
+            keys.bytes += value_bytes(key, content.weight_bytes());
+        }
+        keys.newest.insert(key.into(), content.id.offset);
+    }
+
+    /// Takes a key out of the index. Its message stays as long as the retention covers it.
+    fn forget_key(&mut self, key: &str) {
+        let Some(keys) = &mut self.keys else { return };
+        let Some(offset) = keys.newest.remove(key) else { return };
+        let Some(at) = self.place_of(offset) else {
+            return debug_assert!(false, "the newest message of a key is in its log");
+        };
+        let view = self.view(&self.messages[at]);
+        let (is_tombstone, bytes) = (removes_key(&view), value_bytes(key, view.weight_bytes()));
+        let Some(keys) = &mut self.keys else { return };
+        if is_tombstone {
+            keys.removed -= 1;
+        } else {
+            keys.bytes -= bytes;
+        }
+        if at < keys.older {
+            self.make_placeholder(at);
+        }
+    }
+
+    /// Takes the body of a message, and counts it as gone if it is before the window.
+    fn make_placeholder(&mut self, at: usize) {
+        let offset = self.view(&self.messages[at]).offset();
+        let Some(bytes) = take_body(&mut self.messages, self.sealed.as_deref(), offset) else {
+            return;
+        };
+        self.bytes -= bytes;
+        self.expiring.get_or_insert_default().expired += 1;
+        if let Some(keys) = self.keys.as_mut().filter(|keys| at < keys.older) {
+            keys.older_bytes -= bytes;
+            keys.gone += 1;
+        }
+        self.forget_segments();
+    }
+
+    /// A message is about to lose its body, because it has expired or is erased: then it is the
+    /// newest of no key any more. Returns that key, if it was.
+    pub(super) fn unkey(&mut self, offset: u64) -> Option<Box<str>> {
+        self.keys.as_ref()?;
+        let view = self.view_of(offset)?;
+        let key: Box<str> = view.key()?.into();
+        let is_newest = self.keys.as_ref()?.newest.get(&key) == Some(&offset);
+        if !is_newest {
+            return None;
+        }
+        let is_tombstone = removes_key(&view);
+        let bytes = value_bytes(&key, view.weight_bytes());
+        let keys = self.keys.as_mut()?;
+        keys.newest.remove(&key);
+        if is_tombstone {
+            keys.removed -= 1;
+        } else {
+            keys.bytes -= bytes;
+        }
+        Some(key)
+    }
+
+    /// The message at this offset has lost its body, which had these bytes.
+    pub(super) fn note_body_taken(&mut self, offset: u64, bytes: usize) {
+        let Some(at) = self.place_of(offset) else { return };
+        if let Some(keys) = self.keys.as_mut().filter(|keys| at < keys.older) {
+            keys.older_bytes -= bytes;
+            keys.gone += 1;
+        }
+    }
+
+    /// A key whose value has expired.
+    pub(super) fn note_expired_key(&mut self, key: Box<str>) {
+        if let Some(keys) = &mut self.keys {
+            keys.expired.push(key);
+        }
+    }
+
+    /// Plans a look for expired values. Returns its time, if none so early is planned.
+    pub(crate) fn plan_look(&mut self) -> Option<u64> {
+        let keys = self.keys.as_mut()?;
+        let Reverse((next_ms, _)) = *self.expiring.as_ref()?.next.peek()?;
+        if keys.look_ms.is_some_and(|look_ms| look_ms <= next_ms) {
+            return None;
+        }
+        keys.look_ms = Some(next_ms);
+        Some(next_ms)
+    }
+
+    /// Begins the look that was planned for this time. Returns false if that is another one.
+    pub(crate) fn begin_look(&mut self, planned_ms: u64) -> bool {
+        let keys = self.keys.as_mut().filter(|keys| keys.look_ms == Some(planned_ms));
+        keys.map(|keys| keys.look_ms = None).is_some()
+    }
+
+    /// The keys whose values have expired since the last call. Each needs a tombstone, unless it
+    /// has got a value meanwhile.
+    pub(crate) fn take_expired_keys(&mut self) -> Vec<Box<str>> {
+        let Some(keys) = &mut self.keys else { return Vec::new() };
+        let expired = std::mem::take(&mut keys.expired);
+        expired.into_iter().filter(|key| !keys.newest.contains_key(key)).collect()
+    }
+
+    /// [`Log::trim`] of a log with keys.
+    pub(super) fn trim_keyed(&mut self, retention: &Retention, now_ms: u64, max: StateLimits) {
+        while let Some((messages, bytes, oldest_ms)) = self.window() {
+            let is_over = messages > retention.max_messages
+                || bytes > retention.max_bytes
+                || oldest_ms.saturating_add(retention.max_age_ms) <= now_ms;
+            if !is_over || !self.narrow_window() {
+                break;
+            }
+        }
+        self.drop_tombstones(now_ms, max);
+        self.take_out_gone();
+    }
+
+    /// The number of messages in the window, their bytes, and the time of the oldest.
+    fn window(&self) -> Option<(usize, usize, u64)> {
+        let keys = self.keys.as_ref()?;
+        let first = self.view(self.messages.get(keys.older)?);
+        Some((self.messages.len() - keys.older, self.bytes - keys.older_bytes, first.time_ms()))
+    }
+
+    /// Moves the start of the window behind its oldest message. Returns false if that is the newest
+    /// one, of which nothing is left.
+    pub(super) fn narrow_window(&mut self) -> bool {
+        let Some(keys) = &self.keys else { return false };
+        let at = keys.older;
+        let Some(entry) = self.messages.get(at) else { return false };
+        let view = self.view(entry);
+        let (offset, stamp, bytes) = (view.offset(), view.stamp(), view.weight_bytes());
+        let is_last = at + 1 == self.messages.len();
+        let newest = view.key().map(|key| keys.newest.get(key).copied());
+        if newest == Some(Some(offset)) {
+            self.pass_into_older(bytes);
+            return !is_last;
+        }
+        if !view.is_expired() {
+            // No tombstone remembers a key that the index does not have.
+            let is_superseded = matches!(newest, Some(Some(_)));
+            self.make_placeholder(at);
+            if !is_superseded {
+                self.lose(offset, stamp);
+            }
+        }
+        if is_last {
+            return false;
+        }
+        if at == 0 {
+            self.drop_front();
+        } else {
+            let bytes = self.messages.get(at).map_or(0, |entry| self.view(entry).weight_bytes());
+            self.pass_into_older(bytes);
+            if let Some(keys) = &mut self.keys {
+                keys.gone += 1;
+            }
+        }
+        true
+    }
+
+    /// The window begins behind its oldest message, which has these bytes.
+    fn pass_into_older(&mut self, bytes: usize) {
+        if let Some(keys) = &mut self.keys {
+            keys.older += 1;
+            keys.older_bytes += bytes;
+        }
+    }
+
+    /// A message is dropped that nothing has superseded.
+    fn lose(&mut self, offset: u64, stamp: Stamp) {
+        if let Some(keys) = &mut self.keys {
+            keys.floor = keys.floor.max(offset);
+        }
+        self.lost = self.lost.max(stamp);
+    }
+
+    /// Takes out the first message, a placeholder.
+    fn drop_front(&mut self) {
+        let Some(first) = self.messages.pop_front() else { return };
+        let bytes = self.view(&first).weight_bytes();
+        self.bytes -= bytes;
+        if let Some(expiring) = &mut self.expiring {
+            expiring.expired -= 1;
+        }
+    }
+
+    /// Drops the oldest tombstones, as far as there are too many or they are too old.
+    fn drop_tombstones(&mut self, now_ms: u64, max: StateLimits) {
+        loop {
+            let Some(keys) = &mut self.keys else { return };
+            let Some(&(time_ms, offset)) = keys.tombstones.front() else { return };
+            let is_over = time_ms.saturating_add(TOMBSTONE_MS) <= now_ms
+                || keys.tombstones.len() > max.max_keys.max(GONE_MIN);
+            if !is_over {
+                return;
+            }
+            keys.tombstones.pop_front();
+            let Some(view) = self.view_of(offset) else { continue };
+            let (stamp, key) = (view.stamp(), view.key().map(Box::<str>::from));
+            let Some(key) = key else { continue };
+            let is_newest = |keys: &Keys| keys.newest.get(&key) == Some(&offset);
+            if self.keys.as_deref().is_some_and(is_newest) {
+                let is_older = self.place_of(offset) < self.keys.as_ref().map(|keys| keys.older);
+                self.forget_key(&key);
+                if is_older {
+                    self.lose(offset, stamp);
+                }
+            }
+        }
+    }
+
+    /// Takes the placeholders before the window out, if they are many.
+    fn take_out_gone(&mut self) {
+        let Some(keys) = &mut self.keys else { return };
+        let window = self.messages.len() - keys.older;
+        if keys.gone < GONE_MIN || keys.gone < keys.older / 2 || keys.gone < window / 8 {
+            return;
+        }
+        let rest = self.messages.split_off(keys.older);
+        let sealed = self.sealed.as_deref();
+        let (mut bytes, mut count) = (0, 0);
+        self.messages.retain(|entry| {
+            let view = entry.view(sealed);
+            if view.is_expired() {
+                bytes += view.weight_bytes();
+                count += 1;
+            }
+            !view.is_expired()
+        });
+        debug_assert_eq!(count, keys.gone, "the placeholders before the window are counted");
+        self.bytes -= bytes;
+        keys.older_bytes -= bytes;
+        keys.older = self.messages.len();
+        keys.gone = 0;
+        if let Some(expiring) = &mut self.expiring {
+            expiring.expired -= count;
+            expiring.run = None;
+        }
+        self.messages.extend(rest);
+    }
+
+    /// True if nothing is left of the log but the placeholder of its newest message.
+    pub(super) fn is_spent(&self) -> bool {
+        self.keys.as_ref().is_some_and(|keys| keys.newest.is_empty() && keys.expired.is_empty())
+            && self.messages.len() - self.expired() == 0
+    }
+
+    /// When the oldest message of the window was published that can be dropped for room.
+    pub(super) fn oldest_in_window_ms(&self) -> Option<u64> {
+        let (messages, _, oldest_ms) = self.window()?;
+        let is_placeholder = messages == 1
+            && self.messages.back().is_some_and(|last| {
+                let view = self.view(last);
+                view.is_expired() || view.key().is_some()
+            });
+        (!is_placeholder).then_some(oldest_ms)
+    }
+
+    /// The offset of the newest message that is no longer here though nothing has superseded it.
+    pub(super) fn keyed_floor(&self) -> Option<u64> {
+        self.keys.as_ref().map(|keys| keys.floor)
+    }
+
+    /// The number of messages before the window, and the floor; `None` without keys.
+    pub(crate) fn frozen_keys(&self) -> Option<FrozenKeys> {
+        let keys = self.keys.as_ref()?;
+        let mut last = BTreeMap::new();
+        for entry in &self.messages {
+            let view = self.view(entry);
+            if let Some(key) = view.key() {
+                last.insert(key.to_owned(), view.offset());
+            }
+        }
+        let is_ended = |(key, offset): &(String, u64)| keys.newest.get(&**key) != Some(offset);
+        let ended = last.into_iter().filter(is_ended).map(|(_, offset)| offset).collect();
+        Some(FrozenKeys { older: keys.older as u32, floor: keys.floor, ended })
+    }
+
+    /// Begins to keep the newest message of each key. The newest message that was dropped has the
+    /// offset `floor`.
+    pub(crate) fn begin_keys(&mut self, floor: u64) {
+        self.keys = Some(Box::new(Keys { floor, ..Keys::default() }));
+    }
+
+    /// Goes on as a log that was frozen, once all of its messages are here.
+    pub(crate) fn thaw_keys(&mut self, frozen: &FrozenKeys) {
+        for &offset in &frozen.ended {
+            self.unkey(offset);
+        }
+        let older = (frozen.older as usize).min(self.messages.len());
+        let (mut older_bytes, mut gone) = (0, 0);
+        for entry in self.messages.range(..older) {
+            let view = self.view(entry);
+            older_bytes += view.weight_bytes();
+            gone += usize::from(view.is_expired());
+        }
+        let keys = self.keys.get_or_insert_default();
+        (keys.older, keys.older_bytes, keys.gone) = (older, older_bytes, gone);
+        keys.floor = frozen.floor;
+    }
+
+    /// True if some message has a key, or had.
+    pub(crate) fn has_keys(&self) -> bool {
+        self.keys.is_some()
+    }
+
+    /// The messages after `offset` for a subscription that begins, oldest first: without those that
+    /// are superseded, and if it begins with the state, without tombstones. The last one is always
+    /// there.
+    pub(crate) fn backlog(&mut self, offset: u64, is_state: bool) -> Vec<Arc<Message>> {
+        if self.keys.is_none() {
+            return self.after(offset).map(Kept::message).collect();
+        }
+        let from = self.messages.partition_point(|entry| self.view(entry).offset() <= offset);
+        let last = self.messages.len().saturating_sub(1);
+        let Log { messages, sealed, keys, .. } = self;
+        let sealed = sealed.as_deref();
+        let newest = |key: &str| keys.as_ref()?.newest.get(key).copied();
+        let is_wanted = |at: usize, view: &View<'_>| match view.key() {
+            _ if at == last => true,
+            None => !view.is_expired(),
+            Some(key) => newest(key) == Some(view.offset()) && !(is_state && removes_key(view)),
+        };
+        let entries = messages.range_mut(from..).enumerate();
+        let wanted = entries.filter(|(at, entry)| is_wanted(from + at, &entry.view(sealed)));
+        wanted.map(|(_, entry)| Kept::new(entry, sealed).message()).collect()
+    }
+
+    /// The values of the keys of a page, in the order of the keys, and the last key that was looked
+    /// at if there may be more.
+    pub(crate) fn state_page(&mut self, query: &KeyQuery) -> (Vec<Arc<Message>>, Option<Box<str>>) {
+        let Some(keys) = self.keys.as_deref() else { return Default::default() };
+        let from = match &query.after {
+            Some(after) if **after >= *query.prefix => Bound::Excluded(&**after),
+            _ => Bound::Included(&*query.prefix),
+        };
+        let (mut found, mut last, mut next) = (Vec::new(), None, None);
+        let all = keys.newest.range::<str, _>((from, Bound::Unbounded));
+        let all = all.take_while(|(key, _)| key.starts_with(&*query.prefix));
+        for (looked_at, (key, offset)) in all.enumerate() {
+            if found.len() >= query.limit || looked_at >= query.limit + LOOKED_AT_MAX {
+                next = last;
+                break;
+            }
+            last = Some(key.clone());
+            let view = self.view_of(*offset);
+            if view.is_some_and(|view| !removes_key(&view)) {
+                found.push(*offset);
+            }
+        }
+        let page = found.into_iter().filter_map(|offset| {
+            let at = self.place_of(offset)?;
+            Some(Kept::new(&mut self.messages[at], self.sealed.as_deref()).message())
+        });
+        (page.collect(), next)
+    }
+}
+
+fn removes_key(view: &View<'_>) -> bool {
+    view.attributes().is_some_and(crate::attributes::Attributes::removes_key)
+}

@@ -1,0 +1,194 @@
+//! A log with keys beside all that was published to it.
+
+use std::sync::Weak;
+
+use proptest::prelude::*;
+
+use super::super::tests::content;
+use super::*;
+use crate::attributes::{Attributes, Extras};
+use crate::message::Content;
+
+const MAX: StateLimits = StateLimits { max_keys: 100, max_bytes: usize::MAX };
+
+#[derive(Debug, Clone)]
+enum Step {
+    Set { key: u8, expires_in_ms: Option<u64> },
+    Remove { key: u8 },
+    Publish,
+    Erase { back: u64 },
+    Evict,
+    Wait { ms: u64 },
+    Freeze,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let key = 0..6_u8;
+    let set = (key.clone(), prop::option::weighted(0.2, 1..50_u64));
+    let step = prop_oneof![
+        8 => set.prop_map(|(key, expires_in_ms)| Step::Set { key, expires_in_ms }),
+        2 => key.prop_map(|key| Step::Remove { key }),
+        4 => Just(Step::Publish),
+        1 => (0..20_u64).prop_map(|back| Step::Erase { back }),
+        1 => Just(Step::Evict),
+        2 => (1..40_u64).prop_map(|ms| Step::Wait { ms }),
+        1 => Just(Step::Freeze),
+    ];
+    prop::collection::vec(step, 1..200)
+}
+
+/// A message as it was published.
+struct Sent {
+    offset: u64,
+    key: Option<String>,
+    is_tombstone: bool,
+    is_gone: bool,
+}
+
+struct World {
+    log: Log,
+    sent: Vec<Sent>,
+    retention: Retention,
+    now_ms: u64,
+}
+
+impl World {
+    fn append(&mut self, key: Option<u8>, is_tombstone: bool, expires_in_ms: Option<u64>) {
+        let key = key.map(|key| format!("key {key}"));
+        self.append_named(key, is_tombstone, expires_in_ms);
+    }
+
+    fn append_named(
+        &mut self,
+        key: Option<String>,
+        is_tombstone: bool,
+        expires_in_ms: Option<u64>,
+    ) {
+        let offset = self.sent.len() as u64 + 1;
+        let mut values: Vec<(u16, &[u8])> = Vec::new();
+        key.iter().for_each(|key| values.push((4, key.as_bytes())));
+        if is_tombstone {
+            values.push((5, b""));
+        }
+        let attributes = if values.is_empty() { None } else { Attributes::of(&values).ok() };
+        let expires_ms = expires_in_ms.map(|ms| self.now_ms + ms);
+        let message = Content {
+            time_ms: self.now_ms,
+            extras: Extras::new(None, attributes),
+            ..Arc::into_inner(content(offset, expires_ms)).expect("it is new")
+        };
+        self.log.append(Arc::new(message), Weak::new());
+        self.sent.push(Sent { offset, key, is_tombstone, is_gone: false });
+        self.tidy();
+    }
+
+    /// Does what follows each change of a log.
+    fn tidy(&mut self) {
+        let before: Vec<_> =
+            self.log.views().map(|view| (view.offset(), view.is_expired())).collect();
+        self.log.expire(self.now_ms);
+        for (offset, was_expired) in before {
+            let is_expired = self.log.view_of(offset).is_some_and(|view| view.is_expired());
+            self.sent[offset as usize - 1].is_gone |= is_expired && !was_expired;
+        }
+        self.log.trim(&self.retention, self.now_ms, MAX);
+        for key in self.log.take_expired_keys() {
+            self.append_named(Some(key.into()), true, None);
+        }
+    }
+
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::Set { key, expires_in_ms } => self.append(Some(key), false, expires_in_ms),
+            Step::Remove { key } => {
+                if self.log.newest_of(&format!("key {key}")).is_some() {
+                    self.append(Some(key), true, None);
+                }
+            }
+            Step::Publish => self.append(None, false, None),
+            Step::Erase { back } => {
+                let offset = (self.sent.len() as u64).saturating_sub(back);
+                if self.log.erase(offset).is_some() {
+                    self.sent[offset as usize - 1].is_gone = true;
+                }
+                self.tidy();
+            }
+            Step::Evict => drop(self.log.drop_oldest()),
+            Step::Wait { ms } => {
+                self.now_ms += ms;
+                self.tidy();
+            }
+            Step::Freeze => self.freeze(),
+        }
+    }
+
+    /// Takes the log apart and puts it together.
+    fn freeze(&mut self) {
+        let keys = self.log.frozen_keys();
+        let mut thawed = Log::new(self.log.lost());
+        keys.iter().for_each(|keys| thawed.begin_keys(keys.floor));
+        for place in self.log.places() {
+            let super::super::Place::Here(content) = place else { unreachable!("none is sealed") };
+            thawed.append(Arc::clone(content), Weak::new());
+        }
+        keys.iter().for_each(|keys| thawed.thaw_keys(keys));
+        self.log = thawed;
+    }
+
+    /// The offsets of what a subscription after `offset` is to get.
+    fn expected(&self, offset: u64) -> Vec<u64> {
+        let is_newest = |sent: &&Sent| {
+            let is_same = |later: &&Sent| later.key == sent.key && later.offset > sent.offset;
+            sent.key.is_none() || !self.sent.iter().any(|later| is_same(&later))
+        };
+        let after = self.sent.iter().filter(|sent| sent.offset > offset && !sent.is_gone);
+        after.filter(is_newest).map(|sent| sent.offset).collect()
+    }
+
+    fn check(&mut self) -> Result<(), TestCaseError> {
+        let bytes: usize = self.log.views().map(|view| view.weight_bytes()).sum();
+        prop_assert_eq!(self.log.bytes(), bytes);
+        let placeholders = self.log.views().filter(View::is_expired).count();
+        prop_assert_eq!(self.log.len() - self.log.readable(), placeholders);
+        let keys = (0..6).map(|key| format!("key {key}"));
+        let mut state_bytes = 0;
+        for key in keys {
+            let newest = self.sent.iter().rfind(|sent| sent.key.as_ref() == Some(&key));
+            let newest = newest.filter(|sent| !sent.is_tombstone && !sent.is_gone);
+            prop_assert_eq!(self.log.newest_of(&key), newest.map(|sent| sent.offset));
+            if let Some(view) = newest.and_then(|sent| self.log.view_of(sent.offset)) {
+                state_bytes += value_bytes(&key, view.weight_bytes());
+            }
+        }
+        prop_assert_eq!(self.log.state_bytes(), state_bytes);
+        let Some((window, ..)) = self.log.window() else { return Ok(()) };
+        prop_assert!(window <= self.retention.max_messages.max(1), "{window} in the window");
+        let head = self.sent.len() as u64;
+        prop_assert_eq!(self.log.newest_offset(), Some(head));
+        for offset in self.log.floor().unwrap_or(head)..=head {
+            let backlog = self.log.backlog(offset, false);
+            let found = backlog.iter().filter(|it| !it.content().is_without_body());
+            let found: Vec<_> = found.map(|message| message.id.offset).collect();
+            prop_assert_eq!(&found, &self.expected(offset), "after {}", offset);
+        }
+        Ok(())
+    }
+}
+
+proptest! {
+    #[test]
+    fn resuming_from_anywhere_gives_the_state_of_now(
+        steps in steps(),
+        max_messages in 0..8_usize,
+        max_age_ms in prop_oneof![Just(u64::MAX), 1..100_u64],
+    ) {
+        let retention = Retention { max_messages, max_bytes: usize::MAX, max_age_ms };
+        let mut world = World { log: Log::default(), sent: Vec::new(), retention, now_ms: 1 };
+        // Without a key it is another log.
+        world.append(Some(0), false, None);
+        for step in steps {
+            world.step(step.clone());
+            world.check()?;
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! The states of a shard's channels: their limits, their pages, and values that expire.
+
+use std::cmp::Reverse;
+use std::collections::HashSet;
+
+use super::super::shared::Shared;
+use super::{Hashed, Shard, Wake};
+use crate::attributes::Attributes;
+use crate::change::{ChangeError, KeyCondition};
+use crate::log::Log;
+use crate::message::Body;
+use crate::publication::{Publication, PublishError};
+use crate::state::{KeyPage, KeyQuery};
+
+impl Shard {
+    /// Fails if a message has a key that the channel cannot take, or removes one that there is not.
+    pub(super) fn check_key(
+        &self,
+        shared: &Shared,
+        name: Hashed<'_>,
+        publication: &Publication,
+    ) -> Result<(), PublishError> {
+        let Some(attributes) = &publication.attributes else { return Ok(()) };
+        let Some(key) = attributes.key() else { return Ok(()) };
+        let max = shared.rules.get(shared.rules.find(name.name)).state;
+        if max.max_keys == 0 {
+            return Err(PublishError::NoState);
+        }
+        let log = self.find(name).and_then(|slot| self.channels[slot].log.as_deref());
+        if attributes.removes_key() {
+            let is_there = log.and_then(|log| log.newest_of(key)).is_some();
+            return if is_there { Ok(()) } else { Err(PublishError::NoKey) };
+        }
+        let bytes = publication.weight_bytes();
+        let empty = Log::default();
+        if !log.unwrap_or(&empty).has_room_for(key, bytes, max) {
+            return Err(PublishError::StateFull);
+        }
+        if !shared.has_room_for_state(bytes) {
+            return Err(PublishError::AllStatesFull);
+        }
+        Ok(())
+    }
+
+    /// The same for several messages, of which all are appended or none.
+    pub(super) fn check_keys(
+        &self,
+        shared: &Shared,
+        name: Hashed<'_>,
+        messages: &[Publication],
+    ) -> Result<(), PublishError> {
+        let max = shared.rules.get(shared.rules.find(name.name)).state;
+        let log = self.find(name).and_then(|slot| self.channels[slot].log.as_deref());
+        let (mut keys, mut bytes) = (HashSet::new(), 0);
+        for message in messages {
+            let Some(key) = message.key() else { continue };
+            let is_removed = message.attributes.as_ref().is_some_and(Attributes::removes_key);
+            // One that an earlier message of the change has set.
+            if is_removed && keys.contains(key) {
+                continue;
+            }
+            self.check_key(shared, name, message)?;
+            if !is_removed {
+                bytes += message.weight_bytes();
+                keys.insert(key);
+            }
+        }
+        let is_new = |key: &&&str| log.and_then(|log| log.newest_of(key)).is_none();
+        let new = keys.iter().filter(is_new).count();
+        let (keys, state_bytes) = log.map_or((0, 0), |log| (log.state_keys(), log.state_bytes()));
+        if new > 0 && keys + new > max.max_keys || bytes > 0 && state_bytes + bytes > max.max_bytes
+        {
+            return Err(PublishError::StateFull);
+        }
+        if bytes > 0 && !shared.has_room_for_state(bytes) {
+            return Err(PublishError::AllStatesFull);
+        }
+        Ok(())
+    }
+
+    /// Fails unless a key has the value that a change is made for.
+    pub(super) fn check_condition(
+        &self,
+        shared: &Shared,
+        name: Hashed<'_>,
+        condition: &KeyCondition,
+    ) -> Result<(), ChangeError> {
+        let log = self.find(name).and_then(|slot| self.channels[slot].log.as_deref());
+        let newest = log.and_then(|log| log.newest_of(&condition.key));
+        let newest = newest.map(|offset| shared.message_id(offset));
+        if newest == condition.newest { Ok(()) } else { Err(ChangeError::KeyConflict(newest)) }
+    }
+
+    /// A page of a channel's state.
+    pub(in crate::memory) fn keys(
+        &mut self,
+        shared: &Shared,
+        now_ms: u64,
+        name: Hashed<'_>,
+        query: &KeyQuery,
+    ) -> KeyPage {
+        let head = self.state(shared, name).head;
+        let slot = self.find(name);
+        let channel = slot.and_then(|slot| self.channels.get_mut(slot));
+        let Some(channel) = channel else {
+            return KeyPage { head, messages: Vec::new(), next: None };
+        };
+        channel.expire(shared, now_ms);
+        let page = channel.log.as_mut().map(|log| log.state_page(query)).unwrap_or_default();
+        KeyPage { head, messages: page.0, next: page.1 }
+    }
+
+    /// Plans a look for expired values of a channel's keys, if it has any that expire.
+    pub(super) fn plan_look(&mut self, slot: u32) {
+        let log = self.channels.get_mut(slot).and_then(|channel| channel.log.as_mut());
+        if let Some(time_ms) = log.and_then(|log| log.plan_look()) {
+            self.looks.push(Reverse((time_ms, slot)));
+        }
+    }
+
+    /// The time of the next look for expired values.
+    pub(in crate::memory) fn next_look_ms(&self) -> Option<u64> {
+        self.looks.peek().map(|Reverse((time_ms, _))| *time_ms)
+    }
+
+    /// Removes the keys whose values have expired, and tells those who follow their channels. Wake
+    /// the returned workers once the lock is released.
+    pub(in crate::memory) fn remove_expired_keys(&mut self, shared: &Shared, now_ms: u64) -> Wake {
+        let mut wake = Wake::new();
+        while let Some(&Reverse((time_ms, slot))) = self.looks.peek()
+            && time_ms <= now_ms
+        {
+            self.looks.pop();
+            // It may be another channel's slot by now, or an earlier look has come before.
+            let log = self.channels.get_mut(slot).and_then(|channel| channel.log.as_mut());
+            if !log.is_some_and(|log| log.begin_look(time_ms)) {
+                continue;
+            }
+            self.channels[slot].expire(shared, now_ms);
+            let log = self.channels[slot].log.as_mut();
+            for key in log.map(|log| log.take_expired_keys()).unwrap_or_default() {
+                wake.extend(self.append_tombstone(shared, now_ms, slot, &key));
+            }
+            self.plan_look(slot);
+        }
+        wake
+    }
+
+    fn append_tombstone(&mut self, shared: &Shared, now_ms: u64, slot: u32, key: &str) -> Wake {
+        let Ok(offset) = shared.next_offset(self.channels[slot].head) else { return Wake::new() };
+        let name = self.names.name(self.channels[slot].name);
+        let publication = Publication {
+            attributes: Attributes::tombstone(key),
+            ..Publication::new(name, Body::Json("null".into()))
+        };
+        self.append_at(shared, now_ms, (slot, offset), publication).wake
+    }
+}

@@ -1,0 +1,51 @@
+//! The state of a channel: the newest message of each key.
+//!
+//! A publication with a key takes the place of the earlier one with that key. Its log keeps the
+//! newest of each, however old it is and whatever the retention of other messages says, until a
+//! tombstone removes the key, or it expires. Superseded messages are kept as others are: for
+//! history, and no longer.
+//!
+//! A subscription is never sent what was superseded before it began. So one that resumes gets the
+//! newest value of every key that has changed meanwhile, with tombstones for those that are gone;
+//! and it is whole if no other message, and no tombstone, has been dropped since.
+
+use std::sync::Arc;
+
+use crate::id::MessageId;
+use crate::message::Message;
+
+/// A page of a channel's state.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct KeyQuery {
+    /// The beginning of the keys.
+    pub prefix: Box<str>,
+    /// The keys after this one; `None`: from the first one.
+    pub after: Option<Box<str>>,
+    /// The maximum number of keys.
+    pub limit: usize,
+}
+
+impl KeyQuery {
+    /// The query for one key.
+    pub fn one(key: &str) -> KeyQuery {
+        KeyQuery { prefix: key.into(), after: None, limit: 1 }
+    }
+}
+
+/// The messages of a page, in the order of their keys.
+#[derive(Debug)]
+pub struct KeyPage {
+    /// The id of the channel's newest message.
+    pub head: MessageId,
+    pub messages: Vec<Arc<Message>>,
+    /// The key after which the next page goes on, if there may be one.
+    pub next: Option<Box<str>>,
+}
+
+impl KeyPage {
+    /// The message that has set this key, which is the prefix of the page.
+    pub fn one(&self, key: &str) -> Option<&Arc<Message>> {
+        // It comes before all longer ones.
+        self.messages.first().filter(|message| message.key() == Some(key))
+    }
+}
