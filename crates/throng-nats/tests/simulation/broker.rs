@@ -1,11 +1,15 @@
 //! A model of servers with JetStream: as much of it as a journal uses.
 
+mod consumer;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use throng_nats::protocol::headers::Headers;
+
+use consumer::Consumer;
 
 /// A message on its way to a client.
 #[derive(Debug, Clone)]
@@ -65,6 +69,10 @@ pub(crate) struct Effects {
 #[derive(Default)]
 pub(crate) struct Broker {
     streams: BTreeMap<String, ServerStream>,
+    /// In the memory of a server.
+    consumers: HashMap<String, Consumer>,
+    /// How often a consumer was on a replica that lagged.
+    pub(crate) hidden: usize,
     created: u64,
     /// By how many messages the replica lags that answers next.
     pub(crate) lag: u64,
@@ -78,10 +86,12 @@ impl Broker {
     /// Loses all streams, as servers with memory only do.
     pub(crate) fn forget(&mut self) {
         self.streams.clear();
+        self.consumers.clear();
     }
 
     pub(crate) fn elect(&mut self) {
         self.is_stalled = false;
+        self.consumers.clear();
         for stream in self.streams.values_mut() {
             stream.leader += 1;
             stream.batches.clear();
@@ -156,6 +166,10 @@ impl Broker {
                 effects.answers.push(Sent { subject, reply: None, headers, payload });
             }
         };
+        if let Some(request) = subject.strip_prefix("$JS.API.CONSUMER.") {
+            effects.answers = self.consume(request, reply.unwrap_or_default(), payload);
+            return effects;
+        }
         if let Some(request) = subject.strip_prefix("$JS.API.") {
             let request = request.strip_prefix("STREAM.").unwrap_or(request);
             if subject.starts_with("$JS.API.DIRECT.GET.") {
@@ -206,6 +220,29 @@ impl Broker {
             }
         }
         effects
+    }
+
+    /// Makes a consumer, or gives its next messages.
+    fn consume(&mut self, request: &str, reply: &str, payload: &[u8]) -> Vec<Sent> {
+        let (what, name) = request.rsplit_once('.').expect("journals name a consumer");
+        let to_asker = |headers: &str, payload: Vec<u8>| {
+            let headers = headers.as_bytes().to_vec();
+            vec![Sent { subject: reply.to_owned(), reply: None, headers, payload }]
+        };
+        self.hidden += usize::from(self.lag > 0);
+        if let Some(of) = what.strip_prefix("CREATE.") {
+            let Some(stream) = self.streams.get(of) else {
+                return to_asker(NOBODY, Vec::new());
+            };
+            let request = serde_json::from_slice(payload).expect("journals send JSON");
+            let consumer = Consumer::new(of, &request, stream, self.lag);
+            self.consumers.insert(name.to_owned(), consumer);
+            return to_asker("", consumer::created(name).to_string().into());
+        }
+        let Some(consumer) = self.consumers.get_mut(name) else {
+            return to_asker(NOBODY, Vec::new());
+        };
+        consumer.next((name, reply), &self.streams[&consumer.stream], self.lag)
     }
 
     fn api(&mut self, request: &str, payload: &[u8]) -> (Value, Option<ErasedBytes>) {

@@ -14,17 +14,32 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-#[test]
-fn followers_get_each_message_once_and_in_order() {
-    let seeds = match number("THRONG_SEED") {
+fn seeds() -> std::ops::Range<u64> {
+    match number("THRONG_SEED") {
         Some(seed) => seed..seed + 1,
         None => 0..number("THRONG_SEEDS").unwrap_or(256),
-    };
+    }
+}
+
+/// Runs the world of a seed, and says which one it was if that fails.
+fn run(seed: u64, world: fn(u64) -> World) -> Tally {
+    let run = std::panic::AssertUnwindSafe(|| world(seed).run(3_000));
+    std::panic::catch_unwind(run).unwrap_or_else(|_| panic!("THRONG_SEED={seed}"))
+}
+
+#[test]
+fn lists_have_each_channel_that_was_there() {
+    let named: usize = seeds().map(|seed| run(seed, World::of_names).named).sum();
+    assert!(named > 0);
+}
+
+#[test]
+fn followers_get_each_message_once_and_in_order() {
+    let seeds = seeds();
     let mut sum = Tally::default();
     let is_single = seeds.end - seeds.start == 1;
     for seed in seeds {
-        let run = std::panic::AssertUnwindSafe(|| World::new(seed).run(3_000));
-        let tally = std::panic::catch_unwind(run).unwrap_or_else(|_| panic!("THRONG_SEED={seed}"));
+        let tally = run(seed, World::new);
         sum.stored += tally.stored;
         sum.messages += tally.messages;
         sum.gaps += tally.gaps;

@@ -1,6 +1,7 @@
 //! Nodes, a model of the servers, and everything that goes wrong between them.
 
 mod logs;
+mod naming;
 mod nodes;
 mod publishing;
 mod reading;
@@ -24,6 +25,7 @@ use crate::broker::{Broker, Effects, Sent};
 use crate::oracle::{Oracle, Position};
 use crate::random::Random;
 use logs::AskedLog;
+use naming::KnownNames;
 use nodes::Known;
 use reading::AskedReading;
 use states::States;
@@ -70,6 +72,7 @@ struct Node {
     facts: HashMap<usize, LogFacts>,
     /// By token: how many other nodes were known when they were asked.
     asks: BTreeMap<u64, usize>,
+    names: KnownNames,
     table: JournalTable,
     states: States,
     /// Questions of others that it has heard, by what they ask.
@@ -105,6 +108,7 @@ pub(crate) struct Tally {
     pub(crate) changed_logs: usize,
     pub(crate) erased: usize,
     pub(crate) erased_reads: usize,
+    pub(crate) named: usize,
 }
 
 pub(crate) struct World {
@@ -465,10 +469,10 @@ impl World {
             JournalReport::Published { token, outcome } => self.published(node, token, outcome),
             JournalReport::Log { token, outcome } => self.log_answered(node, token, outcome),
             JournalReport::Nodes(others) => self.nodes[node].others = others,
+            JournalReport::Named { token, logs, naming } => self.named(node, token, logs, naming),
             // No server of the model limits subscriptions, no node sends volatile messages, and
-            // none is asked for lists.
+            // none counts messages.
             JournalReport::Volatile(_)
-            | JournalReport::Named { .. }
             | JournalReport::Counted { .. }
             | JournalReport::VolatileLost
             | JournalReport::Keys(_)
@@ -570,6 +574,7 @@ impl World {
             assert!(node.publications.is_empty(), "{:?}", node.publications);
             assert!(node.reads.is_empty(), "{:?}", node.reads);
             assert!(node.asks.is_empty(), "{:?}", node.asks);
+            node.names.finish();
             assert!(node.logs.is_empty(), "{:?}", node.logs.keys());
             node.table.finish(&self.broker);
             node.states.finish(&self.broker);

@@ -8,6 +8,7 @@ use throng_nats::api::StreamSettings;
 use throng_nats::api::table::TableKind;
 use throng_nats::journal::{JournalEvent, JournalSettings, Resume, StreamJournal};
 
+use super::naming::KnownNames;
 use super::nodes::Known;
 use super::states::States;
 use super::table::JournalTable;
@@ -146,6 +147,7 @@ impl Node {
             logs: BTreeMap::new(),
             facts: HashMap::new(),
             asks: BTreeMap::new(),
+            names: KnownNames::default(),
             table: JournalTable::default(),
             states: States::default(),
             heard: BTreeSet::new(),

@@ -12,7 +12,7 @@ pub(super) struct Step {
 }
 
 /// In fair weather a node does some hundred things between two faults.
-const STEPS: [Step; 27] = [
+const STEPS: [Step; 28] = [
     step("carry_up", 300, World::carry_up),
     step("carry_down", 300, World::carry_down),
     step("tick", 110, World::tick),
@@ -40,6 +40,19 @@ const STEPS: [Step; 27] = [
     step("stall", 2, |world, _| world.stall()),
     step("lag", 1, |world, _| world.lag()),
     step("succeed", 1, World::succeed),
+    step("ask_names", 0, World::ask_names),
+];
+
+/// The ratios of worlds in which nodes learn which channels there are.
+const OF_NAMES: &[(&str, usize)] = &[
+    ("ask_names", 40),
+    ("follow", 0),
+    ("unfollow", 0),
+    ("read", 0),
+    ("change_log", 0),
+    ("read_log", 0),
+    ("erase", 0),
+    ("succeed", 0),
 ];
 
 const fn step(name: &'static str, ratio: usize, run: fn(&mut World, usize)) -> Step {
@@ -82,8 +95,16 @@ impl Weather {
     pub(super) fn of(seed: u64) -> Weather {
         let others = WEATHERS.len() as u64 - 1;
         let number = if seed.is_multiple_of(2) { 0 } else { 1 + seed / 2 % others };
+        Weather::with(WEATHERS[number as usize])
+    }
+
+    pub(super) fn of_names() -> Weather {
+        Weather::with(OF_NAMES)
+    }
+
+    fn with(ratios: &[(&str, usize)]) -> Weather {
         let mut steps = STEPS;
-        for (name, ratio) in WEATHERS[number as usize] {
+        for (name, ratio) in ratios {
             let step = steps.iter_mut().find(|step| step.name == *name);
             step.unwrap_or_else(|| panic!("no step {name}")).ratio = *ratio;
         }
