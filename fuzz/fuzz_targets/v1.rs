@@ -32,7 +32,8 @@ fn check_publication(target: &Target, publication: &Publication) {
     let Target { kind, name } = target;
     let (kind, id, expires_ms) = (*kind, Some("e-1"), Some(2));
     let Labels { event, tags } = &publication.labels;
-    let facts = Facts { event: event.as_deref(), tags: tags.as_deref(), from: None };
+    let (event, tags) = (event.as_deref(), tags.as_deref());
+    let facts = Facts { event, tags, ..Facts::default() };
     let envelope = Envelope { kind, name, id, time_ms: 1, expires_ms, facts, content_type, data };
     check_line(|out| envelope::write(out, &envelope));
 

@@ -16,7 +16,8 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::attributes::{Attribute, Attributes};
+use crate::attributes::{Attribute, Attributes, Erasure};
+use crate::change::{Erase, LogChange};
 use crate::channels::Channels;
 use crate::connection_name::ConnectionName;
 use crate::connection_scan::WantedTags;
@@ -477,6 +478,22 @@ impl Subject {
         assert_eq!(marker(None), (Some(ids[2]), 1));
         let later = self.read_marker(NOW_MS + 1000, &inbox, None);
         assert_eq!((later.read, later.unread), (Some(ids[2]), 0), "what expires is not unread");
+        self.check_unread_after_an_erasure(&inbox);
+    }
+
+    /// A message that is erased is not unread, nor is the notice of that.
+    fn check_unread_after_an_erasure(&self, inbox: &ChannelName) {
+        let now_ms = NOW_MS + 1000;
+        let unread = || self.read_marker(now_ms, inbox, None).unread;
+        let ids: Vec<_> = (3..5).map(|n| self.publish(inbox, &n.to_string()).id).collect();
+        assert_eq!(unread(), 2);
+        let notice = LogChange::notice(inbox.clone(), Erasure::of(ids[0].offset));
+        let told = ask(|later| self.engine.change(now_ms, notice, later)).recv();
+        assert!(told.ok().flatten().is_some_and(|told| told.is_ok()));
+        assert_eq!(unread(), 2);
+        let erased = |what| ask(|later| self.engine.erase(now_ms, inbox, what, later)).recv();
+        assert!(erased(Erase::Message(ids[0])).ok().flatten().is_some_and(|it| it.is_ok()));
+        assert_eq!(unread(), 1);
     }
 
     fn channels_and_users_of_one_name_are_apart(&self) {

@@ -134,6 +134,10 @@ impl Log {
             let is_over = content.is_without_body();
             self.note_expiring(expires_ms.get(), content.id.offset, is_over);
         }
+        if content.erasure().is_some() {
+            // So that those that are not unread are looked for.
+            self.expiring.get_or_insert_default();
+        }
         self.messages.push_back(Entry::Here { content, message });
         bytes
     }
@@ -221,7 +225,7 @@ impl Log {
 
     /// Calls `each` with the messages after `offset` and up to `last` that can be sealed: not those
     /// that are on their way, whose content would stay on the heap, and not what is left of expired
-    /// ones. Stops when it returns false; returns whether it never did.
+    /// ones, nor notices of erasure. Stops when it returns false; returns whether it never did.
     pub(crate) fn each_sealable(
         &self,
         offset: u64,
@@ -234,10 +238,11 @@ impl Log {
             if content.stamp > last {
                 break;
             }
-            // Those with keys are read by key.
-            let may_be = message.strong_count() == 0
-                && !content.is_without_body()
-                && content.key().is_none();
+            // Those with keys are read by key, and notices of erasure are looked for.
+            let is_plain = !content.is_without_body()
+                && content.key().is_none()
+                && content.erasure().is_none();
+            let may_be = message.strong_count() == 0 && is_plain;
             if may_be && !each(content) {
                 return false;
             }
@@ -387,15 +392,16 @@ impl Log {
         self.read = offset;
     }
 
-    /// The number of messages after `offset` that can be read, at most `max`.
-    pub(crate) fn readable_after(&self, offset: u64, max: usize) -> usize {
+    /// The number of messages after `offset` that are unread, at most `max`: those that can be read
+    /// and are no notices of erasure.
+    pub(crate) fn unread_after(&self, offset: u64, max: usize) -> usize {
         let from = self.messages.partition_point(|entry| self.view(entry).offset() <= offset);
-        if self.expired() == 0 {
+        if self.expiring.is_none() {
             return (self.messages.len() - from).min(max);
         }
         // The newest first: those that have expired are mostly old.
         let newest = self.messages.range(from..).rev().take(max);
-        newest.filter(|entry| !self.view(entry).is_expired()).count()
+        newest.filter(|entry| self.view(entry).may_be_unread()).count()
     }
 
     /// The bytes of all messages.

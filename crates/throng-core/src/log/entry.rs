@@ -160,6 +160,15 @@ impl View<'_> {
         self.attributes()?.key()
     }
 
+    /// True unless it is what is left of an expired message, or a notice of erasure.
+    pub(crate) fn may_be_unread(&self) -> bool {
+        match self {
+            View::Here(content) => !content.is_without_body() && content.erasure().is_none(),
+            // Those are not sealed.
+            View::Sealed(_) => true,
+        }
+    }
+
     /// True if it is what is left of an expired message.
     pub(crate) fn is_expired(&self) -> bool {
         match self {

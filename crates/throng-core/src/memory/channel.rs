@@ -233,7 +233,7 @@ impl Channel {
             log.set_read(id.offset);
         }
         let offset = log.read();
-        let unread = log.readable_after(offset, UNREAD_MAX as usize) as u64;
+        let unread = log.unread_after(offset, UNREAD_MAX as usize) as u64;
         ReadMarker { read: (offset > 0).then_some(MessageId { epoch, offset }), unread }
     }
 

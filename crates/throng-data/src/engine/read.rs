@@ -254,7 +254,8 @@ impl LogReader<'_> {
         Ok(Taken { bounds, messages: Vec::new(), has_more })
     }
 
-    /// The messages after an offset that can be read, at most `max`, of as many of the newest ones.
+    /// The messages after an offset that can be read and are no notices of erasure, at most `max`,
+    /// of as many of the newest ones.
     pub(super) fn unread(&self, after: u64, max: usize) -> Result<usize, StorageError> {
         let LogBounds { head, floor, has_expiring, .. } = self.logs.bounds(self.name)?;
         if !has_expiring {
@@ -263,7 +264,8 @@ impl LogReader<'_> {
         }
         let (mut count, mut left) = (0, max);
         let mut each = |content: Content| {
-            count += usize::from(!content.is_expired(self.now_ms));
+            let is_unread = !content.is_expired(self.now_ms) && content.erasure().is_none();
+            count += usize::from(is_unread);
             left -= 1;
             if left > 0 { ON } else { END }
         };

@@ -228,7 +228,7 @@ impl ExpiredRun {
                 return Err(format!("{name}: message {offset} cannot be read: {error}"));
             }
         };
-        self.expiring += u64::from(content.expires_ms.is_some());
+        self.expiring += u64::from(format::is_expiring(&content));
         if missing.is_empty() {
             return Ok(());
         }

@@ -232,7 +232,12 @@ pub(super) fn measure(value: &[u8]) -> Result<Measure, ThawError> {
 /// Measures a message whose value has this many bytes.
 pub(super) fn measure_content(content: &Content, bytes: usize) -> Measure {
     let (time_ms, stamp) = (clock::wall_ms(content.time_ms), content.stamp.0);
-    Measure { bytes: bytes as u64, time_ms, stamp, is_expiring: content.expires_ms.is_some() }
+    Measure { bytes: bytes as u64, time_ms, stamp, is_expiring: is_expiring(content) }
+}
+
+/// True if a message may not count as unread: it expires or has expired, or is a notice of erasure.
+pub(super) fn is_expiring(content: &Content) -> bool {
+    content.expires_ms.is_some() || content.erasure().is_some()
 }
 
 /// A number that is a key or a value.
@@ -258,7 +263,7 @@ pub(super) struct LogHead {
     pub(super) newest_ms: u64,
     /// The stamp of the newest message that is no longer there.
     pub(super) lost: u64,
-    /// The messages between them that expire, or have expired.
+    /// The messages between them that [may not be unread](is_expiring).
     pub(super) expiring: u64,
     /// The number of the channel in the [table](crate::storage::Space::Numbers) of numbers; 0
     /// before its first message or record.

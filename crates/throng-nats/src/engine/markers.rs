@@ -39,12 +39,13 @@ struct NodesAnswered {
 /// The messages of an inbox after an id.
 #[derive(Default)]
 struct FoundElsewhere {
-    offsets: Vec<u64>,
+    /// The offset of each, and whether it may be unread: a notice of erasure is not.
+    messages: Vec<(u64, bool)>,
 }
 
 impl FoundElsewhere {
     fn after(&self, offset: u64) -> u64 {
-        let newer = self.offsets.iter().filter(|of| **of > offset);
+        let newer = self.messages.iter().filter(|(of, may_be)| *of > offset && *may_be);
         (newer.count() as u64).min(UNREAD_MAX)
     }
 }
@@ -125,7 +126,7 @@ impl NodeShared {
         let before = MessageId { offset: id.offset.saturating_sub(1), ..id };
         self.read_after(now_ms, inbox, before, FoundElsewhere::default(), move |found| {
             // Older ones come instead of what is after a position that the stream has not reached.
-            let is_there = found.offsets.iter().any(|offset| *offset >= id.offset);
+            let is_there = found.messages.iter().any(|(offset, _)| *offset >= id.offset);
             if !is_there && id.offset > 0 {
                 return node.answer_with(asked, old);
             }
@@ -191,9 +192,11 @@ impl NodeShared {
             let Some(_held) = fetched else { return };
             let open = node.parts.find(&of, reading);
             let Some(Part::Page(page)) = open.as_ref().and_then(|open| open.part()) else { return };
-            found.offsets.extend(page.messages.iter().map(|message| message.id.offset));
+            let of_page = page.messages.iter();
+            let of_page = of_page.map(|it| (it.id.offset, it.erasure().is_none()));
+            found.messages.extend(of_page);
             match page.messages.last() {
-                Some(last) if page.has_more && found.offsets.len() < limit => {
+                Some(last) if page.has_more && found.messages.len() < limit => {
                     node.read_after(now_ms, of, last.id, found, done);
                 }
                 _ => done(found),
