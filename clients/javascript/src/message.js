@@ -208,7 +208,7 @@ export function toMessage(envelope, replayed) {
   return message;
 }
 
-/** What a notice of erasure tells; undefined for the envelope of a message. */
+/** The notice of erasure in an envelope; undefined for a message. */
 export function toNotice({ channel, user, id, erased, erased_up_to: erasedUpTo }) {
   if (erased === undefined && erasedUpTo === undefined) return undefined;
   return { ...(user === undefined ? { channel } : { user }), id, erased, erasedUpTo };

@@ -303,8 +303,8 @@ impl Content {
         }
     }
 
-    /// Writes what a notice of erasure tells, as one JSON object, such as `{"erased":"k3v9x2-17"}`.
-    /// Nothing if the message is none.
+    /// Writes the content of a notice of erasure, as one JSON object, such as
+    /// `{"erased":"k3v9x2-17"}`. Nothing if the message is none.
     pub fn write_erased(&self, out: &mut Vec<u8>) {
         if let Some(erased) = self.shown_ids().erased() {
             envelope::write_erased(out, erased);

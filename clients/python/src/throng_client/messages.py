@@ -380,7 +380,7 @@ def is_notice(envelope: Mapping[str, Any]) -> bool:
 
 
 def erased_of(target: Target, fields: Mapping[str, Any]) -> Erased:
-    """What a notice of erasure, or the answer to one, tells."""
+    """The event of a notice of erasure, or the result of a request."""
 
     def named(name: str) -> str | None:
         return None if fields.get(name) is None else checked_id(fields[name])
