@@ -164,7 +164,7 @@ impl Log {
         let (mut messages, bytes_before) = (0, self.bytes);
         while let Some(offset) = self.next_expired(now_ms) {
             if let Some(key) = self.unkey(offset) {
-                self.note_expired_key(key);
+                self.note_ended_key(key);
             }
             // It may have been dropped before, or erased.
             messages += usize::from(self.take_body_of(offset).is_some());
@@ -192,9 +192,12 @@ impl Log {
         Some(bytes)
     }
 
-    /// Takes the body of a message. Returns its bytes; `None` if no such message can be read.
+    /// Takes the body of a message. Returns its bytes; `None` if no such message can be read. If it
+    /// was the value of a key, a tombstone is due: somebody may have an earlier one.
     pub(crate) fn erase(&mut self, offset: u64) -> Option<usize> {
-        self.unkey(offset);
+        if let Some(key) = self.unkey(offset) {
+            self.note_ended_key(key);
+        }
         let bytes = self.take_body_of(offset)?;
         self.forget_segments();
         Some(bytes)

@@ -275,8 +275,10 @@ impl MemoryEngine {
     pub fn erase(&self, now_ms: u64, channel: &ChannelName, what: Erase) -> Erased {
         let (at, name) = self.find(channel);
         let mut shard = self.lock(at);
-        let erased = shard.erase(&self.shared, now_ms, name, what);
+        let (erased, wake) = shard.erase(&self.shared, now_ms, name, what);
         self.note_oldest(at, &shard);
+        drop(shard);
+        self.wake(wake);
         erased
     }
 

@@ -23,8 +23,8 @@ pub(super) struct Keys {
     /// The placeholders among those.
     pub(super) gone: usize,
     pub(super) floor: u64,
-    /// Keys whose values have expired, for which tombstones are due.
-    pub(super) expired: Vec<Box<str>>,
+    /// Keys whose values have expired or were erased, for which tombstones are due.
+    pub(super) ended: Vec<Box<str>>,
     /// The time for which the next look for expired values is planned; `None` if none is.
     pub(super) look_ms: Option<u64>,
 }

@@ -155,10 +155,10 @@ impl Log {
         }
     }
 
-    /// A key whose value has expired.
-    pub(super) fn note_expired_key(&mut self, key: Box<str>) {
+    /// A key whose value has expired or is erased.
+    pub(super) fn note_ended_key(&mut self, key: Box<str>) {
         if let Some(keys) = &mut self.keys {
-            keys.expired.push(key);
+            keys.ended.push(key);
         }
     }
 
@@ -179,12 +179,12 @@ impl Log {
         keys.map(|keys| keys.look_ms = None).is_some()
     }
 
-    /// The keys whose values have expired since the last call. Each needs a tombstone, unless it
-    /// has got a value meanwhile.
-    pub(crate) fn take_expired_keys(&mut self) -> Vec<Box<str>> {
+    /// The keys whose values have expired or were erased since the last call. Each needs a
+    /// tombstone, unless it has got a value meanwhile.
+    pub(crate) fn take_ended_keys(&mut self) -> Vec<Box<str>> {
         let Some(keys) = &mut self.keys else { return Vec::new() };
-        let expired = std::mem::take(&mut keys.expired);
-        expired.into_iter().filter(|key| !keys.newest.contains_key(key)).collect()
+        let ended = std::mem::take(&mut keys.ended);
+        ended.into_iter().filter(|key| !keys.newest.contains_key(key)).collect()
     }
 
     /// [`Log::trim`] of a log with keys.
@@ -328,7 +328,7 @@ impl Log {
 
     /// True if nothing is left of the log but the placeholder of its newest message.
     pub(super) fn is_spent(&self) -> bool {
-        self.keys.as_ref().is_some_and(|keys| keys.newest.is_empty() && keys.expired.is_empty())
+        self.keys.as_ref().is_some_and(|keys| keys.newest.is_empty() && keys.ended.is_empty())
             && self.messages.len() - self.expired() == 0
     }
 

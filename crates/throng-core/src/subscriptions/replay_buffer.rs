@@ -82,6 +82,7 @@ impl ReplayBuffer {
     pub(super) fn thaw_message(&mut self, message: Arc<Message>) -> usize {
         debug_assert!(message.id.offset <= self.offered);
         let bytes = message.weight_bytes();
+        self.note_key(&message);
         self.messages.push_back(message);
         self.bytes += bytes;
         bytes
@@ -122,14 +123,18 @@ impl ReplayBuffer {
     /// Adds the newest message. Returns its bytes.
     pub(super) fn push_back(&mut self, message: &Arc<Message>) -> usize {
         let bytes = message.weight_bytes();
-        if message.key().is_some() {
-            self.has_keys = true;
-            self.new_keys += 1;
-        }
+        self.note_key(message);
         self.messages.push_back(Arc::clone(message));
         self.bytes += bytes;
         self.pending_bytes += bytes;
         bytes
+    }
+
+    fn note_key(&mut self, message: &Message) {
+        if message.key().is_some() {
+            self.has_keys = true;
+            self.new_keys += 1;
+        }
     }
 
     /// True if some of the messages have keys.

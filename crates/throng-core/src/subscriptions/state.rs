@@ -1,8 +1,9 @@
 //! Subscriptions that begin with the state of their channel: the newest message of each key.
 //!
 //! The messages come out of the replay buffer like any backlog. Up to the end of the state, which
-//! is the channel's head when the subscription began, the subscription passes over what is no part
-//! of it: messages without keys, and tombstones. Then it is told that it has the state.
+//! is the channel's head when the subscription began, the subscription passes over messages without
+//! keys. Then it is told that it has the state. The buffer may have messages for others that later
+//! ones have superseded: the subscription gets those, too, and tombstones with them.
 
 use std::collections::vec_deque;
 use std::sync::Arc;
@@ -35,7 +36,7 @@ impl<'a> Iterator for Lacking<'a> {
     fn next(&mut self) -> Option<&'a Arc<Message>> {
         let Some(end) = self.state_end else { return self.messages.next() };
         let is_before_end = |message: &&Arc<Message>| message.id.offset <= end;
-        self.messages.by_ref().take_while(is_before_end).find(|message| message.sets_key())
+        self.messages.by_ref().take_while(is_before_end).find(|message| message.key().is_some())
     }
 }
 

@@ -36,6 +36,7 @@ mod rig;
 mod scan;
 mod sign_in;
 mod state;
+mod state_world;
 mod storm;
 mod tls_world;
 mod token_world;

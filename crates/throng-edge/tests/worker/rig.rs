@@ -414,18 +414,25 @@ impl Rig {
 
     /// Publishes a message that sets a key.
     pub(crate) fn set_key(&self, channel: &str, key: &str, text: &str) {
-        self.publish_key(channel, StateKey { name: key.into(), is_removed: false }, text);
+        self.publish_key(channel, StateKey { name: key.into(), is_removed: false }, text, None);
+    }
+
+    /// The same with a value that expires.
+    pub(crate) fn set_brief_key(&self, channel: &str, key: &str, text: &str, expires_in_ms: u64) {
+        let key = StateKey { name: key.into(), is_removed: false };
+        self.publish_key(channel, key, text, Some(expires_in_ms));
     }
 
     /// Publishes a message that removes a key.
     pub(crate) fn remove_key(&self, channel: &str, key: &str) {
-        self.publish_key(channel, StateKey { name: key.into(), is_removed: true }, "");
+        self.publish_key(channel, StateKey { name: key.into(), is_removed: true }, "", None);
     }
 
-    fn publish_key(&self, channel: &str, key: StateKey, text: &str) {
+    fn publish_key(&self, channel: &str, key: StateKey, text: &str, expires_in_ms: Option<u64>) {
         let labels = Labels { key: Some(key), ..Labels::default() };
         let publication = Publication {
             attributes: Attributes::of_publication(&labels, None),
+            expires_in_ms,
             ..Publication::new(ChannelName::channel(channel), Body::Text(text.into()))
         };
         self.engine.publish(self.now().unix_ms, publication).expect("the queue has room");

@@ -92,7 +92,7 @@ impl World {
             self.sent[offset as usize - 1].is_gone |= is_expired && !was_expired;
         }
         self.log.trim(&self.retention, self.now_ms, MAX);
-        for key in self.log.take_expired_keys() {
+        for key in self.log.take_ended_keys() {
             self.append_named(Some(key.into()), true, None);
         }
     }

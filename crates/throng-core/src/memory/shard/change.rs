@@ -84,18 +84,19 @@ impl Shard {
         shared.set_record(log, record)
     }
 
+    /// Erases messages. Wake the returned workers once the lock is released.
     pub(in crate::memory) fn erase(
         &mut self,
         shared: &Shared,
         now_ms: u64,
         name: Hashed<'_>,
         what: Erase,
-    ) -> Erased {
-        let none = Erased { messages: Some(0) };
-        let Some(slot) = self.find(name) else { return none };
+    ) -> (Erased, Wake) {
+        let none = || (Erased { messages: Some(0) }, Wake::new());
+        let Some(slot) = self.find(name) else { return none() };
         let channel = &mut self.channels[slot];
         channel.expire(shared, now_ms);
-        let Some(log) = &mut channel.log else { return none };
+        let Some(log) = &mut channel.log else { return none() };
         let messages = match what {
             Erase::Message(id) => {
                 u64::from(id.epoch == shared.epoch && shared.erase(log, id.offset))
@@ -109,7 +110,8 @@ impl Shard {
         if what == Erase::Log {
             shared.set_record(log, None);
         }
+        let wake = self.append_tombstones(shared, now_ms, slot);
         self.forget_if_unused(shared, now_ms, slot);
-        Erased { messages: Some(messages) }
+        (Erased { messages: Some(messages) }, wake)
     }
 }

@@ -137,11 +137,18 @@ impl Shard {
                 continue;
             }
             self.channels[slot].expire(shared, now_ms);
-            let log = self.channels[slot].log.as_mut();
-            for key in log.map(|log| log.take_expired_keys()).unwrap_or_default() {
-                wake.extend(self.append_tombstone(shared, now_ms, slot, &key));
-            }
+            wake.extend(self.append_tombstones(shared, now_ms, slot));
             self.plan_look(slot);
+        }
+        wake
+    }
+
+    /// Appends the tombstones of keys whose values have expired or were erased.
+    pub(super) fn append_tombstones(&mut self, shared: &Shared, now_ms: u64, slot: u32) -> Wake {
+        let mut wake = Wake::new();
+        let log = self.channels[slot].log.as_mut();
+        for key in log.map(|log| log.take_ended_keys()).unwrap_or_default() {
+            wake.extend(self.append_tombstone(shared, now_ms, slot, &key));
         }
         wake
     }
