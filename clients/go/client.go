@@ -61,8 +61,12 @@ func New(url string, options Options) (*Client, error) {
 type Page struct {
 	// Limit is 1 to 1,000; 100 if 0.
 	Limit int
-	// Before and After are ids; at most one of them is set.
+	// Before and After are ids; at most one of them or Since is set.
 	Before, After string
+	// Since: the messages that were published at this time or later.
+	Since time.Time
+	// Newest: the newest message comes first, not the oldest.
+	Newest bool
 }
 
 // History reads a page of the history of a channel.
@@ -76,6 +80,12 @@ func (c *Client) History(ctx context.Context, target Target, page Page) (History
 	}
 	if page.After != "" {
 		query.Set("after", page.After)
+	}
+	if !page.Since.IsZero() {
+		query.Set("since_time", strconv.FormatInt(page.Since.UnixMilli(), 10))
+	}
+	if page.Newest {
+		query.Set("order", "newest")
 	}
 	var history History
 	read := func(body []byte) (err error) {

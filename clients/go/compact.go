@@ -70,6 +70,8 @@ func (c *compact) readMore(text []byte) error {
 		Event       string `json:"event"`
 		From        string `json:"from"`
 		Replaces    string `json:"replaces"`
+		StateKey    string `json:"state_key"`
+		Tombstone   bool   `json:"tombstone"`
 		Erased      string `json:"erased"`
 		ErasedUpTo  string `json:"erased_up_to"`
 		// Strings and numbers.
@@ -78,6 +80,7 @@ func (c *compact) readMore(text []byte) error {
 	err := json.Unmarshal(text, &more)
 	c.fields.Encoding, c.fields.ContentType = more.Encoding, more.ContentType
 	c.fields.Event, c.fields.Tags, c.fields.From = more.Event, more.Tags, more.From
+	c.fields.StateKey, c.fields.Tombstone = more.StateKey, more.Tombstone
 	c.fields.Replaces, c.fields.Erased, c.fields.ErasedUpTo = more.Replaces, more.Erased, more.ErasedUpTo
 	return err
 }

@@ -4,7 +4,7 @@ package throng
 const notThrongPeer = "the peer is not a Throng server"
 
 // An event is a message, one that cannot be read, a gap, messages that were skipped or erased, or who
-// follows a channel.
+// follows a channel, or the end of a state.
 type event struct {
 	message    *Message
 	unreadable *Unreadable
@@ -12,6 +12,7 @@ type event struct {
 	conflated  *Conflated
 	erased     *Erased
 	presence   *PresenceEvent
+	stateEnd   *StateEnd
 	// handled is the link whose server asks when the events of a frame, which are before this place,
 	// are handled.
 	handled *socketLink
@@ -22,6 +23,8 @@ func (e event) place() (target Target, id string, hasPlace bool) {
 	switch {
 	case e.gap != nil:
 		return e.gap.Target, e.gap.ID, true
+	case e.stateEnd != nil:
+		return e.stateEnd.Target, e.stateEnd.ID, true
 	case e.unreadable != nil:
 		return e.unreadable.Target, e.unreadable.ID, e.unreadable.ID != ""
 	case e.erased != nil:
@@ -35,7 +38,8 @@ func (e event) place() (target Target, id string, hasPlace bool) {
 // A cursor is the position of a subscription in one channel.
 //
 // Invariant: the position is an id from the server, and no message after it has been handed on. So
-// a link may be lost at any time and resumed from the positions.
+// a link may be lost at any time and resumed from the positions. While a state begins there is none: if
+// the link is lost, all of it comes again, after a gap.
 type cursor struct {
 	target Target
 	// position is the id to resume after; empty until the server has named one.
@@ -43,8 +47,11 @@ type cursor struct {
 	// head is the newest id at the time of subscribing: messages up to it are replayed.
 	head string
 	// isSilent: the inbox of the client's user, which the connection follows without a subscription.
-	isSilent   bool
-	hasStarted bool
+	isSilent bool
+	// wantsState: the subscription begins with the newest message of each key. isBeginning: these are
+	// coming.
+	wantsState, isBeginning bool
+	hasStarted              bool
 	// first is where the subscription started.
 	first     string
 	delivered string
@@ -68,28 +75,49 @@ func (c *cursor) settle(head string) {
 func (c *cursor) follow(id, head string, isLost bool) []event {
 	if !c.hasStarted {
 		c.hasStarted = true
-		if c.position == "" {
+		c.isBeginning = c.wantsState && c.position == ""
+		if c.position == "" && !c.isBeginning {
 			c.position = id
 		}
 		c.first = c.position
 		if c.head == "" {
 			c.head = head
 		}
+	} else if c.isBeginning && c.position == "" {
+		isLost = true
 	}
-	if isLost {
-		return c.gap(id, 0)
+	if !isLost {
+		return nil
 	}
-	return nil
+	events := c.gap(id, 0)
+	if c.wantsState {
+		c.isBeginning = true
+		c.position, c.first, c.head, c.delivered = "", "", "", ""
+	}
+	return events
+}
+
+// endState takes the end of a state, as it was at the message with this id.
+func (c *cursor) endState(id string) ([]event, error) {
+	if _, _, isID := splitID(id); !isID {
+		return nil, unusable(notThrongPeer)
+	}
+	c.isBeginning = false
+	c.position = id
+	return []event{{stateEnd: &StateEnd{Target: c.target, ID: id}}}, nil
 }
 
 func (c *cursor) gap(id string, missed int) []event {
-	if id != "" {
+	if id == "" {
+		id = c.position
+	}
+	if !c.isBeginning {
 		c.position = id
 	}
 	if c.isSilent {
 		return nil
 	}
-	return []event{{gap: &Gap{Target: c.target, ID: c.position, Missed: missed}}}
+	return []event{{gap: &Gap{Target: c.target, ID: id, Missed: missed}}}
 }
 
 // take takes a message; one that was taken before yields nothing. One that cannot be read is passed
@@ -110,7 +138,10 @@ func (c *cursor) take(envelope *fields) ([]event, error) {
 		c.first = idBefore(envelope.ID)
 	}
 	isReplayed := isUpTo(envelope.ID, c.head)
-	c.position, c.delivered = envelope.ID, envelope.ID
+	c.delivered = envelope.ID
+	if !c.isBeginning {
+		c.position = envelope.ID
+	}
 	if !isReplayed {
 		c.head = ""
 	}

@@ -1,6 +1,7 @@
 package throng
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -130,6 +131,80 @@ func (h *httpLink) check(response *answer) error {
 	return &loss{message: err.Message, hint: hint, isUnusable: isUnusable, isOwn: isOwn && !isUnusable}
 }
 
+// The server's limit of messages on a page.
+const pageMax = 1000
+
+// states has the states of channels that begin with theirs, which are followed from there.
+func (h *httpLink) states() ([]event, error) {
+	var events []event
+	for _, each := range h.cursors.all {
+		if !each.wantsState || each.position != "" {
+			continue
+		}
+		taken, err := h.stateOf(each)
+		if err != nil {
+			return nil, err
+		}
+		events = append(events, taken...)
+	}
+	return events, nil
+}
+
+func (h *httpLink) stateOf(each *cursor) ([]event, error) {
+	var id, after string
+	var messages []fields
+	for id == "" || after != "" {
+		query := url.Values{"limit": {strconv.Itoa(pageMax)}}
+		if after != "" {
+			query.Set("after", after)
+		}
+		response, err := h.get(http.MethodGet, each.target.path("state", query), h.client.options.RequestTimeout)
+		if err == nil {
+			err = h.check(response)
+		}
+		if err != nil {
+			return nil, err
+		}
+		var page struct {
+			ID       string            `json:"id"`
+			Messages []json.RawMessage `json:"messages"`
+			Next     string            `json:"next"`
+		}
+		if json.Unmarshal(response.body, &page) != nil || page.ID == "" {
+			return nil, unusable(notThrongPeer)
+		}
+		if id == "" {
+			id = page.ID
+		}
+		after = page.Next
+		for _, text := range page.Messages {
+			var envelope fields
+			if parse(text, &envelope) != nil {
+				return nil, unusable(notThrongPeer)
+			}
+			// What is newer comes to those who follow the channel from there.
+			if isUpTo(envelope.ID, id) {
+				messages = append(messages, envelope)
+			}
+		}
+	}
+	slices.SortFunc(messages, func(a, b fields) int {
+		_, first, _ := splitID(a.ID)
+		_, second, _ := splitID(b.ID)
+		return cmp.Compare(first, second)
+	})
+	events := each.follow(id, id, false)
+	for index := range messages {
+		taken, err := each.take(&messages[index])
+		if err != nil {
+			return nil, err
+		}
+		events = append(events, taken...)
+	}
+	end, err := each.endState(id)
+	return append(events, end...), err
+}
+
 // settle asks where the channels end now, to tell older messages from live ones.
 func (h *httpLink) settle() error {
 	_, areSettled := h.cursors.have((*cursor).isSettled)
@@ -195,6 +270,10 @@ func (h *httpLink) resumed(header http.Header, isResumed bool) ([]event, error) 
 	var events []event
 	for index, each := range h.cursors.all {
 		events = append(events, each.follow(starts[index], "", areLost[index])...)
+		if each.position == "" {
+			// The next connection begins with its state, and tells of the gap.
+			return nil, &loss{message: "a state begins again", isOwn: true}
+		}
 	}
 	return events, nil
 }
@@ -266,7 +345,11 @@ func (s *streamLink) prove() error {
 }
 
 func (s *streamLink) open() ([]event, error) {
-	if err := s.settle(); err != nil {
+	states, err := s.states()
+	if err == nil {
+		err = s.settle()
+	}
+	if err != nil {
 		return nil, err
 	}
 	_, isResumed := s.cursors.havePositions()
@@ -280,7 +363,7 @@ func (s *streamLink) open() ([]event, error) {
 		s.setOpen()
 		s.heard()
 	}
-	return events, err
+	return append(states, events...), err
 }
 
 // begin waits for the first event: a stream begins with one at once, unless a proxy buffers it.
@@ -447,7 +530,11 @@ func (p *pollLink) prove() error {
 }
 
 func (p *pollLink) open() ([]event, error) {
-	if err := p.settle(); err != nil {
+	states, err := p.states()
+	if err == nil {
+		err = p.settle()
+	}
+	if err != nil {
 		return nil, err
 	}
 	// The first poll returns at once, which shows that the transport works.
@@ -455,7 +542,7 @@ func (p *pollLink) open() ([]event, error) {
 	if err == nil {
 		p.setOpen()
 	}
-	return events, err
+	return append(states, events...), err
 }
 
 func (p *pollLink) receive() ([]event, error) {

@@ -68,6 +68,9 @@ type Message struct {
 	From string
 	// Replaces is the id of the message in whose place it is, which is erased.
 	Replaces string
+	// StateKey is the key that it sets, or removes if it is a Tombstone; empty if it has none.
+	StateKey  string
+	Tombstone bool
 }
 
 // Text is the body as a string.
@@ -76,7 +79,8 @@ func (m Message) Text() string { return string(m.Data) }
 // JSON decodes the body into value.
 func (m Message) JSON(value any) error { return json.Unmarshal(m.Data, value) }
 
-// A Gap says that messages of Target are missing here.
+// A Gap says that messages of Target are missing here. Where the subscription has the state, it begins
+// again.
 type Gap struct {
 	Target Target
 	// ID is where delivery goes on.
@@ -86,7 +90,8 @@ type Gap struct {
 }
 
 // Conflated says that messages of Target were skipped for newer ones, because this reader was behind
-// and its channel has the newest only (lag-policy = "latest"). It is no gap.
+// and its channel has the newest only (lag-policy = "latest"), or their keys have newer values. It is no
+// gap.
 type Conflated struct {
 	Target Target
 	// Count is how many, or 0 if the server does not know it.
@@ -130,6 +135,8 @@ type Draft struct {
 	Event string
 	// Tags are at most 16 strings and numbers, of at most 1,024 bytes as JSON.
 	Tags map[string]any
+	// StateKey is the key whose value it is, 1 to 255 bytes; empty if it has none.
+	StateKey string
 }
 
 // Published says that the server has the message.
@@ -197,6 +204,8 @@ type fields struct {
 	Tags        map[string]any  `json:"tags"`
 	From        string          `json:"from"`
 	Replaces    string          `json:"replaces"`
+	StateKey    string          `json:"state_key"`
+	Tombstone   bool            `json:"tombstone"`
 	Erased      string          `json:"erased"`
 	ErasedUpTo  string          `json:"erased_up_to"`
 	Missed      int             `json:"missed"`
@@ -269,6 +278,8 @@ func (f *fields) toMessage(replayed bool) (Message, error) {
 		Tags:        f.Tags,
 		From:        f.From,
 		Replaces:    f.Replaces,
+		StateKey:    f.StateKey,
+		Tombstone:   f.Tombstone,
 	}
 	if f.Time != 0 {
 		message.Time = time.UnixMilli(f.Time)
@@ -374,6 +385,9 @@ func (d *Draft) prepare() error {
 	if !utf8.ValidString(d.Event) || strings.ContainsFunc(d.Event, unicode.IsControl) {
 		return fmt.Errorf("throng: the Event %q is not a line of UTF-8", d.Event)
 	}
+	if !utf8.ValidString(d.StateKey) || strings.ContainsFunc(d.StateKey, unicode.IsControl) {
+		return fmt.Errorf("throng: the StateKey %q is not a line of UTF-8", d.StateKey)
+	}
 	if _, err := json.Marshal(d.Tags); err != nil {
 		return fmt.Errorf("throng: the tags have no JSON: %w", err)
 	}
@@ -414,6 +428,9 @@ func (d *Draft) header(contentType string) map[string]string {
 	if d.Event != "" {
 		header["Throng-Event"] = d.Event
 	}
+	if d.StateKey != "" {
+		header["Throng-State-Key"] = d.StateKey
+	}
 	if len(d.Tags) > 0 {
 		// Checked by prepare.
 		tags, _ := json.Marshal(d.Tags)
@@ -445,6 +462,9 @@ func (d *Draft) line() ([]byte, error) {
 	}
 	if d.Event != "" {
 		named["event"] = d.Event
+	}
+	if d.StateKey != "" {
+		named["state_key"] = d.StateKey
 	}
 	if len(d.Tags) > 0 {
 		named["tags"] = d.Tags

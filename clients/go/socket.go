@@ -268,6 +268,9 @@ func (s *socketLink) entry(each *cursor) (map[string]any, error) {
 		}
 	}
 	frame := map[string]any{kind: name}
+	if each.wantsState {
+		frame["state"] = true
+	}
 	if each.position != "" {
 		frame["since"] = each.position
 	} else if s.cursors.history > 0 {
@@ -481,13 +484,16 @@ func (s *socketLink) isAnswer(frame *fields) bool {
 
 func (s *socketLink) take(frame *fields) ([]event, error) {
 	switch frame.Type {
-	case "message", "erased", "gap", "conflated", "presence":
+	case "message", "erased", "gap", "conflated", "presence", "state":
 		each := s.cursors.of(frame.target())
 		if _, isLive := s.live[each]; !isLive {
 			return nil, nil
 		}
 		if frame.Type == "presence" {
 			return each.see(frame), nil
+		}
+		if frame.Type == "state" {
+			return each.endState(frame.ID)
 		}
 		if frame.Type == "conflated" {
 			return each.skip(frame.Count), nil

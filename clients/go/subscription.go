@@ -39,6 +39,9 @@ type Subscription struct {
 	// Since is the id to resume after, for each channel. Without it, or with History, the
 	// subscription begins now.
 	Since map[Target]string
+	// State: the subscription begins with the newest message of each key, then OnStateEnd is called.
+	// It excludes History.
+	State bool
 	// Pace is the least time between two deliveries of a channel, in whole milliseconds, 10 ms to a
 	// minute: messages that come within it go out together, the first after silence at once. Unless set
 	// it is that of Options.Params.
@@ -49,6 +52,8 @@ type Subscription struct {
 	OnConflated func(Conflated)
 	// OnErased is called where messages are erased, before the next message: forget them.
 	OnErased func(Erased)
+	// OnStateEnd is called where a state is complete, before the next message.
+	OnStateEnd func(StateEnd)
 	// OnPresence is called with who follows each channel: at once, and on each change. Where the server
 	// has no presence events, or not for this client, the subscription ends with its error.
 	OnPresence func(PresenceEvent)
@@ -90,19 +95,33 @@ func (c *Client) Subscribe(targets ...Target) *Subscription {
 // good. One goroutine at a time may iterate.
 func (s *Subscription) Messages(ctx context.Context) iter.Seq2[Message, error] {
 	return func(yield func(Message, error) bool) {
+		for next, err := range s.events(ctx) {
+			if err != nil {
+				yield(Message{}, err)
+				return
+			}
+			if next.message != nil && !yield(*next.message, nil) {
+				return
+			}
+		}
+	}
+}
+
+// events yields all that comes, after the functions of the subscription are called with it.
+func (s *Subscription) events(ctx context.Context) iter.Seq2[event, error] {
+	return func(yield func(event, error) bool) {
 		defer s.release()
 		err := s.start()
 		var events []event
 		for ; err == nil; events, err = s.next(ctx) {
 			s.pending = append(s.pending, events...)
 			for len(s.pending) > 0 {
-				message := s.take()
-				if message != nil && !yield(*message, nil) {
+				if !yield(s.take(), nil) {
 					return
 				}
 			}
 		}
-		yield(Message{}, err)
+		yield(event{}, err)
 	}
 }
 
@@ -140,22 +159,22 @@ func (s *Subscription) Position() map[Target]string {
 	return positions
 }
 
-// take takes the next event. It returns the message, if it is one.
-func (s *Subscription) take() *Message {
+// take takes the next event, and calls the function for it.
+func (s *Subscription) take() event {
 	next := s.pending[0]
 	s.pending = s.pending[1:]
 	switch {
 	case next.presence != nil:
 		s.OnPresence(*next.presence)
-		return nil
+		return next
 	case next.conflated != nil:
 		if s.OnConflated != nil {
 			s.OnConflated(*next.conflated)
 		}
-		return nil
+		return next
 	case next.handled != nil:
 		s.acknowledge(next.handled)
-		return nil
+		return next
 	}
 	if target, id, hasPlace := next.place(); hasPlace {
 		s.taken[target] = id
@@ -171,7 +190,10 @@ func (s *Subscription) take() *Message {
 	if next.gap != nil && s.OnGap != nil {
 		s.OnGap(*next.gap)
 	}
-	return next.message
+	if next.stateEnd != nil && s.OnStateEnd != nil {
+		s.OnStateEnd(*next.stateEnd)
+	}
+	return next
 }
 
 // acknowledge tells the server that the frames before this place are handled.
@@ -211,7 +233,7 @@ func (s *Subscription) start() error {
 		if len(s.Since) > 0 && !hasSince {
 			return errors.New("throng: Since has an id for each channel, or for none")
 		}
-		each := &cursor{target: target, position: position}
+		each := &cursor{target: target, position: position, wantsState: s.State}
 		// Ids of HTTP are in the order of the URL, in which the user is last.
 		if target.IsUser() {
 			inboxes++
@@ -225,6 +247,9 @@ func (s *Subscription) start() error {
 	}
 	if s.History < 0 {
 		return fmt.Errorf("throng: History is a number of messages, 0 or more, not %d", s.History)
+	}
+	if s.State && s.History > 0 {
+		return errors.New("throng: State excludes History")
 	}
 	if made.hasPresence && len(made.all) == 0 {
 		return errors.New("throng: OnPresence needs a channel: inboxes have no presence events")

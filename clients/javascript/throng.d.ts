@@ -32,6 +32,10 @@ export interface Message<Data = unknown> {
   readonly from?: string;
   /** The id of the message in whose place it is, which is erased: forget that one. */
   readonly replaces?: string;
+  /** The key that it sets, if it has one. */
+  readonly stateKey?: string;
+  /** It removes its key. `data` is null. */
+  readonly tombstone?: true;
   /**
    * Whether it is older than the subscription, and was delivered because of `history` or `since`.
    * False for messages missed during a reconnect.
@@ -107,6 +111,11 @@ export interface SubscribeOptions {
   /** The id to resume after. Overrides `history`. */
   since?: string;
   /**
+   * Whether to begin with the newest message of each key, after which comes "state". After a "gap" it
+   * begins again, unless messages were missed because this client was behind. Excludes `history`.
+   */
+  state?: boolean;
+  /**
    * Whether to emit "presence", for all subscriptions of the channel. Counts as one more channel of
    * the connection. Default: false.
    */
@@ -130,6 +139,8 @@ export interface PublishOptions {
   /** The name of the message's event: 1 to 128 bytes, and none of the server's own events. */
   event?: string;
   tags?: Tags;
+  /** The key whose value the message is: 1 to 255 bytes. See `Throng.set`. */
+  stateKey?: string;
   /**
    * Whole seconds from the call after which the message is worthless, 1 to 31,536,000: it is not
    * sent or delivered any more.
@@ -188,9 +199,13 @@ export interface HistoryOptions {
   limit?: number;
   before?: string;
   after?: string;
+  /** Messages published at this time or later, in milliseconds since 1970. Excludes `before` and `after`. */
+  sinceTime?: number;
+  /** Which message comes first. Default: "oldest". */
+  order?: "oldest" | "newest";
 }
 
-/** A page of history. Messages are in order, oldest first. */
+/** A page of history. Messages are in order, oldest first unless `order` is "newest". */
 export interface History<Data = unknown> {
   channel?: string;
   user?: string;
@@ -256,6 +271,16 @@ export interface Notice extends Place {
   erasedUpTo?: string;
 }
 
+/** How a key is set. */
+export interface SetOptions extends Omit<PublishOptions, "stateKey"> {
+  /**
+   * Only if this is the id of the key's message, or with null, only if the key has no value; otherwise
+   * the error is `conflict`. Makes one attempt, and excludes all options but `contentType`, `event`,
+   * `tags` and `expiresInSeconds`.
+   */
+  ifMatch?: string | null;
+}
+
 export type EditOptions = Pick<PublishOptions, "contentType" | "event" | "tags">;
 
 /** The answer to `edit`: the message that is published, and the one that is erased. */
@@ -285,11 +310,14 @@ export interface SubscriptionEvents<Data = unknown> {
   gap: Place & { id?: string; missed?: number };
   /**
    * Messages were skipped for newer ones, because this client was behind and the channel has the newest
-   * only (`lag-policy = "latest"`). It is no gap; `count` is their number if the server knows it.
+   * only (`lag-policy = "latest"`), or their keys have newer values. It is no gap; `count` is their
+   * number if the server knows it.
    */
   conflated: Place & { count?: number };
   /** Messages are erased: the one with the id `erased`, or all up to `erasedUpTo`. Forget them. */
   erased: Notice;
+  /** With the option `state`: the values of all keys have come, as they were at the message `id`. */
+  state: Place & { id: string };
   /** A message that could not be read, in place of it. Without a listener: `console.warn`. */
   unreadable: Unreadable;
   /** With the option `presence`: who follows the channel, at once and on each change. */
@@ -331,6 +359,32 @@ export declare class Subscription<Data = unknown> extends Emitter<SubscriptionEv
    */
   onEvent(event: string, listener: (message: Message<Data>) => void): () => void;
   unsubscribe(): void;
+}
+
+export interface ChannelStateEvents<Data = unknown> {
+  /** A key has another value, or none: then `value` is undefined. */
+  change: { key: string; value?: Data; message?: Message<Data> };
+  /** All keys are known, for the first time or after a loss. */
+  complete: undefined;
+  /** The server refused the subscription; it has ended. */
+  error: ThrongError;
+}
+
+/** The newest message of each key of a channel, which `Throng.stateOf` follows. */
+export declare class ChannelState<Data = unknown> extends Emitter<ChannelStateEvents<Data>> {
+  private constructor();
+  /** Until it is true, keys are missing. */
+  readonly isComplete: boolean;
+  /** The number of keys. */
+  readonly size: number;
+  /** The value of a key. */
+  get(key: string): Data | undefined;
+  /** The message that has set a key, such as for its id. */
+  message(key: string): Message<Data> | undefined;
+  /** All keys with their values, those that were set last at the end. */
+  entries(): [key: string, value: Data][];
+  /** Ends the subscription. */
+  close(): void;
 }
 
 /**
@@ -407,6 +461,12 @@ export declare class Throng extends Emitter<ThrongEvents> {
    * has published the message itself and the channel shows users. Makes one attempt.
    */
   edit(target: Target, id: string, data: unknown, options?: EditOptions): Promise<Replaced>;
+  /** Publishes data as the value of a key. */
+  set(target: Target, key: string, data: unknown, options?: SetOptions): Promise<Published>;
+  /** Removes a key: if `ifMatch` is given, only if that is the id of its message. Makes one attempt. */
+  remove(target: Target, key: string, options?: { ifMatch?: string }): Promise<Published>;
+  /** Follows a channel, and keeps the newest message of each of its keys. */
+  stateOf<Data = unknown>(target: Target): ChannelState<Data>;
   /** Erases a message, which needs the right `erase`. Followers get the event "erased". */
   erase(target: Target, id: string): Promise<Erased>;
   /** Erases all messages that the channel keeps now. */

@@ -30,6 +30,7 @@ MENU = {
         "guides/deploy",
         "guides/watch",
         "guides/data",
+        "guides/state",
         "guides/erase",
         "guides/proxy",
         "guides/tls",

@@ -51,6 +51,9 @@ def subscribed(client, command):
         ids = {"erased": event.erased, "erased_up_to": event.erased_up_to}
         print_event(name, "erased", channel=event.target, id=event.id, **ids)
 
+    def on_state_end(event):
+        print_event(name, "complete", channel=event.target, id=event.id)
+
     def on_conflated(event):
         print_event(name, "conflated", channel=event.target, count=event.count)
 
@@ -63,6 +66,7 @@ def subscribed(client, command):
         *command["channels"],
         since=command.get("since"),
         history=command.get("history", 0),
+        state=command.get("state", False),
         pace=command["pace_ms"] / 1000 if "pace_ms" in command else None,
         on_gap=on_gap,
         on_presence=on_presence if command.get("presence") else None,
@@ -70,6 +74,7 @@ def subscribed(client, command):
         on_unreadable=on_unreadable,
         on_conflated=on_conflated,
         on_erased=on_erased,
+        on_state_end=on_state_end,
     )
 
 
@@ -85,6 +90,8 @@ def print_message(name, message):
         "tags": message.tags,
         "from": message.sender,
         "replaces": message.replaces,
+        "state_key": message.state_key,
+        "tombstone": message.tombstone,
     }
     print_event(name, "message", channel=message.target, **fields)
 
@@ -93,6 +100,34 @@ def options(command):
     """The options of a publication."""
     volatile = command.get("volatile", False)
     return {"volatile": volatile, "event": command.get("name"), "tags": command.get("tags")}
+
+
+def print_kept(name, state):
+    values = dict(state.items())
+    print_event(name, "kept", values=values, is_complete=state.is_complete)
+
+
+def condition(command):
+    """Of `set`: an id, or null for a key that must have no value."""
+    if "if_match" not in command:
+        return {}
+    if command["if_match"] is None:
+        return {"if_absent": True}
+    return {"if_match": command["if_match"]}
+
+
+def page(command):
+    """The parameters of a page of history."""
+    return {name: command[name] for name in ("limit", "since_time", "order") if name in command}
+
+
+def print_changed(command, id):
+    print_event(command["client"], "published", data=command.get("data"), id=id)
+
+
+def print_unchanged(command, error):
+    fields = {"data": command.get("data"), "code": error.code}
+    print_event(command["client"], "unpublished", **fields, outcome=error.outcome, key=error.key)
 
 
 def print_published(command, published):
@@ -140,6 +175,34 @@ class Async:
         except ThrongError as error:
             print_unpublished(command, error)
 
+    async def keep(self, command):
+        state = self.clients[command["client"]].state(command["channel"])
+        await state.ready()
+        print_kept(command["client"], state)
+        async for _ in state:
+            print_kept(command["client"], state)
+
+    async def set(self, command):
+        client = self.clients[command["client"]]
+        named = (command["channel"], command["key"], command["data"])
+        try:
+            print_changed(command, await client.set(*named, **condition(command)))
+        except ThrongError as error:
+            print_unchanged(command, error)
+
+    async def remove(self, command):
+        client = self.clients[command["client"]]
+        named = (command["channel"], command["key"])
+        try:
+            print_changed(command, await client.remove(*named, **condition(command)))
+        except ThrongError as error:
+            print_unchanged(command, error)
+
+    async def history(self, command):
+        client = self.clients[command["client"]]
+        found = await client.history(command["channel"], **page(command))
+        print_event(command["client"], "history", data=[it.data for it in found.messages])
+
     async def close(self, command):
         if client := self.clients.pop(command["client"], None):
             await client.aclose()
@@ -175,6 +238,33 @@ class Blocking:
             print_published(command, published)
         except ThrongError as error:
             print_unpublished(command, error)
+
+    def keep(self, command):
+        state = self.clients[command["client"]].state(command["channel"])
+        state.ready()
+        print_kept(command["client"], state)
+        for _ in state:
+            print_kept(command["client"], state)
+
+    def set(self, command):
+        client = self.clients[command["client"]]
+        named = (command["channel"], command["key"], command["data"])
+        try:
+            print_changed(command, client.set(*named, **condition(command)))
+        except ThrongError as error:
+            print_unchanged(command, error)
+
+    def remove(self, command):
+        client = self.clients[command["client"]]
+        named = (command["channel"], command["key"])
+        try:
+            print_changed(command, client.remove(*named, **condition(command)))
+        except ThrongError as error:
+            print_unchanged(command, error)
+
+    def history(self, command):
+        found = self.clients[command["client"]].history(command["channel"], **page(command))
+        print_event(command["client"], "history", data=[it.data for it in found.messages])
 
     def close(self, command):
         if client := self.clients.pop(command["client"], None):

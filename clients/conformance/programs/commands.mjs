@@ -35,9 +35,9 @@ export function commands(Throng, print, base) {
     clients.set(client, made);
   }
 
-  function subscribe({ client, channels, history, since, presence, pace_ms: pace }) {
+  function subscribe({ client, channels, history, since, presence, state, pace_ms: pace }) {
     for (const channel of channels) {
-      const from = { history, since, presence, pace };
+      const from = { history, since, presence, state, pace };
       let subscription;
       try {
         subscription = clients.get(client).subscribe(channel, from);
@@ -50,12 +50,14 @@ export function commands(Throng, print, base) {
         const { event: name = null, tags = {}, from: sender = null, replaces = null } = message;
         const isBinary = message.data instanceof Uint8Array;
         const data = isBinary ? new TextDecoder().decode(message.data) : message.data;
-        const labels = { name, tags, from: sender, replaces };
+        const { stateKey: state_key = null, tombstone = false } = message;
+        const labels = { name, tags, from: sender, replaces, state_key, tombstone };
         tell(client, "message", { channel, id, time, data, replayed, content_type, ...labels });
       });
       subscription.on("erased", ({ id, erased, erasedUpTo }) =>
         tell(client, "erased", { channel, id, erased: erased ?? null, erased_up_to: erasedUpTo ?? null }),
       );
+      subscription.on("state", ({ id }) => tell(client, "complete", { channel, id }));
       subscription.on("conflated", ({ count }) => tell(client, "conflated", { channel, count }));
       subscription.on("gap", ({ id, missed }) => tell(client, "gap", { channel, id, missed }));
       subscription.on("unreadable", ({ id, reason }) => {
@@ -67,6 +69,39 @@ export function commands(Throng, print, base) {
       });
       subscription.on("error", ({ code, message }) => tell(client, "error", { code, message }));
     }
+  }
+
+  /** Prints the state of a channel after each change. */
+  function keep({ client, channel }) {
+    const state = clients.get(client).stateOf(channel);
+    const print = () => {
+      const values = Object.fromEntries(state.entries());
+      tell(client, "kept", { values, is_complete: state.isComplete });
+    };
+    state.on("change", print);
+    state.on("complete", print);
+  }
+
+  async function set({ client, channel, key, data, if_match: ifMatch }) {
+    await change(client, data, (made) => made.set(channel, key, data, { ifMatch }));
+  }
+
+  async function remove({ client, channel, key, if_match: ifMatch }) {
+    await change(client, null, (made) => made.remove(channel, key, { ifMatch }));
+  }
+
+  async function change(client, data, begin) {
+    try {
+      const { id } = await begin(clients.get(client));
+      tell(client, "published", { data, id });
+    } catch ({ code, outcome = null, key = null }) {
+      tell(client, "unpublished", { data, code, outcome, key });
+    }
+  }
+
+  async function history({ client, channel, limit, since_time: sinceTime, order }) {
+    const { messages } = await clients.get(client).history(channel, { limit, sinceTime, order });
+    tell(client, "history", { data: messages.map(({ data }) => data) });
   }
 
   async function publish({ client, channel, data, volatile, name: event, tags }) {
@@ -84,5 +119,5 @@ export function commands(Throng, print, base) {
     clients.delete(client);
   }
 
-  return { open, subscribe, publish, close };
+  return { open, subscribe, publish, keep, set, remove, history, close };
 }

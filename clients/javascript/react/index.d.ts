@@ -6,6 +6,7 @@ import type {
   PresenceEvent,
   Published,
   PublishOptions,
+  SetOptions,
   State,
   StateEvent,
   SubscribeOptions,
@@ -61,6 +62,36 @@ export declare function useChannel<Data = unknown>(
   target: Target | null | undefined,
   options?: ChannelOptions<Data>,
 ): Channel<Data>;
+
+export interface ChannelStateRest {
+  /** Until it is true, values may be missing. */
+  isComplete: boolean;
+  /** The server refused the subscription; it has ended. */
+  error?: ThrongError;
+  /** Removes a key: without an argument, the component's own. */
+  remove(key?: string, options?: { ifMatch?: string }): Promise<Published>;
+}
+
+/**
+ * The value of one key of a channel's state, and the function that sets it, while the component is
+ * there. With null as the target it follows nothing.
+ */
+export declare function useChannelState<Data = unknown>(
+  target: Target | null | undefined,
+  key: string,
+): [
+  value: Data | undefined,
+  set: (value: Data, options?: SetOptions) => Promise<Published>,
+  rest: ChannelStateRest,
+];
+/** The values of all keys, and a function that sets one. */
+export declare function useChannelState<Data = unknown>(
+  target: Target | null | undefined,
+): [
+  values: ReadonlyMap<string, Data>,
+  set: (key: string, value: Data, options?: SetOptions) => Promise<Published>,
+  rest: ChannelStateRest,
+];
 
 export interface PresenceOptions {
   /** Called with each event, such as to tell who has `joined` and `left`. */

@@ -136,6 +136,43 @@ export function useChannel(target, options = {}) {
   return { ...state, publish };
 }
 
+const NO_STATE = { values: new Map(), isComplete: false };
+
+/**
+ * The state of a channel, as `useState` gives it: with a key, its value and what sets it; without one,
+ * all values in a map, and what sets one by its key. The third element has the rest.
+ */
+export function useChannelState(target, key) {
+  const client = useThrong();
+  const latest = useLatest(key);
+  const state = useFollowed(target, NO_STATE, (client, target, change) => {
+    const state = client.stateOf(target);
+    const show = () =>
+      change((to) => ({ ...to, values: new Map(state.entries()), isComplete: state.isComplete }));
+    state.on("change", (changed) => {
+      // A component of one key is not rendered for others.
+      if (latest.current === undefined || latest.current === changed.key) show();
+    });
+    state.on("complete", show);
+    state.on("error", (error) => change((to) => ({ ...to, error })));
+    return () => state.close();
+  });
+  const name = keyOf(target);
+  const set = useCallback(
+    (...given) => {
+      const [own, value, options] = key === undefined ? given : [key, ...given];
+      return client.set(JSON.parse(name), own, value, options);
+    },
+    [client, name, key],
+  );
+  const remove = useCallback(
+    (own = key, options) => client.remove(JSON.parse(name), own, options),
+    [client, name, key],
+  );
+  const { values, ...rest } = state;
+  return [key === undefined ? values : values.get(key), set, { ...rest, remove }];
+}
+
 const NOBODY = { connections: 0, users: [], more: false, isLoading: true };
 
 /** Who follows a channel, as the server tells; the component follows it, too. */

@@ -17,6 +17,7 @@ import {
 } from "./http.js";
 import { keyOf, parse, pathOf } from "./message.js";
 import { followPresence } from "./presence.js";
+import { readState } from "./read.js";
 import { Cursor } from "./subscription.js";
 
 /** Changes of the channels within this time start only one new round. */
@@ -193,6 +194,8 @@ export class HttpLink {
       cursor.isLive = true;
       cursor.follow({ id: starts[index], recovered: isWhole[index] });
       if (cursor.presence) this.renew(cursor);
+      // The next round begins with its state.
+      if (!cursor.position) this.subscribe();
     });
   }
 
@@ -302,6 +305,7 @@ export class HttpLink {
   async #settle(cursors, signal) {
     const settle = async (cursor) => {
       const { position, history } = cursor;
+      if (cursor.wantsState && !position) return this.#settleState(cursor, signal);
       // With a position, so that one that is no id is the fault of this channel and of no other.
       const page = position ? { limit: 1, after: position } : { limit: Math.max(1, history) };
       const startedAt = Date.now();
@@ -322,6 +326,24 @@ export class HttpLink {
     };
     this.watch(this.options.requestTimeoutMs, new Loss("the server did not answer in time"));
     await Promise.all(cursors.filter((cursor) => cursor.needsStart).map(settle));
+  }
+
+  /** Delivers the state of a channel, which is followed from there. */
+  async #settleState(cursor, signal) {
+    let state;
+    try {
+      state = await readState(this.client, cursor.target);
+    } catch (error) {
+      if (CHANNEL_STATUSES.has(error.status) && !isForeign(error)) return this.client.drop(cursor, error);
+      const isFinal = error.status === 401 && !this.client.tokens.canRenew;
+      throw new Loss(error.message, isFinal ? { error } : {});
+    }
+    const { id, messages } = state;
+    if (signal.aborted || cursor.isClosed) return undefined;
+    cursor.follow({ id, head: id });
+    for (const envelope of messages) this.client.deliver(cursor, envelope);
+    cursor.endState(state);
+    return undefined;
   }
 
   /** Starts a channel from a page of its history. */
@@ -461,7 +483,8 @@ export class PollLink extends HttpLink {
     // far as they came.
     if (response.status === 204 && ids.length === cursors.length) {
       cursors.forEach((cursor, index) => {
-        cursor.position = ids[index];
+        // Without a position its state comes first.
+        if (cursor.position) cursor.position = ids[index];
       });
     }
     // A server that shuts down adds a time to retry to its last response.

@@ -40,6 +40,7 @@ const CODES = {
   405: "method_not_allowed",
   408: "too_slow",
   409: "already_subscribed not_subscribed",
+  412: "conflict",
   413: "too_large",
   414: "uri_too_long",
   426: "upgrade_required",

@@ -13,7 +13,7 @@ const NAME_BYTES_MAX = 255;
 /** The encoding of an envelope that cannot be read; its data is the reason. */
 const UNREADABLE = "unreadable";
 /** What few messages have. */
-const ATTRIBUTES = ["event", "tags", "from", "replaces"];
+const ATTRIBUTES = ["event", "tags", "from", "replaces", "tombstone"];
 /** The brackets and texts of JSON. */
 const TOKENS = /"(?:[^"\\]|\\.)*"|[[\]{}]/g;
 /** A compact message up to its offset, which some parsers can read when they refuse the rest. */
@@ -205,6 +205,7 @@ export function toMessage(envelope, replayed) {
   for (const name of ATTRIBUTES) {
     if (envelope[name] !== undefined) message[name] = envelope[name];
   }
+  if (envelope.state_key !== undefined) message.stateKey = envelope.state_key;
   return message;
 }
 

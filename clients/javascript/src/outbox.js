@@ -46,7 +46,7 @@ class Publish {
 
   constructor(target, data, options) {
     const more = ["contentType", "keepalive", "receipt", "expiresInSeconds", "volatile"];
-    checkNames(options, [...more, "key", "echo", "event", "tags"], "publish");
+    checkNames(options, [...more, "key", "echo", "event", "tags", "stateKey"], "publish");
     const { echo, receipt, expiresInSeconds, volatile } = options;
     const lasts = expiresInSeconds ?? 1;
     const isLife = Number.isInteger(lasts) && lasts >= 1 && lasts <= EXPIRES_SECONDS_MAX;
@@ -106,12 +106,13 @@ class Publish {
   }
 
   request(signal) {
-    const { data, body, keepalive, expiresIn, event, tags } = this;
+    const { data, body, keepalive, expiresIn, event, tags, stateKey } = this;
     const headers = { "Content-Type": this.contentType ?? typeOf(data) };
     if (this.key !== undefined) headers["Idempotency-Key"] = this.key;
     if (expiresIn) headers["Throng-Expires-In"] = String(expiresIn);
     if (event !== undefined) headers["Throng-Event"] = toHeader(event);
     if (tags) headers["Throng-Tags"] = toHeader(JSON.stringify(tags));
+    if (stateKey !== undefined) headers["Throng-State-Key"] = toHeader(stateKey);
     if (this.receipt !== undefined) headers.Prefer = `receipt, wait=${this.receipt}`;
     return { method: "POST", headers, body, keepalive, signal };
   }

@@ -4,7 +4,7 @@ import { readText } from "./body.js";
 import { emit } from "./emitter.js";
 import { ThrongError } from "./errors.js";
 import { deadline, isForeign, isOfToken, isTemporary, orAborted, toError, toQuery } from "./http.js";
-import { checkText, isBinary, pathOf, toBytes, toHeader, toJson, toNotice, typeOf } from "./message.js";
+import { checkText, isBinary, isUpTo, pathOf, toBytes, toHeader, toJson, toNotice, typeOf } from "./message.js";
 
 /** The server's limit of messages on a page of history. */
 const PAGE_MAX = 1_000;
@@ -24,15 +24,25 @@ export async function erase(client, target, id) {
   return id === undefined ? { ...answer, erasedUpTo } : answer;
 }
 
-/** Publishes data in the place of a message, which is erased. Rejects with a `ThrongError`. */
-export async function edit(client, target, id, data, { contentType, event, tags }) {
+/**
+ * Publishes data in the place of a message (`place` has its `id`), which is erased, or as the value of
+ * a `key`; without data, removes the key. Rejects with a `ThrongError`.
+ */
+export async function change(client, target, place, data, options) {
+  const { contentType, event, tags, expiresInSeconds, ifMatch } = options;
+  const what = place.id === undefined ? "state" : "messages";
+  const path = `/${what}?${toQuery([...Object.entries(target), ...Object.entries(place)])}`;
+  const condition = {};
+  if (ifMatch === null) condition["If-None-Match"] = "*";
+  else if (ifMatch !== undefined) condition["If-Match"] = `"${ifMatch}"`;
+  if (data === undefined) return ask(client, target, "DELETE", path, { headers: condition });
   if (typeof data === "string") checkText(data, "the text");
   const isPlain = typeof data === "string" || isBinary(data);
-  const headers = { "Content-Type": contentType ?? typeOf(data) };
+  const headers = { "Content-Type": contentType ?? typeOf(data), ...condition };
+  if (expiresInSeconds) headers["Throng-Expires-In"] = String(expiresInSeconds);
   if (event !== undefined) headers["Throng-Event"] = toHeader(event);
   if (tags) headers["Throng-Tags"] = toHeader(toJson(tags));
   const body = isPlain ? (isBinary(data) ? toBytes(data) : data) : toJson(data);
-  const path = `/messages?${toQuery([...Object.entries(target), ["id", id]])}`;
   return ask(client, target, "PUT", path, { headers, body });
 }
 
@@ -93,6 +103,42 @@ async function readOlder(client, target, { history, since }) {
 }
 
 /**
+ * The messages of all keys as they were at the message `id`, in the order of their ids. What is newer
+ * comes to whoever follows the channel from there.
+ */
+export async function readState(client, target) {
+  let id;
+  let after;
+  const messages = [];
+  do {
+    const page = await read(client, target, "state", { limit: PAGE_MAX, after });
+    id ??= page.id;
+    messages.push(...page.messages.filter((envelope) => isUpTo(envelope.id, id)));
+    after = page.next;
+  } while (after !== undefined);
+  messages.sort((a, b) => (isUpTo(a.id, b.id) ? -1 : 1));
+  return { id, messages };
+}
+
+/** Delivers the state to a subscription that has joined others, then what has come meanwhile. */
+async function replayState(client, target, follower) {
+  const { id, messages } = await readState(client, target);
+  const { subscription, signal } = follower;
+  for (const envelope of messages) {
+    const message = !signal.aborted && client.readMessage(envelope, false, [follower]);
+    if (message) subscription[emit]("message", message);
+  }
+  if (signal.aborted) return;
+  subscription[emit]("state", { ...target, id });
+  const { queued } = follower;
+  follower.queued = undefined;
+  for (const [name, value] of queued) {
+    const isOld = value.stateKey !== undefined && isUpTo(value.id, id);
+    if (!isOld) follower.pass(name, value);
+  }
+}
+
+/**
  * Delivers older messages to a subscription that has joined others, then those that have come
  * meanwhile. Rejects if a later attempt may succeed; otherwise ends the subscription.
  */
@@ -100,14 +146,15 @@ export async function replayOlder(client, target, options, follower) {
   const { subscription, signal } = follower;
   let older;
   try {
+    if (options.state) return await replayState(client, target, follower);
     older = await readOlder(client, target, options);
   } catch (error) {
     if (!error.status || isTemporary(error)) throw error;
     if (!signal.aborted) subscription[emit]("error", error);
     subscription.unsubscribe();
-    return;
+    return undefined;
   }
-  if (signal.aborted) return;
+  if (signal.aborted) return undefined;
   if (!older.isWhole) subscription[emit]("gap", { ...target, id: options.since });
   const { queued } = follower;
   for (const envelope of older.messages) {
@@ -119,6 +166,7 @@ export async function replayOlder(client, target, options, follower) {
   }
   follower.queued = undefined;
   for (const [name, value] of queued) follower.pass(name, value);
+  return undefined;
 }
 
 /** The body of `/health` of a server that serves. */

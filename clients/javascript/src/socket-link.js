@@ -160,7 +160,8 @@ export class SocketLink {
   #from(cursor) {
     const { position: since, history, pace } = cursor;
     const presence = (cursor.presence && !this.#unseen.has(cursor)) || undefined;
-    return { since, history: (!since && history) || undefined, presence, pace };
+    const state = cursor.wantsState || undefined;
+    return { since, history: (!since && !state && history) || undefined, state, presence, pace };
   }
 
   /**
@@ -173,7 +174,9 @@ export class SocketLink {
     let length = 0;
     const send = () => {
       const [{ target, from }] = part;
-      const channels = part.map((each) => ({ ...each.target, since: each.from.since, history: each.from.history }));
+      const channels = part.map(({ target, from: { since, history, state } }) => {
+        return { ...target, since, history, state };
+      });
       const named = part.length > 1 ? { channels, pace: from.pace } : { ...target, ...from };
       const asked = new Map(part.map((each) => [keyOf(each.target), each]));
       this.#send({ type, ...named }, type === "subscribe" && { asked });
@@ -203,10 +206,12 @@ export class SocketLink {
     // Messages to a channel come back only if it is asked for before.
     this.#sendLists();
     const { target, data, key, echo, contentType, expiresIn, volatile, event, tags } = publish;
+    const { stateKey } = publish;
     publish.link = this;
     publish.sent();
     const body = isBinary(data) ? { data: toBase64(data), encoding: "base64" } : { data };
-    const more = { content_type: contentType, expires_in: expiresIn, volatile, event, tags };
+    const labels = { volatile, event, tags, state_key: stateKey };
+    const more = { content_type: contentType, expires_in: expiresIn, ...labels };
     const options = { ...more, key, echo: echo && undefined };
     this.#send({ type: "publish", ...target, ...body, ...options }, { publish });
   }
@@ -336,7 +341,7 @@ export class SocketLink {
     this.#dueAt = Infinity;
     if (command) this.#heard();
     // The answer to a query has no time, but this client sends none.
-    if (/^(message|erased|gap|conflated|presence)$/.test(type)) this.#advance(frame);
+    if (/^(message|erased|gap|conflated|presence|state)$/.test(type)) this.#advance(frame);
     else if (type === "welcome") this.#welcome(frame);
     else if (type === "numbers") this.#learnNumbers(frame);
     else if (type === "subscribed" && command?.asked) this.#answered(frame, command);
@@ -417,10 +422,14 @@ export class SocketLink {
     // These have no id, and are no answers.
     if (frame.type === "presence") cursor.see(frame);
     else if (frame.type === "conflated") cursor.skip(frame.count);
+    else if (frame.type === "state") cursor.endState(frame);
     else if (frame.type !== "gap") this.#deliver(cursor, frame);
     else {
       this.#hearBacklog(cursor, frame.id);
       cursor.gap(frame);
+      if (!cursor.wantsState) return;
+      cursor.position = undefined;
+      this.renew(cursor);
     }
   }
 

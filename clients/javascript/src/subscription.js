@@ -9,6 +9,8 @@
  * - A cursor's position is an id from the server, and no message after it has been delivered. So a
  *   connection may be lost at any time and resumed from the positions.
  * - Each subscription gets each message once and in order, and "gap" before the messages after it.
+ * - A cursor has no position while a state begins: if the connection is lost, all of it comes again,
+ *   after a "gap".
  */
 
 import { emit, Emitter } from "./emitter.js";
@@ -20,7 +22,7 @@ import { check } from "./options.js";
 const ID_LENGTH_MAX = 64;
 const EVENTS = [
   ...["message", "subscribed", "recovered", "gap", "conflated", "erased", "unreadable", "presence"],
-  "error",
+  ...["state", "error"],
 ];
 
 export class Subscription extends Emitter {
@@ -65,6 +67,8 @@ class Follower {
   /** Emits an event, unless it is a message or a notice in place of one that was emitted before. */
   pass(name, value) {
     if (this.signal.aborted) return;
+    // A state may begin again after it, with messages that were emitted before.
+    if (name === "gap") this.#last = undefined;
     if ((name === "message" || name === "erased") && value.id !== undefined) {
       if (isUpTo(value.id, this.#last)) return;
       this.#last = value.id;
@@ -91,6 +95,8 @@ export class Cursor {
   /** Who follows the channel, as last seen. */
   #here;
   #hasStarted = false;
+  /** The values of a state are coming. */
+  #isBeginning = false;
   /** The id of the last delivered message. Unlike `position`, never an announced id. */
   #delivered;
   #followers = new Map();
@@ -99,8 +105,10 @@ export class Cursor {
     this.#start = resolve;
   });
 
-  constructor(target, { history = 0, since, presence, pace } = {}) {
+  constructor(target, { history = 0, since, presence, pace, state } = {}) {
     this.target = target;
+    /** Whether a subscription wants the newest message of each key. */
+    this.wantsState = state;
     /** Whether a subscription wants presence events. */
     this.presence = presence;
     /** The fastest pace of all its subscriptions in ms; undefined if one takes what comes. */
@@ -128,13 +136,15 @@ export class Cursor {
     const follower = new Follower(subscription, isFirst);
     this.#followers.set(subscription, follower);
     if (isFirst) return;
-    const wantsOlder = options.since !== undefined || options.history > 0;
+    const wantsOlder = options.since !== undefined || options.history > 0 || options.state;
     if (wantsOlder) follower.queued = [];
     this.#joinLate(follower, wantsOlder && replayOlder);
   }
 
   /** Takes on what one more subscription wants. True if the server does not know that yet. */
-  widen({ presence, pace = 0 }) {
+  widen({ presence, pace = 0, state }) {
+    // Later, if all must come again: the subscription reads the state itself.
+    if (state) this.#started.then(() => (this.wantsState = true));
     const isMore = presence && !this.presence;
     const isFaster = pace < (this.pace ?? 0);
     if (isMore) this.presence = true;
@@ -151,21 +161,38 @@ export class Cursor {
   follow({ id, head, recovered }) {
     if (!this.#hasStarted) {
       this.#hasStarted = true;
-      this.position ??= id;
+      this.#isBeginning = this.wantsState && !this.position;
+      if (!this.#isBeginning) this.position ??= id;
       this.head ??= head;
       this.#start();
       for (const follower of this.#followers.values()) {
         if (follower.takesReplay) follower.receive("subscribed", { ...this.target, id });
       }
-    }
-    if (recovered === false) this.gap({ id });
+    } else if (this.wantsState && !this.position) recovered = false;
+    if (recovered === false) this.#miss(id);
     else if (this.isInterrupted && recovered) this.#emit("recovered", { ...this.target });
     this.isInterrupted = false;
   }
 
+  /** Messages are missing: a cursor that wants the state gets all of it again. */
+  #miss(id) {
+    this.gap({ id });
+    if (!this.wantsState) return;
+    this.#isBeginning = true;
+    this.position = this.#delivered = this.head = undefined;
+  }
+
+  /** All values have come, as they were at the message with this id. */
+  endState({ id }) {
+    check(typeof id === "string", "a state has a bad id");
+    this.#isBeginning = false;
+    this.position = id;
+    this.#emit("state", { ...this.target, id });
+  }
+
   gap({ id, missed }) {
     check(id === undefined || typeof id === "string", "a gap has a bad id");
-    if (id) this.position = id;
+    if (id && !this.#isBeginning) this.position = id;
     this.#emit("gap", { ...this.target, id, missed });
   }
 
@@ -183,7 +210,8 @@ export class Cursor {
     if (this.isClosed || isUpTo(id, this.#delivered)) return;
     const isReplayed = isUpTo(id, this.head);
     // Also past one that is unreadable: it would be so again.
-    this.position = this.#delivered = id;
+    this.#delivered = id;
+    if (!this.#isBeginning) this.position = id;
     if (!isReplayed) this.head = undefined;
     if (!isSilent) this.#pass(envelope, read, isReplayed);
   }

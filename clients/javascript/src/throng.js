@@ -17,10 +17,12 @@ import { loadHttp } from "./load-http.js";
 import { keyOf, toMessage, toName, toNotice, toTarget, toUser } from "./message.js";
 import { check, checkNames, checkParam, toOptions, toUrl } from "./options.js";
 import { Outbox } from "./outbox.js";
+import { ChannelState } from "./state.js";
 import { Cursor, Subscription } from "./subscription.js";
 import { Tokens } from "./token.js";
 
 export { ThrongError } from "./errors.js";
+export { ChannelState } from "./state.js";
 export { Subscription } from "./subscription.js";
 
 /** The causes that the console tells of, each once; many more are of one that changes each time. */
@@ -76,8 +78,9 @@ export class Throng extends Emitter {
     if (typeof options === "function") return this.subscribe(target, {}, options);
     if (Array.isArray(target)) return this.#subscribeAll(target, options, listener);
     if (this.state === "closed") throw new ThrongError("closed", "the client is closed");
-    checkNames(options, ["history", "since", "presence", "pace"], "subscribe");
-    check((options.history ?? 0) >= 0, '"history" must be a number, 0 or more');
+    checkNames(options, ["history", "since", "presence", "pace", "state"], "subscribe");
+    const isCount = (options.history ?? 0) >= 0 && !(options.history && options.state);
+    check(isCount, '"history" must be a number, 0 or more, and excludes "state"');
     if (options.pace !== undefined) checkParam(options, "pace");
     const named = toTarget(target);
     const { user } = this.#options;
@@ -121,7 +124,8 @@ export class Throng extends Emitter {
   }
 
   async history(target, options = {}) {
-    const body = await this.#read(target, "history", options, ["limit", "before", "after"]);
+    const names = ["limit", "before", "after", "sinceTime", "order"];
+    const body = await this.#read(target, "history", options, names);
     const envelopes = body.messages.filter((envelope) => !toNotice(envelope));
     const messages = envelopes.map((envelope) => this.#decode(envelope, true));
     return { ...body, messages: messages.filter(Boolean) };
@@ -135,7 +139,28 @@ export class Throng extends Emitter {
   async edit(target, id, data, options = {}) {
     checkNames(options, ["contentType", "event", "tags"], "edit");
     checkId(id);
-    return (await loadHttp(this.#options)).edit(this.#shared, toTarget(target), id, data, options);
+    check(data !== undefined, "this data has no JSON");
+    return this.#change(target, { id }, data, options);
+  }
+
+  /** Sets the value of a key. With `ifMatch`, only if that is the id of its message, in one attempt. */
+  async set(target, key, data, options = {}) {
+    const { ifMatch, ...more } = options;
+    check(data !== undefined, "this data has no JSON");
+    if (ifMatch === undefined) return this.publish(target, data, { ...more, stateKey: key });
+    checkNames(more, ["contentType", "event", "tags", "expiresInSeconds"], "set");
+    return this.#change(target, { key }, data, options);
+  }
+
+  /** Removes a key. */
+  async remove(target, key, options = {}) {
+    checkNames(options, ["ifMatch"], "remove");
+    return this.#change(target, { key }, undefined, options);
+  }
+
+  /** Follows a channel, and keeps the newest message of each of its keys. */
+  stateOf(target) {
+    return new ChannelState((options, listener) => this.subscribe(target, options, listener));
   }
 
   /** Erases a message, by its id. */
@@ -219,10 +244,15 @@ export class Throng extends Emitter {
     }
   }
 
+  async #change(target, place, data, options) {
+    return (await loadHttp(this.#options)).change(this.#shared, toTarget(target), place, data, options);
+  }
+
   async #read(target, what, parameters, names) {
     checkNames(parameters, names, what);
     const named = toTarget(target);
-    return (await loadHttp(this.#options)).read(this.#shared, named, what, parameters);
+    const { sinceTime: since_time, ...query } = parameters;
+    return (await loadHttp(this.#options)).read(this.#shared, named, what, { ...query, since_time });
   }
 
   /* Channels and their connections. */

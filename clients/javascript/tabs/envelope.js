@@ -59,10 +59,11 @@ function stringify(frame) {
  * The frame of a message, as its id and its text, which is made once for all tabs. A volatile message has
  * no id.
  */
-export function toFrame({ replayed, contentType, data, ...message }) {
+export function toFrame({ replayed, contentType, stateKey, data, ...message }) {
   const isBinary = data instanceof Uint8Array;
   const body = isBinary ? { data: toBase64(data), encoding: "base64" } : { data };
-  const frame = { type: "message", ...message, ...body, content_type: contentType };
+  const more = { state_key: stateKey, content_type: contentType };
+  const frame = { type: "message", ...message, ...body, ...more };
   return { id: message.id, text: stringify(frame) };
 }
 

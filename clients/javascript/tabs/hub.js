@@ -154,9 +154,9 @@ export class Hub {
 
   async #publish(socket, frame) {
     const { ref, key, content_type: contentType, expires_in: expiresInSeconds } = frame;
-    const { volatile, event, tags } = frame;
+    const { volatile, event, tags, state_key: stateKey } = frame;
     try {
-      const options = { key, contentType, expiresInSeconds, volatile, event, tags };
+      const options = { key, contentType, expiresInSeconds, volatile, event, tags, stateKey };
       const published = await this.#client.publish(targetOf(frame), dataOf(frame), options);
       this.#send(socket, { type: "published", ...targetOf(frame), ...published, ref });
     } catch (error) {

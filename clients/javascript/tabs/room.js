@@ -89,14 +89,16 @@ export class Room {
    * `since`, or the latest `history`, and whether all after `since` are there. Called at once when
    * they are known, so that no message comes between.
    */
-  async join({ since, history = 0 }, begin) {
+  async join({ since, history = 0, state }, begin) {
     await this.started;
+    if (since === undefined && state) return this.#joinWithState(undefined, begin);
     const frames = since === undefined && history > 0 ? await this.#latest(history) : [];
     let from = since ?? frames.at(-1)?.id ?? this.position;
     let recovered = since === undefined ? undefined : true;
     for (;;) {
       const rest = this.#after(from);
       if (rest) return begin([...frames, ...rest], recovered);
+      if (state) return this.#joinWithState(false, begin);
       const page = await this.#read({ after: from, limit: PAGE_MAX });
       const last = page.messages.at(-1)?.id ?? page.id;
       // Without progress, what comes next is not kept any more.
@@ -106,6 +108,24 @@ export class Room {
       if (last === from) return begin(frames, recovered);
       from = last;
     }
+  }
+
+  /** Begins with the state of the channel, in place of what a tab has missed. */
+  async #joinWithState(recovered, begin) {
+    const frames = [];
+    const end = await new Promise((resolve, reject) => {
+      const reading = this.#client.subscribe(this.#target, { state: true }, (message) => {
+        frames.push(toFrame(message));
+      });
+      reading.on("error", reject);
+      reading.on("state", ({ id }) => {
+        reading.unsubscribe();
+        resolve(id);
+      });
+    });
+    const text = JSON.stringify({ type: "state", ...this.#target, id: end });
+    const rest = this.#after(end) ?? this.#recent;
+    return begin([...frames, { id: end, text }, ...rest], recovered);
   }
 
   async #latest(count) {

@@ -6,6 +6,8 @@ import { SharedThrong } from "@throng-push/client/tabs";
 import { Hub } from "../tabs/hub.js";
 import { Room } from "../tabs/room.js";
 import { TabSocket } from "../tabs/socket.js";
+import { emit } from "../src/emitter.js";
+import { Subscription } from "../src/subscription.js";
 import { inbox, next, start } from "./context.js";
 
 test("where tabs cannot share, a client has a connection of its own", async (t) => {
@@ -256,4 +258,41 @@ test("a tab follows a list, and hears what is skipped and what is volatile", asy
   await next(client.subscribe("a"), "subscribed");
   while (!server.requests.at(-1).includes("subscribe")) await new Promise((resolve) => setImmediate(resolve));
   assert.ok(!server.requests.at(-1).includes("pace"), server.requests.at(-1));
+});
+
+test("a tab that wants a state gets it, and what has come meanwhile", async () => {
+  const subscriptions = [];
+  const client = {
+    subscribe(target, options, listener) {
+      const made = new Subscription(target, () => {});
+      if (listener) made.on("message", listener);
+      subscriptions.push({ made, options });
+      return made;
+    },
+  };
+  const room = new Room(client, { channel: "a" }, {}, { tell() {}, end() {} });
+  const [{ made: live }] = subscriptions;
+  live[emit]("subscribed", { id: "e-3" });
+  const value = (id, stateKey, data) => ({ channel: "a", id, time: 1, data, stateKey, contentType: "text/plain" });
+  const began = new Promise((resolve) => {
+    room.join({ state: true }, (frames, recovered) => resolve({ frames, recovered }));
+  });
+  while (subscriptions.length < 2) await new Promise((resolve) => setTimeout(resolve, 1));
+  const { made: reading, options } = subscriptions[1];
+  assert.deepEqual(options, { state: true });
+  reading[emit]("message", value("e-2", "k", "1"));
+  live[emit]("message", value("e-4", "k", "2"));
+  reading[emit]("message", value("e-4", "k", "2"));
+  reading[emit]("state", { channel: "a", id: "e-4" });
+  live[emit]("message", value("e-5", "k", "3"));
+  const { frames, recovered } = await began;
+  const shown = frames.map(({ text }) => JSON.parse(text)).map(({ type, id, data }) => [type, id, data]);
+  assert.deepEqual(shown, [
+    ["message", "e-2", "1"],
+    ["message", "e-4", "2"],
+    ["state", "e-4", undefined],
+    ["message", "e-5", "3"],
+  ]);
+  assert.equal(JSON.parse(frames[0].text).state_key, "k");
+  assert.equal(recovered, undefined);
 });

@@ -3,7 +3,7 @@
 import { Throng, ThrongError, type Message, type PresenceEvent } from "@throng-push/client";
 import { SharedThrong } from "@throng-push/client/tabs";
 import { makeToken, Publisher, Webhook } from "@throng-push/client/server";
-import { ThrongProvider, useChannel, usePresence, useThrong } from "@throng-push/client/react";
+import { ThrongProvider, useChannel, useChannelState, usePresence, useThrong } from "@throng-push/client/react";
 
 interface Say {
   kind: "say";
@@ -51,6 +51,13 @@ const page = await throng.history<Say>("chat:lobby", { limit: 10, before: id });
 page.messages.map(({ data }) => data.text);
 (await throng.presence("chat:lobby")).users.join();
 const count: number = subscribers;
+const kept = throng.stateOf<number>("prices");
+kept.on("change", ({ key, value = 0 }) => void [key, value.toFixed(), kept.get("ACME")?.toFixed()]);
+throng.subscribe("prices", { state: true }, ({ stateKey = "", tombstone }) => void [stateKey, tombstone]);
+void throng.set("prices", "ACME", 1, { ifMatch: null }).then(({ id }) => throng.remove("prices", "ACME", { ifMatch: id }));
+void throng.history("prices", { sinceTime: 1, order: "newest" });
+// @ts-expect-error: no such order
+void throng.history("prices", { order: "up" });
 const late = new ThrongError("timeout", "late");
 void [count, late.code, late.outcome === "unknown", late.key];
 
@@ -79,6 +86,9 @@ export function Room(): string {
   useChannel("chat:lobby", { histroy: 50 });
   // @ts-expect-error messages are not for changing
   chat.messages.push();
+  const [price = 0, setPrice, { remove, isComplete }] = useChannelState<number>("prices", "ACME");
+  const [prices] = useChannelState<number>("prices");
+  void [setPrice(price + 1), prices.get("ACME")?.toFixed(), isComplete && remove()];
   return `${chat.messages.at(-1)?.data.text} ${users.join()} ${connections} ${useThrong().state}`;
 }
 void ThrongProvider({ client: throng });

@@ -56,6 +56,18 @@ try {
   await shows("of b", "to both");
   assert.deepEqual([...new Set(await page.evaluate(() => window.mixed))].sort(), ["of b", "to both"]);
 
+  // A value that all pages share, as if it were the component's own.
+  await page.getByText("0 of", { exact: true }).waitFor();
+  await page.locator("#counter .more").click();
+  await page.getByText("1 of count", { exact: true }).waitFor();
+  const other = { method: "PUT", body: "7", headers: { "Content-Type": "application/json" } };
+  for (const key of ["other", "count"]) await fetch(`${server}/channels/b/state/${key}`, other);
+  await page.getByText("7 of count,other", { exact: true }).waitFor();
+  await page.locator("#counter .more").click();
+  await page.getByText("8 of count,other", { exact: true }).waitFor();
+  await page.locator("#counter .none").click();
+  await page.getByText("0 of other", { exact: true }).waitFor();
+
   // A name that the server refuses.
   await page.evaluate(() => window.choose("x".repeat(300)));
   await page.getByText("bad_name").nth(1).waitFor();

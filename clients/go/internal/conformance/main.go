@@ -87,11 +87,18 @@ type command struct {
 	Pace     int      `json:"pace_ms"`
 	Volatile bool     `json:"volatile"`
 	Presence bool     `json:"presence"`
+	State    bool     `json:"state"`
 	Channel  string   `json:"channel"`
 	Data     any      `json:"data"`
 	// Name is of the message's event.
 	Name string         `json:"name"`
 	Tags map[string]any `json:"tags"`
+	// Key is of a state. IfMatch is an id, or null for a key that must have no value.
+	Key       string          `json:"key"`
+	IfMatch   json.RawMessage `json:"if_match"`
+	Limit     int             `json:"limit"`
+	SinceTime int64           `json:"since_time"`
+	Order     string          `json:"order"`
 }
 
 func orNull(text string) any {
@@ -121,6 +128,10 @@ func follow(ctx context.Context, client *throng.Client, c command) {
 	subscription := client.Subscribe(targets...)
 	subscription.History, subscription.Since = c.History, since
 	subscription.Pace = time.Duration(c.Pace) * time.Millisecond
+	subscription.State = c.State
+	subscription.OnStateEnd = func(end throng.StateEnd) {
+		print(c.Client, "complete", map[string]any{"channel": end.Target.Name(), "id": end.ID})
+	}
 	subscription.OnConflated = func(skipped throng.Conflated) {
 		print(c.Client, "conflated", map[string]any{"channel": skipped.Target.Name(), "count": skipped.Count})
 	}
@@ -169,6 +180,7 @@ func follow(ctx context.Context, client *throng.Client, c command) {
 			"channel": message.Target.Name(), "id": nil, "time": nil,
 			"data": decoded(message), "replayed": message.Replayed, "content_type": message.ContentType,
 			"name": nil, "tags": map[string]any{}, "from": nil, "replaces": orNull(message.Replaces),
+			"state_key": orNull(message.StateKey), "tombstone": message.Tombstone,
 		}
 		if message.Event != "" {
 			told["name"] = message.Event
@@ -215,6 +227,78 @@ func publish(client *throng.Client, c command) {
 	})
 }
 
+// keep prints the state of a channel after each change.
+func keep(ctx context.Context, client *throng.Client, c command) {
+	state := client.State(throng.Channel(c.Channel))
+	show := func() {
+		values := map[string]any{}
+		for key, message := range state.All() {
+			values[key] = decoded(message)
+		}
+		print(c.Client, "kept", map[string]any{"values": values, "is_complete": state.IsComplete()})
+	}
+	if state.Ready(ctx) != nil {
+		return
+	}
+	show()
+	for _, err := range state.Changes(ctx) {
+		if err != nil {
+			return
+		}
+		show()
+	}
+}
+
+// set sets a key, or removes it.
+func set(client *throng.Client, c command) {
+	ctx, target := context.Background(), throng.Channel(c.Channel)
+	var match string
+	if len(c.IfMatch) > 0 && json.Unmarshal(c.IfMatch, &match) != nil {
+		panic("if_match is no id")
+	}
+	var id string
+	var err error
+	switch {
+	case c.Command == "remove" && match != "":
+		id, err = client.RemoveIf(ctx, target, c.Key, match)
+	case c.Command == "remove":
+		id, err = client.Remove(ctx, target, c.Key)
+	case len(c.IfMatch) > 0:
+		id, err = client.SetIf(ctx, throng.Draft{Target: target, Data: c.Data, StateKey: c.Key}, match)
+	default:
+		var published throng.Published
+		published, err = client.Set(ctx, target, c.Key, c.Data)
+		id = published.ID
+	}
+	var refused *throng.Error
+	if errors.As(err, &refused) {
+		print(c.Client, "unpublished", map[string]any{
+			"data": c.Data, "code": refused.Code, "outcome": refused.Outcome, "key": refused.Key,
+		})
+		return
+	}
+	if err != nil {
+		panic(err)
+	}
+	print(c.Client, "published", map[string]any{"data": c.Data, "id": id})
+}
+
+func history(client *throng.Client, c command) {
+	page := throng.Page{Limit: c.Limit, Newest: c.Order == "newest"}
+	if c.SinceTime != 0 {
+		page.Since = time.UnixMilli(c.SinceTime)
+	}
+	found, err := client.History(context.Background(), throng.Channel(c.Channel), page)
+	if err != nil {
+		panic(err)
+	}
+	data := []any{}
+	for _, message := range found.Messages {
+		data = append(data, decoded(message))
+	}
+	print(c.Client, "history", map[string]any{"data": data})
+}
+
 type running struct {
 	client *throng.Client
 	ctx    context.Context
@@ -243,6 +327,12 @@ func main() {
 			go follow(client.ctx, client.client, c)
 		case "publish":
 			go publish(client.client, c)
+		case "keep":
+			go keep(client.ctx, client.client, c)
+		case "set", "remove":
+			go set(client.client, c)
+		case "history":
+			go history(client.client, c)
 		case "close":
 			client.cancel()
 		}

@@ -3,7 +3,9 @@
 import { StrictMode, useState } from "react";
 import { createRoot } from "react-dom/client";
 import { Throng } from "@throng-push/client";
-import { ThrongProvider, useChannel, usePresence, useThrongState } from "@throng-push/client/react";
+import {
+  ThrongProvider, useChannel, useChannelState, usePresence, useThrongState,
+} from "@throng-push/client/react";
 
 const throng = new Throng(location.hash.slice(1), { user: "ann" });
 
@@ -24,6 +26,19 @@ function Here({ name }) {
   return <p id="here">{isLoading ? "" : `${connections} here: ${users.join()}`}</p>;
 }
 
+/** A counter that all pages share, and the names of all keys. */
+function Counter({ name }) {
+  const [count = 0, setCount, { remove, isComplete }] = useChannelState(name, "count");
+  const [values] = useChannelState(name);
+  return (
+    <section id="counter">
+      <output>{isComplete ? `${count} of ${[...values.keys()].sort().join()}` : ""}</output>
+      <button className="more" onClick={() => setCount(count + 1)}>More</button>
+      <button className="none" onClick={() => remove()}>None</button>
+    </section>
+  );
+}
+
 /** Two components that follow one channel, which the test chooses. */
 function Page() {
   const [name, choose] = useState("a");
@@ -35,6 +50,7 @@ function Page() {
       <Room id="one" name={name} />
       {name && <Room id="two" name={{ channel: name }} />}
       <Here name={name} />
+      <Counter name={name} />
     </>
   );
 }

@@ -4,7 +4,8 @@
 """
 
 from .background import AsyncBackground, Background, Counts
-from .blocking import Subscription, Throng
+from .blocking import ChannelState, Subscription, Throng
+from .channel_state import AsyncChannelState, Change
 from .client import AsyncThrong
 from .errors import ThrongError, WebhookError
 from .messages import (
@@ -19,6 +20,7 @@ from .messages import (
     PresenceEvent,
     Published,
     State,
+    StateEnd,
     Tag,
     Target,
     Unreadable,
@@ -32,9 +34,12 @@ from .webhooks import Webhook
 __all__ = [
     "Absence",
     "AsyncBackground",
+    "AsyncChannelState",
     "AsyncSubscription",
     "AsyncThrong",
     "Background",
+    "Change",
+    "ChannelState",
     "Conflated",
     "ConnectionOptions",
     "Counts",
@@ -47,6 +52,7 @@ __all__ = [
     "PresenceEvent",
     "Published",
     "State",
+    "StateEnd",
     "Subscription",
     "Tag",
     "Target",

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import Any, TypeVar, Unpack
+from typing import Any, Literal, TypeVar, Unpack
 
 from . import publishing, requests
 from .background import BYTES_MAX, MESSAGES_MAX, Background, OnFailed
+from .channel_state import Change, KeptState
 from .client import Hub
+from .cursor import Event
 from .errors import ThrongError, closed
 from .exchange import BlockingExchange
 from .messages import (
@@ -29,6 +32,7 @@ from .messages import (
     Presence,
     PresenceEvent,
     Published,
+    StateEnd,
     Tag,
     Target,
     Unreadable,
@@ -134,6 +138,18 @@ class Subscription:
     async def _next(self) -> Message | None:
         return await anext(self._inner, None)
 
+    def _next_event(self) -> Event:
+        async def next_event() -> Event | None:
+            try:
+                return await self._inner._next_event()
+            except StopAsyncIteration:
+                return None
+
+        event = self._loop.run(next_event())
+        if event is None:
+            raise StopIteration
+        return event
+
     def close(self) -> None:
         """Ends the iteration and closes the connection."""
         try:
@@ -148,6 +164,42 @@ class Subscription:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class ChannelState(KeptState):
+    """Follows a channel, and keeps the newest message of each of its keys.
+
+    An iterator of the changes, which keeps as much as has been iterated over; `ready` takes the
+    state as it is now. Close it with `close` or `with`.
+    """
+
+    def __init__(self, subscription: Subscription) -> None:
+        super().__init__()
+        self.subscription = subscription
+        self._changes: deque[Change] = deque()
+
+    def ready(self) -> None:
+        """Waits until the state is complete. The changes until then are not iterated over."""
+        while not self.is_complete:
+            self._take(self.subscription._next_event())
+
+    def __iter__(self) -> ChannelState:
+        return self
+
+    def __next__(self) -> Change:
+        while not self._changes:
+            self._changes += self._take(self.subscription._next_event())
+        return self._changes.popleft()
+
+    def __enter__(self) -> ChannelState:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the iteration and closes the connection."""
+        self.subscription.close()
 
 
 class Throng:
@@ -179,19 +231,22 @@ class Throng:
         since: str | Mapping[Target, str] | None = None,
         history: int = 0,
         pace: float | None = None,
+        state: bool = False,
         on_gap: Callable[[Gap], None] | None = None,
         on_presence: Callable[[PresenceEvent], None] | None = None,
         on_state: OnState | None = None,
         on_unreadable: Callable[[Unreadable], None] | None = None,
         on_conflated: Callable[[Conflated], None] | None = None,
         on_erased: Callable[[Erased], None] | None = None,
+        on_state_end: Callable[[StateEnd], None] | None = None,
     ) -> Subscription:
         """Follows channels, or a user's inbox: see `AsyncThrong.subscribe`.
 
         The functions `on_…` are called in the thread of the connections and must
         return soon.
         """
-        calls = Callbacks(on_gap, on_presence, on_state, on_unreadable, on_conflated, on_erased)
+        told = (on_gap, on_presence, on_state, on_unreadable, on_conflated, on_erased, on_state_end)
+        calls = Callbacks(*told)
         with self._starting:
             if self._is_closed:
                 raise closed()
@@ -201,9 +256,13 @@ class Throng:
                 self._hub = self._hub or Hub(
                     self._url, self._options, self._network, self._tokens, self._limits
                 )
-                return self._hub.subscribe(targets, since, history, pace, calls)
+                return self._hub.subscribe(targets, since, history, pace, state, calls)
 
             return Subscription(loop.run(start()), loop)
+
+    def state(self, target: Target) -> ChannelState:
+        """Follows a channel, and keeps the newest message of each of its keys."""
+        return ChannelState(self.subscribe(target, state=True, on_gap=lambda _: None))
 
     def publish(
         self,
@@ -253,11 +312,44 @@ class Throng:
         limit: int | None = None,
         before: str | None = None,
         after: str | None = None,
+        since_time: int | None = None,
+        order: Literal["oldest", "newest"] | None = None,
     ) -> History:
-        """A page of the history: the latest messages, or those before or after an id."""
+        """A page of the history: the latest messages, or those before or after an id, or since a
+        time in milliseconds since 1970. The oldest comes first, unless `order` is `newest`."""
         return self._run(
-            requests.read_history(self._exchange, self._options, target, limit, before, after)
+            requests.read_history(
+                self._exchange, self._options, target, limit, before, after, since_time, order
+            )
         )
+
+    def set(
+        self,
+        target: Target,
+        key: str,
+        value: Any,
+        *,
+        if_match: str | None = None,
+        if_absent: bool = False,
+        content_type: str | None = None,
+        expires_in: float | timedelta | None = None,
+        event: str | None = None,
+        tags: Mapping[str, Tag] | None = None,
+    ) -> str:
+        """Sets the value of a key. Returns the id of its message.
+
+        With `if_match`, only if the key has the message with this id, and with `if_absent`, only if
+        it has none; otherwise the error is `conflict`. Such a condition has one attempt.
+        """
+        draft = Draft(target, value, None, content_type, None, expires_in, event, tags, key)
+        if if_match is not None or if_absent:
+            return self._run(requests.set_key(self._exchange, self._options, draft, if_match))
+        published = self._run(publishing.publish(self._exchange, self._options, draft))
+        return published.id or ""
+
+    def remove(self, target: Target, key: str, *, if_match: str | None = None) -> str:
+        """Removes a key. Returns the id of its tombstone."""
+        return self._run(requests.remove_key(self._exchange, self._options, target, key, if_match))
 
     def edit(
         self,

@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack
 
 from . import publishing, requests
 from .background import BYTES_MAX, MESSAGES_MAX, AsyncBackground, OnFailed
+from .channel_state import AsyncChannelState
 from .errors import ThrongError, closed
 from .exchange import AsyncExchange
 from .messages import Draft, Erased, History, Presence, Published, Tag, Target
@@ -24,6 +25,7 @@ from .subscription import (
     OnGap,
     OnPresence,
     OnState,
+    OnStateEnd,
     OnUnreadable,
 )
 from .tokens import AsyncTokens, Tokens
@@ -46,13 +48,14 @@ class Hub:
         since: str | Mapping[Target, str] | None,
         history: int,
         pace: float | None,
+        state: bool,
         calls: Callbacks,
     ) -> AsyncSubscription:
         """A new subscription."""
         if self.exchange.http.is_closed:
             raise closed()
         subscription = AsyncSubscription(
-            self.url, self.options, self.exchange, targets, since, history, pace, calls
+            self.url, self.options, self.exchange, targets, since, history, pace, state, calls
         )
         self._subscriptions.add(subscription)
         subscription._on_close = self._subscriptions.discard
@@ -106,18 +109,21 @@ class AsyncThrong:
         since: str | Mapping[Target, str] | None = None,
         history: int = 0,
         pace: float | None = None,
+        state: bool = False,
         on_gap: OnGap | None = None,
         on_presence: OnPresence | None = None,
         on_state: OnState | None = None,
         on_unreadable: OnUnreadable | None = None,
         on_conflated: OnConflated | None = None,
         on_erased: OnErased | None = None,
+        on_state_end: OnStateEnd | None = None,
     ) -> AsyncSubscription:
         """Follows channels, or a user's inbox.
 
         `since` is the id to resume after; for several channels, a dictionary of ids by channel.
         Without it, `history` is the number of latest messages to begin with. `pace` is the least
-        time in seconds between two deliveries of a channel, 0.01 to 60. `on_gap` is called
+        time in seconds between two deliveries of a channel, 0.01 to 60. With `state` the newest
+        message of each key comes first, then `on_state_end` is called. `on_gap` is called
         where messages are missing, before the next message; without it, a gap is logged as a
         warning. `on_presence` is called with who follows each channel: at once, and on each change.
         Where the server has no presence events, or not for this client, the subscription ends with
@@ -127,8 +133,12 @@ class AsyncThrong:
         where some are erased. Raises `ThrongError` for a name that no channel can have (`bad_name`,
         `bad_utf8`).
         """
-        calls = Callbacks(on_gap, on_presence, on_state, on_unreadable, on_conflated, on_erased)
-        return self._hub.subscribe(targets, since, history, pace, calls)
+        told = (on_gap, on_presence, on_state, on_unreadable, on_conflated, on_erased, on_state_end)
+        return self._hub.subscribe(targets, since, history, pace, state, Callbacks(*told))
+
+    def state(self, target: Target) -> AsyncChannelState:
+        """Follows a channel, and keeps the newest message of each of its keys."""
+        return AsyncChannelState(self.subscribe(target, state=True, on_gap=lambda _: None))
 
     async def publish(
         self,
@@ -184,12 +194,45 @@ class AsyncThrong:
         limit: int | None = None,
         before: str | None = None,
         after: str | None = None,
+        since_time: int | None = None,
+        order: Literal["oldest", "newest"] | None = None,
     ) -> History:
-        """A page of the history: the latest messages, or those before or after an id."""
+        """A page of the history: the latest messages, or those before or after an id, or since a
+        time in milliseconds since 1970. The oldest comes first, unless `order` is `newest`."""
         async with self._watched():
             return await requests.read_history(
-                self._exchange, self._options, target, limit, before, after
+                self._exchange, self._options, target, limit, before, after, since_time, order
             )
+
+    async def set(
+        self,
+        target: Target,
+        key: str,
+        value: Any,
+        *,
+        if_match: str | None = None,
+        if_absent: bool = False,
+        content_type: str | None = None,
+        expires_in: float | timedelta | None = None,
+        event: str | None = None,
+        tags: Mapping[str, Tag] | None = None,
+    ) -> str:
+        """Sets the value of a key. Returns the id of its message.
+
+        With `if_match`, only if the key has the message with this id, and with `if_absent`, only if
+        it has none; otherwise the error is `conflict`. Such a condition has one attempt.
+        """
+        draft = Draft(target, value, None, content_type, None, expires_in, event, tags, key)
+        async with self._watched():
+            if if_match is not None or if_absent:
+                return await requests.set_key(self._exchange, self._options, draft, if_match)
+            published = await publishing.publish(self._exchange, self._options, draft)
+        return published.id or ""
+
+    async def remove(self, target: Target, key: str, *, if_match: str | None = None) -> str:
+        """Removes a key. Returns the id of its tombstone."""
+        async with self._watched():
+            return await requests.remove_key(self._exchange, self._options, target, key, if_match)
 
     async def edit(
         self,

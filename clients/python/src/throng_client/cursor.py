@@ -1,7 +1,8 @@
 """The position of a subscription in one channel.
 
 Invariant: a cursor's position is an id from the server, and no message after it has been handed
-on. So a connection may be lost at any time and resumed from the positions.
+on. So a connection may be lost at any time and resumed from the positions. While a state begins
+there is none: if the connection is lost, all of it comes again, after a gap.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from .messages import (
     Gap,
     Message,
     PresenceEvent,
+    StateEnd,
     Target,
     Unreadable,
     User,
@@ -40,7 +42,7 @@ class Handled:
     link: object
 
 
-Event = Message | Gap | Conflated | Erased | PresenceEvent | Unreadable | Handled
+Event = Message | Gap | Conflated | Erased | PresenceEvent | StateEnd | Unreadable | Handled
 Mark = tuple[str | None, str | None, str | None, bool, str | None]
 
 
@@ -59,6 +61,10 @@ class Cursor:
         """Where the subscription started."""
         self.seen_at: int | None = None
         """The time of the last presence event."""
+        self.wants_state = False
+        """Whether the subscription begins with the newest message of each key."""
+        self._is_beginning = False
+        """Whether the values of a state are coming."""
         self._has_started = False
         self._delivered: str | None = None
 
@@ -76,20 +82,37 @@ class Cursor:
         """Takes the server's confirmation; `recovered` is None if no id was sent."""
         if not self._has_started:
             self._has_started = True
-            self.position = self.first = self.position or id
+            self._is_beginning = self.wants_state and self.position is None
+            if not self._is_beginning:
+                self.position = self.first = self.position or id
             self.head = self.head or head
-        if recovered is False:
-            return self.gap({"id": id})
-        return []
+        elif self._is_beginning and self.position is None:
+            recovered = False
+        return self._miss(id) if recovered is False else []
+
+    def _miss(self, id: str) -> list[Event]:
+        """Takes that messages are missing: all of a state comes again."""
+        events = self.gap({"id": id})
+        if self.wants_state:
+            self._is_beginning = True
+            self.position = self.first = self.head = self._delivered = None
+        return events
+
+    def end_state(self, id: str) -> list[Event]:
+        """Takes the end of a state, as it was at the message with this id."""
+        self._is_beginning = False
+        self.position = id
+        return [StateEnd(self.target, id)]
 
     def gap(self, fields: Mapping[str, Any]) -> list[Event]:
         """Takes a gap."""
-        if fields.get("id"):
-            self.position = id_of(fields)
+        id = id_of(fields) if fields.get("id") else self.position or ""
+        if not self._is_beginning:
+            self.position = id or None
         if self.is_silent:
             return []
         missed = fields.get("missed")
-        return [Gap(self.target, self.position or "", missed if type(missed) is int else None)]
+        return [Gap(self.target, id, missed if type(missed) is int else None)]
 
     def take(self, envelope: Mapping[str, Any]) -> list[Event]:
         """Takes a message; one that was taken before yields nothing, and one that cannot be read
@@ -107,7 +130,9 @@ class Cursor:
         else:
             event = _read(envelope, is_replayed=is_replayed)
         # Also past one that cannot be read: it will not be more readable the next time.
-        self.position = self._delivered = id
+        self._delivered = id
+        if not self._is_beginning:
+            self.position = id
         if not is_replayed:
             self.head = None
         return [] if self.is_silent else [event]
@@ -152,8 +177,17 @@ def _read(envelope: Mapping[str, Any], *, is_replayed: bool) -> Event:
 class Cursors:
     """Those of a subscription, in the order of URLs: the user is last."""
 
-    def __init__(self, targets: list[Cursor], history: int, *, has_presence: bool = False) -> None:
+    def __init__(
+        self,
+        targets: list[Cursor],
+        history: int,
+        *,
+        has_presence: bool = False,
+        wants_state: bool = False,
+    ) -> None:
         self.all = targets
+        for each in targets:
+            each.wants_state = wants_state and not each.is_silent
         self.history = history
         self.has_presence = has_presence
         """Whether the subscription wants presence events, of all of its channels."""

@@ -30,6 +30,7 @@ STATUSES = {
     "too_slow": 408,
     "already_subscribed": 409,
     "not_subscribed": 409,
+    "conflict": 412,
     "too_large": 413,
     "uri_too_long": 414,
     "upgrade_required": 426,

@@ -15,9 +15,20 @@ from .cursor import Cursor, Event, Handled, Mark
 from .decoding import read_object
 from .errors import Loss, NotThrong, is_stale_token, loss_of_close
 from .link import Deadline, Host, Link, loss_of_refusal
-from .messages import MALFORMED, checked_id, path_of, place_of
+from .messages import (
+    MALFORMED,
+    checked_id,
+    id_of,
+    is_up_to,
+    message_id_of,
+    path_of,
+    place_of,
+)
 from .options import bounded, parameters_of
 from .requests import Answer, NoAnswer, Request, retry_after, send_with_token
+
+# The server's limit of messages on a page.
+PAGE_MAX = 1_000
 
 
 class HttpLink(Link):
@@ -69,6 +80,34 @@ class HttpLink(Link):
         except TypeError as error:
             raise NotThrong from error
 
+    async def states(self) -> list[Event]:
+        """The states of channels that begin with theirs, which are followed from there."""
+        events: list[Event] = []
+        for cursor in self.host.cursors.all:
+            if cursor.wants_state and not cursor.position:
+                events += await self._state_of(cursor)
+        return events
+
+    async def _state_of(self, cursor: Cursor) -> list[Event]:
+        id, after = None, None
+        messages: list[dict[str, Any]] = []
+        while id is None or after is not None:
+            path = path_of(cursor.target, "state", {"limit": PAGE_MAX, "after": after})
+            answer = await self.request("GET", path)
+            try:
+                page = read_object(answer.body)
+                id = id or id_of(page)
+                # What is newer comes to those who follow the channel from there.
+                messages += [it for it in page["messages"] if is_up_to(message_id_of(it), id)]
+                after = page.get("next")
+            except MALFORMED as error:
+                raise NotThrong from error
+        messages.sort(key=lambda it: int(it["id"].rpartition("-")[2]))
+        events = cursor.follow(id, head=id, recovered=None)
+        for message in messages:
+            events += cursor.take(message)
+        return events + cursor.end_state(id)
+
     async def settle(self) -> None:
         """Asks where the channels end now, to tell older messages from live ones."""
         cursors = self.host.cursors
@@ -108,6 +147,9 @@ class HttpLink(Link):
         events: list[Event] = []
         for cursor, start, is_whole in zip(cursors, starts, recovered, strict=True):
             events += cursor.follow(start, recovered=is_whole)
+            if not cursor.position:
+                # The next connection begins with its state, and tells of the gap.
+                raise Loss("a state begins again", hint=0.0)
         return events
 
     async def _is_whole(self, cursor: Cursor) -> bool:
@@ -179,6 +221,7 @@ class StreamLink(HttpLink):
             self._deadline.hasten(until)
 
     async def open(self) -> list[Event]:
+        states = await self.states()
         await self.settle()
         is_resumed = self.host.cursors.have_positions
         asked = parameters_of(self.host.options)
@@ -206,7 +249,7 @@ class StreamLink(HttpLink):
         events = await self.resumed(headers, is_resumed=is_resumed)
         self.is_open = True
         self.heard()
-        return events
+        return states + events
 
     async def _request(self, path: str) -> httpx.Response:
         exchange = self.host.exchange
@@ -305,9 +348,10 @@ class PollLink(HttpLink):
         return ",".join(str(each.seen_at or "true") for each in channels)
 
     async def open(self) -> list[Event]:
+        states = await self.states()
         await self.settle()
         # The first poll returns at once, which shows that the transport works.
-        events = await self._poll(0)
+        events = states + await self._poll(0)
         self.is_open = True
         return events
 

@@ -72,11 +72,23 @@ class Message:
     """Who published it, set by the server (`from`), if the channel shows that."""
     replaces: str | None = None
     """The id of the message in whose place it is, which is erased."""
+    state_key: str | None = None
+    """The key that it sets, or removes if it is a tombstone."""
+    tombstone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StateEnd:
+    """All values of the keys of `target` have come, as they were at the message `id`."""
+
+    target: Target
+    id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Messages of `target` are missing here."""
+    """Messages of `target` are missing here. Where the subscription has the state, it begins
+    again."""
 
     target: Target
     id: str
@@ -88,7 +100,8 @@ class Gap:
 @dataclass(frozen=True, slots=True)
 class Conflated:
     """Messages of `target` were skipped for newer ones, because this reader was behind and its
-    channel has the newest only (`lag-policy = "latest"`). It is no gap."""
+    channel has the newest only (`lag-policy = "latest"`), or their keys have newer values. It is no
+    gap."""
 
     target: Target
     count: int | None = None
@@ -161,6 +174,8 @@ class Draft:
     """The name of its event: 1 to 128 bytes, and none of the server's own events."""
     tags: Mapping[str, Tag] | None = None
     """At most 16 short facts about it, of at most 1,024 bytes as JSON."""
+    state_key: str | None = None
+    """The key whose value it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,7 +353,9 @@ def message_of(envelope: Mapping[str, Any], *, replayed: bool) -> Message:
     sender = None if sender is None else _text(sender)
     replaces = None if envelope.get("replaces") is None else checked_id(envelope["replaces"])
     place = (target_of(envelope), id, time)
-    return Message(*place, data, content_type, replayed, *labels, sender, replaces)
+    key = envelope.get("state_key")
+    state = (None if key is None else _text(key), envelope.get("tombstone") is True)
+    return Message(*place, data, content_type, replayed, *labels, sender, replaces, *state)
 
 
 def presence_of(fields: Mapping[str, Any]) -> PresenceEvent:
@@ -472,11 +489,14 @@ def line_of(draft: Draft, key: str, default: Callable[[Any], Any] | None = None)
         fields["event"] = draft.event
     if draft.tags:
         fields["tags"] = dict(draft.tags)
+    if draft.state_key is not None:
+        fields["state_key"] = draft.state_key
     return encoded(json_of(fields, default)) + b"\n"
 
 
 def label_headers(draft: Draft) -> dict[str, str | bytes]:
-    """The headers with the event and the tags of a message. Raises for what no header may have."""
+    """The headers with the event, the tags and the key of a message. Raises for what no header may
+    have."""
     headers: dict[str, str | bytes] = {}
     if draft.event is not None:
         if _CONTROL.search(draft.event):
@@ -484,7 +504,16 @@ def label_headers(draft: Draft) -> dict[str, str | bytes]:
         headers["Throng-Event"] = encoded(draft.event)
     if draft.tags:
         headers["Throng-Tags"] = json.dumps(dict(draft.tags), allow_nan=False)
+    if draft.state_key is not None:
+        headers["Throng-State-Key"] = encoded(checked_key(draft.state_key))
     return headers
+
+
+def checked_key(key: str) -> str:
+    """A key that a channel can have."""
+    if not 1 <= len(encoded(key)) <= NAME_BYTES_MAX or _CONTROL.search(key):
+        raise ValueError(f"a key has 1 to 255 bytes and no control character, not {key!r}")
+    return key
 
 
 def random_key() -> str:

@@ -25,6 +25,7 @@ from .messages import (
     Unreadable,
     body_of,
     checked_id,
+    checked_key,
     checked_target,
     erased_of,
     id_of,
@@ -34,6 +35,7 @@ from .messages import (
     message_of,
     path_of,
     place_of,
+    seconds_of,
     unreadable_of,
 )
 from .options import Options, bounded
@@ -214,9 +216,12 @@ async def read_history(
     limit: int | None,
     before: str | None,
     after: str | None,
+    since_time: int | None = None,
+    order: str | None = None,
 ) -> History:
     """A page of the history of a channel."""
     query = {"limit": limit, "before": before, "after": after}
+    query |= {"since_time": since_time, "order": order}
     fields = await _read(exchange, options, target, "history", query)
     messages: list[Message] = []
     unreadable: list[Unreadable] = []
@@ -262,6 +267,52 @@ async def edit(exchange: Exchange, options: Options, id: str, draft: Draft) -> s
     target = place_of(checked_target(draft.target))
     path = "/messages?" + urlencode({**target, "id": checked_id(id)})
     fields = await _ask(exchange, options, Request("PUT", path, headers, body))
+    try:
+        return message_id_of(fields)
+    except MALFORMED as error:
+        raise not_throng() from error
+
+
+async def set_key(exchange: Exchange, options: Options, draft: Draft, if_match: str | None) -> str:
+    """Sets the key of the draft if its value is that of the message `if_match`; if that is None, if
+    it has none. Returns the id of the message."""
+    body, content_type = body_of(draft.data, options.default)
+    exchange.limits.check(len(body))
+    headers: dict[str, Any] = {"Content-Type": draft.content_type or content_type}
+    headers |= label_headers(draft)
+    if draft.expires_in is not None:
+        headers["Throng-Expires-In"] = str(seconds_of(draft.expires_in))
+    key = headers.pop("Throng-State-Key").decode()
+    headers |= _condition(if_match)
+    return await _changed(exchange, options, "PUT", draft.target, key, headers, body)
+
+
+async def remove_key(
+    exchange: Exchange, options: Options, target: Target, key: str, if_match: str | None
+) -> str:
+    """Removes a key. Returns the id of its tombstone."""
+    headers = {} if if_match is None else _condition(if_match)
+    return await _changed(exchange, options, "DELETE", target, checked_key(key), headers, b"")
+
+
+def _condition(if_match: str | None) -> dict[str, str]:
+    if if_match is None:
+        return {"If-None-Match": "*"}
+    return {"If-Match": f'"{checked_id(if_match)}"'}
+
+
+async def _changed(
+    exchange: Exchange,
+    options: Options,
+    method: str,
+    target: Target,
+    key: str,
+    headers: dict[str, Any],
+    body: bytes,
+) -> str:
+    place = place_of(checked_target(target))
+    path = "/state?" + urlencode({**place, "key": key})
+    fields = await _ask(exchange, options, Request(method, path, headers, body))
     try:
         return message_id_of(fields)
     except MALFORMED as error:

@@ -172,6 +172,8 @@ class SocketLink(Link):
     def _entry_of(self, cursor: Cursor) -> dict[str, Any]:
         """The fields of a `subscribe` command for one channel."""
         entry: dict[str, Any] = place_of(cursor.target)
+        if cursor.wants_state:
+            entry["state"] = True
         if cursor.position:
             entry["since"] = cursor.position
         elif self.host.cursors.history > 0:
@@ -373,13 +375,15 @@ class SocketLink(Link):
         type, ref = frame.get("type"), frame.get("ref")
         if not isinstance(ref, int):
             ref = None
-        if type in ("message", "erased", "gap", "conflated", "presence"):
+        if type in ("message", "erased", "gap", "conflated", "presence", "state"):
             if cursor is None or cursor not in self._live:
                 return []
             if type in ("message", "erased"):
                 return cursor.take(frame)
             if type == "presence":
                 return cursor.see(frame)
+            if type == "state":
+                return cursor.end_state(id_of(frame))
             return cursor.gap(frame) if type == "gap" else cursor.skip(frame.get("count"))
         if type == "subscribed" and ref in self._commands:
             return self._answered(frame, self._commands.pop(ref))

@@ -29,6 +29,7 @@ from .messages import (
     Message,
     PresenceEvent,
     State,
+    StateEnd,
     StateName,
     Target,
     Unreadable,
@@ -63,6 +64,7 @@ OnState = Callable[[State], None]
 OnUnreadable = Callable[[Unreadable], Awaitable[None] | None]
 OnConflated = Callable[[Conflated], Awaitable[None] | None]
 OnErased = Callable[[Erased], Awaitable[None] | None]
+OnStateEnd = Callable[[StateEnd], Awaitable[None] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +77,11 @@ class Callbacks:
     on_unreadable: OnUnreadable | None = None
     on_conflated: OnConflated | None = None
     on_erased: OnErased | None = None
+    on_state_end: OnStateEnd | None = None
 
     def __post_init__(self) -> None:
         waited = ("on_gap", "on_presence", "on_unreadable", "on_conflated", "on_erased")
-        for name in (*waited, "on_state"):
+        for name in (*waited, "on_state_end", "on_state"):
             call = getattr(self, name)
             if call is not None and not callable(call):
                 raise TypeError(f"{name} must be a function, not {call!r}")
@@ -112,6 +115,12 @@ class Callbacks:
         if waiting is not None:
             await waiting
 
+    async def end_state(self, event: StateEnd) -> None:
+        """Tells that a state is complete."""
+        waiting = None if self.on_state_end is None else self.on_state_end(event)
+        if waiting is not None:
+            await waiting
+
     async def pass_over(self, event: Unreadable) -> None:
         """Tells of a message that cannot be read."""
         if self.on_unreadable is None:
@@ -141,17 +150,20 @@ class AsyncSubscription:
         since: str | Mapping[Target, str] | None,
         history: int,
         pace: float | None,
+        state: bool,
         calls: Callbacks,
     ) -> None:
         if not isinstance(history, int) or history < 0:
             raise ValueError(f"`history` is a number of messages, 0 or more, not {history!r}")
+        if state and history > 0:
+            raise ValueError("`state` excludes `history`")
         if pace is not None:
             check_connection_option("pace", pace)
         followed = _cursors_of(targets, since, options.user)
         has_presence = calls.on_presence is not None
         if has_presence and not any(each.may_have_presence for each in followed):
             raise ValueError("`on_presence` needs a channel: inboxes have no presence events")
-        cursors = Cursors(followed, history, has_presence=has_presence)
+        cursors = Cursors(followed, history, has_presence=has_presence, wants_state=state)
         self._choice = Choice(options.transports, options.open_timeout)
         self._host = Host(url, options, exchange, cursors, options.open_timeout, pace=pace)
         self._calls = calls
@@ -184,7 +196,8 @@ class AsyncSubscription:
         """The ids to resume after, as `since` takes them, for the channels that have one."""
         places = {}
         # What has arrived and is not taken yet would be lost.
-        waiting = {it.target for it in self._events if isinstance(it, Message | Gap | Unreadable)}
+        placed = Message | Gap | StateEnd | Unreadable
+        waiting = {it.target for it in self._events if isinstance(it, placed)}
         for each in self._host.cursors.all:
             id = each.position
             if each.target in waiting:
@@ -197,13 +210,19 @@ class AsyncSubscription:
         return self
 
     async def __anext__(self) -> Message:
+        while True:
+            event = await self._next_event()
+            if isinstance(event, Message):
+                return event
+
+    async def _next_event(self) -> Event:
+        """The next event. What is no message is told, too."""
         while not self._closed.is_set():
             if self._events and not isinstance(self._events[0], Handled):
                 event = self._events.popleft()
                 if not isinstance(event, Message):
                     await self._tell(event)
-                    continue
-                if event.id is not None:
+                elif event.id is not None:
                     self._taken[event.target] = event.id
                 return event
             try:
@@ -234,6 +253,9 @@ class AsyncSubscription:
             if event.id is not None:
                 self._taken[event.target] = event.id
             await self._calls.forget(event)
+        elif isinstance(event, StateEnd):
+            self._taken[event.target] = event.id
+            await self._calls.end_state(event)
         elif isinstance(event, Unreadable):
             if event.id is not None:
                 self._taken[event.target] = event.id
