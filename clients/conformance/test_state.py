@@ -42,8 +42,8 @@ def shown(client):
 def test_a_state_comes_first_and_then_all_changes(connect, server, channel, transport):
     for key, value in [("a", "old"), ("b", "1"), ("gone", "x"), ("a", "2")]:
         set_key(server, channel, key, value)
-    server.publish(channel, "before")
     remove(server, channel, "gone")
+    server.publish(channel, "before")
     client = connect(server.url, **EAGER, transports=[transport])
     client.tell("subscribe", channels=[channel], state=True)
     client.until(lambda it: it["event"] == "complete")
