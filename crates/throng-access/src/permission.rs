@@ -14,17 +14,20 @@ pub enum Permission {
     Erase,
     /// To replace messages of others.
     Edit,
+    /// To set and remove keys of its state.
+    State,
 }
 
 impl Permission {
     /// All permissions, in the order of the reference.
-    pub const ALL: [Permission; 6] = [
+    pub const ALL: [Permission; 7] = [
         Permission::Subscribe,
         Permission::Publish,
         Permission::History,
         Permission::Presence,
         Permission::Erase,
         Permission::Edit,
+        Permission::State,
     ];
 
     /// The word for it in tokens and settings.
@@ -36,6 +39,7 @@ impl Permission {
             Permission::Presence => "presence",
             Permission::Erase => "erase",
             Permission::Edit => "edit",
+            Permission::State => "state",
         }
     }
 }
@@ -64,6 +68,6 @@ mod tests {
     fn permissions_are_a_set() {
         let set = Permissions::default().with(Permission::Presence).with(Permission::Publish);
         let contained: Vec<_> = Permission::ALL.map(|one| set.contains(one)).into();
-        assert_eq!(contained, [false, true, false, true, false, false]);
+        assert_eq!(contained, [false, true, false, true, false, false, false]);
     }
 }

@@ -88,6 +88,8 @@ pub enum Action<'a> {
     /// Replace a message of another publisher in a channel. Whoever does needs
     /// [`Action::Publish`], too.
     Edit(&'a ChannelName),
+    /// Set or remove a key of a channel's state. Whoever does needs [`Action::Publish`], too.
+    SetState(&'a ChannelName),
 }
 
 impl<'a> Action<'a> {
@@ -101,6 +103,7 @@ impl<'a> Action<'a> {
             Action::ReadPresence(name) => Some((Permission::Presence, name)),
             Action::Erase(name) => Some((Permission::Erase, name)),
             Action::Edit(name) => Some((Permission::Edit, name)),
+            Action::SetState(name) => Some((Permission::State, name)),
             Action::PublishBatch => None,
         }
     }
@@ -204,7 +207,11 @@ impl<A: Access> Access for ReadOnlyClients<A> {
         later: Later<'_, Decision>,
     ) -> Answer<Decision> {
         let is_write = match action {
-            Action::Publish(_) | Action::PublishBatch | Action::Erase(_) | Action::Edit(_) => true,
+            Action::Publish(_)
+            | Action::PublishBatch
+            | Action::Erase(_)
+            | Action::Edit(_)
+            | Action::SetState(_) => true,
             Action::Subscribe(_) | Action::ReadHistory(_) | Action::ReadPresence(_) => false,
         };
         let is_client = asker.listener == Listener::Public && !asker.credentials.are_of_key();
@@ -281,6 +288,7 @@ mod tests {
             Action::PublishBatch,
             Action::Erase(&channel),
             Action::Edit(&channel),
+            Action::SetState(&channel),
         ];
         for action in writes {
             let error = ask(&client, action).allowed_until_ms().expect_err("a client");

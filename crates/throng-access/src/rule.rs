@@ -55,6 +55,8 @@ pub struct ChannelAccess {
     pub erase: Who,
     /// Those who replace messages of others.
     pub edit: Who,
+    /// Those who set and remove keys.
+    pub state: Who,
 }
 
 impl ChannelAccess {
@@ -66,6 +68,7 @@ impl ChannelAccess {
         presence: Who::Anyone,
         erase: Who::Anyone,
         edit: Who::Anyone,
+        state: Who::Anyone,
     };
 
     /// The rule of the server's own logs.
@@ -76,6 +79,7 @@ impl ChannelAccess {
         presence: Who::Nobody,
         erase: Who::Nobody,
         edit: Who::Nobody,
+        state: Who::Nobody,
     };
 
     /// The holders of `permission`.
@@ -87,6 +91,7 @@ impl ChannelAccess {
             Permission::Presence => self.presence,
             Permission::Erase => self.erase,
             Permission::Edit => self.edit,
+            Permission::State => self.state,
         }
     }
 }
@@ -287,8 +292,15 @@ mod tests {
     use crate::server_key::ServerKey;
 
     fn access(who: Who) -> ChannelAccess {
-        let (erase, edit) = (who, who);
-        ChannelAccess { subscribe: who, publish: who, history: who, presence: who, erase, edit }
+        ChannelAccess {
+            subscribe: who,
+            publish: who,
+            history: who,
+            presence: who,
+            erase: who,
+            edit: who,
+            state: who,
+        }
     }
 
     fn grants(claim: &str) -> Grants {

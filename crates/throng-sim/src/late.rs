@@ -87,7 +87,8 @@ impl Access for LatePolicy {
             | Action::ReadHistory(name)
             | Action::ReadPresence(name)
             | Action::Erase(name)
-            | Action::Edit(name) => Some(name.name()),
+            | Action::Edit(name)
+            | Action::SetState(name) => Some(name.name()),
             Action::PublishBatch => None,
         };
         let is_secret = name.is_some() && name == self.lateness.secret;

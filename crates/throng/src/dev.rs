@@ -24,7 +24,8 @@ const LIFE_S: u64 = 24 * 60 * 60;
 const GRANTS: &str = r#"{
     "subscribe": ["*", {"users": "*"}], "publish": ["*", {"users": "*"}],
     "history": ["*", {"users": "*"}], "presence": ["*", {"users": "*"}],
-    "erase": ["*", {"users": "*"}], "edit": ["*", {"users": "*"}]
+    "erase": ["*", {"users": "*"}], "edit": ["*", {"users": "*"}],
+    "state": ["*", {"users": "*"}]
 }"#;
 
 /// The most bytes of the secrets that another process passes on.

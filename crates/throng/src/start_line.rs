@@ -62,6 +62,7 @@ impl StartLine<'_> {
             presence = %self.permission(&access.presence),
             erase = %self.permission(&access.erase),
             edit = %self.permission(&access.edit),
+            state = %self.permission(&access.state),
             access_rules = access_rules(settings),
             token_keys = settings.token_keys.len(),
             token_key_urls = settings.token_key_urls.0.len(),

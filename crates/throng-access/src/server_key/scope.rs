@@ -16,6 +16,8 @@ pub enum Scope {
     Erase,
     /// To replace messages.
     Edit,
+    /// To set and remove keys of states.
+    State,
     Listing,
     /// To say which channels users follow.
     Subscriptions,
@@ -25,13 +27,14 @@ pub enum Scope {
 
 impl Scope {
     /// All scopes, in the order of the reference.
-    pub const ALL: [Scope; 9] = [
+    pub const ALL: [Scope; 10] = [
         Scope::Publish,
         Scope::History,
         Scope::Presence,
         Scope::Subscribe,
         Scope::Erase,
         Scope::Edit,
+        Scope::State,
         Scope::Listing,
         Scope::Subscriptions,
         Scope::Administration,
@@ -46,6 +49,7 @@ impl Scope {
             Scope::Subscribe => "subscribe",
             Scope::Erase => "erase",
             Scope::Edit => "edit",
+            Scope::State => "state",
             Scope::Listing => "listing",
             Scope::Subscriptions => "subscriptions",
             Scope::Administration => "administration",
@@ -66,6 +70,7 @@ impl Scope {
             Scope::Subscribe => Some(Permission::Subscribe),
             Scope::Erase => Some(Permission::Erase),
             Scope::Edit => Some(Permission::Edit),
+            Scope::State => Some(Permission::State),
             Scope::Listing | Scope::Subscriptions | Scope::Administration => None,
         }
     }

@@ -229,6 +229,7 @@ async fn submit_line(
     let item = parse_line(line)?;
     let channel = ChannelName::new(item.target.kind, &item.target.name);
     permit.ask_before_content(&channel).await?;
+    permit.ask_about_key(&channel, &item.publication.labels).await?;
     let max_bytes = control.settings.max_message_bytes;
     if item.publication.body.len() > max_bytes {
         return Err(ErrorResponse::message_too_large(max_bytes));

@@ -68,6 +68,7 @@ pub(crate) async fn answer(
     permit.recheck(Action::Publish(&channel))?;
     let key = replaced.key().map(Box::<str>::from);
     options.labels.key = key.clone().map(|name| StateKey { name, is_removed: false });
+    permit.ask_about_key(&channel, &options.labels).await?;
     let attributes = permit.attributes(&channel, &options.labels);
     let publication = Publication {
         content_type: content.content_type,

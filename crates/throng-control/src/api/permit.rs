@@ -92,6 +92,15 @@ impl<'r> Permit<'r> {
         if self.reads_content(action) { self.recheck(action) } else { self.ask(action).await }
     }
 
+    /// Fails if a publication with these labels sets or removes a key, and the client may not.
+    pub(super) async fn ask_about_key(
+        &mut self,
+        channel: &ChannelName,
+        labels: &Labels,
+    ) -> Result<(), ErrorResponse> {
+        if labels.key.is_some() { self.ask(Action::SetState(channel)).await } else { Ok(()) }
+    }
+
     fn reads_content(&self, action: Action<'_>) -> bool {
         self.control.authentication.reads_content(&self.asker(None), action)
     }

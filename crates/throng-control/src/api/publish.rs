@@ -64,6 +64,7 @@ pub(super) async fn publish_to(
     permit.ask_before_content(&channel).await?;
     let query = query::of(head, parameters)?;
     let options = Options::of(&head.headers, query, key)?;
+    permit.ask_about_key(&channel, &options.labels).await?;
     let counted = CountedNodes::of(query)?;
     let content = if options.labels.key.as_ref().is_some_and(|key| key.is_removed) {
         // There is nothing to say of a key that is gone.

@@ -327,7 +327,8 @@ impl Access for Secrecy {
         | Action::ReadHistory(name)
         | Action::ReadPresence(name)
         | Action::Erase(name)
-        | Action::Edit(name)) = action
+        | Action::Edit(name)
+        | Action::SetState(name)) = action
         else {
             return Decision::Allowed.into();
         };

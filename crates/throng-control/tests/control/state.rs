@@ -1,8 +1,10 @@
 //! `/channels/{channel}/state`: pages of keys, one key, and its change.
 
 use serde_json::{Value, json};
+use throng_control::Settings;
 
 use crate::client::{Answer, get, post, request};
+use crate::credentials::{keys, token};
 use crate::server::Server;
 
 fn write(server: &Server, method: &str, target: &str, headers: &[&str], body: &str) -> Answer {
@@ -205,4 +207,27 @@ fn a_message_in_place_of_a_value_has_its_key() {
     ));
     assert_eq!(erased.status, 200, "{erased:?}");
     server.ask(get("/channels/a/state/k")).expect_refusal(404, "not_found");
+}
+
+#[test]
+fn a_key_is_set_by_those_who_may() {
+    let server = Server::controlled(Settings::for_tests(), keys().access);
+    let publishes = token(json!({"throng": {"publish": ["a"], "history": ["a"]}}));
+    let sets = token(json!({"throng": {"publish": ["a"], "state": ["a"]}}));
+    let only_sets = token(json!({"throng": {"state": ["a"]}}));
+    for refused in [&publishes, &only_sets] {
+        let answer = write(&server, "PUT", "/channels/a/state/k", &[refused], "x");
+        answer.expect_refusal(403, "forbidden");
+        let header = server.ask(post("/channels/a", &["Throng-State-Key: k", refused], "x"));
+        header.expect_refusal(403, "forbidden");
+    }
+    assert_eq!(write(&server, "PUT", "/channels/a/state/k", &[&sets], "x").status, 201);
+    let line = r#"{"channel":"a","state_key":"k","tombstone":true}"#;
+    let batch = server.ask(post("/publish", &[&publishes], line));
+    assert!(batch.text().starts_with(r#"{"error":"forbidden""#), "{}", batch.text());
+    assert_eq!(server.ask(post("/channels/a", &[&publishes], "without a key")).status, 201);
+    write(&server, "DELETE", "/channels/a/state/k", &[&publishes], "")
+        .expect_refusal(403, "forbidden");
+    let read = server.ask(request("GET", "/channels/a/state/k", &[&publishes]));
+    assert_eq!(read.json()["data"], "x");
 }

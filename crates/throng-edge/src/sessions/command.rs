@@ -507,5 +507,8 @@ fn action_of<'n>(command: &Command, name: &'n ChannelName) -> Action<'n> {
 fn actions_of<'n>(command: &Command, name: &'n ChannelName) -> impl Iterator<Item = Action<'n>> {
     let sees_presence = matches!(command, Command::Subscribe { presence: true, .. });
     let presence = sees_presence.then_some(Action::ReadPresence(name));
-    iter::once(action_of(command, name)).chain(presence)
+    let sets_key =
+        matches!(command, Command::Publish { publication, .. } if publication.labels.key.is_some());
+    let state = sets_key.then_some(Action::SetState(name));
+    iter::once(action_of(command, name)).chain(presence).chain(state)
 }

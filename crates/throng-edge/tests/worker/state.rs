@@ -4,11 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use throng_access::{AccessControl, AllowAll};
+use throng_access::{AccessControl, AccessRules, AllowAll};
 use throng_core::{Rule, Rules};
 use throng_edge::{Counter, Settings};
 
 use crate::rig::{Client, Rig};
+use crate::tokens::{control, token, websocket};
 
 fn rig(rule: Rule) -> Rig {
     let settings = Settings { heartbeat: Duration::ZERO, ..Settings::for_tests() };
@@ -171,4 +172,24 @@ fn a_state_goes_on_after_an_upgrade() {
     assert_eq!(lines.len() - end, 3, "{:?}", &lines[end..]);
     assert_eq!(lines[end + 1..], ["key 3=new", "hello"]);
     assert!((49..=50).contains(&end), "{end} values");
+}
+
+#[test]
+fn a_key_is_set_by_those_whose_token_grants_it() {
+    let access = Arc::new(control(AccessRules::default()));
+    let mut rig = Rig::with_control(Settings::for_tests(), access);
+    let publish = r#"{"type":"publish","channel":"a","state_key":"k","data":"x","ref":1}"#;
+    let claims = |grants: &str| format!(r#""sub":"ann","throng":{{{grants}}}"#);
+    for (grants, answer) in [
+        (r#""publish":["a"]"#, r#""code":"forbidden""#),
+        (r#""state":["a"]"#, r#""code":"forbidden""#),
+        (r#""publish":["a"],"state":["a"]"#, r#""type":"published""#),
+    ] {
+        let token = token(3600, &claims(grants));
+        let client = websocket(&mut rig, "/subscribe", &token, "throng.v1");
+        client.received();
+        rig.send_frame(&client, publish);
+        let received = client.received();
+        assert!(received.contains(answer), "{grants}: {received}");
+    }
 }

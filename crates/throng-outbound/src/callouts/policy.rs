@@ -103,7 +103,8 @@ impl CalloutPolicy {
             | Action::ReadHistory(_)
             | Action::ReadPresence(_)
             | Action::Erase(_)
-            | Action::Edit(_) => return None,
+            | Action::Edit(_)
+            | Action::SetState(_) => return None,
         };
         let is_application = asker.listener == Listener::Admin || is_key(asker.credentials);
         let is_known = matches!(asker.credentials, Credentials::Known { .. });

@@ -20,6 +20,7 @@ pub(crate) fn access_rules(settings: &Settings) -> Result<AccessRules, SettingsE
         presence: global.presence.0,
         erase: global.erase.0,
         edit: global.edit.0,
+        state: global.state.0,
     };
     let rules = settings.channels.iter().zip(1..).map(|(table, nth)| {
         let (kind, text) = match (&table.channels, &table.users) {
@@ -41,6 +42,7 @@ fn rule(table: &ChannelTable, fallback: &ChannelAccess) -> ChannelAccess {
         presence: table.presence.map_or(fallback.presence, |who| who.0),
         erase: table.erase.map_or(fallback.erase, |who| who.0),
         edit: table.edit.map_or(fallback.edit, |who| who.0),
+        state: table.state.map_or(fallback.state, |who| who.0),
     }
 }
 

@@ -84,6 +84,8 @@ channel_table! {
     "erase" erase: WhoChoice,
     /// Who may replace messages of others in them, in place of `access-edit`.
     "edit" edit: WhoChoice,
+    /// Who may set and remove keys of their states, in place of `access-state`.
+    "state" state: WhoChoice,
 }
 
 impl ChannelTable {
@@ -93,7 +95,7 @@ impl ChannelTable {
     /// Whether the table says who may do something.
     pub(crate) fn has_access(&self) -> bool {
         let reads = [&self.subscribe, &self.history, &self.presence];
-        let writes = [&self.publish, &self.erase, &self.edit];
+        let writes = [&self.publish, &self.erase, &self.edit, &self.state];
         reads.into_iter().chain(writes).any(Option::is_some)
     }
 
@@ -106,6 +108,7 @@ impl ChannelTable {
             presence: None,
             erase: None,
             edit: None,
+            state: None,
             ..self.clone()
         }
     }
@@ -162,7 +165,9 @@ mod tests {
             "journal" => "'disk'",
             "from" => "'name'",
             "durable" | "local" => "true",
-            "subscribe" | "publish" | "history" | "presence" | "erase" | "edit" => "'user'",
+            "subscribe" | "publish" | "history" | "presence" | "erase" | "edit" | "state" => {
+                "'user'"
+            }
             _ => "1",
         };
         for key in KEYS {

@@ -294,6 +294,8 @@ settings! {
             "Who may erase messages";
         "access-edit" edit: WhoChoice = "granted",
             "Who may replace messages of others";
+        "access-state" state: WhoChoice = "granted",
+            "Who may set and remove keys of a channel's state";
     }
     tables {}
     lists {}

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 use clap::Args;
 use serde_json::{Map, Value, json};
-use throng_access::Grants;
 use throng_access::pattern::Pattern;
+use throng_access::{Grants, Permission};
 use throng_core::name::Kind;
 use throng_units::Time;
 
@@ -59,9 +59,13 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "PATTERN", value_parser = pattern)]
     edit: Vec<String>,
 
+    /// Grant setting and removing keys of the states of matching channels
+    #[arg(long, value_name = "PATTERN", value_parser = pattern)]
+    state: Vec<String>,
+
     /// The whole claim `throng` in JSON, such as {"publish":[{"users":"*"}]}
     #[arg(long, value_name = "JSON", value_parser = grants)]
-    #[arg(conflicts_with_all = ["subscribe", "publish", "history", "presence", "erase", "edit"])]
+    #[arg(conflicts_with_all = Permission::ALL.map(Permission::word))]
     grants: Option<Value>,
 
     /// Time until the token expires (`exp`)
@@ -157,6 +161,7 @@ fn throng_claim(arguments: &Arguments) -> Option<Value> {
         ("presence", &arguments.presence),
         ("erase", &arguments.erase),
         ("edit", &arguments.edit),
+        ("state", &arguments.state),
     ];
     let granted = lists.into_iter().filter(|(_, list)| !list.is_empty());
     let claim: Map<_, _> = granted.map(|(name, list)| (name.to_owned(), json!(list))).collect();
