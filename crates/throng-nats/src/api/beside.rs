@@ -9,6 +9,8 @@
 //! the second is nothing that a client lacks. So before a message is erased, this is written down;
 //! and before a whole history is, that clients lack what came before its end.
 
+use std::collections::BTreeSet;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
@@ -183,15 +185,23 @@ impl Erasures {
         self.erased.binary_search(&sequence).is_ok()
     }
 
-    /// Whether all `later` messages after a position are there, but for those that were erased one
-    /// by one, of a channel that keeps `per_channel`: none of them was erased with a history, nor
-    /// dropped because there were too many.
+    /// Whether all messages after a position were `found`, or are among the `left` ones, but for
+    /// those that were erased one by one, of a channel that keeps `per_channel`: none of them was
+    /// erased with a history, nor dropped because there were too many.
     ///
     /// If one after the position was dropped, `per_channel` newer ones were left then; since then
-    /// these can have become less by erasure only.
-    pub(crate) fn is_whole(&self, after: u64, later: u64, per_channel: u64) -> bool {
-        let erased = self.erased.iter().rev().take_while(|sequence| **sequence > after).count();
-        after >= self.floor.max(self.uncounted) && later + (erased as u64) < per_channel
+    /// these can have become less by erasure only. An erasure is written down before it is done, so
+    /// a message can be both erased and found: it is one.
+    pub(crate) fn is_whole(
+        &self,
+        after: u64,
+        (found, left): (&BTreeSet<u64>, u64),
+        per_channel: u64,
+    ) -> bool {
+        let erased = self.erased.iter().rev().take_while(|sequence| **sequence > after);
+        let erased = erased.filter(|sequence| !found.contains(sequence)).count();
+        let later = found.len() + erased;
+        after >= self.floor.max(self.uncounted) && later as u64 + left < per_channel
     }
 }
 
@@ -245,7 +255,19 @@ mod tests {
             erasures = erasures.with_message(sequence, 2_000);
         }
         assert_eq!((erasures.erased.len(), erasures.uncounted), (ERASED_MAX, 2));
-        assert!(!erasures.is_whole(1, 0, 5_000) && erasures.is_whole(2, 0, 5_000));
+        let none = BTreeSet::new();
+        let is_whole = |after| erasures.is_whole(after, (&none, 0), 5_000);
+        assert!(!is_whole(1) && is_whole(2));
+    }
+
+    #[test]
+    fn a_message_that_is_about_to_be_erased_counts_once() {
+        let erasures = Erasures::default().with_message(7, 9);
+        let found = BTreeSet::from([7, 8, 9]);
+        assert!(erasures.is_whole(5, (&found, 0), 4), "none was dropped");
+        assert!(!erasures.is_whole(5, (&found, 1), 4), "one may have been");
+        let found = BTreeSet::from([8, 9, 10]);
+        assert!(!erasures.is_whole(5, (&found, 0), 4), "7 was there when 10 came");
     }
 
     /// An event of a channel.
@@ -296,8 +318,8 @@ mod tests {
                     }
                 }
             }
-            let later = kept.iter().filter(|sequence| **sequence > after).count();
-            let is_whole = erasures.is_whole(after, later as u64, per_channel as u64);
+            let found = kept.iter().copied().filter(|sequence| *sequence > after).collect();
+            let is_whole = erasures.is_whole(after, (&found, 0), per_channel as u64);
             prop_assert!(!(lost && is_whole));
             let published = last.saturating_sub(after.min(last)) as usize;
             if !lost && published < per_channel && after >= erasures.floor {

@@ -324,8 +324,9 @@ impl Readings {
             return None;
         };
         let erasures = Erasures::read(found.as_ref());
-        let is_whole =
-            batch.has_after || erasures.is_whole(batch.after, batch.later(), self.per_channel);
+        let found = batch.messages.iter().map(|message| message.sequence).collect();
+        let later = (&found, batch.left);
+        let is_whole = batch.has_after || erasures.is_whole(batch.after, later, self.per_channel);
         let lags = batch.lags && !erasures.has(batch.at_least);
         Some(BatchDone::new(batch, is_whole && !lags))
     }
