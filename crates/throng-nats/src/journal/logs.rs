@@ -8,6 +8,9 @@
 //! * A change waits until all earlier publications to its channel are answered, and later ones wait
 //!   for its outcome: so it is stored between them.
 //! * A change whose answer is lost is not sent again: it may be stored.
+//! * A change that wants a certain head of a log without messages is sent only after the leader
+//!   has said which sequences the stream has: what this node knew of that before may be seconds
+//!   old, and a later message may have come and expired.
 //! * What is erased is written down before it is erased. So an erasure can begin anew at any time.
 
 mod context;

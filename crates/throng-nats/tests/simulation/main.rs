@@ -34,6 +34,13 @@ fn lists_have_each_channel_that_was_there() {
 }
 
 #[test]
+fn a_head_before_expired_messages_is_a_conflict() {
+    const ROUNDS: usize = 12;
+    let tally = World::new(0).change_emptied_logs(ROUNDS);
+    assert_eq!((tally.conflicts, tally.changed_logs), (ROUNDS, ROUNDS));
+}
+
+#[test]
 fn followers_get_each_message_once_and_in_order() {
     let seeds = seeds();
     let mut sum = Tally::default();

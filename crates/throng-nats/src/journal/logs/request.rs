@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use super::context::LogContext;
 use super::edit::{self, OLD_STREAM, SentEdit};
 use super::view::{LogView, PARTS};
 use crate::api::ack::{self, Ack};
 use crate::api::beside::{self, EXPECTED, Found};
-use crate::api::stream::StreamAbilities;
+use crate::api::stream::{self, StreamAbilities};
 use crate::api::{JetStreamError, NatsLimit, get};
 use crate::journal::outbox::{Outbox, Question};
 use crate::journal::report::{LogEdit, LogOutcome, LogRequest, Outcome};
@@ -42,6 +44,12 @@ enum Step {
     Begin,
     /// The log is read: the tokens of the questions, and what was found.
     Read([u64; PARTS], Box<[Option<Option<Found>>; PARTS]>),
+    /// The log had no message. The stream is asked which sequences it has, since one may have come
+    /// after the head that a change wants, and have expired.
+    Bound {
+        token: u64,
+        view: Box<LogView>,
+    },
     Store(SentEdit),
     /// It is written down what will be erased.
     Mark {
@@ -74,6 +82,8 @@ pub(super) struct OpenRequest {
     step: Step,
     /// The log when it was read before.
     seen: Option<LogView>,
+    /// The first and last sequence of the stream when it was asked for them; zeros before.
+    bounds: (u64, u64),
     /// True if messages may be erased already.
     has_erased: bool,
     /// The message with the record that is erased.
@@ -89,6 +99,7 @@ impl OpenRequest {
             at_ms: now_ms,
             step: Step::Begin,
             seen: None,
+            bounds: (0, 0),
             has_erased: false,
             record_sequence: 0,
         }
@@ -141,6 +152,7 @@ impl OpenRequest {
         let what = match self.step {
             Step::Begin | Step::Store(_) | Step::Mark { .. } => return false,
             Step::Read(..) => "$JS.API.STREAM.MSG.GET.",
+            Step::Bound { .. } => "$JS.API.STREAM.INFO.",
             Step::Erase { .. } => "$JS.API.STREAM.MSG.DELETE.",
             Step::Purge { .. } | Step::PurgeRecord { .. } => "$JS.API.STREAM.PURGE.",
         };
@@ -154,7 +166,8 @@ impl OpenRequest {
             Step::Begin => {}
             Step::Read(tokens, _) => tokens.iter().copied().for_each(answered),
             Step::Store(sent) => answered(sent.token),
-            Step::Mark { token, .. }
+            Step::Bound { token, .. }
+            | Step::Mark { token, .. }
             | Step::Erase { token, .. }
             | Step::Purge { token, .. }
             | Step::PurgeRecord { token } => answered(*token),
@@ -227,6 +240,10 @@ impl OpenRequest {
                 *next_batch += 1;
                 let next = self.read(view, names, *next_batch, context);
                 (next, None)
+            }
+            Step::Bound { token: own, .. } if *own == token => {
+                *next_batch += 1;
+                (self.bound(payload, names, *next_batch, context), None)
             }
             Step::Store(sent) if sent.token == token => {
                 let sent = *sent;
@@ -307,26 +324,23 @@ impl OpenRequest {
     ) -> Next {
         // Its parts were read one after another. If they are the same twice, the log was so.
         let is_certain = self.seen.as_ref() == Some(&view);
-        let bounds = (context.first, context.reached.max(view.last));
+        let (first, reached) = self.bounds;
+        let (first, reached) = (first.max(context.first), reached.max(context.reached));
+        let bounds = (first, reached.max(view.last));
+        let holds = |edit: &LogEdit| view.holds(edit, bounds);
         match &self.request {
-            LogRequest::State if is_certain => {
-                Next::End(LogOutcome::State(view.facts(context.reached)))
+            LogRequest::State if is_certain => Next::End(LogOutcome::State(view.facts(reached))),
+            LogRequest::Change(edit) if is_certain && !holds(edit) => {
+                Next::End(LogOutcome::Conflict(view.facts(reached)))
             }
-            LogRequest::Change(edit) if view.holds(edit, bounds) => {
-                self.seen = None;
-                let (suffix, stream, nonce, abilities) = names;
-                let names = (suffix, stream, format!("{nonce}.{batch}"));
-                match edit::send(edit, &view, names, abilities, context) {
-                    Ok(sent) => {
-                        self.step = Step::Store(sent);
-                        Next::Wait
-                    }
-                    Err(outcome) => Next::End(outcome),
-                }
+            // The known sequences of the stream may be some seconds old.
+            LogRequest::Change(edit) if edit.head.is_some() && view.is_empty() => {
+                let token = context.outbox.ask_state(Question::Log(Arc::clone(names.0)));
+                self.step = Step::Bound { token, view: Box::new(view) };
+                self.at_ms = context.now_ms;
+                Next::Wait
             }
-            LogRequest::Change(_) if is_certain => {
-                Next::End(LogOutcome::Conflict(view.facts(context.reached)))
-            }
+            LogRequest::Change(edit) if holds(edit) => self.store(&view, names, batch, context),
             LogRequest::State | LogRequest::Change(_) => {
                 self.seen = Some(view);
                 self.again(context)
@@ -334,6 +348,53 @@ impl OpenRequest {
             LogRequest::EraseMessage(_) | LogRequest::EraseHistory { .. } => {
                 self.mark(&view, names, context)
             }
+        }
+    }
+
+    /// The stream has answered which sequences it has, after the log was read as empty.
+    fn bound(
+        &mut self,
+        payload: &[u8],
+        names: Names<'_>,
+        batch: u64,
+        context: &mut LogContext<'_>,
+    ) -> Next {
+        let (LogRequest::Change(edit), Step::Bound { view, .. }) =
+            (&self.request, std::mem::replace(&mut self.step, Step::Begin))
+        else {
+            return Next::Wait;
+        };
+        match stream::parse(payload, &Value::Null) {
+            Ok(info) => {
+                self.bounds = (info.first, info.last.max(context.reached));
+                if view.holds(edit, self.bounds) {
+                    return self.store(&view, names, batch, context);
+                }
+                self.seen = Some(*view);
+                self.again(context)
+            }
+            Err(_) => self.later(context),
+        }
+    }
+
+    /// Sends a change of a log that is as in this view.
+    fn store(
+        &mut self,
+        view: &LogView,
+        names: Names<'_>,
+        batch: u64,
+        context: &mut LogContext<'_>,
+    ) -> Next {
+        let LogRequest::Change(edit) = &self.request else { return Next::Wait };
+        self.seen = None;
+        let (suffix, stream, nonce, abilities) = names;
+        let names = (suffix, stream, format!("{nonce}.{batch}"));
+        match edit::send(edit, view, names, abilities, context) {
+            Ok(sent) => {
+                self.step = Step::Store(sent);
+                Next::Wait
+            }
+            Err(outcome) => Next::End(outcome),
         }
     }
 

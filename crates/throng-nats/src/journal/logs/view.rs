@@ -57,6 +57,11 @@ impl LogView {
         self.last.max(self.erasures().head)
     }
 
+    /// True if the log has no message, and none is known that was erased.
+    pub(super) fn is_empty(&self) -> bool {
+        self.known_head() == 0
+    }
+
     /// The log, when the stream has reached a sequence.
     pub(super) fn facts(&self, reached: u64) -> LogFacts {
         let known = self.known_head();

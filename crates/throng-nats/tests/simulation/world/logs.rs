@@ -3,7 +3,7 @@
 use throng_core::{AskerId, Body, LogRecord, Publication, RecordChange};
 use throng_nats::journal::{JournalEvent, LogEdit, LogFacts, LogOutcome, LogRequest, Outcome};
 
-use super::{CHANNELS, World, channel, subject};
+use super::{CHANNELS, Tally, World, channel, subject};
 
 /// A request about a channel's log that has no outcome yet.
 pub(super) enum AskedLog {
@@ -81,6 +81,34 @@ impl World {
         };
         let request = LogRequest::EraseMessage(sequence);
         self.ask_log(node, index, AskedLog::Erase(Some(sequence)), request);
+    }
+
+    /// Changes logs whose messages have just expired, so that no node has noticed: first under the
+    /// condition of the head before them, then of the one that the conflict tells.
+    pub(crate) fn change_emptied_logs(mut self, rounds: usize) -> Tally {
+        (0..self.nodes.len()).for_each(|node| self.connect(node));
+        self.settle(100);
+        for round in 0..rounds {
+            let index = round % CHANNELS;
+            self.ask_log(0, index, AskedLog::State, LogRequest::State);
+            // Each round begins at another time since the node has looked at the stream.
+            self.settle(5 + round);
+            self.publish_to(1, index, AskerId::SERVER);
+            self.settle(3);
+            self.broker.expire(super::STREAM, 0);
+            for _ in 0..2 {
+                let head = Some(self.nodes[0].facts[&index].head);
+                let body = format!("change {}", self.next_token);
+                let message = Publication::new(channel(index), Body::Text(body.clone().into()));
+                let asked = AskedLog::Change { head, version: None, bodies: vec![body] };
+                let (messages, record) = (vec![message], RecordChange::Keep);
+                let edit = LogEdit { head, record_version: None, messages, record };
+                self.ask_log(0, index, asked, LogRequest::Change(Box::new(edit)));
+                self.settle(3);
+            }
+            self.broker.expire(super::STREAM, 0);
+        }
+        self.tally
     }
 
     pub(super) fn log_answered(&mut self, node: usize, token: u64, outcome: LogOutcome) {

@@ -27,7 +27,7 @@ impl World {
         }
     }
 
-    fn publish_to(&mut self, node: usize, index: usize, asker: AskerId) {
+    pub(super) fn publish_to(&mut self, node: usize, index: usize, asker: AskerId) {
         self.next_token += 1;
         let token = self.next_token;
         let key = self.random.percent(20).then(|| self.random.below(40));

@@ -60,7 +60,7 @@ const fn step(name: &'static str, ratio: usize, run: fn(&mut World, usize)) -> S
 }
 
 /// Ratios that replace the ones of [`STEPS`].
-const WEATHERS: [&[(&str, usize)]; 7] = [
+const WEATHERS: [&[(&str, usize)]; 8] = [
     &[],
     // Connections that do not last.
     &[("disconnect", 40), ("connect", 40), ("go_elsewhere", 15), ("late_copy", 40)],
@@ -83,6 +83,8 @@ const WEATHERS: [&[(&str, usize)]; 7] = [
         ("disconnect", 2),
         ("forget", 0),
     ],
+    // Logs whose messages have all expired are changed.
+    &[("change_log", 60), ("read_log", 30), ("expire", 10)],
     // Upgrades of a busy node.
     &[("succeed", 20), ("publish", 200), ("follow", 80), ("unfollow", 60)],
 ];
