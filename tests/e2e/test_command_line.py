@@ -61,6 +61,17 @@ def test_publish_and_tail(server, tmp_path, tail, channel):
     assert message["id"] == server.history(channel)["messages"][0]["id"]
 
 
+def test_tail_begins_with_the_state(server, tmp_path, tail, channel):
+    for key, value in [("a", "old"), ("b", "1"), ("a", "2")]:
+        publish(server, tmp_path, channel, "--state-key", key, value)
+    child = tail(server.url, channel, "--state")
+    first, second = (json.loads(child.stdout.readline()) for _ in range(2))
+    assert [(it["state_key"], it["data"]) for it in (first, second)] == [("b", "1"), ("a", "2")]
+    server.wait_for_connections(channel, 1)
+    publish(server, tmp_path, channel, "hello")
+    assert json.loads(child.stdout.readline())["data"] == "hello"
+
+
 def test_publish_reads_standard_input(server, tmp_path, channel):
     publish(server, tmp_path, channel, "-", input="from a pipe")
     assert server.history(channel)["messages"][-1]["data"] == "from a pipe"

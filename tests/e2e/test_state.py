@@ -398,6 +398,8 @@ def test_a_slow_reader_gets_each_newest_value(serve, channel):
     samples = server.metrics()
     assert samples['throng_disconnects_total{reason="lag"}'] == 0
     assert samples["throng_messages_conflated_total"] == skipped
+    assert samples["throng_state_keys"] == KEYS
+    assert samples["throng_state_bytes"] > (KEYS - 1) * VALUE_BYTES
 
 
 def test_states_have_their_room_after_upgrades(upgradable, channel):
@@ -417,3 +419,6 @@ def test_states_have_their_room_after_upgrades(upgradable, channel):
         remove(server, channel, "more")
         remove(server, f"{channel}-other", "k")
         server.publish_batch(lines)
+        samples = server.metrics()
+        assert samples["throng_state_keys"] == len(half)
+        assert len(half) * 10_000 < samples["throng_state_bytes"] < len(half) * 10_500

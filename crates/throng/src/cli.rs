@@ -73,7 +73,8 @@ Examples:
   throng tail news sport --history 10
   throng tail --user ann
   throng tail news --count 1 | jq .data
-  throng tail news --since k3v9x2-17";
+  throng tail news --since k3v9x2-17
+  throng tail prices --state";
 
 const LIST_EXAMPLES: &str = "\
 On a terminal, prints a table; into a pipe, one JSON object per line. A server with keys requires a
@@ -326,6 +327,10 @@ pub(crate) struct TailArguments {
     /// Begin after the message with this id
     #[arg(long, value_name = "ID")]
     pub(crate) since: Option<String>,
+
+    /// Begin with the newest message of each key; a terminal shows keys and values
+    #[arg(long, conflicts_with = "history")]
+    pub(crate) state: bool,
 
     /// Exit after N messages
     #[arg(long, value_name = "N", value_parser = at_least_one)]

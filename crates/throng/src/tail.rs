@@ -59,6 +59,8 @@ pub(crate) fn tail(arguments: &TailArguments) -> Result<()> {
         followed: followed(arguments),
         history: arguments.history.map(|count| count.0),
         position: arguments.since.clone(),
+        states_left: 0,
+        states: if arguments.state { followed_count } else { 0 },
         remaining: arguments.count.map(|count| count.0 as u64),
         printer: Printer::new(followed_count > 1),
         has_followed: false,
@@ -92,6 +94,9 @@ fn query(arguments: &TailArguments) -> String {
     if let Some(user) = &arguments.user {
         let _ = write!(query, "&user={}", escaped(user));
     }
+    if arguments.state {
+        query.push_str("&state=true");
+    }
     query
 }
 
@@ -122,6 +127,11 @@ struct Follower {
     history: Option<usize>,
     /// The id of the last printed message.
     position: Option<String>,
+    /// The states with which a subscription begins that does not resume; 0 without `--state`.
+    states: usize,
+    /// Those that have not ended yet. Until then there is no position: the values of a state that
+    /// is cut come again.
+    states_left: usize,
     /// Messages to print before the command ends; `None` for no limit.
     remaining: Option<u64>,
     printer: Printer,
@@ -212,11 +222,19 @@ impl Follower {
         if !self.has_followed {
             print_note(&format!("connected to {}, following {}", self.client.url(), self.followed));
         }
-        self.note_recovery(header(&response, "Throng-Recovered").as_deref());
+        let recovered = header(&response, "Throng-Recovered");
+        self.note_recovery(recovered.as_deref());
         self.has_followed = true;
         self.printed_reasons.clear();
+        self.states_left = match recovered.as_deref() {
+            Some("true") => 0,
+            // Of several channels nothing tells which of them has not recovered.
+            Some(_) if self.states > 1 => 0,
+            _ => self.states,
+        };
         // Until the first message arrives, resume from the start of the subscription.
-        self.position = header(&response, "Throng-Id").or(self.position.take());
+        let start = header(&response, "Throng-Id").or(self.position.take());
+        self.position = start.clone().filter(|_| self.states_left == 0);
         let mut events = SseEvents::new(BufReader::new(response.into_body().into_reader()));
         loop {
             let event = events.next();
@@ -232,8 +250,8 @@ impl Follower {
             if !self.take(&event)? {
                 return Ok(Ended::Done);
             }
-            if let Some(id) = events.last_id() {
-                self.position = Some(id.to_owned());
+            if self.states_left == 0 {
+                self.position = events.last_id().map(str::to_owned).or(start.clone());
             }
         }
     }
@@ -247,6 +265,10 @@ impl Follower {
                 print_note(
                     &gap.map_or("too slow: messages were skipped".into(), |gap| gap.to_string()),
                 );
+                return Ok(true);
+            }
+            "state" => {
+                self.states_left = self.states_left.saturating_sub(1);
                 return Ok(true);
             }
             "erased" => {
@@ -376,6 +398,14 @@ mod tests {
     }
 
     #[test]
+    fn a_state_is_asked_for() {
+        let query = query(&arguments(&["prices", "--state"]));
+        assert_eq!(query, "/subscribe?transport=sse&envelope=true&channel=prices&state=true");
+        let both = ["throng", "tail", "prices", "--state", "--history", "3"];
+        assert!(Arguments::try_parse_from(both).is_err());
+    }
+
+    #[test]
     fn followed_channels_are_listed() {
         for (list, expected) in [
             (&["news"][..], "news"),
@@ -413,6 +443,8 @@ mod tests {
             followed: String::new(),
             history: None,
             position: None,
+            states: 0,
+            states_left: 0,
             remaining: None,
             printer: Printer::new(false),
             has_followed: true,

@@ -74,7 +74,7 @@ function largeSample() {
       poll: { ...times, failing: false, arrived_ms: now } },
     cpu: { cores: 128, workers: Array(200).fill(0.987), control: 12.345 },
     memory: { resident_bytes: 9e10, private_bytes: 8e10, private_at_start_bytes: 9e6,
-      log_bytes: 1e9, per_connection_bytes: 61.9, limit_bytes: 9.6e10, used_bytes: 9e10,
+      log_bytes: 1e9, state_keys: 1e6, state_bytes: 1e8, per_connection_bytes: 61.9, limit_bytes: 9.6e10, used_bytes: 9e10,
       step: "refuse_subscriptions" },
     kernel: { tcp_sockets: 2_000_000, tcp_buffer_bytes: 9e10, socket_slab_bytes: 9e9 },
     tls: { error: "tls-cert: /etc/throng/a-file-with-a-long-name.pem has no certificate", left_out: 12,

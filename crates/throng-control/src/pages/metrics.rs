@@ -277,6 +277,8 @@ fn engine(page: &mut MetricsPage<'_>, control: &Control) {
     page.gauge("log_channels", "Channels and users that have a log.", engine.channels);
     page.gauge("log_messages", "Messages that the logs keep.", engine.messages);
     page.gauge("log_bytes", "Size of the messages that the logs keep.", engine.bytes);
+    page.gauge("state_keys", "Keys that have a value, of all channels.", engine.state_keys);
+    page.gauge("state_bytes", "Size of the newest messages of all keys.", engine.state_bytes);
     page.counter(
         "log_messages_published_total",
         "Messages published over any transport.",

@@ -138,6 +138,8 @@ pub(super) struct MemorySample {
     pub(super) private_bytes: Option<u64>,
     pub(super) private_at_start_bytes: Option<u64>,
     pub(super) log_bytes: u64,
+    pub(super) state_keys: u64,
+    pub(super) state_bytes: u64,
     pub(super) limit_bytes: Option<u64>,
     pub(super) used_bytes: Option<u64>,
     pub(super) step: &'static str,

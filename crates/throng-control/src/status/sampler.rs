@@ -246,6 +246,8 @@ fn memory(
         private_bytes: reading.private_bytes,
         private_at_start_bytes,
         log_bytes: engine.bytes,
+        state_keys: engine.state_keys,
+        state_bytes: engine.state_bytes,
         limit_bytes: is_watched.then(|| pressure.limit_bytes()),
         used_bytes: is_watched.then(|| pressure.used_bytes()),
         step: pressure.step().word(),

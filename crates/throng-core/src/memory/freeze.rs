@@ -18,7 +18,7 @@ use super::idempotency::{KEY_BYTES, Key, Seed};
 use super::name_hasher::NameHasher;
 use super::shard::Shard;
 use super::shard::frozen::{FrozenChannel, LeftLog};
-use super::{MemoryEngine, SHARDS};
+use super::{MemoryEngine, SHARDS, Shared};
 use crate::clock;
 use crate::engine::EngineMetrics;
 use crate::frozen::{Decoder, Encoder, OFFSET_MAX, RecordKind, ThawError, decode_content};
@@ -111,12 +111,12 @@ enum OpenLog {
 
 impl OpenChannel {
     /// Checks that all is there if the last message was read. Returns whether it was.
-    fn end(&self, shard: &mut Shard) -> Result<bool, ThawError> {
+    fn end(&self, shared: &Shared, shard: &mut Shard) -> Result<bool, ThawError> {
         if self.messages_left == 0 {
             match &self.log {
                 OpenLog::Here(slot) => {
                     shard.check_thawed(*slot)?;
-                    self.keys.iter().for_each(|keys| shard.thaw_keys(*slot, keys));
+                    self.keys.iter().for_each(|keys| shard.thaw_keys(shared, *slot, keys));
                 }
                 OpenLog::Left(log) => log.check_end()?,
             }
@@ -260,7 +260,7 @@ impl MemoryThaw {
             OpenLog::Left(log) => log.message(shared, &content)?,
         }
         open.messages_left -= 1;
-        if open.end(&mut shard)? {
+        if open.end(shared, &mut shard)? {
             drop(shard);
             self.open = None;
         }
@@ -296,7 +296,7 @@ impl MemoryThaw {
             OpenLog::Left(log) => log.sealed(shared, name, segment, places)?,
         }
         open.messages_left -= count;
-        if open.end(&mut shard)? {
+        if open.end(shared, &mut shard)? {
             drop(shard);
             self.open = None;
         }

@@ -41,6 +41,8 @@ pub(super) struct Shared {
     pub(super) bytes: AtomicUsize,
     /// Those of all states, which are among `bytes`.
     state_bytes: AtomicUsize,
+    /// The keys of all states.
+    state_keys: AtomicUsize,
     pub(super) messages: AtomicU64,
     /// The order of all messages.
     pub(super) stamps: Stamps,
@@ -80,6 +82,11 @@ const SHORT_PARTS: usize = 64;
 /// down to this share of itself.
 const SHORT_SHARE: usize = 8;
 
+/// The keys and the bytes of a log's state.
+pub(super) fn state_of(log: &Log) -> [usize; 2] {
+    [log.state_keys(), log.state_bytes()]
+}
+
 impl Shared {
     pub(super) fn new(
         epoch: Epoch,
@@ -101,6 +108,7 @@ impl Shared {
             max_offset_step: 1,
             bytes: AtomicUsize::new(0),
             state_bytes: AtomicUsize::new(0),
+            state_keys: AtomicUsize::new(0),
             messages: AtomicU64::new(0),
             // One more for what is stamped elsewhere.
             stamps: Stamps::new(shards + 1),
@@ -298,7 +306,7 @@ impl Shared {
 
     /// Appends a message to a log, and counts it.
     pub(super) fn add(&self, log: &mut Log, content: Arc<Content>, message: Weak<Message>) {
-        let (before, state_before) = (log.bytes(), log.state_bytes());
+        let (before, state_before) = (log.bytes(), state_of(log));
         log.append(content, message);
         // It may have superseded one.
         self.bytes.fetch_add(log.bytes(), Ordering::Relaxed);
@@ -307,13 +315,15 @@ impl Shared {
         self.count_state(state_before, log);
     }
 
-    /// Counts the state of a log, which was of so many bytes before.
-    fn count_state(&self, before: usize, log: &Log) {
-        let now = log.state_bytes();
+    /// Counts the state of a log, which was of so many keys and bytes before.
+    pub(super) fn count_state(&self, before: [usize; 2], log: &Log) {
+        let now = state_of(log);
         // Mostly there is none.
         if now != before {
-            self.state_bytes.fetch_add(now, Ordering::Relaxed);
-            self.state_bytes.fetch_sub(before, Ordering::Relaxed);
+            for (all, at) in [(&self.state_keys, 0), (&self.state_bytes, 1)] {
+                all.fetch_add(now[at], Ordering::Relaxed);
+                all.fetch_sub(before[at], Ordering::Relaxed);
+            }
         }
     }
 
@@ -331,7 +341,7 @@ impl Shared {
 
     /// Drops messages of a log with `trim`, which returns their bytes, and counts them.
     pub(super) fn shrink(&self, log: &mut Log, trim: impl FnOnce(&mut Log) -> usize) {
-        let (before, state_before) = (log.len(), log.state_bytes());
+        let (before, state_before) = (log.len(), state_of(log));
         let bytes = trim(log);
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
         self.messages.fetch_sub((before - log.len()) as u64, Ordering::Relaxed);
@@ -349,7 +359,7 @@ impl Shared {
 
     /// Erases a message of a log. Returns whether it could be read.
     pub(super) fn erase(&self, log: &mut Log, offset: u64) -> bool {
-        let state_before = log.state_bytes();
+        let state_before = state_of(log);
         let bytes = log.erase(offset);
         self.count_state(state_before, log);
         self.bytes.fetch_sub(bytes.unwrap_or(0), Ordering::Relaxed);
@@ -358,7 +368,7 @@ impl Shared {
 
     /// Takes the bodies of a log's messages that have expired, and counts them.
     pub(super) fn expire(&self, log: &mut Log, now_ms: u64) {
-        let state_before = log.state_bytes();
+        let state_before = state_of(log);
         let (messages, bytes) = log.expire(now_ms);
         if messages > 0 {
             self.count_state(state_before, log);
@@ -373,6 +383,8 @@ impl Shared {
             channels,
             messages: self.messages.load(Ordering::Relaxed),
             bytes: self.bytes.load(Ordering::Relaxed) as u64,
+            state_keys: self.state_keys.load(Ordering::Relaxed) as u64,
+            state_bytes: self.state_bytes.load(Ordering::Relaxed) as u64,
             published: self.published.load(Ordering::Relaxed),
             volatile: self.volatile.load(Ordering::Relaxed),
             busy: self.busy.load(Ordering::Relaxed),

@@ -17,6 +17,10 @@ struct Envelope<'a> {
     data: &'a RawValue,
     content_type: Option<String>,
     encoding: Option<String>,
+    /// The key that the message sets, or removes if it is a tombstone.
+    state_key: Option<String>,
+    #[serde(default)]
+    tombstone: bool,
 }
 
 /// Prints envelopes, each with a single write.
@@ -49,7 +53,8 @@ impl Printer {
     }
 }
 
-/// Time, optional channel, and message. One line, unless the message has several.
+/// Time, optional channel, key if it has one, and message. One line, unless the message has
+/// several.
 fn describe(envelope: &str, paint: Paint, has_channel_name: bool) -> String {
     let Ok(message) = serde_json::from_str::<Envelope<'_>>(envelope) else {
         return sanitized_lines(envelope);
@@ -61,6 +66,12 @@ fn describe(envelope: &str, paint: Paint, has_channel_name: bool) -> String {
             (None, channel) => channel.clone().unwrap_or_default(),
         };
         line += &format!("{} ", paint.name(sanitized(&name)));
+    }
+    if let Some(key) = &message.state_key {
+        line += &format!("{} ", paint.ink(Ink::Blue, sanitized(key)));
+    }
+    if message.tombstone {
+        return line + &paint.ink(Ink::Dim, "(removed)").to_string();
     }
     let content_type = message.content_type.as_deref();
     if message.encoding.is_some() {
@@ -156,6 +167,11 @@ mod tests {
                     r#""content_type":"image/png""#
                 ),
                 "00:00:00Z a (image/png, 2 bytes)",
+            ),
+            (r#""channel":"a","time":0,"state_key":"ACME","data":"1""#, "00:00:00Z a ACME 1"),
+            (
+                r#""channel":"a","time":0,"state_key":"k\u001b","tombstone":true,"data":null"#,
+                "00:00:00Z a k\\u{1b} (removed)",
             ),
         ] {
             let envelope = format!(r#"{{"type":"message","id":"k-1",{rest}}}"#);

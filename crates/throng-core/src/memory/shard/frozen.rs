@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use super::super::channel::{Channel, Follower, Followers};
 use super::super::forgotten::{Forgotten, Quiet};
-use super::super::shared::Shared;
+use super::super::shared::{Shared, state_of};
 use super::{Hashed, SHARD_BITS, Shard, oldest_ms};
 use crate::change::{KnownRecord, LogRecord};
 use crate::frozen::{
@@ -375,9 +375,12 @@ impl Shard {
     }
 
     /// Goes on with the keys of a channel, all of whose messages have been thawed.
-    pub(in crate::memory) fn thaw_keys(&mut self, slot: u32, keys: &FrozenKeys) {
+    pub(in crate::memory) fn thaw_keys(&mut self, shared: &Shared, slot: u32, keys: &FrozenKeys) {
         let Some(log) = &mut self.channels[slot].log else { return };
+        // Keys that have ended were counted with their messages.
+        let before = state_of(log);
         log.thaw_keys(keys);
+        shared.count_state(before, log);
         if let Some(time_ms) = log.oldest_ms() {
             let Shard { ages, channels, .. } = self;
             ages.add(time_ms, slot, |slot| oldest_ms(channels, slot));
