@@ -87,6 +87,7 @@ use crate::rules::Rules;
 use crate::slab::Slab;
 use channel::LocalChannel;
 use clocks::Clocks;
+pub(crate) use cursor::REACH as CURSOR_REACH;
 use cursor::{full_cursor, oldest_floor};
 use epochs::Epochs;
 pub use freeze::{FrozenSubscription, OpenChannel};

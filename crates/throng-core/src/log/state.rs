@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use super::keys::{FrozenKeys, Keys, value_bytes};
 use super::{Kept, Log, View, take_body};
-use crate::message::Message;
+use crate::message::{Content, Message};
 use crate::rules::{Retention, StateLimits};
 use crate::stamp::Stamp;
 use crate::state::KeyQuery;
@@ -73,7 +73,7 @@ impl Log {
 
     /// Notes the key of the newest message, which is about to be appended. The earlier message of
     /// the key is superseded.
-    pub(super) fn note_key(&mut self, content: &crate::message::Content) {
+    pub(super) fn note_key(&mut self, content: &Content) {
         let Some(key) = content.key() else { return };
         if self.keys.is_none() {
             self.begin_keys(self.floor().unwrap_or(content.previous));
@@ -296,8 +296,19 @@ impl Log {
         }
     }
 
-    /// Takes the placeholders before the window out, if they are many.
+    /// Takes the placeholders before the window out: the first ones, and all if they are many.
     fn take_out_gone(&mut self) {
+        while self.keys.as_ref().is_some_and(|keys| keys.gone > 0)
+            && self.messages.front().is_some_and(|first| self.view(first).is_expired())
+        {
+            let bytes = self.messages.front().map_or(0, |first| self.view(first).weight_bytes());
+            self.drop_front();
+            if let Some(keys) = &mut self.keys {
+                keys.older -= 1;
+                keys.gone -= 1;
+                keys.older_bytes -= bytes;
+            }
+        }
         let Some(keys) = &mut self.keys else { return };
         let window = self.messages.len() - keys.older;
         if keys.gone < GONE_MIN || keys.gone < keys.older / 2 || keys.gone < window / 8 {
@@ -389,6 +400,16 @@ impl Log {
     /// True if some message has a key, or had.
     pub(crate) fn has_keys(&self) -> bool {
         self.keys.is_some()
+    }
+
+    /// The value that no later message precedes, if its offset is at most `limit`.
+    pub(crate) fn oldest_value(&self, limit: u64) -> Option<Arc<Content>> {
+        let keys = self.keys.as_ref()?;
+        let first = self.messages.front()?;
+        let view = self.view(first);
+        let offset = Some(view.offset()).filter(|offset| *offset <= limit)?;
+        let is_newest = keys.newest.get(view.key()?) == Some(&offset);
+        (is_newest && !removes_key(&view)).then(|| first.content(self.sealed.as_deref()))
     }
 
     /// The messages after `offset` for a subscription that begins, oldest first: without those that

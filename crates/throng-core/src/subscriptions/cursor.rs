@@ -13,7 +13,7 @@ pub(super) const REACH_BITS: u32 = 30;
 
 /// A replay buffer spans fewer offsets than this. A subscription whose cursor is further behind has
 /// a gap.
-pub(super) const REACH: u64 = 1 << REACH_BITS;
+pub(crate) const REACH: u64 = 1 << REACH_BITS;
 
 /// How far `cursor`, the low half of an offset, is behind `offset`; negative if it is ahead.
 pub(super) fn distance(offset: u64, cursor: u32) -> i32 {

@@ -107,7 +107,9 @@ impl Shard {
         let channel = &self.channels[slot];
         check_room(shared, channel.followers.as_slice())?;
         let offset = shared.next_offset(channel.head)?;
-        Ok(self.append_at(shared, now_ms, (slot, offset), publication))
+        let mut appended = self.append_at(shared, now_ms, (slot, offset), publication);
+        appended.wake.extend(self.renew_oldest_value(shared, now_ms, slot));
+        Ok(appended)
     }
 
     /// Appends a message with this offset, whatever room there is.

@@ -57,6 +57,7 @@ impl Shard {
             wake = self.append_at(shared, now_ms, (slot, offset), publication).wake;
             ids.push(shared.message_id(offset));
         }
+        wake.extend(self.renew_oldest_value(shared, now_ms, slot));
         shared.published.fetch_add(ids.len() as u64, Ordering::Relaxed);
         let record = self.change_record(shared, slot, change.record);
         self.forget_if_unused(shared, now_ms, slot);

@@ -11,6 +11,10 @@ use crate::log::Log;
 use crate::message::Body;
 use crate::publication::{Publication, PublishError};
 use crate::state::{KeyPage, KeyQuery};
+use crate::subscriptions::CURSOR_REACH;
+
+/// How far the head of a channel gets beyond a value before that is published again.
+const RENEWED_AFTER: u64 = CURSOR_REACH / 2;
 
 impl Shard {
     /// Fails if a message has a key that the channel cannot take, or removes one that there is not.
@@ -151,6 +155,28 @@ impl Shard {
             wake.extend(self.append_tombstone(shared, now_ms, slot, &key));
         }
         wake
+    }
+
+    /// Publishes the oldest value of a channel's state again, if subscriptions could soon not begin
+    /// before it: no cursor is as far behind. Each publication renews one at most.
+    pub(super) fn renew_oldest_value(&mut self, shared: &Shared, now_ms: u64, slot: u32) -> Wake {
+        let channel = &self.channels[slot];
+        let Some(log) = channel.log.as_ref().filter(|log| log.has_keys()) else {
+            return Wake::new();
+        };
+        let oldest = log.oldest_value(channel.head.saturating_sub(RENEWED_AFTER));
+        let Some((content, offset)) = oldest.zip(shared.next_offset(channel.head).ok()) else {
+            return Wake::new();
+        };
+        let expires_ms = content.expires_ms.map(|at_ms| at_ms.get());
+        let publication = Publication {
+            content_type: content.content_type.clone(),
+            excluded: content.extras.excluded(),
+            attributes: content.extras.attributes().cloned(),
+            expires_in_ms: expires_ms.map(|at_ms| at_ms.saturating_sub(now_ms)),
+            ..Publication::new(content.channel.clone(), content.body.clone())
+        };
+        self.append_at(shared, now_ms, (slot, offset), publication).wake
     }
 
     fn append_tombstone(&mut self, shared: &Shared, now_ms: u64, slot: u32, key: &str) -> Wake {

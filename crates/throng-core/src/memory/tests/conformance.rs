@@ -17,7 +17,7 @@ fn the_memory_engine_conforms() {
 
 #[test]
 fn an_engine_whose_offsets_skip_conforms() {
-    for max_step in [2, 1000, 1 << 40] {
+    for max_step in [2, 1000, 1 << 24] {
         let make = |rules, queues| engine(rules, queues).with_skipping_offsets(max_step);
         conformance::run(|rules, queues| make(rules, queues).into());
     }

@@ -338,3 +338,30 @@ fn an_idempotency_key_is_its_publishers_own() {
     assert_eq!(publishers.map(publish), [false; 3]);
     assert_eq!(publishers.map(publish), [true; 3]);
 }
+
+/// A cursor reaches 2^30 offsets back, so a value that nobody changes must not stay behind.
+#[test]
+fn an_old_value_is_published_again_before_it_is_out_of_reach() {
+    const STEP: u64 = 1 << 22;
+    let queues = vec![Arc::new(WorkerQueue::new(|| {}))];
+    let rules = Arc::new(Rules::default());
+    let engine =
+        MemoryEngine::new(Epoch::numbered(1), rules, queues, 1 << 30).with_skipping_offsets(STEP);
+    let channel = ChannelName::channel("prices");
+    let set = |key: &str| {
+        let attributes = crate::Attributes::of(&[(4, key.as_bytes())]).ok();
+        let body = Body::Text(key.into());
+        engine
+            .publish(0, Publication { attributes, ..Publication::new(channel.clone(), body) })
+            .expect("nobody follows")
+    };
+    set("still");
+    for _ in 0..1_000 {
+        set("moves");
+    }
+    let query = KeyQuery { limit: 9, ..KeyQuery::default() };
+    let page = engine.keys(0, &channel, &query);
+    let behind = page.messages.iter().map(|it| page.head.offset - it.id.offset).max().unwrap();
+    assert_eq!(page.messages.len(), 2);
+    assert!(page.head.offset > 1 << 31 && behind < 1 << 30, "{behind} of {}", page.head.offset);
+}
