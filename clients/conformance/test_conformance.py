@@ -236,6 +236,7 @@ def test_erased_messages_are_told_in_their_place(connect, proxy, server, channel
     notices.append(server.http.delete(f"{path}/history").json())
     client.until_all("erased", 3)
     last = server.publish(channel, "last")["id"]
+    client.until_all("message", 3)
     server.http.put(f"{path}/messages/{last}", content="in its place")
     client.until_all("message", 4)
     assert client.all("message")[-1]["replaces"] == last
