@@ -109,7 +109,7 @@ fn check(addresses: &[String], replicas: u8) {
     for (nth, name) in ["a", "b", "b", "c"].into_iter().enumerate() {
         publish(&nodes[nth % 3], publication(name));
     }
-    let id = (0..9).map(|_| publish(&nodes[1], publication("room.0007"))).last();
+    let ids: Vec<_> = (0..9).map(|_| publish(&nodes[1], publication("room.0007"))).collect();
     for node in &nodes {
         publish(node, publication("own:x"));
     }
@@ -119,7 +119,7 @@ fn check(addresses: &[String], replicas: u8) {
     expected.splice(0..0, more);
     for limit in [1_000, 90] {
         let listed = described_as(&expected, limit);
-        assert_eq!(Some(listed[11].head), id);
+        assert_eq!(Some(&listed[11].head), ids.last());
     }
     let query = ListQuery { pattern: Some("*.000*".into()), ..query(1_000, None) };
     let found = nodes.iter().map(|node| page(node, &query).0.channels.len());
