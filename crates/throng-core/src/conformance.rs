@@ -66,7 +66,7 @@ pub fn run(make: impl Fn(Arc<Rules>, Vec<Arc<WorkerQueue>>) -> Channels) {
 pub struct Profile {
     /// The journal that keeps the logs, as the rules say.
     pub journal: Option<JournalId>,
-    /// True if logs keep the newest message of each key.
+    /// True if logs keep the newest message of each key. The rules say otherwise if not.
     pub keeps_states: bool,
 }
 
@@ -120,9 +120,10 @@ pub fn run_with(profile: Profile, make: impl Fn(Arc<Rules>, Vec<Arc<WorkerQueue>
         let limits = QueueLimits { max_messages: QUEUED_MAX, ..QueueLimits::default() };
         let queue = |_| Arc::new(WorkerQueue::with_limits(limits, || {}));
         let queues: Vec<_> = (0..WORKERS).map(queue).collect();
+        let max_keys = if profile.keeps_states { KEYS_MAX } else { 0 };
         let rule = Rule {
             retention: Retention { max_messages: RETAINED, ..Rule::default().retention },
-            state: StateLimits { max_keys: KEYS_MAX, ..Rule::default().state },
+            state: StateLimits { max_keys, ..Rule::default().state },
             journal: profile.journal,
             ..Rule::default()
         };

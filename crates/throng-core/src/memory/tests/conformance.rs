@@ -17,9 +17,11 @@ fn the_memory_engine_conforms() {
 
 #[test]
 fn an_engine_whose_offsets_skip_conforms() {
-    for max_step in [2, 1000, 1 << 24] {
+    // Steps beyond the reach of a cursor would have values published again between two checks.
+    for max_step in [2, 1000, 1 << 24, 1 << 40] {
+        let profile = Profile { journal: None, keeps_states: max_step <= 1 << 24 };
         let make = |rules, queues| engine(rules, queues).with_skipping_offsets(max_step);
-        conformance::run(|rules, queues| make(rules, queues).into());
+        conformance::run_with(profile, |rules, queues| make(rules, queues).into());
     }
 }
 
