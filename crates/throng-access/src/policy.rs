@@ -85,10 +85,10 @@ pub enum Action<'a> {
     ReadPresence(&'a ChannelName),
     /// Erase messages of a channel.
     Erase(&'a ChannelName),
-    /// Replace a message of another publisher in a channel. Whoever does needs
-    /// [`Action::Publish`], too.
+    /// Replace a message of another publisher in a channel. The client needs [`Action::Publish`],
+    /// too.
     Edit(&'a ChannelName),
-    /// Set or remove a key of a channel's state. Whoever does needs [`Action::Publish`], too.
+    /// Set or remove a key of a channel's state. The client needs [`Action::Publish`], too.
     SetState(&'a ChannelName),
 }
 

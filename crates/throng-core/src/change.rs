@@ -194,7 +194,8 @@ pub enum ChangeError {
     /// The condition does not hold: the log is in this state.
     #[error("the log has changed meanwhile")]
     Conflict(LogState),
-    /// The key of the condition has another value: that of this message, or none.
+    /// The condition on a key does not hold: this message is the key's newest, or the key has no
+    /// value.
     #[error("the key has changed meanwhile")]
     KeyConflict(Option<MessageId>),
     /// The journal cannot make such changes; the reason is a sentence.

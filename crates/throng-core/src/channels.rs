@@ -227,8 +227,9 @@ impl Channels {
         }
     }
 
-    /// Erases messages of a log. Answers when the log does not show them any more. Nobody is told:
-    /// that is a [notice](LogChange::notice), before the messages go if it is to survive a loss.
+    /// Erases messages of a log, and answers once no reader of the log gets them any more.
+    /// Subscribers are not told: to tell them, publish a [notice](LogChange::notice), before this
+    /// call if it must survive a crash.
     pub fn erase(
         &self,
         now_ms: u64,

@@ -268,7 +268,7 @@ impl<'a> Selection<'a> {
 const INDEX_LOOKS_MAX: usize = 4_096;
 
 /// The names of logs outside the memory, in the order of the lists of several processes. It may
-/// have more names than there are logs: whoever makes a page of them looks at each log.
+/// have names whose logs are gone: the caller looks at each log for a page.
 #[derive(Debug)]
 pub struct NameIndex<T> {
     names: BTreeMap<ListPosition, T>,

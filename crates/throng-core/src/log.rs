@@ -192,8 +192,8 @@ impl Log {
         Some(bytes)
     }
 
-    /// Takes the body of a message. Returns its bytes; `None` if no such message can be read. If it
-    /// was the value of a key, a tombstone is due: somebody may have an earlier one.
+    /// Takes the body of a message. Returns its bytes; `None` if no such message can be read. The
+    /// value of a key needs a tombstone then, because clients may have an earlier value.
     pub(crate) fn erase(&mut self, offset: u64) -> Option<usize> {
         if let Some(key) = self.unkey(offset) {
             self.note_ended_key(key);

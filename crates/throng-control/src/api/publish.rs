@@ -273,8 +273,8 @@ fn labels_of(headers: &HeaderMap) -> Result<Labels, ApiError> {
     Ok(Labels { event, tags, key })
 }
 
-/// The value that the key of a message must have: that of the message which `If-Match` names, or
-/// none with `If-None-Match: *` (RFC 9110 section 13.1).
+/// The condition of a publication with a key. With `If-Match`, the named message must be the
+/// newest of the key; with `If-None-Match: *`, the key must have no value (RFC 9110 section 13.1).
 fn condition_of(headers: &HeaderMap, labels: &Labels) -> Result<Option<KeyCondition>, ApiError> {
     let (is_match, is_none_match) = (only(headers, &IF_MATCH)?, only(headers, &IF_NONE_MATCH)?);
     let newest = match (is_match, is_none_match) {

@@ -312,7 +312,7 @@ fn contents(messages: &[Arc<Message>]) -> Vec<Arc<Content>> {
     messages.iter().map(|message| message.content()).collect()
 }
 
-/// The start of a subscription in logs that nobody follows.
+/// Where a subscription starts. `logs` have no followers of their own.
 pub(crate) fn start_in(
     logs: &MemoryEngine,
     now_ms: u64,

@@ -146,8 +146,7 @@ impl View<'_> {
         }
     }
 
-    /// The attributes of the message. Those of a sealed one are not looked at: no message with a
-    /// key is sealed.
+    /// The attributes of the message; `None` if it is sealed. A message with a key never is.
     pub(crate) fn attributes(&self) -> Option<&Attributes> {
         match self {
             View::Here(content) => content.extras.attributes(),
