@@ -91,20 +91,11 @@ impl Log {
 
     /// Takes a key out of the index. Its message stays as long as the retention covers it.
     fn forget_key(&mut self, key: &str) {
-        let Some(keys) = &mut self.keys else { return };
-        let Some(offset) = keys.newest.remove(key) else { return };
-        let Some(at) = self.place_of(offset) else {
-            return debug_assert!(false, "the newest message of a key is in its log");
-        };
-        let view = self.view(&self.messages[at]);
-        let (is_tombstone, bytes) = (removes_key(&view), value_bytes(key, view.weight_bytes()));
-        let Some(keys) = &mut self.keys else { return };
-        if is_tombstone {
-            keys.removed -= 1;
-        } else {
-            keys.bytes -= bytes;
-        }
-        if at < keys.older {
+        let Some(keys) = &self.keys else { return };
+        let (older, Some(&offset)) = (keys.older, keys.newest.get(key)) else { return };
+        let unkeyed = self.unkey(offset);
+        debug_assert!(unkeyed.is_some(), "the newest message of a key is in its log");
+        if let Some(at) = self.place_of(offset).filter(|at| *at < older) {
             self.make_placeholder(at);
         }
     }
@@ -117,10 +108,7 @@ impl Log {
         };
         self.bytes -= bytes;
         self.expiring.get_or_insert_default().expired += 1;
-        if let Some(keys) = self.keys.as_mut().filter(|keys| at < keys.older) {
-            keys.older_bytes -= bytes;
-            keys.gone += 1;
-        }
+        self.note_gone(at, bytes);
         self.forget_segments();
     }
 
@@ -148,7 +136,13 @@ impl Log {
 
     /// The message at this offset has lost its body, which had these bytes.
     pub(super) fn note_body_taken(&mut self, offset: u64, bytes: usize) {
-        let Some(at) = self.place_of(offset) else { return };
+        if let Some(at) = self.place_of(offset) {
+            self.note_gone(at, bytes);
+        }
+    }
+
+    /// A message has become a placeholder: it is counted as gone if it is before the window.
+    fn note_gone(&mut self, at: usize, bytes: usize) {
         if let Some(keys) = self.keys.as_mut().filter(|keys| at < keys.older) {
             keys.older_bytes -= bytes;
             keys.gone += 1;

@@ -10,6 +10,7 @@ use crate::change::{ChangeError, KeyCondition};
 use crate::log::Log;
 use crate::message::Body;
 use crate::publication::{Publication, PublishError};
+use crate::rules::StateLimits;
 use crate::state::{KeyPage, KeyQuery};
 use crate::subscriptions::CURSOR_REACH;
 
@@ -17,6 +18,13 @@ use crate::subscriptions::CURSOR_REACH;
 const RENEWED_AFTER: u64 = CURSOR_REACH / 2;
 
 impl Shard {
+    /// The limits of a channel's state, and its log.
+    fn state_limits(&self, shared: &Shared, name: Hashed<'_>) -> (StateLimits, Option<&Log>) {
+        let channel = self.find(name).map(|slot| &self.channels[slot]);
+        let rule = channel.map_or_else(|| shared.rules.find(name.name), |channel| channel.rule);
+        (shared.rules.get(rule).state, channel.and_then(|channel| channel.log.as_deref()))
+    }
+
     /// Fails if a message has a key that the channel cannot take, or removes one that there is not.
     pub(super) fn check_key(
         &self,
@@ -26,11 +34,10 @@ impl Shard {
     ) -> Result<(), PublishError> {
         let Some(attributes) = &publication.attributes else { return Ok(()) };
         let Some(key) = attributes.key() else { return Ok(()) };
-        let max = shared.rules.get(shared.rules.find(name.name)).state;
+        let (max, log) = self.state_limits(shared, name);
         if max.max_keys == 0 {
             return Err(PublishError::NoState);
         }
-        let log = self.find(name).and_then(|slot| self.channels[slot].log.as_deref());
         if attributes.removes_key() {
             let is_there = log.and_then(|log| log.newest_of(key)).is_some();
             return if is_there { Ok(()) } else { Err(PublishError::NoKey) };
@@ -53,8 +60,7 @@ impl Shard {
         name: Hashed<'_>,
         messages: &[Publication],
     ) -> Result<(), PublishError> {
-        let max = shared.rules.get(shared.rules.find(name.name)).state;
-        let log = self.find(name).and_then(|slot| self.channels[slot].log.as_deref());
+        let (max, log) = self.state_limits(shared, name);
         let (mut keys, mut bytes) = (HashSet::new(), 0);
         for message in messages {
             let Some(key) = message.key() else { continue };
