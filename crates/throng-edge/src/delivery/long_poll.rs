@@ -54,7 +54,8 @@ impl<N: Net> Delivery<N> {
         &mut self,
         id: ConnectionId,
         backlogs: &[Vec<Arc<Message>>],
-        (is_due, is_state): (bool, bool),
+        is_due: bool,
+        is_state: bool,
         presence: &[Arc<PresenceState>],
     ) {
         let mut answer = Answer::default();

@@ -49,7 +49,7 @@ impl<N: Net> Sessions<N> {
             }
             self.flush_in_order(id);
         } else {
-            self.answer_from(id, &backlogs, (is_due, is_state), &presence);
+            self.answer_from(id, &backlogs, is_due, is_state, &presence);
         }
         self.trim_replay_buffers(id);
         if self.is_long_polling(id) && self.shutdown.is_draining() {
