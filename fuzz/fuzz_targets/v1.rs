@@ -7,6 +7,7 @@ use libfuzzer_sys::fuzz_target;
 use serde_json::value::RawValue;
 use throng_wire::credential::TOKEN_BYTES_MAX;
 use throng_wire::envelope::{self, Data, Envelope, Facts};
+use throng_wire::labels::StateKey;
 use throng_wire::v1::{self, Command, Publication, Received};
 use throng_wire::{ErrorCode, Labels, Target, batch, check_name, chunk, sse};
 
@@ -31,9 +32,13 @@ fn check_publication(target: &Target, publication: &Publication) {
     };
     let Target { kind, name } = target;
     let (kind, id, expires_ms) = (*kind, Some("e-1"), Some(2));
-    let Labels { event, tags } = &publication.labels;
+    let Labels { event, tags, key } = &publication.labels;
     let (event, tags) = (event.as_deref(), tags.as_deref());
-    let facts = Facts { event, tags, ..Facts::default() };
+    let (key, is_tombstone) = match key {
+        Some(StateKey { name, is_removed }) => (Some(&**name), *is_removed),
+        None => (None, false),
+    };
+    let facts = Facts { event, tags, key, is_tombstone, ..Facts::default() };
     let envelope = Envelope { kind, name, id, time_ms: 1, expires_ms, facts, content_type, data };
     check_line(|out| envelope::write(out, &envelope));
 
