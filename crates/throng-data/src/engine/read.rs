@@ -48,6 +48,7 @@ impl LogReader<'_> {
     /// it gets the newest messages within them and is not recovered.
     pub(super) fn start(&self, start: StartAt, limits: Limits) -> Result<Start, StorageError> {
         let after = match start {
+            // Of a log without keys.
             StartAt::Live | StartAt::Last(0) | StartAt::State => {
                 let head = self.logs.bounds(self.name)?.head;
                 let messages = Vec::new();
@@ -165,7 +166,7 @@ impl LogReader<'_> {
             // Where it is needs no other message.
             let count = count.min(limits.messages) as u64;
             let after = head.offset.saturating_sub(count);
-            let one = Limits { messages: 1, bytes: usize::MAX };
+            let one = Limits { messages: 1, bytes: usize::MAX, ..limits };
             messages = self.take((after, u64::MAX), KeyOrder::Up, one, false)?.messages;
         }
         Ok(Page { head, messages, has_more: false, is_recovered: None })
@@ -273,7 +274,7 @@ impl LogReader<'_> {
         Ok(count)
     }
 
-    fn readable(&self, content: Content) -> Content {
+    pub(super) fn readable(&self, content: Content) -> Content {
         if content.is_expired(self.now_ms) { content.without_body() } else { content }
     }
 }
