@@ -17,6 +17,9 @@ use crate::sync_policy::SyncPolicy;
 pub(super) const EPOCH: &[u8] = b"epoch";
 pub(super) const RUN: &[u8] = b"run";
 
+/// How much there is of all states.
+pub(super) const STATES: &[u8] = b"states";
+
 /// The stamp up to which the server may give out stamps without another note.
 pub(super) const STAMPS: &[u8] = b"stamps";
 
@@ -48,6 +51,16 @@ pub(super) enum Table {
     LogRecords = 128,
     /// The messages of erased histories that are yet to be removed, by name and first offset.
     Erased = 129,
+    /// The newest message of each key of a log, by name and key.
+    Keys = 130,
+    /// How much of a log's state there is, by name.
+    States = 131,
+    /// When values expire and tombstones are dropped, by time, name and offset.
+    KeyExpiry = 132,
+    /// Tombstones before the bounds of logs, by name and offset.
+    Tombstones = 133,
+    /// The entries of keys of erased histories that are yet to be removed, by name.
+    ErasedKeys = 134,
 }
 
 /// Bytes of the time in the keys of tables that are ordered by it.
@@ -144,10 +157,23 @@ pub(super) fn name_of(key: &[u8]) -> Result<ChannelName, ThawError> {
     Ok(name)
 }
 
+/// The channel that a key begins with, and what is behind it.
+pub(super) fn split_name(key: &[u8]) -> Result<(ChannelName, &[u8]), ThawError> {
+    let (_, mut decoder) = Decoder::new(key)?;
+    let name = decode_name(&mut decoder)?;
+    let rest = key.get(self::name(&name).len()..).ok_or(ThawError::Truncated)?;
+    Ok((name, rest))
+}
+
 pub(super) fn message(channel: &ChannelName, offset: u64) -> Vec<u8> {
     let mut key = name(channel);
     key.extend_from_slice(&offset.to_be_bytes());
     key
+}
+
+/// Beyond the keys of messages with these offsets.
+pub(super) fn message_end(channel: &ChannelName, offsets: &RangeInclusive<u64>) -> Vec<u8> {
+    message(channel, offsets.end().saturating_add(1))
 }
 
 /// The channel and the offset of a message's key.
@@ -181,6 +207,17 @@ pub(super) fn erased_of(
 ) -> Result<(ChannelName, RangeInclusive<u64>), ThawError> {
     let (name, first) = message_of(key.get(1..).ok_or(ThawError::Truncated)?)?;
     Ok((name, first..=number(value)?))
+}
+
+/// The value of a note that entries of keys up to an offset are erased, from this key on.
+pub(super) fn erased_keys(last: u64, key: &[u8]) -> Vec<u8> {
+    [&last.to_be_bytes(), key].concat()
+}
+
+/// The offset and the key of such a note.
+pub(super) fn erased_keys_of(value: &[u8]) -> Result<(u64, &[u8]), ThawError> {
+    let (last, key) = value.split_at_checked(NUMBER_BYTES).ok_or(ThawError::Truncated)?;
+    Ok((number(last)?, key))
 }
 
 /// The value of a record.
@@ -249,6 +286,7 @@ pub(super) fn number(bytes: &[u8]) -> Result<u64, ThawError> {
 /// Bits of the last byte of a head.
 const MAY_LAG: u8 = 1 << 0;
 const HAS_RECORD: u8 = 1 << 1;
+const HAS_KEYS: u8 = 1 << 2;
 
 /// Facts about a channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -274,6 +312,8 @@ pub(super) struct LogHead {
     pub(super) may_lag: bool,
     /// True if the log has a record.
     pub(super) has_record: bool,
+    /// True if the log has a state: see `states`.
+    pub(super) has_keys: bool,
 }
 
 impl LogHead {
@@ -304,8 +344,9 @@ impl LogHead {
         encoder.u64(self.expiring);
         encoder.u64(self.number);
         encoder.u64(self.expires_ms.unwrap_or(u64::MAX));
-        let may_lag = if self.may_lag { MAY_LAG } else { 0 };
-        encoder.u8(may_lag | if self.has_record { HAS_RECORD } else { 0 });
+        let bit = |is_set, bit| if is_set { bit } else { 0 };
+        let record = bit(self.has_record, HAS_RECORD);
+        encoder.u8(bit(self.may_lag, MAY_LAG) | record | bit(self.has_keys, HAS_KEYS));
     }
 
     pub(super) fn decode(value: &[u8]) -> Result<LogHead, ThawError> {
@@ -323,6 +364,7 @@ impl LogHead {
         };
         let bits = decoder.u8()?;
         (head.may_lag, head.has_record) = (bits & MAY_LAG != 0, bits & HAS_RECORD != 0);
+        head.has_keys = bits & HAS_KEYS != 0;
         decoder.finish()?;
         if head.floor > head.offset {
             return Err(ThawError::Invalid("the head of a channel"));
