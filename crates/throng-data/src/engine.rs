@@ -215,7 +215,7 @@ impl Journal for DurableLogs {
                 return ReadTurn::Done;
             }
             let page = read_keys::page(&shared.logs, now_ms, (&of, &query), &mut read);
-            let Some(page) = page.transpose() else { return ReadTurn::Again };
+            let Some(page) = page.transpose() else { return ReadTurn::Later };
             let page = page.map_err(|_| PublishError::Away.into());
             if let Some(ticket) = ticket.take() {
                 ticket.answer(page);

@@ -2,16 +2,12 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::Duration;
 
 use throng_core::{ChannelName, KEYS_LOOKED_AT_MAX, KeyPage, KeyQuery, Message, clock};
 
 use super::read::PAGE_BYTES_MAX;
 use crate::logs::{KeyRow, Logs};
 use crate::storage::StorageError;
-
-/// How long a turn waits until what it has read is acknowledged.
-const ACKNOWLEDGED_WAIT: Duration = Duration::from_millis(20);
 
 /// Times that a message is looked for which has a newer one by then.
 const LOOKS_MAX: usize = 3;
@@ -25,7 +21,7 @@ pub(super) struct ReadPage {
     retries: u64,
 }
 
-/// Has a turn at reading a page. `None` if it takes another one.
+/// Has a turn at reading a page. `None` if it takes another one, later.
 pub(super) fn page(
     logs: &Logs,
     now_ms: u64,
@@ -39,7 +35,7 @@ pub(super) fn page(
             None => return Ok(None),
         },
     };
-    let is_safe = logs.wait_acknowledged(name, own.newest, ACKNOWLEDGED_WAIT);
+    let is_safe = logs.is_acknowledged(name, own.newest);
     if is_safe && own.retries == logs.retries() {
         return Ok(Some(own.page));
     }

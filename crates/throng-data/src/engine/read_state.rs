@@ -8,7 +8,6 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use throng_core::parts::{Limits, Start};
 use throng_core::{Content, MessageId, StartAt};
@@ -20,10 +19,6 @@ use crate::storage::{KeyOrder, StorageError};
 
 /// Messages that one turn reads, at most: some ten milliseconds of work.
 const READ_PER_TURN: usize = if cfg!(test) { 5 } else { 8_192 };
-
-/// How long a turn waits until what it has read is acknowledged. The thread does nothing else
-/// meanwhile, nor could it while the disk syncs.
-const ACKNOWLEDGED_WAIT: Duration = Duration::from_millis(20);
 
 /// Times that a reading begins anew, at most, because much has changed meanwhile.
 const ATTEMPTS_MAX: u32 = 8;
@@ -93,7 +88,10 @@ impl StateReading {
 /// The outcome of a turn.
 pub(super) enum StateTurn {
     Read(Start),
+    /// There is more to read.
     Again,
+    /// What was read is not acknowledged yet.
+    Later,
     /// It changes faster than it can be read.
     Never,
 }
@@ -121,10 +119,7 @@ impl LogReader<'_> {
         Ok(match row {
             Some(row) => StateToRead::All(row),
             None if !self.logs.ends_state(self.name) => StateToRead::None,
-            None => {
-                self.logs.wait_acknowledged(self.name, u64::MAX, ACKNOWLEDGED_WAIT);
-                StateToRead::Later
-            }
+            None => StateToRead::Later,
         })
     }
 
@@ -145,19 +140,19 @@ impl LogReader<'_> {
         if own.read.is_none() && self.read_down(&mut own, limits)? {
             own = self.end_state(own, limits)?;
         }
+        let mut turn = StateTurn::Again;
         if let Some(read) = own.read.take() {
-            let head = read.head.offset;
-            let is_safe = self.logs.wait_acknowledged(self.name, head, ACKNOWLEDGED_WAIT);
-            if is_safe && self.logs.retries() == own.retries {
+            if !self.logs.is_acknowledged(self.name, read.head.offset) {
+                own.read = Some(read);
+                turn = StateTurn::Later;
+            } else if self.logs.retries() == own.retries {
                 return Ok(StateTurn::Read(read));
-            }
-            own.read = Some(read);
-            if is_safe {
+            } else {
                 own = StateReading::begin(self, start, self.down(start)?, own.attempts + 1);
             }
         }
         *reading = Some(own);
-        Ok(StateTurn::Again)
+        Ok(turn)
     }
 
     fn down(&self, start: StartAt) -> Result<Down, StorageError> {

@@ -1,6 +1,7 @@
 //! State shared by the engine, the journal's thread and the readers.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use throng_core::change::{ChangeError, ChangeOutcome, Changed, EraseOutcome, Erased};
 use throng_core::parts::{HeldPart, Limits, Part, Parts, Reserved, Start};
@@ -17,8 +18,11 @@ use crate::journal::{JournalRefused, JournalWritten};
 use crate::logs::{Appended, Logs};
 use crate::storage::StorageError;
 
-/// Turns of a reading that somebody waits for, at most: a second or two.
+/// Turns of a reading that somebody waits for, at most.
 const TURNS_NOW_MAX: usize = 100;
+
+/// How long one of them waits until what it has read is acknowledged, at most.
+const WAIT_NOW: Duration = Duration::from_millis(20);
 
 /// State that the threads of the journal and the readers share with the engine.
 pub(super) struct EngineShared {
@@ -124,12 +128,16 @@ impl EngineShared {
                 match reader.state_to_read(start)? {
                     StateToRead::None => return self.read(now_ms, held),
                     StateToRead::All(_) => {}
-                    StateToRead::Later => continue,
+                    StateToRead::Later => {
+                        self.logs.wait_acknowledged(held.channel(), WAIT_NOW);
+                        continue;
+                    }
                 }
             }
             match reader.read_state(start, held.limits(), &mut under_way)? {
                 StateTurn::Read(start) => return Ok(Some(Part::Start(start))),
                 StateTurn::Again => {}
+                StateTurn::Later => self.logs.wait_acknowledged(held.channel(), WAIT_NOW),
                 StateTurn::Never => break,
             }
         }
@@ -148,7 +156,7 @@ impl EngineShared {
             let row = match reader.state_to_read(start)? {
                 StateToRead::None => return Ok(None),
                 StateToRead::All(row) => row,
-                StateToRead::Later => return Ok(Some(ReadTurn::Again)),
+                StateToRead::Later => return Ok(Some(ReadTurn::Later)),
             };
             // The whole state is read, however much the client holds: a part of it is no use.
             let bytes = usize::try_from(row.bytes).unwrap_or(usize::MAX);
@@ -165,6 +173,7 @@ impl EngineShared {
                 ReadTurn::Done
             }
             StateTurn::Again => ReadTurn::Again,
+            StateTurn::Later => ReadTurn::Later,
             StateTurn::Never => ReadTurn::Done,
         }))
     }

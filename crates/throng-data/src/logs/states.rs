@@ -208,6 +208,7 @@ impl Writer {
         let offset = content.id.offset;
         let (Some(key), GroupChannel { head, state: Some(state), .. }) = (content.key(), channel)
         else {
+            debug_assert!(content.key().is_none(), "the group knows its key");
             return;
         };
         if !head.has_keys {

@@ -30,7 +30,7 @@ impl World {
         for _ in 0..turns {
             match reader.read_state(start, LIMITS, &mut under_way).expect("it is read") {
                 StateTurn::Read(start) => return Some(start),
-                StateTurn::Again => {}
+                StateTurn::Again | StateTurn::Later => {}
                 StateTurn::Never => panic!("nobody writes"),
             }
         }

@@ -136,20 +136,16 @@ impl Logs {
         channel.is_some_and(|channel| !channel.head.has_keys)
     }
 
-    /// Waits until a message that was committed is acknowledged, with all before it. Returns
-    /// whether it is.
-    pub(crate) fn wait_acknowledged(
-        &self,
-        name: &ChannelName,
-        offset: u64,
-        timeout: Duration,
-    ) -> bool {
-        let is_open = |channels: &mut Arc<ChannelMap<GroupChannel>>| {
-            channels.get(name).is_some_and(|channel| channel.acknowledged < offset)
-        };
+    /// True if a message that was committed is acknowledged, with all before it.
+    pub(crate) fn is_acknowledged(&self, name: &ChannelName, offset: u64) -> bool {
+        let channels = self.unacknowledged();
+        channels.get(name).is_none_or(|channel| channel.acknowledged >= offset)
+    }
+
+    /// Waits until what is committed in a channel is acknowledged, or some time.
+    pub(crate) fn wait_acknowledged(&self, name: &ChannelName, timeout: Duration) {
+        let is_open = |channels: &mut Arc<ChannelMap<GroupChannel>>| channels.contains_key(name);
         let waited = self.acknowledged.wait_timeout_while(self.unacknowledged(), timeout, is_open);
-        let (channels, result) = waited.unwrap_or_else(PoisonError::into_inner);
-        drop(channels);
-        !result.timed_out()
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
 }
