@@ -16,11 +16,13 @@ pub enum Permission {
     Edit,
     /// To set and remove keys of its state.
     State,
+    /// To end it, and to open it again.
+    End,
 }
 
 impl Permission {
     /// All permissions, in the order of the reference.
-    pub const ALL: [Permission; 7] = [
+    pub const ALL: [Permission; 8] = [
         Permission::Subscribe,
         Permission::Publish,
         Permission::History,
@@ -28,6 +30,7 @@ impl Permission {
         Permission::Erase,
         Permission::Edit,
         Permission::State,
+        Permission::End,
     ];
 
     /// The word for it in tokens and settings.
@@ -40,6 +43,7 @@ impl Permission {
             Permission::Erase => "erase",
             Permission::Edit => "edit",
             Permission::State => "state",
+            Permission::End => "end",
         }
     }
 }
@@ -68,6 +72,6 @@ mod tests {
     fn permissions_are_a_set() {
         let set = Permissions::default().with(Permission::Presence).with(Permission::Publish);
         let contained: Vec<_> = Permission::ALL.map(|one| set.contains(one)).into();
-        assert_eq!(contained, [false, true, false, true, false, false, false]);
+        assert_eq!(contained, [false, true, false, true, false, false, false, false]);
     }
 }

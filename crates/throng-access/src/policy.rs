@@ -90,6 +90,8 @@ pub enum Action<'a> {
     Edit(&'a ChannelName),
     /// Set or remove a key of a channel's state. The client needs [`Action::Publish`], too.
     SetState(&'a ChannelName),
+    /// End a channel, or open it again.
+    End(&'a ChannelName),
 }
 
 impl<'a> Action<'a> {
@@ -104,6 +106,7 @@ impl<'a> Action<'a> {
             Action::Erase(name) => Some((Permission::Erase, name)),
             Action::Edit(name) => Some((Permission::Edit, name)),
             Action::SetState(name) => Some((Permission::State, name)),
+            Action::End(name) => Some((Permission::End, name)),
             Action::PublishBatch => None,
         }
     }
@@ -211,7 +214,8 @@ impl<A: Access> Access for ReadOnlyClients<A> {
             | Action::PublishBatch
             | Action::Erase(_)
             | Action::Edit(_)
-            | Action::SetState(_) => true,
+            | Action::SetState(_)
+            | Action::End(_) => true,
             Action::Subscribe(_) | Action::ReadHistory(_) | Action::ReadPresence(_) => false,
         };
         let is_client = asker.listener == Listener::Public && !asker.credentials.are_of_key();
@@ -289,6 +293,7 @@ mod tests {
             Action::Erase(&channel),
             Action::Edit(&channel),
             Action::SetState(&channel),
+            Action::End(&channel),
         ];
         for action in writes {
             let error = ask(&client, action).allowed_until_ms().expect_err("a client");

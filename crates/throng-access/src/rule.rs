@@ -57,6 +57,8 @@ pub struct ChannelAccess {
     pub edit: Who,
     /// Those who set and remove keys.
     pub state: Who,
+    /// Those who end channels and open them again.
+    pub end: Who,
 }
 
 impl ChannelAccess {
@@ -69,6 +71,7 @@ impl ChannelAccess {
         erase: Who::Anyone,
         edit: Who::Anyone,
         state: Who::Anyone,
+        end: Who::Anyone,
     };
 
     /// The rule of the server's own logs.
@@ -80,6 +83,7 @@ impl ChannelAccess {
         erase: Who::Nobody,
         edit: Who::Nobody,
         state: Who::Nobody,
+        end: Who::Nobody,
     };
 
     /// The holders of `permission`.
@@ -92,6 +96,7 @@ impl ChannelAccess {
             Permission::Erase => self.erase,
             Permission::Edit => self.edit,
             Permission::State => self.state,
+            Permission::End => self.end,
         }
     }
 }
@@ -300,6 +305,7 @@ mod tests {
             erase: who,
             edit: who,
             state: who,
+            end: who,
         }
     }
 

@@ -4,6 +4,7 @@ pub(crate) mod batch;
 pub(crate) mod connections;
 mod count;
 pub(crate) mod edit;
+pub(crate) mod end;
 pub(crate) mod erase;
 pub(crate) mod head;
 pub(crate) mod history;

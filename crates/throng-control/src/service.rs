@@ -151,9 +151,11 @@ fn route(head: &Parts, answer: &Answer) -> RequestClass {
             if has_receipt { RequestClass::Receipt } else { RequestClass::Publish }
         }
         Some(Resource::Publish) => RequestClass::Batch,
-        Some(Resource::Log(_, _, LogPart::State) | Resource::Key(..)) if is_write => {
-            RequestClass::Publish
-        }
+        Some(
+            Resource::Log(_, _, LogPart::State)
+            | Resource::Key(..)
+            | Resource::Log(_, _, LogPart::End),
+        ) if is_write => RequestClass::Publish,
         Some(Resource::Log(_, _, LogPart::History | LogPart::State) | Resource::Key(..))
             if head.method != Method::DELETE =>
         {
@@ -212,8 +214,8 @@ async fn answer_api(
             let client = client(control, head).await?;
             api::publish::answer(control, head, &client, body, kind, name).await
         }
-        Resource::Message(kind, name, id) if head.method == Method::PUT => {
-            Box::pin(edit(control, head, body, (kind, name, id))).await
+        _ if changes_log(&head.method, resource) => {
+            Box::pin(change_log(control, head, body, resource)).await
         }
         Resource::Publish if head.method == Method::POST => {
             let client = client(control, head).await?;
@@ -286,14 +288,29 @@ fn erased_by<'r>(method: &Method, resource: Resource<'r>) -> Option<((Kind, &'r 
     })
 }
 
-async fn edit(
+/// True if a request replaces a message, or ends a channel or opens it again.
+fn changes_log(method: &Method, resource: Resource<'_>) -> bool {
+    match resource {
+        Resource::Message(..) => method == Method::PUT,
+        Resource::Log(_, _, LogPart::End) => method == Method::POST || method == Method::DELETE,
+        _ => false,
+    }
+}
+
+async fn change_log(
     control: &Control,
     head: &Parts,
     body: &mut Incoming,
-    message: (Kind, &str, &str),
+    resource: Resource<'_>,
 ) -> Result<Answer, ApiError> {
     let client = client(control, head).await?;
-    api::edit::answer(control, head, &client, body, message).await
+    match resource {
+        Resource::Message(kind, name, id) => {
+            api::edit::answer(control, head, &client, body, (kind, name, id)).await
+        }
+        Resource::Log(_, name, _) => api::end::answer(control, head, &client, body, name).await,
+        _ => Err(ApiError::method(resource.methods())),
+    }
 }
 
 async fn erase(

@@ -56,6 +56,7 @@ fn main() {
         let (channel, local) = (ChannelId(user as u32), local(user));
         let followed = Followed {
             is_sparse: false,
+            is_ended: false,
             channel,
             local,
             rule,

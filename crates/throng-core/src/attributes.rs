@@ -32,7 +32,7 @@ pub enum Attribute {
     /// The message takes the place of an earlier one, which is erased: that one's offset, of 8
     /// bytes, little-endian.
     Replaces = 7,
-    /// The channel ends with the message.
+    /// The message is the notice that the channel ends with it; of a record: the channel has ended.
     End = 8,
     /// The publisher's number of the message.
     Producer = 9,
@@ -167,6 +167,26 @@ impl Attributes {
         let value = erasure.write();
         let attributes = Attributes::of(&[(Attribute::Erased as u16, &value)]);
         attributes.expect("one short value is within the limits")
+    }
+
+    /// The attributes of the notice that a channel ends.
+    pub(crate) fn of_end() -> Attributes {
+        let attributes = Attributes::of(&[(Attribute::End as u16, b"")]);
+        attributes.expect("an empty value is within the limits")
+    }
+
+    /// These attributes with another one, or without it. `None` if none are left.
+    pub(crate) fn with(&self, attribute: Attribute, value: Option<&[u8]>) -> Option<Attributes> {
+        let (mut values, mut rest) = (Vec::new(), &*self.0);
+        while let Some((number, known, behind)) = entry(rest) {
+            if number != attribute as u16 {
+                values.push((number, known));
+            }
+            rest = behind;
+        }
+        values.extend(value.map(|value| (attribute as u16, value)));
+        values.sort_unstable_by_key(|(number, _)| *number);
+        Attributes::of(&values).ok()
     }
 
     /// These attributes, of a message that takes the place of the one with this offset.

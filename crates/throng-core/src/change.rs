@@ -8,6 +8,10 @@
 //! messages that belong to it, and has a version: a writer names the version that it has read, and
 //! changes that one or none.
 //!
+//! **The end** of a channel is a fact in its record, and a notice in its log that comes with it.
+//! From then on the log takes notices of erasure alone, until the channel is opened again. The
+//! notice of an end that is over tells readers nothing.
+//!
 //! **Erasure** takes messages out of a log for good. Their offsets stay given, so that none names
 //! two messages, and readers pass over a single erased message as over one that has expired. Where
 //! a whole history is erased, the log is as if its retention had dropped everything: clients that
@@ -17,7 +21,7 @@ use std::sync::Arc;
 
 use throng_wire::{ErrorCode, ErrorResponse};
 
-use crate::attributes::{Attributes, Erasure, MalformedAttributes};
+use crate::attributes::{Attribute, Attributes, Erasure, MalformedAttributes};
 use crate::id::MessageId;
 use crate::message::{Body, Message};
 use crate::name::ChannelName;
@@ -63,6 +67,24 @@ impl LogRecord {
     /// The block.
     pub fn block(&self) -> &[u8] {
         self.0.block()
+    }
+
+    /// True if it says that the channel has ended.
+    pub fn is_of_end(&self) -> bool {
+        self.0.get(Attribute::End).is_some()
+    }
+
+    /// The record of a channel that ends, after `record`.
+    fn ending(record: Option<&LogRecord>) -> LogRecord {
+        let ending = record.and_then(|record| record.0.with(Attribute::End, Some(b"")));
+        // One that is full keeps nothing else: it would keep the channel from ending.
+        let record = ending.map(LogRecord).filter(|it| it.block().len() <= RECORD_BYTES_MAX);
+        record.unwrap_or_else(|| LogRecord(Attributes::of_end()))
+    }
+
+    /// The same of one that is opened again; `None` if nothing else is in it.
+    fn opened(&self) -> Option<LogRecord> {
+        self.0.with(Attribute::End, None).map(LogRecord)
     }
 }
 
@@ -140,6 +162,38 @@ impl LogChange {
         }
     }
 
+    /// The change that ends a channel whose log is in this state, with a last message if there is
+    /// one.
+    pub fn end(channel: ChannelName, last: Option<Publication>, before: &LogState) -> LogChange {
+        let notice = Publication::new(channel.clone(), Body::Text("".into()));
+        let notice = Publication { attributes: Some(Attributes::of_end()), ..notice };
+        let record = before.record.as_ref().map(|known| &known.record);
+        LogChange {
+            condition: Condition { record: Some(before.record_version()), ..Condition::default() },
+            record: RecordChange::Write(LogRecord::ending(record)),
+            ..LogChange::append(channel, last.into_iter().chain([notice]).collect())
+        }
+    }
+
+    /// The change that opens a channel again whose log is in this state. `None` if it has not
+    /// ended.
+    pub fn open(channel: ChannelName, before: &LogState) -> Option<LogChange> {
+        let known = before.record.as_ref().filter(|known| known.record.is_of_end())?;
+        let condition = Condition { record: Some(known.version), ..Condition::default() };
+        let record = known.record.opened().map_or(RecordChange::Remove, RecordChange::Write);
+        Some(LogChange { condition, record, ..LogChange::append(channel, Vec::new()) })
+    }
+
+    /// True if the channel has ended afterwards.
+    pub(crate) fn is_of_end(&self) -> bool {
+        matches!(&self.record, RecordChange::Write(record) if record.is_of_end())
+    }
+
+    /// True if it has messages that a channel takes only before its end.
+    pub fn is_refused_by_end(&self) -> bool {
+        self.messages.iter().any(Publication::is_refused_by_end)
+    }
+
     /// The change that tells everybody who reads a log which of its messages are erased. Workers
     /// drop the bodies of these as soon as they get it.
     pub fn notice(channel: ChannelName, erasure: Erasure) -> LogChange {
@@ -164,6 +218,13 @@ pub(crate) fn leave_out_erased(messages: &mut [Arc<Message>]) {
     }
 }
 
+/// Leaves placeholders of notices that a channel has ended which has been opened again.
+pub(crate) fn leave_out_ends(messages: &mut [Arc<Message>]) {
+    for message in messages.iter_mut().filter(|message| message.is_end()) {
+        *message = Arc::new(Message::from(Arc::new(message.without_body())));
+    }
+}
+
 /// A log after a change, or when it was asked for its record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogState {
@@ -176,6 +237,11 @@ impl LogState {
     /// The version of the record; 0 without one.
     pub fn record_version(&self) -> RecordVersion {
         self.record.as_ref().map_or(0, |known| known.version)
+    }
+
+    /// True if the channel has ended.
+    pub fn is_ended(&self) -> bool {
+        self.record.as_ref().is_some_and(|known| known.record.is_of_end())
     }
 }
 

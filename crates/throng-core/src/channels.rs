@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use crate::change::{
     CHANGE_MESSAGES_MAX, ChangeError, ChangeOutcome, Erase, EraseOutcome, LogChange, LogState,
-    leave_out_erased,
+    leave_out_ends, leave_out_erased,
 };
 use crate::connection_name::NodeTag;
 use crate::connection_scan::{ScanAction, ScanTarget, Scanned};
@@ -51,6 +51,9 @@ const JOURNAL_PLACES: u64 = 1 << 60;
 
 /// The maximum number of journals. The memory has the first of 16 parts of the places in lists.
 const JOURNALS_MAX: usize = 15;
+
+/// Why a channel cannot end.
+const ENDS_NOT: &str = "the journal of the channel does not let channels end";
 
 /// All channels, whose rules say where their logs are.
 pub struct Channels {
@@ -192,6 +195,9 @@ impl Channels {
             None => self.memory.change(now_ms, change).into(),
             Some((journal, _)) if change.has_keys() && !journal.keeps_states() => {
                 Err(PublishError::NoState.into()).into()
+            }
+            Some((journal, _)) if change.is_of_end() && !journal.ends_channels() => {
+                Err(ChangeError::Unsupported(ENDS_NOT)).into()
             }
             Some((journal, rule)) => match self.memory.check_room(&change.channel) {
                 Ok(()) => journal.change(now_ms, change, rule.retention, later),
@@ -340,6 +346,9 @@ impl Channels {
             }
         };
         leave_out_erased(&mut followed.backlog);
+        if !followed.is_ended {
+            leave_out_ends(&mut followed.backlog);
+        }
         #[cfg(any(test, feature = "conformance"))]
         self.after(Made::Followed(now_ms, &follow, &followed));
         followed
@@ -363,7 +372,7 @@ impl Channels {
             }
         };
         leave_out_erased(&mut history.messages);
-        history.messages.retain(|message| !message.is_without_body());
+        history.messages.retain(|message| !message.is_without_body() && !message.is_end());
         #[cfg(any(test, feature = "conformance"))]
         self.after(Made::Paged(now_ms, channel, (query, limit), &history));
         history

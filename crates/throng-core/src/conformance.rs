@@ -7,6 +7,7 @@
 
 mod by_time;
 mod changes;
+mod ends;
 mod keys;
 mod lists;
 mod test_journal;
@@ -68,13 +69,16 @@ pub struct Profile {
     pub journal: Option<JournalId>,
     /// True if logs keep the newest message of each key. The rules say otherwise if not.
     pub keeps_states: bool,
+    /// True if channels may end.
+    pub ends_channels: bool,
 }
 
 impl Profile {
     /// All in memory.
-    const MEMORY: Profile = Profile { journal: None, keeps_states: true };
+    const MEMORY: Profile = Profile { journal: None, keeps_states: true, ends_channels: true };
     /// In a journal.
-    pub const JOURNAL: Profile = Profile { journal: Some(JournalId(0)), keeps_states: false };
+    pub const JOURNAL: Profile =
+        Profile { journal: Some(JournalId(0)), keeps_states: false, ends_channels: true };
 }
 
 /// As [`run`], for channels with a journal.
@@ -107,6 +111,8 @@ pub fn run_with(profile: Profile, make: impl Fn(Arc<Rules>, Vec<Arc<WorkerQueue>
         Subject::a_notice_tells_everybody_of_an_erasure,
         Subject::an_erased_history_is_a_gap_for_those_who_resume,
         Subject::a_log_with_a_record_is_listed,
+        Subject::a_channel_that_has_ended_takes_no_messages,
+        Subject::a_channel_that_has_ended_may_be_opened_again,
         Subject::a_channel_without_states_refuses_keys,
         Subject::a_state_has_the_newest_of_each_key,
         Subject::a_resume_has_the_newest_of_each_changed_key,
@@ -353,7 +359,7 @@ impl Subject {
         let published = self.publish_some();
         let kept = &published[published.len() - RETAINED..];
         let page = |query, limit| {
-            let History { head, messages, has_more, is_recovered } = self.history(query, limit);
+            let History { head, messages, has_more, is_recovered, .. } = self.history(query, limit);
             assert_eq!(head, kept[RETAINED - 1]);
             (ids(&messages), has_more, is_recovered)
         };

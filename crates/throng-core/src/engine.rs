@@ -41,6 +41,8 @@ pub struct Followed {
     /// True if each offset of the channel is its predecessor's plus one, so that the difference of
     /// two offsets is a number of messages.
     pub are_offsets_consecutive: bool,
+    /// True if the channel has ended: nothing comes after the head.
+    pub is_ended: bool,
     /// The messages after the cursor up to the head, oldest first.
     pub backlog: Vec<Arc<Message>>,
 }
@@ -72,6 +74,8 @@ pub struct History {
     pub messages: Vec<Arc<Message>>,
     /// True if the next page in the direction of the query has messages.
     pub has_more: bool,
+    /// True if the channel has ended.
+    pub is_ended: bool,
     /// With [`HistoryQuery::After`] and [`HistoryQuery::Since`], whether the log still has all
     /// messages after that position.
     pub is_recovered: Option<bool>,
@@ -109,9 +113,9 @@ pub struct EngineMetrics {
     pub messages: u64,
     /// Bytes in all logs.
     pub bytes: u64,
-    /// Keys of all states.
+    /// Keys of all states in memory.
     pub state_keys: u64,
-    /// Bytes of their newest messages. Those in memory are among `bytes`.
+    /// Bytes of their newest messages, which are among `bytes`.
     pub state_bytes: u64,
     /// Messages accepted since the start, without volatile ones.
     pub published: u64,

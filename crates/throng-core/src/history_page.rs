@@ -71,7 +71,8 @@ mod tests {
             let (name, body) = (ChannelName::channel("a"), Body::Text("x".into()));
             Arc::new(Message::new(id(offset), offset - 1, 0, name, body))
         });
-        History { head: id(9), messages: messages.collect(), has_more: false, is_recovered: None }
+        let (has_more, is_ended, is_recovered) = (false, false, None);
+        History { head: id(9), messages: messages.collect(), has_more, is_ended, is_recovered }
     }
 
     fn offsets(envelopes: &[Vec<u8>]) -> Vec<String> {

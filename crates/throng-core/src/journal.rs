@@ -86,6 +86,11 @@ pub trait Journal: Send + Sync {
         false
     }
 
+    /// True if channels may end: a log whose record says so refuses messages.
+    fn ends_channels(&self) -> bool {
+        true
+    }
+
     /// A page of a log's state: the newest messages of its keys.
     fn keys(
         &self,

@@ -134,7 +134,7 @@ impl Log {
             let is_over = content.is_without_body();
             self.note_expiring(expires_ms.get(), content.id.offset, is_over);
         }
-        if content.erasure().is_some() {
+        if content.is_notice() {
             // So that those that are not unread are looked for.
             self.expiring.get_or_insert_default();
         }
@@ -208,6 +208,11 @@ impl Log {
         self.record.as_deref()
     }
 
+    /// True if the channel has ended.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.record.as_ref().is_some_and(|known| known.record.is_of_end())
+    }
+
     /// Replaces these facts. Returns the bytes that they take, and took before.
     pub(crate) fn set_record(&mut self, record: Option<KnownRecord>) -> [usize; 2] {
         let bytes = |it: &Log| it.record().map_or(0, |known| known.record.block().len());
@@ -228,7 +233,7 @@ impl Log {
 
     /// Calls `each` with the messages after `offset` and up to `last` that can be sealed: not those
     /// that are on their way, whose content would stay on the heap, and not what is left of expired
-    /// ones, nor notices of erasure. Stops when it returns false; returns whether it never did.
+    /// ones, nor notices. Stops when it returns false; returns whether it never did.
     pub(crate) fn each_sealable(
         &self,
         offset: u64,
@@ -241,10 +246,9 @@ impl Log {
             if content.stamp > last {
                 break;
             }
-            // Those with keys are read by key, and notices of erasure are looked for.
-            let is_plain = !content.is_without_body()
-                && content.key().is_none()
-                && content.erasure().is_none();
+            // Those with keys are read by key, and notices are looked for.
+            let is_plain =
+                !content.is_without_body() && content.key().is_none() && !content.is_notice();
             let may_be = message.strong_count() == 0 && is_plain;
             if may_be && !each(content) {
                 return false;

@@ -14,7 +14,7 @@ use throng_wire::envelope::{self, Compact, Data, Envelope, Erased, Facts};
 use throng_wire::interchange::{self, NotInterchange};
 use throng_wire::{ErrorCode, ErrorResponse};
 
-use crate::attributes::{Attributes, Erasure, Extras};
+use crate::attributes::{Attribute, Attributes, Erasure, Extras};
 use crate::clock;
 use crate::connection_name::ConnectionName;
 use crate::id::{ChannelId, MessageId};
@@ -185,7 +185,7 @@ impl Content {
     }
 
     /// True if the message removes its key.
-    pub fn removes_key(&self) -> bool {
+    pub(crate) fn removes_key(&self) -> bool {
         self.extras.attributes().is_some_and(Attributes::removes_key)
     }
 
@@ -218,7 +218,20 @@ impl Content {
     pub fn is_for(&self, reader: Reader, now_ms: u64) -> bool {
         self.extras.excluded() != Some(reader.name)
             && !self.is_expired(now_ms)
+            && !self.is_end()
             && (reader.has_notices || self.erasure().is_none())
+    }
+
+    /// True if it is the notice that its channel ends. It is never sent as a message: whoever has
+    /// come to it is told in another way.
+    pub fn is_end(&self) -> bool {
+        self.extras.attributes().is_some_and(|it| it.get(Attribute::End).is_some())
+    }
+
+    /// True if the server has appended it beside what was published: a notice of erasure, or of the
+    /// end. It has no body, and is not unread.
+    pub fn is_notice(&self) -> bool {
+        self.is_end() || self.erasure().is_some()
     }
 
     /// The messages that are gone once this one is there: it is a notice of that, or in the place
@@ -278,7 +291,7 @@ impl Content {
 
     fn data(&self) -> Data<'_> {
         match &self.body {
-            _ if self.erasure().is_some() => Data::None,
+            _ if self.is_notice() => Data::None,
             Body::Text(text) => Data::Text(text),
             Body::Json(text) => Data::Json(text),
             Body::Binary(bytes) => Data::Binary(bytes),

@@ -51,6 +51,8 @@ pub struct Start {
     pub is_recovered: Option<bool>,
     /// True if messages may lack that later ones have superseded.
     pub is_sparse: bool,
+    /// True if the channel has ended.
+    pub is_ended: bool,
     /// The messages after the cursor up to the head, oldest first.
     pub messages: Vec<Arc<Content>>,
 }
@@ -64,6 +66,8 @@ pub struct Page {
     pub messages: Vec<Arc<Content>>,
     /// True if there are more in the direction of the query.
     pub has_more: bool,
+    /// True if the channel has ended.
+    pub is_ended: bool,
     /// As in [`History::is_recovered`](crate::History::is_recovered).
     pub is_recovered: Option<bool>,
 }
@@ -106,27 +110,26 @@ impl OpenPart {
     /// The start of a subscription now, of a log whose offsets are consecutive or not. Call it
     /// under the lock of the channel's shard.
     pub fn backlog(&self, start: &Start, are_offsets_consecutive: bool) -> Backlog {
-        let Start { head, cursor, is_recovered, is_sparse, messages } = start.clone();
+        let Start { head, cursor, is_recovered, is_sparse, is_ended, messages } = start.clone();
         let backlog = |messages| Backlog {
             head,
             cursor,
             are_offsets_consecutive,
             is_recovered,
             is_sparse,
+            is_ended,
             messages,
         };
         let tail = lock(&self.tail);
-        let newest = tail.newest_since(self.opened_at);
-        let newest = newest.filter(|newest| newest.offset > head.offset);
-        let Some(newest) = newest else {
+        let newest = tail.newest().filter(|_| tail.has_since(self.opened_at));
+        let newest = newest.filter(|newest| newest.id.offset > head.offset);
+        let Some(newest) = newest.map(|newest| newest.id) else {
             return backlog(with_encodings(messages));
         };
         let (is_recovered, is_over) = match self.reading {
             // With the next message, whatever has come since it was read.
             Reading::Start(StartAt::Live) => (is_recovered, true),
-            // It passes over messages without keys.
-            Reading::Start(StartAt::State) => (is_recovered, tail.has_lost_keyed(self.opened_at)),
-            _ if self.has_lost(&tail) => (is_recovered.map(|_| false), true),
+            _ if tail.has_lost(self.opened_at) => (is_recovered.map(|_| false), true),
             _ => (is_recovered, false),
         };
         if is_over {
@@ -134,27 +137,9 @@ impl OpenPart {
             return Backlog { head: newest, cursor, is_recovered, ..backlog(Vec::new()) };
         }
         let mut all = messages;
-        let late = tail.since(self.opened_at).into_iter();
-        all.extend(late.filter(|late| late.id.offset > head.offset));
-        let is_sparse = is_sparse || tail.is_sparse();
-        Backlog { head: newest, is_recovered, is_sparse, ..backlog(with_encodings(all)) }
-    }
-
-    fn has_lost(&self, tail: &Tail) -> bool {
-        tail.has_lost_plain(self.opened_at) || tail.has_lost_keyed(self.opened_at)
-    }
-
-    /// True if the part is of no use any more to a subscription to a state, because more has come
-    /// since than is kept: nothing would tell a client which keys it lacks.
-    pub(crate) fn lacks_keys(&self) -> bool {
-        let tail = lock(&self.tail);
-        match (self.reading, self.part()) {
-            (Reading::Start(StartAt::State), _) => tail.has_lost_keyed(self.opened_at),
-            (Reading::Start(StartAt::Live), _) | (_, None | Some(Part::Page(_))) => false,
-            (_, Some(Part::Start(start))) => {
-                (start.is_sparse || tail.is_sparse()) && self.has_lost(&tail)
-            }
-        }
+        all.extend(tail.since(self.opened_at).filter(|late| late.id.offset > head.offset).cloned());
+        let is_ended = is_ended || all.iter().any(|late| late.is_end());
+        Backlog { head: newest, is_recovered, is_ended, ..backlog(with_encodings(all)) }
     }
 }
 
@@ -390,7 +375,7 @@ impl HeldPart {
             Room::Full => return Reserved::No,
         };
         let messages = if bytes == 0 { 0 } else { wanted.messages };
-        let limits = Limits { messages, bytes, ..wanted };
+        let limits = Limits { messages, bytes };
         *granted = Granted { charged: bytes, is_reserved: true, limits };
         Reserved::Yes
     }

@@ -23,6 +23,7 @@
 //! | `channel` | what is kept for each followed channel |
 //! | `circular_list` | the list of a channel's subscriptions, and the steps of a pass |
 //! | `cursor` | cursors of 32 bits |
+//! | `end` | subscriptions to channels that have ended |
 //! | `epochs` | the epochs of the followed channels |
 //! | `fan_out` | appends, and passes that take turns |
 //! | `freeze` | the table as bytes, and back |
@@ -56,6 +57,7 @@ mod circular_list;
 mod clocks;
 mod conflate;
 mod cursor;
+mod end;
 mod epochs;
 mod fan_out;
 mod freeze;
@@ -159,6 +161,10 @@ pub struct SubscriptionTable {
     /// The subscriptions that have passed over superseded messages, and how many if that is known,
     /// until the worker tells them.
     superseded: Vec<(SubscriptionId, Option<u64>)>,
+    /// The offsets of the ends of channels that have ended.
+    ends: HashMap<LocalId, u64>,
+    /// The subscriptions that have come to the end of their channel, until the worker ends them.
+    over: Vec<SubscriptionId>,
 }
 
 impl SubscriptionTable {
@@ -182,6 +188,8 @@ impl SubscriptionTable {
             watches: Watches::default(),
             now_ms: 0,
             superseded: Vec::new(),
+            ends: HashMap::new(),
+            over: Vec::new(),
         }
     }
 
@@ -255,6 +263,7 @@ impl SubscriptionTable {
             sibling,
         });
         self.link(local, id);
+        self.begin_at_end(id, local, followed);
         id
     }
 
@@ -277,6 +286,7 @@ impl SubscriptionTable {
             self.end_volatile(local);
             self.watches.forget_channel(local);
             self.clocks.forget(local);
+            self.forget_end(local);
             self.channels.remove(local.index());
             self.epochs.remove(epoch);
         } else {
@@ -415,10 +425,16 @@ impl SubscriptionTable {
         self.note_superseded(id, local, offset);
         // A backlog may be ahead of the head, while its notifications are on their way.
         self.bring_into_reach(local, offset);
+        self.note_over(id, local, offset);
         self.subscriptions[id.index()].cursor = offset as u32;
         if offset >= self.channels[local.index()].head && self.state_end(id).is_none() {
             self.unmark(id, CATCHING_UP);
         }
+    }
+
+    /// The connection of a subscription; `None` if it has ended.
+    pub fn connection(&self, id: SubscriptionId) -> Option<ConnectionId> {
+        self.live(id).map(|subscription| subscription.connection.id())
     }
 
     /// The connection of a subscription that is held; `None` if it is not, or has ended.

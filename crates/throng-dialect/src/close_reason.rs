@@ -26,6 +26,8 @@ pub enum CloseReason {
     Draining,
     /// It buffers too much, or delivery does not keep up.
     Overload,
+    /// All channels that it followed have ended.
+    Ended,
     /// An answer that a message of it needs did not come in time.
     Unanswered,
     /// The time until which the access policy allowed it has come.
@@ -87,6 +89,7 @@ impl CloseReason {
             CloseReason::BadAck => {
                 Some((close_code::BAD_ACK, "frames were acknowledged that had not been sent"))
             }
+            CloseReason::Ended => Some((close_code::NORMAL, "the channel has ended")),
             CloseReason::Draining => of_error(ErrorCode::Draining),
             CloseReason::Overload | CloseReason::Unanswered => of_error(ErrorCode::Busy),
             CloseReason::Violation(violation) => {
@@ -181,6 +184,7 @@ mod tests {
         let reasons = [
             CloseReason::PingTimeout,
             CloseReason::Lagging,
+            CloseReason::Ended,
             CloseReason::Draining,
             CloseReason::Overload,
             CloseReason::Expired,

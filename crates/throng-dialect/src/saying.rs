@@ -97,6 +97,13 @@ pub enum Saying<'a> {
         target: &'a Target,
         id: &'a str,
     },
+    /// A channel has ended, and with it the subscription: `id` was its last message.
+    Ended {
+        target: &'a Target,
+        id: &'a str,
+        /// True if the connection followed nothing else, and closes.
+        is_last: bool,
+    },
     /// Messages come late from now on, or do not.
     Late(bool),
     /// Presence of a channel: the server's JSON object.
@@ -130,6 +137,7 @@ impl Saying<'_> {
             Saying::Gap { .. } => ServerEvent::Gap,
             Saying::Conflated { .. } => ServerEvent::Conflated,
             Saying::State { .. } => ServerEvent::State,
+            Saying::Ended { .. } => ServerEvent::Ended,
             Saying::Late(_) => ServerEvent::Late,
             Saying::Presence(_) => ServerEvent::Presence,
             Saying::Expiring(_) => ServerEvent::Expiring,
@@ -146,9 +154,11 @@ impl Saying<'_> {
     }
 
     /// As [`Saying::native`], where it looks like a message: without what the client has not asked
-    /// for, and without notices of lateness, which a page would take for messages.
+    /// for, what the end of the connection says, and notices of lateness, which a page would take
+    /// for messages.
     pub(crate) fn as_message(&self, reference: Option<&RawValue>, out: &mut Out<'_>) {
-        if !self.is_unasked() && !matches!(self, Saying::Late(_)) {
+        let is_said = matches!(self, Saying::Ended { is_last: true, .. });
+        if !self.is_unasked() && !is_said && !matches!(self, Saying::Late(_)) {
             self.native(reference, out);
         }
     }
@@ -169,6 +179,7 @@ impl Saying<'_> {
             Saying::Gap { target, missed, id } => v1::gap(to, target, missed, id),
             Saying::Conflated { target, count } => v1::conflated(to, target, count),
             Saying::State { target, id } => v1::state(to, target, id),
+            Saying::Ended { target, id, .. } => v1::ended(to, target, id),
             Saying::Late(is_late) => v1::late(to, is_late),
             Saying::Presence(object) => return out.notice(self.event(), object),
             Saying::Expiring(left_s) => v1::expiring(to, left_s),

@@ -17,6 +17,8 @@ pub(crate) fn end_stream(end: &End<'_>, out: &mut Out<'_>) -> Ended {
     match end.reason {
         // It lacks messages, and must not look complete.
         CloseReason::Lagging | CloseReason::Slow => return Ended::Closes,
+        // It is complete, and an event has said so.
+        CloseReason::Ended => {}
         CloseReason::Expired => out.notice(ServerEvent::Expired, EXPIRED),
         reason => {
             let code = reason.close_frame().map_or(0, |(code, _)| code);

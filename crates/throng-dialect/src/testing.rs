@@ -78,6 +78,7 @@ impl Dialect for Testing {
                 format!("conflated {} {}", target.name, count.unwrap_or(0))
             }
             Saying::State { target, .. } => format!("state {}", target.name),
+            Saying::Ended { target, id, .. } => format!("ended {} {id}", target.name),
             Saying::Late(is_late) => format!("late {is_late}"),
             Saying::Expiring(left_s) => format!("expiring {left_s}"),
             Saying::Error(error) => format!("error {}", error.code),

@@ -16,6 +16,7 @@ pub(crate) fn counter_of(reason: CloseReason) -> Option<Counter> {
         CloseReason::Slow => Some(Counter::ClosedSlow),
         CloseReason::Memory => Some(Counter::ClosedMemory),
         CloseReason::Draining => Some(Counter::ClosedDraining),
+        CloseReason::Ended => Some(Counter::ClosedEnded),
         CloseReason::Overload => Some(Counter::ClosedOverload),
         CloseReason::Unanswered => Some(Counter::ClosedUnanswered),
         CloseReason::Expired | CloseReason::TokenExpired => Some(Counter::ClosedExpired),

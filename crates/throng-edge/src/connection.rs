@@ -48,7 +48,7 @@ pub(crate) use flags::Flags;
 pub(crate) use frozen::{FrozenConnection, FrozenIo, FrozenPartial, FrozenSession};
 pub use id::{ConnectionId, Token};
 pub(crate) use io::{Io, LongPoll, Partial};
-pub(crate) use many::Many;
+pub(crate) use many::{Ending, Many};
 pub(crate) use outbound::{Left, Outbound, Progress};
 pub(crate) use pending::{
     Answers, Asked, Awaited, FetchedParts, Input, Pending, PendingClose, Taken, earliest,

@@ -151,6 +151,7 @@ counters! {
         ClosedPingTimeout "ping_timeout",
         ClosedIdle "idle",
         ClosedDraining "draining",
+        ClosedEnded "ended",
         ClosedOverload "overload",
         ClosedEvicted "evicted",
         ClosedUnanswered "unanswered",

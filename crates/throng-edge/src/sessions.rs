@@ -40,6 +40,7 @@ mod ask;
 mod client;
 mod close;
 mod command;
+mod end;
 mod error_response;
 mod expiry;
 mod fetch;

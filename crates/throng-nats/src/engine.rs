@@ -284,6 +284,11 @@ impl NatsJournal {
 }
 
 impl Journal for NatsJournal {
+    /// Not yet: the servers check no publication against the record of its log.
+    fn ends_channels(&self) -> bool {
+        false
+    }
+
     fn append(
         &self,
         _: u64,

@@ -88,7 +88,8 @@ impl Access for LatePolicy {
             | Action::ReadPresence(name)
             | Action::Erase(name)
             | Action::Edit(name)
-            | Action::SetState(name) => Some(name.name()),
+            | Action::SetState(name)
+            | Action::End(name) => Some(name.name()),
             Action::PublishBatch => None,
         };
         let is_secret = name.is_some() && name == self.lateness.secret;

@@ -31,6 +31,8 @@ pub struct SubscriptionHeaders<'a> {
     pub id: &'a str,
     /// `Throng-Recovered`, if the request gave an id.
     pub recovered: Option<bool>,
+    /// `Throng-Ended`: all of its channels have ended, and nothing comes after this response.
+    pub has_ended: bool,
     /// `Throng-Connection`, if the connection has a name.
     pub connection: Option<&'a str>,
     /// `X-Request-Id`, if the request brings one.
@@ -154,6 +156,9 @@ fn push_subscription(out: &mut Vec<u8>, headers: &SubscriptionHeaders<'_>) {
     if let Some(is_recovered) = headers.recovered {
         push_header(out, "Throng-Recovered", if is_recovered { "true" } else { "false" });
     }
+    if headers.has_ended {
+        push_header(out, "Throng-Ended", "true");
+    }
     if let Some(connection) = headers.connection {
         push_header(out, "Throng-Connection", connection);
     }
@@ -178,6 +183,7 @@ mod tests {
     const HEADERS: SubscriptionHeaders<'_> = SubscriptionHeaders {
         id: "k3-17",
         recovered: Some(true),
+        has_ended: false,
         connection: Some("c1"),
         request_id: Some("r1"),
         allow_origin: Some("http://a"),
@@ -190,7 +196,8 @@ mod tests {
         Throng-Connection: c1\r\nX-Request-Id: r1\r\n\
         Access-Control-Allow-Origin: http://a\r\nVary: Origin\r\n\
         Access-Control-Expose-Headers: \
-        Throng-Id, Throng-Recovered, Throng-Connection, Retry-After, X-Request-Id\r\n";
+        Throng-Id, Throng-Recovered, Throng-Ended, Throng-Connection, Retry-After, \
+        X-Request-Id\r\n";
 
     fn written(write: impl FnOnce(&mut Vec<u8>)) -> String {
         let mut out = Vec::new();
@@ -247,6 +254,12 @@ mod tests {
             X-Content-Type-Options: nosniff\r\n\
             Content-Security-Policy: sandbox; default-src 'none'\r\n\
             Cache-Control: no-store\r\nThrong-Id: k3-17\r\nThrong-Recovered: true\r\n\
+            Connection: keep-alive\r\n\r\n"
+        );
+        let end = SubscriptionHeaders { has_ended: true, ..SubscriptionHeaders::default() };
+        assert_eq!(
+            written(|out| poll(out, None, true, None, &end)),
+            "HTTP/1.1 204 No Content\r\nCache-Control: no-store\r\nThrong-Ended: true\r\n\
             Connection: keep-alive\r\n\r\n"
         );
         assert_eq!(

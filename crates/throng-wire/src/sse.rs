@@ -31,6 +31,8 @@ server_events! {
     Closed "closed",
     /// Messages were skipped for a newer one.
     Conflated "conflated",
+    /// A channel has ended.
+    Ended "ended",
     /// Messages are erased.
     Erased "erased",
     /// A message or a command is refused.

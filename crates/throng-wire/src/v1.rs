@@ -18,10 +18,10 @@ pub use publication::{
 };
 pub use reply::{
     Begin, Counted, HistoryPage, ListReply, Numbered, PresenceEvent, Present, ReceiptFields, Terms,
-    authenticated, closed, conflated, erased_body, error, expiring, gap, greeting, history,
-    history_body, late, numbers, pong, presence, presence_body, presence_event, presence_state,
-    published, published_body, read, read_body, receipt_body, replaced_body, revoked, state,
-    state_body, subscribed, unsubscribed, welcome,
+    authenticated, closed, conflated, ended, ended_body, erased_body, error, expiring, gap,
+    greeting, history, history_body, late, numbers, opened_body, pong, presence, presence_body,
+    presence_event, presence_state, published, published_body, read, read_body, receipt_body,
+    replaced_body, revoked, state, state_body, subscribed, unsubscribed, welcome,
 };
 /// The type of a `ref`: a JSON text.
 pub use serde_json::value::RawValue;

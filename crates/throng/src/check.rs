@@ -204,7 +204,13 @@ fn explain(
     }
     let rule = access.rules.find(name);
     let rows = Permission::ALL.map(|permission| {
-        let writes = [Permission::Publish, Permission::Erase, Permission::Edit, Permission::State];
+        let writes = [
+            Permission::Publish,
+            Permission::Erase,
+            Permission::Edit,
+            Permission::State,
+            Permission::End,
+        ];
         let is_key = matches!(client, Client::WithKey(_));
         let decision = if writes.contains(&permission) && !settings.clients_publish.0 && !is_key {
             Err("clients may not publish (clients-publish)".into())
@@ -330,7 +336,8 @@ mod tests {
                         presence   yes  every client with a valid token may\n\
                         erase      no   the token does not grant it\n\
                         edit       no   the token does not grant it\n\
-                        state      no   the token does not grant it\n";
+                        state      no   the token does not grant it\n\
+                        end        no   the token does not grant it\n";
         assert!(text.ends_with(expected), "{text}");
         let text = ask(settings, grants, ChannelName::user("ann"));
         let expected = "inbox      ann; no [[channels]] matches, so [access] applies\n\
@@ -340,7 +347,8 @@ mod tests {
                         presence   yes  every client with a valid token may\n\
                         erase      no   the token does not grant it\n\
                         edit       no   the token does not grant it\n\
-                        state      no   the token does not grant it\n";
+                        state      no   the token does not grant it\n\
+                        end        no   the token does not grant it\n";
         assert!(text.ends_with(expected), "{text}");
         let text = ask(settings, None, ChannelName::channel("rooms/a"));
         assert!(text.starts_with("client     no token and no key\n"), "{text}");

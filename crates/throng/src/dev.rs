@@ -25,7 +25,7 @@ const GRANTS: &str = r#"{
     "subscribe": ["*", {"users": "*"}], "publish": ["*", {"users": "*"}],
     "history": ["*", {"users": "*"}], "presence": ["*", {"users": "*"}],
     "erase": ["*", {"users": "*"}], "edit": ["*", {"users": "*"}],
-    "state": ["*", {"users": "*"}]
+    "state": ["*", {"users": "*"}], "end": ["*"]
 }"#;
 
 /// The most bytes of the secrets that another process passes on.

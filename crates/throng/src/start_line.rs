@@ -63,6 +63,7 @@ impl StartLine<'_> {
             erase = %self.permission(&access.erase),
             edit = %self.permission(&access.edit),
             state = %self.permission(&access.state),
+            end = %self.permission(&access.end),
             access_rules = access_rules(settings),
             token_keys = settings.token_keys.len(),
             token_key_urls = settings.token_key_urls.0.len(),

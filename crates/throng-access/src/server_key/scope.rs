@@ -18,6 +18,8 @@ pub enum Scope {
     Edit,
     /// To set and remove keys of states.
     State,
+    /// To end channels and open them again.
+    End,
     Listing,
     /// To say which channels users follow.
     Subscriptions,
@@ -27,7 +29,7 @@ pub enum Scope {
 
 impl Scope {
     /// All scopes, in the order of the reference.
-    pub const ALL: [Scope; 10] = [
+    pub const ALL: [Scope; 11] = [
         Scope::Publish,
         Scope::History,
         Scope::Presence,
@@ -35,6 +37,7 @@ impl Scope {
         Scope::Erase,
         Scope::Edit,
         Scope::State,
+        Scope::End,
         Scope::Listing,
         Scope::Subscriptions,
         Scope::Administration,
@@ -50,6 +53,7 @@ impl Scope {
             Scope::Erase => "erase",
             Scope::Edit => "edit",
             Scope::State => "state",
+            Scope::End => "end",
             Scope::Listing => "listing",
             Scope::Subscriptions => "subscriptions",
             Scope::Administration => "administration",
@@ -71,6 +75,7 @@ impl Scope {
             Scope::Erase => Some(Permission::Erase),
             Scope::Edit => Some(Permission::Edit),
             Scope::State => Some(Permission::State),
+            Scope::End => Some(Permission::End),
             Scope::Listing | Scope::Subscriptions | Scope::Administration => None,
         }
     }

@@ -11,8 +11,9 @@ use http::StatusCode;
 use http::request::Parts;
 use throng_access::{Action, Client};
 use throng_core::{
-    ChangeError, ChannelName, Condition, ConnectionName, Erase, Erased, Erasure, HistoryQuery,
-    Kind, Later, LogChange, LogState, Message, MessageId, PublishError, WantedTags, clock,
+    ChangeError, ChangeOutcome, ChannelName, Condition, ConnectionName, Erase, Erased, Erasure,
+    HistoryQuery, Kind, Later, LogChange, LogState, Message, MessageId, PublishError, WantedTags,
+    clock,
 };
 use throng_wire::envelope::Erased as ErasedShown;
 use throng_wire::percent::decode_segment;
@@ -30,7 +31,7 @@ use crate::http::{names, query};
 use crate::late_answer::{ask as ask_workers, within};
 
 /// How often the erasure of a channel begins anew if others publish to it at the same time.
-const ATTEMPTS_MAX: usize = 8;
+pub(super) const ATTEMPTS_MAX: usize = 8;
 
 /// The messages that a request erases.
 #[derive(Debug, Clone, Copy)]
@@ -219,7 +220,8 @@ impl ErasedLog<'_> {
         self.erase(Erase::Message(MessageId { offset: u64::MAX, ..head })).await.map(drop)
     }
 
-    async fn state(&self) -> Result<LogState, ErrorResponse> {
+    /// The state of the log.
+    pub(super) async fn state(&self) -> Result<LogState, ErrorResponse> {
         let engine = &self.control.engine;
         let ask = |later: Later<'_, _>| Ok(engine.state(clock::now_ms(), self.channel, later));
         answered(FETCH_TIMEOUT, ask).await?.map_err(error_of)
@@ -227,13 +229,18 @@ impl ErasedLog<'_> {
 
     /// Appends the one message of a change. Returns its id.
     pub(super) async fn change(&self, change: LogChange) -> Result<MessageId, ChangeError> {
+        let changed = self.make(change).await?;
+        changed.ids.first().copied().ok_or(ChangeError::Refused(PublishError::Unknown))
+    }
+
+    /// Makes a change.
+    pub(super) async fn make(&self, change: LogChange) -> ChangeOutcome {
         let engine = &self.control.engine;
         let ask = |later: Later<'_, _>| {
             Ok::<_, Infallible>(engine.change(clock::now_ms(), change, later))
         };
         let Ok(outcome) = within(OUTCOME_TIMEOUT, ask).await;
-        let changed = outcome.unwrap_or(Err(PublishError::Unknown.into()))?;
-        changed.ids.first().copied().ok_or(ChangeError::Refused(PublishError::Unknown))
+        outcome.unwrap_or(Err(PublishError::Unknown.into()))
     }
 
     pub(super) async fn erase(&self, what: Erase) -> Result<Erased, ErrorResponse> {
@@ -253,7 +260,8 @@ async fn answered<T: Send + 'static>(
     answer.ok_or_else(ErrorResponse::unanswered)
 }
 
-fn busy() -> ErrorResponse {
+/// The error of a change that others have come before each time.
+pub(super) fn busy() -> ErrorResponse {
     let message = "others publish to the channel at the same time; try again later";
     ErrorResponse::new(ErrorCode::Busy, message)
 }

@@ -69,6 +69,7 @@ pub(crate) async fn answer(
         id: &history.head.to_string(),
         has_more: history.has_more,
         is_recovered: history.is_recovered,
+        is_ended: history.is_ended,
         is_local: engine.is_local(&key.channel),
     };
     let envelopes = envelopes.iter();

@@ -25,6 +25,8 @@ pub(crate) enum LogPart {
     Followers,
     /// How far the user has read it: of users only.
     Read,
+    /// Its end: of channels only.
+    End,
 }
 
 /// The subject of a path below `/revocations/`.
@@ -90,6 +92,9 @@ impl<'a> Resource<'a> {
             Some((name, "read")) if kind == Kind::User => {
                 Some(Resource::Log(kind, name, LogPart::Read))
             }
+            Some((name, "end")) if kind == Kind::Channel => {
+                Some(Resource::Log(kind, name, LogPart::End))
+            }
             Some((name, "connections")) => Some(Resource::Log(kind, name, LogPart::Connections)),
             Some((name, "subscriptions")) if kind == Kind::User => {
                 Some(Resource::Log(kind, name, LogPart::Subscriptions))
@@ -132,6 +137,7 @@ impl<'a> Resource<'a> {
             "/state" => Some(Resource::Nameless(LogPart::State)),
             "/presence" => Some(Resource::Nameless(LogPart::Presence)),
             "/read" => Some(Resource::Nameless(LogPart::Read)),
+            "/end" => Some(Resource::Nameless(LogPart::End)),
             "/followers" => Some(Resource::Nameless(LogPart::Followers)),
             "/revocations" => Some(Resource::Revocations),
             "/status/login" => Some(Resource::Login),
@@ -158,6 +164,9 @@ impl<'a> Resource<'a> {
             | Resource::Key(..) => "DELETE, GET, HEAD, OPTIONS, PUT",
             Resource::Log(_, _, LogPart::Read) | Resource::Nameless(LogPart::Read) => {
                 "GET, HEAD, OPTIONS, PUT"
+            }
+            Resource::Log(_, _, LogPart::End) | Resource::Nameless(LogPart::End) => {
+                "DELETE, OPTIONS, POST"
             }
             Resource::Publish => "DELETE, OPTIONS, POST, PUT",
             Resource::Message(..) | Resource::Messages => "DELETE, OPTIONS, PUT",
@@ -201,6 +210,7 @@ mod tests {
         assert_eq!(Resource::of("/channels/history"), log("history", LogPart::Itself));
         assert_eq!(Resource::of("/channels/a/history"), log("a", LogPart::History));
         assert_eq!(Resource::of("/channels/a/presence"), log("a", LogPart::Presence));
+        assert_eq!(Resource::of("/channels/a/end"), log("a", LogPart::End));
         let user = Resource::Log(Kind::User, "u", LogPart::Itself);
         assert_eq!(Resource::of("/users/u"), Some(user));
         assert_eq!(Resource::of("/publish"), Some(Resource::Publish));
@@ -226,6 +236,7 @@ mod tests {
         for path in [
             "/",
             "/channels/a/read",
+            "/users/a/end",
             "*",
             "/channels/a/",
             "/channels/a/b",

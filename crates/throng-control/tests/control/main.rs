@@ -10,6 +10,7 @@ mod contract;
 mod credentials;
 mod dialect;
 mod drain;
+mod end;
 mod erase;
 mod handoff;
 mod history;

@@ -328,7 +328,8 @@ impl Access for Secrecy {
         | Action::ReadPresence(name)
         | Action::Erase(name)
         | Action::Edit(name)
-        | Action::SetState(name)) = action
+        | Action::SetState(name)
+        | Action::End(name)) = action
         else {
             return Decision::Allowed.into();
         };

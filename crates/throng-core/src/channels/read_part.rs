@@ -26,8 +26,8 @@ impl ReadPart {
         rule: &Rule,
         reading: Reading,
     ) -> ReadPart {
-        let fetched = journal.parts().find(channel, reading).filter(|open| !open.lacks_keys());
-        fetched.map(ReadPart::Fetched).unwrap_or_else(|| {
+        let fetched = journal.parts().find(channel, reading).map(ReadPart::Fetched);
+        fetched.unwrap_or_else(|| {
             ReadPart::Now(journal.read_now(now_ms, channel, reading, Limits::of_lag(rule)))
         })
     }
@@ -54,6 +54,7 @@ impl ReadPart {
                 are_offsets_consecutive: are_consecutive,
                 is_recovered: Some(false),
                 is_sparse: false,
+                is_ended: false,
                 messages: Vec::new(),
             },
         }
@@ -63,12 +64,13 @@ impl ReadPart {
     pub(super) fn history(&self, JournalIds { epoch, .. }: JournalIds) -> History {
         let Some(Part::Page(page)) = self.open().and_then(OpenPart::part) else {
             let head = MessageId { epoch, offset: 0 };
-            let messages = Vec::new();
-            return History { head, messages, has_more: false, is_recovered: Some(false) };
+            let (messages, has_more, is_ended) = (Vec::new(), false, false);
+            let is_recovered = Some(false);
+            return History { head, messages, has_more, is_ended, is_recovered };
         };
-        let Page { head, messages, has_more, is_recovered } = page;
+        let &Page { head, ref messages, has_more, is_ended, is_recovered } = page;
         let message = |content: &Arc<_>| Arc::new(Message::from(Arc::clone(content)));
         let messages = messages.iter().map(message).collect();
-        History { head: *head, messages, has_more: *has_more, is_recovered: *is_recovered }
+        History { head, messages, has_more, is_ended, is_recovered }
     }
 }

@@ -26,16 +26,16 @@ fn appended(texts: &[&str]) -> LogChange {
 }
 
 impl Subject {
-    fn change(&self, change: LogChange) -> ChangeOutcome {
+    pub(super) fn change(&self, change: LogChange) -> ChangeOutcome {
         let outcome = ask(|later| self.engine.change(NOW_MS, change, later)).recv();
         outcome.ok().flatten().expect("the journal answers")
     }
 
-    fn changed(&self, change: LogChange) -> Changed {
+    pub(super) fn changed(&self, change: LogChange) -> Changed {
         self.change(change).expect("its condition holds")
     }
 
-    fn state_of(&self, channel: &ChannelName) -> LogState {
+    pub(super) fn state_of(&self, channel: &ChannelName) -> LogState {
         let state = ask(|later| self.engine.state(NOW_MS, channel, later)).recv();
         state.ok().flatten().expect("the journal answers").expect("it can be read")
     }

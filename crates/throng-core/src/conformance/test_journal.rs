@@ -274,7 +274,7 @@ impl TestJournal {
             StartAt::After(id) => StartAt::After(self.known(now_ms, channel, id)),
             other => other,
         };
-        let Start { head, cursor, is_recovered, is_sparse, messages } =
+        let Start { head, cursor, is_recovered, is_sparse, is_ended, messages } =
             start_in(&self.store, now_ms, channel, wanted);
         let cursor = MessageId { offset: cursor, ..head };
         let cursor = match start {
@@ -286,7 +286,14 @@ impl TestJournal {
             _ => self.outer(channel, cursor).offset,
         };
         let messages = messages.iter().map(|message| self.translate(message)).collect();
-        Start { head: self.outer(channel, head), cursor, is_recovered, is_sparse, messages }
+        Start {
+            head: self.outer(channel, head),
+            cursor,
+            is_recovered,
+            is_sparse,
+            is_ended,
+            messages,
+        }
     }
 
     fn page(&self, now_ms: u64, channel: &ChannelName, query: HistoryQuery, limit: usize) -> Page {
@@ -301,10 +308,10 @@ impl TestJournal {
             }
             other => other,
         };
-        let Page { head, messages, has_more, is_recovered } =
+        let Page { head, messages, has_more, is_ended, is_recovered } =
             page_in(&self.store, now_ms, channel, (query, limit));
         let messages = messages.iter().map(|message| self.translate(message)).collect();
-        Page { head: self.outer(channel, head), messages, has_more, is_recovered }
+        Page { head: self.outer(channel, head), messages, has_more, is_ended, is_recovered }
     }
 }
 
@@ -322,8 +329,15 @@ pub(crate) fn start_in(
     let (worker, local_if_new) = (WorkerId(0), LocalId(NonZeroU32::MIN));
     let followed = logs.follow(now_ms, Follow { channel, worker, local_if_new, start });
     logs.unfollow(now_ms, followed.channel, worker);
-    let Followed { head, cursor, is_recovered, is_sparse, backlog, .. } = followed;
-    Start { head, cursor: cursor.offset, is_recovered, is_sparse, messages: contents(&backlog) }
+    let Followed { head, cursor, is_recovered, is_sparse, is_ended, backlog, .. } = followed;
+    Start {
+        head,
+        cursor: cursor.offset,
+        is_recovered,
+        is_sparse,
+        is_ended,
+        messages: contents(&backlog),
+    }
 }
 
 /// A page of logs.
@@ -333,9 +347,9 @@ pub(crate) fn page_in(
     channel: &ChannelName,
     (query, limit): (HistoryQuery, usize),
 ) -> Page {
-    let History { head, messages, has_more, is_recovered } =
+    let History { head, messages, has_more, is_ended, is_recovered } =
         logs.history(now_ms, channel, query, limit);
-    Page { head, messages: contents(&messages), has_more, is_recovered }
+    Page { head, messages: contents(&messages), has_more, is_ended, is_recovered }
 }
 
 impl Journal for TestJournal {

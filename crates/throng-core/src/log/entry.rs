@@ -159,10 +159,10 @@ impl View<'_> {
         self.attributes()?.key()
     }
 
-    /// True unless it is what is left of an expired message, or a notice of erasure.
+    /// True unless it is what is left of an expired message, or a notice.
     pub(crate) fn may_be_unread(&self) -> bool {
         match self {
-            View::Here(content) => !content.is_without_body() && content.erasure().is_none(),
+            View::Here(content) => !content.is_without_body() && !content.is_notice(),
             // Those are not sealed.
             View::Sealed(_) => true,
         }

@@ -158,6 +158,11 @@ impl Channel {
         self.log.is_none() && self.followers.is_empty()
     }
 
+    /// True if the channel has ended.
+    pub(super) fn is_ended(&self) -> bool {
+        self.log.as_ref().is_some_and(|log| log.is_ended())
+    }
+
     /// Drops the messages that the channel's rule no longer covers, and the bodies of those that
     /// have expired.
     pub(super) fn expire(&mut self, shared: &Shared, now_ms: u64) {
@@ -255,19 +260,21 @@ impl Channel {
         };
         // No message is kept.
         let Some(log) = &mut self.log else {
-            return History { head, messages: Vec::new(), has_more: false, is_recovered };
+            let (has_more, is_ended) = (false, false);
+            return History { head, messages: Vec::new(), has_more, is_ended, is_recovered };
         };
+        let is_ended = log.is_ended();
         let end = match query {
             HistoryQuery::After(_) | HistoryQuery::Since(_) | HistoryQuery::From(_) => {
                 let LogPage { messages, has_more } = log.page_after(cursor, limit);
-                return History { head, messages, has_more, is_recovered };
+                return History { head, messages, has_more, is_ended, is_recovered };
             }
             HistoryQuery::FirstOfLast(count) => {
                 let count = count.min(shared.rules.get(self.rule).max_lag_messages);
                 let before = if count == 0 { None } else { log.before_last(count) };
                 let before = before.unwrap_or(if count == 0 { self.head } else { 0 });
                 let messages = log.after(before).take(1).map(Kept::message).collect();
-                return History { head, messages, has_more: false, is_recovered };
+                return History { head, messages, has_more: false, is_ended, is_recovered };
             }
             HistoryQuery::Before(id) if id.epoch == shared.epoch => id.offset,
             // Offsets of different epochs do not compare: such a page begins at the newest message.
@@ -275,6 +282,6 @@ impl Channel {
         };
         let LogPage { mut messages, has_more } = log.page_before(end, limit);
         messages.reverse();
-        History { head, messages, has_more, is_recovered }
+        History { head, messages, has_more, is_ended, is_recovered }
     }
 }

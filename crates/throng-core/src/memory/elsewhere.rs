@@ -39,6 +39,8 @@ pub struct Backlog {
     pub is_recovered: Option<bool>,
     /// As in [`Followed::is_sparse`].
     pub is_sparse: bool,
+    /// As in [`Followed::is_ended`].
+    pub is_ended: bool,
     /// The messages after the cursor up to the head, oldest first.
     pub messages: Vec<Arc<Message>>,
 }
@@ -169,7 +171,8 @@ impl MemoryEngine {
         self.shared.duplicates.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The offset of the newest message that was delivered, if the channel is followed.
+    /// The offset of the newest message that was delivered, if the channel is followed and has not
+    /// ended.
     pub fn followed_head(&self, name: &ChannelName) -> Option<u64> {
         let (at, hashed) = self.find(name);
         self.lock(at).followed_head(hashed)

@@ -10,7 +10,7 @@ mod state;
 mod volatile;
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashSet};
 use std::sync::atomic::Ordering;
 
 use hashbrown::HashTable;
@@ -57,6 +57,8 @@ pub(super) struct Shard {
     /// Slots of channels that another process had in another journal, by the hash of their names.
     /// Each is only there for the subscriptions of that time, until they have ended.
     left: HashTable<u32>,
+    /// Slots of channels whose journal has delivered their end.
+    ended: HashSet<u32>,
     names: Names,
     idempotency: Idempotency,
     /// The channels that have a log, by the age of their oldest message.
@@ -73,6 +75,7 @@ impl Shard {
             channels: Slab::default(),
             by_name: HashTable::new(),
             left: HashTable::new(),
+            ended: HashSet::new(),
             names: Names::default(),
             idempotency: Idempotency::default(),
             ages: Ages::default(),
@@ -206,6 +209,9 @@ impl Shard {
         }
         let left = self.left.find_entry(hash, |&other| other == slot);
         let was_left = left.map(|entry| entry.remove()).is_ok();
+        if !self.ended.is_empty() {
+            self.ended.remove(&slot);
+        }
         let Some(channel) = self.channels.remove(slot) else { return };
         // A journal remembers the offsets of its channels.
         if shared.rules.get(channel.rule).journal.is_none() && !was_left {
@@ -269,6 +275,7 @@ impl Shard {
             cursor: shared.message_id(cursor),
             is_recovered,
             is_sparse: channel.log.as_ref().is_some_and(|log| log.has_keys()),
+            is_ended: channel.is_ended(),
             are_offsets_consecutive: shared.are_offsets_consecutive(),
             backlog,
         };
@@ -398,7 +405,8 @@ impl Shard {
                 | HistoryQuery::From(_)
                 | HistoryQuery::FirstOfLast(_) => None,
             };
-            return History { head, messages: Vec::new(), has_more: false, is_recovered };
+            let (has_more, is_ended) = (false, false);
+            return History { head, messages: Vec::new(), has_more, is_ended, is_recovered };
         };
         let channel = &mut self.channels[slot];
         channel.expire(shared, now_ms);

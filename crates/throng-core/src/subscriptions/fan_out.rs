@@ -172,6 +172,7 @@ impl SubscriptionTable {
         let bytes = channel.buffer_mut().push_back(message);
         self.buffer_bytes += bytes;
         self.pending_bytes += bytes;
+        self.note_end(local, message);
         if let Some(erasure) = message.erases() {
             let erasure = Erasure { last: erasure.last.min(message.previous), ..erasure };
             let (bytes, pending_bytes) = self.channels[local.index()].buffer_mut().erase(erasure);

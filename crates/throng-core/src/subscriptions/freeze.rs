@@ -123,6 +123,8 @@ pub struct OpenChannel {
     floor: u64,
     /// True if messages may lack that later ones have superseded.
     is_sparse: bool,
+    /// True if the channel has ended, at its head.
+    has_ended: bool,
     /// The offset of the last message that has come.
     last: Option<u64>,
     messages_left: u32,
@@ -143,7 +145,8 @@ impl OpenChannel {
         let (head, floor) = (decoder.u64()?, decoder.u64()?);
         let messages_left = decoder.u32()?;
         let former = if version < 3 { None } else { Some(ChannelId(decoder.u32()?)) };
-        let is_sparse = if version < 8 { false } else { decoder.u8()? != 0 };
+        let bits = if version < 8 { 0 } else { decoder.u8()? };
+        let [is_sparse, has_ended] = [1, 2].map(|bit| bits & bit != 0);
         decoder.finish()?;
         let is_sound = floor <= head
             && head <= OFFSET_MAX
@@ -167,6 +170,7 @@ impl OpenChannel {
             head,
             floor,
             is_sparse,
+            has_ended,
             last: None,
             messages_left,
         };
@@ -239,7 +243,9 @@ impl SubscriptionTable {
             encoder.u64(buffer.map_or(channel.head, |buffer| buffer.floor()));
             encoder.u32(buffer.map_or(0, |buffer| buffer.messages().len()) as u32);
             encoder.u32(channel.channel.0);
-            encoder.u8(u8::from(buffer.is_some_and(|buffer| buffer.is_sparse())));
+            let is_sparse = buffer.is_some_and(|buffer| buffer.is_sparse());
+            let has_ended = self.ends.contains_key(&LocalId::from_index(index));
+            encoder.u8(u8::from(is_sparse) | u8::from(has_ended) << 1);
             write(encoder.finish());
             for message in buffer.iter().flat_map(|buffer| buffer.messages()) {
                 let mut encoder = Encoder::new(RecordKind::Message);
@@ -301,6 +307,9 @@ impl SubscriptionTable {
             rule,
             is_user: open.name.kind() == Kind::User,
         };
+        if open.has_ended {
+            self.ends.insert(local, head);
+        }
         let stored = self.channels.insert_at(local.index(), thawed);
         debug_assert!(stored.is_ok(), "the place was vacant");
         Ok(())
@@ -355,6 +364,7 @@ impl SubscriptionTable {
         });
         self.link(frozen.local, id);
         self.set_terms(id, frozen.terms.clone());
+        self.go_on_at_end(id, frozen.local);
         if !lacks_some && !awaits_state {
             return id;
         }
@@ -377,6 +387,7 @@ impl SubscriptionTable {
             if count == 0 {
                 self.drop_buffer(local);
                 self.clocks.forget(local);
+                self.forget_end(local);
                 self.channels.remove(index);
                 self.epochs.remove(epoch);
             } else {

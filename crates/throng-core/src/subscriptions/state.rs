@@ -116,7 +116,8 @@ impl SubscriptionTable {
         if self.terms(id).is_some_and(super::Terms::is_empty) {
             self.terms.remove(&id.index());
         }
-        let Some(cursor) = self.cursor(id) else { return };
+        let (Some(cursor), Some(local)) = (self.cursor(id), self.local(id)) else { return };
         self.move_cursor(id, cursor.max(end));
+        self.go_on_at_end(id, local);
     }
 }

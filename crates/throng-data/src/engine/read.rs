@@ -48,15 +48,15 @@ impl LogReader<'_> {
     /// it gets the newest messages within them and is not recovered.
     pub(super) fn start(&self, start: StartAt, limits: Limits) -> Result<Start, StorageError> {
         let after = match start {
-            // Of a log without keys.
             StartAt::Live | StartAt::Last(0) | StartAt::State => {
-                let head = self.logs.bounds(self.name)?.head;
+                let LogBounds { head, has_ended: is_ended, .. } = self.logs.bounds(self.name)?;
                 let messages = Vec::new();
                 return Ok(Start {
                     head,
                     cursor: head.offset,
                     is_recovered: None,
                     is_sparse: false,
+                    is_ended,
                     messages,
                 });
             }
@@ -70,9 +70,15 @@ impl LogReader<'_> {
             let taken = self.take((after, u64::MAX), KeyOrder::Up, limits, false)?;
             // The retention may have gone on meanwhile.
             if !taken.has_more && after >= taken.bounds.floor {
-                let Taken { bounds: LogBounds { head, .. }, messages, .. } = taken;
-                let is_recovered = recovered(true);
-                return Ok(Start { head, cursor: after, is_recovered, is_sparse: false, messages });
+                let Taken { bounds, messages, .. } = taken;
+                return Ok(Start {
+                    head: bounds.head,
+                    cursor: after,
+                    is_recovered: recovered(true),
+                    is_sparse: false,
+                    is_ended: bounds.has_ended,
+                    messages,
+                });
             }
         }
         self.last(limits.messages, limits, recovered(false))
@@ -100,11 +106,11 @@ impl LogReader<'_> {
         };
         let range = (0, u64::MAX);
         let bounds = self.logs.visit(self.name, range, KeyOrder::Down, &mut each)?;
-        let LogBounds { head, floor, .. } = bounds;
+        let LogBounds { head, floor, has_ended: is_ended, .. } = bounds;
         messages.reverse();
         // Before a channel that has begun anew, those who follow it may have missed nothing.
         let cursor = messages.first().map_or(head.offset, |first| first.previous.max(floor));
-        Ok(Start { head, cursor, is_recovered, is_sparse: false, messages })
+        Ok(Start { head, cursor, is_recovered, is_sparse: false, is_ended, messages })
     }
 
     /// A page of at most `limit` messages, or of as many as `limits` allow. `None` if it takes
@@ -134,8 +140,9 @@ impl LogReader<'_> {
         }
         let is_recovered = after.is_some_and(|after| after >= taken.bounds.floor);
         let is_recovered = (!matches!(query, HistoryQuery::From(_))).then_some(is_recovered);
-        let Taken { bounds: LogBounds { head, .. }, messages, has_more } = taken;
-        Ok(Some(Page { head, messages, has_more, is_recovered }))
+        let Taken { bounds, messages, has_more } = taken;
+        let LogBounds { head, has_ended: is_ended, .. } = bounds;
+        Ok(Some(Page { head, messages, has_more, is_ended, is_recovered }))
     }
 
     fn page_before(
@@ -151,7 +158,8 @@ impl LogReader<'_> {
         }
         taken.messages.reverse();
         let Taken { bounds, messages, has_more } = taken;
-        Ok(Some(Page { head: bounds.head, messages, has_more, is_recovered: None }))
+        let LogBounds { head, has_ended: is_ended, .. } = bounds;
+        Ok(Some(Page { head, messages, has_more, is_ended, is_recovered: None }))
     }
 
     /// The first message that a subscription would start with which asks for the last ones.
@@ -166,10 +174,11 @@ impl LogReader<'_> {
             // Where it is needs no other message.
             let count = count.min(limits.messages) as u64;
             let after = head.offset.saturating_sub(count);
-            let one = Limits { messages: 1, bytes: usize::MAX, ..limits };
+            let one = Limits { messages: 1, bytes: usize::MAX };
             messages = self.take((after, u64::MAX), KeyOrder::Up, one, false)?.messages;
         }
-        Ok(Page { head, messages, has_more: false, is_recovered: None })
+        let is_ended = bounds.has_ended;
+        Ok(Page { head, messages, has_more: false, is_ended, is_recovered: None })
     }
 
     /// The cursor of a client whose last message is `id`, if the log has all messages after it.
@@ -255,7 +264,7 @@ impl LogReader<'_> {
         Ok(Taken { bounds, messages: Vec::new(), has_more })
     }
 
-    /// The messages after an offset that can be read and are no notices of erasure, at most `max`,
+    /// The messages after an offset that can be read and are no notices, at most `max`,
     /// of as many of the newest ones.
     pub(super) fn unread(&self, after: u64, max: usize) -> Result<usize, StorageError> {
         let LogBounds { head, floor, has_expiring, .. } = self.logs.bounds(self.name)?;
@@ -265,7 +274,7 @@ impl LogReader<'_> {
         }
         let (mut count, mut left) = (0, max);
         let mut each = |content: Content| {
-            let is_unread = !content.is_expired(self.now_ms) && content.erasure().is_none();
+            let is_unread = !content.is_expired(self.now_ms) && !content.is_notice();
             count += usize::from(is_unread);
             left -= 1;
             if left > 0 { ON } else { END }
@@ -274,7 +283,7 @@ impl LogReader<'_> {
         Ok(count)
     }
 
-    pub(super) fn readable(&self, content: Content) -> Content {
+    fn readable(&self, content: Content) -> Content {
         if content.is_expired(self.now_ms) { content.without_body() } else { content }
     }
 }

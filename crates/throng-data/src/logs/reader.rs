@@ -1,8 +1,7 @@
 //! Reading: the messages, heads and numbers of channels.
 
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use throng_core::change::{KnownRecord, LogState};
 use throng_core::frozen::ThawError;
@@ -33,10 +32,6 @@ pub struct Logs {
     pub(super) boot: String,
     /// The channels for which a commit is under way.
     pub(super) unacknowledged: Mutex<Arc<ChannelMap<GroupChannel>>>,
-    /// Told when there are none any more.
-    pub(super) acknowledged: Condvar,
-    /// How often a commit was made again with other stamps.
-    pub(super) retries: AtomicU64,
     /// Facts about all channels that were forgotten.
     pub(super) mark: Mutex<ForgottenMark>,
 }
@@ -54,8 +49,8 @@ pub struct LogBounds {
     pub(crate) has_expiring: bool,
     /// True if the log has a record.
     pub(crate) has_record: bool,
-    /// True if the log has a state.
-    pub(crate) has_keys: bool,
+    /// True if the channel has ended.
+    pub(crate) has_ended: bool,
 }
 
 pub(super) fn unreadable(error: ThawError) -> StorageError {
@@ -94,9 +89,7 @@ impl Logs {
         let stamps = storage.get(Space::Meta, format::STAMPS)?;
         let stamps = stamps.map(|value| format::number(&value)).transpose().map_err(unreadable)?;
         let (unacknowledged, mark) = (Mutex::default(), Mutex::new(Logs::read_mark(&*storage)?));
-        let (acknowledged, retries) = Default::default();
-        let boot = boot.to_owned();
-        let logs = Logs { storage, epoch, boot, unacknowledged, acknowledged, retries, mark };
+        let logs = Logs { storage, epoch, boot: boot.to_owned(), unacknowledged, mark };
         let stamps = Stamp(stamps.unwrap_or(0));
         Ok((logs, OpenedLogs { epoch, may_have_lost, is_restored, stamps }))
     }
@@ -112,18 +105,6 @@ impl Logs {
 
     pub(super) fn unacknowledged(&self) -> MutexGuard<'_, Arc<ChannelMap<GroupChannel>>> {
         self.unacknowledged.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The number of commits that were made again with other stamps: what was read before that is
-    /// acknowledged may have stamps that no message has.
-    pub(crate) fn retries(&self) -> u64 {
-        self.retries.load(Ordering::SeqCst)
-    }
-
-    /// All that was committed is acknowledged.
-    pub(super) fn acknowledge(&self) {
-        *self.unacknowledged() = Arc::default();
-        self.acknowledged.notify_all();
     }
 
     pub(super) fn read_mark(storage: &dyn Storage) -> Result<ForgottenMark, StorageError> {
@@ -194,7 +175,7 @@ impl Logs {
             lost: Stamp(head.lost),
             has_expiring: head.expiring > 0,
             has_record: head.has_record,
-            has_keys: head.has_keys,
+            has_ended: head.has_ended,
         })
     }
 

@@ -3,8 +3,32 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use throng_core::MessageId;
+use throng_dialect::Saying;
 use throng_wire::v1::{Entry, List, ListReply, RawValue, Verb};
 use throng_wire::{ErrorResponse, Target};
+
+/// Why a subscription has ended.
+#[derive(Debug)]
+pub(crate) enum Ending {
+    /// The client may not have it any more.
+    Denied(ErrorResponse),
+    /// The channel has ended, after this message.
+    OfChannel(MessageId),
+}
+
+impl Ending {
+    /// What the client is told of it.
+    pub(crate) fn saying<'a>(&'a self, target: &'a Target, id: &'a mut String) -> Saying<'a> {
+        match self {
+            Ending::Denied(error) => Saying::Revoked(target, error),
+            Ending::OfChannel(end) => {
+                *id = end.to_string();
+                Saying::Ended { target, id, is_last: false }
+            }
+        }
+    }
+}
 
 /// A command about many channels, and how far it has come.
 ///
@@ -29,7 +53,7 @@ pub(crate) struct Many {
     /// True if the client follows what the server keeps for its user with one of them.
     pub(crate) has_kept: bool,
     /// Subscriptions that have ended before the client has learnt that they began.
-    pub(crate) ended: Vec<(Target, ErrorResponse)>,
+    pub(crate) ended: Vec<(Target, Ending)>,
 }
 
 impl Many {

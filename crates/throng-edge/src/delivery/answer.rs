@@ -6,15 +6,18 @@ use throng_wire::response::SubscriptionHeaders;
 
 use crate::connection::LongPoll;
 
-/// The headers of an answer. `position` is the client's after it.
+/// The headers of an answer. `position` is the client's after it, which is the end of all of its
+/// channels if it `has_ended`.
 pub(super) fn headers<'a>(
     position: &'a str,
     poll: Option<&'a LongPoll>,
+    has_ended: bool,
     date: Date,
 ) -> SubscriptionHeaders<'a> {
     SubscriptionHeaders {
         id: position,
         recovered: poll.and_then(|poll| poll.is_recovered),
+        has_ended,
         connection: None,
         request_id: poll.and_then(|poll| poll.request_id.as_deref()),
         allow_origin: poll.and_then(|poll| poll.origin.as_deref()),

@@ -182,12 +182,13 @@ impl<N: Net> Delivery<N> {
     ) {
         // Read first: `end_long_poll` ends the subscriptions that the position is made of.
         let (position, date) = (self.position_after(id, &answer), self.clock().date());
+        let has_ended = self.has_ended(id);
         let connection = &mut self[id];
         let poll = connection.io.as_mut().and_then(|io| io.long_poll.take());
         // A client that is sent away for a while must not ask again on the same connection.
         let is_kept = connection.has(Flags::KEEP_ALIVE) && retry_after.is_none();
         let is_canary = connection.has(Flags::CANARY);
-        let headers = headers(&position, poll.as_deref(), date);
+        let headers = headers(&position, poll.as_deref(), has_ended, date);
         let out = answer.encode(&headers, is_kept, retry_after);
         self.end_long_poll(id);
         if !is_kept {
@@ -263,7 +264,8 @@ impl<N: Net> Delivery<N> {
             && !is_pipelined
             && connection.newest_subscription == Some(subscription)
             && self.subscriptions.sibling(subscription).is_none()
-            && !self.subscriptions.is_kept(subscription);
+            && !self.subscriptions.is_kept(subscription)
+            && !self.subscriptions.follows_ended(subscription);
         let Waiting::Messages(mut messages) = self.subscriptions.waiting(subscription) else {
             return None;
         };
@@ -287,7 +289,7 @@ impl<N: Net> Delivery<N> {
         let mut answer = Answer::default();
         self.collect(id, &mut answer);
         let (position, date) = (self.position(id).to_string(), self.clock().date());
-        let headers = headers(&position, terms.poll.as_deref(), date);
+        let headers = headers(&position, terms.poll.as_deref(), false, date);
         let bytes = answer.encode(&headers, true, None);
         let to = self.subscriptions.cursor(subscription).unwrap_or(terms.cursor);
         answers.push(SharedAnswer { terms, bytes, messages: answer.messages, to });

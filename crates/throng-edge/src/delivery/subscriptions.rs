@@ -166,6 +166,20 @@ impl<N: Net> Delivery<N> {
         self.connections().end_subscriptions(id, ended.len() as u32);
     }
 
+    /// The subscriptions that have come to the end of their channels since the last call.
+    pub(crate) fn take_over(&mut self) -> Vec<SubscriptionId> {
+        self.subscriptions.take_over()
+    }
+
+    /// True if all channels of the connection have ended, and it has all of their messages.
+    pub(crate) fn has_ended(&self, id: ConnectionId) -> bool {
+        self.subscriptions.have_any_ended()
+            && self.subscriptions(id).all(|own| {
+                self.subscriptions.is_of_presence_events(own)
+                    || self.subscriptions.end(own).is_some()
+            })
+    }
+
     /// Keeps what a subscription lacks until its connection is flushed.
     pub(crate) fn block(&mut self, subscription: SubscriptionId) {
         self.subscriptions.block(subscription);

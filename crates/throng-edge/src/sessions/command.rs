@@ -414,6 +414,7 @@ impl<N: Net> Sessions<N> {
             id: &history.head.to_string(),
             has_more: history.has_more,
             is_recovered: history.is_recovered,
+            is_ended: history.is_ended,
             is_local: self.engine.is_local(&name),
         };
         self.answer(call, &Saying::History(page, &envelopes));

@@ -287,6 +287,10 @@ impl<N: Net> Sessions<N> {
     pub(crate) fn conclude_message(&mut self, id: ConnectionId, outcome: Outcome) {
         let what = match outcome {
             Ok(_) => return self.count(Counter::MessagesPublished),
+            Err(PublishError::Ended) => {
+                self.count(Counter::RefusedCommand);
+                return self.close_for(id, CloseReason::Refused(ErrorCode::Closed));
+            }
             Err(PublishError::Busy) => "delivery lags, so the message was not accepted",
             Err(PublishError::Away) => "the journal is away, so the message was not accepted",
             Err(PublishError::DiskFull) => "the disk is full, so the message was not accepted",

@@ -146,8 +146,8 @@ impl<N: Net> Sessions<N> {
         if many.has_kept {
             self.tell_unconfirmed_numbers(id);
         }
-        for (target, error) in &many.ended {
-            self.say(id, &Saying::Revoked(target, error));
+        for (target, ending) in &many.ended {
+            self.say(id, &ending.saying(target, &mut String::new()));
         }
         if many.verb() == Verb::Subscribe {
             self.flush_subscriptions(id);

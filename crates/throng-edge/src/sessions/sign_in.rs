@@ -24,7 +24,7 @@ use throng_wire::{ErrorCode, ErrorResponse};
 
 use super::ask::Stop;
 use super::client::Client;
-use crate::connection::{Answers, ConnectionId};
+use crate::connection::{Answers, ConnectionId, Ending};
 use crate::counters::Counter;
 use crate::delivery::name_of;
 use crate::net::Net;
@@ -179,7 +179,7 @@ impl<N: Net> Sessions<N> {
         self.unfollow_channel(id, subscription, &name_of(&target));
         // The client may not have learnt yet that it began.
         match self.connections_mut().holder_mut(id) {
-            Some(many) => many.ended.push((target, error.clone())),
+            Some(many) => many.ended.push((target, Ending::Denied(error.clone()))),
             None => {
                 self.say(id, &Saying::Revoked(&target, error));
             }

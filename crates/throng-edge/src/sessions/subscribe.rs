@@ -416,6 +416,7 @@ impl<N: Net> Sessions<N> {
         let headers = SubscriptionHeaders {
             id: &position,
             recovered: is_recovered,
+            has_ended: false,
             connection: Some(&connection_name),
             request_id: request.request_id.as_deref(),
             allow_origin: request.origin.as_deref(),
@@ -423,6 +424,9 @@ impl<N: Net> Sessions<N> {
             no_referrer: request.has_query_token,
             date: Some(self.clock().date()),
         };
+        if self.begins_at_end(request, followed) {
+            return self.answer_ended(id, &headers);
+        }
         let encoding = connection.encoding();
         let mut out = self.buffers().take_output();
         let deflate = match request.transport {

@@ -40,6 +40,7 @@ impl<N: Net> Worker<N> {
             }
             self.end_fan_out();
         }
+        self.turn(|sessions| sessions.end_over());
         self.record_completions();
         // A close frame is answered behind the messages that were published before it: they are in
         // the replay buffers only once all notifications of that time have been taken.

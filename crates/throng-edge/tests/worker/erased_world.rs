@@ -1,9 +1,10 @@
-//! Random lives of clients of a channel of which messages are erased: they stall after any byte,
-//! read on, resume, and are frozen and thawed.
+//! Random lives of clients of a channel of which messages are erased, and which may end: they stall
+//! after any byte, read on, resume, and are frozen and thawed.
 //!
 //! The oracle reads what has come to a client when a worker has taken the notice, which is before
 //! the erasure is answered. It objects if an erased message comes later, unless it had begun; if
-//! another one is missing, comes twice or out of order; or if there is a gap. A seed that fails is
+//! another one is missing, comes twice or out of order; if there is a gap; or if a client is not
+//! told of the end behind all messages, once. A seed that fails is
 //! printed; `THRONG_SEED=` runs it alone, and `THRONG_SEEDS=` runs as many.
 
 use std::collections::BTreeMap;
@@ -11,7 +12,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use throng_access::{AccessControl, AllowAll};
-use throng_core::{ChannelName, Erase, Erasure, LogChange, MessageId, Retention, Rule, Rules};
+use throng_core::{
+    Body, ChannelName, Erase, Erasure, LogChange, MessageId, Publication, PublishError, Retention,
+    Rule, Rules,
+};
 use throng_edge::Settings;
 
 use crate::rig::{Client, Rig};
@@ -22,8 +26,16 @@ const STEPS: usize = 120;
 const CLIENTS: usize = 5;
 
 /// Events that some seed must have come across.
-const INTERESTING: [&str; 5] =
-    ["erased before it came", "erased after it came", "half written", "a range", "resumed"];
+const INTERESTING: [&str; 8] = [
+    "erased before it came",
+    "erased after it came",
+    "half written",
+    "a range",
+    "resumed",
+    "ended early",
+    "came after the end",
+    "slow at the end",
+];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Transport {
@@ -50,6 +62,7 @@ struct World {
     /// For each offset from 1, the body; `None` for a notice.
     bodies: Vec<Option<String>>,
     erased: BTreeMap<u64, ()>,
+    has_ended: bool,
     seen: BTreeMap<&'static str, u64>,
 }
 
@@ -80,6 +93,7 @@ impl World {
             readers: Vec::new(),
             bodies: Vec::new(),
             erased: BTreeMap::new(),
+            has_ended: false,
             seen: BTreeMap::new(),
         };
         (0..CLIENTS).for_each(|_| world.connect(0));
@@ -104,6 +118,10 @@ impl World {
         let mut reader = Reader { client, transport, text: String::new(), from, erased_at };
         reader.read();
         let response = reader.text.find("\r\n\r\n").expect("a response") + 4;
+        if reader.text.starts_with("HTTP/1.1 204") {
+            assert!(self.has_ended && reader.text.contains("Throng-Ended: true"));
+            self.saw("came after the end");
+        }
         assert!(reader.text[..response].contains("Throng-Recovered: true"), "{}", reader.text);
         reader.text.drain(..response);
         self.readers.push(reader);
@@ -123,17 +141,43 @@ impl World {
                 self.rig.worker.work(true);
             }
             10 if self.random.below(3) == 0 => self.resume(at),
+            10 if self.random.below(12) == 0 && !self.has_ended => {
+                self.end();
+                self.saw("ended early");
+            }
             11 if self.random.below(4) == 0 => self.rig.replace_process(),
             _ => self.rig.work(),
         }
     }
 
     fn publish(&mut self) {
+        let name = ChannelName::channel("a");
+        if self.has_ended {
+            let late = Publication::new(name, Body::Text("late".into()));
+            let refused = self.rig.engine.publish(self.rig.now_ms(), late);
+            assert_eq!(refused, Err(PublishError::Ended));
+            return;
+        }
         for _ in 0..=self.random.below(3) {
             let offset = self.head() + 1;
             let body = format!("<{offset}>{}", "x".repeat(self.random.below(30)));
             self.rig.publish("a", &body, None);
             self.bodies.push(Some(body));
+        }
+    }
+
+    /// Ends the channel with a last message.
+    fn end(&mut self) {
+        let (name, now_ms) = (ChannelName::channel("a"), self.rig.now_ms());
+        let body = format!("<{}>last", self.head() + 1);
+        let last = Publication::new(name.clone(), Body::Text(body.as_str().into()));
+        let change = LogChange::end(name.clone(), Some(last), &self.rig.engine.state(&name));
+        self.rig.engine.change(now_ms, change).expect("there is room");
+        self.bodies.extend([Some(body), None]);
+        self.has_ended = true;
+        self.rig.work();
+        if self.readers.iter().any(|reader| !reader.client.is_finished()) {
+            self.saw("slow at the end");
         }
     }
 
@@ -174,7 +218,9 @@ impl World {
         let mut reader = self.readers.swap_remove(at);
         reader.read();
         self.check(&reader);
-        self.rig.hang_up(&reader.client);
+        if !reader.client.is_closed() {
+            self.rig.hang_up(&reader.client);
+        }
         let whole = reader.text.rfind('\n').map_or("", |end| &reader.text[..end]);
         let has = |offset: &u64| {
             let body = self.bodies[*offset as usize - 1].as_ref();
@@ -214,6 +260,9 @@ impl World {
 
     /// All read on, and have what is left.
     fn finish(&mut self) {
+        if !self.has_ended && self.random.below(2) == 0 {
+            self.end();
+        }
         for at in 0..CLIENTS {
             self.rig.read_again(&self.readers[at].client);
         }
@@ -221,6 +270,10 @@ impl World {
         for mut reader in std::mem::take(&mut self.readers) {
             reader.read();
             self.check(&reader);
+            assert_eq!(reader.client.is_finished(), self.has_ended, "{}", reader.text);
+            let is_told = reader.transport == Transport::Events && !reader.text.is_empty();
+            let told = reader.text.matches("event: ended").count();
+            assert_eq!(told, usize::from(is_told && self.has_ended), "{}", reader.text);
             for offset in reader.from + 1..=self.head() {
                 let body = self.bodies[offset as usize - 1].clone();
                 let is_erased = self.erased.contains_key(&offset);

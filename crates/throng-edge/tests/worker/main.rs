@@ -7,6 +7,7 @@ mod close;
 mod compact;
 mod dialect;
 mod drain;
+mod ended;
 mod erased;
 mod erased_world;
 mod expiry;

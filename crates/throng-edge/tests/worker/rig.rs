@@ -33,6 +33,8 @@ struct Pipe {
     is_gone: bool,
     /// True if the worker resets the connection.
     is_reset: bool,
+    /// True if nothing more comes from the worker.
+    is_finished: bool,
     peer: Option<SocketAddr>,
 }
 
@@ -108,7 +110,9 @@ impl Net for Sockets {
         socket.0.borrow_mut().is_reset = true;
     }
 
-    fn finish(&mut self, _: &Socket) {}
+    fn finish(&mut self, socket: &Socket) {
+        socket.0.borrow_mut().is_finished = true;
+    }
 
     fn to_control(&mut self, _: HandoffHeader, _: Socket, _: &[u8]) -> Result<(), Socket> {
         Ok(())
@@ -152,6 +156,11 @@ impl Client {
     /// True if the worker has closed the connection.
     pub(crate) fn is_closed(&self) -> bool {
         Rc::strong_count(&self.0) == 1
+    }
+
+    /// True if the worker has written its last byte.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.is_closed() || self.0.borrow().is_finished
     }
 
     /// True if the worker has reset the connection.

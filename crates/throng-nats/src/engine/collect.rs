@@ -229,7 +229,14 @@ impl Collect {
         if let (Some(true), Some(position)) = (recovered, self.position) {
             let cursor = if self.messages.is_empty() { head } else { position };
             let (head, messages) = (self.id(head), self.messages.into());
-            return Start { head, cursor, is_recovered: recovered, is_sparse: false, messages };
+            return Start {
+                head,
+                cursor,
+                is_recovered: recovered,
+                is_sparse: false,
+                is_ended: false,
+                messages,
+            };
         }
         let wanted = match start {
             StartAt::Live | StartAt::State => 0,
@@ -254,14 +261,21 @@ impl Collect {
         }
         let messages: Vec<_> = self.messages.split_off(from).into();
         let cursor = messages.first().map_or(head, |first| first.previous);
-        Start { head: self.id(head), cursor, is_recovered: recovered, is_sparse: false, messages }
+        Start {
+            head: self.id(head),
+            cursor,
+            is_recovered: recovered,
+            is_sparse: false,
+            is_ended: false,
+            messages,
+        }
     }
 
     /// Where a subscription that starts with this many of the last messages would start.
     fn first_of_last(self, count: usize, limits: Limits) -> Page {
         let Start { head, mut messages, .. } = self.start(StartAt::Last(count), limits);
         messages.truncate(1);
-        Page { head, messages, has_more: false, is_recovered: None }
+        Page { head, messages, has_more: false, is_ended: false, is_recovered: None }
     }
 
     fn page(self, query: HistoryQuery, limit: usize) -> Page {
@@ -287,7 +301,7 @@ impl Collect {
                     messages.push(Arc::clone(message));
                 }
                 let has_more = rest.next().is_some();
-                return Page { head, messages, has_more, is_recovered };
+                return Page { head, messages, has_more, is_ended: false, is_recovered };
             }
             HistoryQuery::Before(id) if id.epoch == self.source.epoch => id.offset,
             // Offsets of different epochs do not compare: such a page begins at the newest message.
@@ -304,19 +318,18 @@ impl Collect {
         }
         let has_more = rest.next().is_some();
         messages.reverse();
-        Page { head, messages, has_more, is_recovered: None }
+        Page { head, messages, has_more, is_ended: false, is_recovered: None }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use throng_core::{Body, StateLimits};
+    use throng_core::Body;
 
     use super::*;
 
     const EPOCH: Epoch = Epoch::numbered(1);
-    const LIMITS: Limits =
-        Limits { messages: 100, bytes: 1 << 20, state: StateLimits { max_keys: 0, max_bytes: 0 } };
+    const LIMITS: Limits = Limits { messages: 100, bytes: 1 << 20 };
 
     fn stored(sequence: u64) -> StoredMessage {
         StoredMessage {

@@ -193,7 +193,7 @@ impl NodeShared {
             let open = node.parts.find(&of, reading);
             let Some(Part::Page(page)) = open.as_ref().and_then(|open| open.part()) else { return };
             let of_page = page.messages.iter();
-            let of_page = of_page.map(|it| (it.id.offset, it.erasure().is_none()));
+            let of_page = of_page.map(|it| (it.id.offset, !it.is_notice()));
             found.messages.extend(of_page);
             match page.messages.last() {
                 Some(last) if page.has_more && found.messages.len() < limit => {

@@ -104,7 +104,8 @@ impl CalloutPolicy {
             | Action::ReadPresence(_)
             | Action::Erase(_)
             | Action::Edit(_)
-            | Action::SetState(_) => return None,
+            | Action::SetState(_)
+            | Action::End(_) => return None,
         };
         let is_application = asker.listener == Listener::Admin || is_key(asker.credentials);
         let is_known = matches!(asker.credentials, Credentials::Known { .. });

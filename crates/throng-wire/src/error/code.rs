@@ -107,6 +107,8 @@ error_codes! {
     AlreadySubscribed "already_subscribed" 409 "this connection follows the channel already";
     /// On `throng.v1`: no subscription to end.
     NotSubscribed "not_subscribed" 409 "this connection does not follow the channel";
+    /// A message for a channel that has ended.
+    Closed "closed" 409 "the channel has ended: it takes no more messages", close NORMAL;
     /// A change whose condition does not hold: another one came first.
     Conflict "conflict" 412 "this has changed meanwhile";
     /// A message or batch over its limit.

@@ -16,7 +16,7 @@ use crate::error::ErrorResponse;
 use crate::json::write_json_string;
 use crate::name::{Kind, Target};
 
-pub use erased::{erased_body, replaced_body};
+pub use erased::{ended_body, erased_body, opened_body, replaced_body};
 pub use receipt::{ReceiptFields, receipt_body};
 pub use state::{state, state_body};
 
@@ -408,6 +408,11 @@ pub fn conflated(out: &mut Vec<u8>, target: &Target, count: Option<u64>) {
     }
 }
 
+/// Reports that a channel has ended, after the message `id`, and with it the subscription.
+pub fn ended(out: &mut Vec<u8>, target: &Target, id: &str) {
+    Object::typed(out, "ended").target(target).string("id", id).end();
+}
+
 /// Refuses a command.
 pub fn error(out: &mut Vec<u8>, error: &ErrorResponse, reference: Option<&RawValue>) {
     error_fields(Object::typed(out, "error"), error).end_with(reference);
@@ -548,6 +553,8 @@ pub struct HistoryPage<'a> {
     pub has_more: bool,
     /// Whether all messages after the requested id are present, if one was given.
     pub is_recovered: Option<bool>,
+    /// True if the channel has ended.
+    pub is_ended: bool,
     /// True if there are other nodes, and the channel is this one's alone.
     pub is_local: bool,
 }
@@ -582,5 +589,6 @@ fn history_fields<'o>(
         .array("messages", envelopes, |out, write| write(out))
         .boolean("more", page.has_more)
         .recovered(page.is_recovered)
+        .flag("ended", page.is_ended)
         .flag("local", page.is_local)
 }

@@ -484,8 +484,9 @@ fn lists_have_the_same_fields_as_frames_and_as_bodies() {
             out.extend_from_slice(json.as_bytes());
         }
     });
+    let (is_recovered, is_ended, is_local) = (None, false, false);
     let page =
-        HistoryPage { target: &a, id: "k-2", has_more: true, is_recovered: None, is_local: false };
+        HistoryPage { target: &a, id: "k-2", has_more: true, is_recovered, is_ended, is_local };
     let whole = HistoryPage { has_more: false, is_recovered: Some(true), is_local: true, ..page };
     assert_eq!(
         answer(|out| history(out, page, envelopes, Some(&raw("1")))),

@@ -4,6 +4,8 @@
 //! From [`DISCONNECTED`] on they are the application's: it closes connections through the control
 //! plane with a code of its own. From [`DISCONNECTED_FOR_GOOD`] on clients do not come back.
 
+/// All is done: the channels of the connection have ended.
+pub const NORMAL: u16 = 1000;
 /// The client breaks RFC 6455.
 pub const PROTOCOL_ERROR: u16 = 1002;
 /// A type of message that the protocol does not have.
@@ -46,7 +48,8 @@ pub const DISCONNECTED_FOR_GOOD: u16 = 4500;
 pub const LAST: u16 = 4999;
 
 /// All codes but the application's.
-pub const ALL: [u16; 17] = [
+pub const ALL: [u16; 18] = [
+    NORMAL,
     PROTOCOL_ERROR,
     UNSUPPORTED_DATA,
     INVALID_PAYLOAD,

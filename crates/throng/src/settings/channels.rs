@@ -86,6 +86,8 @@ channel_table! {
     "edit" edit: WhoChoice,
     /// Who may set and remove keys of their states, in place of `access-state`.
     "state" state: WhoChoice,
+    /// Who may end them and open them again, in place of `access-end`.
+    "end" end: WhoChoice,
 }
 
 impl ChannelTable {
@@ -95,7 +97,7 @@ impl ChannelTable {
     /// Whether the table says who may do something.
     pub(crate) fn has_access(&self) -> bool {
         let reads = [&self.subscribe, &self.history, &self.presence];
-        let writes = [&self.publish, &self.erase, &self.edit, &self.state];
+        let writes = [&self.publish, &self.erase, &self.edit, &self.state, &self.end];
         reads.into_iter().chain(writes).any(Option::is_some)
     }
 
@@ -109,6 +111,7 @@ impl ChannelTable {
             erase: None,
             edit: None,
             state: None,
+            end: None,
             ..self.clone()
         }
     }
@@ -165,9 +168,8 @@ mod tests {
             "journal" => "'disk'",
             "from" => "'name'",
             "durable" | "local" => "true",
-            "subscribe" | "publish" | "history" | "presence" | "erase" | "edit" | "state" => {
-                "'user'"
-            }
+            "subscribe" | "publish" | "history" | "presence" | "erase" | "edit" | "state"
+            | "end" => "'user'",
             _ => "1",
         };
         for key in KEYS {

@@ -296,6 +296,8 @@ settings! {
             "Who may replace messages of others";
         "access-state" state: WhoChoice = "granted",
             "Who may set and remove keys of a channel's state";
+        "access-end" end: WhoChoice = "granted",
+            "Who may end channels and open them again";
     }
     tables {}
     lists {}

@@ -63,6 +63,10 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "PATTERN", value_parser = pattern)]
     state: Vec<String>,
 
+    /// Grant ending matching channels and opening them again
+    #[arg(long, value_name = "PATTERN", value_parser = pattern)]
+    end: Vec<String>,
+
     /// The whole claim `throng` in JSON, such as {"publish":[{"users":"*"}]}
     #[arg(long, value_name = "JSON", value_parser = grants)]
     #[arg(conflicts_with_all = Permission::ALL.map(Permission::word))]
@@ -162,6 +166,7 @@ fn throng_claim(arguments: &Arguments) -> Option<Value> {
         ("erase", &arguments.erase),
         ("edit", &arguments.edit),
         ("state", &arguments.state),
+        ("end", &arguments.end),
     ];
     let granted = lists.into_iter().filter(|(_, list)| !list.is_empty());
     let claim: Map<_, _> = granted.map(|(name, list)| (name.to_owned(), json!(list))).collect();

@@ -145,6 +145,7 @@ fn answers_have_the_fields_that_are_written() {
     messages.check("published", |out, of| v1::published(out, &target, None, 3, false, of));
     messages.check("historyPage", |out, of| {
         let page = HistoryPage {
+            is_ended: true,
             target: &target,
             id: "a-1",
             has_more: true,
@@ -172,6 +173,7 @@ fn notices_have_the_fields_that_are_written() {
         v1::greeting(out, Some("c1"), "a-1", Some(true), Some(3));
     });
     messages.check("gap", |out, _| v1::gap(out, &target, Some(3), "a-1"));
+    messages.check("ended", |out, _| v1::ended(out, &target, "a-1"));
     messages.check("expiring", |out, _| v1::expiring(out, 3));
     messages.check("late", |out, _| v1::late(out, true));
     messages.check("closed", |out, _| v1::closed(out, "token_expired", 4002, "why"));

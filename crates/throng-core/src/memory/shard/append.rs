@@ -106,6 +106,9 @@ impl Shard {
     ) -> Result<Appended, PublishError> {
         let channel = &self.channels[slot];
         check_room(shared, channel.followers.as_slice())?;
+        if channel.is_ended() && publication.is_refused_by_end() {
+            return Err(PublishError::Ended);
+        }
         let offset = shared.next_offset(channel.head)?;
         let mut appended = self.append_at(shared, now_ms, (slot, offset), publication);
         appended.wake.extend(self.renew_oldest_value(shared, now_ms, slot));

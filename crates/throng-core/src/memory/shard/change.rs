@@ -10,6 +10,7 @@ use crate::change::{
     RecordVersion,
 };
 use crate::log::Log;
+use crate::publication::PublishError;
 
 /// Nothing could keep a record.
 const KEEPS_NOTHING: &str = "the channel keeps no history, so it has no record: see \
@@ -38,6 +39,9 @@ impl Shard {
         let state = self.state(shared, name);
         if !change.condition.holds(&state) {
             return Err(ChangeError::Conflict(state));
+        }
+        if state.is_ended() && change.is_refused_by_end() {
+            return Err(PublishError::Ended.into());
         }
         if let Some(condition) = &change.condition.key {
             self.check_condition(shared, name, condition)?;

@@ -37,14 +37,20 @@ impl Shard {
         let id = self.id(slot);
         let channel = &mut self.channels[slot];
         channel.head = channel.head.max(content.id.offset);
+        if content.is_end() {
+            self.ended.insert(slot);
+        } else if !self.ended.is_empty() && !content.is_notice() {
+            self.ended.remove(&slot);
+        }
         let (_, wake) = post(shared, id, channel.followers.as_slice(), content, receipt);
         (subscribers, wake)
     }
 
-    /// The offset of the newest message, if the channel is followed.
+    /// The offset of the newest message, if the channel is followed and has not ended.
     pub(in crate::memory) fn followed_head(&self, name: Hashed<'_>) -> Option<u64> {
-        let channel = &self.channels[self.find(name)?];
-        (!channel.followers.is_empty()).then_some(channel.head)
+        let slot = self.find(name)?;
+        let channel = &self.channels[slot];
+        (!self.ended.contains(&slot) && !channel.followers.is_empty()).then_some(channel.head)
     }
 
     /// Adds a subscription of a channel whose log is elsewhere. `read` is called under the lock.
@@ -78,6 +84,7 @@ impl Shard {
             cursor: MessageId { offset: cursor, ..head },
             is_recovered: backlog.is_recovered,
             is_sparse: backlog.is_sparse,
+            is_ended: backlog.is_ended,
             are_offsets_consecutive,
             backlog: backlog.messages,
         };

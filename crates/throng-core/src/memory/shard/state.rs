@@ -5,11 +5,17 @@ use std::collections::HashSet;
 
 use super::super::shared::Shared;
 use super::{Hashed, Shard, Wake};
+use crate::attributes::Attributes;
 use crate::change::{ChangeError, KeyCondition};
 use crate::log::Log;
+use crate::message::Body;
 use crate::publication::{Publication, PublishError};
 use crate::rules::StateLimits;
-use crate::state::{KeyPage, KeyQuery, RENEWED_AFTER};
+use crate::state::{KeyPage, KeyQuery};
+use crate::subscriptions::CURSOR_REACH;
+
+/// How far the head of a channel gets beyond a value before that is published again.
+const RENEWED_AFTER: u64 = CURSOR_REACH / 2;
 
 impl Shard {
     /// The limits of a channel's state, and its log.
@@ -58,7 +64,7 @@ impl Shard {
         let (mut keys, mut bytes) = (HashSet::new(), 0);
         for message in messages {
             let Some(key) = message.key() else { continue };
-            let is_removed = message.removes_key();
+            let is_removed = message.attributes.as_ref().is_some_and(Attributes::removes_key);
             // One that an earlier message of the change has set.
             if is_removed && keys.contains(key) {
                 continue;
@@ -168,14 +174,24 @@ impl Shard {
         let Some((content, offset)) = oldest.zip(shared.next_offset(channel.head).ok()) else {
             return Wake::new();
         };
-        let publication = Publication::again(&content, now_ms);
+        let expires_ms = content.expires_ms.map(|at_ms| at_ms.get());
+        let publication = Publication {
+            content_type: content.content_type.clone(),
+            excluded: content.extras.excluded(),
+            attributes: content.extras.attributes().cloned(),
+            expires_in_ms: expires_ms.map(|at_ms| at_ms.saturating_sub(now_ms)),
+            ..Publication::new(content.channel.clone(), content.body.clone())
+        };
         self.append_at(shared, now_ms, (slot, offset), publication).wake
     }
 
     fn append_tombstone(&mut self, shared: &Shared, now_ms: u64, slot: u32, key: &str) -> Wake {
         let Ok(offset) = shared.next_offset(self.channels[slot].head) else { return Wake::new() };
         let name = self.names.name(self.channels[slot].name);
-        let publication = Publication::tombstone(name, key);
+        let publication = Publication {
+            attributes: Attributes::tombstone(key),
+            ..Publication::new(name, Body::Json("null".into()))
+        };
         self.append_at(shared, now_ms, (slot, offset), publication).wake
     }
 }

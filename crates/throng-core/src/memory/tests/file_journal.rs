@@ -24,8 +24,8 @@ use crate::message::Content;
 use crate::parts::{Limits, Part, Parts};
 use crate::{
     Answer, AskerId, Channels, Fetched, HistoryQuery, Journal, JournalId, JournalIds, Kind, Later,
-    ListPart, ListPlace, ListQuery, ListStep, Mark, Marked, Outcome, Publication, Published,
-    ReadMarker, Reading, Receipt,
+    ListPart, ListPlace, ListQuery, ListStep, Mark, Marked, Outcome, Publication, PublishError,
+    Published, ReadMarker, Reading, Receipt,
 };
 
 const EPOCH: Epoch = Epoch::numbered(7);
@@ -127,6 +127,9 @@ impl FileJournal {
         let state = turn.logs.state(&change.channel);
         if !change.condition.holds(&state) {
             return Err(ChangeError::Conflict(state));
+        }
+        if state.is_ended() && change.is_refused_by_end() {
+            return Err(PublishError::Ended.into());
         }
         let mut ids = Vec::new();
         for publication in change.messages {

@@ -306,6 +306,7 @@ fn a_log_elsewhere_does_not_start_after_forgotten_channels() {
         let follow = Follow { channel: &channel, worker, local_if_new, start };
         let backlog = || Backlog {
             is_sparse: false,
+            is_ended: false,
             head: id(offset),
             cursor: offset,
             are_offsets_consecutive: false,

@@ -28,6 +28,7 @@ fn id(offset: u64) -> MessageId {
 pub(super) fn followed(channel: ChannelId, local: LocalId, head: u64) -> Followed {
     Followed {
         is_sparse: false,
+        is_ended: false,
         channel,
         local,
         rule: Rules::default().find(&ChannelName::channel("c")),
@@ -221,6 +222,7 @@ impl World {
         *count += 1;
         let followed = Followed {
             is_sparse: false,
+            is_ended: false,
             channel,
             local: *local,
             rule: self.table.rules.find(&ChannelName::channel("c")),

@@ -1,7 +1,8 @@
-//! The answer to an erasure.
+//! The answers to an erasure, and to the end of a channel.
 
 use super::Object;
 use crate::envelope::Erased;
+use crate::name::Target;
 
 /// The answer to a replacement, as the body of an HTTP response: both ids.
 pub fn replaced_body(out: &mut Vec<u8>, replaces: &str, id: &str) {
@@ -28,4 +29,20 @@ pub fn erased_body(
         Some(id) => object.string("id", id).end(),
         None => object.end(),
     }
+}
+
+/// The answer to the end of a channel, as the body of an HTTP response: the ids of the notice, and
+/// of the last message if there is one.
+pub fn ended_body(out: &mut Vec<u8>, ended: &str, last: Option<&str>) {
+    let object = Object::new(out).string("ended", ended);
+    match last {
+        Some(last) => object.string("id", last).end(),
+        None => object.end(),
+    }
+}
+
+/// The answer to the opening of a channel, as the body of an HTTP response. `id` is the id of its
+/// newest message.
+pub fn opened_body(out: &mut Vec<u8>, target: &Target, id: &str) {
+    Object::new(out).target(target).string("id", id).end();
 }

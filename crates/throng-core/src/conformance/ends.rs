@@ -1,0 +1,80 @@
+//! Checks of channels that end.
+
+use super::{NOW_MS, Subject, ids, name, publication};
+use crate::attributes::Erasure;
+use crate::change::{ChangeError, LogChange};
+use crate::id::MessageId;
+use crate::publication::PublishError;
+use crate::reading::{HistoryQuery, StartAt};
+
+impl Subject {
+    /// Ends the channel. Returns the ids of the last message, if there is one, and of the notice.
+    fn end(&self, last: Option<&str>) -> Vec<MessageId> {
+        let last = last.map(|text| publication(&name(), text));
+        self.changed(LogChange::end(name(), last, &self.state_of(&name()))).ids
+    }
+
+    pub(super) fn a_channel_that_has_ended_takes_no_messages(&self) {
+        if !self.profile.ends_channels {
+            let change = LogChange::end(name(), None, &self.state_of(&name()));
+            let refused = self.change(change);
+            assert!(matches!(refused, Err(ChangeError::Unsupported(_))), "{refused:?}");
+            return;
+        }
+        let first = self.publish(&name(), "first").id;
+        assert!(!self.follow(&name(), 0, StartAt::Live).is_ended);
+        let before = self.state_of(&name());
+        let [last, end] = self.end(Some("last"))[..] else { panic!("a message and a notice") };
+        let messages = self.messages(0);
+        assert_eq!(ids(&messages), [last, end]);
+        assert!(messages[1].is_end() && !messages[0].is_end());
+        assert!(self.state_of(&name()).is_ended());
+        // Whoever comes later reads the log, and that it has ended.
+        for (start, found) in
+            [(StartAt::After(first), vec![last, end]), (StartAt::After(end), vec![])]
+        {
+            let late = self.follow(&name(), 1, start);
+            assert_eq!((late.is_recovered, late.is_ended), (Some(true), true), "{start:?}");
+            assert_eq!((ids(&late.backlog), late.head), (found, end), "{start:?}");
+        }
+        let page = self.history(HistoryQuery::Newest, 9);
+        assert_eq!((ids(&page.messages), page.is_ended), (vec![first, last], true));
+        // Nobody publishes, and nobody ends it again.
+        assert_eq!(self.outcome(publication(&name(), "late")), Err(PublishError::Ended));
+        let late = LogChange::append(name(), vec![publication(&name(), "late")]);
+        assert_eq!(self.change(late), Err(ChangeError::Refused(PublishError::Ended)));
+        let again = self.change(LogChange::end(name(), None, &before));
+        assert!(matches!(again, Err(ChangeError::Conflict(_))), "{again:?}");
+        let again = self.change(LogChange::end(name(), None, &self.state_of(&name())));
+        assert_eq!(again, Err(ChangeError::Refused(PublishError::Ended)));
+        // Messages may still be erased.
+        self.changed(LogChange::notice(name(), Erasure::of(first.offset)));
+        let other = crate::ChannelName::channel("other");
+        assert!(self.outcome(publication(&other, "a")).is_ok());
+    }
+
+    pub(super) fn a_channel_that_has_ended_may_be_opened_again(&self) {
+        let none = LogChange::open(name(), &self.state_of(&name()));
+        assert!(none.is_none(), "it has not ended");
+        if !self.profile.ends_channels {
+            return;
+        }
+        let first = self.publish(&name(), "first").id;
+        self.end(None);
+        let open = LogChange::open(name(), &self.state_of(&name())).expect("it has ended");
+        self.changed(open);
+        assert!(!self.state_of(&name()).is_ended());
+        let next = self.publish(&name(), "next").id;
+        let followed = self.follow(&name(), 0, StartAt::After(first));
+        assert_eq!((followed.is_recovered, followed.is_ended), (Some(true), false));
+        // The notice of the end that is over tells nothing.
+        assert!(followed.backlog.iter().all(|message| !message.is_end()));
+        assert_eq!(followed.backlog.last().map(|message| message.id), Some(next));
+        let page = self.history(HistoryQuery::Newest, 9);
+        assert_eq!((ids(&page.messages), page.is_ended), (vec![first, next], false));
+        let [end] = self.end(None)[..] else { panic!("a notice") };
+        assert_eq!(self.follow(&name(), 1, StartAt::After(next)).head, end);
+        self.engine.tick(NOW_MS);
+        assert!(self.state_of(&name()).is_ended());
+    }
+}

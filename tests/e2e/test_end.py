@@ -1,0 +1,123 @@
+"""Channels that end, over real sockets and with clients that know nothing of ours."""
+
+import json
+import subprocess
+
+import pytest
+from support import TIMEOUT_SECONDS
+from support.durable import SETTINGS
+from support.nats import NatsServer, connected, nodes_in
+from support.server import Server
+from support.transports import subscribe
+from websockets.exceptions import ConnectionClosedOK
+from websockets.sync.client import connect
+
+
+def end(server, channel, last=None):
+    answer = server.http.post(f"/channels/{channel}/end", content=last or b"")
+    assert answer.status_code == 201, answer.text
+    return answer.json()
+
+
+def refused(answer):
+    return answer.status_code, answer.json()["error"]
+
+
+def test_curl_gets_all_and_returns(serve, channel):
+    server = serve()
+    url = f"{server.url}/channels/{channel}"
+    followers = [
+        subprocess.Popen(["curl", "-sN", *flags, url], stdout=subprocess.PIPE, text=True)
+        for flags in ([], ["-H", "Accept: text/event-stream"])
+    ]
+    server.wait_for_connections(channel, len(followers))
+    server.publish(channel, "first")
+    ids = end(server, channel, "last")
+    lines, events = [it.communicate(timeout=TIMEOUT_SECONDS)[0] for it in followers]
+    assert [it.returncode for it in followers] == [0, 0], "both responses are complete"
+    assert lines == "first\nlast\n"
+    ended = {"type": "ended", "channel": channel, "id": ids["ended"]}
+    assert events.endswith(f"event: ended\ndata: {json.dumps(ended, separators=(',', ':'))}\n\n")
+
+
+def test_a_browser_gives_up_for_good(serve, node, chromium, channel):
+    server = serve()
+    child = node("ended.mjs", chromium, server.url, channel)
+    assert json.loads(child.stdout.readline())["data"] == "ready"
+    server.wait_for_connections(channel, 1)
+    ids = end(server, channel, "last")
+    told = [json.loads(line) for line in child.communicate(timeout=TIMEOUT_SECONDS)[0].splitlines()]
+    assert [(it["what"], it["data"]) for it in told[::2]] == [("message", "last"), ("page", "closed")]
+    assert json.loads(told[1]["data"])["id"] == ids["ended"]
+
+
+def test_a_websocket_is_closed_as_complete(serve, channel):
+    server = serve()
+    with connect(f"{server.ws}/channels/{channel}") as socket:
+        end(server, channel, "last")
+        assert socket.recv(TIMEOUT_SECONDS) == "last"
+        with pytest.raises(ConnectionClosedOK) as closed:
+            socket.recv(TIMEOUT_SECONDS)
+        assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (1000, "the channel has ended")
+
+
+def test_a_poll_says_that_nothing_more_comes(serve, channel):
+    server = serve()
+    first = server.publish(channel, "first")["id"]
+    end(server, channel, "last")
+    poll = {"wait": 30, "since": first}
+    answer = server.http.get(f"/channels/{channel}", params=poll)
+    assert (answer.text, answer.headers["throng-ended"]) == ("last", "true")
+    poll["since"] = answer.headers["throng-id"]
+    answer = server.http.get(f"/channels/{channel}", params=poll)
+    assert (answer.status_code, answer.headers["throng-ended"]) == (204, "true")
+
+
+def test_an_end_outlives_upgrades_and_can_be_taken_back(upgradable, channel):
+    server = upgradable()
+    ids = [server.publish(channel, "first")["id"]]
+    end(server, channel)
+    server.upgrade()
+    late = server.http.post(f"/channels/{channel}", content="late")
+    assert refused(late) == (409, "closed")
+    with subscribe("sse", server, f"/channels/{channel}", history=9) as events:
+        assert [event.event for event in events.events] == ["message", "ended"]
+    assert server.http.delete(f"/channels/{channel}/end").status_code == 200
+    server.publish(channel, "again")
+    with subscribe("stream", server, f"/channels/{channel}", since=ids[0]) as lines:
+        assert (lines.recovered, lines.take(1)) == (True, ["again"])
+
+
+def test_the_end_of_a_durable_channel_outlives_the_process(tmp_path):
+    (tmp_path / "throng.toml").write_text(SETTINGS)
+    flags = ["--config", tmp_path / "throng.toml", "--data", tmp_path / "data"]
+    server = Server(tmp_path, *flags)
+    first = server.publish("kept/a", "first")["id"]
+    with subscribe("websocket", server, "/channels/kept%2Fa") as follower:
+        end(server, "kept%2Fa", "last")
+        assert follower.take(1) == ["last"]
+    server.kill()
+    server = Server(tmp_path, *flags)
+    late = server.http.post("/channels/kept%2Fa", content="late")
+    assert refused(late) == (409, "closed")
+    again = server.http.post("/channels/kept%2Fa/end")
+    assert refused(again) == (409, "closed")
+    assert server.history("kept/a")["ended"] is True
+    with subscribe("sse", server, "/channels/kept%2Fa", since=first) as events:
+        assert [event.event for event in events.events] == ["message", "ended"]
+    opened = server.http.delete("/channels/kept%2Fa/end")
+    assert opened.status_code == 200, opened.text
+    server.publish("kept/a", "again")
+    data = [message["data"] for message in server.history("kept/a")["messages"]]
+    assert data == ["first", "last", "again"]
+    server.stop()
+
+
+def test_a_channel_over_nats_says_that_it_cannot_end(tmp_path):
+    broker = NatsServer(tmp_path)
+    with nodes_in(tmp_path) as start:
+        server = connected(start(broker))
+        answer = server.http.post("/channels/a/end", content="last")
+        assert refused(answer) == (501, "not_implemented")
+        assert server.history("a")["messages"] == []
+    broker.stop()
