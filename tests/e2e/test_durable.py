@@ -124,6 +124,88 @@ def test_a_user_of_kept_channels_resumes_over_a_restart(start):
                 assert subscriber.take(1) == ["added"]
 
 
+# Of each key the newest stays, and of the others five messages.
+STATES = """
+[[channels]]
+match = "states"
+durable = true
+messages = 5
+max-lag-messages = 100000
+max-lag-bytes = "64MiB"
+"""
+
+
+class Setter(threading.Thread):
+    """Sets and removes a key until it is acknowledged, one change after the other."""
+
+    def __init__(self, server, key):
+        super().__init__(daemon=True)
+        self.path, self.key = f"{server.url}/channels/states/state/{key}", key
+        self.value, self.count, self.error = None, 0, None
+        self.ending = threading.Event()
+
+    def change(self, client, number):
+        value = None if number % 7 == 6 else str(number)
+        while True:
+            try:
+                answer = client.delete(self.path) if value is None else client.put(self.path, content=value)
+            except httpx.HTTPError:
+                continue
+            # One that was removed before the server was killed is not there the second time.
+            if answer.status_code == 201 or (value is None and answer.status_code == 404):
+                return value
+            assert answer.status_code in (503, 504), answer.text
+
+    def run(self):
+        try:
+            with httpx.Client(timeout=TIMEOUT_SECONDS, trust_env=False) as client:
+                while not self.ending.is_set():
+                    self.value = self.change(client, self.count)
+                    self.count += 1
+        except Exception as error:  # the test reports it
+            self.error = error
+
+
+def test_a_state_is_as_it_was_acknowledged_after_kills(start, tmp_path):
+    (tmp_path / "throng.toml").write_text(STATES)
+    server = start()
+    kept = server.http.put("/channels/states/state/kept", content="from the beginning").json()["id"]
+    setters = [Setter(server, f"key {number}") for number in range(6)]
+    for setter in setters:
+        setter.start()
+    for _ in range(max(3, KILLS // 4)):
+        counts = [setter.count for setter in setters]
+        more = lambda: all(it.error or it.count > count + 8 for it, count in zip(setters, counts, strict=True))  # noqa: B023, E731
+        eventually(more, "changes")
+        server.kill()
+        server = start()
+    for setter in setters:
+        setter.ending.set()
+        setter.join(TIMEOUT_SECONDS)
+        assert setter.error is None, setter.error
+    expected = {setter.key: setter.value for setter in setters if setter.value is not None}
+    expected["kept"] = "from the beginning"
+    for end in ("kill", "stop", None):
+        page = server.http.get("/channels/states/state").json()["messages"]
+        assert {it["state_key"]: it["data"] for it in page} == expected
+        with subscribe("stream", server, "/channels/states", since=kept, state="true") as subscriber:
+            assert subscriber.recovered is True, "all that is gone is superseded"
+            seen, count = {}, len(setters)
+            while len(seen) < count:
+                message = subscriber.next_line()
+                if message["type"] == "message":
+                    seen[message["state_key"]] = message["data"]
+            assert {key: value for key, value in seen.items() if value is not None} | {
+                "kept": "from the beginning"
+            } == expected
+        if end is not None:
+            getattr(server, end)()
+            server = start()
+    server.stop()
+    checked = run_throng("data", "check", tmp_path / "data", directory=tmp_path)
+    assert checked.returncode == 0, checked.stdout
+
+
 def test_an_idempotency_key_holds_over_a_restart(start):
     first = start()
     publish = {"url": "/channels/kept", "content": "once", "headers": {"Idempotency-Key": "1"}}

@@ -21,7 +21,7 @@ from support.upgrades import FAILED
 # `data-N.tar.xz` has a data directory of format N, and beside it the key of its server. That of a new
 # format is written by `THRONG_KEEP=1 pytest tests/e2e/test_formats.py -k kept`; no kept one is written anew.
 KEPT = Path(__file__).parent / "kept"
-FORMATS = [1, 2, 3]
+FORMATS = [1, 2, 3, 4]
 
 SETTINGS = f"""
 [[channels]]
@@ -48,7 +48,9 @@ def serving(directory, table):
 
 def keep(directory):
     """Fills a data directory, and keeps it."""
-    key, table = server_key(directory, "app", "publish", "history", "subscribe", "subscriptions", "administration")
+    key, table = server_key(
+        directory, "app", "publish", "state", "history", "subscribe", "subscriptions", "administration"
+    )
     server = serving(directory, table)
     answers = [
         server.http.post("/channels/kept", content=body, headers={"Content-Type": type, **bearer(key)})
@@ -61,8 +63,12 @@ def keep(directory):
     answers.append(server.http.put("/users/ann/subscriptions", json=channels, headers=bearer(key)))
     answers.append(server.http.post("/revocations/users/bob", headers=bearer(key)))
     assert all(answer.status_code in (200, 201) for answer in answers), [it.text for it in answers]
+    state = "/users/bob/state"
+    answers += [server.http.put(f"{state}/{key_of}", content=b"x", headers=bearer(key)) for key_of in "ab"]
+    answers.append(server.http.delete(f"{state}/a", headers=bearer(key)))
+    assert all(answer.status_code == 201 for answer in answers[-3:]), [it.text for it in answers]
     ids = [answer.json()["id"] for answer in answers[:5]]
-    revoked_s = answers[-1].json()["before"]
+    revoked_s = answers[-4].json()["before"]
     server.stop()
     (directory / "facts.json").write_text(json.dumps({"key": key, "table": table, "ids": ids, "revoked_s": revoked_s}))
     KEPT.mkdir(exist_ok=True)
@@ -94,6 +100,12 @@ def test_a_kept_data_directory_is_opened(tmp_path, format):
     assert [message["id"] for message in inbox] == ids[3:]
     assert sorted(get("/users/ann/subscriptions")["channels"]) == ["a", "b/c"]
     assert get("/users/ann/read") == {"user": "ann", "read": ids[3], "unread": 1}
+    if format >= 4:
+        # Format 3 and those before have no states.
+        page = get("/users/bob/state")["messages"]
+        assert [(it["state_key"], it["data"]) for it in page] == [("b", "x")]
+        page = get("/users/bob/history?limit=9")["messages"]
+        assert [it.get("tombstone") for it in page] == [None, None, True]
     # The revocation is forgotten a day after it was made, and its file is read nevertheless.
     assert get("/revocations")["revocations"] in ([], [{"user": "bob", "before": facts["revoked_s"]}])
     after = server.http.post("/channels/kept", content=b"after", headers=bearer(key)).json()["id"]
@@ -107,11 +119,11 @@ def test_a_data_directory_of_another_format_stays_as_it_is(tmp_path):
     server.stop()
     stamps = lambda: {path: path.stat().st_mtime_ns for path in (tmp_path / "data").rglob("*")}
     format = tmp_path / "data" / "format"
-    assert format.read_text() == "throng data 3\n"
+    assert format.read_text() == "throng data 4\n"
     serve = ("serve", "--listen", "127.0.0.1:0", "--data", tmp_path / "data")
     check = ("data", "check", tmp_path / "data")
     refusals = [
-        ("has format 4, and this version reads up to format 3; use the version", "throng data 4\n"),
+        ("has format 5, and this version reads up to format 4; use the version", "throng data 5\n"),
         ("is of a build of Throng from before version 0.1.0, which this version does not read;", None),
     ]
     for reason, text in refusals:

@@ -9,9 +9,31 @@ from websockets.sync.client import connect
 
 from support import TIMEOUT_SECONDS
 from support.raw import RawWebSocket
+from support.server import Server
 from support.transports import Stream, subscribe
 
 TRANSPORTS = ["stream", "sse", "websocket"]
+
+# Where the state is.
+PLACES = ["memory", "disk"]
+
+
+def flags_of(place, directory):
+    """The flags of a server whose channels are there."""
+    if place == "memory":
+        return []
+    (directory / "durable.toml").write_text("[[channels]]\nmatch = '*'\ndurable = true\n")
+    return ["--config", directory / "durable.toml", "--data", directory / "data"]
+
+
+@pytest.fixture(scope="module", params=PLACES)
+def server(request, tmp_path_factory):
+    """A server in whose memory, or on whose disk, the states are."""
+    directory = tmp_path_factory.mktemp("server")
+    quick = ["--drain-window", "200ms", "--drain-timeout", "5s"]
+    running = Server(directory, *quick, *flags_of(request.param, directory))
+    yield running
+    running.stop()
 
 
 def at(channel, key=None):
@@ -340,8 +362,9 @@ def test_a_channel_may_keep_no_state(serve, tmp_path):
         assert follower.take(1) == [("state",)]
 
 
-def test_a_state_goes_on_over_an_upgrade(upgradable, channel):
-    server = upgradable()
+@pytest.mark.parametrize("place", PLACES)
+def test_a_state_goes_on_over_an_upgrade(upgradable, channel, tmp_path, place):
+    server = upgradable(*flags_of(place, tmp_path))
     for key in "abc":
         set_key(server, channel, key, f"{key}1")
     id = server.http.get(at(channel, "a")).headers["ETag"]
@@ -361,9 +384,11 @@ def test_a_state_goes_on_over_an_upgrade(upgradable, channel):
 KEYS, ROUNDS, VALUE_BYTES = 200, 60, 2_000
 
 
-def test_a_slow_reader_gets_each_newest_value(serve, channel):
+@pytest.mark.parametrize("place", PLACES)
+def test_a_slow_reader_gets_each_newest_value(serve, channel, tmp_path, place):
     """It does not read while 24 MB are published, more than the kernel takes for it."""
-    server = serve("--max-lag-messages", 100, "--max-lag-bytes", "256KiB", "--heartbeat", "1h")
+    durable = flags_of(place, tmp_path)
+    server = serve(*durable, "--max-lag-messages", 100, "--max-lag-bytes", "256KiB", "--heartbeat", "1h")
     path = f"/channels/{channel}?state=true"
     with RawWebSocket(server, path, receive_buffer_bytes=4096) as slow, Stream(
         server, f"/channels/{channel}", None, {"state": "true"}

@@ -113,9 +113,9 @@ pub struct EngineMetrics {
     pub messages: u64,
     /// Bytes in all logs.
     pub bytes: u64,
-    /// Keys of all states in memory.
+    /// Keys of all states.
     pub state_keys: u64,
-    /// Bytes of their newest messages, which are among `bytes`.
+    /// Bytes of their newest messages. Those in memory are among `bytes`.
     pub state_bytes: u64,
     /// Messages accepted since the start, without volatile ones.
     pub published: u64,

@@ -145,7 +145,9 @@ pub use reading::{Fetched, HistoryQuery, Reading, StartAt};
 pub use receipt::{Delivered, Fate, Receipt, ReceiptPart, Receipts, ReceiptsBusy};
 pub use rules::{JournalId, LagPolicy, Retention, Rule, Rules, Sender, StateLimits};
 pub use stamp::{Stamp, Watermark};
-pub use state::{KeyPage, KeyQuery};
+pub use state::{
+    KEYS_LOOKED_AT_MAX, KeyPage, KeyQuery, RENEWED_AFTER, TOMBSTONE_MS, TOMBSTONES_MIN, value_bytes,
+};
 pub use storm::{Admission, AdmissionSettings, QueueLook, QueueWatch};
 pub use subscriptions::{
     Lacking, Lag, Member, SubscriptionId, SubscriptionTable, Terms as SubscriptionTerms, Waiting,

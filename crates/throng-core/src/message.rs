@@ -185,7 +185,7 @@ impl Content {
     }
 
     /// True if the message removes its key.
-    pub(crate) fn removes_key(&self) -> bool {
+    pub fn removes_key(&self) -> bool {
         self.extras.attributes().is_some_and(Attributes::removes_key)
     }
 

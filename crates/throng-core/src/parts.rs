@@ -121,15 +121,17 @@ impl OpenPart {
             messages,
         };
         let tail = lock(&self.tail);
-        let newest = tail.newest().filter(|_| tail.has_since(self.opened_at));
-        let newest = newest.filter(|newest| newest.id.offset > head.offset);
-        let Some(newest) = newest.map(|newest| newest.id) else {
+        let newest = tail.newest_since(self.opened_at);
+        let newest = newest.filter(|newest| newest.offset > head.offset);
+        let Some(newest) = newest else {
             return backlog(with_encodings(messages));
         };
         let (is_recovered, is_over) = match self.reading {
             // With the next message, whatever has come since it was read.
             Reading::Start(StartAt::Live) => (is_recovered, true),
-            _ if tail.has_lost(self.opened_at) => (is_recovered.map(|_| false), true),
+            // It passes over messages without keys.
+            Reading::Start(StartAt::State) => (is_recovered, tail.has_lost_keyed(self.opened_at)),
+            _ if self.has_lost(&tail) => (is_recovered.map(|_| false), true),
             _ => (is_recovered, false),
         };
         if is_over {
@@ -137,9 +139,32 @@ impl OpenPart {
             return Backlog { head: newest, cursor, is_recovered, ..backlog(Vec::new()) };
         }
         let mut all = messages;
-        all.extend(tail.since(self.opened_at).filter(|late| late.id.offset > head.offset).cloned());
-        let is_ended = is_ended || all.iter().any(|late| late.is_end());
-        Backlog { head: newest, is_recovered, is_ended, ..backlog(with_encodings(all)) }
+        let late = tail.since(self.opened_at).into_iter();
+        let late: Vec<_> = late.filter(|late| late.id.offset > head.offset).collect();
+        // After its end a channel takes none but these, and others only once it is opened again.
+        let is_of_server = |late: &Content| late.erasure().is_some() || late.removes_key();
+        let last = late.iter().rfind(|late| !is_of_server(late));
+        let is_ended = last.map_or(is_ended, |last| last.is_end());
+        let is_sparse = is_sparse || tail.is_sparse();
+        all.extend(late);
+        Backlog { head: newest, is_recovered, is_sparse, is_ended, ..backlog(with_encodings(all)) }
+    }
+
+    fn has_lost(&self, tail: &Tail) -> bool {
+        tail.has_lost_plain(self.opened_at) || tail.has_lost_keyed(self.opened_at)
+    }
+
+    /// True if the part is of no use any more to a subscription to a state, because more has come
+    /// since than is kept: nothing would tell a client which keys it lacks.
+    pub(crate) fn lacks_keys(&self) -> bool {
+        let tail = lock(&self.tail);
+        match (self.reading, self.part()) {
+            (Reading::Start(StartAt::State), _) => tail.has_lost_keyed(self.opened_at),
+            (Reading::Start(StartAt::Live), _) | (_, None | Some(Part::Page(_))) => false,
+            (_, Some(Part::Start(start))) => {
+                (start.is_sparse || tail.is_sparse()) && self.has_lost(&tail)
+            }
+        }
     }
 }
 
@@ -375,7 +400,7 @@ impl HeldPart {
             Room::Full => return Reserved::No,
         };
         let messages = if bytes == 0 { 0 } else { wanted.messages };
-        let limits = Limits { messages, bytes };
+        let limits = Limits { messages, bytes, ..wanted };
         *granted = Granted { charged: bytes, is_reserved: true, limits };
         Reserved::Yes
     }

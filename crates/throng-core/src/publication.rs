@@ -39,6 +39,29 @@ impl Publication {
         self.attributes.as_ref()?.key()
     }
 
+    /// True if the message removes its key.
+    pub fn removes_key(&self) -> bool {
+        self.attributes.as_ref().is_some_and(Attributes::removes_key)
+    }
+
+    /// The message with which the server removes a key.
+    pub fn tombstone(channel: ChannelName, key: &str) -> Publication {
+        let attributes = Attributes::tombstone(key);
+        Publication { attributes, ..Publication::new(channel, Body::Json("null".into())) }
+    }
+
+    /// The publication that repeats a message at `now_ms`.
+    pub fn again(content: &Content, now_ms: u64) -> Publication {
+        let expires_ms = content.expires_ms.map(|at_ms| at_ms.get());
+        Publication {
+            content_type: content.content_type.clone(),
+            excluded: content.extras.excluded(),
+            attributes: content.extras.attributes().cloned(),
+            expires_in_ms: expires_ms.map(|at_ms| at_ms.saturating_sub(now_ms)),
+            ..Publication::new(content.channel.clone(), content.body.clone())
+        }
+    }
+
     /// True unless it is a notice of erasure: a channel takes others only before its end.
     pub fn is_refused_by_end(&self) -> bool {
         self.attributes.as_ref().is_none_or(|attributes| attributes.erasure().is_none())
@@ -161,7 +184,8 @@ pub enum PublishError {
     StateFull,
     /// The keys of all channels take as many bytes as they may. Nothing was published.
     #[error(
-        "the states of all channels take half of `history.total-bytes`, so the key was not accepted"
+        "the states of all channels take as much as they may, so the key was not accepted: half of \
+         `history.total-bytes`, or on disk of `data-max-bytes`"
     )]
     AllStatesFull,
     /// The channel keeps no state. Nothing was published.

@@ -13,6 +13,30 @@ use std::sync::Arc;
 
 use crate::id::MessageId;
 use crate::message::Message;
+use crate::subscriptions::CURSOR_REACH;
+
+/// For how long a tombstone is kept beyond the retention, in milliseconds: a client that was away
+/// for longer is told of a gap, and gets the whole state.
+pub const TOMBSTONE_MS: u64 = 60 * 60 * 1000;
+
+/// Tombstones that a log keeps beyond its retention, however few keys it may have. Otherwise these
+/// are as many as it may have keys.
+pub const TOMBSTONES_MIN: usize = 32;
+
+/// Keys that a page looks at beyond those that it shows, at most.
+pub const KEYS_LOOKED_AT_MAX: usize = 4_096;
+
+/// How far the head of a channel gets beyond a value before that is published again: subscriptions
+/// could soon not begin before it.
+pub const RENEWED_AFTER: u64 = CURSOR_REACH / 2;
+
+/// Bytes that a key takes in an index, besides its text.
+const KEY_BYTES: usize = 64;
+
+/// The bytes that the value of a key counts as.
+pub fn value_bytes(key: &str, message_bytes: usize) -> usize {
+    message_bytes + key.len() + KEY_BYTES
+}
 
 /// A page of a channel's state.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

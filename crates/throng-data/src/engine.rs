@@ -18,6 +18,8 @@
 //! | `delivery` | what the journal's thread needs of the server |
 //! | `expired_runs` | runs of expired messages, which pages pass over |
 //! | `read` | what a subscription starts with, and pages |
+//! | `read_keys` | pages of states |
+//! | `read_state` | what a subscription starts with in a log with a state |
 //! | `readers` | the threads that read |
 //! | `markers` | how far users have read durable inboxes |
 //! | `list` | the durable channels, for lists |
@@ -27,8 +29,12 @@ mod expired_runs;
 mod list;
 mod markers;
 mod read;
+mod read_keys;
+mod read_state;
 mod readers;
 mod shared;
+#[cfg(test)]
+mod state_world;
 #[cfg(test)]
 mod tests;
 
@@ -39,8 +45,9 @@ use throng_core::change::{ChangeError, ChangeOutcome, Erase, EraseOutcome, LogCh
 use throng_core::journal::{Journal, JournalIds, JournalUsage};
 use throng_core::parts::{HeldPart, Limits, Parts};
 use throng_core::{
-    Answer, AskerId, ChannelName, Fetched, HistoryQuery, Kind, Later, ListPart, ListQuery,
-    ListStep, Mark, Marked, Outcome, Publication, PublishError, Reading, Retention, Ticket,
+    Answer, AskerId, ChannelName, EngineMetrics, Fetched, HistoryQuery, KeyPage, KeyQuery, Kind,
+    Later, ListPart, ListQuery, ListStep, Mark, Marked, Outcome, Publication, PublishError,
+    Reading, Retention, Ticket,
 };
 
 use crate::journal::{DiskJournal, JournalRefused, JournalWritten, WhenDone};
@@ -111,6 +118,13 @@ impl DurableLogs {
         answer.unwrap_or_else(|| told(&self.shared, Err(refused())).into())
     }
 
+    /// Tells tests the time of the newest call: their clocks follow it.
+    fn note_call(&self, now_ms: u64) {
+        #[cfg(test)]
+        self.shared.called_ms.fetch_max(now_ms, std::sync::atomic::Ordering::Relaxed);
+        let _ = now_ms;
+    }
+
     /// Reads for clients.
     pub fn read_figures(&self) -> ReadFigures {
         let (parts, readers) = (self.shared.parts.metrics(), self.readers.metrics());
@@ -139,11 +153,12 @@ fn wanted(reading: Reading, limits: Limits) -> Limits {
 impl Journal for DurableLogs {
     fn append(
         &self,
-        _: u64,
+        now_ms: u64,
         publication: Publication,
         retention: Retention,
         later: Later<'_, Outcome>,
     ) -> Answer<Outcome> {
+        self.note_call(now_ms);
         let entry = Entry::Publication(publication, retention);
         self.submit(entry, later, EngineShared::outcome)
     }
@@ -175,6 +190,36 @@ impl Journal for DurableLogs {
             let Some(state) = shared.logs.state(&of).transpose() else { return ReadTurn::Again };
             let state = state.map_err(|_| PublishError::Away.into());
             ticket.take().into_iter().for_each(|ticket| ticket.answer(state.clone()));
+            ReadTurn::Done
+        });
+        answer
+    }
+
+    fn keeps_states(&self) -> bool {
+        true
+    }
+
+    fn keys(
+        &self,
+        now_ms: u64,
+        channel: &ChannelName,
+        query: KeyQuery,
+        later: Later<'_, Result<KeyPage, ChangeError>>,
+    ) -> Answer<Result<KeyPage, ChangeError>> {
+        let asker = later.asker();
+        let (ticket, answer) = later.ticket();
+        let (shared, of) = (Arc::clone(&self.shared), channel.clone());
+        let (mut ticket, mut read) = (Some(ticket), None);
+        self.readers.submit(asker, channel, move || {
+            if !ticket.as_ref().is_some_and(Ticket::is_wanted) {
+                return ReadTurn::Done;
+            }
+            let page = read_keys::page(&shared.logs, now_ms, (&of, &query), &mut read);
+            let Some(page) = page.transpose() else { return ReadTurn::Later };
+            let page = page.map_err(|_| PublishError::Away.into());
+            if let Some(ticket) = ticket.take() {
+                ticket.answer(page);
+            }
             ReadTurn::Done
         });
         answer
@@ -222,8 +267,9 @@ impl Journal for DurableLogs {
         let wanted = wanted(reading, limits);
         let (ticket, answer) = later.ticket();
         if let Some(held) = parts.ask(channel, reading, wanted, asker, ticket) {
-            let shared = Arc::clone(&self.shared);
-            self.readers.submit(asker, channel, move || shared.turn(now_ms, &held, wanted));
+            let (shared, mut under_way) = (Arc::clone(&self.shared), None);
+            let turn = move || shared.turn(now_ms, &held, wanted, &mut under_way);
+            self.readers.submit(asker, channel, turn);
         }
         answer
     }
@@ -241,7 +287,7 @@ impl Journal for DurableLogs {
             Reading::Start(start) => self.shared.start_now(channel, start),
             Reading::Page(..) => None,
         };
-        let part = known.map_or_else(|| self.shared.read(now_ms, &held), |part| Ok(Some(part)));
+        let part = known.map_or_else(|| self.shared.read_now(now_ms, &held), |part| Ok(Some(part)));
         held.fill(part.ok().flatten()?);
         Some(held)
     }
@@ -277,12 +323,22 @@ impl Journal for DurableLogs {
     }
 
     fn tick(&self, now_ms: u64, _: bool) {
+        self.note_call(now_ms);
         self.names.tick(now_ms);
     }
 
     fn is_at_rest(&self) -> bool {
         // In this order: what is read may be written.
         self.readers.are_idle() && self.journal.is_idle()
+    }
+
+    fn metrics(&self, of_others: EngineMetrics) -> EngineMetrics {
+        let states = self.journal.states();
+        EngineMetrics {
+            state_keys: of_others.state_keys + states.keys,
+            state_bytes: of_others.state_bytes + states.bytes,
+            ..of_others
+        }
     }
 
     fn usage(&self) -> JournalUsage {

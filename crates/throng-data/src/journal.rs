@@ -9,6 +9,7 @@
 //! then acknowledged. Everything behind it and everything that comes meanwhile is refused at once.
 
 mod answers;
+mod figures;
 mod outcome;
 mod pause;
 mod server;
@@ -17,19 +18,21 @@ pub(crate) mod tests;
 
 use std::collections::{VecDeque, vec_deque};
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use throng_core::{ChannelName, Histogram, Snapshot, Stamp};
+use throng_core::{ChannelName, Stamp};
 
 use answers::{AnswerThread, Safe};
+use figures::EngineShared;
+pub use figures::JournalFigures;
 pub use outcome::{ChangeDone, JournalRefused, JournalWritten, WhenDone};
 pub use server::{Answering, JournalServer};
 
-use crate::logs::{Appended, Entry, Logs, NameIndex, Unreadable, Writer};
+use crate::logs::{AllStates, Appended, Entry, Logs, NameIndex, Unreadable, Writer};
 use crate::storage::{StorageError, Write};
 use crate::sync_policy::SyncPolicy;
 
@@ -55,6 +58,9 @@ const TICK: Duration = Duration::from_millis(500);
 
 /// How often it is told at most what could not be read.
 const TELL_UNREADABLE: Duration = Duration::from_secs(60);
+
+/// The part of the directory that all states may take: they are not dropped for others' messages.
+const STATES_PART: u64 = 2;
 
 /// How long the thread waits after a failure before it tries again.
 const RETRY: Duration = Duration::from_millis(500);
@@ -150,45 +156,6 @@ struct Queue {
     pause: Pause,
 }
 
-/// State of the thread that others read.
-#[derive(Debug, Default)]
-struct EngineShared {
-    /// How the disk is: see [`DiskJournal::state`].
-    state: AtomicU8,
-    failure: Mutex<String>,
-    /// True if the directory took more than it may at the last look.
-    is_over_limit: AtomicBool,
-    messages: AtomicU64,
-    message_bytes: AtomicU64,
-    /// How long commits took, with their syncs.
-    commits: Histogram,
-    /// Disk usage of the directory at the last look.
-    disk_bytes: AtomicU64,
-    unreadable: AtomicU64,
-    names_kept: AtomicU64,
-    names_forgotten: AtomicU64,
-}
-
-/// Counters of a journal since its start.
-#[derive(Debug)]
-pub struct JournalFigures {
-    pub messages: u64,
-    /// Bytes of their bodies.
-    pub message_bytes: u64,
-    /// Disk usage of the directory, at most half a second old.
-    pub disk_bytes: u64,
-    /// The limit of that, [`JournalSetup::max_bytes`].
-    pub max_bytes: u64,
-    /// How long commits took, with their syncs.
-    pub commits: Snapshot,
-    /// How many entries that were needed could not be read.
-    pub unreadable: u64,
-    /// How many channels the disk knows, as far as they were counted since the start.
-    pub names_kept: u64,
-    /// How many channels it has forgotten, as they were empty for long.
-    pub names_forgotten: u64,
-}
-
 const WORKS: u8 = 0;
 const FULL: u8 = 1;
 const FAILED: u8 = 2;
@@ -280,9 +247,13 @@ impl DiskJournal {
         let is_noted = pause.is_no();
         let server = Arc::clone(&setup.server);
         let writer = writer.with_followers(Box::new(move |name| server.followed_head(name)));
+        let server = Arc::clone(&setup.server);
+        let limits_of = Box::new(move |name: &ChannelName| server.state_limits(name));
+        let writer = writer.with_state_limits(limits_of, setup.max_bytes / STATES_PART);
         let queue = (Mutex::new(Queue { pause, ..Queue::default() }), Condvar::new());
         let queue: Arc<SharedQueue> = Arc::new(queue);
         let shared = Arc::<EngineShared>::default();
+        shared.note_states(&writer);
         let (of_thread, shared_of_thread) = (Arc::clone(&queue), Arc::clone(&shared));
         let max_bytes = setup.max_bytes;
         let answers = AnswerThread::start(Arc::clone(&setup.server))?;
@@ -373,24 +344,19 @@ impl DiskJournal {
         self.shared.messages.load(Ordering::Relaxed)
     }
 
-    /// The storage's last error.
-    pub fn failure(&self) -> String {
-        self.shared.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// How much there is of all states.
+    pub(crate) fn states(&self) -> AllStates {
+        self.shared.states()
     }
 
     /// Counters so far.
     pub fn figures(&self) -> JournalFigures {
-        let get = |number: &AtomicU64| number.load(Ordering::Relaxed);
-        JournalFigures {
-            messages: self.messages(),
-            message_bytes: get(&self.shared.message_bytes),
-            disk_bytes: get(&self.shared.disk_bytes),
-            max_bytes: self.max_bytes,
-            commits: Snapshot::of(std::iter::once(&self.shared.commits)),
-            unreadable: get(&self.shared.unreadable),
-            names_kept: get(&self.shared.names_kept),
-            names_forgotten: get(&self.shared.names_forgotten),
-        }
+        self.shared.figures(self.max_bytes)
+    }
+
+    /// The storage's last error.
+    pub fn failure(&self) -> String {
+        self.shared.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -444,6 +410,10 @@ impl Thread {
             if Instant::now() >= next_tick {
                 let has_more = self.tick();
                 self.tell_unreadable();
+                // What is due in states.
+                if !self.taken.is_empty() && !self.write() {
+                    break;
+                }
                 // Waiting work is written between two steps of it.
                 next_tick = Instant::now() + if has_more { Duration::ZERO } else { TICK };
             }
@@ -512,6 +482,7 @@ impl Thread {
         }
         shared.state.store(WORKS, Ordering::Relaxed);
         shared.commits.record(began.elapsed().as_micros() as u64);
+        shared.note_states(writer);
         let Ok(appended) = result else { return false };
         let new = appended.iter().flat_map(Appended::contents);
         let (messages, bytes) = new.fold((0, 0), |(count, sum), content| {
@@ -534,10 +505,10 @@ impl Thread {
         }
     }
 
-    /// Syncs what waits for no sync, and drops what has expired or was erased. Returns whether more
-    /// of that is left.
+    /// Syncs what waits for no sync, drops what has expired or was erased, and takes what is due in
+    /// states, to be written next. Returns whether more of that is left.
     fn tick(&mut self) -> bool {
-        let Thread { writer, setup, queue, shared, .. } = self;
+        let Thread { writer, setup, queue, shared, taken, .. } = self;
         let server = &*setup.server;
         let result = writer.check().and_then(|()| match setup.sync {
             SyncPolicy::Interval => writer.sync(),
@@ -548,8 +519,14 @@ impl Thread {
         let now_ms = server.now_ms();
         let result = result.and_then(|()| writer.expire(now_ms, &retention_of));
         let result = result.and_then(|more| Ok(writer.remove_erased()? || more));
-        match result.and_then(|more| Ok(writer.walk(now_ms, &retention_of)? || more)) {
-            Ok(has_more) => {
+        let result = result.and_then(|more| Ok(writer.walk(now_ms, &retention_of)? || more));
+        let due = result.and_then(|more| {
+            let (due, has_more) = writer.due_entries(now_ms, &retention_of)?;
+            Ok((due, has_more || more))
+        });
+        match due {
+            Ok((due, has_more)) => {
+                taken.extend(due.into_iter().map(|due| Waiting::Entry(due, Box::new(|_| {}))));
                 let bytes = writer.bytes().unwrap_or_default();
                 shared.disk_bytes.store(bytes, Ordering::Relaxed);
                 let NameIndex { kept, forgotten, .. } = writer.count_names();

@@ -3,7 +3,7 @@
 //! # Invariants
 //!
 //! * Offsets of a channel count up by one. The messages after its `floor` up to its head are there,
-//!   and no others.
+//!   and before it those that its state needs (see `states`), and no others.
 //! * An id that was given to a message is given to no other one: what has the id survives, or the
 //!   epoch changes (see [`Logs::open`]), or the channel begins after a mark (see `forgotten`).
 //! * Nobody reads a message before it is acknowledged: until then it may be lost, and its id with
@@ -23,11 +23,14 @@ mod erased;
 mod forgotten;
 mod format;
 mod group;
+mod group_state;
 mod names;
 #[cfg(test)]
 mod power_loss;
 mod reader;
 mod retention;
+mod state_rows;
+mod states;
 #[cfg(test)]
 mod tests;
 mod unreadable;
@@ -35,8 +38,9 @@ mod walk;
 mod writer;
 
 pub use check::{Checked, Tell};
-pub use entry::{Appended, Entry};
+pub use entry::{Appended, DueKey, Entry};
 pub(crate) use names::NameIndex;
 pub use reader::{LogBounds, Logs, OpenedLogs};
+pub(crate) use state_rows::{AllStates, KeyRow, StateRow};
 pub use unreadable::Unreadable;
 pub use writer::Writer;

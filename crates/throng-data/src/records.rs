@@ -70,7 +70,9 @@ impl Records for JournalRecords {
     }
 
     fn approximate_len(&self) -> u64 {
-        self.logs.storage().approximate_len(Space::Records)
+        // Keys of states are in the same table.
+        let all = self.logs.storage().approximate_len(Space::Records);
+        all.saturating_sub(self.journal.states().keys)
     }
 }
 

@@ -26,8 +26,8 @@ impl ReadPart {
         rule: &Rule,
         reading: Reading,
     ) -> ReadPart {
-        let fetched = journal.parts().find(channel, reading).map(ReadPart::Fetched);
-        fetched.unwrap_or_else(|| {
+        let fetched = journal.parts().find(channel, reading).filter(|open| !open.lacks_keys());
+        fetched.map(ReadPart::Fetched).unwrap_or_else(|| {
             ReadPart::Now(journal.read_now(now_ms, channel, reading, Limits::of_lag(rule)))
         })
     }

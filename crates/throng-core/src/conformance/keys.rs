@@ -100,9 +100,23 @@ impl Subject {
         let page = self.page("", page.next.as_deref(), 2);
         assert_eq!((shown(&page.messages), page.next), (vec!["b/2=3".to_owned()], None));
         let expected = [&["a=1", "b/1=2", "b/2=3"].map(String::from)[..], &rest].concat();
-        assert_eq!(self.backlog(StartAt::State), (None, expected));
+        assert_eq!(self.backlog(StartAt::State), (None, expected.clone()));
         let newest = self.history(HistoryQuery::Newest, RETAINED).messages;
         assert_eq!(shown(&newest), rest);
+        for query in [HistoryQuery::Newest, HistoryQuery::From(0)] {
+            assert_eq!(shown(&self.history(query, 99).messages), expected, "{query:?}");
+        }
+        let first = &self.history(HistoryQuery::From(0), 1).messages[0];
+        let after = self.history(HistoryQuery::After(first.id), 99);
+        assert_eq!((shown(&after.messages), after.is_recovered), (expected, Some(false)));
+        let head = after.head;
+        self.set("a", "4");
+        self.set("a", "5");
+        let after = self.history(HistoryQuery::After(head), 99);
+        assert_eq!(
+            (shown(&after.messages).last(), after.is_recovered),
+            (Some(&"a=5".into()), Some(true))
+        );
     }
 
     pub(super) fn a_resume_has_the_newest_of_each_changed_key(&self) {

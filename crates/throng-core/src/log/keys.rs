@@ -2,9 +2,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-/// Bytes that a key takes in the index, besides its text.
-const KEY_BYTES: usize = 64;
-
 /// The keys of a log.
 #[derive(Debug, Default)]
 pub(super) struct Keys {
@@ -39,9 +36,4 @@ pub(crate) struct FrozenKeys {
     /// The offsets of messages that are the last of their keys and not the newest values: those
     /// were erased.
     pub(crate) ended: Vec<u64>,
-}
-
-/// The bytes that the value of a key counts as.
-pub(super) fn value_bytes(key: &str, message_bytes: usize) -> usize {
-    message_bytes + key.len() + KEY_BYTES
 }

@@ -18,22 +18,15 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use super::keys::{FrozenKeys, Keys, value_bytes};
+use super::keys::{FrozenKeys, Keys};
 use super::{Kept, Log, View, take_body};
 use crate::message::{Content, Message};
 use crate::rules::{Retention, StateLimits};
 use crate::stamp::Stamp;
-use crate::state::KeyQuery;
-
-/// For how long a tombstone is kept beyond the retention, in milliseconds: a client that was away
-/// for longer is told of a gap, and gets the whole state.
-const TOMBSTONE_MS: u64 = 60 * 60 * 1000;
+use crate::state::{KEYS_LOOKED_AT_MAX, KeyQuery, TOMBSTONE_MS, TOMBSTONES_MIN, value_bytes};
 
 /// Fewer placeholders are not worth a pass.
 const GONE_MIN: usize = 32;
-
-/// Keys that a page looks at beyond those that it shows, at most.
-const LOOKED_AT_MAX: usize = 4_096;
 
 impl Log {
     /// The bytes of the log's state, as its limits count them.
@@ -265,27 +258,26 @@ impl Log {
         }
     }
 
-    /// Drops the oldest tombstones, as far as there are too many or they are too old.
+    /// Drops the oldest tombstones before the window, as far as there are too many or they are too
+    /// old. Those in the window are of use to whoever resumes there, whatever their age.
     fn drop_tombstones(&mut self, now_ms: u64, max: StateLimits) {
         loop {
-            let Some(keys) = &mut self.keys else { return };
+            let Some(keys) = &self.keys else { return };
             let Some(&(time_ms, offset)) = keys.tombstones.front() else { return };
-            let is_over = time_ms.saturating_add(TOMBSTONE_MS) <= now_ms
-                || keys.tombstones.len() > max.max_keys.max(GONE_MIN);
-            if !is_over {
-                return;
-            }
-            keys.tombstones.pop_front();
-            let Some(view) = self.view_of(offset) else { continue };
-            let (stamp, key) = (view.stamp(), view.key().map(Box::<str>::from));
-            let Some(key) = key else { continue };
-            let is_newest = |keys: &Keys| keys.newest.get(&key) == Some(&offset);
-            if self.keys.as_deref().is_some_and(is_newest) {
-                let is_older = self.place_of(offset) < self.keys.as_ref().map(|keys| keys.older);
-                self.forget_key(&key);
-                if is_older {
-                    self.lose(offset, stamp);
+            let view = self.view_of(offset);
+            let key = view.and_then(|view| Some((view.stamp(), Box::<str>::from(view.key()?))));
+            let newest = key.filter(|(_, key)| keys.newest.get(key) == Some(&offset));
+            if let Some((stamp, key)) = newest {
+                let is_over = time_ms.saturating_add(TOMBSTONE_MS) <= now_ms
+                    || keys.tombstones.len() > max.max_keys.max(TOMBSTONES_MIN);
+                if !is_over || self.place_of(offset) >= Some(keys.older) {
+                    return;
                 }
+                self.forget_key(&key);
+                self.lose(offset, stamp);
+            }
+            if let Some(keys) = &mut self.keys {
+                keys.tombstones.pop_front();
             }
         }
     }
@@ -440,7 +432,7 @@ impl Log {
         let all = keys.newest.range::<str, _>((from, Bound::Unbounded));
         let all = all.take_while(|(key, _)| key.starts_with(&*query.prefix));
         for (looked_at, (key, offset)) in all.enumerate() {
-            if found.len() >= query.limit || looked_at >= query.limit + LOOKED_AT_MAX {
+            if found.len() >= query.limit || looked_at >= query.limit + KEYS_LOOKED_AT_MAX {
                 next = last;
                 break;
             }

@@ -1,106 +1,163 @@
 //! The messages of a channel that were delivered since its oldest open part was opened.
+//!
+//! Of those with keys only the newest of each key is kept, so that a state is not lost because much
+//! is published while it is read.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
+use crate::id::MessageId;
 use crate::message::Content;
-use crate::rules::Rule;
+use crate::rules::{Rule, StateLimits};
 
 /// How much is read for a subscription.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// The maximum number of messages.
+    /// The maximum number of messages without keys.
     pub messages: usize,
-    /// The maximum size of the messages, in bytes.
+    /// The maximum size of these messages, in bytes.
     pub bytes: usize,
+    /// The limits of the channel's state, which is read beside them.
+    pub state: StateLimits,
 }
 
 impl Limits {
     /// How far a subscriber of a channel with this rule may lag behind.
     pub fn of_lag(rule: &Rule) -> Limits {
-        Limits { messages: rule.max_lag_messages, bytes: rule.max_lag_bytes }
+        Limits { messages: rule.max_lag_messages, bytes: rule.max_lag_bytes, state: rule.state }
     }
 }
 
 /// The bytes of an entry beside its message.
-const ENTRY_BYTES: usize = size_of::<Arc<Content>>();
+const ENTRY_BYTES: usize = size_of::<(u64, Arc<Content>)>();
+
+/// The bytes of an entry with a key beside its message and twice the key.
+const KEYED_ENTRY_BYTES: usize = 2 * ENTRY_BYTES + size_of::<(Box<str>, u64)>();
 
 #[derive(Debug, Default)]
 pub(super) struct Tail {
-    messages: VecDeque<Arc<Content>>,
-    bytes: usize,
-    /// How many messages were dropped before those that are here.
-    first: u64,
+    /// Messages without keys, by their places.
+    plain: VecDeque<(u64, Arc<Content>)>,
+    plain_bytes: usize,
+    /// The newest message of each key, by its place.
+    keyed: BTreeMap<u64, Arc<Content>>,
+    /// The places of those, by their keys.
+    places: HashMap<Box<str>, u64>,
+    keyed_bytes: usize,
+    /// The place of the next message.
+    next: u64,
+    newest: Option<MessageId>,
+    /// A part that was opened before this place lacks messages without keys.
+    plain_lost: u64,
+    /// The same of messages with keys.
+    keyed_lost: u64,
     /// The lag that a subscriber may have.
     limits: Option<Limits>,
 }
 
-fn entry_bytes(content: &Content) -> usize {
-    content.weight_bytes() + ENTRY_BYTES
+fn keyed_bytes(content: &Content) -> usize {
+    content.weight_bytes() + 2 * content.key().map_or(0, str::len) + KEYED_ENTRY_BYTES
 }
 
 impl Tail {
     /// The place at which a part is opened now.
     pub(super) fn open(&mut self, limits: Limits) -> u64 {
         self.limits = Some(limits);
-        self.first + self.messages.len() as u64
+        self.next
     }
 
     pub(super) fn append(&mut self, content: &Arc<Content>) {
-        self.bytes += entry_bytes(content);
-        self.messages.push_back(Arc::clone(content));
-        let is_over = |tail: &Tail| {
-            let entries = tail.messages.len();
-            let bytes = tail.bytes - entries * ENTRY_BYTES;
-            tail.limits.is_some_and(|max| entries > max.messages || bytes > max.bytes)
-        };
-        // The newest one says where a subscription goes on.
-        while self.messages.len() > 1 && is_over(self) {
-            self.drop_oldest();
+        let place = self.next;
+        self.next += 1;
+        self.newest = Some(content.id);
+        match content.key() {
+            None => {
+                self.plain_bytes += content.weight_bytes();
+                self.plain.push_back((place, Arc::clone(content)));
+            }
+            Some(key) => {
+                let before = self.places.insert(key.into(), place);
+                if let Some(superseded) = before.and_then(|before| self.keyed.remove(&before)) {
+                    self.keyed_bytes -= keyed_bytes(&superseded);
+                }
+                self.keyed_bytes += keyed_bytes(content);
+                self.keyed.insert(place, Arc::clone(content));
+            }
+        }
+        let Some(Limits { messages, bytes, state }) = self.limits else { return };
+        while self.plain.len() > messages || self.plain_bytes > bytes {
+            let Some(lost) = self.drop_plain() else { break };
+            self.plain_lost = lost + 1;
+        }
+        // A value and a tombstone may be there of as many keys as the state may have.
+        let messages = messages.saturating_add(state.max_keys.saturating_mul(2));
+        let bytes = bytes.saturating_add(state.max_bytes.saturating_mul(2));
+        while self.keyed.len() > messages || self.keyed_bytes > bytes {
+            let Some(lost) = self.drop_keyed() else { break };
+            self.keyed_lost = lost + 1;
         }
     }
 
-    fn drop_oldest(&mut self) {
-        if let Some(oldest) = self.messages.pop_front() {
-            self.bytes -= entry_bytes(&oldest);
-            self.first += 1;
-        }
+    /// Drops the oldest message without a key. Returns its place.
+    fn drop_plain(&mut self) -> Option<u64> {
+        let (place, oldest) = self.plain.pop_front()?;
+        self.plain_bytes -= oldest.weight_bytes();
+        Some(place)
+    }
+
+    /// Drops the oldest message with a key. Returns its place.
+    fn drop_keyed(&mut self) -> Option<u64> {
+        let (place, oldest) = self.keyed.pop_first()?;
+        self.keyed_bytes -= keyed_bytes(&oldest);
+        self.places.remove(oldest.key().unwrap_or_default());
+        Some(place)
     }
 
     /// Drops what no part needs: the oldest one was opened at this place.
     pub(super) fn close_before(&mut self, oldest: Option<u64>) {
-        while !self.messages.is_empty() && oldest.is_none_or(|oldest| self.first < oldest) {
-            self.drop_oldest();
+        let is_before = |place: Option<u64>| {
+            place.is_some_and(|place| oldest.is_none_or(|oldest| place < oldest))
+        };
+        while is_before(self.plain.front().map(|(place, _)| *place)) {
+            self.drop_plain();
+        }
+        while is_before(self.keyed.first_key_value().map(|(place, _)| *place)) {
+            self.drop_keyed();
         }
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.bytes
+        self.plain_bytes + self.plain.len() * ENTRY_BYTES + self.keyed_bytes
     }
 
-    pub(super) fn newest(&self) -> Option<&Arc<Content>> {
-        self.messages.back()
+    /// The newest message that was delivered since a place.
+    pub(super) fn newest_since(&self, place: u64) -> Option<MessageId> {
+        self.newest.filter(|_| self.next > place)
     }
 
-    /// True if anything was delivered since a place.
-    pub(super) fn has_since(&self, place: u64) -> bool {
-        self.first + self.messages.len() as u64 > place
+    /// True if more messages without keys were delivered since a place than a subscriber may lag
+    /// behind.
+    pub(super) fn has_lost_plain(&self, place: u64) -> bool {
+        self.plain_lost > place
     }
 
-    /// True if more was delivered since a place than a subscriber may lag behind.
-    pub(super) fn has_lost(&self, place: u64) -> bool {
-        let is_too_large = || {
-            let limits = self.limits.unwrap_or(Limits { messages: 0, bytes: 0 });
-            let bytes = self.messages.iter().map(|message| message.weight_bytes()).sum::<usize>();
-            self.messages.len() > limits.messages || bytes > limits.bytes
-        };
-        // With one message nothing is dropped, however large it is.
-        self.first > place || (self.messages.len() == 1 && is_too_large())
+    /// The same of messages with keys.
+    pub(super) fn has_lost_keyed(&self, place: u64) -> bool {
+        self.keyed_lost > place
     }
 
-    /// The messages since a place that are here.
-    pub(super) fn since(&self, place: u64) -> impl Iterator<Item = &Arc<Content>> {
-        let skipped = usize::try_from(place.saturating_sub(self.first)).unwrap_or(usize::MAX);
-        self.messages.iter().skip(skipped)
+    /// True if it has messages with keys, so that it may lack some that those have superseded.
+    pub(super) fn is_sparse(&self) -> bool {
+        !self.keyed.is_empty()
+    }
+
+    /// The messages since a place that are here, in their order.
+    pub(super) fn since(&self, place: u64) -> Vec<Arc<Content>> {
+        let skipped = self.plain.partition_point(|(before, _)| *before < place);
+        let plain = self.plain.range(skipped..).map(|(place, content)| (*place, content));
+        let keyed = self.keyed.range(place..).map(|(place, content)| (*place, content));
+        let mut all: Vec<_> = plain.chain(keyed).collect();
+        all.sort_unstable_by_key(|(place, _)| *place);
+        all.into_iter().map(|(_, content)| Arc::clone(content)).collect()
     }
 }

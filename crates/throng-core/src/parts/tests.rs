@@ -1,10 +1,13 @@
 use std::sync::mpsc;
 
 use super::*;
+use crate::attributes::{Attributes, Extras};
 use crate::id::Epoch;
 use crate::message::Body;
+use crate::rules::StateLimits;
 
-const LIMITS: Limits = Limits { messages: 3, bytes: 1 << 20 };
+const STATE: StateLimits = StateLimits { max_keys: 2, max_bytes: 1 << 20 };
+const LIMITS: Limits = Limits { messages: 3, bytes: 1 << 20, state: STATE };
 const LAST: Reading = Reading::Start(StartAt::Last(9));
 
 fn name() -> ChannelName {
@@ -124,10 +127,10 @@ fn a_client_that_holds_its_share_gets_no_messages_and_others_do() {
     let parts = Arc::new(Parts::new(4 * content(1).weight_bytes() * 2));
     let client = AskerId::next();
     let open = |asker| parts.open(&name(), LAST, LIMITS, asker);
-    let wanted = Limits { messages: 9, bytes: content(1).weight_bytes() };
+    let wanted = Limits { messages: 9, bytes: content(1).weight_bytes(), ..LIMITS };
     let read = |held: &HeldPart| {
         assert_eq!(held.reserve(wanted), Reserved::Yes);
-        let Limits { messages, bytes } = held.limits();
+        let Limits { messages, bytes, .. } = held.limits();
         let offsets = 1..=(bytes / wanted.bytes).min(messages) as u64;
         let messages: Vec<_> = offsets.map(content).collect();
         let count = messages.len();
@@ -140,4 +143,52 @@ fn a_client_that_holds_its_share_gets_no_messages_and_others_do() {
     assert_eq!(read(&other), 1);
     drop((held, other));
     assert_eq!(parts.metrics().bytes, 0);
+}
+
+/// A message that sets a key.
+fn keyed(offset: u64, key: &str) -> Arc<Content> {
+    let attributes = Attributes::of(&[(4, key.as_bytes())]).ok();
+    let content = Arc::into_inner(content(offset)).expect("it is new");
+    Arc::new(Content { extras: Extras::new(None, attributes), ..content })
+}
+
+fn backlog(held: &HeldPart) -> Backlog {
+    let open = held.open();
+    let Some(Part::Start(start)) = open.part() else { panic!("it was read") };
+    open.backlog(start, true)
+}
+
+#[test]
+fn no_key_is_lost_because_much_is_published_while_a_state_is_read() {
+    let parts = Arc::<Parts>::default();
+    let open = |start_at| {
+        let held = parts.open(&name(), Reading::Start(start_at), LIMITS, AskerId::next());
+        held.fill(Part::Start(Start { is_sparse: true, ..start(1..=2) }));
+        held
+    };
+    let (state, resumed) = (open(StartAt::State), open(StartAt::After(id(0))));
+    for offset in 3..100 {
+        let key = ["a", "b", "c"][offset as usize % 3];
+        parts.append(&if offset % 2 == 0 { content(offset) } else { keyed(offset, key) });
+    }
+    let expected = [1, 2, 94, 95, 96, 97, 98, 99];
+    let both = [backlog(&state), backlog(&resumed)];
+    assert_eq!((offsets(&both[0]), both[0].is_sparse), (expected.to_vec(), true));
+    assert!(!state.open().lacks_keys());
+    assert_eq!(both[1].is_recovered, Some(false), "messages without keys are lost");
+    assert!(resumed.open().lacks_keys(), "so that its state is read again");
+    (100..110).for_each(|offset| parts.append(&keyed(offset, &offset.to_string())));
+    assert!(state.open().lacks_keys(), "there are more keys than may be");
+    drop((state, resumed));
+    assert_eq!(parts.metrics().bytes, 0);
+}
+
+#[test]
+fn a_key_that_is_set_while_a_plain_log_is_read_makes_no_hole() {
+    let parts = Arc::<Parts>::default();
+    let held = parts.open(&name(), LAST, LIMITS, AskerId::next());
+    held.fill(Part::Start(start(1..=2)));
+    (3..=5).for_each(|offset| parts.append(&keyed(offset, "a")));
+    let backlog = backlog(&held);
+    assert_eq!((offsets(&backlog), backlog.is_sparse), (vec![1, 2, 5], true));
 }

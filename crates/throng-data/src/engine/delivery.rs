@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use throng_core::parts::{OPEN_BYTES_MAX, Parts};
 use throng_core::{
-    ChannelName, Content, JournalId, MemoryEngine, Receipt, Retention, Stamp, clock,
+    ChannelName, Content, JournalId, MemoryEngine, Receipt, Retention, Stamp, StateLimits, clock,
 };
 
 use super::expired_runs::ExpiredRuns;
@@ -38,7 +38,16 @@ impl AnswerDelivery {
         max_bytes: usize,
     ) -> AnswerDelivery {
         let (parts, expired) = (Arc::new(Parts::new(max_bytes)), ExpiredRuns::default());
-        let shared = Arc::new(EngineShared { memory, id, logs, parts, expired });
+        let shared = EngineShared {
+            memory,
+            id,
+            logs,
+            parts,
+            expired,
+            #[cfg(test)]
+            called_ms: Default::default(),
+        };
+        let shared = Arc::new(shared);
         AnswerDelivery { shared, answer_at: Arc::new(|answers| answers()) }
     }
 
@@ -63,6 +72,10 @@ impl JournalServer for AnswerDelivery {
 
     fn retention_of(&self, channel: &ChannelName) -> Option<Retention> {
         self.shared.durable(channel).map(|rule| rule.retention)
+    }
+
+    fn state_limits(&self, channel: &ChannelName) -> StateLimits {
+        self.shared.memory.rule(channel).state
     }
 
     fn retention(&self) -> String {

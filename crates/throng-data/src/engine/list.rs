@@ -44,6 +44,9 @@ fn listed(
     shared.durable(&name)?;
     let bounds = shared.logs.bounds(&name).ok()?;
     let messages = usize::try_from(bounds.head.offset - bounds.floor).unwrap_or(usize::MAX);
+    let older = if bounds.has_keys { shared.logs.state_row(&name).ok()? } else { None };
+    let older = older.map_or(0, |row| usize::try_from(row.older).unwrap_or(usize::MAX));
+    let messages = messages.saturating_add(older);
     let is_listed = messages > 0 || subscribers > 0 || bounds.has_record;
     let (place, head) = (ListPlace(number), bounds.head);
     is_listed.then_some(ListedChannel { place, name, subscribers, head, messages })

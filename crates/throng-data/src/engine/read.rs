@@ -48,6 +48,7 @@ impl LogReader<'_> {
     /// it gets the newest messages within them and is not recovered.
     pub(super) fn start(&self, start: StartAt, limits: Limits) -> Result<Start, StorageError> {
         let after = match start {
+            // Of a log without keys.
             StartAt::Live | StartAt::Last(0) | StartAt::State => {
                 let LogBounds { head, has_ended: is_ended, .. } = self.logs.bounds(self.name)?;
                 let messages = Vec::new();
@@ -106,10 +107,10 @@ impl LogReader<'_> {
         };
         let range = (0, u64::MAX);
         let bounds = self.logs.visit(self.name, range, KeyOrder::Down, &mut each)?;
-        let LogBounds { head, floor, has_ended: is_ended, .. } = bounds;
+        let LogBounds { head, base, has_ended: is_ended, .. } = bounds;
         messages.reverse();
         // Before a channel that has begun anew, those who follow it may have missed nothing.
-        let cursor = messages.first().map_or(head.offset, |first| first.previous.max(floor));
+        let cursor = messages.first().map_or(head.offset, |first| first.previous.max(base));
         Ok(Start { head, cursor, is_recovered, is_sparse: false, is_ended, messages })
     }
 
@@ -138,7 +139,7 @@ impl LogReader<'_> {
         if taken.goes_on() && limit > 0 {
             return Ok(None);
         }
-        let is_recovered = after.is_some_and(|after| after >= taken.bounds.floor);
+        let is_recovered = after.is_some_and(|after| after >= taken.bounds.lost_offset);
         let is_recovered = (!matches!(query, HistoryQuery::From(_))).then_some(is_recovered);
         let Taken { bounds, messages, has_more } = taken;
         let LogBounds { head, has_ended: is_ended, .. } = bounds;
@@ -166,7 +167,7 @@ impl LogReader<'_> {
     fn first_of_last(&self, count: usize, limits: Limits) -> Result<Page, StorageError> {
         let bounds = self.logs.bounds(self.name)?;
         let (mut head, mut messages) = (bounds.head, Vec::new());
-        if bounds.has_expiring {
+        if bounds.has_expiring || bounds.has_keys {
             let start = self.last(count, limits, None)?;
             (head, messages) = (start.head, start.messages);
             messages.truncate(1);
@@ -174,7 +175,7 @@ impl LogReader<'_> {
             // Where it is needs no other message.
             let count = count.min(limits.messages) as u64;
             let after = head.offset.saturating_sub(count);
-            let one = Limits { messages: 1, bytes: usize::MAX };
+            let one = Limits { messages: 1, bytes: usize::MAX, ..limits };
             messages = self.take((after, u64::MAX), KeyOrder::Up, one, false)?.messages;
         }
         let is_ended = bounds.has_ended;
@@ -183,8 +184,8 @@ impl LogReader<'_> {
 
     /// The cursor of a client whose last message is `id`, if the log has all messages after it.
     fn after_id(&self, id: MessageId) -> Result<Option<u64>, StorageError> {
-        let LogBounds { head, floor, .. } = self.logs.bounds(self.name)?;
-        let is_known = id.epoch == head.epoch && id.offset <= head.offset && id.offset >= floor;
+        let LogBounds { head, lost_offset, .. } = self.logs.bounds(self.name)?;
+        let is_known = id.epoch == head.epoch && (lost_offset..=head.offset).contains(&id.offset);
         Ok(is_known.then_some(id.offset))
     }
 
@@ -260,7 +261,7 @@ impl LogReader<'_> {
     fn take_none(&self, (after, before): (u64, u64)) -> Result<Taken, StorageError> {
         let bounds = self.logs.bounds(self.name)?;
         let last = before.saturating_sub(1).min(bounds.head.offset);
-        let has_more = last > after.max(bounds.floor);
+        let has_more = last > after.max(bounds.base);
         Ok(Taken { bounds, messages: Vec::new(), has_more })
     }
 
@@ -279,11 +280,12 @@ impl LogReader<'_> {
             left -= 1;
             if left > 0 { ON } else { END }
         };
-        self.logs.visit(self.name, (after, u64::MAX), KeyOrder::Down, &mut each)?;
+        let range = (after.max(floor), u64::MAX);
+        self.logs.visit(self.name, range, KeyOrder::Down, &mut each)?;
         Ok(count)
     }
 
-    fn readable(&self, content: Content) -> Content {
+    pub(super) fn readable(&self, content: Content) -> Content {
         if content.is_expired(self.now_ms) { content.without_body() } else { content }
     }
 }

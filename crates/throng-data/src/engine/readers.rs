@@ -12,7 +12,7 @@ use std::hash::Hash;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use throng_core::{AskerId, ChannelName};
 
@@ -31,6 +31,10 @@ const WAITING_OF_CLIENT_MAX: usize = 8_192;
 /// Readings that are passed over because their client or channel has its threads.
 const PASSED_OVER_MAX: usize = 64;
 
+/// How long a thread rests when all that is left waits for something that comes soon: a part of the
+/// time that a disk takes for a sync.
+const REST: Duration = Duration::from_millis(1);
+
 /// Least time that a turn counts, in microseconds.
 const TURN_US_MIN: u64 = 20;
 
@@ -40,6 +44,8 @@ pub(super) enum ReadTurn {
     Done,
     /// It has more to read, in its next turn.
     Again,
+    /// It waits for something that comes soon.
+    Later,
 }
 
 type Job = Box<dyn FnMut() -> ReadTurn + Send>;
@@ -120,6 +126,8 @@ struct Queue {
     busy: usize,
     /// Turns since those were forgotten that have nothing to wait for.
     turns: usize,
+    /// Turns since the last one that did not end as [`ReadTurn::Later`].
+    in_vain: usize,
     refused: u64,
     is_ending: bool,
 }
@@ -185,9 +193,15 @@ impl Queue {
             self.clients.forget(self.now_us);
             self.channels.forget(self.now_us);
         }
-        if turn == ReadTurn::Again && !self.is_ending {
+        self.in_vain = if turn == ReadTurn::Later { self.in_vain + 1 } else { 0 };
+        if turn != ReadTurn::Done && !self.is_ending {
             self.push(waiting);
         }
+    }
+
+    /// True if all readings wait for something that comes soon.
+    fn waits(&self) -> bool {
+        self.in_vain > self.jobs.len()
     }
 }
 
@@ -216,9 +230,13 @@ impl Readers {
                         waiting.job = Box::new(|| ReadTurn::Done);
                     }
                     let took_us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
-                    lock(&queue.0).end(waiting, turn, took_us);
+                    let mut locked = lock(&queue.0);
+                    locked.end(waiting, turn, took_us);
                     // One that was passed over may have its turn now.
                     queue.1.notify_one();
+                    if locked.waits() {
+                        drop(queue.1.wait_timeout(locked, REST));
+                    }
                 }
             };
             threads.push(std::thread::Builder::new().name("log-reader".into()).spawn(run)?);
@@ -345,6 +363,23 @@ mod tests {
             queue.end(under_way.pop().expect("there are some"), ReadTurn::Done, 1);
             assert!(queue.pop().is_some());
         }
+    }
+
+    #[test]
+    fn threads_rest_while_nothing_can_be_read_yet() {
+        let mut queue = Queue::default();
+        for channel in ["a", "b"] {
+            queue.push(waiting(AskerId::next(), channel));
+        }
+        for _ in 0..3 {
+            assert!(!queue.waits());
+            let next = queue.pop().expect("it waits");
+            queue.end(next, ReadTurn::Later, 1);
+        }
+        assert!(queue.waits(), "each had its turn in vain");
+        let next = queue.pop().expect("it waits");
+        queue.end(next, ReadTurn::Done, 1);
+        assert!(!queue.waits());
     }
 
     #[test]

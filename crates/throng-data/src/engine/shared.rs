@@ -1,6 +1,7 @@
 //! State shared by the engine, the journal's thread and the readers.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use throng_core::change::{ChangeError, ChangeOutcome, Changed, EraseOutcome, Erased};
 use throng_core::parts::{HeldPart, Limits, Part, Parts, Reserved, Start};
@@ -11,10 +12,17 @@ use throng_core::{
 
 use super::expired_runs::ExpiredRuns;
 use super::read::LogReader;
+use super::read_state::{StateReading, StateToRead, StateTurn};
 use super::readers::ReadTurn;
 use crate::journal::{JournalRefused, JournalWritten};
 use crate::logs::{Appended, Logs};
 use crate::storage::StorageError;
+
+/// Turns of a reading that somebody waits for, at most.
+const TURNS_NOW_MAX: usize = 100;
+
+/// How long one of them waits until what it has read is acknowledged, at most.
+const WAIT_NOW: Duration = Duration::from_millis(20);
 
 /// State that the threads of the journal and the readers share with the engine.
 pub(super) struct EngineShared {
@@ -24,6 +32,9 @@ pub(super) struct EngineShared {
     pub(super) logs: Arc<Logs>,
     pub(super) parts: Arc<Parts>,
     pub(super) expired: ExpiredRuns,
+    /// The time of the newest call.
+    #[cfg(test)]
+    pub(super) called_ms: std::sync::atomic::AtomicU64,
 }
 
 impl From<JournalRefused> for PublishError {
@@ -55,7 +66,7 @@ impl EngineShared {
                 self.memory.count_duplicate();
                 Published { id, subscribers, is_duplicate: true }
             }
-            Appended::Ended => return Err(PublishError::Ended),
+            Appended::Refused(ChangeError::Refused(refused)) => return Err(refused),
             _ => return Err(PublishError::Refused),
         })
     }
@@ -66,8 +77,7 @@ impl EngineShared {
             Appended::Changed(contents, record) => {
                 Ok(Changed { ids: contents.iter().map(|content| content.id).collect(), record })
             }
-            Appended::Conflict(state) => Err(ChangeError::Conflict(state)),
-            Appended::Ended => Err(PublishError::Ended.into()),
+            Appended::Refused(refused) => Err(refused),
             _ => Err(PublishError::Refused.into()),
         }
     }
@@ -75,7 +85,7 @@ impl EngineShared {
     /// The answer to an erasure.
     pub(super) fn erased(&self, written: Result<JournalWritten, JournalRefused>) -> EraseOutcome {
         match written.map_err(PublishError::from)?.appended {
-            Appended::Erased(messages) => Ok(Erased { messages }),
+            Appended::Erased(messages, _) => Ok(Erased { messages }),
             _ => Err(PublishError::Refused.into()),
         }
     }
@@ -104,11 +114,88 @@ impl EngineShared {
         }
     }
 
+    /// Reads a part without turns. `None` if that takes too long.
+    pub(super) fn read_now(
+        &self,
+        now_ms: u64,
+        held: &HeldPart,
+    ) -> Result<Option<Part>, StorageError> {
+        let reader = self.reader(now_ms, held.channel(), held.reading());
+        let Reading::Start(start) = held.reading() else { return self.read(now_ms, held) };
+        let mut under_way = None;
+        for _ in 0..TURNS_NOW_MAX {
+            if under_way.is_none() {
+                match reader.state_to_read(start)? {
+                    StateToRead::None => return self.read(now_ms, held),
+                    StateToRead::All(_) => {}
+                    StateToRead::Later => {
+                        self.logs.wait_acknowledged(held.channel(), WAIT_NOW);
+                        continue;
+                    }
+                }
+            }
+            match reader.read_state(start, held.limits(), &mut under_way)? {
+                StateTurn::Read(start) => return Ok(Some(Part::Start(start))),
+                StateTurn::Again => {}
+                StateTurn::Later => self.logs.wait_acknowledged(held.channel(), WAIT_NOW),
+                StateTurn::Never => break,
+            }
+        }
+        Ok(None)
+    }
+
+    /// Has a turn at reading the start of a subscription in a log with a state.
+    fn state_turn(
+        &self,
+        (now_ms, held, start): (u64, &HeldPart, StartAt),
+        wanted: Limits,
+        under_way: &mut Option<StateReading>,
+    ) -> Result<Option<ReadTurn>, StorageError> {
+        let reader = self.reader(now_ms, held.channel(), held.reading());
+        if under_way.is_none() {
+            let row = match reader.state_to_read(start)? {
+                StateToRead::None => return Ok(None),
+                StateToRead::All(row) => row,
+                StateToRead::Later => return Ok(Some(ReadTurn::Later)),
+            };
+            // The whole state is read, however much the client holds: a part of it is no use.
+            let bytes = usize::try_from(row.bytes).unwrap_or(usize::MAX);
+            match held.reserve(Limits { bytes: wanted.bytes.saturating_add(bytes), ..wanted }) {
+                Reserved::Yes if held.limits().bytes > 0 => {}
+                Reserved::Later => return Ok(Some(ReadTurn::Again)),
+                Reserved::Yes | Reserved::No => return Ok(Some(ReadTurn::Done)),
+            }
+        }
+        let limits = Limits { bytes: held.limits().bytes.min(wanted.bytes), ..wanted };
+        Ok(Some(match reader.read_state(start, limits, under_way)? {
+            StateTurn::Read(start) => {
+                held.answer(Part::Start(start));
+                ReadTurn::Done
+            }
+            StateTurn::Again => ReadTurn::Again,
+            StateTurn::Later => ReadTurn::Later,
+            StateTurn::Never => ReadTurn::Done,
+        }))
+    }
+
     /// Has a turn at reading a part, and answers those that ask for it when it was read.
-    pub(super) fn turn(&self, now_ms: u64, held: &HeldPart, wanted: Limits) -> ReadTurn {
+    pub(super) fn turn(
+        &self,
+        now_ms: u64,
+        held: &HeldPart,
+        wanted: Limits,
+        under_way: &mut Option<StateReading>,
+    ) -> ReadTurn {
         // Dropped, their tickets say that there is no answer.
         if !held.is_wanted() {
             return ReadTurn::Done;
+        }
+        if let Reading::Start(start) = held.reading() {
+            match self.state_turn((now_ms, held, start), wanted, under_way) {
+                Ok(Some(turn)) => return turn,
+                Ok(None) => {}
+                Err(_) => return ReadTurn::Done,
+            }
         }
         match held.reserve(wanted) {
             Reserved::Yes => {}
@@ -136,7 +223,7 @@ impl EngineShared {
     /// the client has all of its messages.
     pub(super) fn start_now(&self, channel: &ChannelName, start: StartAt) -> Option<Part> {
         let has_all = |head: MessageId| match start {
-            StartAt::Live | StartAt::Last(0) | StartAt::State => Some(None),
+            StartAt::Live | StartAt::Last(0) => Some(None),
             StartAt::After(id) if id == head => Some(Some(true)),
             _ => None,
         };

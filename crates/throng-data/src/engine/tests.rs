@@ -1,10 +1,13 @@
 //! The tests that every journal passes, and those of a disk alone.
 
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+
 use throng_core::later::ask;
 use throng_core::{
-    Body, Channels, Content, Epoch, Follow, Followed, JournalId, LocalId, MemoryEngine, Message,
-    Notification, QueueLimits, Receipt, Rule, Rules, Stamp, StartAt, WorkerId, WorkerQueue,
-    conformance,
+    Attributes, Body, Channels, Content, Epoch, Follow, Followed, JournalId, LocalId, MemoryEngine,
+    Message, MessageId, Notification, QueueLimits, Receipt, Rule, Rules, Stamp, StartAt,
+    StateLimits, WorkerId, WorkerQueue, conformance,
 };
 
 use super::*;
@@ -16,15 +19,22 @@ use crate::storage::disk::DiskStorage;
 use crate::storage::memory::{Fault, MemoryStorage};
 use crate::sync_policy::SyncPolicy;
 
+const PROFILE: conformance::Profile =
+    conformance::Profile { keeps_states: true, ..conformance::Profile::JOURNAL };
+
 /// The time of the conformance tests.
 const NOW_MS: u64 = 1_700_000_000_000;
 
-/// A server whose clock stands still.
+/// A server whose clock is that of the newest call.
 struct StandingServer(AnswerDelivery);
 
 impl JournalServer for StandingServer {
     fn now_ms(&self) -> u64 {
-        NOW_MS
+        self.0.shared().called_ms.load(Ordering::Relaxed).max(NOW_MS)
+    }
+
+    fn state_limits(&self, channel: &ChannelName) -> StateLimits {
+        self.0.state_limits(channel)
     }
 
     fn retention_of(&self, channel: &ChannelName) -> Option<Retention> {
@@ -78,7 +88,7 @@ fn engine(
 #[test]
 fn a_journal_in_memory_conforms() {
     for sync in [SyncPolicy::Always, SyncPolicy::Interval, SyncPolicy::Never] {
-        conformance::run_with(conformance::Profile::JOURNAL, |rules, queues| {
+        conformance::run_with(PROFILE, |rules, queues| {
             engine(Arc::new(MemoryStorage::default()), sync, rules, queues).0
         });
     }
@@ -88,7 +98,7 @@ fn a_journal_in_memory_conforms() {
 fn a_journal_on_a_disk_conforms() {
     let folder = tempfile::tempdir().expect("a directory");
     let number = std::cell::Cell::new(0);
-    conformance::run_with(conformance::Profile::JOURNAL, |rules, queues| {
+    conformance::run_with(PROFILE, |rules, queues| {
         number.set(number.get() + 1);
         let path = folder.path().join(number.get().to_string());
         let storage = DiskStorage::open(&path, 1 << 20).expect("it opens");
@@ -112,11 +122,24 @@ fn world(storage: &MemoryStorage) -> (Channels, Arc<WorkerQueue>) {
 }
 
 fn world_with_journal(storage: &MemoryStorage) -> (Channels, Arc<DiskJournal>, Arc<WorkerQueue>) {
+    world_keeping(storage, RETAINED)
+}
+
+/// Channels of which so many messages are kept.
+fn world_of(storage: &MemoryStorage, max_messages: usize) -> (Channels, Arc<WorkerQueue>) {
+    let (channels, _, queue) = world_keeping(storage, max_messages);
+    (channels, queue)
+}
+
+fn world_keeping(
+    storage: &MemoryStorage,
+    max_messages: usize,
+) -> (Channels, Arc<DiskJournal>, Arc<WorkerQueue>) {
     let limits = QueueLimits { max_messages: RETAINED, ..QueueLimits::default() };
     let queue = Arc::new(WorkerQueue::with_limits(limits, || {}));
     let max_bytes = 1 << 30;
     let rule = Rule {
-        retention: Retention { max_messages: RETAINED, max_bytes, max_age_ms: u64::MAX },
+        retention: Retention { max_messages, max_bytes, max_age_ms: u64::MAX },
         max_lag_messages: RETAINED,
         max_lag_bytes: max_bytes,
         ..Rule::default()
@@ -252,6 +275,92 @@ fn whoever_resumes_while_others_publish_misses_nothing() {
             engine.unfollow(NOW_MS, followed.channel, WorkerId(0));
             queue.take(&mut Vec::new());
         }
+    });
+}
+
+/// A message that sets a key, or removes it.
+fn keyed(key: &str, text: Option<&str>) -> Publication {
+    let Some(text) = text else { return Publication::tombstone(kept(), key) };
+    let attributes = Attributes::of(&[(4, key.as_bytes())]).ok();
+    Publication { attributes, ..Publication::new(kept(), Body::Text(text.into())) }
+}
+
+type State = BTreeMap<String, String>;
+
+/// The state after one more message, which sets a key or removes it.
+fn apply(state: &mut State, key: &str, text: Option<String>) {
+    match text {
+        Some(text) => drop(state.insert(key.into(), text)),
+        None => drop(state.remove(key)),
+    }
+}
+
+fn apply_all(state: &mut State, messages: &[Arc<Message>]) {
+    for message in messages {
+        let Some(key) = message.key() else { continue };
+        let text = String::from_utf8_lossy(message.body.bytes()).into_owned();
+        apply(state, key, Some(text).filter(|_| !message.removes_key()));
+    }
+}
+
+/// One thread sets and removes keys, and another one begins with the state all the time, or
+/// resumes.
+#[test]
+fn whoever_begins_with_a_state_while_others_change_it_has_it() {
+    const KEYS: usize = 40;
+    const MESSAGES: usize = 2_500;
+    // What is published, and the state after each.
+    let (mut messages, mut states) = (Vec::new(), vec![State::new()]);
+    for n in 0..MESSAGES {
+        let (key, mut state) = ((n * 7 % KEYS).to_string(), states[n].clone());
+        let text = (n % 5 > 0 || !state.contains_key(&key)).then(|| n.to_string());
+        apply(&mut state, &key, text.clone());
+        messages.push((key, text));
+        states.push(state);
+    }
+    let (engine, queue) = world_of(&MemoryStorage::default(), 30);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for (key, text) in &messages {
+                let publication = keyed(key, text.as_deref());
+                let answer = ask(|later| engine.publish(NOW_MS, publication, later)).recv();
+                answer.expect("it is answered").expect("it is known").expect("it is published");
+            }
+        });
+        let (mut last, mut own, mut resumed) = (None::<MessageId>, State::new(), 0);
+        while last.is_none_or(|last| last.offset < MESSAGES as u64) {
+            let start = match last.filter(|last| last.offset % 3 > 0) {
+                Some(last) => StartAt::After(last),
+                None => StartAt::State,
+            };
+            let held = fetch(&engine, &kept(), start);
+            let followed = follow(&engine, &kept(), start);
+            drop(held);
+            let mut state = match followed.is_recovered {
+                Some(true) => own,
+                Some(false) | None => State::new(),
+            };
+            resumed += usize::from(followed.is_recovered == Some(true));
+            apply_all(&mut state, &followed.backlog);
+            assert_eq!(state, states[followed.head.offset as usize], "{start:?}");
+            engine.unfollow(NOW_MS, followed.channel, WorkerId(0));
+            queue.take(&mut Vec::new());
+            let query = KeyQuery { prefix: "".into(), after: None, limit: KEYS };
+            let page = ask(|later| engine.keys(NOW_MS, &kept(), query, later)).recv();
+            let page = page.expect("it is answered").expect("it is known").expect("it is read");
+            let offset = |message: &Arc<Message>| message.id.offset;
+            let newest = page.messages.iter().map(offset).max().unwrap_or(0);
+            // Each is a value that its key has had meanwhile.
+            let head = page.head.offset as usize;
+            let between = &states[head..=(newest as usize).max(head)];
+            for message in &page.messages {
+                let (key, text) = (message.key().expect("it has one"), message.body.bytes());
+                let is_it = |state: &State| state.get(key).is_some_and(|it| it.as_bytes() == text);
+                assert!(between.iter().any(is_it), "{key}");
+            }
+            (last, own) = (Some(followed.head), state);
+        }
+        assert!(resumed > 0);
     });
 }
 

@@ -3,11 +3,11 @@
 //! Groups come in their order, and so do the publications of each. Many publishers are answered
 //! where that wakes them at less cost, if the server knows such a place.
 
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread::JoinHandle;
+use std::{io, iter};
 
 use super::outcome::{ChangeDone, JournalWritten, WhenDone};
 use super::server::JournalServer;
@@ -109,8 +109,10 @@ impl Drop for Unanswered {
 fn answer(server: &dyn JournalServer, group: Safe, unanswered: Unanswered) {
     let Safe { appended, entries, done, changed, is_stamped } = group;
     let deliver = |(appended, entry): (Appended, &Entry)| {
-        let messages = appended.contents().iter().zip(entry.publications());
-        let deliver = messages.map(|(content, of)| server.deliver(content, of.receipt.as_ref()));
+        // The server's own messages have no receipts.
+        let receipts = entry.publications().iter().map(|of| of.receipt.as_ref());
+        let messages = appended.contents().iter().zip(receipts.chain(iter::repeat(None)));
+        let deliver = messages.map(|(content, receipt)| server.deliver(content, receipt));
         let subscribers = deliver.sum();
         JournalWritten { appended, subscribers }
     };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use throng_core::{ChannelName, Content, Receipt, Retention, Stamp};
+use throng_core::{ChannelName, Content, Receipt, Retention, Rule, Stamp, StateLimits};
 
 /// Tells publishers what became of their messages.
 pub type Answering = Box<dyn FnOnce() + Send>;
@@ -14,6 +14,12 @@ pub trait JournalServer: Send + Sync {
 
     /// The retention of a channel, if it is durable.
     fn retention_of(&self, channel: &ChannelName) -> Option<Retention>;
+
+    /// The limits of a channel's state.
+    fn state_limits(&self, channel: &ChannelName) -> StateLimits {
+        let _ = channel;
+        Rule::default().state
+    }
 
     /// A text that stands for all retentions of [`JournalServer::retention_of`]: it differs if any
     /// of them does.

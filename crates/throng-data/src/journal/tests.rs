@@ -374,7 +374,7 @@ fn work_in_hand_does_not_reopen_a_full_directory() {
     let history = Entry::Erase(ChannelName::channel("news"), Erase::History, KEPT);
     journal.append(history, done).expect("it makes room");
     let JournalWritten { appended, .. } = answer(&erased).expect("it is written");
-    assert!(matches!(appended, Appended::Erased(Some(1))), "{appended:?}");
+    assert!(matches!(appended, Appended::Erased(Some(1), _)), "{appended:?}");
     drop(journal);
     // The disk works, so that the end is clean.
     storage.lose_power(0);

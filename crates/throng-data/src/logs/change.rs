@@ -11,9 +11,12 @@
 mod tests;
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
-use throng_core::change::{Erase, KnownRecord, LogChange, LogState, RecordChange};
-use throng_core::{ChannelName, MessageId, Retention, Stamp, clock};
+use throng_core::change::{ChangeError, Erase, KnownRecord, LogChange, LogState, RecordChange};
+use throng_core::{
+    ChannelName, Content, MessageId, Publication, PublishError, Retention, Stamp, clock,
+};
 
 use super::ages::AgeNow;
 use super::entry::Appended;
@@ -42,10 +45,18 @@ impl Writer {
         debug_assert!(change.messages.iter().all(|message| message.channel == *name));
         let state = self.state(group, name)?;
         if !change.condition.holds(&state) {
-            return Ok(Appended::Conflict(state));
+            return Ok(Appended::Refused(ChangeError::Conflict(state)));
         }
         if state.is_ended() && change.is_refused_by_end() {
-            return Ok(Appended::Ended);
+            return Ok(PublishError::Ended.into());
+        }
+        if let Some(condition) = &change.condition.key
+            && let Err(conflict) = self.check_condition(group, now, name, condition)?
+        {
+            return Ok(Appended::Refused(conflict));
+        }
+        if let Err(refused) = self.check_keys(group, now, name, &change.messages)? {
+            return Ok(refused.into());
         }
         let mut contents = Vec::with_capacity(change.messages.len());
         for publication in &change.messages {
@@ -117,7 +128,7 @@ impl Writer {
     }
 
     /// Notes when a log is forgotten that may have nothing left.
-    fn note_if_empty(
+    pub(super) fn note_if_empty(
         &self,
         group: &mut Group,
         now: AgeNow,
@@ -142,13 +153,18 @@ impl Writer {
         next_stamp: &mut dyn FnMut() -> Stamp,
     ) -> Result<Appended, StorageError> {
         if let Erase::Message(id) = what {
-            return self.erase_message(group, now, name, id);
+            return self.erase_message(group, now, (name, id), retention, next_stamp);
         }
         // First all that may fail.
         self.state(group, name)?;
         let channel = self.channel(&mut group.channels, name)?;
         let readable = self.count_readable(now, name, channel)?;
-        let LogHead { floor, offset, .. } = channel.head;
+        let LogHead { offset, has_keys, .. } = channel.head;
+        let (mut floor, mut older) = (channel.head.floor, 0);
+        if has_keys {
+            let row = *self.load_state(name, channel)?.row();
+            (floor, older) = (row.base, row.older);
+        }
         if floor < offset {
             // If it cannot be read, all that there are now are earlier.
             let newest = self.stamp_of(name, channel).unwrap_or_else(|| next_stamp().0);
@@ -158,12 +174,20 @@ impl Writer {
             let note = format::erased(name, floor + 1);
             group.batch.put(Space::Records, note, offset.to_be_bytes());
             group.has_erased = true;
+            if let Some(state) = channel.state.as_mut().filter(|_| has_keys) {
+                let before = *state.row();
+                state.clear(offset);
+                head.has_keys = false;
+                group.batch.count_state(&before, state.row());
+                let note = format::of_table(Table::ErasedKeys, name);
+                group.batch.put(Space::Records, note, format::erased_keys(offset, b""));
+            }
         }
         if what == Erase::Log {
             self.set_record(group, name, None)?;
         }
         self.note_if_empty(group, now, name, retention)?;
-        Ok(Appended::Erased(readable))
+        Ok(Appended::Erased(readable.map(|readable| readable + older), None))
     }
 
     /// The stamp of the newest message of a log.
@@ -209,15 +233,19 @@ impl Writer {
         &self,
         group: &mut Group,
         now: AgeNow,
-        name: &ChannelName,
-        id: MessageId,
+        (name, id): (&ChannelName, MessageId),
+        retention: &Retention,
+        next_stamp: &mut dyn FnMut() -> Stamp,
     ) -> Result<Appended, StorageError> {
+        let none = || Ok(Appended::Erased(Some(0), None));
         let epoch = self.logs.epoch();
-        let Group { batch, channels, messages, .. } = group;
+        let Group { batch, channels, messages, .. } = &mut *group;
         let channel = self.channel(channels, name)?;
-        let is_kept = channel.head.floor < id.offset && id.offset <= channel.head.offset;
+        let LogHead { floor, offset: newest, has_keys, .. } = channel.head;
+        let first = if has_keys { self.load_state(name, channel)?.row().base } else { floor };
+        let is_kept = first < id.offset && id.offset <= newest;
         if id.epoch != epoch || !is_kept || channel.is_erased(id.offset) {
-            return Ok(Appended::Erased(Some(0)));
+            return none();
         }
         let key = format::message(name, id.offset);
         // One of this group is not on the disk yet.
@@ -229,15 +257,37 @@ impl Writer {
             None => self.storage().get(Space::Messages, &key)?.map(Bytes::from),
         };
         // Lost with the machine, in an epoch before this one.
-        let Some(value) = value else { return Ok(Appended::Erased(Some(0))) };
+        let Some(value) = value else { return none() };
         let content = format::content(&value, epoch, name).map_err(unreadable)?;
         let erased = content.without_body();
         let place = batch.scratch.content(&erased);
         if place == value {
-            return Ok(Appended::Erased(Some(0)));
+            return none();
+        }
+        let could_be_read = !content.is_expired(clock::from_wall_ms(now.wall_ms));
+        let erased = |tombstone| Appended::Erased(Some(u64::from(could_be_read)), tombstone);
+        let mut ended = None;
+        if let Some(key) = content.key().filter(|_| has_keys) {
+            let row = self.load_key(name, channel, key)?;
+            if row.is_some_and(|row| row.offset == id.offset)
+                && let Some(state) = &mut channel.state
+            {
+                let before = *state.row();
+                state.take(key, floor);
+                batch.count_state(&before, state.row());
+                ended = Some(key);
+            }
+        }
+        if id.offset <= floor {
+            // Another one is what is left until the commit.
+            if ended.is_none() {
+                return none();
+            }
+            batch.remove(Space::Messages, key);
+            return self.end_key(group, now, (name, ended), retention, next_stamp).map(erased);
         }
         let before = format::measure_content(&content, value.len());
-        let after = format::measure_content(&erased, place.len());
+        let after = format::measure_content(&content.without_body(), place.len());
         channel.replace(id.offset, before, after);
         match own {
             Some(new) => {
@@ -246,7 +296,21 @@ impl Writer {
             }
             None => batch.put(Space::Messages, key, place),
         }
-        let could_be_read = !content.is_expired(clock::from_wall_ms(now.wall_ms));
-        Ok(Appended::Erased(Some(u64::from(could_be_read))))
+        self.end_key(group, now, (name, ended), retention, next_stamp).map(erased)
+    }
+
+    /// Appends the tombstone of a key whose newest message is erased, because clients may have an
+    /// earlier value.
+    fn end_key(
+        &self,
+        group: &mut Group,
+        now: AgeNow,
+        (name, key): (&ChannelName, Option<&str>),
+        retention: &Retention,
+        next_stamp: &mut dyn FnMut() -> Stamp,
+    ) -> Result<Option<Arc<Content>>, StorageError> {
+        let Some(key) = key else { return Ok(None) };
+        let tombstone = Publication::tombstone(name.clone(), key);
+        self.add_message(group, now, &tombstone, retention, next_stamp).map(Some)
     }
 }

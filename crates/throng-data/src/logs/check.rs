@@ -12,6 +12,7 @@ use super::at_rest::END;
 use super::erased::ErasedOf;
 use super::format::{self, KnownKey, LogHead, Table, shown};
 use super::reader::Logs;
+use super::state_rows::{self as rows, KeyRow, StateRow};
 use crate::storage::{KeyOrder, Space, StorageError};
 
 /// The result of a check.
@@ -45,8 +46,19 @@ struct ExpiredRun {
     /// The offset of the last message that was read.
     last: u64,
     expiring: u64,
+    /// The log's state, if it has one.
+    state: Option<StateRow>,
+    /// Messages before the bounds that the state has.
+    older: u64,
     /// True if something was missing, or in the wrong place.
     is_broken: bool,
+}
+
+/// The keys of one channel, as they are read.
+struct ReadState {
+    name: ChannelName,
+    row: Option<StateRow>,
+    found: StateRow,
 }
 
 impl Logs {
@@ -59,6 +71,7 @@ impl Logs {
         check.numbers();
         check.keys();
         check.records();
+        check.states();
         for space in [Space::Meta, Space::Expiry, Space::KeyExpiry] {
             check.visit(space, &mut |_, _, _| Ok(()));
         }
@@ -114,6 +127,10 @@ impl<'a> Check<'a> {
         if head.has_record && storage.get(Space::Records, &record).map_err(read)?.is_none() {
             return Err(format!("{}: the record of its log is missing", shown(name)));
         }
+        let state = format::of_table(Table::States, name);
+        if head.has_keys && storage.get(Space::Records, &state).map_err(read)?.is_none() {
+            return Err(format!("{}: the row of its state is missing", shown(name)));
+        }
         if head.floor == head.offset {
             return Ok(());
         }
@@ -144,8 +161,9 @@ impl<'a> Check<'a> {
                 let head = check.logs.committed_head(&name);
                 // One that cannot be read was told of with the others.
                 let head = head.unwrap_or_default();
-                let next =
-                    ExpiredRun { last: head.floor, name, head, expiring: 0, is_broken: false };
+                let state = check.logs.state_row(&name).unwrap_or_default();
+                let (last, expiring, older, is_broken) = (head.floor, 0, 0, false);
+                let next = ExpiredRun { name, head, last, expiring, state, older, is_broken };
                 let before = run.replace(next);
                 before.into_iter().for_each(|run| check.end_run(&run));
             }
@@ -155,6 +173,11 @@ impl<'a> Check<'a> {
     }
 
     fn end_run(&mut self, run: &ExpiredRun) {
+        let known = run.state.map_or(0, |row| row.older);
+        if run.older != known {
+            let (name, older) = (shown(&run.name), run.older);
+            self.fault(&format!("{name}: its state has {older} messages before, and not {known}"));
+        }
         // That the newest one is missing was told with the channel.
         if !run.is_broken && run.last == run.head.offset && run.expiring != run.head.expiring {
             let ExpiredRun { head, expiring, .. } = run;
@@ -193,8 +216,76 @@ impl<'a> Check<'a> {
                 let noted = format::erased_of(key, value).map(drop);
                 noted.map_err(|error| format!("a note of erased messages is damaged: {error}"))
             }
+            Some((table, name)) if *table == Table::States as u8 => {
+                let name = name_of(Space::Records, name)?;
+                let head = check.logs.committed_head(&name).unwrap_or_default();
+                match StateRow::decode(value) {
+                    Ok(_) if head.has_keys => Ok(()),
+                    Ok(_) => Err(format!("{}: it has a state that is not its own", shown(&name))),
+                    Err(error) => Err(broken(&name, &error)),
+                }
+            }
             _ => Ok(()),
         });
+    }
+
+    /// Looks at the keys of all states, each of which has its message.
+    fn states(&mut self) {
+        let mut state: Option<ReadState> = None;
+        self.visit(Space::Records, &mut |check, place, row| {
+            if place.first() != Some(&(Table::Keys as u8)) {
+                return Ok(());
+            }
+            let (name, key) = rows::name_and_key_of(place)
+                .map_err(|error| format!("a key of a state cannot be read: {error}"))?;
+            if state.as_ref().is_none_or(|state| state.name != name) {
+                let row = check.logs.state_row(&name).unwrap_or_default();
+                let next = ReadState { name: name.clone(), row, found: StateRow::default() };
+                let before = state.replace(next);
+                before.into_iter().for_each(|state| check.end_state(&state));
+            }
+            let Some(state) = &mut state else { return Ok(()) };
+            check.key(state, &key, row)
+        });
+        state.iter().for_each(|state| self.end_state(state));
+    }
+
+    fn key(&self, state: &mut ReadState, key: &str, row: &[u8]) -> Result<(), String> {
+        let name = shown(&state.name);
+        let row = KeyRow::decode(row)
+            .map_err(|error| format!("{name}: its key {key:?} cannot be read: {error}"))?;
+        if state.row.is_none_or(|known| row.offset <= known.base) {
+            // Of an erased history.
+            return Ok(());
+        }
+        if row.is_tombstone() {
+            state.found.removed += 1;
+        } else {
+            state.found.keys += 1;
+            state.found.bytes += row.bytes;
+        }
+        let content = self.logs.message(&state.name, row.offset).ok().flatten();
+        let is_it = content.is_some_and(|content| {
+            content.key() == Some(key) && content.removes_key() == row.is_tombstone()
+        });
+        if is_it {
+            return Ok(());
+        }
+        Err(format!("{name}: message {} of its key {key:?} is missing", row.offset))
+    }
+
+    fn end_state(&mut self, state: &ReadState) {
+        let Some(row) = state.row else { return };
+        let known = (row.keys, row.removed, row.bytes);
+        let StateRow { keys, removed, bytes, .. } = state.found;
+        if (keys, removed, bytes) != known {
+            let name = shown(&state.name);
+            self.fault(&format!(
+                "{name}: its state has {keys} keys, {removed} tombstones and {bytes} bytes, and \
+                 not {}, {} and {}",
+                row.keys, row.removed, row.bytes
+            ));
+        }
     }
 
     fn keys(&mut self) {
@@ -211,6 +302,13 @@ impl ExpiredRun {
     fn add(&mut self, logs: &Logs, offset: u64, value: &[u8]) -> Result<(), String> {
         let name = shown(&self.name);
         let LogHead { floor, offset: newest, .. } = self.head;
+        if offset <= floor && self.state.is_some_and(|row| offset > row.base) {
+            self.older += 1;
+            // Its key names it, or is reported.
+            return format::content(value, logs.epoch(), &self.name)
+                .map(drop)
+                .map_err(|error| format!("{name}: message {offset} cannot be read: {error}"));
+        }
         if offset <= floor || offset > newest {
             self.is_broken = true;
             return Err(format!("{name}: message {offset} is outside its range"));
@@ -229,6 +327,12 @@ impl ExpiredRun {
             }
         };
         self.expiring += u64::from(format::is_expiring(&content));
+        if let (Some(key), true) = (content.key(), self.state.is_some()) {
+            let row = logs.key_row(&self.name, key).ok().flatten();
+            if row.is_none_or(|row| row.offset < offset) {
+                return Err(format!("{name}: its state does not know key {key:?} of {offset}"));
+            }
+        }
         if missing.is_empty() {
             return Ok(());
         }
@@ -256,7 +360,7 @@ fn table(space: Space) -> &'static str {
         Space::Expiry => "expiries",
         Space::Keys => "idempotency keys",
         Space::KeyExpiry => "their expiries",
-        Space::Records => "subscriptions, read markers and records of logs",
+        Space::Records => "subscriptions, read markers, records and states of logs",
         Space::Numbers => "numbers of channels",
     }
 }

@@ -3,14 +3,22 @@
 use std::slice;
 use std::sync::Arc;
 
-use throng_core::change::{Erase, LogChange, LogState, RecordChange, RecordVersion};
-use throng_core::{ChannelName, Content, MessageId, Publication, Retention};
+use throng_core::change::{ChangeError, Erase, LogChange, RecordChange, RecordVersion};
+use throng_core::{ChannelName, Content, MessageId, Publication, PublishError, Retention};
 
 /// A change of one log, which keeps the retention beside it.
 pub enum Entry {
     Publication(Publication, Retention),
     Change(LogChange, Retention),
     Erase(ChannelName, Erase, Retention),
+    /// What is due in a state. Without a retention the channel is not durable now.
+    Due(DueKey, Option<Retention>),
+}
+
+impl From<PublishError> for Appended {
+    fn from(refused: PublishError) -> Appended {
+        Appended::Refused(refused.into())
+    }
 }
 
 impl From<(Publication, Retention)> for Entry {
@@ -25,6 +33,7 @@ impl Entry {
             Entry::Publication(publication, _) => &publication.channel,
             Entry::Change(change, _) => &change.channel,
             Entry::Erase(channel, ..) => channel,
+            Entry::Due(due, _) => &due.channel,
         }
     }
 
@@ -33,7 +42,7 @@ impl Entry {
         match self {
             Entry::Publication(publication, _) => slice::from_ref(publication),
             Entry::Change(change, _) => &change.messages,
-            Entry::Erase(..) => &[],
+            Entry::Erase(..) | Entry::Due(..) => &[],
         }
     }
 
@@ -55,6 +64,26 @@ impl Entry {
     }
 }
 
+/// What is due in a state.
+#[derive(Debug, Clone)]
+pub struct DueKey {
+    pub(super) channel: ChannelName,
+    pub(super) key: Box<str>,
+    /// The message that it is about, if that is the newest of its key still.
+    pub(super) offset: u64,
+    pub(super) action: DueAction,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DueAction {
+    /// Its time has come, by its place among those that are due.
+    At(u64),
+    /// It is one of too many tombstones.
+    Surplus,
+    /// It is nearly out of reach.
+    Renew,
+}
+
 /// The outcome of an entry.
 #[derive(Debug, Clone)]
 pub enum Appended {
@@ -64,12 +93,11 @@ pub enum Appended {
     Known(MessageId),
     /// The change was made: its messages, and the version of the record afterwards.
     Changed(Vec<Arc<Content>>, RecordVersion),
-    /// The change was not made, as the log is in this state.
-    Conflict(LogState),
-    /// Nothing was done, because the channel has ended.
-    Ended,
-    /// This many messages that could be read were erased; `None` if they were not counted.
-    Erased(Option<u64>),
+    /// The change or the publication was not made.
+    Refused(ChangeError),
+    /// This many messages that could be read were erased; `None` if they were not counted. The
+    /// tombstone of the key whose value was among them, if it was one message.
+    Erased(Option<u64>, Option<Arc<Content>>),
     /// Nothing was done, because its channel or key cannot be read.
     Unreadable,
 }
@@ -80,6 +108,7 @@ impl Appended {
         match self {
             Appended::New(content) => slice::from_ref(content),
             Appended::Changed(contents, _) => contents,
+            Appended::Erased(_, tombstone) => tombstone.as_slice(),
             _ => &[],
         }
     }
@@ -88,6 +117,7 @@ impl Appended {
         match self {
             Appended::New(content) => slice::from_mut(content),
             Appended::Changed(contents, _) => contents,
+            Appended::Erased(_, tombstone) => tombstone.as_mut_slice(),
             _ => &mut [],
         }
     }

@@ -4,11 +4,12 @@
 
 use std::ops::{ControlFlow, RangeInclusive};
 
-use throng_core::ChannelName;
+use throng_core::{ChannelName, KeyQuery};
 
 use super::format::{self, Table};
 use super::group::TRIMMED_PER_COMMIT;
 use super::reader::Logs;
+use super::state_rows as rows;
 use super::writer::Writer;
 use crate::storage::{KeyOrder, Space, StorageError, Write};
 
@@ -48,18 +49,72 @@ impl Logs {
             noted = Some((key.to_vec(), format::erased_of(key, value)));
             ControlFlow::Break(())
         })?;
-        let Some((key, noted)) = noted else { return Ok(false) };
+        let Some((key, noted)) = noted else { return self.remove_erased_keys() };
         let mut writes = vec![Write::remove(Space::Records, key)];
         // Of a note that cannot be read messages stay, which a check reports.
         if let Ok((name, all)) = noted {
-            let last = all.start().saturating_add(TRIMMED_PER_COMMIT as u64 - 1);
-            if last < *all.end() {
+            let range = (format::message(&name, *all.start()), format::message_end(&name, &all));
+            let mut last = None;
+            self.storage.scan(
+                Space::Messages,
+                (&range.0, &range.1),
+                KeyOrder::Up,
+                &mut |key, _| {
+                    writes.push(Write::remove(Space::Messages, key));
+                    last = Some(format::message_of(key));
+                    if writes.len() <= TRIMMED_PER_COMMIT {
+                        ControlFlow::Continue(())
+                    } else {
+                        ControlFlow::Break(())
+                    }
+                },
+            )?;
+            if let Some(Ok((_, last))) = last.filter(|_| writes.len() > TRIMMED_PER_COMMIT)
+                && last < *all.end()
+            {
                 let left = format::erased(&name, last + 1);
                 writes.push(Write::put(Space::Records, left, all.end().to_be_bytes()));
             }
-            let some = *all.start()..=last.min(*all.end());
-            let remove = |offset| Write::remove(Space::Messages, format::message(&name, offset));
-            writes.extend(some.map(remove));
+        }
+        self.storage.commit(&writes)?;
+        Ok(true)
+    }
+
+    /// Removes some entries of the keys of erased histories. Returns whether there may be more.
+    fn remove_erased_keys(&self) -> Result<bool, StorageError> {
+        let table = [Table::ErasedKeys as u8];
+        let range: (&[u8], &[u8]) = (&table, &[Table::ErasedKeys as u8 + 1]);
+        let mut noted = None;
+        self.storage.scan(Space::Records, range, KeyOrder::Up, &mut |key, value| {
+            noted = Some((key.to_vec(), value.to_vec()));
+            ControlFlow::Break(())
+        })?;
+        let Some((note, value)) = noted else { return Ok(false) };
+        let mut writes = vec![Write::remove(Space::Records, &*note)];
+        let read = format::name_of(&note[1..]).and_then(|name| {
+            let (last, key) = format::erased_keys_of(&value)?;
+            Ok((name, last, rows::text(key)?))
+        });
+        // Of a note that cannot be read entries stay: they are passed over.
+        if let Ok((name, last, from)) = read {
+            let query = KeyQuery { prefix: "".into(), after: Some(from), limit: usize::MAX };
+            let (mut visited, mut reached) = (0, None);
+            self.visit_keys(&name, &query, &mut |key, row| {
+                if row.offset <= last {
+                    row.remove(&name, &key, &mut writes);
+                }
+                visited += 1;
+                reached = Some(key);
+                if visited < TRIMMED_PER_COMMIT {
+                    ControlFlow::Continue(())
+                } else {
+                    ControlFlow::Break(())
+                }
+            })?;
+            if let Some(reached) = reached.filter(|_| visited == TRIMMED_PER_COMMIT) {
+                let left = format::erased_keys(last, reached.as_bytes());
+                writes.push(Write::put(Space::Records, note, left));
+            }
         }
         self.storage.commit(&writes)?;
         Ok(true)

@@ -80,7 +80,7 @@ impl Writer {
         *self.logs.unacknowledged() = Arc::clone(&forgotten);
         self.storage().commit(writes)?;
         self.sync_if_promised()?;
-        *self.logs.unacknowledged() = Arc::default();
+        self.logs.acknowledge();
         for (name, channel) in &*forgotten {
             self.heads.remove(name);
             self.names.forget(channel.head.number);

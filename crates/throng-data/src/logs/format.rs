@@ -17,6 +17,9 @@ use crate::sync_policy::SyncPolicy;
 pub(super) const EPOCH: &[u8] = b"epoch";
 pub(super) const RUN: &[u8] = b"run";
 
+/// How much there is of all states.
+pub(super) const STATES: &[u8] = b"states";
+
 /// The stamp up to which the server may give out stamps without another note.
 pub(super) const STAMPS: &[u8] = b"stamps";
 
@@ -48,6 +51,16 @@ pub(super) enum Table {
     LogRecords = 128,
     /// The messages of erased histories that are yet to be removed, by name and first offset.
     Erased = 129,
+    /// The newest message of each key of a log, by name and key.
+    Keys = 130,
+    /// How much of a log's state there is, by name.
+    States = 131,
+    /// When values expire and tombstones are dropped, by time, name and offset.
+    KeyExpiry = 132,
+    /// Tombstones before the bounds of logs, by name and offset.
+    Tombstones = 133,
+    /// The entries of keys of erased histories that are yet to be removed, by name.
+    ErasedKeys = 134,
 }
 
 /// Bytes of the time in the keys of tables that are ordered by it.
@@ -144,10 +157,23 @@ pub(super) fn name_of(key: &[u8]) -> Result<ChannelName, ThawError> {
     Ok(name)
 }
 
+/// The channel that a key begins with, and what is behind it.
+pub(super) fn split_name(key: &[u8]) -> Result<(ChannelName, &[u8]), ThawError> {
+    let (_, mut decoder) = Decoder::new(key)?;
+    let name = decode_name(&mut decoder)?;
+    let rest = key.get(self::name(&name).len()..).ok_or(ThawError::Truncated)?;
+    Ok((name, rest))
+}
+
 pub(super) fn message(channel: &ChannelName, offset: u64) -> Vec<u8> {
     let mut key = name(channel);
     key.extend_from_slice(&offset.to_be_bytes());
     key
+}
+
+/// Beyond the keys of messages with these offsets.
+pub(super) fn message_end(channel: &ChannelName, offsets: &RangeInclusive<u64>) -> Vec<u8> {
+    message(channel, offsets.end().saturating_add(1))
 }
 
 /// The channel and the offset of a message's key.
@@ -181,6 +207,17 @@ pub(super) fn erased_of(
 ) -> Result<(ChannelName, RangeInclusive<u64>), ThawError> {
     let (name, first) = message_of(key.get(1..).ok_or(ThawError::Truncated)?)?;
     Ok((name, first..=number(value)?))
+}
+
+/// The value of a note that entries of keys up to an offset are erased, from this key on.
+pub(super) fn erased_keys(last: u64, key: &[u8]) -> Vec<u8> {
+    [&last.to_be_bytes(), key].concat()
+}
+
+/// The offset and the key of such a note.
+pub(super) fn erased_keys_of(value: &[u8]) -> Result<(u64, &[u8]), ThawError> {
+    let (last, key) = value.split_at_checked(NUMBER_BYTES).ok_or(ThawError::Truncated)?;
+    Ok((number(last)?, key))
 }
 
 /// The value of a record.
@@ -249,7 +286,8 @@ pub(super) fn number(bytes: &[u8]) -> Result<u64, ThawError> {
 /// Bits of the last byte of a head.
 const MAY_LAG: u8 = 1 << 0;
 const HAS_RECORD: u8 = 1 << 1;
-const HAS_ENDED: u8 = 1 << 2;
+const HAS_KEYS: u8 = 1 << 2;
+const HAS_ENDED: u8 = 1 << 3;
 
 /// Facts about a channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -275,6 +313,8 @@ pub(super) struct LogHead {
     pub(super) may_lag: bool,
     /// True if the log has a record.
     pub(super) has_record: bool,
+    /// True if the log has a state: see `states`.
+    pub(super) has_keys: bool,
     /// True if that says that the channel has ended.
     pub(super) has_ended: bool,
 }
@@ -307,8 +347,12 @@ impl LogHead {
         encoder.u64(self.expiring);
         encoder.u64(self.number);
         encoder.u64(self.expires_ms.unwrap_or(u64::MAX));
-        let marks =
-            [(self.may_lag, MAY_LAG), (self.has_record, HAS_RECORD), (self.has_ended, HAS_ENDED)];
+        let marks = [
+            (self.may_lag, MAY_LAG),
+            (self.has_record, HAS_RECORD),
+            (self.has_keys, HAS_KEYS),
+            (self.has_ended, HAS_ENDED),
+        ];
         encoder.u8(marks.iter().filter(|(is_set, _)| *is_set).fold(0, |bits, mark| bits | mark.1));
     }
 
@@ -326,8 +370,8 @@ impl LogHead {
             ..LogHead::default()
         };
         let bits = decoder.u8()?;
-        [head.may_lag, head.has_record, head.has_ended] =
-            [MAY_LAG, HAS_RECORD, HAS_ENDED].map(|bit| bits & bit != 0);
+        [head.may_lag, head.has_record, head.has_keys, head.has_ended] =
+            [MAY_LAG, HAS_RECORD, HAS_KEYS, HAS_ENDED].map(|bit| bits & bit != 0);
         decoder.finish()?;
         if head.floor > head.offset {
             return Err(ThawError::Invalid("the head of a channel"));
@@ -412,13 +456,12 @@ mod tests {
         assert_eq!(erased(&name, 7), note);
         let last = [0, 0, 0, 0, 0, 0, 0, 9];
         assert_eq!(erased_of(&note, &last), Ok((name, 7..=9)));
-        for bits in 0..8 {
+        for bits in 0..4 {
             let head = LogHead {
                 offset: 3,
                 number: 1,
                 may_lag: bits & 1 != 0,
                 has_record: bits & 2 != 0,
-                has_ended: bits & 4 != 0,
                 ..LogHead::default()
             };
             let value = Scratch::default().head(&head);

@@ -7,6 +7,8 @@ use throng_core::{ChannelName, IDEMPOTENCY_MS, KnownRecord};
 
 use super::due::Earliest;
 use super::format::{self, KnownKey, LogHead, Measure, Scratch};
+use super::group_state::GroupState;
+use super::state_rows::{AllStates, StateRow};
 use super::unreadable::Unreadable;
 use crate::storage::{Bytes, Space, Write};
 
@@ -29,13 +31,39 @@ pub(super) struct WriteBatch {
     pub(super) scratch: Scratch,
     pub(super) unreadable: Unreadable,
     pub(super) earliest: Earliest,
+    /// Channels in whose states something may be due for another reason than the time.
+    pub(super) key_work: Vec<ChannelName>,
+    /// What is added to all states, and taken from them.
+    added: AllStates,
+    taken: AllStates,
 }
 
 impl WriteBatch {
+    /// Counts the state of a log, which was this before.
+    pub(super) fn count_state(&mut self, before: &StateRow, now: &StateRow) {
+        for (all, row) in [(&mut self.added, now), (&mut self.taken, before)] {
+            all.keys += row.keys;
+            all.bytes += row.bytes;
+        }
+    }
+
+    /// How much there is of all states after the commit.
+    pub(super) fn states_after(&self, before: AllStates) -> AllStates {
+        AllStates {
+            keys: (before.keys + self.added.keys).saturating_sub(self.taken.keys),
+            bytes: (before.bytes + self.added.bytes).saturating_sub(self.taken.bytes),
+        }
+    }
+
     pub(super) fn put(&mut self, space: Space, key: impl Into<Bytes>, value: impl Into<Bytes>) {
-        let key = key.into();
-        self.earliest.note(space, &key);
-        self.writes.push(Write::put(space, key, value));
+        self.push(Write::put(space, key, value));
+    }
+
+    fn push(&mut self, write: Write) {
+        if write.value.is_some() {
+            self.earliest.note(write.space, &write.key);
+        }
+        self.writes.push(write);
     }
 
     pub(super) fn remove(&mut self, space: Space, key: impl Into<Bytes>) {
@@ -71,6 +99,8 @@ pub(super) struct GroupChannel {
     pub(super) erased: Vec<(u64, Measure)>,
     /// The log's record, if the group has read it.
     pub(super) record: Option<Box<GroupRecord>>,
+    /// The log's state, if the group has read it.
+    pub(super) state: Option<Box<GroupState>>,
 }
 
 /// A group's state of a record.
@@ -118,9 +148,17 @@ impl GroupChannel {
 
     /// Stores the head.
     pub(super) fn store(&mut self, batch: &mut WriteBatch, name: &ChannelName) {
+        self.store_state(batch, name);
         let (key, value) = (batch.scratch.name(name), batch.scratch.head(&self.head));
         batch.put(Space::Heads, key, value);
         self.stored = self.head;
+    }
+
+    fn store_state(&mut self, batch: &mut WriteBatch, name: &ChannelName) {
+        if let Some(state) = &mut self.state {
+            let writes = state.store(name, self.head.has_keys);
+            writes.into_iter().for_each(|write| batch.push(write));
+        }
     }
 
     /// Stores the head after the log was changed, unless it is known without.
@@ -129,10 +167,12 @@ impl GroupChannel {
             // Nothing was changed: the channel is not there.
             return;
         }
-        let LogHead { floor, lost, number, expires_ms, may_lag, has_record, has_ended, .. } =
-            self.stored;
+        self.store_state(batch, name);
+        let LogHead { floor, lost, number, expires_ms, may_lag, .. } = self.stored;
         let is_derivable = may_lag
-            && (has_record, has_ended) == (self.head.has_record, self.head.has_ended)
+            && self.stored.has_record == self.head.has_record
+            && self.stored.has_keys == self.head.has_keys
+            && self.stored.has_ended == self.head.has_ended
             && (floor, lost, number) == (self.head.floor, self.head.lost, self.head.number)
             && expires_ms == self.head.expires_ms
             && self.head.offset - self.stored.offset < LAG_MAX;

@@ -16,7 +16,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use throng_core::change::{Erase, LogChange, LogRecord, RecordChange};
-use throng_core::{Body, ChannelName, Content, MessageId, Publication, Retention, Stamp};
+use throng_core::{
+    Attributes, Body, ChannelName, Content, MessageId, Publication, Retention, Stamp,
+};
 
 use super::tests::Random;
 use super::{Appended, Entry, Logs, Writer};
@@ -24,7 +26,7 @@ use crate::storage::disk::DiskStorage;
 use crate::storage::{Each, KeyOrder, Space, Storage, StorageError, Write};
 use crate::sync_policy::SyncPolicy;
 
-const SEEDS: u64 = 6;
+const SEEDS: u64 = 8;
 const LIVES: usize = 6;
 const STEPS: u64 = 12;
 const BLOCK_BYTES: usize = 4096;
@@ -244,7 +246,8 @@ impl World {
         format!("{} {}", self.bodies, words.collect::<String>())
     }
 
-    /// A publication, a change of some messages with a record, or the erasure of a message.
+    /// A publication, which may set a key, a change of some messages with a record, or the erasure
+    /// of a message.
     fn entry(&mut self) -> Entry {
         let channel = ChannelName::channel(CHANNELS[self.random.below(3) as usize]);
         let message =
@@ -265,7 +268,13 @@ impl World {
                 let record = RecordChange::Write(record);
                 Entry::Change(LogChange { record, ..LogChange::append(channel, messages) }, KEPT)
             }
-            _ => Entry::Publication(message(&self.body()), KEPT),
+            5..8 => Entry::Publication(message(&self.body()), KEPT),
+            _ => {
+                let key = self.random.below(4).to_string();
+                let attributes = Attributes::of(&[(4, key.as_bytes())]).ok();
+                let message = message(&self.body());
+                Entry::Publication(Publication { attributes, ..message }, KEPT)
+            }
         }
     }
 
@@ -297,7 +306,7 @@ impl World {
                     self.erasable.push((publication.channel, content.id));
                 }
                 (Appended::Changed(..), Entry::Change(..)) => {}
-                (Appended::Erased(Some(1)), Entry::Erase(channel, Erase::Message(id), _)) => {
+                (Appended::Erased(Some(1), _), Entry::Erase(channel, Erase::Message(id), _)) => {
                     self.erased.insert((channel, id), true);
                 }
                 (appended, _) => panic!("{appended:?}"),

@@ -1,7 +1,8 @@
 //! Reading: the messages, heads and numbers of channels.
 
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use throng_core::change::{KnownRecord, LogState};
 use throng_core::frozen::ThawError;
@@ -32,6 +33,10 @@ pub struct Logs {
     pub(super) boot: String,
     /// The channels for which a commit is under way.
     pub(super) unacknowledged: Mutex<Arc<ChannelMap<GroupChannel>>>,
+    /// Told when there are none any more.
+    pub(super) acknowledged: Condvar,
+    /// How often a commit was made again with other stamps.
+    pub(super) retries: AtomicU64,
     /// Facts about all channels that were forgotten.
     pub(super) mark: Mutex<ForgottenMark>,
 }
@@ -41,14 +46,21 @@ pub struct Logs {
 pub struct LogBounds {
     /// The id of the newest message.
     pub head: MessageId,
-    /// The offset of the newest message that is no longer there.
+    /// The offset of the newest message that is no longer there, but for those that the log's state
+    /// keeps.
     pub floor: u64,
+    /// No message up to this offset is there.
+    pub(crate) base: u64,
+    /// The offset of the newest message that was dropped though nothing had superseded it.
+    pub(crate) lost_offset: u64,
     /// The stamp of the newest message that is no longer there.
     pub lost: Stamp,
     /// True if a message in the log expires, or has expired.
     pub(crate) has_expiring: bool,
     /// True if the log has a record.
     pub(crate) has_record: bool,
+    /// True if the log has a state.
+    pub(crate) has_keys: bool,
     /// True if the channel has ended.
     pub(crate) has_ended: bool,
 }
@@ -89,7 +101,9 @@ impl Logs {
         let stamps = storage.get(Space::Meta, format::STAMPS)?;
         let stamps = stamps.map(|value| format::number(&value)).transpose().map_err(unreadable)?;
         let (unacknowledged, mark) = (Mutex::default(), Mutex::new(Logs::read_mark(&*storage)?));
-        let logs = Logs { storage, epoch, boot: boot.to_owned(), unacknowledged, mark };
+        let (acknowledged, retries) = Default::default();
+        let boot = boot.to_owned();
+        let logs = Logs { storage, epoch, boot, unacknowledged, acknowledged, retries, mark };
         let stamps = Stamp(stamps.unwrap_or(0));
         Ok((logs, OpenedLogs { epoch, may_have_lost, is_restored, stamps }))
     }
@@ -105,6 +119,18 @@ impl Logs {
 
     pub(super) fn unacknowledged(&self) -> MutexGuard<'_, Arc<ChannelMap<GroupChannel>>> {
         self.unacknowledged.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The number of commits that were made again with other stamps: what was read before that is
+    /// acknowledged may have stamps that no message has.
+    pub(crate) fn retries(&self) -> u64 {
+        self.retries.load(Ordering::SeqCst)
+    }
+
+    /// All that was committed is acknowledged.
+    pub(super) fn acknowledge(&self) {
+        *self.unacknowledged() = Arc::default();
+        self.acknowledged.notify_all();
     }
 
     pub(super) fn read_mark(storage: &dyn Storage) -> Result<ForgottenMark, StorageError> {
@@ -169,12 +195,18 @@ impl Logs {
         let head = self.committed_head(name)?;
         let acknowledged = self.unacknowledged().get(name).map(|channel| channel.acknowledged);
         let offset = acknowledged.map_or(head.offset, |offset| offset.min(head.offset));
+        let floor = head.floor.min(offset);
+        let state = if head.has_keys { self.state_row(name)? } else { None };
+        let (base, lost_offset) = state.map_or((floor, floor), |row| (row.base, row.floor));
         Ok(LogBounds {
             head: MessageId { epoch: self.epoch, offset },
-            floor: head.floor.min(offset),
+            floor,
+            base,
+            lost_offset,
             lost: Stamp(head.lost),
             has_expiring: head.expiring > 0,
             has_record: head.has_record,
+            has_keys: head.has_keys,
             has_ended: head.has_ended,
         })
     }
@@ -224,7 +256,7 @@ impl Logs {
     ) -> Result<LogBounds, StorageError> {
         let bounds = self.bounds(name)?;
         let last = before.saturating_sub(1).min(bounds.head.offset);
-        let first = after.max(bounds.floor).saturating_add(1);
+        let first = after.max(bounds.base).saturating_add(1);
         if first > last {
             return Ok(bounds);
         }
@@ -241,8 +273,8 @@ impl Logs {
         if let Some(error) = broken {
             return Err(error);
         }
-        let LogBounds { floor, lost, .. } = self.bounds(name)?;
-        Ok(LogBounds { floor, lost, ..bounds })
+        let LogBounds { floor, base, lost_offset, lost, .. } = self.bounds(name)?;
+        Ok(LogBounds { floor, base, lost_offset, lost, ..bounds })
     }
 
     /// The offset of the newest message up to a stamp. All messages beyond it are in the log.
@@ -277,28 +309,51 @@ impl Logs {
     }
 
     /// The offset of a message that is among the earlier ones and followed by one that is not, or
-    /// by none; the log's floor if there is no such message. Found by halves, so that it is the
-    /// last earlier one if the earlier ones come first.
+    /// by none; where the log begins if there is no such message. Found by halves, so that it is
+    /// the last earlier one if the earlier ones come first.
     fn last_earlier(
         &self,
         name: &ChannelName,
         bounds: &LogBounds,
         is_earlier: impl Fn(Measure) -> bool,
     ) -> Result<u64, StorageError> {
-        let (mut low, mut high) = (bounds.floor, bounds.head.offset);
+        let (mut low, mut high) = (bounds.base, bounds.head.offset);
         // The message at `low` is earlier, the one after `high` is not.
         while low < high {
             let middle = low + (high - low).div_ceil(2);
-            let value = self.storage.get(Space::Messages, &format::message(name, middle))?;
-            let measure = value.map(|value| format::measure(&value).map_err(unreadable));
+            let (at, measure) = self.measure_from(name, middle, bounds)?;
             // One that was trimmed meanwhile is older than all others.
-            if measure.transpose()?.is_none_or(&is_earlier) {
-                low = middle;
+            if measure.is_none_or(&is_earlier) {
+                low = at;
             } else {
                 high = middle - 1;
             }
         }
         Ok(low)
+    }
+
+    /// The message at an offset, or the next one where only those are left that the log's state
+    /// keeps.
+    fn measure_from(
+        &self,
+        name: &ChannelName,
+        offset: u64,
+        bounds: &LogBounds,
+    ) -> Result<(u64, Option<Measure>), StorageError> {
+        let read = |value: &[u8]| format::measure(value).map_err(unreadable);
+        if offset > bounds.floor || !bounds.has_keys {
+            let value = self.storage.get(Space::Messages, &format::message(name, offset))?;
+            return Ok((offset, value.map(|value| read(&value)).transpose()?));
+        }
+        let range = [offset, bounds.head.offset + 1].map(|at| format::message(name, at));
+        let mut found = None;
+        let mut first = |key: &[u8], value: &[u8]| {
+            found = Some((format::message_of(key).map_err(unreadable), read(value)));
+            ControlFlow::Break(())
+        };
+        self.storage.scan(Space::Messages, (&range[0], &range[1]), KeyOrder::Up, &mut first)?;
+        let Some((at, measure)) = found else { return Ok((bounds.head.offset, None)) };
+        Ok((at?.1, Some(measure?)))
     }
 
     /// Visits the channels whose numbers are above `after`, in their order, until `each` breaks.

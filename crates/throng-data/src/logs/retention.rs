@@ -55,6 +55,17 @@ impl Writer {
                 break;
             };
             let Measure { bytes, time_ms, stamp, is_expiring } = measure;
+            let passing = if channel.head.has_keys {
+                match self.load_passing(batch, (name, channel), (now, may_drop)) {
+                    Some(passing) => Some(passing),
+                    None => {
+                        (oldest, must_note) = (Some(now_ms.saturating_add(RETRY_MS)), true);
+                        break;
+                    }
+                }
+            } else {
+                None
+            };
             let (expires_ms, needs_note) = expiries.next(time_ms, is_due);
             if !is_beyond_limits && expires_ms > now_ms {
                 oldest = Some(expires_ms);
@@ -69,10 +80,15 @@ impl Writer {
             batch.trims_left = left;
             let head = &mut channel.head;
             head.floor += 1;
-            batch.remove(Space::Messages, format::message(name, head.floor));
-            head.lost = head.lost.max(stamp);
             head.expiring = head.expiring.saturating_sub(u64::from(is_expiring));
             head.bytes = head.bytes.saturating_sub(bytes);
+            match passing {
+                Some(passing) => self.pass(batch, name, channel, &passing),
+                None => {
+                    batch.remove(Space::Messages, format::message(name, head.floor));
+                    head.lost = head.lost.max(stamp);
+                }
+            }
         }
         let head = &mut channel.head;
         if head.floor == head.offset {
@@ -166,7 +182,8 @@ impl Writer {
             let is_it = |at_ms| format::at(at_ms, &[]) == entry[..format::TIME_BYTES];
             let noted_ms = channel.head.expires_ms.take_if(|at_ms| is_it(*at_ms));
             let is_due = noted_ms.is_some_and(|at_ms| at_ms != AT_ONCE_MS);
-            let is_over = channel.head.floor == channel.head.offset && !channel.head.has_record;
+            let LogHead { floor, offset, has_record, has_keys, .. } = channel.head;
+            let is_over = floor == offset && !has_record && !has_keys;
             batch.remove(Space::Expiry, entry);
             match retention_of(&name) {
                 Some(_) if is_due && is_over && self.may_forget(&name) => {
@@ -185,6 +202,7 @@ impl Writer {
         self.expire_keys(&mut group, keys, now);
         let has_more = has_more || group.batch.trims_left == 0;
         self.unreadable.append(std::mem::take(&mut group.batch.unreadable));
+        self.key_work.extend(group.batch.key_work.drain(..));
         let earliest = earliest.with(group.batch.earliest);
         if !forgotten.is_empty() {
             self.commit_forgotten(&group.batch.writes, forgotten)?;
@@ -257,9 +275,9 @@ fn postpone(batch: &mut WriteBatch, space: Space, entry: Vec<u8>, now_ms: u64) {
     batch.remove(space, entry);
 }
 
-/// When a log without messages is forgotten: never, if it has a record.
+/// When a log without messages is forgotten: never, if it has a record or a state.
 fn forgotten_ms(head: &LogHead, now_ms: u64, retention: &Retention) -> Option<u64> {
-    (!head.has_record).then(|| now_ms.saturating_add(quiet_ms(retention)))
+    (!head.has_record && !head.has_keys).then(|| now_ms.saturating_add(quiet_ms(retention)))
 }
 
 /// Notes when a log is forgotten that has no messages any more.

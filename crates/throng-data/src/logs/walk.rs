@@ -106,6 +106,7 @@ impl Writer {
             key
         });
         self.unreadable.append(std::mem::take(&mut group.batch.unreadable));
+        self.key_work.extend(group.batch.key_work.drain(..));
         self.earliest = self.earliest.with(group.batch.earliest);
         if !group.batch.writes.is_empty() {
             self.storage().commit(&group.batch.writes)?;

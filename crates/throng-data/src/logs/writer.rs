@@ -1,11 +1,14 @@
 //! Writing: commits of groups of entries, with retention and idempotency keys.
 
+use std::collections::HashSet;
 use std::collections::hash_map::Entry as MapEntry;
 use std::num::NonZeroU64;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use throng_core::{
-    ChannelName, Content, Extras, IDEMPOTENCY_MS, MessageId, Publication, Retention, Stamp, clock,
+    ChannelName, Content, Extras, IDEMPOTENCY_MS, MessageId, Publication, PublishError, Retention,
+    Stamp, StateLimits, clock,
 };
 
 use super::ages::{AgeNow, AgeTable, Note};
@@ -17,6 +20,7 @@ use super::group::{
 };
 use super::names::NameIndex;
 use super::reader::{Logs, unreadable};
+use super::state_rows::AllStates;
 use super::unreadable::Unreadable;
 use crate::storage::{Space, Storage, StorageError, Write};
 use crate::sync_policy::SyncPolicy;
@@ -37,6 +41,17 @@ const SEEN_EVERY_MS: u64 = 60_000;
 
 /// Tells the head of a channel that is followed, as those who follow it know it.
 pub(crate) type FollowedHead = dyn Fn(&ChannelName) -> Option<u64> + Send;
+
+/// The limits of a channel's state.
+pub(crate) type StateLimitsOf = dyn Fn(&ChannelName) -> StateLimits + Send;
+
+/// The limits of states.
+#[derive(Default)]
+pub(super) struct StateTerms {
+    pub(super) limits_of: Option<Box<StateLimitsOf>>,
+    /// The limit of the bytes of all states.
+    pub(super) max_bytes: Option<u64>,
+}
 
 /// Appends to the logs. There is one.
 pub struct Writer {
@@ -62,6 +77,11 @@ pub struct Writer {
     pub(super) earliest: Earliest,
     /// True if messages of erased histories may be left.
     pub(super) has_erased: bool,
+    pub(super) state_terms: StateTerms,
+    /// How much there is of all states.
+    pub(super) states: AllStates,
+    /// Channels in whose states something may be due for another reason than the time.
+    pub(super) key_work: HashSet<ChannelName>,
 }
 
 /// A visit of all channels: see `walk`.
@@ -79,6 +99,34 @@ struct Pending {
     appended: Vec<Appended>,
     /// All messages of `appended`, in their order.
     messages: Vec<NewMessage>,
+}
+
+/// Has heads say which of the messages that a group has added and dropped were the last, by the
+/// stamps that these have now.
+fn raise_lost(
+    writes: &mut [Write],
+    channels: &mut Arc<ChannelMap<GroupChannel>>,
+    appended: &[Appended],
+) {
+    let mut lost = ChannelMap::<u64>::default();
+    for content in appended.iter().flat_map(Appended::contents) {
+        let channel = channels.get(&content.channel);
+        if channel.is_some_and(|channel| content.id.offset <= channel.head.floor) {
+            let lost = lost.entry(content.channel.clone()).or_default();
+            *lost = (*lost).max(content.stamp.0);
+        }
+    }
+    for (name, lost) in lost {
+        let Some(channel) = Arc::make_mut(channels).get_mut(&name) else { continue };
+        channel.head.lost = channel.head.lost.max(lost);
+        channel.stored = channel.head;
+        let key = format::name(&name);
+        let of_head = |write: &&mut Write| write.space == Space::Heads && *write.key == *key;
+        // Its floor has moved, so the head is among them.
+        if let Some(write) = writes.iter_mut().rfind(of_head) {
+            write.value = Some(Scratch::default().head(&channel.head));
+        }
+    }
 }
 
 impl Writer {
@@ -104,6 +152,7 @@ impl Writer {
     /// An error of the storage.
     pub(crate) fn prepare(logs: &Arc<Logs>, sync: SyncPolicy) -> Result<Writer, StorageError> {
         let newest_number = logs.newest_number()?;
+        let states = Logs::read_states(&*logs.storage)?;
         Ok(Writer {
             logs: Arc::clone(logs),
             sync,
@@ -119,6 +168,9 @@ impl Writer {
             names: NameIndex::new(newest_number),
             earliest: Earliest::UNKNOWN,
             has_erased: true,
+            state_terms: StateTerms::default(),
+            states,
+            key_work: HashSet::new(),
         })
     }
 
@@ -126,6 +178,13 @@ impl Writer {
     #[must_use]
     pub(crate) fn with_followers(self, followed_head: Box<FollowedHead>) -> Writer {
         Writer { followed_head: Some(followed_head), ..self }
+    }
+
+    /// The same, which keeps to limits of states: those of each channel, and of all bytes.
+    #[must_use]
+    pub(crate) fn with_state_limits(self, limits_of: Box<StateLimitsOf>, max_bytes: u64) -> Writer {
+        let (limits_of, max_bytes) = (Some(limits_of), Some(max_bytes));
+        Writer { state_terms: StateTerms { limits_of, max_bytes }, ..self }
     }
 
     pub(super) fn followed_head(&self, name: &ChannelName) -> Option<u64> {
@@ -236,6 +295,12 @@ impl Writer {
         for (name, channel) in &mut group.channels {
             channel.store_if_needed(&mut group.batch, name);
         }
+        let states = group.batch.states_after(self.states);
+        if states != self.states {
+            group.batch.put(Space::Meta, format::STATES, states.encode());
+            self.states = states;
+        }
+        self.key_work.extend(group.batch.key_work.drain(..));
         debug_assert!(self.pending.is_none(), "`retry` comes first");
         let channels = Arc::new(group.channels);
         *self.logs.unacknowledged() = Arc::clone(&channels);
@@ -261,7 +326,7 @@ impl Writer {
             return Ok(Vec::new());
         };
         // Readers look at it under the lock, so that this is the last one.
-        *self.logs.unacknowledged() = Arc::default();
+        self.logs.acknowledge();
         self.remember(Arc::unwrap_or_clone(channels));
         Ok(appended)
     }
@@ -293,7 +358,8 @@ impl Writer {
         self.heads.clear();
         self.earliest = Earliest::UNKNOWN;
         self.storage().recover()?;
-        if let Some(Pending { writes, appended, messages, .. }) = &mut self.pending {
+        if let Some(Pending { writes, channels, appended, messages }) = &mut self.pending {
+            self.logs.retries.fetch_add(1, Ordering::SeqCst);
             let contents = appended.iter_mut().flat_map(Appended::contents_mut);
             for (content, new) in contents.zip(messages) {
                 let stamped = content.with_stamp(next_stamp());
@@ -302,6 +368,7 @@ impl Writer {
                 writes[new.write].value = Some(Scratch::default().content(stored));
                 *content = Arc::new(stamped);
             }
+            raise_lost(writes, channels, appended);
         }
         self.finish()
     }
@@ -323,6 +390,9 @@ impl Writer {
             Entry::Erase(name, what, retention) => {
                 return self.erase(group, now, name, *what, retention, next_stamp);
             }
+            Entry::Due(due, retention) => {
+                return self.do_due(group, now, due, retention.as_ref(), next_stamp);
+            }
         };
         let name = &publication.channel;
         let key = publication.idempotency_key.as_ref().map(|key| format::key(name, key.scoped()));
@@ -338,7 +408,10 @@ impl Writer {
             return Ok(Appended::Known(MessageId { epoch, offset: known.offset }));
         }
         if self.channel(&mut group.channels, name)?.head.has_ended {
-            return Ok(Appended::Ended);
+            return Ok(PublishError::Ended.into());
+        }
+        if let Err(refused) = self.check_key(group, now, publication)? {
+            return Ok(refused.into());
         }
         let content = self.add_message(group, now, publication, retention, next_stamp)?;
         if let Some(key) = key {
@@ -347,7 +420,8 @@ impl Writer {
         Ok(Appended::New(content))
     }
 
-    /// Adds a message to a group. Fails without any effect, and not if the group knows the channel.
+    /// Adds a message to a group, which knows its key. Fails without any effect, and not if the
+    /// group knows the channel.
     pub(super) fn add_message(
         &self,
         group: &mut Group,
@@ -391,6 +465,8 @@ impl Writer {
         messages.push(NewMessage { write: batch.writes.len(), is_erased: false });
         let at = batch.scratch.message(name, content.id.offset);
         batch.put(Space::Messages, at, value);
+        self.note_key(batch, name, channel, &content);
+        Writer::note_reach(batch, name, &channel.head);
         if was_empty || !channel.head.is_within(retention, now) {
             let due = 1..=now.aged_ms;
             let is_due = channel.head.expires_ms.is_some_and(|at_ms| due.contains(&at_ms));

@@ -324,12 +324,13 @@ impl Collect {
 
 #[cfg(test)]
 mod tests {
-    use throng_core::Body;
+    use throng_core::{Body, StateLimits};
 
     use super::*;
 
     const EPOCH: Epoch = Epoch::numbered(1);
-    const LIMITS: Limits = Limits { messages: 100, bytes: 1 << 20 };
+    const LIMITS: Limits =
+        Limits { messages: 100, bytes: 1 << 20, state: StateLimits { max_keys: 0, max_bytes: 0 } };
 
     fn stored(sequence: u64) -> StoredMessage {
         StoredMessage {

@@ -192,3 +192,22 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_tombstone_in_the_window_is_kept_however_old_it_is() {
+    let retention = Retention { max_messages: 3, max_bytes: usize::MAX, max_age_ms: u64::MAX };
+    let mut world = World { log: Log::default(), sent: Vec::new(), retention, now_ms: 1 };
+    world.append(Some(0), false, None);
+    world.append(Some(0), true, None);
+    world.step(Step::Wait { ms: 2 * TOMBSTONE_MS });
+    let after = |world: &mut World, offset| {
+        let backlog = world.log.backlog(offset, false);
+        backlog.iter().map(|message| message.id.offset).collect::<Vec<_>>()
+    };
+    world.append(Some(1), false, None);
+    assert_eq!(after(&mut world, 1), [2, 3], "whoever has the value learns that it is removed");
+    assert_eq!(world.log.floor(), Some(0));
+    (0..3).for_each(|_| world.append(Some(1), false, None));
+    assert_eq!(after(&mut world, 1), [6]);
+    assert_eq!(world.log.floor(), Some(2), "nobody is told that nothing is missing");
+}

@@ -5,17 +5,11 @@ use std::collections::HashSet;
 
 use super::super::shared::Shared;
 use super::{Hashed, Shard, Wake};
-use crate::attributes::Attributes;
 use crate::change::{ChangeError, KeyCondition};
 use crate::log::Log;
-use crate::message::Body;
 use crate::publication::{Publication, PublishError};
 use crate::rules::StateLimits;
-use crate::state::{KeyPage, KeyQuery};
-use crate::subscriptions::CURSOR_REACH;
-
-/// How far the head of a channel gets beyond a value before that is published again.
-const RENEWED_AFTER: u64 = CURSOR_REACH / 2;
+use crate::state::{KeyPage, KeyQuery, RENEWED_AFTER};
 
 impl Shard {
     /// The limits of a channel's state, and its log.
@@ -64,7 +58,7 @@ impl Shard {
         let (mut keys, mut bytes) = (HashSet::new(), 0);
         for message in messages {
             let Some(key) = message.key() else { continue };
-            let is_removed = message.attributes.as_ref().is_some_and(Attributes::removes_key);
+            let is_removed = message.removes_key();
             // One that an earlier message of the change has set.
             if is_removed && keys.contains(key) {
                 continue;
@@ -174,24 +168,14 @@ impl Shard {
         let Some((content, offset)) = oldest.zip(shared.next_offset(channel.head).ok()) else {
             return Wake::new();
         };
-        let expires_ms = content.expires_ms.map(|at_ms| at_ms.get());
-        let publication = Publication {
-            content_type: content.content_type.clone(),
-            excluded: content.extras.excluded(),
-            attributes: content.extras.attributes().cloned(),
-            expires_in_ms: expires_ms.map(|at_ms| at_ms.saturating_sub(now_ms)),
-            ..Publication::new(content.channel.clone(), content.body.clone())
-        };
+        let publication = Publication::again(&content, now_ms);
         self.append_at(shared, now_ms, (slot, offset), publication).wake
     }
 
     fn append_tombstone(&mut self, shared: &Shared, now_ms: u64, slot: u32, key: &str) -> Wake {
         let Ok(offset) = shared.next_offset(self.channels[slot].head) else { return Wake::new() };
         let name = self.names.name(self.channels[slot].name);
-        let publication = Publication {
-            attributes: Attributes::tombstone(key),
-            ..Publication::new(name, Body::Json("null".into()))
-        };
+        let publication = Publication::tombstone(name, key);
         self.append_at(shared, now_ms, (slot, offset), publication).wake
     }
 }

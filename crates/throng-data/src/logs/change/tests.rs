@@ -89,7 +89,7 @@ impl Run {
 
     fn erase(&mut self, what: Erase) -> Option<u64> {
         match self.one(erase(what)) {
-            Appended::Erased(messages) => messages,
+            Appended::Erased(messages, _) => messages,
             other => panic!("{other:?}"),
         }
     }
@@ -154,7 +154,9 @@ fn a_condition_is_judged_by_what_is_before_it_in_the_commit() {
     };
     let entries = [on_head(0, "1"), (message("2"), KEPT).into(), on_head(1, "no"), on_head(2, "3")];
     let appended = run.make(&entries).expect("it writes");
-    let Appended::Conflict(state) = &appended[2] else { panic!("{appended:?}") };
+    let Appended::Refused(ChangeError::Conflict(state)) = &appended[2] else {
+        panic!("{appended:?}")
+    };
     assert_eq!(*state, LogState { head: run.id(2), record: None });
     assert_eq!(run.texts(), ["1", "2", "3"]);
     let (offsets, version) = run.change(&["4", "5"], RecordChange::Write(record("a")));
@@ -168,7 +170,9 @@ fn a_condition_is_judged_by_what_is_before_it_in_the_commit() {
     let appended = run.make(&entries).expect("it writes");
     let Appended::Changed(_, next) = appended[0] else { panic!("{appended:?}") };
     for conflict in &appended[1..] {
-        let Appended::Conflict(state) = conflict else { panic!("{conflict:?}") };
+        let Appended::Refused(ChangeError::Conflict(state)) = conflict else {
+            panic!("{conflict:?}")
+        };
         assert_eq!((state.head.offset, &state.record), (6, &Some(known(next, "6"))));
     }
     assert!(next > version);
@@ -212,9 +216,9 @@ fn an_erased_message_leaves_what_an_expired_one_leaves() {
     for is_new_run in [false, true] {
         let storage = MemoryStorage::default();
         let mut run = Run::open(Arc::new(storage.clone()));
-        let attributes = Attributes::of(&[(4, b"key")]).ok();
-        let with_key = Publication { attributes, ..message("secret") };
-        run.make(&[(with_key, KEPT).into()]).expect("it writes");
+        let attributes = Attributes::of(&[(1, b"event")]).ok();
+        let with_event = Publication { attributes, ..message("secret") };
+        run.make(&[(with_event, KEPT).into()]).expect("it writes");
         run.publish(&["2", "3", "4", "5"]);
         let before = run.contents();
         if is_new_run {
@@ -296,7 +300,7 @@ fn an_erased_log_begins_anew_after_its_last_offset() {
     let counts: Vec<_> = appended
         .iter()
         .filter_map(|appended| match appended {
-            Appended::Erased(messages) => *messages,
+            Appended::Erased(messages, _) => *messages,
             _ => None,
         })
         .collect();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use throng_core::change::{
-    Condition, Erase, KnownRecord, LogChange, LogRecord, LogState, RecordChange,
+    ChangeError, Condition, Erase, KnownRecord, LogChange, LogRecord, LogState, RecordChange,
 };
 use throng_core::{Body, Content, IDEMPOTENCY_MS, MessageId, Publication};
 
@@ -152,19 +152,19 @@ impl World {
                 }
                 assert_eq!(version, state.record_version());
             }
-            (Appended::Conflict(known), Wanted::Change(_, wanted, ..)) => {
+            (Appended::Refused(ChangeError::Conflict(known)), Wanted::Change(_, wanted, ..)) => {
                 self.seen.insert("change: conflict");
                 assert_eq!(known, *state);
                 assert!(!wanted.holds(state), "{wanted:?} holds of {state:?}");
             }
-            (Appended::Erased(count), Wanted::Erase(channel, Erase::Message(id))) => {
+            (Appended::Erased(count, _), Wanted::Erase(channel, Erase::Message(id))) => {
                 if count == Some(1) {
                     self.seen.insert("erase: a message");
                     let body = self.given.get(&(name(channel), id));
                     body.map(|body| self.erased.insert(body.clone(), true));
                 }
             }
-            (Appended::Erased(count), Wanted::Erase(channel, what)) => {
+            (Appended::Erased(count, _), Wanted::Erase(channel, what)) => {
                 assert!(count.is_some(), "there are few");
                 self.erased_up_to.insert(channel, state.head.offset);
                 if what == Erase::Log {
