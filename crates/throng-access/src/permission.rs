@@ -18,11 +18,13 @@ pub enum Permission {
     State,
     /// To end it, and to open it again.
     End,
+    /// To choose what the client shows of itself to the other members.
+    Update,
 }
 
 impl Permission {
     /// All permissions, in the order of the reference.
-    pub const ALL: [Permission; 8] = [
+    pub const ALL: [Permission; 9] = [
         Permission::Subscribe,
         Permission::Publish,
         Permission::History,
@@ -31,6 +33,7 @@ impl Permission {
         Permission::Edit,
         Permission::State,
         Permission::End,
+        Permission::Update,
     ];
 
     /// The word for it in tokens and settings.
@@ -44,6 +47,7 @@ impl Permission {
             Permission::Edit => "edit",
             Permission::State => "state",
             Permission::End => "end",
+            Permission::Update => "update",
         }
     }
 }
@@ -72,6 +76,6 @@ mod tests {
     fn permissions_are_a_set() {
         let set = Permissions::default().with(Permission::Presence).with(Permission::Publish);
         let contained: Vec<_> = Permission::ALL.map(|one| set.contains(one)).into();
-        assert_eq!(contained, [false, true, false, true, false, false, false, false]);
+        assert_eq!(contained, [false, true, false, true, false, false, false, false, false]);
     }
 }

@@ -92,6 +92,9 @@ pub enum Action<'a> {
     SetState(&'a ChannelName),
     /// End a channel, or open it again.
     End(&'a ChannelName),
+    /// Choose what the client shows of itself to the other members of a channel. The client needs
+    /// [`Action::Subscribe`], too.
+    UpdateMember(&'a ChannelName),
 }
 
 impl<'a> Action<'a> {
@@ -107,6 +110,7 @@ impl<'a> Action<'a> {
             Action::Edit(name) => Some((Permission::Edit, name)),
             Action::SetState(name) => Some((Permission::State, name)),
             Action::End(name) => Some((Permission::End, name)),
+            Action::UpdateMember(name) => Some((Permission::Update, name)),
             Action::PublishBatch => None,
         }
     }
@@ -215,7 +219,8 @@ impl<A: Access> Access for ReadOnlyClients<A> {
             | Action::Erase(_)
             | Action::Edit(_)
             | Action::SetState(_)
-            | Action::End(_) => true,
+            | Action::End(_)
+            | Action::UpdateMember(_) => true,
             Action::Subscribe(_) | Action::ReadHistory(_) | Action::ReadPresence(_) => false,
         };
         let is_client = asker.listener == Listener::Public && !asker.credentials.are_of_key();
@@ -294,6 +299,7 @@ mod tests {
             Action::Edit(&channel),
             Action::SetState(&channel),
             Action::End(&channel),
+            Action::UpdateMember(&channel),
         ];
         for action in writes {
             let error = ask(&client, action).allowed_until_ms().expect_err("a client");

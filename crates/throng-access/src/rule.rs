@@ -59,6 +59,8 @@ pub struct ChannelAccess {
     pub state: Who,
     /// Those who end channels and open them again.
     pub end: Who,
+    /// Those who choose what they show of themselves to other members.
+    pub update: Who,
 }
 
 impl ChannelAccess {
@@ -72,6 +74,7 @@ impl ChannelAccess {
         edit: Who::Anyone,
         state: Who::Anyone,
         end: Who::Anyone,
+        update: Who::Anyone,
     };
 
     /// The rule of the server's own logs.
@@ -84,6 +87,7 @@ impl ChannelAccess {
         edit: Who::Nobody,
         state: Who::Nobody,
         end: Who::Nobody,
+        update: Who::Nobody,
     };
 
     /// The holders of `permission`.
@@ -97,6 +101,7 @@ impl ChannelAccess {
             Permission::Edit => self.edit,
             Permission::State => self.state,
             Permission::End => self.end,
+            Permission::Update => self.update,
         }
     }
 }
@@ -306,6 +311,7 @@ mod tests {
             edit: who,
             state: who,
             end: who,
+            update: who,
         }
     }
 

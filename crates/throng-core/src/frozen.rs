@@ -23,7 +23,7 @@ pub(crate) use content::{Head, encode_content_at};
 pub use content::{OFFSET_MAX, decode_content, decode_name, encode_content, encode_name};
 
 /// The version of the format that this build writes, and the newest one that it reads.
-pub const VERSION: u16 = 8;
+pub const VERSION: u16 = 9;
 
 /// The bytes after the kind of a sequence's first record. Builds from before version 0.1.0, which
 /// counted otherwise, wrote `throng`.
@@ -67,6 +67,8 @@ pub enum RecordKind {
     SealedMessages = 9,
     /// Channels of a shard of an engine that were forgotten, and since when they had no message.
     QuietChannels = 10,
+    /// Members of a channel of an engine.
+    Members = 11,
     /// The first record of a worker.
     Worker = 16,
     /// A channel that a worker follows; the messages of its replay buffer follow.
@@ -98,7 +100,7 @@ pub enum RecordKind {
 }
 
 impl RecordKind {
-    const ALL: [RecordKind; 24] = [
+    const ALL: [RecordKind; 25] = [
         RecordKind::Engine,
         RecordKind::Channel,
         RecordKind::Message,
@@ -109,6 +111,7 @@ impl RecordKind {
         RecordKind::SegmentInUse,
         RecordKind::SealedMessages,
         RecordKind::QuietChannels,
+        RecordKind::Members,
         RecordKind::Worker,
         RecordKind::FollowedChannel,
         RecordKind::PartialMessage,

@@ -34,6 +34,7 @@
 //! | [`worker_queue`] | notifications from engine and control plane to a worker |
 //! | [`subscriptions`] | subscriptions, cursors and fan-out passes of one worker |
 //! | `presence` | who is in a channel |
+//! | `members` | the members of channels, with what they show of themselves |
 //! | `presence_events` | tells subscribers who joins and leaves a channel |
 //! | `watched_presence` | the channels whose presence events are followed |
 //! | [`receipt`] | what became of one message, for a publisher that asks |
@@ -85,6 +86,7 @@ pub mod key_text;
 pub mod later;
 mod listing;
 mod log;
+mod members;
 mod memory;
 pub mod message;
 pub mod name;
@@ -130,6 +132,7 @@ pub use listing::{
     ListPart, ListPlace, ListPosition, ListQuery, ListStep, ListedChannel, NameIndex, NoPosition,
 };
 pub use log::segment::SharedBytes;
+pub use members::{MemberMetrics, MemberPage};
 pub use memory::{Backlog, MemoryEngine, MemoryThaw, SegmentSink};
 pub use message::{Body, BodyError, Content, InFlight, Message, Reader};
 pub use name::{ChannelName, Kind};
@@ -143,7 +146,7 @@ pub use publication::{
 pub use read_marker::{Mark, Marked, ReadMarker, UNREAD_MAX};
 pub use reading::{Fetched, HistoryQuery, Reading, StartAt};
 pub use receipt::{Delivered, Fate, Receipt, ReceiptPart, Receipts, ReceiptsBusy};
-pub use rules::{JournalId, LagPolicy, Retention, Rule, Rules, Sender, StateLimits};
+pub use rules::{JournalId, LagPolicy, MembersRule, Retention, Rule, Rules, Sender, StateLimits};
 pub use stamp::{Stamp, Watermark};
 pub use state::{
     KEYS_LOOKED_AT_MAX, KeyPage, KeyQuery, RENEWED_AFTER, TOMBSTONE_MS, TOMBSTONES_MIN, value_bytes,

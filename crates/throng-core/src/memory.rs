@@ -36,6 +36,7 @@ mod elsewhere;
 mod forgotten;
 mod freeze;
 mod idempotency;
+mod members;
 mod name_hasher;
 mod questions;
 mod seal;
@@ -53,6 +54,7 @@ use crate::engine::{Audience, EngineMetrics, Follow, Followed, History};
 use crate::events::EventSink;
 use crate::id::{ChannelId, Epoch, LocalId, WorkerId};
 use crate::listing::{ListPart, ListPlace, ListQuery, ListStep, Selection};
+use crate::members::Members;
 use crate::name::{ChannelName, Kind};
 use crate::prefetch::AHEAD;
 use crate::presence::PresenceCache;
@@ -96,6 +98,7 @@ pub struct MemoryEngine {
     /// The shard whose housekeeping is next.
     next_tick: AtomicUsize,
     sealing: Sealing,
+    members: Members,
 }
 
 impl MemoryEngine {
@@ -113,6 +116,7 @@ impl MemoryEngine {
             shared: Shared::new(epoch, rules, queues, max_bytes, SHARDS),
             next_tick: AtomicUsize::new(0),
             sealing: Sealing::default(),
+            members: Members::default(),
         }
     }
 
@@ -470,6 +474,7 @@ impl MemoryEngine {
         self.shared.presence.expire(now_ms);
         self.shared.expire_thawed_keys(now_ms);
         self.remove_expired_keys(now_ms);
+        self.part_with_absent(now_ms);
         let at = self.next_tick.fetch_add(1, Ordering::Relaxed) % SHARDS;
         let mut shard = self.lock(at);
         shard.tick(&self.shared, now_ms);

@@ -13,6 +13,7 @@ const CHANNEL_MARK: char = '\u{1}';
 const USER_MARK: char = '\u{2}';
 const INTERNAL_MARK: char = '\u{3}';
 const PRESENCE_MARK: char = '\u{4}';
+const MEMBERS_MARK: char = '\u{5}';
 
 pub use throng_wire::name::NAME_BYTES_MAX;
 
@@ -41,6 +42,21 @@ impl ChannelName {
 
     /// True if it names the presence events of a channel; [`ChannelName::name`] is the channel's.
     pub fn is_presence_events(&self) -> bool {
+        self.0.starts_with(PRESENCE_MARK)
+    }
+
+    /// The internal log of the members of the channel with this name.
+    pub fn members(channel: &str) -> ChannelName {
+        ChannelName(format!("{MEMBERS_MARK}{channel}").into_boxed_str())
+    }
+
+    /// True if it names the members of a channel; [`ChannelName::name`] is the channel's.
+    pub fn is_members(&self) -> bool {
+        self.0.starts_with(MEMBERS_MARK)
+    }
+
+    /// True if it names the presence events or the members of a channel.
+    pub fn is_presence(&self) -> bool {
         is_presence_key(&self.0)
     }
 
@@ -90,14 +106,14 @@ impl ChannelName {
 pub(crate) fn kind_of_key(key: &str) -> Kind {
     match key.chars().next() {
         Some(USER_MARK) => Kind::User,
-        Some(INTERNAL_MARK | PRESENCE_MARK) => Kind::Internal,
+        Some(INTERNAL_MARK | PRESENCE_MARK | MEMBERS_MARK) => Kind::Internal,
         _ => Kind::Channel,
     }
 }
 
-/// True if the name that has this [key](ChannelName::key) is of presence events.
+/// True if the name that has this [key](ChannelName::key) is of presence events or of members.
 pub(crate) fn is_presence_key(key: &str) -> bool {
-    key.starts_with(PRESENCE_MARK)
+    key.starts_with([PRESENCE_MARK, MEMBERS_MARK])
 }
 
 /// Maps are looked up by key.

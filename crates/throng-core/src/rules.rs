@@ -56,6 +56,15 @@ pub enum Sender {
     Name,
 }
 
+/// The members of a channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MembersRule {
+    /// True if each connection is a member, false if each user is one.
+    pub are_connections: bool,
+    /// For how long a user stays after the last connection has ended, in milliseconds.
+    pub grace_ms: u64,
+}
+
 /// A journal of a server, by its place among them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JournalId(pub u8);
@@ -88,6 +97,8 @@ pub struct Rule {
     pub max_staleness_ms: u32,
     /// True if subscribers may get presence events.
     pub presence_events: bool,
+    /// The members of which the server keeps a list; `None` for no list.
+    pub members: Option<MembersRule>,
     /// The publisher that messages show.
     pub sender: Sender,
     /// The journal that keeps the log, so that it survives the process; `None`: it is in memory.
@@ -112,6 +123,7 @@ impl Default for Rule {
             pace_ms: 0,
             max_staleness_ms: 0,
             presence_events: false,
+            members: None,
             sender: Sender::Nobody,
             journal: None,
         }
@@ -135,9 +147,18 @@ impl RuleId {
     }
 }
 
-/// The maximum number of patterns. A channel keeps its rule in one byte, and three rules have no
+/// The maximum number of patterns. A channel keeps its rule in one byte, and four rules have no
 /// pattern.
-pub const RULES_MAX: usize = 253;
+pub const RULES_MAX: usize = 252;
+
+/// The rules for internal logs.
+const INTERNAL_RULES: usize = 3;
+
+/// The maximum number of members of a channel: what a server with many cores can list in seconds.
+const MEMBERS_MAX: usize = 200_000;
+
+/// The maximum size of what all members of a channel show of themselves, with their names.
+const MEMBERS_BYTES_MAX: usize = 256 << 20;
 
 /// The lag limit of a viewer of the status page, in samples, that is in seconds. A viewer that is
 /// closed reconnects, and gets what it lacks from the control plane.
@@ -149,11 +170,13 @@ const PRESENCE_LAG_MAX: usize = 4;
 /// All rules. The first one that matches a channel applies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rules {
-    /// The rules with patterns in order, then the fallback, then the rule for internal logs, then
-    /// the one for presence events.
+    /// The rules with patterns in order, then the fallback, then those for internal logs: for most,
+    /// for members, for presence events.
     list: Vec<Rule>,
     /// True if some messages show their publishers.
     shows_senders: bool,
+    /// True if some channel has members.
+    has_members: bool,
 }
 
 impl Default for Rules {
@@ -177,21 +200,30 @@ impl Rules {
         };
         specific.push(internal.clone());
         specific.push(Rule {
+            state: StateLimits { max_keys: MEMBERS_MAX, max_bytes: MEMBERS_BYTES_MAX },
+            // Those that are slow pass over what is superseded. One that lacks more even so comes
+            // back, and gets the list.
+            lag_policy: LagPolicy::Close,
+            ..internal.clone()
+        });
+        specific.push(Rule {
             max_lag_messages: PRESENCE_LAG_MAX,
             // Each event has the whole state.
             lag_policy: LagPolicy::Skip,
             ..internal
         });
         let shows_senders = specific.iter().any(|rule| rule.sender != Sender::Nobody);
-        Rules { list: specific, shows_senders }
+        let has_members = specific.iter().any(|rule| rule.members.is_some());
+        Rules { list: specific, shows_senders, has_members }
     }
 
     /// The rule for a channel or user. An operator's rules do not apply to internal logs, which
     /// keep nothing.
     pub fn find(&self, name: &ChannelName) -> RuleId {
-        let internal = self.list.len() - 2;
+        let internal = self.list.len() - INTERNAL_RULES;
         if name.kind() == Kind::Internal {
-            return RuleId((internal + usize::from(name.is_presence_events())) as u8);
+            let at = if name.is_members() { 1 } else { 2 * usize::from(name.is_presence_events()) };
+            return RuleId((internal + at) as u8);
         }
         let matches = |rule: &Rule| {
             rule.kind.is_none_or(|kind| kind == name.kind()) && glob(&rule.pattern, name.name())
@@ -207,6 +239,21 @@ impl Rules {
 
     pub(crate) fn are_presence_events(&self, id: RuleId) -> bool {
         id.index() + 1 == self.list.len()
+    }
+
+    pub(crate) fn are_members(&self, id: RuleId) -> bool {
+        id.index() + 2 == self.list.len()
+    }
+
+    /// The members of a channel; `None` if the server keeps no list of them.
+    pub fn members(&self, name: &ChannelName) -> Option<MembersRule> {
+        let is_looked_up = self.has_members && name.kind() == Kind::Channel;
+        if is_looked_up { self.get(self.find(name)).members } else { None }
+    }
+
+    /// True if the server keeps a list of the members of any channel.
+    pub fn have_any_members(&self) -> bool {
+        self.has_members
     }
 
     /// The publisher that messages of a channel show.
@@ -243,7 +290,7 @@ impl Rules {
     /// another one, in every build.
     pub(crate) fn journals(&self) -> u64 {
         // An operator's rules. Those of internal logs name no journal.
-        let own = &self.list[..self.list.len() - 2];
+        let own = &self.list[..self.list.len() - INTERNAL_RULES];
         let fallback = own.last().and_then(|fallback| fallback.journal);
         // What comes behind the last rule with another journal makes no difference.
         let end = own.iter().rposition(|rule| rule.journal != fallback).map_or(0, |last| last + 1);
@@ -277,13 +324,13 @@ impl Rules {
         let in_memory =
             |rule: &Rule| Rule { journal: None, lag_policy: LagPolicy::Close, ..rule.clone() };
         let list = self.list.iter().map(in_memory).collect();
-        Rules { list, shows_senders: self.shows_senders }
+        Rules { list, ..*self }
     }
 
     /// The same rules, of which the first journal keeps the logs of all channels and users.
     #[cfg(any(test, feature = "conformance"))]
     pub fn with_journal(mut self) -> Rules {
-        let own = self.list.len() - 2;
+        let own = self.list.len() - INTERNAL_RULES;
         self.list[..own].iter_mut().for_each(|rule| rule.journal = Some(JournalId(0)));
         self
     }

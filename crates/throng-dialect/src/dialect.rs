@@ -14,7 +14,7 @@ use throng_wire::{ErrorResponse, RetryAfter};
 
 use crate::close_reason::CloseReason;
 use crate::framing::Out;
-use crate::saying::Saying;
+use crate::saying::{Saying, member_event};
 
 /// How one kind of client is spoken to. It has no state of its own: what it needs is shown to it.
 pub trait Dialect: Debug + Sync {
@@ -257,4 +257,13 @@ pub(crate) fn envelope(message: &Message, position: Option<&str>) -> Vec<u8> {
         out.extend_from_slice(format!(r#","position":"{position}"}}"#).as_bytes());
     }
     out
+}
+
+/// Says what a [notice](crate::saying::is_notice) is about.
+pub(crate) fn say_notice(message: &Message, dialect: &dyn Dialect, out: &mut Out<'_>) {
+    let id = message.id.to_string();
+    match member_event(message, &id) {
+        Some(event) => dialect.say(&Saying::Member(event), None, out),
+        None => dialect.say(&Saying::Presence(message.body.bytes()), None, out),
+    }
 }

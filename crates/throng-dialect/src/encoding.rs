@@ -6,11 +6,11 @@ use throng_wire::chunk;
 use throng_wire::subscribe::{Request, Transport};
 use throng_wire::websocket::{Opcode, parse_server_frame};
 
-use crate::dialect::{Dialect, Envelopes, Shown};
+use crate::dialect::{Dialect, Envelopes, Shown, say_notice};
 use crate::framing::{Framing, Out};
 use crate::plain::Plain;
 use crate::poll::Poll;
-use crate::saying::{Saying, is_notice};
+use crate::saying::is_notice;
 use crate::sse::Sse;
 use crate::stream::Stream;
 use crate::v1::{CompactV1, V1};
@@ -379,7 +379,7 @@ impl Encoding {
 
     fn write(self, message: &Message, shown: Shown<'_>, out: &mut Out<'_>) {
         if is_notice(message) {
-            self.dialect().say(&Saying::Presence(message.body.bytes()), None, out);
+            say_notice(message, self.dialect(), out);
         } else {
             self.dialect().message(message, shown, out);
         }

@@ -12,7 +12,7 @@ use throng_wire::v1::RawValue;
 use crate::dialect::{Dialect, End, Ended, Envelopes, Shown};
 use crate::framing::Out;
 use crate::saying::Saying;
-use crate::saying::is_notice;
+use crate::saying::{is_notice, notice_json};
 use crate::stream::Stream;
 
 #[derive(Debug)]
@@ -64,7 +64,7 @@ pub struct Answer {
 impl Answer {
     fn add(&mut self, message: &Message, is_envelope: bool) {
         if is_notice(message) {
-            return self.add_notice(message.body.bytes());
+            return self.add_notice(&notice_json(message));
         }
         self.begin_part();
         let content_type = if is_envelope {

@@ -1,10 +1,11 @@
 //! Notices and answers to commands: all that the server says beside messages, in any dialect.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use throng_core::{ChannelId, Epoch, Followed, Message, MessageId};
+use throng_core::{ChannelId, Epoch, Followed, Message, MessageId, clock};
 use throng_wire::sse::ServerEvent;
-use throng_wire::v1::{self, HistoryPage, ListReply, RawValue, Terms};
+use throng_wire::v1::{self, HistoryPage, ListReply, MemberEvent, RawValue, Terms};
 use throng_wire::{ErrorResponse, Target};
 
 use crate::framing::Out;
@@ -27,24 +28,21 @@ pub struct Welcome<'a> {
 
 /// Where a subscription starts.
 #[derive(Debug)]
-pub struct Start<'a> {
+pub struct Start {
     pub id: MessageId,
     /// The number of the channel on this node.
     pub number: ChannelId,
     /// The id of the last message of the backlog, if there is one.
     pub head: Option<MessageId>,
     pub recovered: Option<bool>,
-    /// The client's data for the other members.
-    pub member: Option<&'a str>,
 }
 
-impl<'a> Start<'a> {
-    /// The start of a subscription that the engine has begun. `member` is the client's data for the
-    /// other members.
-    pub fn of(followed: &Followed, member: Option<&'a str>) -> Start<'a> {
+impl Start {
+    /// The start of a subscription that the engine has begun.
+    pub fn of(followed: &Followed) -> Start {
         let &Followed { cursor, head, is_recovered, channel, .. } = followed;
         let head = Some(head).filter(|head| *head != cursor);
-        Start { id: cursor, number: channel, head, recovered: is_recovered, member }
+        Start { id: cursor, number: channel, head, recovered: is_recovered }
     }
 
     /// Appends the JSON object that confirms the subscription, with the number of its channel if
@@ -72,7 +70,7 @@ pub type Present<'a> = v1::Present<'a, Arc<str>>;
 pub enum Saying<'a> {
     Welcome(Welcome<'a>),
     /// A subscription has begun: with the connection, or by a command.
-    Subscribed(&'a Target, Start<'a>),
+    Subscribed(&'a Target, Start),
     Unsubscribed(&'a Target),
     /// The numbers of channels that no confirmation of a subscription tells, for clients with
     /// compact envelopes.
@@ -108,6 +106,16 @@ pub enum Saying<'a> {
     Late(bool),
     /// Presence of a channel: the server's JSON object.
     Presence(&'a [u8]),
+    /// A member of a channel has joined, has changed, or has left. What a new subscriber is told
+    /// first is as if all that are there had joined.
+    Member(MemberEvent<'a>),
+    /// The client has been told of all members of a channel, as it was at the message `id` of their
+    /// log.
+    Members {
+        channel: &'a str,
+        id: &'a str,
+        count: u64,
+    },
     /// The permission of the connection ends in so many seconds.
     Expiring(u64),
     /// A command, or a message, is refused.
@@ -122,6 +130,8 @@ pub enum Saying<'a> {
     /// A page of history and its envelopes.
     History(HistoryPage<'a>, &'a [Vec<u8>]),
     Present(&'a Target, Present<'a>),
+    /// What the client shows of itself is taken.
+    Updated(&'a Target),
     /// How far a user has read, and how many messages after that there are.
     Read(&'a Target, Option<&'a str>, u64),
     /// A newer token is taken: of which user, and for how many seconds.
@@ -139,7 +149,9 @@ impl Saying<'_> {
             Saying::State { .. } => ServerEvent::State,
             Saying::Ended { .. } => ServerEvent::Ended,
             Saying::Late(_) => ServerEvent::Late,
-            Saying::Presence(_) => ServerEvent::Presence,
+            Saying::Presence(_) | Saying::Member(_) | Saying::Members { .. } => {
+                ServerEvent::Presence
+            }
             Saying::Expiring(_) => ServerEvent::Expiring,
             Saying::Error(_) => ServerEvent::Error,
             Saying::Numbers(_) => ServerEvent::Numbers,
@@ -182,6 +194,9 @@ impl Saying<'_> {
             Saying::Ended { target, id, .. } => v1::ended(to, target, id),
             Saying::Late(is_late) => v1::late(to, is_late),
             Saying::Presence(object) => return out.notice(self.event(), object),
+            Saying::Member(event) => v1::member(to, event),
+            Saying::Members { channel, id, count } => v1::members(to, channel, id, count),
+            Saying::Updated(target) => v1::updated(to, target, reference),
             Saying::Expiring(left_s) => v1::expiring(to, left_s),
             Saying::Error(error) => v1::error(to, error, reference),
             Saying::Published { target, id, subscribers, is_duplicate } => {
@@ -206,5 +221,22 @@ impl Saying<'_> {
 /// True if a message is one of the server, a JSON object that is complete in itself: it has neither
 /// an id nor an envelope.
 pub fn is_notice(message: &Message) -> bool {
-    message.channel.is_presence_events()
+    message.channel.is_presence()
+}
+
+/// The JSON object of our own dialects for a [notice](is_notice).
+pub fn notice_json(message: &Message) -> Cow<'_, [u8]> {
+    let id = message.id.to_string();
+    let Some(event) = member_event(message, &id) else { return message.body.bytes().into() };
+    let mut json = Vec::new();
+    v1::member(&mut json, event);
+    json.into()
+}
+
+/// What a message with this id says of a member; `None` if it is about something else.
+pub(crate) fn member_event<'a>(message: &'a Message, id: &'a str) -> Option<MemberEvent<'a>> {
+    let object = message.body.as_text().filter(|_| message.channel.is_members())?;
+    let event = message.facts().event.unwrap_or("update");
+    let time_ms = clock::wall_ms(message.time_ms);
+    Some(MemberEvent { channel: message.channel.name(), event, id, time_ms, object })
 }

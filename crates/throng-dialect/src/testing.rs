@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use throng_core::Message;
 use throng_wire::head::Head;
+use throng_wire::member::{MemberInfoError, member_info_of};
 use throng_wire::page_range::PageRange;
 use throng_wire::percent::decode_segment;
 use throng_wire::subscribe::{self, Request, Route};
-use throng_wire::v1::{Command, Publication, RawValue, Received};
-use throng_wire::{ErrorCode, ErrorResponse, Kind, Labels, Target, check_target_name};
+use throng_wire::v1::{Command, MemberEvent, Publication, RawValue, Received};
+use throng_wire::{ErrorCode, ErrorResponse, Kind, Labels, MemberClaim, Target, check_target_name};
 
 use crate::close_reason::CloseReason;
 use crate::dialect::{Answer, Dialect, End, Ended, Heard, LateIdentity, Shown};
@@ -66,9 +67,7 @@ impl Dialect for Testing {
     fn say(&self, saying: &Saying<'_>, reference: Option<&RawValue>, out: &mut Out<'_>) {
         let words = match saying {
             Saying::Welcome(Welcome { connection, .. }) => format!("hello {connection}"),
-            Saying::Subscribed(target, start) => {
-                format!("subscribed {}{}", target.name, start.member.unwrap_or_default())
-            }
+            Saying::Subscribed(target, _) => format!("subscribed {}", target.name),
             Saying::Unsubscribed(target) => format!("unsubscribed {}", target.name),
             Saying::Revoked(target, error) => format!("revoked {} {}", target.name, error.code),
             Saying::Gap { target, missed, .. } => {
@@ -93,6 +92,11 @@ impl Dialect for Testing {
             Saying::Present(target, present) => {
                 format!("present {} {}", target.name, present.connections)
             }
+            Saying::Member(MemberEvent { channel, event, object, .. }) => {
+                format!("{event} {channel} {object}")
+            }
+            Saying::Members { channel, count, .. } => format!("members {channel} {count}"),
+            Saying::Updated(target) => format!("updated {}", target.name),
             // No command of it names many channels, and its messages have no numbers.
             Saying::Read(..) | Saying::Many(_) | Saying::Numbers(_) => return,
         };
@@ -159,12 +163,15 @@ fn command(verb: &str, object: &str) -> Result<Command, ErrorResponse> {
         Ok(Command::Subscribe { target, since, replay, presence, member, expires_in_s, pace_ms })
     };
     Ok(match verb {
-        // For how many seconds, and with what it shows of itself.
+        // For how many seconds, as which user, and with what it shows of itself.
         "sub" => {
-            let mut words = object.splitn(3, ' ');
+            let mut words = object.splitn(4, ' ');
             let name = words.next().unwrap_or_default();
             let expires_in_s = words.next().and_then(|seconds| seconds.parse().ok());
-            let member = words.next().map(|member| format!(" as {member}").into());
+            let user = words.next().map(Box::from);
+            let info = words.next().map(member_info_of).transpose();
+            let info = info.map_err(MemberInfoError::of_field)?;
+            let member = user.is_some().then(|| Box::new(MemberClaim { user, info }));
             return subscribe(name, None, false, member, expires_in_s);
         }
         // With presence events.
@@ -178,7 +185,7 @@ fn command(verb: &str, object: &str) -> Result<Command, ErrorResponse> {
             let target = target(object)?;
             Command::History { target, page: PageRange::NEWEST, limit: None }
         }
-        "who" => Command::Presence { target: target(object)?, limit: None },
+        "who" => Command::Presence { target: target(object)?, limit: None, after: None },
         "unsub" => Command::Unsubscribe { target: target(object)? },
         "pub" => {
             let (name, text) = object.split_once(' ').unwrap_or((object, ""));

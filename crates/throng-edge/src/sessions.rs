@@ -19,6 +19,7 @@
 //! | `sign_in` | who it is on a connection that stands, and its newer token |
 //! | `ask`, `fetch`, `questions`, `resume` | what waits for an answer, and goes on with it |
 //! | `kept`, `kept_change` | what the server keeps for users, and changes of that |
+//! | `members` | clients as members of the channels that they follow |
 //! | `presence`, `presence_scan`, `presence_events` | who is in a channel |
 //! | `expiry` | ends what is allowed no longer, and acts on what is due |
 //! | `close`, `error_response` | final responses |
@@ -53,6 +54,7 @@ mod kept_change;
 mod limit;
 mod log;
 mod many;
+mod members;
 mod notifications;
 mod pace;
 mod poll;
@@ -129,7 +131,7 @@ impl<N: Net> Sessions<N> {
     /// No clients.
     pub(crate) fn new(setup: &Setup, mut delivery: Delivery<N>) -> Sessions<N> {
         let access = Arc::clone(&setup.access);
-        if access.passed.users {
+        if access.passed.users || setup.engine.memory().rules().have_any_members() {
             delivery.connections_mut().keep_names(KeptNames::All);
         } else if setup.engine.memory().rules().show_senders() {
             delivery.connections_mut().keep_names(KeptNames::Publishers);

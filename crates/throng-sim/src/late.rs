@@ -89,7 +89,8 @@ impl Access for LatePolicy {
             | Action::Erase(name)
             | Action::Edit(name)
             | Action::SetState(name)
-            | Action::End(name) => Some(name.name()),
+            | Action::End(name)
+            | Action::UpdateMember(name) => Some(name.name()),
             Action::PublishBatch => None,
         };
         let is_secret = name.is_some() && name == self.lateness.secret;

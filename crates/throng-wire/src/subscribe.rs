@@ -23,7 +23,7 @@ use crate::percent::{decode_query, decode_segment};
 pub use self::handshake::Subprotocol;
 pub use self::negotiate::Transport;
 pub use self::options::{ConnectionOption, Options, PACE_MS_MAX, PACE_MS_MIN};
-pub use self::query::{HISTORY_MAX, PARAMETERS, TIME_MS_MAX, WAIT_S_MAX, read_time};
+pub use self::query::{HISTORY_MAX, KnownPresence, PARAMETERS, TIME_MS_MAX, WAIT_S_MAX, read_time};
 
 /// The plane that serves a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,12 +35,12 @@ pub enum Route {
 }
 
 /// A channel whose presence events a client wants.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WantedPresence {
     /// Its place among the targets of the request.
     pub target: usize,
-    /// The time of the last event that the client knows, in milliseconds since 1970.
-    pub known_ms: Option<u64>,
+    /// The last event that the client knows.
+    pub known: Option<KnownPresence>,
 }
 
 /// The earlier messages with which a subscription starts.
@@ -316,7 +316,7 @@ fn presence(query: &Query<'_>, targets: &[Target]) -> Result<Vec<WantedPresence>
         ));
     }
     let PresenceParameter::Each(each) = presence else {
-        return Ok((0..channels).map(|target| WantedPresence { target, known_ms: None }).collect());
+        return Ok((0..channels).map(|target| WantedPresence { target, known: None }).collect());
     };
     let values = each.len();
     if values != channels {
@@ -327,8 +327,10 @@ fn presence(query: &Query<'_>, targets: &[Target]) -> Result<Vec<WantedPresence>
     }
     let wanted = each.iter().enumerate().filter_map(|(target, of_channel)| match of_channel {
         PresenceOfChannel::Nothing => None,
-        PresenceOfChannel::Events => Some(WantedPresence { target, known_ms: None }),
-        PresenceOfChannel::After(ms) => Some(WantedPresence { target, known_ms: Some(*ms) }),
+        PresenceOfChannel::Events => Some(WantedPresence { target, known: None }),
+        PresenceOfChannel::After(known) => {
+            Some(WantedPresence { target, known: Some(known.clone()) })
+        }
     });
     Ok(wanted.collect())
 }

@@ -204,15 +204,9 @@ fn explain(
     }
     let rule = access.rules.find(name);
     let rows = Permission::ALL.map(|permission| {
-        let writes = [
-            Permission::Publish,
-            Permission::Erase,
-            Permission::Edit,
-            Permission::State,
-            Permission::End,
-        ];
+        let reads = [Permission::Subscribe, Permission::History, Permission::Presence];
         let is_key = matches!(client, Client::WithKey(_));
-        let decision = if writes.contains(&permission) && !settings.clients_publish.0 && !is_key {
+        let decision = if !reads.contains(&permission) && !settings.clients_publish.0 && !is_key {
             Err("clients may not publish (clients-publish)".into())
         } else {
             decide(client, &rule, permission, name)
@@ -337,7 +331,8 @@ mod tests {
                         erase      no   the token does not grant it\n\
                         edit       no   the token does not grant it\n\
                         state      no   the token does not grant it\n\
-                        end        no   the token does not grant it\n";
+                        end        no   the token does not grant it\n\
+                        update     no   the token does not grant it\n";
         assert!(text.ends_with(expected), "{text}");
         let text = ask(settings, grants, ChannelName::user("ann"));
         let expected = "inbox      ann; no [[channels]] matches, so [access] applies\n\
@@ -348,7 +343,8 @@ mod tests {
                         erase      no   the token does not grant it\n\
                         edit       no   the token does not grant it\n\
                         state      no   the token does not grant it\n\
-                        end        no   the token does not grant it\n";
+                        end        no   the token does not grant it\n\
+                        update     no   the token does not grant it\n";
         assert!(text.ends_with(expected), "{text}");
         let text = ask(settings, None, ChannelName::channel("rooms/a"));
         assert!(text.starts_with("client     no token and no key\n"), "{text}");

@@ -26,6 +26,7 @@ const GRANTS: &str = r#"{
     "history": ["*", {"users": "*"}], "presence": ["*", {"users": "*"}],
     "erase": ["*", {"users": "*"}], "edit": ["*", {"users": "*"}],
     "state": ["*", {"users": "*"}], "end": ["*"]
+    "state": ["*", {"users": "*"}], "update": ["*", {"users": "*"}]
 }"#;
 
 /// The most bytes of the secrets that another process passes on.

@@ -20,6 +20,8 @@ pub enum Scope {
     State,
     /// To end channels and open them again.
     End,
+    /// To choose what clients show of themselves to other members.
+    Update,
     Listing,
     /// To say which channels users follow.
     Subscriptions,
@@ -29,7 +31,7 @@ pub enum Scope {
 
 impl Scope {
     /// All scopes, in the order of the reference.
-    pub const ALL: [Scope; 11] = [
+    pub const ALL: [Scope; 12] = [
         Scope::Publish,
         Scope::History,
         Scope::Presence,
@@ -38,6 +40,7 @@ impl Scope {
         Scope::Edit,
         Scope::State,
         Scope::End,
+        Scope::Update,
         Scope::Listing,
         Scope::Subscriptions,
         Scope::Administration,
@@ -54,6 +57,7 @@ impl Scope {
             Scope::Edit => "edit",
             Scope::State => "state",
             Scope::End => "end",
+            Scope::Update => "update",
             Scope::Listing => "listing",
             Scope::Subscriptions => "subscriptions",
             Scope::Administration => "administration",
@@ -76,6 +80,7 @@ impl Scope {
             Scope::Edit => Some(Permission::Edit),
             Scope::State => Some(Permission::State),
             Scope::End => Some(Permission::End),
+            Scope::Update => Some(Permission::Update),
             Scope::Listing | Scope::Subscriptions | Scope::Administration => None,
         }
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
+use throng_wire::member::member_info;
 use throng_wire::name::check_name;
 
 use super::error::TokenError;
@@ -36,7 +37,8 @@ impl Default for Policy {
 }
 
 /// The claims that count, by their place in [`RawClaims`].
-const NAMES: [&str; 9] = ["sub", "aud", "iss", "exp", "nbf", "iat", "jti", "throng", "name"];
+const NAMES: [&str; 10] =
+    ["sub", "aud", "iss", "exp", "nbf", "iat", "jti", "throng", "name", "info"];
 
 /// The values of the claims that count, not parsed yet.
 #[derive(Default)]
@@ -62,7 +64,7 @@ pub(super) fn check(
     if claims.has_duplicate {
         return Err(TokenError::DuplicateClaim);
     }
-    let [sub, aud, iss, exp, nbf, iat, jti, throng, name] = claims.values;
+    let [sub, aud, iss, exp, nbf, iat, jti, throng, name, info] = claims.values;
     let times = Times {
         exp: date("exp", exp)?.ok_or(TokenError::NoExpiry)?,
         nbf: date("nbf", nbf)?,
@@ -84,7 +86,10 @@ pub(super) fn check(
         None => Arc::new(Grants::default()),
     };
     let leeway_s = u64::from(policy.leeway_s);
-    let names = user.map(|user| joined(&user, name.and_then(shown_name).as_deref()));
+    let name = name.and_then(shown_name);
+    // Nor does a token fail for what others mean by this claim.
+    let info = info.and_then(|info| member_info(info).ok());
+    let names = user.map(|user| joined(&user, name.as_deref(), info.as_deref()));
     let (names, name_bytes) = names.map_or((None, 0), |(names, bytes)| (Some(names), bytes));
     Ok(Identity {
         names,

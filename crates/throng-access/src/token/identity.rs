@@ -35,21 +35,26 @@ impl fmt::Display for TokenId {
     }
 }
 
-/// A user and the name for people as an [`Identity`] has them: in one text, so that a token without
-/// such a name takes no more memory.
-pub(super) fn joined(user: &str, name: Option<&str>) -> (Box<str>, u16) {
-    let name = name.unwrap_or_default();
-    let bytes = u16::try_from(name.len()).unwrap_or_default();
-    let name = if bytes == 0 { "" } else { name };
-    ([user, name].concat().into_boxed_str(), bytes)
+/// What stands between the name for people and what the user shows as a member: no name has it.
+const BEFORE_INFO: char = '\0';
+
+/// A user, the name for people, and what the user shows as a member of channels, as an [`Identity`]
+/// has them: in one text, so that a token with the user alone takes no more memory.
+pub(super) fn joined(user: &str, name: Option<&str>, info: Option<&str>) -> (Box<str>, u16) {
+    let info = info.map_or(String::new(), |info| format!("{BEFORE_INFO}{info}"));
+    let rest = [name.unwrap_or_default(), &info].concat();
+    let bytes = u16::try_from(rest.len()).unwrap_or_default();
+    let rest = if bytes == 0 { "" } else { &*rest };
+    ([user, rest].concat().into_boxed_str(), bytes)
 }
 
 /// A verified identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// The user, and behind that the name for people, if the token has one.
+    /// The user, and behind that the name for people and what the user shows as a member, if the
+    /// token has these.
     pub(crate) names: Option<Box<str>>,
-    /// The length of the name for people.
+    /// The length of all behind the user.
     pub(crate) name_bytes: u16,
     pub(crate) token_id: Option<TokenId>,
     pub(crate) grants: Arc<Grants>,
@@ -97,7 +102,7 @@ impl Identity {
     /// seconds since 1970.
     pub(crate) fn certified(&self, user: &str, until_s: u32) -> Identity {
         let expires_s = self.expires_s.min(until_s);
-        let (names, name_bytes) = joined(user, self.name());
+        let (names, name_bytes) = joined(user, self.name(), self.info());
         Identity { names: Some(names), name_bytes, expires_s, ..self.clone() }
     }
 
@@ -136,7 +141,22 @@ impl Identity {
 
     /// The name of the user for people, `name`. It is no proof of anything.
     pub fn name(&self) -> Option<&str> {
-        Some(self.split_names()?.1).filter(|name| !name.is_empty())
+        let rest = self.split_names()?.1;
+        let name = rest.split_once(BEFORE_INFO).map_or(rest, |(name, _)| name);
+        Some(name).filter(|name| !name.is_empty())
+    }
+
+    /// What the user shows to the other members of channels, `info`: a JSON object on one line.
+    pub fn info(&self) -> Option<&str> {
+        Some(self.split_names()?.1.split_once(BEFORE_INFO)?.1)
+    }
+
+    /// The same with other information for the other members of channels, if there is any.
+    #[must_use]
+    pub fn with_info(self, info: Option<&str>) -> Identity {
+        let (Some(user), Some(_)) = (self.user(), info) else { return self };
+        let (names, name_bytes) = joined(user, self.name(), info);
+        Identity { names: Some(names), name_bytes, ..self }
     }
 
     fn split_names(&self) -> Option<(&str, &str)> {

@@ -2,7 +2,7 @@
 
 use http::request::Parts;
 use throng_access::{Action, Client};
-use throng_core::{HistoryQuery, Kind, Later, Presence, clock};
+use throng_core::{ChannelName, HistoryQuery, Kind, Later, Presence, clock};
 use throng_wire::ErrorCode;
 use throng_wire::v1::{self, Present};
 
@@ -25,19 +25,34 @@ pub(crate) async fn answer(
     let channel = names::from_segment(kind, segment)?;
     let mut permit = Permit::of(control, head, client)?;
     permit.ask(Action::ReadPresence(&channel)).await?;
-    let query = query::of(head, &["limit"])?;
+    let members = control.engine.memory().rules().members(&channel);
+    let query = query::of(head, &["limit", "after"])?;
+    let after = query::find(query, "after")?;
+    if after.is_some() && members.is_none() {
+        return Err(ApiError::parameter("`after` is for channels with a list of members"));
+    }
     let limited = Limited::of(control, head, client)?;
     limited.begin_reading().map_err(ApiError::limited)?;
     let max_users = limit(query)?;
     let now_ms = clock::now_ms();
+    if members.is_some() {
+        return list_members(control, &limited, &channel, (after.as_deref(), max_users));
+    }
     let ask = |later: Later<'_, _>| control.engine.presence(now_ms, &channel, max_users, later);
     let Some(presence) = within(WORKERS_TIMEOUT, ask).await? else {
         let message = "the workers are too busy to count the subscribers; try again later";
         return Err(ApiError::new(ErrorCode::Busy, message));
     };
     let Presence { connections, users, is_cut, is_partial } = presence;
-    let is_local = control.engine.is_local(&channel);
-    let present = Present { connections, users: &users, more: is_cut, is_partial, is_local };
+    let present = Present {
+        connections,
+        users: &users,
+        members: None,
+        next: None,
+        more: is_cut,
+        is_partial,
+        is_local: control.engine.is_local(&channel),
+    };
     let mut body = Vec::new();
     v1::presence_body(&mut body, &names::target(&channel), present);
     limited.charge_read(body.len());
@@ -47,5 +62,32 @@ pub(crate) async fn answer(
     // The workers and the log may have taken seconds.
     permit.recheck(Action::ReadPresence(&channel))?;
     set_id(&mut answer, history.head);
+    Ok(answer)
+}
+
+/// Answers with a page of the members of a channel, which the server has in a list.
+fn list_members(
+    control: &Control,
+    limited: &Limited<'_>,
+    channel: &ChannelName,
+    (after, limit): (Option<&str>, usize),
+) -> Result<Answer, ApiError> {
+    let engine = &control.engine;
+    let page = engine.memory().members(clock::now_ms(), channel, after, limit);
+    let subscribers = engine.audience(channel).subscribers;
+    let present = Present {
+        connections: usize::try_from(subscribers).unwrap_or(usize::MAX),
+        users: &page.users,
+        members: Some(&page.members),
+        next: page.next.as_deref(),
+        more: page.next.is_some(),
+        is_partial: false,
+        is_local: engine.is_local(channel),
+    };
+    let mut body = Vec::new();
+    v1::presence_body(&mut body, &names::target(channel), present);
+    limited.charge_read(body.len());
+    let mut answer = large_answer::json(&control.read_answers, body)?;
+    set_id(&mut answer, engine.memory().state(&ChannelName::members(channel.name())).head);
     Ok(answer)
 }

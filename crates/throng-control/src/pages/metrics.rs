@@ -319,6 +319,21 @@ fn engine(page: &mut MetricsPage<'_>, control: &Control) {
         watched.channels(),
     );
     page.counter("presence_events_total", "Presence events of all channels.", watched.events());
+    let members = control.engine.member_metrics();
+    page.gauge("members", "Members of all channels that have lists of them.", members.members);
+    page.other(OtherMetric {
+        name: "member_events_total",
+        help: "Members that joined, changed what they show, or left.",
+        value: OtherValue::CountersBy(
+            "event",
+            vec![("join", members.joined), ("update", members.updated), ("leave", members.left)],
+        ),
+    });
+    page.counter(
+        "members_refused_total",
+        "Subscriptions refused because the list of the channel's members was full.",
+        members.refused,
+    );
 }
 
 /// The text of the page so far, and what is added to its samples.

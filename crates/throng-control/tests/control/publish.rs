@@ -329,7 +329,8 @@ impl Access for Secrecy {
         | Action::Erase(name)
         | Action::Edit(name)
         | Action::SetState(name)
-        | Action::End(name)) = action
+        | Action::End(name)
+        | Action::UpdateMember(name)) = action
         else {
             return Decision::Allowed.into();
         };

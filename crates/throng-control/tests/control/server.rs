@@ -14,8 +14,8 @@ use throng_control::{
 use throng_core::records::Records;
 use throng_core::{
     Answer as LaterAnswer, ChannelName, Channels, Epoch, Follow, Later, Listener, LocalId,
-    MemoryEngine, Notification, Rules, ScanAction, ScanTarget, Scanned, StartAt, Ticket, WorkerId,
-    WorkerQueue,
+    MembersRule, MemoryEngine, Notification, Rule, Rules, ScanAction, ScanTarget, Scanned, StartAt,
+    Ticket, WorkerId, WorkerQueue,
 };
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -107,7 +107,9 @@ impl Server {
             let _ = wake.send(());
         }));
         let queues = vec![Arc::clone(&queue)];
-        let rules = Arc::new(Rules::default());
+        let members = Some(MembersRule { are_connections: false, grace_ms: 0 });
+        let with_members = Rule { pattern: "halls/*".into(), members, ..Rule::default() };
+        let rules = Arc::new(Rules::new(vec![with_members], Rule::default()));
         let epoch = Epoch::numbered(35);
         let engine = Arc::new(MemoryEngine::new(epoch, rules, queues, 1 << 30));
         let (give, handed_off) = mpsc::channel();

@@ -41,6 +41,7 @@ pub fn encode_name(encoder: &mut Encoder, name: &ChannelName) {
         Kind::Channel => 1,
         Kind::User => 2,
         Kind::Internal if name.is_presence_events() => 4,
+        Kind::Internal if name.is_members() => 5,
         Kind::Internal => 3,
     });
     encoder.u8(name.name().len() as u8);
@@ -53,7 +54,7 @@ const _: () = assert!(NAME_BYTES_MAX <= u8::MAX as usize, "the length of a name 
 pub fn decode_name(decoder: &mut Decoder<'_>) -> Result<ChannelName, ThawError> {
     let mark = decoder.u8()?;
     let kind = match mark {
-        1 | 4 => Kind::Channel,
+        1 | 4 | 5 => Kind::Channel,
         2 => Kind::User,
         3 => Kind::Internal,
         _ => return Err(ThawError::Invalid("the kind of a channel")),
@@ -62,11 +63,10 @@ pub fn decode_name(decoder: &mut Decoder<'_>) -> Result<ChannelName, ThawError> 
     let name = text(decoder.raw(length)?)?;
     let checked = throng_wire::check_name(name, kind.noun());
     checked.map_err(|_| ThawError::Invalid("the name of a channel"))?;
-    let is_presence_events = mark == 4;
-    Ok(if is_presence_events {
-        ChannelName::presence_events(name)
-    } else {
-        ChannelName::new(kind, name)
+    Ok(match mark {
+        4 => ChannelName::presence_events(name),
+        5 => ChannelName::members(name),
+        _ => ChannelName::new(kind, name),
     })
 }
 

@@ -49,6 +49,7 @@ impl MemoryEngine {
         first.raw(&self.shared.hasher.seed().0);
         first.u64(self.shared.rules.journals());
         first.u64(self.shared.positions_since.0);
+        self.members.counters().iter().for_each(|count| first.u64(count.load(Ordering::Relaxed)));
         write(first.finish())?;
         self.sealing.records().into_iter().try_for_each(&mut *write)?;
         let segments = self.sealing.places();
@@ -60,6 +61,7 @@ impl MemoryEngine {
             shard.freeze_keys(write)?;
             forgotten_head = shard.freeze_forgotten(&self.shared, write)?.max(forgotten_head);
         }
+        self.freeze_members(write)?;
         let mut end = Encoder::new(RecordKind::EngineEnd);
         end.u64(channels);
         end.u64(forgotten_head);
@@ -173,6 +175,7 @@ impl MemoryThaw {
             RecordKind::Channel => self.channel(decoder),
             RecordKind::IdempotencyKey => self.idempotency_key(decoder),
             RecordKind::QuietChannels => self.quiet_channels(decoder),
+            RecordKind::Members => self.engine.thaw_members(decoder),
             RecordKind::EngineEnd => self.end(decoder),
             _ => Err(ThawError::Invalid("the record is no part of an engine")),
         }
@@ -219,6 +222,11 @@ impl MemoryThaw {
         if self.version >= 7 {
             self.had_other_journals = Some(decoder.u64()? != shared.rules.journals());
             shared.positions_since = Stamp(decoder.u64()?);
+        }
+        if self.version >= 9 {
+            for counter in self.engine.members.counters() {
+                counter.store(count(&mut decoder)?, Ordering::Relaxed);
+            }
         }
         self.has_begun = true;
         decoder.finish()

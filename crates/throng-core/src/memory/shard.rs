@@ -176,7 +176,7 @@ impl Shard {
 
     /// A channel without messages and followers.
     fn new_channel(&mut self, shared: &Shared, Hashed { name, hash }: Hashed<'_>) -> Channel {
-        if name.is_presence_events() {
+        if name.is_presence() {
             shared.presence_logs.fetch_add(1, Ordering::Relaxed);
         }
         let rule = shared.rules.find(name);
@@ -296,7 +296,7 @@ impl Shard {
         let local = channel.followers.add(follow.worker, follow.local_if_new);
         if is_first
             && !was_followed
-            && !follow.channel.is_presence_events()
+            && !follow.channel.is_presence()
             && let Some(events) = &shared.events
         {
             events.notify(now_ms, Event::Occupied(follow.channel));
@@ -351,7 +351,7 @@ impl Shard {
         if self.channels[slot].followers.is_empty()
             && let Some(events) = &shared.events
             && let Some(name) = self.name(slot)
-            && !name.is_presence_events()
+            && !name.is_presence()
             && (self.left.is_empty() || !self.is_followed_elsewhere(shared, slot))
         {
             events.notify(now_ms, Event::Vacated(&name));

@@ -70,7 +70,7 @@ pub(super) struct Shared {
     pub(super) events: Option<Arc<dyn EventSink>>,
     /// Channels of another process that have another journal here.
     pub(super) moved: u64,
-    /// Channels that are logs of presence events.
+    /// Channels that are logs of presence events or of members.
     pub(super) presence_logs: AtomicU64,
     /// The answers to presence queries, and what presence events are made of.
     pub(super) presence: Arc<PresenceCache>,

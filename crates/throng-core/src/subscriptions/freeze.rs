@@ -78,9 +78,9 @@ impl FrozenSubscription {
         self.terms.expires
     }
 
-    /// The size of what the client shows of itself in its channel.
-    pub fn member_bytes(&self) -> usize {
-        self.terms.member_bytes()
+    /// The key by which its client is a member of the channel.
+    pub fn member(&self) -> Option<&str> {
+        self.terms.member.as_deref()
     }
 
     /// Reads a subscription, of any table.

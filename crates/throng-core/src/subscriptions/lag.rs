@@ -70,4 +70,16 @@ impl SubscriptionTable {
         self.local(id)
             .is_some_and(|local| self.rules.are_presence_events(self.channels[local.index()].rule))
     }
+
+    /// True if a subscription is to the members of a channel; false if it has ended.
+    pub fn is_of_members(&self, id: SubscriptionId) -> bool {
+        self.local(id)
+            .is_some_and(|local| self.rules.are_members(self.channels[local.index()].rule))
+    }
+
+    /// True if a subscription is to the presence events or the members of a channel; false if it
+    /// has ended.
+    pub fn is_of_presence(&self, id: SubscriptionId) -> bool {
+        self.is_of_presence_events(id) || self.is_of_members(id)
+    }
 }

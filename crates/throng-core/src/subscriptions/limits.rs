@@ -7,8 +7,8 @@ use super::SubscriptionTable;
 use super::conflate::LATEST_KEPT;
 use super::cursor::oldest_floor;
 use super::subscription::SubscriptionId;
-use crate::id::LocalId;
-use crate::message::Message;
+use crate::id::{LocalId, MessageId};
+use crate::message::{Content, Message};
 use crate::rules::LagPolicy;
 
 impl SubscriptionTable {
@@ -32,7 +32,18 @@ impl SubscriptionTable {
         // The floor stands between two messages if `bring_into_reach` has moved the head there.
         // Nothing goes below it then: a buffer ends with the message at the head.
         let has_some = channel.buffer.as_ref().is_some_and(|buffer| !buffer.messages().is_empty());
-        let joins = to > 0 && (backlog[to - 1].id.offset == floor || is_sparse && has_some);
+        // The message at the head lacks if a newer one, which is on its way, has superseded it.
+        let ends_early = is_sparse && !has_some && to > 0 && backlog[to - 1].id.offset < floor;
+        if ends_early {
+            let last = &backlog[to - 1];
+            let (id, previous) = (MessageId { offset: floor, ..last.id }, last.id.offset);
+            let placeholder = Arc::new(Content { id, previous, ..last.without_body() });
+            let placeholder = Arc::new(Message::from(placeholder));
+            self.buffer_bytes += channel.buffer_mut().push_front(placeholder, previous);
+        }
+        let floor = channel.buffer.as_ref().map_or(head, |buffer| buffer.floor());
+        let joins =
+            to > 0 && (backlog[to - 1].id.offset == floor || is_sparse && (has_some || ends_early));
         let oldest = if joins { floor.min(lowest) } else { floor };
         let from = backlog.partition_point(|message| message.id.offset <= oldest);
         // Whether the backlog has all messages from the cursor to `oldest`.

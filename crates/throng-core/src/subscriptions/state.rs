@@ -76,6 +76,11 @@ impl SubscriptionTable {
         std::mem::take(&mut self.superseded)
     }
 
+    /// True if a subscription begins with the state of its channel, and has not got all of it.
+    pub fn awaits_state(&self, id: SubscriptionId) -> bool {
+        self.state_end(id).is_some()
+    }
+
     /// The end of the state that a subscription begins with, until it has it.
     pub(super) fn state_end(&self, id: SubscriptionId) -> Option<u64> {
         // Mostly no subscription has any terms.

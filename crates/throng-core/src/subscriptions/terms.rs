@@ -1,4 +1,4 @@
-//! Terms of a subscription: the data that its member shows, an end and a pace of its own.
+//! Terms of a subscription: the member that it is of, an end and a pace of its own.
 //!
 //! Few subscriptions have any. Theirs are beside the table, so that no other one is larger.
 
@@ -8,7 +8,7 @@ use crate::id::LocalId;
 /// Terms of a subscription beside its channel and cursor.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Terms {
-    /// Data about the client for the other members, in the form of its dialect.
+    /// The key by which its client is a member of the channel.
     pub member: Option<Box<str>>,
     /// The tick at which the subscription ends by itself.
     pub expires: Option<u32>,
@@ -20,15 +20,6 @@ pub struct Terms {
 }
 
 impl Terms {
-    /// The largest size of the member data. A connection has them once for each of its channels,
-    /// for as long as it follows them.
-    pub const MEMBER_BYTES_MAX: usize = 1 << 10;
-
-    /// The size of the member data.
-    pub fn member_bytes(&self) -> usize {
-        self.member.as_ref().map_or(0, |member| member.len())
-    }
-
     /// True if there is nothing in it.
     pub fn is_empty(&self) -> bool {
         self.member.is_none()
@@ -44,9 +35,15 @@ impl SubscriptionTable {
         self.terms.get(&id.index())
     }
 
-    /// The size of the member data of a subscription.
-    pub fn member_bytes(&self, id: SubscriptionId) -> usize {
-        self.terms(id).map_or(0, Terms::member_bytes)
+    /// True if some subscription may be of a member: mostly none is.
+    pub fn have_members(&self) -> bool {
+        !self.terms.is_empty()
+    }
+
+    /// A subscription that has just begun is of the member with this key.
+    pub fn set_member(&mut self, id: SubscriptionId, key: Box<str>) {
+        debug_assert!(self.live(id).is_some(), "the subscription has ended");
+        self.terms.entry(id.index()).or_default().member = Some(key);
     }
 
     /// Sets the terms of a subscription that has none.

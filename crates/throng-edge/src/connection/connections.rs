@@ -468,16 +468,6 @@ impl<S> Connections<S> {
         self.trim_buffers(id);
     }
 
-    /// Counts what the client of the connection shows of itself in the channels that it follows.
-    pub(crate) fn set_member_bytes(&mut self, id: ConnectionId, bytes: usize) {
-        let connection = &mut self.table[id.index()];
-        if connection.member_bytes() == bytes {
-            return;
-        }
-        connection.io_mut().member_bytes = bytes;
-        self.trim_buffers(id);
-    }
-
     /// Frees the buffers that the connection no longer needs, and counts the others.
     pub(crate) fn trim_buffers(&mut self, id: ConnectionId) {
         let connection = &mut self.table[id.index()];

@@ -32,8 +32,6 @@ pub(crate) struct Io {
     pub(crate) next_turn: Option<SubscriptionId>,
     /// Memory that the connection takes below the worker, for TLS.
     pub(super) held_bytes: usize,
-    /// The size of what the client shows of itself in the channels that it follows.
-    pub(super) member_bytes: usize,
     /// Its share of the worker's quota; see [`Io::buffered_bytes`].
     pub(super) buffered: Buffered,
     /// The tick at which the message in `reader` began: it has a deadline.
@@ -116,20 +114,18 @@ impl Io {
     }
 
     /// Memory that no other connection shares, in bytes: of half-read input, of answers that wait
-    /// to be written, of a long-poll's origin and id, whose lengths the client chooses, and of what
-    /// it shows of itself.
+    /// to be written, of a long-poll's origin and id, whose lengths the client chooses.
     pub(super) fn buffered_bytes(&self) -> usize {
         let outbound = self.outbound.as_ref().map_or(0, |outbound| outbound.capacity_bytes());
         let of_poll = self.long_poll.iter().flat_map(|poll| [&poll.origin, &poll.request_id]);
         let of_poll: usize = of_poll.flatten().map(String::capacity).sum();
         let of_worker = self.inbound.capacity() + self.reader.buffered_bytes() + outbound;
-        of_worker + of_poll + self.held_bytes + self.member_bytes
+        of_worker + of_poll + self.held_bytes
     }
 
     /// True if nothing in it is needed.
     pub(super) fn is_idle(&self) -> bool {
         self.held_bytes == 0
-            && self.member_bytes == 0
             && self.inbound.is_empty()
             && self.reader.is_idle()
             && self.partial.is_none()

@@ -62,6 +62,11 @@ impl SessionTable {
         self.names.shown(session.user_tag()?)
     }
 
+    /// What a session's user shows to other members, if it is kept.
+    pub(super) fn info_of(&self, session: &Session) -> Option<&str> {
+        self.names.info(session.user_tag()?)
+    }
+
     /// Ends a session. `is_named`: the name of its user was kept.
     pub(super) fn end(&mut self, session: Session, is_named: bool) {
         debug_assert!(self.holders > 0);

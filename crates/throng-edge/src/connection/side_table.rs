@@ -192,6 +192,11 @@ impl SideTable {
         self.sessions.shown_name_of(session)
     }
 
+    /// What a session's user shows to other members, if it is kept.
+    pub(crate) fn info_of(&self, session: &Session) -> Option<&str> {
+        self.sessions.info_of(session)
+    }
+
     /// The grants of a session's token.
     pub(crate) fn grants_of(&self, session: &Session) -> &Arc<Grants> {
         self.sessions.grants_of(session)

@@ -180,11 +180,6 @@ impl<S> Connection<S> {
         self.unacknowledged().is_some_and(|owed| owed.holds)
     }
 
-    /// The size of what its client shows of itself in the channels that it follows.
-    pub(crate) fn member_bytes(&self) -> usize {
-        self.io.as_ref().map_or(0, |io| io.member_bytes)
-    }
-
     /// Its share of the worker's quota.
     pub(super) fn buffered(&self) -> Buffered {
         self.io.as_ref().map_or(Buffered::default(), |io| io.buffered)

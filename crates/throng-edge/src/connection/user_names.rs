@@ -24,6 +24,8 @@ pub(crate) struct KnownUser<'a> {
     pub(crate) user: &'a str,
     /// The name for people, if some messages show it.
     pub(crate) shown: Option<&'a str>,
+    /// What the user shows to other members, if some channel has members.
+    pub(crate) info: Option<&'a str>,
 }
 
 /// The names of the users of one worker's sessions.
@@ -36,20 +38,24 @@ struct Held {
     name: Option<Box<str>>,
     /// The name for people by the newest token. Boxed twice, as most users have none.
     shown: Option<Box<Box<str>>>,
+    /// What the user shows to other members, in the same way.
+    info: Option<Box<Box<str>>>,
     sessions: u32,
 }
 
 impl UserNames {
     /// A session of this user begins.
-    pub(super) fn hold(&mut self, tag: u64, KnownUser { user, shown }: KnownUser<'_>) {
-        let new = || Held { name: Some(user.into()), shown: None, sessions: 0 };
+    pub(super) fn hold(&mut self, tag: u64, KnownUser { user, shown, info }: KnownUser<'_>) {
+        let new = || Held { name: Some(user.into()), shown: None, info: None, sessions: 0 };
         let held = self.0.entry(tag).or_insert_with(new);
         held.sessions += 1;
         if held.name.as_deref() != Some(user) {
             held.name = None;
         }
-        if held.shown.as_ref().map(|shown| &***shown) != shown {
-            held.shown = shown.map(|shown| Box::new(shown.into()));
+        for (held, text) in [(&mut held.shown, shown), (&mut held.info, info)] {
+            if held.as_ref().map(|held| &***held) != text {
+                *held = text.map(|text| Box::new(text.into()));
+            }
         }
     }
 
@@ -73,6 +79,12 @@ impl UserNames {
         let Held { name: Some(_), shown: Some(shown), .. } = self.0.get(&tag)? else { return None };
         Some(shown)
     }
+
+    /// What the only user with this tag shows to other members, if it is kept.
+    pub(super) fn info(&self, tag: u64) -> Option<&str> {
+        let Held { name: Some(_), info: Some(info), .. } = self.0.get(&tag)? else { return None };
+        Some(info)
+    }
 }
 
 #[cfg(test)]
@@ -80,7 +92,7 @@ mod tests {
     use super::*;
 
     fn of<'a>(user: &'a str, shown: Option<&'a str>) -> KnownUser<'a> {
-        KnownUser { user, shown }
+        KnownUser { user, shown, info: shown }
     }
 
     #[test]
@@ -113,6 +125,7 @@ mod tests {
         for shown in [Some("Ann"), Some("Ann B."), None, Some("A.")] {
             names.hold(1, of("ann", shown));
             assert_eq!((names.get(1), names.shown(1)), (Some("ann"), shown));
+            assert_eq!(names.info(1), shown);
         }
         (0..4).for_each(|_| names.release(1));
         assert_eq!(names.shown(1), None);

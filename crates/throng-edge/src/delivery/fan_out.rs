@@ -121,7 +121,9 @@ impl<N: Net> Delivery<N> {
     ) -> Option<&Arc<Message>> {
         let connection = &self[id];
         let may_write = connection.takes_messages() && !self.is_in_order(id, subscription);
-        if !may_write || self.awaits_acks(id, subscription) {
+        // Behind the last message of a state comes its notice, and what has come since.
+        let awaits_more = self.subscriptions.awaits_state(subscription);
+        if !may_write || awaits_more || self.awaits_acks(id, subscription) {
             return None;
         }
         let Waiting::Messages(mut messages) = self.subscriptions.waiting(subscription) else {

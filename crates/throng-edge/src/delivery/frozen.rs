@@ -27,6 +27,7 @@ impl<N: Net> Delivery<N> {
 
     /// Takes the connection's subscriptions, in the order of its request.
     pub(crate) fn take_frozen(&mut self, id: ConnectionId) -> Vec<FrozenSubscription> {
+        self.rest_members(id);
         let ended = self.subscriptions_in_order(id).into_iter();
         ended.filter_map(|it| self.subscriptions.take_frozen(it)).collect()
     }
@@ -66,8 +67,7 @@ impl<N: Net> Delivery<N> {
         if let Some(expires) = frozen.iter().filter_map(FrozenSubscription::expires).min() {
             self.sockets.connections_mut().limit_subscription(id, expires);
         }
-        let member_bytes = frozen.iter().map(FrozenSubscription::member_bytes).sum();
-        self.sockets.connections_mut().set_member_bytes(id, member_bytes);
+        self.resume_members(id);
         self.moved.note(self.sockets.connections().name(id), frozen);
     }
 

@@ -23,6 +23,9 @@ impl<N: Net> Delivery<N> {
         end: MessageId,
     ) {
         self.subscriptions.end_state(subscription);
+        if self.subscriptions.is_of_members(subscription) {
+            return self.end_member_list(id, subscription, end);
+        }
         let target = self.target_of(subscription);
         debug_assert!(target.is_some(), "a channel with subscribers has a name");
         let Some(target) = target else { return };
@@ -35,7 +38,9 @@ impl<N: Net> Delivery<N> {
         let passed = self.subscriptions.take_superseded();
         for (subscription, count) in passed {
             self.metrics().add(Counter::MessagesConflated, count.unwrap_or(0));
-            if self[id].state() == State::Streaming {
+            // The newest of each is all that there is to know of members.
+            let is_told = !self.subscriptions.is_of_members(subscription);
+            if is_told && self[id].state() == State::Streaming {
                 self.tell_conflated(id, subscription, count);
             }
         }

@@ -85,11 +85,7 @@ impl<N: Net> Delivery<N> {
         if let Some(expires) = terms.expires {
             self.connections_mut().limit_subscription(id, expires);
         }
-        let has_member = terms.member.is_some();
         self.subscriptions.set_terms(subscription, terms);
-        if has_member {
-            self.count_members(id);
-        }
     }
 
     /// Sets the least time between two deliveries, in milliseconds, of all subscriptions of a
@@ -102,12 +98,6 @@ impl<N: Net> Delivery<N> {
             let terms = SubscriptionTerms { pace_ms, ..SubscriptionTerms::default() };
             subscriptions.set_terms(subscription, terms);
         });
-    }
-
-    /// Counts what the client of the connection shows of itself among the connection's buffers.
-    fn count_members(&mut self, id: ConnectionId) {
-        let bytes = self.subscriptions(id).map(|own| self.subscriptions.member_bytes(own)).sum();
-        self.connections_mut().set_member_bytes(id, bytes);
     }
 
     /// The subscriptions of the connection whose own time is over. The next one whose time will be
@@ -143,13 +133,13 @@ impl<N: Net> Delivery<N> {
         ended.sort_unstable();
         let newest = &mut self.sockets[id].newest_subscription;
         *newest = self.subscriptions.unchain(*newest, ended);
-        let (mut has_user, mut has_member) = (false, false);
+        let members = self.members_of(ended.iter().copied());
+        let mut has_user = false;
         let mut channels = std::mem::take(&mut self.channels);
         channels.clear();
         for &subscription in &*ended {
             let channel = self.subscriptions.channel(subscription);
             has_user |= channel.is_some_and(|(_, is_user)| is_user);
-            has_member |= self.subscriptions.member_bytes(subscription) > 0;
             let left = self.subscriptions.leave(subscription);
             debug_assert!(left.is_some(), "a connection links to its own subscriptions only");
             channels.extend(left.map(|left| left.channel));
@@ -160,9 +150,7 @@ impl<N: Net> Delivery<N> {
         if has_user {
             self.mark_presence(id);
         }
-        if has_member {
-            self.count_members(id);
-        }
+        self.end_members(members);
         self.connections().end_subscriptions(id, ended.len() as u32);
     }
 
@@ -187,6 +175,7 @@ impl<N: Net> Delivery<N> {
 
     /// Ends all subscriptions of the connection.
     pub(crate) fn unfollow_all(&mut self, id: ConnectionId) {
+        let members = self.members_of(self.subscriptions(id));
         let newest = self[id].newest_subscription.take();
         let mut channels = std::mem::take(&mut self.channels);
         channels.clear();
@@ -195,7 +184,7 @@ impl<N: Net> Delivery<N> {
         self.engine.unfollow_all(self.clock().unix_ms(), &channels, worker);
         let left = u32::try_from(channels.len()).unwrap_or(u32::MAX);
         self.channels = channels;
-        self.connections_mut().set_member_bytes(id, 0);
+        self.end_members(members);
         self.connections().end_subscriptions(id, left);
     }
 
@@ -247,7 +236,7 @@ impl<N: Net> Delivery<N> {
         id: ConnectionId,
         names: &[Option<ChannelName>],
     ) -> Vec<Option<SubscriptionId>> {
-        let log_of = |name: &Option<ChannelName>| self.presence_events_of(name.as_ref()?);
+        let log_of = |name: &Option<ChannelName>| self.presence_log_of(name.as_ref()?);
         let logs: Vec<_> = names.iter().map(log_of).collect();
         // Few servers have any.
         if logs.iter().all(Option::is_none) {
@@ -278,8 +267,7 @@ impl<N: Net> Delivery<N> {
     /// events have none: they are not resumed.
     pub(crate) fn position(&self, id: ConnectionId) -> Position {
         let subscriptions = self.subscriptions_in_order(id).into_iter();
-        let subscriptions =
-            subscriptions.filter(|&id| !self.subscriptions.is_of_presence_events(id));
+        let subscriptions = subscriptions.filter(|&id| !self.subscriptions.is_of_presence(id));
         Position(subscriptions.filter_map(|id| self.subscriptions.position(id)).collect())
     }
 
@@ -299,7 +287,7 @@ impl<N: Net> Delivery<N> {
         self.subscriptions.trim_channel_of(id);
     }
 
-    /// Ends the connection's subscription to a channel, and to the channel's presence events.
+    /// Ends the connection's subscription to a channel, and to its members or presence events.
     pub(crate) fn unfollow_channel(
         &mut self,
         id: ConnectionId,
@@ -307,26 +295,35 @@ impl<N: Net> Delivery<N> {
         name: &ChannelName,
     ) {
         self.unfollow(id, &mut [subscription]);
-        let log = self.presence_events_of(name);
+        let log = self.presence_log_of(name);
         if let Some(events) = log.and_then(|log| self.own_subscription(id, &log)) {
             self.unfollow(id, &mut [events]);
         }
     }
 
-    /// The log of a channel's presence events, if it has any.
-    fn presence_events_of(&self, name: &ChannelName) -> Option<ChannelName> {
-        let has_events =
-            name.kind() == Kind::Channel && self.subscriptions.rules().have_presence_events(name);
-        has_events.then(|| ChannelName::presence_events(name.name()))
+    /// The log of a channel's members or of its presence events, if it has any.
+    fn presence_log_of(&self, name: &ChannelName) -> Option<ChannelName> {
+        if name.kind() != Kind::Channel {
+            return None;
+        }
+        let rules = self.subscriptions.rules();
+        if rules.members(name).is_some() {
+            return Some(ChannelName::members(name.name()));
+        }
+        rules.have_presence_events(name).then(|| ChannelName::presence_events(name.name()))
     }
 
-    /// Follows the presence events of a channel. Returns what is known of it; otherwise an event
-    /// comes.
+    /// Follows the members or the presence events of a channel. Returns what is known of it;
+    /// otherwise an event comes, or the list of its members.
     pub(crate) fn follow_presence_of(
         &mut self,
         id: ConnectionId,
         channel: &ChannelName,
     ) -> Option<Arc<PresenceState>> {
+        if self.subscriptions.rules().members(channel).is_some() {
+            self.follow_members(id, channel, None, false);
+            return None;
+        }
         let log = ChannelName::presence_events(channel.name());
         self.follow(id, &log, StartAt::Live);
         self.engine.presence_cache().watched.watch(channel)

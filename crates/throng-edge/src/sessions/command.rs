@@ -15,7 +15,7 @@ use throng_dialect::saying::Start;
 use throng_wire::page_range::PageRange;
 use throng_wire::subscribe::Replay;
 use throng_wire::v1::{self, Command, HistoryPage, Present, RawValue, Received};
-use throng_wire::{ErrorCode, ErrorResponse, Target};
+use throng_wire::{ErrorCode, ErrorResponse, MemberClaim, Target};
 
 use super::ask::{Stop, draft_of};
 use super::fetch::Starts;
@@ -38,6 +38,15 @@ const PAGE_BYTES_MAX: usize = 256 << 10;
 /// What it costs of the turn and of the slice to look at a subscription of the connection, in bytes
 /// of an answer: a command of a client with ten thousand channels is five steps.
 const LOOK_COST_BYTES: usize = 4;
+
+/// A subscription's own terms.
+struct Own<'a> {
+    /// True if it follows the presence of the channel, too.
+    has_presence: bool,
+    /// What the client says of itself to the other members.
+    claim: Option<&'a MemberClaim>,
+    terms: SubscriptionTerms,
+}
 
 /// A command that awaits its answer.
 #[derive(Debug, Clone, Copy)]
@@ -120,6 +129,8 @@ impl<N: Net> Sessions<N> {
         }
         match command {
             Command::Read { id: Some(_), .. } => self.limit_publication(call.id, 0)?,
+            // Those who follow the members get it.
+            Command::Update { info, .. } => self.limit_publication(call.id, info.len())?,
             // Before it costs more, such as a decision from elsewhere.
             Command::Publish { publication, .. } => {
                 self.limit_publication(call.id, publication.body.len())?;
@@ -172,9 +183,9 @@ impl<N: Net> Sessions<N> {
                 let begin = (since.as_deref(), replay);
                 let left = expires_in_s.map(|left_s| Duration::from_secs(left_s.into()));
                 let expires = left.map(|left| self.clock().deadline(left));
-                check_member(member.as_deref())?;
-                let terms = SubscriptionTerms { member, expires, pace_ms, state_end: None };
-                self.subscribe_command(call, &target, presence, begin, terms, answers)
+                let terms = SubscriptionTerms { expires, pace_ms, ..SubscriptionTerms::default() };
+                let own = Own { has_presence: presence, claim: member.as_deref(), terms };
+                self.subscribe_command(call, &target, own, begin, answers)
             }
             Command::Unsubscribe { target } => self.unsubscribe_command(call, &target),
             Command::Publish { target, publication, echo } => {
@@ -183,8 +194,13 @@ impl<N: Net> Sessions<N> {
             Command::History { target, page, limit } => {
                 self.history_command(call, &target, &page, limit, answers)
             }
-            Command::Presence { target, limit } => {
-                self.presence_command(call, &target, limit, answers)
+            Command::Presence { target, limit, after } => {
+                self.presence_command(call, &target, (limit, after.as_deref()), answers)
+            }
+            Command::Update { target, info } => {
+                self.update_member(call.id, &name_of(&target), &info)?;
+                self.answer(call, &Saying::Updated(&target));
+                Ok(())
             }
             Command::Read { target, id, back } => {
                 self.read_command(call, &target, id.as_deref(), back, answers)
@@ -208,9 +224,8 @@ impl<N: Net> Sessions<N> {
         &mut self,
         call: Call<'_>,
         target: &Target,
-        has_presence: bool,
+        Own { has_presence, claim, mut terms }: Own<'_>,
         begin: (Option<&str>, Option<Replay>),
-        terms: SubscriptionTerms,
         answers: &mut Answers,
     ) -> Result<(), Stop> {
         let id = call.id;
@@ -245,8 +260,11 @@ impl<N: Net> Sessions<N> {
         };
         self.fetch_starts(id, &wanted, &mut answers.fetched)?;
         // After all that may refuse or wait, so that each subscription is counted once.
-        self.limit_subscriptions(id, count)?;
-        let member = terms.member.clone();
+        let member = self.begin_member(id, &name, &self.known(id, &name), claim)?;
+        self.limit_subscriptions(id, count).inspect_err(|_| {
+            self.end_members(slice::from_ref(&name), slice::from_ref(&member));
+        })?;
+        terms.member = member;
         let joining = Joining {
             name: &name,
             start,
@@ -256,14 +274,15 @@ impl<N: Net> Sessions<N> {
             terms,
             has_presence,
         };
-        let Joined { followed, subscription, presence, has_kept } = self.join(id, joining);
+        let Joined { followed, subscription, watching, presence, has_kept } =
+            self.join(id, joining);
         // The client learns of the subscription before its first message comes.
-        let start = Start::of(&followed, member.as_deref());
+        let start = Start::of(&followed);
         self.confirm(call, target, start, has_kept);
         if let Some(state) = presence {
             self.tell_presence(id, &state);
         }
-        if let Some(joined) = subscription {
+        for joined in [subscription, watching].into_iter().flatten() {
             self.catch_up(id, joined);
             if has_kept {
                 self.trim_replay_buffers(id);
@@ -276,7 +295,7 @@ impl<N: Net> Sessions<N> {
     }
 
     /// Confirms a subscription, with which the client may follow what the server keeps for it.
-    fn confirm(&mut self, call: Call<'_>, target: &Target, start: Start<'_>, has_kept: bool) {
+    fn confirm(&mut self, call: Call<'_>, target: &Target, start: Start, has_kept: bool) {
         self.answer(call, &Saying::Subscribed(target, start));
         self.flush_replies(call.id);
         if has_kept {
@@ -446,31 +465,56 @@ impl<N: Net> Sessions<N> {
         &mut self,
         call: Call<'_>,
         target: &Target,
-        limit: Option<u32>,
+        (limit, after): (Option<u32>, Option<&str>),
         answers: &mut Answers,
     ) -> Result<(), Stop> {
         let limit = limit.map_or(PAGE, |limit| limit as usize);
+        let name = name_of(target);
+        if self.cursors().rules().members(&name).is_some() {
+            return self.members_command(call, target, (limit, after));
+        }
         let found = match answers.presence.take() {
             Some(presence) => presence,
-            None => self.ask_presence(call.id, &name_of(target), limit)?,
+            None => self.ask_presence(call.id, &name, limit)?,
         };
         let Presence { connections, users, is_cut, is_partial } = found;
         self.charge_read(call.id, users.iter().map(|user| user.len()).sum());
-        let is_local = self.engine.is_local(&name_of(target));
-        let present = Present { connections, users: &users, more: is_cut, is_partial, is_local };
+        let present = Present {
+            connections,
+            users: &users,
+            members: None,
+            next: None,
+            more: is_cut,
+            is_partial,
+            is_local: self.engine.is_local(&name),
+        };
         self.answer(call, &Saying::Present(target, present));
         Ok(())
     }
-}
 
-/// Fails if a client shows more of itself than the other members have to keep.
-fn check_member(member: Option<&str>) -> Result<(), ErrorResponse> {
-    let max_bytes = SubscriptionTerms::MEMBER_BYTES_MAX;
-    if member.is_some_and(|member| member.len() > max_bytes) {
-        let message = format!("the data of a member are larger than {max_bytes} bytes");
-        return Err(ErrorResponse::new(ErrorCode::TooLarge, message));
+    /// Answers with a page of the members of a channel.
+    fn members_command(
+        &mut self,
+        call: Call<'_>,
+        target: &Target,
+        (limit, after): (usize, Option<&str>),
+    ) -> Result<(), Stop> {
+        let name = name_of(target);
+        let page = self.engine.memory().members(self.clock().unix_ms(), &name, after, limit);
+        self.charge_read(call.id, page.members.iter().map(|member| member.len()).sum());
+        let connections = self.engine.audience(&name).subscribers;
+        let present = Present {
+            connections: usize::try_from(connections).unwrap_or(usize::MAX),
+            users: &page.users,
+            members: Some(&page.members),
+            next: page.next.as_deref(),
+            more: page.next.is_some(),
+            is_partial: false,
+            is_local: self.engine.is_local(&name),
+        };
+        self.answer(call, &Saying::Present(target, present));
+        Ok(())
     }
-    Ok(())
 }
 
 fn parse_id(text: &str) -> Result<MessageId, ErrorResponse> {
@@ -484,6 +528,7 @@ fn name_of_command(command: &Command) -> Option<ChannelName> {
         | Command::Publish { target, .. }
         | Command::History { target, .. }
         | Command::Presence { target, .. }
+        | Command::Update { target, .. }
         | Command::Read { target, .. } => Some(name_of(target)),
         Command::Unsubscribe { .. }
         | Command::Auth { .. }
@@ -511,5 +556,12 @@ fn actions_of<'n>(command: &Command, name: &'n ChannelName) -> impl Iterator<Ite
     let sets_key =
         matches!(command, Command::Publish { publication, .. } if publication.labels.key.is_some());
     let state = sets_key.then_some(Action::SetState(name));
-    iter::once(action_of(command, name)).chain(presence).chain(state)
+    // What its application has signed is not its own word.
+    let shows_itself = match command {
+        Command::Subscribe { member: Some(member), .. } => member.user.is_none(),
+        Command::Update { .. } => true,
+        _ => false,
+    };
+    let update = shows_itself.then_some(Action::UpdateMember(name));
+    iter::once(action_of(command, name)).chain(presence).chain(state).chain(update)
 }

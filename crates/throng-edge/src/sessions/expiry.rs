@@ -177,7 +177,7 @@ impl<N: Net> Sessions<N> {
         let (channel, _) = self.cursors().channel(subscription)?;
         let name = self.engine.name(channel)?;
         // The control plane has let those in who see the status.
-        if name.kind() == Kind::Internal && !name.is_presence_events() {
+        if name.kind() == Kind::Internal && !name.is_presence() {
             return None;
         }
         self.denial(&self.client(id, Action::Subscribe(&name)), subscription)

@@ -129,6 +129,8 @@ impl<N: Net> Sessions<N> {
             encoder.bytes(user.as_bytes());
             let shown = self.connections().side().shown_name_of(session);
             encoder.bytes(shown.unwrap_or_default().as_bytes());
+            let info = self.connections().side().info_of(session);
+            encoder.bytes(info.unwrap_or_default().as_bytes());
             write(encoder.finish());
         }
     }

@@ -313,7 +313,9 @@ impl<N: Net> Sessions<N> {
                 let session = |place| Session::new(identity, place, tagger, lead);
                 let shows_names = self.engine.memory().rules().show_names();
                 let shown = identity.name().filter(|_| shows_names);
-                let user = identity.user().map(|user| KnownUser { user, shown });
+                let has_members = self.engine.memory().rules().have_any_members();
+                let info = identity.info().filter(|_| has_members);
+                let user = identity.user().map(|user| KnownUser { user, shown, info });
                 let connections = self.delivery.connections_mut();
                 connections.begin_session(id, identity.grants(), user, session);
             }

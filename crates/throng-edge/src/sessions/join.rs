@@ -33,6 +33,8 @@ pub(super) struct Joining<'a> {
 pub(super) struct Joined {
     pub(super) followed: Followed,
     pub(super) subscription: Option<SubscriptionId>,
+    /// The one to the channel's members or presence events, if that is asked for.
+    pub(super) watching: Option<SubscriptionId>,
     /// Who is in the channel, if that is asked for and known.
     pub(super) presence: Option<Arc<PresenceState>>,
     /// True if the connection follows what the server keeps for its user, too.
@@ -59,6 +61,7 @@ impl<N: Net> Sessions<N> {
             }
         }
         let presence = has_presence.then(|| self.follow_presence_of(id, name)).flatten();
+        let watching = self.newest_subscription(id).filter(|_| has_presence);
         followed.is_recovered = followed.is_recovered.filter(|_| resumes);
         if let Some(kept_start) = kept_start {
             let are_recovered = self.follow_kept(id, name.name(), kept_start).is_recovered;
@@ -69,7 +72,7 @@ impl<N: Net> Sessions<N> {
         if followed.is_recovered == Some(false) {
             self.count(Counter::Gaps);
         }
-        Joined { followed, subscription, presence, has_kept: is_of_kept }
+        Joined { followed, subscription, watching, presence, has_kept: is_of_kept }
     }
 }
 

@@ -175,6 +175,9 @@ impl<N: Net> Sessions<N> {
             all.has_backlog |= !followed.backlog.is_empty();
             if let Some(newest) = self.newest_subscription(id) {
                 self.leave_unasked(newest);
+                // One that the list does not take follows the channel all the same.
+                let member = self.begin_member(id, name, &self.known(id, name), None);
+                self.note_member(newest, member.ok().flatten());
             }
         }
         all

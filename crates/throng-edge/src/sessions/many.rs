@@ -13,6 +13,8 @@
 //!   subscriptions are blocked, and get what they lack behind the answer.
 //! * No such command is frozen: [`Sessions::conclude_many`] ends all of them before.
 
+use std::slice;
+
 use throng_access::{Action, Asker};
 use throng_core::{
     AHEAD, Answer, ChannelName, Kind, Listener, QuestionId, RefusedForMemory, StartAt,
@@ -247,10 +249,12 @@ impl<N: Net> Sessions<N> {
                 }
                 let (name, start) = (&names[next], starts[next]);
                 next += 1;
+                let member = self.begin_member(id, name, &self.known(id, name), None)?;
                 self.limit_subscriptions(id, 1).inspect_err(|_| {
                     self.count(Counter::RefusedLimit);
+                    self.end_members(slice::from_ref(name), slice::from_ref(&member));
                 })?;
-                let terms = SubscriptionTerms { pace_ms, ..SubscriptionTerms::default() };
+                let terms = SubscriptionTerms { pace_ms, member, ..SubscriptionTerms::default() };
                 let (position, resumes) = (fetched.position, since.is_some());
                 let wants_state = replay == Some(Replay::State);
                 let joining = Joining {
@@ -269,7 +273,7 @@ impl<N: Net> Sessions<N> {
                     if let Some(subscription) = joined.subscription {
                         self.block(subscription);
                     }
-                    let start = Start::of(&joined.followed, None);
+                    let start = Start::of(&joined.followed);
                     let (id, head) = (start.id.to_string(), start.head.map(|it| it.to_string()));
                     let (head, recovered) = (head.as_deref(), start.recovered);
                     let number = has_numbers.then_some(start.number.0);

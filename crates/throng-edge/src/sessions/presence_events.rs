@@ -7,9 +7,9 @@
 use std::sync::Arc;
 
 use throng_access::Action;
-use throng_core::{ChannelName, Kind, PresenceState, SubscriptionId};
+use throng_core::{ChannelName, Kind, MessageId, PresenceState, SubscriptionId};
 use throng_dialect::Saying;
-use throng_wire::subscribe::Request;
+use throng_wire::subscribe::{KnownPresence, Request, Transport};
 use throng_wire::{ErrorCode, ErrorResponse};
 
 use crate::connection::ConnectionId;
@@ -40,7 +40,13 @@ pub(crate) fn subscriptions_of(request: &Request) -> usize {
 impl<N: Net> Sessions<N> {
     /// Fails unless the channels of a request have the presence events that it asks for.
     pub(crate) fn check_presence_events(&self, request: &Request) -> Result<(), ErrorResponse> {
-        channels_of(request).try_for_each(|name| self.check_has_presence_events(&name))
+        for wanted in &request.presence {
+            self.check_has_presence_events(&name_of(&request.targets[wanted.target]))?;
+            if let Some(KnownPresence::Id(id)) = &wanted.known {
+                id.parse::<MessageId>()?;
+            }
+        }
+        Ok(())
     }
 
     /// Fails unless a channel has presence events.
@@ -52,9 +58,11 @@ impl<N: Net> Sessions<N> {
             let message = "presence events are of channels; an inbox has none";
             return Err(ErrorResponse::new(ErrorCode::BadRequest, message));
         }
-        if !self.cursors().rules().have_presence_events(name) {
+        let rules = self.cursors().rules();
+        if !rules.have_presence_events(name) && rules.members(name).is_none() {
             let message = format!(
-                "the channel {} has no presence events; the setting `presence-events` allows them",
+                "the channel {} has no presence events; the settings `presence-events` and \
+                 `members` give it some",
                 name.name()
             );
             return Err(ErrorResponse::new(ErrorCode::BadRequest, message));
@@ -71,8 +79,19 @@ impl<N: Net> Sessions<N> {
     ) -> Vec<Arc<PresenceState>> {
         let mut states = Vec::new();
         for (wanted, name) in request.presence.iter().zip(channels_of(request)) {
+            if self.cursors().rules().members(&name).is_some() {
+                let known = match &wanted.known {
+                    Some(KnownPresence::Id(id)) => id.parse().ok(),
+                    _ => None,
+                };
+                let is_poll = matches!(request.transport, Transport::LongPoll { .. });
+                states.extend(self.follow_members(id, &name, known, is_poll));
+                continue;
+            }
+            let is_known =
+                |state: &PresenceState| wanted.known == Some(KnownPresence::Time(state.time_ms));
             let state = self.follow_presence_of(id, &name);
-            states.extend(state.filter(|state| wanted.known_ms != Some(state.time_ms)));
+            states.extend(state.filter(|state| !is_known(state)));
         }
         states
     }

@@ -170,7 +170,7 @@ impl<N: Net> Sessions<N> {
             return;
         }
         self.count(Counter::SubscriptionsRevoked);
-        if self.cursors().is_of_presence_events(subscription) {
+        if self.cursors().is_of_presence(subscription) {
             return self.end_denied_presence(id, subscription, &target.name, error);
         }
         if target.kind == Kind::User {
@@ -194,7 +194,7 @@ impl<N: Net> Sessions<N> {
     ) -> Option<ErrorResponse> {
         let (channel, _) = self.cursors().channel(subscription)?;
         let name = self.engine.name(channel)?;
-        let of_presence = name.is_presence_events().then(|| ChannelName::channel(name.name()));
+        let of_presence = name.is_presence().then(|| ChannelName::channel(name.name()));
         let action = of_presence.as_ref().map_or(Action::Subscribe(&name), Action::ReadPresence);
         self.ask_again(client, iter::once(action)).err()
     }

@@ -239,7 +239,12 @@ impl<N: Net> Sessions<N> {
         let Subscribing { request, head, bytes, .. } = asking;
         let fetched = &answers.fetched;
         let count = presence_events::subscriptions_of(request);
+        let members = match self.begin_members(id, request, client, &names) {
+            Ok(members) => members,
+            Err(error) => return self.refuse_subscriber(id, request, bytes, &error),
+        };
         if let Err(refusal) = self.hold_subscriber(id, client, count) {
+            self.end_members(&names, &members);
             let reader = self.reader_of(head);
             return self.refuse_limited(id, refusal, Some(request), &reader, bytes, false);
         }
@@ -268,6 +273,7 @@ impl<N: Net> Sessions<N> {
         }
         self.set_pace(id, request.options.get(ConnectionOption::Pace));
         self.begin_states(id, request, &followed);
+        self.note_members(id, members);
         let presence = self.follow_presence_events(id, request);
         let mut has_backlog = followed.iter().any(|followed| !followed.backlog.is_empty());
         let position = kept.map(|(user, position, start)| {
@@ -291,13 +297,7 @@ impl<N: Net> Sessions<N> {
         }
         let unread = fetched.unread;
         let begun = Begun { is_recovered, position, has_backlog, presence, unread };
-        match request.transport {
-            Transport::LongPoll { wait_ms } => {
-                let backlogs = followed.into_iter().map(|followed| followed.backlog).collect();
-                self.start_long_poll(id, request, wait_ms, begun, backlogs);
-            }
-            _ => self.start_stream(id, request, &followed, begun),
-        }
+        self.start(id, request, followed, begun);
         self.limit(id, answers.until_ms);
         if let Client::Unidentified = client {
             self.await_identity(id);
@@ -308,6 +308,16 @@ impl<N: Net> Sessions<N> {
         {
             let expires_ms = clock::from_wall_ms(u64::from(identity.expires_s()) * 1000);
             self.limit(id, Some(expires_ms));
+        }
+    }
+
+    fn start(&mut self, id: ConnectionId, request: &Request, all: Vec<Followed>, begun: Begun) {
+        match request.transport {
+            Transport::LongPoll { wait_ms } => {
+                let backlogs = all.into_iter().map(|followed| followed.backlog).collect();
+                self.start_long_poll(id, request, wait_ms, begun, backlogs);
+            }
+            _ => self.start_stream(id, request, &all, begun),
         }
     }
 
@@ -477,7 +487,7 @@ impl<N: Net> Sessions<N> {
         };
         write_saying(connection, &Saying::Welcome(welcome), None, out);
         for (target, followed) in request.targets.iter().zip(followed) {
-            let start = Start::of(followed, None);
+            let start = Start::of(followed);
             write_saying(connection, &Saying::Subscribed(target, start), None, out);
         }
         if connection.encoding().has_numbers() {

@@ -25,11 +25,24 @@ use throng_dialect::Encoding;
 /// The version of the format since which a user has a name for people.
 const NAMES_VERSION: u16 = 7;
 
+/// The first version with what users show to other members.
+const INFO_VERSION: u16 = 9;
+
 /// The code that tells WebSockets to connect again: the server restarts.
 const MOVED_CODE: u16 = 1012;
 
 /// Why a connection is closed that follows a channel which has another journal now.
 const MOVED: &str = "the messages of a channel are kept elsewhere from now on; connect again";
+
+/// The user of a connection whose record follows.
+#[derive(Debug)]
+struct NamedUser {
+    user: Box<str>,
+    /// The name for people.
+    shown: Option<Box<str>>,
+    /// What the user shows to other members.
+    info: Option<Box<str>>,
+}
 
 /// Reads a frozen worker, record by record.
 pub struct WorkerThaw<N: Net> {
@@ -53,8 +66,8 @@ pub struct WorkerThaw<N: Net> {
     partials: Vec<Arc<Message>>,
     /// Grants of the connections' tokens.
     grants: Vec<Arc<Grants>>,
-    /// The user of the next connection, if that is known, and the name of the user for people.
-    user: Option<(Box<str>, Option<Box<str>>)>,
+    /// The user of the next connection, if that is known.
+    user: Option<NamedUser>,
     /// The connections whose events were asked for before.
     watched: Watched,
 }
@@ -156,7 +169,11 @@ impl<N: Net> WorkerThaw<N> {
             let socket = socket.ok_or(ThawError::Invalid("a connection without its socket"))?;
             let frozen = FrozenConnection::decode(decoder)?;
             let known = user.as_ref();
-            let known = known.map(|(user, shown)| KnownUser { user, shown: shown.as_deref() });
+            let known = known.map(|NamedUser { user, shown, info }| KnownUser {
+                user,
+                shown: shown.as_deref(),
+                info: info.as_deref(),
+            });
             let shared = (&*self.partials, &*self.grants, known);
             return self.worker.thaw_connection(frozen, socket, shared);
         }
@@ -197,8 +214,12 @@ impl<N: Net> WorkerThaw<N> {
     /// The next record is the user's connection.
     fn read_user(&mut self, mut decoder: Decoder<'_>) -> Result<(), ThawError> {
         let user = decoder.text()?.into();
-        let shown = if self.version < NAMES_VERSION { "" } else { decoder.text()? };
-        self.user = Some((user, Some(shown).filter(|shown| !shown.is_empty()).map(Into::into)));
+        let mut since = |version| -> Result<Option<Box<str>>, ThawError> {
+            let text = if self.version < version { "" } else { decoder.text()? };
+            Ok(Some(text).filter(|text| !text.is_empty()).map(Into::into))
+        };
+        let (shown, info) = (since(NAMES_VERSION)?, since(INFO_VERSION)?);
+        self.user = Some(NamedUser { user, shown, info });
         decoder.finish()
     }
 

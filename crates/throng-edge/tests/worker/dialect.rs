@@ -6,8 +6,8 @@ use std::time::Duration;
 use throng_access::{AccessControl, AccessRules, AllowAll, Decision};
 use throng_core::conformance::{Fate, Lateness, TestJournal};
 use throng_core::{
-    ChannelName, Channels, LagPolicy, MemoryStep, Notification, Retention, Rule, Rules, ScanAction,
-    ScanTarget,
+    ChannelName, Channels, LagPolicy, MembersRule, Notification, Retention, Rule, Rules,
+    ScanAction, ScanTarget,
 };
 use throng_edge::{Counter, Limits, Settings};
 use throng_wire::websocket::deflate::Inflater;
@@ -172,11 +172,11 @@ fn a_token_is_shown_in_a_frame() {
 }
 
 #[test]
-fn a_subscription_has_data_of_its_member_and_an_end_of_its_own() {
+fn a_subscription_has_an_end_of_its_own() {
     let mut rig = Rig::new();
     let (client, _) = connect(&mut rig, "/testing/");
-    let answers = say(&mut rig, &client, "1 sub a 10 {ann}\n2 sub b 20\n3 sub c");
-    let expected = ["1 subscribed a as {ann}", "2 subscribed b", "3 subscribed c"];
+    let answers = say(&mut rig, &client, "1 sub a 10\n2 sub b 20\n3 sub c");
+    let expected = ["1 subscribed a", "2 subscribed b", "3 subscribed c"];
     assert_eq!(answers, expected);
     rig.pass(50);
     rig.replace_process();
@@ -310,28 +310,25 @@ fn a_connection_that_a_refusal_ends_executes_no_more() {
 }
 
 #[test]
-fn data_of_members_are_bounded_and_count_as_buffered() {
-    let limits = Limits { max_buffered_bytes: 20_000, ..Limits::default() };
-    let mut rig = Rig::with(Settings { limits, ..Settings::for_tests() });
+fn a_client_is_the_member_that_its_application_has_signed() {
+    let members = Some(MembersRule { are_connections: false, grace_ms: 0 });
+    let mut rig = rig_with_rule(Settings::for_tests(), Rule { members, ..Rule::default() });
+    let (watcher, _) = connect(&mut rig, "/testing/");
+    let answers = say(&mut rig, &watcher, "1 watch a");
+    assert_eq!(answers, ["1 subscribed a", "* members a 0"]);
     let (client, _) = connect(&mut rig, "/testing/");
     let data = "d".repeat(1020);
-    let too_large = format!("1 sub a 900 {data}d");
+    let too_large = format!(r#"1 sub a 900 ann {{"x":"{data}"}}"#);
     assert_eq!(say(&mut rig, &client, &too_large), ["1 error too_large"]);
-    for number in 0..16 {
-        let answers = say(&mut rig, &client, &format!("2 sub a{number} 900 {data}"));
-        assert_eq!(answers, [format!("2 subscribed a{number} as {data}")]);
-    }
-    assert_eq!(say(&mut rig, &client, "3 unsub a0"), ["3 unsubscribed a0"]);
+    assert_eq!(say(&mut rig, &client, "1 sub a 900 ann [1]"), ["1 error bad_request"]);
+    let answers = say(&mut rig, &client, r#"2 sub a 900 ann {"name": "Ann"}"#);
+    assert_eq!(answers, ["2 subscribed a"]);
+    let object = r#"{"user":"ann","info":{"name":"Ann"}}"#;
+    assert_eq!(texts(&watcher), [format!("* join a {object}")]);
     rig.replace_process();
-    let (other, _) = connect(&mut rig, "/testing/");
-    assert_eq!(say(&mut rig, &other, &format!("4 sub b 900 {data}")).len(), 1);
-    assert!(!client.is_closed());
-    // At the last step a worker has a quarter of its share.
-    rig.pressure.report(1, 1, MemoryStep::CloseSlow);
-    rig.pass(1);
-    assert_eq!(texts(&client), ["close 4100 later"]);
-    assert_eq!(say(&mut rig, &other, "5 ping"), ["5 pong"]);
-    rig.worker.check_invariants();
+    let answers = say(&mut rig, &client, "3 watch a\n4 unsub a");
+    assert_eq!(answers, ["3 error already_subscribed\n4 unsubscribed a"]);
+    assert_eq!(texts(&watcher), [r#"* leave a {"user":"ann"}"#]);
 }
 
 #[test]

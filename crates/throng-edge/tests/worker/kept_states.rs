@@ -14,8 +14,8 @@ use throng_access::{AccessControl, AccessRules, AllowAll, ChannelAccess};
 use throng_core::frozen::VERSION;
 use throng_core::{
     Attributes, Body, ChannelName, Channels, HistoryQuery, KeyQuery, Kind, LagPolicy, LogChange,
-    LogRecord, MemoryThaw, Publication, RecordChange, Rule, Rules, SegmentSink, Sender,
-    SharedBytes,
+    LogRecord, MembersRule, MemoryThaw, Publication, RecordChange, Rule, Rules, SegmentSink,
+    Sender, SharedBytes,
 };
 use throng_edge::Settings;
 use throng_edge::worker::WorkerThaw;
@@ -58,7 +58,7 @@ const NAMED: usize = 13;
 const STATE: usize = 14;
 const CLIENTS: usize = 15;
 
-/// What the subscription of [`TERMS`] shows of its member.
+/// What the subscription of [`TERMS`] shows of its member, up to version 8.
 const MEMBER: &str = " as {ann}";
 
 /// Places in the record of a connection.
@@ -94,6 +94,13 @@ fn named() -> Rule {
     Rule { kind, pattern, sender: Sender::Name, ..Rule::default() }
 }
 
+/// Channels with members.
+fn with_members() -> Rule {
+    let (kind, pattern) = (Some(Kind::Channel), "ends*".to_owned());
+    let members = Some(MembersRule { are_connections: false, grace_ms: 0 });
+    Rule { kind, pattern, members, ..Rule::default() }
+}
+
 /// The record of a log.
 fn record() -> LogRecord {
     LogRecord::of(&[(1, b"text/plain"), (9_999, b"unknown")]).expect("they are in order")
@@ -127,7 +134,7 @@ fn scenario() -> (Rig, Vec<u8>, Vec<Client>) {
         max_staleness_ms: 1_000,
         ..Rule::default()
     };
-    let rules = Rules::new(vec![bounded, named()], Rule::default());
+    let rules = Rules::new(vec![bounded, named(), with_members()], Rule::default());
     let mut rig = Rig::with_rules(settings(), Arc::new(access), rules);
     publish_once(&rig);
     rig.publish("a", "sealed", None);
@@ -158,9 +165,9 @@ fn scenario() -> (Rig, Vec<u8>, Vec<Client>) {
     clients.push(rig.connect(&get.replace("/channels/a", "/channels/d?heartbeat=3600s")));
     clients.push(rig.connect(&WEBSOCKET.replace("/channels/a", "/testing/")));
     clients.push(rig.connect(&WEBSOCKET.replace("/channels/a", "/testing/e")));
-    rig.send_frame(&clients[TERMS], "1 sub ends 200 {ann}");
+    rig.send_frame(&clients[TERMS], r#"1 sub ends 200 bob {"name":"Bob"}"#);
     rig.work();
-    assert!(clients[TERMS].received().contains(MEMBER));
+    assert!(clients[TERMS].received().contains("subscribed ends"));
     let v1 = "Sec-WebSocket-Protocol: throng.v1\r\nSec-WebSocket-Key";
     let compact = WEBSOCKET.replace("Sec-WebSocket-Key", v1);
     let compact = |target: &str| compact.replace("/channels/a", target);
@@ -172,7 +179,7 @@ fn scenario() -> (Rig, Vec<u8>, Vec<Client>) {
     clients.push(rig.connect(&get.replace("/channels/a", "/channels/g?pace=500ms")));
     clients.push(rig.connect(&compact("/channels/h?envelope=compact")));
     rig.publish("h", "asked", None);
-    let claims = r#""sub": "ann", "name": "Ann A.""#;
+    let claims = r#""sub": "ann", "name": "Ann A.", "info": {"age":7}"#;
     clients.push(websocket(&mut rig, "/channels/n", &token(3600, claims), "throng.v1"));
     for (key, text) in [("old", "1"), ("gone", "2"), ("last", "3"), ("last", "4")] {
         rig.set_key("prices", key, text);
@@ -244,7 +251,7 @@ fn thawed(version: u16) -> (Rig, Vec<Client>) {
         let path = directory(version).join(name);
         fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
     };
-    let rules = Rules::new(vec![named()], Rule::default());
+    let rules = Rules::new(vec![named(), with_members()], Rule::default());
     let access = (Arc::new(AccessControl::open(Arc::new(AllowAll))), rules);
     let memory = |rules, queues| {
         let mut thaw = MemoryThaw::new(rules, queues, 1 << 30);
@@ -340,7 +347,7 @@ fn deadlines_options_and_terms_are_kept_since_version_2() {
 
 #[test]
 fn the_data_of_a_member_is_kept_since_version_2() {
-    for version in 2..=VERSION {
+    for version in 2..9 {
         let (mut rig, _clients) = thawed(version);
         rig.worker.prepare_to_freeze();
         let (vacant, mut worker) = (rig.new_worker(), Vec::new());
@@ -418,6 +425,27 @@ fn names_of_users_are_kept_since_version_7() {
         rig.work();
         let received = clients[NAMED].received();
         assert!(received.contains(r#""from":"Ann A.","data":"hi""#), "{version}: {received}");
+    }
+}
+
+#[test]
+fn members_are_kept_since_version_9() {
+    for version in 9..=VERSION {
+        let (mut rig, clients) = thawed(version);
+        let members = |rig: &Rig, name| {
+            let channel = ChannelName::channel(name);
+            rig.engine.members(rig.now_ms(), &channel, None, 9).members
+        };
+        let bob = r#"{"user":"bob","info":{"name":"Bob"}}"#;
+        assert_eq!(members(&rig, "ends"), [bob.into()], "{version}");
+        rig.send_frame(&clients[NAMED], r#"{"type":"subscribe","channel":"ends-2"}"#);
+        rig.work();
+        let ann = r#"{"user":"ann","info":{"age":7}}"#;
+        assert_eq!(members(&rig, "ends-2"), [ann.into()], "{version}");
+        // The subscription has an end of its own.
+        (0..1_010).for_each(|_| rig.pass(1));
+        (0..1_010).for_each(|_| rig.pass(1));
+        assert_eq!(members(&rig, "ends").len(), 0, "{version}");
     }
 }
 

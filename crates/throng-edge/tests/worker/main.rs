@@ -24,6 +24,8 @@ mod late;
 mod limit_world;
 mod limits;
 mod many;
+mod members;
+mod members_world;
 mod memory;
 mod moved;
 mod names;

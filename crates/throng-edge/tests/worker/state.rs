@@ -193,3 +193,28 @@ fn a_key_is_set_by_those_whose_token_grants_it() {
         assert!(received.contains(answer), "{grants}: {received}");
     }
 }
+
+#[test]
+fn a_state_is_whole_while_a_newer_value_is_on_its_way() {
+    let mut rig = rig(Rule::default());
+    let first = rig.get("/channels/a?state=true");
+    for (key, value) in [("x", "1"), ("y", "1"), ("z", "1")] {
+        rig.set_key("a", key, value);
+    }
+    rig.work();
+    // The worker has not taken it when the second client comes.
+    rig.set_key("a", "z", "2");
+    let second = rig.get("/channels/a?state=true");
+    let v1 = rig.v1();
+    rig.send_frame(&v1, r#"{"type":"subscribe","channel":"a","state":true}"#);
+    rig.set_key("a", "x", "2");
+    rig.work();
+    for client in [second, v1] {
+        let received = client.received();
+        let place = |key| received.rfind(&format!(r#""state_key":"{key}""#));
+        let values = ["y", "z", "x"].map(place);
+        assert!(values.iter().all(Option::is_some) && values.is_sorted(), "{received}");
+        assert_eq!(received.matches(r#""data":"2""#).count(), 2, "{received}");
+    }
+    drop(first);
+}

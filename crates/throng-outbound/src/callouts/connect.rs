@@ -13,6 +13,7 @@ use throng_access::{
 };
 use throng_core::clock;
 use throng_core::later::{Answer, Later};
+use throng_wire::member::member_info;
 use throng_wire::name::check_name;
 use throng_wire::{ErrorCode, ErrorResponse};
 
@@ -56,6 +57,9 @@ struct ConnectDocument<'a> {
     message: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     user: Option<Cow<'a, str>>,
+    /// What the user shows to the other members of channels.
+    #[serde(borrow, default)]
+    info: Option<&'a RawValue>,
     /// As the claim of a token.
     #[serde(borrow, default)]
     grants: Option<&'a RawValue>,
@@ -113,6 +117,8 @@ impl Verdict for ConnectAnswer {
         let seconds = |time_s| u32::try_from(time_s).unwrap_or(u32::MAX);
         // An answer to a question from before a revocation does not count after it.
         let identity = Identity::of_application(user, grants, seconds(asked_s), seconds(expires_s));
+        let info = document.info.map(member_info).transpose().map_err(AnswerError::Info)?;
+        let identity = identity.with_info(info.as_deref());
         let told = Recognized { identity: Arc::new(identity), has_grants };
         Ok(Answered { verdict: ConnectAnswer(Ok(told)), cache_ms })
     }
@@ -138,7 +144,8 @@ impl Verdict for ConnectAnswer {
             return Err(ErrorResponse::new(ErrorCode::Forbidden, message));
         }
         let grants = has_grants.then(|| identity.grants());
-        Ok(Arc::new(token.narrowed(grants, identity.expires_s())))
+        let narrowed = token.narrowed(grants, identity.expires_s());
+        Ok(Arc::new(narrowed.with_info(identity.info())))
     }
 }
 

@@ -105,7 +105,8 @@ impl CalloutPolicy {
             | Action::Erase(_)
             | Action::Edit(_)
             | Action::SetState(_)
-            | Action::End(_) => return None,
+            | Action::End(_)
+            | Action::UpdateMember(_) => return None,
         };
         let is_application = asker.listener == Listener::Admin || is_key(asker.credentials);
         let is_known = matches!(asker.credentials, Credentials::Known { .. });

@@ -5,6 +5,7 @@ use std::fmt;
 
 use throng_access::grants::GrantsError;
 use throng_wire::ErrorResponse;
+use throng_wire::member::MemberInfoError;
 use throng_wire::name::NameError;
 
 pub(super) const ANSWER_BYTES_MAX: usize = 64 << 10;
@@ -20,6 +21,9 @@ pub(super) enum AnswerError {
     User(NameError),
     #[error("the answer's grants, which are as the claim of a token: {0}")]
     Grants(#[from] GrantsError),
+    /// It has something that no member can show of itself.
+    #[error("the answer's info {0}")]
+    Info(MemberInfoError),
     /// Its content in place of a message's cannot be published, or was not asked for.
     #[error("the answer's content: {0}")]
     Content(Cow<'static, str>),

@@ -46,6 +46,15 @@ pub const PARAMETERS: [&str; OWN.len() + options::NAMES.len()] = {
 /// browsers append it to the URL when they reconnect, each with its own spelling.
 const RESUME: &str = "lasteventid";
 
+/// The last presence event that a client knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KnownPresence {
+    /// The one of this time, in milliseconds since 1970.
+    Time(u64),
+    /// The one about members that has this id.
+    Id(Box<str>),
+}
+
 /// The value of `?presence=`.
 #[derive(Debug)]
 pub(super) enum PresenceParameter {
@@ -56,13 +65,13 @@ pub(super) enum PresenceParameter {
 }
 
 /// A client's request for the presence of one channel.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) enum PresenceOfChannel {
     Nothing,
     /// The present members, and events.
     Events,
-    /// Events after the one of this time, in milliseconds since 1970.
-    After(u64),
+    /// Events after this one.
+    After(KnownPresence),
 }
 
 /// The values of `?transport=`.
@@ -212,12 +221,13 @@ fn names_last_event(key: &str) -> bool {
     letters.map(|byte| byte.to_ascii_lowercase()).eq(RESUME.bytes())
 }
 
-/// `true` or `false` for all channels; or one for each: that, or the time of its last event.
+/// `true` or `false` for all channels; or one for each: that, or the time or the id of its last
+/// event.
 fn read_presence(value: &str) -> Result<PresenceParameter, ErrorResponse> {
     let of_channel = |text: &str| match text {
         "true" => Some(PresenceOfChannel::Events),
         "false" => Some(PresenceOfChannel::Nothing),
-        time => time.parse().ok().map(PresenceOfChannel::After),
+        known => known_presence(known).map(PresenceOfChannel::After),
     };
     let decoded = decode_query(value);
     let presence = match decoded.as_deref() {
@@ -231,9 +241,21 @@ fn read_presence(value: &str) -> Result<PresenceParameter, ErrorResponse> {
     presence.ok_or_else(|| {
         ErrorResponse::bad_parameter(
             "the parameter `presence` must be `true` or `false`, or have one value for each \
-             channel, joined by commas: `true`, `false`, or the `time` of its last presence event",
+             channel, joined by commas: `true`, `false`, or the `time` or `id` of its last \
+             presence event",
         )
     })
+}
+
+/// The last event that a client knows: its time in digits, or its id.
+fn known_presence(text: &str) -> Option<KnownPresence> {
+    let Some((epoch, offset)) = text.split_once('-') else {
+        return text.parse().ok().map(KnownPresence::Time);
+    };
+    let is_id = !epoch.is_empty()
+        && epoch.bytes().all(|byte| byte.is_ascii_alphanumeric())
+        && offset.parse::<u64>().is_ok();
+    is_id.then(|| KnownPresence::Id(text.into()))
 }
 
 fn read_transport(value: &str) -> Result<NamedTransport, ErrorResponse> {

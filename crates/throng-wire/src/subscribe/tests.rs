@@ -473,23 +473,30 @@ proptest! {
 fn presence_events_are_asked_for_by_what_is_known() {
     let wanted = |target: &str| -> Vec<_> {
         let presence = request(target).presence;
-        presence.iter().map(|wanted| (wanted.target, wanted.known_ms)).collect()
+        presence.into_iter().map(|wanted| (wanted.target, wanted.known)).collect()
     };
     assert_eq!(wanted("/channels/a?presence=true"), [(0, None)]);
     assert_eq!(wanted("/channels/a?presence=false"), []);
-    assert_eq!(wanted("/channels/a?user=u&presence=1795300878278"), [(0, Some(1_795_300_878_278))]);
     assert_eq!(
-        wanted("/subscribe?channel=a&channel=b&presence=5%2C1"),
-        [(0, Some(5)), (1, Some(1))]
+        wanted("/channels/a?user=u&presence=1795300878278"),
+        [(0, Some(KnownPresence::Time(1_795_300_878_278)))]
+    );
+    assert_eq!(
+        wanted("/subscribe?channel=a&channel=b&presence=5%2C8vn2ybqk-1"),
+        [(0, Some(KnownPresence::Time(5))), (1, Some(KnownPresence::Id("8vn2ybqk-1".into())))]
     );
     let three = "/subscribe?channel=a&channel=b&channel=c&user=u&presence";
     assert_eq!(wanted(&format!("{three}=true")), [(0, None), (1, None), (2, None)]);
-    assert_eq!(wanted(&format!("{three}=false,7,true")), [(1, Some(7)), (2, None)]);
+    assert_eq!(
+        wanted(&format!("{three}=false,7,true")),
+        [(1, Some(KnownPresence::Time(7))), (2, None)]
+    );
     assert_eq!(wanted(&format!("{three}=false,false,false")), []);
     for target in [
         "/channels/a?presence=yes",
         "/channels/a?presence=",
         "/channels/a?presence=-1",
+        "/channels/a?presence=8vn2ybqk-",
         "/channels/a?presence=%ff",
         "/channels/a?presence=5,6",
         "/channels/a?presence=true,false",

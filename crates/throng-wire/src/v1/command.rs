@@ -7,13 +7,14 @@ use super::list::{List, Verb};
 use super::publication::Publication;
 use crate::credential::Token;
 use crate::error::ErrorResponse;
+use crate::member::MemberClaim;
 use crate::name::Target;
 use crate::page_range::PageRange;
 use crate::subscribe::Replay;
 use crate::unknown;
 
 /// The commands and the fields that each may have.
-pub const COMMANDS: [(&str, &[&str]); 9] = [
+pub const COMMANDS: [(&str, &[&str]); 10] = [
     (
         "subscribe",
         &[
@@ -27,6 +28,7 @@ pub const COMMANDS: [(&str, &[&str]); 9] = [
             "history",
             "state",
             "presence",
+            "info",
             "pace",
         ],
     ),
@@ -55,7 +57,8 @@ pub const COMMANDS: [(&str, &[&str]); 9] = [
         "history",
         &["type", "ref", "channel", "user", "limit", "before", "after", "since_time", "order"],
     ),
-    ("presence", &["type", "ref", "channel", "user", "limit"]),
+    ("presence", &["type", "ref", "channel", "user", "limit", "after"]),
+    ("update", &["type", "ref", "channel", "user", "info"]),
     ("read", &["type", "ref", "user", "id", "back"]),
     ("auth", &["type", "ref", "token"]),
     ("ack", &["type", "ref", "frames"]),
@@ -73,8 +76,8 @@ pub enum Command {
         replay: Option<Replay>,
         /// True if to tell who is in the channel.
         presence: bool,
-        /// What the client shows of itself to the other members, in the form of its dialect.
-        member: Option<Box<str>>,
+        /// What the client says of itself to the other members.
+        member: Option<Box<MemberClaim>>,
         /// For how many seconds it subscribes; `None`: for as long as it may.
         expires_in_s: Option<u32>,
         /// The least time between two deliveries, in milliseconds, if the client wants one.
@@ -103,6 +106,14 @@ pub enum Command {
         target: Target,
         /// The largest number of users, 1 to [`LIMIT_MAX`].
         limit: Option<u32>,
+        /// The member behind which the list begins, where the server keeps one.
+        after: Option<String>,
+    },
+    /// Shows something else of the client to the other members.
+    Update {
+        target: Target,
+        /// As [`member_info`](crate::member::member_info) has it.
+        info: Box<str>,
     },
     /// Reads or moves the marker of what a user has read.
     Read {
@@ -168,7 +179,9 @@ impl Command {
                 since: owned(fields.since, "since")?,
                 replay: replay(fields)?,
                 presence: boolean(fields.presence, "presence")?.unwrap_or(false),
-                member: None,
+                member: fields.info()?.map(|info| {
+                    Box::new(MemberClaim { info: Some(info), ..MemberClaim::default() })
+                }),
                 expires_in_s: None,
                 pace_ms: pace(fields.pace)?,
             },
@@ -189,7 +202,17 @@ impl Command {
                 .map_err(ErrorResponse::bad_request)?,
                 limit: fields.page_limit()?,
             },
-            "presence" => Command::Presence { target: fields.target()?, limit: fields.limit()? },
+            "presence" => Command::Presence {
+                target: fields.target()?,
+                limit: fields.limit()?,
+                after: owned(fields.after, "after")?,
+            },
+            "update" => Command::Update {
+                target: fields.target()?,
+                info: fields.info()?.ok_or_else(|| {
+                    ErrorResponse::bad_request("the field `info` is missing: a JSON object")
+                })?,
+            },
             "read" => Command::Read {
                 target: fields.user()?,
                 id: owned(fields.id, "id")?,

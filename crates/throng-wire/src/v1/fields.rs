@@ -11,6 +11,7 @@ use serde_json::value::RawValue;
 use crate::credential::Token;
 use crate::error::{ErrorCode, ErrorResponse};
 use crate::json::Text;
+use crate::member::{MemberInfoError, member_info};
 use crate::name::{Kind, Target, check_name};
 use crate::subscribe::{self, HISTORY_MAX, PACE_MS_MAX, PACE_MS_MIN, Replay, TIME_MS_MAX};
 use crate::unknown;
@@ -81,6 +82,7 @@ fields! {
     tombstone "tombstone",
     token "token",
     frames "frames",
+    info "info",
 }
 
 impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
@@ -213,6 +215,12 @@ impl<'a> Fields<'a> {
             Some(0) => Err(ErrorResponse::bad_request(message())),
             Some(frames) => Ok(frames),
         }
+    }
+
+    /// What the client shows of itself to the other members of a channel.
+    pub(super) fn info(&self) -> Result<Option<Box<str>>, ErrorResponse> {
+        let info = self.info.map(member_info).transpose();
+        info.map_err(MemberInfoError::of_field)
     }
 
     pub(crate) fn exclude(&self) -> Result<Option<String>, ErrorResponse> {

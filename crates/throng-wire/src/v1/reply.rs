@@ -2,14 +2,13 @@
 //! fields.
 
 mod erased;
+mod presence;
 mod receipt;
 mod state;
 
+use serde_json::value::RawValue;
 use std::fmt::Display;
 use std::io::Write as _;
-use std::sync::Arc;
-
-use serde_json::value::RawValue;
 
 use super::list::Verb;
 use crate::error::ErrorResponse;
@@ -17,6 +16,10 @@ use crate::json::write_json_string;
 use crate::name::{Kind, Target};
 
 pub use erased::{ended_body, erased_body, opened_body, replaced_body};
+pub use presence::{
+    MemberEvent, PresenceEvent, Present, ShownMember, member, member_without_info, members,
+    presence, presence_body, presence_event, presence_state, updated,
+};
 pub use receipt::{ReceiptFields, receipt_body};
 pub use state::{state, state_body};
 
@@ -425,94 +428,6 @@ fn error_fields<'o>(object: Object<'o>, error: &ErrorResponse) -> Object<'o> {
 /// Replies to a ping.
 pub fn pong(out: &mut Vec<u8>, reference: Option<&RawValue>) {
     Object::typed(out, "pong").end_with(reference);
-}
-
-/// Lists the connected users.
-pub fn presence(
-    out: &mut Vec<u8>,
-    target: &Target,
-    present: Present<'_, impl AsRef<str>>,
-    reference: Option<&RawValue>,
-) {
-    presence_fields(Object::typed(out, "presence"), target, present).end_with(reference);
-}
-
-/// [`presence`] as the body of an HTTP response.
-pub fn presence_body(out: &mut Vec<u8>, target: &Target, present: Present<'_, impl AsRef<str>>) {
-    presence_fields(Object::new(out), target, present).end();
-}
-
-/// The members of a channel.
-#[derive(Debug, Clone, Copy)]
-pub struct Present<'a, U> {
-    pub connections: usize,
-    /// The users that they belong to.
-    pub users: &'a [U],
-    pub more: bool,
-    /// True if other nodes have not said who is there on them.
-    pub is_partial: bool,
-    /// True if there are other nodes, and the channel is this one's alone.
-    pub is_local: bool,
-}
-
-fn presence_fields<'o>(
-    object: Object<'o>,
-    target: &Target,
-    Present { connections, users, more, is_partial, is_local }: Present<'_, impl AsRef<str>>,
-) -> Object<'o> {
-    object
-        .target(target)
-        .number("connections", connections as u64)
-        .array("users", users, |out, user| write_json_string(out, user.as_ref()))
-        .boolean("more", more)
-        .flag("partial", is_partial)
-        .flag("local", is_local)
-}
-
-/// The members of a channel, for subscribers of its presence events.
-#[derive(Debug, Clone, Copy)]
-pub struct PresenceEvent<'a> {
-    pub channel: &'a str,
-    /// The time of the event, in milliseconds since 1970.
-    pub time_ms: u64,
-    pub connections: usize,
-    /// The users; `None` if there are too many connections to name them.
-    pub users: Option<&'a [&'a str]>,
-}
-
-/// A presence event for a client that has just begun to follow them: who is there now.
-pub fn presence_state(out: &mut Vec<u8>, event: PresenceEvent<'_>) {
-    presence_event_fields(out, event).end();
-}
-
-/// A presence event: who is there now, who has `joined` since the last event, and who has `left`,
-/// each with the time when the last connection ended.
-pub fn presence_event<'u>(
-    out: &mut Vec<u8>,
-    event: PresenceEvent<'_>,
-    joined: impl IntoIterator<Item = &'u Arc<str>>,
-    left: impl IntoIterator<Item = (&'u Arc<str>, u64)>,
-) {
-    let object = presence_event_fields(out, event);
-    if event.users.is_none() {
-        return object.end();
-    }
-    object
-        .array("joined", joined, |out, user| write_json_string(out, user))
-        .array("left", left, |out, (user, last_seen_ms)| {
-            Object::new(out).string("user", user).number("last_seen", last_seen_ms).end();
-        })
-        .end();
-}
-
-fn presence_event_fields<'o>(out: &'o mut Vec<u8>, event: PresenceEvent<'_>) -> Object<'o> {
-    let PresenceEvent { channel, time_ms, connections, users } = event;
-    Object::typed(out, "presence")
-        .string("channel", channel)
-        .number("time", time_ms)
-        .number("connections", connections as u64)
-        .array("users", users.unwrap_or_default(), |out, user| write_json_string(out, user))
-        .boolean("more", users.is_none())
 }
 
 /// How far a user has read: up to `read`, with `unread` messages after it.

@@ -22,6 +22,7 @@ pub(crate) fn access_rules(settings: &Settings) -> Result<AccessRules, SettingsE
         edit: global.edit.0,
         state: global.state.0,
         end: global.end.0,
+        update: global.update.0,
     };
     let rules = settings.channels.iter().zip(1..).map(|(table, nth)| {
         let (kind, text) = match (&table.channels, &table.users) {
@@ -45,6 +46,7 @@ fn rule(table: &ChannelTable, fallback: &ChannelAccess) -> ChannelAccess {
         edit: table.edit.map_or(fallback.edit, |who| who.0),
         state: table.state.map_or(fallback.state, |who| who.0),
         end: table.end.map_or(fallback.end, |who| who.0),
+        update: table.update.map_or(fallback.update, |who| who.0),
     }
 }
 

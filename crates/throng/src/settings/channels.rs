@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use throng_core::rules::RULES_MAX;
 use throng_units::{Count, Size, Switch, Time};
 
-use super::values::{JournalChoice, LagPolicyChoice, SenderChoice, WhoChoice};
+use super::values::{JournalChoice, LagPolicyChoice, MembersChoice, SenderChoice, WhoChoice};
 use throng_settings::toml_value;
 
 /// Defines the keys of a table, and [`ChannelTable`].
@@ -64,6 +64,10 @@ channel_table! {
     "max-staleness" max_staleness: Time,
     /// Whether clients are told who joins and leaves, in place of `presence-events`.
     "presence-events" presence_events: Switch,
+    /// The members of which there is a list, in place of `presence-members`.
+    "members" members: MembersChoice,
+    /// How long a member stays after the last connection, in place of `presence-grace`.
+    "members-grace" members_grace: Time,
     /// The publisher that messages show.
     "from" sender: SenderChoice,
     /// Where the messages are kept.
@@ -88,6 +92,8 @@ channel_table! {
     "state" state: WhoChoice,
     /// Who may end them and open them again, in place of `access-end`.
     "end" end: WhoChoice,
+    /// Who may choose what they show of themselves to other members, in place of `access-update`.
+    "update" update: WhoChoice,
 }
 
 impl ChannelTable {
@@ -97,7 +103,7 @@ impl ChannelTable {
     /// Whether the table says who may do something.
     pub(crate) fn has_access(&self) -> bool {
         let reads = [&self.subscribe, &self.history, &self.presence];
-        let writes = [&self.publish, &self.erase, &self.edit, &self.state, &self.end];
+        let writes = [&self.publish, &self.erase, &self.edit, &self.state, &self.end, &self.update];
         reads.into_iter().chain(writes).any(Option::is_some)
     }
 
@@ -112,6 +118,7 @@ impl ChannelTable {
             edit: None,
             state: None,
             end: None,
+            update: None,
             ..self.clone()
         }
     }
@@ -167,9 +174,10 @@ mod tests {
             "presence-events" => "true",
             "journal" => "'disk'",
             "from" => "'name'",
+            "members" => "'user'",
             "durable" | "local" => "true",
             "subscribe" | "publish" | "history" | "presence" | "erase" | "edit" | "state"
-            | "end" => "'user'",
+            | "end" | "update" => "'user'",
             _ => "1",
         };
         for key in KEYS {

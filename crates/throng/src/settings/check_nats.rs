@@ -56,6 +56,15 @@ pub(super) fn nats(settings: &Settings) -> Option<String> {
                 .into(),
         );
     }
+    let members = |table: &ChannelTable| table.members.unwrap_or(settings.presence.members);
+    let are_in_nats = tables_in_nats(settings).any(|(_, table)| members(table).0.is_some());
+    if are_in_nats || settings.presence.members.0.is_some() {
+        return Some(
+            "members do not work with engine = nats yet, but on channels that are local: each node \
+             knows its own connections only; set presence.members and members to \"none\""
+                .into(),
+        );
+    }
     connection(settings).or_else(|| retention(settings))
 }
 
@@ -131,6 +140,14 @@ mod tests {
             (
                 "engine = 'nats'\nnats = 'a'\n[[channels]]\nmatch = 'a'\npresence-events = true",
                 "presence events do not work with engine = nats yet",
+            ),
+            (
+                "engine = 'nats'\nnats = 'a'\npresence = { members = 'user' }",
+                "members do not work with engine = nats yet",
+            ),
+            (
+                "engine = 'nats'\nnats = 'a'\n[[channels]]\nmatch = 'a'\nmembers = 'user'",
+                "members do not work with engine = nats yet",
             ),
             (
                 "engine = 'nats'\nnats = 'a'\nhistory = { messages = 10001 }",

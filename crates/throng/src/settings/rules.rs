@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use throng_core::name::Kind;
-use throng_core::{LagPolicy, Retention, Rule, Rules, Sender, StateLimits};
+use throng_core::{LagPolicy, MembersRule, Retention, Rule, Rules, Sender, StateLimits};
 use throng_units::Time;
 
 use super::channels::ChannelTable;
@@ -30,6 +30,7 @@ pub(crate) fn rules(settings: &Settings) -> Rules {
         pace_ms: 0,
         max_staleness_ms: 0,
         presence_events: settings.presence.events.0,
+        members: members(settings, None),
         sender: Sender::Nobody,
         journal: settings.journal_id(settings.default_journal()),
     };
@@ -67,9 +68,21 @@ fn rule(settings: &Settings, table: &ChannelTable, fallback: &Rule) -> Rule {
         max_staleness_ms: table.max_staleness.map_or(0, |age| milliseconds(age) as u32),
         pace_ms: table.pace.map_or(0, |pace| milliseconds(pace) as u32),
         presence_events: table.presence_events.map_or(fallback.presence_events, |switch| switch.0),
+        members: members(settings, Some(table)),
         sender: table.sender.map_or(fallback.sender, |sender| sender.0),
         journal: settings.journal_id(settings.journal_of(table)),
     }
+}
+
+/// The members of channels that match a table, or none.
+fn members(settings: &Settings, table: Option<&ChannelTable>) -> Option<MembersRule> {
+    let own = table.and_then(|table| table.members).unwrap_or(settings.presence.members);
+    let grace = table.and_then(|table| table.members_grace).unwrap_or(settings.presence.grace);
+    own.0.map(|are_connections| MembersRule {
+        are_connections,
+        // A connection does not come back.
+        grace_ms: if are_connections { 0 } else { milliseconds(grace) },
+    })
 }
 
 /// A time that is no limit if it is zero.

@@ -18,8 +18,8 @@ use super::row::{Change, Row, hyphenated, is_boolean, settings};
 use super::values::{
     AddressHeaderChoice, AutoCount, AutoSize, ClientCertificateChoice, ClientUserChoice,
     ControlChoice, CookieName, DemoChoice, EngineChoice, IoUringChoice, LagPolicyChoice,
-    LogFormatChoice, LogLevel, OptionalAddress, OptionalPath, ProxyProtocolChoice, RecordsChoice,
-    SyncChoice, TlsVersionChoice, WhoChoice,
+    LogFormatChoice, LogLevel, MembersChoice, OptionalAddress, OptionalPath, ProxyProtocolChoice,
+    RecordsChoice, SyncChoice, TlsVersionChoice, WhoChoice,
 };
 use super::{callout_tables, certificate_tables, channels, key_tables};
 
@@ -298,6 +298,8 @@ settings! {
             "Who may set and remove keys of a channel's state";
         "access-end" end: WhoChoice = "granted",
             "Who may end channels and open them again";
+        "access-update" update: WhoChoice = "granted",
+            "Who may choose what they show of themselves to other members";
     }
     tables {}
     lists {}
@@ -354,6 +356,8 @@ settings! {
         // As many users as the answer to a query names.
         "presence-max-named" max_named: Count = "100" [max = "1000"],
             "Connections in a channel up to which presence events name users; 0: never";
+        "presence-members" members: MembersChoice = "none",
+            "Keep a list of the members of each channel, with what they show of themselves";
     }
     tables {}
     lists {}

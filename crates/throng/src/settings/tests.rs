@@ -135,6 +135,7 @@ fn grammar(value_name: &str) -> &'static [(&'static str, &'static str)] {
         "VERSION" => &[("1.2", "\"1.2\""), ("1.3", "\"1.3\"")],
         "CHOICE" => &[("optional", "\"optional\""), ("Required", "\"required\"")],
         "JOURNAL" => &[("Nats", "\"nats\""), ("memory", "\"memory\"")],
+        "MEMBERS" => &[("User", "\"user\""), ("none", "\"none\"")],
         "WHO" => &[("user", "\"user\""), ("Nobody", "\"nobody\"")],
         other => panic!("no samples for {other}: add them, or use a name that has some"),
     }

@@ -269,6 +269,14 @@ one_of! {
 }
 
 one_of! {
+    /// The members of which the server keeps a list: `Some(true)` if each connection is one.
+    MembersChoice(Option<bool>), "MEMBERS", "one of \"none\", \"user\" and \"connection\"",
+    "none" => None,
+    "user" => Some(false),
+    "connection" => Some(true)
+}
+
+one_of! {
     /// What happens to a subscriber beyond its lag limit.
     LagPolicyChoice(LagPolicy), "POLICY", "a policy: \"close\", \"skip\" or \"latest\"",
     "close" => LagPolicy::Close,

@@ -9,6 +9,7 @@ use throng_access::pattern::Pattern;
 use throng_access::{Grants, Permission};
 use throng_core::name::Kind;
 use throng_units::Time;
+use throng_wire::member::member_info_of;
 
 use super::signing_key::{KeyArguments, SigningKey};
 use crate::access::{AccessSettings, OfflineVerifier, now_s};
@@ -34,6 +35,10 @@ pub(super) struct Arguments {
     /// The user (`sub`)
     #[arg(long, value_name = "USER")]
     user: Option<String>,
+
+    /// What the user shows to the other members of channels (`info`): a JSON object
+    #[arg(long, value_name = "JSON", value_parser = info)]
+    info: Option<Value>,
 
     /// Grant following matching channels; may be repeated, like the next three
     #[arg(long, value_name = "PATTERN", value_parser = pattern)]
@@ -66,6 +71,9 @@ pub(super) struct Arguments {
     /// Grant ending matching channels and opening them again
     #[arg(long, value_name = "PATTERN", value_parser = pattern)]
     end: Vec<String>,
+    /// Grant choosing what the user shows to the other members of matching channels
+    #[arg(long, value_name = "PATTERN", value_parser = pattern)]
+    update: Vec<String>,
 
     /// The whole claim `throng` in JSON, such as {"publish":[{"users":"*"}]}
     #[arg(long, value_name = "JSON", value_parser = grants)]
@@ -103,6 +111,11 @@ fn pattern(text: &str) -> Result<String, String> {
 fn grants(json: &str) -> Result<Value, String> {
     Grants::from_claim(json).map_err(|error| error.to_string())?;
     serde_json::from_str(json).map_err(|error| error.to_string())
+}
+
+fn info(json: &str) -> Result<Value, String> {
+    let info = member_info_of(json).map_err(|error| format!("it {error}"))?;
+    serde_json::from_str(&info).map_err(|error| error.to_string())
 }
 
 pub(super) fn new(arguments: &Arguments) -> Result<()> {
@@ -145,6 +158,9 @@ fn claims(
             claims.insert(name.into(), text.as_str().into());
         }
     }
+    if let Some(info) = &arguments.info {
+        claims.insert("info".into(), info.clone());
+    }
     claims.insert("iat".into(), now_s.into());
     claims.insert("exp".into(), (now_s + arguments.expires_in.0.as_secs().max(1)).into());
     if let Some(claim) = throng_claim(arguments) {
@@ -167,6 +183,7 @@ fn throng_claim(arguments: &Arguments) -> Option<Value> {
         ("edit", &arguments.edit),
         ("state", &arguments.state),
         ("end", &arguments.end),
+        ("update", &arguments.update),
     ];
     let granted = lists.into_iter().filter(|(_, list)| !list.is_empty());
     let claim: Map<_, _> = granted.map(|(name, list)| (name.to_owned(), json!(list))).collect();

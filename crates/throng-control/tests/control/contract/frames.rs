@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use throng_wire::v1::{self, HistoryPage, PresenceEvent, Present, RawValue, Verb};
+use throng_wire::v1::{self, HistoryPage, MemberEvent, PresenceEvent, Present, RawValue, Verb};
 use throng_wire::{ErrorCode, Kind, Target};
 
 use super::{asyncapi, object, texts};
@@ -154,9 +154,12 @@ fn answers_have_the_fields_that_are_written() {
         };
         v1::history(out, page, [] as [fn(&mut Vec<u8>); 0], of);
     });
-    let present =
-        Present { connections: 1, users: &["u"], more: true, is_partial: true, is_local: true };
+    let (members, next) = (Some(&[r#"{"user":"u"}"#][..]), Some("u"));
+    let (users, more) = (&["u"][..], true);
+    let (is_partial, is_local) = (true, true);
+    let present = Present { connections: 1, users, members, next, more, is_partial, is_local };
     messages.check("presenceState", |out, of| v1::presence(out, &target, present, of));
+    messages.check("updated", |out, of| v1::updated(out, &target, of));
     messages.check("readMarker", |out, of| v1::read(out, &user, (Some("a-1"), 3), of));
     messages.check("authenticated", |out, of| v1::authenticated(out, Some("u"), 3, of));
     messages.check("pong", v1::pong);
@@ -177,6 +180,12 @@ fn notices_have_the_fields_that_are_written() {
     messages.check("expiring", |out, _| v1::expiring(out, 3));
     messages.check("late", |out, _| v1::late(out, true));
     messages.check("closed", |out, _| v1::closed(out, "token_expired", 4002, "why"));
+    messages.check("member", |out, _| {
+        let object = r#"{"connection":"c","user":"u","info":{}}"#;
+        let (event, id) = ("join", "a-1");
+        v1::member(out, MemberEvent { channel: "a", event, id, time_ms: 1, object });
+    });
+    messages.check("memberList", |out, _| v1::members(out, "a", "a-1", 1));
     let (user, time) = ("u".into(), 1);
     let event = PresenceEvent { channel: "a", time_ms: 1, connections: 1, users: Some(&["u"]) };
     messages.check("presenceEvent", |out, _| v1::presence_state(out, event));

@@ -1,9 +1,10 @@
 //! The engine as bytes. `model` goes on with thawed engines at random steps.
 
 use proptest::prelude::*;
+use throng_wire::v1::ShownMember;
 
 use super::*;
-use crate::frozen::{OFFSET_MAX, VERSION};
+use crate::frozen::{OFFSET_MAX, RecordKind, VERSION};
 use crate::publication::{IDEMPOTENCY_MS, PublishError};
 use crate::rules::JournalId;
 use crate::{Attributes, ConnectionName};
@@ -34,6 +35,42 @@ fn fixture() -> Fixture {
 
 fn is_refused(fixture: &Fixture, records: &[Vec<u8>]) -> bool {
     fixture.thaw(records).is_err()
+}
+
+#[test]
+fn members_stay_until_their_connections_could_have_come() {
+    let mut fixture = fixture();
+    let news = ChannelName::channel("news");
+    for user in ["ann", "bob"] {
+        let shown = ShownMember { connection: None, user: Some(user), info: None };
+        fixture.engine.begin_member(6, &news, shown).expect("there is room");
+    }
+    fixture.engine.rest_member(6, &news, "bob");
+    let records = fixture.freeze();
+    let at = records.iter().position(|it| it[0] == RecordKind::Members as u8).expect("a record");
+    for end in 1..records[at].len() {
+        let mut cut = records.clone();
+        cut[at].truncate(end);
+        assert!(is_refused(&fixture, &cut), "{end}");
+    }
+    let twice = [&records[..=at], &records[at..]].concat();
+    assert!(is_refused(&fixture, &twice));
+    let now_ms = crate::clock::now_ms();
+    fixture.freeze_and_thaw();
+    let users = |fixture: &Fixture, now_ms| fixture.engine.members(now_ms, &news, None, 9).users;
+    let tick = |fixture: &Fixture, now_ms| fixture.engine.tick(now_ms);
+    assert_eq!(users(&fixture, now_ms), ["ann".into(), "bob".into()]);
+    fixture.engine.resume_member(now_ms, &news, "ann");
+    // Bob's time was frozen.
+    tick(&fixture, now_ms + 1_000);
+    assert_eq!(users(&fixture, now_ms), ["ann".into()]);
+    fixture.freeze_and_thaw();
+    let now_ms = crate::clock::now_ms();
+    tick(&fixture, now_ms + 9_000);
+    assert_eq!(users(&fixture, now_ms), ["ann".into()]);
+    tick(&fixture, now_ms + 11_000);
+    assert_eq!(users(&fixture, now_ms).len(), 0);
+    assert_eq!(fixture.engine.member_metrics().left, 2);
 }
 
 #[test]

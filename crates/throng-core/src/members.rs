@@ -1,0 +1,129 @@
+//! The members of channels: a state of each channel by key, written by the server.
+//!
+//! A channel whose rule has [`members`](crate::Rule::members) has a second, internal log
+//! ([`ChannelName::members`]) with a key for each member. Its value is the member as everybody sees
+//! it, so that the list is a page of that state, and subscribers of the log get the list and then
+//! what changes, as of any state. What the log does not tell is in the [`Members`]: how many
+//! connections a member has here, and since when it has none.
+//!
+//! * A worker reports each subscription that begins and ends. A member joins with its first
+//!   connection and leaves with the last one, after the grace of the rule.
+//! * What the log does not take is refused: there is no member that it does not have.
+//! * A channel without the rule has nothing here, and costs nothing.
+//!
+//! Invariant: a member that is here has a value in the log. A change of both is made under the lock
+//! of the members, which is taken before any lock of the memory.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::name::ChannelName;
+
+/// A member, by the key that the log has for it.
+#[derive(Debug)]
+pub(crate) struct Member {
+    /// Subscriptions of this process.
+    pub(crate) connections: u32,
+    /// Since when it has none, and when it is due to leave.
+    pub(crate) away: Option<Away>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Away {
+    pub(crate) since_ms: u64,
+    pub(crate) due_ms: u64,
+}
+
+/// The members of all channels, as far as their logs do not tell.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    pub(crate) channels: HashMap<ChannelName, HashMap<Box<str>, Member>>,
+    /// Members without connections, in the order in which they leave.
+    pub(crate) due: BTreeSet<(u64, ChannelName, Box<str>)>,
+}
+
+impl State {
+    /// The member is not to leave any more.
+    pub(crate) fn stay(&mut self, channel: &ChannelName, key: &str) {
+        let member = self.channels.get_mut(channel).and_then(|all| all.get_mut(key));
+        if let Some(away) = member.and_then(|member| member.away.take()) {
+            self.due.remove(&(away.due_ms, channel.clone(), key.into()));
+        }
+    }
+
+    /// A subscription of the member is gone. Returns whether that was its last one.
+    pub(crate) fn leave(&mut self, channel: &ChannelName, key: &str, away: Away) -> bool {
+        let member = self.channels.get_mut(channel).and_then(|all| all.get_mut(key));
+        debug_assert!(member.is_some(), "a member with a subscription is here");
+        let Some(member) = member else { return false };
+        member.connections = member.connections.saturating_sub(1);
+        let is_gone = member.connections == 0;
+        if is_gone {
+            self.part(channel, key, away);
+        }
+        is_gone
+    }
+
+    /// The member leaves when it is due, unless it comes back.
+    pub(crate) fn part(&mut self, channel: &ChannelName, key: &str, away: Away) {
+        let Some(member) = self.channels.get_mut(channel).and_then(|all| all.get_mut(key)) else {
+            return;
+        };
+        member.away = Some(away);
+        self.due.insert((away.due_ms, channel.clone(), key.into()));
+    }
+
+    pub(crate) fn remove(&mut self, channel: &ChannelName, key: &str) {
+        let Some(all) = self.channels.get_mut(channel) else { return };
+        all.remove(key);
+        if all.is_empty() {
+            self.channels.remove(channel);
+        }
+    }
+}
+
+/// The members of all channels.
+#[derive(Debug, Default)]
+pub(crate) struct Members {
+    state: Mutex<State>,
+    pub(crate) count: AtomicU64,
+    pub(crate) joined: AtomicU64,
+    pub(crate) updated: AtomicU64,
+    pub(crate) left: AtomicU64,
+    pub(crate) refused: AtomicU64,
+}
+
+/// Counters of members.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MemberMetrics {
+    /// The members of all channels.
+    pub members: u64,
+    pub joined: u64,
+    pub updated: u64,
+    pub left: u64,
+    /// Subscriptions that were refused because the list was full.
+    pub refused: u64,
+}
+
+/// A page of a channel's members.
+#[derive(Debug, Default)]
+pub struct MemberPage {
+    /// The members as JSON objects, in the order of their keys.
+    pub members: Vec<Arc<str>>,
+    /// The users among them, each once.
+    pub users: Vec<Arc<str>>,
+    /// The key after which the next page goes on, if there may be one.
+    pub next: Option<Box<str>>,
+}
+
+impl Members {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What another process goes on counting.
+    pub(crate) fn counters(&self) -> [&AtomicU64; 4] {
+        [&self.joined, &self.updated, &self.left, &self.refused]
+    }
+}

@@ -1,0 +1,102 @@
+//! The members of channels as frozen state. Their values are in their channels' logs, which are
+//! frozen like all others.
+//!
+//! A frozen subscription does not count for its member, and counts again once it is thawed. So for
+//! a while each member is one without connections.
+
+use std::sync::atomic::Ordering;
+
+use throng_wire::v1::ShownMember;
+
+use crate::clock;
+use crate::frozen::{Decoder, Encoder, RecordKind, ThawError, decode_name, encode_name};
+use crate::members::{Away, Member, State};
+use crate::memory::MemoryEngine;
+use crate::name::{ChannelName, Kind};
+
+/// Members in a record.
+const RECORD_MEMBERS: usize = 1000;
+
+/// For how long members stay at least whose connections may still come.
+const THAW_MS: u64 = 10_000;
+
+impl MemoryEngine {
+    /// Writes the members of all channels.
+    pub(crate) fn freeze_members<E>(
+        &self,
+        write: &mut dyn FnMut(Vec<u8>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let state = self.members.lock();
+        for (channel, all) in &state.channels {
+            let mut left = all.iter();
+            while left.len() > 0 {
+                let count = left.len().min(RECORD_MEMBERS);
+                let mut encoder = Encoder::new(RecordKind::Members);
+                encode_name(&mut encoder, channel);
+                encoder.u32(count as u32);
+                for (key, member) in left.by_ref().take(count) {
+                    encoder.bytes(key.as_bytes());
+                    let times = member.away.map(|away| [away.since_ms, away.due_ms]);
+                    let times = times.map(|times| times.map(clock::wall_ms));
+                    times.unwrap_or_default().into_iter().for_each(|time_ms| encoder.u64(time_ms));
+                }
+                write(encoder.finish())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a record of [`MemoryEngine::freeze_members`].
+    pub(crate) fn thaw_members(&self, mut decoder: Decoder<'_>) -> Result<(), ThawError> {
+        let channel = decode_name(&mut decoder)?;
+        if channel.kind() != Kind::Channel {
+            return Err(ThawError::Invalid("a channel with members"));
+        }
+        let now_ms = clock::now_ms();
+        let grace_ms = self.rules().members(&channel).map_or(0, |rule| rule.grace_ms);
+        let last_ms = now_ms + grace_ms.max(THAW_MS);
+        let mut state = self.members.lock();
+        for _ in 0..decoder.u32()? {
+            let key = decoder.text()?;
+            let away = match [decoder.u64()?, decoder.u64()?] {
+                [0, 0] => Away { since_ms: now_ms, due_ms: last_ms },
+                times => {
+                    let [since_ms, due_ms] = times.map(clock::from_wall_ms);
+                    Away { since_ms: since_ms.min(now_ms), due_ms: due_ms.min(last_ms) }
+                }
+            };
+            let all = state.channels.entry(channel.clone()).or_default();
+            let member = Member { connections: 0, away: None };
+            if all.insert(key.into(), member).is_some() {
+                return Err(ThawError::Invalid("a member twice"));
+            }
+            state.part(&channel, key, away);
+            self.members.count.fetch_add(1, Ordering::Relaxed);
+        }
+        decoder.finish()
+    }
+
+    /// A subscription of a member is frozen. It comes back here or in another process, or has ended
+    /// if it does not.
+    pub fn rest_member(&self, now_ms: u64, channel: &ChannelName, key: &str) {
+        let grace_ms = self.rules().members(channel).map_or(0, |rule| rule.grace_ms);
+        let due_ms = now_ms + grace_ms.max(THAW_MS);
+        self.members.lock().leave(channel, key, Away { since_ms: now_ms, due_ms });
+    }
+
+    /// A subscription of a member was frozen, here or in another process, and goes on.
+    pub fn resume_member(&self, now_ms: u64, channel: &ChannelName, key: &str) {
+        let mut state = self.members.lock();
+        if let Some(member) = state.channels.get_mut(channel).and_then(|all| all.get_mut(key)) {
+            member.connections += 1;
+            return state.stay(channel, key);
+        }
+        // Only of a frozen state that was made up.
+        let State { channels, .. } = &mut *state;
+        let all = channels.entry(channel.clone()).or_default();
+        all.insert(key.into(), Member { connections: 1, away: None });
+        self.members.count.fetch_add(1, Ordering::Relaxed);
+        let shown = ShownMember { connection: None, user: Some(key), info: None };
+        let _ = self.tell_member(now_ms, channel, "join", shown);
+    }
+}

@@ -1,0 +1,127 @@
+//! The members of channels: which subscriptions are of members, and those who follow them.
+//!
+//! A subscription to the members of a channel begins with the state of their log, as
+//! [`delivery::state`](super::state) has it, and goes on with what changes.
+
+use std::sync::Arc;
+
+use throng_core::{ChannelName, MessageId, PresenceState, StartAt, SubscriptionId};
+use throng_dialect::Saying;
+use throng_dialect::saying::notice_json;
+use throng_wire::v1;
+
+use super::Delivery;
+use crate::connection::ConnectionId;
+use crate::net::Net;
+
+/// The members of which subscriptions end: their channels and keys.
+pub(super) type Members = Vec<(ChannelName, Box<str>)>;
+
+impl<N: Net> Delivery<N> {
+    /// The members that some subscriptions are of.
+    pub(super) fn members_of(
+        &self,
+        subscriptions: impl Iterator<Item = SubscriptionId>,
+    ) -> Members {
+        if !self.subscriptions.have_members() {
+            return Vec::new();
+        }
+        let member = |subscription| {
+            let key = self.subscriptions.terms(subscription)?.member.clone()?;
+            let (channel, _) = self.subscriptions.channel(subscription)?;
+            Some((self.engine.name(channel)?, key))
+        };
+        subscriptions.filter_map(member).collect()
+    }
+
+    /// Subscriptions of these members have ended.
+    pub(super) fn end_members(&self, members: Members) {
+        let now_ms = self.clock().unix_ms();
+        for (channel, key) in members {
+            self.engine.memory().end_member(now_ms, &channel, &key);
+        }
+    }
+
+    /// The connection and its subscriptions are about to be frozen.
+    pub(super) fn rest_members(&self, id: ConnectionId) {
+        let now_ms = self.clock().unix_ms();
+        for (channel, key) in self.members_of(self.subscriptions(id)) {
+            self.engine.memory().rest_member(now_ms, &channel, &key);
+        }
+    }
+
+    /// The connection and its subscriptions, which were frozen, go on.
+    pub(super) fn resume_members(&self, id: ConnectionId) {
+        let now_ms = self.clock().unix_ms();
+        for (channel, key) in self.members_of(self.subscriptions(id)) {
+            self.engine.memory().resume_member(now_ms, &channel, &key);
+        }
+    }
+
+    /// Follows the members of a channel: from their list on, or from the change with the id that is
+    /// `known`. If there is nothing left of that, the list comes. A long-poll gets at once what is
+    /// there: as notices, which are returned.
+    pub(crate) fn follow_members(
+        &mut self,
+        id: ConnectionId,
+        channel: &ChannelName,
+        known: Option<MessageId>,
+        is_poll: bool,
+    ) -> Vec<Arc<PresenceState>> {
+        let log = ChannelName::members(channel.name());
+        let followed = self.follow(id, &log, known.map_or(StartAt::State, StartAt::After));
+        let Some(own) = self.newest_subscription(id) else { return Vec::new() };
+        let is_list = followed.is_recovered != Some(true);
+        if !is_poll {
+            if is_list {
+                self.begin_state(own, followed.head);
+            }
+            return Vec::new();
+        }
+        let notice = |json: &[u8]| {
+            let json = String::from_utf8_lossy(json).into();
+            Arc::new(PresenceState { time_ms: 0, json })
+        };
+        let told = followed.backlog.iter().filter(|message| message.key().is_some());
+        let mut notices: Vec<_> = told.map(|message| notice(&notice_json(message))).collect();
+        self.subscriptions.advance(own, followed.head.offset);
+        if is_list {
+            let count = self.engine.memory().members_of(channel);
+            let mut json = Vec::new();
+            v1::members(&mut json, channel.name(), &followed.head.to_string(), count);
+            notices.push(notice(&json));
+        }
+        notices
+    }
+
+    /// The subscriptions of a connection, which have just begun, are of these members.
+    pub(crate) fn note_members(&mut self, id: ConnectionId, members: Vec<Option<Box<str>>>) {
+        if members.is_empty() {
+            return;
+        }
+        for (own, member) in self.subscriptions_in_order(id).into_iter().zip(members) {
+            self.note_member(own, member);
+        }
+    }
+
+    /// A subscription that has just begun is of a member.
+    pub(crate) fn note_member(&mut self, subscription: SubscriptionId, member: Option<Box<str>>) {
+        if let Some(key) = member {
+            self.subscriptions.set_member(subscription, key);
+        }
+    }
+
+    /// Tells the connection that it has the list of a channel's members, as of `end`.
+    pub(super) fn end_member_list(
+        &mut self,
+        id: ConnectionId,
+        subscription: SubscriptionId,
+        end: MessageId,
+    ) {
+        let Some(target) = self.target_of(subscription) else { return };
+        let channel = ChannelName::channel(&target.name);
+        let count = self.engine.memory().members_of(&channel);
+        let end = end.to_string();
+        self.say(id, &Saying::Members { channel: &target.name, id: &end, count });
+    }
+}

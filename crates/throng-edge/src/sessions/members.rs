@@ -1,0 +1,177 @@
+//! Clients as members of the channels that they follow.
+//!
+//! Before a subscription to a channel with members begins, its client is counted as a member: a
+//! list that is full refuses it. What ends the subscription ends that, too.
+
+use throng_access::Action;
+use throng_core::{ChannelName, PublishError};
+use throng_wire::subscribe::Request;
+use throng_wire::v1::ShownMember;
+use throng_wire::{ErrorCode, ErrorResponse, MemberClaim};
+
+use super::client::Client;
+use crate::connection::ConnectionId;
+use crate::net::Net;
+use crate::sessions::Sessions;
+
+/// What is known of a client without its own words.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    user: Option<Box<str>>,
+    /// A JSON object, as [`member_info`](throng_wire::member::member_info) has it.
+    info: Option<Box<str>>,
+}
+
+impl<N: Net> Sessions<N> {
+    /// The members that a request makes its client, in the order of its channels: the keys in their
+    /// lists. Empty if there are none.
+    ///
+    /// # Errors
+    ///
+    /// A list is full, or delivery lags. The client is a member of none.
+    pub(super) fn begin_members(
+        &self,
+        id: ConnectionId,
+        request: &Request,
+        client: &Client,
+        names: &[ChannelName],
+    ) -> Result<Vec<Option<Box<str>>>, ErrorResponse> {
+        if !self.cursors().rules().have_any_members() {
+            return Ok(Vec::new());
+        }
+        let known = self.known_by_request(request, client);
+        let mut members = Vec::with_capacity(names.len());
+        for name in names {
+            match self.begin_member(id, name, &known, None) {
+                Ok(member) => members.push(member),
+                Err(error) => {
+                    self.end_members(names, &members);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(members)
+    }
+
+    /// Takes back what [`Sessions::begin_members`] has done, for a subscription that does not
+    /// begin.
+    pub(super) fn end_members(&self, names: &[ChannelName], members: &[Option<Box<str>>]) {
+        for (name, member) in names.iter().zip(members) {
+            if let Some(key) = member {
+                self.engine.memory().end_member(self.clock().unix_ms(), name, key);
+            }
+        }
+    }
+
+    /// Makes the client a member of a channel, if the channel has any and the client can be one.
+    /// Returns its key in the list. `claim` is its own word.
+    pub(super) fn begin_member(
+        &self,
+        id: ConnectionId,
+        name: &ChannelName,
+        known: &Known,
+        claim: Option<&MemberClaim>,
+    ) -> Result<Option<Box<str>>, ErrorResponse> {
+        let Some(rule) = self.cursors().rules().members(name) else {
+            return match claim {
+                Some(_) => Err(no_members(name)),
+                None => Ok(None),
+            };
+        };
+        let connection = rule.are_connections.then(|| self.connections().name(id).to_string());
+        let (connection, user) = (connection.as_deref(), known.user_by(claim));
+        let Some(key) = connection.or(user) else {
+            return match claim {
+                Some(_) => Err(nobody()),
+                None => Ok(None),
+            };
+        };
+        let info = claim.and_then(|claim| claim.info.as_deref()).or(known.info.as_deref());
+        let shown = ShownMember { connection, user, info };
+        let begun = self.engine.memory().begin_member(self.clock().unix_ms(), name, shown);
+        begun.map_err(refused)?;
+        Ok(Some(key.into()))
+    }
+
+    /// What is known of the client of a connection that stands.
+    pub(super) fn known(&self, id: ConnectionId, name: &ChannelName) -> Known {
+        if !self.cursors().rules().have_any_members() {
+            return Known::default();
+        }
+        let client = self.client(id, Action::Subscribe(name));
+        let user = client.credentials().user().map(Box::from);
+        let session = self.connections().session(id);
+        let info = session.and_then(|session| self.connections().side().info_of(session));
+        // A key may act for every user. Others are who they have shown to be.
+        let has_key = session.is_some_and(|session| session.key_tag().is_some());
+        let of_inbox = || self.user_of(id).filter(|_| has_key).map(|inbox| inbox.name().into());
+        let user = user.or_else(of_inbox);
+        Known { user, info: info.map(Box::from) }
+    }
+
+    fn known_by_request(&self, request: &Request, client: &Client) -> Known {
+        let user = client.credentials().user();
+        let is_key = matches!(client, Client::Known(throng_access::Client::Key(_)));
+        let user = user.or_else(|| request.user().filter(|_| is_key));
+        let info = match client {
+            Client::Known(throng_access::Client::Token(identity)) => identity.info(),
+            _ => None,
+        };
+        Known { user: user.map(Box::from), info: info.map(Box::from) }
+    }
+
+    /// Shows something else of a client in a channel of which it is a member.
+    pub(super) fn update_member(
+        &self,
+        id: ConnectionId,
+        name: &ChannelName,
+        info: &str,
+    ) -> Result<(), ErrorResponse> {
+        let rule = self.cursors().rules().members(name).ok_or_else(|| no_members(name))?;
+        let own = self.own_subscription(id, name);
+        let terms = own.and_then(|own| self.cursors().terms(own));
+        let Some(key) = terms.and_then(|terms| terms.member.as_deref()) else {
+            let message = format!("this connection is no member of {}", name.name());
+            return Err(ErrorResponse::new(ErrorCode::NotSubscribed, message));
+        };
+        let known = self.known(id, name);
+        let shown = if rule.are_connections {
+            ShownMember { connection: Some(key), user: known.user.as_deref(), info: Some(info) }
+        } else {
+            ShownMember { connection: None, user: Some(key), info: Some(info) }
+        };
+        let updated = self.engine.memory().update_member(self.clock().unix_ms(), name, shown);
+        updated.map(drop).map_err(refused)
+    }
+}
+
+impl Known {
+    /// The user that a client is. Its own word counts only if its application has signed that.
+    fn user_by<'a>(&'a self, claim: Option<&'a MemberClaim>) -> Option<&'a str> {
+        claim.and_then(|claim| claim.user.as_deref()).or(self.user.as_deref())
+    }
+}
+
+fn no_members(name: &ChannelName) -> ErrorResponse {
+    let message = format!(
+        "the channel {} has no members with data; the setting `members` gives it some",
+        name.name()
+    );
+    ErrorResponse::new(ErrorCode::BadRequest, message)
+}
+
+fn nobody() -> ErrorResponse {
+    let message = "a member of this channel is a user, and this connection belongs to none";
+    ErrorResponse::new(ErrorCode::BadRequest, message)
+}
+
+/// The error of a member that the list of its channel does not take.
+fn refused(error: PublishError) -> ErrorResponse {
+    match error {
+        PublishError::StateFull | PublishError::AllStatesFull => {
+            let message = "the list of the channel's members is full; try again later";
+            ErrorResponse::new(ErrorCode::NotStored, message)
+        }
+        other => other.into(),
+    }
+}
