@@ -64,10 +64,22 @@ fn check_target(target: &Target, reference: Option<&RawValue>) {
     let numbered = v1::Numbered { target: target.clone(), number: 1, epoch: "e" };
     check_line(|out| v1::numbers(out, std::slice::from_ref(&numbered)));
     let (more, is_partial, is_local) = (false, true, true);
-    let present = v1::Present { connections: 1, users: &users, more, is_partial, is_local };
+    let members = [v1::ShownMember { connection: None, user: Some(users[0]), info: None }.object()];
+    let members = [&*members[0]];
+    let present = v1::Present {
+        connections: 1,
+        users: &users,
+        members: Some(&members),
+        next: Some(users[0]),
+        more,
+        is_partial,
+        is_local,
+    };
     check_line(|out| v1::presence(out, target, present, reference));
     check_line(|out| v1::presence_body(out, target, present));
     let error = ErrorCode::Forbidden.into();
+    check_line(|out| v1::updated(out, target, reference));
+    check_line(|out| v1::members(out, users[0], "e-1", 1));
     check_line(|out| v1::revoked(out, target, &error));
     check_line(|out| v1::published(out, target, Some("e-1"), 1, true, reference));
 }
@@ -95,6 +107,14 @@ fuzz_target!(|data: &[u8]| {
             | Command::Presence { target, .. }
             | Command::Read { target, .. },
         ) => check_target(&target, reference),
+        Ok(Command::Update { target, info }) => {
+            check_target(&target, reference);
+            let (connection, user, info) = (None, Some(&*target.name), Some(&*info));
+            let object = v1::ShownMember { connection, user, info }.object();
+            let (channel, event, id) = (&*target.name, "update", "e-1");
+            let event = v1::MemberEvent { channel, event, id, time_ms: 1, object: &object };
+            check_line(|out| v1::member(out, event));
+        }
         Ok(Command::Many(list)) => {
             let mut reply = v1::ListReply::new(list.verb());
             for index in 0..list.len() {
