@@ -10,7 +10,7 @@ from support.commands import run
 from websockets.sync.client import connect
 
 # The answers to commands that no command of the test below has.
-OTHERS = {"authenticated"}
+OTHERS = {"authenticated", "updated"}
 
 
 @pytest.fixture(scope="module")

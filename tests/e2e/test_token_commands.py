@@ -7,7 +7,6 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
-
 from support.server import run_throng
 
 SECRET = "0123456789abcdef0123456789abcdef"
