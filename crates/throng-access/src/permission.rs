@@ -54,17 +54,19 @@ impl Permission {
 
 /// A set of permissions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct Permissions(u8);
+pub struct Permissions(u16);
+
+const _: () = assert!(Permission::ALL.len() <= u16::BITS as usize);
 
 impl Permissions {
     /// True if the set contains `permission`.
     pub fn contains(self, permission: Permission) -> bool {
-        self.0 & 1 << permission as u8 != 0
+        self.0 & 1 << permission as u16 != 0
     }
 
     /// The set with `permission` besides.
     pub fn with(self, permission: Permission) -> Permissions {
-        Permissions(self.0 | 1 << permission as u8)
+        Permissions(self.0 | 1 << permission as u16)
     }
 }
 

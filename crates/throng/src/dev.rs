@@ -25,8 +25,7 @@ const GRANTS: &str = r#"{
     "subscribe": ["*", {"users": "*"}], "publish": ["*", {"users": "*"}],
     "history": ["*", {"users": "*"}], "presence": ["*", {"users": "*"}],
     "erase": ["*", {"users": "*"}], "edit": ["*", {"users": "*"}],
-    "state": ["*", {"users": "*"}], "end": ["*"]
-    "state": ["*", {"users": "*"}], "update": ["*", {"users": "*"}]
+    "state": ["*", {"users": "*"}], "end": ["*"], "update": ["*"]
 }"#;
 
 /// The most bytes of the secrets that another process passes on.
