@@ -106,14 +106,6 @@ impl Body {
         }
     }
 
-    /// The text as published; `None` if it is bytes.
-    pub fn as_text(&self) -> Option<&str> {
-        match self {
-            Body::Text(text) | Body::Json(text) => Some(text),
-            Body::Binary(_) => None,
-        }
-    }
-
     /// The bytes as published.
     pub fn bytes(&self) -> &[u8] {
         match self {

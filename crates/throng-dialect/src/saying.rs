@@ -235,7 +235,8 @@ pub fn notice_json(message: &Message) -> Cow<'_, [u8]> {
 
 /// What a message with this id says of a member; `None` if it is about something else.
 pub(crate) fn member_event<'a>(message: &'a Message, id: &'a str) -> Option<MemberEvent<'a>> {
-    let object = message.body.as_text().filter(|_| message.channel.is_members())?;
+    let object =
+        str::from_utf8(message.body.bytes()).ok().filter(|_| message.channel.is_members())?;
     let event = message.facts().event.unwrap_or("update");
     let time_ms = clock::wall_ms(message.time_ms);
     Some(MemberEvent { channel: message.channel.name(), event, id, time_ms, object })

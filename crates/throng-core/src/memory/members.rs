@@ -107,7 +107,7 @@ impl MemoryEngine {
         let mut found = MemberPage { next: page.next, ..MemberPage::default() };
         let mut users = BTreeSet::new();
         for message in page.messages {
-            let Some(object) = message.body.as_text() else { continue };
+            let Ok(object) = str::from_utf8(message.body.bytes()) else { continue };
             found.members.push(object.into());
             users.extend(user_of(object));
         }
@@ -166,7 +166,7 @@ impl MemoryEngine {
     fn told(&self, now_ms: u64, channel: &ChannelName, key: &str) -> Option<Box<str>> {
         let log = ChannelName::members(channel.name());
         let page = self.keys(now_ms, &log, &KeyQuery::one(key));
-        page.one(key).and_then(|message| message.body.as_text()).map(Box::from)
+        page.one(key).and_then(|message| str::from_utf8(message.body.bytes()).ok()).map(Box::from)
     }
 
     fn update_told(
