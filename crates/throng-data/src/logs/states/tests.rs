@@ -294,3 +294,22 @@ fn all_states_together_have_a_limit() {
     assert_eq!(run.writer.all_states().keys, 1);
     run.check();
 }
+
+#[test]
+fn a_key_that_is_damaged_stands_for_itself_alone() {
+    let mut run = Run::new();
+    run.publish([set("whole", "1"), set("damaged", "2")]);
+    run.storage.damage(Space::Records, &crate::logs::state_rows::key(&log(), "damaged"));
+    let made = run.publish([set("damaged", "3"), set("whole", "3"), plain("4"), plain("5")]);
+    assert!(matches!(
+        made[..],
+        [Appended::Unreadable, Appended::New(_), Appended::New(_), Appended::New(_)]
+    ));
+    run.publish((6..20).map(|n| plain(&n.to_string())));
+    // It is not known whether its message is the newest, so it stays, and all behind it.
+    let bounds = run.logs.bounds(&log()).expect("it is read");
+    assert_eq!((bounds.floor, run.offsets()[0]), (1, 2));
+    assert!(run.writer.take_unreadable().count > 0);
+    let other = Publication { channel: ChannelName::channel("other"), ..set("damaged", "x") };
+    assert!(matches!(run.publish([other])[..], [Appended::New(_)]));
+}
