@@ -79,6 +79,12 @@ impl ServerKey {
         self.patterns.iter().any(|pattern| pattern.matches(name, None))
     }
 
+    /// True if the key is for all channels and users.
+    pub fn covers_all(&self) -> bool {
+        let is_all = |kind| self.patterns.iter().any(|it| it.kind() == kind && it.text() == "*");
+        is_all(Kind::Channel) && is_all(Kind::User)
+    }
+
     #[cfg(test)]
     pub(crate) fn for_tests(name: &str, scopes: &[&str]) -> ServerKey {
         let scopes = scopes.iter().filter_map(|word| Scope::from_word(word)).collect();

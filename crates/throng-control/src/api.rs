@@ -6,6 +6,7 @@ mod count;
 pub(crate) mod edit;
 pub(crate) mod end;
 pub(crate) mod erase;
+pub(crate) mod erase_user;
 pub(crate) mod head;
 pub(crate) mod history;
 pub(crate) mod kept;

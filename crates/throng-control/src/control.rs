@@ -33,6 +33,7 @@ use crate::metrics::{HttpMetrics, MetricSource};
 use crate::revocations::{self, RevocationTask, Revoker};
 use crate::settings::Settings;
 use crate::site::Site;
+use crate::user_erasures::UserErasures;
 
 /// The state of the control plane. Each connection's task holds a reference.
 pub struct Control {
@@ -43,6 +44,8 @@ pub struct Control {
     /// Changes what users follow, of all requests in one order.
     pub(crate) kept_changes: KeptChanges,
     pub(crate) authentication: Authentication,
+    /// The erasures of users.
+    pub(crate) user_erasures: UserErasures,
     /// Revokes tokens, if the server keeps revocations.
     pub(crate) revoker: Revoker,
     /// The owner of the file of revocations, until the control plane is served.
@@ -118,6 +121,7 @@ impl Control {
             engine,
             kept: Arc::clone(&access.kept),
             kept_changes,
+            user_erasures: UserErasures::default(),
             clients: Arc::clone(&access.clients),
             refusal_log: Arc::clone(&access.refusals),
             authentication: Authentication::new(access),
@@ -165,6 +169,7 @@ impl Control {
     #[must_use]
     pub fn with_records(mut self, records: Option<Arc<dyn Records>>) -> Control {
         if let Some(records) = records {
+            self.user_erasures.store_in(Arc::clone(&records));
             self.kept_changes.store_in(records);
         }
         self

@@ -121,6 +121,16 @@ impl Hold {
         Acting(Arc::clone(&self.acting))
     }
 
+    /// As [`Hold::act`], once the control plane is not held.
+    pub(crate) async fn acting(&self) -> Acting {
+        loop {
+            if let Some(acting) = self.act() {
+                return acting;
+            }
+            self.becomes(false).await;
+        }
+    }
+
     /// As [`Hold::count`], unless the control plane is held.
     pub fn act(&self) -> Option<Acting> {
         // Count first, check second: see the invariant.

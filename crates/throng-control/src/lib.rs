@@ -87,6 +87,7 @@ mod socket;
 mod status;
 mod succession;
 mod unshared;
+mod user_erasures;
 
 pub use certificates::{CertificateStatus, RenewalStatus, TlsStatus};
 pub use cluster::{ClusterStatus, NodeStatus};

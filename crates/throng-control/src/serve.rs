@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
+use crate::api::erase_user;
 use crate::canary;
 use crate::control::Control;
 use crate::edge::HandoffReceiver;
@@ -45,6 +46,7 @@ pub async fn serve(
     let sampler = Sampler::new(Arc::clone(&control), Arc::clone(&history));
     let sampler = tokio::spawn(sampler.run());
     let revocations = control.take_revocation_task().map(|task| tokio::spawn(task.run()));
+    let erasures = tokio::spawn(erase_user::run(Arc::clone(&control)));
     let canary = tokio::spawn(canary::run(Arc::clone(&control)));
     let service = Service::new(Arc::clone(&control), history);
     let (end_admin, admin_ends) = oneshot::channel();
@@ -56,6 +58,7 @@ pub async fn serve(
     let deadline = Instant::now() + control.settings.drain_timeout;
     // Its connections must not delay the drain.
     canary.abort();
+    erasures.abort();
     let subscribers = control.edge.metrics().connections.iter().sum::<u64>();
     control.refusals.begin_drain(subscribers.saturating_add(control.connections()));
     control.drain.begin(deadline);

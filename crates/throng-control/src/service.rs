@@ -164,7 +164,7 @@ fn route(head: &Parts, answer: &Answer) -> RequestClass {
         Some(Resource::Log(_, _, LogPart::Presence)) => RequestClass::Presence,
         Some(Resource::List(_)) => RequestClass::List,
         Some(
-            Resource::Log(_, _, LogPart::Connections)
+            Resource::Log(_, _, LogPart::Connections | LogPart::Erasure)
             | Resource::Connections
             | Resource::Connection(_)
             | Resource::Revocations
@@ -349,6 +349,7 @@ async fn operate(
     let is_post = head.method == Method::POST;
     let is_known = match resource {
         Resource::Log(_, _, LogPart::Connections) => is_read || is_delete,
+        Resource::Log(_, _, LogPart::Erasure) => is_read || is_post,
         Resource::Connection(_) => is_delete,
         Resource::Connections | Resource::Revocations => is_read,
         Resource::Revocation(..) => is_read || is_delete || is_post,
@@ -365,6 +366,9 @@ async fn operate(
     };
     authentication.check_operator(settings, head, operation)?;
     match resource {
+        Resource::Log(_, name, LogPart::Erasure) => {
+            api::erase_user::answer(control, head, name).await
+        }
         Resource::Log(kind, name, _) if is_read => {
             api::connections::list(control, head, kind, name).await
         }

@@ -21,6 +21,8 @@ pub enum Table {
     Subscriptions = 1,
     /// How far users have read durable inboxes.
     ReadMarkers = 2,
+    /// The users whose erasure is not done.
+    UserErasures = 3,
 }
 
 /// A change of one entry.

@@ -39,6 +39,7 @@ mod writer;
 
 pub use check::{Checked, Tell};
 pub use entry::{Appended, DueKey, Entry};
+pub(crate) use format::read_marker as read_marker_key;
 pub(crate) use names::NameIndex;
 pub use reader::{LogBounds, Logs, OpenedLogs};
 pub(crate) use state_rows::{AllStates, KeyRow, StateRow};

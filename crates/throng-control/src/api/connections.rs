@@ -163,13 +163,14 @@ fn target(control: &Control, name: &ChannelName) -> ScanTarget {
 }
 
 /// The result of a scan by the workers of all nodes.
-struct ScannedNodes {
-    scanned: Scanned,
+pub(super) struct ScannedNodes {
+    pub(super) scanned: Scanned,
     /// True if every node has answered.
-    is_complete: bool,
+    pub(super) is_complete: bool,
 }
 
-async fn scan(
+/// Has the workers of all nodes pass their connections.
+pub(super) async fn scan(
     control: &Control,
     target: ScanTarget,
     action: ScanAction,

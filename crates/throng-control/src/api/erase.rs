@@ -134,7 +134,7 @@ impl ErasedLog<'_> {
     }
 
     /// Erases a message, of which its readers are told before. Returns the id of the notice.
-    async fn erase_message(&self, id: MessageId) -> Result<MessageId, ErrorResponse> {
+    pub(super) async fn erase_message(&self, id: MessageId) -> Result<MessageId, ErrorResponse> {
         self.check_erasable().await?;
         let notice = LogChange::notice(self.channel.clone(), Erasure::of(id.offset));
         let notice = self.change(notice).await.map_err(error_of)?;

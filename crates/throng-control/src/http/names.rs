@@ -27,6 +27,8 @@ pub(crate) enum LogPart {
     Read,
     /// Its end: of channels only.
     End,
+    /// The erasure of the user: of users only.
+    Erasure,
 }
 
 /// The subject of a path below `/revocations/`.
@@ -92,6 +94,9 @@ impl<'a> Resource<'a> {
             Some((name, "read")) if kind == Kind::User => {
                 Some(Resource::Log(kind, name, LogPart::Read))
             }
+            Some((name, "erasure")) if kind == Kind::User => {
+                Some(Resource::Log(kind, name, LogPart::Erasure))
+            }
             Some((name, "end")) if kind == Kind::Channel => {
                 Some(Resource::Log(kind, name, LogPart::End))
             }
@@ -137,6 +142,7 @@ impl<'a> Resource<'a> {
             "/state" => Some(Resource::Nameless(LogPart::State)),
             "/presence" => Some(Resource::Nameless(LogPart::Presence)),
             "/read" => Some(Resource::Nameless(LogPart::Read)),
+            "/erasure" => Some(Resource::Nameless(LogPart::Erasure)),
             "/end" => Some(Resource::Nameless(LogPart::End)),
             "/followers" => Some(Resource::Nameless(LogPart::Followers)),
             "/revocations" => Some(Resource::Revocations),
@@ -153,6 +159,9 @@ impl<'a> Resource<'a> {
                 "DELETE, GET, HEAD, OPTIONS, POST, PUT"
             }
             Resource::Log(_, _, LogPart::Itself) => "GET, HEAD, OPTIONS, POST, PUT",
+            Resource::Log(_, _, LogPart::Erasure) | Resource::Nameless(LogPart::Erasure) => {
+                "GET, HEAD, OPTIONS, POST"
+            }
             Resource::Log(_, _, LogPart::Connections | LogPart::History)
             | Resource::Nameless(LogPart::History)
             | Resource::Connections => "DELETE, GET, HEAD, OPTIONS",
@@ -237,6 +246,7 @@ mod tests {
             "/",
             "/channels/a/read",
             "/users/a/end",
+            "/channels/a/erasure",
             "*",
             "/channels/a/",
             "/channels/a/b",

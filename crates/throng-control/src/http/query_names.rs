@@ -28,7 +28,7 @@ struct Path {
 
 const BOTH: &[Kind] = &[Kind::Channel, Kind::User];
 
-const PATHS: [Path; 10] = [
+const PATHS: [Path; 11] = [
     Path { path: "/publish", part: "", kinds: BOTH, own_methods: &[Method::POST], has_id: false },
     Path { path: "/messages", part: "/messages", kinds: BOTH, own_methods: &[], has_id: true },
     Path { path: "/history", part: "/history", kinds: BOTH, own_methods: &[], has_id: false },
@@ -47,6 +47,13 @@ const PATHS: [Path; 10] = [
         part: "/subscriptions",
         kinds: &[Kind::User],
         own_methods: &[Method::POST],
+        has_id: false,
+    },
+    Path {
+        path: "/erasure",
+        part: "/erasure",
+        kinds: &[Kind::User],
+        own_methods: &[],
         has_id: false,
     },
     Path { path: "/end", part: "/end", kinds: &[Kind::Channel], own_methods: &[], has_id: false },

@@ -9,13 +9,13 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use throng_core::records::{StoreError, Table};
+use throng_core::records::StoreError;
 use throng_core::{ChannelName, Mark, Marked, MessageId, ReadMarker, Ticket, UNREAD_MAX};
 
 use super::expired_runs::ExpiredRuns;
 use super::read::LogReader;
 use crate::journal::{ChangeDone, DiskJournal};
-use crate::logs::{LogBounds, Logs};
+use crate::logs::{LogBounds, Logs, read_marker_key};
 use crate::storage::{Space, StorageError, Write};
 
 /// Locks of inboxes, each for a part of them: more than there are threads that read.
@@ -42,11 +42,6 @@ struct Move {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The key of a marker in the table of all records.
-fn key(inbox: &ChannelName) -> Vec<u8> {
-    [&[Table::ReadMarkers as u8], inbox.name().as_bytes()].concat()
 }
 
 /// The lock of an inbox.
@@ -112,7 +107,7 @@ impl Markers {
             return Ok(*offset);
         }
         drop(under_way);
-        let value = self.logs.storage().get(Space::Records, &key(inbox))?;
+        let value = self.logs.storage().get(Space::Records, &read_marker_key(inbox))?;
         let text = value.and_then(|value| String::from_utf8(value).ok());
         let id: Option<MessageId> = text.and_then(|text| text.parse().ok());
         // A marker of another epoch means nothing: messages may have been lost.
@@ -127,7 +122,7 @@ impl Markers {
         marker: ReadMarker,
         ticket: Ticket<Marked>,
     ) {
-        let write = Write::put(Space::Records, key(inbox), id.to_string());
+        let write = Write::put(Space::Records, read_marker_key(inbox), id.to_string());
         let under_way = &self.under_way[at(inbox)];
         lock(under_way).entry(inbox.clone()).or_default().push(id.offset);
         let (all, of) = (Arc::clone(under_way), inbox.clone());

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use throng_core::change::{ChangeError, Erase, KnownRecord, LogChange, LogState, RecordChange};
 use throng_core::{
-    ChannelName, Content, MessageId, Publication, PublishError, Retention, Stamp, clock,
+    ChannelName, Content, Kind, MessageId, Publication, PublishError, Retention, Stamp, clock,
 };
 
 use super::ages::AgeNow;
@@ -185,6 +185,9 @@ impl Writer {
         }
         if what == Erase::Log {
             self.set_record(group, name, None)?;
+            if name.kind() == Kind::User {
+                group.batch.remove(Space::Records, format::read_marker(name));
+            }
         }
         self.note_if_empty(group, now, name, retention)?;
         Ok(Appended::Erased(readable.map(|readable| readable + older), None))

@@ -8,7 +8,7 @@ use throng_core::frozen::{
     Decoder, Encoder, RecordKind, ThawError, decode_content, decode_name, encode_content,
     encode_name,
 };
-use throng_core::{ChannelName, Content, Epoch, Kind, Retention, clock};
+use throng_core::{ChannelName, Content, Epoch, Kind, Retention, clock, records};
 
 use super::ages::AgeNow;
 use crate::storage::Bytes;
@@ -187,6 +187,11 @@ pub(super) fn key(channel: &ChannelName, text: &str) -> Vec<u8> {
     let mut key = name(channel);
     key.extend_from_slice(text.as_bytes());
     key
+}
+
+/// The key of the read marker of an inbox.
+pub(crate) fn read_marker(inbox: &ChannelName) -> Vec<u8> {
+    [&[records::Table::ReadMarkers as u8], inbox.name().as_bytes()].concat()
 }
 
 /// The key of a channel in a table of other state.

@@ -44,6 +44,9 @@ pub(super) fn check(store: &StoppedStore) -> Result<ExitCode> {
         let id = std::str::from_utf8(value).ok().and_then(|id| id.parse::<MessageId>().ok());
         std::str::from_utf8(key).is_ok() && id.is_some()
     });
+    records(store, Table::UserErasures, &mut faults, |key, value| {
+        std::str::from_utf8(key).is_ok() && value.len() == size_of::<u64>()
+    });
     let Faults { count: found, failure } = faults;
     failure.map_or(Ok(()), Err)?;
     if found > PRINTED_MAX {
@@ -76,6 +79,7 @@ fn records(
     let what = match table {
         Table::Subscriptions => "subscription",
         Table::ReadMarkers => "read marker",
+        Table::UserErasures => "erasure of a user",
     };
     let mut entries = 0;
     let read = store.logs.visit_records(table, &[], &mut |key, value| {

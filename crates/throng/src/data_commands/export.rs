@@ -103,6 +103,7 @@ fn records(
     let what = match table {
         Table::Subscriptions => "subscription",
         Table::ReadMarkers => "read marker",
+        Table::UserErasures => "erasure of a user",
     };
     if is_broken { Err(ExportError::Entry(what)) } else { Ok(()) }
 }
