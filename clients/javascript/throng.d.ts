@@ -121,6 +121,11 @@ export interface SubscribeOptions {
    */
   presence?: boolean;
   /**
+   * What the user shows to the other members of a channel that has a list of them: at most 1 KiB as JSON.
+   * Over WebSockets only, and with the right `update`.
+   */
+  info?: object;
+  /**
    * As in `ConnectionOptions`, for this channel. Subscriptions of a channel share it: the fastest counts.
    * Over SSE, the fastest of all channels.
    */
@@ -227,6 +232,22 @@ export interface Presence {
   more: boolean;
 }
 
+/** A member of a channel, as it shows itself. */
+export interface Member {
+  /** The user; undefined for a connection without one. */
+  user?: string;
+  /** The connection, where each one is a member. */
+  connection?: string;
+  info?: any;
+}
+
+/** The page of a channel's members, where the server keeps a list of them. */
+export interface Members extends Presence {
+  members?: Member[];
+  /** The `after` of the next page. */
+  next?: string;
+}
+
 /**
  * Who follows a channel: the whole state in each event. The server sends it at once and on each
  * change, if it has presence events; otherwise the client reads it every 15 s.
@@ -238,6 +259,13 @@ export interface PresenceEvent extends Presence {
   joined?: string[];
   /** Those who have left, and when they were found to be gone; missing in the first event. */
   left?: { user: string; last_seen: number }[];
+  /**
+   * In a channel with a list of its members: each by its user, or by its connection. Kept up to date, and
+   * the same in all events. `joined`, `updated` and `left` then name its keys, and `connections` is its size.
+   */
+  members?: ReadonlyMap<string, Member>;
+  /** The members that show something else than before. */
+  updated?: string[];
   /** Why nobody is listed: the server does not show this client who is there. It ends the events. */
   error?: ThrongError;
 }
@@ -358,6 +386,8 @@ export declare class Subscription<Data = unknown> extends Emitter<SubscriptionEv
    * function that removes the listener.
    */
   onEvent(event: string, listener: (message: Message<Data>) => void): () => void;
+  /** Shows something else to the other members of the channel, in place of the option `info`. */
+  update(info: object): void;
   unsubscribe(): void;
 }
 
@@ -455,7 +485,7 @@ export declare class Throng extends Emitter<ThrongEvents> {
   ): Promise<VolatilePublished>;
   publish(target: Target, data: unknown, options?: PublishOptions): Promise<Published>;
   history<Data = unknown>(target: Target, options?: HistoryOptions): Promise<History<Data>>;
-  presence(target: Target, options?: { limit?: number }): Promise<Presence>;
+  presence(target: Target, options?: { limit?: number; after?: string }): Promise<Members>;
   /**
    * Publishes data in the place of a message, which is erased. Needs the right `edit`, unless the client
    * has published the message itself and the channel shows users. Makes one attempt.

@@ -66,10 +66,13 @@ class Member:
             frame = self.next()
         return frame, events
 
+    def shown(self, member):
+        return member.get("user"), member.get("info")
+
     def told(self, count):
         """What it is told of members: event, user and info."""
         events = [self.next() for _ in range(count)]
-        return [(it["event"], it.get("user"), it.get("info")) for it in events]
+        return [(it["event"], *self.shown(it.get("member", {}))) for it in events]
 
 
 def members(server, **parameters):
@@ -162,7 +165,12 @@ def test_events_come_over_server_sent_events_and_long_polls(server, member):
             if line.startswith("data: ")
         )
         join, end = (json.loads(next(lines)) for _ in range(2))
-        assert (join["event"], join["user"], end["event"], end["members"]) == (
+        assert (
+            join["event"],
+            join["member"]["user"],
+            end["event"],
+            end["members"],
+        ) == (
             "join",
             "ann",
             "state",
@@ -175,4 +183,4 @@ def test_events_come_over_server_sent_events_and_long_polls(server, member):
         bob.ask(type="subscribe", channel=ROOM)
         poll["presence"] = json.loads(told[-1])["id"]
         told = server.http.get(PATH, params=poll, headers=headers).text.splitlines()
-        assert [json.loads(line)["user"] for line in told] == ["bob"]
+        assert [json.loads(line)["member"]["user"] for line in told] == ["bob"]

@@ -2,6 +2,7 @@
 
 import type { FunctionComponent, ReactNode } from "react";
 import type {
+  Member,
   Message,
   PresenceEvent,
   Published,
@@ -96,11 +97,15 @@ export declare function useChannelState<Data = unknown>(
 export interface PresenceOptions {
   /** Called with each event, such as to tell who has `joined` and `left`. */
   onPresence?: (event: PresenceEvent) => void;
+  /** What the user shows to the other members, in a channel with a list of them. Needs the right `update`. */
+  info?: object;
 }
 
 export interface ChannelPresence {
   connections: number;
   users: readonly string[];
+  /** The members with what they show, in a channel with a list of them; empty in others. */
+  members: ReadonlyMap<string, Member>;
   /** Whether there are more users than listed. */
   more: boolean;
   /** Nothing is known yet. */

@@ -173,19 +173,29 @@ export function useChannelState(target, key) {
   return [key === undefined ? values : values.get(key), set, { ...rest, remove }];
 }
 
-const NOBODY = { connections: 0, users: [], more: false, isLoading: true };
+const NOBODY = { connections: 0, users: [], members: new Map(), more: false, isLoading: true };
 
 /** Who follows a channel, as the server tells; the component follows it, too. */
 export function usePresence(target, options = {}) {
   const latest = useLatest(options);
-  return useFollowed(target, NOBODY, (client, target, change) => {
-    const subscription = client.subscribe(target, { presence: true });
+  const own = useRef();
+  const info = options.info && JSON.stringify(options.info);
+  const state = useFollowed(target, NOBODY, (client, target, change) => {
+    const { info } = latest.current;
+    const subscription = client.subscribe(target, { presence: true, info });
+    own.current = { subscription, info: info && JSON.stringify(info) };
     subscription.on("presence", (event) => {
       latest.current.onPresence?.(event);
-      const { connections, users, more, error } = event;
-      change(() => ({ connections, users, more, error, isLoading: false }));
+      const { connections, users, members = NOBODY.members, more, error } = event;
+      change(() => ({ connections, users, members, more, error, isLoading: false }));
     });
     subscription.on("error", (error) => change((to) => ({ ...to, error, isLoading: false })));
     return () => subscription.unsubscribe();
   });
+  useEffect(() => {
+    if (!info || info === own.current?.info) return;
+    own.current.info = info;
+    own.current.subscription.update(JSON.parse(info));
+  }, [info]);
+  return state;
 }

@@ -51,7 +51,7 @@ export class HttpLink {
   #reopenTimer;
   /** Whether to ask for presence events: the server has not refused them. */
   #hasEvents = true;
-  /** Cursors whose presence events this round asks for, and the last of which is known, by its time. */
+  /** Cursors whose presence events this round asks for, and the last of which is known, by its time or id. */
   #asked = new Set();
   #presenceTimes = new Map();
   /** Cursors whose presence is being read. */
@@ -177,7 +177,12 @@ export class HttpLink {
     this.#asked = new Set(cursors.filter((each) => each.presence && this.#mayAsk(each)));
     if (this.#asked.size > 0) {
       const channels = cursors.filter(({ target }) => target.user === undefined);
-      const known = (each) => this.#asked.has(each) && (this.#presenceTimes.get(each) ?? true);
+      const known = (each) => {
+        const last = this.#presenceTimes.get(each) ?? true;
+        // A stream may be lost in the middle of a list of members: all of it comes again.
+        const isWhole = typeof last === "number" || query.transport === "poll";
+        return this.#asked.has(each) && (isWhole ? last : true);
+      };
       parameters.push(["presence", channels.map(known).join(",")]);
     }
     return `/subscribe?${toQuery(parameters)}`;
@@ -288,7 +293,7 @@ export class HttpLink {
     const cursor = cursors.find(({ key }) => key === keyOf(envelope));
     if (!cursor) return;
     if (envelope.type === "presence") {
-      this.#presenceTimes.set(cursor, envelope.time);
+      this.#presenceTimes.set(cursor, envelope.id ?? envelope.time);
       cursor.see(envelope);
     } else if (/^(message|erased)$/.test(envelope.type)) this.client.deliver(cursor, envelope);
   }

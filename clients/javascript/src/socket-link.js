@@ -158,15 +158,15 @@ export class SocketLink {
 
   /** The fields of a `subscribe` command besides its channel; those that are undefined are left out. */
   #from(cursor) {
-    const { position: since, history, pace } = cursor;
+    const { position: since, history, pace, info } = cursor;
     const presence = (cursor.presence && !this.#unseen.has(cursor)) || undefined;
     const state = cursor.wantsState || undefined;
-    return { since, history: (!since && !state && history) || undefined, state, presence, pace };
+    return { since, history: (!since && !state && history) || undefined, state, presence, info, pace };
   }
 
   /**
    * Sends a command for these channels, or some if they are many. A command has one pace, and presence
-   * events are for one channel.
+   * events and what a member shows are for one channel.
    */
   #sendList(type, list) {
     const lengthMax = LIST_SIZES_MAX * (this.#client.messageBytesMax ?? MESSAGE_BYTES_MAX);
@@ -188,7 +188,8 @@ export class SocketLink {
       const before = part[0]?.from;
       const size = JSON.stringify({ ...target, ...from }).length;
       const isFull = !this.#isCompact || length + size > lengthMax;
-      if (before && (isFull || from.presence || before.presence || from.pace !== before.pace)) send();
+      const isAlone = [from, before].some((it) => it?.presence || it?.info);
+      if (before && (isFull || isAlone || from.pace !== before.pace)) send();
       part.push(each);
       length += size;
     }
@@ -200,6 +201,11 @@ export class SocketLink {
     cursor.isLive = false;
     this.unsubscribe(cursor);
     this.subscribe(cursor);
+  }
+
+  /** Shows something else of the client to the other members of a channel. */
+  show({ target, info }) {
+    this.#send({ type: "update", ...target, info }, { info });
   }
 
   publish(publish) {
@@ -446,6 +452,7 @@ export class SocketLink {
   #refused({ code, message }, command) {
     const error = new ThrongError(code, message);
     if (command?.token) return this.#refusedToken(error, command.token);
+    if (command?.info) this.#client.warn(`members do not see the new info: ${message}`);
     if (command?.publish) this.#client.outbox.retryOrRefuse(command.publish, error);
     for (const each of command?.asked?.values() ?? []) this.#refusedOne(error, each);
   }

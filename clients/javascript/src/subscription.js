@@ -26,9 +26,9 @@ const EVENTS = [
 ];
 
 export class Subscription extends Emitter {
-  constructor(target, end) {
+  constructor(target, end, update) {
     super(EVENTS);
-    Object.assign(this, target, { unsubscribe: end });
+    Object.assign(this, target, { unsubscribe: end, update });
   }
 
   /** Listens to the messages with this event. Returns a function that removes the listener. */
@@ -94,6 +94,9 @@ export class Cursor {
   isClosed = false;
   /** Who follows the channel, as last seen. */
   #here;
+  /** The members of a channel that has a list of them, and those of a list that is coming. */
+  #members;
+  #listed = new Map();
   #hasStarted = false;
   /** The values of a state are coming. */
   #isBeginning = false;
@@ -105,12 +108,14 @@ export class Cursor {
     this.#start = resolve;
   });
 
-  constructor(target, { history = 0, since, presence, pace, state } = {}) {
+  constructor(target, { history = 0, since, presence, info, pace, state } = {}) {
     this.target = target;
     /** Whether a subscription wants the newest message of each key. */
     this.wantsState = state;
     /** Whether a subscription wants presence events. */
     this.presence = presence;
+    /** What the client shows to the other members. */
+    this.info = info;
     /** The fastest pace of all its subscriptions in ms; undefined if one takes what comes. */
     this.pace = pace;
     this.key = keyOf(target);
@@ -142,14 +147,21 @@ export class Cursor {
   }
 
   /** Takes on what one more subscription wants. True if the server does not know that yet. */
-  widen({ presence, pace = 0, state }) {
+  widen({ presence, info, pace = 0, state }) {
     // Later, if all must come again: the subscription reads the state itself.
     if (state) this.#started.then(() => (this.wantsState = true));
     const isMore = presence && !this.presence;
     const isFaster = pace < (this.pace ?? 0);
     if (isMore) this.presence = true;
+    if (info) this.update(info);
     if (isFaster) this.pace = pace || undefined;
     return isMore || isFaster;
+  }
+
+  /** Shows something else to the other members, from now on, if the connection can. */
+  update(info) {
+    this.info = info;
+    if (this.isLive) this.connection.link.show?.(this);
   }
 
   part(subscription) {
@@ -159,6 +171,7 @@ export class Cursor {
 
   /** Handles the server's confirmation; `recovered` is undefined if no id was sent. */
   follow({ id, head, recovered }) {
+    this.#listed = new Map();
     if (!this.#hasStarted) {
       this.#hasStarted = true;
       this.#isBeginning = this.wantsState && !this.position;
@@ -227,8 +240,50 @@ export class Cursor {
 
   /** Handles a presence event. */
   see({ type, joined, left, ...here }) {
+    if (here.event) return this.#seeMember(here);
     this.#here = here;
     this.#emit("presence", { ...here, joined, left });
+  }
+
+  /** Handles the event of a member. Until the first list is complete, nobody hears of it. */
+  #seeMember({ event, time = Date.now(), member = {} }) {
+    const isFirst = !this.#members;
+    const [members, listed] = [this.#members ?? new Map(), this.#listed];
+    const [joined, updated, left] = [[], [], []];
+    const set = (key, member) => {
+      const before = members.get(key);
+      if (before && JSON.stringify(before.info) === JSON.stringify(member.info)) return;
+      members.set(key, member);
+      (before ? updated : joined).push(key);
+    };
+    const remove = (key) => members.delete(key) && left.push({ user: key, last_seen: time });
+    const key = member.connection ?? member.user;
+    if (event === "state") {
+      this.#members = members;
+      for (const key of members.keys()) if (!listed.has(key)) remove(key);
+      for (const [key, member] of listed) set(key, member);
+    } else if (event === "leave") {
+      listed.delete(key);
+      if (!isFirst) remove(key);
+    } else {
+      listed.set(key, member);
+      if (!isFirst) set(key, member);
+    }
+    const hasNews = joined.length + updated.length + left.length > 0;
+    if (isFirst ? !this.#members : !hasNews) return;
+    const see = (changes) => ({
+      ...this.target,
+      time,
+      members,
+      get users() {
+        return [...new Set([...members.values()].flatMap(({ user }) => user ?? []))];
+      },
+      connections: members.size,
+      more: false,
+      ...changes,
+    });
+    this.#here = see();
+    this.#emit("presence", isFirst ? this.#here : see({ joined, updated, left }));
   }
 
   /** Ends all subscriptions: the server has refused the channel. */

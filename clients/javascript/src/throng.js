@@ -78,7 +78,7 @@ export class Throng extends Emitter {
     if (typeof options === "function") return this.subscribe(target, {}, options);
     if (Array.isArray(target)) return this.#subscribeAll(target, options, listener);
     if (this.state === "closed") throw new ThrongError("closed", "the client is closed");
-    checkNames(options, ["history", "since", "presence", "pace", "state"], "subscribe");
+    checkNames(options, ["history", "since", "presence", "info", "pace", "state"], "subscribe");
     const isCount = (options.history ?? 0) >= 0 && !(options.history && options.state);
     check(isCount, '"history" must be a number, 0 or more, and excludes "state"');
     if (options.pace !== undefined) checkParam(options, "pace");
@@ -93,10 +93,11 @@ export class Throng extends Emitter {
     const known = this.#cursors.get(keyOf(named));
     const wanted = { ...options, pace: options.pace ?? this.#options.params.pace };
     const cursor = known ?? new Cursor(named, wanted);
-    const subscription = new Subscription(named, () => {
+    const end = () => {
       cursor.part(subscription);
       if (cursor.isUnused) this.#leave(cursor);
-    });
+    };
+    const subscription = new Subscription(named, end, (info) => cursor.update(info));
     if (listener) subscription.on("message", listener);
     cursor.join(subscription, options, async (follower) => {
       await (await loadHttp(this.#options)).replayOlder(this.#shared, named, options, follower);
@@ -132,7 +133,7 @@ export class Throng extends Emitter {
   }
 
   presence(target, options = {}) {
-    return this.#read(target, "presence", options, ["limit"]);
+    return this.#read(target, "presence", options, ["limit", "after"]);
   }
 
   /** Publishes data in the place of a message, which is erased. Makes one attempt. */

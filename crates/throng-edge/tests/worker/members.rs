@@ -58,8 +58,9 @@ fn told(rig: &mut Rig, client: &Client) -> Vec<String> {
         if event == "state" {
             return format!("state {}", it["members"]);
         }
-        let info = it.get("info").map_or(String::new(), |info| format!(" {info}"));
-        format!("{event} {}{info}", it["user"].as_str().unwrap_or("?"))
+        let member = &it["member"];
+        let info = member.get("info").map_or(String::new(), |info| format!(" {info}"));
+        format!("{event} {}{info}", member["user"].as_str().unwrap_or("?"))
     };
     objects.map(event).collect()
 }

@@ -92,8 +92,9 @@ impl Peer {
     fn take(&mut self, told: &Value, seen: &mut BTreeSet<&'static str>) {
         let id = told["id"].as_str().expect("an id");
         let offset: u64 = id.rsplit_once('-').expect("an offset").1.parse().expect("a number");
-        let user = told["user"].as_str().unwrap_or_default().to_owned();
-        let info = told.get("info").map(Value::to_string);
+        let member = &told["member"];
+        let user = member["user"].as_str().unwrap_or_default().to_owned();
+        let info = member.get("info").map(Value::to_string);
         if told["event"] == "state" {
             assert!(!self.has_list && self.last <= offset, "{told}");
             (self.has_list, self.last) = (true, offset);

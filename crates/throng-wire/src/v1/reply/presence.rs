@@ -161,24 +161,20 @@ pub struct MemberEvent<'a> {
     pub id: &'a str,
     /// In milliseconds since 1970.
     pub time_ms: u64,
-    /// The member as a JSON object, whose fields the notice has.
+    /// The member as a JSON object.
     pub object: &'a str,
 }
 
 /// Tells of a member.
 pub fn member(out: &mut Vec<u8>, of: MemberEvent<'_>) {
     let MemberEvent { channel, event, id, time_ms, object } = of;
-    Object::typed(out, "presence")
+    let mut notice = Object::typed(out, "presence")
         .string("channel", channel)
         .string("event", event)
         .string("id", id)
-        .number("time", time_ms)
-        .end();
-    // An object with at least one field.
-    let fields = object.strip_prefix('{').unwrap_or("}");
-    let end = out.len() - 1;
-    out[end] = b',';
-    out.extend_from_slice(fields.as_bytes());
+        .number("time", time_ms);
+    notice.field("member").extend_from_slice(object.as_bytes());
+    notice.end();
 }
 
 /// Tells that all members of a channel have been told, as of `id`.
@@ -257,13 +253,13 @@ mod tests {
     }
 
     #[test]
-    fn a_notice_has_the_fields_of_its_member() {
+    fn a_notice_has_its_member() {
         let mut out = Vec::new();
         let (event, object) = ("join", r#"{"user":"ann","info":{}}"#);
         member(&mut out, MemberEvent { channel: "a", event, id: "e-7", time_ms: 9, object });
         let expected = concat!(
             r#"{"type":"presence","channel":"a","event":"join","id":"e-7","time":9,"#,
-            r#""user":"ann","info":{}}"#
+            r#""member":{"user":"ann","info":{}}}"#
         );
         assert_eq!(String::from_utf8(out).unwrap(), expected);
         let mut out = Vec::new();
