@@ -35,7 +35,7 @@ class Site:
 
     def __init__(self, directory, start, rules=RULES):
         self.operator, table = server_key(
-            directory, "operator", "administration", "erase", "subscriptions", "history"
+            directory, "operator", "administration", "erase", "subscriptions", "history", "subscribe"
         )
         (directory / "throng.toml").write_text(rules + table)
         self.start = start

@@ -143,7 +143,9 @@ impl NodeShared {
     ) {
         let (table, token) = (asked.table, self.token());
         let key = key_text::encode(asked.inbox.name()).into();
-        let entry = TableEntry { key, value: Some(id.to_string().into_bytes().into()) };
+        // One that goes back to the beginning says no more than none.
+        let value = (id.offset > 0).then(|| id.to_string().into_bytes().into());
+        let entry = TableEntry { key, value };
         let node = Arc::downgrade(self);
         let done = move |outcome: Option<Changed>| {
             let error = match outcome {

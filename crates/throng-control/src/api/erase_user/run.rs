@@ -3,11 +3,14 @@
 //! What cannot be reached, such as a journal that is away, is waited for: everything that is done
 //! may be done once more. What cannot be erased at all is left, and the report says so.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use throng_access::{KeptChange, Revocation, Subject};
-use throng_core::{ChannelName, Erase, ScanAction, ScanClose, ScanTarget, clock};
+use throng_core::{
+    ChannelName, Erase, Later, Mark, MessageId, ScanAction, ScanClose, ScanTarget, clock,
+};
 use throng_wire::websocket::close_code;
 use throng_wire::{ErrorCode, ErrorResponse};
 use tokio::time::sleep;
@@ -17,10 +20,14 @@ use super::super::erase::ErasedLog;
 use super::search::{Names, erase_published, shows_users};
 use crate::control::Control;
 use crate::kept_changes::{ChangeOrder, When};
+use crate::late_answer::within;
 use crate::user_erasures::{Left, Report};
 
 /// How long it waits before it tries again: first, and at most.
 const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
+/// How long the erasure of a read marker may take.
+const MARK_TIMEOUT: Duration = Duration::from_secs(5);
 
 const CLOSED: &str = "everything of this user is being erased";
 
@@ -178,7 +185,18 @@ async fn erase_inbox(control: &Control, user: &str) -> Result<Option<u64>, Error
     }
     let _acting = control.hold.acting().await;
     log.check_erasable().await?;
-    Ok(log.erase(Erase::Log).await?.messages)
+    let messages = log.erase(Erase::Log).await?.messages;
+    // Other journals have erased it with the log.
+    if control.engine.is_shared() && !control.engine.is_local(&inbox) {
+        let id = MessageId { offset: 0, ..log.state().await?.head };
+        let mark = Some(Mark { id, may_go_back: true });
+        let ask = |later: Later<'_, _>| {
+            Ok::<_, Infallible>(control.engine.read_marker(clock::now_ms(), &inbox, mark, later))
+        };
+        let Ok(marked) = within(MARK_TIMEOUT, ask).await;
+        marked.ok_or_else(ErrorResponse::unanswered)??;
+    }
+    Ok(messages)
 }
 
 /// True if what failed may succeed later.
