@@ -118,6 +118,22 @@ func (c *Client) Presence(ctx context.Context, target Target, limit int) (Presen
 	return presence, err
 }
 
+// Members reads a page of the members of a channel that has a list of them, behind the member after, or
+// from the first one: at most limit, 100 if it is 0.
+func (c *Client) Members(ctx context.Context, target Target, after string, limit int) (MemberPage, error) {
+	query := url.Values{}
+	if limit != 0 {
+		query.Set("limit", strconv.Itoa(limit))
+	}
+	if after != "" {
+		query.Set("after", after)
+	}
+	var page MemberPage
+	read := func(body []byte) error { return json.Unmarshal(body, &page) }
+	err := c.read(ctx, target, "presence", query, read)
+	return page, err
+}
+
 var errNoID = &Error{Code: "bad_id", Message: "name the id of a message"}
 
 // Erase erases a message, by its id. This needs the right "erase".

@@ -57,6 +57,9 @@ type cursor struct {
 	delivered string
 	// seenAt is the time of the last presence event in ms since 1970, 0 if there was none.
 	seenAt int64
+	// seenID is the id of the last event of a member, empty if there was none.
+	seenID string
+	roster roster
 }
 
 // isSettled says whether it is known where older messages end, and where to resume.
@@ -73,6 +76,7 @@ func (c *cursor) settle(head string) {
 
 // follow takes the server's confirmation. isLost says that messages are missing.
 func (c *cursor) follow(id, head string, isLost bool) []event {
+	c.roster.begin()
 	if !c.hasStarted {
 		c.hasStarted = true
 		c.isBeginning = c.wantsState && c.position == ""
@@ -174,8 +178,16 @@ func (c *cursor) skip(count int) []event {
 	return []event{{conflated: &Conflated{Target: c.target, Count: count}}}
 }
 
-// see takes a presence event. It has no id, and changes no position.
+// see takes a presence event, which changes no position.
 func (c *cursor) see(frame *fields) []event {
+	if frame.Event != "" {
+		c.seenID = frame.ID
+		seen := c.roster.take(c.target, frame)
+		if seen == nil {
+			return nil
+		}
+		return []event{{presence: seen}}
+	}
 	c.seenAt = frame.Time
 	seen := frame.toPresence()
 	return []event{{presence: &seen}}

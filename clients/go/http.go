@@ -558,6 +558,8 @@ func (p *pollLink) presence() string {
 	for _, each := range p.cursors.all {
 		switch {
 		case each.target.IsUser():
+		case each.seenID != "":
+			times = append(times, each.seenID)
 		case each.seenAt == 0:
 			times = append(times, "true")
 		default:

@@ -187,6 +187,11 @@ type PresenceEvent struct {
 	// them.
 	Joined []string
 	Left   []Absence
+	// Members are those of a channel that has a list of them, by their keys, which Joined and Left then
+	// have; nil for other channels. Connections is their number.
+	Members map[string]Member
+	// Updated are the keys of members that show something else than before.
+	Updated []string
 }
 
 // fields is any object of the protocol: an envelope, a frame or an answer.
@@ -201,6 +206,7 @@ type fields struct {
 	Encoding    string          `json:"encoding"`
 	ContentType string          `json:"content_type"`
 	Event       string          `json:"event"`
+	Member      *Member         `json:"member"`
 	Tags        map[string]any  `json:"tags"`
 	From        string          `json:"from"`
 	Replaces    string          `json:"replaces"`

@@ -28,8 +28,8 @@ from .messages import (
     Erased,
     Gap,
     History,
+    Members,
     Message,
-    Presence,
     PresenceEvent,
     Published,
     StateEnd,
@@ -377,9 +377,13 @@ class Throng:
         """Erases all messages that a channel keeps now."""
         return self._run(requests.erase(self._exchange, self._options, target, None))
 
-    def presence(self, target: Target, *, limit: int | None = None) -> Presence:
+    def presence(
+        self, target: Target, *, limit: int | None = None, after: str | None = None
+    ) -> Members:
         """Who follows a channel."""
-        return self._run(requests.read_presence(self._exchange, self._options, target, limit))
+        return self._run(
+            requests.read_presence(self._exchange, self._options, target, limit, after)
+        )
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         with self._watched():

@@ -13,7 +13,7 @@ from .background import BYTES_MAX, MESSAGES_MAX, AsyncBackground, OnFailed
 from .channel_state import AsyncChannelState
 from .errors import ThrongError, closed
 from .exchange import AsyncExchange
-from .messages import Draft, Erased, History, Presence, Published, Tag, Target
+from .messages import Draft, Erased, History, Members, Published, Tag, Target
 from .network import Network, network_of
 from .options import Options, OptionValues, Token, checked_options, checked_url
 from .requests import ServerLimits
@@ -263,10 +263,12 @@ class AsyncThrong:
         async with self._watched():
             return await requests.erase(self._exchange, self._options, target, None)
 
-    async def presence(self, target: Target, *, limit: int | None = None) -> Presence:
+    async def presence(
+        self, target: Target, *, limit: int | None = None, after: str | None = None
+    ) -> Members:
         """Who follows a channel."""
         async with self._watched():
-            return await requests.read_presence(self._exchange, self._options, target, limit)
+            return await requests.read_presence(self._exchange, self._options, target, limit, after)
 
     @asynccontextmanager
     async def _watched(self) -> AsyncIterator[None]:

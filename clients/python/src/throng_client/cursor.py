@@ -32,6 +32,7 @@ from .messages import (
     target_of,
     unreadable_of,
 )
+from .roster import Roster
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,8 +60,9 @@ class Cursor:
         """The inbox of the client's user, which the connection follows without a subscription."""
         self.first = since
         """Where the subscription started."""
-        self.seen_at: int | None = None
-        """The time of the last presence event."""
+        self.seen_at: int | str | None = None
+        """The time of the last presence event, or the id of the last one of a member."""
+        self._roster = Roster(target)
         self.wants_state = False
         """Whether the subscription begins with the newest message of each key."""
         self._is_beginning = False
@@ -80,6 +82,7 @@ class Cursor:
 
     def follow(self, id: str, *, head: str | None = None, recovered: bool | None) -> list[Event]:
         """Takes the server's confirmation; `recovered` is None if no id was sent."""
+        self._roster.begin()
         if not self._has_started:
             self._has_started = True
             self._is_beginning = self.wants_state and self.position is None
@@ -161,7 +164,10 @@ class Cursor:
         return [] if self.is_silent else [Conflated(self.target, known)]
 
     def see(self, fields: Mapping[str, Any]) -> list[Event]:
-        """Takes a presence event. It has no id, and changes no position."""
+        """Takes a presence event. It changes no position."""
+        if "event" in fields:
+            self.seen_at = id_of(fields)
+            return [*self._roster.take(fields)]
         event = presence_of(fields)
         self.seen_at = event.time
         return [event]

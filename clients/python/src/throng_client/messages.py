@@ -216,6 +216,32 @@ class Presence:
 
 
 @dataclass(frozen=True, slots=True)
+class Member:
+    """A member of a channel, as it shows itself."""
+
+    user: str | None = None
+    """None for a connection without a user."""
+    connection: str | None = None
+    """The name of the connection, where each one is a member."""
+    info: Mapping[str, Any] | None = None
+
+    @property
+    def key(self) -> str:
+        """Its name among the members of the channel."""
+        return self.connection or self.user or ""
+
+
+@dataclass(frozen=True, slots=True)
+class Members(Presence):
+    """A page of who follows a channel."""
+
+    members: list[Member]
+    """Where the channel has a list of its members."""
+    next: str | None
+    """The `after` of the next page, if there is one."""
+
+
+@dataclass(frozen=True, slots=True)
 class Absence:
     """A user who is no longer there."""
 
@@ -234,6 +260,11 @@ class PresenceEvent(Presence):
     joined: list[str]
     left: list[Absence]
     """Both are empty in the first event of a connection, and where `users` is not all of them."""
+    members: Mapping[str, Member] = field(default_factory=dict)
+    """The members, in a channel with a list of them, by their keys. `joined` and `left` have these,
+    and `connections` is the number of members."""
+    updated: list[str] = field(default_factory=list)
+    """The keys of members that show something else than before."""
 
 
 def name_of_user(name: object) -> str:
@@ -369,6 +400,11 @@ def presence_of(fields: Mapping[str, Any]) -> PresenceEvent:
         joined=fields.get("joined", []),
         left=[Absence(each["user"], each["last_seen"]) for each in fields.get("left", [])],
     )
+
+
+def member_of(fields: Mapping[str, Any]) -> Member:
+    """A member in a frame or an answer."""
+    return Member(fields.get("user"), fields.get("connection"), fields.get("info"))
 
 
 def id_of(fields: Mapping[str, Any]) -> str:

@@ -19,8 +19,8 @@ from .messages import (
     Draft,
     Erased,
     History,
+    Members,
     Message,
-    Presence,
     Target,
     Unreadable,
     body_of,
@@ -31,6 +31,7 @@ from .messages import (
     id_of,
     is_notice,
     label_headers,
+    member_of,
     message_id_of,
     message_of,
     path_of,
@@ -320,11 +321,14 @@ async def _changed(
 
 
 async def read_presence(
-    exchange: Exchange, options: Options, target: Target, limit: int | None
-) -> Presence:
+    exchange: Exchange, options: Options, target: Target, limit: int | None, after: str | None
+) -> Members:
     """Who follows a channel."""
-    fields = await _read(exchange, options, target, "presence", {"limit": limit})
+    parameters = {"limit": limit, "after": after}
+    fields = await _read(exchange, options, target, "presence", parameters)
     try:
-        return Presence(fields["connections"], fields["users"], fields["more"])
+        members = [member_of(each) for each in fields.get("members", [])]
+        here = (fields["connections"], fields["users"], fields["more"])
+        return Members(*here, members, fields.get("next"))
     except MALFORMED as error:
         raise not_throng() from error

@@ -1,0 +1,51 @@
+"""The members of one channel, as the server tells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from .messages import Absence, Member, PresenceEvent, member_of
+
+if TYPE_CHECKING:
+    from .messages import Target
+
+
+class Roster:
+    """Keeps the list. Until the first one is complete, there is nothing to tell."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._members: dict[str, Member] | None = None
+        self._listed: dict[str, Member] = {}
+
+    def begin(self) -> None:
+        """A list may come from now on."""
+        self._listed = {}
+
+    def take(self, fields: Mapping[str, Any]) -> list[PresenceEvent]:
+        """Takes the event of a member, or the end of the list."""
+        before = self._members
+        if fields["event"] == "state":
+            return self._tell(dict(self._listed), fields)
+        member = member_of(fields["member"])
+        after = None if before is None else dict(before)
+        for members in (self._listed, after):
+            if members is not None and fields["event"] == "leave":
+                members.pop(member.key, None)
+            elif members is not None:
+                members[member.key] = member
+        return [] if after is None else self._tell(after, fields)
+
+    def _tell(self, after: dict[str, Member], fields: Mapping[str, Any]) -> list[PresenceEvent]:
+        before, self._members = self._members, after
+        time = fields.get("time", 0)
+        known = after if before is None else before
+        joined = [key for key in after if key not in known]
+        updated = [key for key in after if key in known and known[key] != after[key]]
+        left = [Absence(key, time) for key in known if key not in after]
+        if before is not None and not (joined or updated or left):
+            return []
+        users = sorted({each.user for each in after.values() if each.user})
+        here = (len(after), users, False, self._target, time)
+        return [PresenceEvent(*here, joined, left, after, updated)]
