@@ -1,7 +1,10 @@
 //! `POST /publish`: a batch of messages, one JSON object per line or the elements of an array. The
-//! response has one line or element for each of them, in the same order.
+//! response has one line or element for each of them, in the same order. With `atomic=true` all of
+//! them are published or none.
 
+mod atomic;
 mod items;
+mod prepared;
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -10,13 +13,9 @@ use http::HeaderValue;
 use http::request::Parts;
 use hyper::body::Incoming;
 use throng_access::{Action, Client};
-use throng_core::{
-    AskerId, Body, ChannelName, IdempotencyKey, Publication, PublishError, RefusedForMemory,
-    Replacement, VolatilePublication,
-};
-use throng_wire::batch::parse_line;
+use throng_core::{AskerId, PublishError, RefusedForMemory};
+use throng_wire::ErrorResponse;
 use throng_wire::v1;
-use throng_wire::{ErrorCode, ErrorResponse};
 
 use super::count::{CountedNodes, Elsewhere};
 use super::limit::Limited;
@@ -26,7 +25,9 @@ use crate::control::Control;
 use crate::http::answer::{Answer, ApiError};
 use crate::http::large_answer::{self, EncodedBody};
 use crate::http::{body, query};
+use crate::memory_quota::Reservation;
 use items::Form;
+use prepared::{LINES_PER_TURN, Prepared, prepare};
 
 /// Approximate maximum size of a response line. Memory for all lines is reserved before the first
 /// message is published, so that a batch is not refused half-way.
@@ -39,10 +40,6 @@ const LINES_WAITING_MAX: usize = 512;
 /// After this time no line is handed to a journal of several nodes any more, so that the response
 /// does not take longer than clients wait for it.
 const LINES_TIMEOUT: Duration = Duration::from_secs(20);
-
-/// Number of lines after which other requests get their turn: queueing a message for the workers
-/// may take some microseconds.
-const LINES_PER_TURN: usize = 64;
 
 pub(crate) async fn answer(
     control: &Control,
@@ -58,7 +55,9 @@ pub(crate) async fn answer(
     // Before the body is read: a client that may not publish must not occupy memory.
     let mut permit = Permit::of(control, head, client)?;
     permit.ask(Action::PublishBatch).await?;
-    let counted = CountedNodes::of(query::of(head, &["count"])?)?;
+    let query = query::of(head, &["count", "atomic"])?;
+    let (counted, is_atomic) =
+        (CountedNodes::of(query)?, query::flag(query, "atomic")?.unwrap_or(false));
     let kind = body::BodyKind::Batch;
     let is_counted = publisher.charge_body(head, kind)?;
     let bytes = control.bodies.read(&control.drain, &head.headers, body, kind).await?;
@@ -72,6 +71,11 @@ pub(crate) async fn answer(
     // Before the first line is published: a refusal has to mean that none was.
     let reservation =
         large_answer::reserve(&control.publish_answers, items.len() * ANSWER_LINE_BYTES_MAX)?;
+    if is_atomic {
+        let client = (&publisher, &mut permit);
+        let answers = atomic::publish(control, &head.headers, client, (form, items)).await?;
+        return respond(control, head, (form, answers), reservation).await;
+    }
     let mut answers = Answers::new(control, form);
     let asker = AskerId::next();
     let deadline = control.engine.is_shared().then(|| Instant::now() + LINES_TIMEOUT);
@@ -91,7 +95,15 @@ pub(crate) async fn answer(
         };
         answers.add(submitted).await;
     }
-    let answers = answers.finish().await;
+    respond(control, head, (form, answers.finish().await), reservation).await
+}
+
+async fn respond(
+    control: &Control,
+    head: &Parts,
+    (form, answers): (Form, Vec<u8>),
+    reservation: Reservation,
+) -> Result<Answer, ApiError> {
     let content_type = HeaderValue::from_static(match form {
         Form::Lines => "application/x-ndjson",
         Form::Array => "application/json",
@@ -224,44 +236,16 @@ async fn submit_line(
     (line, asker): (&[u8], AskerId),
     counted: CountedNodes,
 ) -> Result<Line, ErrorResponse> {
-    let line = std::str::from_utf8(line)
-        .map_err(|_| ErrorResponse::new(ErrorCode::BadUtf8, "the line is not UTF-8"))?;
-    let item = parse_line(line)?;
-    let channel = ChannelName::new(item.target.kind, &item.target.name);
-    permit.ask_before_content(&channel).await?;
-    permit.ask_about_key(&channel, &item.publication.labels).await?;
-    let max_bytes = control.settings.max_message_bytes;
-    if item.publication.body.len() > max_bytes {
-        return Err(ErrorResponse::message_too_large(max_bytes));
+    match prepare(control, permit, line).await? {
+        Prepared::Volatile(volatile) => {
+            let elsewhere = Elsewhere::ask(control, counted, &volatile.channel);
+            let published = publish::publish_volatile(control, permit, volatile).await;
+            published.map(|own| Line::Volatile(own, elsewhere))
+        }
+        Prepared::Kept(publication) => {
+            let elsewhere = Elsewhere::ask(control, counted, &publication.channel);
+            let submitted = publish::submit(control, permit, (publication, asker)).await?;
+            Ok(Line::Kept(submitted, elsewhere))
+        }
     }
-    let excluded = item.exclude.as_deref().map(publish::parse_connection).transpose()?;
-    let content_type = item.publication.content_type.as_deref();
-    let (body, content_type) = Body::parse(&item.publication.body, content_type)?;
-    let content = Replacement { body, content_type };
-    let content = permit.ask_about(&channel, content, &item.publication.labels).await?;
-    let Replacement { body, content_type } = content;
-    let attributes = permit.attributes(&channel, &item.publication.labels);
-    if item.publication.is_volatile {
-        let elsewhere = Elsewhere::ask(control, counted, &channel);
-        let volatile = VolatilePublication { channel, body, content_type, excluded, attributes };
-        let published = publish::publish_volatile(control, permit, volatile).await;
-        return published.map(|own| Line::Volatile(own, elsewhere));
-    }
-    let key = item.publication.key.as_deref();
-    let idempotency_key = key.map(|key| IdempotencyKey::new(permit.publisher(), key));
-    // A batch has no receipts: one that waits would hold up the lines behind it.
-    let receipt = None;
-    let expires_in_ms = item.publication.expires_in_s.map(|seconds| u64::from(seconds) * 1000);
-    let publication = Publication {
-        content_type,
-        idempotency_key,
-        excluded,
-        attributes,
-        expires_in_ms,
-        receipt,
-        ..Publication::new(channel, body)
-    };
-    let elsewhere = Elsewhere::ask(control, counted, &publication.channel);
-    let submitted = publish::submit(control, permit, (publication, asker)).await?;
-    Ok(Line::Kept(submitted, elsewhere))
 }

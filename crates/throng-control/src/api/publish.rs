@@ -302,7 +302,7 @@ fn condition_of(headers: &HeaderMap, labels: &Labels) -> Result<Option<KeyCondit
 }
 
 /// The value of a header that may be given once: of two, nobody knows which one counts.
-fn only<'h>(
+pub(super) fn only<'h>(
     headers: &'h HeaderMap,
     name: &HeaderName,
 ) -> Result<Option<&'h HeaderValue>, ApiError> {

@@ -152,3 +152,42 @@ fn the_number_of_lines_is_limited() {
     assert_eq!((answers.len(), &answers[9_999]["id"]), (10_000, &json!("z-1")));
     assert_eq!(server.metric("throng_http_buffered_request_bytes"), 0);
 }
+
+#[test]
+fn an_atomic_batch_is_published_as_a_whole_or_not_at_all() {
+    let server = Server::new();
+    let ask =
+        |fields: &[&str], batch: &str| server.ask(post("/publish?atomic=true", fields, batch));
+    let two = "{\"channel\":\"a\",\"data\":1}\n{\"channel\":\"a\",\"data\":2,\"event\":\"x\"}";
+    let answer = ask(&[], two);
+    assert_eq!(answer.status, 200);
+    assert_eq!(
+        answer.text(),
+        "{\"id\":\"z-1\",\"subscribers\":0}\n{\"id\":\"z-2\",\"subscribers\":0}\n"
+    );
+    let array = r#"[{"channel":"a","data":3}]"#;
+    assert_eq!(ask(&[], array).text(), r#"[{"id":"z-3","subscribers":0}]"#);
+    // One that is refused refuses all.
+    for (line, status, code) in [
+        (r#"{"channel":"b","data":1}"#, 400, "bad_request"),
+        (r#"{"user":"a","data":1}"#, 400, "bad_request"),
+        (r#"{"channel":"a","data":1,"volatile":true}"#, 400, "bad_request"),
+        (r#"{"channel":"a","data":1,"key":"k"}"#, 400, "bad_request"),
+        (r#"{"channel":"a"}"#, 400, "bad_request"),
+        (r#"{"channel":"a","data":"#, 400, "bad_json"),
+    ] {
+        let answer = ask(&[], &format!("{two}\n{line}"));
+        assert!(answer.text().contains("message 3: "), "{}", answer.text());
+        answer.expect_refusal(status, code);
+    }
+    let many = two.to_owned() + &"\n{\"channel\":\"a\",\"data\":1}".repeat(997);
+    ask(&[], &many).expect_refusal(413, "too_large");
+    // With the head that the publisher knows.
+    ask(&["If-Match: \"z-2\""], two).expect_refusal(412, "conflict");
+    ask(&["If-Match: x"], two).expect_refusal(400, "bad_parameter");
+    let answer = ask(&["If-Match: \"z-3\""], two);
+    assert!(answer.text().starts_with("{\"id\":\"z-4\""), "{}", answer.text());
+    let page = server.ask(get("/channels/a/history")).json();
+    assert_eq!(page["messages"].as_array().map(Vec::len), Some(5));
+    server.ask(post("/publish?atomic=yes", &[], two)).expect_refusal(400, "bad_parameter");
+}
