@@ -27,11 +27,14 @@ let isOnlineUnknown = false;
 /* People and connection. */
 
 /** Shows the people in the room, the user first. */
-export function showPeople({ users, more }, name) {
+export function showPeople({ users, members, more }, name) {
   const here = [...users].sort((a, b) => (b === name) - (a === name) || a.localeCompare(b));
   const people = here.map((user) => {
     const person = create("li");
-    person.append(avatar(user), create("span", "name", user));
+    // What a member shows may be anything.
+    const shown = members?.get(user)?.info?.name;
+    const isName = typeof shown === "string" && shown !== user;
+    person.append(avatar(user), create("span", "name", isName ? `${shown} (${user})` : user));
     if (user === name) person.append(create("span", "you", "you"));
     return person;
   });

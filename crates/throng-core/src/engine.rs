@@ -117,6 +117,8 @@ pub struct EngineMetrics {
     pub state_keys: u64,
     /// Bytes of their newest messages. Those in memory are among `bytes`.
     pub state_bytes: u64,
+    /// Members of all channels that have lists of them.
+    pub members: u64,
     /// Messages accepted since the start, without volatile ones.
     pub published: u64,
     /// Volatile messages published since the start.

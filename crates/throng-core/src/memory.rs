@@ -522,6 +522,7 @@ impl MemoryEngine {
         let internal = [ChannelName::status(), ChannelName::canary()];
         let internal = internal.iter().filter(|name| is_there(name)).count() as u64;
         let internal = internal + self.shared.presence_logs.load(Ordering::Relaxed);
-        self.shared.metrics(all.saturating_sub(internal))
+        let members = self.member_metrics().members;
+        EngineMetrics { members, ..self.shared.metrics(all.saturating_sub(internal)) }
     }
 }

@@ -140,6 +140,7 @@ pub(super) struct MemorySample {
     pub(super) log_bytes: u64,
     pub(super) state_keys: u64,
     pub(super) state_bytes: u64,
+    pub(super) members: u64,
     pub(super) limit_bytes: Option<u64>,
     pub(super) used_bytes: Option<u64>,
     pub(super) step: &'static str,

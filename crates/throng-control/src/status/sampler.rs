@@ -248,6 +248,7 @@ fn memory(
         log_bytes: engine.bytes,
         state_keys: engine.state_keys,
         state_bytes: engine.state_bytes,
+        members: engine.members,
         limit_bytes: is_watched.then(|| pressure.limit_bytes()),
         used_bytes: is_watched.then(|| pressure.used_bytes()),
         step: pressure.step().word(),

@@ -384,6 +384,7 @@ impl Shared {
             messages: self.messages.load(Ordering::Relaxed),
             bytes: self.bytes.load(Ordering::Relaxed) as u64,
             state_keys: self.state_keys.load(Ordering::Relaxed) as u64,
+            members: 0,
             state_bytes: self.state_bytes.load(Ordering::Relaxed) as u64,
             published: self.published.load(Ordering::Relaxed),
             volatile: self.volatile.load(Ordering::Relaxed),

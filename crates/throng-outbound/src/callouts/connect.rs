@@ -259,6 +259,22 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_says_what_a_user_shows_to_other_members() {
+        let ann = identity(r#"{"allow": true, "user": "ann", "info": {"name": "Ann"}}"#);
+        assert_eq!((ann.user(), ann.info()), (Some("ann"), Some(r#"{"name":"Ann"}"#)));
+        assert_eq!(identity(r#"{"allow": true, "info": {}}"#).info(), None, "without a user");
+        let large = format!(r#"{{"x": "{}"}}"#, "x".repeat(1 << 20));
+        for info in ["[]", "7", &large] {
+            let answer = read(&format!(r#"{{"allow": true, "user": "ann", "info": {info}}}"#));
+            assert!(matches!(answer, Err(AnswerError::Info(_))), "{}", info.len());
+        }
+        let token = Arc::new(Identity::clone(&ann).with_info(Some(r#"{"of":"token"}"#)));
+        let given = |json: &str| given(json, Some(&token)).unwrap();
+        assert_eq!(given(r#"{"allow": true}"#).info(), Some(r#"{"of":"token"}"#));
+        assert_eq!(given(r#"{"allow": true, "user": "ann", "info": {}}"#).info(), Some("{}"));
+    }
+
+    #[test]
     fn nobody_is_believed_for_longer_than_a_token() {
         for json in [r#"{"allow": true}"#, r#"{"allow": true, "expires": 18446744073709551615}"#] {
             assert_eq!(u64::from(identity(json).expires_s()), ASKED_S + 3600);
