@@ -64,3 +64,25 @@ fn a_receipt_counts_those_for_whom_the_message_expired() {
     let expected = Delivered { matched: 2, written: 1, expired: 1, ..Delivered::default() };
     assert_eq!(receipt.close(), expected);
 }
+
+#[test]
+fn a_subscription_of_a_command_ends_by_itself() {
+    let mut rig = Rig::new();
+    let client = rig.v1();
+    rig.send_frame(&client, r#"{"type":"subscribe","channel":"a","expires_in":2}"#);
+    rig.send_frame(&client, r#"{"type":"subscribe","channel":"b"}"#);
+    rig.pass(10);
+    assert!(!client.received().contains("unsubscribed"));
+    rig.pass(20);
+    let told = client.received();
+    assert!(told.contains(r#"{"type":"unsubscribed","channel":"a","code":"forbidden""#), "{told}");
+    rig.publish("a", "to nobody", None);
+    rig.publish("b", "to all", None);
+    rig.work();
+    let told = client.received();
+    assert!(told.contains("to all") && !told.contains("to nobody"), "{told}");
+    rig.send_frame(&client, r#"{"type":"subscribe","channels":["c"],"expires_in":2}"#);
+    assert!(client.received().contains("for one channel"));
+    rig.send_frame(&client, r#"{"type":"subscribe","channel":"c","expires_in":0}"#);
+    assert!(client.received().contains("a number of seconds"));
+}

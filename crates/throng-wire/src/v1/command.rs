@@ -4,7 +4,7 @@ use serde_json::value::RawValue;
 
 use super::fields::{Fields, boolean, owned, pace, replay, string, time};
 use super::list::{List, Verb};
-use super::publication::Publication;
+use super::publication::{Publication, expires_in};
 use crate::credential::Token;
 use crate::error::ErrorResponse;
 use crate::member::MemberClaim;
@@ -30,6 +30,7 @@ pub const COMMANDS: [(&str, &[&str]); 10] = [
             "presence",
             "info",
             "pace",
+            "expires_in",
         ],
     ),
     ("unsubscribe", &["type", "ref", "channel", "user", "channels"]),
@@ -169,6 +170,10 @@ impl Command {
         };
         fields.check_names(&format!("`{kind}`"), known)?;
         if let Some(channels) = fields.channels {
+            if fields.expires_in.is_some() {
+                let message = "the field `expires_in` is for one channel: name it in `channel`";
+                return Err(ErrorResponse::bad_request(message));
+            }
             let is_begin = kind == "subscribe";
             let verb = if is_begin { Verb::Subscribe } else { Verb::Unsubscribe };
             return Ok(Command::Many(List::from_fields(verb, fields, channels, text)?));
@@ -182,7 +187,7 @@ impl Command {
                 member: fields.info()?.map(|info| {
                     Box::new(MemberClaim { info: Some(info), ..MemberClaim::default() })
                 }),
-                expires_in_s: None,
+                expires_in_s: expires_in(fields.expires_in)?,
                 pace_ms: pace(fields.pace)?,
             },
             "unsubscribe" => Command::Unsubscribe { target: fields.target()? },

@@ -166,7 +166,8 @@ fn check_content_type(content_type: &str) -> Result<(), ErrorResponse> {
     )))
 }
 
-fn expires_in(value: Option<&RawValue>) -> Result<Option<u32>, ErrorResponse> {
+/// In how many seconds a message, or a subscription, expires.
+pub(super) fn expires_in(value: Option<&RawValue>) -> Result<Option<u32>, ErrorResponse> {
     let message =
         || format!("the field `expires_in` must be a number of seconds, 1 to {EXPIRES_IN_S_MAX}");
     match scalar(value, message)? {
