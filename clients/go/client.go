@@ -171,6 +171,46 @@ func (c *Client) Edit(ctx context.Context, id string, draft Draft) (string, erro
 	return found.ID, err
 }
 
+// End ends a channel: followers get its end, and later publications the error "closed". This needs the
+// right "end". Makes one attempt.
+func (c *Client) End(ctx context.Context, target Target) (Ended, error) {
+	return c.end(ctx, target, nil, nil)
+}
+
+// EndWith ends the channel of a draft, with the draft as its last message, but without its Key.
+func (c *Client) EndWith(ctx context.Context, last Draft) (Ended, error) {
+	if err := last.prepare(); err != nil {
+		return Ended{}, err
+	}
+	body, contentType, err := last.encoded(c.messageBytesMax.Load())
+	if err != nil {
+		return Ended{}, err
+	}
+	header := last.header(contentType)
+	delete(header, "Idempotency-Key")
+	return c.end(ctx, last.Target, header, body)
+}
+
+func (c *Client) end(
+	ctx context.Context, target Target, header map[string]string, body []byte,
+) (Ended, error) {
+	var found struct {
+		Ended string `json:"ended"`
+	}
+	read := func(body []byte) error { return json.Unmarshal(body, &found) }
+	err := c.ask(ctx, target, request{http.MethodPost, target.path("end", nil), header, body}, read)
+	if err != nil {
+		return Ended{}, err
+	}
+	return Ended{target, found.Ended}, nil
+}
+
+// Open opens a channel again that has ended.
+func (c *Client) Open(ctx context.Context, target Target) error {
+	read := func([]byte) error { return nil }
+	return c.ask(ctx, target, request{method: http.MethodDelete, path: target.path("end", nil)}, read)
+}
+
 // EraseHistory erases all messages that a channel keeps now.
 func (c *Client) EraseHistory(ctx context.Context, target Target) (Erased, error) {
 	return c.erase(ctx, target, target.path("history", nil))

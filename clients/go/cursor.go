@@ -1,10 +1,15 @@
 package throng
 
+import (
+	"slices"
+	"sync"
+)
+
 // A peer that sends something else, as a proxy or another server does.
 const notThrongPeer = "the peer is not a Throng server"
 
-// An event is a message, one that cannot be read, a gap, messages that were skipped or erased, or who
-// follows a channel, or the end of a state.
+// An event is a message, one that cannot be read, a gap, messages that were skipped or erased, who
+// follows a channel, the end of a state, or that of a channel.
 type event struct {
 	message    *Message
 	unreadable *Unreadable
@@ -13,6 +18,7 @@ type event struct {
 	erased     *Erased
 	presence   *PresenceEvent
 	stateEnd   *StateEnd
+	ended      *Ended
 	// handled is the link whose server asks when the events of a frame, which are before this place,
 	// are handled.
 	handled *socketLink
@@ -52,6 +58,8 @@ type cursor struct {
 	// coming.
 	wantsState, isBeginning bool
 	hasStarted              bool
+	// hasEnded: the channel has, and is followed no more.
+	hasEnded bool
 	// first is where the subscription started.
 	first     string
 	delivered string
@@ -195,7 +203,11 @@ func (c *cursor) see(frame *fields) []event {
 
 // cursors are those of a subscription, in the order of URLs: the user is last.
 type cursors struct {
+	// mu is held while all changes, and by other goroutines that read it.
+	mu sync.Mutex
+	// all are followed; ended were, until their channels have ended.
 	all     []*cursor
+	ended   []*cursor
 	history int
 	// hasPresence: the subscription wants presence events, of all of its channels.
 	hasPresence bool
@@ -204,7 +216,16 @@ type cursors struct {
 	byTarget map[Target]*cursor
 }
 
+// of is the cursor of a channel that is followed.
 func (c *cursors) of(target Target) *cursor {
+	if each := c.known(target); each != nil && !each.hasEnded {
+		return each
+	}
+	return nil
+}
+
+// known is the cursor of a channel that is followed, or was until its end.
+func (c *cursors) known(target Target) *cursor {
 	if c.byTarget == nil {
 		c.byTarget = make(map[Target]*cursor, len(c.all))
 		for _, each := range c.all {
@@ -212,6 +233,29 @@ func (c *cursors) of(target Target) *cursor {
 		}
 	}
 	return c.byTarget[target]
+}
+
+// followed are those that are followed. Any goroutine may call it.
+func (c *cursors) followed() []*cursor {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.all
+}
+
+// end takes that a channel has ended, with its last id: it is followed no more.
+func (c *cursors) end(each *cursor, id string) []event {
+	c.known(each.target).hasEnded = true
+	each.position = id
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ended = append(c.ended, each)
+	c.all = slices.DeleteFunc(slices.Clone(c.all), func(it *cursor) bool { return it == each })
+	return []event{{ended: &Ended{Target: each.target, ID: id}}}
+}
+
+// areOver says whether all channels have ended.
+func (c *cursors) areOver() bool {
+	return !slices.ContainsFunc(c.all, func(each *cursor) bool { return !each.isSilent })
 }
 
 func (c *cursors) have(is func(*cursor) bool) (some, all bool) {
@@ -240,7 +284,7 @@ func (c *cursors) positions() []string {
 
 // inbox is the user whose connection it is.
 func (c *cursors) inbox() string {
-	for _, each := range c.all {
+	for _, each := range c.followed() {
 		if each.target.IsUser() {
 			return each.target.user
 		}

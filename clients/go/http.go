@@ -70,7 +70,7 @@ func (h *httpLink) close() {
 
 // url is the path that follows all channels, from their positions or from now.
 func (h *httpLink) url(query url.Values, isFromNow bool) string {
-	for _, each := range h.cursors.all {
+	for _, each := range h.cursors.followed() {
 		kind, name := each.target.parts()
 		query.Add(kind, name)
 	}
@@ -311,10 +311,23 @@ func (h *httpLink) deliver(text []byte) ([]event, error) {
 		return each.gap(envelope.ID, envelope.Missed), nil
 	case "conflated":
 		return each.skip(envelope.Count), nil
+	case "ended":
+		return h.cursors.end(each, envelope.ID), nil
 	case "message", "erased":
 		return each.take(&envelope)
 	}
 	return nil, nil
+}
+
+// hasEnded says whether nothing comes after a response, because all of its channels have ended.
+func hasEnded(header http.Header) bool { return header.Get("Throng-Ended") == "true" }
+
+// endAll takes that all channels have ended, with these ids.
+func (h *httpLink) endAll(ids []string) (events []event) {
+	for index, each := range h.cursors.all {
+		events = append(events, h.cursors.end(each, ids[index])...)
+	}
+	return events
 }
 
 // A streamLink follows with server-sent events.
@@ -363,6 +376,11 @@ func (s *streamLink) open() ([]event, error) {
 		s.setOpen()
 		s.heard()
 	}
+	if err == nil && hasEnded(header) {
+		// It has as many as there are channels.
+		ids, _ := s.ids(header)
+		events = append(events, s.endAll(ids)...)
+	}
 	return append(states, events...), err
 }
 
@@ -376,6 +394,9 @@ func (s *streamLink) begin(isFromNow bool) (http.Header, error) {
 		return nil, err
 	}
 	s.isThrong = header.Get("Throng-Id") != ""
+	if s.stream == nil {
+		return header, nil
+	}
 	first, err := s.next()
 	if err == nil && first.name == "resumed" {
 		first, err = s.next()
@@ -425,6 +446,9 @@ func (s *streamLink) start(isFromNow bool) (http.Header, error) {
 		if err := s.check(refused); err != nil {
 			return nil, err
 		}
+	}
+	if response.StatusCode == http.StatusNoContent && hasEnded(response.Header) {
+		return response.Header, nil
 	}
 	kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type"))
 	if kind != "text/event-stream" {
@@ -483,7 +507,7 @@ func (s *streamLink) receive() ([]event, error) {
 	switch event.name {
 	case "closed":
 		return nil, s.closed(event.data)
-	case "message", "binary", "erased", "gap", "conflated", "presence":
+	case "message", "binary", "erased", "gap", "conflated", "presence", "ended":
 		return s.deliver(event.data)
 	}
 	return nil, nil
@@ -604,6 +628,7 @@ func (p *pollLink) taken(response *answer, before []string, isResumed bool) ([]e
 	if err != nil {
 		return nil, err
 	}
+	asked := p.cursors.all
 	for _, line := range strings.Split(string(response.body), "\n") {
 		if line == "" {
 			continue
@@ -614,8 +639,11 @@ func (p *pollLink) taken(response *answer, before []string, isResumed bool) ([]e
 		}
 		events = append(events, taken...)
 	}
-	for index, each := range p.cursors.all {
+	for index, each := range asked {
 		each.position = ends[index]
+	}
+	if hasEnded(response.header) {
+		events = append(events, p.endAll(ends)...)
 	}
 	p.mu.Lock()
 	p.heardAt = time.Now()

@@ -116,6 +116,13 @@ func (e Erased) Covers(id string) bool {
 	return id == e.Erased || isUpTo(id, e.ErasedUpTo)
 }
 
+// Ended says that a channel has ended: all of its messages have come. It is the answer to End, too.
+type Ended struct {
+	Target Target
+	// ID is the last id of the channel.
+	ID string
+}
+
 // A Draft is a message to publish.
 type Draft struct {
 	Target Target

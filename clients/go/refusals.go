@@ -18,7 +18,7 @@ var statusOf = map[string]int{
 	"unauthorized":    401, "invalid_token": 401, "token_expired": 401, "token_revoked": 401,
 	"origin_refused": 403, "host_refused": 403, "forwarded_refused": 403, "forbidden": 403,
 	"not_found": 404, "method_not_allowed": 405, "too_slow": 408,
-	"already_subscribed": 409, "not_subscribed": 409, "conflict": 412,
+	"already_subscribed": 409, "not_subscribed": 409, "closed": 409, "conflict": 412,
 	"too_large": 413, "uri_too_long": 414, "upgrade_required": 426,
 	"too_many_requests": 429, "head_too_large": 431,
 	"not_implemented": 501, "full": 503, "busy": 503, "unavailable": 503, "draining": 503,

@@ -484,7 +484,7 @@ func (s *socketLink) isAnswer(frame *fields) bool {
 
 func (s *socketLink) take(frame *fields) ([]event, error) {
 	switch frame.Type {
-	case "message", "erased", "gap", "conflated", "presence", "state":
+	case "message", "erased", "gap", "conflated", "presence", "state", "ended":
 		each := s.cursors.of(frame.target())
 		if _, isLive := s.live[each]; !isLive {
 			return nil, nil
@@ -494,6 +494,10 @@ func (s *socketLink) take(frame *fields) ([]event, error) {
 		}
 		if frame.Type == "state" {
 			return each.endState(frame.ID)
+		}
+		if frame.Type == "ended" {
+			delete(s.live, each)
+			return s.cursors.end(each, frame.ID), nil
 		}
 		if frame.Type == "conflated" {
 			return each.skip(frame.Count), nil

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 )
@@ -54,6 +55,9 @@ type Subscription struct {
 	OnErased func(Erased)
 	// OnStateEnd is called where a state is complete, before the next message.
 	OnStateEnd func(StateEnd)
+	// OnEnded is called when a channel has ended, after its last message: the subscription goes on with
+	// the others, and ends without an error after the last one.
+	OnEnded func(Ended)
 	// OnPresence is called with who follows each channel: at once, and on each change. Where the server
 	// has no presence events, or not for this client, the subscription ends with its error.
 	OnPresence func(PresenceEvent)
@@ -91,7 +95,7 @@ func (c *Client) Subscribe(targets ...Target) *Subscription {
 // messages are missing, OnGap is called before the next one. It is read as fast as the loop takes
 // messages. Leaving the loop closes the connection, and Messages called again resumes.
 //
-// An error ends it: that of the context, or an *Error if the server refuses the subscription for
+// It ends once all channels have ended. An error ends it, too: that of the context, or an *Error if the server refuses the subscription for
 // good. One goroutine at a time may iterate.
 func (s *Subscription) Messages(ctx context.Context) iter.Seq2[Message, error] {
 	return func(yield func(Message, error) bool) {
@@ -120,6 +124,9 @@ func (s *Subscription) events(ctx context.Context) iter.Seq2[event, error] {
 					return
 				}
 			}
+			if s.cursors.areOver() {
+				return
+			}
 		}
 		yield(event{}, err)
 	}
@@ -140,7 +147,7 @@ func (s *Subscription) Position() map[Target]string {
 	if s.cursors == nil {
 		return positions
 	}
-	for _, each := range s.cursors.all {
+	for _, each := range slices.Concat(s.cursors.all, s.cursors.ended) {
 		if each.position != "" && !each.isSilent {
 			positions[each.target] = each.position
 		}
@@ -153,7 +160,7 @@ func (s *Subscription) Position() map[Target]string {
 		}
 		positions[target] = s.taken[target]
 		if positions[target] == "" {
-			positions[target] = s.cursors.of(target).first
+			positions[target] = s.cursors.known(target).first
 		}
 	}
 	return positions
@@ -170,6 +177,11 @@ func (s *Subscription) take() event {
 	case next.conflated != nil:
 		if s.OnConflated != nil {
 			s.OnConflated(*next.conflated)
+		}
+		return next
+	case next.ended != nil:
+		if s.OnEnded != nil {
+			s.OnEnded(*next.ended)
 		}
 		return next
 	case next.handled != nil:

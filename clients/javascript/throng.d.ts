@@ -217,6 +217,8 @@ export interface History<Data = unknown> {
   /** The id of the newest message. */
   id: string;
   messages: (Message<Data> & { readonly id: string })[];
+  /** Whether the channel has ended. */
+  ended?: true;
   /** Whether there are further messages in the requested direction. */
   more: boolean;
   /** With `after`: whether the server still has all messages after that id. */
@@ -317,6 +319,17 @@ export interface Replaced {
   replaces: string;
 }
 
+/** What `end` takes with a last message. */
+export type EndOptions = Pick<PublishOptions, "contentType" | "event" | "tags" | "expiresInSeconds">;
+
+/** The answer to `end`. */
+export interface Ended {
+  /** The id of the end. */
+  ended: string;
+  /** The id of the last message, if there is one. */
+  id?: string;
+}
+
 /** The answer to an erasure. */
 export interface Erased {
   /** The id of the notice; missing if there never was a message. */
@@ -346,6 +359,8 @@ export interface SubscriptionEvents<Data = unknown> {
   erased: Notice;
   /** With the option `state`: the values of all keys have come, as they were at the message `id`. */
   state: Place & { id: string };
+  /** The channel has ended: all of its messages have come, and so the subscription is over. `id` is the last id. */
+  ended: Place & { id: string };
   /** A message that could not be read, in place of it. Without a listener: `console.warn`. */
   unreadable: Unreadable;
   /** With the option `presence`: who follows the channel, at once and on each change. */
@@ -396,6 +411,8 @@ export interface ChannelStateEvents<Data = unknown> {
   change: { key: string; value?: Data; message?: Message<Data> };
   /** All keys are known, for the first time or after a loss. */
   complete: undefined;
+  /** The channel has ended: nothing changes any more. */
+  ended: Place & { id: string };
   /** The server refused the subscription; it has ended. */
   error: ThrongError;
 }
@@ -418,7 +435,7 @@ export declare class ChannelState<Data = unknown> extends Emitter<ChannelStateEv
 }
 
 /**
- * `code` is the server's, or `closed`, `timeout`, `queue_full`, `unreachable`, `no_token`,
+ * `code` is the server's, or `closed` (which is the server's, too, for a channel that has ended), `timeout`, `queue_full`, `unreachable`, `no_token`,
  * `token_failed`, `disconnected`, and `http_…` for the answer of a proxy or another server.
  */
 export declare class ThrongError extends Error {
@@ -501,6 +518,13 @@ export declare class Throng extends Emitter<ThrongEvents> {
   erase(target: Target, id: string): Promise<Erased>;
   /** Erases all messages that the channel keeps now. */
   eraseHistory(target: Target): Promise<Erased>;
+  /**
+   * Ends a channel, with a last message if `data` is given, which needs the right `end`. Followers get
+   * the event "ended", later publications the error `closed`. Makes one attempt.
+   */
+  end(channel: Target, data?: unknown, options?: EndOptions): Promise<Ended>;
+  /** Opens a channel again that has ended. */
+  open(channel: Target): Promise<{ channel: string; id: string }>;
   /** Reconnects at once, beginning with the first transport. Also works after `close`. */
   connect(): void;
   /** Closes the connections and rejects unconfirmed messages. Keeps the subscriptions. */

@@ -77,6 +77,29 @@ def test_publish_reads_standard_input(server, tmp_path, channel):
     assert server.history(channel)["messages"][-1]["data"] == "from a pipe"
 
 
+def test_tail_exits_when_its_channels_have_ended(server, tail, channel):
+    other = f"{channel}-b"
+    child = tail(server.url, channel, other)
+    for name in (channel, other):
+        server.wait_for_connections(name, 1)
+    for name, last in ((channel, "the last of a"), (other, "the last of b")):
+        assert server.http.post(f"/channels/{name}/end", content=last).status_code == 201
+    out, errors = child.communicate(timeout=TIMEOUT_SECONDS)
+    assert child.returncode == 0, errors
+    assert "the last of a" in out and "the last of b" in out
+    assert [line for line in errors.splitlines() if line.endswith("ended")] == [
+        f"note: {name} has ended" for name in (channel, other)
+    ]
+    late = tail(server.url, channel, "--history", "9")
+    out, errors = late.communicate(timeout=TIMEOUT_SECONDS)
+    assert (late.returncode, json.loads(out)["data"]) == (0, "the last of a")
+    assert f"{channel} has ended" in errors
+    nothing = tail(server.url, channel)
+    out, errors = nothing.communicate(timeout=TIMEOUT_SECONDS)
+    assert (nothing.returncode, out) == (0, "")
+    assert "has ended" in errors
+
+
 def test_publish_with_a_receipt(server, tmp_path, tail, channel):
     tail(server.url, channel)
     server.wait_for_connections(channel, 1)

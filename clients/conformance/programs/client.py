@@ -54,6 +54,9 @@ def subscribed(client, command):
     def on_state_end(event):
         print_event(name, "complete", channel=event.target, id=event.id)
 
+    def on_ended(event):
+        print_event(name, "ended", channel=event.target, id=event.id)
+
     def on_conflated(event):
         print_event(name, "conflated", channel=event.target, count=event.count)
 
@@ -75,6 +78,7 @@ def subscribed(client, command):
         on_conflated=on_conflated,
         on_erased=on_erased,
         on_state_end=on_state_end,
+        on_ended=on_ended,
     )
 
 
@@ -119,6 +123,12 @@ def condition(command):
 def page(command):
     """The parameters of a page of history."""
     return {name: command[name] for name in ("limit", "since_time", "order") if name in command}
+
+
+def ending(command):
+    """What ends a channel: it, and its last message if there is one."""
+    named = (command["channel"],)
+    return named if command.get("data") is None else (*named, command["data"])
 
 
 def print_changed(command, id):
@@ -198,6 +208,20 @@ class Async:
         except ThrongError as error:
             print_unchanged(command, error)
 
+    async def end(self, command):
+        client = self.clients[command["client"]]
+        try:
+            print_changed(command, (await client.end(*ending(command))).id)
+        except ThrongError as error:
+            print_unchanged(command, error)
+
+    async def reopen(self, command):
+        client = self.clients[command["client"]]
+        try:
+            print_changed(command, await client.open(command["channel"]))
+        except ThrongError as error:
+            print_unchanged(command, error)
+
     async def history(self, command):
         client = self.clients[command["client"]]
         found = await client.history(command["channel"], **page(command))
@@ -259,6 +283,20 @@ class Blocking:
         named = (command["channel"], command["key"])
         try:
             print_changed(command, client.remove(*named, **condition(command)))
+        except ThrongError as error:
+            print_unchanged(command, error)
+
+    def end(self, command):
+        client = self.clients[command["client"]]
+        try:
+            print_changed(command, client.end(*ending(command)).id)
+        except ThrongError as error:
+            print_unchanged(command, error)
+
+    def reopen(self, command):
+        client = self.clients[command["client"]]
+        try:
+            print_changed(command, client.open(command["channel"]))
         except ThrongError as error:
             print_unchanged(command, error)
 

@@ -57,6 +57,7 @@ export function commands(Throng, print, base) {
       subscription.on("erased", ({ id, erased, erasedUpTo }) =>
         tell(client, "erased", { channel, id, erased: erased ?? null, erased_up_to: erasedUpTo ?? null }),
       );
+      subscription.on("ended", ({ id }) => tell(client, "ended", { channel, id }));
       subscription.on("state", ({ id }) => tell(client, "complete", { channel, id }));
       subscription.on("conflated", ({ count }) => tell(client, "conflated", { channel, count }));
       subscription.on("gap", ({ id, missed }) => tell(client, "gap", { channel, id, missed }));
@@ -90,10 +91,18 @@ export function commands(Throng, print, base) {
     await change(client, null, (made) => made.remove(channel, key, { ifMatch }));
   }
 
+  async function end({ client, channel, data }) {
+    await change(client, data, (made) => made.end(channel, data));
+  }
+
+  async function reopen({ client, channel }) {
+    await change(client, null, (made) => made.open(channel));
+  }
+
   async function change(client, data, begin) {
     try {
-      const { id } = await begin(clients.get(client));
-      tell(client, "published", { data, id });
+      const { id, ended = id } = await begin(clients.get(client));
+      tell(client, "published", { data, id: ended });
     } catch ({ code, outcome = null, key = null }) {
       tell(client, "unpublished", { data, code, outcome, key });
     }
@@ -119,5 +128,5 @@ export function commands(Throng, print, base) {
     clients.delete(client);
   }
 
-  return { open, subscribe, publish, keep, set, remove, history, close };
+  return { open, subscribe, publish, keep, set, remove, end, reopen, history, close };
 }

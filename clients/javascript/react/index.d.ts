@@ -47,6 +47,8 @@ export interface Channel<Data = unknown> {
   messages: readonly (Message<Data> & { readonly id: string })[];
   /** The subscription was active once, and has not ended. */
   isSubscribed: boolean;
+  /** The channel has ended: no more messages come. */
+  ended: boolean;
   /** How often messages were missing. */
   gaps: number;
   /** The server refused the subscription; it has ended. */

@@ -94,7 +94,7 @@ function isErased(id, { erased, erasedUpTo = "" }) {
   return id === erased || (epoch === last && Number(offset) <= Number(lastOffset));
 }
 
-const NO_MESSAGES = { messages: [], isSubscribed: false, gaps: 0 };
+const NO_MESSAGES = { messages: [], isSubscribed: false, ended: false, gaps: 0 };
 
 /**
  * Follows a channel or an inbox while the component is there; nothing while `target` is null.
@@ -125,6 +125,7 @@ export function useChannel(target, options = {}) {
       latest.current.onGap?.(gap);
       change((to) => ({ ...to, gaps: to.gaps + 1 }));
     });
+    subscription.on("ended", () => change((to) => ({ ...to, isSubscribed: false, ended: true })));
     subscription.on("error", (error) => change((to) => ({ ...to, isSubscribed: false, error })));
     return () => subscription.unsubscribe();
   });

@@ -295,7 +295,15 @@ export class HttpLink {
     if (envelope.type === "presence") {
       this.#presenceTimes.set(cursor, envelope.id ?? envelope.time);
       cursor.see(envelope);
-    } else if (/^(message|erased)$/.test(envelope.type)) this.client.deliver(cursor, envelope);
+    } else if (envelope.type === "ended") this.client.drop(cursor, undefined, envelope.id);
+    else if (/^(message|erased)$/.test(envelope.type)) this.client.deliver(cursor, envelope);
+  }
+
+  /** Ends all channels of a response that says so: nothing comes after it. */
+  endAll(cursors, { headers }) {
+    if (!headers.get("Throng-Ended")) return;
+    const ids = headers.get("Throng-Id").split(",");
+    cursors.forEach((cursor, index) => this.client.drop(cursor, undefined, ids[index]));
   }
 
   /** Channels in the order of the URL, which is the order of ids; the user is last. */
@@ -398,6 +406,13 @@ export class StreamLink extends HttpLink {
     const token = tokens.current;
     const response = await this.checkMany(answer, cursors);
     if (!response) return;
+    if (response.status === 204 && response.headers.get("Throng-Ended")) {
+      await this.resumed(cursors, isRecovered(response), response, signal);
+      if (signal.aborted) return;
+      this.connection.opened(this);
+      this.endAll(cursors, response);
+      return;
+    }
     const type = response.headers.get("Content-Type") ?? "";
     if (!type.startsWith("text/event-stream") || !response.body) {
       throw new Loss("the answer is not an event stream", { isUnusable: true });
@@ -411,6 +426,7 @@ export class StreamLink extends HttpLink {
         reader.cancel().catch(() => {});
         throw signal.aborted ? error : new Loss(String(error), { hintMs: parser.retryMs });
       });
+      if (done && cursors.every(({ isClosed }) => isClosed)) return;
       if (done) throw new Loss("the stream ended", { hintMs: parser.retryMs });
       this.receivedAt = Date.now();
       const silence = new Loss("the server fell silent");
@@ -425,7 +441,7 @@ export class StreamLink extends HttpLink {
   }
 
   async #take(event, body, cursors, response, signal) {
-    if (/^(message|binary|erased|presence)$/.test(event)) this.hear(() => this.deliver(cursors, body));
+    if (/^(message|binary|erased|presence|ended)$/.test(event)) this.hear(() => this.deliver(cursors, body));
     else if (/^(gap|conflated)$/.test(event)) {
       const cursor = cursors.find(({ key }) => key === keyOf(body));
       this.hear(() => (event === "gap" ? cursor?.gap(body) : cursor?.skip(body.count)));
@@ -442,6 +458,11 @@ export class StreamLink extends HttpLink {
     const paces = [...this.connection.cursors.values()].map(({ pace = 0 }) => pace);
     return Math.min(...paces) || undefined;
   }
+}
+
+/** Whether no messages are missing before those of a response. */
+function isRecovered({ headers }) {
+  return headers.get("Throng-Recovered") !== "false";
 }
 
 /** A page of history. Throws for what is none, such as a proxy's page of login. */
@@ -476,8 +497,7 @@ export class PollLink extends HttpLink {
     // A publish cannot exclude a poll: own messages are recognized by their ids.
     const silent = [...this.client.outbox.pending].filter((each) => !each.echo && each.attempts > 0);
     await orAborted(Promise.allSettled(silent.map(({ answer }) => answer)), signal);
-    const recovered = response.headers.get("Throng-Recovered") !== "false";
-    await this.resumed(cursors, recovered, response, signal);
+    await this.resumed(cursors, isRecovered(response), response, signal);
     if (signal.aborted) return;
     this.connection.opened(this);
     for (const line of text.split("\n")) {
@@ -492,6 +512,7 @@ export class PollLink extends HttpLink {
         if (cursor.position) cursor.position = ids[index];
       });
     }
+    this.endAll(cursors, response);
     // A server that shuts down adds a time to retry to its last response.
     const hintMs = retryAfterMs(response, this.options.random);
     if (hintMs !== undefined) throw new Loss("the server is shutting down", { hintMs });

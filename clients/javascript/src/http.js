@@ -39,7 +39,7 @@ const CODES = {
   404: "not_found",
   405: "method_not_allowed",
   408: "too_slow",
-  409: "already_subscribed not_subscribed",
+  409: "already_subscribed not_subscribed closed",
   412: "conflict",
   413: "too_large",
   414: "uri_too_long",

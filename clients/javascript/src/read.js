@@ -26,16 +26,17 @@ export async function erase(client, target, id) {
 
 /**
  * Publishes data in the place of a message (`place` has its `id`), which is erased, or as the value of
- * a `key`; without data, removes the key. Rejects with a `ThrongError`.
+ * a `key`; without data, removes the key. With the method `end`, ends the channel with the data, or
+ * opens it. Rejects with a `ThrongError`.
  */
-export async function change(client, target, place, data, options) {
+export async function change(client, target, { end, ...place }, data, options) {
   const { contentType, event, tags, expiresInSeconds, ifMatch } = options;
-  const what = place.id === undefined ? "state" : "messages";
+  const what = end ? "end" : place.id === undefined ? "state" : "messages";
   const path = `/${what}?${toQuery([...Object.entries(target), ...Object.entries(place)])}`;
   const condition = {};
   if (ifMatch === null) condition["If-None-Match"] = "*";
   else if (ifMatch !== undefined) condition["If-Match"] = `"${ifMatch}"`;
-  if (data === undefined) return ask(client, target, "DELETE", path, { headers: condition });
+  if (data === undefined) return ask(client, target, end ?? "DELETE", path, { headers: condition });
   if (typeof data === "string") checkText(data, "the text");
   const isPlain = typeof data === "string" || isBinary(data);
   const headers = { "Content-Type": contentType ?? typeOf(data), ...condition };
@@ -43,7 +44,7 @@ export async function change(client, target, place, data, options) {
   if (event !== undefined) headers["Throng-Event"] = toHeader(event);
   if (tags) headers["Throng-Tags"] = toHeader(toJson(tags));
   const body = isPlain ? (isBinary(data) ? toBytes(data) : data) : toJson(data);
-  return ask(client, target, "PUT", path, { headers, body });
+  return ask(client, target, end ?? "PUT", path, { headers, body });
 }
 
 function unreachable(error) {

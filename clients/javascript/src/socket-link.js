@@ -346,17 +346,16 @@ export class SocketLink {
     this.#pending.delete(ref);
     this.#dueAt = Infinity;
     if (command) this.#heard();
-    // The answer to a query has no time, but this client sends none.
-    if (/^(message|erased|gap|conflated|presence|state)$/.test(type)) this.#advance(frame);
-    else if (type === "welcome") this.#welcome(frame);
+    if (type === "welcome") this.#welcome(frame);
     else if (type === "numbers") this.#learnNumbers(frame);
     else if (type === "subscribed" && command?.asked) this.#answered(frame, command);
     else if (type === "published" && command?.publish) {
       this.#client.outbox.settle(command.publish, frame);
     } else if (type === "expiring") this.#refresh();
     else if (type === "authenticated" && command?.token) this.#refreshed(command);
-    else if (type === "unsubscribed" && frame.code) this.#ended(frame);
+    else if (type === "unsubscribed" && frame.code) this.#revoked(frame);
     else if (type === "error") this.#refused(frame, command);
+    else this.#advance(frame);
   }
 
   #welcome({ heartbeat, channels_max: channelsMax, max_message_bytes: bytesMax }) {
@@ -425,13 +424,17 @@ export class SocketLink {
   #advance(frame) {
     const cursor = this.#connection.cursors.get(keyOf(frame));
     if (!cursor || !this.#live.has(cursor)) return;
-    // These have no id, and are no answers.
-    if (frame.type === "presence") cursor.see(frame);
-    else if (frame.type === "conflated") cursor.skip(frame.count);
-    else if (frame.type === "state") cursor.endState(frame);
-    else if (frame.type !== "gap") this.#deliver(cursor, frame);
-    else {
-      this.#hearBacklog(cursor, frame.id);
+    const { type, id } = frame;
+    // The answer to a query has no time, but this client sends none.
+    if (type === "presence") cursor.see(frame);
+    else if (type === "conflated") cursor.skip(frame.count);
+    else if (type === "state") cursor.endState(frame);
+    else if (type === "message" || type === "erased") this.#deliver(cursor, frame);
+    else if (type === "ended") {
+      this.#requested.delete(cursor);
+      this.#client.drop(cursor, undefined, id);
+    } else if (type === "gap") {
+      this.#hearBacklog(cursor, id);
       cursor.gap(frame);
       if (!cursor.wantsState) return;
       cursor.position = undefined;
@@ -488,7 +491,7 @@ export class SocketLink {
   }
 
   /** The server has ended a subscription: a newer token does not grant it. */
-  #ended(frame) {
+  #revoked(frame) {
     const cursor = this.#connection.cursors.get(keyOf(frame));
     this.#live.delete(cursor);
     if (!this.#requested.delete(cursor)) return;

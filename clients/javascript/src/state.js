@@ -13,12 +13,12 @@ export class ChannelState extends Emitter {
 
   /** `subscribe` is called with the options and a listener for messages. */
   constructor(subscribe) {
-    super(["change", "complete", "error"]);
+    super(["change", "complete", "ended", "error"]);
     this.#subscription = subscribe({ state: true }, (message) => this.#take(message));
     // Keys may be gone of which nothing will tell. What is known is shown until all is known again.
     this.#subscription.on("gap", () => (this.#next = new Map()));
     this.#subscription.on("erased", (notice) => this.#forget(notice));
-    this.#subscription.on("error", (error) => this[emit]("error", error));
+    for (const name of ["ended", "error"]) this.#subscription.on(name, (value) => this[emit](name, value));
     this.#subscription.on("state", () => this.#end());
   }
 

@@ -22,7 +22,7 @@ import { check } from "./options.js";
 const ID_LENGTH_MAX = 64;
 const EVENTS = [
   ...["message", "subscribed", "recovered", "gap", "conflated", "erased", "unreadable", "presence"],
-  ...["state", "error"],
+  ...["state", "ended", "error"],
 ];
 
 export class Subscription extends Emitter {
@@ -74,6 +74,7 @@ class Follower {
       this.#last = value.id;
     }
     this.subscription[emit](name, value);
+    if (/^(ended|error)$/.test(name)) this.close();
   }
 }
 
@@ -286,11 +287,13 @@ export class Cursor {
     this.#emit("presence", isFirst ? this.#here : see({ joined, updated, left }));
   }
 
-  /** Ends all subscriptions: the server has refused the channel. */
-  fail(error) {
+  /**
+   * Ends all subscriptions: with "error", because the server has refused the channel, or with "ended",
+   * which those that still read older messages get behind them.
+   */
+  end(name, value) {
     this.isClosed = true;
-    this.#emit("error", error);
-    for (const subscription of [...this.#followers.keys()]) this.part(subscription);
+    this.#emit(name, value);
   }
 
   #emit(name, value) {

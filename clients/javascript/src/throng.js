@@ -28,6 +28,10 @@ export { Subscription } from "./subscription.js";
 /** The causes that the console tells of, each once; many more are of one that changes each time. */
 const WARNINGS_MAX = 20;
 
+/** Options of messages. */
+const LABELS = ["contentType", "event", "tags"];
+const LASTING = [...LABELS, "expiresInSeconds"];
+
 /** So that nothing but a message is meant. */
 const checkId = (id) => check(typeof id === "string" && id !== "", "name the id of a message");
 
@@ -138,10 +142,9 @@ export class Throng extends Emitter {
 
   /** Publishes data in the place of a message, which is erased. Makes one attempt. */
   async edit(target, id, data, options = {}) {
-    checkNames(options, ["contentType", "event", "tags"], "edit");
     checkId(id);
     check(data !== undefined, "this data has no JSON");
-    return this.#change(target, { id }, data, options);
+    return this.#change(target, "edit", LABELS, { id }, data, options);
   }
 
   /** Sets the value of a key. With `ifMatch`, only if that is the id of its message, in one attempt. */
@@ -149,14 +152,12 @@ export class Throng extends Emitter {
     const { ifMatch, ...more } = options;
     check(data !== undefined, "this data has no JSON");
     if (ifMatch === undefined) return this.publish(target, data, { ...more, stateKey: key });
-    checkNames(more, ["contentType", "event", "tags", "expiresInSeconds"], "set");
-    return this.#change(target, { key }, data, options);
+    return this.#change(target, "set", [...LASTING, "ifMatch"], { key }, data, options);
   }
 
   /** Removes a key. */
   async remove(target, key, options = {}) {
-    checkNames(options, ["ifMatch"], "remove");
-    return this.#change(target, { key }, undefined, options);
+    return this.#change(target, "remove", ["ifMatch"], { key }, undefined, options);
   }
 
   /** Follows a channel, and keeps the newest message of each of its keys. */
@@ -173,6 +174,16 @@ export class Throng extends Emitter {
   /** Erases all messages that there are now. */
   async eraseHistory(target) {
     return (await loadHttp(this.#options)).erase(this.#shared, toTarget(target));
+  }
+
+  /** Ends a channel, with a last message if `data` is given. Makes one attempt. */
+  async end(target, data, options = {}) {
+    return this.#change(target, "end", LASTING, { end: "POST" }, data, options);
+  }
+
+  /** Opens a channel again that has ended. */
+  async open(target) {
+    return this.#change(target, "open", [], { end: "DELETE" });
   }
 
   /** Starts over at once, with the first transport. Also works after `close`. */
@@ -208,7 +219,7 @@ export class Throng extends Emitter {
       deliver: (cursor, envelope) => this.#deliver(cursor, envelope),
       readMessage: (envelope, isReplayed, followers) => this.#decode(envelope, isReplayed, followers),
       warn: (cause) => this.#warn(cause),
-      drop: (cursor, error) => this.#drop(cursor, error),
+      drop: (cursor, error, end) => this.#drop(cursor, error, end),
       fail: (error) => this.#fail(error),
     };
   }
@@ -245,7 +256,8 @@ export class Throng extends Emitter {
     }
   }
 
-  async #change(target, place, data, options) {
+  async #change(target, what, names, place, data, options = {}) {
+    checkNames(options, names, what);
     return (await loadHttp(this.#options)).change(this.#shared, toTarget(target), place, data, options);
   }
 
@@ -294,10 +306,12 @@ export class Throng extends Emitter {
     this.#drop(cursor);
   }
 
-  #drop(cursor, error) {
+  /** Leaves a channel: the server has refused it, or it has ended, with the id `end`. */
+  #drop(cursor, error, end) {
     this.#cursors.delete(cursor.key);
     cursor.connection?.remove(cursor);
-    if (error) cursor.fail(error);
+    if (error) cursor.end("error", error);
+    else if (end) cursor.end("ended", { ...cursor.target, id: end });
     // Messages that waited for the subscription need not wait any longer.
     this.#outbox.flush();
   }

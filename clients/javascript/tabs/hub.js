@@ -162,7 +162,7 @@ export class Hub {
     } catch (error) {
       const code = RETRIED[error.code] ?? error.code ?? "bad_request";
       // The tab publishes again, by the next leader.
-      if (code !== "closed") this.#send(socket, { type: "error", code, message: error.message, ref });
+      if (this.#client.state !== "closed") this.#send(socket, { type: "error", code, message: error.message, ref });
     }
   }
 
@@ -183,7 +183,7 @@ export class Hub {
         const own = { id, head, recovered };
         const subscribed = isListed ? part(own) : { type: "subscribed", ...target, ...own, ref };
         const here = presence && room.here ? [JSON.stringify(room.here)] : [];
-        this.#begin(socket, subscribed, [...frames.map(({ text }) => text), ...here]);
+        this.#begin(socket, subscribed, [...frames.map(({ text }) => text), ...here, ...room.ended]);
       });
     } catch (error) {
       const isTemporary = error.status >= 429 || TEMPORARY.has(error.code);
@@ -202,10 +202,11 @@ export class Hub {
     }
     const room = new Room(this.#client, target, { since, pace }, {
       tell: (text) => this.#post({ type: "frames", key, texts: [text] }),
-      end: ({ code, message }) => {
+      end: (frame) => {
         this.#rooms.delete(key);
-        const ended = { type: "unsubscribed", ...target, code, message };
-        this.#post({ type: "frames", key, texts: [JSON.stringify(ended)] });
+        const text = JSON.stringify({ ...target, ...frame });
+        this.#post({ type: "frames", key, texts: [text] });
+        return text;
       },
     });
     this.#rooms.set(key, room);

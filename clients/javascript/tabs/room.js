@@ -23,10 +23,12 @@ export class Room {
   /** The latest messages as frames, and the id before the first of them. */
   #recent = [];
   #floor;
+  /** The frame that tells of the end of the channel, if it has ended. */
+  ended = [];
   /** Resolves when the subscription is active; rejects with the server's refusal. */
   started;
 
-  /** `tell` is called with the text of each frame for the members, `end` with the error that ends the room. */
+  /** `tell` is called with the text of each frame for the members, `end` with what ends the room. */
   constructor(client, target, begin, { tell, end }) {
     this.#client = client;
     this.#target = target;
@@ -43,8 +45,13 @@ export class Room {
       });
       this.#subscription.on("error", (error) => {
         reject(error);
-        end(error);
+        const { code, message } = error;
+        end({ type: "unsubscribed", code, message });
       });
+    });
+    this.#subscription.on("ended", ({ id }) => {
+      this.ended = [end({ type: "ended", id })];
+      this.#watcher?.unsubscribe();
     });
     this.started.catch(() => {});
     this.#subscription.on("gap", ({ id, missed }) => {

@@ -9,9 +9,10 @@ import { commandsOf, keyOf } from "./envelope.js";
 
 const LOST = 1006;
 /** Frames whose order counts. What answers a request may overtake them. */
-const ORDERED = new Set(["subscribed", "message", "erased", "gap", "conflated", "presence"]).add(
+const ORDERED = new Set([
+  ...["subscribed", "message", "erased", "gap", "conflated", "presence", "state", "ended"],
   "unsubscribed",
-);
+]);
 
 export class TabSocket {
   onmessage = null;

@@ -66,6 +66,40 @@ test("a notice of erasure is an event in its place, and moves the position", asy
   assert.equal(frames(server, "subscribe").at(-1).since, "e1-3");
 });
 
+test("the end of a channel comes behind its messages, also behind older ones that are still read", async (t) => {
+  const { server, connect } = await start(t);
+  server.publish("channel a", { data: "old" });
+  const client = connect(options);
+  const seen = [];
+  const take = (name) => ({ data }) => seen.push(`${name} ${data}`);
+  const first = client.subscribe("a", take("first"));
+  client.subscribe("b");
+  await next(first, "subscribed");
+  const late = client.subscribe("a", { history: 9 }, take("late"));
+  const ends = [];
+  for (const each of [first, late]) each.on("ended", (event) => ends.push([seen.length, event]));
+  await next(late, "subscribed");
+  server.publish("channel a", { data: "last" });
+  server.send({ type: "ended", channel: "a", id: "e1-3" });
+  await until(() => ends.length === 2);
+  assert.deepEqual(seen, ["first last", "late old", "late last"]);
+  const ended = { channel: "a", id: "e1-3" };
+  assert.deepEqual(ends, [[1, ended], [3, ended]]);
+  server.send({ type: "ended", channel: "a", id: "e1-3" });
+  const asked = frames(server, "subscribe").length;
+  server.cut();
+  await until(() => frames(server, "subscribe").length > asked);
+  const { channels, channel } = frames(server, "subscribe").at(-1);
+  assert.deepEqual([channels, channel], [undefined, "b"], "the other one goes on alone");
+  assert.equal(frames(server, "unsubscribe").length, 0);
+  assert.equal(ends.length, 2);
+  // Whoever subscribes again asks the server again.
+  const again = client.subscribe("a");
+  await next(again, "subscribed");
+  late.unsubscribe();
+  assert.equal(frames(server, "unsubscribe").length, 0, "that was of the one before");
+});
+
 test("a message or a history can be erased", async (t) => {
   const { server, connect } = await start(t);
   const answers = { "/messages": { erased: "e1-1", id: "e1-2" }, "/history": { erased_up_to: "e1-2" } };

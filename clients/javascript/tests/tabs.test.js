@@ -90,6 +90,20 @@ test("a tab that was at another leader gets what it lacks, also more than the le
   assert.deepEqual(takenBy("s2", 2, ids[9]), all.slice(10));
 });
 
+test("the end of a channel is told to all of its tabs", async (t) => {
+  const { server, connect } = await start(t);
+  const { id } = server.publish("channel a", { data: 1 });
+  const { until, send, open } = lead(connect());
+  for (const socket of ["s1", "s2"]) {
+    await open(socket);
+    send(socket, { type: "subscribe", channel: "a", since: id, ref: socket });
+    await until(({ type, ref }) => type === "subscribed" && ref === socket);
+  }
+  server.send({ type: "ended", channel: "a", id: "e1-2" });
+  const { key, to } = await until(({ type }) => type === "ended");
+  assert.deepEqual([key, to], ["channel a", undefined]);
+});
+
 test("what is lost is a gap for the tab that lacks it", async (t) => {
   const { server, connect } = await start(t);
   const { id } = server.publish("channel a", { data: 1 });

@@ -58,6 +58,9 @@ void throng.set("prices", "ACME", 1, { ifMatch: null }).then(({ id }) => throng.
 void throng.history("prices", { sinceTime: 1, order: "newest" });
 // @ts-expect-error: no such order
 void throng.history("prices", { order: "up" });
+chat.on("ended", ({ channel = "", id }) => void [channel, id]);
+void throng.end("match", { winner: "ann" }, { event: "won" }).then(({ ended, id = ended }) => id);
+void throng.end("match").then(() => throng.open("match"));
 const late = new ThrongError("timeout", "late");
 void [count, late.code, late.outcome === "unknown", late.key];
 

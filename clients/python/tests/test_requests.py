@@ -245,7 +245,7 @@ def test_bad_names_fail_at_the_call(target, code):
     for work in (
         lambda: publish(exchange, OPTIONS, Draft(target, "x")),
         lambda: read_history(exchange, OPTIONS, target, None, None, None),
-        lambda: read_presence(exchange, OPTIONS, target, None),
+        lambda: read_presence(exchange, OPTIONS, target, None, None),
     ):
         with pytest.raises(ThrongError) as refused:
             run_blocking(work())

@@ -11,6 +11,7 @@
 mod print;
 mod sse;
 
+use std::collections::BTreeSet;
 use std::collections::hash_map::RandomState;
 use std::fmt::Write as _;
 use std::hash::{BuildHasher, Hasher as _};
@@ -61,6 +62,8 @@ pub(crate) fn tail(arguments: &TailArguments) -> Result<()> {
         position: arguments.since.clone(),
         states_left: 0,
         states: if arguments.state { followed_count } else { 0 },
+        left: followed_count,
+        ended: BTreeSet::new(),
         remaining: arguments.count.map(|count| count.0 as u64),
         printer: Printer::new(followed_count > 1),
         has_followed: false,
@@ -112,7 +115,8 @@ fn followed(arguments: &TailArguments) -> String {
 }
 
 enum Ended {
-    /// All requested messages have been printed, or the reader of the output has gone.
+    /// All requested messages have been printed, all channels have ended, or the reader of the
+    /// output has gone.
     Done,
     /// The command reconnects. `None` if the user need not know the reason.
     Lost(Option<String>),
@@ -132,6 +136,10 @@ struct Follower {
     /// Those that have not ended yet. Until then there is no position: the values of a state that
     /// is cut come again.
     states_left: usize,
+    /// The followed channels that have not ended. An inbox does not end.
+    left: usize,
+    /// The channels that have: a connection tells it again.
+    ended: BTreeSet<String>,
     /// Messages to print before the command ends; `None` for no limit.
     remaining: Option<u64>,
     printer: Printer,
@@ -183,6 +191,9 @@ impl Follower {
             }
         };
         let status = response.status();
+        if status == StatusCode::NO_CONTENT && header(&response, "Throng-Ended").is_some() {
+            return Ok(Ok(response));
+        }
         if status == StatusCode::OK {
             // A full server answers EventSource with a stream that only says when to retry.
             let is_rejected = header(&response, "Throng-Id").is_none()
@@ -224,6 +235,11 @@ impl Follower {
         }
         let recovered = header(&response, "Throng-Recovered");
         self.note_recovery(recovered.as_deref());
+        if response.status() == StatusCode::NO_CONTENT {
+            let verb = if self.left == 1 { "has" } else { "have" };
+            print_note(&format!("{} {verb} ended", self.followed));
+            return Ok(Ended::Done);
+        }
         self.has_followed = true;
         self.printed_reasons.clear();
         self.states_left = match recovered.as_deref() {
@@ -277,6 +293,7 @@ impl Follower {
                 }
                 return Ok(true);
             }
+            "ended" => return Ok(self.take_end(&event.data)),
             // `resumed` repeats a header; others are from later versions.
             _ => return Ok(true),
         }
@@ -286,6 +303,18 @@ impl Follower {
         }
         self.remaining = self.remaining.map(|remaining| remaining - 1);
         Ok(self.remaining != Some(0))
+    }
+
+    /// Prints that a channel has ended. Returns whether others have not.
+    fn take_end(&mut self, data: &str) -> bool {
+        if let Ok(EndOfChannel { channel }) = serde_json::from_str(data)
+            && !self.ended.contains(&channel)
+        {
+            print_note(&format!("{} has ended", channel.escape_debug()));
+            self.ended.insert(channel);
+            self.left -= 1;
+        }
+        self.left > 0
     }
 
     /// Prints whether the connection is back, and whether messages are missing.
@@ -350,6 +379,12 @@ impl std::fmt::Display for Gap {
         };
         write!(f, "too slow: {messages} of {} skipped", name.escape_debug())
     }
+}
+
+/// The data of the notice that a channel has ended.
+#[derive(Debug, Deserialize)]
+struct EndOfChannel {
+    channel: String,
 }
 
 /// The data of a notice that messages are erased.
@@ -445,6 +480,8 @@ mod tests {
             position: None,
             states: 0,
             states_left: 0,
+            left: 1,
+            ended: BTreeSet::new(),
             remaining: None,
             printer: Printer::new(false),
             has_followed: true,

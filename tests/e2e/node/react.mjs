@@ -68,6 +68,10 @@ try {
   await page.locator("#counter .none").click();
   await page.getByText("0 of other", { exact: true }).waitFor();
 
+  // A channel that ends.
+  await fetch(`${server}/channels/b/end`, { method: "POST", body: "the last" });
+  await page.getByText("end of b").nth(1).waitFor();
+
   // A name that the server refuses.
   await page.evaluate(() => window.choose("x".repeat(300)));
   await page.getByText("bad_name").nth(1).waitFor();

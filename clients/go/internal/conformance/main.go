@@ -132,6 +132,9 @@ func follow(ctx context.Context, client *throng.Client, c command) {
 	subscription.OnStateEnd = func(end throng.StateEnd) {
 		print(c.Client, "complete", map[string]any{"channel": end.Target.Name(), "id": end.ID})
 	}
+	subscription.OnEnded = func(end throng.Ended) {
+		print(c.Client, "ended", map[string]any{"channel": end.Target.Name(), "id": end.ID})
+	}
 	subscription.OnConflated = func(skipped throng.Conflated) {
 		print(c.Client, "conflated", map[string]any{"channel": skipped.Target.Name(), "count": skipped.Count})
 	}
@@ -283,6 +286,32 @@ func set(client *throng.Client, c command) {
 	print(c.Client, "published", map[string]any{"data": c.Data, "id": id})
 }
 
+// end ends a channel, with a last message if there is data, or opens it.
+func end(client *throng.Client, c command) {
+	ctx, target := context.Background(), throng.Channel(c.Channel)
+	var found throng.Ended
+	var err error
+	switch {
+	case c.Command == "reopen":
+		err = client.Open(ctx, target)
+	case c.Data != nil:
+		found, err = client.EndWith(ctx, throng.Draft{Target: target, Data: c.Data})
+	default:
+		found, err = client.End(ctx, target)
+	}
+	var refused *throng.Error
+	if errors.As(err, &refused) {
+		print(c.Client, "unpublished", map[string]any{
+			"data": c.Data, "code": refused.Code, "outcome": refused.Outcome, "key": refused.Key,
+		})
+		return
+	}
+	if err != nil {
+		panic(err)
+	}
+	print(c.Client, "published", map[string]any{"data": c.Data, "id": orNull(found.ID)})
+}
+
 func history(client *throng.Client, c command) {
 	page := throng.Page{Limit: c.Limit, Newest: c.Order == "newest"}
 	if c.SinceTime != 0 {
@@ -331,6 +360,8 @@ func main() {
 			go keep(client.ctx, client.client, c)
 		case "set", "remove":
 			go set(client.client, c)
+		case "end", "reopen":
+			go end(client.client, c)
 		case "history":
 			go history(client.client, c)
 		case "close":

@@ -11,10 +11,11 @@ const throng = new Throng(location.hash.slice(1), { user: "ann" });
 
 function Room({ id, name }) {
   const options = { history: 10, keep: 3 };
-  const { messages, isSubscribed, error, publish } = useChannel(name, options);
+  const { messages, isSubscribed, ended, error, publish } = useChannel(name, options);
+  const place = `${ended ? "end of" : "in"} ${name?.channel ?? name}`;
   return (
     <section id={id}>
-      <h2>{error?.code ?? (isSubscribed ? `in ${name.channel ?? name}` : "nowhere")}</h2>
+      <h2>{error?.code ?? (isSubscribed || ended ? place : "nowhere")}</h2>
       <ol>{messages.map(({ id, data }) => <li key={id}>{data}</li>)}</ol>
       <button onClick={() => publish("from the page")}>Publish</button>
     </section>

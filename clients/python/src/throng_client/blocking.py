@@ -23,8 +23,10 @@ from .cursor import Event
 from .errors import ThrongError, closed
 from .exchange import BlockingExchange
 from .messages import (
+    NOTHING,
     Conflated,
     Draft,
+    Ended,
     Erased,
     Gap,
     History,
@@ -239,6 +241,7 @@ class Throng:
         on_conflated: Callable[[Conflated], None] | None = None,
         on_erased: Callable[[Erased], None] | None = None,
         on_state_end: Callable[[StateEnd], None] | None = None,
+        on_ended: Callable[[Ended], None] | None = None,
     ) -> Subscription:
         """Follows channels, or a user's inbox: see `AsyncThrong.subscribe`.
 
@@ -246,7 +249,7 @@ class Throng:
         return soon.
         """
         told = (on_gap, on_presence, on_state, on_unreadable, on_conflated, on_erased, on_state_end)
-        calls = Callbacks(*told)
+        calls = Callbacks(*told, on_ended)
         with self._starting:
             if self._is_closed:
                 raise closed()
@@ -376,6 +379,27 @@ class Throng:
     def erase_history(self, target: Target) -> Erased:
         """Erases all messages that a channel keeps now."""
         return self._run(requests.erase(self._exchange, self._options, target, None))
+
+    def end(
+        self,
+        target: Target,
+        data: Any = NOTHING,
+        *,
+        content_type: str | None = None,
+        event: str | None = None,
+        tags: Mapping[str, Tag] | None = None,
+    ) -> Ended:
+        """Ends a channel, with a last message if `data` is given. This needs the right `end`.
+
+        Readers get the end behind the last message, and later publications the error `closed`.
+        Makes one attempt.
+        """
+        draft = Draft(target, data, content_type=content_type, event=event, tags=tags)
+        return self._run(requests.end(self._exchange, self._options, draft))
+
+    def open(self, target: Target) -> None:
+        """Opens a channel again that has ended."""
+        self._run(requests.reopen(self._exchange, self._options, target))
 
     def presence(
         self, target: Target, *, limit: int | None = None, after: str | None = None

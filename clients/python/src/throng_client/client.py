@@ -13,7 +13,7 @@ from .background import BYTES_MAX, MESSAGES_MAX, AsyncBackground, OnFailed
 from .channel_state import AsyncChannelState
 from .errors import ThrongError, closed
 from .exchange import AsyncExchange
-from .messages import Draft, Erased, History, Members, Published, Tag, Target
+from .messages import NOTHING, Draft, Ended, Erased, History, Members, Published, Tag, Target
 from .network import Network, network_of
 from .options import Options, OptionValues, Token, checked_options, checked_url
 from .requests import ServerLimits
@@ -21,6 +21,7 @@ from .subscription import (
     AsyncSubscription,
     Callbacks,
     OnConflated,
+    OnEnded,
     OnErased,
     OnGap,
     OnPresence,
@@ -117,6 +118,7 @@ class AsyncThrong:
         on_conflated: OnConflated | None = None,
         on_erased: OnErased | None = None,
         on_state_end: OnStateEnd | None = None,
+        on_ended: OnEnded | None = None,
     ) -> AsyncSubscription:
         """Follows channels, or a user's inbox.
 
@@ -129,12 +131,13 @@ class AsyncThrong:
         Where the server has no presence events, or not for this client, the subscription ends with
         its error. `on_state` is called when the connection opens, is lost, or ends. `on_unreadable`
         is called in the place of a message that this client cannot read; without it, a warning is
-        logged. `on_conflated` is called where messages were skipped for newer ones, and `on_erased`
-        where some are erased. Raises `ThrongError` for a name that no channel can have (`bad_name`,
-        `bad_utf8`).
+        logged. `on_conflated` is called where messages were skipped for newer ones, `on_erased`
+        where some are erased, and `on_ended` when a channel has ended: the iteration ends after the
+        last one. Raises `ThrongError` for a name that no channel can have (`bad_name`, `bad_utf8`).
         """
         told = (on_gap, on_presence, on_state, on_unreadable, on_conflated, on_erased, on_state_end)
-        return self._hub.subscribe(targets, since, history, pace, state, Callbacks(*told))
+        calls = Callbacks(*told, on_ended)
+        return self._hub.subscribe(targets, since, history, pace, state, calls)
 
     def state(self, target: Target) -> AsyncChannelState:
         """Follows a channel, and keeps the newest message of each of its keys."""
@@ -262,6 +265,29 @@ class AsyncThrong:
         """Erases all messages that a channel keeps now."""
         async with self._watched():
             return await requests.erase(self._exchange, self._options, target, None)
+
+    async def end(
+        self,
+        target: Target,
+        data: Any = NOTHING,
+        *,
+        content_type: str | None = None,
+        event: str | None = None,
+        tags: Mapping[str, Tag] | None = None,
+    ) -> Ended:
+        """Ends a channel, with a last message if `data` is given. This needs the right `end`.
+
+        Readers get the end behind the last message, and later publications the error `closed`.
+        Makes one attempt.
+        """
+        draft = Draft(target, data, content_type=content_type, event=event, tags=tags)
+        async with self._watched():
+            return await requests.end(self._exchange, self._options, draft)
+
+    async def open(self, target: Target) -> None:
+        """Opens a channel again that has ended."""
+        async with self._watched():
+            await requests.reopen(self._exchange, self._options, target)
 
     async def presence(
         self, target: Target, *, limit: int | None = None, after: str | None = None

@@ -14,6 +14,7 @@ from typing import Any
 from .messages import (
     MALFORMED,
     Conflated,
+    Ended,
     Erased,
     Gap,
     Message,
@@ -43,7 +44,7 @@ class Handled:
     link: object
 
 
-Event = Message | Gap | Conflated | Erased | PresenceEvent | StateEnd | Unreadable | Handled
+Event = Message | Gap | Conflated | Erased | PresenceEvent | StateEnd | Ended | Unreadable | Handled
 Mark = tuple[str | None, str | None, str | None, bool, str | None]
 
 
@@ -192,6 +193,9 @@ class Cursors:
         wants_state: bool = False,
     ) -> None:
         self.all = targets
+        """Those that are followed."""
+        self.ended: list[Cursor] = []
+        """Those that were, until their channels have ended."""
         for each in targets:
             each.wants_state = wants_state and not each.is_silent
         self.history = history
@@ -204,6 +208,19 @@ class Cursors:
         if "channel" not in fields and "user" not in fields:
             return None
         return self._by_target.get(target_of(fields))
+
+    def end(self, cursor: Cursor, id: str) -> list[Event]:
+        """Takes that a channel has ended, with its last id: it is followed no more."""
+        cursor.position = id
+        self.all = [each for each in self.all if each is not cursor]
+        self.ended.append(cursor)
+        del self._by_target[cursor.target]
+        return [Ended(cursor.target, id)]
+
+    @property
+    def are_over(self) -> bool:
+        """Whether all channels have ended."""
+        return all(each.is_silent for each in self.all)
 
     @property
     def have_positions(self) -> bool:

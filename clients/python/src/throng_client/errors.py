@@ -30,6 +30,7 @@ STATUSES = {
     "too_slow": 408,
     "already_subscribed": 409,
     "not_subscribed": 409,
+    "closed": 409,
     "conflict": 412,
     "too_large": 413,
     "uri_too_long": 414,
@@ -53,8 +54,8 @@ class ThrongError(Exception):
     """A request, a publication or a subscription that failed.
 
     `code` is the server's error code, or one of the client's own: `timeout`, `unreachable`,
-    `closed`, `disconnected`, `no_token`, `token_failed`, `queue_full`, or `http_…` (a status of
-    something else than a Throng server, such as a proxy).
+    `closed` (the server's, too: the channel has ended), `disconnected`, `no_token`, `token_failed`,
+    `queue_full`, or `http_…` (a status of something else than a Throng server, such as a proxy).
     """
 
     def __init__(

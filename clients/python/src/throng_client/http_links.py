@@ -29,6 +29,8 @@ from .requests import Answer, NoAnswer, Request, retry_after, send_with_token
 
 # The server's limit of messages on a page.
 PAGE_MAX = 1_000
+# The events of a stream that tell something of a channel.
+EVENTS = {"message", "binary", "erased", "gap", "conflated", "presence", "ended"}
 
 
 class HttpLink(Link):
@@ -167,6 +169,14 @@ class HttpLink(Link):
         except ValueError as error:
             raise NotThrong from error
 
+    def ends(self, headers: Mapping[str, str]) -> list[Event]:
+        """Takes that all channels of a response have ended, if it says so."""
+        if headers.get("throng-ended") != "true":
+            return []
+        cursors = self.host.cursors
+        pairs = zip(cursors.all, self.ids(headers), strict=True)
+        return [event for cursor, id in pairs for event in cursors.end(cursor, id)]
+
     def deliver(self, envelope: Mapping[str, Any]) -> list[Event]:
         """Takes a message, or a gap in its place. What has another type is from a newer server."""
         cursor, type = self.host.cursors.of(envelope), envelope["type"]
@@ -178,6 +188,8 @@ class HttpLink(Link):
             return cursor.gap(envelope)
         if type == "conflated":
             return cursor.skip(envelope.get("count"))
+        if type == "ended":
+            return self.host.cursors.end(cursor, id_of(envelope))
         return cursor.take(envelope) if type in ("message", "erased") else []
 
 
@@ -233,10 +245,14 @@ class StreamLink(HttpLink):
             # A stream begins with an event at once, unless a proxy buffers it.
             async with asyncio.timeout(self.host.open_timeout):
                 response = await self._request(path)
+                headers = dict(response.headers)
+                if response.status_code == 204 and "throng-ended" in headers:
+                    events = await self.resumed(headers, is_resumed=is_resumed)
+                    self.is_open = True
+                    return states + events + self.ends(headers)
                 type = response.headers.get("content-type", "")
                 if not type.startswith("text/event-stream"):
                     raise Loss("the answer is not an event stream", is_unusable=True)
-                headers = dict(response.headers)
                 self._events = httpx_sse.EventSource(response).aiter_sse()
                 first = await self._next()
                 if first.event == "resumed":
@@ -298,7 +314,7 @@ class StreamLink(HttpLink):
             raise Loss("the server fell silent") from None
         if event.event == "closed":
             raise self._closed(event.data)
-        if event.event not in ("message", "binary", "erased", "gap", "conflated", "presence"):
+        if event.event not in EVENTS:
             return []
         try:
             return self.deliver(read_object(event.data))
@@ -405,7 +421,7 @@ class PollLink(HttpLink):
                 return kept
         for cursor, end in zip(cursors, ends, strict=True):
             cursor.position = end
-        return events
+        return events + self.ends(answer.headers)
 
     def _kept(self, events: list[Event], marks: list[Mark], *, is_resumed: bool) -> list[Event]:
         """The usable part of an answer with a line that cannot be passed over: messages before it,

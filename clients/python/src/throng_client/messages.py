@@ -31,6 +31,10 @@ _MESSAGE_ID = re.compile(r"[!-+\--~]{1,200}-[0-9]{1,20}")
 StateName = Literal["connecting", "open", "waiting", "closed"]
 
 
+NOTHING: Any = object()
+"""In the place of data: there is none. None is JSON's `null`."""
+
+
 @dataclass(frozen=True, slots=True, init=False)
 class User:
     """A user's inbox, in the place of a channel: `publish(User("ann"), …)`."""
@@ -124,6 +128,15 @@ class Erased:
     def covers(self, id: str) -> bool:
         """Whether the message with this id is erased."""
         return id == self.erased or is_up_to(id, self.erased_up_to)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The channel `target` has ended: all of its messages have come. The answer to `end`, too."""
+
+    target: Target
+    id: str
+    """The last id of the channel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,6 +423,11 @@ def member_of(fields: Mapping[str, Any]) -> Member:
 def id_of(fields: Mapping[str, Any]) -> str:
     """The id in a frame; raises `TypeError` if it is none, because it would be sent back."""
     return checked_id(fields["id"])
+
+
+def ended_of(target: Target, fields: Mapping[str, Any]) -> Ended:
+    """The answer to `end`."""
+    return Ended(target, checked_id(fields["ended"]))
 
 
 def checked_id(id: object) -> str:

@@ -16,7 +16,9 @@ from .decoding import Fault, read_elements, read_object
 from .errors import STATUSES, ThrongError
 from .messages import (
     MALFORMED,
+    NOTHING,
     Draft,
+    Ended,
     Erased,
     History,
     Members,
@@ -27,6 +29,7 @@ from .messages import (
     checked_id,
     checked_key,
     checked_target,
+    ended_of,
     erased_of,
     id_of,
     is_notice,
@@ -272,6 +275,27 @@ async def edit(exchange: Exchange, options: Options, id: str, draft: Draft) -> s
         return message_id_of(fields)
     except MALFORMED as error:
         raise not_throng() from error
+
+
+async def end(exchange: Exchange, options: Options, draft: Draft) -> Ended:
+    """Ends the channel of a message, which is its last one unless it has no data."""
+    target = checked_target(draft.target)
+    headers: dict[str, Any] = {}
+    body = b""
+    if draft.data is not NOTHING:
+        body, content_type = body_of(draft.data, options.default)
+        exchange.limits.check(len(body))
+        headers = {"Content-Type": draft.content_type or content_type, **label_headers(draft)}
+    fields = await _ask(exchange, options, Request("POST", path_of(target, "end"), headers, body))
+    try:
+        return ended_of(target, fields)
+    except MALFORMED as error:
+        raise not_throng() from error
+
+
+async def reopen(exchange: Exchange, options: Options, target: Target) -> None:
+    """Opens a channel again that has ended."""
+    await _ask(exchange, options, Request("DELETE", path_of(checked_target(target), "end")))
 
 
 async def set_key(exchange: Exchange, options: Options, draft: Draft, if_match: str | None) -> str:

@@ -375,7 +375,7 @@ class SocketLink(Link):
         type, ref = frame.get("type"), frame.get("ref")
         if not isinstance(ref, int):
             ref = None
-        if type in ("message", "erased", "gap", "conflated", "presence", "state"):
+        if type in ("message", "erased", "gap", "conflated", "presence", "state", "ended"):
             if cursor is None or cursor not in self._live:
                 return []
             if type in ("message", "erased"):
@@ -384,6 +384,9 @@ class SocketLink(Link):
                 return cursor.see(frame)
             if type == "state":
                 return cursor.end_state(id_of(frame))
+            if type == "ended":
+                del self._live[cursor]
+                return self.host.cursors.end(cursor, id_of(frame))
             return cursor.gap(frame) if type == "gap" else cursor.skip(frame.get("count"))
         if type == "subscribed" and ref in self._commands:
             return self._answered(frame, self._commands.pop(ref))

@@ -24,6 +24,7 @@ from .link import Host, Link
 from .logs import log, warn_once
 from .messages import (
     Conflated,
+    Ended,
     Erased,
     Gap,
     Message,
@@ -65,6 +66,7 @@ OnUnreadable = Callable[[Unreadable], Awaitable[None] | None]
 OnConflated = Callable[[Conflated], Awaitable[None] | None]
 OnErased = Callable[[Erased], Awaitable[None] | None]
 OnStateEnd = Callable[[StateEnd], Awaitable[None] | None]
+OnEnded = Callable[[Ended], Awaitable[None] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +80,11 @@ class Callbacks:
     on_conflated: OnConflated | None = None
     on_erased: OnErased | None = None
     on_state_end: OnStateEnd | None = None
+    on_ended: OnEnded | None = None
 
     def __post_init__(self) -> None:
         waited = ("on_gap", "on_presence", "on_unreadable", "on_conflated", "on_erased")
-        for name in (*waited, "on_state_end", "on_state"):
+        for name in (*waited, "on_state_end", "on_ended", "on_state"):
             call = getattr(self, name)
             if call is not None and not callable(call):
                 raise TypeError(f"{name} must be a function, not {call!r}")
@@ -121,6 +124,12 @@ class Callbacks:
         if waiting is not None:
             await waiting
 
+    async def end(self, event: Ended) -> None:
+        """Tells that a channel has ended."""
+        waiting = None if self.on_ended is None else self.on_ended(event)
+        if waiting is not None:
+            await waiting
+
     async def pass_over(self, event: Unreadable) -> None:
         """Tells of a message that cannot be read."""
         if self.on_unreadable is None:
@@ -137,8 +146,8 @@ class AsyncSubscription:
     """Messages of one or several channels: an asynchronous iterator, with a connection of its own.
 
     The connection is opened by the first `anext`, and read as fast as messages are taken.
-    Cancelling `anext` loses nothing. The iteration ends after `aclose`, and with a `ThrongError` if
-    the server refuses the subscription for good.
+    Cancelling `anext` loses nothing. The iteration ends after `aclose`, once all channels have
+    ended, and with a `ThrongError` if the server refuses the subscription for good.
     """
 
     def __init__(
@@ -198,7 +207,7 @@ class AsyncSubscription:
         # What has arrived and is not taken yet would be lost.
         placed = Message | Gap | StateEnd | Unreadable
         waiting = {it.target for it in self._events if isinstance(it, placed)}
-        for each in self._host.cursors.all:
+        for each in (*self._host.cursors.all, *self._host.cursors.ended):
             id = each.position
             if each.target in waiting:
                 id = self._taken.get(each.target, each.first)
@@ -228,6 +237,8 @@ class AsyncSubscription:
             try:
                 if self._events:
                     self._acknowledge()
+                elif self._host.cursors.are_over:
+                    await self.aclose()
                 elif self._link is None:
                     await self._open()
                 else:
@@ -263,6 +274,8 @@ class AsyncSubscription:
         elif isinstance(event, Gap):
             self._taken[event.target] = event.id
             await self._calls.report(event)
+        elif isinstance(event, Ended):
+            await self._calls.end(event)
 
     def _acknowledge(self) -> None:
         """Tells the server that the reader is done with the frames before this place."""

@@ -6,10 +6,12 @@
 
 use std::sync::Arc;
 
-use throng_core::{LagPolicy, Message, PresenceState, SubscriptionId, Waiting, Watermark};
+use throng_core::{
+    LagPolicy, Message, MessageId, PresenceState, SubscriptionId, Waiting, Watermark,
+};
 use throng_dialect::CloseReason;
 use throng_dialect::poll::Answer;
-use throng_wire::RetryAfter;
+use throng_wire::{RetryAfter, v1};
 
 use super::answer::{SharedAnswer, Terms, headers};
 use super::batch::Batch;
@@ -32,8 +34,10 @@ impl<N: Net> Delivery<N> {
     ) {
         let mut answer = Answer::default();
         presence.iter().for_each(|state| answer.add_notice(state.json.as_bytes()));
+        let told = self.ends_to_tell(id).len();
         self.collect(id, &mut answer);
-        if answer.messages > 0 || answer.has_gap || is_due {
+        let has_news = answer.messages > 0 || answer.has_gap;
+        if has_news || is_due || self.ends_to_tell(id).len() > told {
             self.write_long_poll(id, answer, None);
         }
     }
@@ -66,6 +70,7 @@ impl<N: Net> Delivery<N> {
         let is_for =
             |message: &Message| message.is_for(reader, now_ms) && (!is_state || message.sets_key());
         let is_envelope = connection.encoding().is_envelope();
+        let told = self.ends_to_tell(id).len();
         for (subscription, backlog) in self.subscriptions_in_order(id).into_iter().zip(backlogs) {
             let advanced_to = answer.add_all(backlog.iter(), is_for, is_envelope);
             // Before the answer is written: its id is the position after these messages.
@@ -73,7 +78,7 @@ impl<N: Net> Delivery<N> {
                 self.subscriptions.advance(subscription, offset);
             }
         }
-        if answer.messages > 0 || is_due {
+        if answer.messages > 0 || is_due || self.ends_to_tell(id).len() > told {
             self.write_long_poll(id, answer, None);
         }
     }
@@ -174,15 +179,35 @@ impl<N: Net> Delivery<N> {
         Watermark { stamp, ..up_to }.to_string()
     }
 
+    /// The channels whose end an answer with envelopes tells, each with its last id: not all, which
+    /// its head says. A poll that begins behind an end is not answered because of it, so that a
+    /// client that asks again does not ask without a pause.
+    fn ends_to_tell(&self, id: ConnectionId) -> Vec<(SubscriptionId, MessageId)> {
+        if !self.subscriptions.have_any_ended()
+            || !self[id].encoding().is_envelope()
+            || self.has_ended(id)
+        {
+            return Vec::new();
+        }
+        let all = self.subscriptions_in_order(id).into_iter();
+        all.filter_map(|own| Some((own, self.subscriptions.end(own)?))).collect()
+    }
+
     fn write_long_poll(
         &mut self,
         id: ConnectionId,
-        answer: Answer,
+        mut answer: Answer,
         retry_after: Option<RetryAfter>,
     ) {
         // Read first: `end_long_poll` ends the subscriptions that the position is made of.
         let (position, date) = (self.position_after(id, &answer), self.clock().date());
         let has_ended = self.has_ended(id);
+        for (subscription, end) in self.ends_to_tell(id) {
+            let Some(target) = self.target_of(subscription) else { continue };
+            let mut json = Vec::new();
+            v1::ended(&mut json, &target, &end.to_string());
+            answer.add_notice(&json);
+        }
         let connection = &mut self[id];
         let poll = connection.io.as_mut().and_then(|io| io.long_poll.take());
         // A client that is sent away for a while must not ask again on the same connection.

@@ -418,7 +418,10 @@ impl<N: Net> Sessions<N> {
         followed: &[Followed],
         Begun { is_recovered, position, presence, unread, .. }: Begun,
     ) {
-        let cursors = || Position(followed.iter().map(|followed| followed.cursor).collect());
+        // Where it starts: at the ends of its channels, if these have no messages for it.
+        let is_over = self.begins_at_end(request, followed);
+        let start = |it: &Followed| if is_over { it.head } else { it.cursor };
+        let cursors = || Position(followed.iter().map(start).collect());
         let position =
             position.map_or_else(|| cursors().to_string(), |position| position.to_string());
         let connection = &self[id];
@@ -434,7 +437,7 @@ impl<N: Net> Sessions<N> {
             no_referrer: request.has_query_token,
             date: Some(self.clock().date()),
         };
-        if self.begins_at_end(request, followed) {
+        if is_over {
             return self.answer_ended(id, &headers);
         }
         let encoding = connection.encoding();
