@@ -520,3 +520,26 @@ def test_a_refusal_is_final_although_a_head_has_no_body(connect, scripted, trans
     client = connect(scripted(script).url, transports=[transport], **EAGER)
     client.tell("subscribe", channels=["a"], history=1)
     assert client.until(lambda it: it["event"] == "error")["code"] == "forbidden"
+
+
+def test_a_read_marker_is_the_same_on_all_devices(connect, server, channel):
+    user = f"ä/{channel}"
+
+    def publish(text):
+        answer = server.http.post("/publish", params={"user": user}, content=text)
+        assert answer.status_code == 201, answer.text
+        return answer.json()["id"]
+
+    ids = [publish(str(number)) for number in range(3)]
+    devices = [connect(server.url, random=0, transports=["websocket"], user=user) for _ in range(2)]
+
+    def read(device, **fields):
+        device.tell("read", **fields)
+        found = device.until(lambda it: it["event"] == "read")
+        return found["read"], found["unread"]
+
+    assert read(devices[0]) == (None, 3)
+    assert read(devices[0], id=ids[1]) == (ids[1], 1)
+    assert read(devices[1], id=ids[0]) == (ids[1], 1), "it moves forward only"
+    assert read(devices[1], id=ids[2]) == (ids[2], 0)
+    assert read(devices[0]) == (ids[2], 0)

@@ -171,6 +171,23 @@ func (c *Client) Edit(ctx context.Context, id string, draft Draft) (string, erro
 	return found.ID, err
 }
 
+// Read moves the read marker of Options.User to a message of the inbox: forward only, so that devices
+// may report late. Without an id, it only asks.
+func (c *Client) Read(ctx context.Context, id string) (ReadMarker, error) {
+	if c.options.User == "" {
+		return ReadMarker{}, errors.New("throng: whose inbox is it? Set Options.User")
+	}
+	target, method, query := User(c.options.User), http.MethodGet, url.Values{}
+	if id != "" {
+		method = http.MethodPut
+		query.Set("id", id)
+	}
+	var found ReadMarker
+	read := func(body []byte) error { return json.Unmarshal(body, &found) }
+	err := c.ask(ctx, target, request{method: method, path: target.path("read", query)}, read)
+	return found, err
+}
+
 // End ends a channel: followers get its end, and later publications the error "closed". This needs the
 // right "end". Makes one attempt.
 func (c *Client) End(ctx context.Context, target Target) (Ended, error) {

@@ -123,6 +123,14 @@ type Ended struct {
 	ID string
 }
 
+// A ReadMarker is how far a user has read the inbox, on whatever device.
+type ReadMarker struct {
+	// Read is the id of the last message that was read; empty if there is no marker.
+	Read string `json:"read"`
+	// Unread is the number of messages behind it that the server keeps, at most 10,000.
+	Unread int `json:"unread"`
+}
+
 // A Draft is a message to publish.
 type Draft struct {
 	Target Target

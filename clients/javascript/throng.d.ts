@@ -330,6 +330,15 @@ export interface Ended {
   id?: string;
 }
 
+/** How far a user has read the inbox, on whatever device. */
+export interface ReadMarker {
+  user: string;
+  /** The id of the last message that was read; missing if there is no marker. */
+  read?: string;
+  /** The number of messages behind it that the server keeps, at most 10,000. */
+  unread: number;
+}
+
 /** The answer to an erasure. */
 export interface Erased {
   /** The id of the notice; missing if there never was a message. */
@@ -502,6 +511,11 @@ export declare class Throng extends Emitter<ThrongEvents> {
   ): Promise<VolatilePublished>;
   publish(target: Target, data: unknown, options?: PublishOptions): Promise<Published>;
   history<Data = unknown>(target: Target, options?: HistoryOptions): Promise<History<Data>>;
+  /**
+   * Moves the read marker of the client's `user` to a message of the inbox: forward only, so that devices
+   * may report late. Without an id, it only asks.
+   */
+  read(id?: string): Promise<ReadMarker>;
   presence(target: Target, options?: { limit?: number; after?: string }): Promise<Members>;
   /**
    * Publishes data in the place of a message, which is erased. Needs the right `edit`, unless the client

@@ -222,6 +222,10 @@ class Async:
         except ThrongError as error:
             print_unchanged(command, error)
 
+    async def read(self, command):
+        found = await self.clients[command["client"]].read(command.get("id"))
+        print_event(command["client"], "read", read=found.read, unread=found.unread)
+
     async def history(self, command):
         client = self.clients[command["client"]]
         found = await client.history(command["channel"], **page(command))
@@ -299,6 +303,10 @@ class Blocking:
             print_changed(command, client.open(command["channel"]))
         except ThrongError as error:
             print_unchanged(command, error)
+
+    def read(self, command):
+        found = self.clients[command["client"]].read(command.get("id"))
+        print_event(command["client"], "read", read=found.read, unread=found.unread)
 
     def history(self, command):
         found = self.clients[command["client"]].history(command["channel"], **page(command))

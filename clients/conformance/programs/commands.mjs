@@ -99,6 +99,11 @@ export function commands(Throng, print, base) {
     await change(client, null, (made) => made.open(channel));
   }
 
+  async function read({ client, id }) {
+    const { read = null, unread } = await clients.get(client).read(id);
+    tell(client, "read", { read, unread });
+  }
+
   async function change(client, data, begin) {
     try {
       const { id, ended = id } = await begin(clients.get(client));
@@ -128,5 +133,5 @@ export function commands(Throng, print, base) {
     clients.delete(client);
   }
 
-  return { open, subscribe, publish, keep, set, remove, end, reopen, history, close };
+  return { open, subscribe, publish, keep, set, remove, end, reopen, read, history, close };
 }

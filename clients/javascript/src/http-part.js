@@ -6,7 +6,7 @@
 import { PollLink, StreamLink } from "./http-link.js";
 
 export { followPresence } from "./presence.js";
-export { change, diagnose, erase, read, replayOlder } from "./read.js";
+export { change, diagnose, erase, mark, read, replayOlder } from "./read.js";
 
 /** The links by transport. */
 export const LINKS = { sse: StreamLink, poll: PollLink };

@@ -16,6 +16,11 @@ export async function read(client, target, what, parameters) {
   return body;
 }
 
+/** Moves the read marker of an inbox, or asks for it without an id. Rejects with a `ThrongError`. */
+export function mark(client, target, id) {
+  return ask(client, target, id === undefined ? "GET" : "PUT", pathOf(target, "read", { id }));
+}
+
 /** Erases a message, or all that there are. Rejects with a `ThrongError`. */
 export async function erase(client, target, id) {
   const query = toQuery([...Object.entries(target), ["id", id]]);

@@ -136,6 +136,16 @@ export class Throng extends Emitter {
     return { ...body, messages: messages.filter(Boolean) };
   }
 
+  /**
+   * Moves the read marker of the client's user to a message of the inbox; without an id, asks where it
+   * is. Resolves with the number of messages behind it.
+   */
+  async read(id) {
+    const { user } = this.#options;
+    check(user !== undefined, 'whose inbox is it? Give the client the option "user"');
+    return (await loadHttp(this.#options)).mark(this.#shared, { user }, id);
+  }
+
   presence(target, options = {}) {
     return this.#read(target, "presence", options, ["limit", "after"]);
   }

@@ -60,6 +60,8 @@ void throng.history("prices", { sinceTime: 1, order: "newest" });
 void throng.history("prices", { order: "up" });
 chat.on("ended", ({ channel = "", id }) => void [channel, id]);
 void throng.end("match", { winner: "ann" }, { event: "won" }).then(({ ended, id = ended }) => id);
+const { unread, read = "" } = await throng.read("k-1");
+void [unread.toFixed(), read];
 void throng.end("match").then(() => throng.open("match"));
 const late = new ThrongError("timeout", "late");
 void [count, late.code, late.outcome === "unknown", late.key];

@@ -89,6 +89,7 @@ type command struct {
 	Presence bool     `json:"presence"`
 	State    bool     `json:"state"`
 	Channel  string   `json:"channel"`
+	ID       string   `json:"id"`
 	Data     any      `json:"data"`
 	// Name is of the message's event.
 	Name string         `json:"name"`
@@ -312,6 +313,14 @@ func end(client *throng.Client, c command) {
 	print(c.Client, "published", map[string]any{"data": c.Data, "id": orNull(found.ID)})
 }
 
+func read(client *throng.Client, c command) {
+	found, err := client.Read(context.Background(), c.ID)
+	if err != nil {
+		panic(err)
+	}
+	print(c.Client, "read", map[string]any{"read": orNull(found.Read), "unread": found.Unread})
+}
+
 func history(client *throng.Client, c command) {
 	page := throng.Page{Limit: c.Limit, Newest: c.Order == "newest"}
 	if c.SinceTime != 0 {
@@ -362,6 +371,8 @@ func main() {
 			go set(client.client, c)
 		case "end", "reopen":
 			go end(client.client, c)
+		case "read":
+			go read(client.client, c)
 		case "history":
 			go history(client.client, c)
 		case "close":

@@ -34,6 +34,7 @@ from .messages import (
     Message,
     PresenceEvent,
     Published,
+    ReadMarker,
     StateEnd,
     Tag,
     Target,
@@ -379,6 +380,11 @@ class Throng:
     def erase_history(self, target: Target) -> Erased:
         """Erases all messages that a channel keeps now."""
         return self._run(requests.erase(self._exchange, self._options, target, None))
+
+    def read(self, id: str | None = None) -> ReadMarker:
+        """Moves the read marker of the client's `user` to a message of the inbox: forward only, so
+        that devices may report late. Without an id, it only asks."""
+        return self._run(requests.mark(self._exchange, self._options, id))
 
     def end(
         self,

@@ -13,7 +13,18 @@ from .background import BYTES_MAX, MESSAGES_MAX, AsyncBackground, OnFailed
 from .channel_state import AsyncChannelState
 from .errors import ThrongError, closed
 from .exchange import AsyncExchange
-from .messages import NOTHING, Draft, Ended, Erased, History, Members, Published, Tag, Target
+from .messages import (
+    NOTHING,
+    Draft,
+    Ended,
+    Erased,
+    History,
+    Members,
+    Published,
+    ReadMarker,
+    Tag,
+    Target,
+)
 from .network import Network, network_of
 from .options import Options, OptionValues, Token, checked_options, checked_url
 from .requests import ServerLimits
@@ -265,6 +276,12 @@ class AsyncThrong:
         """Erases all messages that a channel keeps now."""
         async with self._watched():
             return await requests.erase(self._exchange, self._options, target, None)
+
+    async def read(self, id: str | None = None) -> ReadMarker:
+        """Moves the read marker of the client's `user` to a message of the inbox: forward only, so
+        that devices may report late. Without an id, it only asks."""
+        async with self._watched():
+            return await requests.mark(self._exchange, self._options, id)
 
     async def end(
         self,

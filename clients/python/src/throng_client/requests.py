@@ -23,8 +23,10 @@ from .messages import (
     History,
     Members,
     Message,
+    ReadMarker,
     Target,
     Unreadable,
+    User,
     body_of,
     checked_id,
     checked_key,
@@ -273,6 +275,20 @@ async def edit(exchange: Exchange, options: Options, id: str, draft: Draft) -> s
     fields = await _ask(exchange, options, Request("PUT", path, headers, body))
     try:
         return message_id_of(fields)
+    except MALFORMED as error:
+        raise not_throng() from error
+
+
+async def mark(exchange: Exchange, options: Options, id: str | None) -> ReadMarker:
+    """Moves the read marker of the client's user to a message, or asks for it if `id` is None."""
+    if options.user is None:
+        raise ValueError("whose inbox is it? Give the client the option `user`")
+    query = {} if id is None else {"id": checked_id(id)}
+    path = path_of(User(options.user), "read", query)
+    fields = await _ask(exchange, options, Request("GET" if id is None else "PUT", path))
+    try:
+        read, unread = fields.get("read"), fields["unread"]
+        return ReadMarker(None if read is None else checked_id(read), int(unread))
     except MALFORMED as error:
         raise not_throng() from error
 
