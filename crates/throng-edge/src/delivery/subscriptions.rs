@@ -161,11 +161,12 @@ impl<N: Net> Delivery<N> {
 
     /// True if all channels of the connection have ended, and it has all of their messages.
     pub(crate) fn has_ended(&self, id: ConnectionId) -> bool {
+        let has_ended = |own| self.subscriptions.end(own).is_some();
         self.subscriptions.have_any_ended()
-            && self.subscriptions(id).all(|own| {
-                self.subscriptions.is_of_presence_events(own)
-                    || self.subscriptions.end(own).is_some()
-            })
+            && self.subscriptions(id).any(has_ended)
+            && self
+                .subscriptions(id)
+                .all(|own| has_ended(own) || self.subscriptions.is_of_presence(own))
     }
 
     /// Keeps what a subscription lacks until its connection is flushed.

@@ -14,7 +14,7 @@ fn rig() -> Rig {
 }
 
 /// Ends a channel with a last message, as the control plane does.
-fn end(rig: &Rig, channel: &str, last: &str) {
+pub(crate) fn end(rig: &Rig, channel: &str, last: &str) {
     let name = ChannelName::channel(channel);
     let last = Publication::new(name.clone(), Body::Text(last.into()));
     let change = LogChange::end(name.clone(), Some(last), &rig.engine.state(&name));

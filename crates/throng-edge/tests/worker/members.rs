@@ -8,6 +8,7 @@ use throng_access::{AccessControl, AccessRules, AllowAll, ChannelAccess};
 use throng_core::{ChannelName, MembersRule, Rule, Rules};
 use throng_edge::Settings;
 
+use crate::ended::end;
 use crate::rig::{Client, Rig};
 use crate::tokens::{bearer, control, token, websocket};
 
@@ -307,6 +308,22 @@ fn a_long_poll_gets_the_list_and_then_what_changes() {
     let unknown = poll(&mut rig, "zzzz-7");
     assert_eq!(told(&mut rig, &unknown), ["join bob", "leave ann", "state 1"]);
     drop(bob);
+}
+
+#[test]
+fn a_long_poll_with_members_is_told_that_the_channel_has_ended() {
+    let mut rig = rig();
+    let first = rig.get("/channels/room?wait=300&presence=true");
+    let received = first.received();
+    let (_, rest) = received.rsplit_once(r#""id":""#).expect("an id");
+    let (id, _) = rest.split_once('"').expect("an end");
+    let waiting = rig.get(&format!("/channels/room?wait=300&presence={id}"));
+    end(&rig, "room", "last");
+    pass(&mut rig, 1);
+    let received = waiting.received();
+    assert!(received.contains("Throng-Ended: true\r\n"), "{received}");
+    assert!(received.contains("last"), "{received}");
+    rig.worker.check_invariants();
 }
 
 #[test]
