@@ -31,6 +31,7 @@ MENU = {
         "guides/watch",
         "guides/data",
         "guides/state",
+        "guides/presence",
         "guides/erase",
         "guides/proxy",
         "guides/tls",
