@@ -127,6 +127,13 @@ pub enum Decision {
     /// The client may publish, and its message has this content instead. Only for
     /// [`Action::Publish`], by a policy that [reads content](Access::reads_content).
     AllowedAs(Arc<Replacement>),
+    /// The client may follow the channel, and shows this to the other members: a JSON object. Only
+    /// for [`Action::Subscribe`]; for any other one it is allowed, as above.
+    AllowedShowing {
+        info: Arc<str>,
+        /// As [`Decision::AllowedUntil`].
+        until_ms: Option<u64>,
+    },
     /// The client may not, and gets this error. The code is mostly [`ErrorCode::Unauthorized`] if
     /// a token could help, and [`ErrorCode::Forbidden`] otherwise. The message has at most 123
     /// bytes, so that it fits into the close frame of a WebSocket.
@@ -150,6 +157,7 @@ impl Decision {
             Decision::AllowedAs(_) => Err(ErrorResponse::unanswered()),
             Decision::Allowed => Ok(None),
             Decision::AllowedUntil(ms) => Ok(Some(ms)),
+            Decision::AllowedShowing { until_ms, .. } => Ok(until_ms),
             Decision::Denied(error) => Err(error),
         }
     }

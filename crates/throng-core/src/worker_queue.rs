@@ -135,6 +135,9 @@ pub enum LateAnswer {
     /// Of the access policy: until when it is allowed, in milliseconds since 1970, if that ends; or
     /// the error for the client.
     Decision(Result<Option<u64>, ErrorResponse>),
+    /// Of the access policy: a subscription is allowed until then, and its client shows this to the
+    /// other members of the channel.
+    Shown { info: Arc<str>, until_ms: Option<u64> },
     /// Of the access policy: a publication is allowed with this content.
     Replaced(Arc<Replacement>),
     /// Of the keys that verify tokens: the token can be verified now; or the reason, which is

@@ -126,6 +126,8 @@ pub(crate) struct Answers {
     pub(crate) until_ms: Option<u64>,
     /// The content that its publication is allowed with, in place of its own.
     pub(crate) replacement: Option<Arc<Replacement>>,
+    /// What its client shows to the other members of channels, by their places in it.
+    pub(crate) shown: Vec<(u32, Arc<str>)>,
     pub(crate) fetched: FetchedParts,
     pub(crate) presence: Option<Presence>,
     pub(crate) marker: Option<ReadMarker>,
@@ -134,6 +136,27 @@ pub(crate) struct Answers {
 }
 
 impl Answers {
+    /// The application says what the client shows to the other members of the channel in this
+    /// place, and until when it may follow that.
+    pub(crate) fn show(&mut self, place: u32, info: Arc<str>, until_ms: Option<u64>) {
+        self.until_ms = earliest(self.until_ms, until_ms);
+        self.shown.push((place, info));
+    }
+
+    /// The application allows this part, and says more than that.
+    fn allow(&mut self, part: u32, answer: LateAnswer) {
+        match answer {
+            LateAnswer::Shown { info, until_ms } => self.show(part, info, until_ms),
+            LateAnswer::Replaced(content) => self.replacement = Some(content),
+            _ => {}
+        }
+    }
+
+    /// What the application has the client show in the channel in this place.
+    pub(crate) fn shown(&self, place: u32) -> Option<&str> {
+        self.shown.iter().rev().find(|(of, _)| *of == place).map(|(_, info)| &**info)
+    }
+
     /// Nothing is left to ask about the client. `told` is what the application has said of it.
     pub(crate) fn settle_identity(&mut self, told: Option<Arc<Identity>>, is_admitted: bool) {
         self.identity = throng_access::Answers::of_known(told, is_admitted);
@@ -176,6 +199,7 @@ pub(crate) enum Taken {
 impl Pending {
     /// Takes the answer to a part of the question; `None` if there will be none.
     pub(crate) fn take(&mut self, part: u32, answer: Option<LateAnswer>) -> Taken {
+        use LateAnswer::{Replaced, Shown};
         if let Awaited::Verdicts { .. } = self.awaited {
             return self.take_verdict(part, answer);
         }
@@ -223,8 +247,8 @@ impl Pending {
                     return Taken::Refused(ErrorResponse::unanswered());
                 }
             },
-            (Some(LateAnswer::Replaced(content)), Awaited::Access { left }) => {
-                answers.replacement = Some(content);
+            (Some(answer @ (Shown { .. } | Replaced(_))), Awaited::Access { left }) => {
+                answers.allow(part, answer);
                 answers.is_allowed = *left == 1;
                 return one_less(left);
             }
@@ -259,7 +283,15 @@ impl Pending {
             return Taken::Some;
         };
         // One that is lost stays refused for now.
-        if let Some(LateAnswer::Decision(decision)) = answer {
+        let decision = match answer {
+            Some(LateAnswer::Shown { info, until_ms }) => {
+                self.answers.show(part, info, until_ms);
+                Some(Ok(until_ms))
+            }
+            Some(LateAnswer::Decision(decision)) => Some(decision),
+            _ => None,
+        };
+        if let Some(decision) = decision {
             let until_ms = many.decide(part, decision);
             self.answers.until_ms = earliest(self.answers.until_ms, until_ms);
         }

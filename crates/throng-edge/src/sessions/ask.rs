@@ -98,6 +98,9 @@ impl<N: Net> Sessions<N> {
             match self.ask_policy(&asker, action, QuestionId { part, ..question }) {
                 // After a denial, late answers about other parts find nothing that waits.
                 Answer::Now(Decision::AllowedAs(content)) => answers.replacement = Some(content),
+                Answer::Now(Decision::AllowedShowing { info, until_ms }) => {
+                    answers.show(part, info, until_ms);
+                }
                 Answer::Now(decision) => {
                     answers.until_ms = earliest(answers.until_ms, decision.allowed_until_ms()?);
                 }
@@ -124,6 +127,7 @@ impl<N: Net> Sessions<N> {
         let mut issue = || {
             ticket(engine, worker, question, |decision: Decision| match decision {
                 Decision::AllowedAs(content) => LateAnswer::Replaced(content),
+                Decision::AllowedShowing { info, until_ms } => LateAnswer::Shown { info, until_ms },
                 decision => LateAnswer::Decision(decision.allowed_until_ms()),
             })
         };

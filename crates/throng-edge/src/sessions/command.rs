@@ -260,7 +260,8 @@ impl<N: Net> Sessions<N> {
         };
         self.fetch_starts(id, &wanted, &mut answers.fetched)?;
         // After all that may refuse or wait, so that each subscription is counted once.
-        let member = self.begin_member(id, &name, &self.known(id, &name), claim)?;
+        let member =
+            self.begin_member(id, &name, &self.known(id, &name), (claim, answers.shown(0)))?;
         self.limit_subscriptions(id, count).inspect_err(|_| {
             self.end_members(slice::from_ref(&name), slice::from_ref(&member));
         })?;

@@ -176,7 +176,7 @@ impl<N: Net> Sessions<N> {
             if let Some(newest) = self.newest_subscription(id) {
                 self.leave_unasked(newest);
                 // One that the list does not take follows the channel all the same.
-                let member = self.begin_member(id, name, &self.known(id, name), None);
+                let member = self.begin_member(id, name, &self.known(id, name), (None, None));
                 self.note_member(newest, member.ok().flatten());
             }
         }

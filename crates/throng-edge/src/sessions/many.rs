@@ -15,7 +15,7 @@
 
 use std::slice;
 
-use throng_access::{Action, Asker};
+use throng_access::{Action, Asker, Decision};
 use throng_core::{
     AHEAD, Answer, ChannelName, Kind, Listener, QuestionId, RefusedForMemory, StartAt,
     SubscriptionTerms,
@@ -182,6 +182,10 @@ impl<N: Net> Sessions<N> {
             let asker = Asker { listener, credentials, details, is_repeated: false };
             let part = index as u32;
             match self.ask_policy(&asker, action, QuestionId { part, ..question }) {
+                Answer::Now(Decision::AllowedShowing { info, until_ms }) => {
+                    many.decide(part, Ok(until_ms));
+                    answers.show(part, info, until_ms);
+                }
                 Answer::Now(decision) => {
                     let until_ms = many.decide(part, decision.allowed_until_ms());
                     answers.until_ms = earliest(answers.until_ms, until_ms);
@@ -242,14 +246,16 @@ impl<N: Net> Sessions<N> {
         self.fetch_starts(id, &wanted, &mut answers.fetched)?;
         let fetched = std::mem::take(&mut answers.fetched);
         let (mut next, has_numbers) = (0, self[id].encoding().has_numbers());
-        for Entry { target, wanted } in &part.entries {
+        let numbers = many.next_part(part.entries.len());
+        for (number, Entry { target, wanted }) in numbers.zip(&part.entries) {
+            let told = answers.shown(number as u32);
             let begun = wanted.clone().and_then(|Wanted { since, replay, pace_ms }| {
                 if next % AHEAD == 0 {
                     self.look_ahead(&names[next..names.len().min(next + AHEAD)]);
                 }
                 let (name, start) = (&names[next], starts[next]);
                 next += 1;
-                let member = self.begin_member(id, name, &self.known(id, name), None)?;
+                let member = self.begin_member(id, name, &self.known(id, name), (None, told))?;
                 self.limit_subscriptions(id, 1).inspect_err(|_| {
                     self.count(Counter::RefusedLimit);
                     self.end_members(slice::from_ref(name), slice::from_ref(&member));

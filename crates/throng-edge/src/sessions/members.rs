@@ -10,7 +10,7 @@ use throng_wire::v1::ShownMember;
 use throng_wire::{ErrorCode, ErrorResponse, MemberClaim};
 
 use super::client::Client;
-use crate::connection::ConnectionId;
+use crate::connection::{Answers, ConnectionId};
 use crate::net::Net;
 use crate::sessions::Sessions;
 
@@ -34,15 +34,15 @@ impl<N: Net> Sessions<N> {
         id: ConnectionId,
         request: &Request,
         client: &Client,
-        names: &[ChannelName],
+        (names, answers): (&[ChannelName], &Answers),
     ) -> Result<Vec<Option<Box<str>>>, ErrorResponse> {
         if !self.cursors().rules().have_any_members() {
             return Ok(Vec::new());
         }
         let known = self.known_by_request(request, client);
         let mut members = Vec::with_capacity(names.len());
-        for name in names {
-            match self.begin_member(id, name, &known, None) {
+        for (place, name) in (0..).zip(names) {
+            match self.begin_member(id, name, &known, (None, answers.shown(place))) {
                 Ok(member) => members.push(member),
                 Err(error) => {
                     self.end_members(names, &members);
@@ -64,13 +64,14 @@ impl<N: Net> Sessions<N> {
     }
 
     /// Makes the client a member of a channel, if the channel has any and the client can be one.
-    /// Returns its key in the list. `claim` is its own word.
+    /// Returns its key in the list. `claim` is its own word, `told` the application's about this
+    /// subscription.
     pub(super) fn begin_member(
         &self,
         id: ConnectionId,
         name: &ChannelName,
         known: &Known,
-        claim: Option<&MemberClaim>,
+        (claim, told): (Option<&MemberClaim>, Option<&str>),
     ) -> Result<Option<Box<str>>, ErrorResponse> {
         let Some(rule) = self.cursors().rules().members(name) else {
             return match claim {
@@ -86,7 +87,8 @@ impl<N: Net> Sessions<N> {
                 None => Ok(None),
             };
         };
-        let info = claim.and_then(|claim| claim.info.as_deref()).or(known.info.as_deref());
+        let own = claim.and_then(|claim| claim.info.as_deref());
+        let info = own.or(told).or(known.info.as_deref());
         let shown = ShownMember { connection, user, info };
         let begun = self.engine.memory().begin_member(self.clock().unix_ms(), name, shown);
         begun.map_err(refused)?;

@@ -239,7 +239,7 @@ impl<N: Net> Sessions<N> {
         let Subscribing { request, head, bytes, .. } = asking;
         let fetched = &answers.fetched;
         let count = presence_events::subscriptions_of(request);
-        let members = match self.begin_members(id, request, client, &names) {
+        let members = match self.begin_members(id, request, client, (&names, answers)) {
             Ok(members) => members,
             Err(error) => return self.refuse_subscriber(id, request, bytes, &error),
         };

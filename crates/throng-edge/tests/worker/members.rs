@@ -1,11 +1,13 @@
 //! Members of channels: who joins and leaves, what they show, and who is told.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::Value;
-use throng_access::{AccessControl, AccessRules, AllowAll, ChannelAccess};
-use throng_core::{ChannelName, MembersRule, Rule, Rules};
+use throng_access::{
+    Access, AccessControl, AccessRules, Action, AllowAll, Asker, ChannelAccess, Decision,
+};
+use throng_core::{Answer, ChannelName, Later, MembersRule, Rule, Rules, Ticket};
 use throng_edge::Settings;
 
 use crate::ended::end;
@@ -350,4 +352,76 @@ fn a_channel_without_the_rule_has_no_members() {
     assert_eq!(rig.engine.member_metrics().joined, 0);
     assert_eq!(rig.engine.metrics().channels, 2, "the channel and the inbox");
     drop(client);
+}
+
+/// An application that lets each client into the room, and says there what it shows: at once, or
+/// when the test wants it.
+#[derive(Debug, Default)]
+struct Showing {
+    is_late: bool,
+    open: Mutex<Vec<Ticket<Decision>>>,
+}
+
+impl Showing {
+    fn decision() -> Decision {
+        Decision::AllowedShowing { info: r#"{"in":"it"}"#.into(), until_ms: None }
+    }
+}
+
+impl Access for Showing {
+    fn may(
+        &self,
+        asker: &Asker<'_>,
+        action: Action<'_>,
+        later: Later<'_, Decision>,
+    ) -> Answer<Decision> {
+        match action {
+            Action::Subscribe(name) if name.name() == "room" && !asker.is_repeated => {
+                if !self.is_late {
+                    return Showing::decision().into();
+                }
+                let (ticket, answer) = later.ticket();
+                self.open.lock().expect("no test panics here").push(ticket);
+                answer
+            }
+            _ => Decision::Allowed.into(),
+        }
+    }
+}
+
+#[test]
+fn the_application_says_with_its_permission_what_a_client_shows() {
+    for is_late in [false, true] {
+        let access = Arc::new(Showing { is_late, ..Showing::default() });
+        let policy = Arc::clone(&access) as Arc<dyn Access>;
+        let mut rig = rig_with(AccessControl::open(policy), false);
+        let decide = |rig: &mut Rig, count: usize| {
+            let waiting = std::mem::take(&mut *access.open.lock().expect("no test panics here"));
+            assert_eq!(waiting.len(), if is_late { count } else { 0 });
+            waiting.into_iter().for_each(|ticket| ticket.answer(Showing::decision()));
+            rig.work();
+        };
+        let watcher = rig.get("/channels/room?presence=true");
+        decide(&mut rig, 1);
+        assert_eq!(told(&mut rig, &watcher), ["state 0"]);
+        let ann = rig.get("/subscribe?channel=hall&channel=room&user=ann");
+        let clients = [
+            ("bob", r#"{"type":"subscribe","channel":"room"}"#),
+            ("cy", r#"{"type":"subscribe","channels":["hall","room"]}"#),
+        ]
+        .map(|(user, command)| {
+            let client = rig.connect(&format!(
+                "GET /subscribe?user={user} HTTP/1.1\r\nHost: localhost\r\n\
+                 Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+                 Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
+                 Sec-WebSocket-Protocol: throng.v1\r\n\r\n"
+            ));
+            rig.send_frame(&client, command);
+            client
+        });
+        decide(&mut rig, 3);
+        let shown = ["ann", "bob", "cy"].map(|user| format!(r#"join {user} {{"in":"it"}}"#));
+        assert_eq!(told(&mut rig, &watcher), shown);
+        drop((ann, clients));
+    }
 }

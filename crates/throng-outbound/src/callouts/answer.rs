@@ -8,6 +8,7 @@ use serde::Deserializer;
 use serde_json::value::RawValue;
 use throng_access::Decision;
 use throng_core::{Body, Replacement};
+use throng_wire::member::member_info;
 use throng_wire::v1::parse_content;
 use throng_wire::{ErrorCode, ErrorResponse};
 
@@ -39,6 +40,9 @@ struct DecisionDocument<'a> {
     encoding: Option<Cow<'a, str>>,
     #[serde(default)]
     content_type: Option<String>,
+    /// What the client shows to the other members of the channel.
+    #[serde(borrow, default)]
+    info: Option<&'a RawValue>,
 }
 
 /// Reads a member that is there, whatever its value.
@@ -106,6 +110,7 @@ impl Verdict for Decision {
     ) -> Result<Answered<Decision>, AnswerError> {
         let mut document: DecisionDocument<'_> = serde_json::from_slice(body)?;
         let replacement = document.replacement(limits)?;
+        let info = document.info.map(member_info).transpose().map_err(AnswerError::Info)?;
         let DecisionDocument { allow, message, expires, cache, .. } = document;
         if allow && expires.is_some_and(|expires_s| expires_s <= asked_s) {
             return Err(AnswerError::Past);
@@ -115,10 +120,14 @@ impl Verdict for Decision {
             let verdict = Decision::AllowedAs(Arc::new(replacement));
             return Ok(Answered { verdict, cache_ms: 0 });
         }
-        let verdict = match (allow, expires) {
-            (true, None) => Decision::Allowed,
-            (true, Some(expires_s)) => Decision::AllowedUntil(expires_s.saturating_mul(1000)),
-            (false, _) => Decision::Denied(denial(ErrorCode::Forbidden, message.as_deref())),
+        let until_ms = expires.map(|expires_s| expires_s.saturating_mul(1000));
+        let verdict = match (allow, until_ms, info) {
+            (true, until_ms, Some(info)) => {
+                Decision::AllowedShowing { info: info.into(), until_ms }
+            }
+            (true, None, None) => Decision::Allowed,
+            (true, Some(until_ms), None) => Decision::AllowedUntil(until_ms),
+            (false, ..) => Decision::Denied(denial(ErrorCode::Forbidden, message.as_deref())),
         };
         Ok(Answered { verdict, cache_ms: cache_ms(cache) })
     }
@@ -138,6 +147,10 @@ impl Verdict for Decision {
             }
             (Decision::Allowed, Some(until_ms)) => Decision::AllowedUntil(until_ms),
             (Decision::AllowedUntil(one), Some(other)) => Decision::AllowedUntil(one.min(other)),
+            (Decision::AllowedShowing { info, until_ms }, other) => {
+                let until_ms = until_ms.into_iter().chain(other).min();
+                Decision::AllowedShowing { info, until_ms }
+            }
             (decision, _) => decision,
         }
     }
@@ -223,6 +236,21 @@ mod tests {
         assert_eq!(denied(r#"{"allow": false, "message": "not\nyou"}"#).message, "notyou");
         let long = format!(r#"{{"allow": false, "message": "{}"}}"#, "ä".repeat(300));
         assert_eq!(decision(&long).allowed_until_ms().unwrap_err().message, "ä".repeat(50));
+    }
+
+    #[test]
+    fn an_answer_may_say_what_a_client_shows_to_other_members() {
+        let showing = |until_ms| Decision::AllowedShowing { info: r#"{"a":1}"#.into(), until_ms };
+        assert_eq!(decision(r#"{"allow": true, "info": {"a": 1}}"#), showing(None));
+        let until = decision(r#"{"allow": true, "info": {"a": 1}, "expires": 1800000000}"#);
+        assert_eq!(until, showing(Some(1_800_000_000_000)));
+        let bounds = DecisionBounds { until_ms: Some(7), takes_content: false };
+        assert_eq!(until.within(&bounds), showing(Some(7)));
+        assert!(matches!(decision(r#"{"allow": false, "info": {}}"#), Decision::Denied(_)));
+        for info in ["[]", "\"ann\"", &format!("{{\"x\":\"{}\"}}", "x".repeat(1 << 20))] {
+            let read = read(&format!(r#"{{"allow": true, "info": {info}}}"#));
+            assert!(matches!(read, Err(AnswerError::Info(_))), "{}", info.len());
+        }
     }
 
     #[test]

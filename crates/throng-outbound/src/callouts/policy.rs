@@ -52,6 +52,7 @@ impl Access for CalloutPolicy {
         let until_ms = match &decision {
             Decision::Denied(_) => return decision.into(),
             Decision::AllowedUntil(ms) => Some(*ms),
+            Decision::AllowedShowing { until_ms, .. } => *until_ms,
             Decision::Allowed | Decision::AllowedAs(_) => None,
         };
         let route = if asker.is_repeated { None } else { self.route(asker, action) };
@@ -68,6 +69,9 @@ impl Access for CalloutPolicy {
         let (key, body) = (data.key(asks), |time_ms| body(asks, time_ms, data));
         let holds = |decision: &Decision| match decision {
             Decision::AllowedUntil(ms) => clock::machine_ms() < *ms,
+            Decision::AllowedShowing { until_ms, .. } => {
+                until_ms.is_none_or(|ms| clock::machine_ms() < ms)
+            }
             Decision::Allowed | Decision::AllowedAs(_) | Decision::Denied(_) => true,
         };
         route.decider.decide(
