@@ -35,7 +35,8 @@ class Site:
 
     def __init__(self, directory, start, rules=RULES):
         self.operator, table = server_key(
-            directory, "operator", "administration", "erase", "subscriptions", "history", "subscribe"
+            directory, "operator", "administration", "erase", "subscriptions", "history", "subscribe",
+            "presence",
         )
         (directory / "throng.toml").write_text(rules + table)
         self.start = start
@@ -168,6 +169,20 @@ def test_values_of_a_state_are_erased(serve, tmp_path):
     assert site.erase()["erased"]["published"] == 1
     page = site.server.http.get("/channels/a/state", headers=bearer(site.operator)).json()
     assert [it["data"] for it in page["messages"]] == ["of bo"]
+
+
+def test_the_user_leaves_the_members_of_channels(serve, tmp_path):
+    rules = RULES.replace("keys = 10\n", 'keys = 10\nmembers = "user"\nmembers-grace = "1h"\n')
+    site = Site(tmp_path, lambda: serve("--config", tmp_path / "throng.toml"), rules)
+
+    def members():
+        page = site.server.http.get("/channels/room/presence", headers=bearer(site.operator))
+        return page.json()["members"]
+
+    with connect(f"{site.server.ws}/channels/room", additional_headers=site.by["ann"]):
+        assert members() == [{"user": "ann"}]
+        site.erase()
+        assert members() == []
 
 
 def test_what_a_killed_server_has_not_erased_the_next_one_erases(tmp_path):

@@ -114,6 +114,8 @@ pub(crate) struct UserErasures {
     /// Told when a job is done.
     is_done: Notify,
     records: Option<Arc<dyn Records>>,
+    /// What is stored changes in the order of the jobs: held until both have changed.
+    storing: tokio::sync::Mutex<()>,
 }
 
 fn change(user: &str, asked_ms: Option<u64>) -> Change {
@@ -141,6 +143,7 @@ impl UserErasures {
             let message = "too many erasures of users wait; try again later";
             return Err(ErrorResponse::new(ErrorCode::Busy, message));
         }
+        let _storing = self.storing.lock().await;
         self.store(change(user, Some(asked_ms))).await?;
         self.queue(user, asked_ms);
         Ok(())
@@ -208,8 +211,12 @@ impl UserErasures {
 
     /// The first erasure is done.
     pub(crate) async fn finish(&self, report: Report) {
+        let _storing = self.storing.lock().await;
+        // Another one of this user stays stored until it is done.
+        let later = self.lock().open.iter().skip(1).find(|job| job.user == report.user).cloned();
+        let asked_ms = later.map(|job| job.asked_ms);
         // If it is not removed, the next process makes it once more.
-        if let Err(error) = self.store(change(&report.user, None)).await {
+        if let Err(error) = self.store(change(&report.user, asked_ms)).await {
             let message = error.message;
             tracing::warn!(user = %report.user, "the erasure is done, and stays noted: {message}");
         }
@@ -253,6 +260,10 @@ impl UserErasures {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use throng_core::records::Each;
+
     use super::*;
 
     #[tokio::test]
@@ -275,6 +286,62 @@ mod tests {
         let report = erasures.wait("ann", Duration::from_secs(9)).await.expect("it is done");
         assert_eq!((report.asked_ms, report.done_ms), (4, Some(9)));
         assert_eq!(report.json()["state"], "done");
+    }
+
+    type Bytes = Box<[u8]>;
+
+    /// What is stored, by user.
+    #[derive(Default)]
+    struct Stored(Mutex<BTreeMap<Bytes, Bytes>>);
+
+    impl Records for Stored {
+        fn change(&self, changes: Vec<Change>, done: Ticket<Result<(), StoreError>>) {
+            let mut stored = self.0.lock().expect("no test panics here");
+            for Change { key, value, .. } in changes {
+                match value {
+                    Some(value) => stored.insert(key, value),
+                    None => stored.remove(&key),
+                };
+            }
+            done.answer(Ok(()));
+        }
+
+        fn state(&self) -> Result<(), StoreError> {
+            Ok(())
+        }
+
+        fn read_from(&self, _: Table, _: &[u8], each: Each<'_>) -> Result<(), String> {
+            let stored = self.0.lock().expect("no test panics here");
+            let mut all = stored.iter();
+            let _ = all.try_for_each(|(key, value)| each(key, value));
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn what_waits_behind_another_one_of_its_user_is_stored() {
+        let records = Arc::new(Stored::default());
+        let mut erasures = UserErasures::default();
+        erasures.store_in(Arc::clone(&records) as Arc<dyn Records>);
+        for (user, asked_ms) in [("ann", 1), ("bob", 2), ("ann", 3)] {
+            erasures.begin(user, asked_ms).await.expect("few wait");
+        }
+        for left in [vec![("ann", 3), ("bob", 2)], vec![("ann", 3)], vec![]] {
+            let job = erasures.next().await;
+            erasures.finish(job).await;
+            let next =
+                UserErasures { records: erasures.records.clone(), ..UserErasures::default() };
+            next.read_stored().expect("it can be read");
+            let open = next
+                .lock()
+                .open
+                .iter()
+                .map(|job| (job.user.to_string(), job.asked_ms))
+                .collect::<Vec<_>>();
+            let left: Vec<_> =
+                left.into_iter().map(|(user, asked_ms)| (user.to_owned(), asked_ms)).collect();
+            assert_eq!(open, left);
+        }
     }
 
     #[test]

@@ -143,6 +143,16 @@ impl MemoryEngine {
         }
     }
 
+    /// A user without connections leaves all channels at once, whatever the grace of their rules.
+    pub fn part_with_user(&self, now_ms: u64, user: &str) {
+        let mut state = self.members.lock();
+        let absent: Vec<_> =
+            state.due.iter().filter(|(_, _, key)| **key == *user).cloned().collect();
+        for (_, channel, key) in absent {
+            self.part_with(&mut state, now_ms, &channel, &key);
+        }
+    }
+
     /// A member leaves, whose time has come. If the log refuses that, it is due a little later.
     fn part_with(&self, state: &mut State, now_ms: u64, channel: &ChannelName, key: &str) {
         let member = state.channels.get(channel).and_then(|all| all.get(key));

@@ -129,14 +129,21 @@ impl<N: Net> Sessions<N> {
         }
         match command {
             Command::Read { id: Some(_), .. } => self.limit_publication(call.id, 0)?,
-            // Those who follow the members get it.
+            // Those who follow the members get it, as that of `subscribe`.
             Command::Update { info, .. } => self.limit_publication(call.id, info.len())?,
             // Before it costs more, such as a decision from elsewhere.
             Command::Publish { publication, .. } => {
                 self.limit_publication(call.id, publication.body.len())?;
             }
             Command::History { .. } | Command::Presence { .. } => self.limit_reading(call.id)?,
-            Command::Subscribe { presence: true, .. } => self.check_has_presence_events(&name)?,
+            Command::Subscribe { presence, member, .. } => {
+                if *presence {
+                    self.check_has_presence_events(&name)?;
+                }
+                if let Some(info) = member.as_ref().and_then(|member| member.info.as_ref()) {
+                    self.limit_publication(call.id, info.len())?;
+                }
+            }
             _ => {}
         }
         let draft = match command {
@@ -259,13 +266,13 @@ impl<N: Net> Sessions<N> {
             unread_of: None,
         };
         self.fetch_starts(id, &wanted, &mut answers.fetched)?;
-        // After all that may refuse or wait, so that each subscription is counted once.
-        let member =
-            self.begin_member(id, &name, &self.known(id, &name), (claim, answers.shown(0)))?;
-        self.limit_subscriptions(id, count).inspect_err(|_| {
-            self.end_members(slice::from_ref(&name), slice::from_ref(&member));
-        })?;
-        terms.member = member;
+        // After all that may refuse or wait, so that each subscription is counted once, and nobody
+        // is told of a member that does not come.
+        self.limit_subscriptions(id, count)?;
+        let told = answers.shown(0);
+        let member = self.begin_member(id, &name, &self.known(id, &name), (claim, told));
+        terms.member =
+            member.inspect_err(|_| self.connections().end_subscriptions(id, count as u32))?;
         let joining = Joining {
             name: &name,
             start,

@@ -276,6 +276,13 @@ impl<N: Net> Sessions<N> {
         subscribed.inspect_err(|_| limiter.disconnect(shown))
     }
 
+    /// Takes back what [`Sessions::hold_subscriber`] has counted, for one that does not begin.
+    pub(crate) fn release_subscriber(&self, id: ConnectionId, client: &Client, count: usize) {
+        let (limiter, shown) = (&self.access.clients.limiter, self.limited_by(client));
+        limiter.unsubscribe(self.connections().limited_client(id).and(shown), count as u32);
+        limiter.disconnect(shown);
+    }
+
     /// How many channels the connection may follow: as many as the settings allow, or more if its
     /// token grants it.
     pub(crate) fn max_channels(&self, id: ConnectionId) -> usize {

@@ -13,8 +13,6 @@
 //!   subscriptions are blocked, and get what they lack behind the answer.
 //! * No such command is frozen: [`Sessions::conclude_many`] ends all of them before.
 
-use std::slice;
-
 use throng_access::{Action, Asker, Decision};
 use throng_core::{
     AHEAD, Answer, ChannelName, Kind, Listener, QuestionId, RefusedForMemory, StartAt,
@@ -255,11 +253,11 @@ impl<N: Net> Sessions<N> {
                 }
                 let (name, start) = (&names[next], starts[next]);
                 next += 1;
-                let member = self.begin_member(id, name, &self.known(id, name), (None, told))?;
-                self.limit_subscriptions(id, 1).inspect_err(|_| {
-                    self.count(Counter::RefusedLimit);
-                    self.end_members(slice::from_ref(name), slice::from_ref(&member));
-                })?;
+                self.limit_subscriptions(id, 1)
+                    .inspect_err(|_| self.count(Counter::RefusedLimit))?;
+                let member = self
+                    .begin_member(id, name, &self.known(id, name), (None, told))
+                    .inspect_err(|_| self.connections().end_subscriptions(id, 1))?;
                 let terms = SubscriptionTerms { pace_ms, member, ..SubscriptionTerms::default() };
                 let (position, resumes) = (fetched.position, since.is_some());
                 let wants_state = replay == Some(Replay::State);

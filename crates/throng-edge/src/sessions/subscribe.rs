@@ -239,15 +239,16 @@ impl<N: Net> Sessions<N> {
         let Subscribing { request, head, bytes, .. } = asking;
         let fetched = &answers.fetched;
         let count = presence_events::subscriptions_of(request);
-        let members = match self.begin_members(id, request, client, (&names, answers)) {
-            Ok(members) => members,
-            Err(error) => return self.refuse_subscriber(id, request, bytes, &error),
-        };
         if let Err(refusal) = self.hold_subscriber(id, client, count) {
-            self.end_members(&names, &members);
             let reader = self.reader_of(head);
             return self.refuse_limited(id, refusal, Some(request), &reader, bytes, false);
         }
+        // After all else that may refuse: nobody is told of a member that does not come.
+        let begun = self.begin_members(id, request, client, (&names, answers));
+        let members = match begun.inspect_err(|_| self.release_subscriber(id, client, count)) {
+            Ok(members) => members,
+            Err(error) => return self.refuse_subscriber(id, request, bytes, &error),
+        };
         self.log_subscription(id, request, bytes);
         self.set_up(id, request);
         self.begin_session(id, client);

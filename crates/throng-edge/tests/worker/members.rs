@@ -1,13 +1,17 @@
 //! Members of channels: who joins and leaves, what they show, and who is told.
 
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::Value;
+use throng_access::limit::{ClientLimits, LimitSettings, Limiter, Quantity};
 use throng_access::{
-    Access, AccessControl, AccessRules, Action, AllowAll, Asker, ChannelAccess, Decision,
+    Access, AccessControl, AccessRules, Action, AllowAll, Asker, ChannelAccess, Clients, Decision,
 };
-use throng_core::{Answer, ChannelName, Later, MembersRule, Rule, Rules, Ticket};
+use throng_core::{
+    Answer, ChannelName, Channels, Epoch, Later, MembersRule, MemoryEngine, Rule, Rules, Ticket,
+};
 use throng_edge::Settings;
 
 use crate::ended::end;
@@ -424,4 +428,112 @@ fn the_application_says_with_its_permission_what_a_client_shows() {
         assert_eq!(told(&mut rig, &watcher), shown);
         drop((ann, clients));
     }
+}
+
+/// Limits for the clients of one address, and the address.
+fn limited(address: ClientLimits) -> (AccessControl, IpAddr) {
+    let limiter = Limiter::new(LimitSettings { address, ..LimitSettings::default() });
+    let clients = Arc::new(Clients { limiter, ..Clients::default() });
+    let access = AccessControl { clients, ..AccessControl::open(Arc::new(AllowAll)) };
+    (access, "192.0.2.1".parse().expect("an address"))
+}
+
+/// A client elsewhere who follows the members of the room, which has none.
+fn watcher(rig: &mut Rig) -> Client {
+    let address = "192.0.2.2".parse().expect("an address");
+    let head = "GET /channels/room?presence=true HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let watcher = rig.connect_from(Some(address), head);
+    assert_eq!(told(rig, &watcher), ["state 0"]);
+    watcher
+}
+
+const OF_MALLORY: &str =
+    "GET /subscribe?channel=room&channel=b&user=mallory HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+const V1_OF_MALLORY: &str = "GET /subscribe?user=mallory HTTP/1.1\r\nHost: localhost\r\n\
+    Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+    Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: throng.v1\r\n\r\n";
+
+#[test]
+fn who_is_refused_for_a_limit_is_announced_to_nobody() {
+    let (access, address) = limited(ClientLimits { subscriptions: 2, ..ClientLimits::default() });
+    let mut rig = rig_with(access, false);
+    let watcher = watcher(&mut rig);
+    let refused = rig.connect_from(Some(address), OF_MALLORY);
+    rig.work();
+    assert!(refused.received().starts_with("HTTP/1.1 429 "));
+    let client = rig.connect_from(Some(address), V1_OF_MALLORY);
+    for command in [
+        r#"{"type":"subscribe","channel":"hall"}"#,
+        r#"{"type":"subscribe","channel":"room"}"#,
+        r#"{"type":"subscribe","channels":["room"]}"#,
+    ] {
+        rig.send_frame(&client, command);
+    }
+    let answers = client.received();
+    assert_eq!(answers.matches("too_many_requests").count(), 2, "{answers}");
+    assert_eq!(told(&mut rig, &watcher), [""; 0]);
+    rig.worker.check_invariants();
+}
+
+#[test]
+fn whom_a_full_list_refuses_holds_no_subscription() {
+    let (access, address) = limited(ClientLimits { subscriptions: 9, ..ClientLimits::default() });
+    let clients = Arc::clone(&access.clients);
+    let memory = |rules, queues| MemoryEngine::new(Epoch::numbered(35), rules, queues, 1);
+    let settings = Settings { welcome: false, ..Settings::for_tests() };
+    let mut rig = Rig::with_memory(settings, (Arc::new(access), rules(false)), memory, |memory| {
+        Channels::new(memory, Vec::new())
+    });
+    let held =
+        || clients.limiter.held(clients.limiter.address(Some(address)), Quantity::Subscriptions);
+    let refused = rig.connect_from(Some(address), OF_MALLORY);
+    rig.work();
+    let answer = refused.received();
+    assert!(answer.starts_with("HTTP/1.1 507 "), "{answer}");
+    assert_eq!(held(), 0);
+    let client = rig.connect_from(Some(address), V1_OF_MALLORY);
+    for command in [
+        r#"{"type":"subscribe","channel":"room"}"#,
+        r#"{"type":"subscribe","channels":["room","hall"]}"#,
+    ] {
+        rig.send_frame(&client, command);
+    }
+    let answers = client.received();
+    assert_eq!(answers.matches("not_stored").count(), 2, "{answers}");
+    assert_eq!(held(), 2, "the inbox and the hall");
+    rig.worker.check_invariants();
+}
+
+#[test]
+fn what_a_client_shows_counts_as_published() {
+    let (access, address) = limited(ClientLimits { publishes_per_s: 2, ..ClientLimits::default() });
+    let mut rig = rig_with(access, false);
+    let watcher = watcher(&mut rig);
+    let client = rig.connect_from(Some(address), V1_OF_MALLORY);
+    for n in 0..4 {
+        let command = format!(r#"{{"type":"subscribe","channel":"room","info":{{"n":{n}}}}}"#);
+        rig.send_frame(&client, &command);
+        rig.send_frame(&client, r#"{"type":"unsubscribe","channel":"room"}"#);
+    }
+    assert_eq!(client.received().matches("too_many_requests").count(), 2);
+    let shown = [r#"join mallory {"n":0}"#, r#"update mallory {"n":1}"#];
+    assert_eq!(told(&mut rig, &watcher), shown);
+    rig.worker.check_invariants();
+}
+
+#[test]
+fn a_user_who_is_erased_leaves_without_a_grace() {
+    let mut rig = rig();
+    let watcher = rig.get("/channels/room?presence=true");
+    let [ann, bob] = ["ann", "bob"].map(|user| rig.get(&format!("/channels/room?user={user}")));
+    assert_eq!(told(&mut rig, &watcher), ["state 0", "join ann", "join bob"]);
+    rig.engine.part_with_user(rig.now_ms(), "ann");
+    assert_eq!(told(&mut rig, &watcher), [""; 0], "she is here");
+    rig.hang_up(&ann);
+    rig.hang_up(&bob);
+    rig.engine.part_with_user(rig.now_ms(), "ann");
+    assert_eq!(told(&mut rig, &watcher), ["leave ann"]);
+    pass(&mut rig, 12);
+    assert_eq!(told(&mut rig, &watcher), ["leave bob"]);
 }

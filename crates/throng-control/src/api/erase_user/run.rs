@@ -58,6 +58,7 @@ impl Erasing<'_> {
         self.retry("the tokens of the user", || end_tokens(control, &user)).await;
         let count = self.retry("the user's connections", || close(control, &user)).await;
         self.report.connections = count.unwrap_or(0);
+        control.engine.memory().part_with_user(clock::now_ms(), &user);
         let kept = "the subscriptions that the server keeps for the user";
         let count = self.retry(kept, || end_subscriptions(control, &user)).await;
         self.report.subscriptions = count.unwrap_or(0);
