@@ -93,7 +93,7 @@ test("the end of a channel comes behind its messages, also behind older ones tha
   assert.deepEqual([channels, channel], [undefined, "b"], "the other one goes on alone");
   assert.equal(frames(server, "unsubscribe").length, 0);
   assert.equal(ends.length, 2);
-  // Whoever subscribes again asks the server again.
+  // A new subscription goes to the server again.
   const again = client.subscribe("a");
   await next(again, "subscribed");
   late.unsubscribe();

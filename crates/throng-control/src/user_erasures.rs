@@ -21,7 +21,7 @@ const OPEN_MAX: usize = 1_000;
 /// Reports of erasures that are done. The oldest is forgotten first.
 const DONE_MAX: usize = 1_000;
 
-/// What a report names that is left, at most. Beyond it, only their number is told.
+/// Remains that a report names, at most. Of further ones it gives only the number.
 const LEFT_MAX: usize = 100;
 
 /// How long a request waits until its erasure is stored.

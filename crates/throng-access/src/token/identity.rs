@@ -35,7 +35,7 @@ impl fmt::Display for TokenId {
     }
 }
 
-/// What stands between the name for people and what the user shows as a member: no name has it.
+/// Separates the display name from the member's `info`. No name contains it.
 const BEFORE_INFO: char = '\0';
 
 /// A user, the name for people, and what the user shows as a member of channels, as an [`Identity`]
@@ -146,7 +146,7 @@ impl Identity {
         Some(name).filter(|name| !name.is_empty())
     }
 
-    /// What the user shows to the other members of channels, `info`: a JSON object on one line.
+    /// The user's `info`, which other members of channels see: a JSON object on one line.
     pub fn info(&self) -> Option<&str> {
         Some(self.split_names()?.1.split_once(BEFORE_INFO)?.1)
     }

@@ -24,7 +24,7 @@ pub(crate) struct KnownUser<'a> {
     pub(crate) user: &'a str,
     /// The name for people, if some messages show it.
     pub(crate) shown: Option<&'a str>,
-    /// What the user shows to other members, if some channel has members.
+    /// The user's `info`, which other members see, if some channel has members.
     pub(crate) info: Option<&'a str>,
 }
 
@@ -38,7 +38,7 @@ struct Held {
     name: Option<Box<str>>,
     /// The name for people by the newest token. Boxed twice, as most users have none.
     shown: Option<Box<Box<str>>>,
-    /// What the user shows to other members, in the same way.
+    /// The user's `info`, in the same way.
     info: Option<Box<Box<str>>>,
     sessions: u32,
 }

@@ -40,7 +40,7 @@ struct NamedUser {
     user: Box<str>,
     /// The name for people.
     shown: Option<Box<str>>,
-    /// What the user shows to other members.
+    /// The user's `info`, which other members see.
     info: Option<Box<str>>,
 }
 

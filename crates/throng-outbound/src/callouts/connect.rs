@@ -57,7 +57,7 @@ struct ConnectDocument<'a> {
     message: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     user: Option<Cow<'a, str>>,
-    /// What the user shows to the other members of channels.
+    /// The user's `info`, which other members of channels see.
     #[serde(borrow, default)]
     info: Option<&'a RawValue>,
     /// As the claim of a token.

@@ -36,11 +36,11 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "USER")]
     user: Option<String>,
 
-    /// What the user shows to the other members of channels (`info`): a JSON object
+    /// A JSON object about the user, which other members of channels see (`info`)
     #[arg(long, value_name = "JSON", value_parser = info)]
     info: Option<Value>,
 
-    /// Grant following matching channels; may be repeated, like the next three
+    /// Grant following matching channels; may be repeated, like the other grants
     #[arg(long, value_name = "PATTERN", value_parser = pattern)]
     subscribe: Vec<String>,
 

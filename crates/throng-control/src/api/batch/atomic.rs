@@ -91,7 +91,7 @@ fn of_atomic_batch(prepared: Prepared) -> Result<Publication, ErrorResponse> {
     }
 }
 
-/// The error of a line, as that of the whole batch.
+/// Turns the error of one line into the error of the whole batch.
 fn of_line(number: usize, error: &ErrorResponse) -> ErrorResponse {
     ErrorResponse::new(error.code, format!("message {number}: {}", error.message))
 }

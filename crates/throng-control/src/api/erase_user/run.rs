@@ -1,7 +1,7 @@
 //! Makes the erasures of users, one after another.
 //!
-//! What cannot be reached, such as a journal that is away, is waited for: everything that is done
-//! may be done once more. What cannot be erased at all is left, and the report says so.
+//! If something cannot be reached, such as a journal that is away, the erasure waits and tries
+//! again: each step may be repeated. If something cannot be erased at all, the report says so.
 
 use std::convert::Infallible;
 use std::sync::Arc;

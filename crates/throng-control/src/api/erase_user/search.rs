@@ -78,7 +78,7 @@ fn after(kind: Kind) -> Option<Names> {
 /// of users.
 pub(super) fn shows_users(control: &Control, channel: &ChannelName) -> bool {
     let rules = control.engine.memory().rules();
-    // A rule that shows nobody now may have shown users before.
+    // The rule may have shown users before it was changed to show nobody.
     rules.sender(channel) != Sender::Name && !control.engine.rule(channel).retention.is_none()
 }
 
@@ -108,7 +108,7 @@ pub(super) async fn erase_published(
     Ok(erased)
 }
 
-/// The messages of a user in a channel: those of its history, and values of keys beyond.
+/// The messages of a user in a channel: its history, and values of keys that are older.
 async fn find(
     control: &Control,
     channel: &ChannelName,
