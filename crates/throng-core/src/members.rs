@@ -18,6 +18,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use throng_wire::v1::Present;
+
 use crate::name::ChannelName;
 
 /// A member, by the key that the log has for it.
@@ -115,6 +117,22 @@ pub struct MemberPage {
     pub users: Vec<Arc<str>>,
     /// The key after which the next page goes on, if there may be one.
     pub next: Option<Box<str>>,
+}
+
+impl MemberPage {
+    /// The answer to a client about a channel with so many subscribers. `is_local` as in
+    /// [`Present`].
+    pub fn answer(&self, subscribers: u64, is_local: bool) -> Present<'_, Arc<str>> {
+        Present {
+            connections: usize::try_from(subscribers).unwrap_or(usize::MAX),
+            users: &self.users,
+            members: Some(&self.members),
+            next: self.next.as_deref(),
+            more: self.next.is_some(),
+            is_partial: false,
+            is_local,
+        }
+    }
 }
 
 impl Members {

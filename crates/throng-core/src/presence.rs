@@ -17,6 +17,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use throng_wire::v1::Present;
 use throng_wire::{ErrorCode, ErrorResponse};
 
 use crate::later::{Answer, Later, Ticket};
@@ -53,6 +54,21 @@ pub struct Presence {
     pub is_cut: bool,
     /// True if other nodes have not said who is there on them.
     pub is_partial: bool,
+}
+
+impl Presence {
+    /// The answer to a client. `is_local` as in [`Present`].
+    pub fn answer(&self, is_local: bool) -> Present<'_, Arc<str>> {
+        Present {
+            connections: self.connections,
+            users: &self.users,
+            members: None,
+            next: None,
+            more: self.is_cut,
+            is_partial: self.is_partial,
+            is_local,
+        }
+    }
 }
 
 /// Too many queries wait for workers.

@@ -2,9 +2,9 @@
 
 use http::request::Parts;
 use throng_access::{Action, Client};
-use throng_core::{ChannelName, HistoryQuery, Kind, Later, Presence, clock};
+use throng_core::{ChannelName, HistoryQuery, Kind, Later, clock};
 use throng_wire::ErrorCode;
-use throng_wire::v1::{self, Present};
+use throng_wire::v1;
 
 use super::limit::Limited;
 use super::log;
@@ -43,16 +43,7 @@ pub(crate) async fn answer(
         let message = "the workers are too busy to count the subscribers; try again later";
         return Err(ApiError::new(ErrorCode::Busy, message));
     };
-    let Presence { connections, users, is_cut, is_partial } = presence;
-    let present = Present {
-        connections,
-        users: &users,
-        members: None,
-        next: None,
-        more: is_cut,
-        is_partial,
-        is_local: control.engine.is_local(&channel),
-    };
+    let present = presence.answer(control.engine.is_local(&channel));
     let mut body = Vec::new();
     v1::presence_body(&mut body, &names::target(&channel), present);
     limited.charge_read(body.len());
@@ -74,16 +65,7 @@ fn list_members(
 ) -> Result<Answer, ApiError> {
     let engine = &control.engine;
     let page = engine.memory().members(clock::now_ms(), channel, after, limit);
-    let subscribers = engine.audience(channel).subscribers;
-    let present = Present {
-        connections: usize::try_from(subscribers).unwrap_or(usize::MAX),
-        users: &page.users,
-        members: Some(&page.members),
-        next: page.next.as_deref(),
-        more: page.next.is_some(),
-        is_partial: false,
-        is_local: engine.is_local(channel),
-    };
+    let present = page.answer(engine.audience(channel).subscribers, engine.is_local(channel));
     let mut body = Vec::new();
     v1::presence_body(&mut body, &names::target(channel), present);
     limited.charge_read(body.len());

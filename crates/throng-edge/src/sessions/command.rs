@@ -6,15 +6,14 @@ use std::{iter, slice};
 
 use throng_access::{Action, Details};
 use throng_core::{
-    Attributes, Body, ChannelName, HistoryQuery, Kind, Mark, MessageId, Outcome, Presence,
-    Publication, ReadMarker, Reading, RefusedForMemory, Replacement, SubscriptionTerms,
-    VolatilePublication,
+    Attributes, Body, ChannelName, HistoryQuery, Kind, Mark, MessageId, Outcome, Publication,
+    ReadMarker, Reading, RefusedForMemory, Replacement, SubscriptionTerms, VolatilePublication,
 };
 use throng_dialect::Saying;
 use throng_dialect::saying::Start;
 use throng_wire::page_range::PageRange;
 use throng_wire::subscribe::Replay;
-use throng_wire::v1::{self, Command, HistoryPage, Present, RawValue, Received};
+use throng_wire::v1::{self, Command, HistoryPage, RawValue, Received};
 use throng_wire::{ErrorCode, ErrorResponse, MemberClaim, Target};
 
 use super::ask::{Stop, draft_of};
@@ -202,7 +201,7 @@ impl<N: Net> Sessions<N> {
                 self.history_command(call, &target, &page, limit, answers)
             }
             Command::Presence { target, limit, after } => {
-                self.presence_command(call, &target, (limit, after.as_deref()), answers)
+                self.presence_command(call, &target, limit, after.as_deref(), answers)
             }
             Command::Update { target, info } => {
                 self.update_member(call.id, &name_of(&target), &info)?;
@@ -473,29 +472,21 @@ impl<N: Net> Sessions<N> {
         &mut self,
         call: Call<'_>,
         target: &Target,
-        (limit, after): (Option<u32>, Option<&str>),
+        limit: Option<u32>,
+        after: Option<&str>,
         answers: &mut Answers,
     ) -> Result<(), Stop> {
         let limit = limit.map_or(PAGE, |limit| limit as usize);
         let name = name_of(target);
         if self.cursors().rules().members(&name).is_some() {
-            return self.members_command(call, target, (limit, after));
+            return self.members_command(call, target, limit, after);
         }
         let found = match answers.presence.take() {
             Some(presence) => presence,
             None => self.ask_presence(call.id, &name, limit)?,
         };
-        let Presence { connections, users, is_cut, is_partial } = found;
-        self.charge_read(call.id, users.iter().map(|user| user.len()).sum());
-        let present = Present {
-            connections,
-            users: &users,
-            members: None,
-            next: None,
-            more: is_cut,
-            is_partial,
-            is_local: self.engine.is_local(&name),
-        };
+        self.charge_read(call.id, found.users.iter().map(|user| user.len()).sum());
+        let present = found.answer(self.engine.is_local(&name));
         self.answer(call, &Saying::Present(target, present));
         Ok(())
     }
@@ -505,21 +496,14 @@ impl<N: Net> Sessions<N> {
         &mut self,
         call: Call<'_>,
         target: &Target,
-        (limit, after): (usize, Option<&str>),
+        limit: usize,
+        after: Option<&str>,
     ) -> Result<(), Stop> {
         let name = name_of(target);
         let page = self.engine.memory().members(self.clock().unix_ms(), &name, after, limit);
         self.charge_read(call.id, page.members.iter().map(|member| member.len()).sum());
-        let connections = self.engine.audience(&name).subscribers;
-        let present = Present {
-            connections: usize::try_from(connections).unwrap_or(usize::MAX),
-            users: &page.users,
-            members: Some(&page.members),
-            next: page.next.as_deref(),
-            more: page.next.is_some(),
-            is_partial: false,
-            is_local: self.engine.is_local(&name),
-        };
+        let subscribers = self.engine.audience(&name).subscribers;
+        let present = page.answer(subscribers, self.engine.is_local(&name));
         self.answer(call, &Saying::Present(target, present));
         Ok(())
     }
