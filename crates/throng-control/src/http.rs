@@ -30,4 +30,5 @@ pub(crate) mod names;
 pub(crate) mod origin;
 pub(crate) mod query;
 pub(crate) mod query_names;
+pub(crate) mod request_headers;
 pub(crate) mod request_id;

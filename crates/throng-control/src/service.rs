@@ -23,7 +23,7 @@ use crate::http::answer::{self, Answer, ApiError, PREFERENCE_APPLIED, Refused};
 use crate::http::caller::Caller;
 use crate::http::names::{LogPart, Resource};
 use crate::http::request_id::X_REQUEST_ID;
-use crate::http::{dialect, origin, query_names};
+use crate::http::{dialect, origin, query_names, request_headers};
 use crate::metrics::{HttpCounter, RequestClass};
 use crate::status::history::StatusHistory;
 use crate::{api, contract, pages, status};
@@ -104,7 +104,11 @@ impl Service {
         head: &Parts,
         body: &mut Incoming,
     ) -> Result<Answer, ApiError> {
-        match Resource::of(head.uri.path()) {
+        let resource = Resource::of(head.uri.path());
+        if let Some(resource) = resource {
+            request_headers::check(head, resource)?;
+        }
+        match resource {
             Some(resource) => match erased_by(&head.method, resource) {
                 Some((log, target)) => Box::pin(erase(control, head, log, target)).await,
                 None => match key_of(&head.method, resource) {

@@ -28,6 +28,16 @@ pub fn parameter(name: &str, value: &str, known: &[&str]) -> Option<String> {
     Some(with_hint(subject, name, known))
 }
 
+/// The message for an unknown header.
+pub fn header(name: &str, known: &[&str]) -> String {
+    let subject = if is_repeatable(name) {
+        format!("the header `{name}` is unknown")
+    } else {
+        "a header is unknown".to_owned()
+    };
+    with_hint(subject, name, known)
+}
+
 /// The message for an unknown field of a JSON object. `of` describes the object.
 pub fn field(name: &str, of: &str, known: &[&str]) -> String {
     let subject = if is_repeatable(name) {

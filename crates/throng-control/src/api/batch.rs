@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use http::HeaderValue;
+use http::header::IF_MATCH;
 use http::request::Parts;
 use hyper::body::Incoming;
 use throng_access::{Action, Client};
@@ -58,6 +59,11 @@ pub(crate) async fn answer(
     let query = query::of(head, &["count", "atomic"])?;
     let (counted, is_atomic) =
         (CountedNodes::of(query)?, query::flag(query, "atomic")?.unwrap_or(false));
+    if !is_atomic && head.headers.contains_key(IF_MATCH) {
+        let message = "a batch takes the header `If-Match` with the parameter `atomic=true` only: \
+                       add that, or leave the header out";
+        return Err(ApiError::parameter(message));
+    }
     let kind = body::BodyKind::Batch;
     let is_counted = publisher.charge_body(head, kind)?;
     let bytes = control.bodies.read(&control.drain, &head.headers, body, kind).await?;

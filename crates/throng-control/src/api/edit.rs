@@ -13,7 +13,7 @@ use throng_core::{
 };
 use throng_wire::labels::StateKey;
 use throng_wire::percent::decode_segment;
-use throng_wire::{ErrorCode, ErrorResponse, check_target_name, v1};
+use throng_wire::{ErrorResponse, check_target_name, v1};
 
 use super::erase::{ErasedLog, error_of};
 use super::limit::Limited;
@@ -43,14 +43,6 @@ pub(crate) async fn answer(
     query::of(head, &[])?;
     let id: MessageId = decode_segment(id).unwrap_or_default().parse()?;
     let mut options = Options::of(&head.headers, "", None)?;
-    if options.idempotency_key.is_some() {
-        let message = "a message that replaces another one has no idempotency key";
-        return Err(ApiError::new(ErrorCode::BadRequest, message));
-    }
-    if options.labels.key.is_some() {
-        let message = "a message that replaces another one has the key of that one";
-        return Err(ApiError::new(ErrorCode::BadRequest, message));
-    }
     let log = ErasedLog { control, channel: &channel };
     log.check_kept()?;
     let kind = body::BodyKind::Message;

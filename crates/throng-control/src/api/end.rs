@@ -72,11 +72,6 @@ async fn last_message(
     channel: &ChannelName,
 ) -> Result<Option<Publication>, ApiError> {
     let options = Options::of(&head.headers, "", None)?;
-    if options.idempotency_key.is_some() || options.labels.key.is_some() {
-        let message = "the last message of a channel has no idempotency key and sets no key of its \
-                       state: publish one that does before";
-        return Err(ApiError::new(ErrorCode::BadRequest, message));
-    }
     let kind = body::BodyKind::Message;
     let is_counted = publisher.charge_body(head, kind)?;
     let bytes = control.bodies.read(&control.drain, &head.headers, body, kind).await?;

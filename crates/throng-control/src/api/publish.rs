@@ -173,7 +173,7 @@ async fn answer_kept(
 /// Options of a message, from headers and the query of its request.
 pub(super) struct Options<'a> {
     pub(super) content_type: Option<&'a str>,
-    pub(super) idempotency_key: Option<&'a str>,
+    idempotency_key: Option<&'a str>,
     pub(super) excluded: Option<ConnectionName>,
     pub(super) expires_in_ms: Option<u64>,
     is_volatile: bool,
@@ -216,7 +216,14 @@ impl<'a> Options<'a> {
             }
         }
         let mut labels = labels_of(headers)?;
-        labels.key = key.or(labels.key);
+        labels.key = match (key, labels.key) {
+            (Some(key), Some(named)) if key.name != named.name => {
+                let message = "the header `Throng-State-Key` names another key than the path: \
+                               leave it out";
+                return Err(ApiError::parameter(message));
+            }
+            (key, named) => key.or(named),
+        };
         let condition = condition_of(headers, &labels)?;
         if condition.is_some()
             && (idempotency_key.is_some() || receipt::preferred(headers).is_some())

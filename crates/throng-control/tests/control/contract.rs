@@ -5,6 +5,7 @@
 
 mod components;
 mod frames;
+mod headers;
 mod limits;
 mod routes;
 

@@ -74,12 +74,17 @@ fn keys_are_set_by_every_way_of_publishing() {
         r#"{"channel":"a","state_key":"unknown","tombstone":true}"#,
         "\n",
         r#"{"channel":"a","tombstone":true}"#,
+        "\n",
+        r#"{"channel":"a","state_key":"line","tombstone":true,"data":""}"#,
+        "\n",
+        r#"{"channel":"a","state_key":"unknown","tombstone":true,"data":null}"#,
     );
     let answer = server.ask(post("/publish", &[], batch));
     let lines: Vec<Value> =
         answer.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert!(lines[..2].iter().all(|line| line["id"].is_string()), "{lines:?}");
-    assert_eq!([&lines[2]["error"], &lines[3]["error"]], ["not_found", "bad_request"]);
+    let errors: Vec<_> = lines[2..].iter().map(|line| &line["error"]).collect();
+    assert_eq!(errors, ["not_found", "bad_request", "bad_request", "not_found"]);
     assert_eq!(values(&page(&server, "")), [("line", "2")]);
     let inbox = write(&server, "PUT", "/state?user=ann&key=k", &[], "hi");
     assert_eq!(inbox.status, 201, "{inbox:?}");
@@ -173,6 +178,8 @@ fn malformed_requests_about_keys_say_what_is_wrong() {
         server.ask(post("/channels/a", headers, "x")).expect_refusal(400, "bad_request");
     }
     let key = ["Throng-State-Key: k"];
+    let other = write(&server, "PUT", "/channels/a/state/l", &key, "x");
+    other.expect_refusal(400, "bad_parameter");
     server.ask(post("/channels/a?volatile=true", &key, "x")).expect_refusal(400, "bad_request");
     server.ask(get("/channels/a/state?limit=0")).expect_refusal(400, "bad_parameter");
     server.ask(get("/channels/a/state/k/more")).expect_refusal(404, "not_found");
@@ -192,7 +199,7 @@ fn a_message_in_place_of_a_value_has_its_key() {
         write(&server, "PUT", &format!("/channels/a/messages/{id}"), headers, "3")
     };
     edit(&old, &[]).expect_refusal(412, "conflict");
-    edit(&newest, &["Throng-State-Key: other"]).expect_refusal(400, "bad_request");
+    edit(&newest, &["Throng-State-Key: other"]).expect_refusal(400, "bad_parameter");
     let edited = edit(&newest, &[]);
     assert_eq!(edited.status, 200, "{edited:?}");
     let page = page(&server, "");

@@ -66,6 +66,11 @@ impl Publication {
         let data = match fields.data {
             // There is nothing to say of a key that is gone.
             None if is_tombstone => RawValue::NULL,
+            Some(data) if is_tombstone && data.get() != "null" => {
+                let message = "a message with `tombstone` removes a key, and has no `data`: leave \
+                               out one of the two";
+                return Err(ErrorResponse::bad_request(message));
+            }
             data => {
                 data.ok_or_else(|| ErrorResponse::bad_request("the field `data` is missing"))?
             }
