@@ -12,9 +12,11 @@
 //! * A channel without the rule has nothing here, and costs nothing.
 //!
 //! Invariant: a member that is here has a value in the log. A change of both is made under the lock
-//! of the members, which is taken before any lock of the memory.
+//! of the channel's [`State`], which is taken before any lock of the memory. So the events of a
+//! channel are in the order of the changes, and channels seldom wait for each other.
 
 use std::collections::{BTreeSet, HashMap};
+use std::hash::Hash;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -37,7 +39,10 @@ pub(crate) struct Away {
     pub(crate) due_ms: u64,
 }
 
-/// The members of all channels, as far as their logs do not tell.
+/// Tables with a smaller capacity are not worth shrinking.
+const TABLE_MIN: usize = 64;
+
+/// The members of some channels, as far as their logs do not tell.
 #[derive(Debug, Default)]
 pub(crate) struct State {
     pub(crate) channels: HashMap<ChannelName, HashMap<Box<str>, Member>>,
@@ -46,6 +51,10 @@ pub(crate) struct State {
 }
 
 impl State {
+    pub(crate) fn has(&self, channel: &ChannelName, key: &str) -> bool {
+        self.channels.get(channel).is_some_and(|all| all.contains_key(key))
+    }
+
     /// The member is not to leave any more.
     pub(crate) fn stay(&mut self, channel: &ChannelName, key: &str) {
         let member = self.channels.get_mut(channel).and_then(|all| all.get_mut(key));
@@ -81,14 +90,25 @@ impl State {
         all.remove(key);
         if all.is_empty() {
             self.channels.remove(channel);
+            shrink(&mut self.channels);
+        } else {
+            shrink(all);
         }
+    }
+}
+
+/// Frees the memory of a table that has become mostly empty.
+fn shrink<K: Eq + Hash, V>(table: &mut HashMap<K, V>) {
+    if table.capacity() > TABLE_MIN && table.len() * 4 < table.capacity() {
+        table.shrink_to(table.len() * 2);
     }
 }
 
 /// The members of all channels.
 #[derive(Debug, Default)]
 pub(crate) struct Members {
-    state: Mutex<State>,
+    /// Each has the members of the channels of one shard.
+    shards: Box<[Mutex<State>]>,
     pub(crate) count: AtomicU64,
     pub(crate) joined: AtomicU64,
     pub(crate) updated: AtomicU64,
@@ -136,12 +156,47 @@ impl MemberPage {
 }
 
 impl Members {
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// No members, in so many shards.
+    pub(crate) fn new(shards: usize) -> Members {
+        let shards = (0..shards).map(|_| Mutex::default()).collect();
+        Members { shards, ..Members::default() }
+    }
+
+    pub(crate) fn lock(&self, shard: usize) -> MutexGuard<'_, State> {
+        self.shards[shard].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What another process goes on counting.
     pub(crate) fn counters(&self) -> [&AtomicU64; 4] {
         [&self.joined, &self.updated, &self.left, &self.refused]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_memory_of_members_that_have_left_is_freed() {
+        let mut state = State::default();
+        let names: Vec<_> = (0..1_000).map(|n| ChannelName::channel(&n.to_string())).collect();
+        let add = |state: &mut State, channel: &ChannelName, key: &str| {
+            let all = state.channels.entry(channel.clone()).or_default();
+            all.insert(key.into(), Member { connections: 1, away: None });
+        };
+        for name in &names {
+            add(&mut state, name, "ann");
+            add(&mut state, &names[0], name.name());
+        }
+        let kept = &names[0];
+        for name in &names {
+            state.remove(name, "ann");
+            if name != kept {
+                state.remove(kept, name.name());
+            }
+        }
+        let left = &state.channels[kept];
+        assert_eq!((state.channels.len(), left.len()), (1, 1));
+        assert!(state.channels.capacity() <= TABLE_MIN && left.capacity() <= TABLE_MIN);
     }
 }

@@ -116,7 +116,7 @@ impl MemoryEngine {
             shared: Shared::new(epoch, rules, queues, max_bytes, SHARDS),
             next_tick: AtomicUsize::new(0),
             sealing: Sealing::default(),
-            members: Members::default(),
+            members: Members::new(SHARDS),
         }
     }
 

@@ -31,6 +31,9 @@ pub struct StateLimits {
     pub max_keys: usize,
     /// The maximum size of their messages in bytes, as `Content::weight_bytes` counts them.
     pub max_bytes: usize,
+    /// True if removed keys are remembered for a minute and not for an hour: of a list that changes
+    /// all the time, and that a client gets anew in little time.
+    pub forgets_soon: bool,
 }
 
 /// The fate of a subscriber that has fallen too far behind.
@@ -115,7 +118,7 @@ impl Default for Rule {
                 max_bytes: 1 << 20,
                 max_age_ms: 60 * 60 * 1000,
             },
-            state: StateLimits { max_keys: 10_000, max_bytes: 16 << 20 },
+            state: StateLimits { max_keys: 10_000, max_bytes: 16 << 20, forgets_soon: false },
             max_lag_messages: 1000,
             max_lag_bytes: 1 << 20,
             lag_policy: LagPolicy::Close,
@@ -194,13 +197,17 @@ impl Rules {
         let internal = Rule {
             kind: Some(Kind::Internal),
             retention: Retention { max_messages: 0, max_bytes: 0, max_age_ms: 0 },
-            state: StateLimits { max_keys: 0, max_bytes: 0 },
+            state: StateLimits { max_keys: 0, max_bytes: 0, forgets_soon: true },
             max_lag_messages: INTERNAL_LAG_MAX,
             ..Rule::default()
         };
         specific.push(internal.clone());
         specific.push(Rule {
-            state: StateLimits { max_keys: MEMBERS_MAX, max_bytes: MEMBERS_BYTES_MAX },
+            state: StateLimits {
+                max_keys: MEMBERS_MAX,
+                max_bytes: MEMBERS_BYTES_MAX,
+                forgets_soon: true,
+            },
             // Those that are slow pass over what is superseded. One that lacks more even so comes
             // back, and gets the list.
             lag_policy: LagPolicy::Close,

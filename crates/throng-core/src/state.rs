@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use crate::id::MessageId;
 use crate::message::Message;
+use crate::rules::StateLimits;
 use crate::subscriptions::CURSOR_REACH;
 
 /// For how long a tombstone is kept beyond the retention, in milliseconds: a client that was away
@@ -22,6 +23,12 @@ pub const TOMBSTONE_MS: u64 = 60 * 60 * 1000;
 /// Tombstones that a log keeps beyond its retention, however few keys it may have. Otherwise these
 /// are as many as it may have keys.
 pub const TOMBSTONES_MIN: usize = 32;
+
+/// The same of a state that forgets soon: half a megabyte with all that belongs to them.
+const SOON_TOMBSTONES_MAX: usize = 1_000;
+
+/// For how long such a state keeps them, in milliseconds: longer than a client takes to come back.
+const SOON_TOMBSTONE_MS: u64 = 60_000;
 
 /// Keys that a page looks at beyond those that it shows, at most.
 pub const KEYS_LOOKED_AT_MAX: usize = 4_096;
@@ -36,6 +43,15 @@ const KEY_BYTES: usize = 64;
 /// The bytes that the value of a key counts as.
 pub fn value_bytes(key: &str, message_bytes: usize) -> usize {
     message_bytes + key.len() + KEY_BYTES
+}
+
+/// The tombstones that a log keeps beyond its retention: how many, and for how long in
+/// milliseconds.
+pub(crate) fn tombstones(limits: StateLimits) -> (usize, u64) {
+    if limits.forgets_soon {
+        return (SOON_TOMBSTONES_MAX, SOON_TOMBSTONE_MS);
+    }
+    (limits.max_keys.max(TOMBSTONES_MIN), TOMBSTONE_MS)
 }
 
 /// A page of a channel's state.

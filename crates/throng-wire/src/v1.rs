@@ -19,8 +19,8 @@ pub use publication::{
 pub use reply::{
     Begin, Counted, HistoryPage, ListReply, MemberEvent, Numbered, PresenceEvent, Present,
     ReceiptFields, ShownMember, Terms, authenticated, closed, conflated, ended, ended_body,
-    erased_body, error, expiring, gap, greeting, history, history_body, late, member,
-    member_without_info, members, numbers, opened_body, pong, presence, presence_body,
+    erased_body, error, expiring, gap, greeting, history, history_body, is_connection, late,
+    member, member_without_info, members, numbers, opened_body, pong, presence, presence_body,
     presence_event, presence_state, published, published_body, read, read_body, receipt_body,
     replaced_body, revoked, state, state_body, subscribed, unsubscribed, updated, welcome,
 };

@@ -9,6 +9,7 @@
 //! * A refusal acquires and charges nothing: a client that waits as long as it is told to gets in,
 //!   whatever it tried meanwhile.
 
+mod publishing;
 mod sharing;
 #[cfg(test)]
 mod tests;
@@ -355,51 +356,6 @@ impl Limiter {
     /// Subscriptions have ended.
     pub fn unsubscribe(&self, client: ClientKeys, count: u32) {
         self.release(client, Quantity::Subscriptions, count);
-    }
-
-    /// The client publishes `messages`, of `bytes` together.
-    ///
-    /// # Errors
-    ///
-    /// [`Refusal`] if it publishes too often or too much.
-    pub fn publish(
-        &self,
-        client: ClientKeys,
-        messages: u32,
-        bytes: usize,
-        now_ms: u64,
-    ) -> Result<(), Refusal> {
-        self.begin_publishing(client, messages, bytes, now_ms)?;
-        self.charge_published(client, bytes, now_ms);
-        Ok(())
-    }
-
-    /// As [`Limiter::publish`], but `bytes` are only announced. They are charged by
-    /// [`Limiter::charge_published`] once it is clear that the client may publish them: a head
-    /// alone can announce any number.
-    ///
-    /// # Errors
-    ///
-    /// [`Refusal`] if it publishes too often or too much.
-    pub fn begin_publishing(
-        &self,
-        client: ClientKeys,
-        messages: u32,
-        bytes: usize,
-        now_ms: u64,
-    ) -> Result<(), Refusal> {
-        if client.is_empty() {
-            return Ok(());
-        }
-        self.check(client, Quantity::Publishes, messages, now_ms)?;
-        self.check(client, Quantity::PublishedBytes, saturated(bytes), now_ms)?;
-        self.charge(client, Quantity::Publishes, messages, now_ms);
-        Ok(())
-    }
-
-    /// The client publishes these `bytes`, whether it has them left or not.
-    pub fn charge_published(&self, client: ClientKeys, bytes: usize, now_ms: u64) {
-        self.charge(client, Quantity::PublishedBytes, saturated(bytes), now_ms);
     }
 
     /// The client reads something, of which [`READ_BYTES_MIN`] are charged.

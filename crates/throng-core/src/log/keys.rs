@@ -13,6 +13,8 @@ pub(super) struct Keys {
     pub(super) tombstones: VecDeque<(u64, u64)>,
     /// How many keys have tombstones.
     pub(super) removed: usize,
+    /// Bytes of those, and of their part of the index.
+    pub(super) removed_bytes: usize,
     /// The number of messages before the window, with placeholders.
     pub(super) older: usize,
     /// Bytes of those.

@@ -23,7 +23,7 @@ use super::{Kept, Log, View, take_body};
 use crate::message::{Content, Message};
 use crate::rules::{Retention, StateLimits};
 use crate::stamp::Stamp;
-use crate::state::{KEYS_LOOKED_AT_MAX, KeyQuery, TOMBSTONE_MS, TOMBSTONES_MIN, value_bytes};
+use crate::state::{KEYS_LOOKED_AT_MAX, KeyQuery, tombstones, value_bytes};
 
 /// Fewer placeholders are not worth a pass.
 const GONE_MIN: usize = 32;
@@ -32,6 +32,12 @@ impl Log {
     /// The bytes of the log's state, as its limits count them.
     pub(crate) fn state_bytes(&self) -> usize {
         self.keys.as_ref().map_or(0, |keys| keys.bytes)
+    }
+
+    /// The bytes of tombstones, which no limit of the log counts. But they are memory that is not
+    /// there for others' messages.
+    pub(crate) fn tombstone_bytes(&self) -> usize {
+        self.keys.as_ref().map_or(0, |keys| keys.removed_bytes)
     }
 
     /// The number of keys that have a value.
@@ -75,6 +81,7 @@ impl Log {
         let Some(keys) = &mut self.keys else { return };
         if content.removes_key() {
             keys.removed += 1;
+            keys.removed_bytes += value_bytes(key, content.weight_bytes());
             keys.tombstones.push_back((content.time_ms, content.id.offset));
         } else {
             keys.bytes += value_bytes(key, content.weight_bytes());
@@ -121,6 +128,7 @@ impl Log {
         keys.newest.remove(&key);
         if is_tombstone {
             keys.removed -= 1;
+            keys.removed_bytes -= bytes;
         } else {
             keys.bytes -= bytes;
         }
@@ -261,6 +269,7 @@ impl Log {
     /// Drops the oldest tombstones before the window, as far as there are too many or they are too
     /// old. Those in the window are of use to whoever resumes there, whatever their age.
     fn drop_tombstones(&mut self, now_ms: u64, max: StateLimits) {
+        let (max_tombstones, age_ms) = tombstones(max);
         loop {
             let Some(keys) = &self.keys else { return };
             let Some(&(time_ms, offset)) = keys.tombstones.front() else { return };
@@ -268,8 +277,8 @@ impl Log {
             let key = view.and_then(|view| Some((view.stamp(), Box::<str>::from(view.key()?))));
             let newest = key.filter(|(_, key)| keys.newest.get(key) == Some(&offset));
             if let Some((stamp, key)) = newest {
-                let is_over = time_ms.saturating_add(TOMBSTONE_MS) <= now_ms
-                    || keys.tombstones.len() > max.max_keys.max(TOMBSTONES_MIN);
+                let is_over = time_ms.saturating_add(age_ms) <= now_ms
+                    || keys.tombstones.len() > max_tombstones;
                 if !is_over || self.place_of(offset) >= Some(keys.older) {
                     return;
                 }

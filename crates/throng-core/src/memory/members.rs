@@ -4,14 +4,14 @@
 mod frozen;
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard};
 
 use throng_wire::Labels;
 use throng_wire::labels::StateKey;
-use throng_wire::v1::{ShownMember, member_without_info};
+use throng_wire::v1::{ShownMember, is_connection, member_without_info};
 
-use super::MemoryEngine;
+use super::{MemoryEngine, SHARDS};
 use crate::attributes::Attributes;
 use crate::members::{Away, Member, MemberMetrics, MemberPage, Members, State};
 use crate::message::Body;
@@ -31,6 +31,11 @@ fn key_of<'a>(shown: &ShownMember<'a>) -> &'a str {
 }
 
 impl MemoryEngine {
+    /// The members of the channel's shard.
+    fn members_with(&self, channel: &ChannelName) -> MutexGuard<'_, State> {
+        self.members.lock(self.find(channel).0)
+    }
+
     /// A subscription of a member to a channel is about to begin. The first one makes it join; a
     /// further one with other information updates it.
     ///
@@ -45,8 +50,8 @@ impl MemoryEngine {
     ) -> Result<(), PublishError> {
         let key = key_of(&shown);
         let members = &self.members;
-        let mut state = members.lock();
-        let is_here = state.channels.get(channel).is_some_and(|all| all.contains_key(key));
+        let mut state = self.members_with(channel);
+        let is_here = state.has(channel, key);
         if !is_here {
             let told = self.tell_member(now_ms, channel, "join", shown);
             told.inspect_err(|_| {
@@ -65,18 +70,20 @@ impl MemoryEngine {
     }
 
     /// A subscription of a member has ended. With the last one it leaves, after the grace of the
-    /// rule.
-    pub fn end_member(&self, now_ms: u64, channel: &ChannelName, key: &str) {
+    /// rule and at least `least_grace_ms`.
+    pub fn end_member(&self, now_ms: u64, channel: &ChannelName, key: &str, least_grace_ms: u64) {
         // Without the rule there is nobody to wait for.
         let grace_ms = self.rules().members(channel).map_or(0, |rule| rule.grace_ms);
-        let mut state = self.members.lock();
+        let grace_ms = grace_ms.max(least_grace_ms);
+        let mut state = self.members_with(channel);
         let away = Away { since_ms: now_ms, due_ms: now_ms + grace_ms };
         if state.leave(channel, key, away) && grace_ms == 0 {
             self.part_with(&mut state, now_ms, channel, key);
         }
     }
 
-    /// A member shows something else of itself. Returns whether that is a change.
+    /// The member with this key shows something else of itself. Its connection belongs to `user`.
+    /// Returns whether that is a change.
     ///
     /// # Errors
     ///
@@ -85,12 +92,19 @@ impl MemoryEngine {
         &self,
         now_ms: u64,
         channel: &ChannelName,
-        shown: ShownMember<'_>,
+        (key, user): (&str, Option<&str>),
+        info: &str,
     ) -> Result<bool, PublishError> {
-        let state = self.members.lock();
-        let is_here =
-            state.channels.get(channel).is_some_and(|all| all.contains_key(key_of(&shown)));
-        if is_here { self.update_told(now_ms, channel, shown) } else { Ok(false) }
+        let state = self.members_with(channel);
+        let told = self.told(now_ms, channel, key).filter(|_| state.has(channel, key));
+        let Some(told) = told else { return Ok(false) };
+        // It stays what it is, whatever the rule says since an upgrade.
+        let shown = if is_connection(&told) {
+            ShownMember { connection: Some(key), user, info: Some(info) }
+        } else {
+            ShownMember { connection: None, user: Some(key), info: Some(info) }
+        };
+        self.update_told(now_ms, channel, shown)
     }
 
     /// A page of a channel's members, behind the key `after`.
@@ -117,7 +131,7 @@ impl MemoryEngine {
 
     /// The number of a channel's members.
     pub fn members_of(&self, channel: &ChannelName) -> u64 {
-        self.members.lock().channels.get(channel).map_or(0, |all| all.len() as u64)
+        self.members_with(channel).channels.get(channel).map_or(0, |all| all.len() as u64)
     }
 
     /// Counters of members.
@@ -134,22 +148,30 @@ impl MemoryEngine {
         if self.members.count.load(Ordering::Relaxed) == 0 {
             return;
         }
-        for _ in 0..LEFT_MAX {
-            // For each one alone: workers wait for it.
-            let mut state = self.members.lock();
-            let first = state.due.first().filter(|(due_ms, ..)| *due_ms <= now_ms);
-            let Some((_, channel, key)) = first.cloned() else { return };
-            self.part_with(&mut state, now_ms, &channel, &key);
+        // Beginning with another shard each time, so that none waits for the others for long.
+        let first_shard = self.next_tick.load(Ordering::Relaxed);
+        let mut left = LEFT_MAX;
+        for shard in (0..SHARDS).map(|nth| (first_shard + nth) % SHARDS) {
+            while left > 0 {
+                // For each one alone: workers wait for it.
+                let mut state = self.members.lock(shard);
+                let first = state.due.first().filter(|(due_ms, ..)| *due_ms <= now_ms);
+                let Some((_, channel, key)) = first.cloned() else { break };
+                self.part_with(&mut state, now_ms, &channel, &key);
+                left -= 1;
+            }
         }
     }
 
     /// A user without connections leaves all channels at once, whatever the grace of their rules.
     pub fn part_with_user(&self, now_ms: u64, user: &str) {
-        let mut state = self.members.lock();
-        let absent: Vec<_> =
-            state.due.iter().filter(|(_, _, key)| **key == *user).cloned().collect();
-        for (_, channel, key) in absent {
-            self.part_with(&mut state, now_ms, &channel, &key);
+        for shard in 0..SHARDS {
+            let mut state = self.members.lock(shard);
+            let absent: Vec<_> =
+                state.due.iter().filter(|(_, _, key)| **key == *user).cloned().collect();
+            for (_, channel, key) in absent {
+                self.part_with(&mut state, now_ms, &channel, &key);
+            }
         }
     }
 

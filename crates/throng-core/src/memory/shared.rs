@@ -82,9 +82,9 @@ const SHORT_PARTS: usize = 64;
 /// down to this share of itself.
 const SHORT_SHARE: usize = 8;
 
-/// The keys and the bytes of a log's state.
+/// The keys and the bytes of a log's state, with those of its tombstones.
 pub(super) fn state_of(log: &Log) -> [usize; 2] {
-    [log.state_keys(), log.state_bytes()]
+    [log.state_keys(), log.state_bytes() + log.tombstone_bytes()]
 }
 
 impl Shared {

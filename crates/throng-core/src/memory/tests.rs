@@ -7,6 +7,7 @@ mod file_journal;
 mod freeze;
 mod guarantees;
 mod listing;
+mod members;
 mod model;
 mod presence;
 mod seal;

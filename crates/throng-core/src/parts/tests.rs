@@ -6,7 +6,7 @@ use crate::id::Epoch;
 use crate::message::Body;
 use crate::rules::StateLimits;
 
-const STATE: StateLimits = StateLimits { max_keys: 2, max_bytes: 1 << 20 };
+const STATE: StateLimits = StateLimits { max_keys: 2, max_bytes: 1 << 20, forgets_soon: false };
 const LIMITS: Limits = Limits { messages: 3, bytes: 1 << 20, state: STATE };
 const LAST: Reading = Reading::Start(StartAt::Last(9));
 

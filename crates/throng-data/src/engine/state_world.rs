@@ -27,7 +27,7 @@ const SEEDS: u64 = 200;
 const STEPS: usize = 120;
 const CHANNELS: [&str; 2] = ["a", "aa"];
 const KEYS: u64 = 6;
-const MAX: StateLimits = StateLimits { max_keys: 4, max_bytes: 1 << 20 };
+const MAX: StateLimits = StateLimits { max_keys: 4, max_bytes: 1 << 20, forgets_soon: false };
 const LIMITS: Limits = Limits { messages: 100, bytes: 1 << 20, state: MAX };
 const HOUR_MS: u64 = 3_600_000;
 

@@ -8,18 +8,22 @@ use std::sync::Arc;
 use throng_core::{ChannelName, MessageId, PresenceState, StartAt, SubscriptionId};
 use throng_dialect::Saying;
 use throng_dialect::saying::notice_json;
-use throng_wire::v1;
+use throng_wire::v1::{self, ShownMember};
 
 use super::Delivery;
-use crate::connection::ConnectionId;
+use crate::connection::{ConnectionId, Flags, State};
 use crate::net::Net;
 
 /// The members of which subscriptions end: their channels and keys.
-pub(super) type Members = Vec<(ChannelName, Box<str>)>;
+pub(crate) type Members = Vec<(ChannelName, Box<str>)>;
+
+/// For how long the member of a long-poll stays at least: until the next poll, which mostly comes
+/// at once. Without that each poll would be told of as one who joins and leaves.
+const POLL_GRACE_MS: u64 = 10_000;
 
 impl<N: Net> Delivery<N> {
     /// The members that some subscriptions are of.
-    pub(super) fn members_of(
+    pub(crate) fn members_of(
         &self,
         subscriptions: impl Iterator<Item = SubscriptionId>,
     ) -> Members {
@@ -34,12 +38,25 @@ impl<N: Net> Delivery<N> {
         subscriptions.filter_map(member).collect()
     }
 
-    /// Subscriptions of these members have ended.
-    pub(super) fn end_members(&self, members: Members) {
-        let now_ms = self.clock().unix_ms();
-        for (channel, key) in members {
-            self.engine.memory().end_member(now_ms, &channel, &key);
+    /// Subscriptions of these members have ended, of a connection.
+    pub(super) fn end_members(&self, id: ConnectionId, members: Members) {
+        if members.is_empty() {
+            return;
         }
+        let (now_ms, connection) = (self.clock().unix_ms(), &self[id]);
+        let is_poll = connection.state() == State::LongPolling;
+        for (channel, key) in members {
+            // A connection that is a member itself may come back only if it stays.
+            let comes_back =
+                is_poll && (connection.has(Flags::KEEP_ALIVE) || !self.is_connection(id, &key));
+            let least_grace_ms = if comes_back { POLL_GRACE_MS } else { 0 };
+            self.engine.memory().end_member(now_ms, &channel, &key, least_grace_ms);
+        }
+    }
+
+    /// True if a member is the connection, and not its user.
+    fn is_connection(&self, id: ConnectionId, key: &str) -> bool {
+        *self.connections().name(id).to_string() == *key
     }
 
     /// The connection and its subscriptions are about to be frozen.
@@ -54,7 +71,14 @@ impl<N: Net> Delivery<N> {
     pub(super) fn resume_members(&self, id: ConnectionId) {
         let now_ms = self.clock().unix_ms();
         for (channel, key) in self.members_of(self.subscriptions(id)) {
-            self.engine.memory().resume_member(now_ms, &channel, &key);
+            // As far as the subscription tells, if the list does not have it any more.
+            let is_connection = self.is_connection(id, &key);
+            let shown = ShownMember {
+                connection: Some(&*key).filter(|_| is_connection),
+                user: Some(&*key).filter(|_| !is_connection),
+                info: None,
+            };
+            self.engine.memory().resume_member(now_ms, &channel, shown);
         }
     }
 

@@ -150,7 +150,7 @@ impl<N: Net> Delivery<N> {
         if has_user {
             self.mark_presence(id);
         }
-        self.end_members(members);
+        self.end_members(id, members);
         self.connections().end_subscriptions(id, ended.len() as u32);
     }
 
@@ -185,7 +185,7 @@ impl<N: Net> Delivery<N> {
         self.engine.unfollow_all(self.clock().unix_ms(), &channels, worker);
         let left = u32::try_from(channels.len()).unwrap_or(u32::MAX);
         self.channels = channels;
-        self.end_members(members);
+        self.end_members(id, members);
         self.connections().end_subscriptions(id, left);
     }
 

@@ -269,7 +269,7 @@ impl<N: Net> Sessions<N> {
         // is told of a member that does not come.
         self.limit_subscriptions(id, count)?;
         let told = answers.shown(0);
-        let member = self.begin_member(id, &name, &self.known(id, &name), (claim, told));
+        let member = self.join_member(id, &name, (claim, told));
         terms.member =
             member.inspect_err(|_| self.connections().end_subscriptions(id, count as u32))?;
         let joining = Joining {
@@ -322,6 +322,7 @@ impl<N: Net> Sessions<N> {
         if target.kind == Kind::User {
             self.unfollow_kept(call.id);
         }
+        self.charge_departures(call.id, &[subscription]);
         self.unfollow_channel(call.id, subscription, &name_of(target));
         self.answer(call, &Saying::Unsubscribed(target));
         Ok(())

@@ -60,6 +60,7 @@ impl<N: Net> Sessions<N> {
             if !self[id].is_parked() {
                 return;
             }
+            self.charge_departures(id, &[subscription]);
             self.end_denied(id, subscription, &error);
         }
     }

@@ -256,7 +256,7 @@ impl<N: Net> Sessions<N> {
                 self.limit_subscriptions(id, 1)
                     .inspect_err(|_| self.count(Counter::RefusedLimit))?;
                 let member = self
-                    .begin_member(id, name, &self.known(id, name), (None, told))
+                    .join_member(id, name, (None, told))
                     .inspect_err(|_| self.connections().end_subscriptions(id, 1))?;
                 let terms = SubscriptionTerms { pace_ms, member, ..SubscriptionTerms::default() };
                 let (position, resumes) = (fetched.position, since.is_some());
@@ -366,6 +366,7 @@ impl<N: Net> Sessions<N> {
                 (Err(error), target) => self.refuse_entry(id, many, target.as_ref(), &error),
             }
         }
+        self.charge_departures(id, &ended);
         self.unfollow(id, &mut ended);
         many.note_done(part.entries.len());
     }

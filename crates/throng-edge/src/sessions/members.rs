@@ -4,7 +4,7 @@
 //! list that is full refuses it. What ends the subscription ends that, too.
 
 use throng_access::Action;
-use throng_core::{ChannelName, PublishError};
+use throng_core::{ChannelName, PublishError, SubscriptionId};
 use throng_wire::subscribe::Request;
 use throng_wire::v1::ShownMember;
 use throng_wire::{ErrorCode, ErrorResponse, MemberClaim};
@@ -58,7 +58,7 @@ impl<N: Net> Sessions<N> {
     pub(super) fn end_members(&self, names: &[ChannelName], members: &[Option<Box<str>>]) {
         for (name, member) in names.iter().zip(members) {
             if let Some(key) = member {
-                self.engine.memory().end_member(self.clock().unix_ms(), name, key);
+                self.engine.memory().end_member(self.clock().unix_ms(), name, key, 0);
             }
         }
     }
@@ -129,21 +129,49 @@ impl<N: Net> Sessions<N> {
         name: &ChannelName,
         info: &str,
     ) -> Result<(), ErrorResponse> {
-        let rule = self.cursors().rules().members(name).ok_or_else(|| no_members(name))?;
+        self.cursors().rules().members(name).ok_or_else(|| no_members(name))?;
         let own = self.own_subscription(id, name);
         let terms = own.and_then(|own| self.cursors().terms(own));
         let Some(key) = terms.and_then(|terms| terms.member.as_deref()) else {
             let message = format!("this connection is no member of {}", name.name());
             return Err(ErrorResponse::new(ErrorCode::NotSubscribed, message));
         };
-        let known = self.known(id, name);
-        let shown = if rule.are_connections {
-            ShownMember { connection: Some(key), user: known.user.as_deref(), info: Some(info) }
-        } else {
-            ShownMember { connection: None, user: Some(key), info: Some(info) }
-        };
-        let updated = self.engine.memory().update_member(self.clock().unix_ms(), name, shown);
+        let (known, now_ms) = (self.known(id, name), self.clock().unix_ms());
+        let member = (key, known.user.as_deref());
+        let updated = self.engine.memory().update_member(now_ms, name, member, info);
         updated.map(drop).map_err(refused)
+    }
+
+    /// As [`Sessions::begin_member`], for a client that subscribes on a connection that it has. One
+    /// that has left channels more often than it may publish waits.
+    pub(super) fn join_member(
+        &self,
+        id: ConnectionId,
+        name: &ChannelName,
+        said: (Option<&MemberClaim>, Option<&str>),
+    ) -> Result<Option<Box<str>>, ErrorResponse> {
+        if self.cursors().rules().members(name).is_some() {
+            let client = self.connections().limited_client(id);
+            self.access.clients.limiter.check_told(client, self.clock().unix_ms())?;
+        }
+        self.begin_member(id, name, &self.known(id, name), said)
+    }
+
+    /// Counts what others are told because the client ends these subscriptions: if the member
+    /// leaves at once, two events, since it may join again at once.
+    pub(super) fn charge_departures(&self, id: ConnectionId, ended: &[SubscriptionId]) {
+        let (mut events, mut bytes) = (0, 0);
+        for (name, key) in self.members_of(ended.iter().copied()) {
+            if self.cursors().rules().members(&name).is_some_and(|rule| rule.grace_ms == 0) {
+                events += 2;
+                bytes += 2 * key.len();
+            }
+        }
+        if events > 0 {
+            let client = self.connections().limited_client(id);
+            let now_ms = self.clock().unix_ms();
+            self.access.clients.limiter.charge_told(client, events, bytes, now_ms);
+        }
     }
 }
 

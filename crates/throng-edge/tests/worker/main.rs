@@ -24,6 +24,7 @@ mod late;
 mod limit_world;
 mod limits;
 mod many;
+mod member_limits;
 mod members;
 mod members_world;
 mod memory;

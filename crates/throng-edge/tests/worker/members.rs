@@ -1,17 +1,13 @@
 //! Members of channels: who joins and leaves, what they show, and who is told.
 
-use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::Value;
-use throng_access::limit::{ClientLimits, LimitSettings, Limiter, Quantity};
 use throng_access::{
-    Access, AccessControl, AccessRules, Action, AllowAll, Asker, ChannelAccess, Clients, Decision,
+    Access, AccessControl, AccessRules, Action, AllowAll, Asker, ChannelAccess, Decision,
 };
-use throng_core::{
-    Answer, ChannelName, Channels, Epoch, Later, MembersRule, MemoryEngine, Rule, Rules, Ticket,
-};
+use throng_core::{Answer, ChannelName, Later, MembersRule, Rule, Rules, Ticket};
 use throng_edge::Settings;
 
 use crate::ended::end;
@@ -20,14 +16,14 @@ use crate::tokens::{bearer, control, token, websocket};
 
 const GRACE_MS: u64 = 1_000;
 
-fn rules(are_connections: bool) -> Rules {
+pub(crate) fn rules(are_connections: bool) -> Rules {
     let grace_ms = if are_connections { 0 } else { GRACE_MS };
     let members = Some(MembersRule { are_connections, grace_ms });
     let room = Rule { pattern: "room".into(), members, ..Rule::default() };
     Rules::new(vec![room], Rule::default())
 }
 
-fn rig_with(access: AccessControl, are_connections: bool) -> Rig {
+pub(crate) fn rig_with(access: AccessControl, are_connections: bool) -> Rig {
     let settings = Settings {
         welcome: false,
         heartbeat: Duration::ZERO,
@@ -41,7 +37,7 @@ fn rig() -> Rig {
     rig_with(AccessControl::open(Arc::new(AllowAll)), false)
 }
 
-fn pass(rig: &mut Rig, ticks: u32) {
+pub(crate) fn pass(rig: &mut Rig, ticks: u32) {
     for _ in 0..ticks {
         rig.pass(1);
         rig.engine.tick(rig.now_ms());
@@ -50,7 +46,7 @@ fn pass(rig: &mut Rig, ticks: u32) {
 }
 
 /// What a client was told, as `event who info`, since the last call.
-fn told(rig: &mut Rig, client: &Client) -> Vec<String> {
+pub(crate) fn told(rig: &mut Rig, client: &Client) -> Vec<String> {
     rig.work();
     let received = client.received();
     let objects = received.split("{\"type\":\"presence\"").skip(1).map(|rest| {
@@ -430,96 +426,48 @@ fn the_application_says_with_its_permission_what_a_client_shows() {
     }
 }
 
-/// Limits for the clients of one address, and the address.
-fn limited(address: ClientLimits) -> (AccessControl, IpAddr) {
-    let limiter = Limiter::new(LimitSettings { address, ..LimitSettings::default() });
-    let clients = Arc::new(Clients { limiter, ..Clients::default() });
-    let access = AccessControl { clients, ..AccessControl::open(Arc::new(AllowAll)) };
-    (access, "192.0.2.1".parse().expect("an address"))
-}
-
-/// A client elsewhere who follows the members of the room, which has none.
-fn watcher(rig: &mut Rig) -> Client {
-    let address = "192.0.2.2".parse().expect("an address");
-    let head = "GET /channels/room?presence=true HTTP/1.1\r\nHost: localhost\r\n\r\n";
-    let watcher = rig.connect_from(Some(address), head);
-    assert_eq!(told(rig, &watcher), ["state 0"]);
-    watcher
-}
-
-const OF_MALLORY: &str =
-    "GET /subscribe?channel=room&channel=b&user=mallory HTTP/1.1\r\nHost: localhost\r\n\r\n";
-
-const V1_OF_MALLORY: &str = "GET /subscribe?user=mallory HTTP/1.1\r\nHost: localhost\r\n\
-    Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
-    Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: throng.v1\r\n\r\n";
-
-#[test]
-fn who_is_refused_for_a_limit_is_announced_to_nobody() {
-    let (access, address) = limited(ClientLimits { subscriptions: 2, ..ClientLimits::default() });
-    let mut rig = rig_with(access, false);
-    let watcher = watcher(&mut rig);
-    let refused = rig.connect_from(Some(address), OF_MALLORY);
-    rig.work();
-    assert!(refused.received().starts_with("HTTP/1.1 429 "));
-    let client = rig.connect_from(Some(address), V1_OF_MALLORY);
-    for command in [
-        r#"{"type":"subscribe","channel":"hall"}"#,
-        r#"{"type":"subscribe","channel":"room"}"#,
-        r#"{"type":"subscribe","channels":["room"]}"#,
-    ] {
-        rig.send_frame(&client, command);
-    }
-    let answers = client.received();
-    assert_eq!(answers.matches("too_many_requests").count(), 2, "{answers}");
-    assert_eq!(told(&mut rig, &watcher), [""; 0]);
-    rig.worker.check_invariants();
-}
-
-#[test]
-fn whom_a_full_list_refuses_holds_no_subscription() {
-    let (access, address) = limited(ClientLimits { subscriptions: 9, ..ClientLimits::default() });
-    let clients = Arc::clone(&access.clients);
-    let memory = |rules, queues| MemoryEngine::new(Epoch::numbered(35), rules, queues, 1);
+/// Users or connections that leave without a grace.
+pub(crate) fn rig_without_grace(access: AccessControl, are_connections: bool) -> Rig {
+    let members = Some(MembersRule { are_connections, grace_ms: 0 });
+    let room = Rule { pattern: "room".into(), members, ..Rule::default() };
     let settings = Settings { welcome: false, ..Settings::for_tests() };
-    let mut rig = Rig::with_memory(settings, (Arc::new(access), rules(false)), memory, |memory| {
-        Channels::new(memory, Vec::new())
-    });
-    let held =
-        || clients.limiter.held(clients.limiter.address(Some(address)), Quantity::Subscriptions);
-    let refused = rig.connect_from(Some(address), OF_MALLORY);
-    rig.work();
-    let answer = refused.received();
-    assert!(answer.starts_with("HTTP/1.1 507 "), "{answer}");
-    assert_eq!(held(), 0);
-    let client = rig.connect_from(Some(address), V1_OF_MALLORY);
-    for command in [
-        r#"{"type":"subscribe","channel":"room"}"#,
-        r#"{"type":"subscribe","channels":["room","hall"]}"#,
-    ] {
-        rig.send_frame(&client, command);
-    }
-    let answers = client.received();
-    assert_eq!(answers.matches("not_stored").count(), 2, "{answers}");
-    assert_eq!(held(), 2, "the inbox and the hall");
-    rig.worker.check_invariants();
+    Rig::with_rules(settings, Arc::new(access), Rules::new(vec![room], Rule::default()))
 }
 
 #[test]
-fn what_a_client_shows_counts_as_published() {
-    let (access, address) = limited(ClientLimits { publishes_per_s: 2, ..ClientLimits::default() });
-    let mut rig = rig_with(access, false);
-    let watcher = watcher(&mut rig);
-    let client = rig.connect_from(Some(address), V1_OF_MALLORY);
-    for n in 0..4 {
-        let command = format!(r#"{{"type":"subscribe","channel":"room","info":{{"n":{n}}}}}"#);
-        rig.send_frame(&client, &command);
-        rig.send_frame(&client, r#"{"type":"unsubscribe","channel":"room"}"#);
+fn a_long_poll_stays_a_member_until_the_next_one() {
+    for are_connections in [false, true] {
+        let access = AccessControl::open(Arc::new(AllowAll));
+        let mut rig = rig_without_grace(access, are_connections);
+        let watcher = rig.get("/channels/room?presence=true");
+        let before = told(&mut rig, &watcher).len();
+        assert_eq!(before, if are_connections { 2 } else { 1 });
+        let poll = "GET /channels/room?user=ann&wait=300 HTTP/1.1\r\nHost: localhost\r\n\r\n";
+        let client = rig.connect(poll);
+        assert_eq!(told(&mut rig, &watcher), ["join ann"]);
+        for text in ["1", "2"] {
+            rig.publish("room", text, None);
+            pass(&mut rig, 50);
+            assert!(client.received().ends_with(text));
+            rig.send(&client, poll.as_bytes());
+            pass(&mut rig, 150);
+            assert_eq!(told(&mut rig, &watcher), [""; 0], "it polls again");
+        }
+        rig.publish("room", "3", None);
+        pass(&mut rig, 99);
+        assert_eq!(told(&mut rig, &watcher), [""; 0]);
+        pass(&mut rig, 2);
+        assert_eq!(told(&mut rig, &watcher), ["leave ann"]);
+        // A connection that is closed after the poll does not come back.
+        let once = poll.replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n");
+        let last = rig.connect(&once);
+        assert_eq!(told(&mut rig, &watcher), ["join ann"]);
+        rig.publish("room", "4", None);
+        rig.work();
+        let expected = if are_connections { &["leave ann"][..] } else { &[] };
+        assert_eq!(told(&mut rig, &watcher), expected);
+        drop(last);
     }
-    assert_eq!(client.received().matches("too_many_requests").count(), 2);
-    let shown = [r#"join mallory {"n":0}"#, r#"update mallory {"n":1}"#];
-    assert_eq!(told(&mut rig, &watcher), shown);
-    rig.worker.check_invariants();
 }
 
 #[test]

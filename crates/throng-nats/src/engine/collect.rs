@@ -329,8 +329,11 @@ mod tests {
     use super::*;
 
     const EPOCH: Epoch = Epoch::numbered(1);
-    const LIMITS: Limits =
-        Limits { messages: 100, bytes: 1 << 20, state: StateLimits { max_keys: 0, max_bytes: 0 } };
+    const LIMITS: Limits = Limits {
+        messages: 100,
+        bytes: 1 << 20,
+        state: StateLimits { max_keys: 0, max_bytes: 0, forgets_soon: false },
+    };
 
     fn stored(sequence: u64) -> StoredMessage {
         StoredMessage {

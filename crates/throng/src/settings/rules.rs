@@ -22,6 +22,7 @@ pub(crate) fn rules(settings: &Settings) -> Rules {
         state: StateLimits {
             max_keys: settings.history.keys.0,
             max_bytes: settings.history.key_bytes.0,
+            forgets_soon: false,
         },
         max_lag_messages: settings.lag.max_messages.0,
         max_lag_bytes: settings.lag.max_bytes.0,
@@ -60,6 +61,7 @@ fn rule(settings: &Settings, table: &ChannelTable, fallback: &Rule) -> Rule {
         state: StateLimits {
             max_keys: table.keys.map_or(fallback.state.max_keys, |count| count.0),
             max_bytes: table.key_bytes.map_or(fallback.state.max_bytes, |size| size.0),
+            forgets_soon: false,
         },
         max_lag_messages: table.max_lag_messages.map_or(fallback.max_lag_messages, |c| c.0),
         max_lag_bytes: table.max_lag_bytes.map_or(fallback.max_lag_bytes, |size| size.0),

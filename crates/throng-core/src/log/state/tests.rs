@@ -8,8 +8,9 @@ use super::super::tests::content;
 use super::*;
 use crate::attributes::{Attributes, Extras};
 use crate::message::Content;
+use crate::state::TOMBSTONE_MS;
 
-const MAX: StateLimits = StateLimits { max_keys: 100, max_bytes: usize::MAX };
+const MAX: StateLimits = StateLimits { max_keys: 100, max_bytes: usize::MAX, forgets_soon: false };
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -161,6 +162,12 @@ impl World {
             }
         }
         prop_assert_eq!(self.log.state_bytes(), state_bytes);
+        let newest = self.log.keys.iter().flat_map(|keys| &keys.newest);
+        let tombstone_bytes = newest.filter_map(|(key, offset)| {
+            let view = self.log.view_of(*offset).filter(removes_key)?;
+            Some(value_bytes(key, view.weight_bytes()))
+        });
+        prop_assert_eq!(self.log.tombstone_bytes(), tombstone_bytes.sum::<usize>());
         let Some((window, ..)) = self.log.window() else { return Ok(()) };
         prop_assert!(window <= self.retention.max_messages.max(1), "{window} in the window");
         let head = self.sent.len() as u64;

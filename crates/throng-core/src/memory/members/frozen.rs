@@ -4,14 +4,16 @@
 //! A frozen subscription does not count for its member, and counts again once it is thawed. So for
 //! a while each member is one without connections.
 
+use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
 use throng_wire::v1::ShownMember;
 
+use super::key_of;
 use crate::clock;
 use crate::frozen::{Decoder, Encoder, RecordKind, ThawError, decode_name, encode_name};
 use crate::members::{Away, Member, State};
-use crate::memory::MemoryEngine;
+use crate::memory::{MemoryEngine, SHARDS};
 use crate::name::{ChannelName, Kind};
 
 /// Members in a record.
@@ -20,28 +22,38 @@ const RECORD_MEMBERS: usize = 1000;
 /// For how long members stay at least whose connections may still come.
 const THAW_MS: u64 = 10_000;
 
+/// Writes the members of a channel.
+fn freeze<E>(
+    channel: &ChannelName,
+    all: &HashMap<Box<str>, Member>,
+    write: &mut dyn FnMut(Vec<u8>) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut left = all.iter();
+    while left.len() > 0 {
+        let count = left.len().min(RECORD_MEMBERS);
+        let mut encoder = Encoder::new(RecordKind::Members);
+        encode_name(&mut encoder, channel);
+        encoder.u32(count as u32);
+        for (key, member) in left.by_ref().take(count) {
+            encoder.bytes(key.as_bytes());
+            let times = member.away.map(|away| [away.since_ms, away.due_ms]);
+            let times = times.map(|times| times.map(clock::wall_ms));
+            times.unwrap_or_default().into_iter().for_each(|time_ms| encoder.u64(time_ms));
+        }
+        write(encoder.finish())?;
+    }
+    Ok(())
+}
+
 impl MemoryEngine {
     /// Writes the members of all channels.
     pub(crate) fn freeze_members<E>(
         &self,
         write: &mut dyn FnMut(Vec<u8>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let state = self.members.lock();
-        for (channel, all) in &state.channels {
-            let mut left = all.iter();
-            while left.len() > 0 {
-                let count = left.len().min(RECORD_MEMBERS);
-                let mut encoder = Encoder::new(RecordKind::Members);
-                encode_name(&mut encoder, channel);
-                encoder.u32(count as u32);
-                for (key, member) in left.by_ref().take(count) {
-                    encoder.bytes(key.as_bytes());
-                    let times = member.away.map(|away| [away.since_ms, away.due_ms]);
-                    let times = times.map(|times| times.map(clock::wall_ms));
-                    times.unwrap_or_default().into_iter().for_each(|time_ms| encoder.u64(time_ms));
-                }
-                write(encoder.finish())?;
-            }
+        for shard in 0..SHARDS {
+            let state = self.members.lock(shard);
+            state.channels.iter().try_for_each(|(channel, all)| freeze(channel, all, write))?;
         }
         Ok(())
     }
@@ -55,7 +67,7 @@ impl MemoryEngine {
         let now_ms = clock::now_ms();
         let grace_ms = self.rules().members(&channel).map_or(0, |rule| rule.grace_ms);
         let last_ms = now_ms + grace_ms.max(THAW_MS);
-        let mut state = self.members.lock();
+        let mut state = self.members_with(&channel);
         for _ in 0..decoder.u32()? {
             let key = decoder.text()?;
             let away = match [decoder.u64()?, decoder.u64()?] {
@@ -81,22 +93,23 @@ impl MemoryEngine {
     pub fn rest_member(&self, now_ms: u64, channel: &ChannelName, key: &str) {
         let grace_ms = self.rules().members(channel).map_or(0, |rule| rule.grace_ms);
         let due_ms = now_ms + grace_ms.max(THAW_MS);
-        self.members.lock().leave(channel, key, Away { since_ms: now_ms, due_ms });
+        self.members_with(channel).leave(channel, key, Away { since_ms: now_ms, due_ms });
     }
 
     /// A subscription of a member was frozen, here or in another process, and goes on.
-    pub fn resume_member(&self, now_ms: u64, channel: &ChannelName, key: &str) {
-        let mut state = self.members.lock();
+    pub fn resume_member(&self, now_ms: u64, channel: &ChannelName, shown: ShownMember<'_>) {
+        let key = key_of(&shown);
+        let mut state = self.members_with(channel);
         if let Some(member) = state.channels.get_mut(channel).and_then(|all| all.get_mut(key)) {
             member.connections += 1;
             return state.stay(channel, key);
         }
-        // Only of a frozen state that was made up.
+        // It has come so late that the member has left, or the frozen state was made up.
         let State { channels, .. } = &mut *state;
         let all = channels.entry(channel.clone()).or_default();
         all.insert(key.into(), Member { connections: 1, away: None });
         self.members.count.fetch_add(1, Ordering::Relaxed);
-        let shown = ShownMember { connection: None, user: Some(key), info: None };
+        self.members.joined.fetch_add(1, Ordering::Relaxed);
         let _ = self.tell_member(now_ms, channel, "join", shown);
     }
 }

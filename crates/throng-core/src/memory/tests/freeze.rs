@@ -60,7 +60,8 @@ fn members_stay_until_their_connections_could_have_come() {
     let users = |fixture: &Fixture, now_ms| fixture.engine.members(now_ms, &news, None, 9).users;
     let tick = |fixture: &Fixture, now_ms| fixture.engine.tick(now_ms);
     assert_eq!(users(&fixture, now_ms), ["ann".into(), "bob".into()]);
-    fixture.engine.resume_member(now_ms, &news, "ann");
+    let ann = ShownMember { connection: None, user: Some("ann"), info: None };
+    fixture.engine.resume_member(now_ms, &news, ann);
     // Bob's time was frozen.
     tick(&fixture, now_ms + 1_000);
     assert_eq!(users(&fixture, now_ms), ["ann".into()]);

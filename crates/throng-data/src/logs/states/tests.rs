@@ -20,7 +20,8 @@ const NOW_MS: u64 = 1_700_000_000_000;
 const AGE_MS: u64 = 10_000;
 const HOUR_MS: u64 = 3_600_000;
 const KEPT: Retention = Retention { max_messages: 3, max_bytes: usize::MAX, max_age_ms: AGE_MS };
-const MAX: StateLimits = StateLimits { max_keys: 100_000, max_bytes: usize::MAX };
+const MAX: StateLimits =
+    StateLimits { max_keys: 100_000, max_bytes: usize::MAX, forgets_soon: false };
 
 struct Run {
     storage: MemoryStorage,
@@ -210,7 +211,8 @@ fn a_value_that_expires_gets_a_tombstone_once_its_channel_is_durable() {
 
 #[test]
 fn tombstones_beyond_as_many_as_there_may_be_keys_are_dropped() {
-    const FEW: StateLimits = StateLimits { max_keys: 40, max_bytes: usize::MAX };
+    const FEW: StateLimits =
+        StateLimits { max_keys: 40, max_bytes: usize::MAX, forgets_soon: false };
     let mut run = Run::new();
     run.writer = run.writer.with_state_limits(Box::new(|_| FEW), u64::MAX);
     for n in 0..50 {

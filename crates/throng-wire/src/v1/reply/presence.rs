@@ -151,6 +151,11 @@ pub fn member_without_info(object: &str) -> String {
     }
 }
 
+/// True if the object is of a connection that is a member, and not of a user.
+pub fn is_connection(object: &str) -> bool {
+    object.starts_with(r#"{"connection":"#)
+}
+
 /// A member has joined, has changed, or has left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemberEvent<'a> {
@@ -219,6 +224,8 @@ mod tests {
             (member_without_info(&object), member_without_info(&bare)),
             (bare.clone(), bare)
         );
+        assert!(is_connection(&object));
+        assert!(!is_connection(&ShownMember { connection: None, ..member }.object()));
     }
 
     #[test]
