@@ -8,7 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from throng_client import Draft, ThrongError, User, make_token
+from throng_client import Draft, Published, ThrongError, User, make_token
 from throng_client.errors import STATUSES
 from throng_client.options import Options
 from throng_client.publishing import publish, publish_batch, publish_volatile
@@ -16,6 +16,7 @@ from throng_client.requests import (
     Answer,
     NoAnswer,
     ServerLimits,
+    edit,
     read_history,
     read_presence,
     run_blocking,
@@ -87,6 +88,19 @@ def test_all_attempts_have_one_key():
     assert published_with(exchange).id == "e-1"
     keys = {request.headers["Idempotency-Key"] for request in exchange.sent}
     assert len(exchange.sent) == 4 and len(keys) == 1
+
+
+def test_a_message_may_be_named_by_itself():
+    exchange = Scripted(answer(200, {"replaces": "e-1", "id": "e-2"}))
+    published = Published("e-1", 2)
+    assert run_blocking(edit(exchange, OPTIONS, published, Draft("news", "new"))) == "e-2"
+    assert exchange.sent[0].path == "/messages?channel=news&id=e-1"
+
+
+@pytest.mark.parametrize("id", [7, b"e-1", "", "a b", Published(None, 0), {"id": "e-1"}])
+def test_what_is_no_id_is_refused_with_a_sentence(id):
+    with pytest.raises(TypeError, match=r"id of a message|has no id"):
+        run_blocking(edit(Scripted(), OPTIONS, id, Draft("news", "new")))
 
 
 def test_attempts_back_off_and_obey_the_server():

@@ -32,6 +32,7 @@ from .messages import (
     History,
     Members,
     Message,
+    MessageId,
     PresenceEvent,
     Published,
     ReadMarker,
@@ -333,7 +334,7 @@ class Throng:
         key: str,
         value: Any,
         *,
-        if_match: str | None = None,
+        if_match: MessageId | None = None,
         if_absent: bool = False,
         content_type: str | None = None,
         expires_in: float | timedelta | None = None,
@@ -351,14 +352,14 @@ class Throng:
         published = self._run(publishing.publish(self._exchange, self._options, draft))
         return published.id or ""
 
-    def remove(self, target: Target, key: str, *, if_match: str | None = None) -> str:
+    def remove(self, target: Target, key: str, *, if_match: MessageId | None = None) -> str:
         """Removes a key. Returns the id of its tombstone."""
         return self._run(requests.remove_key(self._exchange, self._options, target, key, if_match))
 
     def edit(
         self,
         target: Target,
-        id: str,
+        id: MessageId,
         data: Any,
         *,
         content_type: str | None = None,
@@ -367,13 +368,15 @@ class Throng:
     ) -> str:
         """Publishes `data` in the place of a message, which is erased. Returns the new id.
 
+        `id` may be the message itself, or what `publish` has returned.
+
         This needs the right `edit`, unless the client has published the message itself and the
         channel shows users. Makes one attempt.
         """
         draft = Draft(target, data, content_type=content_type, event=event, tags=tags)
         return self._run(requests.edit(self._exchange, self._options, id, draft))
 
-    def erase(self, target: Target, id: str) -> Erased:
+    def erase(self, target: Target, id: MessageId) -> Erased:
         """Erases a message. This needs the right `erase`."""
         return self._run(requests.erase(self._exchange, self._options, target, id))
 
@@ -381,7 +384,7 @@ class Throng:
         """Erases all messages that a channel keeps now."""
         return self._run(requests.erase(self._exchange, self._options, target, None))
 
-    def read(self, id: str | None = None) -> ReadMarker:
+    def read(self, id: MessageId | None = None) -> ReadMarker:
         """Moves the read marker of the client's `user` to a message of the inbox: forward only, so
         that devices may report late. Without an id, it only asks."""
         return self._run(requests.mark(self._exchange, self._options, id))

@@ -20,6 +20,7 @@ from .messages import (
     Erased,
     History,
     Members,
+    MessageId,
     Published,
     ReadMarker,
     Tag,
@@ -224,7 +225,7 @@ class AsyncThrong:
         key: str,
         value: Any,
         *,
-        if_match: str | None = None,
+        if_match: MessageId | None = None,
         if_absent: bool = False,
         content_type: str | None = None,
         expires_in: float | timedelta | None = None,
@@ -243,7 +244,7 @@ class AsyncThrong:
             published = await publishing.publish(self._exchange, self._options, draft)
         return published.id or ""
 
-    async def remove(self, target: Target, key: str, *, if_match: str | None = None) -> str:
+    async def remove(self, target: Target, key: str, *, if_match: MessageId | None = None) -> str:
         """Removes a key. Returns the id of its tombstone."""
         async with self._watched():
             return await requests.remove_key(self._exchange, self._options, target, key, if_match)
@@ -251,7 +252,7 @@ class AsyncThrong:
     async def edit(
         self,
         target: Target,
-        id: str,
+        id: MessageId,
         data: Any,
         *,
         content_type: str | None = None,
@@ -260,6 +261,8 @@ class AsyncThrong:
     ) -> str:
         """Publishes `data` in the place of a message, which is erased. Returns the new id.
 
+        `id` may be the message itself, or what `publish` has returned.
+
         This needs the right `edit`, unless the client has published the message itself and the
         channel shows users. Makes one attempt.
         """
@@ -267,7 +270,7 @@ class AsyncThrong:
         async with self._watched():
             return await requests.edit(self._exchange, self._options, id, draft)
 
-    async def erase(self, target: Target, id: str) -> Erased:
+    async def erase(self, target: Target, id: MessageId) -> Erased:
         """Erases a message. This needs the right `erase`."""
         async with self._watched():
             return await requests.erase(self._exchange, self._options, target, id)
@@ -277,7 +280,7 @@ class AsyncThrong:
         async with self._watched():
             return await requests.erase(self._exchange, self._options, target, None)
 
-    async def read(self, id: str | None = None) -> ReadMarker:
+    async def read(self, id: MessageId | None = None) -> ReadMarker:
         """Moves the read marker of the client's `user` to a message of the inbox: forward only, so
         that devices may report late. Without an id, it only asks."""
         async with self._watched():

@@ -213,6 +213,10 @@ class Published:
     """The server already had a message with this key; `id` is that message's."""
 
 
+MessageId = str | Message | Published
+"""The id of a message, or a message that has one: one that was received or published."""
+
+
 @dataclass(frozen=True, slots=True)
 class History:
     """A page of history, oldest message first."""
@@ -445,6 +449,17 @@ def checked_id(id: object) -> str:
     if not isinstance(id, str) or not _ID.fullmatch(id):
         raise TypeError("this is no id")
     return id
+
+
+def given_id(given: object) -> str:
+    """The id that an application gives, by itself or with its message."""
+    id = given.id if isinstance(given, Message | Published) else given
+    if id is None:
+        raise TypeError("a volatile message has no id, because it is not kept")
+    try:
+        return checked_id(id)
+    except TypeError:
+        raise TypeError(f"give the id of a message, as `published.id`, not {given!r}") from None
 
 
 def message_id_of(envelope: Mapping[str, Any]) -> str:

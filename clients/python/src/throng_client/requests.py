@@ -23,6 +23,7 @@ from .messages import (
     History,
     Members,
     Message,
+    MessageId,
     ReadMarker,
     Target,
     Unreadable,
@@ -33,6 +34,7 @@ from .messages import (
     checked_target,
     ended_of,
     erased_of,
+    given_id,
     id_of,
     is_notice,
     label_headers,
@@ -248,13 +250,15 @@ async def read_history(
         raise not_throng() from error
 
 
-async def erase(exchange: Exchange, options: Options, target: Target, id: str | None) -> Erased:
+async def erase(
+    exchange: Exchange, options: Options, target: Target, id: MessageId | None
+) -> Erased:
     """Erases a message of a channel, or all if `id` is None."""
     checked = checked_target(target, is_read=True)
     if id is None:
         path = path_of(checked, "history")
     else:
-        path = "/messages?" + urlencode({**place_of(checked), "id": checked_id(id)})
+        path = "/messages?" + urlencode({**place_of(checked), "id": given_id(id)})
     fields = await _ask(exchange, options, Request("DELETE", path))
     if not is_notice(fields):
         raise not_throng()
@@ -264,14 +268,14 @@ async def erase(exchange: Exchange, options: Options, target: Target, id: str | 
         raise not_throng() from error
 
 
-async def edit(exchange: Exchange, options: Options, id: str, draft: Draft) -> str:
+async def edit(exchange: Exchange, options: Options, id: MessageId, draft: Draft) -> str:
     """Publishes a message in the place of one, which is erased. Returns the id of the new one."""
     body, content_type = body_of(draft.data, options.default)
     exchange.limits.check(len(body))
     headers: dict[str, Any] = {"Content-Type": draft.content_type or content_type}
     headers |= label_headers(draft)
     target = place_of(checked_target(draft.target))
-    path = "/messages?" + urlencode({**target, "id": checked_id(id)})
+    path = "/messages?" + urlencode({**target, "id": given_id(id)})
     fields = await _ask(exchange, options, Request("PUT", path, headers, body))
     try:
         return message_id_of(fields)
@@ -279,11 +283,11 @@ async def edit(exchange: Exchange, options: Options, id: str, draft: Draft) -> s
         raise not_throng() from error
 
 
-async def mark(exchange: Exchange, options: Options, id: str | None) -> ReadMarker:
+async def mark(exchange: Exchange, options: Options, id: MessageId | None) -> ReadMarker:
     """Moves the read marker of the client's user to a message, or asks for it if `id` is None."""
     if options.user is None:
         raise ValueError("whose inbox is it? Give the client the option `user`")
-    query = {} if id is None else {"id": checked_id(id)}
+    query = {} if id is None else {"id": given_id(id)}
     path = path_of(User(options.user), "read", query)
     fields = await _ask(exchange, options, Request("GET" if id is None else "PUT", path))
     try:
@@ -314,7 +318,9 @@ async def reopen(exchange: Exchange, options: Options, target: Target) -> None:
     await _ask(exchange, options, Request("DELETE", path_of(checked_target(target), "end")))
 
 
-async def set_key(exchange: Exchange, options: Options, draft: Draft, if_match: str | None) -> str:
+async def set_key(
+    exchange: Exchange, options: Options, draft: Draft, if_match: MessageId | None
+) -> str:
     """Sets the key of the draft if its value is that of the message `if_match`; if that is None, if
     it has none. Returns the id of the message."""
     body, content_type = body_of(draft.data, options.default)
@@ -329,17 +335,17 @@ async def set_key(exchange: Exchange, options: Options, draft: Draft, if_match: 
 
 
 async def remove_key(
-    exchange: Exchange, options: Options, target: Target, key: str, if_match: str | None
+    exchange: Exchange, options: Options, target: Target, key: str, if_match: MessageId | None
 ) -> str:
     """Removes a key. Returns the id of its tombstone."""
     headers = {} if if_match is None else _condition(if_match)
     return await _changed(exchange, options, "DELETE", target, checked_key(key), headers, b"")
 
 
-def _condition(if_match: str | None) -> dict[str, str]:
+def _condition(if_match: MessageId | None) -> dict[str, str]:
     if if_match is None:
         return {"If-None-Match": "*"}
-    return {"If-Match": f'"{checked_id(if_match)}"'}
+    return {"If-Match": f'"{given_id(if_match)}"'}
 
 
 async def _changed(
