@@ -515,6 +515,7 @@ impl Thread {
             SyncPolicy::Always | SyncPolicy::Never => Ok(()),
         });
         let result = result.and_then(|()| writer.reserve_stamps(server.newest_stamp()));
+        let result = result.and_then(|()| writer.take_rewriting_step());
         let retention_of = |name: &ChannelName| server.retention_of(name);
         let now_ms = server.now_ms();
         let result = result.and_then(|()| writer.expire(now_ms, &retention_of));

@@ -10,6 +10,7 @@
 //! | [`journal`] | the thread that writes, with one sync for all that wait |
 //! | [`engine`] | the engine that delivers what the journal has, and reads logs for others |
 //! | [`records`] | other state that outlives the process |
+//! | [`rewriter`] | the thread that has files rewritten after erasures |
 //! | [`backup`] | a copy of the directory while a server runs |
 //! | [`directory`] | the directory that has it all, for one server at a time |
 
@@ -21,5 +22,6 @@ pub mod engine;
 pub mod journal;
 pub mod logs;
 pub mod records;
+pub mod rewriter;
 pub mod storage;
 pub mod sync_policy;

@@ -20,6 +20,7 @@ mod check;
 mod due;
 mod entry;
 mod erased;
+mod erasure_notes;
 mod forgotten;
 mod format;
 mod group;
@@ -29,6 +30,7 @@ mod names;
 mod power_loss;
 mod reader;
 mod retention;
+mod rewriting;
 mod state_rows;
 mod states;
 #[cfg(test)]

@@ -61,8 +61,14 @@ impl Thread {
             let works = self.shared.state.load(Ordering::Relaxed) == WORKS;
             let is_clean = works && self.writer.end_run().is_ok();
             self.is_noted = false;
+            let outcome = match is_clean {
+                // The storage cannot be closed.
+                _ if self.writer.is_rewriting() => Err(JournalRefused::Busy),
+                true => Ok(()),
+                false => Err(JournalRefused::Failed),
+            };
             // Fails only if nobody waits any more.
-            let _ = sender.send(if is_clean { Ok(()) } else { Err(JournalRefused::Failed) });
+            let _ = sender.send(outcome);
             queue = lock(&self.queue.0);
         }
         while matches!(queue.pause, Pause::Begun) && !queue.is_ending {

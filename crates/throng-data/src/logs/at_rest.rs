@@ -26,8 +26,8 @@ impl Logs {
         // Without one there is no message.
         let epoch = epoch.unwrap_or_else(Epoch::random);
         let (unacknowledged, mark) = (Mutex::default(), Mutex::new(Logs::read_mark(&*storage)?));
-        let (boot, acknowledged, retries) = Default::default();
-        Ok(Logs { storage, epoch, boot, unacknowledged, acknowledged, retries, mark })
+        let (boot, acknowledged, retries, rewriting) = Default::default();
+        Ok(Logs { storage, epoch, boot, unacknowledged, acknowledged, retries, mark, rewriting })
     }
 
     /// Notes that the storage is an older copy that was put back: the next run begins a new epoch,

@@ -173,7 +173,7 @@ impl Writer {
             (head.floor, head.bytes, head.expiring) = (offset, 0, 0);
             let note = format::erased(name, floor + 1);
             group.batch.put(Space::Records, note, offset.to_be_bytes());
-            group.has_erased = true;
+            (group.has_erased, group.erases) = (true, true);
             if let Some(state) = channel.state.as_mut().filter(|_| has_keys) {
                 let before = *state.row();
                 state.clear(offset);
@@ -242,7 +242,7 @@ impl Writer {
     ) -> Result<Appended, StorageError> {
         let none = || Ok(Appended::Erased(Some(0), None));
         let epoch = self.logs.epoch();
-        let Group { batch, channels, messages, .. } = &mut *group;
+        let Group { batch, channels, messages, erases, .. } = &mut *group;
         let channel = self.channel(channels, name)?;
         let LogHead { floor, offset: newest, has_keys, .. } = channel.head;
         let first = if has_keys { self.load_state(name, channel)?.row().base } else { floor };
@@ -269,6 +269,7 @@ impl Writer {
         }
         let could_be_read = !content.is_expired(clock::from_wall_ms(now.wall_ms));
         let erased = |tombstone| Appended::Erased(Some(u64::from(could_be_read)), tombstone);
+        *erases = true;
         let mut ended = None;
         if let Some(key) = content.key().filter(|_| has_keys) {
             let row = self.load_key(name, channel, key)?;

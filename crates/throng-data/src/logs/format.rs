@@ -30,6 +30,12 @@ pub(super) const RETENTION: &[u8] = b"retention";
 /// Facts about all channels that were forgotten.
 pub(super) const FORGOTTEN: &[u8] = b"forgotten";
 
+/// When the first message was erased that may be in the store's files: the machine's clock.
+pub(super) const ERASED_MS: &[u8] = b"erased";
+
+/// The same, of the first one since the rewriting of the files began that is under way, or was.
+pub(super) const ERASED_AGAIN_MS: &[u8] = b"erased again";
+
 /// The machine's clock at the last write, to about a minute.
 pub(super) const SEEN: &[u8] = b"seen";
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
-use throng_core::{ChannelName, IDEMPOTENCY_MS, KnownRecord};
+use throng_core::{ChannelName, IDEMPOTENCY_MS, KnownRecord, records};
 
 use super::due::Earliest;
 use super::format::{self, KnownKey, LogHead, Measure, Scratch};
@@ -230,14 +230,23 @@ pub(super) struct Group {
     pub(super) messages: Vec<NewMessage>,
     /// True if the group erases a history.
     pub(super) has_erased: bool,
+    /// True if the group erases anything.
+    pub(super) erases: bool,
     /// How many channels are new.
     pub(super) new_channels: u64,
+}
+
+/// True if a user is erased with this: what else was removed of the user is before it.
+fn ends_user_erasure(write: &Write) -> bool {
+    let table = (write.space == Space::Records).then(|| write.key.first()).flatten();
+    write.value.is_none() && table == Some(&(records::Table::UserErasures as u8))
 }
 
 impl Group {
     /// A commit of this many messages, which may drop `trims_left` others.
     pub(super) fn of(publications: usize, changes: Vec<Write>, trims_left: usize) -> Group {
         let mut group = Group::with_trims(trims_left);
+        group.erases = changes.iter().any(ends_user_erasure);
         group.batch.writes = changes;
         group.batch.writes.reserve(publications * WRITES_PER_PUBLICATION);
         group.messages.reserve(publications);

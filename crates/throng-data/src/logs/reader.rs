@@ -8,6 +8,7 @@ use throng_core::change::{KnownRecord, LogState};
 use throng_core::frozen::ThawError;
 use throng_core::{ChannelName, Content, Epoch, MessageId, Stamp, clock};
 
+use super::erasure_notes::Rewriting;
 use super::format::{self, ForgottenMark, LogHead, Measure, Table};
 use super::group::{ChannelMap, GroupChannel};
 use crate::storage::{KeyOrder, Space, Storage, StorageError};
@@ -39,6 +40,7 @@ pub struct Logs {
     pub(super) retries: AtomicU64,
     /// Facts about all channels that were forgotten.
     pub(super) mark: Mutex<ForgottenMark>,
+    pub(super) rewriting: Rewriting,
 }
 
 /// Where a channel's log begins and ends.
@@ -101,9 +103,10 @@ impl Logs {
         let stamps = storage.get(Space::Meta, format::STAMPS)?;
         let stamps = stamps.map(|value| format::number(&value)).transpose().map_err(unreadable)?;
         let (unacknowledged, mark) = (Mutex::default(), Mutex::new(Logs::read_mark(&*storage)?));
-        let (acknowledged, retries) = Default::default();
+        let (acknowledged, retries, rewriting) = Default::default();
         let boot = boot.to_owned();
-        let logs = Logs { storage, epoch, boot, unacknowledged, acknowledged, retries, mark };
+        let logs =
+            Logs { storage, epoch, boot, unacknowledged, acknowledged, retries, mark, rewriting };
         let stamps = Stamp(stamps.unwrap_or(0));
         Ok((logs, OpenedLogs { epoch, may_have_lost, is_restored, stamps }))
     }

@@ -14,6 +14,7 @@ use throng_core::{
 use super::ages::{AgeNow, AgeTable, Note};
 use super::due::Earliest;
 use super::entry::{Appended, Entry};
+use super::erasure_notes::ErasureNotes;
 use super::format::{self, KnownKey, LogHead, Scratch};
 use super::group::{
     ChannelMap, Group, GroupChannel, KnownHead, NewMessage, TRIMMED_PER_COMMIT, WriteBatch,
@@ -77,6 +78,7 @@ pub struct Writer {
     pub(super) earliest: Earliest,
     /// True if messages of erased histories may be left.
     pub(super) has_erased: bool,
+    pub(super) erasures: ErasureNotes,
     pub(super) state_terms: StateTerms,
     /// How much there is of all states.
     pub(super) states: AllStates,
@@ -168,6 +170,7 @@ impl Writer {
             names: NameIndex::new(newest_number),
             earliest: Earliest::UNKNOWN,
             has_erased: true,
+            erasures: logs.read_erasures()?,
             state_terms: StateTerms::default(),
             states,
             key_work: HashSet::new(),
@@ -294,6 +297,9 @@ impl Writer {
         }
         for (name, channel) in &mut group.channels {
             channel.store_if_needed(&mut group.batch, name);
+        }
+        if group.erases {
+            self.erasures.add(&self.logs.rewriting, &mut group.batch, now.wall_ms);
         }
         let states = group.batch.states_after(self.states);
         if states != self.states {

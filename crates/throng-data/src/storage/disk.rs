@@ -12,6 +12,7 @@
 pub mod copy;
 mod journals;
 mod memtables;
+mod rewrite;
 mod tables;
 
 use std::fs;
@@ -231,6 +232,26 @@ impl DiskStorage {
         &self.path
     }
 
+    /// Has data that is only in the library's journal written to files of its own.
+    fn flush(&self, open: &Open) -> Result<(), StorageError> {
+        for keyspace in &open.keyspaces {
+            keyspace.rotate_memtable().map_err(|error| failed(&error))?;
+        }
+        let deadline = Instant::now() + REWRITE_TIMEOUT;
+        let is_left = |keyspace: &Keyspace| keyspace.sealed_memtable_count() > 0;
+        while open.keyspaces.iter().any(is_left) {
+            // A flush that fails leaves its memtable where it is, and closes the library.
+            if open.database.persist(PersistMode::Buffer).is_err() {
+                return Err(self.why_closed());
+            }
+            if Instant::now() > deadline {
+                return Err(StorageError::Failed("its data was not written in time".into()));
+            }
+            std::thread::sleep(REWRITE_POLL);
+        }
+        Ok(())
+    }
+
     fn get_open(&self) -> Result<Arc<Open>, StorageError> {
         let slot = self.slot.read().unwrap_or_else(PoisonError::into_inner);
         slot.open.clone().ok_or_else(|| StorageError::Failed("it is being opened again".into()))
@@ -304,22 +325,7 @@ impl Storage for DiskStorage {
     fn settle(&self) -> Result<(), StorageError> {
         let open = self.get_open()?;
         let commits = self.commits.load(Ordering::SeqCst);
-        // Data that is only in the library's journal goes to files of its own.
-        for keyspace in &open.keyspaces {
-            keyspace.rotate_memtable().map_err(|error| failed(&error))?;
-        }
-        let deadline = Instant::now() + REWRITE_TIMEOUT;
-        let is_left = |keyspace: &Keyspace| keyspace.sealed_memtable_count() > 0;
-        while open.keyspaces.iter().any(is_left) {
-            // A flush that fails leaves its memtable where it is, and closes the library.
-            if open.database.persist(PersistMode::Buffer).is_err() {
-                return Err(self.why_closed());
-            }
-            if Instant::now() > deadline {
-                return Err(StorageError::Failed("its data was not written in time".into()));
-            }
-            std::thread::sleep(REWRITE_POLL);
-        }
+        self.flush(&open)?;
         open.database.persist(PersistMode::SyncAll).map_err(|error| self.failure(&error))?;
         self.settled.store(commits, Ordering::SeqCst);
         match fs::remove_file(running(&self.path)) {

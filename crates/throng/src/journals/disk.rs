@@ -24,6 +24,7 @@ use throng_data::engine::{AnswerDelivery, DurableLogs};
 use throng_data::journal::{Answering, DiskJournal, JournalRefused, JournalSetup as Writer};
 use throng_data::logs::{Logs, OpenedLogs};
 use throng_data::records::JournalRecords;
+use throng_data::rewriter::Rewriter;
 use throng_data::storage::disk::DiskStorage;
 use throng_handover::message::DescriptorKind;
 use throng_units::format::seconds;
@@ -62,6 +63,8 @@ struct DataDirectory {
     journal: Arc<DiskJournal>,
     logs: Arc<DurableLogs>,
     storage: Arc<DiskStorage>,
+    /// `None` if files are not rewritten for what was erased.
+    rewriter: Option<Rewriter>,
     backups: Arc<Backups>,
     kept: KeptReader,
     /// True if it keeps the subscriptions of users.
@@ -142,11 +145,12 @@ impl ServerJournal for DataDirectory {
     }
 
     fn obstacle(&self) -> Option<String> {
-        self.kept.obstacle()
+        self.kept.obstacle().or_else(|| self.rewriting())
     }
 
     fn end(&self) {
         self.kept.end();
+        self.rewriter.iter().for_each(Rewriter::end);
         self.backups.stop();
         // First: the disk of a backup may hang, and what was acknowledged must not wait for it.
         self.journal.end();
@@ -165,8 +169,9 @@ impl ServerJournal for DataDirectory {
     }
 
     fn give_up(&self) -> Result<()> {
-        self.journal.pause().map_err(|refused| match refused {
-            JournalRefused::Busy => anyhow!(
+        self.journal.pause().map_err(|refused| match (refused, self.rewriting()) {
+            (_, Some(obstacle)) => anyhow!(obstacle),
+            (JournalRefused::Busy, None) => anyhow!(
                 "the disk of the data directory is too slow: what was in memory was not written in \
                  time; try again"
             ),
@@ -197,6 +202,18 @@ impl ServerJournal for DataDirectory {
 impl Drop for DataDirectory {
     fn drop(&mut self) {
         self.end();
+    }
+}
+
+impl DataDirectory {
+    /// Why no process can take over while files are rewritten.
+    fn rewriting(&self) -> Option<String> {
+        let is_rewriting = self.rewriter.as_ref().is_some_and(Rewriter::is_rewriting);
+        is_rewriting.then(|| {
+            "the files of the data directory are being rewritten, so that none has what was \
+             erased; try again when the log says that they are, or see `erase-within`"
+                .to_owned()
+        })
     }
 }
 
@@ -285,12 +302,16 @@ impl OpenStore {
         let durable = DurableLogs::start(&delivery, Arc::clone(&journal))
             .context("cannot start the threads that read the data directory")?;
         tokio::spawn(log_state(Arc::downgrade(&journal)));
+        let within = Some(settings.erase_within.0).filter(|within| !within.is_zero());
+        let rewriter = within.map(|within| Rewriter::start(&storage, &logs, within));
+        let rewriter = rewriter.transpose().context("cannot start the rewriter")?;
         Ok(DataDirectory {
             records: Arc::new(JournalRecords::new(logs, Arc::clone(&journal))),
             journal,
             logs: Arc::new(durable),
             backups: Arc::new(Backups::new(settings.revocations_path(), &storage)),
             storage,
+            rewriter,
             kept: KeptReader::new(&setup.access.control.kept),
             has_records: setup.has_records(LogPlace::Disk),
             is_given_up: AtomicBool::new(false),

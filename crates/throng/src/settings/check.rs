@@ -1,5 +1,7 @@
 //! Which values of settings are possible, alone and together.
 
+use std::time::Duration;
+
 use throng_core::LagPolicy;
 use throng_core::rules::{STALENESS_MS_MAX, STALENESS_MS_MIN};
 use throng_data::storage::disk::BYTES_LIMIT_MIN;
@@ -11,6 +13,9 @@ use super::channels::{ChannelTable, TABLES_MAX};
 use super::table::{AccessOptions, Settings, SettingsError, row};
 use super::values::{JournalChoice, LogPlace};
 use super::{check_acme, check_nats, check_tls};
+
+/// `erase-within` unless it is set.
+const ERASE_WITHIN: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Rejects settings that cannot work, with a sentence that says what to change.
 pub(super) fn check(settings: &Settings) -> Result<(), SettingsError> {
@@ -141,8 +146,11 @@ fn data(settings: &Settings) -> Option<String> {
     }
     let limit = settings.data_max_bytes;
     if settings.data.0.is_none() {
-        let set =
-            [("sync", settings.sync.0 != SyncPolicy::Always), ("data-max-bytes", limit.0 > 0)];
+        let set = [
+            ("sync", settings.sync.0 != SyncPolicy::Always),
+            ("data-max-bytes", limit.0 > 0),
+            ("erase-within", settings.erase_within.0 != ERASE_WITHIN),
+        ];
         let (key, _) = set.into_iter().find(|(_, is_set)| *is_set)?;
         return Some(format!(
             "{key} has no effect, because there is no data directory; set `data`"
@@ -438,9 +446,11 @@ mod tests {
 
     #[test]
     fn settings_of_the_data_directory_need_one() {
-        for (text, key) in
-            [("sync = 'never'", "sync"), ("data-max-bytes = '1GiB'", "data-max-bytes")]
-        {
+        for (text, key) in [
+            ("sync = 'never'", "sync"),
+            ("data-max-bytes = '1GiB'", "data-max-bytes"),
+            ("erase-within = '1h'", "erase-within"),
+        ] {
             let expected =
                 format!("{key} has no effect, because there is no data directory; set `data`");
             assert_eq!(problem(text), Some(expected), "{text}");

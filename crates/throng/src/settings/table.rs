@@ -214,6 +214,8 @@ settings! {
             "When a message of a durable channel is acknowledged: always, interval or never";
         "data-max-bytes" data_max_bytes: Size = "0",
             "Size of the data directory at which durable channels refuse messages; 0: no limit";
+        "erase-within" erase_within: Time = "1d" [min = "1s", zero = "none"],
+            "Time within which no file of the data directory has what was erased; 0: no such time";
         "records" records: RecordsChoice = "auto" [change = Change::Restart],
             "Where kept subscriptions and revocations are: auto, memory, disk or nats";
     }

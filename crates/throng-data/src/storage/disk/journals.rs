@@ -10,7 +10,7 @@ use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
 /// End of the names of journals.
-const EXTENSION: &str = "jnl";
+pub(super) const EXTENSION: &str = "jnl";
 
 /// The same while one is written anew.
 const NEW: &str = "new";
@@ -22,7 +22,7 @@ const VERSION: &str = "version";
 const PIECE_BYTES: usize = 64 << 10;
 
 /// The files of a directory whose names end in this way.
-fn all(directory: &Path, extension: &str) -> io::Result<Vec<PathBuf>> {
+pub(super) fn all(directory: &Path, extension: &str) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();

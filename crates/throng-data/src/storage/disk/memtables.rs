@@ -182,9 +182,10 @@ fn is_flushing(tables: &[Keyspace]) -> bool {
     tables.iter().any(|table| table.sealed_memtable_count() > 0)
 }
 
-/// Has the library forget earlier versions of its tables, which keep memtables that are in files.
+/// Has the library forget earlier versions of its tables, which keep memtables that are in files,
+/// and files that were merged.
 /// It does so when it begins a new memtable of any table that is not empty.
-fn forget_versions(tables: &[Keyspace]) {
+pub(super) fn forget_versions(tables: &[Keyspace]) {
     let meta = &tables[Space::Meta as usize];
     // A failure closes the library, which the next commit tells.
     if meta.insert(VERSIONS_KEY, []).is_ok() {

@@ -7,7 +7,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, ErrorKind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fjall::compaction::Leveled;
@@ -120,6 +120,20 @@ fn options(space: Space) -> KeyspaceCreateOptions {
         .filter_block_pinning_policy(PinningPolicy::all(false))
         .index_block_partitioning_policy(PartitioningPolicy::all(true))
         .index_block_pinning_policy(PinningPolicy::all(false))
+}
+
+/// The files that have the entries of all tables of [`open_all`] now.
+pub(super) fn files(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for table in entries(&directory.join(ALL))? {
+        let table = table?;
+        if table.file_name() != NAMES {
+            for file in entries(&table.path().join(FILES))? {
+                files.push(file?.path());
+            }
+        }
+    }
+    Ok(files)
 }
 
 /// The entries of a directory; none if it is missing.

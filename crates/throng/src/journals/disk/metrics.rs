@@ -4,6 +4,7 @@
 use throng_control::{Ailment, DataFigures, MetricSource, OtherMetric, OtherValue};
 use throng_core::records::{Records as _, StoreError};
 use throng_data::journal::{JournalFigures, JournalRefused};
+use throng_data::rewriter::{RewriteFigures, Rewriter};
 
 use super::DataDirectory;
 use crate::journals::interface::gauge;
@@ -15,7 +16,8 @@ impl MetricSource for DataDirectory {
             figures;
         let JournalFigures { names_kept, names_forgotten, .. } = figures;
         let metric = |name, help, value| OtherMetric { name, help, value };
-        vec![
+        let rewritten = rewritings(self.rewriter.as_ref().map(Rewriter::figures));
+        let metrics = vec![
             refusals(self.records.state()),
             self.kept.metric(),
             gauge("data_bytes", "Size of the data directory on disk.", disk_bytes),
@@ -71,7 +73,8 @@ impl MetricSource for DataDirectory {
                     ],
                 ),
             ),
-        ]
+        ];
+        metrics.into_iter().chain(rewritten).collect()
     }
 
     fn data(&self) -> Option<DataFigures> {
@@ -90,6 +93,22 @@ impl MetricSource for DataDirectory {
     fn ailments(&self) -> Vec<Ailment> {
         ailment(self.records.state()).into_iter().chain(self.kept.ailment()).collect()
     }
+}
+
+fn rewritings(figures: Option<RewriteFigures>) -> [OtherMetric; 2] {
+    let RewriteFigures { oldest_ms, done, failed } = figures.unwrap_or_default();
+    [
+        gauge(
+            "data_erased_seconds",
+            "Time since the first erasure whose bytes may still be in files; 0: there is none.",
+            oldest_ms.map_or(0, |ms| ms / 1000),
+        ),
+        OtherMetric {
+            name: "data_rewrites_total",
+            help: "Rewritings of the data directory's files after erasures, by outcome.",
+            value: OtherValue::CountersBy("outcome", vec![("done", done), ("failed", failed)]),
+        },
+    ]
 }
 
 fn refusals(state: Result<(), StoreError>) -> OtherMetric {
