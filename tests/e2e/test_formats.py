@@ -21,12 +21,18 @@ from support.upgrades import FAILED
 # `data-N.tar.xz` has a data directory of format N, and beside it the key of its server. That of a new
 # format is written by `THRONG_KEEP=1 pytest tests/e2e/test_formats.py -k kept`; no kept one is written anew.
 KEPT = Path(__file__).parent / "kept"
-FORMATS = [1, 2, 3, 4]
+FORMATS = [1, 2, 3, 4, 5]
 
 SETTINGS = f"""
 [[channels]]
 match = "kept"
 durable = true
+age = "36500d"
+
+[[channels]]
+match = "erased"
+durable = true
+messages = 2
 age = "36500d"
 
 [[channels]]
@@ -48,9 +54,8 @@ def serving(directory, table):
 
 def keep(directory):
     """Fills a data directory, and keeps it."""
-    key, table = server_key(
-        directory, "app", "publish", "state", "history", "subscribe", "subscriptions", "administration"
-    )
+    scopes = ("publish", "state", "history", "subscribe", "subscriptions", "administration", "erase")
+    key, table = server_key(directory, "app", *scopes)
     server = serving(directory, table)
     answers = [
         server.http.post("/channels/kept", content=body, headers={"Content-Type": type, **bearer(key)})
@@ -68,6 +73,8 @@ def keep(directory):
     answers.append(server.http.delete(f"{state}/a", headers=bearer(key)))
     assert all(answer.status_code == 201 for answer in answers[-3:]), [it.text for it in answers]
     ids = [answer.json()["id"] for answer in answers[:5]]
+    erased = server.http.post("/channels/erased", content=b"x", headers=bearer(key)).json()["id"]
+    assert server.http.delete(f"/channels/erased/messages/{erased}", headers=bearer(key)).status_code == 200
     revoked_s = answers[-4].json()["before"]
     server.stop()
     (directory / "facts.json").write_text(json.dumps({"key": key, "table": table, "ids": ids, "revoked_s": revoked_s}))
@@ -106,6 +113,12 @@ def test_a_kept_data_directory_is_opened(tmp_path, format):
         assert [(it["state_key"], it["data"]) for it in page] == [("b", "x")]
         page = get("/users/bob/history?limit=9")["messages"]
         assert [it.get("tombstone") for it in page] == [None, None, True]
+    if format >= 5:
+        # Format 4 and those before do not count notices and erased messages apart.
+        after = [server.http.post("/channels/erased", content=body, headers=bearer(key)) for body in (b"1", b"2")]
+        assert all(answer.status_code == 201 for answer in after)
+        page = get("/channels/erased/history?limit=9")["messages"]
+        assert [it.get("data", it["type"]) for it in page] == ["erased", "1", "2"]
     # The revocation is forgotten a day after it was made, and its file is read nevertheless.
     assert get("/revocations")["revocations"] in ([], [{"user": "bob", "before": facts["revoked_s"]}])
     after = server.http.post("/channels/kept", content=b"after", headers=bearer(key)).json()["id"]
@@ -119,11 +132,11 @@ def test_a_data_directory_of_another_format_stays_as_it_is(tmp_path):
     server.stop()
     stamps = lambda: {path: path.stat().st_mtime_ns for path in (tmp_path / "data").rglob("*")}
     format = tmp_path / "data" / "format"
-    assert format.read_text() == "throng data 4\n"
+    assert format.read_text() == "throng data 5\n"
     serve = ("serve", "--listen", "127.0.0.1:0", "--data", tmp_path / "data")
     check = ("data", "check", tmp_path / "data")
     refusals = [
-        ("has format 5, and this version reads up to format 4; use the version", "throng data 5\n"),
+        ("has format 6, and this version reads up to format 5; use the version", "throng data 6\n"),
         ("is of a build of Throng from before version 0.1.0, which this version does not read;", None),
     ]
     for reason, text in refusals:

@@ -71,14 +71,20 @@ pub struct Profile {
     pub keeps_states: bool,
     /// True if channels may end.
     pub ends_channels: bool,
+    /// True if notices count among the messages that a log keeps.
+    pub counts_notices: bool,
 }
 
 impl Profile {
     /// All in memory.
-    const MEMORY: Profile = Profile { journal: None, keeps_states: true, ends_channels: true };
+    const MEMORY: Profile = Profile { journal: None, keeps_states: true, ..Profile::JOURNAL };
     /// In a journal.
-    pub const JOURNAL: Profile =
-        Profile { journal: Some(JournalId(0)), keeps_states: false, ends_channels: true };
+    pub const JOURNAL: Profile = Profile {
+        journal: Some(JournalId(0)),
+        keeps_states: false,
+        ends_channels: true,
+        counts_notices: false,
+    };
 }
 
 /// As [`run`], for channels with a journal.
@@ -110,6 +116,8 @@ pub fn run_with(profile: Profile, make: impl Fn(Arc<Rules>, Vec<Arc<WorkerQueue>
         Subject::an_erased_message_is_gone_and_leaves_no_gap,
         Subject::a_notice_tells_everybody_of_an_erasure,
         Subject::an_erased_history_is_a_gap_for_those_who_resume,
+        Subject::erasures_push_out_no_other_message,
+        Subject::places_and_notices_of_erased_messages_are_bounded,
         Subject::a_log_with_a_record_is_listed,
         Subject::a_channel_that_has_ended_takes_no_messages,
         Subject::a_channel_that_has_ended_may_be_opened_again,

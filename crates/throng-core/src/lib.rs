@@ -146,10 +146,13 @@ pub use publication::{
 pub use read_marker::{Mark, Marked, ReadMarker, UNREAD_MAX};
 pub use reading::{Fetched, HistoryQuery, Reading, StartAt};
 pub use receipt::{Delivered, Fate, Receipt, ReceiptPart, Receipts, ReceiptsBusy};
-pub use rules::{JournalId, LagPolicy, MembersRule, Retention, Rule, Rules, Sender, StateLimits};
+pub use rules::{
+    EntryCount, JournalId, LagPolicy, MembersRule, Retention, Rule, Rules, Sender, StateLimits,
+};
 pub use stamp::{Stamp, Watermark};
 pub use state::{
-    KEYS_LOOKED_AT_MAX, KeyPage, KeyQuery, RENEWED_AFTER, TOMBSTONE_MS, TOMBSTONES_MIN, value_bytes,
+    KEYS_LOOKED_AT_MAX, KeyChange, KeyPage, KeyQuery, KeyValue, RENEWED_AFTER, TOMBSTONE_MS,
+    TOMBSTONES_MIN, value_bytes,
 };
 pub use storm::{Admission, AdmissionSettings, QueueLook, QueueWatch};
 pub use subscriptions::{

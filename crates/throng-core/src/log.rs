@@ -4,8 +4,10 @@
 //! offset of the one before it, whether that is still in the log or not. A reader whose cursor is
 //! below `floor`, the offset of the newest message that was dropped, has a gap.
 //!
-//! A message that [expires](Content::expires_ms) loses its body and stays in its place until the
-//! retention drops it: so it is no gap for a reader that was away meanwhile.
+//! A message that [expires](Content::expires_ms) or is erased loses its body and stays in its place
+//! until the retention drops it: so it is no gap for a reader that was away meanwhile. It does not
+//! count among the messages that the retention keeps, nor do notices: see
+//! [`EntryCount`](crate::EntryCount).
 //!
 //! While another process takes over, most messages are sealed: they lie in [segments](segment),
 //! which both processes map. A reader takes its messages out.
@@ -42,7 +44,7 @@ use self::sealed::SealedIn;
 use self::segment::{Sealed, Segment};
 use crate::change::KnownRecord;
 use crate::message::{Content, Message};
-use crate::rules::{Retention, StateLimits};
+use crate::rules::{EntryCount, Retention, StateLimits};
 use crate::stamp::Stamp;
 
 /// The tail of a channel's log.
@@ -72,27 +74,10 @@ struct Expiring {
     next: BinaryHeap<Reverse<(u64, u64)>>,
     /// The messages in the log without their bodies.
     expired: usize,
+    /// The notices in the log.
+    notices: usize,
     /// The longest run of them that a page has passed over.
     run: Option<Run>,
-}
-
-/// Leaves the placeholder of a message in its place. Returns how many bytes that saves; `None` if
-/// no such message can be read.
-fn take_body(
-    messages: &mut VecDeque<Entry>,
-    sealed: Option<&SealedIn>,
-    offset: u64,
-) -> Option<usize> {
-    let at = messages.binary_search_by_key(&offset, |it| it.view(sealed).offset()).ok()?;
-    if messages[at].view(sealed).is_expired() {
-        return None;
-    }
-    let content = messages[at].content(sealed);
-    let rest = Arc::new(content.without_body());
-    let bytes = content.weight_bytes() - rest.weight_bytes();
-    messages[at].leave(sealed);
-    messages[at] = Entry::Here { content: rest, message: Weak::new() };
-    Some(bytes)
 }
 
 /// A heap with fewer entries is not worth a look for dropped messages.
@@ -135,8 +120,7 @@ impl Log {
             self.note_expiring(expires_ms.get(), content.id.offset, is_over);
         }
         if content.is_notice() {
-            // So that those that are not unread are looked for.
-            self.expiring.get_or_insert_default();
+            self.expiring.get_or_insert_default().notices += 1;
         }
         self.messages.push_back(Entry::Here { content, message });
         bytes
@@ -185,10 +169,29 @@ impl Log {
 
     /// Takes the body of a message. Returns its bytes; `None` if no such message can be read.
     fn take_body_of(&mut self, offset: u64) -> Option<usize> {
-        let bytes = take_body(&mut self.messages, self.sealed.as_deref(), offset)?;
+        self.take_body(self.place_of(offset)?)
+    }
+
+    /// Leaves a placeholder of the message at a place. Returns how many bytes that saves; `None` if
+    /// it is one already.
+    fn take_body(&mut self, at: usize) -> Option<usize> {
+        let (entry, sealed) = (&mut self.messages[at], self.sealed.as_deref());
+        if entry.view(sealed).is_expired() {
+            return None;
+        }
+        let content = entry.content(sealed);
+        let rest = Arc::new(content.without_body());
+        let bytes = content.weight_bytes() - rest.weight_bytes();
+        let is_last_of_segment = entry.leave(sealed);
+        *entry = Entry::Here { content: rest, message: Weak::new() };
         self.bytes -= bytes;
-        self.expiring.get_or_insert_default().expired += 1;
-        self.note_body_taken(offset, bytes);
+        let expiring = self.expiring.get_or_insert_default();
+        expiring.expired += 1;
+        expiring.notices -= usize::from(content.is_notice());
+        self.note_gone(at, bytes);
+        if is_last_of_segment {
+            self.forget_segments();
+        }
         Some(bytes)
     }
 
@@ -198,9 +201,7 @@ impl Log {
         if let Some(key) = self.unkey(offset) {
             self.note_ended_key(key);
         }
-        let bytes = self.take_body_of(offset)?;
-        self.forget_segments();
-        Some(bytes)
+        self.take_body_of(offset)
     }
 
     /// The facts that are kept beside the messages.
@@ -318,7 +319,7 @@ impl Log {
     }
 
     /// The messages, oldest first.
-    pub(crate) fn views(&self) -> impl ExactSizeIterator<Item = View<'_>> {
+    pub(crate) fn views(&self) -> impl DoubleEndedIterator<Item = View<'_>> + ExactSizeIterator {
         self.messages.iter().map(|entry| self.view(entry))
     }
 
@@ -341,7 +342,7 @@ impl Log {
             return before - self.bytes;
         }
         while let Some(oldest_ms) = self.oldest_ms() {
-            let is_over = self.messages.len() > retention.max_messages
+            let is_over = self.count().exceeds(retention.max_messages)
                 || self.bytes > retention.max_bytes
                 || oldest_ms.saturating_add(retention.max_age_ms) <= now_ms;
             if !is_over {
@@ -361,13 +362,15 @@ impl Log {
         }
         let Some(first) = self.messages.pop_front() else { return 0 };
         let view = self.view(&first);
-        let (stamp, bytes, is_expired) = (view.stamp(), view.weight_bytes(), view.is_expired());
+        let (stamp, bytes) = (view.stamp(), view.weight_bytes());
+        let (is_expired, is_blank) = (view.is_expired(), view.is_blank());
         self.lost = stamp;
         self.bytes -= bytes;
         if let Some(expiring) = &mut self.expiring
-            && is_expired
+            && is_blank
         {
-            expiring.expired -= 1;
+            let count = if is_expired { &mut expiring.expired } else { &mut expiring.notices };
+            *count -= 1;
         }
         if first.leave(self.sealed.as_deref()) {
             self.forget_segments();
@@ -408,7 +411,7 @@ impl Log {
         }
         // The newest first: those that have expired are mostly old.
         let newest = self.messages.range(from..).rev().take(max);
-        newest.filter(|entry| self.view(entry).may_be_unread()).count()
+        newest.filter(|entry| !self.view(entry).is_blank()).count()
     }
 
     /// The bytes of all messages.
@@ -432,6 +435,15 @@ impl Log {
 
     fn expired(&self) -> usize {
         self.expiring.as_ref().map_or(0, |expiring| expiring.expired)
+    }
+
+    /// The entries that the retention counts: in a log with keys, those of the window.
+    fn count(&self) -> EntryCount {
+        let (older, gone) = self.keys.as_ref().map_or((0, 0), |keys| (keys.older, keys.gone));
+        let notices = self.expiring.as_ref().map_or(0, |expiring| expiring.notices);
+        let blanks = self.expired() - gone + notices;
+        let messages = self.messages.len() - older - blanks;
+        EntryCount { messages: messages as u64, blanks: blanks as u64 }
     }
 
     /// When the oldest message was published.
@@ -469,12 +481,12 @@ impl Log {
         self.messages.front().map(|first| self.view(first).previous())
     }
 
-    /// The cursor before the last `count` messages that can be read, at least one; `None` if there
-    /// are fewer.
+    /// The cursor before the last `count` messages that can be read and are no notices, at least
+    /// one; `None` if there are fewer.
     pub(crate) fn before_last(&self, count: usize) -> Option<u64> {
-        if self.expired() > 0 {
+        if self.expiring.is_some() {
             let newest = self.messages.iter().rev().map(|entry| self.view(entry));
-            let mut readable = newest.filter(|view| !view.is_expired());
+            let mut readable = newest.filter(|view| !view.is_blank());
             return readable.nth(count.checked_sub(1)?).map(|view| view.previous());
         }
         let at = self.messages.len().checked_sub(count)?;

@@ -9,10 +9,13 @@
 //! newest value of every key that has changed meanwhile, with tombstones for those that are gone;
 //! and it is whole if no other message, and no tombstone, has been dropped since.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use crate::id::MessageId;
 use crate::message::Message;
+use crate::publication::{Publication, PublishError};
 use crate::rules::StateLimits;
 use crate::subscriptions::CURSOR_REACH;
 
@@ -52,6 +55,79 @@ pub(crate) fn tombstones(limits: StateLimits) -> (usize, u64) {
         return (SOON_TOMBSTONES_MAX, SOON_TOMBSTONE_MS);
     }
     (limits.max_keys.max(TOMBSTONES_MIN), TOMBSTONE_MS)
+}
+
+/// The value of a key, as limits count it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeyValue {
+    pub bytes: u64,
+    /// True if it has not expired.
+    pub can_be_read: bool,
+}
+
+/// The values of the keys that the messages of one change set or remove, before and after it.
+///
+/// A change is made as a whole, so limits judge what is there at its end: it may set new keys in
+/// the place of others that it removes.
+#[derive(Debug)]
+pub struct KeyChange<'m> {
+    max: StateLimits,
+    keys: HashMap<&'m str, [Option<KeyValue>; 2]>,
+}
+
+impl<'m> KeyChange<'m> {
+    /// The keys of these messages, of a channel with these limits. `value_of` returns the value
+    /// that a key has before.
+    ///
+    /// # Errors
+    ///
+    /// The channel may have no keys, or a message removes a key that has no value when its turn
+    /// comes; or that of `value_of`.
+    pub fn of<E>(
+        messages: &'m [Publication],
+        max: StateLimits,
+        mut value_of: impl FnMut(&str) -> Result<Option<KeyValue>, E>,
+    ) -> Result<Result<KeyChange<'m>, PublishError>, E> {
+        let mut keys = HashMap::<&str, _>::new();
+        for message in messages {
+            let Some(key) = message.key() else { continue };
+            if max.max_keys == 0 {
+                return Ok(Err(PublishError::NoState));
+            }
+            let [_, now] = match keys.entry(key) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(new) => new.insert([value_of(key)?; 2]),
+            };
+            if !message.removes_key() {
+                let bytes = value_bytes(key, message.weight_bytes()) as u64;
+                *now = Some(KeyValue { bytes, can_be_read: true });
+            } else if now.take_if(|value| value.can_be_read).is_none() {
+                return Ok(Err(PublishError::NoKey));
+            }
+        }
+        Ok(Ok(KeyChange { max, keys }))
+    }
+
+    /// Checks that the channel's state, which has so many keys and bytes before, keeps to its
+    /// limits, unless it grows in neither. Returns the bytes by which it grows.
+    ///
+    /// # Errors
+    ///
+    /// It does not.
+    pub fn check(&self, keys: u64, bytes: u64) -> Result<u64, PublishError> {
+        let sum = |at: usize, of: fn(&KeyValue) -> u64| -> u64 {
+            self.keys.values().filter_map(|both| both[at].as_ref()).map(of).sum()
+        };
+        let after = |all: u64, of| (all + sum(1, of)).saturating_sub(sum(0, of));
+        let (keys_after, bytes_after) = (after(keys, |_| 1), after(bytes, |value| value.bytes));
+        let is_over = |after: u64, before, max: usize| after > before && after > max as u64;
+        if is_over(keys_after, keys, self.max.max_keys)
+            || is_over(bytes_after, bytes, self.max.max_bytes)
+        {
+            return Err(PublishError::StateFull);
+        }
+        Ok(bytes_after.saturating_sub(bytes))
+    }
 }
 
 /// A page of a channel's state.

@@ -115,13 +115,15 @@ impl ErasedLog<'_> {
     ///
     /// # Errors
     ///
-    /// It cannot be read, now or at all.
+    /// It cannot be read, now or at all, or is a notice: those take no room from messages, so they
+    /// are not erased for more of them.
     pub(super) async fn find(&self, id: MessageId) -> Result<Arc<Message>, ErrorResponse> {
         let engine = &self.control.engine;
         let before = MessageId { offset: id.offset.saturating_sub(1), ..id };
         let query = HistoryQuery::After(before);
         let page = log::read(engine, self.channel, query, 1, &mut { FETCH_TIMEOUT }).await?;
-        match page.messages.into_iter().next().filter(|message| message.id == id) {
+        let mut found = page.messages.into_iter();
+        match found.next().filter(|message| message.id == id && !message.is_notice()) {
             Some(message) => Ok(message),
             None => {
                 // It may be there, but cannot be read.

@@ -209,6 +209,54 @@ impl Subject {
         assert_eq!((self.all_ids(), self.version()), (Vec::new(), 0));
     }
 
+    /// Erases a message, as requests do.
+    fn erase_with_notice(&self, id: MessageId) {
+        self.changed(LogChange::notice(name(), Erasure::of(id.offset)));
+        assert_ne!(self.erase(Erase::Message(id)).messages, Some(0));
+    }
+
+    fn ids_without_notices(&self) -> Vec<MessageId> {
+        let page = self.history(HistoryQuery::Newest, 99);
+        page.messages.iter().filter(|it| !it.is_notice()).map(|it| it.id).collect()
+    }
+
+    pub(super) fn erasures_push_out_no_other_message(&self) {
+        let mut kept = self.publish_some().split_off(1);
+        let before = kept[0];
+        for id in kept.split_off(1) {
+            self.erase_with_notice(id);
+        }
+        if self.profile.counts_notices {
+            return;
+        }
+        assert_eq!(self.ids_without_notices(), kept);
+        // As many as were erased have room.
+        kept.extend((1..RETAINED).map(|n| self.publish(&name(), &n.to_string()).id));
+        assert_eq!(self.ids_without_notices(), kept);
+        let last = self.follow(&name(), 0, StartAt::Last(RETAINED));
+        let found = last.backlog.iter().filter(|it| !it.is_blank()).map(|it| it.id);
+        assert_eq!(found.collect::<Vec<_>>(), kept);
+        assert_eq!(self.follow(&name(), 0, StartAt::After(before)).is_recovered, Some(true));
+        kept.remove(0);
+        kept.push(self.publish(&name(), "one too many").id);
+        assert_eq!(self.ids_without_notices(), kept);
+    }
+
+    pub(super) fn places_and_notices_of_erased_messages_are_bounded(&self) {
+        let first = self.publish(&name(), "first").id;
+        for n in 0..20 * RETAINED {
+            let id = self.publish(&name(), &n.to_string()).id;
+            self.erase_with_notice(id);
+            // Who is there keeps up.
+            self.messages(0);
+        }
+        let followed = self.follow(&name(), 0, StartAt::After(first));
+        assert_eq!(followed.is_recovered, Some(false));
+        let entries = followed.backlog.len();
+        assert!(entries <= 4 * RETAINED + 1, "{entries} are left");
+        assert_eq!(self.ids_without_notices(), []);
+    }
+
     pub(super) fn a_log_with_a_record_is_listed(&self) {
         let write = LogChange { record: RecordChange::Write(record(b"here")), ..appended(&[]) };
         self.changed(write);

@@ -246,11 +246,33 @@ impl Subject {
         self.publish(&name(), "without a key");
         self.remove("0").expect("it is there");
         self.set("more", "x");
+        let change = |messages| {
+            let change = LogChange::append(name(), messages);
+            let outcome = ask(|later| self.engine.change(NOW_MS, change, later)).recv();
+            match outcome.ok().flatten().expect("the journal answers") {
+                Ok(_) => Ok(()),
+                Err(ChangeError::Refused(refused)) => Err(refused),
+                Err(other) => panic!("{other:?}"),
+            }
+        };
         let several = (0..2).map(|n| set(&format!("new {n}"), "x")).collect();
-        let several = LogChange::append(name(), several);
-        let refused = ask(|later| self.engine.change(NOW_MS, several, later)).recv();
-        let refused = refused.ok().flatten().expect("the journal answers");
-        assert_eq!(refused, Err(ChangeError::Refused(PublishError::StateFull)));
+        assert_eq!(change(several), Err(PublishError::StateFull));
+        // What counts is the end of a change.
+        let remove = |key: &str| Publication::tombstone(name(), key);
+        assert_eq!(change(vec![set("new", "x"), remove("1"), set("newer", "x")]), {
+            Err(PublishError::StateFull)
+        });
+        assert_eq!(change(vec![set("new", "x"), remove("1")]), Ok(()));
+        assert_eq!(change(vec![set("passing", "x"), remove("passing")]), Ok(()));
+        assert_eq!(
+            change(vec![remove("2"), set("newest", "x"), set("2", "y"), remove("3")]),
+            Ok(())
+        );
+        for there_is_not in [vec![remove("1")], vec![remove("2"), remove("2")]] {
+            assert_eq!(change(there_is_not), Err(PublishError::NoKey));
+        }
+        let keys = ["2=y", "4=x", "5=x", "6=x", "7=x", "more=x", "new=x", "newest=x"];
+        assert_eq!(self.keys(), keys);
     }
 
     pub(super) fn an_erased_value_leaves_no_key(&self) {

@@ -159,12 +159,12 @@ impl View<'_> {
         self.attributes()?.key()
     }
 
-    /// True unless it is what is left of an expired message, or a notice.
-    pub(crate) fn may_be_unread(&self) -> bool {
+    /// True if it is what is left of an expired message, or a notice.
+    pub(crate) fn is_blank(&self) -> bool {
         match self {
-            View::Here(content) => !content.is_without_body() && !content.is_notice(),
+            View::Here(content) => content.is_blank(),
             // Those are not sealed.
-            View::Sealed(_) => true,
+            View::Sealed(_) => false,
         }
     }
 

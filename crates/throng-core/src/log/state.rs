@@ -19,11 +19,11 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use super::keys::{FrozenKeys, Keys};
-use super::{Kept, Log, View, take_body};
+use super::{Kept, Log, View};
 use crate::message::{Content, Message};
 use crate::rules::{Retention, StateLimits};
 use crate::stamp::Stamp;
-use crate::state::{KEYS_LOOKED_AT_MAX, KeyQuery, tombstones, value_bytes};
+use crate::state::{KEYS_LOOKED_AT_MAX, KeyQuery, KeyValue, tombstones, value_bytes};
 
 /// Fewer placeholders are not worth a pass.
 const GONE_MIN: usize = 32;
@@ -52,13 +52,11 @@ impl Log {
         is_value.then_some(offset)
     }
 
-    /// True if the log may take a value of this size for a key.
-    pub(crate) fn has_room_for(&self, key: &str, message_bytes: usize, max: StateLimits) -> bool {
-        let before = self.newest_of(key).and_then(|offset| self.view_of(offset));
-        let is_new = before.is_none();
-        let before = before.map_or(0, |view| value_bytes(key, view.weight_bytes()));
-        let bytes = self.state_bytes() - before + value_bytes(key, message_bytes);
-        self.state_keys() + usize::from(is_new) <= max.max_keys && bytes <= max.max_bytes
+    /// The value of a key, as limits count it.
+    pub(crate) fn value_of(&self, key: &str) -> Option<KeyValue> {
+        let view = self.newest_of(key).and_then(|offset| self.view_of(offset))?;
+        let bytes = value_bytes(key, view.weight_bytes()) as u64;
+        Some(KeyValue { bytes, can_be_read: true })
     }
 
     fn view_of(&self, offset: u64) -> Option<View<'_>> {
@@ -66,7 +64,7 @@ impl Log {
         Some(self.view(&self.messages[at]))
     }
 
-    fn place_of(&self, offset: u64) -> Option<usize> {
+    pub(super) fn place_of(&self, offset: u64) -> Option<usize> {
         self.messages.binary_search_by_key(&offset, |entry| self.view(entry).offset()).ok()
     }
 
@@ -96,20 +94,8 @@ impl Log {
         let unkeyed = self.unkey(offset);
         debug_assert!(unkeyed.is_some(), "the newest message of a key is in its log");
         if let Some(at) = self.place_of(offset).filter(|at| *at < older) {
-            self.make_placeholder(at);
+            self.take_body(at);
         }
-    }
-
-    /// Takes the body of a message, and counts it as gone if it is before the window.
-    fn make_placeholder(&mut self, at: usize) {
-        let offset = self.view(&self.messages[at]).offset();
-        let Some(bytes) = take_body(&mut self.messages, self.sealed.as_deref(), offset) else {
-            return;
-        };
-        self.bytes -= bytes;
-        self.expiring.get_or_insert_default().expired += 1;
-        self.note_gone(at, bytes);
-        self.forget_segments();
     }
 
     /// A message is about to lose its body, because it has expired or is erased: then it is the
@@ -135,15 +121,8 @@ impl Log {
         Some(key)
     }
 
-    /// The message at this offset has lost its body, which had these bytes.
-    pub(super) fn note_body_taken(&mut self, offset: u64, bytes: usize) {
-        if let Some(at) = self.place_of(offset) {
-            self.note_gone(at, bytes);
-        }
-    }
-
     /// A message has become a placeholder: it is counted as gone if it is before the window.
-    fn note_gone(&mut self, at: usize, bytes: usize) {
+    pub(super) fn note_gone(&mut self, at: usize, bytes: usize) {
         if let Some(keys) = self.keys.as_mut().filter(|keys| at < keys.older) {
             keys.older_bytes -= bytes;
             keys.gone += 1;
@@ -184,8 +163,8 @@ impl Log {
 
     /// [`Log::trim`] of a log with keys.
     pub(super) fn trim_keyed(&mut self, retention: &Retention, now_ms: u64, max: StateLimits) {
-        while let Some((messages, bytes, oldest_ms)) = self.window() {
-            let is_over = messages > retention.max_messages
+        while let Some((_, bytes, oldest_ms)) = self.window() {
+            let is_over = self.count().exceeds(retention.max_messages)
                 || bytes > retention.max_bytes
                 || oldest_ms.saturating_add(retention.max_age_ms) <= now_ms;
             if !is_over || !self.narrow_window() {
@@ -220,7 +199,7 @@ impl Log {
         if !view.is_expired() {
             // No tombstone remembers a key that the index does not have.
             let is_superseded = matches!(newest, Some(Some(_)));
-            self.make_placeholder(at);
+            self.take_body(at);
             if !is_superseded {
                 self.lose(offset, stamp);
             }

@@ -118,7 +118,7 @@ impl SubscriptionTable {
         // The newest stays, however large it is.
         let least = usize::from(channel.blocked > 0 && rule.lag_policy == LagPolicy::Latest);
         while buffer.messages().len() > least
-            && (buffer.messages().len() > max_messages || buffer.bytes() > max_bytes)
+            && (buffer.entries().exceeds(max_messages) || buffer.bytes() > max_bytes)
         {
             let oldest = buffer.messages().front().map(|oldest| oldest.id.offset);
             if oldest.is_none_or(|oldest| oldest > buffer.offered()) {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::subscription::SubscriptionId;
 use crate::attributes::Erasure;
 use crate::message::Message;
+use crate::rules::EntryCount;
 
 /// A fan-out pass: it goes around a channel's circular list until it has visited every subscription
 /// since the last append.
@@ -32,6 +33,8 @@ pub(super) struct Pass {
 pub(super) struct ReplayBuffer {
     messages: VecDeque<Arc<Message>>,
     bytes: usize,
+    /// How many of the messages are blanks, as an [`EntryCount`] has them.
+    blanks: usize,
     /// The offset of the newest message that is no longer here. A cursor below it has a gap.
     floor: u64,
     /// All subscriptions that are not blocked have been offered the messages up to this offset.
@@ -81,10 +84,25 @@ impl ReplayBuffer {
     /// Adds the next message of a buffer that is being thawed. Returns its bytes.
     pub(super) fn thaw_message(&mut self, message: Arc<Message>) -> usize {
         debug_assert!(message.id.offset <= self.offered);
-        let bytes = message.weight_bytes();
+        let bytes = self.count(&message);
         self.note_key(&message);
         self.messages.push_back(message);
+        bytes
+    }
+
+    /// Counts a message that is added. Returns its bytes.
+    fn count(&mut self, message: &Message) -> usize {
+        let bytes = message.weight_bytes();
         self.bytes += bytes;
+        self.blanks += usize::from(message.is_blank());
+        bytes
+    }
+
+    /// The same of one that is dropped.
+    fn uncount(&mut self, message: &Message) -> usize {
+        let bytes = message.weight_bytes();
+        self.bytes -= bytes;
+        self.blanks -= usize::from(message.is_blank());
         bytes
     }
 
@@ -94,6 +112,11 @@ impl ReplayBuffer {
 
     pub(super) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    pub(super) fn entries(&self) -> EntryCount {
+        let messages = (self.messages.len() - self.blanks) as u64;
+        EntryCount { messages, blanks: self.blanks as u64 }
     }
 
     pub(super) fn floor(&self) -> u64 {
@@ -122,10 +145,9 @@ impl ReplayBuffer {
 
     /// Adds the newest message. Returns its bytes.
     pub(super) fn push_back(&mut self, message: &Arc<Message>) -> usize {
-        let bytes = message.weight_bytes();
+        let bytes = self.count(message);
         self.note_key(message);
         self.messages.push_back(Arc::clone(message));
-        self.bytes += bytes;
         self.pending_bytes += bytes;
         bytes
     }
@@ -217,9 +239,8 @@ impl ReplayBuffer {
     /// Adds a message before the oldest, as one that was offered. The log goes on after `floor`.
     /// Returns its bytes.
     pub(super) fn push_front(&mut self, message: Arc<Message>, floor: u64) -> usize {
-        let bytes = message.weight_bytes();
+        let bytes = self.count(&message);
         self.messages.push_front(message);
-        self.bytes += bytes;
         self.floor = floor;
         bytes
     }
@@ -238,6 +259,7 @@ impl ReplayBuffer {
             let rest = Arc::new(Message::from(Arc::new(message.without_body())));
             let bytes = message.weight_bytes().saturating_sub(rest.weight_bytes());
             self.bytes -= bytes;
+            self.blanks += usize::from(!message.is_blank());
             if offset > self.offered {
                 self.pending_bytes -= bytes;
             }
@@ -256,8 +278,7 @@ impl ReplayBuffer {
         let first = self.messages.pop_front();
         debug_assert!(first.is_some(), "an empty buffer is within every limit");
         let Some(first) = first else { return 0 };
-        let bytes = first.weight_bytes();
-        self.bytes -= bytes;
+        let bytes = self.uncount(&first);
         self.floor = first.id.offset;
         self.is_listed &= self.blocked_bytes() > 0;
         bytes
@@ -268,8 +289,7 @@ impl ReplayBuffer {
     pub(super) fn raise_floor(&mut self, floor: u64) -> (usize, usize) {
         let before = (self.bytes, self.pending_bytes);
         while let Some(first) = self.messages.pop_front_if(|first| first.id.offset <= floor) {
-            let bytes = first.weight_bytes();
-            self.bytes -= bytes;
+            let bytes = self.uncount(&first);
             if first.id.offset > self.offered {
                 self.pending_bytes -= bytes;
             }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use throng_core::parts::{Limits, Page, Start};
-use throng_core::{ChannelName, Content, HistoryQuery, MessageId, Stamp, StartAt};
+use throng_core::{ChannelName, Content, EntryCount, HistoryQuery, MessageId, Stamp, StartAt};
 
 use super::expired_runs::{END, ExpiredRun, ExpiredRuns, ON};
 use crate::logs::{LogBounds, Logs};
@@ -85,7 +85,7 @@ impl LogReader<'_> {
         self.last(limits.messages, limits, recovered(false))
     }
 
-    /// The last messages, `count` of which can be read.
+    /// The last messages, `count` of which can be read and are no notices.
     fn last(
         &self,
         count: usize,
@@ -93,15 +93,16 @@ impl LogReader<'_> {
         is_recovered: Option<bool>,
     ) -> Result<Start, StorageError> {
         let mut left = count.min(limits.messages);
-        let (mut messages, mut bytes) = (Vec::new(), 0);
+        let (mut messages, mut bytes, mut entries) = (Vec::new(), 0, EntryCount::default());
         let mut each = |content: Content| {
             let content = self.readable(content);
             bytes += content.weight_bytes();
-            let is_over = messages.len() >= limits.messages || bytes > limits.bytes;
+            entries.add(content.is_blank());
+            let is_over = entries.exceeds(limits.messages) || bytes > limits.bytes;
             if left == 0 || (is_over && !messages.is_empty()) {
                 return END;
             }
-            left -= usize::from(!content.is_expired(self.now_ms));
+            left -= usize::from(!content.is_blank());
             messages.push(Arc::new(content));
             ON
         };
@@ -200,7 +201,7 @@ impl LogReader<'_> {
 
     /// Messages after one offset and before another, within limits; one at least, if there is one.
     /// With `is_readable` those that have expired are left out: if there are many of them, it ends
-    /// before it has all, and passes over them the next time.
+    /// before it has all, and passes over them the next time. Notices count then.
     fn take(
         &self,
         (mut after, mut before): (u64, u64),
@@ -213,6 +214,7 @@ impl LogReader<'_> {
         }
         let known = if is_readable { self.expired.of(self.name) } else { Default::default() };
         let (mut messages, mut bytes, mut has_more) = (Vec::new(), 0, false);
+        let mut entries = EntryCount::default();
         let (mut head, mut passed_over) = (None, 0);
         loop {
             let (mut run, mut found): (Option<ExpiredRun>, _) = (None, Vec::new());
@@ -231,7 +233,8 @@ impl LogReader<'_> {
                 found.extend(run.take());
                 let content = self.readable(content);
                 bytes += content.weight_bytes();
-                has_more = messages.len() >= limits.messages
+                entries.add(!is_readable && content.is_blank());
+                has_more = entries.exceeds(limits.messages)
                     || (bytes > limits.bytes && !messages.is_empty());
                 if has_more {
                     return END;

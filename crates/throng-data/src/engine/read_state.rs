@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use throng_core::parts::{Limits, Start};
-use throng_core::{Content, MessageId, StartAt};
+use throng_core::{Content, EntryCount, MessageId, StartAt};
 
 use super::expired_runs::{END, ON};
 use super::read::LogReader;
@@ -32,7 +32,7 @@ enum Down {
     ToStamp(u64),
     /// With the first message of this time or later.
     ToTime(u64),
-    /// With this many messages that can be read.
+    /// With this many messages that can be read and are no notices.
     Last(usize),
     /// With the first message of the state.
     ToBase,
@@ -54,7 +54,7 @@ pub(super) struct StateReading {
     seen: HashSet<Box<str>>,
     /// The newest first.
     messages: Vec<Arc<Content>>,
-    plain: usize,
+    plain: EntryCount,
     plain_bytes: usize,
     /// True if messages without keys lack, as they are beyond the limits.
     lacks_plain: bool,
@@ -78,7 +78,7 @@ impl StateReading {
             cursor: None,
             seen: HashSet::new(),
             messages: Vec::new(),
-            plain: 0,
+            plain: EntryCount::default(),
             plain_bytes: 0,
             lacks_plain: false,
             is_ended: false,
@@ -215,7 +215,7 @@ impl LogReader<'_> {
         own.cursor = Some(content.previous);
         let is_expired = content.is_expired(self.now_ms);
         if let Down::Last(left) = &mut own.down {
-            *left -= usize::from(!is_expired);
+            *left -= usize::from(!is_expired && !content.is_notice());
         }
         let is_wanted = match content.key() {
             None => !is_expired,
@@ -231,12 +231,13 @@ impl LogReader<'_> {
         }
         let content = self.readable(content);
         if content.key().is_none() && !is_first {
-            let bytes = own.plain_bytes + content.weight_bytes();
-            if own.plain >= limits.messages || bytes > limits.bytes {
+            let (mut plain, bytes) = (own.plain, own.plain_bytes + content.weight_bytes());
+            plain.add(content.is_blank());
+            if plain.exceeds(limits.messages) || bytes > limits.bytes {
                 own.lacks_plain = true;
                 return;
             }
-            (own.plain, own.plain_bytes) = (own.plain + 1, bytes);
+            (own.plain, own.plain_bytes) = (plain, bytes);
         }
         own.messages.push(Arc::new(content));
     }

@@ -3,7 +3,7 @@
 //!
 //! It objects if a state has other values than the newest of each key, if a subscription that has
 //! recovered lacks one of these or any other message, if one that has not lacks nothing, if a
-//! condition or a limit is misjudged, and if what is on the disk does not agree.
+//! message is dropped for notices or erased ones, if a condition or a limit is misjudged, and if what is on the disk does not agree.
 //! `THRONG_SEED=` runs one seed alone.
 
 mod checks;
@@ -14,8 +14,8 @@ use std::sync::Arc;
 use throng_core::change::{ChangeError, Condition, Erase, KeyCondition, LogChange};
 use throng_core::parts::Limits;
 use throng_core::{
-    Attributes, Body, ChannelName, Content, MessageId, Publication, PublishError, Retention, Stamp,
-    StartAt, StateLimits,
+    Attributes, Body, ChannelName, Content, Erasure, MessageId, Publication, PublishError,
+    Retention, Stamp, StartAt, StateLimits,
 };
 
 use super::expired_runs::ExpiredRuns;
@@ -55,6 +55,8 @@ struct Sent {
     is_tombstone: bool,
     expires_ms: Option<u64>,
     stamp: Stamp,
+    time_ms: u64,
+    is_notice: bool,
     is_erased: bool,
 }
 
@@ -257,8 +259,28 @@ impl World {
 
     fn append(&mut self) {
         let count = 1 + self.random.below(4);
-        let (entries, wanted) = (0..count).map(|_| self.entry()).unzip();
+        let (mut entries, mut wanted, mut told) = (Vec::new(), Vec::new(), BTreeSet::new());
+        for _ in 0..count {
+            let (entry, of_entry) = self.entry();
+            if let Wanted::Erase(channel, Erase::Message(id)) = of_entry
+                && self.is_message(channel, id.offset)
+                && told.insert((channel, id.offset))
+                && self.random.percent(70)
+            {
+                let notice = LogChange::notice(name(channel), Erasure::of(id.offset));
+                wanted.push(Wanted::Messages(channel, None, notice.messages.clone()));
+                entries.push(Entry::Change(notice, self.kept));
+            }
+            entries.push(entry);
+            wanted.push(of_entry);
+        }
         self.make(entries, wanted);
+    }
+
+    /// True if somebody has published this, and nobody has erased it.
+    fn is_message(&self, channel: &str, offset: u64) -> bool {
+        let found = self.sent(channel).iter().find(|sent| sent.offset == offset);
+        found.is_some_and(|sent| !sent.is_notice && !sent.is_tombstone && !sent.is_erased)
     }
 
     fn make(&mut self, entries: Vec<Entry>, wanted: Vec<Wanted>) {
@@ -321,6 +343,8 @@ impl World {
             is_tombstone: content.removes_key(),
             expires_ms: content.expires_ms.map(|at_ms| at_ms.get()),
             stamp: content.stamp,
+            time_ms: content.time_ms,
+            is_notice: content.is_notice(),
             is_erased: false,
         });
     }
@@ -400,27 +424,22 @@ impl World {
                 return Err(ChangeError::KeyConflict(known));
             }
         }
-        let counted = self.counted(channel);
-        let mut set = BTreeSet::new();
+        let before = self.counted(channel);
+        // Each key that counts, and whether it can be read.
+        let mut after: BTreeMap<_, _> =
+            before.iter().map(|(key, sent)| (&**key, sent.can_be_read(self.now_ms))).collect();
         for message in messages {
             let Some(key) = message.key() else { continue };
-            if message.removes_key() {
-                if !set.contains(key) && self.newest(channel, key).is_none() {
-                    return Err(PublishError::NoKey.into());
-                }
-                continue;
+            if !message.removes_key() {
+                after.insert(key, true);
+            } else if after.get(key) == Some(&true) {
+                after.remove(key);
+            } else {
+                return Err(PublishError::NoKey.into());
             }
-            let is_new = !counted.contains_key(key);
-            if is_new && counted.len() + 1 > MAX.max_keys {
-                return Err(PublishError::StateFull.into());
-            }
-            set.insert(key);
         }
-        let new = set.iter().filter(|key| !counted.contains_key(**key)).count();
-        if new > 0 && counted.len() + new > MAX.max_keys {
-            return Err(PublishError::StateFull.into());
-        }
-        Ok(())
+        let is_full = after.len() > before.len().max(MAX.max_keys);
+        if is_full { Err(PublishError::StateFull.into()) } else { Ok(()) }
     }
 }
 
@@ -457,6 +476,7 @@ fn a_state_is_the_newest_of_each_key_whatever_happens() {
         "due: an expired value",
         "erase: a message",
         "erase: a value",
+        "kept: beside notices",
         "read: not acknowledged",
         "refused: a conflict",
         "refused: full",

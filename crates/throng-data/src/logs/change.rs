@@ -170,7 +170,7 @@ impl Writer {
             let newest = self.stamp_of(name, channel).unwrap_or_else(|| next_stamp().0);
             let head = &mut channel.head;
             head.lost = head.lost.max(newest);
-            (head.floor, head.bytes, head.expiring) = (offset, 0, 0);
+            head.drop_all();
             let note = format::erased(name, floor + 1);
             group.batch.put(Space::Records, note, offset.to_be_bytes());
             (group.has_erased, group.erases) = (true, true);

@@ -46,6 +46,7 @@ struct ExpiredRun {
     /// The offset of the last message that was read.
     last: u64,
     expiring: u64,
+    blanks: u64,
     /// The log's state, if it has one.
     state: Option<StateRow>,
     /// Messages before the bounds that the state has.
@@ -162,8 +163,10 @@ impl<'a> Check<'a> {
                 // One that cannot be read was told of with the others.
                 let head = head.unwrap_or_default();
                 let state = check.logs.state_row(&name).unwrap_or_default();
-                let (last, expiring, older, is_broken) = (head.floor, 0, 0, false);
-                let next = ExpiredRun { name, head, last, expiring, state, older, is_broken };
+                let (last, is_broken) = (head.floor, false);
+                let (expiring, blanks, older) = (0, 0, 0);
+                let next =
+                    ExpiredRun { name, head, last, expiring, blanks, state, older, is_broken };
                 let before = run.replace(next);
                 before.into_iter().for_each(|run| check.end_run(&run));
             }
@@ -179,12 +182,22 @@ impl<'a> Check<'a> {
             self.fault(&format!("{name}: its state has {older} messages before, and not {known}"));
         }
         // That the newest one is missing was told with the channel.
-        if !run.is_broken && run.last == run.head.offset && run.expiring != run.head.expiring {
-            let ExpiredRun { head, expiring, .. } = run;
-            let name = shown(&run.name);
+        if run.is_broken || run.last != run.head.offset {
+            return;
+        }
+        let ExpiredRun { head, expiring, blanks, .. } = run;
+        let name = shown(&run.name);
+        if *expiring != head.expiring {
             self.fault(&format!(
                 "{name}: {expiring} messages expire, and {} should",
                 head.expiring
+            ));
+        }
+        // Some may be of before format 5.
+        if *blanks < head.blanks {
+            self.fault(&format!(
+                "{name}: {blanks} messages are notices or erased, and {} should be",
+                head.blanks
             ));
         }
     }
@@ -327,6 +340,7 @@ impl ExpiredRun {
             }
         };
         self.expiring += u64::from(format::is_expiring(&content));
+        self.blanks += u64::from(content.is_blank());
         if let (Some(key), true) = (content.key(), self.state.is_some()) {
             let row = logs.key_row(&self.name, key).ok().flatten();
             if row.is_none_or(|row| row.offset < offset) {
@@ -466,6 +480,12 @@ mod tests {
                 name.clone(),
                 head(&|head| head.expiring = 1),
                 "channel \"news\": 0 messages expire, and 1 should",
+            ),
+            (
+                Space::Heads,
+                name.clone(),
+                head(&|head| head.blanks = 1),
+                "channel \"news\": 0 messages are notices or erased, and 1 should be",
             ),
             (
                 Space::Heads,

@@ -8,7 +8,7 @@ use throng_core::frozen::{
     Decoder, Encoder, RecordKind, ThawError, decode_content, decode_name, encode_content,
     encode_name,
 };
-use throng_core::{ChannelName, Content, Epoch, Kind, Retention, clock, records};
+use throng_core::{ChannelName, Content, EntryCount, Epoch, Kind, Retention, clock, records};
 
 use super::ages::AgeNow;
 use crate::storage::Bytes;
@@ -267,6 +267,9 @@ pub(super) struct Measure {
     pub(super) time_ms: u64,
     pub(super) stamp: u64,
     pub(super) is_expiring: bool,
+    /// True if it is none of the messages that a log keeps: see
+    /// [`EntryCount`](throng_core::EntryCount).
+    pub(super) is_blank: bool,
 }
 
 /// Measures the message of a value.
@@ -280,7 +283,8 @@ pub(super) fn measure(value: &[u8]) -> Result<Measure, ThawError> {
 /// Measures a message whose value has this many bytes.
 pub(super) fn measure_content(content: &Content, bytes: usize) -> Measure {
     let (time_ms, stamp) = (clock::wall_ms(content.time_ms), content.stamp.0);
-    Measure { bytes: bytes as u64, time_ms, stamp, is_expiring: is_expiring(content) }
+    let (is_expiring, is_blank) = (is_expiring(content), content.is_blank());
+    Measure { bytes: bytes as u64, time_ms, stamp, is_expiring, is_blank }
 }
 
 /// True if a message may not count as unread: it expires or has expired, or is a notice.
@@ -299,6 +303,7 @@ const MAY_LAG: u8 = 1 << 0;
 const HAS_RECORD: u8 = 1 << 1;
 const HAS_KEYS: u8 = 1 << 2;
 const HAS_ENDED: u8 = 1 << 3;
+const HAS_BLANKS: u8 = 1 << 4;
 
 /// Facts about a channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -315,6 +320,8 @@ pub(super) struct LogHead {
     pub(super) lost: u64,
     /// The messages between them that [may not be unread](is_expiring).
     pub(super) expiring: u64,
+    /// How many of them are blanks, but for some of before format 5.
+    pub(super) blanks: u64,
     /// The number of the channel in the [table](crate::storage::Space::Numbers) of numbers; 0
     /// before its first message or record.
     pub(super) number: u64,
@@ -337,15 +344,48 @@ impl LogHead {
         self.newest_ms = measure.time_ms;
         self.bytes += measure.bytes;
         self.expiring += u64::from(measure.is_expiring);
+        self.blanks += u64::from(measure.is_blank);
+    }
+
+    /// Counts the oldest message as dropped.
+    pub(super) fn drop_oldest(&mut self, measure: &Measure) {
+        self.floor += 1;
+        self.bytes = self.bytes.saturating_sub(measure.bytes);
+        self.expiring = self.expiring.saturating_sub(u64::from(measure.is_expiring));
+        let blanks = self.blanks.saturating_sub(u64::from(measure.is_blank));
+        // What it was of one that cannot be read is not known.
+        self.blanks = blanks.min(self.offset - self.floor);
+    }
+
+    /// Counts what is left of a message in its place.
+    pub(super) fn replace(&mut self, before: &Measure, after: &Measure) {
+        self.bytes = self.bytes.saturating_sub(before.bytes) + after.bytes;
+        for (count, is_before, is_after) in [
+            (&mut self.expiring, before.is_expiring, after.is_expiring),
+            (&mut self.blanks, before.is_blank, after.is_blank),
+        ] {
+            *count = count.saturating_sub(u64::from(is_before)) + u64::from(is_after);
+        }
+    }
+
+    /// Counts all messages as dropped.
+    pub(super) fn drop_all(&mut self) {
+        (self.floor, self.bytes, self.expiring, self.blanks) = (self.offset, 0, 0, 0);
+    }
+
+    /// The messages between them, and blanks.
+    pub(super) fn entries(&self) -> EntryCount {
+        let messages = (self.offset - self.floor).saturating_sub(self.blanks);
+        EntryCount { messages, blanks: self.blanks }
     }
 
     /// True if nothing has to be dropped now, as far as is known without reading the oldest
     /// message: it does not expire before it is noted to, unless the retention has changed since,
     /// for which all channels are visited.
     pub(super) fn is_within(&self, retention: &Retention, now: AgeNow) -> bool {
-        let with_slack = |max: usize| max.saturating_add(max / SLACK_PART) as u64;
-        self.offset - self.floor <= with_slack(retention.max_messages)
-            && self.bytes <= with_slack(retention.max_bytes)
+        let with_slack = |max: usize| max.saturating_add(max / SLACK_PART);
+        !self.entries().exceeds(with_slack(retention.max_messages))
+            && self.bytes <= with_slack(retention.max_bytes) as u64
             && self.expires_ms.is_some_and(|at_ms| now.is_plausible(at_ms, retention))
     }
 
@@ -363,8 +403,12 @@ impl LogHead {
             (self.has_record, HAS_RECORD),
             (self.has_keys, HAS_KEYS),
             (self.has_ended, HAS_ENDED),
+            (self.blanks > 0, HAS_BLANKS),
         ];
         encoder.u8(marks.iter().filter(|(is_set, _)| *is_set).fold(0, |bits, mark| bits | mark.1));
+        if self.blanks > 0 {
+            encoder.u64(self.blanks);
+        }
     }
 
     pub(super) fn decode(value: &[u8]) -> Result<LogHead, ThawError> {
@@ -383,8 +427,11 @@ impl LogHead {
         let bits = decoder.u8()?;
         [head.may_lag, head.has_record, head.has_keys, head.has_ended] =
             [MAY_LAG, HAS_RECORD, HAS_KEYS, HAS_ENDED].map(|bit| bits & bit != 0);
+        if bits & HAS_BLANKS != 0 {
+            head.blanks = decoder.u64()?;
+        }
         decoder.finish()?;
-        if head.floor > head.offset {
+        if head.floor > head.offset || head.blanks > head.offset - head.floor {
             return Err(ThawError::Invalid("the head of a channel"));
         }
         Ok(head)
@@ -450,6 +497,19 @@ impl KnownKey {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The addition of format 5 to format 4.
+    #[test]
+    fn kept_bytes_of_format_5_are_read() {
+        let without = LogHead { offset: 3, number: 1, ..LogHead::default() };
+        let head = LogHead { blanks: 2, ..without };
+        let bytes = |head: &LogHead| Scratch::default().head(head);
+        let row = [&bytes(&without)[..], &[2, 0, 0, 0, 0, 0, 0, 0]].concat();
+        let mut expected = row.clone();
+        expected[row.len() - 9] = 16;
+        assert_eq!((&bytes(&head)[..], LogHead::decode(&expected)), (&expected[..], Ok(head)));
+        assert_eq!(LogHead::decode(&bytes(&without)), Ok(without), "as format 4 has it");
+    }
 
     /// The additions of format 3 to format 2.
     #[test]

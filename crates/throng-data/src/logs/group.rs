@@ -188,10 +188,7 @@ impl GroupChannel {
 
     /// Replaces a message by what is left of it.
     pub(super) fn replace(&mut self, offset: u64, before: Measure, after: Measure) {
-        let head = &mut self.head;
-        head.bytes = head.bytes.saturating_sub(before.bytes) + after.bytes;
-        head.expiring = head.expiring.saturating_sub(u64::from(before.is_expiring))
-            + u64::from(after.is_expiring);
+        self.head.replace(&before, &after);
         self.erased.push((offset, after));
         // Messages that the head on the disk has counted are others now.
         self.is_busy = false;

@@ -47,14 +47,14 @@ impl Writer {
             let head = &channel.head;
             let is_first = head.floor == first_floor;
             let is_due = is_first && note == Note::Due;
-            let is_beyond_limits = head.offset - head.floor > retention.max_messages as u64
+            let is_beyond_limits = head.entries().exceeds(retention.max_messages)
                 || head.bytes > retention.max_bytes as u64;
             let may_drop = is_due || is_beyond_limits;
             let Some(measure) = self.measure_oldest(batch, name, channel, may_drop) else {
                 (oldest, must_note) = (Some(now_ms.saturating_add(RETRY_MS)), true);
                 break;
             };
-            let Measure { bytes, time_ms, stamp, is_expiring } = measure;
+            let Measure { time_ms, stamp, .. } = measure;
             let passing = if channel.head.has_keys {
                 match self.load_passing(batch, (name, channel), (now, may_drop)) {
                     Some(passing) => Some(passing),
@@ -79,9 +79,7 @@ impl Writer {
             };
             batch.trims_left = left;
             let head = &mut channel.head;
-            head.floor += 1;
-            head.expiring = head.expiring.saturating_sub(u64::from(is_expiring));
-            head.bytes = head.bytes.saturating_sub(bytes);
+            head.drop_oldest(&measure);
             match passing {
                 Some(passing) => self.pass(batch, name, channel, &passing),
                 None => {

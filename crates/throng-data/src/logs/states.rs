@@ -23,12 +23,10 @@ mod read;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashSet;
-
 use throng_core::change::{ChangeError, KeyCondition};
 use throng_core::{
-    ChannelName, Content, MessageId, Publication, PublishError, RENEWED_AFTER, Rule, StateLimits,
-    TOMBSTONE_MS, TOMBSTONES_MIN, clock, value_bytes,
+    ChannelName, Content, KeyChange, KeyValue, MessageId, Publication, PublishError, RENEWED_AFTER,
+    Rule, StateLimits, TOMBSTONE_MS, TOMBSTONES_MIN, clock, value_bytes,
 };
 
 use super::ages::AgeNow;
@@ -36,7 +34,7 @@ use super::format;
 use super::group::{Group, GroupChannel, WriteBatch};
 use super::group_state::GroupState;
 use super::reader::unreadable;
-use super::state_rows::{AllStates, KeyRow};
+use super::state_rows::{AllStates, KeyRow, StateRow};
 use super::writer::Writer;
 use crate::storage::{Space, StorageError};
 
@@ -100,46 +98,16 @@ impl Writer {
         Ok(state.newest(key))
     }
 
-    /// Says why a message is refused that has a key which the channel cannot take, or removes one
-    /// that there is not. Afterwards the group knows the key.
-    pub(super) fn check_key(
-        &self,
-        group: &mut Group,
-        now: AgeNow,
-        publication: &Publication,
-    ) -> Result<Result<(), PublishError>, StorageError> {
-        let (Some(key), name) = (publication.key(), &publication.channel) else {
-            return Ok(Ok(()));
-        };
-        let max = self.state_limits(name);
-        if max.max_keys == 0 {
-            return Ok(Err(PublishError::NoState));
-        }
-        let channel = self.channel(&mut group.channels, name)?;
-        let row = self.load_key(name, channel, key)?;
-        if publication.removes_key() {
-            let is_there = row.is_some_and(|row| row.is_value_at(now.wall_ms));
-            return Ok(if is_there { Ok(()) } else { Err(PublishError::NoKey) });
-        }
-        let before = row.filter(|row| !row.is_tombstone());
-        let state = *self.load_state(name, channel)?.row();
-        let bytes = value_bytes(key, publication.weight_bytes()) as u64;
-        let keys = state.keys + u64::from(before.is_none());
-        let bytes_after = state.bytes - before.map_or(0, |row| row.bytes.min(state.bytes)) + bytes;
-        if keys > max.max_keys as u64 || bytes_after > max.max_bytes as u64 {
-            return Ok(Err(PublishError::StateFull));
-        }
-        Ok(self.check_all(group, bytes))
-    }
-
+    /// Checks that all states together may grow by so many bytes.
     fn check_all(&self, group: &Group, bytes: u64) -> Result<(), PublishError> {
         let all = group.batch.states_after(self.states).bytes;
-        let has_room =
-            self.state_terms.max_bytes.is_none_or(|max| all.saturating_add(bytes) <= max);
+        let has_room = bytes == 0
+            || self.state_terms.max_bytes.is_none_or(|max| all.saturating_add(bytes) <= max);
         if has_room { Ok(()) } else { Err(PublishError::AllStatesFull) }
     }
 
-    /// The same of several messages, of which all are appended or none.
+    /// Says why messages, of which all are appended or none, are refused that have keys which the
+    /// channel cannot take, or remove some that there are not. Afterwards the group knows the keys.
     pub(super) fn check_keys(
         &self,
         group: &mut Group,
@@ -147,37 +115,21 @@ impl Writer {
         name: &ChannelName,
         messages: &[Publication],
     ) -> Result<Result<(), PublishError>, StorageError> {
-        let (mut keys, mut new, mut bytes) = (HashSet::new(), 0, 0);
-        for message in messages {
-            let Some(key) = message.key() else { continue };
-            // One that an earlier message of the change has set.
-            if message.removes_key() && keys.contains(key) {
-                continue;
-            }
-            if let Err(refused) = self.check_key(group, now, message)? {
-                return Ok(Err(refused));
-            }
-            if !message.removes_key() {
-                bytes += value_bytes(key, message.weight_bytes()) as u64;
-                if keys.insert(key) {
-                    let channel = self.channel(&mut group.channels, name)?;
-                    let row = self.load_key(name, channel, key)?;
-                    new += u64::from(row.is_none_or(|row| row.is_tombstone()));
-                }
-            }
-        }
-        if keys.is_empty() {
+        if messages.iter().all(|message| message.key().is_none()) {
             return Ok(Ok(()));
         }
-        let max = self.state_limits(name);
         let channel = self.channel(&mut group.channels, name)?;
-        let state = *self.load_state(name, channel)?.row();
-        if new > 0 && state.keys + new > max.max_keys as u64
-            || state.bytes + bytes > max.max_bytes as u64
-        {
-            return Ok(Err(PublishError::StateFull));
-        }
-        Ok(self.check_all(group, bytes))
+        let value_of = |key: &str| {
+            let row = self.load_key(name, channel, key)?.filter(|row| !row.is_tombstone());
+            let can_be_read = row.is_some_and(|row| row.is_value_at(now.wall_ms));
+            Ok(row.map(|row| KeyValue { bytes: row.bytes, can_be_read }))
+        };
+        let change = match KeyChange::of(messages, self.state_limits(name), value_of)? {
+            Ok(change) => change,
+            Err(refused) => return Ok(Err(refused)),
+        };
+        let StateRow { keys, bytes, .. } = *self.load_state(name, channel)?.row();
+        Ok(change.check(keys, bytes).and_then(|grows| self.check_all(group, grows)))
     }
 
     /// Fails unless a key has the value that a change is made for: returns the one that it has.

@@ -11,7 +11,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use throng_core::{Body, ChannelName, Content, MessageId, Publication, Retention, Stamp};
+use throng_core::{
+    Body, ChannelName, Content, EntryCount, MessageId, Publication, Retention, Stamp,
+};
 
 use super::format::{self, LogHead};
 use super::{Appended, Entry, LogBounds, Logs, OpenedLogs, Writer};
@@ -311,7 +313,14 @@ impl World {
             let offsets: Vec<u64> = messages.iter().map(|message| message.id.offset).collect();
             let expected: Vec<u64> = (all.floor + 1..=all.head.offset).collect();
             assert_eq!(offsets, expected, "{channel}");
-            assert!(offsets.len() <= MAX_MESSAGES);
+            let mut entries = EntryCount::default();
+            messages.iter().for_each(|message| entries.add(message.is_blank()));
+            assert!(entries.messages <= MAX_MESSAGES as u64);
+            // Those that were erased since the last message came.
+            assert!(entries.blanks <= 4 * MAX_MESSAGES as u64);
+            if offsets.len() > MAX_MESSAGES {
+                self.seen.insert("check: more than messages");
+            }
             self.check_bodies(channel, &all, &messages);
             let head = self.check_head(channel);
             if head.number == 0 && head.offset > 0 {
@@ -374,17 +383,19 @@ impl World {
     fn check_head(&self, channel: &str) -> LogHead {
         let head = self.logs.committed_head(&name(channel)).expect("it is read");
         let bounds = [head.floor + 1, u64::MAX].map(|at| format::message(&name(channel), at));
-        let (mut bytes, mut expiring) = (0, 0);
+        let (mut bytes, mut expiring, mut blanks) = (0, 0, 0);
         let mut count = |_: &[u8], value: &[u8]| {
             bytes += value.len() as u64;
             let measure = format::measure(value).expect("it is read");
             expiring += u64::from(measure.is_expiring);
+            blanks += u64::from(measure.is_blank);
             ControlFlow::Continue(())
         };
         self.storage
             .scan(Space::Messages, (&bounds[0], &bounds[1]), KeyOrder::Up, &mut count)
             .expect("it is read");
-        assert_eq!((head.bytes, head.expiring), (bytes, expiring), "{channel}");
+        let counted = (head.bytes, head.expiring, head.blanks);
+        assert_eq!(counted, (bytes, expiring, blanks), "{channel}");
         head
     }
 

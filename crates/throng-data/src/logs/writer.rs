@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::collections::hash_map::Entry as MapEntry;
 use std::num::NonZeroU64;
+use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -416,7 +417,8 @@ impl Writer {
         if self.channel(&mut group.channels, name)?.head.has_ended {
             return Ok(PublishError::Ended.into());
         }
-        if let Err(refused) = self.check_key(group, now, publication)? {
+        let messages = slice::from_ref(publication);
+        if let Err(refused) = self.check_keys(group, now, name, messages)? {
             return Ok(refused.into());
         }
         let content = self.add_message(group, now, publication, retention, next_stamp)?;

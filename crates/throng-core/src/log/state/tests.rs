@@ -6,8 +6,9 @@ use proptest::prelude::*;
 
 use super::super::tests::content;
 use super::*;
-use crate::attributes::{Attributes, Extras};
+use crate::attributes::{Attributes, Erasure, Extras};
 use crate::message::Content;
+use crate::rules::EntryCount;
 use crate::state::TOMBSTONE_MS;
 
 const MAX: StateLimits = StateLimits { max_keys: 100, max_bytes: usize::MAX, forgets_soon: false };
@@ -65,13 +66,20 @@ impl World {
         is_tombstone: bool,
         expires_in_ms: Option<u64>,
     ) {
-        let offset = self.sent.len() as u64 + 1;
         let mut values: Vec<(u16, &[u8])> = Vec::new();
         key.iter().for_each(|key| values.push((4, key.as_bytes())));
         if is_tombstone {
             values.push((5, b""));
         }
         let attributes = if values.is_empty() { None } else { Attributes::of(&values).ok() };
+        self.append_with(attributes, expires_in_ms);
+        let sent = self.sent.last_mut().expect("it is appended");
+        (sent.key, sent.is_tombstone) = (key, is_tombstone);
+        self.tidy();
+    }
+
+    fn append_with(&mut self, attributes: Option<Attributes>, expires_in_ms: Option<u64>) {
+        let offset = self.sent.len() as u64 + 1;
         let expires_ms = expires_in_ms.map(|ms| self.now_ms + ms);
         let message = Content {
             time_ms: self.now_ms,
@@ -79,8 +87,7 @@ impl World {
             ..Arc::into_inner(content(offset, expires_ms)).expect("it is new")
         };
         self.log.append(Arc::new(message), Weak::new());
-        self.sent.push(Sent { offset, key, is_tombstone, is_gone: false });
-        self.tidy();
+        self.sent.push(Sent { offset, key: None, is_tombstone: false, is_gone: false });
     }
 
     /// Does what follows each change of a log.
@@ -109,6 +116,10 @@ impl World {
             Step::Publish => self.append(None, false, None),
             Step::Erase { back } => {
                 let offset = (self.sent.len() as u64).saturating_sub(back);
+                if back % 2 == 0 {
+                    self.append_with(Some(Attributes::of_erasure(Erasure::of(offset))), None);
+                    self.tidy();
+                }
                 if self.log.erase(offset).is_some() {
                     self.sent[offset as usize - 1].is_gone = true;
                 }
@@ -169,7 +180,10 @@ impl World {
         });
         prop_assert_eq!(self.log.tombstone_bytes(), tombstone_bytes.sum::<usize>());
         let Some((window, ..)) = self.log.window() else { return Ok(()) };
-        prop_assert!(window <= self.retention.max_messages.max(1), "{window} in the window");
+        let blanks = self.log.views().rev().take(window).filter(View::is_blank).count() as u64;
+        let count = EntryCount { messages: window as u64 - blanks, blanks };
+        prop_assert_eq!(self.log.count(), count);
+        prop_assert!(window == 1 || !count.exceeds(self.retention.max_messages), "{:?}", count);
         let head = self.sent.len() as u64;
         prop_assert_eq!(self.log.newest_offset(), Some(head));
         for offset in self.log.floor().unwrap_or(head)..=head {

@@ -1,6 +1,7 @@
 //! Messages that are added to the logs of a shard, and posted to the workers that follow them.
 
 use std::num::NonZeroU64;
+use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -43,7 +44,8 @@ impl Shard {
             let id = shared.message_id(offset);
             return Ok((Published { id, subscribers: 0, is_duplicate: true }, Wake::new()));
         }
-        self.check_key(shared, Hashed { name: &publication.channel, hash }, &publication)?;
+        let name = Hashed { name: &publication.channel, hash };
+        self.check_keys(shared, name, slice::from_ref(&publication))?;
         let Appended { offset, subscribers, wake } =
             match self.slot_to_publish(shared, hash, &publication) {
                 Some(slot) => self.append(shared, now_ms, slot, publication)?,

@@ -1,82 +1,34 @@
 //! The states of a shard's channels: their limits, their pages, and values that expire.
 
 use std::cmp::Reverse;
-use std::collections::HashSet;
+use std::convert::Infallible;
 
 use super::super::shared::Shared;
 use super::{Hashed, Shard, Wake};
 use crate::change::{ChangeError, KeyCondition};
-use crate::log::Log;
 use crate::publication::{Publication, PublishError};
-use crate::rules::StateLimits;
-use crate::state::{KeyPage, KeyQuery, RENEWED_AFTER};
+use crate::state::{KeyChange, KeyPage, KeyQuery, RENEWED_AFTER};
 
 impl Shard {
-    /// The limits of a channel's state, and its log.
-    fn state_limits(&self, shared: &Shared, name: Hashed<'_>) -> (StateLimits, Option<&Log>) {
-        let channel = self.find(name).map(|slot| &self.channels[slot]);
-        let rule = channel.map_or_else(|| shared.rules.find(name.name), |channel| channel.rule);
-        (shared.rules.get(rule).state, channel.and_then(|channel| channel.log.as_deref()))
-    }
-
-    /// Fails if a message has a key that the channel cannot take, or removes one that there is not.
-    pub(super) fn check_key(
-        &self,
-        shared: &Shared,
-        name: Hashed<'_>,
-        publication: &Publication,
-    ) -> Result<(), PublishError> {
-        let Some(attributes) = &publication.attributes else { return Ok(()) };
-        let Some(key) = attributes.key() else { return Ok(()) };
-        let (max, log) = self.state_limits(shared, name);
-        if max.max_keys == 0 {
-            return Err(PublishError::NoState);
-        }
-        if attributes.removes_key() {
-            let is_there = log.and_then(|log| log.newest_of(key)).is_some();
-            return if is_there { Ok(()) } else { Err(PublishError::NoKey) };
-        }
-        let bytes = publication.weight_bytes();
-        let empty = Log::default();
-        if !log.unwrap_or(&empty).has_room_for(key, bytes, max) {
-            return Err(PublishError::StateFull);
-        }
-        if !shared.has_room_for_state(bytes) {
-            return Err(PublishError::AllStatesFull);
-        }
-        Ok(())
-    }
-
-    /// The same for several messages, of which all are appended or none.
+    /// Fails if messages, of which all are appended or none, have keys that the channel cannot
+    /// take, or remove some that there are not.
     pub(super) fn check_keys(
         &self,
         shared: &Shared,
         name: Hashed<'_>,
         messages: &[Publication],
     ) -> Result<(), PublishError> {
-        let (max, log) = self.state_limits(shared, name);
-        let (mut keys, mut bytes) = (HashSet::new(), 0);
-        for message in messages {
-            let Some(key) = message.key() else { continue };
-            let is_removed = message.removes_key();
-            // One that an earlier message of the change has set.
-            if is_removed && keys.contains(key) {
-                continue;
-            }
-            self.check_key(shared, name, message)?;
-            if !is_removed {
-                bytes += message.weight_bytes();
-                keys.insert(key);
-            }
+        if messages.iter().all(|message| message.key().is_none()) {
+            return Ok(());
         }
-        let is_new = |key: &&&str| log.and_then(|log| log.newest_of(key)).is_none();
-        let new = keys.iter().filter(is_new).count();
-        let (keys, state_bytes) = log.map_or((0, 0), |log| (log.state_keys(), log.state_bytes()));
-        if new > 0 && keys + new > max.max_keys || bytes > 0 && state_bytes + bytes > max.max_bytes
-        {
-            return Err(PublishError::StateFull);
-        }
-        if bytes > 0 && !shared.has_room_for_state(bytes) {
+        let channel = self.find(name).map(|slot| &self.channels[slot]);
+        let rule = channel.map_or_else(|| shared.rules.find(name.name), |channel| channel.rule);
+        let log = channel.and_then(|channel| channel.log.as_deref());
+        let value_of = |key: &str| Ok::<_, Infallible>(log.and_then(|log| log.value_of(key)));
+        let Ok(change) = KeyChange::of(messages, shared.rules.get(rule).state, value_of);
+        let (keys, bytes) = log.map_or((0, 0), |log| (log.state_keys(), log.state_bytes()));
+        let grows = change?.check(keys as u64, bytes as u64)?;
+        if grows > 0 && !shared.has_room_for_state(grows as usize) {
             return Err(PublishError::AllStatesFull);
         }
         Ok(())

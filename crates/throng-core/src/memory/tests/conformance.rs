@@ -20,7 +20,7 @@ fn an_engine_whose_offsets_skip_conforms() {
     // Steps beyond the reach of a cursor would have values published again between two checks.
     for max_step in [2, 1000, 1 << 24, 1 << 40] {
         let profile =
-            Profile { journal: None, keeps_states: max_step <= 1 << 24, ends_channels: true };
+            Profile { journal: None, keeps_states: max_step <= 1 << 24, ..Profile::JOURNAL };
         let make = |rules, queues| engine(rules, queues).with_skipping_offsets(max_step);
         conformance::run_with(profile, |rules, queues| make(rules, queues).into());
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
+use crate::attributes::Erasure;
 
 const NAMES: usize = 5;
 const WORKERS: u16 = 3;
@@ -16,9 +17,17 @@ struct Sent {
     at_ms: u64,
     text: String,
     expires_ms: Option<u64>,
+    /// The weight of its attributes, if it is a notice.
+    notice_bytes: Option<usize>,
 }
 
 impl Sent {
+    fn weight_bytes(&self, topic: usize, is_expired: bool) -> usize {
+        let text = if is_expired { "" } else { &self.text };
+        let notice = self.notice_bytes.filter(|_| !is_expired).unwrap_or(0);
+        weight_bytes(&World::name(topic), text) + notice
+    }
+
     fn is_expired(&self, now_ms: u64) -> bool {
         self.expires_ms.is_some_and(|expires_ms| expires_ms <= now_ms)
     }
@@ -42,13 +51,17 @@ impl Topic {
     /// The messages that the retention covers.
     fn retained(&self, retention: &Retention, now_ms: u64) -> &[Sent] {
         let mut from = self.messages.len();
-        let mut bytes = 0;
-        while from > self.dropped && self.messages.len() - from < retention.max_messages {
+        let (mut bytes, mut messages, mut blanks) = (0, 0, 0);
+        while from > self.dropped {
             let message = &self.messages[from - 1];
-            let text = if message.is_expired(now_ms) { "" } else { &message.text };
-            bytes += weight_bytes(&World::name(self.name), text);
+            let is_expired = message.is_expired(now_ms);
+            let is_blank = is_expired || message.notice_bytes.is_some();
+            *(if is_blank { &mut blanks } else { &mut messages }) += 1;
+            bytes += message.weight_bytes(self.name, is_expired);
             let is_old = message.at_ms + retention.max_age_ms <= now_ms;
-            if bytes > retention.max_bytes || is_old {
+            let is_beyond =
+                messages > retention.max_messages || blanks > 3 * retention.max_messages;
+            if is_beyond || bytes > retention.max_bytes || is_old {
                 break;
             }
             from -= 1;
@@ -102,6 +115,13 @@ impl World {
     /// Erases a message, which may have been dropped or erased before, or all.
     fn erase(&mut self, at: usize, how: u8) {
         let id = self.some_id(at, how);
+        if !how.is_multiple_of(8) && how.is_multiple_of(2) {
+            let notice = LogChange::notice(World::name(at), Erasure::of(id.offset));
+            let attributes = notice.messages[0].attributes.as_ref();
+            let notice_bytes = attributes.map(|attributes| attributes.weight_bytes());
+            let changed = self.engine().change(self.now_ms, notice).expect("there is room");
+            self.sent(at, changed.ids[0].offset, ("", None, notice_bytes));
+        }
         let what = if how.is_multiple_of(8) { Erase::History } else { Erase::Message(id) };
         let erased = self.engine().erase(self.now_ms, &World::name(at), what);
         let topic = &mut self.topics[at];
@@ -140,20 +160,29 @@ impl World {
         };
         let published = published.expect("there is room");
         let expires_ms = expires_in_ms.map(|expires_in_ms| self.now_ms + expires_in_ms);
+        assert_eq!(
+            published.subscribers,
+            self.topics[at].followers.values().map(|&n| u64::from(n)).sum::<u64>()
+        );
+        self.sent(at, published.id.offset, (&text, expires_ms, None));
+    }
+
+    fn sent(
+        &mut self,
+        at: usize,
+        offset: u64,
+        (text, expires_ms, notice_bytes): (&str, Option<u64>, Option<usize>),
+    ) {
         let topic = &mut self.topics[at];
-        let offset = published.id.offset;
         assert!(offset > topic.highest, "an offset was repeated");
         if !topic.followers.is_empty() && topic.highest > 0 {
             assert!(offset - topic.highest <= self.max_step);
         }
-        assert_eq!(
-            published.subscribers,
-            topic.followers.values().map(|&n| u64::from(n)).sum::<u64>()
-        );
         topic.highest = offset;
         let stamp = self.fixture.engine.watermark().stamp;
         assert!(topic.messages.last().is_none_or(|last| last.stamp < stamp));
-        let sent = Sent { offset, stamp, at_ms: self.now_ms, text: text.clone(), expires_ms };
+        let (at_ms, text) = (self.now_ms, text.to_owned());
+        let sent = Sent { offset, stamp, at_ms, text: text.clone(), expires_ms, notice_bytes };
         topic.messages.push(sent);
         let retained = topic.retained(&self.retention, self.now_ms).len();
         topic.dropped = topic.messages.len() - retained;
@@ -183,7 +212,8 @@ impl World {
             StartAt::Last(0) => &[],
             StartAt::Last(count) => {
                 let readable = retained.iter().enumerate().rev();
-                let mut readable = readable.filter(|(_, message)| !is_expired(message));
+                let mut readable = readable
+                    .filter(|(_, message)| !is_expired(message) && message.notice_bytes.is_none());
                 &retained[readable.nth(count - 1).map_or(0, |(at, _)| at)..]
             }
             StartAt::Since(position) => {

@@ -66,6 +66,8 @@ impl SubscriptionTable {
         assert!(channel.head - buffer.floor() < 2 * REACH);
         let weight = |message: &Arc<Message>| message.weight_bytes();
         assert_eq!(buffer.bytes(), buffer.messages().iter().map(weight).sum::<usize>());
+        let blanks = buffer.messages().iter().filter(|message| message.is_blank()).count();
+        assert_eq!(buffer.entries().blanks, blanks as u64);
         let is_pending = |message: &&Arc<Message>| message.id.offset > buffer.offered();
         let pending = buffer.messages().iter().filter(is_pending);
         assert_eq!(buffer.pending_bytes(), pending.map(weight).sum::<usize>());

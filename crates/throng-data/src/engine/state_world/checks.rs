@@ -54,6 +54,7 @@ impl World {
             self.check_state(channel, &state);
             assert_eq!(self.pages(channel), self.values(channel), "{channel}");
             self.check_resume(channel);
+            self.check_kept(channel);
             let counted = self.counted(channel);
             all.keys += counted.len() as u64;
             let bytes = counted.iter().map(|(key, sent)| {
@@ -68,6 +69,24 @@ impl World {
         if self.random.percent(30) {
             let at_rest = Logs::at_rest(Arc::new(self.storage.clone())).expect("it opens");
             at_rest.check(&mut |fault| panic!("{fault}"));
+        }
+    }
+
+    /// As many of the newest messages are within the bounds of their log as it keeps, however many
+    /// were erased.
+    fn check_kept(&mut self, channel: &'static str) {
+        let bounds = self.logs.bounds(&name(channel)).expect("it is read");
+        let erased_up_to = self.erased_up_to.get(channel).copied().unwrap_or(0);
+        let messages = self.sent(channel).iter().filter(|sent| !sent.is_notice);
+        let newest: Vec<_> = messages.rev().take(self.kept.max_messages).collect();
+        let is_wanted = |sent: &&&Sent| {
+            sent.offset > erased_up_to && sent.time_ms + self.kept.max_age_ms > self.now_ms
+        };
+        let oldest = newest.iter().filter(is_wanted).map(|sent| sent.offset).min();
+        let Some(oldest) = oldest else { return };
+        assert!(oldest > bounds.floor, "{channel}: {oldest} is gone, {bounds:?}");
+        if bounds.head.offset - bounds.floor > self.kept.max_messages as u64 {
+            self.seen.insert("kept: beside notices");
         }
     }
 
