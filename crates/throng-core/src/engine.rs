@@ -132,6 +132,8 @@ pub struct EngineMetrics {
     pub evicted: u64,
     /// Messages in logs that have expired since the start.
     pub expired: u64,
+    /// Ends of channels in memory that were forgotten since the start.
+    pub ends_forgotten: u64,
     /// Idempotency keys that are remembered in memory.
     pub keys: u64,
     /// Keys among them forgotten early since the start, because there were too many.

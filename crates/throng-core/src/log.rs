@@ -63,8 +63,26 @@ pub(crate) struct Log {
     /// The segments that have some of the messages; mostly `None`.
     sealed: Option<Box<SealedIn>>,
     /// The facts that are kept beside the messages; mostly `None`.
-    record: Option<Box<KnownRecord>>,
+    record: Option<Box<Recorded>>,
 }
+
+/// The facts about a log that are kept beside its messages.
+#[derive(Debug)]
+struct Recorded {
+    known: KnownRecord,
+    /// When it was written. A thawed log learns from the notice of an end when that was; without
+    /// one it is when the log was thawed.
+    since_ms: u64,
+    /// The bytes that count against limits: they are all that keeps an ended channel there.
+    bytes: usize,
+}
+
+/// Bytes of a log that has a record and nothing else, besides the record's block and the name of
+/// the channel.
+const RECORDED_BYTES: usize = size_of::<Log>() + size_of::<Recorded>() + CHANNEL_BYTES;
+
+/// Bytes of a channel in its shard: its slot, its places in indexes.
+const CHANNEL_BYTES: usize = 72;
 
 /// The messages of a log that expire, or were erased.
 #[derive(Debug, Default)]
@@ -121,6 +139,8 @@ impl Log {
         }
         if content.is_notice() {
             self.expiring.get_or_insert_default().notices += 1;
+            let ended = self.record.as_mut().filter(|_| content.is_end());
+            ended.into_iter().for_each(|recorded| recorded.since_ms = content.time_ms);
         }
         self.messages.push_back(Entry::Here { content, message });
         bytes
@@ -206,25 +226,45 @@ impl Log {
 
     /// The facts that are kept beside the messages.
     pub(crate) fn record(&self) -> Option<&KnownRecord> {
-        self.record.as_deref()
+        self.record.as_ref().map(|recorded| &recorded.known)
     }
 
     /// True if the channel has ended.
     pub(crate) fn is_ended(&self) -> bool {
-        self.record.as_ref().is_some_and(|known| known.record.is_of_end())
+        self.record().is_some_and(|known| known.record.is_of_end())
     }
 
-    /// Replaces these facts. Returns the bytes that they take, and took before.
-    pub(crate) fn set_record(&mut self, record: Option<KnownRecord>) -> [usize; 2] {
-        let bytes = |it: &Log| it.record().map_or(0, |known| known.record.block().len());
+    /// Replaces these facts, of a channel with a name of this length. Returns the bytes that they
+    /// take, and took before.
+    pub(crate) fn set_record(
+        &mut self,
+        now_ms: u64,
+        record: Option<KnownRecord>,
+        name_bytes: usize,
+    ) -> [usize; 2] {
+        let bytes = |it: &Log| it.record.as_ref().map_or(0, |recorded| recorded.bytes);
         let before = bytes(self);
-        self.record = record.map(Box::new);
+        self.record = record.map(|known| {
+            let bytes = RECORDED_BYTES + known.record.block().len() + name_bytes;
+            Box::new(Recorded { known, since_ms: now_ms, bytes })
+        });
         [bytes(self), before]
     }
 
     /// True if nothing is kept.
     pub(crate) fn is_unused(&self) -> bool {
-        (self.messages.is_empty() || self.is_spent()) && self.record.is_none()
+        self.record.is_none() && self.is_bare()
+    }
+
+    /// True if no message is kept.
+    fn is_bare(&self) -> bool {
+        self.messages.is_empty() || self.is_spent()
+    }
+
+    /// When the channel has ended, if nothing is kept but that it has.
+    pub(crate) fn bare_end_ms(&self) -> Option<u64> {
+        let recorded = self.record.as_ref().filter(|_| self.is_ended() && self.is_bare());
+        recorded.map(|recorded| recorded.since_ms)
     }
 
     /// Lets go of the segments without messages of this log.
@@ -444,6 +484,12 @@ impl Log {
         let blanks = self.expired() - gone + notices;
         let messages = self.messages.len() - older - blanks;
         EntryCount { messages: messages as u64, blanks: blanks as u64 }
+    }
+
+    /// The age of the log, by which it is found when there is no room: when its oldest message was
+    /// published, or if there is none, when its channel has ended.
+    pub(crate) fn age_ms(&self) -> Option<u64> {
+        self.oldest_ms().or_else(|| self.bare_end_ms())
     }
 
     /// When the oldest message was published.

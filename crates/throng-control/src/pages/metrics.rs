@@ -312,6 +312,11 @@ fn engine(page: &mut MetricsPage<'_>, control: &Control) {
         "Messages in logs that have expired, as their publishers wished.",
         engine.expired,
     );
+    page.counter(
+        "channel_ends_forgotten_total",
+        "Ends of channels in memory that were forgotten: after their time, or for lack of room.",
+        engine.ends_forgotten,
+    );
     let watched = &control.engine.presence_cache().watched;
     page.gauge(
         "presence_channels",

@@ -173,6 +173,11 @@ impl Channel {
         // First: what has expired makes room for others.
         shared.expire(log, now_ms);
         shared.shrink(log, |log| log.trim(&retention, now_ms, state));
+        // An end lasts as long as a message of that time.
+        let is_over = |ended_ms: u64| ended_ms.saturating_add(retention.max_age_ms) <= now_ms;
+        if log.bare_end_ms().is_some_and(is_over) {
+            shared.forget_end(log);
+        }
         self.drop_log_if_unused(shared);
     }
 

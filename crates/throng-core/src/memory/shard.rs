@@ -224,8 +224,8 @@ impl Shard {
         }
     }
 
-    /// Drops the oldest messages of any channel while all logs together exceed their limit, and
-    /// no other shard is known to have older ones.
+    /// Drops the oldest messages of any channel, and forgets the oldest ends of those that have
+    /// none, while all logs together exceed their limit, and no other shard is known to have older ones.
     pub(super) fn evict(&mut self, shared: &Shared, others_oldest_ms: u64) {
         let Shard { ages, channels, .. } = self;
         // The last turn drops nothing, but brings the bound up to date that other threads read.
@@ -235,8 +235,12 @@ impl Shard {
             let Some(log) = channel.log.as_mut().filter(|_| is_oldest && shared.is_over()) else {
                 return;
             };
-            shared.shrink(log, Log::drop_oldest);
-            shared.evicted.fetch_add(1, Ordering::Relaxed);
+            if log.bare_end_ms().is_some() {
+                shared.forget_end(log);
+            } else {
+                shared.shrink(log, Log::drop_oldest);
+                shared.evicted.fetch_add(1, Ordering::Relaxed);
+            }
             // The next tick forgets the channel if it has no followers either.
             channel.drop_log_if_unused(shared);
         }
@@ -480,5 +484,5 @@ impl Shard {
 }
 
 fn oldest_ms(channels: &Slab<Channel>, slot: u32) -> Option<u64> {
-    channels.get(slot)?.log.as_ref()?.oldest_ms()
+    channels.get(slot)?.log.as_ref()?.age_ms()
 }

@@ -63,6 +63,7 @@ pub(super) struct Shared {
     pub(super) duplicates: AtomicU64,
     pub(super) evicted: AtomicU64,
     pub(super) expired: AtomicU64,
+    ends_forgotten: AtomicU64,
     pub(super) is_memory_short: AtomicBool,
     /// The journal whose channels are in the lists of the memory: it has none.
     pub(super) listed_here: Option<JournalId>,
@@ -123,6 +124,7 @@ impl Shared {
             duplicates: AtomicU64::new(0),
             evicted: AtomicU64::new(0),
             expired: AtomicU64::new(0),
+            ends_forgotten: AtomicU64::new(0),
             is_memory_short: AtomicBool::new(false),
             listed_here: None,
             events: None,
@@ -348,13 +350,25 @@ impl Shared {
         self.count_state(state_before, log);
     }
 
-    /// Replaces the record of a log. Returns its version.
-    pub(super) fn set_record(&self, log: &mut Log, record: Option<KnownRecord>) -> RecordVersion {
+    /// Replaces the record of a log, of a channel with a name of this length. Returns its version.
+    pub(super) fn set_record(
+        &self,
+        now_ms: u64,
+        log: &mut Log,
+        record: Option<KnownRecord>,
+        name_bytes: usize,
+    ) -> RecordVersion {
         let version = record.as_ref().map_or(0, |known| known.version);
-        let [bytes, before] = log.set_record(record);
+        let [bytes, before] = log.set_record(now_ms, record, name_bytes);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.bytes.fetch_sub(before, Ordering::Relaxed);
         version
+    }
+
+    /// Forgets that a channel has ended, of which nothing else is kept.
+    pub(super) fn forget_end(&self, log: &mut Log) {
+        self.set_record(0, log, None, 0);
+        self.ends_forgotten.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Erases a message of a log. Returns whether it could be read.
@@ -392,6 +406,7 @@ impl Shared {
             duplicates: self.duplicates.load(Ordering::Relaxed),
             evicted: self.evicted.load(Ordering::Relaxed),
             expired: self.expired.load(Ordering::Relaxed),
+            ends_forgotten: self.ends_forgotten.load(Ordering::Relaxed),
             keys: self.keys.kept.load(Ordering::Relaxed) as u64,
             keys_displaced: self.keys.displaced.load(Ordering::Relaxed),
         }

@@ -63,13 +63,19 @@ impl Shard {
         }
         wake.extend(self.renew_oldest_value(shared, now_ms, slot));
         shared.published.fetch_add(ids.len() as u64, Ordering::Relaxed);
-        let record = self.change_record(shared, slot, change.record);
+        let record = self.change_record(shared, now_ms, slot, change.record);
         self.forget_if_unused(shared, now_ms, slot);
         Ok((Changed { ids, record }, wake))
     }
 
     /// Changes the record of a log. Returns its version.
-    fn change_record(&mut self, shared: &Shared, slot: u32, change: RecordChange) -> RecordVersion {
+    fn change_record(
+        &mut self,
+        shared: &Shared,
+        now_ms: u64,
+        slot: u32,
+        change: RecordChange,
+    ) -> RecordVersion {
         let channel = &mut self.channels[slot];
         let record = match change {
             RecordChange::Keep => {
@@ -86,7 +92,8 @@ impl Shard {
         };
         let lost = shared.lost(channel.rule);
         let log = channel.log.get_or_insert_with(|| Box::new(Log::new(lost)));
-        shared.set_record(log, record)
+        let name_bytes = self.names.get(channel.name).len();
+        shared.set_record(now_ms, log, record, name_bytes)
     }
 
     /// Erases messages. Wake the returned workers once the lock is released.
@@ -113,7 +120,7 @@ impl Shard {
             }
         };
         if what == Erase::Log {
-            shared.set_record(log, None);
+            shared.set_record(now_ms, log, None, 0);
         }
         let wake = self.append_tombstones(shared, now_ms, slot);
         self.forget_if_unused(shared, now_ms, slot);

@@ -8,6 +8,7 @@ use super::super::forgotten::{Forgotten, Quiet};
 use super::super::shared::{Shared, state_of};
 use super::{Hashed, SHARD_BITS, Shard, oldest_ms};
 use crate::change::{KnownRecord, LogRecord};
+use crate::clock;
 use crate::frozen::{
     Decoder, Encoder, Head, OFFSET_MAX, RecordKind, ThawError, decode_name, encode_content,
     encode_name,
@@ -247,8 +248,10 @@ impl Shard {
         channel.log = is_kept.then(|| Box::new(Log::new(frozen.lost)));
         if let Some(log) = &mut channel.log {
             log.set_read(frozen.read);
-            shared.set_record(log, frozen.record.clone());
+            let name_bytes = self.names.get(channel.name).len();
+            shared.set_record(clock::now_ms(), log, frozen.record.clone(), name_bytes);
             frozen.keys.iter().for_each(|keys| log.begin_keys(keys.floor));
+            self.note_age(slot, 0);
         }
         Ok(slot)
     }
@@ -363,7 +366,7 @@ impl Shard {
     fn note_age(&mut self, slot: u32, count: usize) {
         let Shard { ages, channels, .. } = self;
         let log = channels[slot].log.as_ref().filter(|log| log.len() == count);
-        if let Some(time_ms) = log.and_then(|log| log.oldest_ms()) {
+        if let Some(time_ms) = log.and_then(|log| log.age_ms()) {
             ages.add(time_ms, slot, |slot| oldest_ms(channels, slot));
         }
     }

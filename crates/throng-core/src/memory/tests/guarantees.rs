@@ -366,3 +366,65 @@ fn an_old_value_is_published_again_before_it_is_out_of_reach() {
     assert_eq!(page.messages.len(), 2);
     assert!(page.head.offset > 1 << 31 && behind < 1 << 30, "{behind} of {}", page.head.offset);
 }
+
+fn end(fixture: &Fixture, now_ms: u64, name: &ChannelName) {
+    let end = LogChange::end(name.clone(), None, &fixture.engine.state(name));
+    fixture.engine.change(now_ms, end).expect("there is room");
+}
+
+#[test]
+fn an_end_lasts_as_long_as_a_message() {
+    let mut fixture = Fixture::new(retention(10), 1, usize::MAX);
+    let followed = fixture.follow(0, &name(), 0, StartAt::Live);
+    fixture.publish(5, &name(), "last");
+    let before = fixture.engine.metrics().bytes;
+    end(&fixture, 7, &name());
+    let is_ended = |fixture: &Fixture| fixture.engine.state(&name()).is_ended();
+    let least = size_of::<crate::log::Log>() as u64;
+    assert!(fixture.engine.metrics().bytes > before + least, "its bytes count");
+    for now_ms in [7, DAY_MS + 6] {
+        fixture.freeze_and_thaw();
+        fixture.tick_all(now_ms);
+        assert!(is_ended(&fixture), "{now_ms}");
+    }
+    fixture.engine.unfollow(DAY_MS, followed.channel, WorkerId(0));
+    fixture.tick_all(DAY_MS + 7);
+    assert!(!is_ended(&fixture));
+    let metrics = fixture.engine.metrics();
+    assert_eq!((metrics.channels, metrics.bytes, metrics.ends_forgotten), (0, 0, 1));
+    let next = fixture.publish(DAY_MS + 8, &name(), "the name is free");
+    assert!(next.id.offset > 2, "and its offsets are not repeated");
+}
+
+#[test]
+fn an_end_without_messages_is_kept_by_erasure_and_upgrade() {
+    let mut fixture = Fixture::new(retention(10), 0, usize::MAX);
+    fixture.publish(0, &name(), "last");
+    end(&fixture, 1, &name());
+    fixture.engine.erase(2, &name(), Erase::History);
+    fixture.tick_all(DAY_MS);
+    assert!(fixture.engine.state(&name()).is_ended());
+    // Without its notice, its time begins anew.
+    fixture.freeze_and_thaw();
+    assert!(fixture.engine.state(&name()).is_ended());
+    fixture.tick_all(crate::clock::now_ms() + DAY_MS);
+    assert_eq!(fixture.engine.metrics().channels, 0);
+}
+
+#[test]
+fn the_oldest_ends_are_forgotten_where_there_is_no_room() {
+    let of = |n: u64| ChannelName::channel(&n.to_string());
+    let max_bytes = 64 << 10;
+    let fixture = Fixture::new(retention(10), 0, max_bytes);
+    for n in 0..1_000 {
+        end(&fixture, n, &of(n));
+        assert!(fixture.engine.metrics().bytes <= max_bytes as u64);
+    }
+    let ended: Vec<_> = (0..1_000).filter(|n| fixture.engine.state(&of(*n)).is_ended()).collect();
+    assert!(ended.len() > 50 && ended.last() == Some(&999), "{ended:?}");
+    assert!(ended.is_sorted_by(|before, next| before + 1 == *next), "the newest ones: {ended:?}");
+    fixture.tick_all(1_000);
+    let metrics = fixture.engine.metrics();
+    assert_eq!(metrics.channels, ended.len() as u64);
+    assert_eq!(metrics.ends_forgotten, 1_000 - metrics.channels);
+}
