@@ -1,7 +1,9 @@
 //! The erasures of users that wait or are under way, and the reports of those that are done.
 //!
-//! They are made one after another, since each may read all logs. With a store, one that is not
-//! done survives the process, and the next one makes it.
+//! They are made one after another, since each may read all logs. Steps that cannot be made now,
+//! because a journal is away, are [tried again](UserErasures::defer) later, and alone: they hold up
+//! neither the other steps nor other users. With a store, one that is not done survives the
+//! process, and the next one makes it.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -9,11 +11,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use throng_core::Ticket;
 use throng_core::records::{Change, Records, StoreError, Table};
+use throng_core::{ChannelName, Kind, ListPlace, ListPosition, Ticket};
 use throng_wire::{ErrorCode, ErrorResponse};
 use tokio::sync::{Notify, oneshot};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 /// Erasures that wait or are under way.
 const OPEN_MAX: usize = 1_000;
@@ -23,6 +25,9 @@ const DONE_MAX: usize = 1_000;
 
 /// Remains that a report names, at most. Of further ones it gives only the number.
 const LEFT_MAX: usize = 100;
+
+/// How long steps wait until they are tried again: first, and at most.
+const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// How long a request waits until its erasure is stored.
 const STORE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -70,6 +75,14 @@ impl Report {
         }
     }
 
+    /// Adds what an earlier erasure of the user has erased.
+    fn add(&mut self, earlier: &Report) {
+        self.connections += earlier.connections;
+        self.subscriptions += earlier.subscriptions;
+        self.published += earlier.published;
+        self.inbox = self.inbox.or(earlier.inbox);
+    }
+
     /// The report as JSON.
     pub(crate) fn json(&self) -> Value {
         let shown = |it: &Left| json!({ "what": it.what, "why": it.why });
@@ -99,10 +112,88 @@ impl Report {
     }
 }
 
+/// The channels and inboxes that this process can read, some at a time.
+#[derive(Debug, Clone)]
+pub(crate) enum Names {
+    /// Those in this process, after a place.
+    Here(Kind, Option<ListPlace>),
+    /// Those in the log that several processes share, after a position.
+    Shared(Kind, Option<ListPosition>),
+}
+
+/// A step of an erasure, which may be repeated.
+#[derive(Debug, Clone)]
+pub(crate) enum Step {
+    Tokens,
+    Connections,
+    Subscriptions,
+    Inbox,
+    ReadMarker,
+    /// To search the channels of this part of the list, and of those behind it.
+    Names(Names),
+    Search(ChannelName),
+}
+
+impl Step {
+    /// The whole of an erasure.
+    fn all() -> Vec<Step> {
+        let names = Step::Names(Names::Here(Kind::Channel, None));
+        let of_user = [Step::Tokens, Step::Connections, Step::Subscriptions];
+        of_user.into_iter().chain([Step::Inbox, Step::ReadMarker, names]).collect()
+    }
+
+    /// What it erases or reads, as reports name it.
+    pub(crate) fn what(&self) -> String {
+        match self {
+            Step::Tokens => "the tokens of the user".into(),
+            Step::Connections => "the user's connections".into(),
+            Step::Subscriptions => "the subscriptions that the server keeps for the user".into(),
+            Step::Inbox => "the inbox".into(),
+            Step::ReadMarker => "the read marker of the inbox".into(),
+            Step::Names(_) => "the list of all channels".into(),
+            Step::Search(channel) => {
+                format!("messages in {} {}", channel.kind().noun(), channel.name())
+            }
+        }
+    }
+}
+
+/// An erasure that is not done.
+#[derive(Debug, Clone)]
+pub(crate) struct Job {
+    pub(crate) report: Report,
+    /// What is left to be made.
+    pub(crate) steps: Vec<Step>,
+    /// True if a channel was found that this node alone has, as others have theirs.
+    pub(crate) has_local: bool,
+    is_under_way: bool,
+    /// When its steps are tried again; `None` if none was tried yet.
+    due: Option<Instant>,
+    /// How long they waited last.
+    waited: Duration,
+}
+
+impl Job {
+    fn new(user: &str, asked_ms: u64) -> Job {
+        Job {
+            report: Report { user: user.into(), asked_ms, ..Report::default() },
+            steps: Step::all(),
+            has_local: false,
+            is_under_way: false,
+            due: None,
+            waited: Duration::ZERO,
+        }
+    }
+
+    fn waits_for(&self, user: &str) -> bool {
+        !self.is_under_way && *self.report.user == *user
+    }
+}
+
 #[derive(Debug, Default)]
 struct Jobs {
-    /// The first one is under way.
-    open: VecDeque<Report>,
+    /// One at most is under way, and one more of each user waits.
+    open: VecDeque<Job>,
     done: VecDeque<Report>,
 }
 
@@ -151,11 +242,15 @@ impl UserErasures {
 
     fn queue(&self, user: &str, asked_ms: u64) {
         let mut jobs = self.lock();
-        // One that has begun may have passed what is there only now.
-        let waits = jobs.open.iter().skip(1).any(|job| *job.user == *user);
-        if !waits {
-            let user = user.into();
-            jobs.open.push_back(Report { user, asked_ms, ..Report::default() });
+        match jobs.open.iter_mut().find(|job| job.waits_for(user)) {
+            // One that has begun may have passed what is there only now.
+            Some(job) if job.due.is_some() => {
+                let mut anew = Job::new(user, asked_ms);
+                anew.report.add(&job.report);
+                *job = anew;
+            }
+            Some(_) => {}
+            None => jobs.open.push_back(Job::new(user, asked_ms)),
         }
         jobs.done.retain(|job| *job.user != *user);
         drop(jobs);
@@ -191,37 +286,66 @@ impl UserErasures {
         }
     }
 
-    /// Waits for an erasure. It stays the first one until it [is done](UserErasures::finish).
-    pub(crate) async fn next(&self) -> Report {
+    /// Waits for an erasure. It is under way until it [is done](UserErasures::finish), or
+    /// [cannot be](UserErasures::defer) for now. Those that nobody has tried yet come first.
+    pub(crate) async fn next(&self) -> Job {
         loop {
-            let first = self.lock().open.front().cloned();
-            if let Some(job) = first {
-                return job;
+            let next_due = {
+                let (now, mut jobs) = (Instant::now(), self.lock());
+                let next = jobs.open.iter_mut().min_by_key(|job| job.due);
+                if let Some(job) = next.filter(|job| job.due.is_none_or(|due| due <= now)) {
+                    job.is_under_way = true;
+                    return job.clone();
+                }
+                jobs.open.iter().filter_map(|job| job.due).min()
+            };
+            match next_due {
+                None => self.has_open.notified().await,
+                // Whatever comes first.
+                Some(due) => drop(timeout_at(due, self.has_open.notified()).await),
             }
-            self.has_open.notified().await;
         }
     }
 
-    /// Notes how far the first erasure has come.
+    /// Notes how far the erasure that is under way has come.
     pub(crate) fn note(&self, report: &Report) {
-        if let Some(first) = self.lock().open.front_mut() {
-            first.clone_from(report);
+        if let Some(job) = self.lock().open.iter_mut().find(|job| job.is_under_way) {
+            job.report.clone_from(report);
         }
     }
 
-    /// The first erasure is done.
+    /// The steps that are left of the erasure that is under way cannot be made now: they are tried
+    /// again after a while.
+    pub(crate) fn defer(&self, job: Job) {
+        let mut jobs = self.lock();
+        jobs.open.retain(|open| !open.is_under_way);
+        if let Some(later) = jobs.open.iter_mut().find(|it| it.waits_for(&job.report.user)) {
+            // It makes all of them.
+            later.report.add(&job.report);
+            return;
+        }
+        let (first, longest) = AGAIN;
+        let waited = (job.waited * 2).clamp(first, longest);
+        let due = Some(Instant::now() + waited);
+        jobs.open.push_back(Job { is_under_way: false, due, waited, ..job });
+    }
+
+    /// The erasure that is under way is done.
     pub(crate) async fn finish(&self, report: Report) {
         let _storing = self.storing.lock().await;
         // Another one of this user stays stored until it is done.
-        let later = self.lock().open.iter().skip(1).find(|job| job.user == report.user).cloned();
-        let asked_ms = later.map(|job| job.asked_ms);
+        let asked_ms = {
+            let jobs = self.lock();
+            let later = jobs.open.iter().find(|job| job.waits_for(&report.user));
+            later.map(|job| job.report.asked_ms)
+        };
         // If it is not removed, the next process makes it once more.
         if let Err(error) = self.store(change(&report.user, asked_ms)).await {
             let message = error.message;
             tracing::warn!(user = %report.user, "the erasure is done, and stays noted: {message}");
         }
         let mut jobs = self.lock();
-        jobs.open.pop_front();
+        jobs.open.retain(|open| !open.is_under_way);
         if jobs.done.len() >= DONE_MAX {
             jobs.done.pop_front();
         }
@@ -233,8 +357,8 @@ impl UserErasures {
     /// The newest report about a user.
     pub(crate) fn report(&self, user: &str) -> Option<Report> {
         let jobs = self.lock();
-        let mut all = jobs.done.iter().chain(&jobs.open);
-        all.rfind(|job| *job.user == *user).cloned()
+        let mut all = jobs.done.iter().chain(jobs.open.iter().map(|job| &job.report));
+        all.rfind(|report| *report.user == *user).cloned()
     }
 
     /// Waits until the newest erasure of a user is done, for `max_wait` at most. Returns its
@@ -273,19 +397,60 @@ mod tests {
         for (user, asked_ms) in [("ann", 1), ("bob", 2), ("bob", 3), ("ann", 4)] {
             erasures.begin(user, asked_ms).await.expect("few wait");
         }
-        let order = |erasures: &UserErasures| -> Vec<_> {
-            erasures.lock().open.iter().map(|job| (job.user.to_string(), job.asked_ms)).collect()
-        };
         let of = |user: &str, asked_ms| (user.to_owned(), asked_ms);
-        // The first one has begun, so that another one of the same user comes behind it.
-        assert_eq!(order(&erasures), [of("ann", 1), of("bob", 2), of("ann", 4)]);
-        for _ in 0..3 {
-            let job = erasures.next().await;
+        assert_eq!(order(&erasures), [of("ann", 1), of("bob", 2)]);
+        let first = erasures.next().await.report;
+        // It has begun, so that another one of the same user comes behind it.
+        erasures.begin("ann", 5).await.expect("few wait");
+        assert_eq!(order(&erasures), [of("ann", 1), of("bob", 2), of("ann", 5)]);
+        erasures.finish(Report { done_ms: Some(9), ..first }).await;
+        for _ in 0..2 {
+            let job = erasures.next().await.report;
             erasures.finish(Report { done_ms: Some(9), ..job }).await;
         }
         let report = erasures.wait("ann", Duration::from_secs(9)).await.expect("it is done");
-        assert_eq!((report.asked_ms, report.done_ms), (4, Some(9)));
+        assert_eq!((report.asked_ms, report.done_ms), (5, Some(9)));
         assert_eq!(report.json()["state"], "done");
+    }
+
+    fn order(erasures: &UserErasures) -> Vec<(String, u64)> {
+        let jobs = erasures.lock();
+        let of = |job: &Job| (job.report.user.to_string(), job.report.asked_ms);
+        jobs.open.iter().map(of).collect()
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_erased_now_holds_up_nobody() {
+        let erasures = UserErasures::default();
+        for (user, asked_ms) in [("ann", 1), ("bob", 2)] {
+            erasures.begin(user, asked_ms).await.expect("few wait");
+        }
+        let defer = |job: Job, published| {
+            let report = Report { published, ..job.report };
+            erasures.defer(Job { report, steps: vec![Step::Inbox], ..job });
+        };
+        defer(erasures.next().await, 3);
+        assert_eq!(&*erasures.next().await.report.user, "bob");
+        erasures.finish(Report { user: "bob".into(), ..Report::default() }).await;
+        for seconds in [1, 2, 4, 8, 16, 32, 60, 60] {
+            // The time is over.
+            erasures.lock().open[0].due = Some(Instant::now());
+            let again = erasures.next().await;
+            assert_eq!((&*again.report.user, again.report.published), ("ann", 3));
+            assert!(matches!(again.steps[..], [Step::Inbox]), "the rest alone");
+            assert_eq!(again.waited.as_secs(), seconds);
+            defer(again, 3);
+        }
+        // A new request makes all of it, at once.
+        erasures.begin("ann", 9).await.expect("few wait");
+        let anew = erasures.next().await;
+        assert_eq!((anew.report.asked_ms, anew.report.published), (9, 3));
+        assert_eq!(anew.steps.len(), Step::all().len());
+        // One that was asked for meanwhile makes the rest of it.
+        erasures.begin("ann", 10).await.expect("few wait");
+        defer(anew, 5);
+        assert_eq!(order(&erasures), [("ann".to_owned(), 10)]);
+        assert_eq!(erasures.next().await.report.published, 5);
     }
 
     type Bytes = Box<[u8]>;
@@ -323,24 +488,22 @@ mod tests {
         let records = Arc::new(Stored::default());
         let mut erasures = UserErasures::default();
         erasures.store_in(Arc::clone(&records) as Arc<dyn Records>);
-        for (user, asked_ms) in [("ann", 1), ("bob", 2), ("ann", 3)] {
+        erasures.begin("ann", 1).await.expect("none waits");
+        let mut job = erasures.next().await;
+        for (user, asked_ms) in [("bob", 2), ("ann", 3)] {
             erasures.begin(user, asked_ms).await.expect("few wait");
         }
         for left in [vec![("ann", 3), ("bob", 2)], vec![("ann", 3)], vec![]] {
-            let job = erasures.next().await;
-            erasures.finish(job).await;
+            erasures.finish(job.report.clone()).await;
             let next =
                 UserErasures { records: erasures.records.clone(), ..UserErasures::default() };
             next.read_stored().expect("it can be read");
-            let open = next
-                .lock()
-                .open
-                .iter()
-                .map(|job| (job.user.to_string(), job.asked_ms))
-                .collect::<Vec<_>>();
             let left: Vec<_> =
                 left.into_iter().map(|(user, asked_ms)| (user.to_owned(), asked_ms)).collect();
-            assert_eq!(open, left);
+            assert_eq!(order(&next), left);
+            if !left.is_empty() {
+                job = erasures.next().await;
+            }
         }
     }
 

@@ -4,6 +4,7 @@
 //! is not asked again. So nothing is half done while a connection waits. Frozen state has the
 //! client's bytes alone, and the process that reads it asks again.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use throng_access::Identity;
@@ -126,8 +127,7 @@ pub(crate) struct Answers {
     pub(crate) until_ms: Option<u64>,
     /// The content that its publication is allowed with, in place of its own.
     pub(crate) replacement: Option<Arc<Replacement>>,
-    /// What its client shows to the other members of channels, by their places in it.
-    pub(crate) shown: Vec<(u32, Arc<str>)>,
+    pub(crate) shown: ShownInfos,
     pub(crate) fetched: FetchedParts,
     pub(crate) presence: Option<Presence>,
     pub(crate) marker: Option<ReadMarker>,
@@ -135,12 +135,27 @@ pub(crate) struct Answers {
     pub(crate) outcome: Option<Outcome>,
 }
 
+/// What a client shows to the other members of channels, by their places in its request.
+#[derive(Debug, Default)]
+pub(crate) struct ShownInfos {
+    by_place: BTreeMap<u32, Arc<str>>,
+    bytes: usize,
+}
+
+impl ShownInfos {
+    fn insert(&mut self, place: u32, info: Arc<str>) {
+        self.bytes += info.len();
+        let before = self.by_place.insert(place, info);
+        self.bytes -= before.map_or(0, |before| before.len());
+    }
+}
+
 impl Answers {
     /// The application says what the client shows to the other members of the channel in this
     /// place, and until when it may follow that.
     pub(crate) fn show(&mut self, place: u32, info: Arc<str>, until_ms: Option<u64>) {
         self.until_ms = earliest(self.until_ms, until_ms);
-        self.shown.push((place, info));
+        self.shown.insert(place, info);
     }
 
     /// The application allows this part, and says more than that.
@@ -154,7 +169,7 @@ impl Answers {
 
     /// What the application has the client show in the channel in this place.
     pub(crate) fn shown(&self, place: u32) -> Option<&str> {
-        self.shown.iter().rev().find(|(of, _)| *of == place).map(|(_, info)| &**info)
+        self.shown.by_place.get(&place).map(|info| &**info)
     }
 
     /// Nothing is left to ask about the client. `told` is what the application has said of it.
@@ -300,13 +315,14 @@ impl Pending {
 
     /// Memory that no other connection shares.
     pub(super) fn bytes(&self) -> usize {
-        match &self.asked {
+        let asked = match &self.asked {
             Asked::Subscription(asked) => asked.1.bytes().len(),
             Asked::Input(input) => input.bytes.len(),
             Asked::Many(many) => many.bytes(),
             Asked::Message(body) => body.bytes().len(),
             Asked::Outcome => 0,
-        }
+        };
+        asked + self.answers.shown.bytes
     }
 }
 
@@ -338,6 +354,19 @@ mod tests {
         assert!(matches!(pending.take(0, decision(Some(90))), Taken::All));
         assert!(pending.answers.is_allowed);
         assert_eq!(pending.answers.until_ms, Some(70));
+    }
+
+    #[test]
+    fn what_a_client_is_to_show_counts_and_the_last_word_stands() {
+        let mut pending = pending(Awaited::Access { left: 4 });
+        let before = pending.bytes();
+        for (part, info) in [(7, "{}"), (1, "[1]"), (7, "null")] {
+            let shown = LateAnswer::Shown { info: info.into(), until_ms: None };
+            assert!(matches!(pending.take(part, Some(shown)), Taken::Some));
+        }
+        let shown = [0, 1, 7].map(|place| pending.answers.shown(place));
+        assert_eq!(shown, [None, Some("[1]"), Some("null")]);
+        assert_eq!(pending.bytes(), before + 7);
     }
 
     #[test]

@@ -31,7 +31,8 @@ impl<N: Net> Sessions<N> {
         let Some(pending) = self.connections_mut().pending_mut(id) else { return };
         match pending.take(question.part, answer.map(|answer| *answer)) {
             Taken::All => self.resume(id),
-            Taken::Some => {}
+            // It may have more to keep now.
+            Taken::Some => self.connections_mut().update_buffered(id),
             Taken::Refused(error) => {
                 if let Awaited::Keys = pending.awaited {
                     self.access.refused_credentials.count_unanswered();

@@ -24,9 +24,13 @@ use crate::token_world::random::Random;
 const SEEDS: u64 = 100;
 const STEPS: usize = 120;
 const CLIENTS: usize = 5;
+/// Messages that the log keeps, and that a client may lag behind: there are never more, but for
+/// those that are erased, and notices.
+const KEPT: usize = 40;
 
 /// Events that some seed must have come across.
-const INTERESTING: [&str; 8] = [
+const INTERESTING: [&str; 9] = [
+    "more entries than messages may be",
     "erased before it came",
     "erased after it came",
     "half written",
@@ -84,9 +88,10 @@ impl World {
         let (heartbeat, welcome) = (Duration::ZERO, false);
         let settings = Settings { heartbeat, welcome, ..Settings::for_tests() };
         let access = Arc::new(AccessControl::open(Arc::new(AllowAll)));
-        // Nothing is dropped, so that no client has a gap.
-        let retention = Retention { max_messages: 10_000, ..Rule::default().retention };
-        let rules = Rules::new(Vec::new(), Rule { retention, ..Rule::default() });
+        // Nothing may be dropped, so that no client has a gap.
+        let retention = Retention { max_messages: KEPT, ..Rule::default().retention };
+        let rule = Rule { retention, max_lag_messages: KEPT, ..Rule::default() };
+        let rules = Rules::new(Vec::new(), rule);
         let mut world = World {
             rig: Rig::with_rules(settings, access, rules),
             random: Random(seed),
@@ -102,6 +107,14 @@ impl World {
 
     fn head(&self) -> u64 {
         self.bodies.len() as u64
+    }
+
+    /// The messages that are not erased.
+    fn live(&self) -> usize {
+        let offsets = 1..=self.head();
+        let is_erased = |offset: &u64| self.erased.contains_key(offset);
+        let bodies = self.bodies.iter().zip(offsets);
+        bodies.filter(|(body, offset)| body.is_some() && !is_erased(offset)).count()
     }
 
     fn connect(&mut self, from: u64) {
@@ -159,6 +172,10 @@ impl World {
             return;
         }
         for _ in 0..=self.random.below(3) {
+            // With room for the last one of all.
+            if self.live() + 1 >= KEPT {
+                return;
+            }
             let offset = self.head() + 1;
             let body = format!("<{offset}>{}", "x".repeat(self.random.below(30)));
             self.rig.publish("a", &body, None);
@@ -183,8 +200,12 @@ impl World {
 
     fn erase(&mut self) {
         let head = self.head();
-        if head == 0 {
+        let blanks = head as usize - self.live();
+        if head == 0 || blanks + 5 > 3 * KEPT {
             return;
+        }
+        if head as usize > KEPT {
+            self.saw("more entries than messages may be");
         }
         let last = head - self.random.below(head.min(8) as usize) as u64;
         let first = if self.random.below(4) == 0 { last.saturating_sub(3).max(1) } else { last };

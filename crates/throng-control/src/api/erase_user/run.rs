@@ -1,30 +1,31 @@
 //! Makes the erasures of users, one after another.
 //!
-//! If something cannot be reached, such as a journal that is away, the erasure waits and tries
-//! again: each step may be repeated. If something cannot be erased at all, the report says so.
+//! If something cannot be reached, such as a journal that is away, the steps that need it are tried
+//! again later, and all others are made: each may be repeated. If something cannot be erased at
+//! all, the report says so.
 
 use std::convert::Infallible;
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
 use throng_access::{KeptChange, Revocation, Subject};
 use throng_core::{
-    ChannelName, Erase, Later, Mark, MessageId, ScanAction, ScanClose, ScanTarget, clock,
+    ChannelName, Erase, JournalId, Later, Mark, MessageId, ScanAction, ScanClose, ScanTarget, clock,
 };
 use throng_wire::websocket::close_code;
 use throng_wire::{ErrorCode, ErrorResponse};
-use tokio::time::sleep;
 
 use super::super::connections;
 use super::super::erase::ErasedLog;
-use super::search::{Names, erase_published, shows_users};
+use super::search::{erase_published, shows_users};
 use crate::control::Control;
 use crate::kept_changes::{ChangeOrder, When};
 use crate::late_answer::within;
-use crate::user_erasures::{Left, Report};
+use crate::user_erasures::{Job, Left, Names, Report, Step};
 
-/// How long it waits before it tries again: first, and at most.
-const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// Channels whose search waits for a journal, at most. With more, the list of channels waits, too.
+const SEARCHES_MAX: usize = 10_000;
 
 /// How long the erasure of a read marker may take.
 const MARK_TIMEOUT: Duration = Duration::from_secs(5);
@@ -39,46 +40,53 @@ pub(crate) async fn run(control: Arc<Control>) {
         Ok(Err(error)) => tracing::error!("erasures of users cannot be read: {error}"),
     }
     loop {
-        let report = control.user_erasures.next().await;
-        Erasing { control: &control, report, has_local: false }.run().await;
+        let job = control.user_erasures.next().await;
+        Erasing::new(&control, job).run().await;
     }
 }
 
 /// An erasure that is under way.
 struct Erasing<'c> {
     control: &'c Control,
-    report: Report,
-    /// True if a channel was found that this node alone has, as others have theirs.
-    has_local: bool,
+    job: Job,
+    /// The steps that cannot be made now.
+    failed: Vec<Step>,
+    /// Searches that were not tried, as their journal is away.
+    untried: Vec<Step>,
+    /// The journals that are away; `None` is the memory.
+    away: Vec<Option<JournalId>>,
 }
 
-impl Erasing<'_> {
+impl<'c> Erasing<'c> {
+    fn new(control: &'c Control, job: Job) -> Erasing<'c> {
+        Erasing { control, job, failed: Vec::new(), untried: Vec::new(), away: Vec::new() }
+    }
+
+    /// Makes all steps that can be made.
     async fn run(mut self) {
-        let (control, user) = (self.control, self.report.user.to_string());
-        self.retry("the tokens of the user", || end_tokens(control, &user)).await;
-        let count = self.retry("the user's connections", || close(control, &user)).await;
-        self.report.connections = count.unwrap_or(0);
-        control.engine.memory().part_with_user(clock::now_ms(), &user);
-        let kept = "the subscriptions that the server keeps for the user";
-        let count = self.retry(kept, || end_subscriptions(control, &user)).await;
-        self.report.subscriptions = count.unwrap_or(0);
-        let count = self.retry("the inbox", || erase_inbox(control, &user)).await;
-        self.report.inbox = count.flatten();
-        let mut names = Some(Names::FIRST);
-        while let Some(at) = names {
-            let list = "the list of all channels";
-            let read = self.retry(list, || at.clone().read(control)).await;
-            let Some((found, next)) = read else { break };
-            for channel in found {
-                self.search(&channel, &user).await;
+        self.job.report.waits_for = None;
+        for step in mem::take(&mut self.job.steps) {
+            match step {
+                Step::Names(names) => self.search_all(names).await,
+                Step::Search(channel) => self.search(channel).await,
+                step => {
+                    let made = self.make(&step).await;
+                    self.conclude(step, made);
+                }
             }
-            names = next;
         }
-        self.report.done_ms = Some(clock::machine_ms());
-        let Report { connections, subscriptions, inbox, published, searched, .. } = self.report;
-        let left = self.report.left.len();
+        // First those that were not tried, so that each has its turn.
+        self.untried.append(&mut self.failed);
+        if !self.untried.is_empty() {
+            self.job.steps = self.untried;
+            return self.control.user_erasures.defer(self.job);
+        }
+        let mut report = self.job.report;
+        report.done_ms = Some(clock::machine_ms());
+        let Report { user, connections, subscriptions, inbox, published, searched, .. } = &report;
+        let left = report.left.len();
         tracing::info!(
-            user,
+            %user,
             connections,
             subscriptions,
             inbox,
@@ -87,54 +95,90 @@ impl Erasing<'_> {
             left,
             "a user is erased"
         );
-        control.user_erasures.finish(self.report).await;
+        self.control.user_erasures.finish(report).await;
+    }
+
+    /// Takes the outcome of a step. One that may succeed later waits, and one that cannot is left.
+    fn conclude(&mut self, step: Step, made: Result<(), ErrorResponse>) {
+        let report = &mut self.job.report;
+        match made {
+            Ok(()) => {}
+            Err(error) if may_pass(&error) => {
+                let why = error.message.to_string();
+                report.waits_for.get_or_insert_with(|| Left { what: step.what(), why });
+                self.failed.push(step);
+            }
+            Err(error) => report.leave(step.what(), error.message),
+        }
+        self.control.user_erasures.note(&self.job.report);
+    }
+
+    /// Makes a step that is about no channel. What it has erased is counted also if it fails.
+    async fn make(&mut self, step: &Step) -> Result<(), ErrorResponse> {
+        let (control, report) = (self.control, &mut self.job.report);
+        let user = &*report.user;
+        match step {
+            Step::Tokens => end_tokens(control, user).await,
+            Step::Connections => {
+                let closed = close(control, user, &mut report.connections).await;
+                control.engine.memory().part_with_user(clock::now_ms(), user);
+                closed
+            }
+            Step::Subscriptions => {
+                report.subscriptions += end_subscriptions(control, user).await?;
+                Ok(())
+            }
+            Step::Inbox => {
+                let messages = erase_inbox(control, user).await?;
+                report.inbox = messages.map(|messages| report.inbox.unwrap_or(0) + messages);
+                Ok(())
+            }
+            Step::ReadMarker => reset_marker(control, user).await,
+            Step::Names(_) | Step::Search(_) => Ok(()),
+        }
+    }
+
+    /// Searches the channels from this part of the list on.
+    async fn search_all(&mut self, names: Names) {
+        let mut names = Some(names);
+        while let Some(at) = names {
+            if self.failed.len() + self.untried.len() >= SEARCHES_MAX {
+                return self.failed.push(Step::Names(at));
+            }
+            match at.clone().read(self.control).await {
+                Ok((found, next)) => {
+                    for channel in found {
+                        self.search(channel).await;
+                    }
+                    names = next;
+                }
+                Err(error) => return self.conclude(Step::Names(at), Err(error)),
+            }
+        }
     }
 
     /// Erases what the user has published to a channel.
-    async fn search(&mut self, channel: &ChannelName, user: &str) {
-        let control = self.control;
-        if control.engine.is_local(channel) && !std::mem::replace(&mut self.has_local, true) {
+    async fn search(&mut self, channel: ChannelName) {
+        let (control, report) = (self.control, &mut self.job.report);
+        if control.engine.is_local(&channel) && !mem::replace(&mut self.job.has_local, true) {
             let what = "channels that other nodes have alone, as this node has some";
-            self.report.leave(what, "each node erases in its own: send the request to all nodes");
+            report.leave(what, "each node erases in its own: send the request to all nodes");
         }
-        if !shows_users(control, channel) {
+        if !shows_users(control, &channel) {
             return;
         }
-        let what = format!("messages in {} {}", channel.kind().noun(), channel.name());
-        let erased = self.retry(&what, || erase_published(control, channel, user)).await;
-        self.report.searched += 1;
-        self.report.published += erased.unwrap_or(0);
-    }
-
-    /// Does something until it succeeds, or cannot: then it is left. Between two of its steps
-    /// another process may take over.
-    async fn retry<T, F: Future<Output = Result<T, ErrorResponse>>>(
-        &mut self,
-        what: &str,
-        act: impl Fn() -> F,
-    ) -> Option<T> {
-        let (mut wait, longest) = AGAIN;
-        loop {
-            let done = act().await;
-            self.report.waits_for = None;
-            let error = match done {
-                Ok(done) => {
-                    self.control.user_erasures.note(&self.report);
-                    return Some(done);
-                }
-                Err(error) => error,
-            };
-            if !may_pass(&error) {
-                self.report.leave(what, error.message);
-                self.control.user_erasures.note(&self.report);
-                return None;
-            }
-            let why = error.message.to_string();
-            self.report.waits_for = Some(Left { what: what.into(), why });
-            self.control.user_erasures.note(&self.report);
-            sleep(wait).await;
-            wait = (wait * 2).min(longest);
+        let journal = control.engine.rule(&channel).journal;
+        if self.away.contains(&journal) {
+            return self.untried.push(Step::Search(channel));
         }
+        let user = report.user.clone();
+        let made = erase_published(control, &channel, &user, &mut report.published).await;
+        match &made {
+            Err(error) if is_away(error) => self.away.push(journal),
+            Err(error) if may_pass(error) => {}
+            _ => report.searched += 1,
+        }
+        self.conclude(Step::Search(channel), made);
     }
 }
 
@@ -151,7 +195,8 @@ async fn end_tokens(control: &Control, user: &str) -> Result<(), ErrorResponse> 
     control.revoker.revoke(revocation, false).await
 }
 
-async fn close(control: &Control, user: &str) -> Result<u64, ErrorResponse> {
+/// Counts the connections also if some may be left.
+async fn close(control: &Control, user: &str, closed: &mut u64) -> Result<(), ErrorResponse> {
     let _acting = control.hold.acting().await;
     let inbox = ChannelName::user(user);
     let target = ScanTarget::User { inbox, tags: control.authentication.tags_of(user) };
@@ -159,11 +204,12 @@ async fn close(control: &Control, user: &str) -> Result<u64, ErrorResponse> {
     let close = ScanClose { code, reason: CLOSED.into(), may_return: false };
     let scanned = connections::scan(control, target, ScanAction::Close(close)).await;
     let scanned = scanned.map_err(|refused| refused.error)?;
+    *closed += scanned.scanned.count;
     if !scanned.is_complete {
         let message = "not all nodes have answered";
         return Err(ErrorResponse::new(ErrorCode::Unavailable, message));
     }
-    Ok(scanned.scanned.count)
+    Ok(())
 }
 
 async fn end_subscriptions(control: &Control, user: &str) -> Result<u64, ErrorResponse> {
@@ -186,18 +232,33 @@ async fn erase_inbox(control: &Control, user: &str) -> Result<Option<u64>, Error
     }
     let _acting = control.hold.acting().await;
     log.check_erasable().await?;
-    let messages = log.erase(Erase::Log).await?.messages;
+    Ok(log.erase(Erase::Log).await?.messages)
+}
+
+async fn reset_marker(control: &Control, user: &str) -> Result<(), ErrorResponse> {
+    let inbox = ChannelName::user(user);
     // Other journals have erased it with the log.
-    if control.engine.is_shared() && !control.engine.is_local(&inbox) {
-        let id = MessageId { offset: 0, ..log.state().await?.head };
-        let mark = Some(Mark { id, may_go_back: true });
-        let ask = |later: Later<'_, _>| {
-            Ok::<_, Infallible>(control.engine.read_marker(clock::now_ms(), &inbox, mark, later))
-        };
-        let Ok(marked) = within(MARK_TIMEOUT, ask).await;
-        marked.ok_or_else(ErrorResponse::unanswered)??;
+    if !control.engine.is_shared() || control.engine.is_local(&inbox) {
+        return Ok(());
     }
-    Ok(messages)
+    let log = ErasedLog { control, channel: &inbox };
+    if log.check_kept().is_err() {
+        return Ok(());
+    }
+    let _acting = control.hold.acting().await;
+    let id = MessageId { offset: 0, ..log.state().await?.head };
+    let mark = Some(Mark { id, may_go_back: true });
+    let ask = |later: Later<'_, _>| {
+        Ok::<_, Infallible>(control.engine.read_marker(clock::now_ms(), &inbox, mark, later))
+    };
+    let Ok(marked) = within(MARK_TIMEOUT, ask).await;
+    marked.ok_or_else(ErrorResponse::unanswered)??;
+    Ok(())
+}
+
+/// True if what failed may be the journal of a channel, and not the channel.
+fn is_away(error: &ErrorResponse) -> bool {
+    may_pass(error) && error.code != ErrorCode::Busy
 }
 
 /// True if what failed may succeed later.

@@ -1,11 +1,12 @@
 //! Erases what a user has published, wherever messages show their users.
 
+use std::collections::HashSet;
 use std::convert::Infallible;
 use std::time::Duration;
 
 use throng_core::{
-    ChannelName, HistoryQuery, KeyQuery, Kind, Later, ListPart, ListPlace, ListPosition, ListQuery,
-    Message, MessageId, Sender, clock,
+    ChannelName, HistoryQuery, KeyQuery, Kind, Later, ListPart, ListQuery, Message, MessageId,
+    Sender, clock,
 };
 use throng_wire::{ErrorCode, ErrorResponse};
 use tokio::task::spawn_blocking;
@@ -14,6 +15,7 @@ use super::super::erase::ErasedLog;
 use super::super::log;
 use crate::control::Control;
 use crate::late_answer::within;
+use crate::user_erasures::Names;
 
 /// Messages of a page.
 const PAGE: usize = 500;
@@ -21,18 +23,7 @@ const PAGE: usize = 500;
 /// How long a page of a log, or of the list of all channels, may take.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The channels and inboxes that this process can read, some at a time.
-#[derive(Debug, Clone)]
-pub(super) enum Names {
-    /// Those in this process, after a place.
-    Here(Kind, Option<ListPlace>),
-    /// Those in the log that several processes share, after a position.
-    Shared(Kind, Option<ListPosition>),
-}
-
 impl Names {
-    pub(super) const FIRST: Names = Names::Here(Kind::Channel, None);
-
     /// The next names, and where those after them are; `None` behind the last.
     pub(super) async fn read(
         self,
@@ -86,26 +77,26 @@ fn is_of(message: &Message, user: &str) -> bool {
     message.facts().from == Some(user)
 }
 
-/// Erases the messages of a user in a channel. Returns how many there were.
+/// Erases the messages of a user in a channel. Counts them also if it fails midway.
 pub(super) async fn erase_published(
     control: &Control,
     channel: &ChannelName,
     user: &str,
-) -> Result<u64, ErrorResponse> {
+    erased: &mut u64,
+) -> Result<(), ErrorResponse> {
     let log = ErasedLog { control, channel };
-    let mut erased = 0;
     for id in find(control, channel, user).await? {
         let _acting = control.hold.acting().await;
         // Until it is dropped, the drain of the workers does not begin.
         let _in_progress = control.drain.begin_publication()?;
         match log.erase_message(id).await {
-            Ok(_) => erased += 1,
+            Ok(_) => *erased += 1,
             // It has expired or was dropped meanwhile.
             Err(error) if error.code == ErrorCode::NotFound => {}
             Err(error) => return Err(error),
         }
     }
-    Ok(erased)
+    Ok(())
 }
 
 /// The messages of a user in a channel: its history, and values of keys that are older.
@@ -128,6 +119,7 @@ async fn find(
     if control.engine.rule(channel).state.max_keys == 0 {
         return Ok(found);
     }
+    let mut known: HashSet<_> = found.iter().copied().collect();
     let mut query = KeyQuery { limit: PAGE, ..KeyQuery::default() };
     loop {
         let _acting = control.hold.acting().await;
@@ -139,8 +131,7 @@ async fn find(
         // A journal without states has none.
         let Ok(page) = page.ok_or_else(ErrorResponse::unanswered)? else { return Ok(found) };
         let own = page.messages.iter().filter(|message| is_of(message, user));
-        let beyond: Vec<_> = own.map(|it| it.id).filter(|id| !found.contains(id)).collect();
-        found.extend(beyond);
+        found.extend(own.map(|message| message.id).filter(|id| known.insert(*id)));
         query.after = page.next;
         if query.after.is_none() {
             return Ok(found);
