@@ -30,13 +30,18 @@ impl Subject {
         assert!(messages[1].is_end() && !messages[0].is_end());
         assert!(self.state_of(&name()).is_ended());
         // Whoever comes later reads the log, and that it has ended.
-        for (start, found) in
-            [(StartAt::After(first), vec![last, end]), (StartAt::After(end), vec![])]
-        {
+        for (start, found, is_recovered) in [
+            (StartAt::After(first), vec![last, end], Some(true)),
+            (StartAt::After(end), vec![], Some(true)),
+            // The end is no message.
+            (StartAt::Last(1), vec![last, end], None),
+        ] {
             let late = self.follow(&name(), 1, start);
-            assert_eq!((late.is_recovered, late.is_ended), (Some(true), true), "{start:?}");
+            assert_eq!((late.is_recovered, late.is_ended), (is_recovered, true), "{start:?}");
             assert_eq!((ids(&late.backlog), late.head), (found, end), "{start:?}");
         }
+        let first_of_last = self.history(HistoryQuery::FirstOfLast(1), 1);
+        assert_eq!(ids(&first_of_last.messages), [last]);
         let page = self.history(HistoryQuery::Newest, 9);
         assert_eq!((ids(&page.messages), page.is_ended), (vec![first, last], true));
         // Nobody publishes, and nobody ends it again.
