@@ -20,6 +20,7 @@
 //! | [`glob`] | patterns of names, in which `*` stands for any text |
 //! | [`rules`] | retention and lag limits, by channel pattern |
 //! | `log` | the retained messages of one channel |
+//! | `entry_count` | what a log has, as limits count it |
 //! | [`Channels`] | all channels of a server: `memory`, and above it what its journal keeps |
 //! | `memory` | the channels as this process has them in memory |
 //! | [`journal`] | the interface of a journal, which keeps logs elsewhere |
@@ -74,6 +75,7 @@ pub mod conformance;
 mod connection_name;
 mod connection_scan;
 pub mod engine;
+mod entry_count;
 pub mod events;
 pub mod frozen;
 pub mod glob;
@@ -123,6 +125,7 @@ pub use connection_scan::{
     Scanned, WantedTags,
 };
 pub use engine::{Audience, EngineMetrics, Follow, Followed, History, OtherNodes};
+pub use entry_count::EntryCount;
 pub use histogram::{Histogram, Snapshot};
 pub use id::{ChannelId, ConnectionId, Epoch, Listener, LocalId, MessageId, Position, WorkerId};
 pub use idempotency_key::{IdempotencyKey, Publisher};
@@ -146,9 +149,7 @@ pub use publication::{
 pub use read_marker::{Mark, Marked, ReadMarker, UNREAD_MAX};
 pub use reading::{Fetched, HistoryQuery, Reading, StartAt};
 pub use receipt::{Delivered, Fate, Receipt, ReceiptPart, Receipts, ReceiptsBusy};
-pub use rules::{
-    EntryCount, JournalId, LagPolicy, MembersRule, Retention, Rule, Rules, Sender, StateLimits,
-};
+pub use rules::{JournalId, LagPolicy, MembersRule, Retention, Rule, Rules, Sender, StateLimits};
 pub use stamp::{Stamp, Watermark};
 pub use state::{
     KEYS_LOOKED_AT_MAX, KeyChange, KeyPage, KeyQuery, KeyValue, RENEWED_AFTER, TOMBSTONE_MS,

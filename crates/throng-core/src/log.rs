@@ -17,6 +17,7 @@
 //! | `entry` | one message, on the heap or in a segment |
 //! | `keys` | which messages are the newest of their keys |
 //! | `page` | pages of those that can be read |
+//! | `record`, `recorded` | facts beside the messages |
 //! | `run` | runs of expired ones |
 //! | `sealed` | the segments of a log |
 //! | `segment` | messages in memory that two processes share |
@@ -25,6 +26,8 @@
 mod entry;
 mod keys;
 pub(crate) mod page;
+mod record;
+mod recorded;
 mod run;
 mod sealed;
 pub(crate) mod segment;
@@ -39,12 +42,13 @@ use self::entry::Entry;
 pub(crate) use self::entry::{Kept, Place, View};
 pub(crate) use self::keys::FrozenKeys;
 use self::keys::Keys;
+use self::recorded::Recorded;
 use self::run::Run;
 use self::sealed::SealedIn;
 use self::segment::{Sealed, Segment};
-use crate::change::KnownRecord;
+use crate::entry_count::EntryCount;
 use crate::message::{Content, Message};
-use crate::rules::{EntryCount, Retention, StateLimits};
+use crate::rules::{Retention, StateLimits};
 use crate::stamp::Stamp;
 
 /// The tail of a channel's log.
@@ -65,24 +69,6 @@ pub(crate) struct Log {
     /// The facts that are kept beside the messages; mostly `None`.
     record: Option<Box<Recorded>>,
 }
-
-/// The facts about a log that are kept beside its messages.
-#[derive(Debug)]
-struct Recorded {
-    known: KnownRecord,
-    /// When it was written. A thawed log learns from the notice of an end when that was; without
-    /// one it is when the log was thawed.
-    since_ms: u64,
-    /// The bytes that count against limits: they are all that keeps an ended channel there.
-    bytes: usize,
-}
-
-/// Bytes of a log that has a record and nothing else, besides the record's block and the name of
-/// the channel.
-const RECORDED_BYTES: usize = size_of::<Log>() + size_of::<Recorded>() + CHANNEL_BYTES;
-
-/// Bytes of a channel in its shard: its slot, its places in indexes.
-const CHANNEL_BYTES: usize = 72;
 
 /// The messages of a log that expire, or were erased.
 #[derive(Debug, Default)]
@@ -139,8 +125,7 @@ impl Log {
         }
         if content.is_notice() {
             self.expiring.get_or_insert_default().notices += 1;
-            let ended = self.record.as_mut().filter(|_| content.is_end());
-            ended.into_iter().for_each(|recorded| recorded.since_ms = content.time_ms);
+            self.note_end(&content);
         }
         self.messages.push_back(Entry::Here { content, message });
         bytes
@@ -224,33 +209,6 @@ impl Log {
         self.take_body_of(offset)
     }
 
-    /// The facts that are kept beside the messages.
-    pub(crate) fn record(&self) -> Option<&KnownRecord> {
-        self.record.as_ref().map(|recorded| &recorded.known)
-    }
-
-    /// True if the channel has ended.
-    pub(crate) fn is_ended(&self) -> bool {
-        self.record().is_some_and(|known| known.record.is_of_end())
-    }
-
-    /// Replaces these facts, of a channel with a name of this length. Returns the bytes that they
-    /// take, and took before.
-    pub(crate) fn set_record(
-        &mut self,
-        now_ms: u64,
-        record: Option<KnownRecord>,
-        name_bytes: usize,
-    ) -> [usize; 2] {
-        let bytes = |it: &Log| it.record.as_ref().map_or(0, |recorded| recorded.bytes);
-        let before = bytes(self);
-        self.record = record.map(|known| {
-            let bytes = RECORDED_BYTES + known.record.block().len() + name_bytes;
-            Box::new(Recorded { known, since_ms: now_ms, bytes })
-        });
-        [bytes(self), before]
-    }
-
     /// True if nothing is kept.
     pub(crate) fn is_unused(&self) -> bool {
         self.record.is_none() && self.is_bare()
@@ -259,12 +217,6 @@ impl Log {
     /// True if no message is kept.
     fn is_bare(&self) -> bool {
         self.messages.is_empty() || self.is_spent()
-    }
-
-    /// When the channel has ended, if nothing is kept but that it has.
-    pub(crate) fn bare_end_ms(&self) -> Option<u64> {
-        let recorded = self.record.as_ref().filter(|_| self.is_ended() && self.is_bare());
-        recorded.map(|recorded| recorded.since_ms)
     }
 
     /// Lets go of the segments without messages of this log.

@@ -234,12 +234,6 @@ impl Content {
         self.is_end() || self.erasure().is_some()
     }
 
-    /// True if it does not count among the messages of its log: see
-    /// [`EntryCount`](crate::EntryCount).
-    pub fn is_blank(&self) -> bool {
-        self.is_without_body() || self.is_notice()
-    }
-
     /// The messages that are gone once this one is there: it is a notice of that, or in the place
     /// of one.
     pub(crate) fn erases(&self) -> Option<Erasure> {

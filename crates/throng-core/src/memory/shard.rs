@@ -225,7 +225,8 @@ impl Shard {
     }
 
     /// Drops the oldest messages of any channel, and forgets the oldest ends of those that have
-    /// none, while all logs together exceed their limit, and no other shard is known to have older ones.
+    /// none, while all logs together exceed their limit, and no other shard is known to have older
+    /// ones.
     pub(super) fn evict(&mut self, shared: &Shared, others_oldest_ms: u64) {
         let Shard { ages, channels, .. } = self;
         // The last turn drops nothing, but brings the bound up to date that other threads read.

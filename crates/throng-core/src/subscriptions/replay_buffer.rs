@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use super::subscription::SubscriptionId;
 use crate::attributes::Erasure;
+use crate::entry_count::EntryCount;
 use crate::message::Message;
-use crate::rules::EntryCount;
 
 /// A fan-out pass: it goes around a channel's circular list until it has visited every subscription
 /// since the last append.

@@ -3,7 +3,8 @@
 //!
 //! It objects if a state has other values than the newest of each key, if a subscription that has
 //! recovered lacks one of these or any other message, if one that has not lacks nothing, if a
-//! message is dropped for notices or erased ones, if a condition or a limit is misjudged, and if what is on the disk does not agree.
+//! message is dropped for notices or erased ones, if a condition or a limit is misjudged, and if
+//! what is on the disk does not agree.
 //! `THRONG_SEED=` runs one seed alone.
 
 mod checks;

@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use super::super::tests::content;
 use super::*;
 use crate::attributes::{Attributes, Erasure, Extras};
+use crate::entry_count::EntryCount;
 use crate::message::Content;
-use crate::rules::EntryCount;
 use crate::state::TOMBSTONE_MS;
 
 const MAX: StateLimits = StateLimits { max_keys: 100, max_bytes: usize::MAX, forgets_soon: false };
