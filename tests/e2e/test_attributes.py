@@ -281,7 +281,7 @@ def test_the_command_line_sets_them(tmp_path, server, channel):
     assert [shown(envelope) for envelope in server.history(channel)["messages"]] == [expected] * 3
     refused = ["publish", "--server", server.url, channel, "--event", "gap", "hello"]
     done = run_throng(*refused, directory=tmp_path)
-    assert done.returncode == 1 and "reserved" in done.stderr
+    assert done.returncode == 64 and "--event" in done.stderr and "reserved" in done.stderr
 
 
 def test_they_survive_a_restart_and_are_exported(tmp_path):
@@ -454,9 +454,11 @@ def test_a_client_with_a_token_cannot_claim_another_sender(keyed, way):
         is_published, answer = WAYS_IN[way](server, "by-user", token(**ANN), **{field: "bob"})
         assert not is_published
         assert (answer["error"], "is unknown" in answer["message"]) == ("bad_request", True)
-    # Tags say what they say, beside the sender; headers of other names say nothing.
+    # Tags say what they say, beside the sender; headers of others say nothing.
     assert by_header(server, "by-user", token(**ANN), tags={"from": "bob"})[0]
-    headers = {**bearer(token(**ANN)), "Throng-From": "bob", "From": "bob@example.org"}
+    headers = {**bearer(token(**ANN)), "From": "bob@example.org"}
+    own = headers | {"Throng-From": "bob"}
+    assert server.http.post("/channels/by-user", content="x", headers=own).status_code == 400
     server.publish("by-user", "x", **headers)
     assert senders(server, "by-user") == ["ann", "ann"]
 

@@ -23,6 +23,7 @@ use crate::authentication::Operation;
 use crate::control::Control;
 use crate::http::answer::{Answer, ApiError, Refused};
 use crate::http::caller::Caller;
+use crate::http::names;
 use files::File;
 pub(crate) use metrics::{name as metric_name, text as metrics_text};
 
@@ -59,7 +60,9 @@ pub(crate) fn router(control: Arc<Control>, others: Router<Arc<Control>>) -> Rou
     }
     let control_of_methods = Arc::clone(&control);
     router
-        .fallback(async |State(control): State<Arc<Control>>| refuse(&control, ErrorCode::NotFound))
+        .fallback(async |State(control): State<Arc<Control>>, request: Request| {
+            refuse(&control, names::nothing_at(request.uri().path()))
+        })
         .with_state(control)
         .layer(from_fn(move |request: Request, next: Next| {
             let control = Arc::clone(&control_of_methods);

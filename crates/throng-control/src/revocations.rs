@@ -65,7 +65,9 @@ struct RevocationOrder {
 #[derive(Debug)]
 enum Keeper {
     /// Nothing keeps them: the settings name no file, and revoking is refused.
-    Nobody,
+    Nobody {
+        has_tokens: bool,
+    },
     File(mpsc::Sender<RevocationOrder>, Arc<Revocations>),
     /// All of several servers.
     Shared(Arc<SharedRevocations>),
@@ -98,8 +100,9 @@ pub(crate) fn new(
     let log = access.revocations.lock().ok().and_then(|mut log| log.take());
     let hold = Arc::clone(hold);
     let Some(log) = log else {
+        let has_tokens = access.tokens.is_some();
         let shared = access.shared_revocations.get().cloned();
-        let keeper = shared.map_or(Keeper::Nobody, Keeper::Shared);
+        let keeper = shared.map_or(Keeper::Nobody { has_tokens }, Keeper::Shared);
         return (Revoker { keeper, log: Weak::new(), hold }, None);
     };
     let (sender, orders) = mpsc::channel(WAITING_MAX);
@@ -133,7 +136,7 @@ impl Revoker {
 
     pub(crate) fn count(&self) -> usize {
         match &self.keeper {
-            Keeper::Nobody => 0,
+            Keeper::Nobody { .. } => 0,
             Keeper::File(_, revocations) => revocations.len(),
             Keeper::Shared(shared) => shared.revocations().len(),
         }
@@ -147,7 +150,7 @@ impl Revoker {
     /// The revocations that hold, as far as this server knows.
     pub(crate) fn revocations(&self) -> Result<&Arc<Revocations>, ErrorResponse> {
         match &self.keeper {
-            Keeper::Nobody => Err(no_file()),
+            Keeper::Nobody { has_tokens } => Err(no_file(*has_tokens)),
             Keeper::File(_, revocations) => Ok(revocations),
             Keeper::Shared(shared) => shared::known(shared),
         }
@@ -174,7 +177,7 @@ impl Revoker {
 
     async fn order(&self, change: RevocationChange) -> Outcome {
         let sender = match &self.keeper {
-            Keeper::Nobody => return Err(no_file()),
+            Keeper::Nobody { has_tokens } => return Err(no_file(*has_tokens)),
             Keeper::File(sender, _) => sender,
             Keeper::Shared(shared) => return shared::change(shared, change.into()).await,
         };
@@ -189,9 +192,13 @@ impl Revoker {
     }
 }
 
-fn no_file() -> ErrorResponse {
-    let message = "this server keeps no revocations: give it keys for tokens, and start it with \
-        --data or --revocations-file";
+fn no_file(has_tokens: bool) -> ErrorResponse {
+    let message = if has_tokens {
+        "this server keeps no revocations: start it with --data or --revocations-file"
+    } else {
+        "this server keeps no revocations: give it keys for tokens, and start it with --data or \
+         --revocations-file"
+    };
     ErrorResponse::new(ErrorCode::Forbidden, message)
 }
 

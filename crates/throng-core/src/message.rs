@@ -39,7 +39,7 @@ pub enum BodyError {
     #[error("the body is not UTF-8; publish bytes as application/octet-stream")]
     NotUtf8,
     /// `application/json` must parse.
-    #[error("the body is not JSON although its content type says so: {0}")]
+    #[error("this is not JSON, although its content type says so: {0}")]
     NotJson(String),
     /// Subscribers must be able to read it.
     #[error("{0}")]
@@ -85,7 +85,7 @@ impl Body {
             let text = text.map_err(|error| BodyError::NotJson(error.to_string()))?;
             // Only checked: the text is kept as it was published.
             serde_json::from_str::<serde::de::IgnoredAny>(text)
-                .map_err(|error| BodyError::NotJson(error.to_string()))?;
+                .map_err(|error| BodyError::NotJson(interchange::fault(&error)))?;
             interchange::check(text)?;
             let kept = (!content_type.eq_ignore_ascii_case(JSON)).then(|| content_type.into());
             return Ok((Body::Json(text.into()), kept));

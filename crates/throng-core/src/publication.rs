@@ -189,7 +189,10 @@ pub enum PublishError {
     )]
     AllStatesFull,
     /// The channel keeps no state. Nothing was published.
-    #[error("the channel keeps no state: see `keys` of its rule")]
+    #[error(
+        "the channel keeps no state: `history.keys`, or `keys` of its rule, is 0, or its journal \
+         keeps none"
+    )]
     NoState,
     /// The channel has ended. Nothing was published.
     #[error("the channel has ended: it takes no more messages")]

@@ -22,6 +22,19 @@ pub enum NotInterchange {
     HalfPair,
 }
 
+/// What is wrong with a text that is not JSON, and where. Words of a parser say that only to those
+/// who know it.
+pub fn fault(error: &serde_json::Error) -> String {
+    if error.is_eof() {
+        return "it ends too early".to_owned();
+    }
+    match (error.line(), error.column()) {
+        // Mostly it is one line of several, whose number would mislead.
+        (1, column) => format!("unexpected character at column {column}"),
+        (line, column) => format!("unexpected character at line {line}, column {column}"),
+    }
+}
+
 /// Checks JSON that is known to be valid. Any other text is accepted or refused.
 pub fn check(json: &str) -> Result<(), NotInterchange> {
     let bytes = json.as_bytes();
@@ -84,6 +97,21 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
+
+    #[test]
+    fn what_is_wrong_is_said_without_the_words_of_a_parser() {
+        for (text, expected) in [
+            ("nope", "unexpected character at column 2"),
+            ("{a:1}", "unexpected character at column 2"),
+            ("{\"a\":1,\n]", "unexpected character at line 2, column 1"),
+            ("1 2", "unexpected character at column 3"),
+            ("[1,", "it ends too early"),
+            ("", "it ends too early"),
+        ] {
+            let error = serde_json::from_str::<Value>(text).expect_err("no JSON");
+            assert_eq!(fault(&error), expected, "{text}");
+        }
+    }
 
     #[test]
     fn nesting_is_limited_outside_of_strings() {

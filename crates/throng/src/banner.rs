@@ -206,8 +206,8 @@ impl Banner<'_> {
     /// Which pages may connect.
     fn pages(&self) -> String {
         match self.origins {
-            [] => "of this server only; --allowed-origins admits others".into(),
-            origins => format!("of this server, {}", first_of(origins)),
+            [] => "only those that this server serves; --allowed-origins admits others".into(),
+            origins => format!("those that this server serves, {}", first_of(origins)),
         }
     }
 
@@ -376,7 +376,10 @@ mod tests {
     #[test]
     fn the_pages_and_hosts_that_may_connect_are_shown() {
         let text = banner("127.0.0.1:8080", &Capacity::default(), None);
-        assert!(text.contains("  pages      of this server only; --allowed-origins "), "{text}");
+        assert!(
+            text.contains("  pages      only those that this server serves; --allowed-origins "),
+            "{text}"
+        );
         assert!(!text.contains("  hosts "), "{text}");
         let names: Vec<_> = (1..=7).map(|nth| format!("https://{nth}.example")).collect();
         assert_eq!(first_of(&names[..2]), "https://1.example, https://2.example");

@@ -7,8 +7,10 @@ use std::time::Duration;
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use serde_json::{Number, Value};
+use throng_core::StartAt;
 use throng_units::paint::sanitized;
 use throng_units::{Count, Invalid, Time};
+use throng_wire::labels;
 
 use crate::client::{Client, ClientCredential, ServerUrl, TrustArguments};
 use crate::settings::Sources;
@@ -255,8 +257,9 @@ pub(crate) struct PublishArguments {
     #[arg(value_name = "CHANNEL", group = "where")]
     pub(crate) channel: Option<String>,
 
-    /// The message; if omitted or `-`, read from standard input
-    #[arg(value_name = "MESSAGE", allow_hyphen_values = true)]
+    /// The message; if omitted or `-`, read from standard input. Put `--` before one that begins
+    /// with a hyphen
+    #[arg(value_name = "MESSAGE", allow_negative_numbers = true)]
     pub(crate) message: Option<String>,
 
     /// Publish to a user instead of a channel
@@ -284,7 +287,7 @@ pub(crate) struct PublishArguments {
     pub(crate) key: Option<String>,
 
     /// Name of the message's event, which clients' handlers may go by
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = event)]
     pub(crate) event: Option<String>,
 
     /// A tag of the message; a VALUE that is a number is sent as one. May be given several times
@@ -292,7 +295,7 @@ pub(crate) struct PublishArguments {
     pub(crate) tags: Vec<(String, Value)>,
 
     /// The message is the value of this key of the channel's state, in place of its earlier one
-    #[arg(long, value_name = "KEY", conflicts_with = "lines")]
+    #[arg(long, value_name = "KEY", value_parser = state_key, conflicts_with = "lines")]
     pub(crate) state_key: Option<String>,
 
     /// Deliver only to subscribers that are connected and keep up; keep nothing
@@ -325,7 +328,7 @@ pub(crate) struct TailArguments {
     pub(crate) history: Option<Count>,
 
     /// Begin after the message with this id
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", value_parser = since)]
     pub(crate) since: Option<String>,
 
     /// Begin with the newest message of each key; a terminal shows keys and values
@@ -419,6 +422,23 @@ pub(crate) enum ConnectionOrder {
     Behind,
 }
 
+fn event(name: &str) -> Result<String, String> {
+    labels::check_event(name).map(|()| name.to_owned()).map_err(|error| format!("it {error}"))
+}
+
+fn state_key(key: &str) -> Result<String, String> {
+    labels::check_state_key(key).map(|()| key.to_owned()).map_err(|error| format!("it {error}"))
+}
+
+/// The id of a message, one for each channel, or a position.
+fn since(text: &str) -> Result<String, String> {
+    let is_id = |id| StartAt::of_position(id).is_ok();
+    if text.split(',').all(is_id) {
+        return Ok(text.to_owned());
+    }
+    Err("this is not the id of a message, such as k3v9x2-17".to_owned())
+}
+
 fn at_least_one(text: &str) -> Result<Count, Invalid> {
     let expected = "a whole number of at least 1, like 1 or 10k";
     let count = text.parse::<Count>().ok().filter(|count| count.0 > 0);
@@ -459,5 +479,75 @@ mod tests {
         assert!(read(&["news", "-"]) && read(&["news", "-1.5"]));
         assert!(!read(&[]) && !read(&["a", "b", "c"]));
         assert!(!read(&["a", "--lines", "--key", "k"]));
+    }
+
+    fn refused(arguments: &[&str]) -> String {
+        let error = Arguments::try_parse_from(["throng"].iter().chain(arguments));
+        error.expect_err("it is refused").to_string()
+    }
+
+    /// The ways to all commands that have no commands below them.
+    fn leaves(command: &clap::Command, way: &[String], found: &mut Vec<(Vec<String>, usize)>) {
+        if !command.has_subcommands() {
+            found.push((way.to_vec(), command.get_positionals().count()));
+        }
+        for below in command.get_subcommands() {
+            let way: Vec<_> = way.iter().cloned().chain([below.get_name().to_owned()]).collect();
+            leaves(below, &way, found);
+        }
+    }
+
+    #[test]
+    fn a_flag_that_there_is_not_is_refused_everywhere() {
+        let mut all = Vec::new();
+        leaves(&Arguments::command(), &[], &mut all);
+        // They read their arguments themselves.
+        all.retain(|(way, _)| !["flood", "bench"].contains(&&*way[0]));
+        assert!(all.len() > 20, "{all:?}");
+        for (way, positionals) in all {
+            let way: Vec<_> = way.iter().map(|word| &**word).collect();
+            let value = if way == ["completions"] { "bash" } else { "1" };
+            for given in 0..=positionals.min(1) {
+                let values = [value].repeat(given);
+                let arguments = [&way[..], &values, &["--no-such-flag"]].concat();
+                let text = refused(&arguments);
+                assert!(text.contains("unexpected argument '--no-such-flag'"), "{way:?}: {text}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_text_that_begins_with_a_hyphen_is_published_behind_two() {
+        let read = |arguments: &[&str]| {
+            let words = ["throng", "publish", "news"].iter().chain(arguments);
+            match Arguments::try_parse_from(words).expect("it is right").command {
+                Command::Publish(arguments) => (arguments.message, arguments.volatile),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(read(&["--volatile"]), (None, true));
+        assert_eq!(read(&["--", "--volatile"]), (Some("--volatile".into()), false));
+        assert_eq!(read(&["-5"]), (Some("-5".into()), false));
+        let text = refused(&["publish", "news", "--volatil"]);
+        assert!(text.contains("similar argument exists: '--volatile'"), "{text}");
+        let text = refused(&["publish", "news", "- milk"]);
+        assert!(text.contains("as a value, use '-- -"), "{text}");
+    }
+
+    #[test]
+    fn a_value_that_the_server_would_refuse_is_refused_by_its_flag() {
+        for (arguments, flag, reason) in [
+            (&["publish", "a", "--state-key", ""][..], "--state-key", "1 to 255 bytes"),
+            (&["publish", "a", "--event", "ended"], "--event", "reserved"),
+            (&["publish", "a", "--event", "a\nb"], "--event", "control characters"),
+            (&["tail", "a", "--since", "foo"], "--since", "not the id of a message"),
+            (&["tail", "a", "b", "--since", "k3-1,"], "--since", "not the id of a message"),
+        ] {
+            let text = refused(arguments);
+            assert!(text.contains(flag) && text.contains(reason), "{arguments:?}: {text}");
+        }
+        for since in ["k3v9x2-17", "k3v9x2-17,k3v9x2-4", "~k3v9x2-1042"] {
+            assert!(Arguments::try_parse_from(["throng", "tail", "a", "--since", since]).is_ok());
+        }
     }
 }

@@ -33,8 +33,8 @@ pub(crate) struct Arguments {
     #[arg(long, default_value = "app", value_parser = name)]
     name: String,
 
-    /// Scopes of the key, comma-separated: publish, history, presence, subscribe, listing,
-    /// subscriptions, administration
+    /// Scopes of the key, comma-separated: publish, history, presence, subscribe, erase, edit,
+    /// state, end, update, listing, subscriptions, administration
     #[arg(long, value_name = "SCOPE,…", value_delimiter = ',', value_parser = scope)]
     #[arg(default_value = "publish,history,presence")]
     scopes: Vec<Scope>,
@@ -147,6 +147,13 @@ mod tests {
     fn read(words: &[&str]) -> Result<Arguments, String> {
         let words = std::iter::once(&"key").chain(words);
         Line::try_parse_from(words).map(|line| line.arguments).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_help_names_every_scope() {
+        let help = <Line as clap::CommandFactory>::command().render_long_help().to_string();
+        let all = Scope::ALL.map(Scope::word).join(", ");
+        assert!(help.split_whitespace().collect::<Vec<_>>().join(" ").contains(&all), "{help}");
     }
 
     #[test]

@@ -11,6 +11,8 @@ use serde_json::{Map, Value};
 use throng_units::Time;
 use throng_units::format::count;
 use throng_units::paint::{Ink, Paint, sanitized};
+use throng_wire::interchange;
+use throng_wire::labels;
 use ureq::http::{HeaderValue, StatusCode};
 
 use crate::cli::{self, PublishArguments};
@@ -72,6 +74,7 @@ pub(crate) fn publish(arguments: PublishArguments) -> Result<()> {
             bail!("--lines reads standard input; remove the message");
         }
         let PublishArguments { json: is_json, volatile, event, tags, .. } = arguments;
+        checked_tags(tags.clone())?;
         let tags = tags.into_iter().collect();
         let batches = Batches { client, target, content_type, is_json, volatile, event, tags };
         return batches.publish_lines(io::stdin().lock());
@@ -128,19 +131,28 @@ fn option_headers(
     [key, event, state_key]: [Option<String>; 3],
     tags: Vec<(String, Value)>,
 ) -> Result<Vec<(&'static str, HeaderValue)>> {
-    let tags = (!tags.is_empty()).then(|| Value::Object(tags.into_iter().collect()).to_string());
     let all = [
-        ("Idempotency-Key", key),
-        ("Throng-Event", event),
-        ("Throng-Tags", tags),
-        ("Throng-State-Key", state_key),
+        ("Idempotency-Key", "--key", key),
+        ("Throng-Event", "--event", event),
+        ("Throng-Tags", "--tag", checked_tags(tags)?),
+        ("Throng-State-Key", "--state-key", state_key),
     ];
-    let given = all.into_iter().filter_map(|(name, text)| Some((name, text?)));
-    let header = |(name, text): (_, String)| {
+    let given = all.into_iter().filter_map(|(name, flag, text)| Some((name, flag, text?)));
+    let header = |(name, flag, text): (_, _, String)| {
         let value = HeaderValue::from_bytes(text.as_bytes());
-        Ok((name, value.with_context(|| format!("{name} has a control character"))?))
+        Ok((name, value.with_context(|| format!("{flag} has a control character"))?))
     };
     given.map(header).collect()
+}
+
+/// The tags as JSON; `None` without any.
+fn checked_tags(tags: Vec<(String, Value)>) -> Result<Option<String>> {
+    if tags.is_empty() {
+        return Ok(None);
+    }
+    let json = Value::Object(tags.into_iter().collect()).to_string();
+    labels::parse_tags(&json).map_err(|error| anyhow!("the list of all --tag {error}"))?;
+    Ok(Some(json))
 }
 
 /// Said of a response that ignores the preference.
@@ -307,7 +319,9 @@ impl Batches {
         let text = std::str::from_utf8(line).map_err(|_| anyhow!("it is not UTF-8"))?;
         let data = if self.is_json {
             let json = serde_json::from_str(text);
-            Data::Json(json.map_err(|error| anyhow!("it is not JSON: {error}"))?)
+            Data::Json(
+                json.map_err(|error| anyhow!("it is not JSON: {}", interchange::fault(&error)))?,
+            )
         } else {
             Data::Text(text)
         };

@@ -2,7 +2,7 @@
 
 use throng_core::{ChannelName, Kind};
 use throng_wire::percent::decode_segment;
-use throng_wire::{NameError, Target, check_name};
+use throng_wire::{ErrorCode, NameError, Target, check_name};
 
 use super::answer::ApiError;
 
@@ -192,6 +192,16 @@ impl<'a> Resource<'a> {
     }
 }
 
+/// The error of a path at which there is nothing.
+pub(crate) fn nothing_at(path: &str) -> ApiError {
+    if !["/channels/", "/users/"].iter().any(|below| path.starts_with(below)) {
+        return ErrorCode::NotFound.into();
+    }
+    let message = "there is nothing at this path: in a name, `/` is written as `%2F`; or the name \
+                   stands in the query, as in `/subscribe?channel=a/b` and `/publish?channel=a/b`";
+    ApiError::new(ErrorCode::NotFound, message)
+}
+
 /// The channel in the form that the wire formats use.
 pub(crate) fn target(channel: &ChannelName) -> Target {
     Target { kind: channel.kind(), name: channel.name().to_owned() }
@@ -207,8 +217,6 @@ pub(crate) fn from_segment(kind: Kind, segment: &str) -> Result<ChannelName, Api
 
 #[cfg(test)]
 mod tests {
-    use throng_wire::ErrorCode;
-
     use super::*;
 
     #[test]

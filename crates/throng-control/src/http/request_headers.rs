@@ -146,6 +146,12 @@ fn change_of(method: &Method, resource: Resource<'_>) -> Option<Change> {
 /// Refuses a request with a header that would be ignored.
 pub(crate) fn check(head: &Parts, resource: Resource<'_>) -> Result<(), ApiError> {
     let Some(change) = change_of(&head.method, resource) else { return Ok(()) };
+    // Where the path does not take the method, that is the error.
+    let is_taken = || resource.methods().split(", ").any(|method| *method == head.method);
+    check_for(change, head).or_else(|error| if is_taken() { Err(error) } else { Ok(()) })
+}
+
+fn check_for(change: Change, head: &Parts) -> Result<(), ApiError> {
     for name in head.headers.keys() {
         let row = ROWS.iter().find(|row| name.as_str().eq_ignore_ascii_case(row.name));
         match row.map(|row| (row, row.advice(change))) {

@@ -167,3 +167,18 @@ fn metrics_are_valid_prometheus_text() {
     assert_eq!(server.metric("throng_worker_connections{worker=\"0\"}"), 7);
     assert_eq!(server.metric("throng_log_messages"), 1);
 }
+
+#[test]
+fn whoever_writes_a_slash_in_a_path_is_told_how_to_write_it_in_a_name() {
+    let server = Server::new();
+    for (target, is_told) in [
+        ("/channels/rooms/garden", true),
+        ("/users/a/b", true),
+        ("/nothing", false),
+        ("/channelss/a", false),
+    ] {
+        let answer = server.ask(get(target));
+        answer.expect_refusal(404, "not_found");
+        assert_eq!(answer.text().contains("`%2F`"), is_told, "{target}: {}", answer.text());
+    }
+}

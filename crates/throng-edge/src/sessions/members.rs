@@ -184,14 +184,16 @@ impl Known {
 
 fn no_members(name: &ChannelName) -> ErrorResponse {
     let message = format!(
-        "the channel {} has no members with data; the setting `members` gives it some",
+        "the channel {} has no list of members in which to show `info`: leave that out, or set \
+         `members` for the channel",
         name.name()
     );
     ErrorResponse::new(ErrorCode::BadRequest, message)
 }
 
 fn nobody() -> ErrorResponse {
-    let message = "a member of this channel is a user, and this connection belongs to none";
+    let message = "members of this channel are users, and this connection belongs to none: connect \
+                   with a token of a user, or leave `info` out";
     ErrorResponse::new(ErrorCode::BadRequest, message)
 }
 

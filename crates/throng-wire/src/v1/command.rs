@@ -170,10 +170,6 @@ impl Command {
         };
         fields.check_names(&format!("`{kind}`"), known)?;
         if let Some(channels) = fields.channels {
-            if fields.expires_in.is_some() {
-                let message = "the field `expires_in` is for one channel: name it in `channel`";
-                return Err(ErrorResponse::bad_request(message));
-            }
             let is_begin = kind == "subscribe";
             let verb = if is_begin { Verb::Subscribe } else { Verb::Unsubscribe };
             return Ok(Command::Many(List::from_fields(verb, fields, channels, text)?));

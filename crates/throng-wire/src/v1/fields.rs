@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 
 use crate::credential::Token;
 use crate::error::{ErrorCode, ErrorResponse};
+use crate::interchange;
 use crate::json::Text;
 use crate::member::{MemberInfoError, member_info};
 use crate::name::{Kind, Target, check_name};
@@ -126,7 +127,8 @@ impl<'a> Fields<'a> {
                 Err(ErrorResponse::new(ErrorCode::BadJson, "this is not a JSON object"))
             }
             Err(error) => {
-                Err(ErrorResponse::new(ErrorCode::BadJson, format!("this is not JSON: {error}")))
+                let message = format!("this is not JSON: {}", interchange::fault(&error));
+                Err(ErrorResponse::new(ErrorCode::BadJson, message))
             }
         }
     }

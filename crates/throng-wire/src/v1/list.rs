@@ -70,6 +70,7 @@ impl List {
             }
             Verb::Unsubscribe => &["type", "ref", "channels"],
         };
+        refuse_single(fields)?;
         fields.check_names("a command with `channels`", names)?;
         let list = || ErrorResponse::bad_request("the field `channels` must be a list");
         let mut deserializer = serde_json::Deserializer::from_str(channels.get());
@@ -139,12 +140,27 @@ impl List {
         }
         check_target_name(&target.name, target.kind.noun())?;
         let names = ["channel", "user", "since", "since_time", "history", "state", "pace"];
+        refuse_single(fields)?;
         fields.check_names("an entry of `channels`", &names)?;
         let since = owned(fields.since, "since")?;
         let replay = replay(fields)?.or(self.replay);
         let pace_ms = pace(fields.pace)?.or(self.pace_ms);
         Ok(Wanted { since, replay, pace_ms })
     }
+}
+
+/// Refuses fields of a subscription to one channel.
+fn refuse_single(fields: &Fields<'_>) -> Result<(), ErrorResponse> {
+    let single =
+        [("presence", fields.presence), ("info", fields.info), ("expires_in", fields.expires_in)];
+    let Some((name, _)) = single.into_iter().find(|(_, value)| value.is_some()) else {
+        return Ok(());
+    };
+    Err(ErrorResponse::bad_request(format!(
+        "the field `{name}` is for one channel: subscribe to that by `channel`, in a command of \
+         its own; with `channels` there may be `since_time`, `history`, `state` and `pace`, and \
+         in each entry `since`, too"
+    )))
 }
 
 /// Collects the places of the entries, up to one more than there may be.

@@ -557,6 +557,20 @@ fn a_list_has_a_form_and_a_limit() {
 }
 
 #[test]
+fn what_is_for_one_channel_is_said_to_whoever_gives_it_to_many() {
+    for (name, value) in [("presence", "true"), ("info", "{}"), ("expires_in", "9")] {
+        let field = format!(r#""{name}":{value}"#);
+        let (_, of_all) = refused(&format!(r#"{{"type":"subscribe","channels":["a"],{field}}}"#));
+        let text = format!(r#"{{"type":"subscribe","channels":[{{"channel":"a",{field}}}]}}"#);
+        let of_one = list(&text).1[0].wanted.clone().expect_err("it is refused").message;
+        for message in [&*of_all, &*of_one] {
+            let begin = format!("the field `{name}` is for one channel: ");
+            assert!(message.starts_with(&begin), "{message}");
+        }
+    }
+}
+
+#[test]
 fn the_answer_to_a_list_has_its_entries_in_order() {
     let mut reply = ListReply::new(Verb::Subscribe);
     let numbered = Begin { number: Some(17), ..begin("k-1", Some("k-3"), Some(true)) };

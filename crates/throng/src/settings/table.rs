@@ -318,7 +318,7 @@ settings! {
         "history-age" age: Time = "1h",
             "How long messages are kept";
         "history-keys" keys: Count = "10000",
-            "Number of keys of a channel whose newest messages are kept; 0: no state";
+            "Number of keys of a channel's state; 0: messages with a key are refused";
         "history-key-bytes" key_bytes: Size = "16MiB",
             "Total size of the newest messages of all keys of a channel";
         "history-total-bytes" total_bytes: Size = "1GiB",

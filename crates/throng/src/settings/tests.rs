@@ -128,7 +128,7 @@ fn grammar(value_name: &str) -> &'static [(&'static str, &'static str)] {
         "HEADER" => &[("Forwarded", "\"forwarded\""), ("None", "\"none\"")],
         "URL,…" => &[("https://a.example/k", "[\"https://a.example/k\"]"), ("none", "[]")],
         "NAME" => &[("__Host-token", "\"__Host-token\""), ("None", "\"none\"")],
-        "FILE" => &[("revoked", "\"revoked\""), ("None", "\"none\"")],
+        "FILE" | "PATH" => &[("revoked", "\"revoked\""), ("None", "\"none\"")],
         "DIRECTORY" => &[("LetsEncrypt", "\"letsencrypt\"")],
         "EMAIL" => &[("a@b.example", "\"a@b.example\""), ("None", "\"none\"")],
         "FIELD" => &[("CN", "\"cn\""), ("uri", "\"uri\"")],

@@ -121,7 +121,7 @@ impl fmt::Display for AutoSize {
 pub(crate) struct OptionalPath(pub Option<PathBuf>);
 
 impl Value for OptionalPath {
-    const PLACEHOLDER: &'static str = "FILE";
+    const PLACEHOLDER: &'static str = "PATH";
     const EXPECTED: &'static str = "the path of a file, or \"none\"";
 
     fn placed(self, directory: &Path) -> OptionalPath {

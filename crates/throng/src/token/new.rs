@@ -132,12 +132,33 @@ pub(super) fn new(arguments: &Arguments) -> Result<()> {
     let issuer = arguments.issuer.clone().or_else(|| first(&settings.token_issuer.0));
     let claims = claims(arguments, audience, issuer, now_s);
     let token = key.sign(&Value::Object(claims).to_string())?;
+    if arguments.info.is_some() {
+        info_notes(arguments).into_iter().for_each(terminal::print_note);
+    }
     if settings.has_token_keys()
         && let Err(reason) = OfflineVerifier::new(&access, &settings, now_s)?.verify(&token, now_s)
     {
         terminal::print_note(&format!("a server with these settings refuses this token: {reason}"));
     }
     Ok(terminal::print(&format!("{token}\n"))?)
+}
+
+/// Why nobody may see the `info` of the token.
+fn info_notes(arguments: &Arguments) -> Vec<&'static str> {
+    let mut notes = Vec::new();
+    if arguments.user.is_none() {
+        notes.push(
+            "--info without --user is shown only where each connection is a member, because the \
+             token has no user",
+        );
+    }
+    if throng_claim(arguments).is_none() {
+        notes.push(
+            "this token grants nothing, so it shows --info only in channels that the rules of the \
+             server let the client follow: add --subscribe",
+        );
+    }
+    notes
 }
 
 fn claims(
@@ -188,4 +209,29 @@ fn throng_claim(arguments: &Arguments) -> Option<Value> {
     let granted = lists.into_iter().filter(|(_, list)| !list.is_empty());
     let claim: Map<_, _> = granted.map(|(name, list)| (name.to_owned(), json!(list))).collect();
     (!claim.is_empty()).then_some(Value::Object(claim))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    #[test]
+    fn what_nobody_would_see_is_noted() {
+        let notes = |words: &[&str]| {
+            let words = ["new", "--info", "{}"].iter().chain(words);
+            info_notes(&Line::try_parse_from(words).unwrap().arguments).len()
+        };
+        assert_eq!(notes(&[]), 2);
+        assert_eq!(notes(&["--user", "ann"]), 1);
+        assert_eq!(notes(&["--subscribe", "a"]), 1);
+        assert_eq!(notes(&["--user", "ann", "--subscribe", "a"]), 0);
+    }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::de::{Deserializer as _, SeqAccess, Visitor};
 use serde_json::value::RawValue;
-use throng_wire::ErrorCode;
+use throng_wire::{ErrorCode, interchange};
 
 use crate::http::answer::ApiError;
 
@@ -48,7 +48,8 @@ fn elements(bytes: &[u8]) -> Result<(usize, Vec<&[u8]>), ApiError> {
     let mut parser = serde_json::Deserializer::from_slice(bytes);
     let result = parser.deserialize_seq(Elements);
     result.and_then(|elements| parser.end().map(|()| elements)).map_err(|error| {
-        let message = format!("the batch is not a JSON array: {error}; no message was published");
+        let fault = interchange::fault(&error);
+        let message = format!("the batch is not a JSON array: {fault}; no message was published");
         ApiError::new(ErrorCode::BadJson, message)
     })
 }

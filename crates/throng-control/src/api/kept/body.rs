@@ -6,6 +6,7 @@ use serde::de::{IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use throng_access::{KeptChange, ServerKey};
 use throng_core::Kind;
+use throng_wire::interchange;
 use throng_wire::{ErrorCode, ErrorResponse, check_name, check_target_name};
 
 use crate::kept_changes::check_covered;
@@ -111,6 +112,9 @@ impl KeptBody {
 /// The error and its place. For a text on one line only the column: a client that sends many lines
 /// would take the line number for one of its own.
 fn describe(error: &serde_json::Error) -> String {
+    if !error.is_data() {
+        return interchange::fault(error);
+    }
     let text = error.to_string();
     match text.strip_suffix(&format!(" at line 1 column {}", error.column())) {
         Some(what) => format!("{what} at column {}", error.column()),

@@ -109,3 +109,13 @@ fn preferences_and_headers_of_others_are_ignored() {
     let read = server.ask(request("GET", "/channels/a/history", &["If-None-Match: \"x\""]));
     assert_eq!(read.status, 200);
 }
+
+#[test]
+fn a_method_that_a_path_does_not_take_is_the_first_error() {
+    let server = Server::new();
+    for (method, target) in [("DELETE", "/users/a"), ("POST", "/state"), ("PUT", "/end")] {
+        let fields = ["Throng-Event: e", "Idempotency-Key: k", "Content-Length: 0"];
+        let answer = server.ask(request(method, target, &fields));
+        answer.expect_refusal(405, "method_not_allowed");
+    }
+}
