@@ -6,7 +6,6 @@ import subprocess
 import pytest
 from support import TIMEOUT_SECONDS
 from support.durable import SETTINGS
-from support.nats import NatsServer, connected, nodes_in
 from support.server import Server
 from support.transports import subscribe
 from websockets.exceptions import ConnectionClosedOK
@@ -111,13 +110,3 @@ def test_the_end_of_a_durable_channel_outlives_the_process(tmp_path):
     data = [message["data"] for message in server.history("kept/a")["messages"]]
     assert data == ["first", "last", "again"]
     server.stop()
-
-
-def test_a_channel_over_nats_says_that_it_cannot_end(tmp_path):
-    broker = NatsServer(tmp_path)
-    with nodes_in(tmp_path) as start:
-        server = connected(start(broker))
-        answer = server.http.post("/channels/a/end", content="last")
-        assert refused(answer) == (501, "not_implemented")
-        assert server.history("a")["messages"] == []
-    broker.stop()

@@ -52,9 +52,6 @@ const JOURNAL_PLACES: u64 = 1 << 60;
 /// The maximum number of journals. The memory has the first of 16 parts of the places in lists.
 const JOURNALS_MAX: usize = 15;
 
-/// Why a channel cannot end.
-const ENDS_NOT: &str = "the journal of the channel does not let channels end";
-
 /// All channels, whose rules say where their logs are.
 pub struct Channels {
     memory: Arc<MemoryEngine>,
@@ -196,13 +193,16 @@ impl Channels {
             Some((journal, _)) if change.has_keys() && !journal.keeps_states() => {
                 Err(PublishError::NoState.into()).into()
             }
-            Some((journal, _)) if change.is_of_end() && !journal.ends_channels() => {
-                Err(ChangeError::Unsupported(ENDS_NOT)).into()
+            Some((journal, rule)) => {
+                let refused = change.is_of_end().then(|| journal.refuses_ends(rule)).flatten();
+                if let Some(reason) = refused {
+                    return Err(ChangeError::Unsupported(reason)).into();
+                }
+                match self.memory.check_room(&change.channel) {
+                    Ok(()) => journal.change(now_ms, change, rule.retention, later),
+                    Err(busy) => Err(busy.into()).into(),
+                }
             }
-            Some((journal, rule)) => match self.memory.check_room(&change.channel) {
-                Ok(()) => journal.change(now_ms, change, rule.retention, later),
-                Err(busy) => Err(busy.into()).into(),
-            },
         }
     }
 

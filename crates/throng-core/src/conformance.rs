@@ -69,8 +69,6 @@ pub struct Profile {
     pub journal: Option<JournalId>,
     /// True if logs keep the newest message of each key. The rules say otherwise if not.
     pub keeps_states: bool,
-    /// True if channels may end.
-    pub ends_channels: bool,
     /// True if notices count among the messages that a log keeps.
     pub counts_notices: bool,
 }
@@ -79,12 +77,8 @@ impl Profile {
     /// All in memory.
     const MEMORY: Profile = Profile { journal: None, keeps_states: true, ..Profile::JOURNAL };
     /// In a journal.
-    pub const JOURNAL: Profile = Profile {
-        journal: Some(JournalId(0)),
-        keeps_states: false,
-        ends_channels: true,
-        counts_notices: false,
-    };
+    pub const JOURNAL: Profile =
+        Profile { journal: Some(JournalId(0)), keeps_states: false, counts_notices: false };
 }
 
 /// As [`run`], for channels with a journal.
@@ -139,6 +133,7 @@ pub fn run_with(profile: Profile, make: impl Fn(Arc<Rules>, Vec<Arc<WorkerQueue>
             retention: Retention { max_messages: RETAINED, ..Rule::default().retention },
             state: StateLimits { max_keys, ..Rule::default().state },
             journal: profile.journal,
+            may_end: true,
             ..Rule::default()
         };
         let engine = make(Arc::new(Rules::new(Vec::new(), rule)), queues.clone());

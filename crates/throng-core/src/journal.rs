@@ -29,7 +29,7 @@ use crate::publication::{Outcome, Publication, PublishError, VolatilePublication
 use crate::read_marker::{Mark, Marked};
 use crate::reading::{Fetched, Reading};
 use crate::receipt::Delivered;
-use crate::rules::Retention;
+use crate::rules::{Retention, Rule};
 use crate::stamp::Watermark;
 use crate::state::{KeyPage, KeyQuery};
 
@@ -86,9 +86,11 @@ pub trait Journal: Send + Sync {
         false
     }
 
-    /// True if channels may end: a log whose record says so refuses messages.
-    fn ends_channels(&self) -> bool {
-        true
+    /// Why channels with a rule cannot end, if they cannot. If they can, a log whose record says
+    /// that it has ended refuses messages.
+    fn refuses_ends(&self, rule: &Rule) -> Option<&'static str> {
+        let _ = rule;
+        None
     }
 
     /// A page of a log's state: the newest messages of its keys.

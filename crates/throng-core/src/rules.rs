@@ -106,6 +106,9 @@ pub struct Rule {
     pub sender: Sender,
     /// The journal that keeps the log, so that it survives the process; `None`: it is in memory.
     pub journal: Option<JournalId>,
+    /// True if channels may end whose journal has to compare each message with their end, at a
+    /// price. Those of other journals may without it.
+    pub may_end: bool,
 }
 
 impl Default for Rule {
@@ -129,6 +132,7 @@ impl Default for Rule {
             members: None,
             sender: Sender::Nobody,
             journal: None,
+            may_end: false,
         }
     }
 }
@@ -180,6 +184,8 @@ pub struct Rules {
     shows_senders: bool,
     /// True if some channel has members.
     has_members: bool,
+    /// True if some channel may end at a price.
+    may_end: bool,
 }
 
 impl Default for Rules {
@@ -221,7 +227,8 @@ impl Rules {
         });
         let shows_senders = specific.iter().any(|rule| rule.sender != Sender::Nobody);
         let has_members = specific.iter().any(|rule| rule.members.is_some());
-        Rules { list: specific, shows_senders, has_members }
+        let may_end = specific.iter().any(|rule| rule.may_end);
+        Rules { list: specific, shows_senders, has_members, may_end }
     }
 
     /// The rule for a channel or user. An operator's rules do not apply to internal logs, which
@@ -261,6 +268,16 @@ impl Rules {
     /// True if the server keeps a list of the members of any channel.
     pub fn have_any_members(&self) -> bool {
         self.has_members
+    }
+
+    /// True if any rule says [`Rule::may_end`].
+    pub fn may_any_end(&self) -> bool {
+        self.may_end
+    }
+
+    /// True if the rule of a channel says [`Rule::may_end`].
+    pub fn may_end(&self, name: &ChannelName) -> bool {
+        self.may_end && self.get(self.find(name)).may_end
     }
 
     /// The publisher that messages of a channel show.

@@ -34,6 +34,7 @@
 //! | `succession`, `frozen`, `early`, `rest` | another process becomes the node |
 //! | `collect` | makes starts and pages of what was read |
 //! | `hold` | keeps a channel followed for a subscription that begins |
+//! | `ends` | channels that have ended while the node was cut off |
 //! | `deferred` | what waits until all that has come at once was taken |
 //! | `vacancies` | channels that nobody follows any more |
 //! | `under_way` | publications without an answer, and how many there may be |
@@ -51,6 +52,7 @@ mod cluster;
 mod collect;
 mod deferred;
 mod early;
+mod ends;
 mod followed;
 mod frozen;
 mod hold;
@@ -87,14 +89,14 @@ use throng_core::{
     Answer, ChangeError, ChangeOutcome, ChannelName, Delivered, EngineMetrics, Erase, EraseOutcome,
     Fetched, Later, ListPart, ListQuery, ListedChannel, LogChange, LogState, Mark, Marked,
     MemoryEngine, MessageId, NodeTag, OtherNodes, Outcome, Presence, PresenceBusy, Publication,
-    PublishError, Reading, Retention, ScanAction, ScanTarget, Scanned, Stamp, Ticket,
+    PublishError, Reading, Retention, Rule, ScanAction, ScanTarget, Scanned, Stamp, Ticket,
     VolatilePublication, WantedTags, Watermark,
 };
 
 use crate::api::table::TableEntry;
 use crate::client::NatsClientSettings;
 pub use crate::journal::{Changed, TableId};
-use crate::journal::{JournalEvent, JournalSettings};
+use crate::journal::{JournalEvent, JournalSettings, PublishRequest};
 pub use cluster::{ClusterView, NodeFacts, OtherNode};
 pub use frozen::NodeThaw;
 pub use link::{LinkState, NodeFigures};
@@ -106,6 +108,10 @@ pub use usage::NodeUse;
 
 use link::count;
 use shared::NodeShared;
+
+/// Why a channel cannot end: each of its publications would have to be compared with the record.
+const ENDS_NOT: &str = "a channel of several nodes can end only if its [[channels]] table has \
+    may-end = true, on every node";
 
 /// How long the end of a server waits until others are told of it.
 const LEAVE: Duration = Duration::from_millis(500);
@@ -284,11 +290,6 @@ impl NatsJournal {
 }
 
 impl Journal for NatsJournal {
-    /// Not yet: the servers check no publication against the record of its log.
-    fn ends_channels(&self) -> bool {
-        false
-    }
-
     fn append(
         &self,
         _: u64,
@@ -312,7 +313,9 @@ impl Journal for NatsJournal {
         let (token, asker) = (shared.token(), later.asker());
         let (ticket, answer) = later.ticket();
         shared.publications.begin(token, &publication, ticket);
-        shared.tell(JournalEvent::Publish { token, publication, asker });
+        let may_end = shared.memory.rules().may_end(&publication.channel);
+        let request = PublishRequest { token, publication, asker, may_end };
+        shared.tell(JournalEvent::Publish(request));
         answer
     }
 
@@ -343,6 +346,10 @@ impl Journal for NatsJournal {
         later: Later<'_, EraseOutcome>,
     ) -> Answer<EraseOutcome> {
         self.shared.erase(channel, what, later)
+    }
+
+    fn refuses_ends(&self, rule: &Rule) -> Option<&'static str> {
+        (!rule.may_end).then_some(ENDS_NOT)
     }
 
     fn parts(&self) -> &Parts {

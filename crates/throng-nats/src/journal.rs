@@ -29,6 +29,7 @@
 
 mod about_lists;
 mod about_logs;
+mod about_readings;
 mod beats;
 mod counts;
 mod following;
@@ -51,13 +52,11 @@ mod watch;
 
 use std::sync::Arc;
 
-use throng_core::ChannelName;
-
 use crate::api::table::TableEntry;
 use crate::permissions::Verb;
 use crate::protocol::decoder::ServerMessage;
 use crate::protocol::headers::Headers;
-use crate::subject::{self, Subjects};
+use crate::subject::Subjects;
 use beats::Beats;
 use counts::Counts;
 use following::Following;
@@ -79,7 +78,8 @@ pub(crate) use publishing::{OUTSTANDING_BYTES_MAX, OUTSTANDING_MAX};
 pub use report::{
     Ask, Changed, CountedLog, ErasedMessages, HeldState, JournalEvent, JournalReport,
     JournalSettings, KnownKey, LastOfLog, LogCount, LogEdit, LogFacts, LogOutcome, LogRequest,
-    NamedLog, Naming, NodesAnswered, Outcome, Reading, Resume, Standing, StoredKeys, TableId,
+    NamedLog, Naming, NodesAnswered, Outcome, PublishRequest, Reading, Resume, Standing,
+    StoredKeys, TableId,
 };
 pub use volatile_places::{VolatilePlace, VolatilePlaces};
 
@@ -126,7 +126,7 @@ impl StreamJournal {
             readings: Readings::new(&stream),
             names: Names::new(&stream, &nonce),
             counts: Counts::default(),
-            publishing: Publishing::new(stream.name(), &nonce, publish_ms),
+            publishing: Publishing::new(&stream, &nonce, publish_ms),
             logs: Logs::new(stream.name(), &nonce, publish_ms),
             beats: Beats::new(&stream),
             renewal: Renewal::new(&stream),
@@ -172,9 +172,7 @@ impl StreamJournal {
             JournalEvent::Pinged => self.following.pinged(),
             JournalEvent::Ponged => self.following.ponged(now_ms, &self.subjects, &mut self.outbox),
             JournalEvent::Exceeded => self.following.refused(),
-            JournalEvent::Publish { token, publication, asker } => {
-                self.publish(now_ms, (token, publication, asker));
-            }
+            JournalEvent::Publish(request) => self.publish(now_ms, request),
             JournalEvent::Log { token, channel, request } => {
                 self.take_log(now_ms, token, &channel, request);
             }
@@ -190,8 +188,8 @@ impl StreamJournal {
                 );
             }
             JournalEvent::Unfollow(channel) => self.following.unfollow(&channel, &mut self.outbox),
-            JournalEvent::Read { token, channel, after, at_least } => {
-                self.read(now_ms, token, &channel, after, at_least);
+            JournalEvent::Read { token, channel, after, at_least, wants_end } => {
+                self.read(now_ms, token, &channel, (after, at_least, wants_end));
             }
             JournalEvent::Name { token, kind, is_anew } => self.name(now_ms, token, kind, is_anew),
             JournalEvent::Count { token, logs } => self.count(now_ms, (token, logs)),
@@ -230,6 +228,7 @@ impl StreamJournal {
             table.denied(now_ms, subject, error, &mut self.outbox);
         }
         self.logs.denied(subject, error, &mut self.outbox);
+        self.publishing.denied(now_ms, subject, error, &mut self.outbox);
         self.names.denied(subject, error, &mut self.outbox);
         let done = self.readings.denied(subject, &mut self.outbox);
         self.batches_done(now_ms, done);
@@ -362,17 +361,8 @@ impl StreamJournal {
                 self.publishing.stall.majority_is(self.watch.has_majority());
                 self.watched(now_ms, watched);
             }
-            Question::Bounds => {
-                self.outbox.answered(token);
-                let (subjects, outbox) = (&self.subjects, &mut self.outbox);
-                let done = self.readings.bounds_are((now_ms, token), payload, subjects, outbox);
-                self.batches_done(now_ms, done);
-            }
-            Question::Erasures => {
-                self.outbox.answered(token);
-                if let Some(done) = self.readings.erasures_are(now_ms, token, payload) {
-                    self.batch_done(now_ms, done);
-                }
+            Question::Bounds | Question::Erasures | Question::End | Question::Batch => {
+                self.reading_answered((now_ms, token), &question, (headers, payload));
             }
             Question::Records => {
                 let server_ms = self.watch.server_ms(now_ms);
@@ -385,6 +375,10 @@ impl StreamJournal {
             Question::Ack(suffix, number) => {
                 self.outbox.answered(token);
                 self.acknowledged(now_ms, (number, &suffix), (headers, payload));
+            }
+            Question::Gate(suffix) => {
+                self.outbox.answered(token);
+                self.publishing.record_is((now_ms, token), &suffix, payload, &mut self.outbox);
             }
             Question::Nodes => {
                 self.nodes.answered(now_ms, token, (headers, payload), &mut self.outbox);
@@ -403,16 +397,6 @@ impl StreamJournal {
             Question::Heads => self.heads_answered(now_ms, token, headers),
             Question::Names => self.names_answered(now_ms, token, (headers, payload)),
             Question::Counts => self.counts_answered(now_ms, token, (headers, payload)),
-            Question::Batch => {
-                let (is_end, done) =
-                    self.readings.answered(now_ms, token, headers, payload, self.watch.first());
-                if is_end {
-                    self.outbox.answered(token);
-                }
-                if let Some(done) = done {
-                    self.batch_done(now_ms, done);
-                }
-            }
         }
     }
 
@@ -501,32 +485,6 @@ impl StreamJournal {
         }
     }
 
-    fn batches_done(&mut self, now_ms: u64, done: Vec<reading::BatchDone>) {
-        done.into_iter().for_each(|done| self.batch_done(now_ms, done));
-    }
-
-    fn batch_done(&mut self, now_ms: u64, done: reading::BatchDone) {
-        match done.purpose {
-            Purpose::Fill(channel) => {
-                self.following.filled(now_ms, channel, done.batch, &mut self.outbox);
-            }
-            Purpose::Read { token } => {
-                self.outbox.report(JournalReport::Read { token, reading: Some(done.batch) });
-            }
-        }
-    }
-
-    fn read(&mut self, now_ms: u64, token: u64, channel: &ChannelName, after: u64, at_least: u64) {
-        let suffix = subject::suffix(channel).filter(|_| self.watch.is_open());
-        let is_taken = suffix.is_some_and(|suffix| {
-            let subject = self.subjects.ingest(&suffix);
-            self.readings.ask(now_ms, Purpose::Read { token }, subject, (after, at_least))
-        });
-        if !is_taken {
-            self.outbox.report(JournalReport::Read { token, reading: None });
-        }
-    }
-
     /// Goes on as the node that another process has been. To the servers it is as if that had been
     /// cut off and were back.
     fn resume(&mut self, now_ms: u64, resume: Resume) {
@@ -576,7 +534,7 @@ impl StreamJournal {
             && let Some((channel, suffix, after, target)) = self.following.next_fill()
         {
             let subject = self.subjects.ingest(&suffix);
-            self.readings.ask(now_ms, Purpose::Fill(channel), subject, (after, target));
+            self.readings.ask(now_ms, Purpose::Fill(channel), subject, (after, target, None));
         }
         self.readings.send(now_ms, &mut self.outbox);
         self.go_on_with_lists(now_ms);

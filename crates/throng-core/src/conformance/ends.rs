@@ -15,12 +15,6 @@ impl Subject {
     }
 
     pub(super) fn a_channel_that_has_ended_takes_no_messages(&self) {
-        if !self.profile.ends_channels {
-            let change = LogChange::end(name(), None, &self.state_of(&name()));
-            let refused = self.change(change);
-            assert!(matches!(refused, Err(ChangeError::Unsupported(_))), "{refused:?}");
-            return;
-        }
         let first = self.publish(&name(), "first").id;
         assert!(!self.follow(&name(), 0, StartAt::Live).is_ended);
         let before = self.state_of(&name());
@@ -61,9 +55,6 @@ impl Subject {
     pub(super) fn a_channel_that_has_ended_may_be_opened_again(&self) {
         let none = LogChange::open(name(), &self.state_of(&name()));
         assert!(none.is_none(), "it has not ended");
-        if !self.profile.ends_channels {
-            return;
-        }
         let first = self.publish(&name(), "first").id;
         self.end(None);
         let open = LogChange::open(name(), &self.state_of(&name())).expect("it has ended");

@@ -15,6 +15,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use throng_core::LogRecord;
 
 use super::JetStreamError;
 use crate::protocol::headers::{HeaderWriter, Headers};
@@ -38,7 +39,26 @@ pub(crate) struct Found {
 /// The condition that a subject's last message has a certain sequence.
 pub(crate) const EXPECTED: &str = "Nats-Expected-Last-Subject-Sequence";
 
+/// That subject, if it is another one than the message's own.
+pub(crate) const EXPECTED_OF: &str = "Nats-Expected-Last-Subject-Sequence-Subject";
+
+/// A block of headers with the condition that the last message of `subject` is this one.
+pub(crate) fn under_condition(block: &[u8], subject: &str, expected: u64) -> Vec<u8> {
+    let condition = format!("{EXPECTED}: {expected}\r\n{EXPECTED_OF}: {subject}\r\n\r\n");
+    [block.strip_suffix(b"\r\n").unwrap_or(block), condition.as_bytes()].concat()
+}
+
+/// The bytes that it has more than the block, at most.
+pub(crate) fn condition_bytes(subject: &str) -> usize {
+    under_condition(b"\r\n", subject, u64::MAX).len() - 2
+}
+
 impl Found {
+    /// True if it is the record of a channel that has ended.
+    pub(crate) fn is_of_end(&self) -> bool {
+        LogRecord::read(&self.data).is_ok_and(|record| record.is_of_end())
+    }
+
     /// A message as a replica gives it, without its body.
     pub(crate) fn of(sequence: u64, subject: &str, headers: Headers<'_>) -> Found {
         let version = headers.number(VERSION).map(|it| HeaderWriter::default().field(VERSION, it));

@@ -79,6 +79,10 @@ pub(super) struct Collect {
     last: Option<u64>,
     /// True if messages after the position are missing.
     has_gap: bool,
+    /// The last message when the channel had ended; `None` if it had not, as far as was read.
+    ended_at: Option<u64>,
+    /// The last message that a channel takes only before its end, or that is its end.
+    last_ordinary: Option<(u64, bool)>,
     now_ms: u64,
 }
 
@@ -109,13 +113,32 @@ impl Collect {
             bytes: 0,
             last: None,
             has_gap: false,
+            ended_at: None,
+            last_ordinary: None,
             now_ms,
         }
     }
 
     /// The sequence after which reading begins, and what is known to be there.
     pub(super) fn begin(&self) -> (u64, u64) {
-        (self.position.unwrap_or(0), self.source.newest)
+        let from = match self.reading {
+            // Of messages nothing is wanted, but whether the channel has ended.
+            Reading::Start(StartAt::Live | StartAt::State) => self.source.head,
+            _ => 0,
+        };
+        (self.position.unwrap_or(from), self.source.newest)
+    }
+
+    /// True if the channel has ended, and was not opened again before the last message that was
+    /// read.
+    pub(super) fn has_ended(&self) -> bool {
+        let is_later = |at| self.last_ordinary.filter(|(sequence, _)| *sequence > at);
+        self.ended_at.is_some_and(|at| is_later(at).is_none_or(|(_, is_end)| is_end))
+    }
+
+    /// True if the channel has ended, and no message that was read says it.
+    pub(super) fn has_lost_end(&self) -> bool {
+        self.has_ended() && !self.last_ordinary.is_some_and(|(_, is_end)| is_end)
     }
 
     /// The position that is read from; `None` if it is not one of the stream.
@@ -151,7 +174,13 @@ impl Collect {
             let at_ms = time_ms(stored.wall_ms).max(newest_ms);
             let Source { channel, epoch, .. } = &self.source;
             let content = content(channel.clone(), *epoch, stored, previous, at_ms);
+            if content.erasure().is_none() {
+                self.last_ordinary = Some((content.id.offset, content.is_end()));
+            }
             self.push(Arc::new(content));
+        }
+        if read.left == 0 {
+            self.ended_at = read.ended_at;
         }
         match self.last {
             Some(last) if read.left > 0 => Next::Read(last),
@@ -216,7 +245,7 @@ impl Collect {
     }
 
     fn start(mut self, start: StartAt, limits: Limits) -> Start {
-        let head = self.head();
+        let (head, is_ended) = (self.head(), self.has_ended());
         let is_over = |count: usize, bytes: usize| count > limits.messages || bytes > limits.bytes;
         let recovered = match start {
             StartAt::Live | StartAt::Last(_) | StartAt::From(_) | StartAt::State => None,
@@ -234,7 +263,7 @@ impl Collect {
                 cursor,
                 is_recovered: recovered,
                 is_sparse: false,
-                is_ended: false,
+                is_ended,
                 messages,
             };
         }
@@ -256,7 +285,7 @@ impl Collect {
             if count == wanted || is_beyond {
                 break;
             }
-            count += usize::from(!content.is_expired(self.now_ms));
+            count += usize::from(!content.is_expired(self.now_ms) && !content.is_notice());
             from = at;
         }
         let messages: Vec<_> = self.messages.split_off(from).into();
@@ -266,7 +295,7 @@ impl Collect {
             cursor,
             is_recovered: recovered,
             is_sparse: false,
-            is_ended: false,
+            is_ended,
             messages,
         }
     }
@@ -279,7 +308,7 @@ impl Collect {
     }
 
     fn page(self, query: HistoryQuery, limit: usize) -> Page {
-        let head = self.id(self.head());
+        let (head, is_ended) = (self.id(self.head()), self.has_ended());
         let mut readable = self.messages.iter().filter(|message| !message.is_expired(self.now_ms));
         let mut bytes = 0;
         let mut fits = |message: &&Arc<Content>| {
@@ -301,7 +330,7 @@ impl Collect {
                     messages.push(Arc::clone(message));
                 }
                 let has_more = rest.next().is_some();
-                return Page { head, messages, has_more, is_ended: false, is_recovered };
+                return Page { head, messages, has_more, is_ended, is_recovered };
             }
             HistoryQuery::Before(id) if id.epoch == self.source.epoch => id.offset,
             // Offsets of different epochs do not compare: such a page begins at the newest message.
@@ -318,13 +347,13 @@ impl Collect {
         }
         let has_more = rest.next().is_some();
         messages.reverse();
-        Page { head, messages, has_more, is_ended: false, is_recovered: None }
+        Page { head, messages, has_more, is_ended, is_recovered: None }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use throng_core::{Body, StateLimits};
+    use throng_core::{Attributes, Body, Erasure, LogChange, StateLimits};
 
     use super::*;
 
@@ -350,7 +379,7 @@ mod tests {
 
     fn read(sequences: &[u64], left: u64, is_whole: bool) -> journal::Reading {
         let messages = sequences.iter().map(|sequence| stored(*sequence)).collect();
-        journal::Reading { messages, left, is_whole }
+        journal::Reading { messages, left, is_whole, ended_at: None }
     }
 
     fn collect(reading: Reading, max_messages: usize, head: u64) -> Collect {
@@ -379,6 +408,42 @@ mod tests {
         }
         let offsets = start.messages.iter().map(|message| message.id.offset).collect();
         (start.head.offset, start.cursor, start.is_recovered, offsets)
+    }
+
+    /// A message of the channel with this attribute, if any.
+    fn with(sequence: u64, attributes: Option<Attributes>) -> StoredMessage {
+        StoredMessage { attributes, ..stored(sequence) }
+    }
+
+    #[test]
+    fn a_channel_has_ended_unless_more_came_after_it_was_asked() {
+        let end = || Attributes::of(&[(throng_core::Attribute::End as u16, b"")]).ok();
+        let notice = LogChange::notice(ChannelName::channel("a"), Erasure::of(10));
+        let erased = notice.messages[0].attributes.clone();
+        for (ended_at, messages, expected) in [
+            (None, vec![with(10, None)], false),
+            // It was opened again, without a message since.
+            (None, vec![with(10, None), with(20, end())], false),
+            (Some(20), vec![with(10, None), with(20, end())], true),
+            // Its messages are gone.
+            (Some(0), vec![], true),
+            (Some(20), vec![with(20, end()), with(30, erased)], true),
+            (Some(20), vec![with(20, end()), with(30, None)], false),
+            (Some(20), vec![with(20, end()), with(30, None), with(40, end())], true),
+        ] {
+            let live = Reading::Start(StartAt::Live);
+            for reading in [after(EPOCH, 5), live, Reading::Page(HistoryQuery::Newest, 9)] {
+                let mut collect = collect(reading, 9, 5);
+                let messages = messages.clone();
+                let read = journal::Reading { messages, left: 0, is_whole: true, ended_at };
+                collect.take(read, |ms| ms);
+                let is_ended = match collect.finish(LIMITS) {
+                    Part::Start(start) => start.is_ended,
+                    Part::Page(page) => page.is_ended,
+                };
+                assert_eq!(is_ended, expected, "{ended_at:?} {reading:?}");
+            }
+        }
     }
 
     #[test]

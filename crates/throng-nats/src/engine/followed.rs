@@ -54,6 +54,18 @@ pub(super) struct FollowedEntry {
     pub(super) has_gap: bool,
     /// True if it may have subscribers from before the stream lost messages.
     pub(super) is_stale: bool,
+    /// Only looked at if it may end.
+    end: End,
+}
+
+/// Whether a channel has ended, as far as its delivered messages say it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Unknown,
+    /// It had not when it was read after them.
+    Not,
+    /// The newest one is the notice of it.
+    Told,
 }
 
 // A channel also has its name, and a place in both indexes. The journal's state of it is about as
@@ -64,6 +76,11 @@ impl FollowedEntry {
     /// The messages in memory, oldest first.
     pub(super) fn cached(&self) -> impl ExactSizeIterator<Item = &Arc<Content>> {
         self.tail.as_deref().map(ChannelTail::messages).unwrap_or_default()
+    }
+
+    /// True if it is known that the channel had not ended at its head.
+    pub(super) fn is_open(&self) -> bool {
+        self.end == End::Not
     }
 
     /// True if all messages after an offset are in memory.
@@ -241,16 +258,28 @@ impl Followed {
         let waiting = joined.map(|entry| {
             (entry.head, entry.newest) = (head, 0);
             (entry.is_live, entry.has_gap) = (true, false);
+            entry.end = End::Unknown;
             entry.take_waiting()
         });
         waiting.into_iter().flatten()
     }
 
-    /// Messages between the head and the next one are lost.
-    pub(super) fn has_gap(&mut self, id: ChannelId) {
+    /// Messages between the head and the next one are lost. Returns which channel it is.
+    pub(super) fn has_gap(&mut self, id: ChannelId) -> Option<ChannelName> {
         self.forget_tail(id.0);
-        if let Some(entry) = self.entry(id) {
-            entry.has_gap = true;
+        let entry = self.entry(id)?;
+        (entry.has_gap, entry.end) = (true, End::Unknown);
+        let name = (entry.id, entry.name);
+        Some(self.names.name(name))
+    }
+
+    /// A channel had not ended when it was read, after all that was delivered before.
+    pub(super) fn is_open(&mut self, name: &ChannelName) {
+        let Some(place) = self.find(name) else { return };
+        let entry = &mut self.entries[place];
+        // The notice of an end may have come since.
+        if entry.is_live && entry.end == End::Unknown {
+            entry.end = End::Not;
         }
     }
 
@@ -273,6 +302,9 @@ impl Followed {
         let name = self.names.name((entry.id, entry.name));
         let retention = retention(&name);
         let content = Arc::new(content(name, epoch, stored, previous, entry.time_ms));
+        if content.erasure().is_none() {
+            entry.end = if content.is_end() { End::Told } else { End::Not };
+        }
         if !retention.is_none() {
             if entry.tail.is_none() {
                 self.tails.push_back(id.0);
@@ -290,6 +322,7 @@ impl Followed {
     /// Nobody may be shown these messages any more; `None` if it is not known which.
     pub(super) fn erase(&mut self, erased: Option<&ErasedMessages>) {
         let Some(ErasedMessages { channel, first, last }) = erased else {
+            self.entries.iter_mut().for_each(|entry| entry.end = End::Unknown);
             return self.forget_tails();
         };
         let Some(place) = self.find(channel) else { return };
@@ -354,6 +387,7 @@ impl FollowedEntry {
             is_live: false,
             has_gap: false,
             is_stale: false,
+            end: End::Unknown,
         }
     }
 }

@@ -20,7 +20,7 @@ use super::table::TableNews;
 use crate::api::NatsLimit;
 use crate::api::message::StoredMessage;
 use crate::client::{Notice, version};
-use crate::journal::{self, JournalEvent, JournalReport, Outcome};
+use crate::journal::{self, JournalReport, Outcome};
 
 /// How long a message waits for room in the queues of workers. The servers keep what comes
 /// meanwhile.
@@ -33,7 +33,7 @@ const READS_KEPT: usize = 1_024;
 const ROOM_WAIT: Duration = Duration::from_millis(1);
 
 /// The code that tells WebSockets to connect again: the server restarts.
-const CLOSE_CODE: u16 = 1012;
+pub(super) const CLOSE_CODE: u16 = 1012;
 
 /// Logs that the node's own subscriptions have no room.
 fn is_unheard() {
@@ -110,13 +110,10 @@ impl NodeShared {
             JournalReport::Message { channel, message } => self.message(channel, message),
             JournalReport::Volatile(publication) => self.volatile_message(publication),
             JournalReport::VolatileLost => count(&self.link.counts.volatile_lost),
-            JournalReport::Gap { channel } => {
-                count(&self.link.counts.gaps);
-                self.followed().has_gap(channel);
-            }
+            JournalReport::Gap { channel } => self.has_gap(channel),
             JournalReport::Log { token, outcome } => self.log_answered(token, outcome),
             JournalReport::Erased(erased) => self.followed().erase(Some(&erased)),
-            JournalReport::ErasedUnheard => self.followed().erase(None),
+            JournalReport::ErasedUnheard => self.was_unheard(),
             JournalReport::Published { token, outcome } => self.published(token, outcome),
             JournalReport::Read { token, reading } => self.was_read(token, reading),
             JournalReport::Named { token, logs, naming } => self.were_named(token, logs, naming),
@@ -354,6 +351,7 @@ impl NodeShared {
                 PublishError::Busy
             }
             Outcome::Away => PublishError::Away,
+            Outcome::Ended => PublishError::Ended,
             Outcome::Unknown | Outcome::Stored { .. } => PublishError::Unknown,
             Outcome::TooLarge { bytes_max } => {
                 counts.refused_by(NatsLimit::Payload);
@@ -385,10 +383,7 @@ impl NodeShared {
             return;
         }
         if let Next::Read(after) = read.collect.take(reading, self.from_wall_ms) {
-            let (_, at_least) = read.collect.begin();
-            let channel = read.collect.source().channel.clone();
-            self.reads().insert(token, read);
-            return self.tell(JournalEvent::Read { token, channel, after, at_least });
+            return self.read_on(token, after, read);
         }
         self.finish(read);
     }
@@ -409,6 +404,10 @@ impl NodeShared {
         match to {
             // Dropped, a ticket says that there is no answer.
             ReadFor::Start(hold, ticket) => {
+                let channel = hold.part.channel();
+                if self.memory.rules().may_end(channel) && !collect.has_ended() {
+                    self.followed().is_open(channel);
+                }
                 if fill(&hold.part, collect) {
                     ticket.answer(Fetched::held_by(hold));
                 }
@@ -418,6 +417,7 @@ impl NodeShared {
                     ticket.answer(Fetched::held_by(part));
                 }
             }
+            ReadFor::Check => self.is_checked(&collect),
         }
     }
 }

@@ -23,7 +23,8 @@ impl NodeShared {
         let Condition { head, record: record_version, key: _ } = condition;
         let (load, count) = (Load::of(&messages), messages.len() as u64);
         let head = head.map(|id| self.sequence(id));
-        let edit = Box::new(LogEdit { head, record_version, messages, record });
+        let may_end = self.memory.rules().may_end(&channel);
+        let edit = Box::new(LogEdit { head, record_version, messages, record, may_end });
         let ticket = |ticket| LogTicket::Change(ticket, count);
         self.ask_log((channel, load), LogRequest::Change(edit), later, ticket)
     }

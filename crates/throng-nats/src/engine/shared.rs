@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use throng_core::parts::{HeldPart, Limits, Parts, Reserved};
 use throng_core::{
-    Answer, ChannelId, ChannelName, Epoch, Fetched, HistoryQuery, Later, ListPart, ListQuery,
-    MemoryEngine, NodeTag, Reading, ScanAction, ScanTarget, StartAt, Ticket, WantedTags,
+    Answer, ChannelId, ChannelName, Content, Epoch, Fetched, HistoryQuery, Later, ListPart,
+    ListQuery, MemoryEngine, NodeTag, Reading, ScanAction, ScanTarget, StartAt, Ticket, WantedTags,
 };
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -45,6 +45,8 @@ pub(super) enum ReadFor {
     Start(ChannelHold, Ticket<Fetched>),
     /// A page of history.
     Page(HeldPart, Ticket<Fetched>),
+    /// Subscribers that may not have heard of the end of their channel.
+    Check,
 }
 
 pub(super) struct PendingRead {
@@ -251,12 +253,15 @@ impl NodeShared {
         };
         let mut collect = Collect::new(source, reading, now_ms);
         let is_known = match (reading, collect.position()) {
+            _ if !entry.is_open() && self.memory.rules().may_end(channel) => false,
             (Reading::Start(StartAt::Live | StartAt::Last(0) | StartAt::State), _) => true,
             (Reading::Page(HistoryQuery::Newest, 0), _) => true,
             _ if head > entry.head => false,
             (_, Some(position)) => entry.has_after(position),
             (Reading::Start(StartAt::Last(wanted)), None) => {
-                let readable = entry.cached().filter(|content| !content.is_expired(now_ms));
+                let is_readable =
+                    |content: &&Arc<Content>| !content.is_expired(now_ms) && !content.is_notice();
+                let readable = entry.cached().filter(is_readable);
                 readable.take(wanted).count() == wanted
             }
             _ => false,
@@ -305,11 +310,18 @@ impl NodeShared {
 
     /// Reads a part from the stream.
     pub(super) fn read(&self, collect: Collect, to: ReadFor) {
-        let (token, (after, at_least)) = (self.token(), collect.begin());
-        let channel = collect.source().channel.clone();
+        let (token, (after, _)) = (self.token(), collect.begin());
         count(&self.link.counts.read);
-        self.reads().insert(token, PendingRead { collect, to });
-        self.tell(JournalEvent::Read { token, channel, after, at_least });
+        self.read_on(token, after, PendingRead { collect, to });
+    }
+
+    /// Reads the next part, after a sequence.
+    pub(super) fn read_on(&self, token: u64, after: u64, read: PendingRead) {
+        let (_, at_least) = read.collect.begin();
+        let channel = read.collect.source().channel.clone();
+        let wants_end = self.memory.rules().may_end(&channel);
+        self.reads().insert(token, read);
+        self.tell(JournalEvent::Read { token, channel, after, at_least, wants_end });
     }
 
     /// How late messages from NATS are, in milliseconds; 0 while none come.

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
-use throng_core::{AskerId, ChannelName, Publication};
+use throng_core::ChannelName;
 
 use super::StreamJournal;
 use super::logs::{LogContext, LogNews, Logs};
 use super::publishing::Publishing;
-use super::report::{ErasedMessages, JournalReport, LogOutcome, LogRequest, Outcome};
+use super::report::{
+    ErasedMessages, JournalReport, LogOutcome, LogRequest, Outcome, PublishRequest,
+};
 use crate::protocol::headers::Headers;
 use crate::subject;
 
@@ -32,10 +34,12 @@ impl StreamJournal {
         logs.go_on(true, publishing, &mut context);
     }
 
-    pub(super) fn publish(&mut self, now_ms: u64, published: (u64, Publication, AskerId)) {
-        let Some((token, publication, asker)) = self.logs.hold(published) else { return };
-        let (taken, is_open) = ((&publication, asker), self.watch.is_open());
-        self.publishing.publish(now_ms, token, taken, is_open, &mut self.outbox);
+    pub(super) fn publish(&mut self, now_ms: u64, mut request: PublishRequest) {
+        // Where nothing can be stored in one step, channels do not end.
+        request.may_end &= self.logs.abilities.is_atomic;
+        let Some(request) = self.logs.hold(request) else { return };
+        let (subjects, is_open) = (&self.subjects, self.watch.is_open());
+        self.publishing.publish(now_ms, &request, (subjects, is_open), &mut self.outbox);
     }
 
     /// Takes a hint of another node, if it is about erased messages. Returns whether it is.

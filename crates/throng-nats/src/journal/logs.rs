@@ -8,6 +8,8 @@
 //! * A change waits until all earlier publications to its channel are answered, and later ones wait
 //!   for its outcome: so it is stored between them.
 //! * A change whose answer is lost is not sent again: it may be stored.
+//! * Messages of a change for a channel that may end are stored only if the record is the one that
+//!   was read, and is none of an end.
 //! * A change that wants a certain head of a log without messages is sent only after the leader
 //!   has said which sequences the stream has: what this node knew of that before may be seconds
 //!   old, and a later message may have come and expired.
@@ -21,11 +23,9 @@ mod view;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use throng_core::{AskerId, Publication};
-
 use super::outbox::Outbox;
 use super::publishing::Publishing;
-use super::report::{JournalReport, LogOutcome, LogRequest, Outcome};
+use super::report::{JournalReport, LogOutcome, LogRequest, Outcome, PublishRequest};
 use crate::api::stream::StreamAbilities;
 use crate::protocol::headers::Headers;
 use crate::subject;
@@ -38,11 +38,7 @@ pub(super) use request::LogNews;
 enum Queued {
     Request(Box<OpenRequest>),
     /// One that came after a change.
-    Publication {
-        token: u64,
-        publication: Publication,
-        asker: AskerId,
-    },
+    Publication(PublishRequest),
 }
 
 /// See the module.
@@ -87,23 +83,21 @@ impl Logs {
     }
 
     /// Keeps a publication that came after a change of its channel; gives it back if there is none.
-    pub(super) fn hold(
-        &mut self,
-        (token, publication, asker): (u64, Publication, AskerId),
-    ) -> Option<(u64, Publication, AskerId)> {
+    pub(super) fn hold(&mut self, published: PublishRequest) -> Option<PublishRequest> {
         let is_behind = |queued: &Queued| match queued {
             Queued::Request(request) => request.is_change(),
-            Queued::Publication { .. } => true,
+            Queued::Publication(_) => true,
         };
         // Mostly nothing is changed.
-        let suffix = (!self.channels.is_empty()).then(|| subject::suffix(&publication.channel));
+        let suffix =
+            (!self.channels.is_empty()).then(|| subject::suffix(&published.publication.channel));
         let queue = self.channels.get_mut(&*suffix.flatten().unwrap_or_default());
         match queue.filter(|queue| queue.iter().any(is_behind)) {
             Some(queue) => {
-                queue.push_back(Queued::Publication { token, publication, asker });
+                queue.push_back(Queued::Publication(published));
                 None
             }
-            None => Some((token, publication, asker)),
+            None => Some(published),
         }
     }
 
@@ -117,11 +111,9 @@ impl Logs {
         for suffix in std::mem::take(&mut self.ready) {
             while let Some(queue) = self.channels.get_mut(&suffix) {
                 let Some(Queued::Request(request)) = queue.front_mut() else {
-                    if let Some(Queued::Publication { token, publication, asker }) =
-                        queue.pop_front()
-                    {
-                        let (now_ms, taken) = (context.now_ms, (&publication, asker));
-                        publishing.publish(now_ms, token, taken, is_open, context.outbox);
+                    if let Some(Queued::Publication(request)) = queue.pop_front() {
+                        let about = (context.subjects, is_open);
+                        publishing.publish(context.now_ms, &request, about, context.outbox);
                     }
                     self.forget_if_empty(&suffix);
                     continue;

@@ -48,6 +48,10 @@ pub(super) enum Question {
     Watch,
     /// The publication with this number, to the channel with this suffix.
     Ack(Arc<str>, u64),
+    /// The record that publications to the channel with this suffix depend on.
+    Gate(Arc<str>),
+    /// Whether a channel that is read has ended.
+    End,
     /// About the log of the channel with this suffix.
     Log(Arc<str>),
     /// What was erased of a channel that is read.

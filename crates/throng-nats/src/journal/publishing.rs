@@ -6,9 +6,12 @@
 //! connection was lost may still reach the stream much later, from a server that was frozen, and
 //! no check before sending again excludes that. Only the id does.
 
+mod gate;
 mod known_keys;
 mod pipeline;
 mod replies;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,16 +19,18 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::digest;
-use throng_core::{AskerId, Publication};
+use throng_core::Publication;
 
 use super::outbox::{Outbox, Question};
-use super::report::{JournalReport, KnownKey, Outcome, StoredKeys};
+use super::report::{JournalReport, KnownKey, Outcome, PublishRequest, StoredKeys};
 use super::stall::Stall;
 use crate::api::NatsLimit;
 use crate::api::ack::{self, Ack};
-use crate::api::{JetStreamError, message};
+use crate::api::beside::{self, Found};
+use crate::api::{JetStreamError, StreamSettings, get, message};
 use crate::protocol::headers::Headers;
 use crate::subject::{self, Subjects};
+use gate::KnownRecords;
 use known_keys::{KeyId, KnownKeys};
 use pipeline::{FALLEN, NextStep, Outstanding, Pipeline};
 use replies::Replies;
@@ -69,8 +74,11 @@ pub(super) struct Publishing {
     stream: String,
     nonce: String,
     publish_ms: u64,
+    /// True if several servers have the stream.
+    is_replicated: bool,
     /// By the suffix of the channel. None is empty.
     channels: BTreeMap<Arc<str>, Pipeline>,
+    records: KnownRecords,
     /// Channels of which publications may be sent.
     ready: Vec<Arc<str>>,
     count: usize,
@@ -86,12 +94,14 @@ pub(super) struct Publishing {
 }
 
 impl Publishing {
-    pub(super) fn new(stream: String, nonce: &str, publish_ms: u64) -> Publishing {
+    pub(super) fn new(stream: &StreamSettings, nonce: &str, publish_ms: u64) -> Publishing {
         Publishing {
-            stream,
+            stream: stream.name(),
             nonce: nonce.to_owned(),
             publish_ms,
+            is_replicated: stream.replicas > 1,
             channels: BTreeMap::new(),
+            records: KnownRecords::default(),
             ready: Vec::new(),
             count: 0,
             bytes: 0,
@@ -118,6 +128,7 @@ impl Publishing {
         self.ready.clear();
         for (suffix, channel) in &mut self.channels {
             channel.doubt(0, 0);
+            channel.gate_mut().into_iter().for_each(|gate| gate.disconnected());
             self.ready.push(Arc::clone(suffix));
         }
     }
@@ -126,6 +137,7 @@ impl Publishing {
     pub(super) fn begin_epoch(&mut self, epoch: u64) {
         self.known_keys.begin(epoch);
         self.fresh_keys.clear();
+        self.records.clear();
         self.channels.values_mut().for_each(Pipeline::begin_epoch);
     }
 
@@ -139,25 +151,32 @@ impl Publishing {
     pub(super) fn publish(
         &mut self,
         now_ms: u64,
-        token: u64,
-        (publication, asker): (&Publication, AskerId),
-        is_open: bool,
+        request: &PublishRequest,
+        (subjects, is_open): (&Subjects, bool),
         outbox: &mut Outbox,
     ) {
         let limit = (is_open, outbox.payload_bytes_max);
-        let prepared = self.prepare(now_ms, token, (publication, asker), limit);
+        let prepared = self.prepare(now_ms, request, subjects, limit);
         let (suffix, mut outstanding) = match prepared {
             Ok(prepared) => prepared,
             Err(outcome) => {
+                let token = request.token;
                 return outbox.report(JournalReport::Published { token, outcome });
             }
         };
         outstanding.number = self.number;
         self.count += 1;
         self.bytes += outstanding.bytes();
-        let channel = self.channels.entry(Arc::clone(&suffix)).or_insert_with(Pipeline::new);
+        let (records, is_narrow) = (&self.records, self.is_replicated);
+        let channel = self.channels.entry(Arc::clone(&suffix)).or_insert_with(|| {
+            if request.may_end {
+                Pipeline::gated(records.gate(&suffix, is_narrow))
+            } else {
+                Pipeline::new()
+            }
+        });
         channel.push(outstanding);
-        if channel.is_ready(now_ms) {
+        if channel.has_work(now_ms) {
             self.ready.push(suffix);
         }
     }
@@ -167,10 +186,11 @@ impl Publishing {
     fn prepare(
         &mut self,
         now_ms: u64,
-        token: u64,
-        (publication, asker): (&Publication, AskerId),
+        request: &PublishRequest,
+        subjects: &Subjects,
         (is_open, bytes_max): (bool, usize),
     ) -> Result<(Arc<str>, Outstanding), Outcome> {
+        let PublishRequest { token, ref publication, asker, may_end } = *request;
         let Some(suffix) = subject::suffix(&publication.channel) else {
             let reason = "internal logs are not kept in a stream".into();
             return Err(Outcome::Refused { reason, limit: None });
@@ -189,6 +209,9 @@ impl Publishing {
         let content = (headers.into(), publication.body.bytes().into());
         let mut outstanding = Outstanding::new(now_ms, token, asker, content);
         outstanding.key = key;
+        if may_end {
+            outstanding.condition_bytes = beside::condition_bytes(&subjects.record(&suffix));
+        }
         let bytes = outstanding.bytes();
         if bytes > bytes_max {
             return Err(Outcome::TooLarge { bytes_max });
@@ -217,14 +240,21 @@ impl Publishing {
         outbox: &mut Outbox,
     ) {
         for suffix in std::mem::take(&mut self.ready) {
+            self.ask_record(now_ms, &suffix, (subjects, outbox));
             while let Some(channel) = self.channels.get_mut(&suffix) {
                 let bytes_max = outbox.payload_bytes_max;
                 match channel.next_step(now_ms, bytes_max, &self.known_keys) {
                     NextStep::Wait => break,
                     NextStep::Send => {
                         let reply = |next: &_| self.replies.take(next, outbox);
-                        let Some((next, reply)) = channel.send(now_ms, last, reply) else { break };
-                        let content = (Arc::clone(&next.headers), Arc::clone(&next.body));
+                        let Some((next, reply, gate)) = channel.send(now_ms, last, reply) else {
+                            break;
+                        };
+                        let headers = match gate {
+                            Some(gate) => gate.headers(&next.headers, &subjects.record(&suffix)),
+                            None => Arc::clone(&next.headers),
+                        };
+                        let content = (headers, Arc::clone(&next.body));
                         let question = Question::Ack(Arc::clone(&suffix), next.number);
                         outbox.ask_again(reply, question, subjects.ingest(&suffix), content);
                     }
@@ -245,13 +275,20 @@ impl Publishing {
         (headers, payload): (Headers<'_>, &[u8]),
         outbox: &mut Outbox,
     ) -> Option<StoreOutcome> {
+        let ack = ack::parse(&self.stream, headers, payload);
         let channel = self.channels.get_mut(suffix)?;
         let at = channel.find(number)?;
+        if let (Ack::Refused(error), Some(_)) = (&ack, channel.gate())
+            && error.is_conflict()
+        {
+            self.not_under(now_ms, (suffix, at), error.last_sequence().is_some());
+            return None;
+        }
         let answered = channel.get_mut(at)?;
         let has_key = answered.key.is_some();
         // Of an earlier copy nothing is known when a later one is refused.
         let is_only = answered.sends == 1;
-        let (outcome, stored) = match ack::parse(&self.stream, headers, payload) {
+        let (outcome, stored) = match ack {
             // A message with a key may be an old one.
             Ack::Stored { sequence, is_duplicate }
                 if sequence <= answered.floor
@@ -326,8 +363,116 @@ impl Publishing {
         outbox.report(JournalReport::Published { token: ended.token, outcome });
         if channel.is_empty() {
             self.channels.remove(suffix);
-        } else if channel.is_ready(now_ms) {
+        } else if channel.has_work(now_ms) {
             self.ready.push(Arc::clone(suffix));
+        }
+    }
+
+    /// Asks for the record of a channel, if publications wait for it.
+    fn ask_record(
+        &mut self,
+        now_ms: u64,
+        suffix: &Arc<str>,
+        (subjects, outbox): (&Subjects, &mut Outbox),
+    ) {
+        let Some(channel) = self.channels.get_mut(suffix) else { return };
+        let up_to = channel.newest();
+        let Some(gate) = channel.gate_mut().filter(|gate| gate.is_due(now_ms)) else { return };
+        let request = get::last(&subjects.record(suffix));
+        let token = outbox.ask_leader(Question::Gate(Arc::clone(suffix)), "MSG.GET", request);
+        gate.asks(now_ms, token, up_to);
+    }
+
+    /// The stream has not stored the publication at this place, as its condition does not hold: the
+    /// record is another one, as `is_other` says, or another message is in the way.
+    fn not_under(&mut self, now_ms: u64, (suffix, at): (&Arc<str>, usize), is_other: bool) {
+        let Some(channel) = self.channels.get_mut(suffix) else { return };
+        if let Some(refused) = channel.get_mut(at) {
+            refused.is_uncertain &= refused.sends > 1;
+        }
+        let Some(gate) = channel.gate_mut() else { return };
+        let is_at_once = gate.refused(now_ms, is_other);
+        channel.doubt(at, if is_at_once { now_ms } else { now_ms + RETRY_MS });
+        self.ready.push(Arc::clone(suffix));
+    }
+
+    /// Takes the answer to the question for the record of a channel.
+    pub(super) fn record_is(
+        &mut self,
+        (now_ms, token): (u64, u64),
+        suffix: &Arc<str>,
+        payload: &[u8],
+        outbox: &mut Outbox,
+    ) {
+        let gate = self.channels.get_mut(suffix).and_then(|channel| channel.gate_mut());
+        let Some(gate) = gate else { return };
+        let Some(up_to) = gate.asked(token) else { return };
+        match beside::found(payload) {
+            Ok(found) if found.as_ref().is_some_and(Found::is_of_end) => {
+                self.records.insert(suffix, None);
+                self.stall.answered();
+                self.has_ended(now_ms, (suffix, up_to), outbox);
+            }
+            Ok(found) => {
+                let sequence = found.map_or(0, |found| found.sequence);
+                gate.is_known(sequence);
+                self.records.insert(suffix, Some(sequence));
+            }
+            Err(error) if error.is_passing() => gate.reads_at(now_ms + RETRY_MS),
+            Err(error) => {
+                let limit = NatsLimit::of(&error);
+                let refused = Outcome::Refused { reason: error.advised(), limit };
+                self.end_all(now_ms, suffix, &refused, outbox);
+            }
+        }
+        self.ready.push(Arc::clone(suffix));
+    }
+
+    /// A channel had ended after its publications up to this number were taken.
+    fn has_ended(&mut self, now_ms: u64, (suffix, up_to): (&Arc<str>, u64), outbox: &mut Outbox) {
+        let mut at = 0;
+        while let Some(next) = self.channels.get_mut(suffix).and_then(|it| it.get_mut(at)) {
+            // Whether one that was sent is stored, its answer says.
+            let outcome = match () {
+                () if next.number > up_to => break,
+                () if !next.is_uncertain => Some(Outcome::Ended),
+                () => next.is_overdue(now_ms).then_some(Outcome::Unknown),
+            };
+            match outcome {
+                Some(outcome) => self.end(now_ms, (suffix, at), outcome, outbox),
+                None => at += 1,
+            }
+        }
+        let Some(channel) = self.channels.get_mut(suffix) else { return };
+        let has_more = channel.newest() > up_to;
+        if let Some(gate) = channel.gate_mut() {
+            gate.reads_at(if has_more { now_ms } else { now_ms + RETRY_MS });
+        }
+    }
+
+    /// Ends all publications to a channel that are not stored for certain.
+    fn end_all(&mut self, now_ms: u64, suffix: &Arc<str>, outcome: &Outcome, outbox: &mut Outbox) {
+        while let Some(oldest) = self.channels.get_mut(suffix).and_then(|it| it.get_mut(0)) {
+            let outcome = if oldest.is_uncertain { Outcome::Unknown } else { outcome.clone() };
+            self.end(now_ms, (suffix, 0), outcome, outbox);
+        }
+    }
+
+    /// The servers do not let this node publish to a subject. If that is how it reads records,
+    /// nothing can be published that depends on one.
+    pub(super) fn denied(&mut self, now_ms: u64, subject: &str, error: &str, outbox: &mut Outbox) {
+        if !subject.starts_with("$JS.API.STREAM.MSG.GET.") {
+            return;
+        }
+        let reason = format!("NATS does not let this node publish to {subject}: {error}");
+        let refused = Outcome::Refused { reason, limit: None };
+        let all = self.channels.iter_mut();
+        let waiting = all.filter_map(|(suffix, channel)| {
+            let is_open = channel.gate_mut().is_none_or(|gate| gate.is_open());
+            (!is_open).then(|| Arc::clone(suffix))
+        });
+        for suffix in waiting.collect::<Vec<_>>() {
+            self.end_all(now_ms, &suffix, &refused, outbox);
         }
     }
 
@@ -349,9 +494,10 @@ impl Publishing {
         let is_late = |oldest: &Outstanding| now_ms.saturating_sub(oldest.taken_ms) >= publish_ms;
         for (suffix, channel) in &mut self.channels {
             channel.doubt_if_due(now_ms);
+            channel.gate_mut().into_iter().for_each(|gate| gate.tick(now_ms));
             if channel.oldest().is_some_and(is_late) {
                 late.push(Arc::clone(suffix));
-            } else if channel.is_ready(now_ms) {
+            } else if channel.has_work(now_ms) {
                 self.ready.push(Arc::clone(suffix));
             }
         }
@@ -376,204 +522,4 @@ fn key_id(publication: &Publication) -> Option<KeyId> {
     hash.update(&[0]);
     hash.update(key.scoped().as_bytes());
     hash.finish().as_ref()[..16].try_into().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use throng_core::{Body, ChannelName};
-
-    use super::super::outbox::JournalAction;
-    use super::*;
-
-    const ASKER: AskerId = AskerId::of_connection(7);
-
-    fn publication(key: Option<&str>) -> Publication {
-        Publication {
-            idempotency_key: key.map(Into::into),
-            ..Publication::new(ChannelName::channel("a"), Body::Text("x".into()))
-        }
-    }
-
-    /// A publication that was sent when the stream had reached 7.
-    struct Sent {
-        publishing: Publishing,
-        outbox: Outbox,
-        subjects: Subjects,
-    }
-
-    impl Sent {
-        fn with(key: Option<&str>) -> Sent {
-            let mut publishing = Publishing::new("s".into(), "n", 4_000);
-            let (subjects, mut outbox) =
-                (Subjects::new("throng", "channels"), Outbox::new("s".into(), "n"));
-            outbox.connected(1 << 20);
-            publishing.publish(0, 9, (&publication(key), ASKER), true, &mut outbox);
-            let mut sent = Sent { publishing, outbox, subjects };
-            sent.send(0, 7);
-            sent
-        }
-
-        fn send(&mut self, now_ms: u64, last: u64) {
-            self.publishing.tick(now_ms, true, &mut self.outbox);
-            self.publishing.send(now_ms, last, &self.subjects, &mut self.outbox);
-        }
-
-        /// Answers what was sent last. Returns also what is reported of it.
-        fn answer(
-            &mut self,
-            sequence: u64,
-            duplicate: bool,
-        ) -> (Option<StoreOutcome>, Vec<JournalReport>) {
-            let mut sent = self.outbox.actions.drain(..).rev();
-            let reply = sent.find_map(|action| match action {
-                JournalAction::Publish { reply, .. } => reply,
-                _ => None,
-            });
-            drop(sent);
-            let reply = reply.expect("it was sent");
-            let found = self.outbox.question(&reply).expect("it is open");
-            let (_, Question::Ack(suffix, number)) = found else { panic!("{reply}") };
-            let text = format!(r#"{{"stream":"s","seq":{sequence},"duplicate":{duplicate}}}"#);
-            let answer = (Headers::new(b""), text.as_bytes());
-            let stored = self.publishing.answered(50, (number, &suffix), answer, &mut self.outbox);
-            let reported = self.outbox.actions.drain(..).filter_map(|action| match action {
-                JournalAction::Report(report) => Some(report),
-                _ => None,
-            });
-            (stored, reported.collect())
-        }
-    }
-
-    fn published(sequence: u64, is_duplicate: bool) -> Vec<JournalReport> {
-        let outcome = Outcome::Stored { sequence, is_duplicate };
-        vec![JournalReport::Published { token: 9, outcome }]
-    }
-
-    #[test]
-    fn an_answer_of_a_stream_that_fell_waits_for_the_epoch() {
-        let mut sent = Sent::with(None);
-        assert_eq!(sent.answer(7, false), (Some(StoreOutcome::Fallen), vec![]));
-        // It is not known yet.
-        sent.send(200, 7);
-        assert_eq!(sent.answer(7, true), (Some(StoreOutcome::Fallen), vec![]));
-        sent.publishing.begin_epoch(9);
-        sent.send(400, 7);
-        let stored = StoreOutcome::At { sequence: 7, needs_hint: true };
-        assert_eq!(sent.answer(7, true), (Some(stored), published(7, false)));
-    }
-
-    #[test]
-    fn what_comes_after_what_was_reached_is_passed_on_at_once() {
-        let mut sent = Sent::with(None);
-        let stored = StoreOutcome::At { sequence: 8, needs_hint: false };
-        assert_eq!(sent.answer(8, false), (Some(stored), published(8, false)));
-    }
-
-    /// Publishes another message. Returns the subject of its answer.
-    fn next_reply(sent: &mut Sent, key: Option<&str>) -> String {
-        let Sent { publishing, outbox, .. } = sent;
-        publishing.publish(0, 9, (&publication(key), ASKER), true, outbox);
-        sent.send(60, 8);
-        let mut replies = sent.outbox.actions.iter().rev().filter_map(|action| match action {
-            JournalAction::Publish { reply, .. } => reply.clone(),
-            _ => None,
-        });
-        replies.next().expect("it was sent")
-    }
-
-    #[test]
-    fn the_subject_of_an_answer_is_used_again() {
-        let mut sent = Sent::with(None);
-        sent.answer(8, false);
-        let [second, third] = [(); 2].map(|()| next_reply(&mut sent, None));
-        assert_eq!(second, "_INBOX.n.2", "the first one is stored");
-        assert_ne!(third, second, "the second one has no answer yet");
-    }
-
-    #[test]
-    fn a_second_answer_is_not_taken_for_the_next_publication() {
-        let mut sent = Sent::with(None);
-        sent.answer(8, false);
-        assert_eq!(next_reply(&mut sent, None), "_INBOX.n.2");
-        assert_eq!(sent.answer(8, true), (Some(StoreOutcome::Fallen), vec![]));
-    }
-
-    #[test]
-    fn a_subject_to_which_more_may_come_is_not_used_again() {
-        let mut sent = Sent::with(Some("key"));
-        sent.answer(8, false);
-        assert_ne!(next_reply(&mut sent, None), "_INBOX.n.2", "it had a key");
-        let mut sent = Sent::with(None);
-        sent.publishing.disconnected();
-        sent.send(50, 7);
-        sent.answer(8, false);
-        assert_ne!(next_reply(&mut sent, None), "_INBOX.n.2", "it was sent twice");
-        let mut sent = Sent::with(None);
-        sent.answer(8, false);
-        assert_ne!(next_reply(&mut sent, Some("key")), "_INBOX.n.2", "this one has a key");
-    }
-
-    #[test]
-    fn a_message_beyond_a_lowered_limit_is_not_sent_again() {
-        for (is_sent, expected) in
-            [(true, Outcome::Unknown), (false, Outcome::TooLarge { bytes_max: 1 })]
-        {
-            let mut sent = Sent::with(None);
-            if !is_sent {
-                let one = publication(None);
-                let Sent { publishing, outbox, .. } = &mut sent;
-                *publishing = Publishing::new("s".into(), "n", 4_000);
-                publishing.publish(0, 9, (&one, ASKER), true, outbox);
-            }
-            sent.publishing.disconnected();
-            sent.outbox.actions.clear();
-            sent.outbox.connected(1);
-            sent.send(100, 7);
-            let ended = JournalReport::Published { token: 9, outcome: expected };
-            assert!(sent.outbox.actions.contains(&JournalAction::Report(ended)));
-            assert_eq!(sent.publishing.outstanding(), 0);
-        }
-    }
-
-    #[test]
-    fn nothing_is_sent_while_too_much_waits_to_be_written() {
-        let mut sent = Sent::with(None);
-        sent.outbox.actions.clear();
-        for now_ms in (2_000..3_000).step_by(50) {
-            sent.publishing.tick(now_ms, true, &mut sent.outbox);
-            sent.publishing.pause();
-        }
-        assert!(sent.outbox.actions.is_empty() && sent.publishing.ready.is_empty());
-        sent.send(3_000, 7);
-        assert_eq!(sent.outbox.actions.len(), 1);
-    }
-
-    #[test]
-    fn a_node_knows_its_own_keys_when_the_stream_forgets_them() {
-        let mut sent = Sent::with(Some("key"));
-        sent.answer(8, false);
-        let again = publication(Some("key"));
-        let Sent { publishing, outbox, .. } = &mut sent;
-        publishing.publish(100, 9, (&again, ASKER), true, outbox);
-        let reported = outbox.actions.drain(..).collect::<Vec<_>>();
-        let expected =
-            published(8, true).into_iter().map(JournalAction::Report).collect::<Vec<_>>();
-        assert_eq!(reported, expected);
-        assert_eq!(publishing.outstanding(), 0);
-        // Sequences of another epoch mean nothing.
-        publishing.begin_epoch(9);
-        publishing.publish(100, 9, (&again, ASKER), true, outbox);
-        assert_eq!(publishing.outstanding(), 1);
-    }
-
-    #[test]
-    fn a_key_that_was_known_has_an_old_sequence() {
-        let mut sent = Sent::with(Some("key"));
-        let stored = StoreOutcome::At { sequence: 3, needs_hint: false };
-        assert_eq!(sent.answer(3, true), (Some(stored), published(3, true)));
-        let mut sent = Sent::with(Some("key"));
-        assert_eq!(sent.answer(3, false).0, Some(StoreOutcome::Fallen), "it is new");
-        sent.send(200, 7);
-        assert_eq!(sent.answer(3, true).0, Some(StoreOutcome::Fallen), "and is no old one now");
-    }
 }

@@ -9,7 +9,7 @@ use super::queue::shrink;
 use super::report::{JournalReport, Reading};
 use super::subscription::Subscription;
 use crate::api::StreamSettings;
-use crate::api::beside::{self, Erasures};
+use crate::api::beside::{self, Erasures, Found};
 use crate::api::get::{self, Chain, Part};
 use crate::api::message::{self, StoredMessage};
 use crate::api::stream;
@@ -53,11 +53,27 @@ struct Batch {
     chain: Chain,
     has_after: bool,
     left: u64,
+    /// Where the record is that says whether the channel has ended, if that is asked.
+    record: Option<String>,
+    end: End,
     /// True if it ends before what is known to be there.
     lags: bool,
     /// When it was asked for, or is to be.
     at_ms: u64,
     began_ms: u64,
+}
+
+/// Whether the channel of a batch has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// It is not known.
+    Unknown,
+    /// It had not when the batch had been read.
+    Not,
+    /// It has. The last message is looked for.
+    Ended,
+    /// It had when this was the last message; 0 if there was none.
+    At(u64),
 }
 
 impl Batch {
@@ -81,6 +97,10 @@ impl Batch {
         self.chain = Chain::default();
         self.has_after = false;
         self.at_ms = at_ms;
+        if !matches!(self.end, End::At(_)) {
+            // It may end before it is read anew.
+            self.end = End::Unknown;
+        }
     }
 }
 
@@ -107,6 +127,8 @@ pub(super) struct Readings {
     bounds: Option<Bounds>,
     /// Complete but for the question what was erased of their channels, by the token of that.
     unerased: BTreeMap<u64, Batch>,
+    /// Complete but for the question whether their channels have ended, by the token of that.
+    unended: BTreeMap<u64, Batch>,
     /// True if messages of the stream may have been erased.
     can_erase: bool,
     /// True if the servers do not let this node read what was erased.
@@ -122,6 +144,7 @@ impl Readings {
             undecided: Vec::new(),
             bounds: None,
             unerased: BTreeMap::new(),
+            unended: BTreeMap::new(),
             can_erase: false,
             is_denied: false,
         }
@@ -137,16 +160,16 @@ impl Readings {
         self.in_flight.len() + self.waiting.len() < IN_FLIGHT_MAX
     }
 
-    /// Reads the messages after a sequence, at least up to another one. Returns whether there is
-    /// room for that.
+    /// Reads the messages after a sequence, at least up to another one, and a record that says
+    /// whether the channel has ended. Returns whether there is room for that.
     pub(super) fn ask(
         &mut self,
         now_ms: u64,
         purpose: Purpose,
         subject: String,
-        (after, at_least): (u64, u64),
+        (after, at_least, record): (u64, u64, Option<String>),
     ) -> bool {
-        let undecided = self.undecided.len() + self.unerased.len();
+        let undecided = self.undecided.len() + self.unerased.len() + self.unended.len();
         if self.waiting.len() + self.in_flight.len() + undecided >= READS_MAX {
             return false;
         }
@@ -159,6 +182,9 @@ impl Readings {
             chain: Chain::default(),
             has_after: false,
             left: 0,
+            // A stream of before has no records.
+            record: record.filter(|_| self.can_erase),
+            end: End::Unknown,
             lags: false,
             at_ms: now_ms,
             began_ms: now_ms,
@@ -189,11 +215,10 @@ impl Readings {
     /// Takes a part of a batch. Returns whether it was the last one, and what is complete now.
     pub(super) fn answered(
         &mut self,
-        now_ms: u64,
-        token: u64,
-        headers: Headers<'_>,
-        payload: &[u8],
+        (now_ms, token): (u64, u64),
+        (headers, payload): (Headers<'_>, &[u8]),
         first: u64,
+        outbox: &mut Outbox,
     ) -> (bool, Option<BatchDone>) {
         let Some(batch) = self.in_flight.get_mut(&token) else { return (true, None) };
         match get::part(headers) {
@@ -211,7 +236,7 @@ impl Readings {
             Part::End { last, left, .. } if batch.chain.ends(last) => {
                 let Some(mut batch) = self.in_flight.remove(&token) else { return (true, None) };
                 batch.left = left;
-                (true, self.complete(now_ms, batch, first))
+                (true, self.complete(now_ms, batch, first, outbox))
             }
             Part::End { .. } | Part::Failed => (true, self.again(now_ms, token)),
         }
@@ -226,7 +251,19 @@ impl Readings {
         None
     }
 
-    fn complete(&mut self, now_ms: u64, mut batch: Batch, first: u64) -> Option<BatchDone> {
+    fn complete(
+        &mut self,
+        now_ms: u64,
+        mut batch: Batch,
+        first: u64,
+        outbox: &mut Outbox,
+    ) -> Option<BatchDone> {
+        // After all messages: one that ends the channel later comes to those who follow it.
+        if let (Some(record), End::Unknown, 0) = (&batch.record, batch.end, batch.left) {
+            let token = outbox.ask_leader(Question::End, "MSG.GET", get::last(record));
+            self.unended.insert(token, Batch { at_ms: now_ms, ..batch });
+            return None;
+        }
         let last = batch.messages.last().map_or(batch.after, |message| message.sequence);
         // A replica that lags has answered. A filling is tried again by the channel.
         let lags = batch.left == 0 && last < batch.at_least;
@@ -249,6 +286,41 @@ impl Readings {
         }
         self.undecided.push(batch);
         None
+    }
+
+    /// Takes the answer to a question about the end of a channel: its record, and if that is one of
+    /// an end, its last message.
+    pub(super) fn end_is(
+        &mut self,
+        (now_ms, token): (u64, u64),
+        payload: &[u8],
+        first: u64,
+        outbox: &mut Outbox,
+    ) -> Option<BatchDone> {
+        let mut batch = self.unended.remove(&token)?;
+        let Ok(found) = beside::found(payload) else {
+            batch.restart(now_ms + AGAIN_MS);
+            self.waiting.push_back(batch);
+            return None;
+        };
+        if batch.end == End::Ended {
+            let last = found.map_or(0, |found| found.sequence);
+            batch.end = End::At(last);
+            batch.at_least = batch.at_least.max(last);
+            if batch.messages.last().map_or(batch.after, |message| message.sequence) < last {
+                batch.restart(now_ms);
+                self.waiting.push_back(batch);
+                return None;
+            }
+        } else if found.as_ref().is_some_and(Found::is_of_end) {
+            let request = get::last(&batch.subject);
+            let token = outbox.ask_leader(Question::End, "MSG.GET", request);
+            self.unended.insert(token, Batch { end: End::Ended, at_ms: now_ms, ..batch });
+            return None;
+        } else {
+            batch.end = End::Not;
+        }
+        self.complete(now_ms, batch, first, outbox)
     }
 
     /// Asks for the stream's first and last sequence and its last erasure, if batches that were
@@ -334,7 +406,7 @@ impl Readings {
     /// The servers do not let this node publish to a subject. If that is how it reads what was
     /// erased, a position that is not there any more counts as one with a gap.
     pub(super) fn denied(&mut self, subject: &str, outbox: &mut Outbox) -> Vec<BatchDone> {
-        let asks = !self.unerased.is_empty() || self.bounds.is_some();
+        let asks = !(self.unerased.is_empty() && self.unended.is_empty()) || self.bounds.is_some();
         if !subject.starts_with("$JS.API.STREAM.MSG.GET.") || !asks {
             return Vec::new();
         }
@@ -347,14 +419,16 @@ impl Readings {
             let is_whole = batch.has_after && !batch.lags;
             BatchDone::new(batch, is_whole)
         };
-        std::mem::take(&mut self.unerased).into_iter().map(decide).collect()
+        let unended = std::mem::take(&mut self.unended).into_iter();
+        unended.chain(std::mem::take(&mut self.unerased)).map(decide).collect()
     }
 
     /// Answers that nothing was read: the stream is away, or another one.
     pub(super) fn cancel(&mut self, outbox: &mut Outbox) {
         let bounds = self.bounds.take().map_or([0; 2], |bounds| bounds.tokens);
         self.in_flight.keys().chain(&bounds).for_each(|token| outbox.answered(*token));
-        let unerased = std::mem::take(&mut self.unerased);
+        let mut unerased = std::mem::take(&mut self.unerased);
+        unerased.append(&mut self.unended);
         unerased.keys().for_each(|token| outbox.answered(*token));
         let batches = self.waiting.drain(..).chain(self.undecided.drain(..));
         let asked = std::mem::take(&mut self.in_flight).into_values();
@@ -371,6 +445,7 @@ impl Readings {
             .in_flight
             .iter()
             .chain(&self.unerased)
+            .chain(&self.unended)
             .filter(|(_, batch)| is_late(batch))
             .map(|(token, _)| *token)
             .collect();
@@ -381,6 +456,7 @@ impl Readings {
         for token in late {
             outbox.answered(token);
             let late = self.in_flight.remove(&token).or_else(|| self.unerased.remove(&token));
+            let late = late.or_else(|| self.unended.remove(&token));
             if let Some(mut batch) = late {
                 batch.restart(now_ms);
                 self.waiting.push_back(batch);
@@ -391,7 +467,8 @@ impl Readings {
 
 impl BatchDone {
     fn new(batch: Batch, is_whole: bool) -> BatchDone {
-        let Batch { purpose, messages, left, .. } = batch;
-        BatchDone { purpose, batch: Reading { messages, left, is_whole } }
+        let Batch { purpose, messages, left, end, .. } = batch;
+        let ended_at = if let End::At(last) = end { Some(last) } else { None };
+        BatchDone { purpose, batch: Reading { messages, left, is_whole, ended_at } }
     }
 }

@@ -52,11 +52,7 @@ pub enum JournalEvent<'a> {
     Exceeded,
     /// To publish this. The token comes back with the outcome. The publications of a client to one
     /// channel are stored in the order of these events, or not at all.
-    Publish {
-        token: u64,
-        publication: Publication,
-        asker: AskerId,
-    },
+    Publish(PublishRequest),
     /// To change or read the log of a channel. The token comes back with the outcome. A change is
     /// stored after the earlier publications to its channel, and before the later ones.
     Log {
@@ -79,6 +75,8 @@ pub enum JournalEvent<'a> {
         after: u64,
         /// The head that the reader knows of: an answer that ends before it is not yet complete.
         at_least: u64,
+        /// True to learn whether the channel has ended.
+        wants_end: bool,
     },
     /// To learn which channels of a kind are in the stream. The token comes back with them.
     Name {
@@ -139,6 +137,16 @@ pub enum JournalEvent<'a> {
     Tick,
 }
 
+/// A publication that a journal takes.
+#[derive(Debug)]
+pub struct PublishRequest {
+    pub token: u64,
+    pub publication: Publication,
+    pub asker: AskerId,
+    /// True if the channel may have ended, so that the stream has to look at that.
+    pub may_end: bool,
+}
+
 /// A request about the log of a channel.
 #[derive(Debug)]
 pub enum LogRequest {
@@ -164,6 +172,15 @@ pub struct LogEdit {
     pub record_version: Option<RecordVersion>,
     pub messages: Vec<Publication>,
     pub record: RecordChange,
+    /// As in [`PublishRequest::may_end`].
+    pub may_end: bool,
+}
+
+impl LogEdit {
+    /// True if it has messages that a channel takes only before its end.
+    pub(super) fn is_refused_by_end(&self) -> bool {
+        self.messages.iter().any(Publication::is_refused_by_end)
+    }
 }
 
 /// The log of a channel, with sequences of the stream.
@@ -539,6 +556,8 @@ pub enum Outcome {
     Away,
     /// It may be stored, or not, or still be.
     Unknown,
+    /// It is not stored: the channel has ended.
+    Ended,
     /// It is not stored: servers do not accept a message of this size.
     TooLarge {
         /// The largest that is accepted, with its headers: `max_payload` of the servers, or of the
@@ -562,4 +581,7 @@ pub struct Reading {
     pub left: u64,
     /// True if no message is missing between the position and what was read.
     pub is_whole: bool,
+    /// The channel's last message when it had ended; 0 if it had none. `None` if it had not, or if
+    /// nobody has asked, or `left` is not 0.
+    pub ended_at: Option<u64>,
 }

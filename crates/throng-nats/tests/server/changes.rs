@@ -22,7 +22,8 @@ fn edit(
     record: RecordChange,
 ) -> LogRequest {
     let messages = texts.iter().map(|text| publication("a", text, None)).collect();
-    LogRequest::Change(Box::new(LogEdit { head, record_version: version, messages, record }))
+    let edit = LogEdit { head, record_version: version, messages, record, may_end: false };
+    LogRequest::Change(Box::new(edit))
 }
 
 fn record(text: &[u8]) -> LogRecord {

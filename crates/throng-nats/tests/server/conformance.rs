@@ -92,7 +92,7 @@ pub(crate) fn node(
 
 /// Runs all checks with streams on so many servers.
 fn check(addresses: &[String], replicas: u8) {
-    let profile = Profile { ends_channels: false, counts_notices: true, ..Profile::JOURNAL };
+    let profile = Profile { counts_notices: true, ..Profile::JOURNAL };
     conformance::run_with(profile, |rules, queues| {
         // Nobody else uses its stream.
         let stream = (format!("conformance{}", number()), replicas);

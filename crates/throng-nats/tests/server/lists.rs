@@ -181,6 +181,7 @@ async fn old_messages_do_not_count_and_records_do() {
         record_version: None,
         messages: Vec::new(),
         record: RecordChange::Write(record),
+        may_end: false,
     };
     let written = node.ask_log("c", LogRequest::Change(Box::new(edit))).await;
     assert!(matches!(node.log_outcome(written).await, LogOutcome::Changed { .. }));

@@ -3,6 +3,7 @@
 
 mod changes;
 mod conformance;
+mod ends;
 mod lists;
 mod nats_server;
 mod node;
@@ -15,7 +16,7 @@ use node::{Node, no_tls, publication, stream};
 use throng_core::{AskerId, ChannelId};
 use throng_nats::api::StreamSettings;
 use throng_nats::client::{Login, NatsSession, ServerAddress};
-use throng_nats::journal::{JournalEvent, Outcome};
+use throng_nats::journal::{JournalEvent, Outcome, PublishRequest};
 
 fn node(server: &NatsServer) -> Node {
     Node::start(server, stream(), Login::Anonymous)
@@ -222,7 +223,8 @@ async fn publish_during(
                 let publication =
                     publication(&format!("room.{}", count % 7), &body, key.as_deref());
                 let (token, asker) = (1_000_000 + count, AskerId::of_connection(0));
-                let event = JournalEvent::Publish { token, publication, asker };
+                let request = PublishRequest { token, publication, asker, may_end: false };
+                let event = JournalEvent::Publish(request);
                 events.send(event).expect("the client runs");
             }
             tokio::time::sleep(Duration::from_millis(5)).await;

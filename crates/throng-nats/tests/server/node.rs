@@ -10,7 +10,7 @@ use throng_nats::client::{
 };
 use throng_nats::journal::{
     ErasedMessages, JournalEvent, JournalReport, JournalSettings, LogCount, LogOutcome, LogRequest,
-    NamedLog, Naming, Outcome, Reading, StreamJournal,
+    NamedLog, Naming, Outcome, PublishRequest, Reading, StreamJournal,
 };
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
@@ -42,6 +42,8 @@ pub(crate) struct Node {
     pub(crate) events: UnboundedSender<JournalEvent<'static>>,
     notices: UnboundedReceiver<Notice>,
     next_token: u64,
+    /// True if its channels may end.
+    pub(crate) may_end: bool,
     pub(crate) epoch: Option<u64>,
     /// Heads of followed channels, as often as they were reported.
     pub(crate) heads: HashMap<ChannelId, Vec<u64>>,
@@ -101,6 +103,7 @@ impl Node {
             events,
             notices,
             next_token: 0,
+            may_end: false,
             epoch: None,
             heads: HashMap::new(),
             messages: HashMap::new(),
@@ -196,7 +199,8 @@ impl Node {
     pub(crate) async fn publish(&mut self, publication: Publication) -> u64 {
         self.next_token += 1;
         let (token, asker) = (self.next_token, AskerId::of_connection(0));
-        self.send(JournalEvent::Publish { token, publication, asker }).await;
+        let request = PublishRequest { token, publication, asker, may_end: self.may_end };
+        self.send(JournalEvent::Publish(request)).await;
         token
     }
 
@@ -231,7 +235,9 @@ impl Node {
         self.next_token += 1;
         let token = self.next_token;
         let channel = ChannelName::channel(channel);
-        self.send(JournalEvent::Read { token, channel, after, at_least: after }).await;
+        let wants_end = self.may_end;
+        let read = JournalEvent::Read { token, channel, after, at_least: after, wants_end };
+        self.send(read).await;
         self.until("it is read", |node| node.readings.contains_key(&token)).await;
         self.readings.remove(&token).flatten().expect("the stream is open")
     }

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
+use throng_core::LogRecord;
 use throng_nats::protocol::headers::Headers;
 
 use consumer::Consumer;
@@ -39,6 +40,8 @@ struct ServerStream {
     last: u64,
     ids: HashMap<String, u64>,
     leader: u64,
+    /// Messages under a condition on another subject that came alone.
+    conditional: u64,
     /// Messages of batches that are not committed.
     batches: HashMap<String, Vec<Published>>,
 }
@@ -106,6 +109,11 @@ impl Broker {
         }
         stream.dropped.clear();
         stream.first = stream.messages.keys().next().copied().unwrap_or(stream.last + 1);
+    }
+
+    /// True if the channel with these messages has ended.
+    pub(crate) fn has_ended(&self, name: &str, subject: &str) -> bool {
+        self.streams.get(name).is_some_and(|stream| stream.has_ended(subject))
     }
 
     /// The first sequence of a stream.
@@ -285,6 +293,9 @@ impl Broker {
 /// Begins the subjects of channels' messages.
 const MESSAGES: &str = "throng.in.default.c.";
 
+/// Begins the subjects of their records.
+const RECORDS: &str = "throng.in.default.r.c.";
+
 const NOBODY: &str = "NATS/1.0 503\r\n\r\n";
 
 impl ServerStream {
@@ -298,6 +309,7 @@ impl ServerStream {
             last: 0,
             ids: HashMap::new(),
             leader: 0,
+            conditional: 0,
             batches: HashMap::new(),
         }
     }
@@ -354,7 +366,8 @@ impl ServerStream {
         let Some((id, at)) =
             headers.get("Nats-Batch-Id").zip(headers.number("Nats-Batch-Sequence"))
         else {
-            return Some(match self.refuses(subject, headers) {
+            let refused = self.refuses(subject, headers).or_else(|| self.is_busy_with(headers));
+            return Some(match refused {
                 Some(refused) => (refused, Vec::new()),
                 None => self.store(name, &published()),
             });
@@ -393,6 +406,22 @@ impl ServerStream {
         (expected != last).then_some(refused)
     }
 
+    /// The refusal of a message while several servers store another one under the same condition.
+    fn is_busy_with(&mut self, headers: Headers<'_>) -> Option<Value> {
+        headers.get("Nats-Expected-Last-Subject-Sequence-Subject")?;
+        self.conditional += 1;
+        let is_busy = self.config["num_replicas"] != 1 && self.conditional.is_multiple_of(5);
+        is_busy.then(|| refusal(400, 10164, "wrong last sequence"))
+    }
+
+    /// True if the record says that the channel with these messages has ended.
+    fn has_ended(&self, subject: &str) -> bool {
+        let Some(name) = subject.strip_prefix(MESSAGES) else { return false };
+        let record = self.messages.get(&self.last_of(&format!("{RECORDS}{name}")));
+        let record = record.and_then(|stored| LogRecord::read(&stored.payload).ok());
+        record.is_some_and(|record| record.is_of_end())
+    }
+
     fn store(
         &mut self,
         name: &str,
@@ -403,6 +432,7 @@ impl ServerStream {
         if let Some(sequence) = id.as_ref().and_then(|id| self.ids.get(id)) {
             return (json!({ "stream": name, "seq": sequence, "duplicate": true }), Vec::new());
         }
+        assert!(!self.has_ended(subject), "{subject} has ended, and gets a message");
         let previous = self.last_of(subject);
         self.last += 1;
         self.ids.extend(id.map(|id| (id, self.last)));

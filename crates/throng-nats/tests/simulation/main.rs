@@ -64,14 +64,18 @@ fn followers_get_each_message_once_and_in_order() {
         sum.changed_logs += tally.changed_logs;
         sum.erased += tally.erased;
         sum.erased_reads += tally.erased_reads;
+        sum.ended += tally.ended;
+        sum.ended_reads += tally.ended_reads;
     }
     if !is_single {
         // A simulation in which these do not happen tests nothing.
         let Tally { stored, messages, gaps, unknown, away, read, .. } = sum;
         let Tally { epochs, asked, partly, changed, stalled, conflicts, .. } = sum;
         let Tally { replaced, gone_on, changed_logs, erased, erased_reads, .. } = sum;
+        let Tally { ended, ended_reads, .. } = sum;
         let all = [stored, messages, gaps, unknown, away, read, epochs, asked, partly, changed];
         let others = [stalled, conflicts, replaced, gone_on, changed_logs, erased, erased_reads];
-        assert!(all.iter().chain(&others).all(|count| *count > 0), "{sum:?}");
+        let ends = [ended, ended_reads];
+        assert!(all.iter().chain(&others).chain(&ends).all(|count| *count > 0), "{sum:?}");
     }
 }

@@ -195,19 +195,19 @@ impl Oracle {
         }
     }
 
-    /// A reading after `after` gave these. Returns whether erased messages are between them.
+    /// A reading after a position gave these, and said that it had all up to another one and
+    /// whether it was whole. Returns whether erased messages are between them.
     pub(crate) fn read(
         &self,
         era: usize,
         subject: &str,
-        after: u64,
+        (after, up_to, is_whole): (u64, u64, bool),
         found: &[(u64, String)],
-        is_whole: bool,
     ) -> bool {
         let empty = BTreeMap::new();
         let era = &self.eras[era];
         let stored = era.subjects.get(subject).unwrap_or(&empty);
-        let last = found.last().map_or(after, |(sequence, _)| *sequence).max(after);
+        let last = found.last().map_or(after, |(sequence, _)| *sequence).max(after).max(up_to);
         let between = stored.range(after + 1..last + 1);
         let of = |(sequence, body): (&u64, &String)| (*sequence, body.clone());
         let (expected, missing): (Vec<_>, Vec<_>) =

@@ -1,5 +1,6 @@
 //! Nodes, a model of the servers, and everything that goes wrong between them.
 
+mod ends;
 mod logs;
 mod naming;
 mod nodes;
@@ -24,9 +25,11 @@ use throng_nats::protocol::headers::Headers;
 use crate::broker::{Broker, Effects, Sent};
 use crate::oracle::{Oracle, Position};
 use crate::random::Random;
+use ends::Ends;
 use logs::AskedLog;
 use naming::KnownNames;
 use nodes::Known;
+use publishing::Published;
 use reading::AskedReading;
 use states::States;
 use table::JournalTable;
@@ -63,8 +66,7 @@ struct Node {
     /// True if messages were lost, and no new connection has followed yet.
     has_lost: bool,
     followed: BTreeMap<usize, Option<Position>>,
-    /// By token: channel, body, whether with a key.
-    publications: BTreeMap<u64, (usize, String, bool)>,
+    publications: BTreeMap<u64, Published>,
     reads: BTreeMap<u64, AskedReading>,
     /// By token: channel, and what was asked for.
     logs: BTreeMap<u64, (usize, AskedLog)>,
@@ -109,6 +111,8 @@ pub(crate) struct Tally {
     pub(crate) erased: usize,
     pub(crate) erased_reads: usize,
     pub(crate) named: usize,
+    pub(crate) ended: usize,
+    pub(crate) ended_reads: usize,
 }
 
 pub(crate) struct World {
@@ -130,6 +134,7 @@ pub(crate) struct World {
     replaced: BTreeSet<(usize, u64)>,
     /// Channels whose history was to be erased, which may have been written down without.
     histories: BTreeSet<usize>,
+    ends: Ends,
     pub(crate) tally: Tally,
 }
 
@@ -166,6 +171,7 @@ impl World {
             changes: Vec::new(),
             replaced: BTreeSet::new(),
             histories: BTreeSet::new(),
+            ends: Ends::default(),
             tally: Tally::default(),
         }
     }
@@ -305,6 +311,7 @@ impl World {
             self.oracle.stored(&stored.subject, sequence, body);
             self.tally.stored += 1;
         }
+        self.note_ends();
         if let Some(node) = publisher {
             self.nodes[node].answers.extend(effects.answers);
         }
@@ -365,6 +372,7 @@ impl World {
         }
         self.settle(100);
         self.broker.expire(STREAM, 2 + self.random.below(10));
+        self.note_ends();
     }
 
     fn swap_live(&mut self, node: usize) {
@@ -397,6 +405,7 @@ impl World {
     fn forget(&mut self) {
         (0..self.nodes.len()).for_each(|node| self.disconnect(node));
         self.broker.forget();
+        self.note_ends();
         self.oracle.eras.push(Default::default());
         self.replaced.clear();
     }
@@ -493,19 +502,6 @@ impl World {
             JournalReport::Read { token, reading } => self.was_read(node, token, reading),
             JournalReport::Unheard => panic!("the model has no limit of subscriptions"),
         }
-    }
-
-    fn told_gap(&mut self, node: usize, index: usize) {
-        self.tally.gaps += 1;
-        let of = &mut self.nodes[node];
-        let position = of.followed.get_mut(&index).expect("it is followed");
-        let position = position.as_mut().expect("its head is known");
-        let first = self.broker.first(STREAM);
-        let kept = self.broker.kept(STREAM, &subject(index));
-        // Nor whether one was dropped before others were erased.
-        let erased = self.oracle.erased_of(of.era, &subject(index));
-        let is_full = kept.len() + erased >= self.stream.retention.max_messages;
-        self.oracle.gap(of.era, &subject(index), position, first, &kept, is_full);
     }
 
     fn opened(&mut self, node: usize, epoch: u64) {

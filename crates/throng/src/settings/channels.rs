@@ -70,6 +70,8 @@ channel_table! {
     "members-grace" members_grace: Time,
     /// The publisher that messages show.
     "from" sender: SenderChoice,
+    /// Whether channels of several nodes may end.
+    "may-end" may_end: Switch,
     /// Where the messages are kept.
     "journal" journal: JournalChoice,
     /// Whether the messages are kept in the data directory: an earlier word for that journal.
@@ -171,7 +173,7 @@ mod tests {
             "pace" => "'100ms'",
             "max-staleness" => "'1s'",
             "lag-policy" => "'skip'",
-            "presence-events" => "true",
+            "presence-events" | "may-end" => "true",
             "journal" => "'disk'",
             "from" => "'name'",
             "members" => "'user'",

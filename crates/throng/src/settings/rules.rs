@@ -34,6 +34,7 @@ pub(crate) fn rules(settings: &Settings) -> Rules {
         members: members(settings, None),
         sender: Sender::Nobody,
         journal: settings.journal_id(settings.default_journal()),
+        may_end: false,
     };
     let rules = settings.channels.iter().map(|table| rule(settings, table, &fallback));
     let rules = rules.collect();
@@ -73,6 +74,7 @@ fn rule(settings: &Settings, table: &ChannelTable, fallback: &Rule) -> Rule {
         members: members(settings, Some(table)),
         sender: table.sender.map_or(fallback.sender, |sender| sender.0),
         journal: settings.journal_id(settings.journal_of(table)),
+        may_end: table.may_end.is_some_and(|switch| switch.0),
     }
 }
 

@@ -6,7 +6,7 @@ use throng_core::RecordChange;
 
 use super::context::LogContext;
 use super::view::LogView;
-use crate::api::beside::EXPECTED;
+use crate::api::beside::{EXPECTED, EXPECTED_OF};
 use crate::api::message;
 use crate::api::stream::StreamAbilities;
 use crate::journal::outbox::Question;
@@ -26,8 +26,6 @@ const NO_BATCHES: &str = "the stream in NATS does not store several messages in 
     which its servers need version 2.12: set allow_atomic of the stream";
 
 const TOO_MANY: &str = "servers of NATS store at most 1,000 messages in one step, with the record";
-
-const EXPECTED_OF: &str = "Nats-Expected-Last-Subject-Sequence-Subject";
 
 struct Entry {
     subject: String,
@@ -74,6 +72,7 @@ fn entries(
     edit: &LogEdit,
     view: &LogView,
     (suffix, stream): (&str, &str),
+    is_atomic: bool,
     context: &LogContext<'_>,
 ) -> (Vec<Entry>, Result<u64, u64>) {
     let subjects = context.subjects;
@@ -100,7 +99,9 @@ fn entries(
         return (entries, record);
     }
     let head = edit.head.map(|_| (ingest, view.last));
-    let version = edit.record_version.map(|_| (subjects.record(suffix), view.record_sequence()));
+    let may_end = edit.may_end && is_atomic && edit.is_refused_by_end();
+    let depends = edit.record_version.is_some() || may_end;
+    let version = depends.then(|| (subjects.record(suffix), view.record_sequence()));
     for (subject, expected) in [head, version].into_iter().flatten() {
         let own = entries.iter_mut().find(|entry| entry.subject == subject);
         match own {
@@ -136,7 +137,7 @@ pub(super) fn send(
     abilities: StreamAbilities,
     context: &mut LogContext<'_>,
 ) -> Result<SentEdit, LogOutcome> {
-    let (mut entries, record) = entries(edit, view, (suffix, stream), context);
+    let (mut entries, record) = entries(edit, view, (suffix, stream), abilities.is_atomic, context);
     let count = entries.len();
     match count {
         0 => {

@@ -333,6 +333,13 @@ impl OpenRequest {
             LogRequest::Change(edit) if is_certain && !holds(edit) => {
                 Next::End(LogOutcome::Conflict(view.facts(reached)))
             }
+            LogRequest::Change(edit) if view.is_ended() && edit.is_refused_by_end() => {
+                if is_certain {
+                    return Next::End(LogOutcome::Failed(Outcome::Ended));
+                }
+                self.seen = Some(view);
+                self.again(context)
+            }
             // The known sequences of the stream may be some seconds old.
             LogRequest::Change(edit) if edit.head.is_some() && view.is_empty() => {
                 let token = context.outbox.ask_state(Question::Log(Arc::clone(names.0)));

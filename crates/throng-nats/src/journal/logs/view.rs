@@ -52,6 +52,11 @@ impl LogView {
         self.record().map_or(0, |known| known.version)
     }
 
+    /// True if the channel has ended.
+    pub(super) fn is_ended(&self) -> bool {
+        self.record().is_some_and(|known| known.record.is_of_end())
+    }
+
     /// The last message there ever was; 0 if none is known.
     fn known_head(&self) -> u64 {
         self.last.max(self.erasures().head)

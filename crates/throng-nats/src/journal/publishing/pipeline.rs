@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use throng_core::AskerId;
 
+use super::gate::Gate;
 use super::known_keys::{KeyId, KnownKeys};
 use crate::journal::report::Outcome;
 
@@ -35,6 +36,8 @@ pub(super) struct Outstanding {
     pub(super) reply: Option<u64>,
     pub(super) headers: Arc<[u8]>,
     pub(super) body: Arc<[u8]>,
+    /// The bytes of the condition that it is sent with.
+    pub(super) condition_bytes: usize,
     pub(super) key: Option<KeyId>,
     pub(super) asker: AskerId,
     /// The stream's head when it was first sent.
@@ -68,6 +71,7 @@ impl Outstanding {
             reply: None,
             headers,
             body,
+            condition_bytes: 0,
             key: None,
             asker,
             floor: 0,
@@ -82,7 +86,12 @@ impl Outstanding {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.headers.len() + self.body.len()
+        self.headers.len() + self.body.len() + self.condition_bytes
+    }
+
+    /// True if no answer to it is expected any more.
+    pub(super) fn is_overdue(&self, now_ms: u64) -> bool {
+        self.due_ms <= now_ms
     }
 
     /// True if it is in its order with this sequence.
@@ -118,13 +127,39 @@ pub(super) struct Pipeline {
     /// The last one that had been sent when there was a doubt, by its number: up to it, several
     /// copies are on their way.
     doubted: u64,
+    /// Of a channel that may end.
+    gate: Option<Box<Gate>>,
 }
 
 impl Pipeline {
     pub(super) fn new() -> Pipeline {
         // Mostly one. The first push would make room for four.
         let queue = VecDeque::with_capacity(1);
-        Pipeline { queue, sent: 0, window: IN_FLIGHT_MAX, due_ms: 0, doubted: 0 }
+        Pipeline { queue, sent: 0, window: IN_FLIGHT_MAX, due_ms: 0, doubted: 0, gate: None }
+    }
+
+    /// One of a channel that may end. Its first publication finds out whether it has.
+    pub(super) fn gated(gate: Gate) -> Pipeline {
+        Pipeline { window: 1, gate: Some(Box::new(gate)), ..Pipeline::new() }
+    }
+
+    pub(super) fn gate(&self) -> Option<&Gate> {
+        self.gate.as_deref()
+    }
+
+    pub(super) fn gate_mut(&mut self) -> Option<&mut Gate> {
+        self.gate.as_deref_mut()
+    }
+
+    /// True if there is something to send now: publications, or the question for the record that
+    /// they depend on.
+    pub(super) fn has_work(&self, now_ms: u64) -> bool {
+        self.is_ready(now_ms) || self.gate().is_some_and(|gate| gate.is_due(now_ms))
+    }
+
+    /// The number of the newest publication; 0 without one.
+    pub(super) fn newest(&self) -> u64 {
+        self.queue.back().map_or(0, |newest| newest.number)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -156,7 +191,8 @@ impl Pipeline {
 
     /// True if [`Pipeline::next_step`] is another one than to wait, unless it waits for a key.
     pub(super) fn is_ready(&self, now_ms: u64) -> bool {
-        self.due_ms <= now_ms && self.sent < self.window.min(self.queue.len())
+        let is_open = self.gate().is_none_or(Gate::is_open);
+        is_open && self.due_ms <= now_ms && self.sent < self.window.min(self.queue.len())
     }
 
     pub(super) fn next_step(
@@ -196,7 +232,7 @@ impl Pipeline {
         now_ms: u64,
         last: u64,
         reply: impl FnOnce(&Outstanding) -> u64,
-    ) -> Option<(&Outstanding, u64)> {
+    ) -> Option<(&Outstanding, u64, Option<&Gate>)> {
         let next = self.queue.get_mut(self.sent)?;
         self.sent += 1;
         next.due_ms = now_ms + RESEND_MS;
@@ -208,7 +244,7 @@ impl Pipeline {
         next.is_repeated = next.reply.is_some();
         let reply = next.reply.unwrap_or_else(|| reply(next));
         next.reply = Some(reply);
-        Some((next, reply))
+        Some((next, reply, self.gate.as_deref()))
     }
 
     /// The publication at this place and all after it are sent again, not before this time.
@@ -234,7 +270,8 @@ impl Pipeline {
 
     /// The servers answer: more may be under way.
     pub(super) fn widen(&mut self) {
-        self.window = (2 * self.window).min(IN_FLIGHT_MAX);
+        let is_narrow = self.gate().is_some_and(|gate| gate.is_narrow);
+        self.window = if is_narrow { 1 } else { (2 * self.window).min(IN_FLIGHT_MAX) };
     }
 
     /// The publication at this place is stored with this sequence.
@@ -269,6 +306,7 @@ impl Pipeline {
             // What has overtaken it was stored before all that is stored now.
             outstanding.overtaken_at = outstanding.overtaken_at.map(|_| 0);
         }
+        self.gate.iter_mut().for_each(|gate| gate.begin_epoch());
     }
 }
 
@@ -298,7 +336,7 @@ mod tests {
             match pipeline.next_step(now_ms, 1 << 20, &KnownKeys::default()) {
                 NextStep::Wait => return (sent, ended),
                 NextStep::Send => {
-                    sent.extend(pipeline.send(now_ms, 0, |_| 7).map(|(sent, _)| sent.number));
+                    sent.extend(pipeline.send(now_ms, 0, |_| 7).map(|(sent, ..)| sent.number));
                 }
                 NextStep::End(outcome) => {
                     pipeline.remove(pipeline.next());

@@ -3,6 +3,7 @@
 use throng_core::{AskerId, Body, LogRecord, Publication, RecordChange};
 use throng_nats::journal::{JournalEvent, LogEdit, LogFacts, LogOutcome, LogRequest, Outcome};
 
+use super::ends::{SeenEnd, may_end};
 use super::{CHANNELS, Tally, World, channel, subject};
 
 /// A request about a channel's log that has no outcome yet.
@@ -12,6 +13,8 @@ pub(super) enum AskedLog {
         head: Option<u64>,
         version: Option<u64>,
         bodies: Vec<String>,
+        /// Whether the channel had ended before.
+        seen: SeenEnd,
     },
     State,
     /// A message, or the history.
@@ -46,22 +49,37 @@ impl World {
             2 => RecordChange::Remove,
             _ => RecordChange::Write(LogRecord::of(&[(1, text.as_bytes())]).expect("it is short")),
         };
+        let text =
+            |body: &String| Publication::new(channel(index), Body::Text(body.clone().into()));
+        let messages = bodies.iter().map(text).collect();
+        let may_end = may_end(index);
+        let edit = LogEdit { head, record_version: version, messages, record, may_end };
+        self.make_change(node, index, edit);
+    }
+
+    pub(super) fn make_change(&mut self, node: usize, index: usize, edit: LogEdit) {
+        let text = |message: &Publication| match &message.body {
+            Body::Text(text) => text.to_string(),
+            other => panic!("{other:?}"),
+        };
+        let bodies: Vec<_> = edit.messages.iter().map(text).collect();
         for asker in 1..4 {
             // It comes between the publications of all.
             let order = self.nodes[node].order.entry((index, AskerId::of_connection(asker)));
             order.or_default().extend(bodies.iter().cloned());
         }
         self.changes.push((index, bodies.clone()));
-        let text =
-            |body: &String| Publication::new(channel(index), Body::Text(body.clone().into()));
-        let messages = bodies.iter().map(text).collect();
-        let edit = LogEdit { head, record_version: version, messages, record };
-        let asked = AskedLog::Change { head, version, bodies };
+        let (head, version, seen) = (edit.head, edit.record_version, self.seen_end(index));
+        let asked = AskedLog::Change { head, version, bodies, seen };
         self.ask_log(node, index, asked, LogRequest::Change(Box::new(edit)));
     }
 
     pub(super) fn read_log(&mut self, node: usize) {
         let index = self.random.below(CHANNELS);
+        self.read_log_of(node, index);
+    }
+
+    pub(super) fn read_log_of(&mut self, node: usize, index: usize) {
         self.ask_log(node, index, AskedLog::State, LogRequest::State);
     }
 
@@ -100,9 +118,11 @@ impl World {
                 let head = Some(self.nodes[0].facts[&index].head);
                 let body = format!("change {}", self.next_token);
                 let message = Publication::new(channel(index), Body::Text(body.clone().into()));
-                let asked = AskedLog::Change { head, version: None, bodies: vec![body] };
+                let (bodies, seen) = (vec![body], self.seen_end(index));
+                let asked = AskedLog::Change { head, version: None, bodies, seen };
                 let (messages, record) = (vec![message], RecordChange::Keep);
-                let edit = LogEdit { head, record_version: None, messages, record };
+                let may_end = may_end(index);
+                let edit = LogEdit { head, record_version: None, messages, record, may_end };
                 self.ask_log(0, index, asked, LogRequest::Change(Box::new(edit)));
                 self.settle(3);
             }
@@ -115,8 +135,12 @@ impl World {
         let (index, asked) = self.nodes[node].logs.remove(&token).expect("it was asked once");
         let subject = subject(index);
         match (outcome, asked) {
-            (LogOutcome::Changed { first, record }, AskedLog::Change { head, version, bodies }) => {
+            (
+                LogOutcome::Changed { first, record },
+                AskedLog::Change { head, version, bodies, seen },
+            ) => {
                 self.tally.changed_logs += 1;
+                assert!(bodies.is_empty() || self.was_open(index, seen), "{subject} has ended");
                 for (sequence, body) in (first..).zip(&bodies) {
                     self.oracle.acknowledged(&subject, sequence, body, false);
                 }
@@ -128,7 +152,10 @@ impl World {
                     assert!(is_first, "record {version} of {subject} was replaced twice");
                 }
             }
-            (LogOutcome::Conflict(facts), AskedLog::Change { head, version: wanted, bodies }) => {
+            (
+                LogOutcome::Conflict(facts),
+                AskedLog::Change { head, version: wanted, bodies, .. },
+            ) => {
                 self.tally.conflicts += 1;
                 let is_head = head.is_none_or(|head| head == facts.head);
                 let is_version = wanted.is_none_or(|wanted| wanted == version(&facts));
@@ -144,6 +171,11 @@ impl World {
                 self.oracle.hides(self.nodes[node].era, &subject, what);
             }
             (LogOutcome::Erased(Some(0)), AskedLog::Erase(Some(_))) => {}
+            (LogOutcome::Failed(Outcome::Ended), AskedLog::Change { bodies, seen, .. }) => {
+                assert!(self.was_ended(index, seen), "{subject} has not ended");
+                self.tally.ended += 1;
+                self.oracle.refused.extend(bodies);
+            }
             (LogOutcome::Failed(Outcome::Unknown), _) => self.tally.unknown += 1,
             (LogOutcome::Failed(Outcome::Away | Outcome::Busy), asked) => {
                 self.tally.away += 1;

@@ -1,9 +1,20 @@
 //! Publications of single messages and of batches, and their outcomes.
 
 use throng_core::{AskerId, Body, Publication};
-use throng_nats::journal::{JournalEvent, Outcome};
+use throng_nats::journal::{JournalEvent, Outcome, PublishRequest};
 
+use super::ends::{SeenEnd, may_end};
 use super::{CHANNELS, World, channel, subject};
+
+/// A publication that has no outcome yet.
+#[derive(Debug)]
+pub(super) struct Published {
+    index: usize,
+    body: String,
+    has_key: bool,
+    /// Whether the channel had ended before.
+    seen: SeenEnd,
+}
 
 impl World {
     pub(super) fn publish(&mut self, node: usize) {
@@ -42,17 +53,29 @@ impl World {
         if key.is_none() && asker.is_client() {
             self.nodes[node].order.entry((index, asker)).or_default().push(body.clone());
         }
-        self.nodes[node].publications.insert(token, (index, body, key.is_some()));
-        self.step(node, JournalEvent::Publish { token, publication, asker });
+        let (has_key, seen) = (key.is_some(), self.seen_end(index));
+        let published = Published { index, body, has_key, seen };
+        self.nodes[node].publications.insert(token, published);
+        let may_end = may_end(index);
+        let request = PublishRequest { token, publication, asker, may_end };
+        self.step(node, JournalEvent::Publish(request));
     }
 
     pub(super) fn published(&mut self, node: usize, token: u64, outcome: Outcome) {
         let published = self.nodes[node].publications.remove(&token);
-        let (index, body, has_key) = published.expect("it was published once");
+        let Published { index, body, has_key, seen } = published.expect("it was published once");
         match outcome {
             Outcome::Stored { sequence, is_duplicate } => {
                 assert!(has_key || !is_duplicate);
+                assert!(has_key || self.was_open(index, seen), "{body}: {index} has ended");
                 self.oracle.acknowledged(&subject(index), sequence, &body, has_key);
+            }
+            Outcome::Ended => {
+                assert!(self.was_ended(index, seen), "{body}: {index} has not ended");
+                self.tally.ended += 1;
+                if !has_key {
+                    self.oracle.refused.insert(body);
+                }
             }
             Outcome::Unknown => self.tally.unknown += 1,
             Outcome::Busy | Outcome::Away => {

@@ -12,7 +12,7 @@ pub(super) struct Step {
 }
 
 /// In fair weather a node does some hundred things between two faults.
-const STEPS: [Step; 28] = [
+const STEPS: [Step; 29] = [
     step("carry_up", 300, World::carry_up),
     step("carry_down", 300, World::carry_down),
     step("tick", 110, World::tick),
@@ -23,6 +23,7 @@ const STEPS: [Step; 28] = [
     step("read", 30, World::read),
     step("change_log", 15, World::change_log),
     step("read_log", 10, World::read_log),
+    step("end_log", 10, World::end_log),
     step("erase", 8, World::erase),
     step("ask", 10, World::ask),
     step("change_table", 5, World::change_table),
@@ -51,6 +52,7 @@ const OF_NAMES: &[(&str, usize)] = &[
     ("read", 0),
     ("change_log", 0),
     ("read_log", 0),
+    ("end_log", 0),
     ("erase", 0),
     ("succeed", 0),
 ];
@@ -60,7 +62,7 @@ const fn step(name: &'static str, ratio: usize, run: fn(&mut World, usize)) -> S
 }
 
 /// Ratios that replace the ones of [`STEPS`].
-const WEATHERS: [&[(&str, usize)]; 8] = [
+const WEATHERS: [&[(&str, usize)]; 9] = [
     &[],
     // Connections that do not last.
     &[("disconnect", 40), ("connect", 40), ("go_elsewhere", 15), ("late_copy", 40)],
@@ -85,6 +87,8 @@ const WEATHERS: [&[(&str, usize)]; 8] = [
     ],
     // Logs whose messages have all expired are changed.
     &[("change_log", 60), ("read_log", 30), ("expire", 10)],
+    // Channels end and are opened again while all publish.
+    &[("end_log", 60), ("read_log", 60), ("publish", 200), ("read", 60), ("elect", 4)],
     // Upgrades of a busy node.
     &[("succeed", 20), ("publish", 200), ("follow", 80), ("unfollow", 60)],
 ];
