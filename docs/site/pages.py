@@ -37,6 +37,7 @@ MENU = {
         "guides/tls",
         "guides/limits",
         "guides/callouts",
+        "guides/from-pusher",
         "guides/nodes",
         "packaging",
     ],

@@ -9,6 +9,7 @@ use throng_core::later::{Answer, Later};
 use throng_core::name::Kind;
 use throng_wire::{ErrorCode, ErrorResponse};
 
+use crate::apps::Apps;
 use crate::authenticator::Authenticator;
 use crate::certificate::CertificateUsers;
 use crate::clients::Clients;
@@ -34,6 +35,8 @@ pub struct AccessControl {
     /// Says which user a client certificate names. `None` if certificates only decide who may
     /// connect.
     pub certificates: Option<CertificateUsers>,
+    /// The applications whose clients speak the Pusher protocol.
+    pub apps: Arc<Apps>,
     /// The parts of a request that `policy` and `connect` get besides its credential.
     pub passed: Passed,
     /// The keys that applications show. A reload replaces them, but for an empty set.
@@ -68,6 +71,7 @@ impl AccessControl {
             tokens: None,
             connect: None,
             certificates: None,
+            apps: Arc::default(),
             passed: Passed::default(),
             server_keys: ArcSwap::default(),
             revocations: Mutex::new(None),
@@ -87,10 +91,12 @@ impl AccessControl {
         Arc::new(AccessControl::open(Arc::new(AllowAll)))
     }
 
-    /// True if access is controlled: the server has keys of any kind, or asks who its clients are,
-    /// or their certificates say so. Then a client has no user without one of them.
+    /// True if access is controlled: the server has keys of any kind, those of applications
+    /// included, or asks who its clients are, or their certificates say so. Then a client has no
+    /// user without one of them.
     pub fn has_keys(&self) -> bool {
         let has_keys = self.tokens.is_some() || !self.server_keys.load().is_empty();
+        let has_keys = has_keys || !self.apps.is_empty();
         has_keys || self.connect.is_some() || self.certificates.is_some()
     }
 

@@ -20,6 +20,7 @@
 //! |---|---|
 //! | [`policy`] | the interface of a policy: who asks, what for, the decision |
 //! | `access_control` | what both planes share |
+//! | [`apps`] | applications whose clients speak the Pusher protocol |
 //! | `certificate` | who a client is by its certificate |
 //! | [`connect`] | who a client without a credential is |
 //! | [`algorithm`] | the signature algorithms of tokens |
@@ -76,6 +77,7 @@
 mod access_control;
 pub mod address;
 pub mod algorithm;
+pub mod apps;
 pub mod authenticator;
 mod cache;
 mod certificate;
@@ -103,6 +105,7 @@ pub mod token;
 pub mod verifier;
 
 pub use access_control::AccessControl;
+pub use apps::{Apps, ClientApp};
 pub use authenticator::{Authenticator, Refusal, Verdict};
 pub use cache::CacheCounts;
 pub use certificate::{CertificateUsers, Certified};

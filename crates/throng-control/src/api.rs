@@ -20,6 +20,7 @@ mod parameters;
 mod permit;
 pub(crate) mod presence;
 pub(crate) mod publish;
+pub(crate) mod pusher;
 pub(crate) mod read;
 mod receipt;
 pub(crate) mod revocations;

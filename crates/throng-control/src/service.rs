@@ -17,6 +17,7 @@ use throng_wire::log::without_query;
 use tower_service::Service as _;
 
 use crate::api::erase::Target;
+use crate::api::pusher::AppPath;
 use crate::authentication::Operation;
 use crate::control::Control;
 use crate::http::answer::{self, Answer, ApiError, PREFERENCE_APPLIED, Refused};
@@ -83,8 +84,11 @@ impl Service {
             answer::close(&mut answer);
         }
         if let Some(asked) = asked {
-            check_documented(&head.method, &asked, &answer);
-            check_documented(&head.method, &head.uri, &answer);
+            // That of the Pusher protocol is documented by others.
+            if app_path(control, asked.path()).is_none() {
+                check_documented(&head.method, &asked, &answer);
+                check_documented(&head.method, &head.uri, &answer);
+            }
         }
         if let Some(dialect) = dialect {
             answer = dialect::translate(answer, dialect).await;
@@ -104,6 +108,9 @@ impl Service {
         head: &Parts,
         body: &mut Incoming,
     ) -> Result<Answer, ApiError> {
+        if let Some(path) = app_path(control, head.uri.path()) {
+            return Box::pin(api::pusher::answer(control, head, body, path)).await;
+        }
         let resource = Resource::of(head.uri.path());
         if let Some(resource) = resource {
             request_headers::check(head, resource)?;
@@ -127,6 +134,11 @@ impl Service {
             Err(never) => match never {},
         }
     }
+}
+
+/// The path of a request to the API of the Pusher protocol, if there are applications.
+fn app_path<'p>(control: &Control, path: &'p str) -> Option<AppPath<'p>> {
+    if control.apps.is_empty() { None } else { AppPath::of(path) }
 }
 
 /// The address of the client that sent a request, behind trusted proxies as well.
@@ -176,6 +188,7 @@ fn route(head: &Parts, answer: &Answer) -> RequestClass {
             | Resource::Log(_, _, LogPart::Subscriptions | LogPart::Followers)
             | Resource::Subscriptions,
         ) => RequestClass::Administration,
+        None if AppPath::of(path).is_some_and(AppPath::publishes) => RequestClass::Publish,
         None if path == "/health" || path.starts_with("/health/") => RequestClass::Health,
         None if path == "/metrics" || path.starts_with("/status") => RequestClass::Status,
         Some(_) | None => RequestClass::Other,

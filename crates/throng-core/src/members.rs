@@ -22,6 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use throng_wire::v1::Present;
 
+use crate::id::MessageId;
 use crate::name::ChannelName;
 
 /// A member, by the key that the log has for it.
@@ -129,8 +130,10 @@ pub struct MemberMetrics {
 }
 
 /// A page of a channel's members.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct MemberPage {
+    /// The newest message of their log, as of which this is.
+    pub head: MessageId,
     /// The members as JSON objects, in the order of their keys.
     pub members: Vec<Arc<str>>,
     /// The users among them, each once.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use throng_core::message::TEXT;
 use throng_core::{Body, ChannelId, Message};
+use throng_pusher::{App, SocketId};
 use throng_wire::error::{ResponseOptions, write_answer};
 use throng_wire::response::{self, SubscriptionHeaders};
 use throng_wire::subscribe::{Request, Transport};
@@ -21,6 +22,18 @@ pub trait Dialect: Debug + Sync {
     /// True if clients follow, leave and publish by commands, and are told what becomes of each
     /// channel. Others have asked for everything in one request.
     fn has_commands(&self) -> bool {
+        false
+    }
+
+    /// How many events a client may publish in a second, where what clients publish are events:
+    /// volatile, for channels that they follow, and showing the member that the client is there.
+    fn client_events_per_s(&self) -> Option<u32> {
+        None
+    }
+
+    /// True if the confirmation of a subscription has the members of its channel, where the client
+    /// follows these, and is given again for a subscription that has begun already.
+    fn confirms_with_members(&self) -> bool {
         false
     }
 
@@ -97,8 +110,8 @@ pub trait Dialect: Debug + Sync {
 
     /// The first of the commands in a message of the client, and the length of its bytes. The rest
     /// is heard after it has been executed.
-    fn hear(&self, payload: &[u8], is_text: bool) -> (Heard, usize) {
-        let _ = is_text;
+    fn hear(&self, payload: &[u8], is_text: bool, speaker: &dyn Speaker) -> (Heard, usize) {
+        let _ = (is_text, speaker);
         (Heard::Nothing, payload.len())
     }
 
@@ -139,6 +152,18 @@ impl Shown<'_> {
     pub fn of(number: ChannelId) -> Shown<'static> {
         Shown { number, asks: false, position: None }
     }
+}
+
+/// The client that says something, as far as a dialect has to know it to understand that.
+pub trait Speaker {
+    /// The application whose client it is, by the key that its request has shown.
+    fn app(&self) -> Option<&App>;
+
+    /// Its connection, as applications call it.
+    fn socket(&self) -> SocketId;
+
+    /// True if it is the user with this name.
+    fn is_user(&self, name: &str) -> bool;
 }
 
 /// How clients of WebSockets show who they are once their connection stands. By default they show

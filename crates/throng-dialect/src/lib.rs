@@ -16,7 +16,7 @@
 //! | [`joined`] | frames of `throng.v1` with several messages |
 //! | [`paths`] | the paths of requests that subscribe |
 //! | [`saying`] | what the server says beside messages |
-//! | `plain`, `v1`, `sse`, `stream`, `poll` | the dialects |
+//! | `plain`, `v1`, `sse`, `stream`, `poll`, `pusher` | the dialects |
 //! | `testing` | a dialect of tests, which uses every part of the interface |
 //!
 //! # Invariants
@@ -32,6 +32,7 @@ pub mod joined;
 pub mod paths;
 mod plain;
 pub mod poll;
+mod pusher;
 pub mod saying;
 mod sse;
 mod stream;

@@ -8,6 +8,7 @@ use throng_wire::subscribe::{self, Request, Route};
 use crate::dialect::Dialect;
 use crate::encoding::Encoding;
 use crate::plain::Plain;
+use crate::pusher::Pusher;
 
 /// A path, or the beginning of some.
 pub struct Path {
@@ -40,6 +41,13 @@ static PATHS: &[Path] = &[
     Path::native("/users/"),
     Path::native("/subscribe"),
     Path::native("/status/stream"),
+    Path {
+        path: "/app/",
+        dialect: &Pusher,
+        read: crate::pusher::read,
+        // Its HTTP API is no other form of ours.
+        native: |_| None,
+    },
     #[cfg(feature = "testing")]
     Path {
         path: "/testing/",

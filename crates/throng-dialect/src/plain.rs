@@ -4,7 +4,7 @@
 use throng_core::{Body, Message};
 use throng_wire::v1::RawValue;
 
-use crate::dialect::{Dialect, End, Ended, Heard, Shown, envelope};
+use crate::dialect::{Dialect, End, Ended, Heard, Shown, Speaker, envelope};
 use crate::framing::Out;
 use crate::saying::Saying;
 
@@ -30,7 +30,7 @@ impl Dialect for Plain {
         end.native(out)
     }
 
-    fn hear(&self, payload: &[u8], is_text: bool) -> (Heard, usize) {
+    fn hear(&self, payload: &[u8], is_text: bool, _: &dyn Speaker) -> (Heard, usize) {
         let text = is_text.then(|| std::str::from_utf8(payload).unwrap_or_default());
         let body =
             text.map_or_else(|| Body::Binary(payload.into()), |text| Body::Text(text.into()));

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use throng_core::{ChannelId, Epoch, Followed, Message, MessageId, clock};
+use throng_pusher::SocketId;
 use throng_wire::sse::ServerEvent;
 use throng_wire::v1::{self, HistoryPage, ListReply, MemberEvent, RawValue, Terms};
 use throng_wire::{ErrorResponse, Target};
@@ -15,6 +16,8 @@ use crate::framing::Out;
 pub struct Welcome<'a> {
     /// The name of the connection.
     pub connection: &'a str,
+    /// The same as applications call it, in a dialect that has such.
+    pub socket: Option<SocketId>,
     /// The position at which it starts.
     pub id: &'a str,
     /// True if all channels that resume have recovered; `None` if none resumes.
@@ -35,6 +38,9 @@ pub struct Start {
     /// The id of the last message of the backlog, if there is one.
     pub head: Option<MessageId>,
     pub recovered: Option<bool>,
+    /// The members of the channel as JSON objects, if the client follows these and its dialect
+    /// [has them here](crate::Dialect::confirms_with_members).
+    pub members: Option<Vec<Arc<str>>>,
 }
 
 impl Start {
@@ -42,7 +48,7 @@ impl Start {
     pub fn of(followed: &Followed) -> Start {
         let &Followed { cursor, head, is_recovered, channel, .. } = followed;
         let head = Some(head).filter(|head| *head != cursor);
-        Start { id: cursor, number: channel, head, recovered: is_recovered }
+        Start { id: cursor, number: channel, head, recovered: is_recovered, members: None }
     }
 
     /// Appends the JSON object that confirms the subscription, with the number of its channel if

@@ -17,14 +17,14 @@ use throng_wire::v1::{Command, MemberEvent, Publication, RawValue, Received};
 use throng_wire::{ErrorCode, ErrorResponse, Kind, Labels, MemberClaim, Target, check_target_name};
 
 use crate::close_reason::CloseReason;
-use crate::dialect::{Answer, Dialect, End, Ended, Heard, LateIdentity, Shown};
+use crate::dialect::{Answer, Dialect, End, Ended, Heard, LateIdentity, Shown, Speaker};
 use crate::framing::Out;
 use crate::saying::{Saying, Welcome};
 
 /// The number of its encoding. Other builds may give it to another dialect.
-pub(crate) const ENCODING: u8 = 20;
+pub(crate) const ENCODING: u8 = 22;
 /// The number of its encoding with compression.
-pub(crate) const DEFLATE: u8 = 21;
+pub(crate) const DEFLATE: u8 = 23;
 
 /// A line in a frame.
 const HEARTBEAT: &[u8] = b"\x81\x01~";
@@ -123,7 +123,7 @@ impl Dialect for Testing {
         Ended::Closes
     }
 
-    fn hear(&self, payload: &[u8], is_text: bool) -> (Heard, usize) {
+    fn hear(&self, payload: &[u8], is_text: bool, _: &dyn Speaker) -> (Heard, usize) {
         let Some(text) = str::from_utf8(payload).ok().filter(|_| is_text) else {
             return (Heard::Refused(CloseReason::BinaryCommand), payload.len());
         };

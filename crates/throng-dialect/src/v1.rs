@@ -4,7 +4,7 @@ use throng_core::Message;
 use throng_wire::v1::{self, RawValue};
 
 use crate::close_reason::CloseReason;
-use crate::dialect::{Dialect, End, Ended, Heard, Shown, compact, envelope};
+use crate::dialect::{Dialect, End, Ended, Heard, Shown, Speaker, compact, envelope};
 use crate::framing::Out;
 use crate::saying::{Saying, Welcome};
 
@@ -56,8 +56,8 @@ impl Dialect for CompactV1 {
         V1.end(end, out)
     }
 
-    fn hear(&self, payload: &[u8], is_text: bool) -> (Heard, usize) {
-        V1.hear(payload, is_text)
+    fn hear(&self, payload: &[u8], is_text: bool, speaker: &dyn Speaker) -> (Heard, usize) {
+        V1.hear(payload, is_text, speaker)
     }
 
     fn heartbeat(&self, is_chunked: bool) -> &'static [u8] {
@@ -95,7 +95,7 @@ impl Dialect for V1 {
         end.native(out)
     }
 
-    fn hear(&self, payload: &[u8], is_text: bool) -> (Heard, usize) {
+    fn hear(&self, payload: &[u8], is_text: bool, _: &dyn Speaker) -> (Heard, usize) {
         let heard = if is_text {
             Heard::Command(v1::parse(std::str::from_utf8(payload).unwrap_or_default()))
         } else {

@@ -17,6 +17,7 @@
 //! | `storm` | tells clients moments when they come faster than they are served |
 //! | `identify`, `shown`, `client` | who a client is |
 //! | `sign_in` | who it is on a connection that stands, and its newer token |
+//! | `app`, `client_events` | clients of applications, and what these may publish |
 //! | `ask`, `fetch`, `questions`, `resume` | what waits for an answer, and goes on with it |
 //! | `kept`, `kept_change` | what the server keeps for users, and changes of that |
 //! | `members` | clients as members of the channels that they follow |
@@ -37,8 +38,10 @@
 //! slice: a request that was pipelined behind a long poll is read again after the answer.
 
 mod accept;
+mod app;
 mod ask;
 mod client;
+mod client_events;
 mod close;
 mod command;
 mod end;
@@ -88,6 +91,7 @@ use crate::delivery::Delivery;
 use crate::net::Net;
 use crate::settings::Settings;
 use crate::setup::Setup;
+use client_events::ClientEventRate;
 use kept_change::RunningKeptChange;
 use presence_scan::PresenceScan;
 use questions::Questions;
@@ -123,6 +127,8 @@ pub struct Sessions<N: Net> {
     shutdown: Shutdown,
     /// How long the queues of new connections are: of plain ones, and of those with TLS.
     crowds: [QueueWatch; 2],
+    /// What clients of applications have published lately.
+    client_events: ClientEventRate,
     /// Numbers the questions whose answers may come later.
     questions: Questions,
 }
@@ -150,6 +156,7 @@ impl<N: Net> Sessions<N> {
             kept_changes: VecDeque::new(),
             shutdown: Shutdown::default(),
             crowds: [QueueWatch::default(); 2],
+            client_events: ClientEventRate::default(),
             questions: Questions::default(),
         }
     }

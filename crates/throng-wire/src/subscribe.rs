@@ -80,6 +80,8 @@ pub struct Request {
     /// The number of the encoding that its path asks for, in a dialect of others; `None`: the
     /// transport says it.
     pub encoding: Option<u8>,
+    /// The public key of the application whose client it is, in a dialect that has such.
+    pub app: Option<Box<str>>,
     /// The id to resume after, or one id for each target, joined by commas.
     pub since: Option<String>,
     /// The earlier messages to start with.
@@ -112,6 +114,7 @@ impl Request {
             targets,
             transport,
             encoding: None,
+            app: None,
             since: None,
             replay: None,
             options: Options::default(),

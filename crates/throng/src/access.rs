@@ -8,11 +8,13 @@
 //! |---|---|
 //! | `key_file` | reads files with keys, and notes which of them others can read |
 //! | `token_keys` | `[[token-keys]]` as keys |
+//! | `apps` | `[[apps]]` as applications |
 //! | `server_keys` | `[[server-keys]]` as keys |
 //! | `control` | what both planes share, in a running server |
 //! | `offline` | verifies a token without a server |
 //! | `rules` | `[access]` and `[[channels]]` as rules |
 
+mod apps;
 mod control;
 pub(crate) mod key_file;
 mod offline;
@@ -24,7 +26,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use throng_access::keys::{Key, KeySet};
-use throng_access::{AccessRules, Policy, ServerKeys};
+use throng_access::{AccessRules, Apps, Policy, ServerKeys};
 
 use crate::settings::{self, Settings, SettingsError};
 
@@ -39,6 +41,7 @@ pub(crate) use token_keys::{read_secret, without_line_end};
 pub(crate) struct AccessSettings {
     pub(crate) token_keys: Vec<Arc<Key>>,
     pub(crate) server_keys: ServerKeys,
+    pub(crate) apps: Apps,
     pub(crate) rules: AccessRules,
     pub(crate) policy: Policy,
     /// Faults that do not keep the server from starting: one sentence each.
@@ -57,11 +60,13 @@ impl AccessSettings {
         KeySet::new(token_keys.clone())
             .map_err(|error| SettingsError(format!("[[token-keys]]: {error}")))?;
         let server_keys = server_keys::read(&settings.server_keys)?;
+        let apps = apps::read(&settings.apps, &mut warnings)?;
         let rules = rules::access_rules(settings)?;
         warnings.extend(settings::address_warning(settings).map(str::to_owned));
         Ok(AccessSettings {
             token_keys,
             server_keys,
+            apps,
             rules,
             policy: token_policy(settings),
             warnings,

@@ -10,6 +10,7 @@
 //! |---|---|
 //! | `table` | the settings, with flag, type, default, range and help |
 //! | `row` | the grammar of the table: ranges, and how a running server takes over a new value |
+//! | `app_tables` | the `[[apps]]` tables of the file |
 //! | `callout_tables` | the `[[callouts]]` tables of the file |
 //! | `certificate_tables` | the `[[certificates]]` tables of the file |
 //! | `channels` | the `[[channels]]` tables of the file |
@@ -23,6 +24,7 @@
 //! | `rules` | the settings of channels as rules for the channels and the workers |
 
 mod acme_values;
+mod app_tables;
 mod callout_tables;
 mod certificate_tables;
 mod channels;
@@ -49,6 +51,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
+pub(crate) use app_tables::AppTable;
 pub(crate) use callout_tables::CalloutTable;
 pub(crate) use channels::ChannelTable;
 pub(crate) use check::{admin_warning, origin_warning};

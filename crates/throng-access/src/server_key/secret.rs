@@ -33,6 +33,9 @@ thread_local! {
 }
 
 impl KeyHash {
+    /// The hash of no key that anybody has.
+    pub(crate) const NONE: KeyHash = KeyHash([0; 32]);
+
     /// The hash of a key that a client has shown.
     ///
     /// # Errors

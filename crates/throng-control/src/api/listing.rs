@@ -21,6 +21,7 @@ use throng_core::{
     Channels, Kind, Later, ListPart, ListPlace, ListPosition, ListQuery, ListStep, ListedChannel,
     NoPosition, OtherNodes, clock,
 };
+use throng_wire::ErrorCode;
 use tokio::task::spawn_blocking;
 
 use super::parameters::{LIMIT_MAX, WORKERS_TIMEOUT, limit};
@@ -34,6 +35,9 @@ use crate::metrics::HttpCounter;
 /// How long one request may work, without the time in which others do. Then its page ends, and the
 /// client goes on with the next one.
 const WORK_MAX: Duration = Duration::from_millis(10);
+
+/// How long a list without pages may take.
+const FOLLOWED_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The longest pattern, as in settings and tokens.
 const PATTERN_BYTES_MAX: usize = 255;
@@ -105,6 +109,43 @@ pub(crate) async fn answer(
         body["partial"] = true.into();
     }
     large_answer::json(&control.read_answers, body.to_string())
+}
+
+/// The channels that match a pattern and that somebody follows.
+///
+/// # Errors
+///
+/// There are more than `most`, or reading them takes too long.
+pub(super) async fn followed(
+    control: &Control,
+    pattern: &str,
+    most: usize,
+) -> Result<Vec<ListedChannel>, ApiError> {
+    let wanted = ListFilter { kind: Kind::Channel, pattern: Some(pattern.into()), key: None };
+    let (mut found, begun) = (Vec::new(), Instant::now());
+    let (mut position, mut place) = (None, None);
+    loop {
+        let (channels, is_last) = if control.engine.is_shared() {
+            let page = read_everywhere(control, &wanted, position.take(), LIMIT_MAX).await;
+            position = page.after.and_then(|text| text.parse().ok());
+            (page.channels, position.is_none())
+        } else {
+            let page = read(control, &wanted, place, LIMIT_MAX).await;
+            place = page.next;
+            (page.channels, place.is_none())
+        };
+        found.extend(channels.into_iter().filter(|listed| listed.subscribers > 0));
+        if found.len() > most || begun.elapsed() > FOLLOWED_TIMEOUT {
+            let message = format!(
+                "there are more than {most} channels, or too many to look through: ask for fewer"
+            );
+            return Err(ApiError::new(ErrorCode::TooLarge, message));
+        }
+        if is_last {
+            return Ok(found);
+        }
+        tokio::task::yield_now().await;
+    }
 }
 
 /// Asks all nodes for their parts of a page of at most `limit` channels.

@@ -192,10 +192,7 @@ impl<'a> Options<'a> {
             None => None,
             Some(value) => Some(check_content_type(value.to_str().unwrap_or("\0"))?),
         };
-        let idempotency_key = match only(headers, &IDEMPOTENCY_KEY)? {
-            None => None,
-            Some(value) => Some(check_key(value.to_str().unwrap_or_default())?),
-        };
+        let idempotency_key = idempotency_key(headers)?;
         let excluded = match only(headers, &THRONG_EXCLUDE)? {
             None => None,
             Some(value) => Some(parse_connection(value.to_str().unwrap_or_default())?),
@@ -242,6 +239,12 @@ impl<'a> Options<'a> {
             condition,
         })
     }
+}
+
+/// The idempotency key of a request.
+pub(super) fn idempotency_key(headers: &HeaderMap) -> Result<Option<&str>, ApiError> {
+    let key = only(headers, &IDEMPOTENCY_KEY)?;
+    key.map(|value| check_key(value.to_str().unwrap_or_default())).transpose()
 }
 
 /// The value of a header in UTF-8, although most clients send nothing but ASCII.

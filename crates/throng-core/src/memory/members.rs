@@ -118,7 +118,12 @@ impl MemoryEngine {
         let log = ChannelName::members(channel.name());
         let query = KeyQuery { prefix: Box::default(), after: after.map(Box::from), limit };
         let page = self.keys(now_ms, &log, &query);
-        let mut found = MemberPage { next: page.next, ..MemberPage::default() };
+        let mut found = MemberPage {
+            head: page.head,
+            members: Vec::with_capacity(page.messages.len()),
+            users: Vec::new(),
+            next: page.next,
+        };
         let mut users = BTreeSet::new();
         for message in page.messages {
             let Ok(object) = str::from_utf8(message.body.bytes()) else { continue };
@@ -127,6 +132,11 @@ impl MemoryEngine {
         }
         found.users = users.into_iter().collect();
         found
+    }
+
+    /// True if a channel has the member with this key.
+    pub fn has_member(&self, channel: &ChannelName, key: &str) -> bool {
+        self.members_with(channel).has(channel, key)
     }
 
     /// The number of a channel's members.

@@ -113,6 +113,11 @@ impl<S> Connection<S> {
         self.encoding().dialect().has_commands()
     }
 
+    /// True if the confirmation of a subscription has the members of its channel.
+    pub(crate) fn confirms_with_members(&self) -> bool {
+        self.encoding().dialect().confirms_with_members()
+    }
+
     /// True if it has been upgraded, and reads and writes frames.
     pub(crate) fn is_websocket(&self) -> bool {
         self.state() == State::Streaming && self.encoding().framing() == Framing::WebSocket

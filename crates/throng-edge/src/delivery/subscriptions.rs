@@ -11,8 +11,9 @@
 use std::sync::Arc;
 
 use throng_core::{
-    ChannelId, ChannelName, ConnectionName, Follow, Followed, FoundLag, Kind, Lag, Position,
-    PresenceState, StartAt, SubscriptionId, SubscriptionTable, SubscriptionTerms, Waiting, clock,
+    ChannelId, ChannelName, ConnectionName, Follow, Followed, FoundLag, Kind, Lag, MessageId,
+    Position, PresenceState, StartAt, SubscriptionId, SubscriptionTable, SubscriptionTerms,
+    Waiting, clock,
 };
 use throng_wire::Target;
 
@@ -314,15 +315,17 @@ impl<N: Net> Delivery<N> {
         rules.have_presence_events(name).then(|| ChannelName::presence_events(name.name()))
     }
 
-    /// Follows the members or the presence events of a channel. Returns what is known of it;
-    /// otherwise an event comes, or the list of its members.
+    /// Follows the members or the presence events of a channel: members from the change on that is
+    /// `known`. Returns what is known of presence; otherwise an event comes, or the list of
+    /// members.
     pub(crate) fn follow_presence_of(
         &mut self,
         id: ConnectionId,
         channel: &ChannelName,
+        known: Option<MessageId>,
     ) -> Option<Arc<PresenceState>> {
         if self.subscriptions.rules().members(channel).is_some() {
-            self.follow_members(id, channel, None, false);
+            self.follow_members(id, channel, known, false);
             return None;
         }
         let log = ChannelName::presence_events(channel.name());

@@ -132,6 +132,7 @@ impl<N: Net> Sessions<N> {
             Command::Update { info, .. } => self.limit_publication(call.id, info.len())?,
             // Before it costs more, such as a decision from elsewhere.
             Command::Publish { publication, .. } => {
+                self.check_client_event(call.id, &name)?;
                 self.limit_publication(call.id, publication.body.len())?;
             }
             Command::History { .. } | Command::Presence { .. } => self.limit_reading(call.id)?,
@@ -211,6 +212,7 @@ impl<N: Net> Sessions<N> {
             Command::Read { target, id, back } => {
                 self.read_command(call, &target, id.as_deref(), back, answers)
             }
+            Command::SignIn { user } => self.sign_in_by_app(call.id, &user, call.reference),
             Command::Auth { token } => self.auth_command(call.id, &token, answers, call.reference),
             Command::Ack { frames } => {
                 self.acknowledged(call.id, frames);
@@ -247,8 +249,11 @@ impl<N: Net> Sessions<N> {
         if asked + count > max_channels {
             return Err(ErrorResponse::too_many_channels(max_channels).into());
         }
-        if found[0].is_some() {
-            return Err(already_subscribed(&name).into());
+        if let Some(own) = found[0] {
+            let start = self.start_again(id, &name, own);
+            let start = start.ok_or_else(|| already_subscribed(&name))?;
+            self.confirm(call, target, start, false);
+            return Ok(());
         }
         if name.kind() == Kind::User && has_user {
             return Err(one_user().into());
@@ -267,11 +272,14 @@ impl<N: Net> Sessions<N> {
         self.fetch_starts(id, &wanted, &mut answers.fetched)?;
         // After all that may refuse or wait, so that each subscription is counted once, and nobody
         // is told of a member that does not come.
+        self.check_room(id, &name, claim)?;
         self.limit_subscriptions(id, count)?;
         let told = answers.shown(0);
         let member = self.join_member(id, &name, (claim, told));
         terms.member =
             member.inspect_err(|_| self.connections().end_subscriptions(id, count as u32))?;
+        // After the client itself has joined.
+        let page = has_presence.then(|| self.first_members(id, &name)).flatten();
         let joining = Joining {
             name: &name,
             start,
@@ -280,11 +288,13 @@ impl<N: Net> Sessions<N> {
             position: answers.fetched.position,
             terms,
             has_presence,
+            known: page.as_ref().map(|page| page.head),
         };
         let Joined { followed, subscription, watching, presence, has_kept } =
             self.join(id, joining);
         // The client learns of the subscription before its first message comes.
-        let start = Start::of(&followed);
+        let members = page.map(|page| page.members);
+        let start = Start { members, ..Start::of(&followed) };
         self.confirm(call, target, start, has_kept);
         if let Some(state) = presence {
             self.tell_presence(id, &state);
@@ -525,6 +535,7 @@ fn name_of_command(command: &Command) -> Option<ChannelName> {
         | Command::Read { target, .. } => Some(name_of(target)),
         Command::Unsubscribe { .. }
         | Command::Auth { .. }
+        | Command::SignIn { .. }
         | Command::Ack { .. }
         | Command::Ping => None,
         // It asks about each of its channels.

@@ -163,7 +163,7 @@ impl<N: Net> Sessions<N> {
         input: Input<&[u8]>,
         error: &ErrorResponse,
     ) {
-        let (heard, length) = self[id].encoding().dialect().hear(input.bytes, input.is_text);
+        let (heard, length) = self.understand(id, input);
         if let Heard::Command(received) = heard {
             self.refuse_command(id, received.reference.as_deref(), error);
         }
@@ -182,7 +182,7 @@ impl<N: Net> Sessions<N> {
             self.refuse_input(id, CloseReason::Refused(ErrorCode::BadRequest), message);
             return input.behind(input.bytes.len());
         }
-        let (heard, length) = self[id].encoding().dialect().hear(input.bytes, input.is_text);
+        let (heard, length) = self.understand(id, input);
         match heard {
             Heard::Nothing => {}
             Heard::Command(received) => self.command(id, received, input, answers),
@@ -190,6 +190,12 @@ impl<N: Net> Sessions<N> {
             Heard::Refused(reason) => self.refuse_input(id, reason, reason.message()),
         }
         input.behind(length)
+    }
+
+    /// The first command of `input`, and the length of its bytes.
+    fn understand(&self, id: ConnectionId, input: Input<&[u8]>) -> (Heard, usize) {
+        let speaker = self.speaker(id);
+        self[id].encoding().dialect().hear(input.bytes, input.is_text, &speaker)
     }
 
     /// True if the connection's next command can be executed.

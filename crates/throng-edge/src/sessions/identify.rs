@@ -138,6 +138,9 @@ impl<N: Net> Sessions<N> {
         if self[id].has(Flags::VIEWER) {
             return Ok(Client::Viewer);
         }
+        if let Some(key) = &request.app {
+            return Ok(self.identify_app(key)?);
+        }
         if !self.access.has_keys() {
             let user = request.user().map(ChannelName::user);
             return Ok(Client::Unchecked { user });
@@ -285,6 +288,9 @@ impl<N: Net> Sessions<N> {
         labels: &Labels,
     ) -> Option<Attributes> {
         let shown = self.engine.memory().rules().sender(channel);
+        if self[id].encoding().dialect().client_events_per_s().is_some() {
+            return Attributes::of_publication(labels, self.member_of(id, channel));
+        }
         let from = match (shown, self.connections().session(id)) {
             (Sender::Nobody, _) | (_, None) => None,
             (Sender::User, Some(session)) => {

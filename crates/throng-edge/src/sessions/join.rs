@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use throng_core::{
-    ChannelName, Followed, Kind, PresenceState, StartAt, SubscriptionId, SubscriptionTerms,
-    Watermark,
+    ChannelName, Followed, Kind, MessageId, PresenceState, StartAt, SubscriptionId,
+    SubscriptionTerms, Watermark,
 };
 use throng_wire::subscribe::Replay;
 use throng_wire::{ErrorCode, ErrorResponse, Target};
@@ -27,6 +27,8 @@ pub(super) struct Joining<'a> {
     pub(super) terms: SubscriptionTerms,
     /// True if it follows the presence events of the channel, too.
     pub(super) has_presence: bool,
+    /// The change of its members that the client knows.
+    pub(super) known: Option<MessageId>,
 }
 
 /// A subscription that has begun.
@@ -45,7 +47,8 @@ impl<N: Net> Sessions<N> {
     /// Follows one more channel, which counts already and whose start is fetched, and with the
     /// user's inbox what the server keeps for the user.
     pub(super) fn join(&mut self, id: ConnectionId, joining: Joining<'_>) -> Joined {
-        let Joining { name, start, wants_state, resumes, position, terms, has_presence } = joining;
+        let Joining { name, start, wants_state, resumes, position, terms, .. } = joining;
+        let Joining { has_presence, known, .. } = joining;
         let is_marked = self.is_marked(id);
         let is_of_kept = name.kind() == Kind::User && self.has_kept_of(id, name.name());
         let position = || position.unwrap_or_else(|| self.kept_position(name, start));
@@ -60,7 +63,7 @@ impl<N: Net> Sessions<N> {
                 self.begin_state(joined, followed.head);
             }
         }
-        let presence = has_presence.then(|| self.follow_presence_of(id, name)).flatten();
+        let presence = has_presence.then(|| self.follow_presence_of(id, name, known)).flatten();
         let watching = self.newest_subscription(id).filter(|_| has_presence);
         followed.is_recovered = followed.is_recovered.filter(|_| resumes);
         if let Some(kept_start) = kept_start {

@@ -68,7 +68,8 @@ impl<N: Net> Sessions<N> {
     /// True if the connection is to follow kept channels with the inbox of a user: it is the user's
     /// own, and there are some.
     pub(crate) fn has_kept_of(&self, id: ConnectionId, user: &str) -> bool {
-        self.keeps_any_of(user) && self.is_own(id, user)
+        // A client of an application knows only what it has asked for.
+        self.keeps_any_of(user) && self.is_own(id, user) && !self[id].confirms_with_members()
     }
 
     /// True if channels are kept for a user, and the inbox has positions.

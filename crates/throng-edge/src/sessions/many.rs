@@ -269,6 +269,7 @@ impl<N: Net> Sessions<N> {
                     position,
                     terms,
                     has_presence: false,
+                    known: None,
                 };
                 Ok(self.join(id, joining))
             });

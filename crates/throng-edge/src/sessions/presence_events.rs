@@ -90,7 +90,7 @@ impl<N: Net> Sessions<N> {
             }
             let is_known =
                 |state: &PresenceState| wanted.known == Some(KnownPresence::Time(state.time_ms));
-            let state = self.follow_presence_of(id, &name);
+            let state = self.follow_presence_of(id, &name, None);
             states.extend(state.filter(|state| !is_known(state)));
         }
         states

@@ -132,7 +132,7 @@ impl<N: Net> Sessions<N> {
 
     /// Begins the session of the newer token, and ends the one before. What counts for the one
     /// counts for the other, which may be a user's in place of a server key's.
-    fn replace_session(&mut self, id: ConnectionId, client: &Client) {
+    pub(super) fn replace_session(&mut self, id: ConnectionId, client: &Client) {
         let before = self.connections().limited_client(id);
         self.access.clients.limiter.resume_connection(self.limited_by(client));
         self.begin_session(id, client);

@@ -354,7 +354,8 @@ impl<N: Net> Sessions<N> {
     fn check(&self, id: ConnectionId, request: &Request) -> Result<Channels, ErrorResponse> {
         // The control plane has checked a connection of the admin listener, by the rules of that
         // listener.
-        if !self[id].has(Flags::VIEWER) {
+        // The key of an application is public, and nothing that a browser has by itself counts.
+        if !self[id].has(Flags::VIEWER) && request.app.is_none() {
             self.check_origin(request)?;
         }
         self.check_presence_events(request)?;
@@ -479,6 +480,7 @@ impl<N: Net> Sessions<N> {
         let is_greeted = is_wanted || connection.has_commands();
         let welcome = Welcome {
             connection: headers.connection.unwrap_or_default(),
+            socket: request.app.is_some().then(|| self.socket(id)),
             id: headers.id,
             recovered: headers.recovered,
             unread: is_greeted.then(|| self.unread_of(request, unread)).flatten(),

@@ -34,6 +34,7 @@ mod pace;
 mod poll;
 mod presence;
 mod presence_world;
+mod pusher;
 mod read;
 mod receipts;
 mod rig;

@@ -108,6 +108,7 @@ fn a_subscription_without_parameters() {
             targets: vec![Target { kind: Kind::Channel, name: "news".to_owned() }],
             transport: Transport::Stream,
             encoding: None,
+            app: None,
             since: None,
             replay: None,
             options: Options::default(),

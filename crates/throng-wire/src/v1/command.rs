@@ -130,6 +130,12 @@ pub enum Command {
         /// The newer token, not verified yet.
         token: Token,
     },
+    /// Signs in as a user that the application has signed for this connection, which the dialect
+    /// has checked.
+    SignIn {
+        /// The application's own name of the user.
+        user: Box<str>,
+    },
     /// Acknowledges frames with messages that the server has asked about. It has no answer.
     Ack {
         /// The number of further frames that the client is done with, at least 1.

@@ -51,6 +51,9 @@ impl Changes {
         if started.callouts != new.callouts {
             pending.insert("callouts".to_owned());
         }
+        if started.apps != new.apps {
+            pending.insert("apps".to_owned());
+        }
         Changes { effective, pending: pending.into_iter().collect() }
     }
 }

@@ -21,10 +21,12 @@ impl Settings {
         self.callouts.iter().any(CalloutTable::decides_connect)
     }
 
-    /// Whether access is controlled: there are keys of any kind, or the application or their
-    /// certificates say who clients are. Without, every client may do everything.
+    /// Whether access is controlled: there are keys of any kind, those of `[[apps]]` included, or
+    /// the application or their certificates say who clients are. Without, every client may do
+    /// everything.
     pub(crate) fn has_keys(&self) -> bool {
         let has_keys = self.has_token_keys() || !self.server_keys.is_empty();
+        let has_keys = has_keys || !self.apps.is_empty();
         has_keys || self.has_connect_callout() || self.tls_client_user.0.is_some()
     }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use throng_core::glob::glob;
 use throng_core::name::Kind;
 use throng_core::{LagPolicy, MembersRule, Retention, Rule, Rules, Sender, StateLimits};
 use throng_units::Time;
@@ -37,8 +38,32 @@ pub(crate) fn rules(settings: &Settings) -> Rules {
         may_end: false,
     };
     let rules = settings.channels.iter().map(|table| rule(settings, table, &fallback));
-    let rules = rules.collect();
+    let mut rules: Vec<_> = rules.collect();
+    // Several nodes have no list of members yet.
+    for app in settings.apps.iter().filter(|_| !settings.engine.0) {
+        add_presence(&mut rules, &fallback, &app.prefix());
+    }
     Rules::new(rules, fallback)
+}
+
+/// Gives the presence channels of an application members, which its clients are told of. What else
+/// the tables say of such channels stays as it is.
+fn add_presence(rules: &mut Vec<Rule>, fallback: &Rule, prefix: &str) {
+    let members = Some(MembersRule { are_connections: false, grace_ms: 0 });
+    let begin = format!("{prefix}presence-");
+    let is_of_channels = |rule: &Rule| rule.kind != Some(Kind::User);
+    // The first rule that is about all of them, and not about some.
+    let general = |rule: &Rule| is_of_channels(rule) && glob(&rule.pattern, &begin);
+    let at = rules.iter().position(general).unwrap_or(rules.len());
+    for rule in rules[..at].iter_mut().filter(|rule| is_of_channels(rule)) {
+        if rule.pattern.starts_with(&begin) {
+            rule.members = rule.members.or(members);
+        }
+    }
+    let model = rules.get(at).unwrap_or(fallback);
+    let members = model.members.or(members);
+    let pattern = format!("{begin}*");
+    rules.insert(at, Rule { kind: Some(Kind::Channel), pattern, members, ..model.clone() });
 }
 
 /// The rule of one table. A key that is not there has the value of `fallback`.
@@ -127,6 +152,44 @@ mod tests {
         assert_eq!(of(ChannelName::user("chat:a")).retention.max_messages, 500);
         let other = of(ChannelName::channel("news"));
         assert_eq!((other.retention.max_messages, other.lag_policy), (7, LagPolicy::Close));
+    }
+
+    #[test]
+    fn presence_channels_of_an_application_have_members() {
+        let text = "
+            [history]
+            messages = 7
+            [[apps]]
+            id = '1'
+            [[channels]]
+            match = '1/presence-big-*'
+            messages = 1
+            [[channels]]
+            match = '1/*'
+            messages = 2
+            [[channels]]
+            match = '1/presence-late-*'
+            messages = 3
+            [[apps]]
+            id = '2'
+            prefix = 'shop/'
+        ";
+        let settings = file::read("throng.toml", text).unwrap().resolve();
+        let rules = rules(&settings);
+        for (name, messages, has_members) in [
+            ("1/presence-big-a", 1, true),
+            ("1/presence-a", 2, true),
+            ("1/presence-late-a", 2, true),
+            ("1/private-a", 2, false),
+            ("shop/presence-a", 7, true),
+            ("shop/news", 7, false),
+            ("2/presence-a", 7, false),
+            ("presence-a", 7, false),
+        ] {
+            let rule = rules.get(rules.find(&ChannelName::channel(name)));
+            assert_eq!(rule.retention.max_messages, messages, "{name}");
+            assert_eq!(rule.members.is_some(), has_members, "{name}");
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@ use throng_settings::{KnownTables, Section, toml_value};
 use throng_units::{Address, Count, Size, Switch, Time, Value};
 
 use super::acme_values::{AcmeDirectory, Email};
+use super::app_tables::AppTable;
 use super::callout_tables::CalloutTable;
 use super::certificate_tables::CertificateTable;
 use super::channels::ChannelTable;
@@ -21,7 +22,7 @@ use super::values::{
     LogFormatChoice, LogLevel, MembersChoice, OptionalAddress, OptionalPath, ProxyProtocolChoice,
     RecordsChoice, SyncChoice, TlsVersionChoice, WhoChoice,
 };
-use super::{callout_tables, certificate_tables, channels, key_tables};
+use super::{app_tables, callout_tables, certificate_tables, channels, key_tables};
 
 /// One sentence: what is wrong with the settings, where, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -277,6 +278,8 @@ settings! {
             change ReloadCertificates;
         /// Endpoints of the application that decide or are notified.
         callouts: CalloutTable, keys callout_tables::CALLOUTS, change Upgrade;
+        /// Applications whose clients speak the Pusher protocol.
+        apps: AppTable, keys app_tables::APPS, change Upgrade;
     }
 }
 

@@ -1,0 +1,268 @@
+//! The applications whose clients speak the Pusher protocol, and what their keys and signatures
+//! allow.
+//!
+//! An application's key opens nothing but the names of its prefix. So to the rest of the server its
+//! clients are clients with a token that grants these, and its signed requests are those of a
+//! server key for them: rules, limits, sessions, revocations and callouts apply as to any other.
+
+use std::sync::Arc;
+
+use throng_core::name::Kind;
+use throng_core::{ConnectionName, NodeTag};
+use throng_pusher::{App, SocketId};
+
+use crate::grants::Grants;
+use crate::pattern::Pattern;
+use crate::server_key::{KeyHash, Scope, ServerKey};
+use crate::session::Tagger;
+use crate::token::Identity;
+
+/// The most applications of a server. Each takes a rule of channels.
+const APPS_MAX: usize = 100;
+
+/// A client of an application is one for as long as it stands.
+const NEVER_S: u32 = u32::MAX;
+
+/// Why applications do not go together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum AppsError {
+    #[error("there are more than {APPS_MAX} applications")]
+    TooMany,
+    #[error("two applications have the same {0}")]
+    Twice(&'static str),
+}
+
+/// An application, and what its clients and its requests may do.
+#[derive(Debug)]
+pub struct ClientApp {
+    app: App,
+    /// A client that is nobody in particular.
+    anonymous: Arc<Identity>,
+    server_key: Arc<ServerKey>,
+}
+
+impl ClientApp {
+    fn new(app: App) -> ClientApp {
+        let own = |rest: &str| format!("{}{rest}", app.prefix());
+        let all = own("*");
+        // What is behind `private-` and `presence-` is signed: a client gets so far only with that.
+        // Its user's inbox needs no grant.
+        let claim = serde_json::json!({
+            "subscribe": [all],
+            "presence": [own("presence-*")],
+            "publish": [own("private-*"), own("presence-*")],
+        });
+        let grants = Grants::from_claim(&claim.to_string());
+        let grants = Arc::new(grants.expect("a prefix is text of a pattern"));
+        let pattern = |kind| Pattern::new(kind, &all).expect("a prefix is text of a pattern");
+        let patterns = vec![pattern(Kind::Channel), pattern(Kind::User)];
+        // No key of the settings has such a name, and no key at all this hash.
+        let name = format!("app:{}", app.id());
+        let hash = KeyHash::NONE;
+        let key = ServerKey::new(&name, hash, vec![Scope::Publish], Some(patterns));
+        let anonymous = Identity::of_application(None, grants, 0, NEVER_S);
+        ClientApp { app, anonymous: Arc::new(anonymous), server_key: Arc::new(key) }
+    }
+
+    /// The application itself.
+    pub fn app(&self) -> &App {
+        &self.app
+    }
+
+    /// The identity of a client that has shown the key of the application.
+    pub fn client(&self) -> &Arc<Identity> {
+        &self.anonymous
+    }
+
+    /// The identity of a client that the application has signed to be this user of its own.
+    pub fn client_of(&self, user: &str) -> Identity {
+        let grants = Arc::clone(self.anonymous.grants());
+        Identity::of_application(Some(self.app.own(user).into()), grants, 0, NEVER_S)
+    }
+
+    /// The rights of a request that the application has signed.
+    pub fn server_key(&self) -> &Arc<ServerKey> {
+        &self.server_key
+    }
+}
+
+/// All applications of a server.
+#[derive(Debug, Default)]
+pub struct Apps {
+    list: Vec<Arc<ClientApp>>,
+    /// The number of this server in the names of its connections, where it shares its channels with
+    /// no other one.
+    alone: u64,
+}
+
+impl Apps {
+    /// These applications.
+    ///
+    /// # Errors
+    ///
+    /// They do not go together.
+    pub fn new(apps: Vec<App>) -> Result<Apps, AppsError> {
+        if apps.len() > APPS_MAX {
+            return Err(AppsError::TooMany);
+        }
+        for (at, app) in apps.iter().enumerate() {
+            for other in &apps[..at] {
+                let twice = match app {
+                    _ if app.id() == other.id() => "id",
+                    _ if app.key() == other.key() => "key",
+                    _ if app.prefix() == other.prefix() => "prefix",
+                    _ => continue,
+                };
+                return Err(AppsError::Twice(twice));
+            }
+        }
+        let list = apps.into_iter().map(|app| Arc::new(ClientApp::new(app))).collect();
+        Ok(Apps { list, alone: 0 })
+    }
+
+    /// The same, whose connections have names that no other server gives, nor this one after a
+    /// restart: signatures of channels have no other bound. A process that takes over connections
+    /// has the same tagger, and so the same names.
+    #[must_use]
+    pub fn named_by(self, tagger: &Tagger) -> Apps {
+        let secret = tagger.secret("the names of connections for applications");
+        let number = secret.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        Apps { alone: number, ..self }
+    }
+
+    /// True if there is none.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// The applications in the order of the settings.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<ClientApp>> {
+        self.list.iter()
+    }
+
+    /// The application with this public key.
+    pub fn with_key(&self, key: &str) -> Option<&Arc<ClientApp>> {
+        self.list.iter().find(|own| own.app.key() == key)
+    }
+
+    /// The application with this id.
+    pub fn with_id(&self, id: &str) -> Option<&Arc<ClientApp>> {
+        self.list.iter().find(|own| own.app.id() == id)
+    }
+
+    /// The application whose clients have these grants: no two have the same.
+    pub fn with_grants(&self, grants: &Arc<Grants>) -> Option<&Arc<ClientApp>> {
+        let is_same = |own: &&Arc<ClientApp>| {
+            let known = own.anonymous.grants();
+            Arc::ptr_eq(known, grants) || known == grants
+        };
+        self.list.iter().find(is_same)
+    }
+
+    /// A connection, as clients and applications call it.
+    pub fn socket(&self, connection: ConnectionName) -> SocketId {
+        let node = match connection.node() {
+            NodeTag::ALONE => self.alone,
+            node => node.number(),
+        };
+        SocketId { node, number: connection.number() }
+    }
+
+    /// The connection that clients and applications call so.
+    pub fn connection(&self, socket: SocketId) -> ConnectionName {
+        let connection = ConnectionName::numbered(socket.number);
+        if socket.node == self.alone {
+            connection
+        } else {
+            connection.on(NodeTag::numbered(socket.node))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use throng_core::name::ChannelName;
+
+    use super::*;
+    use crate::permission::Permission;
+    use crate::policy::{Action, Credentials};
+    use crate::rule::AccessRules;
+
+    fn app(id: &str, key: &str, prefix: &str) -> App {
+        App::new(id, key, b"7ad3773142a6692b25b8", prefix).unwrap()
+    }
+
+    #[test]
+    fn a_key_opens_the_names_of_its_application_only() {
+        let apps = Apps::new(vec![app("1", "a", "shop/"), app("2", "b", "shop2/")]).unwrap();
+        let shop = apps.with_key("a").unwrap();
+        let (client, ann) = (shop.client(), shop.client_of("ann"));
+        let allows = |identity: &Identity, permission, name: &ChannelName| {
+            identity.grants().allow(permission, name, identity.user())
+        };
+        for (permission, name, is_allowed) in [
+            (Permission::Subscribe, "shop/news", true),
+            (Permission::Subscribe, "shop/private-a", true),
+            (Permission::Subscribe, "news", false),
+            (Permission::Subscribe, "shop", false),
+            (Permission::Subscribe, "shop2/news", false),
+            (Permission::Publish, "shop/news", false),
+            (Permission::Publish, "shop/private-a", true),
+            (Permission::Publish, "shop2/private-a", false),
+            (Permission::Presence, "shop/presence-a", true),
+            (Permission::Presence, "shop/news", false),
+            (Permission::History, "shop/news", false),
+            (Permission::Erase, "shop/news", false),
+        ] {
+            let channel = ChannelName::channel(name);
+            assert_eq!(allows(client, permission, &channel), is_allowed, "{permission:?} {name}");
+            assert_eq!(allows(&ann, permission, &channel), is_allowed, "{permission:?} {name}");
+        }
+        for name in ["shop/ann", "ann", "shop/bob", "shop2/ann"] {
+            let inbox = ChannelName::user(name);
+            let may = |client: &Identity| {
+                let credentials =
+                    Credentials::Known { user: client.user(), grants: client.grants() };
+                AccessRules::default().decide(credentials, Action::Subscribe(&inbox)).is_ok()
+            };
+            assert_eq!((may(&ann), may(client)), (name == "shop/ann", false), "{name}");
+        }
+        assert_eq!(ann.user(), Some("shop/ann"));
+        let key = shop.server_key();
+        let publishes = |name: ChannelName| key.grants().allow(Permission::Publish, &name, None);
+        assert!(publishes(ChannelName::channel("shop/news")));
+        assert!(publishes(ChannelName::user("shop/ann")));
+        assert!(!publishes(ChannelName::channel("shop2/news")));
+        assert!(!publishes(ChannelName::user("ann")));
+        let thawed = Grants::from_frozen(&client.grants().to_frozen()).unwrap();
+        let found = apps.with_grants(&Arc::new(thawed)).unwrap();
+        assert!(Arc::ptr_eq(found, shop) && apps.with_grants(&Arc::default()).is_none());
+    }
+
+    #[test]
+    fn applications_differ_in_everything() {
+        for (other, error) in [
+            (app("1", "b", "b/"), AppsError::Twice("id")),
+            (app("2", "a", "b/"), AppsError::Twice("key")),
+            (app("2", "b", "a/"), AppsError::Twice("prefix")),
+        ] {
+            assert_eq!(Apps::new(vec![app("1", "a", "a/"), other]).err(), Some(error));
+        }
+        let numbered = |at: usize| app(&at.to_string(), &at.to_string(), &format!("{at}/"));
+        let many = |count| Apps::new((0..count).map(numbered).collect()).err();
+        assert_eq!((many(APPS_MAX), many(APPS_MAX + 1)), (None, Some(AppsError::TooMany)));
+    }
+
+    #[test]
+    fn connections_have_names_of_their_server() {
+        let apps = |seed| Apps::default().named_by(&Tagger::from_seed([seed; 16]));
+        let connection = ConnectionName::numbered(7);
+        let socket = apps(1).socket(connection);
+        assert_eq!(apps(1).connection(socket), connection);
+        assert_ne!(apps(2).socket(connection), socket);
+        assert_ne!(apps(2).connection(socket), connection, "of another server");
+        let elsewhere = connection.on(NodeTag::numbered(9));
+        assert_eq!(apps(1).socket(elsewhere), SocketId { node: 9, number: 7 });
+        assert_eq!(apps(1).connection(apps(1).socket(elsewhere)), elsewhere);
+    }
+}

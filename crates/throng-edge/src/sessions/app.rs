@@ -1,0 +1,187 @@
+//! Clients of applications: whose they are by the key of their request, who they are by the
+//! signature of their application, and what they may publish.
+//!
+//! To all else such a client is one with a token, whose grants are the application's: see
+//! [`throng_access::apps`].
+
+use std::sync::Arc;
+
+use throng_access::ClientApp;
+use throng_access::limit::Refusal;
+use throng_core::{ChannelName, MemberPage, SubscriptionId};
+use throng_dialect::Saying;
+use throng_dialect::dialect::Speaker;
+use throng_dialect::saying::Start;
+use throng_pusher::{App, SocketId};
+use throng_wire::v1::RawValue;
+use throng_wire::{ErrorCode, ErrorResponse, MemberClaim};
+
+use super::ask::Stop;
+use super::client::Client;
+use crate::connection::ConnectionId;
+use crate::net::Net;
+use crate::sessions::Sessions;
+
+/// The most members in the confirmation of a subscription, and so of a channel, where a dialect has
+/// them there.
+const FIRST_MEMBERS_MAX: usize = 100;
+
+/// What a dialect may have to know of the client of a connection.
+pub(super) struct SpeakerOf<'a, N: Net> {
+    sessions: &'a Sessions<N>,
+    id: ConnectionId,
+}
+
+impl<N: Net> Speaker for SpeakerOf<'_, N> {
+    fn app(&self) -> Option<&App> {
+        self.sessions.app_of(self.id).map(|own| own.app())
+    }
+
+    fn socket(&self) -> SocketId {
+        self.sessions.socket(self.id)
+    }
+
+    fn is_user(&self, name: &str) -> bool {
+        let session = self.sessions.connections().session(self.id);
+        session.is_some_and(|session| session.is_of_user(name, &self.sessions.access.tagger))
+    }
+}
+
+impl<N: Net> Sessions<N> {
+    pub(super) fn speaker(&self, id: ConnectionId) -> SpeakerOf<'_, N> {
+        SpeakerOf { sessions: self, id }
+    }
+
+    /// The application whose client a connection is.
+    fn app_of(&self, id: ConnectionId) -> Option<&Arc<ClientApp>> {
+        let session = self.connections().session(id)?;
+        self.access.apps.with_grants(self.connections().side().grants_of(session))
+    }
+
+    /// A connection, as applications call it.
+    pub(super) fn socket(&self, id: ConnectionId) -> SocketId {
+        self.access.apps.socket(self.connections().name(id))
+    }
+
+    /// The client of a request that shows the key of an application; empty if it speaks a version
+    /// of the protocol that is none of ours.
+    pub(super) fn identify_app(&self, key: &str) -> Result<Client, ErrorResponse> {
+        if self.access.apps.is_empty() {
+            return Err(ErrorCode::NotFound.into());
+        }
+        if key.is_empty() {
+            let message = "this server speaks versions 4 to 7 of the protocol";
+            return Err(ErrorResponse::new(ErrorCode::BadVersion, message));
+        }
+        let Some(app) = self.access.apps.with_key(key) else {
+            let message = "this server has no application with this key";
+            return Err(ErrorResponse::new(ErrorCode::Unauthorized, message));
+        };
+        Ok(Client::Known(throng_access::Client::Token(Arc::clone(app.client()))))
+    }
+
+    /// Takes a client for the user that its application has signed it to be.
+    pub(super) fn sign_in_by_app(
+        &mut self,
+        id: ConnectionId,
+        user: &str,
+        reference: Option<&RawValue>,
+    ) -> Result<(), Stop> {
+        let gone = || ErrorResponse::from(ErrorCode::Unauthorized);
+        let app = Arc::clone(self.app_of(id).ok_or_else(gone)?);
+        let name = app.app().own(user);
+        let session = self.connections().session(id).ok_or_else(gone)?;
+        let is_signed_in = session.has_user();
+        if is_signed_in && !session.is_of_user(&name, &self.access.tagger) {
+            let message = "this connection is signed in as another user";
+            return Err(ErrorResponse::new(ErrorCode::Forbidden, message).into());
+        }
+        if !is_signed_in {
+            let identity = Arc::new(app.client_of(user));
+            let client = Client::Known(throng_access::Client::Token(identity));
+            self.become_user(id, &client)?;
+        }
+        self.reply(id, &Saying::Authenticated(Some(&name), 0), reference);
+        Ok(())
+    }
+
+    /// The connection of a client that was nobody in particular is a user's from now on.
+    fn become_user(&mut self, id: ConnectionId, client: &Client) -> Result<(), Refusal> {
+        let (limiter, shown) = (&self.access.clients.limiter, self.limited_by(client));
+        limiter.admit_connection(shown, true, self.clock().unix_ms())?;
+        self.replace_session(id, client);
+        self.notify_client(id, client.credentials(), "websocket");
+        Ok(())
+    }
+
+    /// Fails unless the client may publish an event to a channel now, where its dialect has rules
+    /// for that.
+    pub(super) fn check_client_event(
+        &mut self,
+        id: ConnectionId,
+        name: &ChannelName,
+    ) -> Result<(), ErrorResponse> {
+        let most = self[id].encoding().dialect().client_events_per_s();
+        let Some(most) = most else { return Ok(()) };
+        if self.own_subscription(id, name).is_none() {
+            let message = "clients publish to channels that they follow";
+            return Err(ErrorResponse::new(ErrorCode::NotSubscribed, message));
+        }
+        let second = self.clock().wall_s();
+        if self.client_events.count(id, second, most) {
+            return Ok(());
+        }
+        let message = format!("a client publishes at most {} events a second", most);
+        Err(ErrorResponse::new(ErrorCode::TooManyRequests, message))
+    }
+
+    /// The members of a channel that the client is to be confirmed with, if its dialect has them
+    /// there. They include the client.
+    pub(super) fn first_members(&self, id: ConnectionId, name: &ChannelName) -> Option<MemberPage> {
+        let members =
+            || self.engine.memory().members(self.clock().unix_ms(), name, None, FIRST_MEMBERS_MAX);
+        self[id].confirms_with_members().then(members)
+    }
+
+    /// Fails if the client would be a member more than others are confirmed with.
+    pub(super) fn check_room(
+        &self,
+        id: ConnectionId,
+        name: &ChannelName,
+        claim: Option<&MemberClaim>,
+    ) -> Result<(), ErrorResponse> {
+        let Some(user) = claim.and_then(|claim| claim.user.as_deref()) else { return Ok(()) };
+        let memory = self.engine.memory();
+        let is_full = || {
+            memory.members_of(name) >= FIRST_MEMBERS_MAX as u64 && !memory.has_member(name, user)
+        };
+        if self[id].confirms_with_members() && is_full() {
+            let message = format!("a channel has at most {FIRST_MEMBERS_MAX} members");
+            return Err(ErrorResponse::new(ErrorCode::NotStored, message));
+        }
+        Ok(())
+    }
+
+    /// Where the client's subscription stands, if its dialect confirms one again.
+    pub(super) fn start_again(
+        &self,
+        id: ConnectionId,
+        name: &ChannelName,
+        own: SubscriptionId,
+    ) -> Option<Start> {
+        let (number, _) = self.cursors().channel(own)?;
+        let position = self.cursors().position(own)?;
+        let is_member = self.cursors().terms(own).is_some_and(|terms| terms.member.is_some());
+        let page = is_member.then(|| self.first_members(id, name)).flatten();
+        let members = page.map(|page| page.members);
+        let head = Some(position);
+        let start = Start { id: position, number, head, recovered: None, members };
+        self[id].confirms_with_members().then_some(start)
+    }
+
+    /// The member that the connection is of a channel.
+    pub(super) fn member_of(&self, id: ConnectionId, channel: &ChannelName) -> Option<&str> {
+        let own = self.own_subscription(id, channel)?;
+        self.cursors().terms(own)?.member.as_deref()
+    }
+}

@@ -1,0 +1,328 @@
+//! The Pusher protocol, over a worker with real frames.
+
+use std::sync::Arc;
+
+use throng_access::session::Tagger;
+use throng_access::{AccessControl, AccessRules, Apps};
+use throng_core::{ChannelName, MembersRule, Rule, Rules, ScanAction, ScanClose, ScanTarget};
+use throng_edge::Settings;
+use throng_pusher::App;
+use throng_wire::websocket::{Opcode, parse_server_frame};
+
+use crate::rig::{Client, Rig};
+use crate::scan::scan;
+
+const UPGRADE: &str = "Host: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+    Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+
+const SECRET: &[u8] = b"7ad3773142a6692b25b8";
+
+fn app() -> App {
+    App::new("1", "app-key", SECRET, "shop/").expect("an application")
+}
+
+/// A worker with the rules of a server without any other keys.
+fn rig() -> Rig {
+    let tagger = Tagger::from_seed([7; 16]);
+    let apps = Apps::new(vec![app()]).expect("one").named_by(&tagger);
+    let access = AccessControl {
+        apps: Arc::new(apps),
+        tagger,
+        ..AccessControl::open(Arc::new(AccessRules::default()))
+    };
+    let members = Some(MembersRule { are_connections: false, grace_ms: 0 });
+    let rule = Rule { pattern: "shop/presence-*".into(), members, ..Rule::default() };
+    Rig::with_rules(
+        Settings::for_tests(),
+        Arc::new(access),
+        Rules::new(vec![rule], Rule::default()),
+    )
+}
+
+struct Peer {
+    client: Client,
+    socket: String,
+}
+
+impl Peer {
+    fn new(rig: &mut Rig) -> Peer {
+        let head = format!("GET /app/app-key?protocol=7&client=js HTTP/1.1\r\n{UPGRADE}");
+        let client = rig.connect(&head);
+        rig.work();
+        let bytes = client.received_bytes();
+        let end = bytes.windows(4).position(|four| four == b"\r\n\r\n").expect("a head") + 4;
+        assert!(bytes.starts_with(b"HTTP/1.1 101 "));
+        let greeting = frames(&bytes[end..]).concat();
+        let start = r#"{"event":"pusher:connection_established","data":"{\"socket_id\":\""#;
+        let rest = greeting.strip_prefix(start).expect("a greeting");
+        let (socket, rest) = rest.split_once('\\').expect("a socket id");
+        assert_eq!(rest, r#"",\"activity_timeout\":120}"}"#);
+        Peer { client, socket: socket.to_owned() }
+    }
+
+    fn heard(&self) -> Vec<String> {
+        frames(&self.client.received_bytes())
+    }
+
+    fn say(&self, rig: &mut Rig, text: &str) -> Vec<String> {
+        rig.send_frame(&self.client, text);
+        rig.work();
+        rig.worker.check_invariants();
+        self.heard()
+    }
+
+    fn subscribe(&self, rig: &mut Rig, channel: &str, data: Option<&str>) -> Vec<String> {
+        let signed = match data {
+            None => format!("{}:{channel}", self.socket),
+            Some(data) => format!("{}:{channel}:{data}", self.socket),
+        };
+        let auth = format!("app-key:{}", app().signer().sign(&signed));
+        let data = serde_json::json!({ "channel": channel, "auth": auth, "channel_data": data });
+        let frame = serde_json::json!({ "event": "pusher:subscribe", "data": data });
+        self.say(rig, &frame.to_string())
+    }
+
+    fn sign_in(&self, rig: &mut Rig, user: &str) -> Vec<String> {
+        let user_data = format!(r#"{{"id":"{user}"}}"#);
+        let signed = format!("{}::user::{user_data}", self.socket);
+        let auth = format!("app-key:{}", app().signer().sign(&signed));
+        let data = serde_json::json!({ "user_data": user_data, "auth": auth });
+        let frame = serde_json::json!({ "event": "pusher:signin", "data": data });
+        self.say(rig, &frame.to_string())
+    }
+}
+
+fn frames(bytes: &[u8]) -> Vec<String> {
+    let (mut at, mut texts) = (0, Vec::new());
+    while let Some(frame) = parse_server_frame(&bytes[at..]).expect("a frame") {
+        let payload = &bytes[at..][frame.payload];
+        texts.push(match frame.opcode {
+            Opcode::Close => {
+                let code = u16::from_be_bytes([payload[0], payload[1]]);
+                format!("close {code}")
+            }
+            Opcode::Text => String::from_utf8_lossy(payload).into_owned(),
+            other => format!("{other:?}"),
+        });
+        at += frame.length;
+    }
+    texts
+}
+
+fn succeeded(channel: &str) -> String {
+    let event = "pusher_internal:subscription_succeeded";
+    format!(r#"{{"event":"{event}","channel":"{channel}","data":"{{}}"}}"#)
+}
+
+fn of_room(event: &str, data: &str) -> String {
+    let data = serde_json::to_string(data).expect("a text");
+    format!(r#"{{"event":"pusher_internal:{event}","channel":"presence-r","data":{data}}}"#)
+}
+
+#[test]
+fn a_public_key_opens_the_channels_of_its_application() {
+    let mut rig = rig();
+    let peer = Peer::new(&mut rig);
+    let text = r#"{"event":"pusher:subscribe","data":{"auth":"","channel":"news"}}"#;
+    assert_eq!(peer.say(&mut rig, text), [succeeded("news")]);
+    assert_eq!(peer.say(&mut rig, text), [succeeded("news")], "once more");
+    rig.publish("news", "native", None);
+    rig.publish("shop/news", "hello", None);
+    rig.work();
+    assert_eq!(peer.heard(), [r#"{"event":"message","channel":"news","data":"hello"}"#]);
+    let unsubscribe = r#"{"event":"pusher:unsubscribe","data":{"channel":"news"}}"#;
+    assert_eq!(peer.say(&mut rig, unsubscribe), [""; 0]);
+    assert_eq!(peer.say(&mut rig, unsubscribe), [""; 0]);
+    rig.publish("shop/news", "hello", None);
+    rig.work();
+    assert_eq!(peer.heard(), [""; 0]);
+    for channel in ["shop/news", "../news", "*"] {
+        let text = text.replace("news", channel);
+        let refused = peer.say(&mut rig, &text);
+        assert!(refused[1].contains("4300"), "{refused:?}");
+    }
+}
+
+#[test]
+fn a_key_that_is_none_is_told_so_behind_the_upgrade() {
+    let mut rig = rig();
+    for (key, code) in [("other", 4001), ("app-key?protocol=8", 4007)] {
+        let client = rig.connect(&format!("GET /app/{key} HTTP/1.1\r\n{UPGRADE}"));
+        rig.work();
+        let bytes = client.received_bytes();
+        assert!(bytes.starts_with(b"HTTP/1.1 101 "));
+        let end = bytes.windows(4).position(|four| four == b"\r\n\r\n").expect("a head") + 4;
+        let frames = frames(&bytes[end..]);
+        assert!(frames[0].contains(&format!("{{\"code\":{code},")), "{frames:?}");
+        assert_eq!(frames[1], format!("close {code}"));
+    }
+    let mut none = Rig::new();
+    let client = none.connect(&format!("GET /app/app-key HTTP/1.1\r\n{UPGRADE}"));
+    none.work();
+    assert!(client.received().starts_with("HTTP/1.1 404 "));
+}
+
+#[test]
+fn a_private_channel_is_followed_with_a_signature_of_this_connection() {
+    let mut rig = rig();
+    let (one, other) = (Peer::new(&mut rig), Peer::new(&mut rig));
+    assert_ne!(one.socket, other.socket);
+    assert_eq!(one.subscribe(&mut rig, "private-a", None), [succeeded("private-a")]);
+    let thief = Peer { client: other.client, socket: one.socket.clone() };
+    let refused = thief.subscribe(&mut rig, "private-a", None);
+    assert!(refused[0].contains("pusher:subscription_error"), "{refused:?}");
+    assert!(refused[1].contains("4009"), "{refused:?}");
+    rig.publish("shop/private-a", "secret", None);
+    rig.work();
+    assert_eq!(one.heard().len(), 1);
+    assert_eq!(thief.heard(), [""; 0]);
+}
+
+#[test]
+fn members_are_told_first_and_then_what_changes() {
+    let mut rig = rig();
+    let (ann, bob, again) = (Peer::new(&mut rig), Peer::new(&mut rig), Peer::new(&mut rig));
+    let of_ann = r#"{"user_id":"ann","user_info":{"n":1}}"#;
+    let of_bob = r#"{"user_id":7}"#;
+    let hash = r#""hash":{"ann":{"n":1}}"#;
+    let alone = format!(r#"{{"presence":{{"count":1,"ids":["ann"],{hash}}}}}"#);
+    let alone = of_room("subscription_succeeded", &alone);
+    assert_eq!(ann.subscribe(&mut rig, "presence-r", Some(of_ann)), [alone]);
+    let both = r#"{"presence":{"count":2,"ids":["7","ann"],"hash":{"7":{},"ann":{"n":1}}}}"#;
+    let both = of_room("subscription_succeeded", both);
+    assert_eq!(bob.subscribe(&mut rig, "presence-r", Some(of_bob)), std::slice::from_ref(&both));
+    let added = of_room("member_added", r#"{"user_id":"7","user_info":{}}"#);
+    assert_eq!(ann.heard(), [added]);
+    // A member joins once, however many connections it has.
+    assert_eq!(again.subscribe(&mut rig, "presence-r", Some(of_bob)), std::slice::from_ref(&both));
+    assert_eq!(again.subscribe(&mut rig, "presence-r", Some(of_bob)), [both]);
+    let unsubscribe = r#"{"event":"pusher:unsubscribe","data":{"channel":"presence-r"}}"#;
+    assert_eq!(again.say(&mut rig, unsubscribe), [""; 0]);
+    assert_eq!(ann.heard(), [""; 0]);
+    rig.hang_up(&bob.client);
+    rig.work();
+    let removed = of_room("member_removed", r#"{"user_id":"7"}"#);
+    assert_eq!(ann.heard(), [removed]);
+    let bare = ann.subscribe(&mut rig, "presence-s", None);
+    assert!(bare[0].contains("channel_data"), "{bare:?}");
+}
+
+#[test]
+fn a_channel_has_a_hundred_members() {
+    let mut rig = rig();
+    let mut peers = Vec::new();
+    for at in 0..101 {
+        let peer = Peer::new(&mut rig);
+        let data = format!(r#"{{"user_id":"{at}"}}"#);
+        let heard = peer.subscribe(&mut rig, "presence-r", Some(&data));
+        let is_in = heard[0].contains("subscription_succeeded");
+        assert_eq!(is_in, at < 100, "{at}: {heard:?}");
+        peers.push(peer);
+    }
+    let again = Peer::new(&mut rig).subscribe(&mut rig, "presence-r", Some(r#"{"user_id":"5"}"#));
+    assert!(again[0].contains(r#"\"count\":100,"#), "who is a member has room: {again:?}");
+}
+
+#[test]
+fn clients_publish_to_others_what_nobody_keeps() {
+    let mut rig = rig();
+    let (ann, bob) = (Peer::new(&mut rig), Peer::new(&mut rig));
+    let event = r#"{"event":"client-t","data":{"t":1},"channel":"presence-r"}"#;
+    let refused = ann.say(&mut rig, event);
+    assert!(refused[0].contains("4301"), "it does not follow the channel: {refused:?}");
+    ann.subscribe(&mut rig, "presence-r", Some(r#"{"user_id":"ann"}"#));
+    bob.subscribe(&mut rig, "presence-r", Some(r#"{"user_id":"bob"}"#));
+    ann.heard();
+    assert_eq!(ann.say(&mut rig, event), [""; 0]);
+    assert_eq!(
+        bob.heard(),
+        [r#"{"event":"client-t","channel":"presence-r","data":{"t":1},"user_id":"ann"}"#]
+    );
+    let refused: usize = (0..12).map(|_| ann.say(&mut rig, event).len()).sum();
+    assert_eq!(refused, 3, "ten in a second, of which it had one");
+    assert_eq!(bob.heard().len(), 9);
+    rig.pass(10);
+    assert_eq!(ann.say(&mut rig, event), [""; 0]);
+    assert_eq!(bob.heard().len(), 1);
+}
+
+#[test]
+fn a_cache_channel_begins_with_its_newest_event() {
+    let mut rig = rig();
+    let peer = Peer::new(&mut rig);
+    let text = r#"{"event":"pusher:subscribe","data":{"channel":"cache-c"}}"#;
+    let miss = r#"{"event":"pusher:cache_miss","channel":"cache-c"}"#.to_owned();
+    assert_eq!(peer.say(&mut rig, text), [succeeded("cache-c"), miss]);
+    rig.publish("shop/cache-c", "old", None);
+    rig.publish("shop/cache-c", "new", None);
+    rig.work();
+    let newest = r#"{"event":"message","channel":"cache-c","data":"new"}"#.to_owned();
+    let later = Peer::new(&mut rig);
+    assert_eq!(later.say(&mut rig, text), [succeeded("cache-c"), newest]);
+}
+
+#[test]
+fn a_user_signs_in_to_its_inbox_and_can_be_closed() {
+    let mut rig = rig();
+    let (ann, other) = (Peer::new(&mut rig), Peer::new(&mut rig));
+    let text =
+        r##"{"event":"pusher:subscribe","data":{"auth":"","channel":"#server-to-user-ann"}}"##;
+    assert!(ann.say(&mut rig, text)[1].contains("4009"), "before it has signed in");
+    let signed_in = ann.sign_in(&mut rig, "ann");
+    assert!(signed_in[0].starts_with(r#"{"event":"pusher:signin_success","#), "{signed_in:?}");
+    assert_eq!(ann.sign_in(&mut rig, "ann"), signed_in);
+    assert!(ann.sign_in(&mut rig, "bob")[0].contains("4009"), "it is ann");
+    assert_eq!(ann.say(&mut rig, text), [succeeded("#server-to-user-ann")]);
+    other.sign_in(&mut rig, "bob");
+    assert!(other.say(&mut rig, text)[1].contains("4009"));
+    rig.publish_to_user("ann", "of the server's own ann");
+    rig.publish_to_user("shop/ann", "hey");
+    rig.work();
+    let hey = r##"{"event":"message","channel":"#server-to-user-ann","data":"hey"}"##;
+    assert_eq!(ann.heard(), [hey]);
+    let tags = Tagger::from_seed([7; 16]).of_user("shop/ann");
+    let target = ScanTarget::User { inbox: ChannelName::user("shop/ann"), tags };
+    let close = ScanClose { code: 4500, reason: "over".into(), may_return: false };
+    scan(&mut rig, target, ScanAction::Close(close));
+    assert_eq!(ann.heard().last().map(String::as_str), Some("close 4009"));
+    assert_eq!(other.heard(), [""; 0]);
+}
+
+#[test]
+fn a_connection_goes_on_in_another_process() {
+    let mut rig = rig();
+    let (ann, bob) = (Peer::new(&mut rig), Peer::new(&mut rig));
+    ann.sign_in(&mut rig, "ann");
+    ann.subscribe(&mut rig, "presence-r", Some(r#"{"user_id":"ann"}"#));
+    rig.replace_process();
+    rig.work();
+    // Its application, its socket id, its user and its member are what they were.
+    assert_eq!(ann.subscribe(&mut rig, "private-a", None), [succeeded("private-a")]);
+    let text = r##"{"event":"pusher:subscribe","data":{"channel":"#server-to-user-ann"}}"##;
+    assert_eq!(ann.say(&mut rig, text), [succeeded("#server-to-user-ann")]);
+    let both = bob.subscribe(&mut rig, "presence-r", Some(r#"{"user_id":"bob"}"#));
+    assert!(both[0].contains(r#"\"count\":2,"#), "{both:?}");
+    assert!(ann.heard()[0].contains("member_added"));
+    bob.say(&mut rig, r#"{"event":"client-t","channel":"presence-r"}"#);
+    assert_eq!(
+        ann.heard(),
+        [r#"{"event":"client-t","channel":"presence-r","data":null,"user_id":"bob"}"#]
+    );
+}
+
+#[test]
+fn an_idle_connection_gets_pongs_and_needs_no_answer() {
+    let mut rig = rig();
+    let peer = Peer::new(&mut rig);
+    let pong = r#"{"event":"pusher:pong","data":"{}"}"#;
+    for ping in [r#"{"event":"pusher:ping"}"#, r#"{"event":"pusher:ping","data":{}}"#] {
+        assert_eq!(peer.say(&mut rig, ping), [pong]);
+    }
+    // It would ask after 120 s.
+    let mut seconds = 0..115;
+    let is_told = seconds.any(|_| {
+        rig.pass(10);
+        peer.heard().iter().any(|frame| frame == pong)
+    });
+    assert!(is_told && !peer.client.is_closed());
+}
