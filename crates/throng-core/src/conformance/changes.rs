@@ -182,6 +182,8 @@ impl Subject {
         assert_eq!(ids(&messages), [notice]);
         assert_eq!(messages[0].erasure(), Some(erasure));
         assert_eq!(self.all_ids(), [second, notice]);
+        // A notice is none of the last messages, and comes with them.
+        assert_eq!(ids(&self.follow(&name(), 1, StartAt::Last(1)).backlog), [second, notice]);
         let resumed = self.follow(&name(), 1, StartAt::After(first));
         assert_eq!(resumed.is_recovered, Some(true));
         assert_eq!(ids(&resumed.backlog), [second, notice]);

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
+use crate::entry_count::EntryCount;
 use crate::id::MessageId;
 use crate::message::Content;
 use crate::rules::{Rule, StateLimits};
@@ -39,6 +40,8 @@ pub(super) struct Tail {
     /// Messages without keys, by their places.
     plain: VecDeque<(u64, Arc<Content>)>,
     plain_bytes: usize,
+    /// How many of them are blanks, as an [`EntryCount`] has them.
+    plain_blanks: usize,
     /// The newest message of each key, by its place.
     keyed: BTreeMap<u64, Arc<Content>>,
     /// The places of those, by their keys.
@@ -73,6 +76,7 @@ impl Tail {
         match content.key() {
             None => {
                 self.plain_bytes += content.weight_bytes();
+                self.plain_blanks += usize::from(content.is_blank());
                 self.plain.push_back((place, Arc::clone(content)));
             }
             Some(key) => {
@@ -85,7 +89,7 @@ impl Tail {
             }
         }
         let Some(Limits { messages, bytes, state }) = self.limits else { return };
-        while self.plain.len() > messages || self.plain_bytes > bytes {
+        while self.plain_entries().exceeds(messages) || self.plain_bytes > bytes {
             let Some(lost) = self.drop_plain() else { break };
             self.plain_lost = lost + 1;
         }
@@ -98,10 +102,16 @@ impl Tail {
         }
     }
 
+    fn plain_entries(&self) -> EntryCount {
+        let messages = (self.plain.len() - self.plain_blanks) as u64;
+        EntryCount { messages, blanks: self.plain_blanks as u64 }
+    }
+
     /// Drops the oldest message without a key. Returns its place.
     fn drop_plain(&mut self) -> Option<u64> {
         let (place, oldest) = self.plain.pop_front()?;
         self.plain_bytes -= oldest.weight_bytes();
+        self.plain_blanks -= usize::from(oldest.is_blank());
         Some(place)
     }
 

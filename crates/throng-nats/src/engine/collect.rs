@@ -267,14 +267,18 @@ impl Collect {
                 messages,
             };
         }
+        // Notices are none of the last messages, and come with them.
+        let has_notices = matches!(start, StartAt::From(_));
+        let is_counted = |content: &Content| {
+            !content.is_expired(self.now_ms) && (has_notices || !content.is_notice())
+        };
         let wanted = match start {
             StartAt::Live | StartAt::State => 0,
             StartAt::Last(count) => count,
             StartAt::After(_) | StartAt::Since(_) => limits.messages,
             StartAt::From(time_ms) => {
-                let is_wanted = |message: &&Arc<Content>| {
-                    message.time_ms >= time_ms && !message.is_expired(self.now_ms)
-                };
+                let is_wanted =
+                    |message: &&Arc<Content>| message.time_ms >= time_ms && is_counted(message);
                 self.messages.iter().filter(is_wanted).count()
             }
         };
@@ -285,7 +289,7 @@ impl Collect {
             if count == wanted || is_beyond {
                 break;
             }
-            count += usize::from(!content.is_expired(self.now_ms) && !content.is_notice());
+            count += usize::from(is_counted(content));
             from = at;
         }
         let messages: Vec<_> = self.messages.split_off(from).into();
