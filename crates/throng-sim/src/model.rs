@@ -8,12 +8,15 @@ use std::collections::HashMap;
 
 use throng_core::message::OVERHEAD_BYTES;
 use throng_core::{
-    Body, ChannelName, HistoryQuery, IDEMPOTENCY_MS, MessageId, Publication, Published, StartAt,
-    VolatilePublication,
+    Body, ChannelName, EntryCount, HistoryQuery, IDEMPOTENCY_MS, MessageId, Publication, Published,
+    StartAt, VolatilePublication,
 };
 
 use crate::topics::Topic;
 use crate::{Check, ensure};
+
+/// Entries that a log has for each of its messages at most, with those that have expired.
+pub(crate) const ENTRIES_PER_MESSAGE: usize = 4;
 
 #[derive(Debug)]
 pub(crate) struct Entry {
@@ -246,12 +249,15 @@ impl Model {
     fn first_retained(&self, topic: usize, now_ms: u64) -> usize {
         let retention = &self.topics[topic].rule.retention;
         let entries = &self.logs[topic].entries;
-        let (mut count, mut bytes) = (0, 0);
+        let (mut count, mut bytes, mut counted) = (0, 0, EntryCount::default());
         if !retention.is_none() {
             for entry in entries.iter().rev() {
                 bytes += entry.weight_bytes(now_ms);
+                // What has expired takes no room from other messages.
+                counted.add(entry.is_expired(now_ms));
                 let is_old = entry.time_ms + retention.max_age_ms <= now_ms;
-                if is_old || count == retention.max_messages || bytes > retention.max_bytes {
+                let are_many = counted.exceeds(retention.max_messages);
+                if is_old || are_many || bytes > retention.max_bytes {
                     break;
                 }
                 count += 1;
@@ -411,7 +417,7 @@ impl Model {
             let from = log.entries.partition_point(|entry| entry.time_ms < dropped.time_ms);
             let rule = &topic.rule;
             let older = if log.has_backlogs {
-                rule.max_lag_messages.max(rule.retention.max_messages)
+                ENTRIES_PER_MESSAGE * rule.max_lag_messages.max(rule.retention.max_messages)
             } else {
                 0
             };
