@@ -19,6 +19,7 @@ type event struct {
 	presence   *PresenceEvent
 	stateEnd   *StateEnd
 	ended      *Ended
+	unread     *Unread
 	// handled is the link whose server asks when the events of a frame, which are before this place,
 	// are handled.
 	handled *socketLink
@@ -240,6 +241,15 @@ func (c *cursors) followed() []*cursor {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.all
+}
+
+// unread takes how many messages of the inbox are unread, if that is told.
+func (c *cursors) unread(told *fields) []event {
+	inbox := c.inbox()
+	if inbox == "" || told.Unread == nil {
+		return nil
+	}
+	return []event{{unread: &Unread{inbox, ReadMarker{told.Read, *told.Unread}}}}
 }
 
 // end takes that a channel has ended, with its last id: it is followed no more.

@@ -300,6 +300,9 @@ func (h *httpLink) deliver(text []byte) ([]event, error) {
 	if err := parse(text, &envelope); err != nil {
 		return nil, unusable(notThrongPeer)
 	}
+	if envelope.Type == "unread" {
+		return h.cursors.unread(&envelope), nil
+	}
 	each := h.cursors.of(envelope.target())
 	if each == nil {
 		return nil, nil
@@ -337,6 +340,8 @@ type streamLink struct {
 	body   io.Closer
 	stream *eventStream
 	name   string
+	// greeted is what the first event has told.
+	greeted []event
 	// isThrong: the head of the response shows it.
 	isThrong bool
 }
@@ -381,7 +386,7 @@ func (s *streamLink) open() ([]event, error) {
 		ids, _ := s.ids(header)
 		events = append(events, s.endAll(ids)...)
 	}
-	return append(states, events...), err
+	return slices.Concat(states, s.greeted, events), err
 }
 
 // begin waits for the first event: a stream begins with one at once, unless a proxy buffers it.
@@ -406,6 +411,13 @@ func (s *streamLink) begin(isFromNow bool) (http.Header, error) {
 	}
 	if first.name == "closed" {
 		return nil, s.closed(first.data)
+	}
+	if first.name == "welcome" {
+		var welcome fields
+		if err := parse(first.data, &welcome); err != nil {
+			return nil, unusable(notThrongPeer)
+		}
+		s.greeted = s.cursors.unread(&welcome)
 	}
 	if !timer.Stop() {
 		return nil, overdue
@@ -507,7 +519,7 @@ func (s *streamLink) receive() ([]event, error) {
 	switch event.name {
 	case "closed":
 		return nil, s.closed(event.data)
-	case "message", "binary", "erased", "gap", "conflated", "presence", "ended":
+	case "message", "binary", "erased", "gap", "conflated", "presence", "ended", "unread":
 		return s.deliver(event.data)
 	}
 	return nil, nil

@@ -131,6 +131,13 @@ type ReadMarker struct {
 	Unread int `json:"unread"`
 }
 
+// Unread says how many messages of an inbox are unread, as the server tells.
+type Unread struct {
+	User string
+	// ReadMarker is where the user has read to. Its Read is empty, too, if the server does not tell it.
+	ReadMarker
+}
+
 // A Draft is a message to publish.
 type Draft struct {
 	Target Target
@@ -242,6 +249,9 @@ type fields struct {
 	Code       string          `json:"code"`
 	CloseCode  int             `json:"close_code"`
 	Message    string          `json:"message"`
+	// Read and Unread are of a read marker; a welcome has the latter.
+	Read   string `json:"read"`
+	Unread *int   `json:"unread"`
 	// MessageBytesMax is of a welcome.
 	MessageBytesMax int64 `json:"max_message_bytes"`
 	presenceFields

@@ -40,6 +40,8 @@ type socketLink struct {
 	timeout time.Duration
 	conn    *websocket.Conn
 	name    string
+	// greeted is what the welcome has told.
+	greeted []event
 	// commands are pending, by ref; live are those confirmed by subscribed. Messages before it are of
 	// an earlier subscription.
 	commands map[int]map[Target]command
@@ -137,6 +139,7 @@ func (s *socketLink) prove() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.opened, s.name = true, welcome.Connection
+	s.greeted = s.cursors.unread(welcome)
 	if welcome.Heartbeat > 0 {
 		s.pulse.heartbeat = time.Duration(welcome.Heartbeat * float64(time.Second))
 	}
@@ -152,7 +155,7 @@ func (s *socketLink) open() ([]event, error) {
 	s.mu.Lock()
 	s.pulse.heard(time.Now())
 	s.mu.Unlock()
-	return nil, s.subscribe()
+	return s.greeted, s.subscribe()
 }
 
 func (s *socketLink) dial() error {
@@ -506,6 +509,8 @@ func (s *socketLink) take(frame *fields) ([]event, error) {
 			return each.gap(frame.ID, frame.Missed), nil
 		}
 		return each.take(frame)
+	case "unread":
+		return s.cursors.unread(frame), nil
 	case "subscribed":
 		asked, isOurs := s.commands[frame.Ref]
 		if !isOurs {

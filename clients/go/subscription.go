@@ -58,6 +58,10 @@ type Subscription struct {
 	// OnEnded is called when a channel has ended, after its last message: the subscription goes on with
 	// the others, and ends without an error after the last one.
 	OnEnded func(Ended)
+	// OnUnread is called with the number of unread messages in the user's inbox: once connected, and when
+	// the user has read on, on whatever device. A new message is no such event. A long-poll does not tell
+	// it.
+	OnUnread func(Unread)
 	// OnPresence is called with who follows each channel: at once, and on each change. Where the server
 	// has no presence events, or not for this client, the subscription ends with its error.
 	OnPresence func(PresenceEvent)
@@ -182,6 +186,11 @@ func (s *Subscription) take() event {
 	case next.ended != nil:
 		if s.OnEnded != nil {
 			s.OnEnded(*next.ended)
+		}
+		return next
+	case next.unread != nil:
+		if s.OnUnread != nil {
+			s.OnUnread(*next.unread)
 		}
 		return next
 	case next.handled != nil:

@@ -19,6 +19,7 @@ type Unreadable struct {
 // types are those of frames and envelopes that a client takes. A newer server may have others.
 var types = map[string]bool{
 	"welcome": true, "message": true, "erased": true, "gap": true, "conflated": true, "presence": true, "state": true, "subscribed": true,
+	"unread":       true,
 	"unsubscribed": true, "expiring": true, "authenticated": true, "error": true, "pong": true,
 }
 

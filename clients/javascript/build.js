@@ -19,7 +19,7 @@ const HTTP = `throng-http-${version}.js`;
 const TABS = "throng-tabs.js";
 
 /** The largest compressed sizes in bytes. */
-const SIZES_MAX = { "throng.js": 15_350, [HTTP]: 5_900, [TABS]: 5_200 };
+const SIZES_MAX = { "throng.js": 15_450, [HTTP]: 5_950, [TABS]: 5_200 };
 
 /** The largest compressed sizes of the parts that only packages have, in bytes. */
 const PARTS_MAX = { react: 2_000 };

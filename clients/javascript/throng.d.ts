@@ -387,6 +387,12 @@ export interface ThrongEvents {
   /** A message of any channel that could not be read, also of `history`. */
   unreadable: Unreadable;
   /**
+   * How many messages of the inbox are unread: once the client is connected with its `user`, when the user
+   * has read on, on whatever device, and after `read`. A new message is no such event. Over `poll`, only
+   * after `read`.
+   */
+  unread: ReadMarker;
+  /**
    * The server refused the connection permanently; the client is closed. Without a listener:
    * `console.error`.
    */
@@ -469,6 +475,8 @@ export declare class Throng extends Emitter<ThrongEvents> {
   readonly state: State;
   /** The last "state" event. */
   readonly status: StateEvent;
+  /** The last "unread" event; undefined until there was one. */
+  readonly unread?: ReadMarker;
   /** The current transport, open or being tried. */
   readonly transport: Transport;
   /**

@@ -9,6 +9,7 @@ from websockets.sync.client import connect
 from support import TIMEOUT_SECONDS
 from support.nats import NatsServer, connected, start_node, user_of_the_guide
 from support.server import eventually
+from support.transports import subscribe
 
 
 @pytest.fixture
@@ -80,6 +81,39 @@ def test_a_marker_is_the_same_on_all_nodes(node):
     assert ask(far, "GET", path)["unread"] == 3
     with far.http.stream("GET", "/users/ann?welcome=true") as stream:
         assert json.loads(next(stream.iter_lines()))["unread"] == 3
+
+
+def test_a_moved_marker_is_told_on_all_nodes(node):
+    near, far = node(), node()
+    path = "/users/ann/read"
+    ids = [near.publish_to_user("ann", str(number))["id"] for number in range(3)]
+    with (
+        subscribe("sse", near, "/users/ann") as here,
+        follow(far, "/subscribe?user=ann", subprotocols=["throng.v1"]) as there,
+    ):
+
+        def heard():
+            found = {}
+            while found.get("type") not in ("subscribed", "read", "unread"):
+                found = json.loads(there.recv(TIMEOUT_SECONDS))
+            return found
+
+        def told():
+            event = next(event for event in here.events if event.data and event.event != "late")
+            assert event.event == "unread"
+            return json.loads(event.data)
+
+        assert heard()["type"] == "subscribed"
+        ask(near, "PUT", f"{path}?id={ids[0]}")
+        notice = {"type": "unread", "user": "ann", "read": ids[0], "unread": 2}
+        assert told() == heard() == notice
+        there.send(json.dumps({"type": "read", "user": "ann", "id": ids[1]}))
+        notice |= {"read": ids[1], "unread": 1}
+        assert (told(), heard()) == (notice, {**notice, "type": "read"})
+        # What is where it was is told to nobody, and a command not to the one that has sent it.
+        ask(near, "PUT", f"{path}?id={ids[1]}")
+        ask(far, "PUT", f"{path}?id={ids[2]}")
+        assert told() == heard() == {**notice, "read": ids[2], "unread": 0}
 
 
 def test_of_devices_that_read_on_at_the_same_time_the_furthest_counts(node):

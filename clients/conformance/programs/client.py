@@ -57,6 +57,9 @@ def subscribed(client, command):
     def on_ended(event):
         print_event(name, "ended", channel=event.target, id=event.id)
 
+    def on_unread(event):
+        print_event(name, "unread", read=event.read, unread=event.unread)
+
     def on_conflated(event):
         print_event(name, "conflated", channel=event.target, count=event.count)
 
@@ -79,6 +82,7 @@ def subscribed(client, command):
         on_erased=on_erased,
         on_state_end=on_state_end,
         on_ended=on_ended,
+        on_unread=on_unread,
     )
 
 

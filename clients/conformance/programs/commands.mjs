@@ -31,6 +31,7 @@ export function commands(Throng, print, base) {
     made.on("state", ({ state, transport, delayMs, reason }) => {
       tell(client, "state", { state, transport, delay_ms: delayMs, reason });
     });
+    made.on("unread", ({ read = null, unread }) => tell(client, "unread", { read, unread }));
     made.on("error", ({ code, message }) => tell(client, "error", { code, message }));
     clients.set(client, made);
   }

@@ -7,6 +7,7 @@ import type {
   PresenceEvent,
   Published,
   PublishOptions,
+  ReadMarker,
   SetOptions,
   State,
   StateEvent,
@@ -31,6 +32,14 @@ export declare function useThrongState(): State;
  * reason. When rendered on a server, only the state.
  */
 export declare function useThrongStatus(): Pick<StateEvent, "state"> & Partial<StateEvent>;
+
+/**
+ * How many messages of the inbox of the client's `user` are unread, as the event "unread" has told last, and
+ * what moves the read marker. `unread` is missing until the client is connected.
+ */
+export declare function useUnread(): Partial<ReadMarker> & {
+  markRead(id: string): Promise<ReadMarker>;
+};
 
 /** `history` and `since` are read when the subscription begins; later changes do nothing. */
 export interface ChannelOptions<Data = unknown> extends SubscribeOptions {

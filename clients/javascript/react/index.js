@@ -48,6 +48,15 @@ export function useThrongStatus() {
   return useSyncExternalStore(subscribe, () => client.status, () => NOT_CONNECTED);
 }
 
+/** How many messages of the inbox are unread, as the server has told last; undefined until it has. */
+export function useUnread() {
+  const client = useThrong();
+  const subscribe = useCallback((changed) => client.on("unread", changed), [client]);
+  const told = useSyncExternalStore(subscribe, () => client.unread, () => undefined);
+  const markRead = useCallback((id) => client.read(id), [client]);
+  return { ...told, markRead };
+}
+
 /** Names a target as text, which stays equal when an object with the same names is made anew. */
 const keyOf = (target) =>
   target && JSON.stringify(typeof target === "string" ? { channel: target } : target);

@@ -397,7 +397,9 @@ export class StreamLink extends HttpLink {
     const beginMs = Math.max(this.connection.openTimeoutMs, PATIENCE * this.latencyMs);
     this.watch(beginMs, new Loss(message, { isSlow: true }));
     const pace = (this.#pace = this.#fastest());
-    const path = this.url(cursors, { ...this.options.params, pace, transport: "sse" });
+    // A greeting has the number of unread messages.
+    const welcome = this.options.user === undefined ? undefined : true;
+    const path = this.url(cursors, { ...this.options.params, pace, welcome, transport: "sse" });
     const headers = { Accept: "text/event-stream" };
     const answer = await this.client.request(path, { signal, headers });
     // A resumed stream begins with an event at once, unless a proxy buffers it.
@@ -445,7 +447,8 @@ export class StreamLink extends HttpLink {
     else if (/^(gap|conflated)$/.test(event)) {
       const cursor = cursors.find(({ key }) => key === keyOf(body));
       this.hear(() => (event === "gap" ? cursor?.gap(body) : cursor?.skip(body.count)));
-    } else if (event === "resumed") {
+    } else if (/^(welcome|unread)$/.test(event)) this.hear(() => this.client.tellUnread(body));
+    else if (event === "resumed") {
       await this.resumed(cursors, body?.recovered, response, signal);
       // A full server sends a stream that ends at once; this event confirms a subscription.
       if (!signal.aborted) this.connection.opened(this);

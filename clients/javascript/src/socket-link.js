@@ -348,6 +348,7 @@ export class SocketLink {
     if (command) this.#heard();
     if (type === "welcome") this.#welcome(frame);
     else if (type === "numbers") this.#learnNumbers(frame);
+    else if (type === "unread") this.#client.tellUnread(frame);
     else if (type === "subscribed" && command?.asked) this.#answered(frame, command);
     else if (type === "published" && command?.publish) {
       this.#client.outbox.settle(command.publish, frame);
@@ -358,13 +359,16 @@ export class SocketLink {
     else this.#advance(frame);
   }
 
-  #welcome({ heartbeat, channels_max: channelsMax, max_message_bytes: bytesMax }) {
+  #welcome({ heartbeat, channels_max: channelsMax, max_message_bytes: bytesMax, unread }) {
     clearTimeout(this.#openTimer);
     if (heartbeat > 0) this.#heartbeatMs = heartbeat * 1_000;
     if (bytesMax > 0) this.#client.messageBytesMax = bytesMax;
     this.isOpen = true;
     this.#schedule(this.#quietAt);
-    this.#connection.welcomed(this, () => this.#begin(channelsMax));
+    this.#connection.welcomed(this, () => {
+      this.#client.tellUnread({ unread });
+      this.#begin(channelsMax);
+    });
   }
 
   /** Follows the connection's channels, and publishes. */

@@ -35,7 +35,7 @@ const LASTING = [...LABELS, "expiresInSeconds"];
 /** So that nothing but a message is meant. */
 const checkId = (id) => check(typeof id === "string" && id !== "", "name the id of a message");
 
-/** The client. Emits "state" on each change of `state` or `transport`, "error" and "unreadable". */
+/** The client. Emits "state" on each change of `state` or `transport`, "error", "unreadable" and "unread". */
 export class Throng extends Emitter {
   /** `idle`, `connecting`, `open`, `waiting` (for the next attempt) or `closed`. */
   state = "idle";
@@ -51,10 +51,12 @@ export class Throng extends Emitter {
   #shared;
   /** The last "state" event. */
   status;
+  /** The last "unread" event; undefined until there was one. */
+  unread;
   #warnings = new Set();
 
   constructor(url, options = {}) {
-    super(["state", "error", "unreadable"]);
+    super(["state", "error", "unreadable", "unread"]);
     const isUrl = typeof url === "string" || url instanceof URL;
     const base = isUrl ? url : globalThis.location?.origin;
     check(base !== undefined, "outside a page, give a URL");
@@ -138,12 +140,14 @@ export class Throng extends Emitter {
 
   /**
    * Moves the read marker of the client's user to a message of the inbox; without an id, asks where it
-   * is. Resolves with the number of messages behind it.
+   * is. Resolves with the number of messages behind it, which "unread" tells, too.
    */
   async read(id) {
     const { user } = this.#options;
     check(user !== undefined, 'whose inbox is it? Give the client the option "user"');
-    return (await loadHttp(this.#options)).mark(this.#shared, { user }, id);
+    const marker = await (await loadHttp(this.#options)).mark(this.#shared, { user }, id);
+    this.#tellUnread(marker);
+    return marker;
   }
 
   presence(target, options = {}) {
@@ -228,6 +232,7 @@ export class Throng extends Emitter {
       learn: (channelsMax) => this.#learn(channelsMax),
       deliver: (cursor, envelope) => this.#deliver(cursor, envelope),
       readMessage: (envelope, isReplayed, followers) => this.#decode(envelope, isReplayed, followers),
+      tellUnread: (marker) => this.#tellUnread(marker),
       warn: (cause) => this.#warn(cause),
       drop: (cursor, error, end) => this.#drop(cursor, error, end),
       fail: (error) => this.#fail(error),
@@ -329,6 +334,15 @@ export class Throng extends Emitter {
   #deliver(cursor, envelope) {
     const { readMessage } = this.#shared;
     cursor.take(envelope, readMessage, this.#outbox.isSilent(cursor.key, envelope.id));
+  }
+
+  /** Tells how far the user has read, once: several connections may say the same. */
+  #tellUnread({ user = this.#options.user, read, unread }) {
+    if (unread === undefined) return;
+    const { unread: before } = this;
+    if (read !== undefined && read === before?.read && unread === before.unread) return;
+    this.unread = { user, read, unread };
+    this[emit]("unread", this.unread);
   }
 
   /** The message of an envelope. One that is unreadable is reported, to `followers` too. */

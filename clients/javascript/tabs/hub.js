@@ -45,6 +45,7 @@ export class Hub {
     this.#watchTab = watchTab;
     client.on("state", (change) => this.#changed(change));
     client.on("error", (error) => this.#fail(error));
+    client.on("unread", (marker) => this.#send(undefined, { type: "unread", ...marker }));
     post({ type: "hello" });
   }
 
@@ -82,7 +83,9 @@ export class Hub {
 
   #welcome(socket) {
     this.#sockets.get(socket).isOpen = true;
-    this.#send(socket, { type: "welcome", heartbeat: HEARTBEAT_SECONDS });
+    const { unread } = this.#client;
+    const told = unread ? [{ type: "unread", ...unread }] : [];
+    this.#send(socket, { type: "welcome", heartbeat: HEARTBEAT_SECONDS }, ...told);
   }
 
   /** Closes a socket, or all, for the reason that this client is not connected. */

@@ -104,6 +104,19 @@ test("the end of a channel is told to all of its tabs", async (t) => {
   assert.deepEqual([key, to], ["channel a", undefined]);
 });
 
+test("all tabs hear that the user has read on, also one that comes later", async (t) => {
+  const { server, connect } = await start(t);
+  const { until, send, open } = lead(connect({ user: "ann" }));
+  await open("s1");
+  send("s1", { type: "subscribe", channel: "a", ref: 1 });
+  await until(({ type, ref }) => type === "subscribed" && ref === 1);
+  server.send({ type: "unread", user: "ann", read: "e1-2", unread: 3 });
+  const { to, user, read, unread } = await until(({ type }) => type === "unread");
+  assert.deepEqual([to, user, read, unread], [undefined, "ann", "e1-2", 3]);
+  await open("s2");
+  assert.equal((await until(({ type, to }) => type === "unread" && to === "s2")).unread, 3);
+});
+
 test("what is lost is a gap for the tab that lacks it", async (t) => {
   const { server, connect } = await start(t);
   const { id } = server.publish("channel a", { data: 1 });

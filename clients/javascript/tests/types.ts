@@ -3,7 +3,7 @@
 import { Throng, ThrongError, type Message, type PresenceEvent } from "@throng-push/client";
 import { SharedThrong } from "@throng-push/client/tabs";
 import { makeToken, Publisher, Webhook } from "@throng-push/client/server";
-import { ThrongProvider, useChannel, useChannelState, usePresence, useThrong } from "@throng-push/client/react";
+import { ThrongProvider, useChannel, useChannelState, usePresence, useThrong, useUnread } from "@throng-push/client/react";
 
 interface Say {
   kind: "say";
@@ -26,6 +26,8 @@ throng.subscribe({ user: "ann" }, (message: Message) => void message.id);
 throng.subscribe("news", ({ replayed }) => void (replayed === true));
 const prices = throng.subscribe<number>(["a", { channel: "b", since: "k-1" }], { pace: 250 }, ({ id = "" }) => void id);
 prices.forEach((each) => each.on("conflated", ({ channel, count = 0 }) => void [channel, count.toFixed()]));
+throng.on("unread", ({ user, read = "", unread }) => void [user, read, unread.toFixed()]);
+void throng.unread?.unread.toFixed();
 new Throng({ noTime: true, params: { heartbeat: 60, pace: 100 } });
 // @ts-expect-error: an entry has no such option
 throng.subscribe([{ channel: "b", sinse: "k-1" }]);
@@ -86,6 +88,8 @@ export function Room(): string {
   void useChannel({ user: "ann" }).messages.length;
   void useChannel(null).isSubscribed;
   const onPresence = ({ joined = [] }: PresenceEvent) => void joined.join();
+  const { unread = 0, markRead } = useUnread();
+  void [unread.toFixed(), markRead("k-1").then(({ unread }) => unread)];
   const { users, connections } = usePresence("chat:lobby", { onPresence });
   // @ts-expect-error there is no such option
   useChannel("chat:lobby", { histroy: 50 });

@@ -12,6 +12,7 @@ use throng_wire::envelope::Facts;
 use throng_wire::labels::{StateKey, are_tags, check_event, check_state_key};
 
 use crate::connection_name::ConnectionName;
+use crate::read_marker::{ReadMarker, UnreadNotice};
 
 /// The attributes that have a meaning. A number is never used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +37,8 @@ pub enum Attribute {
     End = 8,
     /// The publisher's number of the message.
     Producer = 9,
+    /// The message is a notice that a read marker has moved: an [`UnreadNotice`].
+    Unread = 10,
 }
 
 impl Attribute {
@@ -173,6 +176,18 @@ impl Attributes {
     pub(crate) fn of_end() -> Attributes {
         let attributes = Attributes::of(&[(Attribute::End as u16, b"")]);
         attributes.expect("an empty value is within the limits")
+    }
+
+    /// The attributes of a notice that a read marker has moved.
+    pub(crate) fn of_unread(marker: &ReadMarker) -> Attributes {
+        let value = UnreadNotice::write(marker);
+        let attributes = Attributes::of(&[(Attribute::Unread as u16, value.as_bytes())]);
+        attributes.expect("one short value is within the limits")
+    }
+
+    /// The new place of a read marker, if the message is a notice of that.
+    pub(crate) fn unread(&self) -> Option<UnreadNotice<'_>> {
+        self.get(Attribute::Unread).and_then(UnreadNotice::read)
     }
 
     /// These attributes with another one, or without it. `None` if none are left.

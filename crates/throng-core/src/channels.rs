@@ -15,6 +15,7 @@ mod observed;
 mod read_part;
 #[cfg(test)]
 mod tests;
+mod told;
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -44,6 +45,7 @@ use crate::state::{KeyPage, KeyQuery};
 #[cfg(any(test, feature = "conformance"))]
 pub use observed::{Coming, Made, Observer};
 use read_part::ReadPart;
+use told::Told;
 
 /// The places of the first journal's channels in lists begin here, beyond the memory's. Each
 /// journal has as many.
@@ -388,9 +390,15 @@ impl Channels {
         mark: Option<Mark>,
         later: Later<'_, Marked>,
     ) -> Answer<Marked> {
-        match self.journal_of(inbox) {
-            None => Ok(self.memory.read_marker(now_ms, inbox, mark)).into(),
-            Some((journal, _)) => journal.read_marker(now_ms, inbox, mark, later),
+        let journal = self.journal_of(inbox).and_then(|(_, rule)| rule.journal);
+        let journal = journal.and_then(|id| self.journals.get(usize::from(id.0)));
+        match (journal, mark) {
+            (None, mark) => Ok(self.memory.read_marker(now_ms, inbox, mark)).into(),
+            (Some(journal), None) => journal.read_marker(now_ms, inbox, None, later),
+            (Some(journal), Some(mark)) => {
+                let told = Told::of(&self.memory, journal, (now_ms, inbox, mark.mover));
+                told.after(later, |later| journal.read_marker(now_ms, inbox, Some(mark), later))
+            }
         }
     }
 

@@ -102,6 +102,7 @@ pub fn run_with(profile: Profile, make: impl Fn(Arc<Rules>, Vec<Arc<WorkerQueue>
         Subject::a_full_queue_refuses_publications_to_its_channels_only,
         Subject::a_volatile_message_reaches_followers_and_leaves_no_trace,
         Subject::a_filling_queue_gets_no_volatile_messages,
+        Subject::a_moved_marker_is_told_to_the_others,
         Subject::presence_asks_each_worker,
         Subject::a_follows_query_goes_to_the_connections_worker,
         Subject::a_change_appends_several_messages_in_order,
@@ -470,7 +471,7 @@ impl Subject {
             let marker = self.read_marker(NOW_MS, &inbox, mark);
             (marker.read, marker.unread)
         };
-        let to = |id, may_go_back| marker(Some(Mark { id, may_go_back }));
+        let to = |id, may_go_back| marker(Some(Mark::new(id, may_go_back)));
         assert_eq!(marker(None), (None, 0));
         let ids: Vec<_> = (0..3).map(|n| self.publish(&inbox, &n.to_string()).id).collect();
         assert_eq!(marker(None), (None, 3));

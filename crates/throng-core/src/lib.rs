@@ -146,7 +146,7 @@ pub use pressure::{MemoryDefence, MemoryPressure, MemoryStep, MemoryThresholds, 
 pub use publication::{
     IDEMPOTENCY_MS, Outcome, Publication, PublishError, Published, Replacement, VolatilePublication,
 };
-pub use read_marker::{Mark, Marked, ReadMarker, UNREAD_MAX};
+pub use read_marker::{Mark, Marked, Mover, ReadMarker, UNREAD_MAX, UnreadNotice};
 pub use reading::{Fetched, HistoryQuery, Reading, StartAt};
 pub use receipt::{Delivered, Fate, Receipt, ReceiptPart, Receipts, ReceiptsBusy};
 pub use rules::{JournalId, LagPolicy, MembersRule, Retention, Rule, Rules, Sender, StateLimits};

@@ -59,7 +59,7 @@ use crate::name::{ChannelName, Kind};
 use crate::prefetch::AHEAD;
 use crate::presence::PresenceCache;
 use crate::publication::{Outcome, Publication, VolatilePublication};
-use crate::read_marker::{Mark, ReadMarker};
+use crate::read_marker::{Mark, Mover, ReadMarker};
 use crate::reading::HistoryQuery;
 use crate::rules::Rules;
 use crate::stamp::Watermark;
@@ -245,7 +245,22 @@ impl MemoryEngine {
     /// As [`Channels::read_marker`](crate::Channels::read_marker), of a log in memory.
     pub fn read_marker(&self, now_ms: u64, inbox: &ChannelName, mark: Option<Mark>) -> ReadMarker {
         let (at, name) = self.find(inbox);
-        self.lock(at).read_marker(&self.shared, now_ms, name, mark)
+        let (marker, wake) = self.lock(at).read_marker(&self.shared, now_ms, name, mark);
+        self.wake(wake);
+        marker
+    }
+
+    /// Tells those that follow an inbox here that its marker has moved, if it has.
+    pub(crate) fn tell_unread(
+        &self,
+        now_ms: u64,
+        inbox: &ChannelName,
+        marker: &ReadMarker,
+        mover: Option<Mover>,
+    ) {
+        let (at, name) = self.find(inbox);
+        let wake = self.lock(at).tell_unread(&self.shared, now_ms, name, marker, mover);
+        self.wake(wake);
     }
 
     /// As [`Channels::change`](crate::Channels::change), of a log in memory.

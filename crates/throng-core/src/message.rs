@@ -5,9 +5,10 @@
 //! write that stopped half-way. A log holds the content, and the message weakly; so encodings end
 //! with the fan-out, and what a log counts is what it costs.
 
+mod in_flight;
+
 use std::num::NonZeroU64;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use throng_wire::envelope::{self, Compact, Data, Envelope, Erased, Facts};
@@ -18,8 +19,11 @@ use crate::attributes::{Attribute, Attributes, Erasure, Extras};
 use crate::clock;
 use crate::connection_name::ConnectionName;
 use crate::id::{ChannelId, MessageId};
-use crate::name::ChannelName;
+use crate::name::{ChannelName, Kind};
+use crate::read_marker::UnreadNotice;
 use crate::stamp::Stamp;
+
+pub use in_flight::InFlight;
 
 /// The body of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -219,7 +223,7 @@ impl Content {
         self.extras.excluded() != Some(reader.name)
             && !self.is_expired(now_ms)
             && !self.is_end()
-            && (reader.has_notices || self.erasure().is_none())
+            && (reader.has_notices || self.erasure().is_none() && self.unread().is_none())
     }
 
     /// True if it is the notice that its channel ends. It is never sent as a message: whoever has
@@ -244,6 +248,13 @@ impl Content {
     /// The messages that are erased, if this is a notice of that.
     pub fn erasure(&self) -> Option<Erasure> {
         self.extras.attributes()?.erasure()
+    }
+
+    /// The new place of the read marker of the inbox, if this is a notice of that. In a log, a
+    /// message is none, whoever has put it there.
+    pub fn unread(&self) -> Option<UnreadNotice<'_>> {
+        let attributes = self.extras.attributes()?;
+        attributes.unread().filter(|_| self.is_volatile() && self.channel.kind() == Kind::User)
     }
 
     /// The same message at another place in the order of all channels.
@@ -384,33 +395,6 @@ impl ShownIds {
     }
 }
 
-/// A message in flight: from the engine's acceptance until the last worker has offered it to its
-/// subscriptions. Measures how long that takes.
-#[derive(Debug)]
-pub struct InFlight {
-    /// When the engine accepted the message, by [`clock::now_us`](crate::clock::now_us).
-    accepted_us: u64,
-    /// Workers that have yet to offer the message to some subscription.
-    workers_left: AtomicU32,
-}
-
-impl InFlight {
-    /// A message that is accepted now and goes to this many workers.
-    pub fn to(workers: usize) -> InFlight {
-        let workers_left = AtomicU32::new(u32::try_from(workers).unwrap_or(u32::MAX));
-        InFlight { accepted_us: crate::clock::now_us(), workers_left }
-    }
-
-    /// Records that a worker has offered the message to all of its subscriptions; each worker calls
-    /// it once. Returns to the last of them when the message was accepted.
-    pub fn complete(&self) -> Option<u64> {
-        // Mostly one worker follows a channel, and can do without the slower operation.
-        let is_last = self.workers_left.load(Ordering::Relaxed) == 1
-            || self.workers_left.fetch_sub(1, Ordering::Relaxed) == 1;
-        is_last.then_some(self.accepted_us)
-    }
-}
-
 /// State of a message until its fan-out ends.
 #[derive(Debug, Default)]
 struct Transit {
@@ -526,15 +510,9 @@ impl Deref for Message {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
 
-    #[test]
-    fn the_last_worker_ends_the_flight() {
-        let in_flight = InFlight::to(3);
-        assert_eq!((in_flight.complete(), in_flight.complete()), (None, None));
-        assert_eq!(in_flight.complete(), Some(in_flight.accepted_us));
-        assert!(InFlight::to(1).complete().is_some());
-    }
+    use super::*;
 
     #[test]
     fn each_encoding_is_made_once_whatever_their_number() {

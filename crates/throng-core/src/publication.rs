@@ -10,6 +10,7 @@ use crate::id::{Epoch, MessageId};
 use crate::idempotency_key::IdempotencyKey;
 use crate::message::{Body, Content, OVERHEAD_BYTES};
 use crate::name::ChannelName;
+use crate::read_marker::{Mover, ReadMarker};
 use crate::receipt::Receipt;
 
 /// A message that a client publishes.
@@ -117,6 +118,20 @@ impl VolatilePublication {
     pub fn new(channel: ChannelName, body: Body) -> VolatilePublication {
         let (content_type, excluded, attributes) = (None, None, None);
         VolatilePublication { channel, body, content_type, excluded, attributes }
+    }
+
+    /// Tells the followers of an inbox of its new marker, but for the one that has moved it.
+    pub(crate) fn unread(inbox: ChannelName, marker: &ReadMarker, mover: Option<Mover>) -> Self {
+        VolatilePublication {
+            excluded: mover.map(|mover| mover.connection),
+            attributes: Some(Attributes::of_unread(marker)),
+            ..VolatilePublication::new(inbox, Body::Text("".into()))
+        }
+    }
+
+    /// True if it is a notice of the server, of which nodes of earlier versions do not know.
+    pub fn is_notice(&self) -> bool {
+        self.attributes.as_ref().is_some_and(|attributes| attributes.unread().is_some())
     }
 
     /// The message, which has no place among others.

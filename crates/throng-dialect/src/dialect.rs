@@ -4,14 +4,14 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use throng_core::message::TEXT;
-use throng_core::{Body, ChannelId, Message};
+use throng_core::{Body, ChannelId, Kind, Message, UnreadNotice};
 use throng_pusher::{App, SocketId};
 use throng_wire::error::{ResponseOptions, write_answer};
 use throng_wire::response::{self, SubscriptionHeaders};
 use throng_wire::subscribe::{Request, Transport};
 use throng_wire::v1::{RawValue, Received};
 use throng_wire::websocket::extension::Deflate;
-use throng_wire::{ErrorResponse, RetryAfter};
+use throng_wire::{ErrorResponse, RetryAfter, Target};
 
 use crate::close_reason::CloseReason;
 use crate::framing::Out;
@@ -286,6 +286,10 @@ pub(crate) fn envelope(message: &Message, position: Option<&str>) -> Vec<u8> {
 
 /// Says what a [notice](crate::saying::is_notice) is about.
 pub(crate) fn say_notice(message: &Message, dialect: &dyn Dialect, out: &mut Out<'_>) {
+    if let Some(UnreadNotice { read, unread }) = message.unread() {
+        let target = Target { kind: Kind::User, name: message.channel.name().to_owned() };
+        return dialect.say(&Saying::Unread(&target, read, unread), None, out);
+    }
     let id = message.id.to_string();
     match member_event(message, &id) {
         Some(event) => dialect.say(&Saying::Member(event), None, out),

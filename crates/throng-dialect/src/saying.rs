@@ -140,6 +140,8 @@ pub enum Saying<'a> {
     Updated(&'a Target),
     /// How far a user has read, and how many messages after that there are.
     Read(&'a Target, Option<&'a str>, u64),
+    /// The same, once another device of the user has read on.
+    Unread(&'a Target, Option<&'a str>, u64),
     /// A newer token is taken: of which user, and for how many seconds.
     Authenticated(Option<&'a str>, u64),
     Pong,
@@ -161,6 +163,7 @@ impl Saying<'_> {
             Saying::Expiring(_) => ServerEvent::Expiring,
             Saying::Error(_) => ServerEvent::Error,
             Saying::Numbers(_) => ServerEvent::Numbers,
+            Saying::Unread(..) => ServerEvent::Unread,
             // Only commands have these answers, and only WebSockets have commands.
             _ => ServerEvent::Answer,
         }
@@ -217,6 +220,7 @@ impl Saying<'_> {
                 v1::presence(to, target, Present { ..*present }, reference);
             }
             Saying::Read(target, read, unread) => v1::read(to, target, (read, unread), reference),
+            Saying::Unread(target, read, unread) => v1::unread(to, target, (read, unread)),
             Saying::Authenticated(user, left_s) => v1::authenticated(to, user, left_s, reference),
             Saying::Pong => v1::pong(to, reference),
         }
@@ -227,7 +231,7 @@ impl Saying<'_> {
 /// True if a message is one of the server, a JSON object that is complete in itself: it has neither
 /// an id nor an envelope.
 pub fn is_notice(message: &Message) -> bool {
-    message.channel.is_presence()
+    message.channel.is_presence() || message.unread().is_some()
 }
 
 /// The JSON object of our own dialects for a [notice](is_notice).

@@ -98,7 +98,7 @@ impl Dialect for Testing {
             Saying::Members { channel, count, .. } => format!("members {channel} {count}"),
             Saying::Updated(target) => format!("updated {}", target.name),
             // No command of it names many channels, and its messages have no numbers.
-            Saying::Read(..) | Saying::Many(_) | Saying::Numbers(_) => return,
+            Saying::Read(..) | Saying::Unread(..) | Saying::Many(_) | Saying::Numbers(_) => return,
         };
         let reference = reference.map_or("*", RawValue::get);
         out.text(format!("{reference} {words}").as_bytes());

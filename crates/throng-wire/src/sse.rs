@@ -53,6 +53,8 @@ server_events! {
     Resumed "resumed",
     /// The state of a channel is complete.
     State "state",
+    /// A user has read on, on another device.
+    Unread "unread",
     /// A stream begins.
     Welcome "welcome",
 }

@@ -22,7 +22,7 @@ pub use reply::{
     erased_body, error, expiring, gap, greeting, history, history_body, is_connection, late,
     member, member_without_info, members, numbers, opened_body, pong, presence, presence_body,
     presence_event, presence_state, published, published_body, read, read_body, receipt_body,
-    replaced_body, revoked, state, state_body, subscribed, unsubscribed, updated, welcome,
+    replaced_body, revoked, state, state_body, subscribed, unread, unsubscribed, updated, welcome,
 };
 /// The type of a `ref`: a JSON text.
 pub use serde_json::value::RawValue;

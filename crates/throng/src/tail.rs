@@ -293,6 +293,12 @@ impl Follower {
                 }
                 return Ok(true);
             }
+            "unread" => {
+                if let Ok(unread) = serde_json::from_str::<Unread>(&event.data) {
+                    print_note(&unread.to_string());
+                }
+                return Ok(true);
+            }
             "ended" => return Ok(self.take_end(&event.data)),
             // `resumed` repeats a header; others are from later versions.
             _ => return Ok(true),
@@ -381,6 +387,20 @@ impl std::fmt::Display for Gap {
     }
 }
 
+/// The data of a notice that a user has read on.
+#[derive(Debug, Deserialize)]
+struct Unread {
+    user: String,
+    unread: u64,
+}
+
+impl std::fmt::Display for Unread {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let messages = counted(self.unread, "unread message", "unread messages");
+        write!(f, "{} has {messages}", self.user.escape_debug())
+    }
+}
+
 /// The data of the notice that a channel has ended.
 #[derive(Debug, Deserialize)]
 struct EndOfChannel {
@@ -459,6 +479,18 @@ mod tests {
         assert_eq!(note(counted), "too slow: 1 message of news skipped");
         let unknown = r#"{"user":"ann","id":"a-9"}"#;
         assert_eq!(note(unknown), "too slow: messages of ann skipped");
+    }
+
+    #[test]
+    fn a_notice_of_unread_messages_counts_them() {
+        for (unread, expected) in
+            [(1, "ann has 1 unread message"), (3, "ann has 3 unread messages")]
+        {
+            let json =
+                format!(r#"{{"type":"unread","user":"ann","read":"z-1","unread":{unread}}}"#);
+            let notice: Unread = serde_json::from_str(&json).unwrap();
+            assert_eq!(notice.to_string(), expected);
+        }
     }
 
     #[test]

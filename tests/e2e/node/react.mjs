@@ -16,6 +16,11 @@ async function publish(channel, ...texts) {
 try {
   await publish("a", "old 1", "old 2");
   await publish("b", "of b");
+  const mail = async (text) => {
+    const response = await fetch(`${server}/users/ann`, { method: "POST", body: text });
+    return (await response.json()).id;
+  };
+  const [first, second] = [await mail("1"), await mail("2")];
   const page = await browser.newPage();
   // Less than the caller waits, so that the step is named.
   const faults = [];
@@ -67,6 +72,14 @@ try {
   await page.getByText("8 of count,other", { exact: true }).waitFor();
   await page.locator("#counter .none").click();
   await page.getByText("0 of other", { exact: true }).waitFor();
+
+  // What is unread, which another device reads, and then the page.
+  await page.getByText("2 after", { exact: true }).waitFor();
+  await fetch(`${server}/users/ann/read?id=${first}`, { method: "PUT" });
+  await page.getByText(`1 after ${first}`, { exact: true }).waitFor();
+  await page.evaluate((id) => { window.newest = id; }, second);
+  await page.locator("#badge").click();
+  await page.getByText(`0 after ${second}`, { exact: true }).waitFor();
 
   // A channel that ends.
   await fetch(`${server}/channels/b/end`, { method: "POST", body: "the last" });

@@ -136,6 +136,9 @@ func follow(ctx context.Context, client *throng.Client, c command) {
 	subscription.OnEnded = func(end throng.Ended) {
 		print(c.Client, "ended", map[string]any{"channel": end.Target.Name(), "id": end.ID})
 	}
+	subscription.OnUnread = func(told throng.Unread) {
+		print(c.Client, "unread", map[string]any{"read": orNull(told.Read), "unread": told.Unread})
+	}
 	subscription.OnConflated = func(skipped throng.Conflated) {
 		print(c.Client, "conflated", map[string]any{"channel": skipped.Target.Name(), "count": skipped.Count})
 	}

@@ -4,7 +4,7 @@ import { StrictMode, useState } from "react";
 import { createRoot } from "react-dom/client";
 import { Throng } from "@throng-push/client";
 import {
-  ThrongProvider, useChannel, useChannelState, usePresence, useThrongState,
+  ThrongProvider, useChannel, useChannelState, usePresence, useThrongState, useUnread,
 } from "@throng-push/client/react";
 
 const throng = new Throng(location.hash.slice(1), { user: "ann" });
@@ -40,6 +40,12 @@ function Counter({ name }) {
   );
 }
 
+/** The number of unread messages, and a button that reads the message with this id. */
+function Badge() {
+  const { unread, read = "", markRead } = useUnread();
+  return <button id="badge" onClick={() => markRead(window.newest)}>{`${unread} after ${read}`}</button>;
+}
+
 /** Two components that follow one channel, which the test chooses. */
 function Page() {
   const [name, choose] = useState("a");
@@ -52,6 +58,7 @@ function Page() {
       {name && <Room id="two" name={{ channel: name }} />}
       <Here name={name} />
       <Counter name={name} />
+      <Badge />
     </>
   );
 }

@@ -22,7 +22,6 @@ from .messages import (
     Presence,
     PresenceEvent,
     Published,
-    ReadMarker,
     State,
     StateEnd,
     Tag,
@@ -31,6 +30,7 @@ from .messages import (
     User,
 )
 from .options import ConnectionOptions, Token, Transport
+from .read_markers import ReadMarker, Unread
 from .subscription import AsyncSubscription
 from .tokens import make_token
 from .webhooks import Webhook
@@ -68,6 +68,7 @@ __all__ = [
     "ThrongError",
     "Token",
     "Transport",
+    "Unread",
     "Unreadable",
     "User",
     "Webhook",

@@ -35,7 +35,6 @@ from .messages import (
     MessageId,
     PresenceEvent,
     Published,
-    ReadMarker,
     StateEnd,
     Tag,
     Target,
@@ -43,6 +42,7 @@ from .messages import (
 )
 from .network import network_of
 from .options import OptionValues, Token, Transport, checked_options, checked_url
+from .read_markers import ReadMarker, Unread
 from .requests import ServerLimits
 from .subscription import AsyncSubscription, Callbacks, OnState
 from .tokens import Tokens
@@ -244,6 +244,7 @@ class Throng:
         on_erased: Callable[[Erased], None] | None = None,
         on_state_end: Callable[[StateEnd], None] | None = None,
         on_ended: Callable[[Ended], None] | None = None,
+        on_unread: Callable[[Unread], None] | None = None,
     ) -> Subscription:
         """Follows channels, or a user's inbox: see `AsyncThrong.subscribe`.
 
@@ -251,7 +252,7 @@ class Throng:
         return soon.
         """
         told = (on_gap, on_presence, on_state, on_unreadable, on_conflated, on_erased, on_state_end)
-        calls = Callbacks(*told, on_ended)
+        calls = Callbacks(*told, on_ended, on_unread)
         with self._starting:
             if self._is_closed:
                 raise closed()

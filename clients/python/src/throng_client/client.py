@@ -22,12 +22,12 @@ from .messages import (
     Members,
     MessageId,
     Published,
-    ReadMarker,
     Tag,
     Target,
 )
 from .network import Network, network_of
 from .options import Options, OptionValues, Token, checked_options, checked_url
+from .read_markers import ReadMarker
 from .requests import ServerLimits
 from .subscription import (
     AsyncSubscription,
@@ -39,6 +39,7 @@ from .subscription import (
     OnPresence,
     OnState,
     OnStateEnd,
+    OnUnread,
     OnUnreadable,
 )
 from .tokens import AsyncTokens, Tokens
@@ -131,6 +132,7 @@ class AsyncThrong:
         on_erased: OnErased | None = None,
         on_state_end: OnStateEnd | None = None,
         on_ended: OnEnded | None = None,
+        on_unread: OnUnread | None = None,
     ) -> AsyncSubscription:
         """Follows channels, or a user's inbox.
 
@@ -145,10 +147,13 @@ class AsyncThrong:
         is called in the place of a message that this client cannot read; without it, a warning is
         logged. `on_conflated` is called where messages were skipped for newer ones, `on_erased`
         where some are erased, and `on_ended` when a channel has ended: the iteration ends after the
-        last one. Raises `ThrongError` for a name that no channel can have (`bad_name`, `bad_utf8`).
+        last one. `on_unread` is called with the number of unread messages in the user's inbox: once
+        connected, and when the user has read on, on whatever device; a new message is no such
+        event, and with the transport `poll` it is not called. Raises `ThrongError` for a name that
+        no channel can have (`bad_name`, `bad_utf8`).
         """
         told = (on_gap, on_presence, on_state, on_unreadable, on_conflated, on_erased, on_state_end)
-        calls = Callbacks(*told, on_ended)
+        calls = Callbacks(*told, on_ended, on_unread)
         return self._hub.subscribe(targets, since, history, pace, state, calls)
 
     def state(self, target: Target) -> AsyncChannelState:

@@ -23,6 +23,7 @@ from .messages import (
     Target,
     Unreadable,
     User,
+    checked_id,
     erased_of,
     id_of,
     is_notice,
@@ -33,6 +34,7 @@ from .messages import (
     target_of,
     unreadable_of,
 )
+from .read_markers import Unread
 from .roster import Roster
 
 
@@ -44,7 +46,8 @@ class Handled:
     link: object
 
 
-Event = Message | Gap | Conflated | Erased | PresenceEvent | StateEnd | Ended | Unreadable | Handled
+_Told = Gap | Conflated | Erased | PresenceEvent | StateEnd | Ended | Unread | Unreadable
+Event = Message | _Told | Handled
 Mark = tuple[str | None, str | None, str | None, bool, str | None]
 
 
@@ -208,6 +211,15 @@ class Cursors:
         if "channel" not in fields and "user" not in fields:
             return None
         return self._by_target.get(target_of(fields))
+
+    def unread(self, fields: Mapping[str, Any]) -> list[Event]:
+        """Takes how many messages of the inbox are unread, if that is told."""
+        inboxes = (each.target for each in self.all if isinstance(each.target, User))
+        inbox = next(inboxes, None)
+        if inbox is None or "unread" not in fields:
+            return []
+        read = fields.get("read")
+        return [Unread(inbox, None if read is None else checked_id(read), int(fields["unread"]))]
 
     def end(self, cursor: Cursor, id: str) -> list[Event]:
         """Takes that a channel has ended, with its last id: it is followed no more."""

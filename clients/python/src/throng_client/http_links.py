@@ -30,7 +30,7 @@ from .requests import Answer, NoAnswer, Request, retry_after, send_with_token
 # The server's limit of messages on a page.
 PAGE_MAX = 1_000
 # The events of a stream that tell something of a channel.
-EVENTS = {"message", "binary", "erased", "gap", "conflated", "presence", "ended"}
+EVENTS = {"message", "binary", "erased", "gap", "conflated", "presence", "ended", "unread"}
 
 
 class HttpLink(Link):
@@ -180,6 +180,8 @@ class HttpLink(Link):
     def deliver(self, envelope: Mapping[str, Any]) -> list[Event]:
         """Takes a message, or a gap in its place. What has another type is from a newer server."""
         cursor, type = self.host.cursors.of(envelope), envelope["type"]
+        if type == "unread":
+            return self.host.cursors.unread(envelope)
         if cursor is None:
             return []
         if type == "presence":
@@ -261,11 +263,17 @@ class StreamLink(HttpLink):
             raise late from None
         if first.event == "closed":
             raise self._closed(first.data)
+        told: list[Event] = []
+        if first.event == "welcome":
+            try:
+                told = self.host.cursors.unread(read_object(first.data))
+            except MALFORMED as error:
+                raise NotThrong from error
         self.connection = headers.get("throng-connection")
         events = await self.resumed(headers, is_resumed=is_resumed)
         self.is_open = True
         self.heard()
-        return states + events
+        return states + told + events
 
     async def _request(self, path: str) -> httpx.Response:
         exchange = self.host.exchange

@@ -140,16 +140,6 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadMarker:
-    """How far a user has read the inbox, on whatever device."""
-
-    read: str | None
-    """The id of the last message that was read; None if there is no marker."""
-    unread: int
-    """How many messages behind it the server keeps, at most 10,000."""
-
-
-@dataclass(frozen=True, slots=True)
 class Unreadable:
     """A message that this client cannot read: it is passed over, and delivery goes on after it."""
 

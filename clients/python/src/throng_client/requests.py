@@ -24,7 +24,6 @@ from .messages import (
     Members,
     Message,
     MessageId,
-    ReadMarker,
     Target,
     Unreadable,
     User,
@@ -47,6 +46,7 @@ from .messages import (
     unreadable_of,
 )
 from .options import Options, bounded
+from .read_markers import ReadMarker
 from .tokens import Tokens
 
 T = TypeVar("T")

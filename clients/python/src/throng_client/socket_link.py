@@ -82,16 +82,16 @@ class SocketLink(Link):
         except TimeoutError:
             raise Loss("the WebSocket did not open in time", is_unusable=True) from None
         try:
-            self._welcome(welcome)
+            events = self._welcome(welcome)
         except MALFORMED as error:
             raise NotThrong from error
         self._pulse.heard(self._now())
         await self._subscribe([each for each in self.host.cursors.all if not each.is_silent])
         # Nobody waits for frames yet.
         self._pulse.left(self._now())
-        return []
+        return events
 
-    def _welcome(self, frame: dict[str, Any] | list[Any]) -> None:
+    def _welcome(self, frame: dict[str, Any] | list[Any]) -> list[Event]:
         if isinstance(frame, list) or frame.get("type") != "welcome":
             raise NotThrong
         heartbeat, limit = frame.get("heartbeat"), frame.get("max_message_bytes")
@@ -101,6 +101,7 @@ class SocketLink(Link):
             self.host.exchange.limits.message_bytes_max = limit
         self.connection = frame["connection"]
         self.is_open = True
+        return self.host.cursors.unread(frame)
 
     async def _connect(self) -> ClientConnection:
         exchange = self.host.exchange
@@ -390,6 +391,8 @@ class SocketLink(Link):
             return cursor.gap(frame) if type == "gap" else cursor.skip(frame.get("count"))
         if type == "subscribed" and ref in self._commands:
             return self._answered(frame, self._commands.pop(ref))
+        if type == "unread":
+            return self.host.cursors.unread(frame)
         if type == "numbers":
             self._learn_numbers(frame)
         elif type == "expiring":

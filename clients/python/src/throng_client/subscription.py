@@ -46,6 +46,7 @@ from .options import (
     bounded,
     check_connection_option,
 )
+from .read_markers import Unread
 from .requests import NoAnswer, Request
 from .socket_link import SocketLink
 from .transports import STABLE, UPGRADE_AFTER, Choice, Next
@@ -67,6 +68,7 @@ OnConflated = Callable[[Conflated], Awaitable[None] | None]
 OnErased = Callable[[Erased], Awaitable[None] | None]
 OnStateEnd = Callable[[StateEnd], Awaitable[None] | None]
 OnEnded = Callable[[Ended], Awaitable[None] | None]
+OnUnread = Callable[[Unread], Awaitable[None] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +83,11 @@ class Callbacks:
     on_erased: OnErased | None = None
     on_state_end: OnStateEnd | None = None
     on_ended: OnEnded | None = None
+    on_unread: OnUnread | None = None
 
     def __post_init__(self) -> None:
         waited = ("on_gap", "on_presence", "on_unreadable", "on_conflated", "on_erased")
-        for name in (*waited, "on_state_end", "on_ended", "on_state"):
+        for name in (*waited, "on_state_end", "on_ended", "on_unread", "on_state"):
             call = getattr(self, name)
             if call is not None and not callable(call):
                 raise TypeError(f"{name} must be a function, not {call!r}")
@@ -127,6 +130,12 @@ class Callbacks:
     async def end(self, event: Ended) -> None:
         """Tells that a channel has ended."""
         waiting = None if self.on_ended is None else self.on_ended(event)
+        if waiting is not None:
+            await waiting
+
+    async def count(self, event: Unread) -> None:
+        """Tells how many messages are unread."""
+        waiting = None if self.on_unread is None else self.on_unread(event)
         if waiting is not None:
             await waiting
 
@@ -276,6 +285,8 @@ class AsyncSubscription:
             await self._calls.report(event)
         elif isinstance(event, Ended):
             await self._calls.end(event)
+        elif isinstance(event, Unread):
+            await self._calls.count(event)
 
     def _acknowledge(self) -> None:
         """Tells the server that the reader is done with the frames before this place."""

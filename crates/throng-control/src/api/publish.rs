@@ -193,10 +193,6 @@ impl<'a> Options<'a> {
             Some(value) => Some(check_content_type(value.to_str().unwrap_or("\0"))?),
         };
         let idempotency_key = idempotency_key(headers)?;
-        let excluded = match only(headers, &THRONG_EXCLUDE)? {
-            None => None,
-            Some(value) => Some(parse_connection(value.to_str().unwrap_or_default())?),
-        };
         let expires_in_ms = match only(headers, &THRONG_EXPIRES_IN)? {
             None => None,
             Some(value) => Some(parse_expiry(value.to_str().unwrap_or_default())?),
@@ -232,7 +228,7 @@ impl<'a> Options<'a> {
         Ok(Options {
             content_type,
             idempotency_key,
-            excluded,
+            excluded: excluded(headers)?,
             expires_in_ms,
             is_volatile,
             labels,
@@ -452,6 +448,12 @@ fn check_key(text: &str) -> Result<&str, ApiError> {
     Err(ApiError::parameter(format!(
         "an idempotency key is 1 to {KEY_BYTES_MAX} printable characters"
     )))
+}
+
+/// The connection that does not get a message.
+pub(super) fn excluded(headers: &HeaderMap) -> Result<Option<ConnectionName>, ApiError> {
+    let Some(value) = only(headers, &THRONG_EXCLUDE)? else { return Ok(None) };
+    Ok(Some(parse_connection(value.to_str().unwrap_or_default())?))
 }
 
 pub(super) fn parse_connection(text: &str) -> Result<ConnectionName, ErrorResponse> {

@@ -27,6 +27,8 @@ enum Change {
     Batch,
     Edit,
     End,
+    /// It moves a read marker.
+    Marker,
     Other,
 }
 
@@ -120,7 +122,9 @@ impl Row {
             Change::Batch => self.batch,
             Change::Edit => self.edit,
             Change::End => self.end,
-            Change::Other => LEAVE_OUT,
+            // All followers of the inbox are told but one.
+            Change::Marker if self.name == "Throng-Exclude" => TAKEN,
+            Change::Marker | Change::Other => LEAVE_OUT,
         }
     }
 }
@@ -139,6 +143,7 @@ fn change_of(method: &Method, resource: Resource<'_>) -> Option<Change> {
         Resource::Publish => Change::Batch,
         Resource::Message(..) if !is_delete => Change::Edit,
         Resource::Log(_, _, LogPart::End) if !is_delete => Change::End,
+        Resource::Log(_, _, LogPart::Read) => Change::Marker,
         _ => Change::Other,
     })
 }
@@ -176,7 +181,7 @@ fn not_taken(change: Change, name: &str, advice: &str) -> ApiError {
         Change::Batch => "a batch",
         Change::Edit => "the edit of a message",
         Change::End => "the end of a channel",
-        Change::Other => "this request",
+        Change::Marker | Change::Other => "this request",
     };
     ApiError::parameter(format!("{what} does not take the header `{name}`: {advice}"))
 }

@@ -235,16 +235,18 @@ impl Channel {
     pub(super) fn read_marker(&mut self, epoch: Epoch, mark: Option<Mark>) -> ReadMarker {
         // Without a message nothing is unread, and nothing has to be remembered.
         let Some(log) = &mut self.log else { return ReadMarker::default() };
-        if let Some(Mark { id, may_go_back }) = mark
+        let before = log.read();
+        if let Some(Mark { id, may_go_back, .. }) = mark
             && id.epoch == epoch
             && id.offset <= self.head
-            && (id.offset > log.read() || may_go_back)
+            && (id.offset > before || may_go_back)
         {
             log.set_read(id.offset);
         }
         let offset = log.read();
         let unread = log.unread_after(offset, UNREAD_MAX as usize) as u64;
-        ReadMarker { read: (offset > 0).then_some(MessageId { epoch, offset }), unread }
+        let read = (offset > 0).then_some(MessageId { epoch, offset });
+        ReadMarker { read, unread, has_moved: offset != before }
     }
 
     /// A page of at most `limit` messages.

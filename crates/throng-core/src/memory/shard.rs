@@ -424,11 +424,13 @@ impl Shard {
         now_ms: u64,
         name: Hashed<'_>,
         mark: Option<Mark>,
-    ) -> ReadMarker {
-        let Some(slot) = self.find(name) else { return ReadMarker::default() };
+    ) -> (ReadMarker, Wake) {
+        let Some(slot) = self.find(name) else { return Default::default() };
         let channel = &mut self.channels[slot];
         channel.expire(shared, now_ms);
-        channel.read_marker(shared.epoch, mark)
+        let marker = channel.read_marker(shared.epoch, mark);
+        let mover = mark.and_then(|mark| mark.mover);
+        (marker, self.tell_unread(shared, now_ms, name, &marker, mover))
     }
 
     /// A worker's id of a channel that it follows since another process had it in another journal.

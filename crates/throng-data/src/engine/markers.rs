@@ -98,7 +98,7 @@ impl Markers {
         let reader = LogReader { logs, name: inbox, now_ms, is_known: false, expired };
         let unread = reader.unread(offset, UNREAD_MAX as usize)? as u64;
         let read = (offset > 0).then_some(MessageId { offset, ..head });
-        Ok(Move { marker: ReadMarker { read, unread }, write })
+        Ok(Move { marker: ReadMarker { read, unread, has_moved: offset != old }, write })
     }
 
     fn offset(&self, inbox: &ChannelName, head: MessageId) -> Result<u64, StorageError> {

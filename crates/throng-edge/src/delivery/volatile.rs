@@ -95,6 +95,9 @@ impl<N: Net> Delivery<N> {
     ) -> bool {
         let connection = &self[id];
         let is_for = message.is_for(self.connections().reader_of(id, connection), 0);
+        // A poll waits for messages.
+        let is_for =
+            is_for && (connection.state() != State::LongPolling || message.unread().is_none());
         if !is_for || !connection.is_parked() {
             return false;
         }

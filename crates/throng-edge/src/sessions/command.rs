@@ -6,8 +6,9 @@ use std::{iter, slice};
 
 use throng_access::{Action, Details};
 use throng_core::{
-    Attributes, Body, ChannelName, HistoryQuery, Kind, Mark, MessageId, Outcome, Publication,
-    ReadMarker, Reading, RefusedForMemory, Replacement, SubscriptionTerms, VolatilePublication,
+    Attributes, Body, ChannelName, HistoryQuery, Kind, Mark, MessageId, Mover, Outcome,
+    Publication, ReadMarker, Reading, RefusedForMemory, Replacement, SubscriptionTerms,
+    VolatilePublication,
 };
 use throng_dialect::Saying;
 use throng_dialect::saying::Start;
@@ -468,10 +469,17 @@ impl<N: Net> Sessions<N> {
         answers: &mut Answers,
     ) -> Result<(), Stop> {
         let id = id.map(parse_id).transpose()?;
-        let mark = id.map(|id| Mark { id, may_go_back });
-        let ReadMarker { read, unread } = match answers.marker.take() {
+        let ReadMarker { read, unread, .. } = match answers.marker.take() {
             Some(marker) => marker,
-            None => self.ask_marker(call.id, &name_of(target), mark)?,
+            None => {
+                let inbox = name_of(target);
+                let mark = id.map(|id| {
+                    let is_follower = self.own_subscription(call.id, &inbox).is_some();
+                    let mover = Mover { connection: self.connections().name(call.id), is_follower };
+                    Mark { id, may_go_back, mover: Some(mover) }
+                });
+                self.ask_marker(call.id, &inbox, mark)?
+            }
         };
         let read = read.map(|id| id.to_string());
         self.answer(call, &Saying::Read(target, read.as_deref(), unread));

@@ -39,6 +39,8 @@ const MESSAGE_ID: &str = "Nats-Msg-Id";
 const SEQUENCE: &str = "Nats-Sequence";
 /// The node that has published a volatile message.
 const VOLATILE: &str = "Throng-Volatile";
+/// The same of a notice, which nodes of earlier versions pass over.
+const NOTICE: &str = "Throng-Notice";
 
 /// The headers of a publication. Within the stream's window it is stored once, however often it is
 /// sent with this id. `receipt` comes back with the message.
@@ -68,7 +70,8 @@ pub(crate) fn published(headers: HeaderWriter, publication: &Publication) -> Hea
 /// The headers of a volatile message, which no stream stores. `node` is the node that has it.
 pub(crate) fn volatile_headers(publication: &VolatilePublication, node: NodeTag) -> Vec<u8> {
     let VolatilePublication { body, content_type, excluded, attributes, .. } = publication;
-    let headers = HeaderWriter::default().field(VOLATILE, node.number());
+    let name = if publication.is_notice() { NOTICE } else { VOLATILE };
+    let headers = HeaderWriter::default().field(name, node.number());
     let extras = (*excluded, attributes.as_ref());
     described(headers, body, content_type.as_deref(), extras).finish()
 }
@@ -100,7 +103,8 @@ fn described(
 
 /// True if a message is volatile. One with a sequence is a stream's, whatever its publisher claims.
 pub(crate) fn is_volatile(headers: Headers<'_>) -> bool {
-    headers.get(VOLATILE).is_some() && headers.get(SEQUENCE).is_none()
+    let has = |name| headers.get(name).is_some();
+    (has(VOLATILE) || has(NOTICE)) && !has(SEQUENCE)
 }
 
 /// Reads a volatile message, and the node that has published it; `None` if it is none.
@@ -109,7 +113,8 @@ pub(crate) fn parse_volatile(
     payload: &[u8],
     channel: ChannelName,
 ) -> Option<(NodeTag, VolatilePublication)> {
-    let node = NodeTag::numbered(headers.number(VOLATILE).filter(|_| is_volatile(headers))?);
+    let node = headers.number(VOLATILE).or_else(|| headers.number(NOTICE));
+    let node = NodeTag::numbered(node.filter(|_| is_volatile(headers))?);
     let (body, content_type) = body(headers.get(KIND), headers.get(TYPE), payload);
     let excluded = headers.get(EXCEPT).and_then(|name| name.parse().ok());
     let attributes = headers.get(ATTRIBUTES).and_then(attributes);

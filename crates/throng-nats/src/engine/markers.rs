@@ -110,7 +110,7 @@ impl NodeShared {
     fn answer_with(self: &Arc<NodeShared>, asked: NodesAnswered, id: MessageId) {
         let (inbox, now_ms) = (asked.inbox.clone(), asked.now_ms);
         self.read_after(now_ms, inbox, id, FoundElsewhere::default(), move |found| {
-            asked.ticket.answer(Ok(marker(id, &found)));
+            asked.ticket.answer(Ok(marker(id, &found, false)));
         });
     }
 
@@ -130,7 +130,7 @@ impl NodeShared {
             if !is_there && id.offset > 0 {
                 return node.answer_with(asked, old);
             }
-            node.write(asked, sequence, marker(id, &found), id);
+            node.write(asked, sequence, marker(id, &found, id != old), id);
         });
     }
 
@@ -221,6 +221,7 @@ impl NodeShared {
     }
 }
 
-fn marker(id: MessageId, found: &FoundElsewhere) -> ReadMarker {
-    ReadMarker { read: (id.offset > 0).then_some(id), unread: found.after(id.offset) }
+fn marker(id: MessageId, found: &FoundElsewhere, has_moved: bool) -> ReadMarker {
+    let (read, unread) = ((id.offset > 0).then_some(id), found.after(id.offset));
+    ReadMarker { read, unread, has_moved }
 }

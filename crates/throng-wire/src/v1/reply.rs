@@ -445,6 +445,11 @@ pub fn read_body(out: &mut Vec<u8>, target: &Target, (read, unread): (Option<&st
     read_fields(Object::new(out), target, (read, unread)).end();
 }
 
+/// Says how far a user has read, on another device.
+pub fn unread(out: &mut Vec<u8>, target: &Target, (read, unread): (Option<&str>, u64)) {
+    read_fields(Object::typed(out, "unread"), target, (read, unread)).end();
+}
+
 fn read_fields<'o>(
     object: Object<'o>,
     target: &Target,

@@ -247,7 +247,7 @@ async fn reset_marker(control: &Control, user: &str) -> Result<(), ErrorResponse
     }
     let _acting = control.hold.acting().await;
     let id = MessageId { offset: 0, ..log.state().await?.head };
-    let mark = Some(Mark { id, may_go_back: true });
+    let mark = Some(Mark::new(id, true));
     let ask = |later: Later<'_, _>| {
         Ok::<_, Infallible>(control.engine.read_marker(clock::now_ms(), &inbox, mark, later))
     };

@@ -178,6 +178,8 @@ fn notices_have_the_fields_that_are_written() {
     messages.check("gap", |out, _| v1::gap(out, &target, Some(3), "a-1"));
     messages.check("ended", |out, _| v1::ended(out, &target, "a-1"));
     messages.check("expiring", |out, _| v1::expiring(out, 3));
+    let ann = Target { kind: Kind::User, name: "ann".into() };
+    messages.check("unread", |out, _| v1::unread(out, &ann, (Some("a-1"), 3)));
     messages.check("late", |out, _| v1::late(out, true));
     messages.check("closed", |out, _| v1::closed(out, "token_expired", 4002, "why"));
     messages.check("member", |out, _| {

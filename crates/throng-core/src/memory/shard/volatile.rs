@@ -6,9 +6,29 @@ use super::{Follower, Hashed, Shard, Wake};
 use crate::memory::shared::Shared;
 use crate::message::{InFlight, Message};
 use crate::publication::VolatilePublication;
+use crate::read_marker::{Mover, ReadMarker};
 use crate::worker_queue::Notification;
 
 impl Shard {
+    /// Tells the followers of an inbox that its marker has moved, if it has. Returns the workers to
+    /// wake once the lock is released: none if nobody but the mover follows it.
+    pub(in crate::memory) fn tell_unread(
+        &self,
+        shared: &Shared,
+        now_ms: u64,
+        inbox: Hashed<'_>,
+        marker: &ReadMarker,
+        mover: Option<Mover>,
+    ) -> Wake {
+        let Some(slot) = self.find(inbox).filter(|_| marker.has_moved) else { return Wake::new() };
+        let own = mover.is_some_and(|mover| mover.is_follower);
+        if self.channels[slot].followers.subscribers() <= u64::from(own) {
+            return Wake::new();
+        }
+        let notice = VolatilePublication::unread(inbox.name.clone(), marker, mover);
+        self.post_volatile(shared, now_ms, inbox.hash, notice).1
+    }
+
     /// Posts a message to the workers that follow its channel and have room. Returns the number of
     /// their subscriptions, and the workers to wake once the lock is released. The channel need not
     /// exist, and does not begin to.

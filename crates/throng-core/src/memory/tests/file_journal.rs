@@ -211,7 +211,7 @@ fn replay(logs: &MemoryEngine, record: &[u8]) {
             MARKER => {
                 let id = MessageId { epoch: EPOCH, offset: decoder.u64().unwrap() };
                 let may_go_back = decoder.u8().unwrap() != 0;
-                logs.read_marker(now_ms, &name, Some(Mark { id, may_go_back }));
+                logs.read_marker(now_ms, &name, Some(Mark::new(id, may_go_back)));
             }
             LOG_RECORD => {
                 let record = LogRecord::read(decoder.bytes().unwrap());
@@ -334,14 +334,16 @@ impl Journal for FileJournal {
         mark: Option<Mark>,
         _: Later<'_, Marked>,
     ) -> Answer<Marked> {
-        if let Some(Mark { id, may_go_back }) = mark.filter(|mark| mark.id.epoch == EPOCH) {
+        let before = self.read(|logs| logs.read_marker(now_ms, inbox, None));
+        if let Some(Mark { id, may_go_back, .. }) = mark.filter(|mark| mark.id.epoch == EPOCH) {
             let mut turn = self.begin(now_ms, inbox);
             turn.record.u8(MARKER);
             turn.record.u64(id.offset);
             turn.record.u8(may_go_back.into());
             turn.end(None);
         }
-        Ok(self.read(|logs| logs.read_marker(now_ms, inbox, None))).into()
+        let marker = self.read(|logs| logs.read_marker(now_ms, inbox, None));
+        Ok(ReadMarker { has_moved: marker.read != before.read, ..marker }).into()
     }
 
     fn list_part(&self, now_ms: u64, query: &ListQuery) -> ListPart {
@@ -417,7 +419,7 @@ fn a_file_that_was_cut_anywhere_has_all_before() {
     };
     let first = open();
     let id = publish(&first, "a").id;
-    let mark = Some(Mark { id, may_go_back: false });
+    let mark = Some(Mark::new(id, false));
     ask(|later| first.read_marker(1, &inbox, mark, later)).recv().unwrap();
     let (before, whole_bytes) = (inbox_of(&first, &inbox), fs::metadata(&file.0).unwrap().len());
     assert_eq!(before.1.read, Some(id));
