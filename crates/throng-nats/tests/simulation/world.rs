@@ -84,8 +84,8 @@ struct Node {
     standing: Known,
     /// Bodies of a client to a channel in the order of their publication, without a key.
     order: HashMap<(usize, AskerId), Vec<String>>,
-    /// What it knew when it was held, while it is.
-    held: Option<HeldState>,
+    /// The epoch and what it knew when it was held, while it is.
+    held: Option<(Option<u64>, HeldState)>,
     /// Questions of others that wait until the process is the node; `None` if it is.
     early: Option<Vec<(String, Vec<u8>)>>,
 }
@@ -496,7 +496,7 @@ impl World {
             | JournalReport::Standing(_)) => {
                 self.nodes[node].standing.reported(report);
             }
-            JournalReport::Held(held) => self.nodes[node].held = Some(held),
+            JournalReport::Held(held) => self.nodes[node].is_held(held),
             JournalReport::Asked(asked) => self.asked(node, asked),
             JournalReport::Question { reply, question } => self.question(node, reply, question),
             JournalReport::Read { token, reading } => self.was_read(node, token, reading),

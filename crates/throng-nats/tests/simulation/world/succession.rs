@@ -6,7 +6,7 @@ use std::mem;
 use throng_core::ChannelId;
 use throng_nats::api::StreamSettings;
 use throng_nats::api::table::TableKind;
-use throng_nats::journal::{JournalEvent, JournalSettings, Resume, StreamJournal};
+use throng_nats::journal::{HeldState, JournalEvent, JournalSettings, Resume, StreamJournal};
 
 use super::naming::KnownNames;
 use super::nodes::Known;
@@ -55,7 +55,7 @@ impl World {
         let of = &mut self.nodes[node];
         mem::swap(of, &mut other);
         let questions = of.take_over(&mut other);
-        let held = other.held.take().expect("it is held");
+        let (_, held) = other.held.take().expect("it is held");
         let known = other.followed.iter();
         let channels = known.filter_map(|(index, position)| {
             Some((ChannelId(*index as u32), channel(*index), (*position)?.sequence))
@@ -158,6 +158,10 @@ impl Node {
         }
     }
 
+    pub(super) fn is_held(&mut self, held: HeldState) {
+        self.held = Some((self.epoch, held));
+    }
+
     fn is_at_rest(&self) -> bool {
         self.publications.is_empty()
             && self.reads.is_empty()
@@ -170,7 +174,13 @@ impl Node {
     fn can_be_replaced_by(&self, other: &Node) -> bool {
         let are_open =
             self.is_open && other.is_open && other.table.is_known && other.states.is_known;
-        self.is_at_rest() && are_open && self.epoch == other.epoch && self.era == other.era
+        // What it knew means nothing in another epoch.
+        let is_same = self.held.as_ref().is_some_and(|(epoch, _)| *epoch == self.epoch);
+        self.is_at_rest()
+            && are_open
+            && is_same
+            && self.epoch == other.epoch
+            && self.era == other.era
     }
 
     /// Goes on with what followers and publishers of the process before have. Returns the questions
