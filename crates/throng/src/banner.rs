@@ -63,6 +63,8 @@ pub(crate) enum Keys {
     Missing,
     /// There are keys that verify tokens, and no server keys.
     Tokens,
+    /// Those of `[[apps]]` alone: the native interface is closed to everybody.
+    Apps,
     Server(ServerScopes),
 }
 
@@ -87,7 +89,7 @@ impl Keys {
             return Keys::Missing;
         }
         if settings.server_keys.is_empty() {
-            return Keys::Tokens;
+            return if settings.has_clients_keys() { Keys::Tokens } else { Keys::Apps };
         }
         let can = |scope: Scope| {
             let mut all = settings.server_keys.iter().flat_map(|key| key.scopes.iter().flatten());
@@ -116,6 +118,7 @@ impl Keys {
         match self {
             Keys::Missing => Some(""),
             Keys::Tokens => Some(SHOWN_TOKEN),
+            Keys::Apps => None,
             Keys::Server(scopes) if can(scopes) => Some(SHOWN_KEY),
             Keys::Server(scopes) => scopes.has_tokens.then_some(SHOWN_TOKEN),
         }
@@ -498,6 +501,7 @@ mod tests {
         let lines = |keys: Keys| [keys.shown_to_follow(), keys.shown_to_publish()];
         let none = ServerScopes::default();
         assert_eq!(lines(Keys::Missing), [Some(""); 2]);
+        assert_eq!(lines(Keys::Apps), [None; 2]);
         assert_eq!(lines(Keys::Tokens), [Some(SHOWN_TOKEN); 2]);
         let of_app = ServerScopes { can_publish: true, ..none };
         assert_eq!(lines(Keys::Server(of_app)), [None, Some(SHOWN_KEY)]);

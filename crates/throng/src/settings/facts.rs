@@ -25,9 +25,13 @@ impl Settings {
     /// the application or their certificates say who clients are. Without, every client may do
     /// everything.
     pub(crate) fn has_keys(&self) -> bool {
-        let has_keys = self.has_token_keys() || !self.server_keys.is_empty();
-        let has_keys = has_keys || !self.apps.is_empty();
-        has_keys || self.has_connect_callout() || self.tls_client_user.0.is_some()
+        self.has_clients_keys() || !self.server_keys.is_empty() || !self.apps.is_empty()
+    }
+
+    /// Whether something shows who a client of the native interface is.
+    pub(crate) fn has_clients_keys(&self) -> bool {
+        let is_certified = self.tls_client_user.0.is_some();
+        self.has_token_keys() || self.has_connect_callout() || is_certified
     }
 
     /// The directory of what the server keeps for itself, if there is one.
