@@ -36,6 +36,8 @@ use crate::name::{ChannelName, Kind};
 use crate::parts::Limits;
 use crate::presence::{Presence, PresenceBusy};
 use crate::publication::{Outcome, Publication, PublishError, VolatilePublication};
+#[cfg(not(any(test, feature = "conformance")))]
+use crate::read_marker::ReadMarker;
 use crate::read_marker::{Mark, Marked};
 use crate::reading::{Fetched, HistoryQuery, Reading};
 use crate::receipt::Delivered;
@@ -393,13 +395,18 @@ impl Channels {
         let journal = self.journal_of(inbox).and_then(|(_, rule)| rule.journal);
         let journal = journal.and_then(|id| self.journals.get(usize::from(id.0)));
         match (journal, mark) {
-            (None, mark) => Ok(self.memory.read_marker(now_ms, inbox, mark)).into(),
+            (None, mark) => Ok(self.move_marker(now_ms, inbox, mark)).into(),
             (Some(journal), None) => journal.read_marker(now_ms, inbox, None, later),
             (Some(journal), Some(mark)) => {
                 let told = Told::of(&self.memory, journal, (now_ms, inbox, mark.mover));
                 told.after(later, |later| journal.read_marker(now_ms, inbox, Some(mark), later))
             }
         }
+    }
+
+    #[cfg(not(any(test, feature = "conformance")))]
+    fn move_marker(&self, now_ms: u64, inbox: &ChannelName, mark: Option<Mark>) -> ReadMarker {
+        self.memory.read_marker(now_ms, inbox, mark)
     }
 
     /// A step through all channels or users that have messages or subscribers: those at the next

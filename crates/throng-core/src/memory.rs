@@ -244,10 +244,19 @@ impl MemoryEngine {
 
     /// As [`Channels::read_marker`](crate::Channels::read_marker), of a log in memory.
     pub fn read_marker(&self, now_ms: u64, inbox: &ChannelName, mark: Option<Mark>) -> ReadMarker {
+        self.move_marker(now_ms, inbox, mark).0
+    }
+
+    /// The same, with the number of subscriptions that the notice is posted for, if there is one.
+    pub(crate) fn move_marker(
+        &self,
+        now_ms: u64,
+        inbox: &ChannelName,
+        mark: Option<Mark>,
+    ) -> (ReadMarker, Option<u64>) {
         let (at, name) = self.find(inbox);
-        let (marker, wake) = self.lock(at).read_marker(&self.shared, now_ms, name, mark);
-        self.wake(wake);
-        marker
+        let (marker, told) = self.lock(at).read_marker(&self.shared, now_ms, name, mark);
+        (marker, self.wake_told(told))
     }
 
     /// Tells those that follow an inbox here that its marker has moved, if it has.
@@ -259,8 +268,14 @@ impl MemoryEngine {
         mover: Option<Mover>,
     ) {
         let (at, name) = self.find(inbox);
-        let wake = self.lock(at).tell_unread(&self.shared, now_ms, name, marker, mover);
-        self.wake(wake);
+        let told = self.lock(at).tell_unread(&self.shared, now_ms, name, marker, mover);
+        self.wake_told(told);
+    }
+
+    fn wake_told(&self, told: Option<(u64, Vec<WorkerId>)>) -> Option<u64> {
+        let (subscribers, workers) = told?;
+        self.wake(workers);
+        Some(subscribers)
     }
 
     /// As [`Channels::change`](crate::Channels::change), of a log in memory.

@@ -115,6 +115,7 @@ pub(crate) fn volatile_bytes(publication: &VolatilePublication) -> usize {
 #[derive(Debug)]
 pub(crate) struct Volatile {
     pub(crate) topic: usize,
+    /// Its body; of the notice that a marker has moved, its JSON.
     pub(crate) text: String,
     pub(crate) time_ms: u64,
     /// The offset of the newest message of the channel.

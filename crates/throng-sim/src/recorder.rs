@@ -193,12 +193,15 @@ impl Recorder {
         });
     }
 
-    fn posted(&self, posted: u64) {
+    /// A volatile message was posted to so many subscriptions. Of the notice of a marker, the
+    /// weight is known now.
+    fn posted(&self, posted: u64, notice_bytes: usize) {
         let Some(Under::Volatile { subscribers, taking, full, bytes }) =
             lock(&self.under_way).take()
         else {
             panic!("a volatile message was posted that was not coming");
         };
+        let bytes = bytes + notice_bytes;
         let is_right = match (taking.is_empty(), full.is_empty()) {
             (_, true) => posted == subscribers,
             (true, false) => posted == 0,
@@ -207,6 +210,15 @@ impl Recorder {
         assert!(is_right, "{posted} of {subscribers} get it, with {full:?} full");
         taking.into_iter().for_each(|worker| lock(&self.post).add(worker, bytes));
     }
+}
+
+/// A volatile message for a channel is coming.
+fn volatile(memory: &MemoryEngine, post: &Post, channel: &ChannelName, bytes: usize) -> Under {
+    let audience = memory.audience(channel);
+    let workers = audience.workers.into_iter().map(|(worker, ..)| worker);
+    let has_room = |worker: &WorkerId| post.has_capacity_for_volatile(*worker);
+    let (taking, full) = workers.partition(has_room);
+    Under::Volatile { subscribers: audience.subscribers, taking, full, bytes }
 }
 
 /// The segments of an engine, on their way to another one.
@@ -245,13 +257,10 @@ impl Observer for Recorder {
                 Under::Publication { publication: publication.clone(), followers, has_capacity }
             }
             Coming::Volatile(publication) => {
-                let audience = memory.audience(&publication.channel);
-                let has_room = |worker: &WorkerId| post.has_capacity_for_volatile(*worker);
-                let workers = audience.workers.into_iter().map(|(worker, ..)| worker);
-                let (taking, full) = workers.partition(has_room);
                 let bytes = model::volatile_bytes(publication);
-                Under::Volatile { subscribers: audience.subscribers, taking, full, bytes }
+                volatile(memory, &post, &publication.channel, bytes)
             }
+            Coming::Marker(inbox) => volatile(memory, &post, inbox, 0),
         };
         let last_ms = self.last_ms.as_ref().filter(|_| matches!(call, Coming::Publication(_)));
         *lock(&self.under_way) = Some(under_way);
@@ -267,7 +276,14 @@ impl Observer for Recorder {
         match call {
             Made::Published(now_ms, Answer::Now(outcome)) => self.published(now_ms, *outcome),
             Made::Published(..) => panic!("these logs answer at once"),
-            Made::PostedVolatile(posted) => self.posted(posted),
+            Made::PostedVolatile(posted) => self.posted(posted, 0),
+            Made::Marked(_, Some((posted, bytes))) => self.posted(posted, bytes),
+            Made::Marked(marker, None) => {
+                let Some(Under::Volatile { subscribers, .. }) = lock(&self.under_way).take() else {
+                    panic!("a marker was moved that was not coming");
+                };
+                assert!(!marker.has_moved || subscribers == 0, "{marker:?} is told to nobody");
+            }
             Made::Followed(now_ms, follow, followed) => {
                 self.fetches.expect_readable(follow.channel, Reading::Start(follow.start));
                 self.record(Record::Followed(FollowCall {

@@ -163,6 +163,7 @@ const INTERESTING: &[&str] = &[
     "decision: WebSocket denied",
     "expired: WebSocket",
     "expired: stream",
+    "unread: told",
     "volatile: answers a long-poll",
     "volatile: compact",
     "volatile: published in the middle of a fan-out",

@@ -6,11 +6,12 @@ use super::Channels;
 use crate::connection_name::ConnectionName;
 use crate::connection_scan::WantedTags;
 use crate::engine::{Follow, Followed, History};
-use crate::id::{ChannelId, WorkerId};
+use crate::id::{ChannelId, Epoch, WorkerId};
 use crate::later::{Answer, Later};
 use crate::memory::MemoryEngine;
 use crate::name::ChannelName;
 use crate::publication::{Outcome, Publication, VolatilePublication};
+use crate::read_marker::{Mark, ReadMarker};
 use crate::reading::{Fetched, HistoryQuery, Reading};
 use crate::worker_queue::Notification;
 
@@ -19,6 +20,8 @@ use crate::worker_queue::Notification;
 pub enum Coming<'a> {
     Publication(&'a Publication),
     Volatile(&'a VolatilePublication),
+    /// A look at the read marker of an inbox, which may move.
+    Marker(&'a ChannelName),
     /// Something outside any channel's order.
     Other,
 }
@@ -30,6 +33,9 @@ pub enum Made<'a> {
     Published(u64, &'a Answer<Outcome>),
     /// The number of subscriptions that the volatile message was posted for.
     PostedVolatile(u64),
+    /// The marker of an inbox; and if there is a notice of it, the number of subscriptions that it
+    /// was posted for, and its weight in bytes.
+    Marked(&'a ReadMarker, Option<(u64, usize)>),
     Followed(u64, &'a Follow<'a>, &'a Followed),
     /// The channel, unless it was forgotten.
     Unfollowed(Option<ChannelName>),
@@ -71,6 +77,21 @@ impl Channels {
         if let Some(observer) = &self.observer {
             observer.after(call);
         }
+    }
+
+    /// As [`MemoryEngine::read_marker`](crate::MemoryEngine::read_marker).
+    pub(super) fn move_marker(
+        &self,
+        now_ms: u64,
+        inbox: &ChannelName,
+        mark: Option<Mark>,
+    ) -> ReadMarker {
+        self.before(now_ms, Coming::Marker(inbox));
+        let (marker, subscribers) = self.memory.move_marker(now_ms, inbox, mark);
+        let notice = VolatilePublication::unread(inbox.clone(), &marker, None);
+        let bytes = notice.content(Epoch::numbered(1), now_ms).weight_bytes();
+        self.after(Made::Marked(&marker, subscribers.map(|subscribers| (subscribers, bytes))));
+        marker
     }
 
     /// As [`MemoryEngine::unfollow`](crate::MemoryEngine::unfollow).

@@ -424,7 +424,7 @@ impl Shard {
         now_ms: u64,
         name: Hashed<'_>,
         mark: Option<Mark>,
-    ) -> (ReadMarker, Wake) {
+    ) -> (ReadMarker, Option<(u64, Wake)>) {
         let Some(slot) = self.find(name) else { return Default::default() };
         let channel = &mut self.channels[slot];
         channel.expire(shared, now_ms);

@@ -201,6 +201,7 @@ impl Client {
                 ensure!(value == json!({"type": "heartbeat"}), "a heartbeat with {value}");
                 self.heartbeat(view)
             }
+            Item::Notice(value) if value["type"] == "unread" => self.unread(&value, view),
             Item::Notice(value) => self.notice(&value, view),
             Item::Other(Piece::Head(head)) => self.head(head, view),
             Item::Other(Piece::Body(body)) => self.body(&body, view),

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::Client;
 use super::message::noun;
-use super::plan::Plan;
+use super::plan::{Plan, Transport};
 use super::view::View;
 use crate::model::{Begin, VOLATILE, Volatile};
 use crate::{Check, ensure};
@@ -53,14 +53,36 @@ impl Client {
     pub(super) fn volatile(&mut self, text: &Text, view: View<'_>) -> Check {
         ensure!(self.greetings.is_empty(), "{text:?} came before {:?}", self.greetings);
         let (number, entry) = text.find(view)?;
-        let Volatile { topic, head, excluded, .. } = *entry;
         if let Text::Compact(value) = text {
             let mut expected =
-                vec![json!(self.numbers.get(&topic)), Value::Null, json!(entry.text)];
+                vec![json!(self.numbers.get(&entry.topic)), Value::Null, json!(entry.text)];
             expected.extend((self.plan.compact == Some(true)).then(|| json!(entry.time_ms)));
             ensure!(*value == Value::from(expected), "{value} in a compact envelope");
             view.notes.saw("volatile: compact");
         }
+        self.volatile_in_order((number, entry), view)
+    }
+
+    /// The notice that a read marker has moved.
+    pub(super) fn unread(&mut self, value: &Value, view: View<'_>) -> Check {
+        ensure!(self.greetings.is_empty(), "{value} came before {:?}", self.greetings);
+        let has_envelopes = self.plan.has_envelopes() || self.plan.compact.is_some();
+        let has_notices = has_envelopes || self.plan.transport == Transport::Sse;
+        ensure!(has_notices, "{value} among bodies alone");
+        let text = value.to_string();
+        // Several may say the same: this is the next of them.
+        let mut all = view.model.volatile.iter().enumerate();
+        let found = all.find(|(number, entry)| {
+            let before = self.volatile.get(&entry.topic);
+            entry.text == text && before.is_none_or(|before| before < number)
+        });
+        let found = found.ok_or_else(|| format!("no marker has moved to {text}"))?;
+        view.notes.saw("unread: told");
+        self.volatile_in_order(found, view)
+    }
+
+    fn volatile_in_order(&mut self, (number, entry): (usize, &Volatile), view: View<'_>) -> Check {
+        let Volatile { topic, head, excluded, ref text, .. } = *entry;
         ensure!(excluded.is_none() || excluded != self.name, "{text:?} is not for this client");
         let cursor = self.cursors.iter().find(|cursor| cursor.topic == topic);
         let cursor = cursor.ok_or_else(|| format!("{topic} is not followed: {text:?}"))?;

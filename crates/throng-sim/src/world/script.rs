@@ -4,12 +4,14 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use throng_core::{Later, Ticket};
+use serde_json::json;
+use throng_core::{ConnectionName, Kind, Later, Mark, Mover, Ticket};
 
 use super::World;
 use super::seat::{Batch, TICK_MS};
 use crate::client::plan::{Plan, Transport};
 use crate::client::{Client, Leave};
+use crate::model::Volatile;
 use crate::pipe::{FakeSocket, Pipe};
 use crate::topics::{BOUNDED, SQUARE};
 use crate::{Check, ensure};
@@ -27,7 +29,7 @@ impl World {
         let asking = if self.kind.asks_to_leave && self.drain.is_none() { 1 } else { 0 };
         let weights = [
             arrivals, 14, 16, 26, 4, 8, 2, 8, 3, leaving, 4, 2, 1, stirs, 5, answers, 1, memory,
-            asking, 4,
+            asking, 4, 1,
         ];
         match self.random.weighted(&weights) {
             0 => self.connect(),
@@ -79,6 +81,7 @@ impl World {
             17 => self.change_memory(),
             18 => self.ask_to_leave(),
             19 => self.publish_volatile(),
+            20 => self.move_marker(),
             _ if self.drain.is_none() && self.random.percent(40) => self.rest(),
             _ if self.drain.is_none() && self.random.percent(10) => self.pass(3_700_000),
             _ => Ok(()),
@@ -237,6 +240,43 @@ impl World {
             let posted = self.engine.publish_volatile(self.now_ms(), publication);
             ensure!(posted.is_ok(), "a memory refuses no volatile message");
             self.saw_in_fan_out("volatile: published in the middle of a fan-out");
+        }
+        self.absorb()
+    }
+
+    /// A device that may follow the inbox says that its user has read on, or the application does.
+    fn move_marker(&mut self) -> Check {
+        let topics = self.model.topics.iter().enumerate();
+        let users: Vec<_> =
+            topics.filter(|(_, it)| it.kind == Kind::User).map(|(at, _)| at).collect();
+        if users.is_empty() {
+            return Ok(());
+        }
+        let topic = self.random.pick(&users);
+        let inbox = self.model.topics[topic].channel_name();
+        let head = self.model.head(topic);
+        let offset = self.random.between(0, head as usize + 1) as u64;
+        let (id, may_go_back) = (self.model.id(topic, offset), self.random.percent(30));
+        let id = id.parse().map_err(|error| format!("{id}: {error}"))?;
+        let names: Vec<u64> = self.clients.iter().filter_map(|client| client.name()).collect();
+        let is_known = !names.is_empty() && self.random.percent(70);
+        let excluded = is_known.then(|| self.random.pick(&names));
+        let mover = excluded.map(ConnectionName::numbered);
+        let mover = mover.map(|connection| Mover { connection, is_follower: false });
+        self.notes.trace(format!("read up to {id} of {topic}"));
+        self.stamp.touch(None);
+        let mut issue = || Ticket::new(drop);
+        let (mark, later) = (Mark { id, may_go_back, mover }, Later::new(&mut issue));
+        let marked = self.engine.read_marker(self.now_ms(), &inbox, Some(mark), later).now();
+        let marker = marked.ok_or("a memory answers at once")?.map_err(|error| error.message)?;
+        if marker.has_moved {
+            let mut notice =
+                json!({"type": "unread", "user": inbox.name(), "unread": marker.unread});
+            if let Some(read) = marker.read {
+                notice["read"] = read.to_string().into();
+            }
+            let (text, time_ms) = (notice.to_string(), self.now_ms());
+            self.model.volatile.push(Volatile { topic, text, time_ms, head, excluded });
         }
         self.absorb()
     }

@@ -10,8 +10,8 @@ use crate::read_marker::{Mover, ReadMarker};
 use crate::worker_queue::Notification;
 
 impl Shard {
-    /// Tells the followers of an inbox that its marker has moved, if it has. Returns the workers to
-    /// wake once the lock is released: none if nobody but the mover follows it.
+    /// Tells the followers of an inbox that its marker has moved, if it has. Returns what
+    /// [`Shard::post_volatile`] does; `None` if nobody but the mover follows it.
     pub(in crate::memory) fn tell_unread(
         &self,
         shared: &Shared,
@@ -19,14 +19,14 @@ impl Shard {
         inbox: Hashed<'_>,
         marker: &ReadMarker,
         mover: Option<Mover>,
-    ) -> Wake {
-        let Some(slot) = self.find(inbox).filter(|_| marker.has_moved) else { return Wake::new() };
+    ) -> Option<(u64, Wake)> {
+        let slot = self.find(inbox).filter(|_| marker.has_moved)?;
         let own = mover.is_some_and(|mover| mover.is_follower);
         if self.channels[slot].followers.subscribers() <= u64::from(own) {
-            return Wake::new();
+            return None;
         }
         let notice = VolatilePublication::unread(inbox.name.clone(), marker, mover);
-        self.post_volatile(shared, now_ms, inbox.hash, notice).1
+        Some(self.post_volatile(shared, now_ms, inbox.hash, notice))
     }
 
     /// Posts a message to the workers that follow its channel and have room. Returns the number of
