@@ -55,6 +55,10 @@ const HEARTBEAT: &[u8] = b"\x81\x23{\"event\":\"pusher:pong\",\"data\":\"{}\"}";
 const PING: &[u8] = b"\x89\0\x81\x23{\"event\":\"pusher:pong\",\"data\":\"{}\"}";
 const _: () = assert!(PONG.len() == 0x23 && HEARTBEAT.len() == PONG.len() + 2);
 
+/// What a client gets in place of a notice for which the protocol has no word, such as that a
+/// member shows something else: a message has at least one byte, and this one says nothing.
+const NOTHING: &str = PONG;
+
 /// The event of a message without one.
 const MESSAGE: &str = "message";
 
@@ -139,6 +143,7 @@ impl Dialect for Pusher {
                     server_frame::signed_in(&mut frame, &user_data);
                 }
             }
+            Saying::Unread(..) => frame.extend_from_slice(NOTHING.as_bytes()),
             Saying::Pong => frame.extend_from_slice(PONG.as_bytes()),
             Saying::Error(error) => return refuse(error, &About::of(reference), out),
             Saying::Revoked(target, error) => {
@@ -442,12 +447,13 @@ fn shown<'m>(prefix: &str, object: &'m str) -> Option<(Cow<'m, str>, Option<&'m 
 
 fn write_member(event: &MemberEvent<'_>, frame: &mut Vec<u8>) {
     let (prefix, channel) = split_prefix(event.channel);
-    let Some((id, info)) = shown(prefix, event.object) else { return };
+    let Some((id, info)) = shown(prefix, event.object) else {
+        return frame.extend_from_slice(NOTHING.as_bytes());
+    };
     match event.event {
         "join" => server_frame::member_added(frame, channel, &id, info),
         "leave" => server_frame::member_removed(frame, channel, &id),
-        // The protocol has no word for a member that shows something else.
-        _ => {}
+        _ => frame.extend_from_slice(NOTHING.as_bytes()),
     }
 }
 

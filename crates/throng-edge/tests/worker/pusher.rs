@@ -203,6 +203,13 @@ fn members_are_told_first_and_then_what_changes() {
     rig.work();
     let removed = of_room("member_removed", r#"{"user_id":"7"}"#);
     assert_eq!(ann.heard(), [removed]);
+    // The protocol has no word for a member that shows something else.
+    let other = r#"{"user_id":"ann","user_info":{"n":2}}"#;
+    again.subscribe(&mut rig, "presence-r", Some(other));
+    assert_eq!(ann.heard(), [r#"{"event":"pusher:pong","data":"{}"}"#]);
+    rig.publish("shop/presence-r", "after", None);
+    rig.work();
+    assert_eq!(ann.heard().len(), 1);
     let bare = ann.subscribe(&mut rig, "presence-s", None);
     assert!(bare[0].contains("channel_data"), "{bare:?}");
 }
