@@ -4,6 +4,7 @@ native interface."""
 import json
 import threading
 import time
+from itertools import pairwise
 
 import pusher
 import pysher
@@ -564,3 +565,30 @@ def test_a_plain_websocket_shows_that_the_protocol_is_another(application):
     peer = RawWebSocket(application, PATH, "throng.v1")
     assert peer.response.header("sec-websocket-protocol") is None
     assert json.loads(peer.read_message())["event"] == "pusher:connection_established"
+
+
+def test_a_member_that_shows_something_else_harms_nobody(application, channel):
+    """The protocol has no word for that. So many members get a message in one call to the kernel."""
+    name = f"presence-{channel}"
+    everybody = [Peer(application) for _ in range(8)]
+    for n, peer in enumerate(everybody):
+        peer.subscribe(name, member={"user_id": f"u{n}", "user_info": {"n": 1}})
+    again = Peer(application)
+    again.subscribe(name, member={"user_id": "u0", "user_info": {"n": 2}})
+    expected = {"pusher_internal:subscription_succeeded", "pusher_internal:member_added", "pusher:pong"}
+    # Whoever is confirmed last has joined last.
+    while again.next()["event"] != "pusher_internal:subscription_succeeded":
+        pass
+    body = {"name": "ev", "channels": [name], "data": "after"}
+    assert call(application, "POST", "/apps/1/events", body) == (200, {})
+    for peer in [*everybody, again]:
+        while (event := peer.next())["event"] != "ev":
+            assert event["event"] in expected, event
+        assert event["data"] == "after"
+
+
+def test_nobody_foresees_the_name_of_a_connection(application):
+    peers = [Peer(application) for _ in range(3)]
+    numbers = sorted(int(peer.socket_id.partition(".")[2]) for peer in peers)
+    # Three numbers of 64 bits are so near each other in one of a million runs.
+    assert min(b - a for a, b in pairwise(numbers)) > 1 << 42

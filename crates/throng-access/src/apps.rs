@@ -160,17 +160,18 @@ impl Apps {
     }
 
     /// A connection, as clients and applications call it.
-    pub fn socket(&self, connection: ConnectionName) -> SocketId {
+    pub fn socket(&self, app: &ClientApp, connection: ConnectionName) -> SocketId {
         let node = match connection.node() {
             NodeTag::ALONE => self.alone,
             node => node.number(),
         };
-        SocketId { node, number: connection.number() }
+        SocketId { node, number: app.app.signer().hide(connection.number(), node) }
     }
 
-    /// The connection that clients and applications call so.
-    pub fn connection(&self, socket: SocketId) -> ConnectionName {
-        let connection = ConnectionName::numbered(socket.number);
+    /// The connection that clients of an application, and the application, call so.
+    pub fn connection(&self, app: &ClientApp, socket: SocketId) -> ConnectionName {
+        let number = app.app.signer().reveal(socket.number, socket.node);
+        let connection = ConnectionName::numbered(number);
         if socket.node == self.alone {
             connection
         } else {
@@ -254,15 +255,22 @@ mod tests {
     }
 
     #[test]
-    fn connections_have_names_of_their_server() {
-        let apps = |seed| Apps::default().named_by(&Tagger::from_seed([seed; 16]));
+    fn connections_have_names_of_their_server_and_application() {
+        let apps = |seed| {
+            let list = vec![app("1", "a", "shop/"), app("2", "b", "mall/")];
+            Apps::new(list).unwrap().named_by(&Tagger::from_seed([seed; 16]))
+        };
+        let (here, other) = (apps(1), apps(2));
+        let [shop, _] = ["a", "b"].map(|key| here.with_key(key).unwrap());
         let connection = ConnectionName::numbered(7);
-        let socket = apps(1).socket(connection);
-        assert_eq!(apps(1).connection(socket), connection);
-        assert_ne!(apps(2).socket(connection), socket);
-        assert_ne!(apps(2).connection(socket), connection, "of another server");
+        let socket = here.socket(shop, connection);
+        assert_eq!(here.connection(shop, socket), connection);
+        assert_ne!(socket.number, 7, "nobody foresees the next one");
+        assert_ne!(other.socket(shop, connection), socket);
+        assert_ne!(other.connection(shop, socket), connection, "of another server");
         let elsewhere = connection.on(NodeTag::numbered(9));
-        assert_eq!(apps(1).socket(elsewhere), SocketId { node: 9, number: 7 });
-        assert_eq!(apps(1).connection(apps(1).socket(elsewhere)), elsewhere);
+        let socket = here.socket(shop, elsewhere);
+        assert_eq!(socket.node, 9);
+        assert_eq!(other.connection(shop, socket), elsewhere, "all nodes know it");
     }
 }

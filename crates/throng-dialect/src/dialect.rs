@@ -159,8 +159,8 @@ pub trait Speaker {
     /// The application whose client it is, by the key that its request has shown.
     fn app(&self) -> Option<&App>;
 
-    /// Its connection, as applications call it.
-    fn socket(&self) -> SocketId;
+    /// Its connection, as that application calls it.
+    fn socket(&self) -> Option<SocketId>;
 
     /// True if it is the user with this name.
     fn is_user(&self, name: &str) -> bool;

@@ -314,7 +314,7 @@ fn subscription(
             return Err(ErrorResponse::new(ErrorCode::Unauthorized, message));
         }
         Access::Private | Access::Presence => {
-            let socket = speaker.socket().to_string();
+            let socket = speaker.socket().ok_or_else(unsigned)?.to_string();
             if !app.has_signed(&subscribe.signed_text(&socket), &subscribe.auth) {
                 return Err(unsigned());
             }
@@ -354,8 +354,9 @@ fn sign_in_command(
     sign_in: &SignIn<'_>,
     speaker: &dyn Speaker,
 ) -> Result<Command, ErrorResponse> {
-    let socket = speaker.socket().to_string();
-    if !app.has_signed(&sign_in.signed_text(&socket), &sign_in.auth) {
+    let socket = speaker.socket().map(|socket| socket.to_string());
+    let is_signed = |socket: &String| app.has_signed(&sign_in.signed_text(socket), &sign_in.auth);
+    if !socket.is_some_and(|socket| is_signed(&socket)) {
         let message = "the application has not signed this user of this connection";
         return Err(ErrorResponse::new(ErrorCode::Unauthorized, message));
     }

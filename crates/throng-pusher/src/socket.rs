@@ -4,12 +4,13 @@ use std::fmt;
 use std::str::FromStr;
 
 /// The name of a connection: two numbers in decimal digits, as the libraries demand. Signatures of
-/// channels do not expire: nothing but this name, which never returns, restricts them.
+/// channels do not expire: nothing but this name, which never returns and which nobody can foresee,
+/// restricts them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SocketId {
     /// A random number of the node.
     pub node: u64,
-    /// The connection among those of the node.
+    /// The connection among those of the node, [hidden](crate::signature::Signer::hide).
     pub number: u64,
 }
 

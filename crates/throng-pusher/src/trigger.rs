@@ -80,6 +80,8 @@ pub enum TriggerError {
     Info,
     #[error("a batch has 1 to {BATCH_MAX} events")]
     Batch,
+    #[error("an event of a batch has one `channel`")]
+    BatchChannel,
 }
 
 #[derive(Deserialize)]
@@ -126,7 +128,11 @@ impl Trigger {
         if !(1..=BATCH_MAX).contains(&batch.len()) {
             return Err(TriggerError::Batch);
         }
-        batch.into_iter().map(Event::check).collect()
+        let check = |event: Event<'_>| match event.channels {
+            Some(_) => Err(TriggerError::BatchChannel),
+            None => event.check(),
+        };
+        batch.into_iter().map(check).collect()
     }
 }
 
@@ -219,5 +225,7 @@ mod tests {
         assert_eq!(read(batch(11)), Err(TriggerError::Batch));
         let bad = batch(2).replacen("\"channel\":\"a\"", "\"channel\":\"\"", 1);
         assert_eq!(read(bad), Err(TriggerError::Channel));
+        let several = batch(2).replacen(r#""channel":"a""#, r#""channels":["a","b"]"#, 1);
+        assert_eq!(read(several), Err(TriggerError::BatchChannel));
     }
 }

@@ -37,7 +37,7 @@ impl<N: Net> Speaker for SpeakerOf<'_, N> {
         self.sessions.app_of(self.id).map(|own| own.app())
     }
 
-    fn socket(&self) -> SocketId {
+    fn socket(&self) -> Option<SocketId> {
         self.sessions.socket(self.id)
     }
 
@@ -59,8 +59,9 @@ impl<N: Net> Sessions<N> {
     }
 
     /// A connection, as applications call it.
-    pub(super) fn socket(&self, id: ConnectionId) -> SocketId {
-        self.access.apps.socket(self.connections().name(id))
+    pub(super) fn socket(&self, id: ConnectionId) -> Option<SocketId> {
+        let app = self.app_of(id)?;
+        Some(self.access.apps.socket(app, self.connections().name(id)))
     }
 
     /// The client of a request that shows the key of an application; empty if it speaks a version
@@ -138,9 +139,13 @@ impl<N: Net> Sessions<N> {
     /// The members of a channel that the client is to be confirmed with, if its dialect has them
     /// there. They include the client.
     pub(super) fn first_members(&self, id: ConnectionId, name: &ChannelName) -> Option<MemberPage> {
-        let members =
-            || self.engine.memory().members(self.clock().unix_ms(), name, None, FIRST_MEMBERS_MAX);
-        self[id].confirms_with_members().then(members)
+        if !self[id].confirms_with_members() {
+            return None;
+        }
+        let now_ms = self.clock().unix_ms();
+        let page = self.engine.memory().members(now_ms, name, None, FIRST_MEMBERS_MAX);
+        self.charge_read(id, page.members.iter().map(|member| member.len()).sum());
+        Some(page)
     }
 
     /// Fails if the client would be a member more than others are confirmed with.
@@ -163,20 +168,27 @@ impl<N: Net> Sessions<N> {
     }
 
     /// Where the client's subscription stands, if its dialect confirms one again.
+    ///
+    /// # Errors
+    ///
+    /// The client has read as much as it may.
     pub(super) fn start_again(
         &self,
         id: ConnectionId,
         name: &ChannelName,
         own: SubscriptionId,
-    ) -> Option<Start> {
-        let (number, _) = self.cursors().channel(own)?;
-        let position = self.cursors().position(own)?;
-        let is_member = self.cursors().terms(own).is_some_and(|terms| terms.member.is_some());
+    ) -> Result<Option<Start>, Refusal> {
+        let cursors = self.cursors();
+        let (Some((number, _)), Some(position), true) =
+            (cursors.channel(own), cursors.position(own), self[id].confirms_with_members())
+        else {
+            return Ok(None);
+        };
+        self.limit_reading(id)?;
+        let is_member = cursors.terms(own).is_some_and(|terms| terms.member.is_some());
         let page = is_member.then(|| self.first_members(id, name)).flatten();
         let members = page.map(|page| page.members);
-        let head = Some(position);
-        let start = Start { id: position, number, head, recovered: None, members };
-        self[id].confirms_with_members().then_some(start)
+        Ok(Some(Start { id: position, number, head: Some(position), recovered: None, members }))
     }
 
     /// The member that the connection is of a channel.

@@ -251,7 +251,7 @@ impl<N: Net> Sessions<N> {
             return Err(ErrorResponse::too_many_channels(max_channels).into());
         }
         if let Some(own) = found[0] {
-            let start = self.start_again(id, &name, own);
+            let start = self.start_again(id, &name, own)?;
             let start = start.ok_or_else(|| already_subscribed(&name))?;
             self.confirm(call, target, start, false);
             return Ok(());

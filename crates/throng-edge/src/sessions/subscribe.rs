@@ -480,7 +480,7 @@ impl<N: Net> Sessions<N> {
         let is_greeted = is_wanted || connection.has_commands();
         let welcome = Welcome {
             connection: headers.connection.unwrap_or_default(),
-            socket: request.app.is_some().then(|| self.socket(id)),
+            socket: self.socket(id),
             id: headers.id,
             recovered: headers.recovered,
             unread: is_greeted.then(|| self.unread_of(request, unread)).flatten(),

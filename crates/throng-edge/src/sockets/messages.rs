@@ -150,9 +150,10 @@ impl Outcome {
             Partial { message, encoding, from }
         });
         Outcome {
-            // The connection keeps the rest of a partly written message: the cursor is past it.
-            advanced_to: (written > 0).then_some(message.id.offset),
-            deliveries: u64::from(is_whole),
+            // The connection keeps the rest of a partly written message: the cursor is past it. It
+            // is also past one that its dialect has no word for.
+            advanced_to: (written > 0 || is_whole).then_some(message.id.offset),
+            deliveries: u64::from(is_whole && length > 0),
             sent_bytes: written as u64,
             partial,
             is_blocked: !is_whole || is_held,
@@ -183,10 +184,13 @@ pub(crate) fn write<'a, N: Net>(
                 break;
             }
             let Some((encoding, encoded)) = encode(message) else { break };
-            slices[count] = IoSlice::new(encoded);
-            chosen[count] = Some((message, encoding));
-            bytes += encoded.len();
-            count += 1;
+            // A dialect may have no word for it.
+            if !encoded.is_empty() {
+                slices[count] = IoSlice::new(encoded);
+                chosen[count] = Some((message, encoding));
+                bytes += encoded.len();
+                count += 1;
+            }
         }
         // Also past one that is left out, which would be offered for ever.
         outcome.advanced_to = Some(message.id.offset);

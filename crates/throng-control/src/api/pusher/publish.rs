@@ -50,7 +50,7 @@ pub(super) async fn events(
         for channel in &trigger.channels {
             let key = key.map(|key| match at {
                 0 => IdempotencyKey::new(permit.publisher(), key),
-                _ => IdempotencyKey::new(permit.publisher(), &format!("{key} {at}")),
+                _ => IdempotencyKey::new(permit.publisher(), &format!("{key}\n{at}")),
             });
             let publication = prepare(signed, &mut permit, trigger, channel).await?;
             publications.push(Publication { idempotency_key: key, ..publication });
@@ -82,7 +82,7 @@ async fn prepare(
     let attributes = permit.attributes(&channel, &labels);
     Ok(Publication {
         content_type: content.content_type,
-        excluded: trigger.socket.map(|socket| signed.control.apps.connection(socket)),
+        excluded: trigger.socket.map(|socket| signed.control.apps.connection(&signed.app, socket)),
         attributes,
         ..Publication::new(channel, content.body)
     })
