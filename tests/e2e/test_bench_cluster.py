@@ -107,6 +107,8 @@ def running(tmp_path):
 # Its clients are its own.
 LED = ["hot"]
 
+WRONG = ["lost", "missed", "duplicated", "reordered", "stray"]
+
 
 def test_a_hot_channel_is_measured_beside_a_raw_client(tmp_path):
     done, outcome = run(tmp_path, "--part", "hot")
@@ -126,8 +128,7 @@ def test_nodes_are_measured_beside_a_server(tmp_path, part):
     for flood in outcome["floods"]:
         total = flood["total"]
         assert total["received"] == total["expected"] and (part == "join") == (total["expected"] == 0)
-        wrong = ["lost", "missed", "duplicated", "reordered", "stray"]
-        assert not any(total[name] for name in wrong), total
+        assert not any(total[name] for name in WRONG), total
         assert not total["failures"] and not total["publish_failures"]
     engines = [flags for flags in outcome["servers"] if "--engine nats" in flags]
     assert len(engines) >= 3 and len(engines) < len(outcome["servers"])
@@ -140,7 +141,9 @@ def test_what_is_killed_loses_nothing(tmp_path, part):
     [flood] = outcome["floods"]
     total = flood["total"]
     clients = 60 if part == "node-killed" else 6
-    assert total["received"] == total["expected"] > 0 and total["active"] == clients
+    # A publish that was given up may be stored, and delivered after the last audit.
+    assert total["received"] >= total["expected"] > 0 and total["active"] == clients
+    assert not any(total[name] for name in WRONG), total
     if part == "node-killed":
         assert sum(total["failures"].values()) >= 20, "a third of the clients lost their node"
     else:
