@@ -1,9 +1,9 @@
 //! The applications whose clients speak the Pusher protocol, and what their keys and signatures
 //! allow.
 //!
-//! An application's key opens nothing but the names of its prefix. So to the rest of the server its
-//! clients are clients with a token that grants these, and its signed requests are those of a
-//! server key for them: rules, limits, sessions, revocations and callouts apply as to any other.
+//! An application's key opens only names that begin with its prefix. The rest of the server sees
+//! its client as a client with a token that grants these names, and its signed request as one with
+//! a server key for them. So rules, limits, sessions, revocations and callouts apply unchanged.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ pub enum AppsError {
 #[derive(Debug)]
 pub struct ClientApp {
     app: App,
-    /// A client that is nobody in particular.
+    /// A client that has not signed in.
     anonymous: Arc<Identity>,
     server_key: Arc<ServerKey>,
 }

@@ -323,11 +323,17 @@ mod tests {
         run.settle();
         assert_eq!(run.logs.erased_ms(), first_ms);
         assert!(run.shared.begin());
-        let third = run.publish("third");
+        let [third, fourth] = ["third", "fourth"].map(|text| run.publish(text));
         run.erase(Erase::Message(third));
         run.logs.end_rewriting(true);
         run.settle();
         assert!(run.logs.erased_ms() >= first_ms && first_ms.is_some());
+        // The end of this one may not be noted yet.
+        assert!(run.shared.begin());
+        run.logs.end_rewriting(true);
+        run.erase(Erase::Message(fourth));
+        run.settle();
+        assert!(run.logs.erased_ms().is_some());
         drop(run);
         // The note outlives the process.
         let run = Run::open(&path);

@@ -111,7 +111,7 @@ pub(crate) async fn answer(
     large_answer::json(&control.read_answers, body.to_string())
 }
 
-/// The channels that match a pattern and that somebody follows.
+/// The channels with followers that match a pattern.
 ///
 /// # Errors
 ///

@@ -1,8 +1,8 @@
 //! The HTTP API of the Pusher protocol: `/apps/{id}/…`. Each request is signed by its application,
 //! and says nothing of channels and users but the application's own.
 //!
-//! Success is always `200`, which is all that some libraries take for it. Errors are those of our
-//! own API: libraries show what they are told.
+//! Success is always `200`: some libraries take any other status for a failure. Errors are the same
+//! as in our own API, since libraries show the text as it is.
 //!
 //! # Layout
 //!
@@ -31,7 +31,7 @@ use crate::control::Control;
 use crate::http::answer::{self, Answer, ApiError};
 use crate::http::body::BodyKind;
 
-/// What a request asks for. Names are percent-encoded.
+/// A request by its path. Names are percent-encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Call<'p> {
     Events,

@@ -30,6 +30,11 @@ impl Rewriting {
         self.step.load(Ordering::SeqCst) == RUNNING
     }
 
+    /// True from the question to the writer's note of the end, which replaces the first note.
+    fn is_under_way(&self) -> bool {
+        self.step.load(Ordering::SeqCst) != IDLE
+    }
+
     pub(super) fn take_step(&self, from: u8, to: u8) -> bool {
         self.step.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
@@ -50,7 +55,7 @@ impl ErasureNotes {
             self.first_ms = wall_ms;
             batch.put(Space::Meta, format::ERASED_MS, wall_ms.to_be_bytes());
             rewriting.erased_ms.store(wall_ms, Ordering::SeqCst);
-        } else if self.again_ms == 0 && rewriting.is_running() {
+        } else if self.again_ms == 0 && rewriting.is_under_way() {
             self.again_ms = wall_ms;
             batch.put(Space::Meta, format::ERASED_AGAIN_MS, wall_ms.to_be_bytes());
         }

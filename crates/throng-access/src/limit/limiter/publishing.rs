@@ -1,4 +1,4 @@
-//! What clients publish, and what others are told because of them.
+//! Limits of publications, and of the messages that a client's joins and leaves cause.
 
 use super::super::refusal::{Quantity, Refusal};
 use super::{ClientKeys, Limiter, saturated};
@@ -49,8 +49,8 @@ impl Limiter {
         self.charge(client, Quantity::PublishedBytes, saturated(bytes), now_ms);
     }
 
-    /// The client has made others get so many messages, of `bytes` together: they count as
-    /// published, whether it has them left or not.
+    /// Charges the client for messages that it has caused, of `bytes` together, as if it had
+    /// published them. They may exceed its limit: then it waits.
     pub fn charge_told(&self, client: ClientKeys, messages: u32, bytes: usize, now_ms: u64) {
         self.charge(client, Quantity::Publishes, messages, now_ms);
         self.charge_published(client, bytes, now_ms);

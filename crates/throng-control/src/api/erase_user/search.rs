@@ -69,7 +69,7 @@ fn after(kind: Kind) -> Option<Names> {
 /// of users.
 pub(super) fn shows_users(control: &Control, channel: &ChannelName) -> bool {
     let rules = control.engine.memory().rules();
-    // The rule may have shown users before it was changed to show nobody.
+    // A rule that shows nobody today may have shown users when the messages were published.
     rules.sender(channel) != Sender::Name && !control.engine.rule(channel).retention.is_none()
 }
 

@@ -1,8 +1,8 @@
 //! `POST /apps/{id}/events` and `/apps/{id}/batch_events`.
 //!
-//! Everything is checked before the first message is published. If a journal then fails, what is
-//! published stays, and the answer is an error: whoever repeats the request with the same
-//! `Idempotency-Key` completes it.
+//! Everything is checked before the first message is published. If a journal then fails, the
+//! messages published so far stay, and the answer is an error. The same request again, with the
+//! same `Idempotency-Key`, publishes the rest.
 
 use hyper::body::Incoming;
 use serde_json::{Map, Value, json};
