@@ -62,7 +62,7 @@ fn query(text: &str) {
     for (name, value) in [("auth_key", "key"), ("auth_version", "1.0"), ("auth_timestamp", "0")] {
         pairs.push((name.into(), value.into()));
     }
-    let signature = app.signer().sign(&request::signed_text(line.0, line.1, &pairs));
+    let signature = app.keys()[0].signer().sign(&request::signed_text(line.0, line.1, &pairs));
     pairs.push(("auth_signature".into(), signature.into()));
     assert_eq!(request::check(&app, line, &pairs, 0), Ok(()));
 }

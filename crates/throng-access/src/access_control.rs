@@ -35,8 +35,8 @@ pub struct AccessControl {
     /// Says which user a client certificate names. `None` if certificates only decide who may
     /// connect.
     pub certificates: Option<CertificateUsers>,
-    /// The applications whose clients speak the Pusher protocol.
-    pub apps: Arc<Apps>,
+    /// The applications whose clients speak the Pusher protocol. A reload replaces them.
+    pub apps: ArcSwap<Apps>,
     /// The parts of a request that `policy` and `connect` get besides its credential.
     pub passed: Passed,
     /// The keys that applications show. A reload replaces them, but for an empty set.
@@ -71,7 +71,7 @@ impl AccessControl {
             tokens: None,
             connect: None,
             certificates: None,
-            apps: Arc::default(),
+            apps: ArcSwap::default(),
             passed: Passed::default(),
             server_keys: ArcSwap::default(),
             revocations: Mutex::new(None),
@@ -96,7 +96,7 @@ impl AccessControl {
     /// user without one of them.
     pub fn has_keys(&self) -> bool {
         let has_keys = self.tokens.is_some() || !self.server_keys.load().is_empty();
-        let has_keys = has_keys || !self.apps.is_empty();
+        let has_keys = has_keys || !self.apps.load().is_empty();
         has_keys || self.connect.is_some() || self.certificates.is_some()
     }
 

@@ -4,12 +4,18 @@
 //! An application's key opens only names that begin with its prefix. The rest of the server sees
 //! its client as a client with a token that grants these names, and its signed request as one with
 //! a server key for them. So rules, limits, sessions, revocations and callouts apply unchanged.
+//!
+//! A reload may replace all of it, but for the names: the sessions of clients have grants, and an
+//! application is found by them.
 
 use std::sync::Arc;
 
 use throng_core::name::Kind;
 use throng_core::{ConnectionName, NodeTag};
+use throng_pusher::app::AppKey;
+use throng_pusher::signature::Signer;
 use throng_pusher::{App, SocketId};
+use throng_wire::OriginPolicy;
 
 use crate::grants::Grants;
 use crate::pattern::Pattern;
@@ -20,9 +26,6 @@ use crate::token::Identity;
 /// The most applications of a server. Each takes a rule of channels.
 const APPS_MAX: usize = 100;
 
-/// A client of an application is one for as long as it stands.
-const NEVER_S: u32 = u32::MAX;
-
 /// Why applications do not go together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AppsError {
@@ -32,17 +35,35 @@ pub enum AppsError {
     Twice(&'static str),
 }
 
+/// An application, and the pages that may use it.
+#[derive(Debug)]
+pub struct AppSettings {
+    pub app: App,
+    /// Origins as the setting `allowed-origins` has them; empty for any.
+    pub origins: Vec<String>,
+}
+
+impl From<App> for AppSettings {
+    fn from(app: App) -> AppSettings {
+        AppSettings { app, origins: Vec::new() }
+    }
+}
+
 /// An application, and what its clients and its requests may do.
 #[derive(Debug)]
 pub struct ClientApp {
     app: App,
+    origins: Vec<String>,
+    /// Hides the numbers of connections in their names, with a secret of the server: those of an
+    /// application change.
+    hider: Signer,
     /// A client that has not signed in.
     anonymous: Arc<Identity>,
     server_key: Arc<ServerKey>,
 }
 
 impl ClientApp {
-    fn new(app: App) -> ClientApp {
+    fn new(AppSettings { app, origins }: AppSettings) -> ClientApp {
         let own = |rest: &str| format!("{}{rest}", app.prefix());
         let all = own("*");
         // What is behind `private-` and `presence-` is signed: a client gets so far only with that.
@@ -60,8 +81,9 @@ impl ClientApp {
         let name = format!("app:{}", app.id());
         let hash = KeyHash::NONE;
         let key = ServerKey::new(&name, hash, vec![Scope::Publish], Some(patterns));
-        let anonymous = Identity::of_application(None, grants, 0, NEVER_S);
-        ClientApp { app, anonymous: Arc::new(anonymous), server_key: Arc::new(key) }
+        let anonymous = Arc::new(Identity::of_app(app.id(), None, grants));
+        let hider = hider(&Tagger::from_seed([0; 16]), &app);
+        ClientApp { app, origins, hider, anonymous, server_key: Arc::new(key) }
     }
 
     /// The application itself.
@@ -77,7 +99,14 @@ impl ClientApp {
     /// The identity of a client that the application has signed to be this user of its own.
     pub fn client_of(&self, user: &str) -> Identity {
         let grants = Arc::clone(self.anonymous.grants());
-        Identity::of_application(Some(self.app.own(user).into()), grants, 0, NEVER_S)
+        Identity::of_app(self.app.id(), Some(self.app.own(user).into()), grants)
+    }
+
+    /// True if pages of this origin may use the application. A client without one is no page.
+    pub fn allows_page(&self, origin: Option<&str>, policy: OriginPolicy<'_>) -> bool {
+        let policy = OriginPolicy { origins: &self.origins, hosts: &[], ..policy };
+        let is_allowed = |origin| policy.allows_page(origin, None);
+        self.origins.is_empty() || origin.is_none_or(is_allowed)
     }
 
     /// The rights of a request that the application has signed.
@@ -101,15 +130,17 @@ impl Apps {
     /// # Errors
     ///
     /// They do not go together.
-    pub fn new(apps: Vec<App>) -> Result<Apps, AppsError> {
+    pub fn new(apps: impl IntoIterator<Item = impl Into<AppSettings>>) -> Result<Apps, AppsError> {
+        let apps: Vec<AppSettings> = apps.into_iter().map(Into::into).collect();
         if apps.len() > APPS_MAX {
             return Err(AppsError::TooMany);
         }
-        for (at, app) in apps.iter().enumerate() {
-            for other in &apps[..at] {
+        for (at, AppSettings { app, .. }) in apps.iter().enumerate() {
+            for AppSettings { app: other, .. } in &apps[..at] {
+                let has_key = |key: &AppKey| other.key(key.name()).is_some();
                 let twice = match app {
                     _ if app.id() == other.id() => "id",
-                    _ if app.key() == other.key() => "key",
+                    _ if app.keys().iter().any(has_key) => "key",
                     _ if app.prefix() == other.prefix() => "prefix",
                     _ => continue,
                 };
@@ -124,7 +155,10 @@ impl Apps {
     /// restart: signatures of channels have no other bound. A process that takes over connections
     /// has the same tagger, and so the same names.
     #[must_use]
-    pub fn named_by(self, tagger: &Tagger) -> Apps {
+    pub fn named_by(mut self, tagger: &Tagger) -> Apps {
+        for own in self.list.iter_mut().filter_map(Arc::get_mut) {
+            own.hider = hider(tagger, &own.app);
+        }
         let secret = tagger.secret("the names of connections for applications");
         let number = secret.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
         Apps { alone: number, ..self }
@@ -140,9 +174,9 @@ impl Apps {
         self.list.iter()
     }
 
-    /// The application with this public key.
-    pub fn with_key(&self, key: &str) -> Option<&Arc<ClientApp>> {
-        self.list.iter().find(|own| own.app.key() == key)
+    /// The application with this public key, and the key.
+    pub fn with_key(&self, key: &str) -> Option<(&Arc<ClientApp>, &AppKey)> {
+        self.list.iter().find_map(|own| Some((own, own.app.key(key)?)))
     }
 
     /// The application with this id.
@@ -165,12 +199,12 @@ impl Apps {
             NodeTag::ALONE => self.alone,
             node => node.number(),
         };
-        SocketId { node, number: app.app.signer().hide(connection.number(), node) }
+        SocketId { node, number: app.hider.hide(connection.number(), node) }
     }
 
     /// The connection that clients of an application, and the application, call so.
     pub fn connection(&self, app: &ClientApp, socket: SocketId) -> ConnectionName {
-        let number = app.app.signer().reveal(socket.number, socket.node);
+        let number = app.hider.reveal(socket.number, socket.node);
         let connection = ConnectionName::numbered(number);
         if socket.node == self.alone {
             connection
@@ -178,6 +212,11 @@ impl Apps {
             connection.on(NodeTag::numbered(socket.node))
         }
     }
+}
+
+/// Nodes of a cluster have one tagger.
+fn hider(tagger: &Tagger, app: &App) -> Signer {
+    Signer::new(&tagger.secret(&format!("the names of connections of application {}", app.id())))
 }
 
 #[cfg(test)]
@@ -195,8 +234,8 @@ mod tests {
 
     #[test]
     fn a_key_opens_the_names_of_its_application_only() {
-        let apps = Apps::new(vec![app("1", "a", "shop/"), app("2", "b", "shop2/")]).unwrap();
-        let shop = apps.with_key("a").unwrap();
+        let apps = Apps::new([app("1", "a", "shop/"), app("2", "b", "shop2/")]).unwrap();
+        let (shop, _) = apps.with_key("a").unwrap();
         let (client, ann) = (shop.client(), shop.client_of("ann"));
         let allows = |identity: &Identity, permission, name: &ChannelName| {
             identity.grants().allow(permission, name, identity.user())
@@ -247,21 +286,22 @@ mod tests {
             (app("2", "a", "b/"), AppsError::Twice("key")),
             (app("2", "b", "a/"), AppsError::Twice("prefix")),
         ] {
-            assert_eq!(Apps::new(vec![app("1", "a", "a/"), other]).err(), Some(error));
+            assert_eq!(Apps::new([app("1", "a", "a/"), other]).err(), Some(error));
         }
         let numbered = |at: usize| app(&at.to_string(), &at.to_string(), &format!("{at}/"));
-        let many = |count| Apps::new((0..count).map(numbered).collect()).err();
+        let many = |count| Apps::new((0..count).map(numbered)).err();
         assert_eq!((many(APPS_MAX), many(APPS_MAX + 1)), (None, Some(AppsError::TooMany)));
     }
 
     #[test]
     fn connections_have_names_of_their_server_and_application() {
         let apps = |seed| {
-            let list = vec![app("1", "a", "shop/"), app("2", "b", "mall/")];
+            let list = [app("1", "a", "shop/"), app("2", "b", "mall/")];
             Apps::new(list).unwrap().named_by(&Tagger::from_seed([seed; 16]))
         };
         let (here, other) = (apps(1), apps(2));
-        let [shop, _] = ["a", "b"].map(|key| here.with_key(key).unwrap());
+        let (shop, _) = here.with_key("a").unwrap();
+        let (mall, _) = here.with_key("b").unwrap();
         let connection = ConnectionName::numbered(7);
         let socket = here.socket(shop, connection);
         assert_eq!(here.connection(shop, socket), connection);
@@ -271,6 +311,38 @@ mod tests {
         let elsewhere = connection.on(NodeTag::numbered(9));
         let socket = here.socket(shop, elsewhere);
         assert_eq!(socket.node, 9);
-        assert_eq!(other.connection(shop, socket), elsewhere, "all nodes know it");
+        assert_eq!(apps(1).connection(shop, socket), elsewhere, "all nodes know it");
+        assert_ne!(here.socket(mall, connection), here.socket(shop, connection));
+    }
+
+    #[test]
+    fn each_key_of_an_application_is_found() {
+        let shop = app("1", "a", "shop/").with_key("older", &[7; 16], false).unwrap();
+        let apps = Apps::new([shop, app("2", "b", "mall/")]).unwrap();
+        let found = |key| apps.with_key(key).map(|(own, key)| (own.app().id(), key.is_enabled()));
+        assert_eq!((found("a"), found("older")), (Some(("1", true)), Some(("1", false))));
+        assert_eq!((found("b"), found("c")), (Some(("2", true)), None));
+    }
+
+    #[test]
+    fn pages_of_listed_origins_use_an_application() {
+        let listen = "192.0.2.1".parse().unwrap();
+        let policy = OriginPolicy { listen, origins: &[], hosts: &[], is_same_port_only: false };
+        let of = |origins: &[&str]| {
+            let origins = origins.iter().map(|origin| (*origin).to_owned()).collect();
+            ClientApp::new(AppSettings { app: app("1", "a", "a/"), origins })
+        };
+        let listed = of(&["https://shop.example", "https://*.shop.example"]);
+        for (origin, is_allowed) in [
+            (None, true),
+            (Some("https://shop.example"), true),
+            (Some("https://a.shop.example"), true),
+            (Some("http://shop.example"), false),
+            (Some("https://shop.example.evil.example"), false),
+            (Some("null"), false),
+        ] {
+            assert_eq!(listed.allows_page(origin, policy), is_allowed, "{origin:?}");
+            assert!(of(&[]).allows_page(origin, policy) && of(&["*"]).allows_page(origin, policy));
+        }
     }
 }

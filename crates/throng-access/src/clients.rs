@@ -28,7 +28,8 @@ impl Clients {
     /// The limited parts of a client with this session.
     pub fn of_session(&self, session: &Session) -> ClientKeys {
         let user = self.limiter.user(session.user_tag());
-        user.and(self.limiter.server_key(session.key_tag()))
+        let key = self.limiter.server_key(session.key_tag());
+        user.and(key).and(self.limiter.app(session.app_tag()))
     }
 }
 

@@ -105,7 +105,7 @@ pub mod token;
 pub mod verifier;
 
 pub use access_control::AccessControl;
-pub use apps::{Apps, ClientApp};
+pub use apps::{AppSettings, Apps, ClientApp};
 pub use authenticator::{Authenticator, Refusal, Verdict};
 pub use cache::CacheCounts;
 pub use certificate::{CertificateUsers, Certified};

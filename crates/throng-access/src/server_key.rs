@@ -79,6 +79,13 @@ impl ServerKey {
         self.patterns.iter().any(|pattern| pattern.matches(name, None))
     }
 
+    /// True if it may say what this user follows, by the user's inbox: a key that names users is
+    /// for those alone.
+    pub fn may_change_kept_of(&self, inbox: &ChannelName) -> bool {
+        let names_users = self.patterns.iter().any(|pattern| pattern.kind() == Kind::User);
+        !names_users || self.covers(inbox)
+    }
+
     /// True if the key is for all channels and users.
     pub fn covers_all(&self) -> bool {
         let is_all = |kind| self.patterns.iter().any(|it| it.kind() == kind && it.text() == "*");

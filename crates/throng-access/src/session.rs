@@ -161,6 +161,12 @@ impl Session {
         (self.expires_s == NEVER_S && tag != 0).then_some(tag)
     }
 
+    /// The tag of its application, if it is the session of an application's client.
+    pub(crate) fn app_tag(&self) -> Option<u64> {
+        let tag = self.tags() & ((1 << TOKEN_BITS) - 1);
+        (self.expires_s == NEVER_S - 1 && tag != 0).then_some(tag)
+    }
+
     /// True if a revocation may be about its token, or a query about its user. `true` may be wrong,
     /// with the probabilities of the tags, and for a user whose token is newer than the revocation:
     /// such a client may come back at once. `false` is always right.
@@ -237,7 +243,12 @@ impl Tagger {
         self.tag(b"server key", name.as_bytes(), TOKEN_BITS)
     }
 
-    fn token(&self, id: TokenId) -> u64 {
+    /// The tag in the sessions of an application's clients, by the application's id.
+    pub fn app(&self, id: &str) -> u64 {
+        self.token(TokenId::of_app(id))
+    }
+
+    pub(crate) fn token(&self, id: TokenId) -> u64 {
         self.tag(b"token", &id.0, TOKEN_BITS)
     }
 

@@ -27,8 +27,9 @@ use http::header::HeaderValue;
 use http::request::Parts;
 use throng_access::limit::ClientKeys;
 use throng_access::{
-    AccessControl, Action, Answers, Asker, CacheCounts, Client, Credentials, Decision,
-    Identification, KeyRefusal, PassedHeaders, Refused, RefusedCredentials, ServerKey, Step,
+    AccessControl, Action, Answers, Apps, Asker, CacheCounts, Client, ClientApp, Credentials,
+    Decision, Identification, KeyRefusal, PassedHeaders, Refused, RefusedCredentials, ServerKey,
+    Step,
 };
 use throng_core::{Answer, Later, Listener, WantedTags};
 use throng_wire::credential;
@@ -90,6 +91,21 @@ impl Authentication {
     /// The parts of a client that have limits by what it has shown.
     pub(crate) fn limited_by(&self, client: &Client) -> ClientKeys {
         self.access.limited_by(client)
+    }
+
+    /// The applications whose clients speak the Pusher protocol, as they are now.
+    pub(crate) fn apps(&self) -> Arc<Apps> {
+        self.access.apps.load_full()
+    }
+
+    /// True if there are applications.
+    pub(crate) fn has_apps(&self) -> bool {
+        !self.access.apps.load().is_empty()
+    }
+
+    /// The parts of an application's requests that have limits, beside those of its server key.
+    pub(crate) fn limited_app(&self, app: &ClientApp) -> ClientKeys {
+        self.access.clients.limiter.app(Some(self.access.tagger.app(app.app().id())))
     }
 
     /// Credentials that either plane has refused, by reason.

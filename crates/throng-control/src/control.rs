@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use throng_access::revocation::PassedFile;
-use throng_access::{AccessControl, Apps, Clients, KeptSubscriptions, RefusalLog};
+use throng_access::{AccessControl, Clients, KeptSubscriptions, RefusalLog};
 use throng_core::records::Records;
 use throng_core::{Channels, MemoryPressure, MemoryStep, Receipts, RefusedForMemory, clock};
 use throng_tls::CertificateFlaw;
@@ -44,8 +44,6 @@ pub struct Control {
     /// Changes what users follow, of all requests in one order.
     pub(crate) kept_changes: KeptChanges,
     pub(crate) authentication: Authentication,
-    /// The applications whose clients speak the Pusher protocol.
-    pub(crate) apps: Arc<Apps>,
     /// The erasures of users.
     pub(crate) user_erasures: UserErasures,
     /// Revokes tokens, if the server keeps revocations.
@@ -126,7 +124,6 @@ impl Control {
             user_erasures: UserErasures::default(),
             clients: Arc::clone(&access.clients),
             refusal_log: Arc::clone(&access.refusals),
-            apps: Arc::clone(&access.apps),
             authentication: Authentication::new(access),
             revoker,
             revocation_task: Mutex::new(revocation_task),

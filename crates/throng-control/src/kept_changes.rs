@@ -33,7 +33,9 @@ use tokio::time::timeout;
 
 use crate::hold::Hold;
 use job::ChangeJob;
-pub(crate) use job::{Announced, ChangeOrder, Made, RefusedChange, When, check_covered};
+pub(crate) use job::{
+    Announced, ChangeOrder, Made, RefusedChange, When, check_covered, check_user,
+};
 use maker::{ChangeStore, Maker, USERS_PER_COMMIT};
 pub use taker::{KeptState, KeptTaker};
 

@@ -138,7 +138,7 @@ impl Service {
 
 /// The path of a request to the API of the Pusher protocol, if there are applications.
 fn app_path<'p>(control: &Control, path: &'p str) -> Option<AppPath<'p>> {
-    if control.apps.is_empty() { None } else { AppPath::of(path) }
+    if control.authentication.has_apps() { AppPath::of(path) } else { None }
 }
 
 /// The address of the client that sent a request, behind trusted proxies as well.

@@ -25,6 +25,11 @@ pub trait Dialect: Debug + Sync {
         false
     }
 
+    /// True if its clients are those of applications.
+    fn is_of_apps(&self) -> bool {
+        false
+    }
+
     /// How many events a client may publish in a second, where what clients publish are events:
     /// volatile, for channels that they follow, and showing the member that the client is there.
     fn client_events_per_s(&self) -> Option<u32> {

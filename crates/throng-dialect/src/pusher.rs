@@ -70,6 +70,10 @@ impl Dialect for Pusher {
         true
     }
 
+    fn is_of_apps(&self) -> bool {
+        true
+    }
+
     fn client_events_per_s(&self) -> Option<u32> {
         Some(CLIENT_EVENTS_PER_S)
     }
@@ -82,7 +86,8 @@ impl Dialect for Pusher {
         max_message_bytes * COMMAND_FACTOR + COMMAND_SLACK_BYTES
     }
 
-    /// A client that no key identifies is accepted, told, and closed for good. To every other
+    /// A client that no enabled key identifies, or of a page that may not use the application, is
+    /// accepted, told, and closed for good. To every other
     /// refusal it gets a status, which makes it wait for longer than any close code does.
     fn refuse(
         &self,
@@ -93,6 +98,8 @@ impl Dialect for Pusher {
     ) {
         let code = match error.code {
             ErrorCode::Unauthorized => code::NO_APP,
+            ErrorCode::Forbidden => code::DISABLED,
+            ErrorCode::OriginRefused => code::UNAUTHORIZED,
             ErrorCode::BadVersion => code::VERSION,
             _ => return error.write_response(out, options),
         };

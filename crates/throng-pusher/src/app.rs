@@ -1,4 +1,4 @@
-//! An application: its id, key and secret, and its names on this server.
+//! An application: its id, its keys with their secrets, and its names on this server.
 //!
 //! The names of an application are those of the server with its prefix before them: its channel
 //! `news` is `shop/news`, its user `ann` is `shop/ann`. No name of the protocol contains a slash,
@@ -19,6 +19,9 @@ const KEY_BYTES_MAX: usize = 64;
 /// The shortest secret, in bytes: whoever can guess it is the application.
 const SECRET_BYTES_MIN: usize = 16;
 
+/// The most keys of an application, of which it uses one, and two while it changes.
+pub const KEYS_MAX: usize = 8;
+
 /// Why no application can be so: the predicate of a sentence about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AppError {
@@ -30,6 +33,10 @@ pub enum AppError {
         "has a secret of fewer than {SECRET_BYTES_MIN} bytes; `openssl rand -hex 10` makes one"
     )]
     Secret,
+    #[error("has more than {KEYS_MAX} keys")]
+    Keys,
+    #[error("has the same key twice")]
+    KeyTwice,
     #[error(
         "has a prefix that is not a name and a slash, such as \"shop/\", with at most \
          {PREFIX_BYTES_MAX} bytes and without `*`, spaces and control characters"
@@ -37,16 +44,40 @@ pub enum AppError {
     Prefix,
 }
 
+/// A key of an application, with the secret that signs for it.
+pub struct AppKey {
+    name: Box<str>,
+    signer: Signer,
+    is_enabled: bool,
+}
+
+impl AppKey {
+    /// The public key, which everybody may know.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Signs and verifies with its secret.
+    pub fn signer(&self) -> &Signer {
+        &self.signer
+    }
+
+    /// True if clients and requests may show it.
+    pub fn is_enabled(&self) -> bool {
+        self.is_enabled
+    }
+}
+
 /// An application.
 pub struct App {
     id: Box<str>,
-    key: Box<str>,
-    signer: Signer,
+    /// At least one.
+    keys: Vec<AppKey>,
     prefix: Box<str>,
 }
 
 impl App {
-    /// An application whose names on this server begin with `prefix`.
+    /// An application with one key, whose names on this server begin with `prefix`.
     ///
     /// # Errors
     ///
@@ -54,13 +85,6 @@ impl App {
     pub fn new(id: &str, key: &str, secret: &[u8], prefix: &str) -> Result<App, AppError> {
         if !(1..=20).contains(&id.len()) || !id.bytes().all(|byte| byte.is_ascii_digit()) {
             return Err(AppError::Id);
-        }
-        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
-        if !(1..=KEY_BYTES_MAX).contains(&key.len()) || !key.bytes().all(is_plain) {
-            return Err(AppError::Key);
-        }
-        if secret.len() < SECRET_BYTES_MIN {
-            return Err(AppError::Secret);
         }
         let segment = prefix.strip_suffix('/').filter(|_| prefix.len() <= PREFIX_BYTES_MAX);
         let is_name = |segment: &str| {
@@ -70,8 +94,31 @@ impl App {
         if !segment.is_some_and(is_name) {
             return Err(AppError::Prefix);
         }
-        let signer = Signer::new(secret);
-        Ok(App { id: id.into(), key: key.into(), signer, prefix: prefix.into() })
+        let app = App { id: id.into(), keys: Vec::new(), prefix: prefix.into() };
+        app.with_key(key, secret, true)
+    }
+
+    /// The same application with one more key.
+    ///
+    /// # Errors
+    ///
+    /// See [`AppError`].
+    pub fn with_key(mut self, key: &str, secret: &[u8], is_enabled: bool) -> Result<App, AppError> {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
+        if !(1..=KEY_BYTES_MAX).contains(&key.len()) || !key.bytes().all(is_plain) {
+            return Err(AppError::Key);
+        }
+        if secret.len() < SECRET_BYTES_MIN {
+            return Err(AppError::Secret);
+        }
+        if self.key(key).is_some() {
+            return Err(AppError::KeyTwice);
+        }
+        if self.keys.len() == KEYS_MAX {
+            return Err(AppError::Keys);
+        }
+        self.keys.push(AppKey { name: key.into(), signer: Signer::new(secret), is_enabled });
+        Ok(self)
     }
 
     /// The id, which the paths of its HTTP API have.
@@ -79,14 +126,14 @@ impl App {
         &self.id
     }
 
-    /// The public key, which everybody may know.
-    pub fn key(&self) -> &str {
-        &self.key
+    /// Its keys. The first is the one with which the server signs.
+    pub fn keys(&self) -> &[AppKey] {
+        &self.keys
     }
 
-    /// Signs and verifies with the secret.
-    pub fn signer(&self) -> &Signer {
-        &self.signer
+    /// The key with this name.
+    pub fn key(&self, name: &str) -> Option<&AppKey> {
+        self.keys.iter().find(|key| *key.name == *name)
     }
 
     /// The beginning of its names on this server.
@@ -105,10 +152,12 @@ impl App {
         name.strip_prefix(&*self.prefix)
     }
 
-    /// True if `auth`, `KEY:SIGNATURE`, is this application's signature of a text.
+    /// True if `auth`, `KEY:SIGNATURE`, is this application's signature of a text. Any of its keys
+    /// may sign, whichever the client shows: pages live longer than keys.
     pub fn has_signed(&self, text: &str, auth: &str) -> bool {
-        let signature = auth.strip_prefix(&*self.key).and_then(|rest| rest.strip_prefix(':'));
-        signature.is_some_and(|signature| self.signer.verifies(text, signature))
+        let Some((name, signature)) = auth.split_once(':') else { return false };
+        let key = self.key(name).filter(|key| key.is_enabled);
+        key.is_some_and(|key| key.signer.verifies(text, signature))
     }
 }
 
@@ -148,7 +197,37 @@ mod tests {
             assert!(!app.has_signed(text, auth), "{auth}");
         }
         assert!(!app.has_signed(text, &format!("another:{signature}")));
+        assert_eq!((app.keys().len(), app.keys()[0].name()), (1, "278d425bdf160c739803"));
         assert_eq!(format!("{app:?}"), r#"App { id: "3", prefix: "shop/" }"#);
+    }
+
+    #[test]
+    fn each_enabled_key_signs_with_its_own_secret() {
+        let (newer, older) = ("7ad3773142a6692b25b8", "0123456789abcdef");
+        let app = app("3", "new", newer, "shop/").unwrap();
+        let app = app.with_key("old", older.as_bytes(), true).unwrap();
+        let app = app.with_key("gone", older.as_bytes(), false).unwrap();
+        let auth = |key: &str, secret: &str| {
+            format!("{key}:{}", Signer::new(secret.as_bytes()).sign("text"))
+        };
+        for (key, secret, has_signed) in [
+            ("new", newer, true),
+            ("old", older, true),
+            ("new", older, false),
+            ("old", newer, false),
+            ("gone", older, false),
+            ("none", older, false),
+        ] {
+            assert_eq!(app.has_signed("text", &auth(key, secret)), has_signed, "{key} {secret}");
+        }
+        let twice = app.with_key("old", newer.as_bytes(), true);
+        assert_eq!(twice.err(), Some(AppError::KeyTwice));
+        let many = |count: usize| {
+            let one = App::new("1", "0", newer.as_bytes(), "a/");
+            let key = |app: App, nth: usize| app.with_key(&nth.to_string(), newer.as_bytes(), true);
+            (1..count).try_fold(one.unwrap(), key).err()
+        };
+        assert_eq!((many(KEYS_MAX), many(KEYS_MAX + 1)), (None, Some(AppError::Keys)));
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`app`] | an application: its id, key and secret, and its names on this server |
+//! | [`app`] | an application: its id, its keys with their secrets, and its names on this server |
 //! | [`channel`] | the names of channels, and what they say |
 //! | [`client_frame`] | the frames of clients |
 //! | [`server_frame`] | the frames of servers |

@@ -22,8 +22,10 @@ pub enum NotSigned {
     Missing(&'static str),
     #[error("the parameter `{0}` is given twice")]
     Twice(&'static str),
-    #[error("the `auth_key` is not the key of this application")]
+    #[error("the `auth_key` is not a key of this application")]
     Key,
+    #[error("this key of the application is not enabled")]
+    Disabled,
     #[error("the `auth_timestamp` is more than {CLOCK_S_MAX} seconds from the server's clock")]
     Timestamp,
     #[error("the `auth_signature` is not the application's signature of this request")]
@@ -79,9 +81,7 @@ pub fn check(
     pairs: &Pairs<'_>,
     now_s: u64,
 ) -> Result<(), NotSigned> {
-    if required(pairs, "auth_key")? != app.key() {
-        return Err(NotSigned::Key);
-    }
+    let key = app.key(required(pairs, "auth_key")?).ok_or(NotSigned::Key)?;
     required(pairs, "auth_version")?;
     let signature = required(pairs, "auth_signature")?;
     let time = required(pairs, "auth_timestamp")?;
@@ -90,7 +90,10 @@ pub fn check(
         return Err(NotSigned::Timestamp);
     }
     let text = signed_text(method, path, pairs);
-    if app.signer().verifies(&text, signature) { Ok(()) } else { Err(NotSigned::Signature) }
+    if !key.signer().verifies(&text, signature) {
+        return Err(NotSigned::Signature);
+    }
+    if key.is_enabled() { Ok(()) } else { Err(NotSigned::Disabled) }
 }
 
 /// Fails unless the signed query is that of this body. Without a body it may name the MD5 of
@@ -185,6 +188,17 @@ mod tests {
             let odd = signed.replace(&TIME_S.to_string(), time);
             assert_eq!(result(&odd, post, TIME_S), Err(NotSigned::Timestamp), "{time}");
         }
+    }
+
+    #[test]
+    fn a_key_that_is_not_enabled_signs_nothing() {
+        let signed = event(OF_EVENT);
+        let with = |is_enabled| {
+            let app = App::new("3", "newer", b"0123456789abcdef", "3/").unwrap();
+            let app = app.with_key(KEY, SECRET.as_bytes(), is_enabled).unwrap();
+            check(&app, ("POST", "/apps/3/events"), &pairs(&signed), TIME_S)
+        };
+        assert_eq!((with(true), with(false)), (Ok(()), Err(NotSigned::Disabled)));
     }
 
     #[test]

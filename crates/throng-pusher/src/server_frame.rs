@@ -14,6 +14,8 @@ pub const PONG: &str = r#"{"event":"pusher:pong","data":"{}"}"#;
 pub mod code {
     /// There is no application with this key.
     pub const NO_APP: u16 = 4001;
+    /// The key of the application is not enabled.
+    pub const DISABLED: u16 = 4003;
     /// The protocol has no such version.
     pub const VERSION: u16 = 4007;
     /// The client may not do this, or not any more.

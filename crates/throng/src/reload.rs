@@ -159,6 +159,15 @@ impl Reloader {
             own.rules.store(Arc::new(access.rules));
             report.replaced.push("rules of access");
         }
+        let mut has_lost_apps = false;
+        if new.apps != current.apps {
+            has_lost_apps = changes::has_lost_apps(current, new);
+            let control = &own.control;
+            control.apps.store(Arc::new(access.apps.named_by(&control.tagger)));
+            let limits = settings::app_limits(new, &control.tagger);
+            control.clients.limiter.change_apps(limits);
+            report.replaced.push("applications");
+        }
         if changes::are_pages_new(current, new) {
             pages.store(Arc::new(allowed_pages(new)));
             report.replaced.push("origins and hosts");
@@ -172,12 +181,12 @@ impl Reloader {
             log_level.set(new.log.0);
             report.replaced.push("log level");
         }
-        self.end_what_is_over(&ended, are_rules_new);
+        self.end_what_is_over(&ended, are_rules_new || has_lost_apps);
     }
 
-    /// Closes the connections of server keys that are gone, and ends subscriptions that the rules
-    /// do not allow any more.
-    fn end_what_is_over(&self, ended_keys: &[String], are_rules_new: bool) {
+    /// Closes the connections of server keys that are gone. If `is_less_allowed`, ends what the
+    /// rules do not allow any more, and closes the connections of applications that are gone.
+    fn end_what_is_over(&self, ended_keys: &[String], is_less_allowed: bool) {
         let (access, workers) = (&self.parts.access.control, &self.workers);
         if !ended_keys.is_empty() {
             let tags = ended_keys.iter().map(|name| access.tagger.of_server_key(name)).collect();
@@ -186,7 +195,7 @@ impl Reloader {
             let viewers = ScanTarget::Channel(ChannelName::status());
             workers.post_scan(viewers, come_back(), Ticket::new(drop));
         }
-        if are_rules_new {
+        if is_less_allowed {
             workers.post_scan(ScanTarget::All, ScanAction::Recheck, Ticket::new(drop));
         }
     }

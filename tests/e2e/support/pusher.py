@@ -11,14 +11,22 @@ from .raw import TEXT, RawWebSocket, frame
 
 APP = {"id": "1", "key": "app-key", "secret": "0123456789abcdef0123"}
 PREFIX = "shop/"
-TABLE = f"""
-[[apps]]
-id = "{APP["id"]}"
-key = "{APP["key"]}"
-secret = "{APP["secret"]}"
-prefix = "{PREFIX}"
-"""
-PATH = f"/app/{APP['key']}?protocol=7&client=test&version=1"
+OTHER = {"id": "2", "key": "mall-key", "secret": "another-secret-of-16"}
+OTHER_PREFIX = "mall/"
+
+
+def table(app, prefix, *more):
+    """The settings of an application."""
+    lines = [f'{name} = "{value}"' for name, value in {**app, "prefix": prefix}.items()]
+    return "\n".join(["", "[[apps]]", *lines, *more, ""])
+
+
+def path_of(app):
+    return f"/app/{app['key']}?protocol=7&client=test&version=1"
+
+
+TABLE = table(APP, PREFIX)
+PATH = path_of(APP)
 
 
 def settings(directory, *more):
@@ -36,10 +44,10 @@ def sign(text, secret=APP["secret"]):
     return hmac.new(secret.encode(), text.encode(), hashlib.sha256).hexdigest()
 
 
-def signed_query(method, path, body=b"", key=APP["key"], at=None, **parameters):
+def signed_query(method, path, body=b"", key=None, at=None, app=APP, **parameters):
     """The query of a request that the application has signed."""
     all = {
-        "auth_key": key,
+        "auth_key": key or app["key"],
         "auth_timestamp": str(at or int(time.time())),
         "auth_version": "1.0",
         **parameters,
@@ -47,23 +55,24 @@ def signed_query(method, path, body=b"", key=APP["key"], at=None, **parameters):
     if body:
         all["body_md5"] = hashlib.md5(body).hexdigest()
     text = "&".join(f"{name}={value}" for name, value in sorted(all.items()))
-    return urlencode({**all, "auth_signature": sign(f"{method}\n{path}\n{text}")})
+    return urlencode({**all, "auth_signature": sign(f"{method}\n{path}\n{text}", app["secret"])})
 
 
-def call(server, method, path, body=None, query=None, **parameters):
+def call(server, method, path, body=None, query=None, app=APP, headers=None, **parameters):
     """Asks the HTTP API of the application: the status and the answer."""
     content = b"" if body is None else json.dumps(body).encode()
     if query is None:
-        query = signed_query(method, path, content, **parameters)
-    response = server.http.request(method, f"{path}?{query}", content=content)
+        query = signed_query(method, path, content, app=app, **parameters)
+    response = server.http.request(method, f"{path}?{query}", content=content, headers=headers)
     return response.status_code, response.json()
 
 
 class Peer(RawWebSocket):
     """A client that says what a test tells it."""
 
-    def __init__(self, server, path=PATH):
-        super().__init__(server, path)
+    def __init__(self, server, path=None, app=APP):
+        self.app = app
+        super().__init__(server, path or path_of(app))
         self.greeting = self.next()
         data = self.greeting.get("data")
         self.socket_id = json.loads(data)["socket_id"] if isinstance(data, str) else None
@@ -91,19 +100,18 @@ class Peer(RawWebSocket):
             data["channel_data"] = member if isinstance(member, str) else json.dumps(member)
             text += f":{data['channel_data']}"
         if "auth" not in more and channel.startswith(("private-", "presence-")):
-            data["auth"] = f"{APP['key']}:{sign(text)}"
+            data["auth"] = self.auth(text)
         self.say("pusher:subscribe", data)
+
+    def auth(self, text):
+        """The application's signature of a text."""
+        return f"{self.app['key']}:{sign(text, self.app['secret'])}"
 
     def sign_in(self, user):
         """Signs in as a user."""
         data = json.dumps({"id": user})
-        self.say(
-            "pusher:signin",
-            {
-                "user_data": data,
-                "auth": f"{APP['key']}:{sign(f'{self.socket_id}::user::{data}')}",
-            },
-        )
+        auth = self.auth(f"{self.socket_id}::user::{data}")
+        self.say("pusher:signin", {"user_data": data, "auth": auth})
 
     def is_well(self):
         """True if the connection still answers, and has nothing else to say."""

@@ -45,12 +45,16 @@ impl Client {
 }
 
 impl AccessControl {
-    /// The parts of a client that have limits by what it has shown: its user or its server key.
+    /// The parts of a client that have limits by what it has shown: its user, its application or
+    /// its server key.
     pub fn limited_by(&self, client: &Client) -> ClientKeys {
         let limiter = &self.clients.limiter;
         match client {
-            Client::Token(identity) if limiter.limits_users() => {
-                limiter.user(identity.user().map(|user| self.tagger.user(user)))
+            Client::Token(identity) if limiter.limits_users() || limiter.limits_apps() => {
+                let user = identity.user().filter(|_| limiter.limits_users());
+                let user = limiter.user(user.map(|user| self.tagger.user(user)));
+                let app = identity.app().filter(|_| limiter.limits_apps());
+                user.and(limiter.app(app.map(|id| self.tagger.token(id))))
             }
             Client::Key(key) if limiter.limits_keys() => {
                 limiter.server_key(Some(self.tagger.server_key(key.name())))

@@ -57,6 +57,10 @@ impl Use {
         Use { limit: limit(subject, quantity), key, amount }
     }
 
+    pub(super) fn key(&self) -> LimitKey {
+        LimitKey(self.key)
+    }
+
     /// The limit; `None` if this version does not have it.
     fn quantity(&self) -> Option<(Subject, Quantity)> {
         let subject = Subject::ALL.get(usize::from(self.limit >> 3))?;

@@ -10,30 +10,25 @@
 //!   whatever it tried meanwhile.
 
 mod publishing;
+mod shard;
 mod sharing;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
 
-use super::elsewhere::{Elsewhere, UsedHere};
+use super::elsewhere::Elsewhere;
 use super::frozen::{UsedRate, UsedRates};
 use super::key::{LimitKey, LimitKeys};
-use super::live::LiveCounts;
-use super::rate::{RateLimiter, TryLater};
+use super::rate::TryLater;
 use super::refusal::{Quantity, Refusal, Subject};
-use super::settings::{ClientLimits, LimitSettings, rate};
-
-/// Threads that limit different clients meet in one of these with a probability of 1 in 64.
-const SHARDS: usize = 64;
-
-/// The clients whose rate a server remembers, for each limit of a rate: a mebibyte. With more
-/// clients that are active in the same second, those that have used least are forgotten.
-const RATES_MIN: usize = 1 << 16;
+use super::settings::{ClientLimits, LimitSettings};
+use shard::{SHARDS, Shard, part};
 
 /// A request that reads counts as this many bytes at least, because finding out costs something.
 pub const READ_BYTES_MIN: usize = 1 << 10;
@@ -44,12 +39,13 @@ pub struct ClientKeys {
     address: Option<LimitKey>,
     user: Option<LimitKey>,
     key: Option<LimitKey>,
+    app: Option<LimitKey>,
 }
 
 impl ClientKeys {
     /// The parts of a client.
     fn parts(self) -> impl Iterator<Item = (Subject, LimitKey)> {
-        let parts = [self.address, self.user, self.key];
+        let parts = [self.address, self.user, self.key, self.app];
         Subject::ALL.into_iter().zip(parts).filter_map(|(subject, key)| Some((subject, key?)))
     }
 
@@ -64,7 +60,14 @@ impl ClientKeys {
             address: self.address.or(others.address),
             user: self.user.or(others.user),
             key: self.key.or(others.key),
+            app: self.app.or(others.app),
         }
+    }
+
+    /// These without the application's, which counts the client already.
+    #[must_use]
+    pub fn without_app(self) -> ClientKeys {
+        ClientKeys { app: None, ..self }
     }
 }
 
@@ -73,6 +76,8 @@ impl ClientKeys {
 pub struct Limiter {
     keys: LimitKeys,
     settings: ArcSwap<LimitSettings>,
+    /// The limits of each application that has some, by its [`part`] of a key.
+    apps: ArcSwap<HashMap<u64, ClientLimits>>,
     /// Empty without limits.
     shards: Box<[Mutex<Shard>]>,
     refused: [[AtomicU64; Quantity::ALL.len()]; Subject::ALL.len()],
@@ -85,69 +90,6 @@ pub struct Limiter {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OtherQuantities;
 
-/// The clients whose keys have the same upper bits.
-#[derive(Debug, Default)]
-struct Shard {
-    clients: [Clients; Subject::ALL.len()],
-    bad_tokens: Option<RateLimiter>,
-    /// The questions that are open of addresses.
-    questions: LiveCounts,
-    used: UsedHere,
-}
-
-/// The clients of one kind.
-#[derive(Debug, Default)]
-struct Clients {
-    connections: LiveCounts,
-    subscriptions: LiveCounts,
-    connects: Option<RateLimiter>,
-    publishes: Option<RateLimiter>,
-    published_bytes: Option<RateLimiter>,
-    read_bytes: Option<RateLimiter>,
-}
-
-impl Clients {
-    fn set_rates(&mut self, limits: &ClientLimits) {
-        self.connects = rate_limiter(limits.connects_per_s);
-        self.publishes = rate_limiter(limits.publishes_per_s);
-        self.published_bytes = rate_limiter(limits.published_bytes_per_s);
-        self.read_bytes = rate_limiter(limits.read_bytes_per_s);
-    }
-}
-
-impl Shard {
-    /// Begins with rates of these settings, and forgets the used ones, at most a second's worth.
-    fn set_rates(&mut self, settings: &LimitSettings) {
-        for (clients, subject) in self.clients.iter_mut().zip(Subject::ALL) {
-            clients.set_rates(settings.of(subject));
-        }
-        self.bad_tokens = rate_limiter(settings.bad_tokens_per_s);
-    }
-
-    /// The holdings of clients of one kind, by `quantity`.
-    fn counts_mut(&mut self, subject: Subject, quantity: Quantity) -> &mut LiveCounts {
-        let clients = &mut self.clients[subject as usize];
-        match quantity {
-            Quantity::Subscriptions => &mut clients.subscriptions,
-            Quantity::Questions => &mut self.questions,
-            _ => &mut clients.connections,
-        }
-    }
-
-    /// How often clients of one kind do this; `None` without a limit.
-    fn rate_mut(&mut self, subject: Subject, quantity: Quantity) -> Option<&mut RateLimiter> {
-        let clients = &mut self.clients[subject as usize];
-        match quantity {
-            Quantity::Connects => clients.connects.as_mut(),
-            Quantity::Publishes => clients.publishes.as_mut(),
-            Quantity::PublishedBytes => clients.published_bytes.as_mut(),
-            Quantity::ReadBytes => clients.read_bytes.as_mut(),
-            Quantity::BadTokens => self.bad_tokens.as_mut(),
-            Quantity::Connections | Quantity::Subscriptions | Quantity::Questions => None,
-        }
-    }
-}
-
 /// All limits of a rate that there may be.
 fn rates() -> impl Iterator<Item = (Subject, Quantity)> {
     let of = |subject| Quantity::of(subject).map(move |quantity| (subject, quantity));
@@ -158,20 +100,20 @@ fn saturated(bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
-fn rate_limiter(per_second: u32) -> Option<RateLimiter> {
-    rate(per_second).map(|rate| RateLimiter::new(rate, RATES_MIN / SHARDS))
+fn shards_for(settings: &LimitSettings) -> Box<[Mutex<Shard>]> {
+    let shard = |_| {
+        let mut shard = Shard::default();
+        shard.set_rates(settings);
+        Mutex::new(shard)
+    };
+    (0..SHARDS).map(shard).collect()
 }
 
 impl Limiter {
     /// Limits as the settings say.
     pub fn new(settings: LimitSettings) -> Limiter {
         let is_limited = settings != LimitSettings::default();
-        let shard = |_| {
-            let mut shard = Shard::default();
-            shard.set_rates(&settings);
-            Mutex::new(shard)
-        };
-        let shards = if is_limited { (0..SHARDS).map(shard).collect() } else { Box::default() };
+        let shards = if is_limited { shards_for(&settings) } else { Box::default() };
         Limiter { settings: ArcSwap::from_pointee(settings), shards, ..Limiter::default() }
     }
 
@@ -182,15 +124,47 @@ impl Limiter {
         Limiter { keys, ..self }
     }
 
+    /// The same limiter with the keys that it has, and limits of applications, which are known by
+    /// their tags.
+    #[must_use]
+    pub fn with_apps(mut self, apps: impl IntoIterator<Item = (u64, ClientLimits)>) -> Limiter {
+        let limited: Vec<_> = apps.into_iter().filter(|(_, limits)| !limits.is_none()).collect();
+        if !limited.is_empty() && self.shards.is_empty() {
+            self.shards = shards_for(&self.settings());
+        }
+        self.set_apps(limited);
+        self
+    }
+
+    /// Changes the limits of applications. Those that are left out keep theirs: their clients still
+    /// have to give up what they hold. The others limit the same quantities as before.
+    pub fn change_apps(&self, apps: impl IntoIterator<Item = (u64, ClientLimits)>) {
+        let known = self.apps.load();
+        let is_known =
+            |(tag, _): &(u64, ClientLimits)| known.contains_key(&part(self.keys.tag(*tag)));
+        self.set_apps(apps.into_iter().filter(is_known));
+    }
+
+    fn set_apps(&self, apps: impl IntoIterator<Item = (u64, ClientLimits)>) {
+        let mut all = HashMap::clone(&self.apps.load());
+        for (tag, limits) in apps {
+            let key = self.keys.tag(tag);
+            all.insert(part(key), limits);
+            self.shard(key).apps.entry(part(key)).or_default().set_rates(&limits, 1);
+        }
+        self.apps.store(Arc::new(all));
+    }
+
     /// Used rates of clients, for a process that takes over: in parts, one per shard.
     pub fn used_rates(&self, now_ms: u64, mut each: impl FnMut(&UsedRates)) {
         for shard in &self.shards {
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
             for (subject, quantity) in rates() {
-                let Some(rate) = shard.rate_mut(subject, quantity) else { continue };
-                let used = UsedRates::of(rate, (subject, quantity), now_ms);
-                if !used.clients.is_empty() {
-                    each(&used);
+                for rate in shard.rates_mut(subject, quantity) {
+                    let used = UsedRates::of(rate, (subject, quantity), now_ms);
+                    if !used.clients.is_empty() {
+                        each(&used);
+                    }
                 }
             }
         }
@@ -204,7 +178,7 @@ impl Limiter {
         }
         for &UsedRate { key, missing_ns } in &used.clients {
             let mut shard = self.shard(key);
-            if let Some(rate) = shard.rate_mut(used.subject, used.quantity) {
+            if let Some(rate) = shard.rate_mut((used.subject, used.quantity), key) {
                 rate.miss(key, used.missing_at(rate.unit_ns(), missing_ns), now_ms);
             }
         }
@@ -239,6 +213,11 @@ impl Limiter {
     /// True if a user has limits.
     pub(crate) fn limits_users(&self) -> bool {
         !self.settings().user.is_none()
+    }
+
+    /// True if an application has limits.
+    pub(crate) fn limits_apps(&self) -> bool {
+        !self.apps.load().is_empty()
     }
 
     /// True if a server key has limits.
@@ -277,6 +256,13 @@ impl Limiter {
     pub fn server_key(&self, tag: Option<u64>) -> ClientKeys {
         let limited = tag.filter(|_| !self.settings().key.is_none());
         ClientKeys { key: limited.map(|tag| self.keys.tag(tag)), ..ClientKeys::default() }
+    }
+
+    /// The limited parts of a client of an application, by the application's tag.
+    pub fn app(&self, tag: Option<u64>) -> ClientKeys {
+        let key = tag.map(|tag| self.keys.tag(tag));
+        let app = key.filter(|key| self.apps.load().contains_key(&part(*key)));
+        ClientKeys { app, ..ClientKeys::default() }
     }
 
     /// A new connection of the client, until [`Limiter::disconnect`].
@@ -452,9 +438,18 @@ impl Limiter {
         client: ClientKeys,
         quantity: Quantity,
     ) -> impl Iterator<Item = (Subject, LimitKey, u32)> {
-        let settings = self.settings.load();
-        let limit = move |(subject, key)| (subject, key, settings.limit(subject, quantity));
+        let limit = move |(subject, key)| (subject, key, self.limit(subject, quantity, key));
         client.parts().map(limit).filter(|&(_, _, limit)| limit > 0)
+    }
+
+    /// The limit of a client; 0 for none.
+    fn limit(&self, subject: Subject, quantity: Quantity, key: LimitKey) -> u32 {
+        match subject {
+            Subject::App => {
+                self.apps.load().get(&part(key)).map_or(0, |limits| limits.limit(quantity))
+            }
+            _ => self.settings.load().limit(subject, quantity),
+        }
     }
 
     fn acquire(&self, client: ClientKeys, quantity: Quantity, count: u32) -> Result<(), Refusal> {
@@ -516,7 +511,7 @@ impl Limiter {
         (units, now_ms): (u32, u64),
     ) -> Result<(), Refusal> {
         let mut shard = self.shard(key);
-        let Some(rate) = shard.rate_mut(subject, quantity) else { return Ok(()) };
+        let Some(rate) = shard.rate_mut((subject, quantity), key) else { return Ok(()) };
         rate.check(key, units, now_ms).map_err(|TryLater { after_ms }| {
             let is_for_others = self.elsewhere.amount(subject, quantity, key) > 0;
             self.refusal((subject, quantity), Some(after_ms), is_for_others)

@@ -10,6 +10,8 @@ pub enum Subject {
     Address,
     User,
     Key,
+    /// An application: all of its clients and requests.
+    App,
 }
 
 /// A limited quantity.
@@ -36,7 +38,7 @@ pub enum Quantity {
 
 impl Subject {
     /// All of them.
-    pub const ALL: [Subject; 3] = [Subject::Address, Subject::User, Subject::Key];
+    pub const ALL: [Subject; 4] = [Subject::Address, Subject::User, Subject::Key, Subject::App];
 
     /// The word in metrics.
     pub fn name(self) -> &'static str {
@@ -44,6 +46,7 @@ impl Subject {
             Subject::Address => "address",
             Subject::User => "user",
             Subject::Key => "key",
+            Subject::App => "app",
         }
     }
 
@@ -52,6 +55,7 @@ impl Subject {
             Subject::Address => "this address",
             Subject::User => "this user",
             Subject::Key => "this server key",
+            Subject::App => "this application",
         }
     }
 }

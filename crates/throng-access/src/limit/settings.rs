@@ -21,9 +21,38 @@ pub struct ClientLimits {
 }
 
 impl ClientLimits {
+    /// No limit.
+    const NONE: ClientLimits = ClientLimits {
+        connections: 0,
+        connects_per_s: 0,
+        subscriptions: 0,
+        publishes_per_s: 0,
+        published_bytes_per_s: 0,
+        read_bytes_per_s: 0,
+    };
+
     /// True if there is none.
     pub fn is_none(&self) -> bool {
-        *self == ClientLimits::default()
+        *self == ClientLimits::NONE
+    }
+
+    /// The limit of one quantity; 0 for none.
+    pub(super) fn limit(&self, quantity: Quantity) -> u32 {
+        match quantity {
+            Quantity::Connections => self.connections,
+            Quantity::Connects => self.connects_per_s,
+            Quantity::Subscriptions => self.subscriptions,
+            Quantity::Publishes => self.publishes_per_s,
+            Quantity::PublishedBytes => self.published_bytes_per_s,
+            Quantity::ReadBytes => self.read_bytes_per_s,
+            Quantity::BadTokens | Quantity::Questions => 0,
+        }
+    }
+
+    /// True if these and others limit the same quantities, if to other numbers.
+    pub fn limits_same(&self, other: &ClientLimits) -> bool {
+        let is_same = |quantity| (self.limit(quantity) == 0) == (other.limit(quantity) == 0);
+        Quantity::ALL.into_iter().all(is_same)
     }
 }
 
@@ -57,21 +86,17 @@ impl LimitSettings {
             Subject::Address => &self.address,
             Subject::User => &self.user,
             Subject::Key => &self.key,
+            // Each has its own.
+            Subject::App => &ClientLimits::NONE,
         }
     }
 
     /// The limit of one quantity; 0 for none.
     pub(super) fn limit(&self, subject: Subject, quantity: Quantity) -> u32 {
-        let limits = self.of(subject);
         match quantity {
-            Quantity::Connections => limits.connections,
-            Quantity::Connects => limits.connects_per_s,
-            Quantity::Subscriptions => limits.subscriptions,
-            Quantity::Publishes => limits.publishes_per_s,
-            Quantity::PublishedBytes => limits.published_bytes_per_s,
-            Quantity::ReadBytes => limits.read_bytes_per_s,
             Quantity::BadTokens => self.bad_tokens_per_s,
             Quantity::Questions => self.questions,
+            _ => self.of(subject).limit(quantity),
         }
     }
 }

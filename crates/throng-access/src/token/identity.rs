@@ -20,6 +20,11 @@ impl TokenId {
         TokenId(hash)
     }
 
+    /// The id in the place of a token's for all clients of an application.
+    pub(crate) fn of_app(id: &str) -> TokenId {
+        TokenId::of(&format!("app:{id}"))
+    }
+
     /// The inverse of `to_string`: 32 hexadecimal digits.
     pub fn from_digits(digits: &str) -> Option<TokenId> {
         let is_form = digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -92,6 +97,12 @@ impl Identity {
         }
     }
 
+    /// A client of the application with this id, for as long as its connection stands.
+    pub(crate) fn of_app(id: &str, user: Option<Box<str>>, grants: Arc<Grants>) -> Identity {
+        let identity = Identity::of_application(user, grants, 0, u32::MAX);
+        Identity { token_id: Some(TokenId::of_app(id)), ..identity }
+    }
+
     /// An identity by a certificate that is valid between these times, in seconds since 1970.
     pub(crate) fn of_certificate(user: Box<str>, from_s: u32, until_s: u32) -> Identity {
         let identity = Identity::of_application(Some(user), Arc::default(), from_s, until_s);
@@ -127,6 +138,11 @@ impl Identity {
     /// True if the application says so, and no token.
     pub fn is_of_application(&self) -> bool {
         self.key == Fingerprint::NONE
+    }
+
+    /// The application whose client it is, as its sessions know it.
+    pub(crate) fn app(&self) -> Option<TokenId> {
+        self.token_id.filter(|_| self.is_of_application())
     }
 
     /// True if a certificate says so, and no token.

@@ -22,7 +22,7 @@ use crate::control::Control;
 use crate::http::answer::{self, Answer, ApiError};
 use crate::http::names::{LogPart, Resource};
 use crate::http::{body as request_body, large_answer, names, query};
-use crate::kept_changes::{ChangeOrder, Made, RefusedChange, When, check_covered};
+use crate::kept_changes::{ChangeOrder, Made, RefusedChange, When, check_covered, check_user};
 use body::KeptBody;
 
 /// Answers a request about what users follow.
@@ -54,6 +54,7 @@ async fn answer_user(
     let shown = check(control, head)?;
     let key = shown.as_deref();
     let user = names::from_segment(Kind::User, segment)?;
+    check_user(key, &user)?;
     let change = match head.method {
         Method::GET | Method::HEAD => return list(control, head, key, &user).await,
         Method::DELETE => delete(head, key)?,

@@ -1,8 +1,8 @@
 //! Keeps clients that publish or read to their limits.
 
 use http::request::Parts;
-use throng_access::Client;
 use throng_access::limit::{ClientKeys, Refusal};
+use throng_access::{Client, ClientApp};
 use throng_core::{Listener, clock};
 
 use crate::control::Control;
@@ -34,6 +34,12 @@ impl<'a> Limited<'a> {
         };
         let shown = control.authentication.limited_by(client);
         Ok(Limited { control, client: clients.limiter.address(address).and(shown) })
+    }
+
+    /// The same, with the limits of an application that has signed the request.
+    pub(super) fn of_app(self, app: &ClientApp) -> Limited<'a> {
+        let client = self.client.and(self.control.authentication.limited_app(app));
+        Limited { client, ..self }
     }
 
     /// Counts a request that reads, before it is answered.

@@ -87,6 +87,18 @@ pub(super) struct ChangeJob {
     pub(super) done: oneshot::Sender<Result<Made, ErrorResponse>>,
 }
 
+/// Fails if the key is for other users only.
+pub(crate) fn check_user(
+    key: Option<&ServerKey>,
+    inbox: &ChannelName,
+) -> Result<(), ErrorResponse> {
+    if key.is_none_or(|key| key.may_change_kept_of(inbox)) {
+        return Ok(());
+    }
+    let message = format!("this server key is not for the user `{}`", inbox.name());
+    Err(ErrorResponse::new(ErrorCode::Forbidden, message))
+}
+
 /// Fails unless the key is for a channel.
 pub(crate) fn check_covered(key: Option<&ServerKey>, channel: &str) -> Result<(), ErrorResponse> {
     if key.is_none_or(|key| key.covers(&ChannelName::channel(channel))) {

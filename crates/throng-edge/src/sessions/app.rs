@@ -4,6 +4,7 @@
 //! To all else such a client is one with a token, whose grants are the application's: see
 //! [`throng_access::apps`].
 
+use std::cell::OnceCell;
 use std::sync::Arc;
 
 use throng_access::ClientApp;
@@ -13,6 +14,7 @@ use throng_dialect::Saying;
 use throng_dialect::dialect::Speaker;
 use throng_dialect::saying::Start;
 use throng_pusher::{App, SocketId};
+use throng_wire::subscribe::Request;
 use throng_wire::v1::RawValue;
 use throng_wire::{ErrorCode, ErrorResponse, MemberClaim};
 
@@ -30,11 +32,14 @@ const FIRST_MEMBERS_MAX: usize = 100;
 pub(super) struct SpeakerOf<'a, N: Net> {
     sessions: &'a Sessions<N>,
     id: ConnectionId,
+    /// Looked up once it is asked for.
+    app: OnceCell<Option<Arc<ClientApp>>>,
 }
 
 impl<N: Net> Speaker for SpeakerOf<'_, N> {
     fn app(&self) -> Option<&App> {
-        self.sessions.app_of(self.id).map(|own| own.app())
+        let app = self.app.get_or_init(|| self.sessions.app_of(self.id));
+        app.as_ref().map(|own| own.app())
     }
 
     fn socket(&self) -> Option<SocketId> {
@@ -49,36 +54,61 @@ impl<N: Net> Speaker for SpeakerOf<'_, N> {
 
 impl<N: Net> Sessions<N> {
     pub(super) fn speaker(&self, id: ConnectionId) -> SpeakerOf<'_, N> {
-        SpeakerOf { sessions: self, id }
+        SpeakerOf { sessions: self, id, app: OnceCell::new() }
     }
 
     /// The application whose client a connection is.
-    fn app_of(&self, id: ConnectionId) -> Option<&Arc<ClientApp>> {
+    fn app_of(&self, id: ConnectionId) -> Option<Arc<ClientApp>> {
         let session = self.connections().session(id)?;
-        self.access.apps.with_grants(self.connections().side().grants_of(session))
+        let grants = self.connections().side().grants_of(session);
+        self.access.apps.load().with_grants(grants).cloned()
+    }
+
+    /// True if a connection is of a client of an application that the settings do not have any
+    /// more.
+    pub(super) fn has_lost_app(&self, id: ConnectionId) -> bool {
+        self[id].encoding().dialect().is_of_apps() && self.app_of(id).is_none()
     }
 
     /// A connection, as applications call it.
     pub(super) fn socket(&self, id: ConnectionId) -> Option<SocketId> {
         let app = self.app_of(id)?;
-        Some(self.access.apps.socket(app, self.connections().name(id)))
+        Some(self.access.apps.load().socket(&app, self.connections().name(id)))
     }
 
     /// The client of a request that shows the key of an application; empty if it speaks a version
     /// of the protocol that is none of ours.
     pub(super) fn identify_app(&self, key: &str) -> Result<Client, ErrorResponse> {
-        if self.access.apps.is_empty() {
+        let apps = self.access.apps.load();
+        if apps.is_empty() {
             return Err(ErrorCode::NotFound.into());
         }
         if key.is_empty() {
             let message = "this server speaks versions 4 to 7 of the protocol";
             return Err(ErrorResponse::new(ErrorCode::BadVersion, message));
         }
-        let Some(app) = self.access.apps.with_key(key) else {
+        let Some((app, key)) = apps.with_key(key) else {
             let message = "this server has no application with this key";
             return Err(ErrorResponse::new(ErrorCode::Unauthorized, message));
         };
+        if !key.is_enabled() {
+            let message = "this key of the application is not enabled";
+            return Err(ErrorResponse::new(ErrorCode::Forbidden, message));
+        }
         Ok(Client::Known(throng_access::Client::Token(Arc::clone(app.client()))))
+    }
+
+    /// Fails unless pages of the request's origin may use the application that it names.
+    pub(super) fn check_app_page(&self, request: &Request, key: &str) -> Result<(), ErrorResponse> {
+        let (apps, pages) = (self.access.apps.load(), self.settings.pages.load());
+        let (origin, policy) = (request.origin.as_deref(), self.settings.origin_policy(&pages));
+        match apps.with_key(key) {
+            Some((app, _)) if !app.allows_page(origin, policy) => {
+                let message = "pages of this origin may not use this application";
+                Err(ErrorResponse::new(ErrorCode::OriginRefused, message))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Takes a client for the user that its application has signed it to be.
@@ -89,7 +119,7 @@ impl<N: Net> Sessions<N> {
         reference: Option<&RawValue>,
     ) -> Result<(), Stop> {
         let gone = || ErrorResponse::from(ErrorCode::Unauthorized);
-        let app = Arc::clone(self.app_of(id).ok_or_else(gone)?);
+        let app = self.app_of(id).ok_or_else(gone)?;
         let name = app.app().own(user);
         let session = self.connections().session(id).ok_or_else(gone)?;
         let is_signed_in = session.has_user();
@@ -109,6 +139,7 @@ impl<N: Net> Sessions<N> {
     /// The connection of a client that was nobody in particular is a user's from now on.
     fn become_user(&mut self, id: ConnectionId, client: &Client) -> Result<(), Refusal> {
         let (limiter, shown) = (&self.access.clients.limiter, self.limited_by(client));
+        let shown = shown.without_app();
         limiter.admit_connection(shown, true, self.clock().unix_ms())?;
         self.replace_session(id, client);
         self.notify_client(id, client.credentials(), "websocket");

@@ -156,6 +156,10 @@ impl<N: Net> Sessions<N> {
     /// subscriptions were passed.
     pub(crate) fn recheck_access(&mut self, id: ConnectionId) -> usize {
         let count = self.subscriptions(id).count();
+        if self.has_lost_app(id) {
+            self.close_revoked(id);
+            return count;
+        }
         for subscription in self.subscriptions_to_grant(id) {
             let connection = &self[id];
             if !connection.is_parked() {

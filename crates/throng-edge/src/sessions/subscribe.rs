@@ -354,9 +354,11 @@ impl<N: Net> Sessions<N> {
     fn check(&self, id: ConnectionId, request: &Request) -> Result<Channels, ErrorResponse> {
         // The control plane has checked a connection of the admin listener, by the rules of that
         // listener.
-        // The key of an application is public, and nothing that a browser has by itself counts.
-        if !self[id].has(Flags::VIEWER) && request.app.is_none() {
-            self.check_origin(request)?;
+        match &request.app {
+            // The key of an application is public, and nothing that a browser has by itself counts.
+            Some(key) => self.check_app_page(request, key)?,
+            None if !self[id].has(Flags::VIEWER) => self.check_origin(request)?,
+            None => {}
         }
         self.check_presence_events(request)?;
         let names = request.targets.iter().map(name_of).collect();

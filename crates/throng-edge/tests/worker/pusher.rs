@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use throng_access::limit::{ClientLimits, LimitSettings, Limiter, Quantity};
 use throng_access::session::Tagger;
-use throng_access::{AccessControl, AccessRules, Apps};
+use throng_access::{AccessControl, AccessRules, AppSettings, Apps, Clients};
 use throng_core::{ChannelName, MembersRule, Rule, Rules, ScanAction, ScanClose, ScanTarget};
 use throng_edge::Settings;
 use throng_pusher::App;
@@ -21,22 +22,28 @@ fn app() -> App {
     App::new("1", "app-key", SECRET, "shop/").expect("an application")
 }
 
-/// A worker with the rules of a server without any other keys.
+fn other_app() -> App {
+    App::new("2", "other-key", SECRET, "mall/").expect("an application")
+}
+
 fn rig() -> Rig {
+    rig_with(Clients::default(), [app().into()]).0
+}
+
+/// A worker with the rules of a server without any other keys.
+fn rig_with<const N: usize>(clients: Clients, apps: [AppSettings; N]) -> (Rig, Arc<AccessControl>) {
     let tagger = Tagger::from_seed([7; 16]);
-    let apps = Apps::new(vec![app()]).expect("one").named_by(&tagger);
-    let access = AccessControl {
-        apps: Arc::new(apps),
+    let apps = Apps::new(apps).expect("they go together").named_by(&tagger);
+    let access = Arc::new(AccessControl {
+        apps: Arc::new(apps).into(),
         tagger,
+        clients: Arc::new(clients),
         ..AccessControl::open(Arc::new(AccessRules::default()))
-    };
+    });
     let members = Some(MembersRule { are_connections: false, grace_ms: 0 });
     let rule = Rule { pattern: "shop/presence-*".into(), members, ..Rule::default() };
-    Rig::with_rules(
-        Settings::for_tests(),
-        Arc::new(access),
-        Rules::new(vec![rule], Rule::default()),
-    )
+    let rules = Rules::new(vec![rule], Rule::default());
+    (Rig::with_rules(Settings::for_tests(), Arc::clone(&access), rules), access)
 }
 
 struct Peer {
@@ -76,7 +83,7 @@ impl Peer {
             None => format!("{}:{channel}", self.socket),
             Some(data) => format!("{}:{channel}:{data}", self.socket),
         };
-        let auth = format!("app-key:{}", app().signer().sign(&signed));
+        let auth = format!("app-key:{}", app().keys()[0].signer().sign(&signed));
         let data = serde_json::json!({ "channel": channel, "auth": auth, "channel_data": data });
         let frame = serde_json::json!({ "event": "pusher:subscribe", "data": data });
         self.say(rig, &frame.to_string())
@@ -85,7 +92,7 @@ impl Peer {
     fn sign_in(&self, rig: &mut Rig, user: &str) -> Vec<String> {
         let user_data = format!(r#"{{"id":"{user}"}}"#);
         let signed = format!("{}::user::{user_data}", self.socket);
-        let auth = format!("app-key:{}", app().signer().sign(&signed));
+        let auth = format!("app-key:{}", app().keys()[0].signer().sign(&signed));
         let data = serde_json::json!({ "user_data": user_data, "auth": auth });
         let frame = serde_json::json!({ "event": "pusher:signin", "data": data });
         self.say(rig, &frame.to_string())
@@ -332,4 +339,85 @@ fn an_idle_connection_gets_pongs_and_needs_no_answer() {
         peer.heard().iter().any(|frame| frame == pong)
     });
     assert!(is_told && !peer.client.is_closed());
+}
+
+fn refused(rig: &mut Rig, key: &str, headers: &str) -> Vec<String> {
+    let client = rig.connect(&format!("GET /app/{key} HTTP/1.1\r\n{headers}{UPGRADE}"));
+    rig.work();
+    let bytes = client.received_bytes();
+    assert!(bytes.starts_with(b"HTTP/1.1 101 "));
+    let end = bytes.windows(4).position(|four| four == b"\r\n\r\n").expect("a head") + 4;
+    frames(&bytes[end..])
+}
+
+#[test]
+fn keys_and_pages_that_may_not_use_an_application_are_closed_for_good() {
+    let app = app().with_key("older", SECRET, true).expect("a key");
+    let app = app.with_key("oldest", SECRET, false).expect("a key");
+    let app = AppSettings { app, origins: vec!["https://shop.example".to_owned()] };
+    let (mut rig, _) = rig_with(Clients::default(), [app]);
+    let disabled = refused(&mut rig, "oldest", "");
+    assert_eq!(disabled.last().map(String::as_str), Some("close 4003"), "{disabled:?}");
+    let page = refused(&mut rig, "app-key", "Origin: https://evil.example\r\n");
+    assert_eq!(page.last().map(String::as_str), Some("close 4009"), "{page:?}");
+    for headers in ["", "Origin: https://shop.example\r\n"] {
+        let greeting = refused(&mut rig, "older", headers);
+        assert!(greeting[0].contains("connection_established"), "{greeting:?}");
+    }
+}
+
+#[test]
+fn an_application_that_is_gone_loses_its_clients() {
+    let (mut rig, access) = rig_with(Clients::default(), [app(), other_app()].map(Into::into));
+    let peer = Peer::new(&mut rig);
+    peer.subscribe(&mut rig, "private-a", None);
+    scan(&mut rig, ScanTarget::All, ScanAction::Recheck);
+    assert_eq!(peer.heard(), [""; 0], "nothing has changed");
+    access.apps.store(Arc::new(Apps::new([other_app()]).expect("one")));
+    scan(&mut rig, ScanTarget::All, ScanAction::Recheck);
+    assert_eq!(peer.heard().last().map(String::as_str), Some("close 4009"));
+    let none = refused(&mut rig, "app-key", "");
+    assert_eq!(none.last().map(String::as_str), Some("close 4001"));
+}
+
+#[test]
+fn an_application_has_limits_of_its_own() {
+    let tagger = Tagger::from_seed([7; 16]);
+    let limits = ClientLimits {
+        connections: 2,
+        subscriptions: 3,
+        publishes_per_s: 2,
+        ..ClientLimits::default()
+    };
+    let limiter = Limiter::new(LimitSettings::default()).with_apps([(tagger.app("1"), limits)]);
+    let clients = Clients { limiter, ..Clients::default() };
+    let (mut rig, access) = rig_with(clients, [app(), other_app()].map(Into::into));
+    let (ann, bob) = (Peer::new(&mut rig), Peer::new(&mut rig));
+    let client = rig.connect(&format!("GET /app/app-key HTTP/1.1\r\n{UPGRADE}"));
+    rig.work();
+    // Behind the upgrade it would come back each second.
+    assert!(client.received().starts_with("HTTP/1.1 429 "));
+    assert!(refused(&mut rig, "other-key", "")[0].contains("connection_established"));
+    assert!(ann.sign_in(&mut rig, "ann")[0].contains("signin_success"), "it is no new one");
+    for channel in ["private-a", "private-b"] {
+        assert_eq!(ann.subscribe(&mut rig, channel, None), [succeeded(channel)]);
+    }
+    assert_eq!(bob.subscribe(&mut rig, "private-a", None), [succeeded("private-a")]);
+    let full = bob.subscribe(&mut rig, "private-b", None);
+    assert!(full[0].contains("subscription_error") && full[0].contains("429"), "{full:?}");
+    let event = r#"{"event":"client-t","data":{},"channel":"private-a"}"#;
+    let heard: Vec<_> = (0..3).flat_map(|_| ann.say(&mut rig, event)).collect();
+    assert!(heard.len() == 1 && heard[0].contains("4301"), "it stays: {heard:?}");
+    assert_eq!(bob.heard().len(), 2);
+    rig.replace_process();
+    rig.work();
+    let held = |quantity| {
+        let limiter = &access.clients.limiter;
+        limiter.held(limiter.app(Some(tagger.app("1"))), quantity)
+    };
+    assert_eq!((held(Quantity::Connections), held(Quantity::Subscriptions)), (2, 3));
+    rig.hang_up(&ann.client);
+    rig.work();
+    assert_eq!((held(Quantity::Connections), held(Quantity::Subscriptions)), (1, 1));
+    assert_eq!(bob.subscribe(&mut rig, "private-b", None), [succeeded("private-b")]);
 }

@@ -1,20 +1,22 @@
 //! `[[apps]]` as applications.
 
-use throng_access::Apps;
+use std::path::PathBuf;
+
+use throng_access::{AppSettings, Apps};
 use throng_pusher::App;
 
 use super::key_file;
 use super::token_keys::without_line_end;
-use crate::settings::{AppTable, SettingsError};
+use crate::settings::{AppTable, Secret, SettingsError};
 
 /// The applications, and what should be changed about them although it works.
 pub(crate) fn read(tables: &[AppTable], warnings: &mut Vec<String>) -> Result<Apps, SettingsError> {
     let apps = tables.iter().map(|table| read_one(table, warnings));
-    let apps = apps.collect::<Result<_, _>>()?;
+    let apps = apps.collect::<Result<Vec<_>, _>>()?;
     Apps::new(apps).map_err(|error| SettingsError(format!("[[apps]]: {error}")))
 }
 
-fn read_one(table: &AppTable, warnings: &mut Vec<String>) -> Result<App, SettingsError> {
+fn read_one(table: &AppTable, warnings: &mut Vec<String>) -> Result<AppSettings, SettingsError> {
     let fault = |predicate: &str| SettingsError(format!("{} {predicate}", table.at));
     let id = table.id.as_deref().ok_or_else(|| {
         fault("has no id; add one of digits, such as id = \"1\", which its paths have")
@@ -22,22 +24,42 @@ fn read_one(table: &AppTable, warnings: &mut Vec<String>) -> Result<App, Setting
     let key = table.key.as_deref().ok_or_else(|| {
         fault("has no key; add the public one that its clients show, such as key = \"app-key\"")
     })?;
-    let secret = match (&table.secret, &table.secret_file) {
+    let own = secret(&table.at, (&table.secret, &table.secret_file), warnings)?;
+    let app = App::new(id, key, &own, &table.prefix());
+    let mut app = app.map_err(|error| fault(&error.to_string()))?;
+    for (own, nth) in table.keys.iter().zip(1..) {
+        let at = format!("{}, further key number {nth}", table.at);
+        let name = own.key.as_deref().unwrap_or_default();
+        let secret = secret(&at, (&own.secret, &own.secret_file), warnings)?;
+        let with_key = app.with_key(name, &secret, own.enabled.unwrap_or(true));
+        app = with_key.map_err(|error| SettingsError(format!("{at} {error}")))?;
+    }
+    let origins = table.allowed_origins.as_ref().map_or_else(Vec::new, |list| list.0.clone());
+    Ok(AppSettings { app, origins })
+}
+
+/// The secret of a table at `at`.
+fn secret(
+    at: &str,
+    (secret, file): (&Option<Secret>, &Option<PathBuf>),
+    warnings: &mut Vec<String>,
+) -> Result<Vec<u8>, SettingsError> {
+    let fault = |predicate: &str| Err(SettingsError(format!("{at} {predicate}")));
+    match (secret, file) {
         (Some(secret), None) if secret.is_hidden() => {
-            return Err(fault("has no secret: `throng check` does not print it"));
+            fault("has no secret: `throng check` does not print it")
         }
-        (Some(secret), None) => secret.0.as_bytes().to_vec(),
+        (Some(secret), None) => Ok(secret.0.as_bytes().to_vec()),
         (None, Some(path)) => {
-            let file = key_file::read(&table.at, "secret-file", path)?;
+            let file = key_file::read(at, "secret-file", path)?;
             if file.is_readable_by_others {
-                warnings.push(key_file::exposed(&table.at, path));
+                warnings.push(key_file::exposed(at, path));
             }
-            without_line_end(&file.bytes).to_vec()
+            Ok(without_line_end(&file.bytes).to_vec())
         }
-        (None, None) => return Err(fault("has no secret; add secret-file, or secret")),
-        (Some(_), Some(_)) => return Err(fault("has two secrets; leave out one of them")),
-    };
-    App::new(id, key, &secret, &table.prefix()).map_err(|error| fault(&error.to_string()))
+        (None, None) => fault("has no secret; add secret-file, or secret"),
+        (Some(_), Some(_)) => fault("has two secrets; leave out one of them"),
+    }
 }
 
 #[cfg(test)]
@@ -64,6 +86,19 @@ mod tests {
             prefix = 'shop/'
         ";
         let apps = load(text).unwrap().apps;
+        let keys = "
+            [[apps.keys]]
+            key = 'older'
+            secret = '0123456789abcdef'
+            [[apps.keys]]
+            key = 'oldest'
+            secret = '0123456789abcdef'
+            enabled = false
+        ";
+        let with_keys = load(&format!("{text}{keys}")).unwrap().apps;
+        let of_last = with_keys.iter().last().unwrap().app().keys();
+        let are_enabled: Vec<_> = of_last.iter().map(|key| key.is_enabled()).collect();
+        assert_eq!(are_enabled, [true, true, false]);
         let prefixes: Vec<_> = apps.iter().map(|own| own.app().prefix().to_owned()).collect();
         assert_eq!(prefixes, ["7/", "shop/"]);
     }
@@ -80,6 +115,14 @@ mod tests {
             (table("secret = 'not shown'"), "has no secret: `throng check` does not print it"),
             (table(&format!("{secret}secret-file = 'a'")), "has two secrets"),
             (table(&format!("{secret}prefix = 'shop'")), "has a prefix that is not a name"),
+            (
+                table(&format!("{secret}keys = [{{ key = 'b' }}]")),
+                ", further key number 1 has no secret; add secret-file",
+            ),
+            (
+                table(&format!("{secret}keys = [{{ {}, key = 'a' }}]", secret.trim())),
+                ", further key number 1 has the same key twice",
+            ),
             (table("secret-file = 'no/such'"), ": secret-file = \"no/such\" cannot be read"),
         ] {
             let error = load(&text).unwrap_err();

@@ -88,7 +88,7 @@ impl ServerAccess {
             passed,
             tokens: token_keys.as_ref().map(|keys| Arc::clone(&keys.authenticator)),
             server_keys: Arc::new(access.server_keys).into(),
-            apps: Arc::new(access.apps.named_by(&tagger)),
+            apps: Arc::new(access.apps.named_by(&tagger)).into(),
             tagger,
             token_cookie: settings.token_cookie.0.as_deref().map(Into::into),
             clients,

@@ -35,6 +35,7 @@ impl Changes {
                 new.server_keys.is_empty() == current.server_keys.is_empty()
             }
             Change::ReloadCertificates => has_certificate && tls_settings(current).is_some(),
+            Change::ReloadApps => are_apps_replaceable(started, current, new),
             Change::ReloadLimits => settings::limits(new).limits_same(&settings::limits(current)),
         };
         // Of the channels, the engine keeps the rules of the start; those of access are replaced.
@@ -51,7 +52,7 @@ impl Changes {
         if started.callouts != new.callouts {
             pending.insert("callouts".to_owned());
         }
-        if started.apps != new.apps {
+        if effective.apps != new.apps {
             pending.insert("apps".to_owned());
         }
         Changes { effective, pending: pending.into_iter().collect() }
@@ -119,6 +120,23 @@ pub(super) fn are_access_rules_new(current: &Settings, new: &Settings) -> bool {
     };
     // Without keys everything is open.
     new.has_keys() && (current.access != new.access || rules(current) != rules(new))
+}
+
+/// Whether a reload can replace the applications. The rules of their channels are those of the
+/// start, and so is what is counted of them.
+fn are_apps_replaceable(started: &Settings, current: &Settings, new: &Settings) -> bool {
+    let is_known = |app: &settings::AppTable| {
+        let known = started.apps.iter().find(|known| known.is_same_app(app));
+        let limits = settings::limits_of(app);
+        known.is_some_and(|known| settings::limits_of(known).limits_same(&limits))
+    };
+    new.has_keys() == current.has_keys() && new.apps.iter().all(is_known)
+}
+
+/// Whether an application of `current` is gone.
+pub(super) fn has_lost_apps(current: &Settings, new: &Settings) -> bool {
+    let is_gone = |app: &settings::AppTable| !new.apps.iter().any(|kept| kept.is_same_app(app));
+    current.apps.iter().any(is_gone)
 }
 
 /// Whether other pages or names are allowed.

@@ -3,11 +3,28 @@
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use throng_settings::toml_value;
+use throng_units::{Count, Size};
 
+use super::lists::Origins;
 use super::secret::Secret;
 
 /// The keys of a table, for "did you mean …?".
-pub(crate) const APPS: &[&str] = &["id", "key", "secret", "secret-file", "prefix"];
+pub(crate) const APPS: &[&str] = &[
+    "id",
+    "key",
+    "secret",
+    "secret-file",
+    "prefix",
+    "allowed-origins",
+    "max-connections",
+    "connect-rate",
+    "max-subscriptions",
+    "publish-rate",
+    "publish-byte-rate",
+    "read-byte-rate",
+    "keys",
+];
 
 /// One `[[apps]]` table.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -29,9 +46,79 @@ pub(crate) struct AppTable {
     /// end. Without, the id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) prefix: Option<String>,
+    /// The origins of pages that may use it; without, those of all.
+    #[serde(
+        deserialize_with = "toml_value::read",
+        serialize_with = "toml_value::write_some",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub(crate) allowed_origins: Option<Origins>,
+    /// The most connections of its clients.
+    #[serde(
+        deserialize_with = "toml_value::read",
+        serialize_with = "toml_value::write_some",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub(crate) max_connections: Option<Count>,
+    /// The most new connections of its clients per second.
+    #[serde(
+        deserialize_with = "toml_value::read",
+        serialize_with = "toml_value::write_some",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub(crate) connect_rate: Option<Count>,
+    /// The most subscriptions of its clients.
+    #[serde(
+        deserialize_with = "toml_value::read",
+        serialize_with = "toml_value::write_some",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub(crate) max_subscriptions: Option<Count>,
+    /// The most messages per second, of its requests and its clients.
+    #[serde(
+        deserialize_with = "toml_value::read",
+        serialize_with = "toml_value::write_some",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub(crate) publish_rate: Option<Count>,
+    /// The most bytes of messages per second, of its requests and its clients.
+    #[serde(
+        deserialize_with = "toml_value::read",
+        serialize_with = "toml_value::write_some",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub(crate) publish_byte_rate: Option<Size>,
+    /// The most bytes that are read per second, by its requests and its clients.
+    #[serde(
+        deserialize_with = "toml_value::read",
+        serialize_with = "toml_value::write_some",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub(crate) read_byte_rate: Option<Size>,
+    /// Further keys: older ones, until nobody uses them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) keys: Vec<AppKeyTable>,
     /// File, table and number, for errors.
     #[serde(skip)]
     pub(crate) at: String,
+}
+
+/// A further key of an application.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub(crate) struct AppKeyTable {
+    /// The public key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) key: Option<String>,
+    /// The secret, with which the application signs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) secret: Option<Secret>,
+    /// A file with the secret.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) secret_file: Option<PathBuf>,
+    /// Whether it may be used; without, it may.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) enabled: Option<bool>,
 }
 
 impl AppTable {
@@ -39,7 +126,15 @@ impl AppTable {
     pub(crate) fn place(&mut self, name: &Path, nth: usize) {
         self.at = format!("{}, [[apps]] number {nth}", name.display());
         let directory = name.parent().unwrap_or(Path::new(""));
-        self.secret_file = self.secret_file.as_ref().map(|path| directory.join(path));
+        let files = self.keys.iter_mut().map(|key| &mut key.secret_file);
+        for path in files.chain([&mut self.secret_file]).flatten() {
+            *path = directory.join(&*path);
+        }
+    }
+
+    /// Whether it is the same application as another, whatever else differs.
+    pub(crate) fn is_same_app(&self, other: &AppTable) -> bool {
+        (&self.id, self.prefix()) == (&other.id, other.prefix())
     }
 
     /// The beginning of its names on this server.
@@ -55,8 +150,15 @@ mod tests {
 
     #[test]
     fn the_table_accepts_every_key() {
+        let sample = |key| match key {
+            "allowed-origins" => "['https://shop.example']",
+            "max-connections" | "max-subscriptions" => "1",
+            "connect-rate" | "publish-rate" | "publish-byte-rate" | "read-byte-rate" => "1",
+            "keys" => "[{ key = 'a', secret = 'b', secret-file = 'c', enabled = false }]",
+            _ => "'a'",
+        };
         for key in APPS {
-            let line = format!("{key} = 'a'");
+            let line = format!("{key} = {}", sample(key));
             let read = toml::from_str::<AppTable>(&line);
             assert!(read.is_ok_and(|table| table != AppTable::default()), "{line}");
         }

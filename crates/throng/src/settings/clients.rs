@@ -4,7 +4,9 @@ use throng_access::Clients;
 use throng_access::address::{AddressMethod, AddressSource, Networks};
 use throng_access::limit::{ClientLimits, LimitKeys, LimitSettings, Limiter};
 use throng_access::session::Tagger;
+use throng_units::{Count, Size};
 
+use super::app_tables::AppTable;
 use super::table::Settings;
 
 /// How many bad tokens per second of an address are verified, unless a setting says so.
@@ -26,7 +28,31 @@ pub(crate) fn clients(settings: &Settings, tagger: &Tagger) -> Clients {
     Clients {
         source: AddressSource::new(method, Networks::new(proxies)),
         limiter: Limiter::new(limits(settings))
-            .with_keys(LimitKeys::with_secret(tagger.secret("limits"))),
+            .with_keys(LimitKeys::with_secret(tagger.secret("limits")))
+            .with_apps(app_limits(settings, tagger)),
+    }
+}
+
+/// The limits of applications, by the tags of their clients' sessions.
+pub(crate) fn app_limits(
+    settings: &Settings,
+    tagger: &Tagger,
+) -> impl Iterator<Item = (u64, ClientLimits)> {
+    let of = |app: &AppTable| (tagger.app(app.id.as_deref().unwrap_or_default()), limits_of(app));
+    settings.apps.iter().map(of)
+}
+
+/// The limits of an application.
+pub(crate) fn limits_of(app: &AppTable) -> ClientLimits {
+    let count = |count: Option<Count>| count.map_or(0, |count| number(count.0));
+    let size = |size: Option<Size>| size.map_or(0, |size| number(size.0));
+    ClientLimits {
+        connections: count(app.max_connections),
+        connects_per_s: count(app.connect_rate),
+        subscriptions: count(app.max_subscriptions),
+        publishes_per_s: count(app.publish_rate),
+        published_bytes_per_s: size(app.publish_byte_rate),
+        read_bytes_per_s: size(app.read_byte_rate),
     }
 }
 

@@ -39,6 +39,8 @@ pub(crate) enum Change {
     ReloadTokenKeys,
     /// By a reload, unless there are server keys for the first time or no longer.
     ReloadServerKeys,
+    /// By a reload, unless there are new applications, or a limit of one begins or ends.
+    ReloadApps,
     /// By a reload, if there is TLS before and after it.
     ReloadCertificates,
     /// By a reload, unless a limit begins or ends: clients are counted only where one is set.

@@ -279,7 +279,7 @@ settings! {
         /// Endpoints of the application that decide or are notified.
         callouts: CalloutTable, keys callout_tables::CALLOUTS, change Upgrade;
         /// Applications whose clients speak the Pusher protocol.
-        apps: AppTable, keys app_tables::APPS, change Upgrade;
+        apps: AppTable, keys app_tables::APPS, change ReloadApps;
     }
 }
 

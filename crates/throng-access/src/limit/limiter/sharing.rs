@@ -38,15 +38,15 @@ impl Limiter {
     /// and sooner if [`Limiter::has_freed`].
     pub fn report(&self, nodes: usize) -> Vec<u8> {
         self.elsewhere.reports_to(nodes);
-        let (settings, mut writer) = (self.settings(), ReportWriter::new(nodes));
+        let mut writer = ReportWriter::new(nodes);
         for shard in &self.shards {
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
             for (subject, quantity, used) in shard.used.take() {
-                writer.add(used, settings.limit(subject, quantity));
+                writer.add(used, self.limit(subject, quantity, used.key()));
             }
             for (subject, quantity) in held() {
-                let max = settings.limit(subject, quantity);
                 for (key, count) in shard.counts_mut(subject, quantity).iter() {
+                    let max = self.limit(subject, quantity, LimitKey(key));
                     writer.add(Use::of((subject, quantity), key, count), max);
                 }
             }
@@ -67,7 +67,7 @@ impl Limiter {
         }
         let used = self.elsewhere.heard(node, report, (self.keys.check(), now_ms));
         for (subject, quantity, key, units) in used {
-            if let Some(rate) = self.shard(key).rate_mut(subject, quantity) {
+            if let Some(rate) = self.shard(key).rate_mut((subject, quantity), key) {
                 rate.charge(key, units, now_ms);
             }
         }
@@ -101,7 +101,7 @@ impl Limiter {
         (units, now_ms): (u32, u64),
     ) {
         let mut shard = self.shard(key);
-        let Some(rate) = shard.rate_mut(subject, quantity) else { return };
+        let Some(rate) = shard.rate_mut((subject, quantity), key) else { return };
         rate.charge(key, units, now_ms);
         if self.elsewhere.is_shared() {
             shard.used.note((subject, quantity), key, units);

@@ -6,14 +6,14 @@ use http::request::Parts;
 use hyper::body::Incoming;
 use serde_json::{Value, json};
 use throng_access::{KeptChange, KeptChanged, KeptSubscriptions, ServerKey};
-use throng_core::Kind;
+use throng_core::{ChannelName, Kind};
 use throng_wire::{ErrorCode, ErrorResponse, check_name};
 
 use super::body::KeptBody;
 use crate::control::Control;
 use crate::http::answer::{Answer, ApiError};
 use crate::http::{body, large_answer, query};
-use crate::kept_changes::{Announced, ChangeOrder, RefusedChange, When};
+use crate::kept_changes::{Announced, ChangeOrder, RefusedChange, When, check_user};
 
 /// Maximum number of lines of a request.
 const LINES_MAX: usize = 10_000;
@@ -163,6 +163,7 @@ fn parse_line(
         return Err(ErrorResponse::new(ErrorCode::BadJson, "the line has no `user`"));
     };
     check_name(&user, Kind::User.noun())?;
+    check_user(key, &ChannelName::user(&user))?;
     Ok((user, body.change(key)?))
 }
 

@@ -34,7 +34,7 @@ pub(super) async fn events(
     let _publication = control.drain.begin_publication()?;
     control.check_memory(RefusedForMemory::Batch)?;
     let client = Client::Key(signed.app.server_key().clone());
-    let publisher = Limited::of(control, head, &client)?;
+    let publisher = Limited::of(control, head, &client)?.of_app(&signed.app);
     publisher.begin(head, 0).map_err(ApiError::limited)?;
     let is_counted = publisher.charge_body(head, BodyKind::Batch)?;
     let bytes = signed.body(body, BodyKind::Batch).await?;
@@ -82,7 +82,7 @@ async fn prepare(
     let attributes = permit.attributes(&channel, &labels);
     Ok(Publication {
         content_type: content.content_type,
-        excluded: trigger.socket.map(|socket| signed.control.apps.connection(&signed.app, socket)),
+        excluded: trigger.socket.map(|socket| signed.apps.connection(&signed.app, socket)),
         attributes,
         ..Publication::new(channel, content.body)
     })

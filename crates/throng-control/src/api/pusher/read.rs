@@ -148,6 +148,6 @@ fn info_of(signed: &Signed<'_>) -> Result<Info, ApiError> {
 
 fn begin_reading(signed: &Signed<'_>) -> Result<(), ApiError> {
     let client = Client::Key(signed.app.server_key().clone());
-    let limited = Limited::of(signed.control, signed.head, &client)?;
+    let limited = Limited::of(signed.control, signed.head, &client)?.of_app(&signed.app);
     limited.begin_reading().map_err(ApiError::limited)
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::request::Parts;
 use hyper::body::Incoming;
-use throng_access::ClientApp;
+use throng_access::{Apps, ClientApp};
 use throng_core::{ChannelName, Kind, clock};
 use throng_pusher::Channel;
 use throng_pusher::request::{self, NotSigned, Pairs};
@@ -22,6 +22,7 @@ pub(super) struct Signed<'r> {
     pub(super) control: &'r Control,
     pub(super) head: &'r Parts,
     pub(super) app: Arc<ClientApp>,
+    pub(super) apps: Arc<Apps>,
     pub(super) pairs: Pairs<'r>,
 }
 
@@ -35,20 +36,21 @@ impl<'r> Signed<'r> {
     ) -> Result<Signed<'r>, ApiError> {
         let query = head.uri.query().unwrap_or_default();
         let pairs: Pairs<'_> = query::pairs(query).collect::<Result<_, _>>()?;
+        let apps = control.authentication.apps();
         let app = match app {
-            Some(id) => control.apps.with_id(id).ok_or_else(|| {
+            Some(id) => apps.with_id(id).ok_or_else(|| {
                 ApiError::new(ErrorCode::NotFound, "this server has no application with this id")
             })?,
             None => {
                 let key = request::key_of(&pairs).map_err(unsigned)?;
-                control.apps.with_key(key).ok_or_else(|| unsigned(NotSigned::Key))?
+                apps.with_key(key).ok_or_else(|| unsigned(NotSigned::Key))?.0
             }
         };
         let app = Arc::clone(app);
         let now_s = clock::wall_ms(clock::now_ms()) / 1000;
         let line = (head.method.as_str(), head.uri.path());
         request::check(app.app(), line, &pairs, now_s).map_err(unsigned)?;
-        Ok(Signed { control, head, app, pairs })
+        Ok(Signed { control, head, app, apps, pairs })
     }
 
     /// The value of a parameter.
@@ -79,7 +81,11 @@ impl<'r> Signed<'r> {
 }
 
 fn unsigned(error: NotSigned) -> ApiError {
-    ApiError::new(ErrorCode::Unauthorized, error.to_string())
+    let code = match error {
+        NotSigned::Disabled => ErrorCode::Forbidden,
+        _ => ErrorCode::Unauthorized,
+    };
+    ApiError::new(code, error.to_string())
 }
 
 pub(super) fn malformed(error: TriggerError) -> ApiError {

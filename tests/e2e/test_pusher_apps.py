@@ -1,0 +1,235 @@
+"""Several applications of the Pusher protocol on one server: their keys, pages and limits, and reloads."""
+
+import signal
+
+import pysher
+import pytest
+
+import pusher
+from conftest import QUICK
+from support.pusher import APP, OTHER, OTHER_PREFIX, PREFIX, Peer, call, path_of, settings, table
+from support.access import bearer, server_key
+from support.raw import Raw, handshake_headers
+from support.server import Server, eventually
+
+SUCCEEDED = "pusher_internal:subscription_succeeded"
+OLDER = {**APP, "key": "older-key", "secret": "an-older-secret-of-24-bytes"}
+OLDEST = {**APP, "key": "oldest-key", "secret": "the-oldest-secret"}
+FURTHER = f"""
+keys = [
+  {{ key = "{OLDER["key"]}", secret = "{OLDER["secret"]}" }},
+  {{ key = "{OLDEST["key"]}", secret = "{OLDEST["secret"]}", enabled = false }},
+]"""
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Starts a server with tables of applications, and stops it after the test."""
+    started = []
+
+    def start(*tables):
+        write(tmp_path, *tables)
+        started.append(Server(tmp_path, *QUICK))
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.stop()
+
+
+def write(directory, *tables):
+    """Writes the settings, with a key for the native interface; returns its headers."""
+    headers = settings(directory)
+    text = (directory / "throng.toml").read_text()
+    (directory / "throng.toml").write_text(text.split("[[apps]]")[0] + "\n".join(tables))
+    return headers
+
+
+def reload(server):
+    """Has the settings read again; returns what the log says of it."""
+
+    def lines():
+        return [line for line in server.log().splitlines() if "SIGHUP: " in line]
+
+    count = len(lines())
+    server.signal(signal.SIGHUP)
+    eventually(lambda: len(lines()) > count, "what came of the reload")
+    return lines()[-1]
+
+
+def event(channel, data="x"):
+    return {"name": "ev", "channels": [channel], "data": data}
+
+
+def status_of(server, app, **headers):
+    """The status of a client's request to connect."""
+    with Raw(server) as raw:
+        raw.request("GET", path_of(app), handshake_headers(**headers))
+        return raw.read_head().status
+
+
+def test_each_enabled_key_signs(start):
+    server = start(table(APP, PREFIX, FURTHER))
+    newer, older = Peer(server), Peer(server, app=OLDER)
+    newer.subscribe("private-a")
+    older.subscribe("private-a")
+    assert newer.next()["event"] == older.next()["event"] == SUCCEEDED
+    # A page with the older key, whose application signs with the newer one.
+    older.app = APP
+    older.subscribe("private-b")
+    assert older.next()["event"] == SUCCEEDED
+    for app in (APP, OLDER):
+        assert call(server, "POST", "/apps/1/events", event("private-a", app["key"]), app=app) == (200, {})
+        assert newer.next()["data"] == older.next()["data"] == app["key"]
+    assert call(server, "POST", "/apps/1/events", event("private-a"), app=OLDEST)[0] == 403
+    gone = Peer(server, app=OLDEST)
+    assert gone.greeting["data"]["code"] == 4003 and gone.read_close()[0] == 4003
+    older.app = OLDEST
+    older.subscribe("private-c")
+    assert older.next()["event"] == "pusher:subscription_error"
+
+
+def test_stock_libraries_use_an_older_key(start):
+    server = start(table(APP, PREFIX, FURTHER))
+    credentials = {"app_id": OLDER["id"], "key": OLDER["key"], "secret": OLDER["secret"]}
+    library = pusher.Pusher(**credentials, host=server.host, port=server.port, ssl=False)
+    peer = Peer(server)
+    peer.subscribe("private-a")
+    peer.next()
+    assert library.trigger("private-a", "ev", {"n": 1}) == {}
+    assert peer.next()["data"] == '{"n": 1}'
+    client = pysher.Pusher(
+        OLDER["key"], custom_host=server.host, port=server.port, secure=False, secret=OLDER["secret"]
+    )
+    client.connection.bind("pusher:connection_established", lambda _: client.subscribe("private-a"))
+    client.connect()
+    try:
+        count = {"info": "subscription_count"}
+        path = "/apps/1/channels/private-a"
+        eventually(
+            lambda: call(server, "GET", path, **count)[1]["subscription_count"] == 2, "the subscription"
+        )
+    finally:
+        client.disconnect(timeout=0)
+
+
+def test_pages_of_other_origins_are_closed_for_good(start):
+    server = start(table(APP, PREFIX, 'allowed-origins = ["https://shop.example"]'), table(OTHER, OTHER_PREFIX))
+    evil = {"Origin": "https://evil.example"}
+    assert status_of(server, APP, Origin="https://shop.example") == 101
+    assert status_of(server, OTHER, **evil) == 101
+    assert Peer(server).is_well(), "a program has no origin"
+    with Raw(server) as raw:
+        raw.request("GET", path_of(APP), handshake_headers(**evil))
+        assert raw.read_head().status == 101
+        rest = raw.read_to_end()
+        assert b"4009" in rest and b"pages of this origin" in rest
+
+
+def test_connections_of_an_application_are_limited_before_the_upgrade(start, tmp_path):
+    watch, watch_table = server_key(tmp_path, "watch", "administration")
+    server = start(watch_table, table(APP, PREFIX, "max-connections = 2"), table(OTHER, OTHER_PREFIX))
+    first, second = Peer(server), Peer(server)
+    # pusher-js waits for 15 seconds and more after a status, and one after any close code that it
+    # comes back after.
+    assert status_of(server, APP) == 429
+    assert Peer(server, app=OTHER).is_well()
+    first.sign_in("ann")
+    assert first.next()["event"] == "pusher:signin_success"
+    first.close()
+    eventually(lambda: status_of(server, APP) == 101, "a place is free")
+    assert second.is_well()
+    server.http.headers.update(bearer(watch))
+    assert server.metrics()['throng_limits_refused_total{per="app",limit="connections"}'] >= 1
+
+
+def test_subscriptions_and_messages_of_an_application_are_limited_in_band(start):
+    limits = ("max-subscriptions = 2", "publish-rate = 3")
+    server = start(table(APP, PREFIX, *limits), table(OTHER, OTHER_PREFIX))
+    ann, other = Peer(server), Peer(server, app=OTHER)
+    for channel in ("private-a", "private-b"):
+        ann.subscribe(channel)
+        assert ann.next()["event"] == SUCCEEDED
+    ann.subscribe("private-c")
+    assert ann.next()["event"] == "pusher:subscription_error"
+    assert ann.next()["data"]["code"] == 4300
+    other.subscribe("private-a")
+    assert other.next()["event"] == SUCCEEDED
+    batch = {"batch": [{"name": "ev", "channel": "private-a", "data": "x"}] * 3}
+    assert call(server, "POST", "/apps/1/batch_events", batch) == (200, {})
+    assert [ann.next()["event"] for _ in range(3)] == ["ev"] * 3
+    for _ in range(2):
+        assert call(server, "POST", "/apps/2/events", event("private-a"), app=OTHER)[0] == 200
+    # The rate is that of requests and clients together, and it is a limit of this application.
+    answers = [call(server, "POST", "/apps/1/batch_events", batch)[0] for _ in range(3)]
+    assert 429 in answers
+    ann.say("client-t", {}, "private-a")
+    while (frame := ann.next())["event"] == "ev":
+        pass
+    assert (frame["event"], frame["data"]["code"]) == ("pusher:error", 4301)
+    assert ann.is_well()
+
+
+def test_a_reload_replaces_keys_and_closes_applications_that_are_gone(start, tmp_path):
+    server = start(table(APP, PREFIX, "max-connections = 5"), table(OTHER, OTHER_PREFIX))
+    stays, goes = Peer(server), Peer(server, app=OTHER)
+    goes.subscribe("private-a")
+    goes.next()
+    assert call(server, "POST", "/apps/2/events", event("private-a", "kept"), app=OTHER)[0] == 200
+    assert goes.next()["data"] == "kept"
+    newer = {**APP, "key": "newest-key", "secret": "the-newest-secret"}
+    older = f'keys = [{{ key = "{APP["key"]}", secret = "{APP["secret"]}" }}]'
+    headers = write(tmp_path, table(newer, PREFIX, "max-connections = 1", older))
+    said = reload(server)
+    assert "applications" in said and "wait" not in said
+    # It has not said a word, and is told nevertheless.
+    assert goes.next()["data"]["code"] == 4009
+    assert goes.read_close()[0] == 4009
+    assert call(server, "GET", "/apps/2/channels", app=OTHER)[0] == 404
+    stays.app = newer
+    stays.subscribe("private-a")
+    assert stays.next()["event"] == SUCCEEDED, "its socket id is what it was"
+    assert status_of(server, newer) == 429
+    # What it has published stays until it is erased.
+    history = server.http.get("/channels/mall%2Fprivate-a/history", headers=headers)
+    assert [message["data"] for message in history.json()["messages"]] == ["kept"]
+    # The rules of a new one's channels are not there before an upgrade.
+    another = {"id": "3", "key": "third", "secret": "a-secret-of-16-bytes"}
+    write(tmp_path, table(newer, PREFIX, "max-connections = 1", older), table(another, "third/"))
+    assert "waits for `throng upgrade` or a restart: apps" in reload(server)
+    assert call(server, "GET", "/apps/3/channels", app=another)[0] == 404
+    assert stays.is_well()
+
+
+def test_clients_of_one_application_know_nothing_of_another(start):
+    server = start(table(APP, PREFIX), table(OTHER, OTHER_PREFIX))
+    shop, mall = Peer(server), Peer(server, app=OTHER)
+    for peer in (shop, mall):
+        peer.subscribe("presence-a", {"user_id": "ann"})
+        assert '"count":1' in peer.next()["data"].replace(" ", ""), "the other ann is somebody else"
+        peer.sign_in("ann")
+        assert peer.next()["event"] == "pusher:signin_success"
+        peer.subscribe("#server-to-user-ann")
+        assert peer.next()["event"] == SUCCEEDED
+    key = {"Idempotency-Key": "the same"}
+    for app in (APP, OTHER):
+        path = f"/apps/{app['id']}/events"
+        body = event("presence-a", app["key"])
+        assert call(server, "POST", path, body, app=app, headers=key) == (200, {})
+    assert (shop.next()["data"], mall.next()["data"]) == (APP["key"], OTHER["key"])
+    assert call(server, "POST", "/apps/1/events", event("#server-to-user-ann", "hey"))[0] == 200
+    assert shop.next()["data"] == "hey"
+    # Neither signature counts for the other, and a socket id of one excludes nobody of the other.
+    excluding = {**event("presence-a"), "socket_id": shop.socket_id}
+    assert call(server, "POST", "/apps/2/events", excluding, app=OTHER) == (200, {})
+    assert mall.next()["data"] == "x"
+    mixed = {**OTHER, "secret": APP["secret"]}
+    assert call(server, "POST", "/apps/2/events", event("presence-a"), app=mixed)[0] == 401
+    assert call(server, "GET", "/apps/2/channels", app=APP)[0] == 401
+    mall.app = APP
+    mall.subscribe("private-b")
+    assert mall.next()["event"] == "pusher:subscription_error"
+    mall.next()
+    assert call(server, "POST", "/apps/2/users/ann/terminate_connections", {}, app=OTHER) == (200, {})
+    assert mall.next()["data"]["code"] == 4009
+    assert shop.is_well()
