@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::connection_name::ConnectionName;
 use crate::name::ChannelName;
+use crate::publication::VolatilePublication;
 
 /// Something that has happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +29,18 @@ pub enum Event<'a> {
     Occupied(&'a ChannelName),
     /// A channel or an inbox has lost its last subscriber.
     Vacated(&'a ChannelName),
+    /// A channel or an inbox has so many subscribers, for those who
+    /// [take](EventSink::takes_counts) such numbers.
+    Counted(&'a ChannelName, u64),
+    /// A channel has a member more, by the key that its list has for it.
+    MemberAdded(&'a ChannelName, &'a str),
+    /// A member has left, after the grace.
+    MemberRemoved(&'a ChannelName, &'a str),
+    /// A client of an application has published an event of its own.
+    ClientEvent(ConnectionName, &'a VolatilePublication),
+    /// A client of an application was to begin with the newest message of a channel, which has
+    /// none.
+    CacheMiss(&'a ChannelName),
 }
 
 /// Takes events from workers and engine. Those of one channel come in their order.
@@ -35,4 +48,9 @@ pub trait EventSink: fmt::Debug + Send + Sync {
     /// Takes an event at `now_ms`. Must not wait: it is called by workers, and under a lock of the
     /// engine.
     fn notify(&self, now_ms: u64, event: Event<'_>);
+
+    /// True if it takes the numbers of channels' subscribers, which change with each of them.
+    fn takes_counts(&self) -> bool {
+        false
+    }
 }

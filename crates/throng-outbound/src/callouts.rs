@@ -18,7 +18,6 @@
 //! | `verdict` | what an answer is, whatever the question |
 //! | `events` | events that wait for delivery |
 //! | `delivery` | delivers them in batches, with retries |
-//! | `retry` | when a batch is sent again |
 //! | `caller` | sends a signed request |
 //! | `secret` | signs |
 //! | `metrics`, `error` | what is counted, and what can fail |
@@ -35,7 +34,6 @@ mod events;
 mod metrics;
 mod policy;
 mod question;
-mod retry;
 mod secret;
 mod verdict;
 
@@ -278,6 +276,16 @@ impl Callouts {
 }
 
 impl RunningCallouts {
+    /// Runs another delivery beside these, which ends once `stop` is notified.
+    pub(crate) fn deliver(
+        &mut self,
+        stop: Arc<Notify>,
+        delivery: impl Future<Output = ()> + Send + 'static,
+    ) {
+        self.stops.push(stop);
+        self.deliveries.spawn(delivery);
+    }
+
     /// Delivers the events that wait, for at most this time. Call when no further ones come.
     pub async fn finish(mut self, max_time: Duration) {
         self.stops.iter().for_each(|stop| stop.notify_one());

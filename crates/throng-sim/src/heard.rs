@@ -28,6 +28,7 @@ impl EventSink for Heard {
             Event::Disconnected { connection, .. } => state.connected.remove(&connection),
             Event::Occupied(name) => state.occupied.insert(name.key().to_owned()),
             Event::Vacated(name) => state.occupied.remove(name.key()),
+            _ => true,
         };
         if !fits {
             state.objection.get_or_insert_with(|| format!("{event:?} does not fit"));

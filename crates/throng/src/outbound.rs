@@ -1,6 +1,7 @@
-//! The server's own requests: key sets at URLs, and the application's callouts.
+//! The server's own requests: key sets at URLs, callouts and webhooks.
 
 mod secrets;
+mod webhooks;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,8 +14,8 @@ use throng_control::{Ailment, MetricSource, OtherMetric, OtherValue};
 use throng_core::ChannelName;
 use throng_core::name::Kind;
 use throng_outbound::{
-    Asks, CalloutMetrics, CalloutSettings, Callouts, Endpoint, KeySetError, KeySetMetrics,
-    Notifies, Trust, fetch_key_set,
+    Asks, CalloutMetrics, CalloutSettings, Callouts, DeliveryMetrics, Endpoint, KeySetError,
+    KeySetMetrics, Notifies, Trust, fetch_key_set,
 };
 use throng_units::{Size, Time};
 
@@ -47,7 +48,9 @@ const TABLES_MAX: usize = 16;
 /// The certificates that TLS trusts. Nothing is read unless a URL needs it.
 pub(crate) fn trust(settings: &Settings) -> Result<Trust, SettingsError> {
     let callouts = settings.callouts.iter().filter_map(|table| table.url.as_deref());
-    let mut urls = callouts.chain(settings.token_key_urls.0.iter().map(String::as_str));
+    let webhooks = settings.apps.iter().filter_map(|app| app.webhook.as_deref());
+    let mut urls =
+        callouts.chain(webhooks).chain(settings.token_key_urls.0.iter().map(String::as_str));
     let is_needed = urls.any(|url| url.to_ascii_lowercase().starts_with("https:"));
     let trust = match settings.ca_file.0.as_deref() {
         Some(file) => Trust::load(Some(file)),
@@ -60,6 +63,7 @@ pub(crate) fn trust(settings: &Settings) -> Result<Trust, SettingsError> {
 /// Checks everything that the server would use.
 pub(crate) fn check(settings: &Settings) -> Result<(), SettingsError> {
     key_set_urls(settings)?;
+    webhooks::settings(settings)?;
     callouts(settings, &trust(settings)?, &Arc::default()).map(drop)
 }
 
@@ -253,8 +257,12 @@ pub(crate) fn is_about(table: &CalloutTable, name: &ChannelName) -> bool {
     table_pattern(table).is_ok_and(|pattern| pattern.is_none_or(|found| found.matches(name, None)))
 }
 
+pub(crate) use webhooks::webhooks;
+
 /// Counters for `/metrics`.
 pub(crate) struct OutboundMetrics {
+    /// Of webhooks; `None` if there are none.
+    pub(crate) webhooks: Option<Arc<DeliveryMetrics>>,
     /// Of callouts; `None` if there are none.
     pub(crate) callouts: Option<Arc<CalloutMetrics>>,
     /// Of key sets; `None` if there are no URLs.
@@ -265,7 +273,8 @@ impl MetricSource for OutboundMetrics {
     fn metrics(&self) -> Vec<OtherMetric> {
         let callouts = self.callouts.as_deref().map(callout_metrics);
         let key_sets = self.key_sets.as_deref().map(key_set_metrics);
-        callouts.into_iter().chain(key_sets).flatten().collect()
+        let webhooks = self.webhooks.as_deref().map(webhooks::metrics);
+        callouts.into_iter().chain(key_sets).chain(webhooks).flatten().collect()
     }
 
     fn ailments(&self) -> Vec<Ailment> {

@@ -13,6 +13,7 @@ use throng_wire::v1::{ShownMember, is_connection, member_without_info};
 
 use super::{MemoryEngine, SHARDS};
 use crate::attributes::Attributes;
+use crate::events::Event;
 use crate::members::{Away, Member, MemberMetrics, MemberPage, Members, State};
 use crate::message::Body;
 use crate::name::ChannelName;
@@ -66,6 +67,9 @@ impl MemoryEngine {
         let member = all.entry(key.into()).or_insert(Member { connections: 0, away: None });
         member.connections += 1;
         state.stay(channel, key);
+        if !is_here && let Some(events) = &self.shared.events {
+            events.notify(now_ms, Event::MemberAdded(channel, key));
+        }
         Ok(())
     }
 
@@ -202,6 +206,9 @@ impl MemoryEngine {
         state.remove(channel, key);
         self.members.left.fetch_add(1, Ordering::Relaxed);
         self.members.count.fetch_sub(1, Ordering::Relaxed);
+        if let Some(events) = &self.shared.events {
+            events.notify(now_ms, Event::MemberRemoved(channel, key));
+        }
     }
 
     /// The member as subscribers know it.

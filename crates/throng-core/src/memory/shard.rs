@@ -306,6 +306,8 @@ impl Shard {
         {
             events.notify(now_ms, Event::Occupied(follow.channel));
         }
+        self.notify_count(shared, now_ms, slot);
+        let channel = &self.channels[slot];
         if shared.rules.get(channel.rule).presence_events {
             shared.presence.watched.mark(follow.channel.key());
         }
@@ -319,6 +321,7 @@ impl Shard {
         };
         channel.followers.remove(worker);
         self.mark_presence(shared, slot);
+        self.notify_count(shared, now_ms, slot);
         self.notify_if_vacated(shared, now_ms, slot);
         self.forget_if_unused(shared, now_ms, slot);
     }
@@ -347,6 +350,18 @@ impl Shard {
         let channel = &self.channels[slot];
         if shared.rules.get(channel.rule).presence_events {
             shared.presence.watched.mark(self.names.get(channel.name));
+        }
+    }
+
+    /// Reports the number of a channel's subscribers, where it is wanted.
+    fn notify_count(&self, shared: &Shared, now_ms: u64, slot: u32) {
+        if let Some(events) = &shared.events
+            && events.takes_counts()
+            && let Some(name) = self.name(slot)
+            && !name.is_presence()
+        {
+            let count = self.channels[slot].followers.subscribers();
+            events.notify(now_ms, Event::Counted(&name, count));
         }
     }
 

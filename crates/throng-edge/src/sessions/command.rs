@@ -296,6 +296,7 @@ impl<N: Net> Sessions<N> {
         // The client learns of the subscription before its first message comes.
         let members = page.map(|page| page.members);
         let start = Start { members, ..Start::of(&followed) };
+        self.notify_if_missed(id, &name, begin.1, start.head.is_some());
         self.confirm(call, target, start, has_kept);
         if let Some(state) = presence {
             self.tell_presence(id, &state);
@@ -390,8 +391,12 @@ impl<N: Net> Sessions<N> {
         let is_excluded = !is_echoed && self.own_subscription(call.id, &channel).is_some();
         let excluded = (!is_echoed).then(|| self.connections().name(call.id));
         let volatile = VolatilePublication { channel, body, content_type, excluded, attributes };
+        let told = self.tells_client_events(call.id).then(|| volatile.clone());
         let outcome = self.engine.publish_volatile(self.clock().unix_ms(), volatile);
         let subscribers = outcome.map_err(ErrorResponse::from)?;
+        if let Some(told) = told {
+            self.notify_client_event(call.id, &told);
+        }
         self.count(Counter::MessagesPublished);
         let subscribers = subscribers.saturating_sub(u64::from(is_excluded));
         let (id, is_duplicate) = (None, false);

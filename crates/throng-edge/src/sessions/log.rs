@@ -5,10 +5,11 @@ use std::net::IpAddr;
 
 use throng_access::Credentials;
 use throng_core::events::Event;
+use throng_core::{ChannelName, VolatilePublication};
 use throng_tls::CertificateFlaw;
 use throng_wire::ErrorResponse;
 use throng_wire::log::request_line;
-use throng_wire::subscribe::{Request, Transport};
+use throng_wire::subscribe::{Replay, Request, Transport};
 use tracing::Level;
 
 use super::Sessions;
@@ -104,6 +105,36 @@ impl<N: Net> Sessions<N> {
         let event =
             Event::Connected { connection, user: credentials.user(), is_claimed, transport };
         events.notify(self.clock().unix_ms(), event);
+    }
+
+    /// True if the application is told what the client of a connection publishes.
+    pub(crate) fn tells_client_events(&self, id: ConnectionId) -> bool {
+        self.events.is_some() && self[id].encoding().dialect().is_of_apps()
+    }
+
+    /// The client of a connection has published an event of its own.
+    pub(crate) fn notify_client_event(&self, id: ConnectionId, event: &VolatilePublication) {
+        let Some(events) = &self.events else { return };
+        let event = Event::ClientEvent(self.connections().name(id), event);
+        events.notify(self.clock().unix_ms(), event);
+    }
+
+    /// The client of a connection has begun to follow a channel that `has_messages`, or none with
+    /// which it was to begin.
+    pub(crate) fn notify_if_missed(
+        &self,
+        id: ConnectionId,
+        channel: &ChannelName,
+        replay: Option<Replay>,
+        has_messages: bool,
+    ) {
+        let is_missed = replay == Some(Replay::Last(1)) && !has_messages;
+        if let Some(events) = &self.events
+            && is_missed
+            && self.tells_client_events(id)
+        {
+            events.notify(self.clock().unix_ms(), Event::CacheMiss(channel));
+        }
     }
 
     /// Streams have ended, or begun to close.

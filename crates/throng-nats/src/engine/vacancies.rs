@@ -49,6 +49,10 @@ impl EventSink for Vacancies {
             next.notify(now_ms, event);
         }
     }
+
+    fn takes_counts(&self) -> bool {
+        self.next.as_ref().is_some_and(|next| next.takes_counts())
+    }
 }
 
 #[cfg(test)]

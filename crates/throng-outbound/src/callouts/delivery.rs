@@ -6,17 +6,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use ring::rand::{SecureRandom as _, SystemRandom};
 use serde::Serialize;
 use throng_core::clock;
 use tokio::sync::{Notify, mpsc};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 use super::caller::{Caller, new_id};
 use super::events::QueuedEvent;
 use super::metrics::CalloutMetrics;
-use super::retry;
 use super::verdict::ANSWER_BYTES_MAX;
+use crate::delivery::{Failed, deliver};
 
 /// The most events of a request.
 const BATCH_MAX: usize = 500;
@@ -57,7 +56,7 @@ impl EventDelivery {
         let mut batch = Vec::with_capacity(BATCH_MAX);
         while self.gather(&mut batch).await {
             self.deliver(&batch).await;
-            self.metrics.events_waiting.subtract(batch.len() as u64);
+            self.metrics.delivered.waiting.subtract(batch.len() as u64);
             batch.clear();
         }
     }
@@ -91,36 +90,19 @@ impl EventDelivery {
         let body = Bytes::from(serde_json::to_vec(&body).unwrap_or_default());
         // The same for all attempts: by it the application recognises a batch that it has already.
         let id = new_id();
-        let endpoint = self.caller.endpoint();
-        for attempt in 1.. {
+        let send = || async {
             let sent = self.caller.post(&id, body.clone(), ANSWER_BYTES_MAX).await;
-            let Err(error) = sent else {
-                self.metrics.deliveries.count("delivered");
-                return self.metrics.events.add("delivered", batch.len() as u64);
-            };
-            self.metrics.deliveries.count(error.label());
-            let Some(pause_ms) = retry::pause_ms(attempt, random()) else {
-                tracing::warn!("{endpoint} takes no events ({error}): {} dropped", batch.len());
-                break;
-            };
-            if attempt == 1 {
-                tracing::warn!("{endpoint} takes no events for now: {error}");
-            }
-            sleep(Duration::from_millis(pause_ms)).await;
+            sent.map(drop)
+                .map_err(|error| Failed { label: error.label(), reason: error.to_string() })
+        };
+        let count = batch.len() as u64;
+        if !deliver(self.caller.endpoint(), &self.metrics.delivered, count, send).await {
+            // The next batch that arrives tells of these.
+            self.dropped.fetch_add(dropped + count, Ordering::Relaxed);
         }
-        self.metrics.events.add("undeliverable", batch.len() as u64);
-        // The next batch that arrives tells of these.
-        self.dropped.fetch_add(dropped + batch.len() as u64, Ordering::Relaxed);
     }
 }
 
 fn is_zero(number: &u64) -> bool {
     *number == 0
-}
-
-/// A random number; 0 if the system has none, which only makes pauses shorter.
-fn random() -> u32 {
-    let mut bytes = [0; 4];
-    let _ = SystemRandom::new().fill(&mut bytes);
-    u32::from_le_bytes(bytes)
 }

@@ -42,12 +42,14 @@ impl Notifies {
         }
     }
 
-    fn of(event: Event<'_>) -> Notifies {
+    /// The kind of an event; `None` for one that is for applications of the Pusher protocol alone.
+    fn of(event: Event<'_>) -> Option<Notifies> {
         match event {
-            Event::Connected { .. } => Notifies::Connected,
-            Event::Disconnected { .. } => Notifies::Disconnected,
-            Event::Occupied(_) => Notifies::Occupied,
-            Event::Vacated(_) => Notifies::Vacated,
+            Event::Connected { .. } => Some(Notifies::Connected),
+            Event::Disconnected { .. } => Some(Notifies::Disconnected),
+            Event::Occupied(_) => Some(Notifies::Occupied),
+            Event::Vacated(_) => Some(Notifies::Vacated),
+            _ => None,
         }
     }
 }
@@ -74,9 +76,9 @@ pub(super) struct QueuedEvent {
 }
 
 impl QueuedEvent {
-    fn new(time: u64, event: Event<'_>) -> QueuedEvent {
+    fn new(time: u64, r#type: Notifies, event: Event<'_>) -> QueuedEvent {
         let mut queued = QueuedEvent {
-            r#type: Notifies::of(event),
+            r#type,
             time,
             channel: None,
             inbox: None,
@@ -104,6 +106,7 @@ impl QueuedEvent {
             Event::Occupied(name) | Event::Vacated(name) => {
                 queued.channel = Some(name.name().into());
             }
+            _ => {}
         }
         queued
     }
@@ -122,25 +125,27 @@ pub(super) struct EventQueue {
 }
 
 impl EventQueue {
-    fn wants(&self, event: Event<'_>) -> bool {
+    /// The kind of an event, if it is wanted.
+    fn wanted(&self, event: Event<'_>) -> Option<Notifies> {
         let matches = |name: &ChannelName| {
             name.kind() != Kind::Internal
                 && self.pattern.as_ref().is_none_or(|pattern| pattern.matches(name, None))
         };
-        self.kinds.contains(&Notifies::of(event))
-            && match event {
-                Event::Occupied(name) | Event::Vacated(name) => matches(name),
-                Event::Connected { .. } | Event::Disconnected { .. } => true,
-            }
+        let kind = Notifies::of(event).filter(|kind| self.kinds.contains(kind))?;
+        let is_wanted = match event {
+            Event::Occupied(name) | Event::Vacated(name) => matches(name),
+            _ => true,
+        };
+        is_wanted.then_some(kind)
     }
 
-    fn push(&self, now_ms: u64, event: Event<'_>) {
+    fn push(&self, now_ms: u64, kind: Notifies, event: Event<'_>) {
         let Ok(place) = self.events.try_reserve() else {
             self.dropped.fetch_add(1, Ordering::Relaxed);
-            return self.metrics.events.count("overflow");
+            return self.metrics.delivered.events.count("overflow");
         };
-        self.metrics.events_waiting.add(1);
-        place.send(QueuedEvent::new(clock::wall_ms(now_ms), event));
+        self.metrics.delivered.waiting.add(1);
+        place.send(QueuedEvent::new(clock::wall_ms(now_ms), kind, event));
     }
 }
 
@@ -149,8 +154,10 @@ pub(super) struct EventQueues(pub(super) Vec<EventQueue>);
 
 impl EventSink for EventQueues {
     fn notify(&self, now_ms: u64, event: Event<'_>) {
-        for queue in self.0.iter().filter(|queue| queue.wants(event)) {
-            queue.push(now_ms, event);
+        for queue in &self.0 {
+            if let Some(kind) = queue.wanted(event) {
+                queue.push(now_ms, kind, event);
+            }
         }
     }
 }

@@ -128,7 +128,10 @@ fn are_apps_replaceable(started: &Settings, current: &Settings, new: &Settings) 
     let is_known = |app: &settings::AppTable| {
         let known = started.apps.iter().find(|known| known.is_same_app(app));
         let limits = settings::limits_of(app);
-        known.is_some_and(|known| settings::limits_of(known).limits_same(&limits))
+        known.is_some_and(|known| {
+            settings::limits_of(known).limits_same(&limits)
+                && (&known.webhook, &known.webhook_events) == (&app.webhook, &app.webhook_events)
+        })
     };
     new.has_keys() == current.has_keys() && new.apps.iter().all(is_known)
 }

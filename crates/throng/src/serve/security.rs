@@ -47,12 +47,15 @@ impl Security {
         let tagger = upgrade::start::tagger(runtime, settings, arrival)?;
         let clients = Arc::new(settings::clients(settings, &tagger));
         let mut callouts = outbound::callouts(settings, &trust, &clients)?;
-        let events = callouts.events();
+        let notified = callouts.events();
         let mut access =
             ServerAccess::new(access, settings, clients, &mut callouts, (&trust, tagger))?;
+        let mut webhooks = outbound::webhooks(settings, &trust, &access.control)?;
+        let events = webhooks.events(notified);
         let key_sets = access.key_sets.take();
         let outbound = Arc::new(OutboundMetrics {
             callouts: (!settings.callouts.is_empty()).then(|| callouts.metrics()),
+            webhooks: webhooks.metrics(),
             key_sets: key_sets.as_ref().map(KeySetTask::metrics),
         });
         if let (Some(task), Some(keys)) = (key_sets, &access.token_keys) {
@@ -62,7 +65,9 @@ impl Security {
             runtime.spawn(tls::watch(Arc::clone(tls)));
         }
         let renewal = acme::prepare(settings, tls.as_ref(), tls::look)?;
-        Ok(Security { access, tls, renewal, callouts: callouts.start(), events, outbound })
+        let mut callouts = callouts.start();
+        webhooks.start(&mut callouts);
+        Ok(Security { access, tls, renewal, callouts, events, outbound })
     }
 
     /// Tries to obtain certificates again.

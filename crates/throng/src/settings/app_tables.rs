@@ -23,6 +23,8 @@ pub(crate) const APPS: &[&str] = &[
     "publish-rate",
     "publish-byte-rate",
     "read-byte-rate",
+    "webhook",
+    "webhook-events",
     "keys",
 ];
 
@@ -95,6 +97,12 @@ pub(crate) struct AppTable {
         skip_serializing_if = "Option::is_none"
     )]
     pub(crate) read_byte_rate: Option<Size>,
+    /// Where it is told what happens on its channels.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) webhook: Option<String>,
+    /// What it is told of; without, of all but numbers of subscribers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) webhook_events: Option<Vec<String>>,
     /// Further keys: older ones, until nobody uses them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) keys: Vec<AppKeyTable>,
@@ -154,6 +162,7 @@ mod tests {
             "allowed-origins" => "['https://shop.example']",
             "max-connections" | "max-subscriptions" => "1",
             "connect-rate" | "publish-rate" | "publish-byte-rate" | "read-byte-rate" => "1",
+            "webhook-events" => "['client_event']",
             "keys" => "[{ key = 'a', secret = 'b', secret-file = 'c', enabled = false }]",
             _ => "'a'",
         };

@@ -2,8 +2,11 @@
 
 use std::sync::{Arc, Mutex};
 
+use throng_wire::v1::ShownMember;
+
 use super::*;
 use crate::events::{Event, EventSink};
+use crate::rules::MembersRule;
 
 #[derive(Debug, Default)]
 struct Heard(Mutex<Vec<(u64, String)>>);
@@ -13,6 +16,9 @@ impl EventSink for Heard {
         let text = match event {
             Event::Occupied(name) => format!("occupied {}", name.name()),
             Event::Vacated(name) => format!("vacated {}", name.name()),
+            Event::Counted(name, count) => format!("counted {} {count}", name.name()),
+            Event::MemberAdded(name, key) => format!("added {} {key}", name.name()),
+            Event::MemberRemoved(name, key) => format!("removed {} {key}", name.name()),
             other => panic!("unexpected {other:?}"),
         };
         self.0.lock().unwrap().push((now_ms, text));
@@ -49,6 +55,28 @@ fn the_first_and_the_last_subscriber_of_all_workers_are_events() {
     assert_eq!(heard.take(), [(6, "vacated a".to_owned())]);
     fixture.publish(7, &name, "x");
     assert_eq!(heard.take(), [], "a message is no subscriber");
+}
+
+#[test]
+fn members_are_events_once_each_however_many_connections_they_have() {
+    let members = MembersRule { are_connections: false, grace_ms: 10 };
+    let rule = Rule { members: Some(members), ..Rule::default() };
+    let mut fixture = Fixture::with_rule(rule, 1, usize::MAX);
+    let heard = hear(&mut fixture);
+    let name = ChannelName::channel("a");
+    let ann = ShownMember { connection: None, user: Some("ann"), info: None };
+    let engine = &fixture.engine;
+    for now_ms in [1, 2] {
+        engine.begin_member(now_ms, &name, ann).unwrap();
+    }
+    assert_eq!(heard.take(), [(1, "added a ann".to_owned())]);
+    for now_ms in [3, 4] {
+        engine.end_member(now_ms, &name, "ann", 0);
+    }
+    engine.part_with_absent(13);
+    assert_eq!(heard.take(), []);
+    engine.part_with_absent(14);
+    assert_eq!(heard.take(), [(14, "removed a ann".to_owned())]);
 }
 
 #[test]

@@ -6,11 +6,11 @@ use std::ops::Range;
 const PAUSE_MS: Range<u64> = 200..30_000;
 
 /// The most attempts, the first one included: over three to six minutes.
-pub(super) const ATTEMPTS_MAX: u32 = 18;
+pub(crate) const ATTEMPTS_MAX: u32 = 18;
 
 /// The pause after the failure of an attempt, which counts from 1; `None` after the last one.
 /// `random` spreads the requests of several servers: a half of the pause depends on it.
-pub(super) fn pause_ms(attempt: u32, random: u32) -> Option<u64> {
+pub(crate) fn pause_ms(attempt: u32, random: u32) -> Option<u64> {
     if attempt >= ATTEMPTS_MAX {
         return None;
     }

@@ -1,0 +1,255 @@
+//! Webhooks of applications that speak the Pusher protocol: what has happened on their channels,
+//! in the protocol's form, and signed with the application's key.
+//!
+//! One queue per application keeps the order of its events, and so of each channel. A request is
+//! sent until it is answered with a success, for some minutes, and only then the next one.
+//!
+//! # Layout
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `kind` | what an application can be told of |
+//! | `happened` | what has happened, and its JSON |
+//! | `pending` | departures that wait for a return |
+//! | `delivery` | sends what has happened, in batches |
+//!
+//! # Invariants
+//!
+//! * What waits for an application is bounded in number and in bytes. What does not fit is dropped,
+//!   and counted.
+//! * Nothing waits in [`EventSink::notify`]: workers and engine call it.
+
+mod delivery;
+mod happened;
+mod kind;
+mod pending;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use throng_access::{AccessControl, Apps, ClientApp};
+use throng_core::events::{Event, EventSink};
+use throng_core::name::{ChannelName, Kind};
+use throng_core::{ConnectionName, VolatilePublication, clock};
+use throng_pusher::app::split_prefix;
+use tokio::sync::mpsc;
+
+use crate::callouts::RunningCallouts;
+use crate::client::{Origin, Trust};
+use crate::delivery::DeliveryMetrics;
+use crate::endpoint::Endpoint;
+use delivery::WebhookDelivery;
+use happened::{Happened, What};
+pub use kind::Webhook;
+
+/// The most bytes of events that wait for one application. Clients choose the data of theirs.
+const BYTES_MAX: usize = 16 << 20;
+
+/// The webhook of one application.
+#[derive(Debug)]
+pub struct WebhookSettings {
+    /// The id of the application.
+    pub app: String,
+    pub endpoint: Endpoint,
+    pub wants: Vec<Webhook>,
+    /// The deadline of a request.
+    pub timeout: Duration,
+    /// The most events that wait.
+    pub max_queued: usize,
+}
+
+/// The events of one application: the end that workers and engine use.
+#[derive(Debug)]
+struct WebhookQueue {
+    app: Arc<ClientApp>,
+    wants: Vec<Webhook>,
+    events: mpsc::Sender<Happened>,
+    waiting_bytes: Arc<AtomicUsize>,
+    metrics: Arc<DeliveryMetrics>,
+}
+
+impl WebhookQueue {
+    /// What an event is for the application; `None` if it is not told of it.
+    fn what(&self, event: Event<'_>, apps: &Apps) -> Option<What> {
+        let wants = |either, or| self.wants.contains(&either) || self.wants.contains(&or);
+        let own = |name: &str| self.app.app().shown(name).map(Box::from);
+        let (channels, members) = (
+            || wants(Webhook::ChannelOccupied, Webhook::ChannelVacated),
+            || wants(Webhook::MemberAdded, Webhook::MemberRemoved),
+        );
+        // One of each pair takes back the other, whichever of them is wanted.
+        match event {
+            Event::Occupied(_) if channels() => Some(What::Occupied),
+            Event::Vacated(_) if channels() => Some(What::Vacated),
+            Event::MemberAdded(_, key) if members() => Some(What::MemberAdded(own(key)?)),
+            Event::MemberRemoved(_, key) if members() => Some(What::MemberRemoved(own(key)?)),
+            Event::Counted(_, count) if self.wants.contains(&Webhook::SubscriptionCount) => {
+                Some(What::Count(count))
+            }
+            Event::CacheMiss(_) if self.wants.contains(&Webhook::CacheMiss) => {
+                Some(What::CacheMiss)
+            }
+            Event::ClientEvent(connection, event) if self.wants.contains(&Webhook::ClientEvent) => {
+                Some(self.client_event(connection, event, apps))
+            }
+            _ => None,
+        }
+    }
+
+    fn client_event(
+        &self,
+        connection: ConnectionName,
+        event: &VolatilePublication,
+        apps: &Apps,
+    ) -> What {
+        let user = |from: &str| self.app.app().shown(from).map(Box::from);
+        let socket = apps.socket(&self.app, connection);
+        happened::client_event(socket, event, user)
+    }
+
+    fn push(&self, now_ms: u64, channel: &ChannelName, what: What) {
+        let happened = Happened { at_ms: clock::wall_ms(now_ms), channel: shown(channel), what };
+        let bytes = happened.bytes();
+        let is_full = self.waiting_bytes.load(Ordering::Relaxed) + bytes > BYTES_MAX;
+        let Some(place) = self.events.try_reserve().ok().filter(|_| !is_full) else {
+            return self.metrics.events.count("overflow");
+        };
+        self.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.metrics.waiting.add(1);
+        place.send(happened);
+    }
+}
+
+/// The application's name of a channel, or of its user's.
+fn shown(name: &ChannelName) -> Box<str> {
+    let (_, own) = split_prefix(name.name());
+    match name.kind() {
+        Kind::User => [throng_pusher::channel::OF_USER, own].concat().into(),
+        _ => own.into(),
+    }
+}
+
+/// Takes the events of all applications with a webhook, and passes all events on.
+#[derive(Debug)]
+struct WebhookQueues {
+    apps: Arc<Apps>,
+    queues: Vec<WebhookQueue>,
+    takes_counts: bool,
+    next: Option<Arc<dyn EventSink>>,
+}
+
+impl EventSink for WebhookQueues {
+    fn notify(&self, now_ms: u64, event: Event<'_>) {
+        let channel = match event {
+            Event::Occupied(name) | Event::Vacated(name) | Event::CacheMiss(name) => Some(name),
+            Event::Counted(name, _) => Some(name),
+            Event::MemberAdded(name, _) | Event::MemberRemoved(name, _) => Some(name),
+            Event::ClientEvent(_, event) => Some(&event.channel),
+            Event::Connected { .. } | Event::Disconnected { .. } => None,
+        };
+        if let Some(channel) = channel.filter(|name| name.kind() != Kind::Internal) {
+            let (prefix, _) = split_prefix(channel.name());
+            let queue = self.queues.iter().find(|queue| queue.app.app().prefix() == prefix);
+            if let Some((queue, what)) =
+                queue.and_then(|queue| Some((queue, queue.what(event, &self.apps)?)))
+            {
+                queue.push(now_ms, channel, what);
+            }
+        }
+        if let Some(next) = &self.next {
+            next.notify(now_ms, event);
+        }
+    }
+
+    fn takes_counts(&self) -> bool {
+        self.takes_counts
+    }
+}
+
+/// All webhooks of a server, not running yet.
+#[derive(Debug)]
+pub struct Webhooks {
+    access: Arc<AccessControl>,
+    queues: Vec<WebhookQueue>,
+    deliveries: Vec<WebhookDelivery>,
+    metrics: Arc<DeliveryMetrics>,
+}
+
+impl Webhooks {
+    /// The webhooks of applications that `access` has.
+    pub fn new(
+        settings: Vec<WebhookSettings>,
+        access: &Arc<AccessControl>,
+        trust: &Trust,
+    ) -> Webhooks {
+        let mut webhooks = Webhooks {
+            access: Arc::clone(access),
+            queues: Vec::new(),
+            deliveries: Vec::new(),
+            metrics: Arc::default(),
+        };
+        let apps = access.apps.load();
+        for one in settings {
+            if let Some(app) = apps.with_id(&one.app) {
+                webhooks.add(one, app, trust);
+            }
+        }
+        webhooks
+    }
+
+    fn add(&mut self, settings: WebhookSettings, app: &Arc<ClientApp>, trust: &Trust) {
+        // tokio panics if a channel has no capacity.
+        let max_queued = settings.max_queued.max(1);
+        let (sender, events) = mpsc::channel(max_queued);
+        let waiting_bytes = Arc::<AtomicUsize>::default();
+        self.queues.push(WebhookQueue {
+            app: Arc::clone(app),
+            wants: settings.wants.clone(),
+            events: sender,
+            waiting_bytes: Arc::clone(&waiting_bytes),
+            metrics: Arc::clone(&self.metrics),
+        });
+        self.deliveries.push(WebhookDelivery {
+            // One connection is enough: requests are sent one after the other.
+            origin: Origin::new(settings.endpoint, trust.clone(), 1),
+            timeout: settings.timeout,
+            access: Arc::clone(&self.access),
+            app: Arc::clone(app),
+            wants: settings.wants,
+            events,
+            max_pending: max_queued,
+            waiting_bytes,
+            metrics: Arc::clone(&self.metrics),
+            stop: Arc::default(),
+        });
+    }
+
+    /// Takes the events, and passes them on to `next`. Call once.
+    pub fn events(&mut self, next: Option<Arc<dyn EventSink>>) -> Option<Arc<dyn EventSink>> {
+        let queues = std::mem::take(&mut self.queues);
+        if queues.is_empty() {
+            return next;
+        }
+        let takes_counts =
+            queues.iter().any(|queue| queue.wants.contains(&Webhook::SubscriptionCount));
+        let apps = self.access.apps.load_full();
+        Some(Arc::new(WebhookQueues { apps, queues, takes_counts, next }))
+    }
+
+    /// The metrics of all webhooks; `None` if there are none.
+    pub fn metrics(&self) -> Option<Arc<DeliveryMetrics>> {
+        (!self.deliveries.is_empty()).then(|| Arc::clone(&self.metrics))
+    }
+
+    /// Starts them beside callouts, with which they end. Must be called within a runtime.
+    pub fn start(self, beside: &mut RunningCallouts) {
+        for delivery in self.deliveries {
+            let stop = Arc::clone(&delivery.stop);
+            beside.deliver(stop, delivery.run());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
