@@ -38,6 +38,7 @@ MENU = {
         "guides/limits",
         "guides/callouts",
         "guides/from-pusher",
+        "guides/from-reverb",
         "guides/nodes",
         "packaging",
     ],

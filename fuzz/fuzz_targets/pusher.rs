@@ -25,11 +25,13 @@ fn frame(text: &str) {
         Ok(ClientFrame::Event(event)) => {
             let json = event.data.map_or("null", |data| data.get());
             let name = (&*event.event, &*event.channel);
-            server_frame::event(&mut out, name, Data::Json(json), Some(text));
+            server_frame::event(&mut out, name, Data::Json(json), Some(text), Some(text));
         }
         Ok(ClientFrame::Subscribe(subscribe)) => {
             let _ = subscribe.signed_text("1.2");
-            server_frame::succeeded(&mut out, &subscribe.channel);
+            let id = subscribe.since.as_deref();
+            let resumed = id.map(|id| server_frame::Resumed { id, is_recovered: true });
+            server_frame::succeeded(&mut out, &subscribe.channel, resumed);
         }
         Ok(ClientFrame::SignIn(sign_in)) => server_frame::signed_in(&mut out, &sign_in.user_data),
         Ok(_) => return,
@@ -45,7 +47,7 @@ fn member(text: &str) {
     check_frame(&out);
     out.clear();
     let all = [(Cow::Borrowed(&*user_id), user_info)];
-    server_frame::succeeded_with(&mut out, "presence-a", all.into_iter());
+    server_frame::succeeded_with(&mut out, "presence-a", None, all.into_iter());
     check_frame(&out);
 }
 

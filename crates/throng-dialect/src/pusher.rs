@@ -13,9 +13,11 @@ use serde::Deserialize;
 use throng_core::{Attribute, Body, Message};
 use throng_pusher::App;
 use throng_pusher::app::split_prefix;
-use throng_pusher::channel::{Access, Channel, OF_USER, is_client_event, is_event_name};
+use throng_pusher::channel::{
+    Access, Channel, OF_USER, SUBSCRIPTION_COUNT, is_client_event, is_event_name,
+};
 use throng_pusher::client_frame::{ClientEvent, ClientFrame, Member, SignIn, Subscribe, user_of};
-use throng_pusher::server_frame::{self, Data, PONG, code};
+use throng_pusher::server_frame::{self, Data, PONG, Resumed, code};
 use throng_wire::error::ResponseOptions;
 use throng_wire::head::Head;
 use throng_wire::member::member_info;
@@ -114,7 +116,8 @@ impl Dialect for Pusher {
     }
 
     fn message(&self, message: &Message, _: Shown<'_>, out: &mut Out<'_>) {
-        let event = event_of(message).filter(|event| is_event_name(event)).unwrap_or(MESSAGE);
+        let is_known = |event: &&str| is_event_name(event) || *event == SUBSCRIPTION_COUNT;
+        let event = event_of(message).filter(is_known).unwrap_or(MESSAGE);
         let (prefix, own) = split_prefix(message.channel.name());
         let channel = match message.channel.kind() {
             Kind::User => Cow::Owned([OF_USER, own].concat()),
@@ -132,8 +135,9 @@ impl Dialect for Pusher {
         };
         let from = message.facts().from.filter(|_| is_of_client && own.starts_with("presence-"));
         let user = from.and_then(|from| from.strip_prefix(prefix));
+        let id = (!message.is_volatile()).then(|| message.id.to_string());
         let mut frame = Vec::with_capacity(message.body.bytes().len() + 128);
-        server_frame::event(&mut frame, (event, &channel), data, user);
+        server_frame::event(&mut frame, (event, &channel), data, user, id.as_deref());
         out.text(&frame);
     }
 
@@ -327,12 +331,19 @@ fn subscription(
             }
         }
     }
+    let asks_for_earlier = subscribe.since.is_some() || subscribe.history.is_some();
+    if asks_for_earlier && !app.shows_history() {
+        let message = "clients of this application get no earlier events: see `history`";
+        return Err(ErrorResponse::new(ErrorCode::Forbidden, message));
+    }
+    let newest = channel.is_cache().then_some(1).max(subscribe.history);
+    let since = subscribe.since.as_deref().map(str::to_owned);
     let is_presence = channel.access() == Access::Presence;
     let member = is_presence.then(|| member(app, subscribe)).transpose()?;
     Ok(Command::Subscribe {
         target,
-        since: None,
-        replay: channel.is_cache().then_some(Replay::Last(1)),
+        replay: newest.filter(|_| since.is_none()).map(Replay::Last),
+        since,
         presence: is_presence,
         member: member.map(Box::new),
         expires_in_s: None,
@@ -419,15 +430,18 @@ fn confirm(target: &Target, start: &Start, out: &mut Out<'_>) {
     let (prefix, _) = split_prefix(&target.name);
     let name = name_of(target);
     let mut frame = Vec::new();
+    let id = start.id.to_string();
+    let resumed = start.recovered.map(|is_recovered| Resumed { id: &id, is_recovered });
     match &start.members {
-        None => server_frame::succeeded(&mut frame, &name),
+        None => server_frame::succeeded(&mut frame, &name, resumed),
         Some(members) => {
             let members = members.iter().filter_map(|object| shown(prefix, object));
-            server_frame::succeeded_with(&mut frame, &name, members);
+            server_frame::succeeded_with(&mut frame, &name, resumed, members);
         }
     }
     out.text(&frame);
-    if start.head.is_none() && Channel::of(&name).is_some_and(Channel::is_cache) {
+    let has_nothing = start.head.is_none() && start.recovered.is_none();
+    if has_nothing && Channel::of(&name).is_some_and(Channel::is_cache) {
         let mut miss = Vec::new();
         server_frame::cache_miss(&mut miss, &name);
         out.text(&miss);

@@ -74,6 +74,7 @@ pub struct App {
     /// At least one.
     keys: Vec<AppKey>,
     prefix: Box<str>,
+    shows_history: bool,
 }
 
 impl App {
@@ -94,7 +95,8 @@ impl App {
         if !segment.is_some_and(is_name) {
             return Err(AppError::Prefix);
         }
-        let app = App { id: id.into(), keys: Vec::new(), prefix: prefix.into() };
+        let app =
+            App { id: id.into(), keys: Vec::new(), prefix: prefix.into(), shows_history: false };
         app.with_key(key, secret, true)
     }
 
@@ -119,6 +121,17 @@ impl App {
         }
         self.keys.push(AppKey { name: key.into(), signer: Signer::new(secret), is_enabled });
         Ok(self)
+    }
+
+    /// The same application, whose clients may get earlier events or not.
+    #[must_use]
+    pub fn with_history(self, shows_history: bool) -> App {
+        App { shows_history, ..self }
+    }
+
+    /// True if its clients may ask for earlier events.
+    pub fn shows_history(&self) -> bool {
+        self.shows_history
     }
 
     /// The id, which the paths of its HTTP API have.

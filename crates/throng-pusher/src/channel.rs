@@ -90,6 +90,9 @@ pub fn is_event_name(name: &str) -> bool {
     (1..=NAME_BYTES_MAX).contains(&name.len()) && !is_of_protocol(name)
 }
 
+/// The event that tells the clients of a channel how many follow it.
+pub const SUBSCRIPTION_COUNT: &str = "pusher_internal:subscription_count";
+
 /// True if the name of an event is a word of the protocol.
 fn is_of_protocol(name: &str) -> bool {
     name.starts_with("pusher:") || name.starts_with("pusher_internal:")

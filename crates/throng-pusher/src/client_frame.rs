@@ -31,6 +31,10 @@ pub struct Subscribe<'a> {
     pub auth: Cow<'a, str>,
     /// What the application has signed of the member: a JSON object, as it came.
     pub channel_data: Option<Cow<'a, str>>,
+    /// The id of the last event that the client has had.
+    pub since: Option<Cow<'a, str>>,
+    /// The number of earlier events that it wants.
+    pub history: Option<u32>,
 }
 
 impl Subscribe<'_> {
@@ -103,6 +107,10 @@ struct Data<'a> {
     channel_data: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     user_data: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    since: Option<Cow<'a, str>>,
+    #[serde(default)]
+    history: Option<u32>,
 }
 
 /// An object in JSON. serde would take an array for one, too.
@@ -124,11 +132,12 @@ impl ClientFrame<'_> {
         match &*event {
             "pusher:ping" => Ok(ClientFrame::Ping),
             "pusher:subscribe" => {
-                let Data { channel, auth, channel_data, .. } =
+                let Data { channel, auth, channel_data, since, history, .. } =
                     data().ok_or(FrameError::NoChannel)?;
                 let channel = channel.ok_or(FrameError::NoChannel)?;
                 let auth = auth.unwrap_or_default();
-                Ok(ClientFrame::Subscribe(Subscribe { channel, auth, channel_data }))
+                let subscribe = Subscribe { channel, auth, channel_data, since, history };
+                Ok(ClientFrame::Subscribe(subscribe))
             }
             "pusher:unsubscribe" => {
                 let channel = data().and_then(|data| data.channel);
@@ -239,6 +248,11 @@ mod tests {
         let text = r#"{"event":"pusher:subscribe","data":{"channel":"news"}}"#;
         let ClientFrame::Subscribe(subscribe) = read(text) else { panic!("{text}") };
         assert_eq!((&*subscribe.auth, &*subscribe.channel), ("", "news"));
+        assert_eq!((subscribe.since.as_deref(), subscribe.history), (None, None));
+        let text =
+            r#"{"event":"pusher:subscribe","data":{"channel":"a","since":"x-1","history":9}}"#;
+        let ClientFrame::Subscribe(subscribe) = read(text) else { panic!("{text}") };
+        assert_eq!((subscribe.since.as_deref(), subscribe.history), (Some("x-1"), Some(9)));
         let text =
             r#"{"event":"pusher:signin","data":{"auth":"k:0","user_data":"{\"id\":\"a\"}"}}"#;
         let ClientFrame::SignIn(sign_in) = read(text) else { panic!("{text}") };

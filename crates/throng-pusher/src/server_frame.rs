@@ -77,9 +77,32 @@ pub fn subscription_error(
     push_about(out, "pusher:subscription_error", channel, &data);
 }
 
+/// Where a subscription begins that is to go on from an earlier event.
+#[derive(Debug, Clone, Copy)]
+pub struct Resumed<'a> {
+    /// The id from which the client can go on.
+    pub id: &'a str,
+    /// True if it gets all events since then.
+    pub is_recovered: bool,
+}
+
+impl Resumed<'_> {
+    /// Appends its members to those of an object.
+    fn push(self, data: &mut Vec<u8>) {
+        data.extend_from_slice(b"\"id\":");
+        push_text(data, self.id);
+        data.extend_from_slice(format!(r#","recovered":{}"#, self.is_recovered).as_bytes());
+    }
+}
+
 /// A subscription has begun.
-pub fn succeeded(out: &mut Vec<u8>, channel: &str) {
-    push_about(out, "pusher_internal:subscription_succeeded", channel, b"{}");
+pub fn succeeded(out: &mut Vec<u8>, channel: &str, resumed: Option<Resumed<'_>>) {
+    let mut data = b"{".to_vec();
+    if let Some(resumed) = resumed {
+        resumed.push(&mut data);
+    }
+    data.push(b'}');
+    push_about(out, "pusher_internal:subscription_succeeded", channel, &data);
 }
 
 /// A subscription to a presence channel has begun, which has these members: their ids, and what
@@ -87,6 +110,7 @@ pub fn succeeded(out: &mut Vec<u8>, channel: &str) {
 pub fn succeeded_with<'m>(
     out: &mut Vec<u8>,
     channel: &str,
+    resumed: Option<Resumed<'_>>,
     members: impl Iterator<Item = (Cow<'m, str>, Option<&'m RawValue>)>,
 ) {
     let (mut ids, mut hash, mut count) = (Vec::new(), Vec::new(), 0);
@@ -105,7 +129,12 @@ pub fn succeeded_with<'m>(
     data.extend_from_slice(&ids);
     data.extend_from_slice(b"],\"hash\":{");
     data.extend_from_slice(&hash);
-    data.extend_from_slice(b"}}}");
+    data.extend_from_slice(b"}}");
+    if let Some(resumed) = resumed {
+        data.push(b',');
+        resumed.push(&mut data);
+    }
+    data.push(b'}');
     push_about(out, "pusher_internal:subscription_succeeded", channel, &data);
 }
 
@@ -150,12 +179,14 @@ pub enum Data<'a> {
     Json(&'a str),
 }
 
-/// An event that was published. `user_id` is the member that has published it.
+/// An event that was published. `user_id` is the member that has published it, and `id` the event's
+/// place in its channel, if it is kept.
 pub fn event(
     out: &mut Vec<u8>,
     (event, channel): (&str, &str),
     data: Data<'_>,
     user_id: Option<&str>,
+    id: Option<&str>,
 ) {
     out.extend_from_slice(b"{\"event\":");
     push_text(out, event);
@@ -169,6 +200,10 @@ pub fn event(
     if let Some(user_id) = user_id {
         out.extend_from_slice(b",\"user_id\":");
         push_text(out, user_id);
+    }
+    if let Some(id) = id {
+        out.extend_from_slice(b",\"id\":");
+        push_text(out, id);
     }
     out.push(b'}');
 }
@@ -211,8 +246,17 @@ mod tests {
             )
         );
         assert_eq!(
-            text(|out| succeeded(out, "news")),
+            text(|out| succeeded(out, "news", None)),
             r#"{"event":"pusher_internal:subscription_succeeded","channel":"news","data":"{}"}"#
+        );
+        assert_eq!(
+            text(|out| {
+                succeeded(out, "news", Some(Resumed { id: "x-1", is_recovered: true }));
+            }),
+            concat!(
+                r#"{"event":"pusher_internal:subscription_succeeded","channel":"news","data":"#,
+                r#""{\"id\":\"x-1\",\"recovered\":true}"}"#,
+            )
         );
         assert_eq!(
             text(|out| signed_in(out, r#"{"id":"ann"}"#)),
@@ -233,7 +277,7 @@ mod tests {
         let info: &RawValue = serde_json::from_str(r#"{"n":1}"#).unwrap();
         let members = [(Cow::Borrowed("ann"), Some(info)), (Cow::Borrowed("b\"ob"), None)];
         assert_eq!(
-            text(|out| succeeded_with(out, "presence-r", members.into_iter())),
+            text(|out| succeeded_with(out, "presence-r", None, members.into_iter())),
             concat!(
                 r#"{"event":"pusher_internal:subscription_succeeded","channel":"presence-r""#,
                 r#","data":"{\"presence\":{\"count\":2,\"ids\":[\"ann\",\"b\\\"ob\"],\"hash"#,
@@ -259,12 +303,12 @@ mod tests {
     #[test]
     fn events_have_texts_or_json_as_it_is() {
         assert_eq!(
-            text(|out| event(out, ("ev", "news"), Data::Text(r#"{"hello":1}"#), None)),
-            r#"{"event":"ev","channel":"news","data":"{\"hello\":1}"}"#
+            text(|out| event(out, ("ev", "news"), Data::Text(r#"{"hello":1}"#), None, Some("x-7"))),
+            r#"{"event":"ev","channel":"news","data":"{\"hello\":1}","id":"x-7"}"#
         );
         let of_client = ("client-typing", "presence-r");
         assert_eq!(
-            text(|out| event(out, of_client, Data::Json(r#"{"t":1}"#), Some("ann"))),
+            text(|out| event(out, of_client, Data::Json(r#"{"t":1}"#), Some("ann"), None)),
             r#"{"event":"client-typing","channel":"presence-r","data":{"t":1},"user_id":"ann"}"#
         );
     }

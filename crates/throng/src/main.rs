@@ -29,6 +29,7 @@
 //! | [`service`] | systemd notifications and signals |
 //! | [`signal_thread`] | the one thread that signals reach |
 //! | [`publish`], [`tail`], [`list`], [`connections`] | the client commands |
+//! | [`subscription_counts`] | tells clients of applications how many follow a channel |
 //! | [`subscriptions`] | `throng subscriptions`: imports what users follow |
 //! | [`data_commands`] | `throng data`: checks, exports and compacts the data directory |
 //! | [`key`] | `throng key`: makes a key for an application |
@@ -91,6 +92,7 @@ mod service;
 mod settings;
 mod signal_thread;
 mod start_line;
+mod subscription_counts;
 mod subscriptions;
 mod tail;
 mod terminal;

@@ -57,11 +57,11 @@ use crate::load::reader;
 use crate::operator::Operator;
 use crate::plane_settings::control_settings;
 use crate::planes::Workers;
-use crate::presence_events;
 use crate::reload::{Reloader, Replaceable};
 use crate::service::{EarlyHangups, Hangups, Signals, survive_file_size_limit};
 use crate::settings::{self, Settings};
 use crate::signal_thread::SignalThread;
+use crate::subscription_counts::spawn_events;
 use crate::upgrade::{self, Arrival, Reloads, Running, SuccessorBinary};
 use announcement::Announcement;
 use base::Base;
@@ -162,7 +162,7 @@ fn run(
     let operator = Operator::new(reloader, renewer, (&departure, upgrades.asking()), backups);
     operator.serve(hangups, control_socket.as_ref(), address, file);
     let DataPlane { state: StartState { channels, presence_events, .. }, edge, .. } = planes;
-    let ending_events = presence_events::spawn(presence_events.as_ref(), &channels, &control);
+    let ending_events = spawn_events(security.counts, &presence_events, &channels, &control);
     let running = Running {
         channels,
         journals,

@@ -229,7 +229,18 @@ fn message(channel: ChannelName, event: &str, from: &str, body: Body) -> String 
     let mut bytes = Vec::new();
     let out = &mut Out::new(Framing::WebSocket, false, &mut bytes);
     Pusher.message(&message, Shown::of(ChannelId(1)), out);
-    texts(&bytes).concat()
+    let text = texts(&bytes).concat();
+    let event = text.strip_suffix(&format!(r#","id":"{id}"}}"#));
+    format!("{}}}", event.expect("each that is kept has its id"))
+}
+
+#[test]
+fn the_number_of_subscribers_is_told_by_the_server() {
+    let body = Body::Json(r#"{"subscription_count":3}"#.into());
+    let count = "pusher_internal:subscription_count";
+    let frame = message(ChannelName::channel("shop/news"), count, "", body);
+    let data = r#"{\"subscription_count\":3}"#;
+    assert_eq!(frame, format!(r#"{{"event":"{count}","channel":"news","data":"{data}"}}"#));
 }
 
 #[test]

@@ -35,6 +35,7 @@ fn read_one(table: &AppTable, warnings: &mut Vec<String>) -> Result<AppSettings,
         app = with_key.map_err(|error| SettingsError(format!("{at} {error}")))?;
     }
     let origins = table.allowed_origins.as_ref().map_or_else(Vec::new, |list| list.0.clone());
+    let app = app.with_history(table.history.unwrap_or(false));
     Ok(AppSettings { app, origins })
 }
 

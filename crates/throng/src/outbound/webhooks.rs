@@ -32,6 +32,12 @@ pub(super) fn settings(settings: &Settings) -> Result<Vec<WebhookSettings>, Sett
 
 fn webhook(app: &AppTable, has_nodes: bool) -> Result<Option<WebhookSettings>, SettingsError> {
     let fault = |message: &str| Err(SettingsError(format!("{} {message}", app.at)));
+    if has_nodes && app.subscription_counts == Some(true) {
+        return fault(
+            "has subscription-counts, which several nodes do not know: each counts its own \
+             subscribers only; remove it, or engine = nats",
+        );
+    }
     let Some(url) = &app.webhook else {
         return match app.webhook_events {
             Some(_) => fault("has `webhook-events` without a URL; add `webhook`, or remove it"),
@@ -120,6 +126,7 @@ mod tests {
             ("", &format!("{url}webhook-events = ['x']"), "unknown word \"x\"; use channel_occ"),
             ("", &format!("{url}webhook-events = []"), "told of nothing"),
             (nodes, url, "several nodes cannot send"),
+            (nodes, "subscription-counts = true", "several nodes do not know"),
         ] {
             let error = of(head, rest).unwrap_err();
             assert!(

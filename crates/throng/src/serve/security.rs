@@ -17,6 +17,7 @@ use crate::journals;
 use crate::outbound::{self, OutboundMetrics};
 use crate::redirect::RedirectListener;
 use crate::settings::{self, Settings, SettingsError};
+use crate::subscription_counts::SubscriptionCounts;
 use crate::tls::{self, TlsMetrics};
 use crate::upgrade::{self, Arrival};
 
@@ -28,6 +29,8 @@ pub(super) struct Security {
     pub(super) callouts: RunningCallouts,
     /// Where the application is notified.
     pub(super) events: Option<Arc<dyn EventSink>>,
+    /// What the clients of applications are told of channels.
+    pub(super) counts: Option<Arc<SubscriptionCounts>>,
     outbound: Arc<OutboundMetrics>,
 }
 
@@ -51,7 +54,9 @@ impl Security {
         let mut access =
             ServerAccess::new(access, settings, clients, &mut callouts, (&trust, tagger))?;
         let mut webhooks = outbound::webhooks(settings, &trust, &access.control)?;
-        let events = webhooks.events(notified);
+        let told = webhooks.events(notified);
+        let counts = SubscriptionCounts::new(settings, told.clone());
+        let events = counts.clone().map(|counts| counts as Arc<dyn EventSink>).or(told);
         let key_sets = access.key_sets.take();
         let outbound = Arc::new(OutboundMetrics {
             callouts: (!settings.callouts.is_empty()).then(|| callouts.metrics()),
@@ -67,7 +72,7 @@ impl Security {
         let renewal = acme::prepare(settings, tls.as_ref(), tls::look)?;
         let mut callouts = callouts.start();
         webhooks.start(&mut callouts);
-        Ok(Security { access, tls, renewal, callouts, events, outbound })
+        Ok(Security { access, tls, renewal, callouts, events, counts, outbound })
     }
 
     /// Tries to obtain certificates again.

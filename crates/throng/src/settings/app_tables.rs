@@ -23,6 +23,8 @@ pub(crate) const APPS: &[&str] = &[
     "publish-rate",
     "publish-byte-rate",
     "read-byte-rate",
+    "history",
+    "subscription-counts",
     "webhook",
     "webhook-events",
     "keys",
@@ -97,6 +99,12 @@ pub(crate) struct AppTable {
         skip_serializing_if = "Option::is_none"
     )]
     pub(crate) read_byte_rate: Option<Size>,
+    /// Whether its clients may ask for earlier events.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) history: Option<bool>,
+    /// Whether its clients are told how many follow a channel.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) subscription_counts: Option<bool>,
     /// Where it is told what happens on its channels.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) webhook: Option<String>,
@@ -162,6 +170,7 @@ mod tests {
             "allowed-origins" => "['https://shop.example']",
             "max-connections" | "max-subscriptions" => "1",
             "connect-rate" | "publish-rate" | "publish-byte-rate" | "read-byte-rate" => "1",
+            "history" | "subscription-counts" => "true",
             "webhook-events" => "['client_event']",
             "keys" => "[{ key = 'a', secret = 'b', secret-file = 'c', enabled = false }]",
             _ => "'a'",
