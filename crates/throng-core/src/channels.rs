@@ -10,6 +10,7 @@
 //! its own. A position is a place in one order, that of the server: messages of channels in another
 //! one have ids alone.
 
+mod after_members;
 #[cfg(any(test, feature = "conformance"))]
 mod observed;
 mod read_part;
@@ -331,6 +332,9 @@ impl Channels {
         }
         match self.journal_of(channel) {
             None => Fetched::in_memory().into(),
+            Some((_, rule)) if rule.members.is_some() && matches!(reading, Reading::Start(_)) => {
+                self.fetch_after_members(now_ms, channel, reading, later)
+            }
             Some((journal, rule)) => {
                 journal.fetch(now_ms, channel, reading, Limits::of_lag(rule), later)
             }

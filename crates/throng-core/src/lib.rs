@@ -135,6 +135,9 @@ pub use listing::{
     ListPart, ListPlace, ListPosition, ListQuery, ListStep, ListedChannel, NameIndex, NoPosition,
 };
 pub use log::segment::SharedBytes;
+pub use members::exchange::{
+    MemberAsk, MemberChange, MemberLink, MemberPart, MemberValue, MemberWant,
+};
 pub use members::{MemberMetrics, MemberPage};
 pub use memory::{Backlog, MemoryEngine, MemoryThaw, SegmentSink};
 pub use message::{Body, BodyError, Content, InFlight, Message, Reader};

@@ -11,27 +11,103 @@
 //! * What the log does not take is refused: there is no member that it does not have.
 //! * A channel without the rule has nothing here, and costs nothing.
 //!
-//! Invariant: a member that is here has a value in the log. A change of both is made under the lock
+//! * Where other processes serve the same channels, each tells the others of its own members
+//!   ([`exchange`]). They hold a member here, too, so it leaves with the last connection anywhere.
+//!
+//! Invariant: a member that is here has a value in the log, or its value is owed to the log, which
+//! did not take it from another process. A change of both is made under the lock
 //! of the channel's [`State`], which is taken before any lock of the memory. So the events of a
 //! channel are in the order of the changes, and channels seldom wait for each other.
 
-use std::collections::{BTreeSet, HashMap};
-use std::hash::Hash;
+pub(crate) mod exchange;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use throng_wire::v1::Present;
 
 use crate::id::MessageId;
 use crate::name::ChannelName;
+use exchange::{Base, Exchange, MemberValue, PeerId};
 
 /// A member, by the key that the log has for it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Member {
     /// Subscriptions of this process.
     pub(crate) connections: u32,
+    /// True if it is one by connections of this process, which it has, or has had until just now.
+    pub(crate) is_own: bool,
     /// Since when it has none, and when it is due to leave.
     pub(crate) away: Option<Away>,
+    /// In a channel that other processes serve, too.
+    pub(crate) shared: Option<Box<SharedMember>>,
+}
+
+/// What is known of a member in a channel of several processes.
+#[derive(Debug, Default)]
+pub(crate) struct SharedMember {
+    /// When this process has said what it shows.
+    pub(crate) stamp: u64,
+    pub(crate) holders: Vec<Holder>,
+}
+
+/// Another process of which somebody is a member.
+#[derive(Debug)]
+pub(crate) struct Holder {
+    pub(crate) peer: PeerId,
+    /// The number of the change that says so.
+    pub(crate) number: u64,
+    pub(crate) value: MemberValue,
+}
+
+impl Member {
+    pub(crate) fn stamp(&self) -> u64 {
+        self.shared.as_ref().map_or(0, |shared| shared.stamp)
+    }
+
+    pub(crate) fn holders(&self) -> &[Holder] {
+        self.shared.as_ref().map_or(&[], |shared| &shared.holders)
+    }
+
+    /// The newest word of other processes.
+    pub(crate) fn newest_elsewhere(&self) -> Option<&MemberValue> {
+        self.holders().iter().map(|holder| &holder.value).max()
+    }
+
+    /// True if it is a member of any process.
+    pub(crate) fn is_held(&self) -> bool {
+        self.is_own || !self.holders().is_empty()
+    }
+}
+
+/// A channel whose members are those of several processes.
+#[derive(Debug, Default)]
+pub(crate) struct SharedChannel {
+    /// Until when others are listened to without followers and members here.
+    pub(crate) until_ms: u64,
+    /// True once all others were asked.
+    pub(crate) is_asked: bool,
+    /// True if a member of another process is left out, because the list was full.
+    pub(crate) lacks: bool,
+    /// The others' parts that are complete.
+    pub(crate) parts: Vec<(PeerId, Base)>,
+    /// The numbers of departures that a part which is under way may not know of.
+    pub(crate) removed: HashMap<(PeerId, Box<str>), u64>,
+    pub(crate) removed_ms: u64,
+}
+
+/// The members of a channel by key.
+pub(crate) type ByKey = BTreeMap<Box<str>, Member>;
+
+/// The members of a channel behind a key.
+pub(crate) fn behind<'a>(
+    all: Option<&'a ByKey>,
+    after: Option<&str>,
+) -> impl Iterator<Item = (&'a Box<str>, &'a Member)> {
+    let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+    all.into_iter().flat_map(move |all| all.range::<str, _>((from, Bound::Unbounded)))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,19 +122,31 @@ const TABLE_MIN: usize = 64;
 /// The members of some channels, as far as their logs do not tell.
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    pub(crate) channels: HashMap<ChannelName, HashMap<Box<str>, Member>>,
+    pub(crate) channels: HashMap<ChannelName, ByKey>,
     /// Members without connections, in the order in which they leave.
     pub(crate) due: BTreeSet<(u64, ChannelName, Box<str>)>,
+    /// Channels that other processes serve, too.
+    pub(crate) shared: HashMap<ChannelName, SharedChannel>,
+    /// Members whose values the log has to take yet.
+    pub(crate) owed: BTreeSet<(ChannelName, Box<str>)>,
 }
 
 impl State {
     pub(crate) fn has(&self, channel: &ChannelName, key: &str) -> bool {
-        self.channels.get(channel).is_some_and(|all| all.contains_key(key))
+        self.member(channel, key).is_some()
+    }
+
+    pub(crate) fn member(&self, channel: &ChannelName, key: &str) -> Option<&Member> {
+        self.channels.get(channel)?.get(key)
+    }
+
+    pub(crate) fn member_mut(&mut self, channel: &ChannelName, key: &str) -> Option<&mut Member> {
+        self.channels.get_mut(channel)?.get_mut(key)
     }
 
     /// The member is not to leave any more.
     pub(crate) fn stay(&mut self, channel: &ChannelName, key: &str) {
-        let member = self.channels.get_mut(channel).and_then(|all| all.get_mut(key));
+        let member = self.member_mut(channel, key);
         if let Some(away) = member.and_then(|member| member.away.take()) {
             self.due.remove(&(away.due_ms, channel.clone(), key.into()));
         }
@@ -66,7 +154,7 @@ impl State {
 
     /// A subscription of the member is gone. Returns whether that was its last one.
     pub(crate) fn leave(&mut self, channel: &ChannelName, key: &str, away: Away) -> bool {
-        let member = self.channels.get_mut(channel).and_then(|all| all.get_mut(key));
+        let member = self.member_mut(channel, key);
         debug_assert!(member.is_some(), "a member with a subscription is here");
         let Some(member) = member else { return false };
         member.connections = member.connections.saturating_sub(1);
@@ -79,9 +167,7 @@ impl State {
 
     /// The member leaves when it is due, unless it comes back.
     pub(crate) fn part(&mut self, channel: &ChannelName, key: &str, away: Away) {
-        let Some(member) = self.channels.get_mut(channel).and_then(|all| all.get_mut(key)) else {
-            return;
-        };
+        let Some(member) = self.member_mut(channel, key) else { return };
         member.away = Some(away);
         self.due.insert((away.due_ms, channel.clone(), key.into()));
     }
@@ -91,17 +177,12 @@ impl State {
         all.remove(key);
         if all.is_empty() {
             self.channels.remove(channel);
-            shrink(&mut self.channels);
-        } else {
-            shrink(all);
+            let table = &mut self.channels;
+            // One that has become mostly empty is smaller from now on.
+            if table.capacity() > TABLE_MIN && table.len() * 4 < table.capacity() {
+                table.shrink_to(table.len() * 2);
+            }
         }
-    }
-}
-
-/// Frees the memory of a table that has become mostly empty.
-fn shrink<K: Eq + Hash, V>(table: &mut HashMap<K, V>) {
-    if table.capacity() > TABLE_MIN && table.len() * 4 < table.capacity() {
-        table.shrink_to(table.len() * 2);
     }
 }
 
@@ -115,6 +196,8 @@ pub(crate) struct Members {
     pub(crate) updated: AtomicU64,
     pub(crate) left: AtomicU64,
     pub(crate) refused: AtomicU64,
+    /// Unset if this process serves all channels alone.
+    pub(crate) exchange: OnceLock<Exchange>,
 }
 
 /// Counters of members.
@@ -127,6 +210,8 @@ pub struct MemberMetrics {
     pub left: u64,
     /// Subscriptions that were refused because the list was full.
     pub refused: u64,
+    /// Times at which news of other processes was lost, so that they were asked again.
+    pub news_lost: u64,
 }
 
 /// A page of a channel's members.
@@ -143,16 +228,20 @@ pub struct MemberPage {
 }
 
 impl MemberPage {
-    /// The answer to a client about a channel with so many subscribers. `is_local` as in
-    /// [`Present`].
-    pub fn answer(&self, subscribers: u64, is_local: bool) -> Present<'_, Arc<str>> {
+    /// The answer to a client about a channel with so many subscribers. `is_partial` and `is_local`
+    /// as in [`Present`].
+    pub fn answer(
+        &self,
+        subscribers: u64,
+        (is_partial, is_local): (bool, bool),
+    ) -> Present<'_, Arc<str>> {
         Present {
             connections: usize::try_from(subscribers).unwrap_or(usize::MAX),
             users: &self.users,
             members: Some(&self.members),
             next: self.next.as_deref(),
             more: self.next.is_some(),
-            is_partial: false,
+            is_partial,
             is_local,
         }
     }
@@ -185,7 +274,7 @@ mod tests {
         let names: Vec<_> = (0..1_000).map(|n| ChannelName::channel(&n.to_string())).collect();
         let add = |state: &mut State, channel: &ChannelName, key: &str| {
             let all = state.channels.entry(channel.clone()).or_default();
-            all.insert(key.into(), Member { connections: 1, away: None });
+            all.insert(key.into(), Member { connections: 1, ..Member::default() });
         };
         for name in &names {
             add(&mut state, name, "ann");
@@ -198,8 +287,7 @@ mod tests {
                 state.remove(kept, name.name());
             }
         }
-        let left = &state.channels[kept];
-        assert_eq!((state.channels.len(), left.len()), (1, 1));
-        assert!(state.channels.capacity() <= TABLE_MIN && left.capacity() <= TABLE_MIN);
+        assert_eq!((state.channels.len(), state.channels[kept].len()), (1, 1));
+        assert!(state.channels.capacity() <= TABLE_MIN);
     }
 }

@@ -270,6 +270,11 @@ impl Rules {
         self.has_members
     }
 
+    /// True if any channel in a journal has members.
+    pub(crate) fn have_members_in(&self, journal: JournalId) -> bool {
+        self.list.iter().any(|rule| rule.members.is_some() && rule.journal == Some(journal))
+    }
+
     /// True if any rule says [`Rule::may_end`].
     pub fn may_any_end(&self) -> bool {
         self.may_end

@@ -121,6 +121,8 @@ pub enum Saying<'a> {
         channel: &'a str,
         id: &'a str,
         count: u64,
+        /// True if other nodes may have more.
+        is_partial: bool,
     },
     /// The permission of the connection ends in so many seconds.
     Expiring(u64),
@@ -204,7 +206,9 @@ impl Saying<'_> {
             Saying::Late(is_late) => v1::late(to, is_late),
             Saying::Presence(object) => return out.notice(self.event(), object),
             Saying::Member(event) => v1::member(to, event),
-            Saying::Members { channel, id, count } => v1::members(to, channel, id, count),
+            Saying::Members { channel, id, count, is_partial } => {
+                v1::members(to, channel, id, count, is_partial);
+            }
             Saying::Updated(target) => v1::updated(to, target, reference),
             Saying::Expiring(left_s) => v1::expiring(to, left_s),
             Saying::Error(error) => v1::error(to, error, reference),

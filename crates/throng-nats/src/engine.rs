@@ -41,6 +41,7 @@
 //! | `logs`, `open_logs` | changes of logs, and erasure |
 //! | `keys`, `key_table` | idempotency keys that all nodes know |
 //! | `usage` | what clients use of limits, on all nodes |
+//! | `members`, `member_messages` | tells other nodes of members, and takes what they tell |
 //! | `receipts` | counts the delivery of messages whose publishers are on other nodes |
 //! | `lateness` | when clients are told that messages come late |
 //! | `link` | the state of the connection, and what was counted |
@@ -64,6 +65,8 @@ mod link;
 mod lists;
 mod logs;
 mod markers;
+mod member_messages;
+mod members;
 mod open_logs;
 mod questions;
 mod receipts;

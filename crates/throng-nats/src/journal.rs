@@ -194,6 +194,7 @@ impl StreamJournal {
             JournalEvent::Name { token, kind, is_anew } => self.name(now_ms, token, kind, is_anew),
             JournalEvent::Count { token, logs } => self.count(now_ms, (token, logs)),
             JournalEvent::Ask(ask) => self.nodes.ask(now_ms, ask, &mut self.outbox),
+            JournalEvent::Tell(what) => self.nodes.tell(what, &mut self.outbox),
             JournalEvent::Answer { reply, answer } => {
                 self.nodes.answer(reply, answer, &mut self.outbox);
             }

@@ -36,13 +36,12 @@ pub(crate) async fn answer(
     let max_users = limit(query)?;
     let now_ms = clock::now_ms();
     if members.is_some() {
-        return list_members(control, &limited, &channel, (after.as_deref(), max_users));
+        let counted = count(control, &channel).await?;
+        permit.recheck(Action::ReadPresence(&channel))?;
+        return list_members(control, &limited, &channel, (after.as_deref(), max_users), counted);
     }
     let ask = |later: Later<'_, _>| control.engine.presence(now_ms, &channel, max_users, later);
-    let Some(presence) = within(WORKERS_TIMEOUT, ask).await? else {
-        let message = "the workers are too busy to count the subscribers; try again later";
-        return Err(ApiError::new(ErrorCode::Busy, message));
-    };
+    let presence = within(WORKERS_TIMEOUT, ask).await?.ok_or_else(busy)?;
     let present = presence.answer(control.engine.is_local(&channel));
     let mut body = Vec::new();
     v1::presence_body(&mut body, &names::target(&channel), present);
@@ -56,16 +55,34 @@ pub(crate) async fn answer(
     Ok(answer)
 }
 
+fn busy() -> ApiError {
+    let message = "the workers are too busy to count the subscribers; try again later";
+    ApiError::new(ErrorCode::Busy, message)
+}
+
+/// The subscribers of a channel with members, and whether other nodes may have more of both. Once
+/// it is known, so are the members.
+async fn count(control: &Control, channel: &ChannelName) -> Result<(u64, bool), ApiError> {
+    let engine = &control.engine;
+    if !engine.memory().shares_members(channel) {
+        return Ok((engine.audience(channel).subscribers, false));
+    }
+    let ask = |later: Later<'_, _>| engine.presence(clock::now_ms(), channel, 0, later);
+    let presence = within(WORKERS_TIMEOUT, ask).await?.ok_or_else(busy)?;
+    Ok((presence.connections as u64, presence.is_partial))
+}
+
 /// Answers with a page of the members of a channel, which the server has in a list.
 fn list_members(
     control: &Control,
     limited: &Limited<'_>,
     channel: &ChannelName,
     (after, limit): (Option<&str>, usize),
+    (subscribers, is_partial): (u64, bool),
 ) -> Result<Answer, ApiError> {
     let engine = &control.engine;
     let page = engine.memory().members(clock::now_ms(), channel, after, limit);
-    let present = page.answer(engine.audience(channel).subscribers, engine.is_local(channel));
+    let present = page.answer(subscribers, (is_partial, engine.is_local(channel)));
     let mut body = Vec::new();
     v1::presence_body(&mut body, &names::target(channel), present);
     limited.charge_read(body.len());

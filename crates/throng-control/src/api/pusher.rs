@@ -107,7 +107,7 @@ pub(crate) async fn answer(
         Call::Batch => publish::events(&signed, body, true).await?,
         Call::Channels => read::channels(&signed).await?,
         Call::Channel(name) => read::channel(&signed, name).await?,
-        Call::Users(name) => read::users(&signed, name)?,
+        Call::Users(name) => read::users(&signed, name).await?,
         Call::Terminate(user) => terminate(&signed, body, user).await?,
     };
     Ok(answer::json(StatusCode::OK, object.to_string().into_bytes()))

@@ -324,6 +324,10 @@ fn engine(page: &mut MetricsPage<'_>, control: &Control) {
         watched.channels(),
     );
     page.counter("presence_events_total", "Presence events of all channels.", watched.events());
+    members(page, control);
+}
+
+fn members(page: &mut MetricsPage<'_>, control: &Control) {
     let members = control.engine.member_metrics();
     page.gauge("members", "Members of all channels that have lists of them.", members.members);
     page.other(OtherMetric {
@@ -338,6 +342,11 @@ fn engine(page: &mut MetricsPage<'_>, control: &Control) {
         "members_refused_total",
         "Subscriptions refused because the list of the channel's members was full.",
         members.refused,
+    );
+    page.counter(
+        "members_news_lost_total",
+        "Times at which news of another node's members was lost, so that it was asked again.",
+        members.news_lost,
     );
 }
 

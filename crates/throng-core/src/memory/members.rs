@@ -2,8 +2,12 @@
 //! pages.
 
 mod frozen;
+mod held;
+mod news;
+mod shared;
 
 use std::collections::BTreeSet;
+use std::collections::btree_map::Entry;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
 
@@ -21,7 +25,7 @@ use crate::publication::{Publication, PublishError};
 use crate::state::KeyQuery;
 
 /// Members that leave in one step. The others wait for the next.
-const LEFT_MAX: usize = 1000;
+const LEFT_MAX: usize = 5_000;
 
 /// For how long a departure waits that the log has refused.
 const AGAIN_MS: u64 = 100;
@@ -50,26 +54,38 @@ impl MemoryEngine {
         shown: ShownMember<'_>,
     ) -> Result<(), PublishError> {
         let key = key_of(&shown);
-        let members = &self.members;
         let mut state = self.members_with(channel);
         let is_here = state.has(channel, key);
-        if !is_here {
-            let told = self.tell_member(now_ms, channel, "join", shown);
-            told.inspect_err(|_| {
-                members.refused.fetch_add(1, Ordering::Relaxed);
-            })?;
-            members.joined.fetch_add(1, Ordering::Relaxed);
-            members.count.fetch_add(1, Ordering::Relaxed);
-        } else if shown.info.is_some() {
-            self.update_told(now_ms, channel, shown)?;
+        self.hold_member(&mut state, now_ms, channel, shown)?;
+        if let Some(member) = state.member_mut(channel, key) {
+            member.connections += 1;
         }
-        let all = state.channels.entry(channel.clone()).or_default();
-        let member = all.entry(key.into()).or_insert(Member { connections: 0, away: None });
-        member.connections += 1;
         state.stay(channel, key);
         if !is_here && let Some(events) = &self.shared.events {
             events.notify(now_ms, Event::MemberAdded(channel, key));
         }
+        Ok(())
+    }
+
+    /// Makes somebody a member of this process, or has a member of it show something else.
+    fn hold_member(
+        &self,
+        state: &mut State,
+        now_ms: u64,
+        channel: &ChannelName,
+        shown: ShownMember<'_>,
+    ) -> Result<(), PublishError> {
+        let key = key_of(&shown);
+        if self.share(state, now_ms, channel) {
+            return self.hold_shared(state, now_ms, channel, shown);
+        }
+        if !state.has(channel, key) {
+            let told = self.tell_member(now_ms, channel, "join", key, shown.object());
+            told.inspect_err(|_| self.is_refused())?;
+        } else if shown.info.is_some() {
+            self.update_told(now_ms, channel, key, shown.object())?;
+        }
+        self.entry(state, channel, key).is_own = true;
         Ok(())
     }
 
@@ -99,7 +115,7 @@ impl MemoryEngine {
         (key, user): (&str, Option<&str>),
         info: &str,
     ) -> Result<bool, PublishError> {
-        let state = self.members_with(channel);
+        let mut state = self.members_with(channel);
         let told = self.told(now_ms, channel, key).filter(|_| state.has(channel, key));
         let Some(told) = told else { return Ok(false) };
         // It stays what it is, whatever the rule says since an upgrade.
@@ -108,7 +124,12 @@ impl MemoryEngine {
         } else {
             ShownMember { connection: None, user: Some(key), info: Some(info) }
         };
-        self.update_told(now_ms, channel, shown)
+        let object = shown.object();
+        let is_update = self.update_told(now_ms, channel, key, object.clone())?;
+        if is_update {
+            self.is_said(&mut state, now_ms, channel, key, object);
+        }
+        Ok(is_update)
     }
 
     /// A page of a channel's members, behind the key `after`.
@@ -153,11 +174,14 @@ impl MemoryEngine {
         let Members { count, joined, updated, left, refused, .. } = &self.members;
         let [members, joined, updated, left, refused] =
             [count, joined, updated, left, refused].map(|count| count.load(Ordering::Relaxed));
-        MemberMetrics { members, joined, updated, left, refused }
+        let exchange = self.members.exchange.get();
+        let news_lost = exchange.map_or(0, |exchange| exchange.lock().losses);
+        MemberMetrics { members, joined, updated, left, refused, news_lost }
     }
 
     /// Members whose grace is over leave.
     pub(crate) fn part_with_absent(&self, now_ms: u64) {
+        self.tick_exchange(now_ms);
         // Mostly there are none.
         if self.members.count.load(Ordering::Relaxed) == 0 {
             return;
@@ -177,8 +201,17 @@ impl MemoryEngine {
         }
     }
 
-    /// A user without connections leaves all channels at once, whatever the grace of their rules.
+    /// A user without connections leaves all channels at once, whatever the grace of their rules:
+    /// also on other nodes.
     pub fn part_with_user(&self, now_ms: u64, user: &str) {
+        self.part_with_user_here(now_ms, user);
+        if let Some(exchange) = self.members.exchange.get() {
+            exchange.part_with(user);
+        }
+    }
+
+    /// The same on this node.
+    pub fn part_with_user_here(&self, now_ms: u64, user: &str) {
         for shard in 0..SHARDS {
             let mut state = self.members.lock(shard);
             let absent: Vec<_> =
@@ -189,11 +222,15 @@ impl MemoryEngine {
         }
     }
 
-    /// A member leaves, whose time has come. If the log refuses that, it is due a little later.
+    /// A member leaves this process, whose time has come, and the channel if no other process has
+    /// it. If the log refuses that, it is due a little later.
     fn part_with(&self, state: &mut State, now_ms: u64, channel: &ChannelName, key: &str) {
-        let member = state.channels.get(channel).and_then(|all| all.get(key));
-        let Some(away) = member.and_then(|member| member.away) else { return };
+        let Some(away) = state.member(channel, key).and_then(|member| member.away) else { return };
         state.stay(channel, key);
+        let was_own = self.is_no_more(state, now_ms, channel, key);
+        if state.member(channel, key).is_some_and(|member| member.is_held()) {
+            return self.show(state, now_ms, channel, key);
+        }
         let told = self.told(now_ms, channel, key).map(|object| member_without_info(&object));
         let told = told.map(|object| {
             let log = ChannelName::members(channel.name());
@@ -206,7 +243,9 @@ impl MemoryEngine {
         state.remove(channel, key);
         self.members.left.fetch_add(1, Ordering::Relaxed);
         self.members.count.fetch_sub(1, Ordering::Relaxed);
-        if let Some(events) = &self.shared.events {
+        // Of the members of other nodes these notify.
+        let is_notified = was_own || !state.shared.contains_key(channel);
+        if let Some(events) = self.shared.events.as_ref().filter(|_| is_notified) {
             events.notify(now_ms, Event::MemberRemoved(channel, key));
         }
     }
@@ -222,25 +261,46 @@ impl MemoryEngine {
         &self,
         now_ms: u64,
         channel: &ChannelName,
-        shown: ShownMember<'_>,
+        key: &str,
+        object: String,
     ) -> Result<bool, PublishError> {
-        if self.told(now_ms, channel, key_of(&shown)).as_deref() == Some(&*shown.object()) {
+        if self.told(now_ms, channel, key).as_deref() == Some(&*object) {
             return Ok(false);
         }
-        self.tell_member(now_ms, channel, "update", shown)?;
-        self.members.updated.fetch_add(1, Ordering::Relaxed);
+        self.tell_member(now_ms, channel, "update", key, object)?;
         Ok(true)
     }
 
+    /// Tells subscribers that a member has joined or shows something else, and counts it.
     fn tell_member(
         &self,
         now_ms: u64,
         channel: &ChannelName,
         event: &str,
-        shown: ShownMember<'_>,
+        key: &str,
+        object: String,
     ) -> Result<(), PublishError> {
-        let (log, key) = (ChannelName::members(channel.name()), (key_of(&shown), false));
-        self.publish_internal(now_ms, value(log, event, key, shown.object())).map(drop)
+        let log = ChannelName::members(channel.name());
+        self.publish_internal(now_ms, value(log, event, (key, false), object))?;
+        let counter = if event == "join" { &self.members.joined } else { &self.members.updated };
+        counter.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn is_refused(&self) {
+        self.members.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A member, whom the caller makes one of this process or another one.
+    fn entry<'a>(&self, state: &'a mut State, channel: &ChannelName, key: &str) -> &'a mut Member {
+        let all = state.channels.entry(channel.clone()).or_default();
+        match all.entry(key.into()) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => {
+                self.members.count.fetch_add(1, Ordering::Relaxed);
+                entry.insert(Member::default())
+            }
+        }
     }
 }
 

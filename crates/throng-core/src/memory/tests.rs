@@ -8,9 +8,11 @@ mod freeze;
 mod guarantees;
 mod listing;
 mod members;
+mod members_world;
 mod model;
 mod presence;
 mod seal;
+mod shared_members;
 mod threads;
 
 use super::*;

@@ -93,6 +93,7 @@ impl<N: Net> Delivery<N> {
         is_poll: bool,
     ) -> Vec<Arc<PresenceState>> {
         let log = ChannelName::members(channel.name());
+        self.engine.memory().follow_members(self.clock().unix_ms(), channel);
         let followed = self.follow(id, &log, known.map_or(StartAt::State, StartAt::After));
         let Some(own) = self.newest_subscription(id) else { return Vec::new() };
         let is_list = followed.is_recovered != Some(true);
@@ -110,9 +111,10 @@ impl<N: Net> Delivery<N> {
         let mut notices: Vec<_> = told.map(|message| notice(&notice_json(message))).collect();
         self.subscriptions.advance(own, followed.head.offset);
         if is_list {
-            let count = self.engine.memory().members_of(channel);
+            let (count, is_partial) = self.count_members(channel);
             let mut json = Vec::new();
-            v1::members(&mut json, channel.name(), &followed.head.to_string(), count);
+            let head = followed.head.to_string();
+            v1::members(&mut json, channel.name(), &head, count, is_partial);
             notices.push(notice(&json));
         }
         notices
@@ -144,8 +146,14 @@ impl<N: Net> Delivery<N> {
     ) {
         let Some(target) = self.target_of(subscription) else { return };
         let channel = ChannelName::channel(&target.name);
-        let count = self.engine.memory().members_of(&channel);
+        let (count, is_partial) = self.count_members(&channel);
         let end = end.to_string();
-        self.say(id, &Saying::Members { channel: &target.name, id: &end, count });
+        self.say(id, &Saying::Members { channel: &target.name, id: &end, count, is_partial });
+    }
+
+    /// How many members a channel has, and whether other nodes may have more.
+    fn count_members(&self, channel: &ChannelName) -> (u64, bool) {
+        let (memory, now_ms) = (self.engine.memory(), self.clock().unix_ms());
+        (memory.members_of(channel), memory.are_members_partial(now_ms, channel))
     }
 }

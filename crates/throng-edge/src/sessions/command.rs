@@ -503,7 +503,7 @@ impl<N: Net> Sessions<N> {
         let limit = limit.map_or(PAGE, |limit| limit as usize);
         let name = name_of(target);
         if self.cursors().rules().members(&name).is_some() {
-            return self.members_command(call, target, limit, after);
+            return self.members_command(call, target, (limit, after), answers);
         }
         let found = match answers.presence.take() {
             Some(presence) => presence,
@@ -520,14 +520,23 @@ impl<N: Net> Sessions<N> {
         &mut self,
         call: Call<'_>,
         target: &Target,
-        limit: usize,
-        after: Option<&str>,
+        (limit, after): (usize, Option<&str>),
+        answers: &mut Answers,
     ) -> Result<(), Stop> {
         let name = name_of(target);
+        let (subscribers, is_partial) = if self.engine.memory().shares_members(&name) {
+            // First the others say who is there.
+            let found = match answers.presence.take() {
+                Some(presence) => presence,
+                None => self.ask_presence(call.id, &name, 0)?,
+            };
+            (found.connections as u64, found.is_partial)
+        } else {
+            (self.engine.audience(&name).subscribers, false)
+        };
         let page = self.engine.memory().members(self.clock().unix_ms(), &name, after, limit);
         self.charge_read(call.id, page.members.iter().map(|member| member.len()).sum());
-        let subscribers = self.engine.audience(&name).subscribers;
-        let present = page.answer(subscribers, self.engine.is_local(&name));
+        let present = page.answer(subscribers, (is_partial, self.engine.is_local(&name)));
         self.answer(call, &Saying::Present(target, present));
         Ok(())
     }

@@ -39,6 +39,14 @@ impl NodeShared {
             }
             Ok(Question::Use { node, report }) => self.hear_use(reply, &node, &report),
             Ok(Question::List(question)) => self.tell_list(reply, question),
+            Ok(Question::MembersTold { node, first, changes }) => {
+                self.hear_members(&node, first, changes);
+            }
+            Ok(Question::Members { only, of }) => self.tell_members(reply, only, of),
+            Ok(Question::PartWith { user }) => {
+                self.memory.part_with_user_here((self.now_ms)(), &user);
+                self.reply(reply, &true);
+            }
             Ok(Question::Scan { target, action }) => {
                 let Some(target) = self.scan_target(target) else { return };
                 let shared = Arc::clone(self);

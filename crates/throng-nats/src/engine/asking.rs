@@ -19,7 +19,7 @@ use super::shared::NodeShared;
 use crate::journal::{Ask, JournalEvent, NodesAnswered};
 
 /// How long the nodes have to say who follows a channel, in milliseconds.
-const COUNT_MS: u64 = 1_000;
+pub(super) const COUNT_MS: u64 = 1_000;
 
 /// How long the nodes have to pass their connections, in milliseconds. Those who ask wait for two
 /// seconds.
@@ -36,6 +36,8 @@ struct GatheredParts {
     /// `Some(None)` if the workers of this node do not answer.
     own: Option<Option<Presence>>,
     others: Option<OtherNodes<Vec<PresenceAnswer>>>,
+    /// Whether other nodes may have members that are not known here.
+    lacks_members: Option<bool>,
     ticket: Option<Ticket<Presence>>,
 }
 
@@ -43,14 +45,16 @@ impl Gathering {
     fn add(&self, add: impl FnOnce(&mut GatheredParts)) {
         let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
         add(&mut parts);
-        if parts.own.is_none() || parts.others.is_none() {
+        if parts.own.is_none() || parts.others.is_none() || parts.lacks_members.is_none() {
             return;
         }
-        let GatheredParts { own, others, ticket } = std::mem::take(&mut *parts);
+        let GatheredParts { own, others, lacks_members, ticket } = std::mem::take(&mut *parts);
         drop(parts);
         // Dropped, the ticket says that there is no answer.
         if let (Some(Some(own)), Some(others), Some(ticket)) = (own, others, ticket) {
-            ticket.answer(merge(own, others, self.max_users));
+            let mut all = merge(own, others, self.max_users);
+            all.is_partial |= lacks_members == Some(true);
+            ticket.answer(all);
         }
     }
 }
@@ -71,9 +75,20 @@ fn merge(own: Presence, others: OtherNodes<Vec<PresenceAnswer>>, max_users: usiz
 }
 
 impl NodeShared {
-    fn ask(
+    pub(super) fn ask(
         &self,
         question: &Question,
+        (wait_ms, must_reach_all): (u64, bool),
+        done: impl FnOnce(NodeAnswers) + Send + 'static,
+    ) {
+        self.ask_some(question, None, (wait_ms, must_reach_all), done);
+    }
+
+    /// Asks the other nodes, or only one.
+    pub(super) fn ask_some(
+        &self,
+        question: &Question,
+        only: Option<Box<str>>,
         (wait_ms, must_reach_all): (u64, bool),
         done: impl FnOnce(NodeAnswers) + Send + 'static,
     ) {
@@ -81,7 +96,8 @@ impl NodeShared {
         let question = serde_json::to_vec(question).unwrap_or_default();
         let token = self.token();
         if self.asks.begin(token, Box::new(done)) {
-            self.tell(JournalEvent::Ask(Ask { token, question, wait_ms, must_reach_all }));
+            let ask = Ask { token, question, wait_ms, must_reach_all, only };
+            self.tell(JournalEvent::Ask(ask));
         }
     }
 
@@ -114,11 +130,28 @@ impl NodeShared {
         }
         let (ticket, answer) = later.ticket();
         gathering.add(|parts| parts.ticket = Some(ticket));
+        self.know_members(now_ms, channel, &gathering);
         let question = Question::Presence { of, users: max_users };
         self.ask(&question, (COUNT_MS, false), move |answers| {
             gathering.add(|parts| parts.others = Some(answers.read()));
         });
         Ok(answer)
+    }
+
+    /// Has the members on other nodes known here, if the channel has any.
+    fn know_members(&self, now_ms: u64, channel: &ChannelName, gathering: &Arc<Gathering>) {
+        let lacks = |lacks: Option<bool>| {
+            let lacks = Some(lacks.unwrap_or(true));
+            move |parts: &mut GatheredParts| parts.lacks_members = lacks
+        };
+        let mut issue = || {
+            let gathering = Arc::clone(gathering);
+            Ticket::new(move |answer| gathering.add(lacks(answer)))
+        };
+        let ready = self.memory.members_ready(now_ms, channel, Later::new(&mut issue));
+        if let Answer::Now(partial) = ready {
+            gathering.add(lacks(Some(partial)));
+        }
     }
 
     /// How many follow a channel on other nodes.

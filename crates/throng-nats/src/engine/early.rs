@@ -102,6 +102,8 @@ impl SlotState {
                 self.nodes = *nodes;
                 return;
             }
+            // News that was missed is asked for.
+            Notice::Report(JournalReport::Question { reply, .. }) if reply.is_empty() => return,
             Notice::Report(JournalReport::Question { .. }) => {
                 self.questions += 1;
                 if self.questions > QUESTIONS_MAX {

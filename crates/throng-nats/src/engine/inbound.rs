@@ -77,6 +77,7 @@ impl NodeShared {
                 }
                 self.link.set((self.now_ms)(), LinkState::Away { trouble: None });
                 self.cluster.is_away();
+                self.memory.members_connected((self.now_ms)(), false);
                 self.tables.is_away();
                 self.refuse_waiting();
             }
@@ -122,12 +123,14 @@ impl NodeShared {
             JournalReport::Question { reply, question } => self.question(reply, &question),
             JournalReport::Nodes(nodes) => self.link.nodes_are(nodes),
             JournalReport::Heard { node, description } => {
+                self.memory.member_node_heard((self.now_ms)(), &node);
                 self.cluster.heard((self.now_ms)(), node, &description);
             }
             JournalReport::Held(held) => self.holding.is(self.link.epoch(), held),
-            JournalReport::Gone { node } => self.gone(&node),
+            JournalReport::Gone { node, is_in_order } => self.gone(&node, is_in_order),
             JournalReport::Standing(standing) => {
                 self.cluster.stands((self.now_ms)(), standing);
+                self.memory.part_with_silent_nodes((self.now_ms)());
             }
         }
     }
@@ -136,6 +139,7 @@ impl NodeShared {
     fn refused(&self, reason: String, limit: Option<NatsLimit>) {
         tracing::error!("{reason}");
         limit.into_iter().for_each(|limit| self.link.counts.refused_by(limit));
+        self.memory.members_connected((self.now_ms)(), false);
         self.link.set((self.now_ms)(), LinkState::Refused { reason, limit });
     }
 
@@ -214,6 +218,7 @@ impl NodeShared {
         } else {
             tracing::info!("the stream in NATS is open");
         }
+        self.memory.members_connected((self.now_ms)(), true);
     }
 
     /// All ids from before mean nothing: subscribers have to begin anew, and are told that they may
@@ -306,7 +311,10 @@ impl NodeShared {
     }
 
     /// Another node is gone, with its clients.
-    fn gone(&self, node: &str) {
+    fn gone(&self, node: &str, is_in_order: bool) {
+        if is_in_order {
+            self.memory.member_node_left((self.now_ms)(), node);
+        }
         self.cluster.gone(node);
         self.usage.left(node);
     }

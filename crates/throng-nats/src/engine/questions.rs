@@ -10,6 +10,7 @@ use throng_core::{
     Scanned,
 };
 
+use super::member_messages::{ChangeElsewhere, WantElsewhere};
 use crate::journal::headers_of;
 
 /// A question of one node to all others.
@@ -36,6 +37,14 @@ pub(super) enum Question {
     /// The use of limits by clients of the asking node, in base64. The answer only says that it was
     /// heard.
     Use { node: String, report: String },
+    /// What has changed of the members of the asking node, from change number `first` on. Nobody
+    /// answers.
+    MembersTold { node: String, first: u64, changes: Vec<ChangeElsewhere> },
+    /// The members that a node has itself, from behind a key on. If it is for one node, the others
+    /// do not answer.
+    Members { only: Option<String>, of: Vec<WantElsewhere> },
+    /// A user leaves all channels without a grace. The answer only says that it was heard.
+    PartWith { user: String },
 }
 
 /// [`ListQuery`] between nodes.

@@ -24,6 +24,7 @@ use super::followed::Followed;
 use super::frozen::NodeThaw;
 use super::keys::SharedKeys;
 use super::link::{Link, LinkState};
+use super::members::NodeLink;
 use super::open_logs::OpenLogs;
 use super::receipts::ReceiptsForOthers;
 use super::rest::Holding;
@@ -177,6 +178,7 @@ impl NodeStarting {
             next_token: AtomicU64::new(1),
         });
         shared.follow_keys();
+        shared.memory.share_members(Box::new(NodeLink(Arc::downgrade(&shared))));
         let begin = thaw.map_or(Ok(Vec::new()), |thaw| shared.thaw(thaw))?;
         let journal = Arc::new(NatsJournal { shared, thread: self.thread });
         Ok(NodeBeginning { journal, early: self.early, begin })

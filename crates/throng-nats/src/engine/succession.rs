@@ -117,7 +117,9 @@ impl NodeShared {
         // The others have another journal now, and nobody follows them here.
         let is_followed =
             |channel: &FrozenFollow| self.memory.followed_head(&channel.name).is_some();
+        let now_ms = (self.now_ms)();
         for channel in channels.into_iter().filter(is_followed) {
+            self.memory.follow_members(now_ms, &channel.name);
             let (name, head, is_live) = (channel.name.clone(), channel.head, channel.is_live);
             let id = followed.thaw(channel);
             if is_live {

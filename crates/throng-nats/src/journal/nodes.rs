@@ -214,7 +214,7 @@ impl Nodes {
         };
         if delivery.payload == LEAVES {
             if self.known.remove(&*node).is_some() {
-                outbox.report(JournalReport::Gone { node: node.clone() });
+                outbox.report(JournalReport::Gone { node: node.clone(), is_in_order: true });
             }
             for open in self.open.values_mut() {
                 open.missing.remove(&node);
@@ -236,11 +236,12 @@ impl Nodes {
 
     /// Asks all other nodes.
     pub(super) fn ask(&mut self, now_ms: u64, ask: Ask, outbox: &mut Outbox) {
-        let Ask { token, question, wait_ms, must_reach_all } = ask;
+        let Ask { token, question, wait_ms, must_reach_all, only } = ask;
         let is_silent = |heard_ms: &u64| now_ms.saturating_sub(*heard_ms) >= SUSPECT_MS;
         // A node that was silent for long may still hear it, if that matters.
         let is_awaited = |heard_ms: &u64| must_reach_all || !is_silent(heard_ms);
-        let known = self.known.iter();
+        let is_asked = |name: &str| only.as_deref().is_none_or(|only| only == name);
+        let known = self.known.iter().filter(|(name, _)| is_asked(name));
         let open = Open {
             token,
             question: question.into(),
@@ -267,17 +268,28 @@ impl Nodes {
         outbox.ask_again(place, Question::Nodes, self.ask.to_string(), content);
     }
 
-    /// A node has asked. Returns where its answer goes to.
+    /// Tells all other nodes something.
+    pub(super) fn tell(&self, what: Vec<u8>, outbox: &mut Outbox) {
+        let (headers, subject) = (self.headers(), self.ask.to_string());
+        if self.is_connected && headers.len() + what.len() <= outbox.payload_bytes_max {
+            let payload = what.into();
+            let publish = JournalAction::Publish { subject, reply: None, headers, payload };
+            outbox.actions.push(publish);
+        }
+    }
+
+    /// A node has asked. Returns where its answer goes to; empty if it wants none.
     pub(super) fn asked(&self, delivery: &ServerMessage<'_>) -> Option<String> {
         let is_other = sender(delivery.headers).is_some_and(|node| *node != *self.own);
-        delivery.reply.filter(|_| is_other).map(str::to_owned)
+        is_other.then(|| delivery.reply.unwrap_or_default().to_owned())
     }
 
     /// Answers a question of another node. One that servers do not carry is not sent: the other
     /// node says that an answer is missing.
     pub(super) fn answer(&self, reply: String, answer: Vec<u8>, outbox: &mut Outbox) {
         let headers = self.headers();
-        if self.is_connected && headers.len() + answer.len() <= outbox.payload_bytes_max {
+        let is_sent = self.is_connected && !reply.is_empty();
+        if is_sent && headers.len() + answer.len() <= outbox.payload_bytes_max {
             let payload = answer.into();
             outbox.actions.push(JournalAction::Publish {
                 subject: reply,
@@ -333,7 +345,7 @@ impl Nodes {
         self.known.retain(|node, heard_ms| {
             let is_there = now_ms.saturating_sub(*heard_ms) < GONE_MS;
             if !is_there {
-                outbox.report(JournalReport::Gone { node: node.clone() });
+                outbox.report(JournalReport::Gone { node: node.clone(), is_in_order: false });
             }
             is_there
         });

@@ -93,6 +93,8 @@ pub enum JournalEvent<'a> {
     },
     /// To ask all other nodes.
     Ask(Ask),
+    /// To tell all other nodes something, as a question without an answer. It may get lost.
+    Tell(Vec<u8>),
     /// To answer a question of another node.
     Answer {
         /// Where the answer goes to: as in [`JournalReport::Question`].
@@ -300,6 +302,8 @@ pub struct Ask {
     pub wait_ms: u64,
     /// True if it is asked until each node has answered, also one that is silent just now.
     pub must_reach_all: bool,
+    /// The only node that answers, if it is not all of them.
+    pub only: Option<Box<str>>,
 }
 
 /// Answers of other nodes.
@@ -417,6 +421,8 @@ pub enum JournalReport {
     Gone {
         /// The name that it has had since it started.
         node: Box<str>,
+        /// True if it has said so itself.
+        is_in_order: bool,
     },
     /// How the journal stands, about once a second while there is a connection.
     Standing(Standing),

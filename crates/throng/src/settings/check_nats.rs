@@ -56,15 +56,6 @@ pub(super) fn nats(settings: &Settings) -> Option<String> {
                 .into(),
         );
     }
-    let members = |table: &ChannelTable| table.members.unwrap_or(settings.presence.members);
-    let are_in_nats = tables_in_nats(settings).any(|(_, table)| members(table).0.is_some());
-    if are_in_nats || settings.presence.members.0.is_some() {
-        return Some(
-            "members do not work with engine = nats yet, but on channels that are local: each node \
-             knows its own connections only; set presence.members and members to \"none\""
-                .into(),
-        );
-    }
     connection(settings).or_else(|| retention(settings))
 }
 
@@ -142,14 +133,6 @@ mod tests {
                 "presence events do not work with engine = nats yet",
             ),
             (
-                "engine = 'nats'\nnats = 'a'\npresence = { members = 'user' }",
-                "members do not work with engine = nats yet",
-            ),
-            (
-                "engine = 'nats'\nnats = 'a'\n[[channels]]\nmatch = 'a'\nmembers = 'user'",
-                "members do not work with engine = nats yet",
-            ),
-            (
                 "engine = 'nats'\nnats = 'a'\nhistory = { messages = 10001 }",
                 "history: messages must be at most 10k with engine = nats, not 10001",
             ),
@@ -168,6 +151,8 @@ mod tests {
             "engine = 'nats'\nnats = 'a'\nnats-ca = 'c'\nnats-tls-first = true",
             "engine = 'nats'\nnats = 'tls://a'\nnats-tls-first = true",
             "engine = 'nats'\nnats = 'a'\ndata = '/d'",
+            "engine = 'nats'\nnats = 'a'\npresence = { members = 'user' }",
+            "engine = 'nats'\nnats = 'a'\n[[channels]]\nmatch = 'a'\nmembers = 'user'",
             "engine = 'nats'\nnats = 'a'\n[[channels]]\nmatch = 'a'\njournal = 'memory'\n\
              local = true\npresence-events = true\nmessages = 20000\nage = '400d'",
             "engine = 'nats'\nnats = 'a'\nrecords = 'memory'\nrevocations-file = '/r'",

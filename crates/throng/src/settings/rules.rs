@@ -39,8 +39,7 @@ pub(crate) fn rules(settings: &Settings) -> Rules {
     };
     let rules = settings.channels.iter().map(|table| rule(settings, table, &fallback));
     let mut rules: Vec<_> = rules.collect();
-    // Several nodes have no list of members yet.
-    for app in settings.apps.iter().filter(|_| !settings.engine.0) {
+    for app in &settings.apps {
         add_presence(&mut rules, &fallback, &app.prefix());
     }
     Rules::new(rules, fallback)

@@ -1,8 +1,10 @@
 //! `GET /apps/{id}/channels`, `/apps/{id}/channels/{channel}` and its `/users`.
 
+use std::convert::Infallible;
+
 use serde_json::{Map, Value, json};
 use throng_access::Client;
-use throng_core::{ChannelName, HistoryQuery, Message, clock};
+use throng_core::{ChannelName, HistoryQuery, Later, Message, clock};
 use throng_pusher::Channel;
 use throng_pusher::channel::Access;
 use throng_pusher::trigger::{Info, TriggerError};
@@ -11,8 +13,10 @@ use throng_wire::ErrorCode;
 use super::signed::{Signed, malformed, named};
 use crate::api::count::{CountedNodes, Elsewhere};
 use crate::api::limit::Limited;
+use crate::api::parameters::WORKERS_TIMEOUT;
 use crate::api::{listing, log};
 use crate::http::answer::ApiError;
+use crate::late_answer::within;
 
 /// The most channels of a list, which has no pages.
 const CHANNELS_MAX: usize = 10_000;
@@ -36,11 +40,16 @@ pub(super) async fn channels(signed: &Signed<'_>) -> Result<Value, ApiError> {
     let pattern = app.own(&format!("{begin}*"));
     let found = listing::followed(signed.control, &pattern, CHANNELS_MAX).await?;
     let mut channels = Map::new();
+    if info.user_count {
+        // All at once.
+        let memory = signed.control.engine.memory();
+        found.iter().for_each(|listed| memory.follow_members(clock::now_ms(), &listed.name));
+    }
     for listed in found {
         let Some(channel) = app.shown(listed.name.name()).and_then(Channel::of) else { continue };
         let mut own = Map::new();
         if info.user_count {
-            own.insert("user_count".into(), users_of(signed, &listed.name).into());
+            own.insert("user_count".into(), users_of(signed, &listed.name).await.into());
         }
         if info.subscription_count {
             own.insert("subscription_count".into(), listed.subscribers.into());
@@ -71,7 +80,7 @@ pub(super) async fn channel(signed: &Signed<'_>, segment: &str) -> Result<Value,
 }
 
 /// The users of a presence channel.
-pub(super) fn users(signed: &Signed<'_>, segment: &str) -> Result<Value, ApiError> {
+pub(super) async fn users(signed: &Signed<'_>, segment: &str) -> Result<Value, ApiError> {
     begin_reading(signed)?;
     let name = named(segment)?;
     let channel = Channel::of(&name).filter(|channel| channel.access() == Access::Presence);
@@ -80,6 +89,7 @@ pub(super) fn users(signed: &Signed<'_>, segment: &str) -> Result<Value, ApiErro
         return Err(ApiError::new(ErrorCode::BadRequest, message));
     };
     let (own, app) = (signed.own(channel)?, signed.app.app());
+    know_members(signed, &own).await;
     let (mut users, mut after) = (Vec::new(), None);
     loop {
         let memory = signed.control.engine.memory();
@@ -102,7 +112,7 @@ pub(super) async fn attributes(
     let own = signed.own(channel)?;
     let mut object = Map::new();
     if info.user_count && channel.access() == Access::Presence {
-        object.insert("user_count".into(), users_of(signed, &own).into());
+        object.insert("user_count".into(), users_of(signed, &own).await.into());
     }
     if info.subscription_count {
         let count = subscribers_of(signed, &own).await;
@@ -130,8 +140,16 @@ fn text_of(message: &Message) -> String {
     String::from_utf8_lossy(message.body.bytes()).into_owned()
 }
 
-fn users_of(signed: &Signed<'_>, channel: &ChannelName) -> u64 {
+async fn users_of(signed: &Signed<'_>, channel: &ChannelName) -> u64 {
+    know_members(signed, channel).await;
     signed.control.engine.memory().members_of(channel)
+}
+
+/// Waits until the members of a channel on other nodes are known here, or cannot be.
+async fn know_members(signed: &Signed<'_>, channel: &ChannelName) {
+    let memory = signed.control.engine.memory();
+    let ready = |later: Later<'_, _>| Ok(memory.members_ready(clock::now_ms(), channel, later));
+    let Ok(_): Result<_, Infallible> = within(WORKERS_TIMEOUT, ready).await;
 }
 
 /// The subscribers of a channel on all nodes.

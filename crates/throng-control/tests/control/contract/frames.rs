@@ -187,7 +187,7 @@ fn notices_have_the_fields_that_are_written() {
         let (event, id) = ("join", "a-1");
         v1::member(out, MemberEvent { channel: "a", event, id, time_ms: 1, object });
     });
-    messages.check("memberList", |out, _| v1::members(out, "a", "a-1", 1));
+    messages.check("memberList", |out, _| v1::members(out, "a", "a-1", 1, true));
     let (user, time) = ("u".into(), 1);
     let event = PresenceEvent { channel: "a", time_ms: 1, connections: 1, users: Some(&["u"]) };
     messages.check("presenceEvent", |out, _| v1::presence_state(out, event));

@@ -4,7 +4,6 @@
 //! A frozen subscription does not count for its member, and counts again once it is thawed. So for
 //! a while each member is one without connections.
 
-use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
 use throng_wire::v1::ShownMember;
@@ -12,7 +11,7 @@ use throng_wire::v1::ShownMember;
 use super::key_of;
 use crate::clock;
 use crate::frozen::{Decoder, Encoder, RecordKind, ThawError, decode_name, encode_name};
-use crate::members::{Away, Member, State};
+use crate::members::{Away, ByKey, Member};
 use crate::memory::{MemoryEngine, SHARDS};
 use crate::name::{ChannelName, Kind};
 
@@ -22,10 +21,13 @@ const RECORD_MEMBERS: usize = 1000;
 /// For how long members stay at least whose connections may still come.
 const THAW_MS: u64 = 10_000;
 
+/// In place of times: it is a member of other processes alone, which say so again.
+const NOT_OWN: [u64; 2] = [0, 1];
+
 /// Writes the members of a channel.
 fn freeze<E>(
     channel: &ChannelName,
-    all: &HashMap<Box<str>, Member>,
+    all: &ByKey,
     write: &mut dyn FnMut(Vec<u8>) -> Result<(), E>,
 ) -> Result<(), E> {
     let mut left = all.iter();
@@ -36,9 +38,12 @@ fn freeze<E>(
         encoder.u32(count as u32);
         for (key, member) in left.by_ref().take(count) {
             encoder.bytes(key.as_bytes());
-            let times = member.away.map(|away| [away.since_ms, away.due_ms]);
-            let times = times.map(|times| times.map(clock::wall_ms));
-            times.unwrap_or_default().into_iter().for_each(|time_ms| encoder.u64(time_ms));
+            let times = match member.away {
+                _ if !member.is_own => NOT_OWN,
+                None => [0, 0],
+                Some(away) => [away.since_ms, away.due_ms].map(clock::wall_ms),
+            };
+            times.into_iter().for_each(|time_ms| encoder.u64(time_ms));
         }
         write(encoder.finish())?;
     }
@@ -70,15 +75,16 @@ impl MemoryEngine {
         let mut state = self.members_with(&channel);
         for _ in 0..decoder.u32()? {
             let key = decoder.text()?;
-            let away = match [decoder.u64()?, decoder.u64()?] {
-                [0, 0] => Away { since_ms: now_ms, due_ms: last_ms },
+            let times = [decoder.u64()?, decoder.u64()?];
+            let away = match times {
+                [0, 0] | NOT_OWN => Away { since_ms: now_ms, due_ms: last_ms },
                 times => {
                     let [since_ms, due_ms] = times.map(clock::from_wall_ms);
                     Away { since_ms: since_ms.min(now_ms), due_ms: due_ms.min(last_ms) }
                 }
             };
             let all = state.channels.entry(channel.clone()).or_default();
-            let member = Member { connections: 0, away: None };
+            let member = Member { is_own: times != NOT_OWN, ..Member::default() };
             if all.insert(key.into(), member).is_some() {
                 return Err(ThawError::Invalid("a member twice"));
             }
@@ -100,16 +106,13 @@ impl MemoryEngine {
     pub fn resume_member(&self, now_ms: u64, channel: &ChannelName, shown: ShownMember<'_>) {
         let key = key_of(&shown);
         let mut state = self.members_with(channel);
-        if let Some(member) = state.channels.get_mut(channel).and_then(|all| all.get_mut(key)) {
-            member.connections += 1;
-            return state.stay(channel, key);
+        let is_here = state.member(channel, key).is_some_and(|member| member.is_own);
+        if !is_here {
+            // It has come so late that the member has left, or the frozen state was made up.
+            let _ = self.hold_member(&mut state, now_ms, channel, shown);
         }
-        // It has come so late that the member has left, or the frozen state was made up.
-        let State { channels, .. } = &mut *state;
-        let all = channels.entry(channel.clone()).or_default();
-        all.insert(key.into(), Member { connections: 1, away: None });
-        self.members.count.fetch_add(1, Ordering::Relaxed);
-        self.members.joined.fetch_add(1, Ordering::Relaxed);
-        let _ = self.tell_member(now_ms, channel, "join", shown);
+        let member = self.entry(&mut state, channel, key);
+        (member.is_own, member.connections) = (true, member.connections + 1);
+        state.stay(channel, key);
     }
 }

@@ -20,7 +20,7 @@ impl Known {
                 self.others.insert(node, description);
             }
             JournalReport::Heard { node, .. } => drop(self.others.entry(node).or_default()),
-            JournalReport::Gone { node } => {
+            JournalReport::Gone { node, .. } => {
                 assert!(self.others.remove(&node).is_some(), "{node} was never there");
             }
             JournalReport::Standing(standing) => self.own = standing,
@@ -47,7 +47,8 @@ impl World {
         self.nodes[node].asks.insert(token, others);
         let question = token.to_string().into();
         let wait_ms = 100 + self.random.below(2_000) as u64;
-        self.step(node, JournalEvent::Ask(Ask { token, question, wait_ms, must_reach_all }));
+        let ask = Ask { token, question, wait_ms, must_reach_all, only: None };
+        self.step(node, JournalEvent::Ask(ask));
     }
 
     /// Each node answers at most once, under the number of the question. Without an answer of one

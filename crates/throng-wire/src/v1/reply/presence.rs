@@ -182,13 +182,15 @@ pub fn member(out: &mut Vec<u8>, of: MemberEvent<'_>) {
     notice.end();
 }
 
-/// Tells that all members of a channel have been told, as of `id`.
-pub fn members(out: &mut Vec<u8>, channel: &str, id: &str, members: u64) {
+/// Tells that all members of a channel have been told, as of `id`. If other nodes may have some
+/// that are not known, it is partial.
+pub fn members(out: &mut Vec<u8>, channel: &str, id: &str, members: u64, is_partial: bool) {
     Object::typed(out, "presence")
         .string("channel", channel)
         .string("event", "state")
         .string("id", id)
         .number("members", members)
+        .flag("partial", is_partial)
         .end();
 }
 
@@ -270,7 +272,7 @@ mod tests {
         );
         assert_eq!(String::from_utf8(out).unwrap(), expected);
         let mut out = Vec::new();
-        members(&mut out, "a", "e-7", 2);
+        members(&mut out, "a", "e-7", 2, false);
         let expected =
             r#"{"type":"presence","channel":"a","event":"state","id":"e-7","members":2}"#;
         assert_eq!(String::from_utf8(out).unwrap(), expected);

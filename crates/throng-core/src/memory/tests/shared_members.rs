@@ -1,0 +1,256 @@
+//! Members of channels that several processes serve: pages of parts, who is forgotten when, what
+//! finds no room.
+
+use throng_wire::v1::ShownMember;
+
+use super::*;
+use crate::later::ask;
+use crate::members::exchange::{
+    MESSAGE_BYTES, MemberAsk, MemberChange, MemberLink, MemberPart, MemberValue, MemberWant,
+};
+use crate::rules::{JournalId, MembersRule};
+
+#[derive(Clone, Default)]
+struct Out {
+    asked: Arc<Mutex<Vec<MemberAsk>>>,
+    told: Arc<Mutex<Vec<Told>>>,
+}
+
+/// Changes, and the number of the first.
+type Told = (u64, Vec<MemberChange>);
+
+impl MemberLink for Out {
+    fn tell(&self, first: u64, changes: &[MemberChange]) {
+        self.told.lock().unwrap().push((first, changes.to_vec()));
+    }
+
+    fn ask(&self, ask: MemberAsk) {
+        self.asked.lock().unwrap().push(ask);
+    }
+
+    fn part_with(&self, _: &str) {}
+}
+
+/// A process with one other, which this test is.
+struct One {
+    fixture: Fixture,
+    out: Out,
+    now_ms: u64,
+}
+
+fn room() -> ChannelName {
+    ChannelName::channel("room")
+}
+
+fn shown(user: &str) -> ShownMember<'_> {
+    ShownMember { connection: None, user: Some(user), info: None }
+}
+
+fn value(user: &str, stamp: u64) -> MemberValue {
+    MemberValue { stamp, object: shown(user).object().into() }
+}
+
+impl One {
+    fn new(max_bytes: usize) -> One {
+        let rule = Rule {
+            journal: Some(JournalId(0)),
+            members: Some(MembersRule { are_connections: false, grace_ms: 0 }),
+            ..Rule::default()
+        };
+        let fixture = Fixture::with_rule(rule, 1, max_bytes);
+        let (out, now_ms) = (Out::default(), crate::clock::now_ms());
+        fixture.engine.share_members_from(now_ms, JournalId(0), Box::new(out.clone()));
+        fixture.engine.members_connected(now_ms, true);
+        fixture.engine.member_node_heard(now_ms, "other");
+        One { fixture, out, now_ms }
+    }
+
+    fn engine(&self) -> &MemoryEngine {
+        &self.fixture.engine
+    }
+
+    fn tell(&self, first: u64, users: &[&str]) {
+        let change = |user: &&str| MemberChange {
+            channel: room(),
+            key: (*user).into(),
+            value: Some(value(user, 1)),
+        };
+        let changes = users.iter().map(change).collect();
+        self.engine().hear_members(self.now_ms, "other", first, changes);
+    }
+
+    /// The other answers all questions, as of a number, with these members.
+    fn answer(&self, as_of: u64, users: &[&str]) {
+        loop {
+            let asked = std::mem::take(&mut *self.out.asked.lock().unwrap());
+            if asked.is_empty() {
+                return;
+            }
+            for ask in asked {
+                let part = |want: MemberWant| MemberPart {
+                    members: users.iter().map(|user| ((*user).into(), value(user, 1))).collect(),
+                    channel: want.channel,
+                    after: want.after,
+                    as_of,
+                    next: None,
+                };
+                let parts = ask.wants.into_iter().map(part).collect();
+                let answers = vec![("other".into(), parts)];
+                self.engine().members_answered(self.now_ms, ask.id, answers);
+            }
+        }
+    }
+
+    fn users(&self) -> Vec<String> {
+        let page = self.engine().members(self.now_ms, &room(), None, 1_000);
+        page.users.iter().map(ToString::to_string).collect()
+    }
+}
+
+#[test]
+fn a_list_waits_until_the_other_processes_have_said_who_is_there() {
+    let one = One::new(usize::MAX);
+    let ready = ask(|later| one.engine().members_ready(one.now_ms, &room(), later));
+    assert!(ready.try_recv().is_err());
+    one.answer(7, &["ann", "bob"]);
+    assert_eq!(
+        (ready.try_recv(), one.users()),
+        (Ok(Some(false)), vec!["ann".into(), "bob".into()])
+    );
+    assert!(!one.engine().are_members_partial(one.now_ms, &room()));
+    assert!(one.engine().are_members_partial(one.now_ms + 5_000, &room()), "it is silent");
+}
+
+#[test]
+fn a_list_does_not_wait_for_ever() {
+    let mut one = One::new(usize::MAX);
+    let ready = ask(|later| one.engine().members_ready(one.now_ms, &room(), later));
+    one.now_ms += 1_000;
+    one.engine().tick(one.now_ms);
+    assert!(ready.try_recv().is_err());
+    one.now_ms += 1_000;
+    one.engine().tick(one.now_ms);
+    assert_eq!(ready.try_recv(), Ok(Some(true)));
+}
+
+#[test]
+fn a_number_that_is_missing_has_the_parts_asked_for_again() {
+    let one = One::new(usize::MAX);
+    one.engine().follow_members(one.now_ms, &room());
+    one.tell(1, &["ann"]);
+    one.answer(1, &["ann"]);
+    one.tell(2, &["bob"]);
+    assert!(one.out.asked.lock().unwrap().is_empty(), "nothing is missing");
+    one.tell(4, &["dee"]);
+    assert!(one.engine().are_members_partial(one.now_ms, &room()));
+    one.answer(4, &["cy", "dee"]);
+    assert_eq!(one.users(), ["cy", "dee"]);
+    assert!(!one.engine().are_members_partial(one.now_ms, &room()));
+    // What is older than that is known.
+    one.tell(3, &["bob"]);
+    assert_eq!(one.users(), ["cy", "dee"]);
+    assert_eq!(one.engine().member_metrics().news_lost, 2);
+}
+
+#[test]
+fn a_part_that_is_large_comes_in_pages() {
+    let (here, there) = (One::new(usize::MAX), One::new(usize::MAX));
+    let names: Vec<_> = (0..3_000).map(|n| format!("user {n:05}")).collect();
+    for name in &names {
+        here.engine().begin_member(here.now_ms, &room(), shown(name)).expect("there is room");
+    }
+    there.engine().follow_members(there.now_ms, &room());
+    there.engine().tick(there.now_ms);
+    let mut pages = 0;
+    loop {
+        let asked = std::mem::take(&mut *there.out.asked.lock().unwrap());
+        if asked.is_empty() {
+            break;
+        }
+        for ask in asked {
+            pages += 1;
+            let parts = here.engine().member_parts(here.now_ms, ask.wants);
+            let members = parts.iter().flat_map(|part| &part.members);
+            let bytes: usize = members.map(|(key, it)| key.len() + it.object.len()).sum();
+            assert!(bytes <= MESSAGE_BYTES, "{bytes}");
+            let answers = vec![("other".into(), parts)];
+            there.engine().members_answered(there.now_ms, ask.id, answers);
+        }
+    }
+    assert!((5..50).contains(&pages), "{pages} pages");
+    assert_eq!(there.engine().members_of(&room()), 3_000);
+    assert_eq!(there.users(), names[..1_000]);
+}
+
+#[test]
+fn changes_that_wait_are_told_in_messages_of_bounded_size() {
+    let one = One::new(usize::MAX);
+    for n in 0..3_000 {
+        let user = format!("user {n}");
+        one.engine().begin_member(one.now_ms, &room(), shown(&user)).expect("there is room");
+    }
+    one.engine().tick(one.now_ms);
+    let told = one.out.told.lock().unwrap();
+    let changes = told.iter().map(|(_, changes)| changes.len()).sum::<usize>();
+    assert_eq!(changes, 3_000);
+    assert!((5..50).contains(&told.len()), "{} messages", told.len());
+    let mut next = told[0].0;
+    for (first, changes) in told.iter() {
+        assert_eq!(*first, next, "no number is missing");
+        next += changes.len() as u64;
+    }
+}
+
+#[test]
+fn the_members_elsewhere_of_a_channel_that_nobody_follows_are_forgotten() {
+    let mut one = One::new(usize::MAX);
+    one.engine().follow_members(one.now_ms, &room());
+    one.tell(1, &["ann"]);
+    one.answer(1, &["ann"]);
+    let log = ChannelName::members("room");
+    let known = one.engine().state(&log).head;
+    one.now_ms += 61_000;
+    one.fixture.tick_all(one.now_ms);
+    assert_eq!((one.users().len(), one.engine().member_metrics().members), (0, 0));
+    // Whoever has known the list gets it anew.
+    let followed = one.fixture.follow(one.now_ms, &log, 0, StartAt::After(known));
+    assert_ne!(followed.is_recovered, Some(true));
+    one.engine().follow_members(one.now_ms, &room());
+    one.tell(2, &["bob"]);
+    one.answer(2, &["ann", "bob"]);
+    assert_eq!(one.users(), ["ann", "bob"]);
+}
+
+#[test]
+fn members_elsewhere_that_find_no_room_are_missing_and_that_is_said() {
+    let one = One::new(20_000);
+    one.engine().follow_members(one.now_ms, &room());
+    let users: Vec<_> = (100..600).map(|n| format!("user {n}")).collect();
+    let users: Vec<_> = users.iter().map(|user| &**user).collect();
+    one.tell(1, &users);
+    one.answer(500, &users);
+    let members = one.engine().member_metrics();
+    assert!((5..200).contains(&members.members), "{members:?}");
+    assert_eq!(one.engine().members_of(&room()), members.members);
+    assert!(members.refused >= 300, "{members:?}");
+    assert!(one.engine().are_members_partial(one.now_ms, &room()));
+}
+
+#[test]
+fn a_process_that_was_halted_takes_nobody_for_gone() {
+    let mut one = One::new(usize::MAX);
+    one.engine().follow_members(one.now_ms, &room());
+    one.engine().part_with_silent_nodes(one.now_ms);
+    one.tell(1, &["ann"]);
+    one.answer(1, &["ann"]);
+    one.now_ms += 20_000;
+    one.engine().part_with_silent_nodes(one.now_ms);
+    one.engine().tick(one.now_ms);
+    assert_eq!(one.users(), ["ann"]);
+    for _ in 0..8 {
+        one.now_ms += 1_000;
+        one.engine().part_with_silent_nodes(one.now_ms);
+        one.engine().tick(one.now_ms);
+    }
+    assert_eq!(one.users().len(), 0);
+}
