@@ -32,6 +32,7 @@ use throng_access::{AccessControl, Apps, ClientApp};
 use throng_core::events::{Event, EventSink};
 use throng_core::name::{ChannelName, Kind};
 use throng_core::{ConnectionName, VolatilePublication, clock};
+use throng_pusher::Channel;
 use throng_pusher::app::split_prefix;
 use tokio::sync::mpsc;
 
@@ -121,6 +122,11 @@ impl WebhookQueue {
     }
 }
 
+/// True if the protocol has a name for a channel. Native clients may follow others.
+fn is_of_protocol(name: &ChannelName) -> bool {
+    name.kind() != Kind::Internal && Channel::of(&shown(name)).is_some()
+}
+
 /// The application's name of a channel, or of its user's.
 fn shown(name: &ChannelName) -> Box<str> {
     let (_, own) = split_prefix(name.name());
@@ -148,7 +154,7 @@ impl EventSink for WebhookQueues {
             Event::ClientEvent(_, event) => Some(&event.channel),
             Event::Connected { .. } | Event::Disconnected { .. } => None,
         };
-        if let Some(channel) = channel.filter(|name| name.kind() != Kind::Internal) {
+        if let Some(channel) = channel.filter(|name| is_of_protocol(name)) {
             let (prefix, _) = split_prefix(channel.name());
             let queue = self.queues.iter().find(|queue| queue.app.app().prefix() == prefix);
             if let Some((queue, what)) =

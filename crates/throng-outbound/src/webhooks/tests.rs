@@ -87,6 +87,7 @@ async fn an_application_is_told_of_its_own_channels_in_their_order() {
         Event::CacheMiss(&ChannelName::channel("shop/cache-a")),
         Event::Occupied(&ChannelName::user("shop/ann")),
         Event::Occupied(&ChannelName::channel("native")),
+        Event::Occupied(&ChannelName::channel("shop/native/name")),
         Event::Occupied(&ChannelName::status()),
         Event::Disconnected { connection, reason: "peer" },
         Event::MemberRemoved(&room, "shop/ann"),
