@@ -171,6 +171,9 @@ const MEMBERS_BYTES_MAX: usize = 256 << 20;
 /// closed reconnects, and gets what it lacks from the control plane.
 const INTERNAL_LAG_MAX: usize = 30;
 
+/// The lag limit of members, in changes: twice as many as the pace may hold back.
+const MEMBERS_LAG_MAX: usize = 1000;
+
 /// The lag limit of presence events, in events. A subscriber that lacks more skips them.
 const PRESENCE_LAG_MAX: usize = 4;
 
@@ -217,6 +220,7 @@ impl Rules {
             // Those that are slow pass over what is superseded. One that lacks more even so comes
             // back, and gets the list.
             lag_policy: LagPolicy::Close,
+            max_lag_messages: MEMBERS_LAG_MAX,
             ..internal.clone()
         });
         specific.push(Rule {
@@ -229,6 +233,15 @@ impl Rules {
         let has_members = specific.iter().any(|rule| rule.members.is_some());
         let may_end = specific.iter().any(|rule| rule.may_end);
         Rules { list: specific, shows_senders, has_members, may_end }
+    }
+
+    /// The same rules, with a pace at which changes of members are told, in milliseconds: see
+    /// [`Rule::pace_ms`].
+    #[must_use]
+    pub fn telling_members_at(mut self, pace_ms: u32) -> Rules {
+        let members = self.list.len() - 2;
+        self.list[members].pace_ms = pace_ms;
+        self
     }
 
     /// The rule for a channel or user. An operator's rules do not apply to internal logs, which

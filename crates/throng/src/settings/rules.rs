@@ -42,7 +42,8 @@ pub(crate) fn rules(settings: &Settings) -> Rules {
     for app in &settings.apps {
         add_presence(&mut rules, &fallback, &app.prefix());
     }
-    Rules::new(rules, fallback)
+    let members_pace_ms = milliseconds(settings.presence.pace) as u32;
+    Rules::new(rules, fallback).telling_members_at(members_pace_ms)
 }
 
 /// Gives the presence channels of an application members, which its clients are told of. What else

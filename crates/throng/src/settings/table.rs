@@ -363,6 +363,9 @@ settings! {
             "Connections in a channel up to which presence events name users; 0: never";
         "presence-members" members: MembersChoice = "none",
             "Keep a list of the members of each channel, with what they show of themselves";
+        // As clients may choose for a channel. Shorter ones cost more than they join.
+        "presence-pace" pace: Time = "50ms" [min = "10ms", max = "60s", zero = "none"],
+            "Least time between two deliveries of what changes among members; 0: at once";
     }
     tables {}
     lists {}
