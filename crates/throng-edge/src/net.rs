@@ -186,6 +186,10 @@ pub trait Net {
     /// Bounds what the kernel holds of a connection's output, unsent or unacknowledged.
     fn bound_unread(&mut self, socket: &Self::Socket);
 
+    /// Bounds what the kernel holds of a connection's output and has not sent. What is on its way
+    /// may be as much as the network takes.
+    fn bound_unsent(&mut self, _: &Self::Socket) {}
+
     /// The peer's address; `None` if it is not known, because the peer has gone, for example.
     fn peer(&self, _: &Self::Socket) -> Option<SocketAddr> {
         None

@@ -275,6 +275,10 @@ where
         self.net.bound_unread(socket);
     }
 
+    fn bound_unsent(&mut self, socket: &N::Socket) {
+        self.net.bound_unsent(socket);
+    }
+
     fn peer(&self, socket: &N::Socket) -> Option<SocketAddr> {
         self.net.peer(socket)
     }

@@ -33,9 +33,14 @@ impl<N: Net> Delivery<N> {
     }
 
     /// Counts the superseded messages that the connection's subscriptions have passed over, and
-    /// tells the client how many these are.
+    /// tells the client how many these are. From now on little waits in the kernel for a client
+    /// that is so slow: there nothing newer can take its place.
     pub(super) fn tell_superseded(&mut self, id: ConnectionId) {
         let passed = self.subscriptions.take_superseded();
+        if passed.is_empty() {
+            return;
+        }
+        self.bound_unsent(id);
         for (subscription, count) in passed {
             self.metrics().add(Counter::MessagesConflated, count.unwrap_or(0));
             // The newest of each is all that there is to know of members.

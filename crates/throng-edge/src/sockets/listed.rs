@@ -121,6 +121,11 @@ impl<N: Net> Sockets<N> {
         self.net.keep_alive(&self.connections[id].socket);
     }
 
+    /// Bounds what the kernel holds of the connection's output and has not sent.
+    pub(crate) fn bound_unsent(&mut self, id: ConnectionId) {
+        self.net.bound_unsent(&self.connections[id].socket);
+    }
+
     /// Bounds what the kernel holds of the connection's output.
     pub(crate) fn bound_unread(&mut self, id: ConnectionId) {
         self.net.bound_unread(&self.connections[id].socket);

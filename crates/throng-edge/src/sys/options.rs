@@ -59,6 +59,11 @@ const BOUNDED_UNSENT_BYTES: u32 = 8 << 10;
 pub(crate) fn bound_unread(socket: impl AsFd) {
     let buffer = rustix::net::sockopt::set_socket_send_buffer_size(&socket, BOUNDED_BYTES);
     optional("SO_SNDBUF", buffer);
+    bound_unsent(socket);
+}
+
+/// Bounds what the kernel holds unsent for a connection, whatever it has on its way.
+pub(crate) fn bound_unsent(socket: impl AsFd) {
     optional("TCP_NOTSENT_LOWAT", set_not_sent_low_water(&socket, BOUNDED_UNSENT_BYTES));
 }
 

@@ -151,6 +151,10 @@ impl Net for KernelSockets {
         options::bound_unread(socket);
     }
 
+    fn bound_unsent(&mut self, socket: &OwnedFd) {
+        options::bound_unsent(socket);
+    }
+
     fn resume(&mut self, _: &OwnedFd) {}
 
     fn reset(&mut self, socket: &OwnedFd) {

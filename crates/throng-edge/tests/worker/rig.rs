@@ -33,6 +33,8 @@ struct Pipe {
     is_gone: bool,
     /// True if the worker resets the connection.
     is_reset: bool,
+    /// True if little of it may wait unsent.
+    is_bounded: bool,
     /// True if nothing more comes from the worker.
     is_finished: bool,
     peer: Option<SocketAddr>,
@@ -100,6 +102,10 @@ impl Net for Sockets {
 
     fn bound_unread(&mut self, _: &Socket) {}
 
+    fn bound_unsent(&mut self, socket: &Socket) {
+        socket.0.borrow_mut().is_bounded = true;
+    }
+
     fn peer(&self, socket: &Socket) -> Option<SocketAddr> {
         socket.0.borrow().peer
     }
@@ -166,6 +172,10 @@ impl Client {
     /// True if the worker has reset the connection.
     pub(crate) fn is_reset(&self) -> bool {
         self.0.borrow().is_reset
+    }
+
+    pub(crate) fn is_bounded(&self) -> bool {
+        self.0.borrow().is_bounded
     }
 }
 

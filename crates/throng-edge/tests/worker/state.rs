@@ -147,6 +147,7 @@ fn a_slow_client_passes_over_superseded_values() {
         .sum();
     assert_eq!(told + values.len() as u64, 1_500, "{late:?}");
     assert_eq!(rig.count(Counter::MessagesConflated), told);
+    assert!(slow.is_bounded() && !quick.is_bounded(), "what waits unsent grows old");
     rig.set_key("prices", "a", "500");
     rig.work();
     assert_eq!((lines(&slow), lines(&quick)), (vec!["a=500".to_owned()], vec!["a=500".to_owned()]));
