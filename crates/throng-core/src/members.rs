@@ -93,6 +93,8 @@ pub(crate) struct SharedChannel {
     pub(crate) lacks: bool,
     /// The others' parts that are complete.
     pub(crate) parts: Vec<(PeerId, Base)>,
+    /// What the newest first piece of each part is as of: pieces of older ones say nothing.
+    pub(crate) begun: Vec<(PeerId, u64)>,
     /// The numbers of departures that a part which is under way may not know of.
     pub(crate) removed: HashMap<(PeerId, Box<str>), u64>,
     pub(crate) removed_ms: u64,

@@ -183,12 +183,22 @@ impl MemoryEngine {
         }
     }
 
-    /// Takes a part of another process, or a piece of it. Returns false if nobody here follows the
-    /// channel's members.
-    pub(super) fn take_part(&self, now_ms: u64, peer: PeerId, part: &MemberPart) -> bool {
+    /// Takes a part of another process, or a piece of one whose first piece is as of `begun`.
+    /// Returns false if nobody here follows the channel's members, or a newer part has begun.
+    pub(super) fn take_part(
+        &self,
+        now_ms: u64,
+        (peer, begun): (PeerId, u64),
+        part: &MemberPart,
+    ) -> bool {
         let MemberPart { channel, after, as_of, members, next } = part;
         let mut state = self.members_with(channel);
-        let Some(shared) = state.shared.get(channel) else { return false };
+        let Some(shared) = state.shared.get_mut(channel) else { return false };
+        match shared.begun.iter_mut().find(|(known, _)| *known == peer) {
+            Some((_, newest)) if *newest > begun => return false,
+            Some((_, newest)) => *newest = begun,
+            None => shared.begun.push((peer, begun)),
+        }
         let is_removed = |key: &str| {
             shared.removed.get(&(peer, key.into())).is_some_and(|number| number > as_of)
         };
@@ -276,6 +286,7 @@ impl MemoryEngine {
             let State { shared, channels, due, owed } = &mut *state;
             for (channel, of_channel) in shared {
                 of_channel.parts.retain(|(id, _)| *id != peer);
+                of_channel.begun.retain(|(id, _)| *id != peer);
                 let rule = self.rules().members(channel).filter(|_| has_grace);
                 let due_ms = now_ms + rule.map_or(0, |rule| rule.grace_ms);
                 for (key, member) in channels.get_mut(channel).into_iter().flatten() {

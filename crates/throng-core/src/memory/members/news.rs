@@ -166,10 +166,10 @@ impl MemoryEngine {
                 continue;
             };
             exchange.lock().has_part(node, part.as_of);
-            if !self.take_part(now_ms, peer, &part) {
+            let base = want.base.unwrap_or(Base { generation, as_of: part.as_of });
+            if !self.take_part(now_ms, (peer, base.as_of), &part) {
                 continue;
             }
-            let base = want.base.unwrap_or(Base { generation, as_of: part.as_of });
             match part.next {
                 Some(next) if part.after.as_ref().is_none_or(|after| *after < next) => {
                     let want = Want { channel: part.channel, after: Some(next), base: Some(base) };
@@ -181,11 +181,13 @@ impl MemoryEngine {
     }
 
     /// A part of another process is complete.
-    fn has_part(&self, channel: &ChannelName, part: (PeerId, Base)) {
+    fn has_part(&self, channel: &ChannelName, (peer, base): (PeerId, Base)) {
         let mut state = self.members_with(channel);
-        if let Some(shared) = state.shared.get_mut(channel) {
-            shared.parts.retain(|(peer, _)| *peer != part.0);
-            shared.parts.push(part);
+        let Some(shared) = state.shared.get_mut(channel) else { return };
+        match shared.parts.iter_mut().find(|(known, _)| *known == peer) {
+            Some((_, known)) if known.generation > base.generation => {}
+            Some((_, known)) => *known = base,
+            None => shared.parts.push((peer, base)),
         }
     }
 

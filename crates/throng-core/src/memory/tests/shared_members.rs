@@ -153,6 +153,22 @@ fn a_number_that_is_missing_has_the_parts_asked_for_again() {
 }
 
 #[test]
+fn an_answer_that_comes_after_a_newer_one_changes_nothing() {
+    let one = One::new(usize::MAX);
+    one.engine().follow_members(one.now_ms, &room());
+    one.engine().tick(one.now_ms);
+    let early = std::mem::take(&mut *one.out.asked.lock().unwrap());
+    // The first news shows that some before it may be lost.
+    one.tell(8, &[]);
+    one.answer(7, &["bob"]);
+    assert_eq!(one.users(), ["bob"]);
+    one.out.asked.lock().unwrap().extend(early);
+    one.answer(6, &["ann", "bob"]);
+    assert_eq!(one.users(), ["bob"]);
+    assert!(!one.engine().are_members_partial(one.now_ms, &room()));
+}
+
+#[test]
 fn a_part_that_is_large_comes_in_pages() {
     let (here, there) = (One::new(usize::MAX), One::new(usize::MAX));
     let names: Vec<_> = (0..3_000).map(|n| format!("user {n:05}")).collect();
