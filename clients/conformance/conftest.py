@@ -185,7 +185,11 @@ def loop():
 def server(tmp_path_factory):
     """The real server, with a short heartbeat, and presence events."""
     flags = ["--drain-window", "200ms", "--heartbeat", "1s", "--presence-events"]
-    running = Server(tmp_path_factory.mktemp("server"), *flags, "--presence-grace", "1s")
+    directory = tmp_path_factory.mktemp("server")
+    (directory / "throng.toml").write_text(
+        '[[channels]]\nmatch = "marked-*"\nread-markers = true\n'
+    )
+    running = Server(directory, *flags, "--presence-grace", "1s")
     yield running
     running.stop()
 

@@ -174,10 +174,21 @@ func (c *Client) Edit(ctx context.Context, id string, draft Draft) (string, erro
 // Read moves the read marker of Options.User to a message of the inbox: forward only, so that devices
 // may report late. Without an id, it only asks.
 func (c *Client) Read(ctx context.Context, id string) (ReadMarker, error) {
+	return c.mark(ctx, User(c.options.User), url.Values{}, id)
+}
+
+// ReadIn does the same with the marker of Options.User in a channel that has read markers.
+func (c *Client) ReadIn(ctx context.Context, channel, id string) (ReadMarker, error) {
+	return c.mark(ctx, Channel(channel), url.Values{"reader": {c.options.User}}, id)
+}
+
+func (c *Client) mark(
+	ctx context.Context, target Target, query url.Values, id string,
+) (ReadMarker, error) {
 	if c.options.User == "" {
-		return ReadMarker{}, errors.New("throng: whose inbox is it? Set Options.User")
+		return ReadMarker{}, errors.New("throng: whose marker is it? Set Options.User")
 	}
-	target, method, query := User(c.options.User), http.MethodGet, url.Values{}
+	method := http.MethodGet
 	if id != "" {
 		method = http.MethodPut
 		query.Set("id", id)

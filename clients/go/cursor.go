@@ -243,13 +243,17 @@ func (c *cursors) followed() []*cursor {
 	return c.all
 }
 
-// unread takes how many messages of the inbox are unread, if that is told.
+// unread takes how many messages of the inbox or a channel are unread, if that is told.
 func (c *cursors) unread(told *fields) []event {
 	inbox := c.inbox()
 	if inbox == "" || told.Unread == nil {
 		return nil
 	}
-	return []event{{unread: &Unread{inbox, ReadMarker{told.Read, *told.Unread}}}}
+	unread := Unread{User: inbox, ReadMarker: ReadMarker{told.Read, *told.Unread}}
+	if told.Channel != nil {
+		unread.Channel = *told.Channel
+	}
+	return []event{{unread: &unread}}
 }
 
 // end takes that a channel has ended, with its last id: it is followed no more.

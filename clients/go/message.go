@@ -123,17 +123,20 @@ type Ended struct {
 	ID string
 }
 
-// A ReadMarker is how far a user has read the inbox, on whatever device.
+// A ReadMarker is how far a user has read the inbox or a channel, on whatever device.
 type ReadMarker struct {
 	// Read is the id of the last message that was read; empty if there is no marker.
 	Read string `json:"read"`
-	// Unread is the number of messages behind it that the server keeps, at most 10,000.
+	// Unread is the number of messages behind it that the server keeps, at most 10,000; in a channel,
+	// 1,000.
 	Unread int `json:"unread"`
 }
 
-// Unread says how many messages of an inbox are unread, as the server tells.
+// Unread says how many messages of an inbox or a channel are unread, as the server tells.
 type Unread struct {
 	User string
+	// Channel is the name of the channel; empty for the inbox.
+	Channel string
 	// ReadMarker is where the user has read to. Its Read is empty, too, if the server does not tell it.
 	ReadMarker
 }

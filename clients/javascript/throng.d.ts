@@ -330,12 +330,14 @@ export interface Ended {
   id?: string;
 }
 
-/** How far a user has read the inbox, on whatever device. */
+/** How far a user has read the inbox or a channel, on whatever device. */
 export interface ReadMarker {
+  /** The channel; missing for the inbox. */
+  channel?: string;
   user: string;
   /** The id of the last message that was read; missing if there is no marker. */
   read?: string;
-  /** The number of messages behind it that the server keeps, at most 10,000. */
+  /** The number of messages behind it that the server keeps, at most 10,000; in a channel, 1,000. */
   unread: number;
 }
 
@@ -389,7 +391,8 @@ export interface ThrongEvents {
   /**
    * How many messages of the inbox are unread: once the client is connected with its `user`, when the user
    * has read on, on whatever device, and after `read`. A new message is no such event. Over `poll`, only
-   * after `read`.
+   * after `read`. With `channel`, how many of that channel: when the user has read on, and after `read`.
+   * Devices that follow the user's inbox are told.
    */
   unread: ReadMarker;
   /**
@@ -475,8 +478,10 @@ export declare class Throng extends Emitter<ThrongEvents> {
   readonly state: State;
   /** The last "state" event. */
   readonly status: StateEvent;
-  /** The last "unread" event; undefined until there was one. */
+  /** The last "unread" event of the inbox; undefined until there was one. */
   readonly unread?: ReadMarker;
+  /** The last "unread" event of a channel; undefined until there was one. */
+  unreadOf(channel: string): ReadMarker | undefined;
   /** The current transport, open or being tried. */
   readonly transport: Transport;
   /**
@@ -520,10 +525,10 @@ export declare class Throng extends Emitter<ThrongEvents> {
   publish(target: Target, data: unknown, options?: PublishOptions): Promise<Published>;
   history<Data = unknown>(target: Target, options?: HistoryOptions): Promise<History<Data>>;
   /**
-   * Moves the read marker of the client's `user` to a message of the inbox: forward only, so that devices
-   * may report late. Without an id, it only asks.
+   * Moves the read marker of the client's `user` to a message of the inbox, or of a `channel` that has read
+   * markers: forward only, so that devices may report late. Without an id, it only asks.
    */
-  read(id?: string): Promise<ReadMarker>;
+  read(id?: string, options?: { channel?: string }): Promise<ReadMarker>;
   presence(target: Target, options?: { limit?: number; after?: string }): Promise<Members>;
   /**
    * Publishes data in the place of a message, which is erased. Needs the right `edit`, unless the client

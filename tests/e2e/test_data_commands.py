@@ -25,6 +25,7 @@ SETTINGS = """
 match = "kept"
 durable = true
 messages = 1000
+read-markers = true
 
 [[channels]]
 match = "busy"
@@ -72,6 +73,8 @@ def fill(server):
     subscriptions = {"channels": ["kept", "brief"]}
     answer = server.http.put("/users/ann/subscriptions", json=subscriptions)
     assert answer.status_code == 200, answer.text
+    answer = server.http.put("/channels/kept/read", params={"id": kept[0], "reader": "ann"})
+    assert answer.json()["unread"] == 4, answer.text
     answer = server.http.put("/users/ann/read", params={"id": inbox})
     assert answer.status_code == 200, answer.text
     return kept, inbox
@@ -100,6 +103,7 @@ def test_everything_is_exported(start, tmp_path):
         {"type": "subscription", "user": "ann", "channel": "brief"},
         {"type": "subscription", "user": "ann", "channel": "kept"},
         {"type": "read_marker", "user": "ann", "read": inbox},
+        {"type": "read_marker", "user": "ann", "channel": "kept", "read": kept[0]},
     ]
     assert len(lines) == len(of_channel) + len(of_user) + len(others)
     file = tmp_path / "export.ndjson"
@@ -124,7 +128,7 @@ def test_a_directory_is_checked_and_compacted_and_goes_on(start, tmp_path, is_ki
         done = data(tmp_path, command, tmp_path / "data")
         assert done.returncode == 0, done.stdout + done.stderr
         if command == "check":
-            assert "7 messages of 2 channels and users, 2 subscriptions, 1 read marker," in done.stdout
+            assert "7 messages of 2 channels and users, 2 subscriptions, 2 read markers," in done.stdout
             assert done.stdout.endswith("nothing is wrong\n")
     again = start()
     page = again.http.get("/channels/kept/history").json()

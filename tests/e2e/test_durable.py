@@ -59,13 +59,17 @@ def test_ids_resume_over_a_restart(start, transport, is_killed):
     assert [message["data"] for message in page["messages"]][0] == "heard"
 
 
-def test_an_inbox_and_its_read_marker_outlive_the_process(start):
+def test_an_inbox_and_read_markers_outlive_the_process(start):
     first = start()
     ids = [first.http.post("/users/ann", content=f"letter {n}").json()["id"] for n in range(3)]
     read = first.http.put("/users/ann/read", params={"id": ids[1]}).json()
     assert (read["read"], read["unread"]) == (ids[1], 1)
+    last = [first.publish("kept", str(number))["id"] for number in range(3)][1]
+    marked = first.http.put("/channels/kept/read", params={"reader": "ann", "id": last}).json()
+    assert marked == {"channel": "kept", "read": last, "unread": 1}
     first.stop()
     second = start()
+    assert second.http.get("/channels/kept/read", params={"reader": "ann"}).json() == marked
     read = second.http.get("/users/ann/read").json()
     assert (read["read"], read["unread"]) == (ids[1], 1)
     with subscribe("websocket", second, "/users/ann", since=ids[1]) as subscriber:

@@ -22,6 +22,7 @@ from = "name"
 match = "*"
 from = "user"
 keys = 10
+read-markers = true
 
 [[channels]]
 users = "*"
@@ -99,6 +100,10 @@ def test_nothing_of_the_user_is_left(site):
     letter = site.publish("bo", "/users/ann", "to ann")
     read = site.server.http.put("/users/ann/read", params={"id": letter}, headers=site.by["ann"])
     assert read.json()["read"] == letter
+    for user in ("ann", "bo"):
+        last = site.publish("bo", "/channels/marked", "x")
+        path = f"/channels/marked/read?id={last}"
+        assert site.server.http.put(path, headers=site.by[user]).json()["unread"] == 0
     site.publish("ann", "/users/bo", "from ann")
     site.publish("ann", "/channels/names", "by a name")
     with connect(
@@ -114,6 +119,12 @@ def test_nothing_of_the_user_is_left(site):
     assert site.kept("/channels/names") == ["by a name"]
     # The servers of NATS do not count what they erase.
     assert report["erased"]["published"] == 3 and report["erased"]["inbox"] in (1, None)
+    assert report["erased"]["markers"] == 1
+    marked = [
+        site.server.http.get(f"/channels/marked/read?reader={user}", headers=bearer(site.operator)).json()
+        for user in ("ann", "bo")
+    ]
+    assert marked == [{"channel": "marked", "unread": 2}, {"channel": "marked", "read": last, "unread": 0}]
     refused = site.server.http.get("/channels/a/history", headers=site.by["ann"])
     # A server in memory keeps no revocations, and the report says so.
     named = [left["what"] for left in report["left"]]

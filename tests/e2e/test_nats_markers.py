@@ -154,3 +154,29 @@ def test_what_history_does_not_have_is_not_unread(node):
     assert ask(one, "PUT", f"/users/ann/read?id={ids[7]}") == {
         "user": "ann", "read": ids[7], "unread": 2,
     }
+
+
+def test_a_marker_in_a_channel_is_the_same_on_all_nodes(node, tmp_path):
+    (tmp_path / "rooms.toml").write_text('[[channels]]\nmatch = "rooms/*"\nread-markers = true\n')
+    near, far = (node("--config", tmp_path / "rooms.toml") for _ in range(2))
+    path = "/channels/rooms%2F1/read?reader=ann"
+    ids = [near.publish("rooms/1", str(number))["id"] for number in range(3)]
+    assert ask(far, "GET", path) == {"channel": "rooms/1", "unread": 3}
+    with follow(far, "/subscribe?user=ann", subprotocols=["throng.v1"]) as device:
+        heard = {}
+        while heard.get("type") != "subscribed":
+            heard = json.loads(device.recv(TIMEOUT_SECONDS))
+        marker = {"channel": "rooms/1", "read": ids[1], "unread": 1}
+        assert ask(near, "PUT", f"{path}&id={ids[1]}") == marker
+        while heard.get("type") != "unread":
+            heard = json.loads(device.recv(TIMEOUT_SECONDS))
+        assert heard == {"type": "unread", **marker}
+        device.send(json.dumps({"type": "read", "channel": "rooms/1", "id": ids[2]}))
+        while heard.get("type") != "read":
+            heard = json.loads(device.recv(TIMEOUT_SECONDS))
+        assert heard == {"type": "read", "channel": "rooms/1", "read": ids[2], "unread": 0}
+    assert ask(near, "PUT", f"{path}&id={ids[0]}")["read"] == ids[2], "it does not go back"
+    other = ask(near, "PUT", f"/channels/rooms%2F1/read?reader=bo&id={ids[0]}")
+    assert (other["read"], other["unread"]) == (ids[0], 2)
+    assert near.http.delete("/channels/rooms%2F1").json()["markers"] == 2
+    assert ask(far, "GET", path) == {"channel": "rooms/1", "unread": 0}

@@ -58,7 +58,8 @@ def subscribed(client, command):
         print_event(name, "ended", channel=event.target, id=event.id)
 
     def on_unread(event):
-        print_event(name, "unread", read=event.read, unread=event.unread)
+        of = {} if event.channel is None else {"channel": event.channel}
+        print_event(name, "unread", read=event.read, unread=event.unread, **of)
 
     def on_conflated(event):
         print_event(name, "conflated", channel=event.target, count=event.count)
@@ -227,7 +228,9 @@ class Async:
             print_unchanged(command, error)
 
     async def read(self, command):
-        found = await self.clients[command["client"]].read(command.get("id"))
+        found = await self.clients[command["client"]].read(
+            command.get("id"), channel=command.get("channel")
+        )
         print_event(command["client"], "read", read=found.read, unread=found.unread)
 
     async def history(self, command):
@@ -309,7 +312,9 @@ class Blocking:
             print_unchanged(command, error)
 
     def read(self, command):
-        found = self.clients[command["client"]].read(command.get("id"))
+        found = self.clients[command["client"]].read(
+            command.get("id"), channel=command.get("channel")
+        )
         print_event(command["client"], "read", read=found.read, unread=found.unread)
 
     def history(self, command):

@@ -31,7 +31,7 @@ export function commands(Throng, print, base) {
     made.on("state", ({ state, transport, delayMs, reason }) => {
       tell(client, "state", { state, transport, delay_ms: delayMs, reason });
     });
-    made.on("unread", ({ read = null, unread }) => tell(client, "unread", { read, unread }));
+    made.on("unread", ({ channel, read = null, unread }) => tell(client, "unread", { channel, read, unread }));
     made.on("error", ({ code, message }) => tell(client, "error", { code, message }));
     clients.set(client, made);
   }
@@ -100,8 +100,8 @@ export function commands(Throng, print, base) {
     await change(client, null, (made) => made.open(channel));
   }
 
-  async function read({ client, id }) {
-    const { read = null, unread } = await clients.get(client).read(id);
+  async function read({ client, id, channel }) {
+    const { read = null, unread } = await clients.get(client).read(id, { channel });
     tell(client, "read", { read, unread });
   }
 

@@ -34,10 +34,10 @@ export declare function useThrongState(): State;
 export declare function useThrongStatus(): Pick<StateEvent, "state"> & Partial<StateEvent>;
 
 /**
- * How many messages of the inbox of the client's `user` are unread, as the event "unread" has told last, and
- * what moves the read marker. `unread` is missing until the client is connected.
+ * How many messages of the inbox of the client's `user`, or of a `channel`, are unread, as the event "unread"
+ * has told last, and what moves the read marker. `unread` is missing until the client is connected.
  */
-export declare function useUnread(): Partial<ReadMarker> & {
+export declare function useUnread(options?: { channel?: string }): Partial<ReadMarker> & {
   markRead(id: string): Promise<ReadMarker>;
 };
 

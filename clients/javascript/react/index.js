@@ -48,12 +48,21 @@ export function useThrongStatus() {
   return useSyncExternalStore(subscribe, () => client.status, () => NOT_CONNECTED);
 }
 
-/** How many messages of the inbox are unread, as the server has told last; undefined until it has. */
-export function useUnread() {
+/**
+ * How many messages of the inbox, or of a `channel`, are unread, as the server has told last; undefined
+ * until it has. About a channel it is asked each time that the client is connected.
+ */
+export function useUnread({ channel } = {}) {
   const client = useThrong();
   const subscribe = useCallback((changed) => client.on("unread", changed), [client]);
-  const told = useSyncExternalStore(subscribe, () => client.unread, () => undefined);
-  const markRead = useCallback((id) => client.read(id), [client]);
+  const known = () => (channel === undefined ? client.unread : client.unreadOf(channel));
+  const told = useSyncExternalStore(subscribe, known, () => undefined);
+  const isAway = /^(connecting|waiting)$/.test(useThrongState());
+  useEffect(() => {
+    // What the server refuses stays unknown.
+    if (channel !== undefined && !isAway) client.read(undefined, { channel }).catch(() => {});
+  }, [client, channel, isAway]);
+  const markRead = useCallback((id) => client.read(id, { channel }), [client, channel]);
   return { ...told, markRead };
 }
 

@@ -16,9 +16,12 @@ export async function read(client, target, what, parameters) {
   return body;
 }
 
-/** Moves the read marker of an inbox, or asks for it without an id. Rejects with a `ThrongError`. */
-export function mark(client, target, id) {
-  return ask(client, target, id === undefined ? "GET" : "PUT", pathOf(target, "read", { id }));
+/**
+ * Moves the read marker of an inbox, or of a `reader` in a channel; asks for it without an id. Rejects
+ * with a `ThrongError`.
+ */
+export function mark(client, target, { id, reader }) {
+  return ask(client, target, id === undefined ? "GET" : "PUT", pathOf(target, "read", { id, reader }));
 }
 
 /** Erases a message, or all that there are. Rejects with a `ThrongError`. */

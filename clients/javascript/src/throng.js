@@ -51,8 +51,10 @@ export class Throng extends Emitter {
   #shared;
   /** The last "state" event. */
   status;
-  /** The last "unread" event; undefined until there was one. */
+  /** The last "unread" event of the inbox; undefined until there was one. */
   unread;
+  /** The same of channels, by name. */
+  #unreadOf = new Map();
   #warnings = new Set();
 
   constructor(url, options = {}) {
@@ -139,15 +141,20 @@ export class Throng extends Emitter {
   }
 
   /**
-   * Moves the read marker of the client's user to a message of the inbox; without an id, asks where it
-   * is. Resolves with the number of messages behind it, which "unread" tells, too.
+   * Moves the read marker of the client's user to a message of the inbox, or of a `channel`; without an
+   * id, asks where it is. Resolves with the number of messages behind it, which "unread" tells, too.
    */
-  async read(id) {
+  async read(id, { channel } = {}) {
     const { user } = this.#options;
-    check(user !== undefined, 'whose inbox is it? Give the client the option "user"');
-    const marker = await (await loadHttp(this.#options)).mark(this.#shared, { user }, id);
+    check(user !== undefined, 'whose marker is it? Give the client the option "user"');
+    const [target, reader] = channel === undefined ? [{ user }] : [{ channel }, user];
+    const marker = await (await loadHttp(this.#options)).mark(this.#shared, target, { id, reader });
     this.#tellUnread(marker);
     return marker;
+  }
+
+  unreadOf(channel) {
+    return this.#unreadOf.get(channel);
   }
 
   presence(target, options = {}) {
@@ -337,12 +344,14 @@ export class Throng extends Emitter {
   }
 
   /** Tells how far the user has read, once: several connections may say the same. */
-  #tellUnread({ user = this.#options.user, read, unread }) {
+  #tellUnread({ channel, user = this.#options.user, read, unread }) {
     if (unread === undefined) return;
-    const { unread: before } = this;
+    const before = channel === undefined ? this.unread : this.#unreadOf.get(channel);
     if (read !== undefined && read === before?.read && unread === before.unread) return;
-    this.unread = { user, read, unread };
-    this[emit]("unread", this.unread);
+    const marker = channel === undefined ? { user, read, unread } : { channel, user, read, unread };
+    if (channel === undefined) this.unread = marker;
+    else this.#unreadOf.set(channel, marker);
+    this[emit]("unread", marker);
   }
 
   /** The message of an envelope. One that is unreadable is reported, to `followers` too. */

@@ -64,6 +64,8 @@ chat.on("ended", ({ channel = "", id }) => void [channel, id]);
 void throng.end("match", { winner: "ann" }, { event: "won" }).then(({ ended, id = ended }) => id);
 const { unread, read = "" } = await throng.read("k-1");
 void [unread.toFixed(), read];
+void throng.read("k-1", { channel: "news" }).then(({ channel = "" }) => channel);
+void throng.unreadOf("news")?.unread.toFixed();
 void throng.end("match").then(() => throng.open("match"));
 const late = new ThrongError("timeout", "late");
 void [count, late.code, late.outcome === "unknown", late.key];
@@ -89,6 +91,7 @@ export function Room(): string {
   void useChannel(null).isSubscribed;
   const onPresence = ({ joined = [] }: PresenceEvent) => void joined.join();
   const { unread = 0, markRead } = useUnread();
+  void useUnread({ channel: "news" }).read?.length;
   void [unread.toFixed(), markRead("k-1").then(({ unread }) => unread)];
   const { users, connections } = usePresence("chat:lobby", { onPresence });
   // @ts-expect-error there is no such option

@@ -352,7 +352,7 @@ async fn answer_about_log(
     match part {
         LogPart::History => api::history::answer(control, head, &client, kind, name).await,
         LogPart::Presence => api::presence::answer(control, head, &client, kind, name).await,
-        _ => api::read::answer(control, head, &client, name).await,
+        _ => api::read::answer(control, head, &client, (kind, name)).await,
     }
 }
 

@@ -57,6 +57,8 @@ pub(crate) struct Report {
     pub(crate) inbox: Option<u64>,
     /// Messages that the user has published.
     pub(crate) published: u64,
+    /// Read markers in channels.
+    pub(crate) markers: u64,
     /// Channels and inboxes that were searched for these.
     pub(crate) searched: u64,
     pub(crate) left: Vec<Left>,
@@ -80,6 +82,7 @@ impl Report {
         self.connections += earlier.connections;
         self.subscriptions += earlier.subscriptions;
         self.published += earlier.published;
+        self.markers += earlier.markers;
         self.inbox = self.inbox.or(earlier.inbox);
     }
 
@@ -95,6 +98,7 @@ impl Report {
                 "subscriptions": self.subscriptions,
                 "inbox": self.inbox,
                 "published": self.published,
+                "markers": self.markers,
             },
             "searched": self.searched,
             "left": self.left.iter().map(shown).collect::<Vec<_>>(),
@@ -129,6 +133,8 @@ pub(crate) enum Step {
     Subscriptions,
     Inbox,
     ReadMarker,
+    /// The read markers in channels.
+    ChannelMarkers,
     /// To search the channels of this part of the list, and of those behind it.
     Names(Names),
     Search(ChannelName),
@@ -139,7 +145,8 @@ impl Step {
     fn all() -> Vec<Step> {
         let names = Step::Names(Names::Here(Kind::Channel, None));
         let of_user = [Step::Tokens, Step::Connections, Step::Subscriptions];
-        of_user.into_iter().chain([Step::Inbox, Step::ReadMarker, names]).collect()
+        let markers = [Step::ReadMarker, Step::ChannelMarkers];
+        of_user.into_iter().chain([Step::Inbox]).chain(markers).chain([names]).collect()
     }
 
     /// What it erases or reads, as reports name it.
@@ -150,6 +157,7 @@ impl Step {
             Step::Subscriptions => "the subscriptions that the server keeps for the user".into(),
             Step::Inbox => "the inbox".into(),
             Step::ReadMarker => "the read marker of the inbox".into(),
+            Step::ChannelMarkers => "the read markers in channels".into(),
             Step::Names(_) => "the list of all channels".into(),
             Step::Search(channel) => {
                 format!("messages in {} {}", channel.kind().noun(), channel.name())

@@ -12,7 +12,7 @@ use throng_wire::envelope::Facts;
 use throng_wire::labels::{StateKey, are_tags, check_event, check_state_key};
 
 use crate::connection_name::ConnectionName;
-use crate::read_marker::{ReadMarker, UnreadNotice};
+use crate::read_marker::{MarkerKey, ReadMarker, UnreadNotice};
 
 /// The attributes that have a meaning. A number is never used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -179,8 +179,8 @@ impl Attributes {
     }
 
     /// The attributes of a notice that a read marker has moved.
-    pub(crate) fn of_unread(marker: &ReadMarker) -> Attributes {
-        let value = UnreadNotice::write(marker);
+    pub(crate) fn of_unread(of: &MarkerKey, marker: &ReadMarker) -> Attributes {
+        let value = UnreadNotice::write(of, marker);
         let attributes = Attributes::of(&[(Attribute::Unread as u16, value.as_bytes())]);
         attributes.expect("one short value is within the limits")
     }

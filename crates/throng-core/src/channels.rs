@@ -37,9 +37,7 @@ use crate::name::{ChannelName, Kind};
 use crate::parts::Limits;
 use crate::presence::{Presence, PresenceBusy};
 use crate::publication::{Outcome, Publication, PublishError, VolatilePublication};
-#[cfg(not(any(test, feature = "conformance")))]
-use crate::read_marker::ReadMarker;
-use crate::read_marker::{Mark, Marked};
+use crate::read_marker::{ErasedMarkers, Mark, Marked, MarkerKey, MarkersOf, no_markers};
 use crate::reading::{Fetched, HistoryQuery, Reading};
 use crate::receipt::Delivered;
 use crate::rules::{JournalId, Rule};
@@ -386,31 +384,56 @@ impl Channels {
         history
     }
 
-    /// How far a user has read the inbox, after `mark` if that is given. Markers go forward only,
-    /// unless the mark says otherwise. Answers when the marker is where the inbox's journal keeps
-    /// it, or that the journal does not take it; not at all if it cannot be read.
+    /// How far a user has read the inbox or a channel, after `mark` if that is given. Markers go
+    /// forward only, unless the mark says otherwise. Answers when the marker is where the log's
+    /// journal keeps it, or that the journal does not take it; not at all if it cannot be read.
     pub fn read_marker(
         &self,
         now_ms: u64,
-        inbox: &ChannelName,
+        of: &MarkerKey,
         mark: Option<Mark>,
         later: Later<'_, Marked>,
     ) -> Answer<Marked> {
-        let journal = self.journal_of(inbox).and_then(|(_, rule)| rule.journal);
-        let journal = journal.and_then(|id| self.journals.get(usize::from(id.0)));
-        match (journal, mark) {
-            (None, mark) => Ok(self.move_marker(now_ms, inbox, mark)).into(),
-            (Some(journal), None) => journal.read_marker(now_ms, inbox, None, later),
+        let rule = self.memory.rule(of.log());
+        if of.reader().is_some() && !rule.read_markers {
+            return Err(no_markers()).into();
+        }
+        match (self.journal_at(rule.journal), mark) {
+            (None, mark) => self.move_marker(now_ms, of, mark).into(),
+            (Some(journal), None) => journal.read_marker(now_ms, of, None, later),
             (Some(journal), Some(mark)) => {
-                let told = Told::of(&self.memory, journal, (now_ms, inbox, mark.mover));
-                told.after(later, |later| journal.read_marker(now_ms, inbox, Some(mark), later))
+                let told = Told::of(&self.memory, journal, (now_ms, of, mark.mover));
+                told.after(later, |later| journal.read_marker(now_ms, of, Some(mark), later))
             }
         }
     }
 
+    fn journal_at(&self, id: Option<JournalId>) -> Option<&Arc<dyn Journal>> {
+        self.journals.get(usize::from(id?.0))
+    }
+
+    /// The places that have markers of users in channels: the memory, and each journal.
+    pub fn marker_places(&self) -> impl Iterator<Item = Option<JournalId>> + use<> {
+        std::iter::once(None).chain((0..self.journals.len() as u8).map(|at| Some(JournalId(at))))
+    }
+
+    /// Erases markers in channels that the memory or a journal has. Answers how many there were;
+    /// not at all if that is not known in time.
+    pub fn erase_markers(
+        &self,
+        place: Option<JournalId>,
+        of: MarkersOf<'_>,
+        later: Later<'_, ErasedMarkers>,
+    ) -> Answer<ErasedMarkers> {
+        match self.journal_at(place) {
+            None => Ok(self.memory.erase_markers(of)).into(),
+            Some(journal) => journal.erase_markers(of, later),
+        }
+    }
+
     #[cfg(not(any(test, feature = "conformance")))]
-    fn move_marker(&self, now_ms: u64, inbox: &ChannelName, mark: Option<Mark>) -> ReadMarker {
-        self.memory.read_marker(now_ms, inbox, mark)
+    fn move_marker(&self, now_ms: u64, of: &MarkerKey, mark: Option<Mark>) -> Marked {
+        self.memory.read_marker(now_ms, of, mark)
     }
 
     /// A step through all channels or users that have messages or subscribers: those at the next

@@ -10,6 +10,7 @@ mod changes;
 mod ends;
 mod keys;
 mod lists;
+mod markers;
 mod test_journal;
 mod volatile;
 
@@ -17,8 +18,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::attributes::{Attribute, Attributes, Erasure};
-use crate::change::{Erase, LogChange};
+use crate::attributes::{Attribute, Attributes};
 use crate::channels::Channels;
 use crate::connection_name::ConnectionName;
 use crate::connection_scan::WantedTags;
@@ -28,7 +28,6 @@ use crate::later::ask;
 use crate::message::{Body, Message};
 use crate::name::ChannelName;
 use crate::publication::{Outcome, Publication, PublishError, Published};
-use crate::read_marker::{Mark, ReadMarker};
 use crate::reading::{Fetched, HistoryQuery, Reading, StartAt};
 use crate::rules::{JournalId, Retention, Rule, Rules, StateLimits};
 use crate::stamp::{Stamp, Watermark};
@@ -71,14 +70,20 @@ pub struct Profile {
     pub keeps_states: bool,
     /// True if notices count among the messages that a log keeps.
     pub counts_notices: bool,
+    /// False if a thousand channels take it too long.
+    pub has_many_channels: bool,
 }
 
 impl Profile {
     /// All in memory.
     const MEMORY: Profile = Profile { journal: None, keeps_states: true, ..Profile::JOURNAL };
     /// In a journal.
-    pub const JOURNAL: Profile =
-        Profile { journal: Some(JournalId(0)), keeps_states: false, counts_notices: false };
+    pub const JOURNAL: Profile = Profile {
+        journal: Some(JournalId(0)),
+        keeps_states: false,
+        counts_notices: false,
+        has_many_channels: true,
+    };
 }
 
 /// As [`run`], for channels with a journal.
@@ -96,6 +101,9 @@ pub fn run_with(profile: Profile, make: impl Fn(Arc<Rules>, Vec<Arc<WorkerQueue>
         Subject::a_message_carries_what_was_published,
         Subject::an_expired_message_is_gone_and_leaves_no_gap,
         Subject::a_read_marker_goes_forward_unless_asked,
+        Subject::a_marker_in_a_channel_is_of_one_user,
+        Subject::markers_are_erased_with_their_user_and_their_channel,
+        Subject::a_user_has_markers_in_so_many_channels,
         Subject::channels_and_users_of_one_name_are_apart,
         Subject::followers_are_counted_by_worker,
         Subject::a_list_names_each_channel_once,
@@ -103,6 +111,7 @@ pub fn run_with(profile: Profile, make: impl Fn(Arc<Rules>, Vec<Arc<WorkerQueue>
         Subject::a_volatile_message_reaches_followers_and_leaves_no_trace,
         Subject::a_filling_queue_gets_no_volatile_messages,
         Subject::a_moved_marker_is_told_to_the_others,
+        Subject::a_marker_in_a_channel_is_told_to_the_inbox,
         Subject::presence_asks_each_worker,
         Subject::a_follows_query_goes_to_the_connections_worker,
         Subject::a_change_appends_several_messages_in_order,
@@ -135,6 +144,7 @@ pub fn run_with(profile: Profile, make: impl Fn(Arc<Rules>, Vec<Arc<WorkerQueue>
             state: StateLimits { max_keys, ..Rule::default().state },
             journal: profile.journal,
             may_end: true,
+            read_markers: true,
             ..Rule::default()
         };
         let engine = make(Arc::new(Rules::new(Vec::new(), rule)), queues.clone());
@@ -458,53 +468,6 @@ impl Subject {
         }
         // Counted are messages that end in memory.
         assert_eq!(self.engine.metrics().expired, u64::from(self.profile.journal.is_none()));
-    }
-
-    fn read_marker(&self, now_ms: u64, inbox: &ChannelName, mark: Option<Mark>) -> ReadMarker {
-        let answer = ask(|later| self.engine.read_marker(now_ms, inbox, mark, later)).recv();
-        answer.ok().flatten().expect("the engine keeps markers").expect("the journal takes them")
-    }
-
-    fn a_read_marker_goes_forward_unless_asked(&self) {
-        let inbox = ChannelName::user("ann");
-        let marker = |mark| {
-            let marker = self.read_marker(NOW_MS, &inbox, mark);
-            (marker.read, marker.unread)
-        };
-        let to = |id, may_go_back| marker(Some(Mark::new(id, may_go_back)));
-        assert_eq!(marker(None), (None, 0));
-        let ids: Vec<_> = (0..3).map(|n| self.publish(&inbox, &n.to_string()).id).collect();
-        assert_eq!(marker(None), (None, 3));
-        assert_eq!(to(ids[1], false), (Some(ids[1]), 1));
-        assert_eq!(to(ids[0], false), (Some(ids[1]), 1), "it does not go back");
-        assert_eq!(to(ids[0], true), (Some(ids[0]), 2));
-        let ahead = MessageId { offset: ids[2].offset + 1, ..ids[2] };
-        let foreign = MessageId { epoch: Epoch::numbered(ids[2].epoch.number() + 1), ..ids[2] };
-        for unknown in [ahead, foreign] {
-            assert_eq!(to(unknown, true), (Some(ids[0]), 2), "the log never gave out {unknown}");
-        }
-        assert_eq!(to(ids[2], false), (Some(ids[2]), 0));
-        let brief = Publication { expires_in_ms: Some(1000), ..publication(&inbox, "brief") };
-        self.outcome(brief).expect("there is room");
-        assert_eq!(marker(None), (Some(ids[2]), 1));
-        let later = self.read_marker(NOW_MS + 1000, &inbox, None);
-        assert_eq!((later.read, later.unread), (Some(ids[2]), 0), "what expires is not unread");
-        self.check_unread_after_an_erasure(&inbox);
-    }
-
-    /// A message that is erased is not unread, nor is the notice of that.
-    fn check_unread_after_an_erasure(&self, inbox: &ChannelName) {
-        let now_ms = NOW_MS + 1000;
-        let unread = || self.read_marker(now_ms, inbox, None).unread;
-        let ids: Vec<_> = (3..5).map(|n| self.publish(inbox, &n.to_string()).id).collect();
-        assert_eq!(unread(), 2);
-        let notice = LogChange::notice(inbox.clone(), Erasure::of(ids[0].offset));
-        let told = ask(|later| self.engine.change(now_ms, notice, later)).recv();
-        assert!(told.ok().flatten().is_some_and(|told| told.is_ok()));
-        assert_eq!(unread(), 2);
-        let erased = |what| ask(|later| self.engine.erase(now_ms, inbox, what, later)).recv();
-        assert!(erased(Erase::Message(ids[0])).ok().flatten().is_some_and(|it| it.is_ok()));
-        assert_eq!(unread(), 1);
     }
 
     fn channels_and_users_of_one_name_are_apart(&self) {

@@ -119,6 +119,10 @@ pub struct EngineMetrics {
     pub state_bytes: u64,
     /// Members of all channels that have lists of them.
     pub members: u64,
+    /// Markers of users in channels in memory.
+    pub read_markers: u64,
+    /// Markers in channels that were refused since the start, as there were too many.
+    pub read_markers_refused: u64,
     /// Messages accepted since the start, without volatile ones.
     pub published: u64,
     /// Volatile messages published since the start.

@@ -26,7 +26,7 @@ use crate::name::{ChannelName, Kind};
 use crate::parts::{HeldPart, Limits, Parts};
 use crate::presence::{Presence, PresenceBusy};
 use crate::publication::{Outcome, Publication, PublishError, VolatilePublication};
-use crate::read_marker::{Mark, Marked};
+use crate::read_marker::{ErasedMarkers, Mark, Marked, MarkerKey, MarkersOf};
 use crate::reading::{Fetched, Reading};
 use crate::receipt::Delivered;
 use crate::rules::{Retention, Rule};
@@ -145,15 +145,22 @@ pub trait Journal: Send + Sync {
         None
     }
 
-    /// How far a user has read the inbox, after `mark` if that is given. Answers when the marker is
-    /// stored, or that it is not; not at all if it cannot be read.
+    /// How far a user has read the inbox or a channel, after `mark` if that is given. Answers when
+    /// the marker is stored, or that it is not; not at all if it cannot be read.
     fn read_marker(
         &self,
         now_ms: u64,
-        inbox: &ChannelName,
+        of: &MarkerKey,
         mark: Option<Mark>,
         later: Later<'_, Marked>,
     ) -> Answer<Marked>;
+
+    /// Erases markers of users in channels. Answers how many there were.
+    fn erase_markers(
+        &self,
+        of: MarkersOf<'_>,
+        later: Later<'_, ErasedMarkers>,
+    ) -> Answer<ErasedMarkers>;
 
     /// A step through the channels that have messages, after the place `after` of this journal.
     /// Ends at once if the journal has no list.

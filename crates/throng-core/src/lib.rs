@@ -28,7 +28,8 @@
 //! | `publication` | what a client publishes, and what becomes of it |
 //! | [`parts`] | parts of logs that a journal has read, and what is delivered meanwhile |
 //! | [`records`] | small state that outlives the process |
-//! | `read_marker` | how far users have read their inboxes |
+//! | `read_marker` | how far users have read their inboxes, and channels |
+//! | `channel_markers` | the table of the latter, of channels in memory |
 //! | `reading` | what is read of a log, and what keeps it readable |
 //! | `history_page` | a page of history as envelopes |
 //! | `conformance` | the tests that every journal passes (feature `conformance`) |
@@ -68,6 +69,7 @@ pub mod age_clock;
 mod ages;
 pub mod attributes;
 pub mod change;
+mod channel_markers;
 mod channels;
 pub mod clock;
 #[cfg(any(test, feature = "conformance"))]
@@ -149,7 +151,10 @@ pub use pressure::{MemoryDefence, MemoryPressure, MemoryStep, MemoryThresholds, 
 pub use publication::{
     IDEMPOTENCY_MS, Outcome, Publication, PublishError, Published, Replacement, VolatilePublication,
 };
-pub use read_marker::{Mark, Marked, Mover, ReadMarker, UNREAD_MAX, UnreadNotice};
+pub use read_marker::{
+    ErasedMarkers, MARKED_CHANNELS_MAX, Mark, Marked, MarkerKey, MarkersErased, MarkersOf, Mover,
+    ReadMarker, UnreadNotice, too_many_markers,
+};
 pub use reading::{Fetched, HistoryQuery, Reading, StartAt};
 pub use receipt::{Delivered, Fate, Receipt, ReceiptPart, Receipts, ReceiptsBusy};
 pub use rules::{JournalId, LagPolicy, MembersRule, Retention, Rule, Rules, Sender, StateLimits};

@@ -25,6 +25,7 @@
 //! | `forgotten` | what a shard remembers of channels that it has forgotten |
 //! | `freeze` | the engine as bytes, and back |
 //! | `idempotency` | the keys of recent publications |
+//! | `markers` | how far users have read channels |
 //! | `name_hasher` | hashes the names of channels |
 //! | `questions` | questions to the workers that follow a channel |
 //! | `seal`, `sealing` | messages in memory that another process shares |
@@ -36,6 +37,7 @@ mod elsewhere;
 mod forgotten;
 mod freeze;
 mod idempotency;
+mod markers;
 mod members;
 mod name_hasher;
 mod questions;
@@ -50,6 +52,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::change::{ChangeOutcome, Erase, Erased, LogChange, LogState};
+use crate::channel_markers::ChannelMarkers;
 use crate::engine::{Audience, EngineMetrics, Follow, Followed, History};
 use crate::events::EventSink;
 use crate::id::{ChannelId, Epoch, LocalId, WorkerId};
@@ -59,7 +62,6 @@ use crate::name::{ChannelName, Kind};
 use crate::prefetch::AHEAD;
 use crate::presence::PresenceCache;
 use crate::publication::{Outcome, Publication, VolatilePublication};
-use crate::read_marker::{Mark, Mover, ReadMarker};
 use crate::reading::HistoryQuery;
 use crate::rules::Rules;
 use crate::stamp::Watermark;
@@ -99,6 +101,7 @@ pub struct MemoryEngine {
     next_tick: AtomicUsize,
     sealing: Sealing,
     members: Members,
+    markers: ChannelMarkers,
 }
 
 impl MemoryEngine {
@@ -117,6 +120,7 @@ impl MemoryEngine {
             next_tick: AtomicUsize::new(0),
             sealing: Sealing::default(),
             members: Members::new(SHARDS),
+            markers: ChannelMarkers::new(SHARDS),
         }
     }
 
@@ -240,42 +244,6 @@ impl MemoryEngine {
     /// True if the server is short of memory ([`MemoryEngine::set_memory_short`]).
     pub fn is_memory_short(&self) -> bool {
         self.shared.is_memory_short.load(Ordering::Relaxed)
-    }
-
-    /// As [`Channels::read_marker`](crate::Channels::read_marker), of a log in memory.
-    pub fn read_marker(&self, now_ms: u64, inbox: &ChannelName, mark: Option<Mark>) -> ReadMarker {
-        self.move_marker(now_ms, inbox, mark).0
-    }
-
-    /// The same, with the number of subscriptions that the notice is posted for, if there is one.
-    pub(crate) fn move_marker(
-        &self,
-        now_ms: u64,
-        inbox: &ChannelName,
-        mark: Option<Mark>,
-    ) -> (ReadMarker, Option<u64>) {
-        let (at, name) = self.find(inbox);
-        let (marker, told) = self.lock(at).read_marker(&self.shared, now_ms, name, mark);
-        (marker, self.wake_told(told))
-    }
-
-    /// Tells those that follow an inbox here that its marker has moved, if it has.
-    pub(crate) fn tell_unread(
-        &self,
-        now_ms: u64,
-        inbox: &ChannelName,
-        marker: &ReadMarker,
-        mover: Option<Mover>,
-    ) {
-        let (at, name) = self.find(inbox);
-        let told = self.lock(at).tell_unread(&self.shared, now_ms, name, marker, mover);
-        self.wake_told(told);
-    }
-
-    fn wake_told(&self, told: Option<(u64, Vec<WorkerId>)>) -> Option<u64> {
-        let (subscribers, workers) = told?;
-        self.wake(workers);
-        Some(subscribers)
     }
 
     /// As [`Channels::change`](crate::Channels::change), of a log in memory.
@@ -510,6 +478,7 @@ impl MemoryEngine {
         shard.tick(&self.shared, now_ms);
         self.note_oldest(at, &shard);
         drop(shard);
+        self.drop_ended_markers(at);
         self.unseal_some();
         self.shared.set_limit(self.is_memory_short());
         self.evict();
@@ -553,6 +522,12 @@ impl MemoryEngine {
         let internal = internal.iter().filter(|name| is_there(name)).count() as u64;
         let internal = internal + self.shared.presence_logs.load(Ordering::Relaxed);
         let members = self.member_metrics().members;
-        EngineMetrics { members, ..self.shared.metrics(all.saturating_sub(internal)) }
+        let (read_markers, read_markers_refused) = self.markers.counts();
+        EngineMetrics {
+            members,
+            read_markers,
+            read_markers_refused,
+            ..self.shared.metrics(all.saturating_sub(internal))
+        }
     }
 }

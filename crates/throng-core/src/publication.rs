@@ -10,7 +10,7 @@ use crate::id::{Epoch, MessageId};
 use crate::idempotency_key::IdempotencyKey;
 use crate::message::{Body, Content, OVERHEAD_BYTES};
 use crate::name::ChannelName;
-use crate::read_marker::{Mover, ReadMarker};
+use crate::read_marker::{MarkerKey, Mover, ReadMarker, UnreadNotice};
 use crate::receipt::Receipt;
 
 /// A message that a client publishes.
@@ -120,18 +120,19 @@ impl VolatilePublication {
         VolatilePublication { channel, body, content_type, excluded, attributes }
     }
 
-    /// Tells the followers of an inbox of its new marker, but for the one that has moved it.
-    pub(crate) fn unread(inbox: ChannelName, marker: &ReadMarker, mover: Option<Mover>) -> Self {
+    /// Tells the followers of a user's inbox of a new marker, but for the one that has moved it.
+    pub(crate) fn unread(of: &MarkerKey, marker: &ReadMarker, mover: Option<Mover>) -> Self {
         VolatilePublication {
             excluded: mover.map(|mover| mover.connection),
-            attributes: Some(Attributes::of_unread(marker)),
-            ..VolatilePublication::new(inbox, Body::Text("".into()))
+            attributes: Some(Attributes::of_unread(of, marker)),
+            ..VolatilePublication::new(of.told(), Body::Text("".into()))
         }
     }
 
-    /// True if it is a notice of the server, of which nodes of earlier versions do not know.
-    pub fn is_notice(&self) -> bool {
-        self.attributes.as_ref().is_some_and(|attributes| attributes.unread().is_some())
+    /// The new place of a read marker, if it is a notice of that, of which nodes of earlier
+    /// versions do not know.
+    pub fn notice(&self) -> Option<UnreadNotice<'_>> {
+        self.attributes.as_ref()?.unread()
     }
 
     /// The message, which has no place among others.

@@ -23,6 +23,23 @@ pub enum Table {
     ReadMarkers = 2,
     /// The users whose erasure is not done.
     UserErasures = 3,
+    /// How far users have read durable channels: by user and channel.
+    ChannelMarkers = 4,
+    /// The keys of these, by channel and user.
+    MarkedChannels = 5,
+}
+
+impl Table {
+    /// One of its entries, for people.
+    pub fn noun(self) -> &'static str {
+        match self {
+            Table::Subscriptions => "subscription",
+            Table::ReadMarkers => "read marker",
+            Table::UserErasures => "erasure of a user",
+            Table::ChannelMarkers => "read marker in a channel",
+            Table::MarkedChannels => "key of a read marker",
+        }
+    }
 }
 
 /// A change of one entry.

@@ -102,6 +102,8 @@ pub struct Rule {
     pub presence_events: bool,
     /// The members of which the server keeps a list; `None` for no list.
     pub members: Option<MembersRule>,
+    /// True if users have read markers in the channels. In their inboxes they always have.
+    pub read_markers: bool,
     /// The publisher that messages show.
     pub sender: Sender,
     /// The journal that keeps the log, so that it survives the process; `None`: it is in memory.
@@ -130,6 +132,7 @@ impl Default for Rule {
             max_staleness_ms: 0,
             presence_events: false,
             members: None,
+            read_markers: false,
             sender: Sender::Nobody,
             journal: None,
             may_end: false,

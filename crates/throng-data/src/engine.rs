@@ -45,9 +45,9 @@ use throng_core::change::{ChangeError, ChangeOutcome, Erase, EraseOutcome, LogCh
 use throng_core::journal::{Journal, JournalIds, JournalUsage};
 use throng_core::parts::{HeldPart, Limits, Parts};
 use throng_core::{
-    Answer, AskerId, ChannelName, EngineMetrics, Fetched, HistoryQuery, KeyPage, KeyQuery, Kind,
-    Later, ListPart, ListQuery, ListStep, Mark, Marked, Outcome, Publication, PublishError,
-    Reading, Retention, Ticket,
+    Answer, AskerId, ChannelName, EngineMetrics, ErasedMarkers, Fetched, HistoryQuery, KeyPage,
+    KeyQuery, Kind, Later, ListPart, ListQuery, ListStep, Mark, Marked, MarkerKey, MarkersOf,
+    Outcome, Publication, PublishError, Reading, Retention, Ticket,
 };
 
 use crate::journal::{DiskJournal, JournalRefused, JournalWritten, WhenDone};
@@ -295,19 +295,45 @@ impl Journal for DurableLogs {
     fn read_marker(
         &self,
         now_ms: u64,
-        inbox: &ChannelName,
+        of: &MarkerKey,
         mark: Option<Mark>,
         later: Later<'_, Marked>,
     ) -> Answer<Marked> {
         let asker = later.asker();
         let (ticket, answer) = later.ticket();
-        let (markers, of) = (Arc::clone(&self.markers), inbox.clone());
+        let (markers, log, of) = (Arc::clone(&self.markers), of.log(), of.clone());
         let mut ticket = Some(ticket);
-        self.readers.submit(asker, inbox, move || {
+        self.readers.submit(asker, log, move || {
             // The client may have gone.
             let is_wanted = |ticket: &Ticket<_>| mark.is_some() || ticket.is_wanted();
             if let Some(ticket) = ticket.take().filter(is_wanted) {
                 markers.read_marker(now_ms, &of, mark, ticket);
+            }
+            ReadTurn::Done
+        });
+        answer
+    }
+
+    fn erase_markers(
+        &self,
+        of: MarkersOf<'_>,
+        later: Later<'_, ErasedMarkers>,
+    ) -> Answer<ErasedMarkers> {
+        let asker = later.asker();
+        let (ticket, answer) = later.ticket();
+        let markers = Arc::clone(&self.markers);
+        let name = match of {
+            MarkersOf::User(user) => ChannelName::user(user),
+            MarkersOf::Channel(channel) => channel.clone(),
+        };
+        let (read_with, mut ticket) = (name.clone(), Some(ticket));
+        self.readers.submit(asker, &read_with, move || {
+            let of = match name.kind() {
+                Kind::User => MarkersOf::User(name.name()),
+                _ => MarkersOf::Channel(&name),
+            };
+            if let Some(ticket) = ticket.take() {
+                markers.erase(of, ticket);
             }
             ReadTurn::Done
         });

@@ -41,7 +41,8 @@ mod writer;
 
 pub use check::{Checked, Tell};
 pub use entry::{Appended, DueKey, Entry};
-pub(crate) use format::read_marker as read_marker_key;
+pub use format::names_of_marker;
+pub(crate) use format::{channel_marker, read_marker as read_marker_key};
 pub(crate) use names::NameIndex;
 pub use reader::{LogBounds, Logs, OpenedLogs};
 pub(crate) use state_rows::{AllStates, KeyRow, StateRow};

@@ -291,8 +291,10 @@ pub(crate) fn envelope(message: &Message, position: Option<&str>) -> Vec<u8> {
 
 /// Says what a [notice](crate::saying::is_notice) is about.
 pub(crate) fn say_notice(message: &Message, dialect: &dyn Dialect, out: &mut Out<'_>) {
-    if let Some(UnreadNotice { read, unread }) = message.unread() {
-        let target = Target { kind: Kind::User, name: message.channel.name().to_owned() };
+    if let Some(UnreadNotice { channel, read, unread }) = message.unread() {
+        let inbox = message.channel.name();
+        let (kind, name) = channel.map_or((Kind::User, inbox), |name| (Kind::Channel, name));
+        let target = Target { kind, name: name.to_owned() };
         return dialect.say(&Saying::Unread(&target, read, unread), None, out);
     }
     let id = message.id.to_string();

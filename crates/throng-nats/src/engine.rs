@@ -30,7 +30,7 @@
 //! | `lists`, `stored_names` | the channels that are in the stream, for lists |
 //! | `cluster` | what this node says of itself, and what it knows of the others |
 //! | `table` | the tables that every node has whole |
-//! | `markers` | how far users have read their inboxes |
+//! | `markers` | how far users have read their inboxes and channels |
 //! | `succession`, `frozen`, `early`, `rest` | another process becomes the node |
 //! | `collect` | makes starts and pages of what was read |
 //! | `hold` | keeps a channel followed for a subscription that begins |
@@ -90,10 +90,10 @@ use throng_core::journal::{Cluster, Journal, JournalIds, JournalUsage};
 use throng_core::parts::{HeldPart, Limits, Parts};
 use throng_core::{
     Answer, ChangeError, ChangeOutcome, ChannelName, Delivered, EngineMetrics, Erase, EraseOutcome,
-    Fetched, Later, ListPart, ListQuery, ListedChannel, LogChange, LogState, Mark, Marked,
-    MemoryEngine, MessageId, NodeTag, OtherNodes, Outcome, Presence, PresenceBusy, Publication,
-    PublishError, Reading, Retention, Rule, ScanAction, ScanTarget, Scanned, Stamp, Ticket,
-    VolatilePublication, WantedTags, Watermark,
+    ErasedMarkers, Fetched, Later, ListPart, ListQuery, ListedChannel, LogChange, LogState, Mark,
+    Marked, MarkerKey, MarkersOf, MemoryEngine, MessageId, NodeTag, OtherNodes, Outcome, Presence,
+    PresenceBusy, Publication, PublishError, Reading, Retention, Rule, ScanAction, ScanTarget,
+    Scanned, Stamp, Ticket, VolatilePublication, WantedTags, Watermark,
 };
 
 use crate::api::table::TableEntry;
@@ -391,11 +391,19 @@ impl Journal for NatsJournal {
     fn read_marker(
         &self,
         now_ms: u64,
-        inbox: &ChannelName,
+        of: &MarkerKey,
         mark: Option<Mark>,
         later: Later<'_, Marked>,
     ) -> Answer<Marked> {
-        self.shared.read_marker(now_ms, inbox, mark, later)
+        self.shared.read_marker(now_ms, of, mark, later)
+    }
+
+    fn erase_markers(
+        &self,
+        of: MarkersOf<'_>,
+        later: Later<'_, ErasedMarkers>,
+    ) -> Answer<ErasedMarkers> {
+        self.shared.erase_markers(of, later)
     }
 
     fn complete_list(&self, now_ms: u64, listed: &mut ListedChannel) {

@@ -201,10 +201,10 @@ impl StreamJournal {
             JournalEvent::Change { table, token, entry, replaces } => {
                 self.change(now_ms, (table, token), (entry, replaces));
             }
-            JournalEvent::Look { table, token, key } => match self.tables.get_mut(table.0) {
-                Some(table) => table.look(now_ms, token, &key, &mut self.outbox),
-                None => self.outbox.report(JournalReport::Looked { token, found: None }),
-            },
+            JournalEvent::Look { table, token, key } => self.look(now_ms, table, token, &key),
+            JournalEvent::Match(table, keys, asked) => {
+                self.match_keys(now_ms, table, &keys, asked);
+            }
             JournalEvent::Compare(table) => {
                 if let Some(table) = self.tables.get_mut(table.0) {
                     table.compare(now_ms, &mut self.outbox);
@@ -244,6 +244,20 @@ impl StreamJournal {
         match self.tables.get_mut(table.0) {
             Some(table) => table.change(now_ms, token, entry, &mut self.outbox),
             None => self.outbox.report(JournalReport::Changed { token, outcome: Changed::Away }),
+        }
+    }
+
+    fn look(&mut self, now_ms: u64, table: TableId, token: u64, key: &str) {
+        match self.tables.get_mut(table.0) {
+            Some(table) => table.look(now_ms, token, key, &mut self.outbox),
+            None => self.outbox.report(JournalReport::Looked { token, found: None }),
+        }
+    }
+
+    fn match_keys(&mut self, now_ms: u64, table: TableId, keys: &str, asked: (u64, bool)) {
+        match self.tables.get_mut(table.0) {
+            Some(table) => table.match_keys(now_ms, keys, asked, &mut self.outbox),
+            None => self.outbox.report(JournalReport::Matched(asked.0, None)),
         }
     }
 

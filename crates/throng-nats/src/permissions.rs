@@ -54,6 +54,14 @@ impl NatsPermission {
     }
 }
 
+/// Markers of users and of channels are erased; nobody has the name with which it is tried.
+fn purge_of_markers(prefix: &str) -> NatsPermission {
+    let purge = format!("$JS.API.STREAM.PURGE.KV_{prefix}-markers");
+    let nobody = format!("$KV.{prefix}-markers.{NOBODY}.{NOBODY}");
+    let none = json!({ "filter": nobody }).to_string();
+    NatsPermission::publish(&purge, &purge, b"", none.as_bytes())
+}
+
 /// Everything that a node of this stream has to be allowed, as the guide lists it.
 pub fn of_node(settings: &StreamSettings) -> Vec<NatsPermission> {
     let StreamSettings { prefix, class, .. } = settings;
@@ -71,8 +79,7 @@ pub fn of_node(settings: &StreamSettings) -> Vec<NatsPermission> {
     let [get, erase, purge] = ["MSG.GET", "MSG.DELETE", "PURGE"].map(of_leader);
     let read = bucket::read(&entry);
     let last = json!({ "last_by_subj": subjects.ingest(&channel) }).to_string();
-    let of = NatsPermission::publish;
-    let on = NatsPermission::subscribe;
+    let (of, on) = (NatsPermission::publish, NatsPermission::subscribe);
     let mut all = vec![
         of(&format!("{prefix}.in.>"), &subjects.ingest(&channel), &elsewhere, b""),
         // Volatile messages, whose headers say so.
@@ -118,6 +125,7 @@ pub fn of_node(settings: &StreamSettings) -> Vec<NatsPermission> {
         let read = format!("$JS.API.DIRECT.GET.KV_{prefix}-{table}");
         all.push(of(&read, &read, b"", last.as_bytes()));
     }
+    all.push(purge_of_markers(prefix));
     // A consumer of another stream than the subject's is refused, and nobody has made this one.
     let (create, next) = ("$JS.API.CONSUMER.CREATE", "$JS.API.CONSUMER.MSG.NEXT");
     let consumer = consumer::create(NOBODY, NOBODY, &[]);

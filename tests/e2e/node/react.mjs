@@ -16,11 +16,12 @@ async function publish(channel, ...texts) {
 try {
   await publish("a", "old 1", "old 2");
   await publish("b", "of b");
-  const mail = async (text) => {
-    const response = await fetch(`${server}/users/ann`, { method: "POST", body: text });
+  const post = async (path, text) => {
+    const response = await fetch(`${server}${path}`, { method: "POST", body: text });
     return (await response.json()).id;
   };
-  const [first, second] = [await mail("1"), await mail("2")];
+  const [first, second] = [await post("/users/ann", "1"), await post("/users/ann", "2")];
+  const marked = [await post("/channels/marked", "1"), await post("/channels/marked", "2")];
   const page = await browser.newPage();
   // Less than the caller waits, so that the step is named.
   const faults = [];
@@ -80,6 +81,14 @@ try {
   await page.evaluate((id) => { window.newest = id; }, second);
   await page.locator("#badge").click();
   await page.getByText(`0 after ${second}`, { exact: true }).waitFor();
+
+  // The same of a channel.
+  await page.getByText("2 in marked after", { exact: true }).waitFor();
+  await fetch(`${server}/channels/marked/read?reader=ann&id=${marked[0]}`, { method: "PUT" });
+  await page.getByText(`1 in marked after ${marked[0]}`, { exact: true }).waitFor();
+  await page.evaluate((id) => { window.newest = id; }, marked[1]);
+  await page.locator("#marked").click();
+  await page.getByText(`0 in marked after ${marked[1]}`, { exact: true }).waitFor();
 
   // A channel that ends.
   await fetch(`${server}/channels/b/end`, { method: "POST", body: "the last" });

@@ -11,6 +11,7 @@ messages = 100000
 bytes = "64MiB"
 max-lag-messages = 100000
 max-lag-bytes = "64MiB"
+read-markers = true
 
 [[channels]]
 users = "*"

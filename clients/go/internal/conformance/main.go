@@ -137,7 +137,11 @@ func follow(ctx context.Context, client *throng.Client, c command) {
 		print(c.Client, "ended", map[string]any{"channel": end.Target.Name(), "id": end.ID})
 	}
 	subscription.OnUnread = func(told throng.Unread) {
-		print(c.Client, "unread", map[string]any{"read": orNull(told.Read), "unread": told.Unread})
+		fields := map[string]any{"read": orNull(told.Read), "unread": told.Unread}
+		if told.Channel != "" {
+			fields["channel"] = told.Channel
+		}
+		print(c.Client, "unread", fields)
 	}
 	subscription.OnConflated = func(skipped throng.Conflated) {
 		print(c.Client, "conflated", map[string]any{"channel": skipped.Target.Name(), "count": skipped.Count})
@@ -317,7 +321,13 @@ func end(client *throng.Client, c command) {
 }
 
 func read(client *throng.Client, c command) {
-	found, err := client.Read(context.Background(), c.ID)
+	mark := client.Read
+	if c.Channel != "" {
+		mark = func(ctx context.Context, id string) (throng.ReadMarker, error) {
+			return client.ReadIn(ctx, c.Channel, id)
+		}
+	}
+	found, err := mark(context.Background(), c.ID)
 	if err != nil {
 		panic(err)
 	}

@@ -46,6 +46,13 @@ function Badge() {
   return <button id="badge" onClick={() => markRead(window.newest)}>{`${unread} after ${read}`}</button>;
 }
 
+/** The same of a channel. */
+function ChannelBadge() {
+  const { unread, read = "", markRead } = useUnread({ channel: "marked" });
+  const text = `${unread} in marked after ${read}`;
+  return <button id="marked" onClick={() => markRead(window.newest)}>{text}</button>;
+}
+
 /** Two components that follow one channel, which the test chooses. */
 function Page() {
   const [name, choose] = useState("a");
@@ -59,6 +66,7 @@ function Page() {
       <Here name={name} />
       <Counter name={name} />
       <Badge />
+      <ChannelBadge />
     </>
   );
 }

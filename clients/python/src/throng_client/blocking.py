@@ -385,10 +385,11 @@ class Throng:
         """Erases all messages that a channel keeps now."""
         return self._run(requests.erase(self._exchange, self._options, target, None))
 
-    def read(self, id: MessageId | None = None) -> ReadMarker:
-        """Moves the read marker of the client's `user` to a message of the inbox: forward only, so
-        that devices may report late. Without an id, it only asks."""
-        return self._run(requests.mark(self._exchange, self._options, id))
+    def read(self, id: MessageId | None = None, *, channel: str | None = None) -> ReadMarker:
+        """Moves the read marker of the client's `user` to a message of the inbox, or of a channel
+        that has read markers: forward only, so that devices may report late. Without an id, it
+        only asks."""
+        return self._run(requests.mark(self._exchange, self._options, id, channel))
 
     def end(
         self,

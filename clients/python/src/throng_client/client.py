@@ -285,11 +285,12 @@ class AsyncThrong:
         async with self._watched():
             return await requests.erase(self._exchange, self._options, target, None)
 
-    async def read(self, id: MessageId | None = None) -> ReadMarker:
-        """Moves the read marker of the client's `user` to a message of the inbox: forward only, so
-        that devices may report late. Without an id, it only asks."""
+    async def read(self, id: MessageId | None = None, *, channel: str | None = None) -> ReadMarker:
+        """Moves the read marker of the client's `user` to a message of the inbox, or of a channel
+        that has read markers: forward only, so that devices may report late. Without an id, it
+        only asks."""
         async with self._watched():
-            return await requests.mark(self._exchange, self._options, id)
+            return await requests.mark(self._exchange, self._options, id, channel)
 
     async def end(
         self,

@@ -213,13 +213,14 @@ class Cursors:
         return self._by_target.get(target_of(fields))
 
     def unread(self, fields: Mapping[str, Any]) -> list[Event]:
-        """Takes how many messages of the inbox are unread, if that is told."""
+        """Takes how many messages of the inbox or a channel are unread, if that is told."""
         inboxes = (each.target for each in self.all if isinstance(each.target, User))
         inbox = next(inboxes, None)
         if inbox is None or "unread" not in fields:
             return []
+        target = str(fields["channel"]) if "channel" in fields else inbox
         read = fields.get("read")
-        return [Unread(inbox, None if read is None else checked_id(read), int(fields["unread"]))]
+        return [Unread(target, None if read is None else checked_id(read), int(fields["unread"]))]
 
     def end(self, cursor: Cursor, id: str) -> list[Event]:
         """Takes that a channel has ended, with its last id: it is followed no more."""

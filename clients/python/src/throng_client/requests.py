@@ -283,12 +283,18 @@ async def edit(exchange: Exchange, options: Options, id: MessageId, draft: Draft
         raise not_throng() from error
 
 
-async def mark(exchange: Exchange, options: Options, id: MessageId | None) -> ReadMarker:
-    """Moves the read marker of the client's user to a message, or asks for it if `id` is None."""
+async def mark(
+    exchange: Exchange, options: Options, id: MessageId | None, channel: str | None
+) -> ReadMarker:
+    """Moves the read marker of the client's user in the inbox or a channel to a message, or asks
+    for it if `id` is None."""
     if options.user is None:
-        raise ValueError("whose inbox is it? Give the client the option `user`")
-    query = {} if id is None else {"id": given_id(id)}
-    path = path_of(User(options.user), "read", query)
+        raise ValueError("whose marker is it? Give the client the option `user`")
+    query: dict[str, object] = {"id": None if id is None else given_id(id)}
+    target: Target = User(options.user)
+    if channel is not None:
+        target, query["reader"] = channel, options.user
+    path = path_of(target, "read", query)
     fields = await _ask(exchange, options, Request("GET" if id is None else "PUT", path))
     try:
         read, unread = fields.get("read"), fields["unread"]

@@ -12,8 +12,8 @@ use http::request::Parts;
 use throng_access::{Action, Client};
 use throng_core::{
     ChangeError, ChangeOutcome, ChannelName, Condition, ConnectionName, Erase, Erased, Erasure,
-    HistoryQuery, Kind, Later, LogChange, LogState, Message, MessageId, PublishError, WantedTags,
-    clock,
+    HistoryQuery, JournalId, Kind, Later, LogChange, LogState, MarkersOf, Message, MessageId,
+    PublishError, WantedTags, clock,
 };
 use throng_wire::envelope::Erased as ErasedShown;
 use throng_wire::percent::decode_segment;
@@ -70,15 +70,21 @@ pub(crate) async fn answer(
             let notice = log.erase_message(id).await?;
             let erased = id.to_string();
             let shown = ErasedShown::Message(&erased);
-            v1::erased_body(&mut body, shown, None, Some(&notice.to_string()));
+            v1::erased_body(&mut body, shown, (None, None), Some(&notice.to_string()));
         }
         Target::History | Target::Channel => {
             let with_record = matches!(target, Target::Channel);
             let done =
                 if with_record { log.erase_all().await? } else { log.erase_history().await? };
             let (head, notice) = (done.head.to_string(), done.notice.map(|id| id.to_string()));
+            let rule = control.engine.rule(&channel);
+            let markers = if with_record && rule.read_markers {
+                Some(erase_markers(control, rule.journal, MarkersOf::Channel(&channel)).await?)
+            } else {
+                None
+            };
             let shown = ErasedShown::UpTo(&head);
-            v1::erased_body(&mut body, shown, done.messages, notice.as_deref());
+            v1::erased_body(&mut body, shown, (done.messages, markers), notice.as_deref());
         }
     }
     Ok(answer::json(StatusCode::OK, body))
@@ -250,6 +256,23 @@ impl ErasedLog<'_> {
         let ask =
             |later: Later<'_, _>| Ok(engine.erase(clock::now_ms(), self.channel, what, later));
         answered(OUTCOME_TIMEOUT, ask).await?.map_err(error_of)
+    }
+}
+
+/// Erases markers in channels that the memory or a journal has. Returns how many there were.
+pub(super) async fn erase_markers(
+    control: &Control,
+    place: Option<JournalId>,
+    of: MarkersOf<'_>,
+) -> Result<u64, ErrorResponse> {
+    let mut count = 0;
+    loop {
+        let ask = |later: Later<'_, _>| Ok(control.engine.erase_markers(place, of, later));
+        let erased = answered(OUTCOME_TIMEOUT, ask).await??;
+        count += erased.count;
+        if !erased.are_more {
+            return Ok(count);
+        }
     }
 }
 

@@ -54,6 +54,11 @@ impl<'r> Permit<'r> {
         Permit { credentials, ..self }
     }
 
+    /// The user that the client is.
+    pub(super) fn user(&self) -> Option<&'r str> {
+        self.credentials.user()
+    }
+
     /// Fails unless the client may do this.
     pub(super) async fn ask(&mut self, action: Action<'_>) -> Result<(), ErrorResponse> {
         match self.decide(action, None).await? {

@@ -1,12 +1,13 @@
-//! `GET` and `PUT /users/{user}/read`: how far a user has read the inbox.
+//! `GET` and `PUT` of `/users/{user}/read` and `/channels/{channel}/read`: how far a user has read
+//! the inbox or a channel.
 
 use std::convert::Infallible;
 
 use http::request::Parts;
 use http::{HeaderMap, Method, StatusCode};
 use throng_access::{Action, Client};
-use throng_core::{Kind, Later, Mark, Mover, ReadMarker, clock};
-use throng_wire::{ErrorResponse, v1};
+use throng_core::{ChannelName, Kind, Later, Mark, MarkerKey, Mover, ReadMarker, clock};
+use throng_wire::{ErrorResponse, check_name, v1};
 
 use super::limit::Limited;
 use super::log::FETCH_TIMEOUT;
@@ -18,34 +19,63 @@ use crate::http::answer::{self, Answer, ApiError};
 use crate::http::{names, query};
 use crate::late_answer::within;
 
-/// Answers with the marker, after a `PUT` has moved it. Whoever may follow the inbox may do both.
+/// Answers with the marker, after a `PUT` has moved it. Whoever may follow the inbox may do both,
+/// and in a channel that a user may follow, the user.
 pub(crate) async fn answer(
     control: &Control,
     head: &Parts,
     client: &Client,
-    segment: &str,
+    (kind, segment): (Kind, &str),
 ) -> Result<Answer, ApiError> {
-    let inbox = names::from_segment(Kind::User, segment)?;
+    let log = names::from_segment(kind, segment)?;
     let is_write = head.method == Method::PUT;
     if is_write {
         Limited::of(control, head, client)?.begin(head, 1).map_err(ApiError::limited)?;
     }
-    let mut permit = Permit::of(control, head, client)?;
-    permit.ask(Action::Subscribe(&inbox)).await?;
-    permit.recheck(Action::Subscribe(&inbox))?;
-    let query = query::of(head, if is_write { &["id", "back"] } else { &[] })?;
+    let known = ["reader", "id", "back"];
+    let known = &known[usize::from(kind == Kind::User)..if is_write { 3 } else { 1 }];
+    let query = query::of(head, known)?;
+    let reader = query::find(query, "reader")?;
     let mark = is_write.then(|| mark(&head.headers, query)).transpose()?;
+    let mut permit = Permit::of(control, head, client)?.with_user(reader.as_deref());
+    let (of, inbox) = marker_of(&permit, log, reader.as_deref())?;
+    let all: Vec<_> = [Some(of.log()), inbox.as_ref()].into_iter().flatten().collect();
+    for name in &all {
+        permit.ask(Action::Subscribe(name)).await?;
+    }
+    for name in all {
+        permit.recheck(Action::Subscribe(name))?;
+    }
     let engine = &control.engine;
     let ask = |later: Later<'_, _>| {
-        Ok::<_, Infallible>(engine.read_marker(clock::now_ms(), &inbox, mark, later))
+        Ok::<_, Infallible>(engine.read_marker(clock::now_ms(), &of, mark, later))
     };
     let Ok(answer) = within(FETCH_TIMEOUT, ask).await;
     let Some(marked) = answer else { return Err(ErrorResponse::unanswered().into()) };
     let ReadMarker { read, unread, .. } = marked?;
     let read = read.map(|id| id.to_string());
     let mut body = Vec::with_capacity(96);
-    v1::read_body(&mut body, &names::target(&inbox), (read.as_deref(), unread));
+    v1::read_body(&mut body, &names::target(of.log()), (read.as_deref(), unread));
     Ok(answer::json(StatusCode::OK, body))
+}
+
+/// The marker that a request is about, and the inbox that its client needs to follow, too: that of
+/// a user who has not shown to be the one.
+fn marker_of(
+    permit: &Permit<'_>,
+    log: ChannelName,
+    reader: Option<&str>,
+) -> Result<(MarkerKey, Option<ChannelName>), ApiError> {
+    if log.kind() == Kind::User {
+        return Ok((MarkerKey::inbox(log.name()), None));
+    }
+    let own = permit.user();
+    let user = reader.or(own).ok_or_else(|| {
+        ApiError::parameter("a read marker is a user's: show the user's token, or set `reader`")
+    })?;
+    check_name(user, Kind::User.noun())?;
+    let inbox = Some(ChannelName::user(user)).filter(|_| own != Some(user));
+    Ok((MarkerKey::channel(log, user), inbox))
 }
 
 /// Reads the marker from the parameters, and the connection that is not told.

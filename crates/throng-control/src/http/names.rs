@@ -23,7 +23,7 @@ pub(crate) enum LogPart {
     Subscriptions,
     /// The users that follow a channel.
     Followers,
-    /// How far the user has read it: of users only.
+    /// How far a user has read it.
     Read,
     /// Its end: of channels only.
     End,
@@ -91,9 +91,7 @@ impl<'a> Resource<'a> {
             Some((name, "history")) => Some(Resource::Log(kind, name, LogPart::History)),
             Some((name, "state")) => Some(Resource::Log(kind, name, LogPart::State)),
             Some((name, "presence")) => Some(Resource::Log(kind, name, LogPart::Presence)),
-            Some((name, "read")) if kind == Kind::User => {
-                Some(Resource::Log(kind, name, LogPart::Read))
-            }
+            Some((name, "read")) => Some(Resource::Log(kind, name, LogPart::Read)),
             Some((name, "erasure")) if kind == Kind::User => {
                 Some(Resource::Log(kind, name, LogPart::Erasure))
             }
@@ -246,13 +244,11 @@ mod tests {
         let revocation = |kind, name| Some(Resource::Revocation(kind, name));
         assert_eq!(Resource::of("/revocations/tokens/t"), revocation(Revocable::Tokens, "t"));
         assert_eq!(Resource::of("/revocations/users/a%2Fb"), revocation(Revocable::User, "a%2Fb"));
-        assert_eq!(
-            Resource::of("/users/u/read"),
-            Some(Resource::Log(Kind::User, "u", LogPart::Read))
-        );
+        let of_user = Some(Resource::Log(Kind::User, "u", LogPart::Read));
+        let both = ["/users/u/read", "/channels/a/read"].map(Resource::of);
+        assert_eq!(both, [of_user, log("a", LogPart::Read)]);
         for path in [
             "/",
-            "/channels/a/read",
             "/users/a/end",
             "/channels/a/erasure",
             "*",

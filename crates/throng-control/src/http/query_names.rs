@@ -41,7 +41,7 @@ const PATHS: [Path; 11] = [
         own_methods: &[Method::GET, Method::HEAD],
         has_id: false,
     },
-    Path { path: "/read", part: "/read", kinds: &[Kind::User], own_methods: &[], has_id: false },
+    Path { path: "/read", part: "/read", kinds: BOTH, own_methods: &[], has_id: false },
     Path {
         path: "/subscriptions",
         part: "/subscriptions",
@@ -154,6 +154,7 @@ mod tests {
             ("HEAD", "/presence?user=ann", "/users/ann/presence"),
             ("OPTIONS", "/history?channel=a", "/channels/a/history"),
             ("PUT", "/read?user=%C3%A4&id=k-1", "/users/%C3%A4/read?id=k-1"),
+            ("GET", "/read?channel=a&reader=u", "/channels/a/read?reader=u"),
             ("POST", "/publish?channel=a.b_c~d-1&count=all", "/channels/a.b_c~d-1?count=all"),
             ("PUT", "/publish?user=u", "/users/u"),
             ("DELETE", "/connections?channel=a&code=4100", "/channels/a/connections?code=4100"),
@@ -181,7 +182,7 @@ mod tests {
             ("/history?limit=1", ErrorCode::BadParameter),
             ("/history?channel=a&channel=b", ErrorCode::BadParameter),
             ("/history?channel=a&user=b", ErrorCode::BadParameter),
-            ("/read?channel=a", ErrorCode::BadParameter),
+            ("/erasure?channel=a", ErrorCode::BadParameter),
             ("/history?channel=%ff", ErrorCode::BadName),
         ] {
             assert_eq!(moved("GET", target), Err(code), "{target}");

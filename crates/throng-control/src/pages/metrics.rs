@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use throng_access::limit::{Quantity, Subject};
-use throng_core::{MemoryPressure, Snapshot};
+use throng_core::{EngineMetrics, MemoryPressure, Snapshot};
 use throng_wire::ErrorCode;
 
 use crate::canary_report::CanaryReport;
@@ -317,6 +317,7 @@ fn engine(page: &mut MetricsPage<'_>, control: &Control) {
         "Ends of channels in memory that were forgotten: after their time, or for lack of room.",
         engine.ends_forgotten,
     );
+    read_markers(page, engine);
     let watched = &control.engine.presence_cache().watched;
     page.gauge(
         "presence_channels",
@@ -347,6 +348,15 @@ fn members(page: &mut MetricsPage<'_>, control: &Control) {
         "members_news_lost_total",
         "Times at which news of another node's members was lost, so that it was asked again.",
         members.news_lost,
+    );
+}
+
+fn read_markers(page: &mut MetricsPage<'_>, engine: EngineMetrics) {
+    page.gauge("read_markers", "Read markers of users in channels in memory.", engine.read_markers);
+    page.counter(
+        "read_markers_refused_total",
+        "Read markers in channels refused because there were too many.",
+        engine.read_markers_refused,
     );
 }
 

@@ -31,7 +31,7 @@ struct Operation<'a> {
     value: &'a Value,
 }
 
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 struct Parameter<'a> {
     name: &'a str,
     is_required: bool,

@@ -1,4 +1,4 @@
-//! `GET` and `PUT /users/{user}/read`.
+//! `GET` and `PUT` of `/users/{user}/read` and `/channels/{channel}/read`.
 
 use serde_json::json;
 
@@ -26,5 +26,15 @@ fn a_marker_moves_and_unread_messages_are_counted() {
     put("?id=z-1&bak=true").expect_refusal(400, "bad_parameter");
     server.ask(get("/users/ann/read?id=z-1")).expect_refusal(400, "bad_parameter");
     server.ask(post("/users/ann/read", &[], "")).expect_refusal(405, "method_not_allowed");
-    server.ask(get("/channels/ann/read")).expect_refusal(404, "not_found");
+    server.ask(get("/users/ann/read?reader=ann")).expect_refusal(400, "bad_parameter");
+}
+
+#[test]
+fn a_channel_has_markers_where_its_rule_says_so() {
+    let server = Server::new();
+    server.ask(get("/channels/a/read")).expect_refusal(400, "bad_parameter");
+    server.ask(get("/channels/a/read?reader=")).expect_refusal(400, "bad_name");
+    let refused = server.ask(get("/channels/a/read?reader=ann"));
+    refused.expect_refusal(400, "bad_request");
+    assert!(refused.text().contains("`read-markers`"), "{}", refused.text());
 }

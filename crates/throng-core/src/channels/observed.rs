@@ -11,7 +11,7 @@ use crate::later::{Answer, Later};
 use crate::memory::MemoryEngine;
 use crate::name::ChannelName;
 use crate::publication::{Outcome, Publication, VolatilePublication};
-use crate::read_marker::{Mark, ReadMarker};
+use crate::read_marker::{Mark, Marked, MarkerKey, ReadMarker};
 use crate::reading::{Fetched, HistoryQuery, Reading};
 use crate::worker_queue::Notification;
 
@@ -80,18 +80,17 @@ impl Channels {
     }
 
     /// As [`MemoryEngine::read_marker`](crate::MemoryEngine::read_marker).
-    pub(super) fn move_marker(
-        &self,
-        now_ms: u64,
-        inbox: &ChannelName,
-        mark: Option<Mark>,
-    ) -> ReadMarker {
-        self.before(now_ms, Coming::Marker(inbox));
-        let (marker, subscribers) = self.memory.move_marker(now_ms, inbox, mark);
-        let notice = VolatilePublication::unread(inbox.clone(), &marker, None);
+    pub(super) fn move_marker(&self, now_ms: u64, of: &MarkerKey, mark: Option<Mark>) -> Marked {
+        if of.reader().is_some() {
+            self.before(now_ms, Coming::Other);
+            return self.memory.read_marker(now_ms, of, mark);
+        }
+        self.before(now_ms, Coming::Marker(of.log()));
+        let (marker, subscribers) = self.memory.move_in_inbox(now_ms, of, mark);
+        let notice = VolatilePublication::unread(of, &marker, None);
         let bytes = notice.content(Epoch::numbered(1), now_ms).weight_bytes();
         self.after(Made::Marked(&marker, subscribers.map(|subscribers| (subscribers, bytes))));
-        marker
+        Ok(marker)
     }
 
     /// As [`MemoryEngine::unfollow`](crate::MemoryEngine::unfollow).

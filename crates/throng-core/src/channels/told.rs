@@ -1,13 +1,12 @@
-//! Tells the followers of an inbox in a journal that its read marker has moved, on all nodes.
+//! Tells the followers of a user's inbox that a read marker in a journal has moved, on all nodes.
 
 use std::sync::Arc;
 
 use crate::journal::Journal;
 use crate::later::{Answer, Later, Ticket};
 use crate::memory::MemoryEngine;
-use crate::name::ChannelName;
 use crate::publication::VolatilePublication;
-use crate::read_marker::{Marked, Mover};
+use crate::read_marker::{Marked, MarkerKey, Mover};
 
 /// Those that are to be told.
 #[derive(Clone)]
@@ -15,18 +14,22 @@ pub(super) struct Told {
     memory: Arc<MemoryEngine>,
     journal: Arc<dyn Journal>,
     now_ms: u64,
-    inbox: ChannelName,
+    of: MarkerKey,
     mover: Option<Mover>,
+    /// True if other nodes may have followers of the inbox that the marker means something to.
+    is_passed_on: bool,
 }
 
 impl Told {
+    /// Those of the marker `of`, which its journal keeps. Another one may have the inbox.
     pub(super) fn of(
         memory: &Arc<MemoryEngine>,
         journal: &Arc<dyn Journal>,
-        (now_ms, inbox, mover): (u64, &ChannelName, Option<Mover>),
+        (now_ms, of, mover): (u64, &MarkerKey, Option<Mover>),
     ) -> Told {
+        let is_passed_on = memory.rule(of.log()).journal == memory.rule(&of.told()).journal;
         let (memory, journal) = (Arc::clone(memory), Arc::clone(journal));
-        Told { memory, journal, now_ms, inbox: inbox.clone(), mover }
+        Told { memory, journal, now_ms, of: of.clone(), mover, is_passed_on }
     }
 
     /// Moves a marker, and tells of it before the mover has the answer, who may be gone by then.
@@ -55,12 +58,13 @@ impl Told {
     }
 
     fn tell(&self, marked: &Marked) {
+        self.memory.note_marked(marked);
         let Some(marker) = marked.as_ref().ok().filter(|marker| marker.has_moved) else { return };
-        if let Some(cluster) = self.journal.cluster() {
-            let notice = VolatilePublication::unread(self.inbox.clone(), marker, self.mover);
+        if let Some(cluster) = self.journal.cluster().filter(|_| self.is_passed_on) {
+            let notice = VolatilePublication::unread(&self.of, marker, self.mover);
             // Who cannot be reached now reads the marker on return.
             let _ = cluster.pass_on(&notice);
         }
-        self.memory.tell_unread(self.now_ms, &self.inbox, marker, self.mover);
+        self.memory.tell_unread(self.now_ms, &self.of, marker, self.mover);
     }
 }

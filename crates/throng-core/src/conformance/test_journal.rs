@@ -21,7 +21,7 @@ use crate::message::{Content, Message};
 use crate::name::{ChannelName, Kind};
 use crate::parts::{HeldPart, Limits, Page, Part, Parts, Start};
 use crate::publication::{Outcome, Publication, PublishError, Published};
-use crate::read_marker::{Mark, Marked};
+use crate::read_marker::{ErasedMarkers, Mark, Marked, MarkerKey, MarkersOf};
 use crate::reading::{Fetched, HistoryQuery, Reading, StartAt};
 use crate::rules::Retention;
 use crate::stamp::Watermark;
@@ -457,14 +457,14 @@ impl Journal for TestJournal {
     fn read_marker(
         &self,
         now_ms: u64,
-        inbox: &ChannelName,
+        of: &MarkerKey,
         mark: Option<Mark>,
         later: Later<'_, Marked>,
     ) -> Answer<Marked> {
         let refusal = lock(&self.refuses_markers).clone().filter(|_| mark.is_some());
         let marker = match refusal {
             Some(refusal) => Err(refusal),
-            None => Ok(self.store.read_marker(now_ms, inbox, mark)),
+            None => self.store.read_marker(now_ms, of, mark),
         };
         if !self.lateness.of_readings {
             return marker.into();
@@ -472,6 +472,14 @@ impl Journal for TestJournal {
         let (ticket, answer) = later.ticket();
         lock(&self.readings).push(OpenReading::Marker(marker, ticket));
         answer
+    }
+
+    fn erase_markers(
+        &self,
+        of: MarkersOf<'_>,
+        _: Later<'_, ErasedMarkers>,
+    ) -> Answer<ErasedMarkers> {
+        Ok(self.store.erase_markers(of)).into()
     }
 
     fn list_part(&self, now_ms: u64, query: &ListQuery) -> ListPart {

@@ -2,11 +2,9 @@
 
 use super::{NOW_MS, QUEUED_MAX, Subject, attributes, ids, name};
 use crate::connection_name::ConnectionName;
-use crate::id::WorkerId;
 use crate::message::Body;
 use crate::name::ChannelName;
 use crate::publication::VolatilePublication;
-use crate::read_marker::{Mark, Mover, UnreadNotice};
 use crate::reading::{HistoryQuery, StartAt};
 use crate::worker_queue::Notification;
 
@@ -61,37 +59,5 @@ impl Subject {
         self.notifications(0);
         assert_eq!(self.publish_volatile(&name(), "there is room again"), 2);
         assert_eq!(self.queues[0].take_volatile_lost(), 0);
-    }
-
-    pub(super) fn a_moved_marker_is_told_to_the_others(&self) {
-        let inbox = ChannelName::user("ann");
-        let ids: Vec<_> = (0..3).map(|n| self.publish(&inbox, &n.to_string()).id).collect();
-        for worker in [0, 1] {
-            self.follow(&inbox, worker, StartAt::Live);
-        }
-        let connection = ConnectionName::numbered(7);
-        let mover = Some(Mover { connection, is_follower: true });
-        let to = |at: usize| {
-            let mark = Mark { mover, ..Mark::new(ids[at], false) };
-            self.read_marker(NOW_MS, &inbox, Some(mark))
-        };
-        assert!(to(1).has_moved);
-        let read = ids[1].to_string();
-        for worker in [0, 1] {
-            let [message] = &self.messages(worker)[..] else { panic!("each follower is told") };
-            let told = Some(UnreadNotice { read: Some(&read), unread: 1 });
-            assert_eq!((message.unread(), message.is_volatile()), (told, true));
-            assert_eq!(message.extras.excluded(), Some(connection));
-        }
-        assert!(!to(1).has_moved && !to(0).has_moved);
-        assert!(self.messages(0).is_empty(), "where it was, and before that, is nothing new");
-        let channel = self.engine.audience(&inbox).workers[1].2;
-        self.engine.unfollow(NOW_MS, channel, WorkerId(1));
-        assert!(to(2).has_moved);
-        assert!(self.messages(0).is_empty(), "nobody else is there");
-        let back = self.read_marker(NOW_MS, &inbox, Some(Mark::new(ids[0], true)));
-        assert_eq!((back.has_moved, back.unread), (true, 2));
-        assert_eq!(self.messages(0).len(), 1, "of another device");
-        assert_eq!(self.engine.metrics().volatile, 0, "nobody has published it");
     }
 }

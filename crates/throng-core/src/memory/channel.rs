@@ -8,7 +8,7 @@ use crate::id::{Epoch, LocalId, MessageId, WorkerId};
 use crate::log::page::LogPage;
 use crate::log::{Kept, Log};
 use crate::names::NameRef;
-use crate::read_marker::{Mark, ReadMarker, UNREAD_MAX};
+use crate::read_marker::{Mark, ReadMarker};
 use crate::reading::HistoryQuery;
 use crate::rules::RuleId;
 use crate::stamp::Watermark;
@@ -231,20 +231,23 @@ impl Channel {
         (if is_recovered { id.offset } else { self.start() }, Some(is_recovered))
     }
 
-    /// How far the user has read, after `mark`.
-    pub(super) fn read_marker(&mut self, epoch: Epoch, mark: Option<Mark>) -> ReadMarker {
+    /// How far a user who had read up to the offset `before` has read after `mark`.
+    pub(super) fn read_marker(
+        &self,
+        epoch: Epoch,
+        before: u64,
+        mark: Option<Mark>,
+        unread_max: u64,
+    ) -> ReadMarker {
         // Without a message nothing is unread, and nothing has to be remembered.
-        let Some(log) = &mut self.log else { return ReadMarker::default() };
-        let before = log.read();
-        if let Some(Mark { id, may_go_back, .. }) = mark
-            && id.epoch == epoch
-            && id.offset <= self.head
-            && (id.offset > before || may_go_back)
-        {
-            log.set_read(id.offset);
-        }
-        let offset = log.read();
-        let unread = log.unread_after(offset, UNREAD_MAX as usize) as u64;
+        let Some(log) = &self.log else { return ReadMarker::default() };
+        let moves = |mark: &Mark| {
+            mark.id.epoch == epoch
+                && mark.id.offset <= self.head
+                && (mark.id.offset > before || mark.may_go_back)
+        };
+        let offset = mark.filter(moves).map_or(before, |mark| mark.id.offset);
+        let unread = log.unread_after(offset, unread_max as usize) as u64;
         let read = (offset > 0).then_some(MessageId { epoch, offset });
         ReadMarker { read, unread, has_moved: offset != before }
     }

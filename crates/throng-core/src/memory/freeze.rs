@@ -62,6 +62,7 @@ impl MemoryEngine {
             forgotten_head = shard.freeze_forgotten(&self.shared, write)?.max(forgotten_head);
         }
         self.freeze_members(write)?;
+        self.freeze_markers(write)?;
         let mut end = Encoder::new(RecordKind::EngineEnd);
         end.u64(channels);
         end.u64(forgotten_head);
@@ -176,6 +177,7 @@ impl MemoryThaw {
             RecordKind::IdempotencyKey => self.idempotency_key(decoder),
             RecordKind::QuietChannels => self.quiet_channels(decoder),
             RecordKind::Members => self.engine.thaw_members(decoder),
+            RecordKind::Markers => self.engine.thaw_markers(decoder),
             RecordKind::EngineEnd => self.end(decoder),
             _ => Err(ThawError::Invalid("the record is no part of an engine")),
         }

@@ -27,7 +27,7 @@ use crate::log::Log;
 use crate::name::{ChannelName, is_presence_key};
 use crate::names::Names;
 use crate::prefetch::prefetch;
-use crate::read_marker::{Mark, ReadMarker};
+use crate::read_marker::{Mark, MarkerKey, ReadMarker};
 use crate::reading::{HistoryQuery, StartAt};
 use crate::slab::Slab;
 
@@ -433,19 +433,43 @@ impl Shard {
         channel.history(shared, query, limit)
     }
 
+    /// The marker of an inbox, after `mark`, with what [`Shard::tell_unread`] returns.
+    pub(super) fn read_inbox(
+        &mut self,
+        shared: &Shared,
+        (now_ms, name): (u64, Hashed<'_>),
+        of: &MarkerKey,
+        mark: Option<Mark>,
+    ) -> (ReadMarker, Option<(u64, Wake)>) {
+        let before = self.find(name).and_then(|slot| self.channels[slot].log.as_ref());
+        let before = before.map_or(0, |log| log.read());
+        let marker = self.read_marker(shared, (now_ms, name), before, (mark, of.unread_max()));
+        let log = self.find(name).and_then(|slot| self.channels[slot].log.as_mut());
+        if let Some(log) = log {
+            log.set_read(marker.read.map_or(0, |id| id.offset));
+        }
+        let mover = mark.and_then(|mark| mark.mover);
+        let told = self.tell_unread(shared, (now_ms, name), of, &marker, mover);
+        (marker, told)
+    }
+
+    /// The marker of a user who has read a log up to an offset, after a mark.
     pub(super) fn read_marker(
         &mut self,
         shared: &Shared,
-        now_ms: u64,
-        name: Hashed<'_>,
-        mark: Option<Mark>,
-    ) -> (ReadMarker, Option<(u64, Wake)>) {
-        let Some(slot) = self.find(name) else { return Default::default() };
+        (now_ms, name): (u64, Hashed<'_>),
+        before: u64,
+        (mark, unread_max): (Option<Mark>, u64),
+    ) -> ReadMarker {
+        let Some(slot) = self.find(name) else { return ReadMarker::default() };
         let channel = &mut self.channels[slot];
         channel.expire(shared, now_ms);
-        let marker = channel.read_marker(shared.epoch, mark);
-        let mover = mark.and_then(|mark| mark.mover);
-        (marker, self.tell_unread(shared, now_ms, name, &marker, mover))
+        channel.read_marker(shared.epoch, before, mark, unread_max)
+    }
+
+    /// True if a channel has messages.
+    pub(super) fn has_log(&self, name: Hashed<'_>) -> bool {
+        self.find(name).is_some_and(|slot| self.channels[slot].log.is_some())
     }
 
     /// A worker's id of a channel that it follows since another process had it in another journal.

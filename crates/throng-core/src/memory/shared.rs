@@ -399,6 +399,8 @@ impl Shared {
             bytes: self.bytes.load(Ordering::Relaxed) as u64,
             state_keys: self.state_keys.load(Ordering::Relaxed) as u64,
             members: 0,
+            read_markers: 0,
+            read_markers_refused: 0,
             state_bytes: self.state_bytes.load(Ordering::Relaxed) as u64,
             published: self.published.load(Ordering::Relaxed),
             volatile: self.volatile.load(Ordering::Relaxed),

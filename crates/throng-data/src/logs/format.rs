@@ -200,6 +200,20 @@ pub(crate) fn read_marker(inbox: &ChannelName) -> Vec<u8> {
     [&[records::Table::ReadMarkers as u8], inbox.name().as_bytes()].concat()
 }
 
+/// The keys of the marker of a user in a channel, within [`records::Table::ChannelMarkers`] and
+/// [`records::Table::MarkedChannels`]. No name has a byte of 0.
+pub(crate) fn channel_marker(user: &str, channel: &str) -> [Vec<u8>; 2] {
+    let [user, channel] = [user, channel].map(str::as_bytes);
+    [[user, b"\0", channel].concat(), [channel, b"\0", user].concat()]
+}
+
+/// The two names in one of these keys.
+pub fn names_of_marker(key: &[u8]) -> Option<(&str, &str)> {
+    let at = key.iter().position(|byte| *byte == 0)?;
+    let (first, second) = (str::from_utf8(&key[..at]), str::from_utf8(&key[at + 1..]));
+    first.ok().zip(second.ok())
+}
+
 /// The key of a channel in a table of other state.
 pub(super) fn of_table(table: Table, channel: &ChannelName) -> Vec<u8> {
     [&[table as u8], &*name(channel)].concat()

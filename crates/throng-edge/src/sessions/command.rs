@@ -464,7 +464,8 @@ impl<N: Net> Sessions<N> {
         Ok(())
     }
 
-    /// Answers how far a user has read the inbox, after moving the marker if there is an id.
+    /// Answers how far a user has read the inbox or a channel, after moving the marker if there is
+    /// an id.
     fn read_command(
         &mut self,
         call: Call<'_>,
@@ -477,13 +478,13 @@ impl<N: Net> Sessions<N> {
         let ReadMarker { read, unread, .. } = match answers.marker.take() {
             Some(marker) => marker,
             None => {
-                let inbox = name_of(target);
+                let of = self.marker_of(call.id, target)?;
                 let mark = id.map(|id| {
-                    let is_follower = self.own_subscription(call.id, &inbox).is_some();
+                    let is_follower = self.own_subscription(call.id, &of.told()).is_some();
                     let mover = Mover { connection: self.connections().name(call.id), is_follower };
                     Mark { id, may_go_back, mover: Some(mover) }
                 });
-                self.ask_marker(call.id, &inbox, mark)?
+                self.ask_marker(call.id, &of, mark)?
             }
         };
         let read = read.map(|id| id.to_string());

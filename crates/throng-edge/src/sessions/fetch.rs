@@ -8,17 +8,18 @@ use std::iter;
 use std::sync::Arc;
 
 use throng_core::{
-    Answer, AskerId, ChannelName, Fetched, LateAnswer, Later, Mark, QuestionId, ReadMarker,
-    Reading, StartAt, Ticket, WorkerId,
+    Answer, AskerId, ChannelName, Fetched, LateAnswer, Later, Mark, MarkerKey, QuestionId,
+    ReadMarker, Reading, StartAt, Ticket, WorkerId,
 };
 use throng_dialect::Encoding;
 use throng_wire::subscribe::{ConnectionOption, Request};
+use throng_wire::{ErrorCode, ErrorResponse, Kind, Target};
 
 use super::ask::{Stop, Wait, ticket};
 use super::client::Client;
 use super::kept::user_to_follow;
 use crate::connection::{Awaited, ConnectionId, FetchedParts};
-use crate::delivery::page_before_next;
+use crate::delivery::{name_of, page_before_next};
 use crate::net::Net;
 use crate::sessions::Sessions;
 
@@ -126,7 +127,7 @@ impl<N: Net> Sessions<N> {
         if let Some(inbox) = unread_of {
             let mut issue = || ticket(engine, worker, question, LateAnswer::Marker);
             let later = Later::new(&mut issue).of(asker_id);
-            match self.engine.read_marker(now_ms, inbox, None, later) {
+            match self.engine.read_marker(now_ms, &MarkerKey::inbox(inbox.name()), None, later) {
                 Answer::Now(marker) => fetched.unread = marker.ok().map(|marker| marker.unread),
                 Answer::Later(_) => left += 1,
             }
@@ -151,22 +152,39 @@ impl<N: Net> Sessions<N> {
         }
     }
 
-    /// Asks how far a user has read the inbox, after `mark`.
+    /// The marker of an inbox, or of the user of a connection in a channel.
+    pub(super) fn marker_of(
+        &self,
+        id: ConnectionId,
+        target: &Target,
+    ) -> Result<MarkerKey, ErrorResponse> {
+        if target.kind == Kind::User {
+            return Ok(MarkerKey::inbox(&target.name));
+        }
+        let channel = name_of(target);
+        let user = self.acting_user(id, &channel).ok_or_else(|| {
+            let message = "a read marker is a user's, and this connection has no user";
+            ErrorResponse::new(ErrorCode::Forbidden, message)
+        })?;
+        Ok(MarkerKey::channel(channel, &user))
+    }
+
+    /// Asks how far a user has read the inbox or a channel, after `mark`.
     ///
     /// # Errors
     ///
-    /// The inbox's journal does not take the marker, or the answer comes later.
+    /// There is no such marker, the journal does not take the marker, or the answer comes later.
     pub(crate) fn ask_marker(
         &mut self,
         id: ConnectionId,
-        inbox: &ChannelName,
+        of: &MarkerKey,
         mark: Option<Mark>,
     ) -> Result<ReadMarker, Stop> {
         let question = self.next_question(id);
         let (engine, worker) = (&self.engine, self.metrics().worker());
         let mut issue = || ticket(engine, worker, question, LateAnswer::Marker);
         let later = Later::new(&mut issue).of(asker_id(worker, id));
-        match self.engine.read_marker(self.clock().unix_ms(), inbox, mark, later) {
+        match self.engine.read_marker(self.clock().unix_ms(), of, mark, later) {
             Answer::Now(marker) => Ok(marker?),
             Answer::Later(_) => Err(Wait::new(question, Awaited::Marker).into()),
         }
@@ -175,12 +193,12 @@ impl<N: Net> Sessions<N> {
     /// The count of unread messages in a welcome, of the user of a request; `None` without a user.
     /// `fetched` has the engine's earlier answers.
     pub(crate) fn unread_of(&self, request: &Request, fetched: Option<u64>) -> Option<u64> {
-        let inbox = ChannelName::user(request.user()?);
+        let of = MarkerKey::inbox(request.user()?);
         fetched.or_else(|| {
             // An engine that answers later has been asked.
             let mut issue = || Ticket::new(drop);
             let later = Later::new(&mut issue);
-            let answer = self.engine.read_marker(self.clock().unix_ms(), &inbox, None, later);
+            let answer = self.engine.read_marker(self.clock().unix_ms(), &of, None, later);
             answer.now()?.ok().map(|marker| marker.unread)
         })
     }

@@ -100,15 +100,19 @@ impl<N: Net> Sessions<N> {
         if !self.cursors().rules().have_any_members() {
             return Known::default();
         }
-        let client = self.client(id, Action::Subscribe(name));
-        let user = client.credentials().user().map(Box::from);
         let session = self.connections().session(id);
         let info = session.and_then(|session| self.connections().side().info_of(session));
+        Known { user: self.acting_user(id, name), info: info.map(Box::from) }
+    }
+
+    /// The user whom a connection that stands acts for in a channel.
+    pub(super) fn acting_user(&self, id: ConnectionId, name: &ChannelName) -> Option<Box<str>> {
+        let client = self.client(id, Action::Subscribe(name));
+        let session = self.connections().session(id);
         // A key may act for every user. Others are who they have shown to be.
         let has_key = session.is_some_and(|session| session.key_tag().is_some());
         let of_inbox = || self.user_of(id).filter(|_| has_key).map(|inbox| inbox.name().into());
-        let user = user.or_else(of_inbox);
-        Known { user, info: info.map(Box::from) }
+        client.credentials().user().map(Box::from).or_else(of_inbox)
     }
 
     fn known_by_request(&self, request: &Request, client: &Client) -> Known {

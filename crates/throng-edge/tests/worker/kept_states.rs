@@ -14,8 +14,8 @@ use throng_access::{AccessControl, AccessRules, AllowAll, ChannelAccess};
 use throng_core::frozen::VERSION;
 use throng_core::{
     Attributes, Body, ChannelName, Channels, HistoryQuery, KeyQuery, Kind, LagPolicy, LogChange,
-    LogRecord, MembersRule, MemoryThaw, Publication, RecordChange, Rule, Rules, SegmentSink,
-    Sender, SharedBytes,
+    LogRecord, Mark, MarkerKey, MembersRule, MemoryThaw, Publication, RecordChange, Rule, Rules,
+    SegmentSink, Sender, SharedBytes,
 };
 use throng_edge::Settings;
 use throng_edge::worker::WorkerThaw;
@@ -101,6 +101,26 @@ fn with_members() -> Rule {
     Rule { kind, pattern, members, ..Rule::default() }
 }
 
+/// Channels in which users have read markers.
+fn marked() -> Rule {
+    let (kind, pattern) = (Some(Kind::Channel), "marked".to_owned());
+    Rule { kind, pattern, read_markers: true, ..Rule::default() }
+}
+
+/// The read marker of a user in one.
+fn marker() -> MarkerKey {
+    MarkerKey::channel(ChannelName::channel("marked"), "ann")
+}
+
+/// Publishes two messages, of which the user has read one.
+fn mark(rig: &Rig) {
+    let read = Publication::new(marker().log().clone(), Body::Text("read".into()));
+    let read = rig.engine.publish(rig.now_ms(), read).expect("the queue has room").id;
+    rig.publish("marked", "unread", None);
+    let mark = Some(Mark::new(read, false));
+    rig.engine.read_marker(rig.now_ms(), &marker(), mark).expect("there is room");
+}
+
 /// The record of a log.
 fn record() -> LogRecord {
     LogRecord::of(&[(1, b"text/plain"), (9_999, b"unknown")]).expect("they are in order")
@@ -134,7 +154,8 @@ fn scenario() -> (Rig, Vec<u8>, Vec<Client>) {
         max_staleness_ms: 1_000,
         ..Rule::default()
     };
-    let rules = Rules::new(vec![bounded, named(), with_members()], Rule::default());
+    let rules = vec![bounded, named(), with_members(), marked()];
+    let rules = Rules::new(rules, Rule::default());
     let mut rig = Rig::with_rules(settings(), Arc::new(access), rules);
     publish_once(&rig);
     rig.publish("a", "sealed", None);
@@ -147,6 +168,7 @@ fn scenario() -> (Rig, Vec<u8>, Vec<Client>) {
         ..LogChange::append(ChannelName::channel("created"), Vec::new())
     };
     rig.engine.change(rig.now_ms(), created).expect("it keeps a history");
+    mark(&rig);
     // The engine notes an empty channel that is read, because its reader may resume it.
     let quiet = ChannelName::channel("quiet");
     rig.engine.history(rig.now_ms(), &quiet, HistoryQuery::Newest, 1);
@@ -214,7 +236,7 @@ fn records(bytes: &[u8]) -> Vec<&[u8]> {
 /// The record with `throng.v1` in place of the dialect of tests, whose number may become another
 /// dialect's.
 fn without_testing(mut record: Vec<u8>) -> Vec<u8> {
-    const TESTING: u8 = 20;
+    const TESTING: u8 = 22;
     const ENVELOPES: u8 = 1;
     const IS_V1: u8 = 1 << 2;
     if record[0] == CONNECTION && record[ENCODING] == TESTING {
@@ -251,7 +273,7 @@ fn thawed(version: u16) -> (Rig, Vec<Client>) {
         let path = directory(version).join(name);
         fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
     };
-    let rules = Rules::new(vec![named(), with_members()], Rule::default());
+    let rules = Rules::new(vec![named(), with_members(), marked()], Rule::default());
     let access = (Arc::new(AccessControl::open(Arc::new(AllowAll))), rules);
     let memory = |rules, queues| {
         let mut thaw = MemoryThaw::new(rules, queues, 1 << 30);
@@ -446,6 +468,15 @@ fn members_are_kept_since_version_9() {
         (0..1_010).for_each(|_| rig.pass(1));
         (0..1_010).for_each(|_| rig.pass(1));
         assert_eq!(members(&rig, "ends").len(), 0, "{version}");
+    }
+}
+
+#[test]
+fn read_markers_are_kept_since_version_10() {
+    for version in 10..=VERSION {
+        let (rig, _clients) = thawed(version);
+        let marker = rig.engine.read_marker(rig.now_ms(), &marker(), None);
+        assert_eq!(marker.map(|marker| marker.unread), Ok(1), "{version}");
     }
 }
 

@@ -1,7 +1,10 @@
 //! Read markers of users, on `throng.v1`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use throng_access::{AccessControl, AllowAll};
+use throng_core::{Rule, Rules};
 use throng_edge::{Counter, Settings};
 
 use crate::rig::{Client, Rig};
@@ -25,7 +28,8 @@ fn a_client_reads_and_moves_its_marker() {
     let back = ask(r#"{"type":"read","user":"ann","id":"z-0","back":true}"#);
     assert!(back.ends_with(r#"{"type":"read","user":"ann","unread":1}"#), "{back}");
     assert!(ask(r#"{"type":"read","user":"ann","id":"1"}"#).contains("bad_id"));
-    assert!(ask(r#"{"type":"read","channel":"ann"}"#).contains("bad_request"));
+    assert!(ask(r#"{"type":"read","channel":"ann"}"#).contains("forbidden"), "it has no user");
+    assert!(ask(r#"{"type":"read"}"#).contains("bad_request"));
 }
 
 /// A rig whose connections have neither welcomes nor heartbeats.
@@ -95,5 +99,49 @@ fn a_moved_marker_is_told_to_the_other_devices() {
         assert_eq!(poll.received(), "", "it waits for messages");
     }
     assert_eq!(rig.count(Counter::VolatileDroppedBehind), 0);
+    rig.worker.check_invariants();
+}
+
+#[test]
+fn a_marker_in_a_channel_is_of_the_connections_user() {
+    let room = Rule { pattern: "room".into(), read_markers: true, ..Rule::default() };
+    let rules = Rules::new(vec![room], Rule::default());
+    let settings = Settings { heartbeat: Duration::ZERO, welcome: false, ..Settings::for_tests() };
+    let access = Arc::new(AccessControl::open(Arc::new(AllowAll)));
+    let mut rig = Rig::with_rules(settings, access, rules);
+    let devices = ["ann", "ann", "bob"].map(|user| v1(&mut rig, &format!("?user={user}")));
+    let follower = v1(&mut rig, "?channel=room");
+    rig.publish("room", "1", None);
+    rig.publish("room", "2", None);
+    rig.work();
+    let received = |rig: &mut Rig, client: &Client| {
+        rig.work();
+        client.received()
+    };
+    for client in devices.iter().chain([&follower]) {
+        client.received();
+    }
+    let ask = |rig: &mut Rig, client: &Client, text: &str| {
+        rig.send_frame(client, text);
+        received(rig, client)
+    };
+    let [mover, other, bob] = &devices;
+    let unread = ask(&mut rig, mover, r#"{"type":"read","channel":"room"}"#);
+    assert!(unread.ends_with(r#"{"type":"read","channel":"room","unread":2}"#), "{unread}");
+    let read = ask(&mut rig, mover, r#"{"type":"read","channel":"room","id":"z-1","ref":1}"#);
+    let answer = r#"{"type":"read","channel":"room","read":"z-1","unread":1,"ref":1}"#;
+    assert!(read.ends_with(answer) && !read.contains(r#""type":"unread""#), "{read}");
+    let told = received(&mut rig, other);
+    let notice = r#"{"type":"unread","channel":"room","read":"z-1","unread":1}"#;
+    assert!(told.ends_with(notice), "{told}");
+    for nobody in [bob, &follower] {
+        assert_eq!(received(&mut rig, nobody), "");
+    }
+    let of_bob = ask(&mut rig, bob, r#"{"type":"read","channel":"room"}"#);
+    assert!(of_bob.ends_with(r#"{"type":"read","channel":"room","unread":2}"#), "{of_bob}");
+    let none = ask(&mut rig, bob, r#"{"type":"read","channel":"other","id":"z-1"}"#);
+    assert!(none.contains("bad_request") && none.contains("`read-markers`"), "{none}");
+    let inbox = ask(&mut rig, mover, r#"{"type":"read","user":"ann"}"#);
+    assert!(inbox.ends_with(r#"{"type":"read","user":"ann","unread":0}"#), "{inbox}");
     rig.worker.check_invariants();
 }

@@ -3,7 +3,8 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use throng_core::{
-    Attributes, Body, ChannelName, ConnectionName, NodeTag, Publication, VolatilePublication,
+    Attributes, Body, ChannelName, ConnectionName, NodeTag, Publication, UnreadNotice,
+    VolatilePublication,
 };
 
 use crate::protocol::headers::{HeaderWriter, Headers};
@@ -41,6 +42,8 @@ const SEQUENCE: &str = "Nats-Sequence";
 const VOLATILE: &str = "Throng-Volatile";
 /// The same of a notice, which nodes of earlier versions pass over.
 const NOTICE: &str = "Throng-Notice";
+/// The same of a notice about a channel, which nodes that know the other ones pass over.
+const CHANNEL_NOTICE: &str = "Throng-Channel-Notice";
 
 /// The headers of a publication. Within the stream's window it is stored once, however often it is
 /// sent with this id. `receipt` comes back with the message.
@@ -70,7 +73,11 @@ pub(crate) fn published(headers: HeaderWriter, publication: &Publication) -> Hea
 /// The headers of a volatile message, which no stream stores. `node` is the node that has it.
 pub(crate) fn volatile_headers(publication: &VolatilePublication, node: NodeTag) -> Vec<u8> {
     let VolatilePublication { body, content_type, excluded, attributes, .. } = publication;
-    let name = if publication.is_notice() { NOTICE } else { VOLATILE };
+    let name = match publication.notice() {
+        None => VOLATILE,
+        Some(UnreadNotice { channel: None, .. }) => NOTICE,
+        Some(_) => CHANNEL_NOTICE,
+    };
     let headers = HeaderWriter::default().field(name, node.number());
     let extras = (*excluded, attributes.as_ref());
     described(headers, body, content_type.as_deref(), extras).finish()
@@ -104,7 +111,7 @@ fn described(
 /// True if a message is volatile. One with a sequence is a stream's, whatever its publisher claims.
 pub(crate) fn is_volatile(headers: Headers<'_>) -> bool {
     let has = |name| headers.get(name).is_some();
-    (has(VOLATILE) || has(NOTICE)) && !has(SEQUENCE)
+    [VOLATILE, NOTICE, CHANNEL_NOTICE].into_iter().any(has) && !has(SEQUENCE)
 }
 
 /// Reads a volatile message, and the node that has published it; `None` if it is none.
@@ -113,7 +120,7 @@ pub(crate) fn parse_volatile(
     payload: &[u8],
     channel: ChannelName,
 ) -> Option<(NodeTag, VolatilePublication)> {
-    let node = headers.number(VOLATILE).or_else(|| headers.number(NOTICE));
+    let node = [VOLATILE, NOTICE, CHANNEL_NOTICE].into_iter().find_map(|it| headers.number(it));
     let node = NodeTag::numbered(node.filter(|_| is_volatile(headers))?);
     let (body, content_type) = body(headers.get(KIND), headers.get(TYPE), payload);
     let excluded = headers.get(EXCEPT).and_then(|name| name.parse().ok());

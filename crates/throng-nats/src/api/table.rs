@@ -165,6 +165,26 @@ pub fn headers(is_removal: bool, replaces: Option<u64>) -> Vec<u8> {
     headers.finish()
 }
 
+/// The request for the number of keys like this one, or to remove their entries.
+pub(crate) fn match_keys(keys: &str, removes: bool) -> Vec<u8> {
+    let field = if removes { "filter" } else { "subjects_filter" };
+    json!({ field: keys }).to_string().into_bytes()
+}
+
+/// Reads the answer: the number of them.
+pub(crate) fn matched(payload: &[u8], removes: bool) -> Option<u64> {
+    let answer: Value = serde_json::from_slice(payload).ok()?;
+    if !answer["error"].is_null() {
+        return None;
+    }
+    if removes {
+        return answer["purged"].as_u64();
+    }
+    let subjects = &answer["state"]["subjects"];
+    // Without any there is no such field.
+    answer["state"].is_object().then(|| subjects.as_object().map_or(0, |all| all.len() as u64))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -210,5 +230,17 @@ mod tests {
         assert_eq!(differences(2_000_000_000u64.into()), Ok(0));
         assert_eq!(differences(0.into()), Ok(0), "for ever");
         assert_eq!(differences(999_999_999u64.into()), Ok(1));
+    }
+
+    #[test]
+    fn matching_entries_are_counted() {
+        let counted = |answer: &[u8]| matched(answer, false);
+        assert_eq!(counted(br#"{"state":{"subjects":{"a.b":1,"a.c":1}}}"#), Some(2));
+        assert_eq!(counted(br#"{"state":{"messages":3}}"#), Some(0));
+        assert_eq!(counted(br#"{"error":{"code":404},"state":{}}"#), None);
+        let purged = |answer: &[u8]| matched(answer, true);
+        assert_eq!(purged(br#"{"success":true,"purged":5}"#), Some(5));
+        assert_eq!(purged(br#"{"error":{"code":500}}"#), None);
+        assert_eq!(purged(b"?"), None);
     }
 }

@@ -104,9 +104,8 @@ impl NodeShared {
             JournalReport::Keys(keys) => self.published_with(keys),
             JournalReport::TableLost(table) => self.tables.tell(table, TableNews::Lost),
             JournalReport::Looked { token, found } => self.tables.looked(token, found),
-            JournalReport::Changed { token, outcome } => {
-                self.tables.changed(token, outcome);
-            }
+            JournalReport::Matched(token, count) => self.tables.matched(token, count),
+            JournalReport::Changed { token, outcome } => self.tables.changed(token, outcome),
             JournalReport::Followed { channel, head } => self.joined(channel, head),
             JournalReport::Message { channel, message } => self.message(channel, message),
             JournalReport::Volatile(publication) => self.volatile_message(publication),

@@ -50,6 +50,7 @@ pub(super) struct SharedTables {
     all: Vec<JournalTable>,
     changes: Mutex<HashMap<u64, Ticket<Changed>>>,
     looks: Mutex<HashMap<u64, Ticket<Option<StoredEntry>>>>,
+    matches: Mutex<HashMap<u64, Ticket<Option<u64>>>>,
 }
 
 impl SharedTables {
@@ -104,6 +105,19 @@ impl SharedTables {
         // Dropped, it says that it cannot be read.
         if let (Some(done), Some(found)) = (done, found) {
             done.answer(found);
+        }
+    }
+
+    /// Keeps the ticket of who counts or removes entries until [`SharedTables::matched`].
+    pub(super) fn match_keys(&self, token: u64, done: Ticket<Option<u64>>) {
+        lock(&self.matches).insert(token, done);
+    }
+
+    /// Answers who counts or removes entries.
+    pub(super) fn matched(&self, token: u64, count: Option<u64>) {
+        let done = lock(&self.matches).remove(&token);
+        if let Some(done) = done {
+            done.answer(count);
         }
     }
 

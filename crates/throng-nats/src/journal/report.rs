@@ -118,6 +118,9 @@ pub enum JournalEvent<'a> {
         token: u64,
         key: String,
     },
+    /// To count entries of a table on demand, or to remove them if the flag is set: those whose
+    /// keys are like this one, in which `*` is any token. The number comes under the number here.
+    Match(TableId, String, (u64, bool)),
     /// To compare a table with what was read of it, at once.
     Compare(TableId),
     /// Other nodes have published with these keys, as far as is known.
@@ -460,6 +463,8 @@ pub enum JournalReport {
         /// Its last entry, if there is one; `None` if that cannot be read.
         found: Option<Option<StoredEntry>>,
     },
+    /// The number of entries that matched, under the token; `None` if it is not known.
+    Matched(u64, Option<u64>),
     /// The outcome of a change to a table.
     Changed {
         token: u64,

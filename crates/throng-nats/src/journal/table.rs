@@ -26,7 +26,9 @@ use crate::api::table::{self, StoredEntry, TableEntry, TableKind, TableNames, Ta
 use crate::api::{JetStreamError, StreamSettings, stream};
 use crate::protocol::decoder::ServerMessage;
 use crate::protocol::headers::Headers;
+use looks::Looks;
 
+mod looks;
 #[cfg(test)]
 mod tests;
 
@@ -51,9 +53,6 @@ const CHANGE_MS: u64 = 4_000;
 
 /// Changes under way, at most.
 const CHANGES_MAX: usize = 4_096;
-
-/// Entries that are read at a time, at most: clients that come back ask for one each.
-const LOOKS_MAX: usize = 65_536;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
@@ -120,8 +119,8 @@ pub(super) struct JournalTable {
     chain: Chain,
     /// True if it is read when somebody needs it, and not before.
     is_on_demand: bool,
-    /// Entries that are read, by place: the token, and since when.
-    looks: BTreeMap<u64, (u64, u64)>,
+    /// Entries that are read, if it is.
+    looks: Looks,
     changes: BTreeMap<u64, Change>,
     said: Option<String>,
 }
@@ -155,7 +154,7 @@ impl JournalTable {
             entries: Vec::new(),
             chain: Chain::default(),
             is_on_demand: table.kind == TableKind::OnDemand,
-            looks: BTreeMap::new(),
+            looks: Looks::new(id),
             changes: BTreeMap::new(),
             said: None,
         }
@@ -195,9 +194,7 @@ impl JournalTable {
         for change in std::mem::take(&mut self.changes).into_values() {
             report(&change, Changed::Unknown, outbox);
         }
-        for (token, _) in std::mem::take(&mut self.looks).into_values() {
-            outbox.report(JournalReport::Looked { token, found: None });
-        }
+        self.looks.disconnected(outbox);
     }
 
     fn ask(&mut self, now_ms: u64, step: Step, outbox: &mut Outbox) {
@@ -446,31 +443,25 @@ impl JournalTable {
 
     /// Reads the last entry of a key, of a table on demand.
     pub(super) fn look(&mut self, now_ms: u64, token: u64, key: &str, outbox: &mut Outbox) {
-        if !self.is_found || self.looks.len() >= LOOKS_MAX {
-            return outbox.report(JournalReport::Looked { token, found: None });
-        }
-        let place = outbox.token();
-        self.looks.insert(place, (token, now_ms));
-        let subject = format!("$JS.API.DIRECT.GET.{}", self.names.stream);
-        let request = get::last(&format!("{}{key}", self.names.keys));
-        outbox.ask_again(place, Question::Entry(self.id), subject, ([].into(), request.into()));
+        let names = Some(&self.names).filter(|_| self.is_found);
+        self.looks.look(now_ms, (names, key), token, outbox);
     }
 
-    /// Takes the answer about an entry.
-    pub(super) fn looked(
+    /// Counts entries of a table on demand, or removes them.
+    pub(super) fn match_keys(
         &mut self,
-        place: u64,
-        (headers, payload): (Headers<'_>, &[u8]),
+        now_ms: u64,
+        keys: &str,
+        asked: (u64, bool),
         outbox: &mut Outbox,
     ) {
-        outbox.answered(place);
-        let Some((token, _)) = self.looks.remove(&place) else { return };
-        let found = match headers.status() {
-            None => self.names.entry(headers, payload).map(Some),
-            Some(404) => Some(None),
-            Some(_) => None,
-        };
-        outbox.report(JournalReport::Looked { token, found });
+        let names = Some(&self.names).filter(|_| self.is_found);
+        self.looks.match_keys(now_ms, (names, keys), asked, outbox);
+    }
+
+    /// Takes the answer about an entry, or several.
+    pub(super) fn looked(&mut self, place: u64, answer: (Headers<'_>, &[u8]), outbox: &mut Outbox) {
+        self.looks.answered(&self.names, place, answer, outbox);
     }
 
     /// This user may not publish to a subject: no answer comes.
@@ -485,6 +476,7 @@ impl JournalTable {
             outbox.answered(place);
             return report(&change, Changed::Refused(error.to_owned()), outbox);
         }
+        self.looks.denied(&self.names, subject, outbox);
         if self.step != Step::Idle && self.asked == subject {
             let name = &self.names.stream;
             let reason = format!("NATS does not let this node use the bucket {name}: {error}");
@@ -569,14 +561,7 @@ impl JournalTable {
         if is_late || (self.step == Step::Idle && is_due) {
             self.ask(now_ms, Step::Find, outbox);
         }
-        self.looks.retain(|place, (token, since_ms)| {
-            let is_late = now_ms.saturating_sub(*since_ms) >= CHANGE_MS;
-            if is_late {
-                outbox.answered(*place);
-                outbox.report(JournalReport::Looked { token: *token, found: None });
-            }
-            !is_late
-        });
+        self.looks.tick(now_ms, outbox);
         self.changes.retain(|place, change| {
             let is_late = now_ms.saturating_sub(change.sent_ms) >= CHANGE_MS;
             if is_late {

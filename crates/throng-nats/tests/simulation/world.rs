@@ -463,10 +463,9 @@ impl World {
                 let of = &mut self.nodes[node];
                 assert!(of.is_open, "a message before the epoch is known");
                 assert!(of.held.is_none(), "a message while it is held");
-                let position = of.followed.get_mut(&index).expect("it is followed");
-                let position = position.as_mut().expect("its head is known");
+                let known = of.followed.get_mut(&index).and_then(Option::as_mut);
                 let Body::Text(body) = &message.body else { panic!("{message:?}") };
-                let found = (message.sequence, &**body);
+                let (position, found) = (known.expect("its head"), (message.sequence, &**body));
                 self.oracle.reported(of.era, &subject(index), position, found);
             }
             JournalReport::Gap { channel } => self.told_gap(node, channel.0 as usize),
@@ -487,6 +486,7 @@ impl World {
             | JournalReport::Keys(_)
             | JournalReport::Whole(_)
             | JournalReport::Looked { .. }
+            | JournalReport::Matched(..)
             | JournalReport::Erased(_)
             | JournalReport::ErasedUnheard
             | JournalReport::Polled { .. }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use serde_json::json;
-use throng_core::{ConnectionName, Kind, Later, Mark, Mover, Ticket};
+use throng_core::{ConnectionName, Kind, Later, Mark, MarkerKey, Mover, Ticket};
 
 use super::World;
 use super::seat::{Batch, TICK_MS};
@@ -253,7 +253,8 @@ impl World {
             return Ok(());
         }
         let topic = self.random.pick(&users);
-        let inbox = self.model.topics[topic].channel_name();
+        let of = MarkerKey::inbox(self.model.topics[topic].channel_name().name());
+        let inbox = of.log();
         let head = self.model.head(topic);
         let offset = self.random.between(0, head as usize + 1) as u64;
         let (id, may_go_back) = (self.model.id(topic, offset), self.random.percent(30));
@@ -267,7 +268,7 @@ impl World {
         self.stamp.touch(None);
         let mut issue = || Ticket::new(drop);
         let (mark, later) = (Mark { id, may_go_back, mover }, Later::new(&mut issue));
-        let marked = self.engine.read_marker(self.now_ms(), &inbox, Some(mark), later).now();
+        let marked = self.engine.read_marker(self.now_ms(), &of, Some(mark), later).now();
         let marker = marked.ok_or("a memory answers at once")?.map_err(|error| error.message)?;
         if marker.has_moved {
             let mut notice =

@@ -60,7 +60,7 @@ pub const COMMANDS: [(&str, &[&str]); 10] = [
     ),
     ("presence", &["type", "ref", "channel", "user", "limit", "after"]),
     ("update", &["type", "ref", "channel", "user", "info"]),
-    ("read", &["type", "ref", "user", "id", "back"]),
+    ("read", &["type", "ref", "channel", "user", "id", "back"]),
     ("auth", &["type", "ref", "token"]),
     ("ack", &["type", "ref", "frames"]),
     ("ping", &["type", "ref"]),
@@ -118,7 +118,7 @@ pub enum Command {
     },
     /// Reads or moves the marker of what a user has read.
     Read {
-        /// The user whose marker it is.
+        /// The user whose inbox it is in, or the channel, in which it is the connection's user's.
         target: Target,
         /// The message up to which the user has read; `None` to leave the marker where it is.
         id: Option<String>,
@@ -221,7 +221,7 @@ impl Command {
                 })?,
             },
             "read" => Command::Read {
-                target: fields.user()?,
+                target: fields.target()?,
                 id: owned(fields.id, "id")?,
                 back: boolean(fields.back, "back")?.unwrap_or(false),
             },

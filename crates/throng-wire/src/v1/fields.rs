@@ -176,13 +176,6 @@ impl<'a> Fields<'a> {
         Ok(Target { kind, name })
     }
 
-    /// The user of a command that has no channel.
-    pub(super) fn user(&self) -> Result<Target, ErrorResponse> {
-        let missing = || ErrorResponse::bad_request("the field `user` is missing");
-        let user = self.user.ok_or_else(missing)?;
-        Fields { user: Some(user), ..Fields::default() }.target()
-    }
-
     pub(super) fn limit(&self) -> Result<Option<u32>, ErrorResponse> {
         self.limit_from(1)
     }

@@ -195,10 +195,13 @@ fn unknown_names_are_refused_and_the_nearest_is_suggested() {
 }
 
 #[test]
-fn a_read_marker_is_of_a_user() {
-    assert_eq!(refused(r#"{"type":"read"}"#).1, "the field `user` is missing");
-    let (_, message) = refused(r#"{"type":"read","channel":"a"}"#);
-    assert!(message.starts_with("the field `channel` is unknown in `read`"), "{message}");
+fn a_read_marker_is_in_an_inbox_or_a_channel() {
+    assert_eq!(refused(r#"{"type":"read"}"#).1, "the field `channel` or `user` is missing");
+    let (_, message) = refused(r#"{"type":"read","channel":"a","user":"b"}"#);
+    assert_eq!(message, "`channel` and `user` exclude each other");
+    let target = Target { kind: Kind::Channel, name: "a".to_owned() };
+    let read = Command::Read { target, id: None, back: false };
+    assert_eq!(parse(r#"{"type":"read","channel":"a"}"#).command, Ok(read));
 }
 
 #[test]

@@ -8,6 +8,7 @@ use anyhow::Result;
 use throng_access::kept;
 use throng_core::MessageId;
 use throng_core::records::Table;
+use throng_data::logs::names_of_marker;
 use throng_units::format::{count, counted, seconds};
 
 use super::store::StoppedStore;
@@ -40,10 +41,22 @@ pub(super) fn check(store: &StoppedStore) -> Result<ExitCode> {
     let subscriptions = records(store, Table::Subscriptions, &mut faults, |key, _| {
         kept::parse_stored(key).is_some()
     });
-    let markers = records(store, Table::ReadMarkers, &mut faults, |key, value| {
+    let is_id = |value: &[u8]| {
         let id = std::str::from_utf8(value).ok().and_then(|id| id.parse::<MessageId>().ok());
-        std::str::from_utf8(key).is_ok() && id.is_some()
+        id.is_some()
+    };
+    let of_inboxes = records(store, Table::ReadMarkers, &mut faults, |key, value| {
+        std::str::from_utf8(key).is_ok() && is_id(value)
     });
+    let of_channels = records(store, Table::ChannelMarkers, &mut faults, |key, value| {
+        names_of_marker(key).is_some() && is_id(value)
+    });
+    let keys =
+        records(store, Table::MarkedChannels, &mut faults, |key, _| names_of_marker(key).is_some());
+    if keys != of_channels {
+        faults.add(&format!("of {of_channels} read markers in channels there are {keys} keys"));
+    }
+    let markers = of_inboxes + of_channels;
     records(store, Table::UserErasures, &mut faults, |key, value| {
         std::str::from_utf8(key).is_ok() && value.len() == size_of::<u64>()
     });
@@ -76,11 +89,7 @@ fn records(
     faults: &mut Faults,
     is_whole: impl Fn(&[u8], &[u8]) -> bool,
 ) -> u64 {
-    let what = match table {
-        Table::Subscriptions => "subscription",
-        Table::ReadMarkers => "read marker",
-        Table::UserErasures => "erasure of a user",
-    };
+    let what = table.noun();
     let mut entries = 0;
     let read = store.logs.visit_records(table, &[], &mut |key, value| {
         entries += 1;

@@ -11,6 +11,7 @@ use serde_json::json;
 use throng_access::kept;
 use throng_core::clock;
 use throng_core::records::Table;
+use throng_data::logs::names_of_marker;
 
 use super::store::StoppedStore;
 use crate::terminal::ignore_closed_pipe;
@@ -63,6 +64,11 @@ fn write<W: Write>(
         let (user, id) = (std::str::from_utf8(key).ok()?, std::str::from_utf8(value).ok()?);
         Some(json!({ "type": "read_marker", "user": user, "read": id }))
     })?;
+    records(store, Table::ChannelMarkers, &mut out, |key, value| {
+        let (user, channel) = names_of_marker(key)?;
+        let id = std::str::from_utf8(value).ok()?;
+        Some(json!({ "type": "read_marker", "user": user, "channel": channel, "read": id }))
+    })?;
     out.flush()?;
     Ok(out)
 }
@@ -100,12 +106,7 @@ fn records(
     if let Some(error) = failure {
         return Err(error.into());
     }
-    let what = match table {
-        Table::Subscriptions => "subscription",
-        Table::ReadMarkers => "read marker",
-        Table::UserErasures => "erasure of a user",
-    };
-    if is_broken { Err(ExportError::Entry(what)) } else { Ok(()) }
+    if is_broken { Err(ExportError::Entry(table.noun())) } else { Ok(()) }
 }
 
 /// Ends the reading at the first write that fails.

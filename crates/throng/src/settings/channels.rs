@@ -68,6 +68,8 @@ channel_table! {
     "members" members: MembersChoice,
     /// How long a member stays after the last connection, in place of `presence-grace`.
     "members-grace" members_grace: Time,
+    /// Whether users have read markers in the channels.
+    "read-markers" read_markers: Switch,
     /// The publisher that messages show.
     "from" sender: SenderChoice,
     /// Whether channels of several nodes may end.
@@ -173,7 +175,7 @@ mod tests {
             "pace" => "'100ms'",
             "max-staleness" => "'1s'",
             "lag-policy" => "'skip'",
-            "presence-events" | "may-end" => "true",
+            "presence-events" | "may-end" | "read-markers" => "true",
             "journal" => "'disk'",
             "from" => "'name'",
             "members" => "'user'",

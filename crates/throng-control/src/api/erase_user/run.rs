@@ -11,13 +11,14 @@ use std::time::Duration;
 
 use throng_access::{KeptChange, Revocation, Subject};
 use throng_core::{
-    ChannelName, Erase, JournalId, Later, Mark, MessageId, ScanAction, ScanClose, ScanTarget, clock,
+    ChannelName, Erase, JournalId, Later, Mark, MarkerKey, MarkersOf, MessageId, ScanAction,
+    ScanClose, ScanTarget, clock,
 };
 use throng_wire::websocket::close_code;
 use throng_wire::{ErrorCode, ErrorResponse};
 
 use super::super::connections;
-use super::super::erase::ErasedLog;
+use super::super::erase::{ErasedLog, erase_markers};
 use super::search::{erase_published, shows_users};
 use crate::control::Control;
 use crate::kept_changes::{ChangeOrder, When};
@@ -83,7 +84,8 @@ impl<'c> Erasing<'c> {
         }
         let mut report = self.job.report;
         report.done_ms = Some(clock::machine_ms());
-        let Report { user, connections, subscriptions, inbox, published, searched, .. } = &report;
+        let Report { user, connections, subscriptions, inbox, published, .. } = &report;
+        let Report { markers, searched, .. } = &report;
         let left = report.left.len();
         tracing::info!(
             %user,
@@ -91,6 +93,7 @@ impl<'c> Erasing<'c> {
             subscriptions,
             inbox,
             published,
+            markers,
             searched,
             left,
             "a user is erased"
@@ -134,6 +137,14 @@ impl<'c> Erasing<'c> {
                 Ok(())
             }
             Step::ReadMarker => reset_marker(control, user).await,
+            Step::ChannelMarkers => {
+                let _acting = control.hold.acting().await;
+                for place in control.engine.marker_places() {
+                    let of = MarkersOf::User(user);
+                    report.markers += erase_markers(control, place, of).await?;
+                }
+                Ok(())
+            }
             Step::Names(_) | Step::Search(_) => Ok(()),
         }
     }
@@ -248,8 +259,9 @@ async fn reset_marker(control: &Control, user: &str) -> Result<(), ErrorResponse
     let _acting = control.hold.acting().await;
     let id = MessageId { offset: 0, ..log.state().await?.head };
     let mark = Some(Mark::new(id, true));
+    let of = MarkerKey::inbox(user);
     let ask = |later: Later<'_, _>| {
-        Ok::<_, Infallible>(control.engine.read_marker(clock::now_ms(), &inbox, mark, later))
+        Ok::<_, Infallible>(control.engine.read_marker(clock::now_ms(), &of, mark, later))
     };
     let Ok(marked) = within(MARK_TIMEOUT, ask).await;
     marked.ok_or_else(ErrorResponse::unanswered)??;

@@ -6,17 +6,17 @@ use super::{Follower, Hashed, Shard, Wake};
 use crate::memory::shared::Shared;
 use crate::message::{InFlight, Message};
 use crate::publication::VolatilePublication;
-use crate::read_marker::{Mover, ReadMarker};
+use crate::read_marker::{MarkerKey, Mover, ReadMarker};
 use crate::worker_queue::Notification;
 
 impl Shard {
-    /// Tells the followers of an inbox that its marker has moved, if it has. Returns what
-    /// [`Shard::post_volatile`] does; `None` if nobody but the mover follows it.
+    /// Tells the followers of a user's inbox, which is here, that a marker has moved, if it has.
+    /// Returns what [`Shard::post_volatile`] does; `None` if nobody but the mover follows it.
     pub(in crate::memory) fn tell_unread(
         &self,
         shared: &Shared,
-        now_ms: u64,
-        inbox: Hashed<'_>,
+        (now_ms, inbox): (u64, Hashed<'_>),
+        of: &MarkerKey,
         marker: &ReadMarker,
         mover: Option<Mover>,
     ) -> Option<(u64, Wake)> {
@@ -25,7 +25,7 @@ impl Shard {
         if self.channels[slot].followers.subscribers() <= u64::from(own) {
             return None;
         }
-        let notice = VolatilePublication::unread(inbox.name.clone(), marker, mover);
+        let notice = VolatilePublication::unread(of, marker, mover);
         Some(self.post_volatile(shared, now_ms, inbox.hash, notice))
     }
 

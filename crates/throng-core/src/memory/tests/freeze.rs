@@ -7,7 +7,7 @@ use super::*;
 use crate::frozen::{OFFSET_MAX, RecordKind, VERSION};
 use crate::publication::{IDEMPOTENCY_MS, PublishError};
 use crate::rules::JournalId;
-use crate::{Attributes, ConnectionName};
+use crate::{Attributes, ConnectionName, Mark, MarkerKey};
 
 /// An engine with every kind of record.
 fn fixture() -> Fixture {
@@ -74,18 +74,47 @@ fn members_stay_until_their_connections_could_have_come() {
     assert_eq!(fixture.engine.member_metrics().left, 2);
 }
 
+/// An engine in which channels have read markers.
+fn with_markers() -> Fixture {
+    let rule = Rule { retention: retention(9), read_markers: true, ..Rule::default() };
+    Fixture::with_rule(rule, 1, usize::MAX)
+}
+
 #[test]
-fn a_read_marker_is_thawed() {
-    let mut fixture = Fixture::new(retention(9), 1, usize::MAX);
-    let inbox = ChannelName::user("ann");
-    let read = fixture.publish(0, &inbox, "read").id;
-    fixture.publish(0, &inbox, "unread");
-    let mark = crate::Mark::new(read, false);
-    let marker = fixture.engine.read_marker(0, &inbox, Some(mark));
-    assert_eq!((marker.read, marker.unread), (Some(read), 1));
+fn read_markers_are_thawed() {
+    let mut fixture = with_markers();
+    let [inbox, room] = [ChannelName::user("ann"), ChannelName::channel("room")];
+    let all = [MarkerKey::inbox("ann"), MarkerKey::channel(room.clone(), "ann")];
+    let markers = all.each_ref().map(|of| {
+        let read = fixture.publish(0, of.log(), "read").id;
+        fixture.publish(0, of.log(), "unread");
+        let mark = Some(Mark::new(read, false));
+        let marker = fixture.engine.read_marker(0, of, mark).unwrap();
+        assert_eq!((marker.read, marker.unread), (Some(read), 1));
+        (marker.read, marker.unread)
+    });
+    assert_eq!(all[0].log(), &inbox);
     fixture.freeze_and_thaw();
-    let thawed = fixture.engine.read_marker(0, &inbox, None);
-    assert_eq!((thawed.read, thawed.unread), (marker.read, marker.unread));
+    let thawed = all.each_ref().map(|of| {
+        let marker = fixture.engine.read_marker(0, of, None).unwrap();
+        (marker.read, marker.unread)
+    });
+    assert_eq!(thawed, markers);
+    assert_eq!(fixture.engine.metrics().read_markers, 1);
+}
+
+#[test]
+fn a_marker_ends_with_the_messages_of_its_channel() {
+    let fixture = with_markers();
+    let room = ChannelName::channel("room");
+    let read = fixture.publish(0, &room, "brief").id;
+    let of = MarkerKey::channel(room.clone(), "ann");
+    fixture.engine.read_marker(0, &of, Some(Mark::new(read, false))).unwrap();
+    assert_eq!(fixture.engine.metrics().read_markers, 1);
+    fixture.engine.erase(0, &room, Erase::Log);
+    // A round of all shards.
+    (0..SHARDS).for_each(|_| fixture.engine.tick(0));
+    assert_eq!(fixture.engine.metrics().read_markers, 0);
 }
 
 #[test]

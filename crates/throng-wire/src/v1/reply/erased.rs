@@ -10,21 +10,22 @@ pub fn replaced_body(out: &mut Vec<u8>, replaces: &str, id: &str) {
 }
 
 /// The answer to an erasure, as the body of an HTTP response: the messages that are gone, how many
-/// these were if that is known, and the id of the notice.
+/// these were and how many read markers if that is known, and the id of the notice.
 pub fn erased_body(
     out: &mut Vec<u8>,
     erased: Erased<'_>,
-    messages: Option<u64>,
+    (messages, markers): (Option<u64>, Option<u64>),
     notice: Option<&str>,
 ) {
     let object = match erased {
         Erased::Message(id) => Object::new(out).string("erased", id),
         Erased::UpTo(id) => Object::new(out).string("erased_up_to", id),
     };
-    let object = match messages {
-        Some(messages) => object.number("messages", messages),
+    let counted = [("messages", messages), ("markers", markers)];
+    let object = counted.into_iter().fold(object, |object, (name, count)| match count {
+        Some(count) => object.number(name, count),
         None => object,
-    };
+    });
     match notice {
         Some(id) => object.string("id", id).end(),
         None => object.end(),
