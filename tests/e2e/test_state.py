@@ -1,5 +1,6 @@
 """State by key: the newest message of each key, over real sockets and by clients of other projects."""
 
+import contextlib
 import json
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import quote
@@ -8,6 +9,7 @@ import pytest
 from websockets.sync.client import connect
 
 from support import TIMEOUT_SECONDS
+from support.nats import NatsServer, connected
 from support.raw import RawWebSocket
 from support.server import Server
 from support.transports import Stream, subscribe
@@ -26,14 +28,23 @@ def flags_of(place, directory):
     return ["--config", directory / "durable.toml", "--data", directory / "data"]
 
 
-@pytest.fixture(scope="module", params=PLACES)
+@pytest.fixture(scope="module", params=[*PLACES, "nats"])
 def server(request, tmp_path_factory):
-    """A server in whose memory, or on whose disk, the states are."""
+    """A server in whose memory, on whose disk, or in whose stream the states are."""
     directory = tmp_path_factory.mktemp("server")
     quick = ["--drain-window", "200ms", "--drain-timeout", "5s"]
-    running = Server(directory, *quick, *flags_of(request.param, directory))
-    yield running
-    running.stop()
+    with contextlib.ExitStack() as stack:
+        if request.param == "nats":
+            (directory / "nats").mkdir()
+            broker = NatsServer(directory / "nats")
+            stack.callback(broker.stop)
+            (directory / "keys.toml").write_text("[[channels]]\nmatch = '*'\nkeys = 10_000\n")
+            flags = ["--config", directory / "keys.toml", "--engine", "nats", "--nats", broker.url]
+            running = connected(Server(directory, *quick, *flags))
+        else:
+            running = Server(directory, *quick, *flags_of(request.param, directory))
+        stack.callback(running.stop)
+        yield running
 
 
 def at(channel, key=None):

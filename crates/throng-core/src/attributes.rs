@@ -250,7 +250,7 @@ impl Attributes {
     }
 
     /// True if the message removes its key.
-    pub(crate) fn removes_key(&self) -> bool {
+    pub fn removes_key(&self) -> bool {
         self.get(Attribute::Tombstone).is_some() && self.key().is_some()
     }
 

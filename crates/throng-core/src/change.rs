@@ -148,7 +148,7 @@ pub struct LogChange {
 
 impl LogChange {
     /// True if it is about keys of the log's state.
-    pub(crate) fn has_keys(&self) -> bool {
+    pub fn has_keys(&self) -> bool {
         self.condition.key.is_some() || self.messages.iter().any(|it| it.key().is_some())
     }
 

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use crate::attributes::{Attribute, Attributes};
 use crate::channels::Channels;
 use crate::connection_name::ConnectionName;
-use crate::connection_scan::WantedTags;
+use crate::connection_scan::{ScanAction, WantedTags};
 use crate::engine::{Follow, Followed, History};
 use crate::id::{Epoch, LocalId, MessageId, WorkerId};
 use crate::later::ask;
@@ -229,12 +229,16 @@ impl Subject {
         self.engine.history(now_ms, &name(), query, limit)
     }
 
-    /// The notifications of a worker, except [`Notification::Settled`], which an engine may post at
-    /// any time.
+    /// The notifications of a worker, except those which an engine may post at any time: what is
+    /// [settled](Notification::Settled), and whether messages are late.
     fn notifications(&self, worker: usize) -> Vec<Notification> {
         let mut notifications = Vec::new();
         self.queues[worker].take(&mut notifications);
-        notifications.retain(|it| !matches!(it, Notification::Settled));
+        notifications.retain(|it| match it {
+            Notification::Settled => false,
+            Notification::Scan(scan) => !matches!(scan.action, ScanAction::TellLate(_)),
+            _ => true,
+        });
         notifications
     }
 
@@ -302,7 +306,8 @@ impl Subject {
         let published = self.publish_some();
         let kept = &published[published.len() - RETAINED..];
         let last = kept[RETAINED - 1];
-        let ahead = MessageId { offset: last.offset + 1, ..last };
+        // Not the next place: a journal may have written there what is no message.
+        let ahead = MessageId { offset: last.offset + 1_000, ..last };
         let foreign = MessageId { epoch: Epoch::random(), ..last };
         for (id, backlog, is_recovered) in [
             (last, &kept[RETAINED..], true),
@@ -343,7 +348,7 @@ impl Subject {
         let between = self.settled(&name());
         let late = [self.publish(&other, "a").id, self.publish(&other, "b").id];
         let end = self.settled(&other);
-        let ahead = Watermark { stamp: Stamp(end.stamp.0 + 1), ..end };
+        let ahead = Watermark { stamp: Stamp(end.stamp.0 + 1_000), ..end };
         let foreign = Watermark { epoch: Epoch::random(), ..between };
         for (channel, position, backlog, is_recovered) in [
             (name(), between, &[][..], true),

@@ -206,8 +206,8 @@ pub enum PublishError {
     AllStatesFull,
     /// The channel keeps no state. Nothing was published.
     #[error(
-        "the channel keeps no state: `history.keys`, or `keys` of its rule, is 0, or its journal \
-         keeps none"
+        "the channel keeps no state: `history.keys`, or `keys` of its rule, is 0, or several nodes \
+         share it and its rule has no `keys`"
     )]
     NoState,
     /// The channel has ended. Nothing was published.

@@ -139,12 +139,14 @@ pub struct KeyQuery {
     pub after: Option<Box<str>>,
     /// The maximum number of keys.
     pub limit: usize,
+    /// True if only the key matters that is the prefix.
+    pub is_of_one: bool,
 }
 
 impl KeyQuery {
     /// The query for one key.
     pub fn one(key: &str) -> KeyQuery {
-        KeyQuery { prefix: key.into(), after: None, limit: 1 }
+        KeyQuery { prefix: key.into(), after: None, limit: 1, is_of_one: true }
     }
 }
 

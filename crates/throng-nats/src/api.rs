@@ -6,7 +6,9 @@ pub mod bucket;
 pub(crate) mod consumer;
 pub mod get;
 mod limit;
+pub(crate) mod link;
 pub mod message;
+pub(crate) mod state;
 pub mod stream;
 pub mod table;
 

@@ -32,9 +32,11 @@
 //! | `table` | the tables that every node has whole |
 //! | `markers` | how far users have read their inboxes and channels |
 //! | `succession`, `frozen`, `early`, `rest` | another process becomes the node |
-//! | `collect` | makes starts and pages of what was read |
+//! | `pending` | parts of logs that are read |
+//! | `collect`, `collect_state`, `linked` | makes starts and pages of what was read |
 //! | `hold` | keeps a channel followed for a subscription that begins |
 //! | `ends` | channels that have ended while the node was cut off |
+//! | `states`, `state_reads`, `expiring` | the states of channels, and values that expire |
 //! | `deferred` | what waits until all that has come at once was taken |
 //! | `vacancies` | channels that nobody follows any more |
 //! | `under_way` | publications without an answer, and how many there may be |
@@ -51,9 +53,11 @@ mod asking;
 mod asks;
 mod cluster;
 mod collect;
+mod collect_state;
 mod deferred;
 mod early;
 mod ends;
+mod expiring;
 mod followed;
 mod frozen;
 mod hold;
@@ -62,17 +66,21 @@ mod key_table;
 mod keys;
 mod lateness;
 mod link;
+mod linked;
 mod lists;
 mod logs;
 mod markers;
 mod member_messages;
 mod members;
 mod open_logs;
+mod pending;
 mod questions;
 mod receipts;
 mod rest;
 mod shared;
 mod starting;
+mod state_reads;
+mod states;
 mod stored_names;
 mod succession;
 mod table;
@@ -90,10 +98,11 @@ use throng_core::journal::{Cluster, Journal, JournalIds, JournalUsage};
 use throng_core::parts::{HeldPart, Limits, Parts};
 use throng_core::{
     Answer, ChangeError, ChangeOutcome, ChannelName, Delivered, EngineMetrics, Erase, EraseOutcome,
-    ErasedMarkers, Fetched, Later, ListPart, ListQuery, ListedChannel, LogChange, LogState, Mark,
-    Marked, MarkerKey, MarkersOf, MemoryEngine, MessageId, NodeTag, OtherNodes, Outcome, Presence,
-    PresenceBusy, Publication, PublishError, Reading, Retention, Rule, ScanAction, ScanTarget,
-    Scanned, Stamp, Ticket, VolatilePublication, WantedTags, Watermark,
+    ErasedMarkers, Fetched, KeyPage, KeyQuery, Later, ListPart, ListQuery, ListedChannel,
+    LogChange, LogState, Mark, Marked, MarkerKey, MarkersOf, MemoryEngine, MessageId, NodeTag,
+    OtherNodes, Outcome, Presence, PresenceBusy, Publication, PublishError, Reading, Retention,
+    Rule, ScanAction, ScanTarget, Scanned, Stamp, Ticket, VolatilePublication, WantedTags,
+    Watermark,
 };
 
 use crate::api::table::TableEntry;
@@ -301,7 +310,10 @@ impl Journal for NatsJournal {
         later: Later<'_, Outcome>,
     ) -> Answer<Outcome> {
         let shared = &self.shared;
-        let refused = if !shared.link.is_open() {
+        let state = shared.state_limits(&publication.channel);
+        let refused = if state.is_none() && publication.key().is_some() {
+            Some(PublishError::NoState)
+        } else if !shared.link.is_open() {
             Some(PublishError::Away)
         } else if !shared.publications.take_place(&publication) {
             count(&shared.link.counts.busy);
@@ -317,7 +329,7 @@ impl Journal for NatsJournal {
         let (ticket, answer) = later.ticket();
         shared.publications.begin(token, &publication, ticket);
         let may_end = shared.memory.rules().may_end(&publication.channel);
-        let request = PublishRequest { token, publication, asker, may_end };
+        let request = PublishRequest { token, publication, asker, may_end, state };
         shared.tell(JournalEvent::Publish(request));
         answer
     }
@@ -349,6 +361,20 @@ impl Journal for NatsJournal {
         later: Later<'_, EraseOutcome>,
     ) -> Answer<EraseOutcome> {
         self.shared.erase(channel, what, later)
+    }
+
+    fn keeps_states(&self) -> bool {
+        true
+    }
+
+    fn keys(
+        &self,
+        now_ms: u64,
+        channel: &ChannelName,
+        query: KeyQuery,
+        later: Later<'_, Result<KeyPage, ChangeError>>,
+    ) -> Answer<Result<KeyPage, ChangeError>> {
+        self.shared.keys_of(now_ms, channel, query, later)
     }
 
     fn refuses_ends(&self, rule: &Rule) -> Option<&'static str> {

@@ -30,6 +30,7 @@
 mod about_lists;
 mod about_logs;
 mod about_readings;
+mod about_states;
 mod beats;
 mod counts;
 mod following;
@@ -44,6 +45,7 @@ mod reading;
 mod renewal;
 mod report;
 mod stall;
+mod states;
 mod subscription;
 mod table;
 mod volatile;
@@ -67,10 +69,12 @@ use outbox::{Outbox, Question};
 use publishing::{Publishing, StoreOutcome};
 use reading::{Purpose, Readings};
 use renewal::Renewal;
+use states::{Scans, States};
 use table::JournalTable;
 use volatile::VolatileMessages;
 use watch::{Watch, WatchResult};
 
+pub use crate::api::link::Link;
 pub(crate) use nodes::headers_of;
 pub use outbox::JournalAction;
 pub use publishing::token_of_receipt;
@@ -78,8 +82,8 @@ pub(crate) use publishing::{OUTSTANDING_BYTES_MAX, OUTSTANDING_MAX};
 pub use report::{
     Ask, Changed, CountedLog, ErasedMessages, HeldState, JournalEvent, JournalReport,
     JournalSettings, KnownKey, LastOfLog, LogCount, LogEdit, LogFacts, LogOutcome, LogRequest,
-    NamedLog, Naming, NodesAnswered, Outcome, PublishRequest, Reading, Resume, Standing,
-    StoredKeys, TableId,
+    NamedLog, Naming, NodesAnswered, Outcome, PublishRequest, ReadState, Reading, Resume, Standing,
+    StateFacts, StoredKeys, TableId,
 };
 pub use volatile_places::{VolatilePlace, VolatilePlaces};
 
@@ -94,6 +98,8 @@ pub struct StreamJournal {
     following: Following,
     publishing: Publishing,
     logs: Logs,
+    states: States,
+    scans: Scans,
     beats: Beats,
     renewal: Renewal,
     volatile: VolatileMessages,
@@ -128,6 +134,8 @@ impl StreamJournal {
             counts: Counts::default(),
             publishing: Publishing::new(&stream, &nonce, publish_ms),
             logs: Logs::new(stream.name(), &nonce, publish_ms),
+            states: States::new(&stream, &nonce, publish_ms),
+            scans: Scans::default(),
             beats: Beats::new(&stream),
             renewal: Renewal::new(&stream),
             volatile,
@@ -173,9 +181,10 @@ impl StreamJournal {
             JournalEvent::Ponged => self.following.ponged(now_ms, &self.subjects, &mut self.outbox),
             JournalEvent::Exceeded => self.following.refused(),
             JournalEvent::Publish(request) => self.publish(now_ms, request),
-            JournalEvent::Log { token, channel, request } => {
-                self.take_log(now_ms, token, &channel, request);
+            JournalEvent::Log { token, channel, request, state } => {
+                self.take_log(now_ms, token, &channel, (request, state));
             }
+            JournalEvent::ReadState(read) => self.read_state(now_ms, read),
             JournalEvent::Volatile(_place, publication) => {
                 self.volatile.send(&publication, &self.subjects, &mut self.outbox);
             }
@@ -229,6 +238,8 @@ impl StreamJournal {
             table.denied(now_ms, subject, error, &mut self.outbox);
         }
         self.logs.denied(subject, error, &mut self.outbox);
+        self.states.denied(subject, error, &mut self.outbox);
+        self.scans.denied(subject, &mut self.outbox);
         self.publishing.denied(now_ms, subject, error, &mut self.outbox);
         self.names.denied(subject, error, &mut self.outbox);
         let done = self.readings.denied(subject, &mut self.outbox);
@@ -278,7 +289,7 @@ impl StreamJournal {
 
     /// Publications whose outcome is not known yet.
     pub fn outstanding(&self) -> usize {
-        self.publishing.outstanding() + self.logs.outstanding()
+        self.publishing.outstanding() + self.logs.outstanding() + self.states.outstanding()
     }
 
     fn connected(&mut self, now_ms: u64, payload_bytes_max: usize) {
@@ -303,6 +314,7 @@ impl StreamJournal {
         self.following.disconnected();
         self.publishing.disconnected();
         self.logs.disconnected(&mut self.outbox);
+        self.states.disconnected(&mut self.outbox);
         self.cancel_readings();
         self.nodes.disconnected(&mut self.outbox);
         for table in &mut self.tables {
@@ -384,6 +396,10 @@ impl StreamJournal {
                 let answer = (headers, payload);
                 self.renewal.answered(token, answer, server_ms, (&self.subjects, &mut self.outbox));
             }
+            Question::State(suffix) => {
+                self.state_answered(now_ms, (token, &suffix), (headers, payload));
+            }
+            Question::Scan => self.scan_answered(now_ms, token, (headers, payload)),
             Question::Log(suffix) => {
                 self.log_answered(now_ms, (token, &suffix), (headers, payload));
             }
@@ -437,15 +453,21 @@ impl StreamJournal {
             Some(StoreOutcome::At { sequence, needs_hint }) => {
                 self.watch.reached(sequence);
                 self.following.stored(now_ms, suffix, sequence);
-                if needs_hint && let Some(epoch) = self.watch.epoch() {
+                if needs_hint {
                     // The copy is a duplicate, so it was not republished, and whether the first one
                     // was is not known.
-                    let hint = format!("{epoch} {sequence} {suffix}");
-                    self.outbox.publish(self.subjects.hint(), hint.into_bytes());
-                    self.following.hint(now_ms, suffix, sequence);
+                    self.hint(now_ms, suffix, sequence);
                 }
             }
         }
+    }
+
+    /// Tells everybody of a message that may not have been republished.
+    fn hint(&mut self, now_ms: u64, suffix: &str, sequence: u64) {
+        let Some(epoch) = self.watch.epoch() else { return };
+        let hint = format!("{epoch} {sequence} {suffix}");
+        self.outbox.publish(self.subjects.hint(), hint.into_bytes());
+        self.following.hint(now_ms, suffix, sequence);
     }
 
     fn table_answered(
@@ -473,6 +495,7 @@ impl StreamJournal {
             WatchResult::Opened { epoch, is_new_epoch, has_missed } => {
                 let abilities = self.watch.abilities();
                 (self.logs.abilities, self.beats.is_on) = (abilities, abilities.can_erase);
+                self.states.is_atomic = abilities.is_atomic;
                 self.readings.opened(abilities.can_erase);
                 // Before any message that could be erased.
                 self.upkeep(now_ms);
@@ -483,6 +506,7 @@ impl StreamJournal {
                 }
                 if is_new_epoch {
                     self.logs.begin_epoch(&mut self.outbox);
+                    self.states.begin_epoch(&mut self.outbox);
                     self.publishing.begin_epoch(epoch);
                     self.cancel_readings();
                     self.following.rejoin(now_ms, self.watch.last(), &mut self.outbox);
@@ -518,6 +542,8 @@ impl StreamJournal {
     fn tick(&mut self, now_ms: u64) {
         self.publishing.tick(now_ms, self.watch.is_open(), &mut self.outbox);
         self.logs.tick(now_ms, &mut self.outbox);
+        self.states.tick(now_ms, &mut self.outbox);
+        self.scans.tick(now_ms, &mut self.outbox);
         self.following.tick(now_ms, &mut self.outbox);
         if self.watch.is_open() {
             self.upkeep(now_ms);
@@ -557,6 +583,7 @@ impl StreamJournal {
             self.publishing.pause();
         } else {
             let last = self.watch.last();
+            self.go_on_with_states(now_ms);
             self.go_on_with_logs(now_ms);
             self.publishing.send(now_ms, last, &self.subjects, &mut self.outbox);
         }

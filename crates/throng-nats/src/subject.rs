@@ -24,15 +24,20 @@ pub fn suffix(channel: &ChannelName) -> Option<Box<str>> {
     let kind = kind(channel)?;
     let mut suffix = String::with_capacity(kind.len() + channel.name().len());
     suffix.push_str(kind);
-    for char in channel.name().chars() {
+    push_token(&mut suffix, channel.name());
+    Some(suffix.into_boxed_str())
+}
+
+/// Appends a text as one token.
+fn push_token(subject: &mut String, text: &str) {
+    for char in text.chars() {
         if matches!(char, '.' | '*' | '>' | '%' | '\0'..=' ' | '\u{7f}') {
             // All of these are one byte.
-            suffix.push_str(&format!("%{:02X}", char as u32));
+            subject.push_str(&format!("%{:02X}", char as u32));
         } else {
-            suffix.push(char);
+            subject.push(char);
         }
     }
-    Some(suffix.into_boxed_str())
 }
 
 /// The channel with this suffix; `None` if it is none.
@@ -122,6 +127,39 @@ impl Subjects {
         [&*self.ingest, "g.", suffix].concat()
     }
 
+    /// Where the copy of the newest message of a key is.
+    pub(crate) fn key(&self, suffix: &str, key: &str) -> String {
+        let mut subject = [&*self.ingest, "k.", suffix, "."].concat();
+        push_token(&mut subject, key);
+        subject
+    }
+
+    /// Where the record of a channel's state is: no key is this token.
+    pub(crate) fn state(&self, suffix: &str) -> String {
+        [&*self.ingest, "k.", suffix, ".%"].concat()
+    }
+
+    /// That record and the copies of all keys.
+    pub(crate) fn keys(&self, suffix: &str) -> String {
+        [&*self.ingest, "k.", suffix, ".*"].concat()
+    }
+
+    /// The same of all channels.
+    pub(crate) fn all_keys(&self) -> String {
+        [&*self.ingest, "k.>"].concat()
+    }
+
+    /// The suffix of the channel whose key or state has this subject, and whether it is the state.
+    pub(crate) fn channel_of_key<'a>(&self, subject: &'a str) -> Option<(&'a str, bool)> {
+        let (suffix, token) = self.suffix_of(subject)?.strip_prefix("k.")?.rsplit_once('.')?;
+        Some((suffix, token == "%"))
+    }
+
+    /// Where it is written down which message of a channel with a state has an idempotency key.
+    pub(crate) fn idempotency(&self, suffix: &str, id: &str) -> String {
+        [&*self.ingest, "i.", suffix, ".", id].concat()
+    }
+
     /// Where messages go that show how far the stream's age limit has come: see `beats`.
     pub(crate) fn beat(&self, number: u64) -> String {
         format!("{}b.{number}", self.ingest)
@@ -174,7 +212,12 @@ mod tests {
         assert_eq!(subjects.live("c.a"), "throng.live.default.c.a");
         assert_eq!(subjects.suffix_of("throng.in.default.c.a"), Some("c.a"));
         assert_eq!(subjects.suffix_of("throng.in.other.c.a"), None);
-        for beside in [subjects.record("c.a"), subjects.erasures("c.a"), subjects.guard("c.a")] {
+        let [key, state] = [subjects.key("c.a", "x.%"), subjects.state("c.a")];
+        assert_eq!(key, "throng.in.default.k.c.a.x%2E%25");
+        assert_eq!(subjects.channel_of_key(&key), Some(("c.a", false)));
+        assert_eq!(subjects.channel_of_key(&state), Some(("c.a", true)));
+        let records = [subjects.record("c.a"), subjects.erasures("c.a"), subjects.guard("c.a")];
+        for beside in records.into_iter().chain([key, state]) {
             let suffix = subjects.suffix_of(&beside).expect("it is in the same stream");
             assert_eq!(super::channel(suffix), None, "it is no channel");
         }

@@ -81,7 +81,7 @@ fn not_utf8() -> ApiError {
 fn page_query(query: &str) -> Result<KeyQuery, ApiError> {
     let find = |name| query::find(query, name).map(|text| text.map(Box::<str>::from));
     let (prefix, after) = (find("prefix")?.unwrap_or_default(), find("after")?);
-    Ok(KeyQuery { prefix, after, limit: limit(query)? })
+    Ok(KeyQuery { prefix, after, limit: limit(query)?, is_of_one: false })
 }
 
 /// Reads a page for a client that may read the history.

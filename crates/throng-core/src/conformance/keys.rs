@@ -45,7 +45,12 @@ impl Subject {
     }
 
     fn page(&self, prefix: &str, after: Option<&str>, limit: usize) -> KeyPage {
-        let query = KeyQuery { prefix: prefix.into(), after: after.map(Into::into), limit };
+        let query = KeyQuery {
+            prefix: prefix.into(),
+            after: after.map(Into::into),
+            limit,
+            is_of_one: false,
+        };
         let page = ask(|later| self.engine.keys(NOW_MS, &name(), query, later)).recv();
         page.ok().flatten().expect("the journal answers").expect("it keeps states")
     }

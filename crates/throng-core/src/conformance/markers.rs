@@ -32,7 +32,7 @@ impl Subject {
         assert_eq!(to(ids[1], false), (Some(ids[1]), 1));
         assert_eq!(to(ids[0], false), (Some(ids[1]), 1), "it does not go back");
         assert_eq!(to(ids[0], true), (Some(ids[0]), 2));
-        let ahead = MessageId { offset: ids[2].offset + 1, ..ids[2] };
+        let ahead = MessageId { offset: ids[2].offset + 1_000, ..ids[2] };
         let foreign = MessageId { epoch: Epoch::numbered(ids[2].epoch.number() + 1), ..ids[2] };
         for unknown in [ahead, foreign] {
             assert_eq!(to(unknown, true), (Some(ids[0]), 2), "the log never gave out {unknown}");

@@ -141,7 +141,12 @@ impl MemoryEngine {
         limit: usize,
     ) -> MemberPage {
         let log = ChannelName::members(channel.name());
-        let query = KeyQuery { prefix: Box::default(), after: after.map(Box::from), limit };
+        let query = KeyQuery {
+            prefix: Box::default(),
+            after: after.map(Box::from),
+            limit,
+            is_of_one: false,
+        };
         let page = self.keys(now_ms, &log, &query);
         let mut found = MemberPage {
             head: page.head,

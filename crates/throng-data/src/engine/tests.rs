@@ -345,7 +345,7 @@ fn whoever_begins_with_a_state_while_others_change_it_has_it() {
             assert_eq!(state, states[followed.head.offset as usize], "{start:?}");
             engine.unfollow(NOW_MS, followed.channel, WorkerId(0));
             queue.take(&mut Vec::new());
-            let query = KeyQuery { prefix: "".into(), after: None, limit: KEYS };
+            let query = KeyQuery { prefix: "".into(), after: None, limit: KEYS, is_of_one: false };
             let page = ask(|later| engine.keys(NOW_MS, &kept(), query, later)).recv();
             let page = page.expect("it is answered").expect("it is known").expect("it is read");
             let offset = |message: &Arc<Message>| message.id.offset;

@@ -97,7 +97,12 @@ impl Logs {
         });
         // Of a note that cannot be read entries stay: they are passed over.
         if let Ok((name, last, from)) = read {
-            let query = KeyQuery { prefix: "".into(), after: Some(from), limit: usize::MAX };
+            let query = KeyQuery {
+                prefix: "".into(),
+                after: Some(from),
+                limit: usize::MAX,
+                is_of_one: false,
+            };
             let (mut visited, mut reached) = (0, None);
             self.visit_keys(&name, &query, &mut |key, row| {
                 if row.offset <= last {

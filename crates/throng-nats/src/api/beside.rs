@@ -9,7 +9,7 @@
 //! the second is nothing that a client lacks. So before a message is erased, this is written down;
 //! and before a whole history is, that clients lack what came before its end.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -17,7 +17,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use throng_core::LogRecord;
 
-use super::JetStreamError;
+use super::link::Link;
+use super::{JetStreamError, message};
 use crate::protocol::headers::{HeaderWriter, Headers};
 
 /// Erased messages of a channel that are counted one by one. Beyond it, clients whose last message
@@ -32,8 +33,11 @@ const VERSION: &str = "Throng-Record";
 pub(crate) struct Found {
     pub(crate) sequence: u64,
     pub(crate) subject: String,
-    headers: Vec<u8>,
+    pub(crate) headers: Vec<u8>,
     pub(crate) data: Vec<u8>,
+    /// When it was stored, in milliseconds since 1970 by the server's clock; 0 if that is not
+    /// known.
+    pub(crate) wall_ms: u64,
 }
 
 /// The condition that a subject's last message has a certain sequence.
@@ -63,7 +67,7 @@ impl Found {
     pub(crate) fn of(sequence: u64, subject: &str, headers: Headers<'_>) -> Found {
         let version = headers.number(VERSION).map(|it| HeaderWriter::default().field(VERSION, it));
         let headers = version.unwrap_or_default().finish();
-        Found { sequence, subject: subject.to_owned(), headers, data: Vec::new() }
+        Found { sequence, subject: subject.to_owned(), headers, data: Vec::new(), wall_ms: 0 }
     }
 
     /// The headers of a record that renews this one, after others.
@@ -109,6 +113,8 @@ struct Stored {
     hdrs: String,
     #[serde(default)]
     data: String,
+    #[serde(default)]
+    time: String,
 }
 
 fn answer(payload: &[u8]) -> Result<Answer, JetStreamError> {
@@ -132,11 +138,12 @@ pub(crate) fn found(payload: &[u8]) -> Result<Option<Found>, JetStreamError> {
         Err(error) => return Err(error),
     };
     let decode = |text: &str| STANDARD.decode(text).unwrap_or_default();
-    Ok(stored.map(|Stored { subject, seq, hdrs, data }| Found {
+    Ok(stored.map(|Stored { subject, seq, hdrs, data, time }| Found {
         sequence: seq,
         subject,
         headers: decode(&hdrs),
         data: decode(&data),
+        wall_ms: message::wall_ms(&time).unwrap_or(0),
     }))
 }
 
@@ -165,6 +172,9 @@ pub(crate) struct Erasures {
     uncounted: u64,
     /// Messages that were erased one by one, in ascending order.
     erased: Vec<u64>,
+    /// The links of those that had any, with their sequences.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    links: Vec<(u64, Link)>,
 }
 
 impl Erasures {
@@ -192,11 +202,29 @@ impl Erasures {
         self
     }
 
+    /// The same with the link of a message that was erased by itself.
+    pub(crate) fn with_link(mut self, sequence: u64, link: Option<Link>) -> Erasures {
+        if let (Some(link), Err(place)) =
+            (link, self.links.binary_search_by_key(&sequence, |(of, _)| *of))
+            && self.has(sequence)
+        {
+            self.links.insert(place, (sequence, link));
+        }
+        self.links.retain(|(of, _)| self.erased.binary_search(of).is_ok());
+        self
+    }
+
+    /// The links of messages that were erased one by one, if they had any.
+    pub(crate) fn links(&self) -> BTreeMap<u64, Link> {
+        self.links.iter().copied().collect()
+    }
+
     /// The same after the erasure of all messages up to the channel's last one.
     pub(crate) fn with_history(mut self, up_to: u64) -> Erasures {
         self.head = self.head.max(up_to);
         self.floor = self.floor.max(up_to);
         self.erased.retain(|sequence| *sequence > self.floor);
+        self.links.retain(|(sequence, _)| *sequence > self.floor);
         self
     }
 
@@ -258,6 +286,7 @@ mod tests {
             subject: String::new(),
             headers: Vec::new(),
             data: erasures.block(),
+            wall_ms: 0,
         };
         assert_eq!(Erasures::read(Some(&found)), erasures);
         let text = String::from_utf8(found.data).expect("it is text");

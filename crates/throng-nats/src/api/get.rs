@@ -45,6 +45,11 @@ pub fn last(subject: &str) -> Vec<u8> {
     json!({ "last_by_subj": subject }).to_string().into_bytes()
 }
 
+/// The request for the first message of a subject from a sequence on.
+pub(crate) fn next(subject: &str, from: u64) -> Vec<u8> {
+    json!({ "seq": from, "next_by_subj": subject }).to_string().into_bytes()
+}
+
 /// The request for the last message of each subject.
 pub fn heads(subjects: &[String]) -> Vec<u8> {
     let request = json!({ "multi_last": subjects, "max_bytes": BATCH_BYTES });

@@ -7,6 +7,7 @@ use throng_core::{
     VolatilePublication,
 };
 
+use super::link::Link;
 use crate::protocol::headers::{HeaderWriter, Headers};
 
 /// A message that a stream has stored.
@@ -26,6 +27,24 @@ pub struct StoredMessage {
     pub expires_in_ms: Option<u64>,
     /// The name of the receipt that its publisher wants: the text given to [`headers`].
     pub receipt: Option<Box<str>>,
+    /// The messages before it, if its channel keeps a state.
+    pub link: Option<Link>,
+}
+
+impl StoredMessage {
+    /// The key of the channel's state that it sets or removes.
+    pub fn key(&self) -> Option<&str> {
+        self.attributes.as_ref()?.key()
+    }
+
+    pub(crate) fn removes_key(&self) -> bool {
+        self.attributes.as_ref().is_some_and(Attributes::removes_key)
+    }
+
+    /// When it expires, by the clock of the servers.
+    pub(crate) fn expires_wall_ms(&self) -> Option<u64> {
+        Some(self.wall_ms.saturating_add(self.expires_in_ms?))
+    }
 }
 
 const KIND: &str = "Throng-Kind";
@@ -52,11 +71,19 @@ const CHANNEL_NOTICE: &str = "Throng-Channel-Notice";
 /// twenty headers in each message, so that this one took a tenth of their time for it.
 pub fn headers(publication: &Publication, id: &str, receipt: Option<&str>) -> Vec<u8> {
     let headers = HeaderWriter::default().field(MESSAGE_ID, id);
-    let mut headers = published(headers, publication);
-    if let Some(receipt) = receipt {
-        headers = headers.field(RECEIPT, receipt);
-    }
-    headers.finish()
+    with_receipt(published(headers, publication), receipt).finish()
+}
+
+/// Adds the name of the receipt that the publisher wants, if that is so.
+pub(crate) fn with_receipt(headers: HeaderWriter, receipt: Option<&str>) -> HeaderWriter {
+    receipt.into_iter().fold(headers, |headers, receipt| headers.field(RECEIPT, receipt))
+}
+
+/// Adds the headers that describe a stored publication, as they are.
+pub(crate) fn described_again(headers: HeaderWriter, block: Headers<'_>) -> HeaderWriter {
+    [KIND, TYPE, EXCEPT, ATTRIBUTES, EXPIRES].into_iter().fold(headers, |headers, name| {
+        block.get(name).into_iter().fold(headers, |headers, value| headers.field(name, value))
+    })
 }
 
 /// Adds the headers that describe a publication.
@@ -156,7 +183,7 @@ fn attributes(value: &str) -> Option<Attributes> {
 /// Reads a message; `None` if it has no sequence, so that no stream has stored it.
 pub fn parse(headers: Headers<'_>, payload: &[u8]) -> Option<StoredMessage> {
     let [mut sequence, mut time, mut kind, mut content_type] = [None; 4];
-    let [mut excluded, mut block, mut expires_in_ms, mut receipt] = [None; 4];
+    let [mut excluded, mut block, mut expires_in_ms, mut receipt, mut link] = [None; 5];
     for (name, value) in headers.last_first() {
         let place = match name {
             SEQUENCE => &mut sequence,
@@ -167,6 +194,7 @@ pub fn parse(headers: Headers<'_>, payload: &[u8]) -> Option<StoredMessage> {
             ATTRIBUTES => &mut block,
             EXPIRES => &mut expires_in_ms,
             RECEIPT => &mut receipt,
+            _ if Link::is_field(name) => &mut link,
             _ => continue,
         };
         place.get_or_insert(value);
@@ -182,6 +210,7 @@ pub fn parse(headers: Headers<'_>, payload: &[u8]) -> Option<StoredMessage> {
         attributes: block.and_then(attributes),
         expires_in_ms: expires_in_ms.and_then(|value: &str| value.parse().ok()),
         receipt: receipt.map(Box::from),
+        link: link.and_then(|link| Link::read(link, sequence)),
     })
 }
 
@@ -319,6 +348,7 @@ mod tests {
                 attributes: publication.attributes,
                 expires_in_ms: publication.expires_in_ms,
                 receipt: Some("r.1".into()),
+                link: None,
             };
             assert_eq!(found, Some(expected), "{kept}");
         }

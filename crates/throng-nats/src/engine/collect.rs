@@ -13,6 +13,7 @@ use throng_core::{
     StartAt,
 };
 
+use super::linked::StateCollect;
 use crate::api::message::StoredMessage;
 use crate::journal;
 
@@ -56,6 +57,8 @@ pub(super) struct Source {
     pub(super) reached: u64,
     /// A message that is known to be there; 0 without one.
     pub(super) newest: u64,
+    /// How far a subscriber may lag behind, and the limits of the channel's state.
+    pub(super) lag: Limits,
 }
 
 /// The next step after a part was read.
@@ -63,27 +66,34 @@ pub(super) struct Source {
 pub(super) enum Next {
     /// Read what comes after this sequence.
     Read(u64),
+    /// Read the state, as [`journal::ReadState`] says.
+    ReadState {
+        at_least: u64,
+        wants_bounds: bool,
+    },
     Finish,
 }
 
 /// The messages of a channel read so far.
 #[derive(Debug)]
 pub(super) struct Collect {
-    source: Source,
-    reading: Reading,
+    pub(super) source: Source,
+    pub(super) reading: Reading,
     /// The position that is read from; `None` if it is not one of the stream.
-    position: Option<u64>,
-    messages: VecDeque<Arc<Content>>,
-    bytes: usize,
+    pub(super) position: Option<u64>,
+    pub(super) messages: VecDeque<Arc<Content>>,
+    pub(super) bytes: usize,
     /// The last message that was read.
-    last: Option<u64>,
+    pub(super) last: Option<u64>,
     /// True if messages after the position are missing.
-    has_gap: bool,
+    pub(super) has_gap: bool,
+    /// `None` if the channel keeps no state.
+    pub(super) state: Option<Box<StateCollect>>,
     /// The last message when the channel had ended; `None` if it had not, as far as was read.
-    ended_at: Option<u64>,
+    pub(super) ended_at: Option<u64>,
     /// The last message that a channel takes only before its end, or that is its end.
     last_ordinary: Option<(u64, bool)>,
-    now_ms: u64,
+    pub(super) now_ms: u64,
 }
 
 /// The sequence that a reading begins after; `None` if its position is of another epoch, or if it
@@ -105,8 +115,10 @@ fn position(reading: Reading, epoch: Epoch) -> Option<u64> {
 impl Collect {
     /// Begins at the time `now_ms`.
     pub(super) fn new(source: Source, reading: Reading, now_ms: u64) -> Collect {
+        let keeps_state = source.lag.state.max_keys > 0;
         Collect {
             position: position(reading, source.epoch),
+            state: keeps_state.then(|| Box::new(StateCollect::new())),
             source,
             reading,
             messages: VecDeque::new(),
@@ -123,7 +135,8 @@ impl Collect {
     pub(super) fn begin(&self) -> (u64, u64) {
         let from = match self.reading {
             // Of messages nothing is wanted, but whether the channel has ended.
-            Reading::Start(StartAt::Live | StartAt::State) => self.source.head,
+            Reading::Start(StartAt::Live) => self.source.head,
+            Reading::Start(StartAt::State) if self.state.is_none() => self.source.head,
             _ => 0,
         };
         (self.position.unwrap_or(from), self.source.newest)
@@ -152,6 +165,9 @@ impl Collect {
 
     /// Takes a part that was read. `time_ms` converts times of the servers.
     pub(super) fn take(&mut self, read: journal::Reading, time_ms: impl Fn(u64) -> u64) -> Next {
+        if self.state.is_some() && self.reading != Reading::Start(StartAt::Live) {
+            return self.take_linked(read, time_ms);
+        }
         let is_first = self.last.is_none();
         if !read.is_whole && self.position.is_some() {
             self.has_gap = true;
@@ -166,18 +182,7 @@ impl Collect {
             self.clear();
         }
         for stored in read.messages {
-            let whole = if self.has_gap { None } else { self.position };
-            // An offset that no message has, if the one before is not known.
-            let previous = self.last.or(whole).unwrap_or(stored.sequence - 1);
-            self.last = Some(stored.sequence);
-            let newest_ms = self.messages.back().map_or(0, |last| last.time_ms);
-            let at_ms = time_ms(stored.wall_ms).max(newest_ms);
-            let Source { channel, epoch, .. } = &self.source;
-            let content = content(channel.clone(), *epoch, stored, previous, at_ms);
-            if content.erasure().is_none() {
-                self.last_ordinary = Some((content.id.offset, content.is_end()));
-            }
-            self.push(Arc::new(content));
+            self.take_stored(stored, &time_ms);
         }
         if read.left == 0 {
             self.ended_at = read.ended_at;
@@ -188,12 +193,32 @@ impl Collect {
         }
     }
 
+    /// Takes the next message.
+    pub(super) fn take_stored(&mut self, stored: StoredMessage, time_ms: impl Fn(u64) -> u64) {
+        let whole = if self.has_gap { None } else { self.position };
+        // An offset that no message has, if the one before is not known.
+        let previous = self.last.or(whole).unwrap_or(stored.sequence - 1);
+        self.last = Some(stored.sequence);
+        let newest_ms = self.messages.back().map_or(0, |last| last.time_ms);
+        let at_ms = time_ms(stored.wall_ms).max(newest_ms);
+        let Source { channel, epoch, .. } = &self.source;
+        let content = content(channel.clone(), *epoch, stored, previous, at_ms);
+        // After its end a channel takes no others.
+        if content.erasure().is_none() && !content.removes_key() {
+            self.last_ordinary = Some((content.id.offset, content.is_end()));
+        }
+        self.push(Arc::new(content));
+    }
+
     /// Takes messages that are in memory, if they come after the position.
     pub(super) fn take_known<'a>(&mut self, messages: impl Iterator<Item = &'a Arc<Content>>) {
         let position = self.position.unwrap_or(0);
         for content in messages.filter(|content| content.id.offset > position) {
             self.last = Some(content.id.offset);
             self.push(Arc::clone(content));
+        }
+        if let (Some(state), Some(_)) = (&mut self.state, self.position) {
+            state.is_recovered = Some(!self.has_gap);
         }
     }
 
@@ -204,11 +229,10 @@ impl Collect {
 
     /// Adds a message, and drops those that the rule does not cover.
     fn push(&mut self, content: Arc<Content>) {
-        let content = if content.is_expired(self.now_ms) {
-            Arc::new(content.without_body())
-        } else {
-            content
-        };
+        // The place of a value shows that earlier ones are superseded.
+        let is_gone =
+            content.is_expired(self.now_ms) && (self.state.is_none() || content.key().is_none());
+        let content = if is_gone { Arc::new(content.without_body()) } else { content };
         self.bytes += content.weight_bytes();
         self.messages.push_back(content);
         let Retention { max_messages, max_bytes, max_age_ms } = self.source.retention;
@@ -218,12 +242,18 @@ impl Collect {
                 || first.time_ms.saturating_add(max_age_ms) <= self.now_ms)
         {
             self.bytes -= first.weight_bytes();
+            if let Some(state) = &mut self.state {
+                state.cut(first);
+            }
             self.messages.pop_front();
             self.has_gap = true;
         }
     }
 
     pub(super) fn finish(self, limits: Limits) -> Part {
+        if self.state.is_some() {
+            return self.finish_state(limits);
+        }
         match self.reading {
             Reading::Start(start) => Part::Start(self.start(start, limits)),
             Reading::Page(HistoryQuery::FirstOfLast(count), _) => {
@@ -233,14 +263,14 @@ impl Collect {
         }
     }
 
-    fn head(&self) -> u64 {
+    pub(super) fn head(&self) -> u64 {
         // A position beyond all that this node has seen is one of the stream, unless it has a gap.
         let position = if self.has_gap { None } else { self.position };
         let known = self.source.head.max(self.last.unwrap_or(0)).max(position.unwrap_or(0));
         if known == 0 { self.source.reached } else { known }
     }
 
-    fn id(&self, offset: u64) -> MessageId {
+    pub(super) fn id(&self, offset: u64) -> MessageId {
         MessageId { epoch: self.source.epoch, offset }
     }
 
@@ -306,12 +336,10 @@ impl Collect {
 
     /// Where a subscription that starts with this many of the last messages would start.
     fn first_of_last(self, count: usize, limits: Limits) -> Page {
-        let Start { head, mut messages, .. } = self.start(StartAt::Last(count), limits);
-        messages.truncate(1);
-        Page { head, messages, has_more: false, is_ended: false, is_recovered: None }
+        first_of(self.start(StartAt::Last(count), limits))
     }
 
-    fn page(self, query: HistoryQuery, limit: usize) -> Page {
+    pub(super) fn page(self, query: HistoryQuery, limit: usize) -> Page {
         let (head, is_ended) = (self.id(self.head()), self.has_ended());
         let mut readable = self.messages.iter().filter(|message| !message.is_expired(self.now_ms));
         let mut bytes = 0;
@@ -355,6 +383,13 @@ impl Collect {
     }
 }
 
+/// The first message of a start, as a page.
+pub(super) fn first_of(start: Start) -> Page {
+    let Start { head, mut messages, .. } = start;
+    messages.truncate(1);
+    Page { head, messages, has_more: false, is_ended: false, is_recovered: None }
+}
+
 #[cfg(test)]
 mod tests {
     use throng_core::{Attributes, Body, Erasure, LogChange, StateLimits};
@@ -378,6 +413,7 @@ mod tests {
             attributes: None,
             expires_in_ms: None,
             receipt: None,
+            link: None,
         }
     }
 
@@ -394,6 +430,7 @@ mod tests {
             head,
             reached: 90,
             newest: 0,
+            lag: LIMITS,
         };
         Collect::new(source, reading, 1_500)
     }

@@ -15,7 +15,8 @@ use throng_core::{
 use super::collect::Collect;
 use super::inbound::CLOSE_CODE;
 use super::link::count;
-use super::shared::{NodeShared, ReadFor};
+use super::pending::ReadFor;
+use super::shared::NodeShared;
 
 impl NodeShared {
     /// Messages of a followed channel are gone from the stream.

@@ -264,6 +264,12 @@ impl Followed {
         waiting.into_iter().flatten()
     }
 
+    /// The name of a channel.
+    pub(super) fn name(&self, id: ChannelId) -> Option<ChannelName> {
+        let entry = self.entries.get(self.place(id.0)?)?;
+        Some(self.names.name((entry.id, entry.name)))
+    }
+
     /// Messages between the head and the next one are lost. Returns which channel it is.
     pub(super) fn has_gap(&mut self, id: ChannelId) -> Option<ChannelName> {
         self.forget_tail(id.0);
@@ -302,7 +308,7 @@ impl Followed {
         let name = self.names.name((entry.id, entry.name));
         let retention = retention(&name);
         let content = Arc::new(content(name, epoch, stored, previous, entry.time_ms));
-        if content.erasure().is_none() {
+        if content.erasure().is_none() && !content.removes_key() {
             entry.end = if content.is_end() { End::Told } else { End::Not };
         }
         if !retention.is_none() {

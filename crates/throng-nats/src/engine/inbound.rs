@@ -14,13 +14,14 @@ use throng_core::{
 use super::collect::Next;
 use super::followed::WaitingPart;
 use super::link::{LinkState, count};
+use super::pending::{PendingRead, ReadFor};
 use super::rest::CountGuard;
-use super::shared::{NodeShared, PendingRead, ReadFor, fill};
+use super::shared::{NodeShared, fill};
 use super::table::TableNews;
 use crate::api::NatsLimit;
 use crate::api::message::StoredMessage;
 use crate::client::{Notice, version};
-use crate::journal::{self, JournalReport, Outcome};
+use crate::journal::{self, JournalReport, Outcome, StateFacts};
 
 /// How long a message waits for room in the queues of workers. The servers keep what comes
 /// meanwhile.
@@ -98,9 +99,7 @@ impl NodeShared {
                 self.link.comes_near();
                 self.tables.tell(table, TableNews::Entries(entries));
             }
-            JournalReport::Current { table, as_of_ms } => {
-                self.tables.is_current(table, as_of_ms);
-            }
+            JournalReport::Current { table, as_of_ms } => self.tables.is_current(table, as_of_ms),
             JournalReport::Keys(keys) => self.published_with(keys),
             JournalReport::TableLost(table) => self.tables.tell(table, TableNews::Lost),
             JournalReport::Looked { token, found } => self.tables.looked(token, found),
@@ -116,6 +115,8 @@ impl NodeShared {
             JournalReport::ErasedUnheard => self.was_unheard(),
             JournalReport::Published { token, outcome } => self.published(token, outcome),
             JournalReport::Read { token, reading } => self.was_read(token, reading),
+            JournalReport::StateRead { token, state } => self.state_was_read(token, state),
+            JournalReport::OldValue { channel, message } => self.value_is_old(&channel, &message),
             JournalReport::Named { token, logs, naming } => self.were_named(token, logs, naming),
             JournalReport::Counted { token, counts } => self.were_counted(token, counts),
             JournalReport::Asked(asked) => self.were_asked(asked),
@@ -218,6 +219,7 @@ impl NodeShared {
             tracing::info!("the stream in NATS is open");
         }
         self.memory.members_connected((self.now_ms)(), true);
+        self.expect_expiries();
     }
 
     /// All ids from before mean nothing: subscribers have to begin anew, and are told that they may
@@ -253,7 +255,11 @@ impl NodeShared {
 
     fn joined(self: &Arc<NodeShared>, channel: ChannelId, head: u64) {
         self.link.reached(head);
-        let waiting = self.followed().joined(channel, head);
+        let mut followed = self.followed();
+        let waiting: Vec<_> = followed.joined(channel, head).collect();
+        let name = followed.name(channel);
+        drop(followed);
+        name.inspect(|name| self.expects_expiry(name));
         for WaitingPart { hold, ticket, now_ms, .. } in waiting {
             let mut followed = self.followed();
             let (name, reading) = (hold.part.channel(), hold.part.reading());
@@ -281,6 +287,7 @@ impl NodeShared {
         let retention = |name: &_| self.memory.rule(name).retention;
         let content = self.followed().append(channel, (epoch, message, time_ms), retention);
         let Some(content) = content else { return };
+        self.states.note(&content);
         self.wait_for_room(&content);
         count(&self.link.counts.delivered);
         let of_other = wanted.filter(|_| token.is_none());
@@ -327,6 +334,9 @@ impl NodeShared {
             Outcome::Stored { sequence, is_duplicate } => {
                 self.link.reached(sequence);
                 count(if is_duplicate { &counts.duplicates } else { &counts.accepted });
+                if let Some((key, for_ms)) = under_way.expires.as_deref() {
+                    self.sets_key(&under_way.channel, key, (sequence, *for_ms));
+                }
                 let subscribers = self.memory.audience(&under_way.channel).subscribers;
                 if subscribers == 0
                     && !is_duplicate
@@ -359,6 +369,7 @@ impl NodeShared {
             }
             Outcome::Away => PublishError::Away,
             Outcome::Ended => PublishError::Ended,
+            Outcome::State(error) => error,
             Outcome::Unknown | Outcome::Stored { .. } => PublishError::Unknown,
             Outcome::TooLarge { bytes_max } => {
                 counts.refused_by(NatsLimit::Payload);
@@ -389,10 +400,26 @@ impl NodeShared {
         if self.link.epoch() != Some(read.collect.source().epoch) {
             return;
         }
-        if let Next::Read(after) = read.collect.take(reading, self.from_wall_ms) {
-            return self.read_on(token, after, read);
+        let next = read.collect.take(reading, self.from_wall_ms);
+        self.go_on((token, read), next);
+    }
+
+    /// The state of a channel was read, for a part of its log.
+    pub(super) fn part_has_state(&self, mut read: PendingRead, state: StateFacts) {
+        if self.link.epoch() == Some(read.collect.source().epoch) {
+            let next = read.collect.take_state(state, self.from_wall_ms);
+            self.go_on((self.token(), read), next);
         }
-        self.finish(read);
+    }
+
+    fn go_on(&self, (token, read): (u64, PendingRead), next: Next) {
+        match next {
+            Next::Read(after) => self.read_on(token, after, read),
+            Next::ReadState { at_least, wants_bounds } => {
+                self.read_state(read, (at_least, wants_bounds));
+            }
+            Next::Finish => self.finish(read),
+        }
     }
 
     fn take_read(&self, token: u64) -> Option<PendingRead> {

@@ -18,13 +18,17 @@ impl NodeShared {
         change: LogChange,
         later: Later<'_, ChangeOutcome>,
     ) -> Answer<ChangeOutcome> {
+        let has_keys = change.has_keys();
         let LogChange { channel, condition, messages, record } = change;
-        // A stream keeps no states, so no change of one has a condition on a key.
-        let Condition { head, record: record_version, key: _ } = condition;
+        if has_keys && self.state_limits(&channel).is_none() {
+            return Err(PublishError::NoState.into()).into();
+        }
+        let Condition { head, record: record_version, key } = condition;
+        let key = key.map(|key| (key.key, key.newest.map(|id| self.sequence(id))));
         let (load, count) = (Load::of(&messages), messages.len() as u64);
         let head = head.map(|id| self.sequence(id));
         let may_end = self.memory.rules().may_end(&channel);
-        let edit = Box::new(LogEdit { head, record_version, messages, record, may_end });
+        let edit = Box::new(LogEdit { head, record_version, key, messages, record, may_end });
         let ticket = |ticket| LogTicket::Change(ticket, count);
         self.ask_log((channel, load), LogRequest::Change(edit), later, ticket)
     }
@@ -46,8 +50,8 @@ impl NodeShared {
     ) -> Answer<EraseOutcome> {
         let request = match what {
             Erase::Message(id) => LogRequest::EraseMessage(self.sequence(id)),
-            Erase::History => LogRequest::EraseHistory { with_record: false },
-            Erase::Log => LogRequest::EraseHistory { with_record: true },
+            Erase::History => LogRequest::EraseHistory { with_record: false, up_to: None },
+            Erase::Log => LogRequest::EraseHistory { with_record: true, up_to: None },
         };
         self.ask_log((channel.clone(), Load::of(&[])), request, later, LogTicket::Erase)
     }
@@ -82,7 +86,8 @@ impl NodeShared {
         let (ticket, answer) = later.ticket();
         let open = OpenLog { channel: channel.clone(), load, ticket: as_ticket(ticket) };
         self.logs.begin(token, open);
-        self.tell(JournalEvent::Log { token, channel, request });
+        let state = self.state_limits(&channel);
+        self.tell(JournalEvent::Log { token, channel, request, state });
         answer
     }
 
@@ -136,6 +141,11 @@ impl NodeShared {
         match outcome {
             LogOutcome::Conflict(facts) => {
                 self.log_state(facts).map_or_else(away, ChangeError::Conflict)
+            }
+            LogOutcome::KeyConflict(newest) => {
+                let epoch = self.link.epoch();
+                let id = |epoch| newest.map(|offset| MessageId { epoch, offset });
+                epoch.map_or_else(away, |epoch| ChangeError::KeyConflict(id(epoch)))
             }
             LogOutcome::Unsupported(reason) => ChangeError::Unsupported(reason),
             LogOutcome::Failed(outcome) => self.not_stored(outcome).into(),

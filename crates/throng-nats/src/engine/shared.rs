@@ -24,8 +24,10 @@ use super::keys::SharedKeys;
 use super::lateness::Lateness;
 use super::link::{Link, count};
 use super::open_logs::OpenLogs;
+use super::pending::{PendingRead, ReadFor};
 use super::receipts::ReceiptsForOthers;
 use super::rest::{CountGuard, Holding};
+use super::state_reads::NodeStates;
 use super::stored_names::StoredNames;
 use super::table::SharedTables;
 use super::under_way::Publications;
@@ -38,21 +40,6 @@ const VACATED_PER_TICK: usize = 4_096;
 
 /// While memory is short, this share of the limit of all tails is left.
 const SHORT_SHARE: usize = 8;
-
-/// The waiting party of a part that is read.
-pub(super) enum ReadFor {
-    /// A subscription that asks for its start.
-    Start(ChannelHold, Ticket<Fetched>),
-    /// A page of history.
-    Page(HeldPart, Ticket<Fetched>),
-    /// Subscribers that may not have heard of the end of their channel.
-    Check,
-}
-
-pub(super) struct PendingRead {
-    pub(super) collect: Collect,
-    pub(super) to: ReadFor,
-}
 
 /// The tags of the tokens of a user.
 pub(super) type TagsOfUser = Box<dyn Fn(&str) -> WantedTags + Send + Sync>;
@@ -86,6 +73,7 @@ pub(super) struct NodeShared {
     pub(super) deferred: DeferredWork,
     pub(super) asks: OpenQuestions,
     pub(super) logs: OpenLogs,
+    pub(super) states: NodeStates,
     pub(super) stored: StoredNames,
     /// Selects this node's part of a page of a list. Not known before the server knows its
     /// channels.
@@ -119,6 +107,10 @@ pub(super) fn fill(part: &HeldPart, collect: Collect) -> bool {
             // Another thread is about to fill one.
             Reserved::Later => std::thread::yield_now(),
         }
+    }
+    if collect.lacks_state(part.limits()) {
+        part.give_back();
+        return false;
     }
     part.fill(collect.finish(part.limits()));
     true
@@ -250,14 +242,18 @@ impl NodeShared {
             head,
             reached: head,
             newest: entry.newest,
+            lag: Limits::of_lag(self.memory.rule(channel)),
         };
+        let keeps_state = source.lag.state.max_keys > 0;
         let mut collect = Collect::new(source, reading, now_ms);
         let is_known = match (reading, collect.position()) {
             _ if !entry.is_open() && self.memory.rules().may_end(channel) => false,
-            (Reading::Start(StartAt::Live | StartAt::Last(0) | StartAt::State), _) => true,
+            (Reading::Start(StartAt::Live | StartAt::Last(0)), _) => true,
+            (Reading::Start(StartAt::State), _) if !keeps_state => true,
             (Reading::Page(HistoryQuery::Newest, 0), _) => true,
             _ if head > entry.head => false,
             (_, Some(position)) => entry.has_after(position),
+            _ if keeps_state => false,
             (Reading::Start(StartAt::Last(wanted)), None) => {
                 let is_readable =
                     |content: &&Arc<Content>| !content.is_expired(now_ms) && !content.is_notice();
@@ -266,10 +262,15 @@ impl NodeShared {
             }
             _ => false,
         };
-        if is_known {
-            collect.take_known(entry.cached());
+        if !is_known {
+            return Some((collect, false));
         }
-        Some((collect, is_known))
+        collect.take_known(entry.cached());
+        if collect.lacks_state(collect.source().lag) {
+            let source = collect.source().clone();
+            return Some((Collect::new(source, reading, now_ms), false));
+        }
+        Some((collect, true))
     }
 
     fn fetch_page(
@@ -294,6 +295,7 @@ impl NodeShared {
                 head: 0,
                 reached: self.link.last(),
                 newest: 0,
+                lag: Limits::of_lag(self.memory.rule(channel)),
             };
             (Collect::new(source, reading, now_ms), false)
         });
@@ -389,6 +391,7 @@ impl NodeShared {
         self.tell_use(now_ms);
         self.write_keys(now_ms);
         self.stored.tick(now_ms);
+        self.remove_expired(now_ms);
         for _ in 0..VACATED_PER_TICK {
             let Some(name) = self.vacancies.due(now_ms) else { return };
             let mut followed = self.followed();

@@ -29,6 +29,7 @@ use super::open_logs::OpenLogs;
 use super::receipts::ReceiptsForOthers;
 use super::rest::Holding;
 use super::shared::NodeShared;
+use super::state_reads::NodeStates;
 use super::stored_names::StoredNames;
 use super::table::SharedTables;
 use super::under_way::Publications;
@@ -161,6 +162,7 @@ impl NodeStarting {
             holding: Holding::default(),
             asks: OpenQuestions::default(),
             logs: OpenLogs::default(),
+            states: NodeStates::default(),
             stored: StoredNames::default(),
             list_part: OnceLock::new(),
             lists: AtomicUsize::new(0),

@@ -138,6 +138,7 @@ impl NodeShared {
         self.publications.len() == 0
             && self.logs.is_empty()
             && self.reads().is_empty()
+            && self.states.is_at_rest()
             && self.waiting.load(Ordering::Acquire) == 0
     }
 }

@@ -26,6 +26,8 @@ pub(super) struct UnderWay {
     pub(super) channel: ChannelName,
     pub(super) began_us: u64,
     pub(super) ticket: Ticket<Outcome>,
+    /// The key that it sets, and for how long, in milliseconds, if that ends.
+    pub(super) expires: Option<Box<(Box<str>, u64)>>,
     bytes: usize,
 }
 
@@ -132,7 +134,9 @@ impl Publications {
             receipts.insert(token, Arc::downgrade(receipt));
         }
         let (channel, bytes) = (publication.channel.clone(), publication.body.bytes().len());
-        let under_way = UnderWay { channel, began_us: clock::now_us(), ticket, bytes };
+        let key = publication.key().filter(|_| !publication.removes_key()).map(Box::from);
+        let expires = key.zip(publication.expires_in_ms).map(Box::new);
+        let under_way = UnderWay { channel, began_us: clock::now_us(), ticket, expires, bytes };
         lock(&self.under_way).by_token.insert(token, under_way);
     }
 

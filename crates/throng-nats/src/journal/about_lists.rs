@@ -59,6 +59,7 @@ impl StreamJournal {
     /// Whatever is read of the stream cannot be read now.
     pub(super) fn cancel_readings(&mut self) {
         self.readings.cancel(&mut self.outbox);
+        self.scans.cancel(&mut self.outbox);
         self.names.cancel(&mut self.outbox);
         self.counts.cancel(&mut self.outbox);
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use throng_core::ChannelName;
+use throng_core::{ChannelName, StateLimits};
 
 use super::StreamJournal;
 use super::logs::{LogContext, LogNews, Logs};
@@ -22,6 +22,7 @@ impl StreamJournal {
             now_ms,
             reached: self.watch.last(),
             first: self.watch.first(),
+            server_ms: self.watch.server_ms(now_ms),
             subjects: &self.subjects,
             outbox: &mut self.outbox,
         };
@@ -35,6 +36,9 @@ impl StreamJournal {
     }
 
     pub(super) fn publish(&mut self, now_ms: u64, mut request: PublishRequest) {
+        if request.state.is_some() {
+            return self.publish_with_state(now_ms, request);
+        }
         // Where nothing can be stored in one step, channels do not end.
         request.may_end &= self.logs.abilities.is_atomic;
         let Some(request) = self.logs.hold(request) else { return };
@@ -70,11 +74,17 @@ impl StreamJournal {
         now_ms: u64,
         token: u64,
         channel: &ChannelName,
-        request: LogRequest,
+        (request, state): (LogRequest, Option<StateLimits>),
     ) {
-        match subject::suffix(channel).filter(|_| self.watch.is_open()) {
-            Some(suffix) => self.logs.take(now_ms, token, suffix.into(), request),
-            None => {
+        let is_change = !matches!(request, LogRequest::State);
+        let state = state.filter(|_| is_change && self.logs.abilities.can_erase);
+        let suffix = subject::suffix(channel).filter(|_| self.watch.is_open());
+        match (suffix, state) {
+            (Some(suffix), Some(limits)) => {
+                self.states.ask(now_ms, (suffix.into(), limits), (token, request));
+            }
+            (Some(suffix), None) => self.logs.take(now_ms, token, suffix.into(), (request, false)),
+            (None, _) => {
                 let outcome = LogOutcome::Failed(Outcome::Away);
                 self.outbox.report(JournalReport::Log { token, outcome });
             }

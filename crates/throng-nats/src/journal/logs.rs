@@ -15,6 +15,7 @@
 //!   old, and a later message may have come and expired.
 //! * What is erased is written down before it is erased. So an erasure can begin anew at any time.
 
+mod batch;
 mod context;
 mod edit;
 mod request;
@@ -31,9 +32,11 @@ use crate::protocol::headers::Headers;
 use crate::subject;
 use request::{Next, OpenRequest};
 
+pub(super) use batch::{BATCH_MAX, Entry, only_last, require, send};
 pub(super) use context::LogContext;
-pub(super) use edit::only_last;
+pub(super) use edit::{NO_BATCHES, TOO_MANY};
 pub(super) use request::LogNews;
+pub(super) use view::LogView;
 
 enum Queued {
     Request(Box<OpenRequest>),
@@ -72,9 +75,16 @@ impl Logs {
         self.channels.values().map(VecDeque::len).sum()
     }
 
-    /// Takes a request about the channel with this suffix.
-    pub(super) fn take(&mut self, now_ms: u64, token: u64, suffix: Arc<str>, request: LogRequest) {
-        let request = Box::new(OpenRequest::new(now_ms, token, request));
+    /// Takes a request about the channel with this suffix, and whether a part of what it erases may
+    /// be erased already.
+    pub(super) fn take(
+        &mut self,
+        now_ms: u64,
+        token: u64,
+        suffix: Arc<str>,
+        (request, has_erased): (LogRequest, bool),
+    ) {
+        let request = Box::new(OpenRequest::new(now_ms, token, request, has_erased));
         let queue = self.channels.entry(Arc::clone(&suffix)).or_default();
         queue.push_back(Queued::Request(request));
         if queue.len() == 1 {

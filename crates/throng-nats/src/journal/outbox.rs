@@ -54,6 +54,10 @@ pub(super) enum Question {
     End,
     /// About the log of the channel with this suffix.
     Log(Arc<str>),
+    /// A channel with a state, of this suffix.
+    State(Arc<str>),
+    /// A state that is read.
+    Scan,
     /// What was erased of a channel that is read.
     Erasures,
     /// The oldest records.

@@ -47,7 +47,7 @@ pub(crate) const OUTSTANDING_BYTES_MAX: usize = 128 << 20;
 const RETRY_MS: u64 = 100;
 
 /// The header of a message whose publisher wants a receipt: the node and the publication.
-fn receipt(nonce: &str, token: u64) -> String {
+pub(super) fn receipt(nonce: &str, token: u64) -> String {
     format!("{nonce}.{token}")
 }
 
@@ -190,7 +190,7 @@ impl Publishing {
         subjects: &Subjects,
         (is_open, bytes_max): (bool, usize),
     ) -> Result<(Arc<str>, Outstanding), Outcome> {
-        let PublishRequest { token, ref publication, asker, may_end } = *request;
+        let PublishRequest { token, ref publication, asker, may_end, .. } = *request;
         let Some(suffix) = subject::suffix(&publication.channel) else {
             let reason = "internal logs are not kept in a stream".into();
             return Err(Outcome::Refused { reason, limit: None });
@@ -514,7 +514,7 @@ impl Publishing {
 }
 
 /// The identifier of a publication's key.
-fn key_id(publication: &Publication) -> Option<KeyId> {
+pub(super) fn key_id(publication: &Publication) -> Option<KeyId> {
     let key = publication.idempotency_key.as_ref()?;
     let mut hash = digest::Context::new(&digest::SHA256);
     hash.update(publication.channel.key().as_bytes());

@@ -468,7 +468,8 @@ impl Readings {
 impl BatchDone {
     fn new(batch: Batch, is_whole: bool) -> BatchDone {
         let Batch { purpose, messages, left, end, .. } = batch;
-        let ended_at = if let End::At(last) = end { Some(last) } else { None };
+        // Where more is left to read, the reader asks again.
+        let ended_at = if let (End::At(last), 0) = (end, left) { Some(last) } else { None };
         BatchDone { purpose, batch: Reading { messages, left, is_whole, ended_at } }
     }
 }

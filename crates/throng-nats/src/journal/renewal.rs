@@ -1,51 +1,65 @@
-//! Records of logs outlive the age limit of their stream: those that have reached half of it are
-//! written anew.
+//! Records of logs, and the states of channels, outlive the age limit of their stream: those that
+//! have reached half of it are written anew.
 //!
-//! All nodes look at the oldest ones, with each beat. A record is renewed under the condition that
-//! it is still there, so by one of them, and it keeps its version. Messages that never expire would
-//! be of no use: nats-server 2.15 drops them at its next start, and until then its first message
-//! would not show any more what has expired.
+//! All nodes look at the oldest ones, with each beat. One is renewed under the condition that it is
+//! still there, so by one of them, and it keeps its version, or the message that it is a copy of.
+//! Messages that never expire would be of no use: nats-server 2.15 drops them at its next start,
+//! and until then its first message would not show any more what has expired.
 
 use super::logs;
 use super::outbox::{Outbox, Question};
-use crate::api::beside::Found;
+use super::report::JournalReport;
+use crate::api::beside::{EXPECTED, Found};
 use crate::api::get::{self, Part};
+use crate::api::state::{KnownState, StateCopy};
 use crate::api::{StreamSettings, message};
 use crate::protocol::headers::Headers;
-use crate::subject::Subjects;
+use crate::subject::{self, Subjects};
 
-/// Records that are read at a time. If all of them had to be renewed, the next ones are read.
+/// Entries that are read at a time. If all of them had to be renewed, the next ones are read.
 const RECORDS: usize = 100;
+
+/// What is renewed: records of logs, and states.
+const KINDS: [fn(&Subjects) -> String; 2] = [Subjects::all_records, Subjects::all_keys];
+
+/// The oldest entries of a kind.
+#[derive(Debug, Default, Clone, Copy)]
+struct Oldest {
+    /// The question for them.
+    token: u64,
+    /// How many of its answers were old, and the last of them.
+    renewed: usize,
+    last: u64,
+}
 
 pub(super) struct Renewal {
     stream: String,
     half_age_ms: u64,
-    /// The question for the oldest records.
-    token: u64,
-    /// How many of its answers were renewed, and the last of them.
-    renewed: usize,
-    last: u64,
+    oldest: [Oldest; KINDS.len()],
 }
 
 impl Renewal {
     pub(super) fn new(settings: &StreamSettings) -> Renewal {
         let (stream, half_age_ms) = (settings.name(), settings.max_age_ms() / 2);
-        Renewal { stream, half_age_ms, token: 0, renewed: 0, last: 0 }
+        Renewal { stream, half_age_ms, oldest: Default::default() }
     }
 
-    /// Reads the oldest records.
+    /// Reads the oldest entries.
     pub(super) fn begin(&mut self, subjects: &Subjects, outbox: &mut Outbox) {
-        self.last = 0;
-        self.ask(subjects, outbox);
+        for kind in 0..KINDS.len() {
+            self.oldest[kind].last = 0;
+            self.ask(kind, subjects, outbox);
+        }
     }
 
-    fn ask(&mut self, subjects: &Subjects, outbox: &mut Outbox) {
-        outbox.answered(self.token);
-        let request = get::some(&subjects.all_records(), self.last + 1, RECORDS);
-        (self.token, self.renewed) = (outbox.read(Question::Records, request), 0);
+    fn ask(&mut self, kind: usize, subjects: &Subjects, outbox: &mut Outbox) {
+        let oldest = &mut self.oldest[kind];
+        outbox.answered(oldest.token);
+        let request = get::some(&KINDS[kind](subjects), oldest.last + 1, RECORDS);
+        (oldest.token, oldest.renewed) = (outbox.read(Question::Records, request), 0);
     }
 
-    /// Takes one of the oldest records, or the end of them, when it is `server_ms` there.
+    /// Takes one of the oldest entries, or the end of them, when it is `server_ms` there.
     pub(super) fn answered(
         &mut self,
         token: u64,
@@ -53,25 +67,72 @@ impl Renewal {
         server_ms: u64,
         (subjects, outbox): (&Subjects, &mut Outbox),
     ) {
-        if token != self.token {
+        let Some(kind) = self.oldest.iter().position(|oldest| oldest.token == token) else {
             return outbox.answered(token);
-        }
+        };
         match get::part(headers) {
             Part::Message { sequence, .. } => {
                 let stored = headers.get("Nats-Subject").zip(headers.get("Nats-Time-Stamp"));
                 let Some((subject, time)) = stored else { return };
                 let stored_ms = message::wall_ms(time).unwrap_or(u64::MAX);
-                // An empty one says that there is none any more.
-                if payload.is_empty() || stored_ms.saturating_add(self.half_age_ms) > server_ms {
+                if stored_ms.saturating_add(self.half_age_ms) > server_ms {
                     return;
                 }
-                let record = Found::of(sequence, subject, headers);
-                let headers = record.renewed(logs::only_last(&self.stream));
-                outbox.publish_with(subject, headers.finish(), payload);
-                (self.renewed, self.last) = (self.renewed + 1, sequence);
+                let oldest = &mut self.oldest[kind];
+                (oldest.renewed, oldest.last) = (oldest.renewed + 1, sequence);
+                if kind == 0 {
+                    self.renew_record((sequence, subject), headers, payload, outbox);
+                } else {
+                    self.renew_state((sequence, subject), headers, payload, (subjects, outbox));
+                }
             }
-            Part::End { .. } if self.renewed == RECORDS => self.ask(subjects, outbox),
+            Part::End { .. } if self.oldest[kind].renewed == RECORDS => {
+                self.ask(kind, subjects, outbox);
+            }
             Part::End { .. } | Part::Failed => outbox.answered(token),
+        }
+    }
+
+    fn renew_record(
+        &self,
+        (sequence, subject): (u64, &str),
+        headers: Headers<'_>,
+        payload: &[u8],
+        outbox: &mut Outbox,
+    ) {
+        // An empty one says that there is none any more.
+        if payload.is_empty() {
+            return;
+        }
+        let record = Found::of(sequence, subject, headers);
+        let headers = record.renewed(logs::only_last(&self.stream));
+        outbox.publish_with(subject, headers.finish(), payload);
+    }
+
+    /// Renews the record of a state, or the copy of a value. Tombstones go with their age.
+    fn renew_state(
+        &self,
+        (sequence, subject): (u64, &str),
+        headers: Headers<'_>,
+        payload: &[u8],
+        (subjects, outbox): (&Subjects, &mut Outbox),
+    ) {
+        let own = || logs::only_last(&self.stream).field(EXPECTED, sequence);
+        match subjects.channel_of_key(subject) {
+            Some((_, true)) => {
+                let known = KnownState::read(sequence, payload);
+                let renewed = known.map(|known| known.renewed());
+                renewed.inspect(|block| outbox.publish_with(subject, own().finish(), block));
+            }
+            Some((suffix, false)) => {
+                let copy = StateCopy::read(headers, payload).filter(|copy| !copy.is_tombstone());
+                let Some(copy) = copy else { return };
+                outbox.publish_with(subject, copy.renewed(own(), headers), payload);
+                if let Some(channel) = subject::channel(suffix) {
+                    outbox.report(JournalReport::OldValue { channel, message: copy.message });
+                }
+            }
+            None => {}
         }
     }
 }

@@ -1,8 +1,9 @@
 //! A journal's input and output.
 
+mod logs;
+
 use throng_core::{
-    AskerId, ChannelId, ChannelName, Kind, KnownRecord, NodeTag, Publication, RecordChange,
-    RecordVersion, VolatilePublication,
+    AskerId, ChannelId, ChannelName, Kind, NodeTag, Publication, StateLimits, VolatilePublication,
 };
 
 use super::nonce;
@@ -13,6 +14,7 @@ use crate::api::message::StoredMessage;
 use crate::api::table::{StoredEntry, TableEntry, TableSettings};
 use crate::permissions::Verb;
 use crate::protocol::decoder::ServerMessage;
+pub use logs::{LogEdit, LogFacts, LogOutcome, LogRequest, Outcome, ReadState, StateFacts};
 
 /// Input of a journal.
 #[derive(Debug)]
@@ -59,6 +61,8 @@ pub enum JournalEvent<'a> {
         token: u64,
         channel: ChannelName,
         request: LogRequest,
+        /// The limits of the channel's state, if it keeps one.
+        state: Option<StateLimits>,
     },
     /// To send this to the other nodes that follow its channel. Nothing is known of what becomes of
     /// it.
@@ -78,6 +82,8 @@ pub enum JournalEvent<'a> {
         /// True to learn whether the channel has ended.
         wants_end: bool,
     },
+    /// To read the state of a channel. The token comes back with it.
+    ReadState(ReadState),
     /// To learn which channels of a kind are in the stream. The token comes back with them.
     Name {
         token: u64,
@@ -150,70 +156,8 @@ pub struct PublishRequest {
     pub asker: AskerId,
     /// True if the channel may have ended, so that the stream has to look at that.
     pub may_end: bool,
-}
-
-/// A request about the log of a channel.
-#[derive(Debug)]
-pub enum LogRequest {
-    /// To append messages and write the record, all or nothing.
-    Change(Box<LogEdit>),
-    /// To read the head and the record.
-    State,
-    /// To erase the message with this sequence.
-    EraseMessage(u64),
-    /// To erase all messages that there are now.
-    EraseHistory {
-        /// True if the record is erased, too.
-        with_record: bool,
-    },
-}
-
-/// A change of a log: as [`throng_core::LogChange`], with sequences of the stream.
-#[derive(Debug)]
-pub struct LogEdit {
-    /// The head, if it has to be this one.
-    pub head: Option<u64>,
-    /// The version of the record, if it has to be this one.
-    pub record_version: Option<RecordVersion>,
-    pub messages: Vec<Publication>,
-    pub record: RecordChange,
-    /// As in [`PublishRequest::may_end`].
-    pub may_end: bool,
-}
-
-impl LogEdit {
-    /// True if it has messages that a channel takes only before its end.
-    pub(super) fn is_refused_by_end(&self) -> bool {
-        self.messages.iter().any(Publication::is_refused_by_end)
-    }
-}
-
-/// The log of a channel, with sequences of the stream.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LogFacts {
-    pub head: u64,
-    pub record: Option<KnownRecord>,
-}
-
-/// The outcome of a [`LogRequest`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LogOutcome {
-    Changed {
-        /// The sequence of the first message. Those of the others follow without a hole.
-        first: u64,
-        /// The version of the record; 0 if there is none.
-        record: RecordVersion,
-    },
-    /// The log was read.
-    State(LogFacts),
-    /// The condition does not hold, and nothing was changed.
-    Conflict(LogFacts),
-    /// The messages are erased: so many, if they were counted.
-    Erased(Option<u64>),
-    /// The stream cannot do this; the reason is a sentence.
-    Unsupported(&'static str),
-    /// The outcome of a publication, none of [`Outcome::Stored`].
-    Failed(Outcome),
+    /// The limits of the channel's state, if it keeps one.
+    pub state: Option<StateLimits>,
 }
 
 /// A log in the stream.
@@ -400,6 +344,17 @@ pub enum JournalReport {
         /// The messages; `None` if the stream is away.
         reading: Option<Reading>,
     },
+    /// The state of a channel.
+    StateRead {
+        token: u64,
+        /// `None` if it cannot be read now.
+        state: Option<StateFacts>,
+    },
+    /// The value of a key of some channel, which was set long ago.
+    OldValue {
+        channel: ChannelName,
+        message: StoredMessage,
+    },
     /// Logs in the stream, with their last messages or records.
     Named {
         token: u64,
@@ -551,36 +506,6 @@ impl JournalSettings {
         let name = self.successor_of.as_ref().unwrap_or(&self.nonce);
         NodeTag::numbered(nonce::number(name))
     }
-}
-
-/// The outcome of a publication.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
-    Stored {
-        sequence: u64,
-        /// True if its idempotency key was known, and the sequence is the first publication's.
-        is_duplicate: bool,
-    },
-    /// It is not stored: too many are under way.
-    Busy,
-    /// It is not stored: the stream cannot be reached.
-    Away,
-    /// It may be stored, or not, or still be.
-    Unknown,
-    /// It is not stored: the channel has ended.
-    Ended,
-    /// It is not stored: servers do not accept a message of this size.
-    TooLarge {
-        /// The largest that is accepted, with its headers: `max_payload` of the servers, or of the
-        /// account.
-        bytes_max: usize,
-    },
-    /// It is not stored, and would not be a moment later.
-    Refused {
-        reason: String,
-        /// The limit that it exceeds, if it does.
-        limit: Option<NatsLimit>,
-    },
 }
 
 /// The result of a read.

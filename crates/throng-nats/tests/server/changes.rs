@@ -22,7 +22,8 @@ fn edit(
     record: RecordChange,
 ) -> LogRequest {
     let messages = texts.iter().map(|text| publication("a", text, None)).collect();
-    let edit = LogEdit { head, record_version: version, messages, record, may_end: false };
+    let edit =
+        LogEdit { head, record_version: version, key: None, messages, record, may_end: false };
     LogRequest::Change(Box::new(edit))
 }
 
@@ -104,7 +105,7 @@ async fn an_erased_history_is_a_gap_also_without_messages() {
     let elsewhere = node.stored("elsewhere", "stays").await;
     let first = node.stored("a", "first").await;
     let last = node.stored("a", "last").await;
-    let whole = LogRequest::EraseHistory { with_record: false };
+    let whole = LogRequest::EraseHistory { with_record: false, up_to: None };
     assert_eq!(node.log(whole).await, LogOutcome::Erased(None));
     for (after, is_whole) in [(elsewhere, false), (first, false), (last, true)] {
         assert_eq!(node.after(after).await, (vec![], is_whole), "after {after}");
@@ -288,7 +289,7 @@ async fn a_stream_made_before_is_used_for_what_it_allows() {
         edit(None, None, &[], RecordChange::Write(record(b"r"))),
         edit(None, Some(0), &["third"], RecordChange::Keep),
         LogRequest::EraseMessage(first),
-        LogRequest::EraseHistory { with_record: true },
+        LogRequest::EraseHistory { with_record: true, up_to: None },
     ] {
         let outcome = node.log(request).await;
         assert!(matches!(outcome, LogOutcome::Unsupported(_)), "{outcome:?}");

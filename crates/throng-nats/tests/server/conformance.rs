@@ -62,7 +62,7 @@ pub(crate) fn node(
                 replicas,
                 retention,
                 // A server reserves it.
-                bytes_max: 64 << 20,
+                bytes_max: 16 << 20,
                 ..stream()
             },
             nonce: format!("conformance{}x{}", std::process::id(), number()),
@@ -100,7 +100,12 @@ pub(crate) fn node(
 
 /// Runs all checks with streams on so many servers.
 fn check(addresses: &[String], replicas: u8) {
-    let profile = Profile { counts_notices: true, has_many_channels: false, ..Profile::JOURNAL };
+    let profile = Profile {
+        counts_notices: true,
+        has_many_channels: false,
+        keeps_states: true,
+        ..Profile::JOURNAL
+    };
     conformance::run_with(profile, |rules, queues| {
         // Nobody else uses its stream.
         let stream = (format!("conformance{}", number()), replicas);

@@ -31,7 +31,8 @@ impl Node {
     async fn make(&mut self, change: LogChange) -> LogOutcome {
         let LogChange { condition, messages, record, .. } = change;
         let record_version = condition.record;
-        let edit = LogEdit { head: None, record_version, messages, record, may_end: true };
+        let edit =
+            LogEdit { head: None, record_version, key: None, messages, record, may_end: true };
         let token = self.ask_log("a", LogRequest::Change(Box::new(edit))).await;
         self.log_outcome(token).await
     }
@@ -144,7 +145,8 @@ async fn of_several_nodes_one_ends_a_channel() {
         let change = LogChange::end(publication("a", "", None).channel, last, &before);
         let LogChange { condition, messages, record, .. } = change;
         let record_version = condition.record;
-        let edit = LogEdit { head: None, record_version, messages, record, may_end: true };
+        let edit =
+            LogEdit { head: None, record_version, key: None, messages, record, may_end: true };
         let request = LogRequest::Change(Box::new(edit));
         tokens.push((at % 2, nodes[at % 2].ask_log("a", request).await));
     }
@@ -187,7 +189,7 @@ async fn an_end_outlives_its_notice() {
         assert_eq!(node.published(publication("a", "late", None)).await, Outcome::Ended);
     }
     // Nor does an erased history open it, and an erased channel is open.
-    let history = |with_record| LogRequest::EraseHistory { with_record };
+    let history = |with_record| LogRequest::EraseHistory { with_record, up_to: None };
     let token = nodes[0].ask_log("a", history(false)).await;
     nodes[0].log_outcome(token).await;
     assert_eq!(nodes[1].published(publication("a", "late", None)).await, Outcome::Ended);

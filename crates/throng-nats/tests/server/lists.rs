@@ -179,6 +179,7 @@ async fn old_messages_do_not_count_and_records_do() {
     let edit = LogEdit {
         head: None,
         record_version: None,
+        key: None,
         messages: Vec::new(),
         record: RecordChange::Write(record),
         may_end: false,
@@ -196,7 +197,8 @@ async fn old_messages_do_not_count_and_records_do() {
     let counted = node.counted(3, &[("a", 60_000), ("a", 1_000), ("b", 60_000)]).await;
     assert_eq!(counted, [(3, false), (1, false), (0, false)]);
     assert_eq!(node.counted(4, &[("c", 60_000), ("none", 60_000)]).await, [(0, true), (0, false)]);
-    let erased = node.ask_log("c", LogRequest::EraseHistory { with_record: true }).await;
+    let erased =
+        node.ask_log("c", LogRequest::EraseHistory { with_record: true, up_to: None }).await;
     assert!(matches!(node.log_outcome(erased).await, LogOutcome::Erased(_)));
     let named = node.named(5, false).await;
     assert!(named.iter().all(|last| *last == (c.clone(), LastOfLog::NoRecord)), "{named:?}");

@@ -223,7 +223,8 @@ async fn publish_during(
                 let publication =
                     publication(&format!("room.{}", count % 7), &body, key.as_deref());
                 let (token, asker) = (1_000_000 + count, AskerId::of_connection(0));
-                let request = PublishRequest { token, publication, asker, may_end: false };
+                let request =
+                    PublishRequest { token, publication, asker, may_end: false, state: None };
                 let event = JournalEvent::Publish(request);
                 events.send(event).expect("the client runs");
             }

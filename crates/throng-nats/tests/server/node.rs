@@ -199,7 +199,8 @@ impl Node {
     pub(crate) async fn publish(&mut self, publication: Publication) -> u64 {
         self.next_token += 1;
         let (token, asker) = (self.next_token, AskerId::of_connection(0));
-        let request = PublishRequest { token, publication, asker, may_end: self.may_end };
+        let request =
+            PublishRequest { token, publication, asker, may_end: self.may_end, state: None };
         self.send(JournalEvent::Publish(request)).await;
         token
     }
@@ -208,7 +209,7 @@ impl Node {
     pub(crate) async fn ask_log(&mut self, channel: &str, request: LogRequest) -> u64 {
         self.next_token += 1;
         let (token, channel) = (self.next_token, ChannelName::channel(channel));
-        self.send(JournalEvent::Log { token, channel, request }).await;
+        self.send(JournalEvent::Log { token, channel, request, state: None }).await;
         token
     }
 

@@ -1,6 +1,7 @@
 //! A model of servers with JetStream: as much of it as a journal uses.
 
 mod consumer;
+mod stored;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -11,6 +12,8 @@ use throng_core::LogRecord;
 use throng_nats::protocol::headers::Headers;
 
 use consumer::Consumer;
+pub(crate) use stored::StoredBytes;
+use stored::{is_wanted, time_text};
 
 /// A message on its way to a client.
 #[derive(Debug, Clone)]
@@ -19,13 +22,6 @@ pub(crate) struct Sent {
     /// Where answers go.
     pub(crate) reply: Option<String>,
     pub(crate) headers: Vec<u8>,
-    pub(crate) payload: Vec<u8>,
-}
-
-#[derive(Debug, Clone)]
-pub(crate) struct StoredBytes {
-    pub(crate) subject: String,
-    headers: Vec<u8>,
     pub(crate) payload: Vec<u8>,
 }
 
@@ -40,6 +36,7 @@ struct ServerStream {
     last: u64,
     ids: HashMap<String, u64>,
     leader: u64,
+    now_ms: u64,
     /// Messages under a condition on another subject that came alone.
     conditional: u64,
     /// Messages of batches that are not committed.
@@ -66,6 +63,8 @@ pub(crate) struct Effects {
     pub(crate) others: Vec<Sent>,
     /// What a stream of messages stored: sequences and messages.
     pub(crate) stored: Vec<(u64, StoredBytes)>,
+    /// The channels whose states were changed.
+    pub(crate) states: Vec<String>,
     pub(crate) erased: Option<ErasedBytes>,
 }
 
@@ -77,6 +76,7 @@ pub(crate) struct Broker {
     /// How often a consumer was on a replica that lagged.
     pub(crate) hidden: usize,
     created: u64,
+    pub(crate) now_ms: u64,
     /// By how many messages the replica lags that answers next.
     pub(crate) lag: u64,
     /// The leader has lost the majority: it says how the stream is, and stores nothing.
@@ -104,11 +104,15 @@ impl Broker {
     /// Drops the oldest messages of a stream.
     pub(crate) fn expire(&mut self, name: &str, keep: usize) {
         let Some(stream) = self.streams.get_mut(name) else { return };
-        while stream.messages.len() > keep {
-            stream.messages.pop_first();
-        }
+        let count = stream.messages.values().filter(|stored| !stored.is_renewed()).count();
+        let mut over = count.saturating_sub(keep);
+        stream.messages.retain(|_, stored| {
+            let is_kept = stored.is_renewed() || over == 0;
+            over -= usize::from(!is_kept);
+            is_kept
+        });
         stream.dropped.clear();
-        stream.first = stream.messages.keys().next().copied().unwrap_or(stream.last + 1);
+        stream.begins();
     }
 
     /// True if the channel with these messages has ended.
@@ -138,6 +142,14 @@ impl Broker {
         let messages = self.streams.get(name).into_iter().flat_map(|stream| &stream.messages);
         let of_it = messages.filter(|(_, stored)| stored.subject == subject);
         of_it.map(|(sequence, _)| *sequence).collect()
+    }
+
+    /// The last message of each subject with this start in a stream.
+    pub(crate) fn lasts(&self, name: &str, start: &str) -> BTreeMap<String, (u64, StoredBytes)> {
+        let messages = self.streams.get(name).into_iter().flat_map(|stream| &stream.messages);
+        let of_it = messages.filter(|(_, stored)| stored.subject.starts_with(start));
+        let rest = |subject: &str| subject[start.len()..].to_owned();
+        of_it.map(|(at, stored)| (rest(&stored.subject), (*at, stored.clone()))).collect()
     }
 
     /// The last message of each subject of a bucket, by what follows the start of the subject;
@@ -205,12 +217,16 @@ impl Broker {
                 answer(NOBODY, Value::Null);
             }
             Some((name, stream)) => {
+                stream.now_ms = self.now_ms;
                 let Some((said, stored)) = stream.take(name, (subject, headers, payload)) else {
                     return effects;
                 };
                 answer("", said);
                 for (sequence, stored, republished) in stored {
                     effects.others.extend(republished);
+                    if let Some(of) = stored.subject.strip_prefix(STATES) {
+                        effects.states.extend(of.strip_suffix(".%").map(str::to_owned));
+                    }
                     if stored.subject.starts_with(MESSAGES) {
                         effects.stored.push((sequence, stored));
                     }
@@ -263,6 +279,7 @@ impl Broker {
         }
         let (what, name) = request.rsplit_once('.').expect("journals ask for a stream");
         let Some(stream) = self.streams.get_mut(name) else { return (error(10059), None) };
+        stream.now_ms = self.now_ms;
         let asked: Value = serde_json::from_slice(payload).unwrap_or_default();
         match what {
             "INFO" => (stream.info(), None),
@@ -281,7 +298,7 @@ impl Broker {
                 let count = stream.messages.len();
                 stream
                     .messages
-                    .retain(|sequence, stored| *sequence >= before || stored.subject != subject);
+                    .retain(|at, stored| *at >= before || !is_wanted(&stored.subject, &subject));
                 let erased = ErasedBytes::UpTo(subject, before - 1);
                 (stream.erased(count - stream.messages.len()), Some(erased))
             }
@@ -292,6 +309,9 @@ impl Broker {
 
 /// Begins the subjects of channels' messages.
 const MESSAGES: &str = "throng.in.default.c.";
+
+/// Begins the subjects of their states.
+const STATES: &str = "throng.in.default.k.c.";
 
 /// Begins the subjects of their records.
 const RECORDS: &str = "throng.in.default.r.c.";
@@ -309,6 +329,7 @@ impl ServerStream {
             last: 0,
             ids: HashMap::new(),
             leader: 0,
+            now_ms: 0,
             conditional: 0,
             batches: HashMap::new(),
         }
@@ -320,6 +341,7 @@ impl ServerStream {
             "created": self.created.to_string(),
             "state": { "first_seq": self.first, "last_seq": self.last },
             "cluster": { "leader": self.leader.to_string() },
+            "ts": time_text(self.now_ms),
         })
     }
 
@@ -330,27 +352,36 @@ impl ServerStream {
 
     /// The answer to a request for a message.
     fn message(&self, asked: &Value) -> Option<Value> {
-        let (sequence, stored) = match asked["seq"].as_u64() {
-            Some(sequence) => self.messages.get_key_value(&sequence)?,
-            None => {
+        let next = asked["next_by_subj"].as_str();
+        let (sequence, stored) = match (asked["seq"].as_u64(), next) {
+            (Some(sequence), Some(wanted)) => {
+                let mut later = self.messages.range(sequence..);
+                later.find(|(_, stored)| is_wanted(&stored.subject, wanted))?
+            }
+            (Some(sequence), None) => self.messages.get_key_value(&sequence)?,
+            (None, _) => {
                 let wanted = asked["last_by_subj"].as_str().unwrap_or_default();
-                let is_wanted = |stored: &StoredBytes| match wanted.strip_suffix('>') {
-                    Some(start) => stored.subject.starts_with(start),
-                    None => stored.subject == wanted,
-                };
-                self.messages.iter().rev().find(|(_, stored)| is_wanted(stored))?
+                let mut last = self.messages.iter().rev();
+                last.find(|(_, stored)| is_wanted(&stored.subject, wanted))?
             }
         };
         let [hdrs, data] = [&stored.headers, &stored.payload].map(|it| STANDARD.encode(it));
         let message = json!({
             "subject": stored.subject, "seq": sequence, "hdrs": hdrs, "data": data,
+            "time": time_text(stored.at_ms),
         });
         Some(json!({ "message": message }))
     }
 
+    /// Finds the first message. Renewed ones would be later.
+    fn begins(&mut self) {
+        let first = self.messages.iter().find(|(_, stored)| !stored.is_renewed());
+        self.first = first.map_or(self.last + 1, |(sequence, _)| *sequence).max(self.first);
+    }
+
     /// Messages are erased. Returns the answer.
     fn erased(&mut self, count: usize) -> Value {
-        self.first = self.messages.keys().next().copied().unwrap_or(self.last + 1);
+        self.begins();
         json!({ "success": true, "purged": count })
     }
 
@@ -432,15 +463,21 @@ impl ServerStream {
         if let Some(sequence) = id.as_ref().and_then(|id| self.ids.get(id)) {
             return (json!({ "stream": name, "seq": sequence, "duplicate": true }), Vec::new());
         }
-        assert!(!self.has_ended(subject), "{subject} has ended, and gets a message");
-        let previous = self.last_of(subject);
-        self.last += 1;
-        self.ids.extend(id.map(|id| (id, self.last)));
         let stored = StoredBytes {
             subject: subject.clone(),
             headers: block.clone(),
             payload: payload.clone(),
+            at_ms: self.now_ms,
         };
+        // Values expire and are erased after it.
+        let is_tombstone = stored.key().is_some_and(|(_, is_tombstone)| is_tombstone);
+        assert!(
+            is_tombstone || !self.has_ended(subject),
+            "{subject} has ended, and gets a message"
+        );
+        let previous = self.last_of(subject);
+        self.last += 1;
+        self.ids.extend(id.map(|id| (id, self.last)));
         let republished = self.config["republish"]["dest"].as_str().map(|dest| {
             let source = self.config["republish"]["src"].as_str().unwrap_or_default();
             let rest = subject.strip_prefix(source.trim_end_matches('>')).unwrap_or_default();
@@ -470,7 +507,7 @@ impl ServerStream {
             let stored = self.messages.remove(sequence);
             self.dropped.extend(stored.map(|stored| (*sequence, (self.last, stored))));
         }
-        self.first = self.messages.keys().next().copied().unwrap_or(self.last);
+        self.begins();
     }
 }
 
@@ -490,7 +527,11 @@ fn with_fields(stored: &StoredBytes, sequence: u64, fields: &str) -> Vec<u8> {
     }
     block.truncate(block.len() - 2);
     let subject = &stored.subject;
-    let own = format!("Nats-Subject: {subject}\r\nNats-Sequence: {sequence}\r\n{fields}\r\n");
+    let time = time_text(stored.at_ms);
+    let own = format!(
+        "Nats-Subject: {subject}\r\nNats-Sequence: {sequence}\r\nNats-Time-Stamp: {time}\r\n\
+         {fields}\r\n"
+    );
     block.extend_from_slice(own.as_bytes());
     block
 }
@@ -513,10 +554,7 @@ fn get(stream: &ServerStream, reply: Option<&str>, payload: &[u8], lag: u64) -> 
         let matching: Vec<_> = visible()
             .filter(|(sequence, stored)| {
                 let wanted = request["next_by_subj"].as_str().unwrap_or_default();
-                let is_wanted = match wanted.strip_suffix('>') {
-                    Some(start) => stored.subject.starts_with(start),
-                    None => wanted == stored.subject,
-                };
+                let is_wanted = is_wanted(&stored.subject, wanted);
                 **sequence >= from && is_wanted
             })
             .collect();

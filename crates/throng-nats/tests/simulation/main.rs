@@ -41,6 +41,13 @@ fn a_head_before_expired_messages_is_a_conflict() {
 }
 
 #[test]
+fn a_dropped_value_is_no_gap_and_another_message_is() {
+    for seed in 0..8 {
+        assert!(World::new(seed).drop_messages().recovered_by_keys > 0, "THRONG_SEED={seed}");
+    }
+}
+
+#[test]
 fn followers_get_each_message_once_and_in_order() {
     let seeds = seeds();
     let mut sum = Tally::default();
@@ -66,6 +73,13 @@ fn followers_get_each_message_once_and_in_order() {
         sum.erased_reads += tally.erased_reads;
         sum.ended += tally.ended;
         sum.ended_reads += tally.ended_reads;
+        sum.key_conflicts += tally.key_conflicts;
+        sum.without_key += tally.without_key;
+        sum.full_states += tally.full_states;
+        sum.states += tally.states;
+        sum.recovered += tally.recovered;
+        sum.recovered_by_keys += tally.recovered_by_keys;
+        sum.unrecovered += tally.unrecovered;
     }
     if !is_single {
         // A simulation in which these do not happen tests nothing.
@@ -76,6 +90,11 @@ fn followers_get_each_message_once_and_in_order() {
         let all = [stored, messages, gaps, unknown, away, read, epochs, asked, partly, changed];
         let others = [stalled, conflicts, replaced, gone_on, changed_logs, erased, erased_reads];
         let ends = [ended, ended_reads];
-        assert!(all.iter().chain(&others).chain(&ends).all(|count| *count > 0), "{sum:?}");
+        let Tally { key_conflicts, without_key, full_states, states, .. } = sum;
+        let Tally { recovered, recovered_by_keys, unrecovered, .. } = sum;
+        let keys = [key_conflicts, without_key, full_states, states];
+        let resumes = [recovered, recovered_by_keys, unrecovered];
+        let all = all.iter().chain(&others).chain(&ends).chain(&keys).chain(&resumes);
+        assert!(all.clone().all(|count| *count > 0), "{sum:?}");
     }
 }

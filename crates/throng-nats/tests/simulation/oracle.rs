@@ -11,10 +11,14 @@ pub(crate) struct Era {
     pub(crate) subjects: HashMap<String, BTreeMap<u64, String>>,
     /// Messages that were erased one by one.
     erased: BTreeSet<u64>,
+    /// Messages that are to be erased one by one: it may be written down already.
+    marked: BTreeSet<u64>,
     /// By subject: all up to here were erased with their history.
     floors: HashMap<String, u64>,
     /// Messages of which a node has heard that they are erased.
     hidden: BTreeSet<u64>,
+    /// By subject: the keys that messages set, or remove.
+    keys: HashMap<String, BTreeMap<u64, (String, bool)>>,
 }
 
 impl Era {
@@ -82,6 +86,68 @@ impl Oracle {
         assert_eq!(stored.insert(sequence, body), None);
     }
 
+    /// The message that was just stored sets a key, or removes it.
+    pub(crate) fn has_key(&mut self, subject: &str, sequence: u64, key: (String, bool)) {
+        let era = self.eras.last_mut().expect("there is one");
+        era.keys.entry(subject.to_owned()).or_default().insert(sequence, key);
+    }
+
+    /// The newest message of each key of a subject after one and up to another, and whether that
+    /// removes it.
+    pub(crate) fn newest(
+        &self,
+        era: usize,
+        subject: &str,
+        (after, up_to): (u64, u64),
+    ) -> BTreeMap<String, (u64, bool)> {
+        let keys = self.eras[era].keys.get(subject).into_iter().flatten();
+        let keys = keys.filter(|(sequence, _)| (after + 1..=up_to).contains(*sequence));
+        keys.map(|(sequence, (key, is_removed))| (key.clone(), (*sequence, *is_removed))).collect()
+    }
+
+    /// The last message of a subject, and the last one without a key.
+    pub(crate) fn lasts(&self, subject: &str) -> (u64, u64) {
+        let era = self.eras.last().expect("there is one");
+        let has_key =
+            |sequence: &u64| era.keys.get(subject).is_some_and(|keys| keys.contains_key(sequence));
+        let last = era.sequences(subject, ..).last().unwrap_or(0);
+        (last, era.sequences(subject, ..).filter(|it| !has_key(it)).last().unwrap_or(0))
+    }
+
+    /// A client with this position was told that it lacks nothing up to `up_to`, and got these.
+    pub(crate) fn is_recovered(
+        &self,
+        era: usize,
+        subject: &str,
+        (after, up_to): (u64, u64),
+        found: &BTreeSet<u64>,
+    ) {
+        let own = &self.eras[era];
+        let has_key =
+            |sequence: &u64| own.keys.get(subject).is_some_and(|keys| keys.contains_key(sequence));
+        let plain = own.sequences(subject, after + 1..up_to + 1).filter(|it| !has_key(it));
+        let lacks: Vec<_> =
+            plain.filter(|it| !found.contains(it) && !own.is_erased(subject, *it)).collect();
+        assert!(lacks.is_empty(), "{subject} after {after}: {lacks:?} are missing");
+        self.has_keys(era, subject, (after, up_to), found);
+    }
+
+    /// A client got these, which have the newest message of each key up to `up_to`.
+    pub(crate) fn has_keys(
+        &self,
+        era: usize,
+        subject: &str,
+        (after, up_to): (u64, u64),
+        found: &BTreeSet<u64>,
+    ) {
+        let later = self.newest(era, subject, (up_to, u64::MAX - 1));
+        for (key, (sequence, is_removed)) in self.newest(era, subject, (after, up_to)) {
+            let is_gone = self.eras[era].is_erased(subject, sequence) || (after == 0 && is_removed);
+            let is_there = found.contains(&sequence) || later.contains_key(&key) || is_gone;
+            assert!(is_there, "{subject} after {after}: {key} of {sequence} is missing");
+        }
+    }
+
     /// A follower in `era` was reported this message.
     pub(crate) fn reported(
         &self,
@@ -125,6 +191,11 @@ impl Oracle {
         let is_of_now = era == self.era();
         assert!(is_lost || is_unknown || !is_of_now, "{subject}: no gap at {position:?}, {next:?}");
         position.has_gap = true;
+    }
+
+    /// A message is about to be erased.
+    pub(crate) fn marks(&mut self, sequence: u64) {
+        self.eras.last_mut().expect("there is one").marked.insert(sequence);
     }
 
     /// The servers have erased messages.
@@ -213,7 +284,8 @@ impl Oracle {
         let (expected, missing): (Vec<_>, Vec<_>) =
             between.map(of).partition(|message| found.contains(message));
         assert_eq!(found, expected, "{subject} after {after}");
-        let mut lacks = missing.iter().filter(|(sequence, _)| !era.erased.contains(sequence));
+        let is_erased = |it: &u64| era.erased.contains(it) || era.marked.contains(it);
+        let mut lacks = missing.iter().filter(|(sequence, _)| !is_erased(sequence));
         assert!(!is_whole || lacks.next().is_none(), "{subject} after {after}: {missing:?}");
         !missing.is_empty() && is_whole
     }

@@ -1,11 +1,13 @@
 //! Nodes, a model of the servers, and everything that goes wrong between them.
 
 mod ends;
+mod keys;
 mod logs;
 mod naming;
 mod nodes;
 mod publishing;
 mod reading;
+mod reports;
 mod states;
 mod succession;
 mod table;
@@ -13,12 +15,10 @@ mod weather;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
-use throng_core::{AskerId, Body, ChannelId, ChannelName, Retention};
+use throng_core::{AskerId, ChannelId, ChannelName, Retention};
 use throng_nats::api::StreamSettings;
 use throng_nats::api::table::{TableKind, TableSettings};
-use throng_nats::journal::{
-    HeldState, JournalAction, JournalEvent, JournalReport, LogFacts, StreamJournal,
-};
+use throng_nats::journal::{HeldState, JournalAction, JournalEvent, LogFacts, StreamJournal};
 use throng_nats::protocol::decoder::ServerMessage;
 use throng_nats::protocol::headers::Headers;
 
@@ -26,6 +26,7 @@ use crate::broker::{Broker, Effects, Sent};
 use crate::oracle::{Oracle, Position};
 use crate::random::Random;
 use ends::Ends;
+use keys::AskedState;
 use logs::AskedLog;
 use naming::KnownNames;
 use nodes::Known;
@@ -68,6 +69,7 @@ struct Node {
     followed: BTreeMap<usize, Option<Position>>,
     publications: BTreeMap<u64, Published>,
     reads: BTreeMap<u64, AskedReading>,
+    state_reads: BTreeMap<u64, AskedState>,
     /// By token: channel, and what was asked for.
     logs: BTreeMap<u64, (usize, AskedLog)>,
     /// Logs as they were seen last.
@@ -113,6 +115,13 @@ pub(crate) struct Tally {
     pub(crate) named: usize,
     pub(crate) ended: usize,
     pub(crate) ended_reads: usize,
+    pub(crate) key_conflicts: usize,
+    pub(crate) without_key: usize,
+    pub(crate) full_states: usize,
+    pub(crate) states: usize,
+    pub(crate) recovered: usize,
+    pub(crate) recovered_by_keys: usize,
+    pub(crate) unrecovered: usize,
 }
 
 pub(crate) struct World {
@@ -154,7 +163,8 @@ impl World {
             },
             bytes_max: 1 << 30,
             message_bytes_max: 1 << 17,
-            duplicate_window_ms: 60_000,
+            // No world lasts as long.
+            duplicate_window_ms: 86_400_000,
         };
         World {
             nodes: (0..2 + random.below(2)).map(|index| Node::new(&stream, seed, index)).collect(),
@@ -216,6 +226,7 @@ impl World {
     }
 
     fn step(&mut self, node: usize, event: JournalEvent<'_>) {
+        self.broker.now_ms = self.now_ms;
         let mut actions = Vec::new();
         self.nodes[node].journal.step(self.now_ms, event, &mut actions);
         for action in actions {
@@ -307,10 +318,14 @@ impl World {
             self.oracle.erased(&erased);
         }
         for (sequence, stored) in effects.stored {
-            let body = String::from_utf8_lossy(&stored.payload).into_owned();
+            let body = keys::body(sequence, &stored.payload);
             self.oracle.stored(&stored.subject, sequence, body);
+            if let Some(key) = stored.key() {
+                self.oracle.has_key(&stored.subject, sequence, key);
+            }
             self.tally.stored += 1;
         }
+        effects.states.iter().for_each(|name| self.check_state(name));
         self.note_ends();
         if let Some(node) = publisher {
             self.nodes[node].answers.extend(effects.answers);
@@ -404,6 +419,15 @@ impl World {
     /// Servers that had all in memory start again.
     fn forget(&mut self) {
         (0..self.nodes.len()).for_each(|node| self.disconnect(node));
+        // The conditions of a batch are sequences, which are small here: it would be an accident
+        // that all of them are those of another stream.
+        let is_batch = |action: &JournalAction| match action {
+            JournalAction::Publish { headers, .. } => {
+                Headers::new(headers).get("Nats-Batch-Id").is_some()
+            }
+            _ => false,
+        };
+        self.late.retain(|action| !is_batch(action));
         self.broker.forget();
         self.note_ends();
         self.oracle.eras.push(Default::default());
@@ -425,99 +449,6 @@ impl World {
         let index = self.random.below(CHANNELS);
         self.nodes[node].followed.remove(&index);
         self.step(node, JournalEvent::Unfollow(channel(index)));
-    }
-
-    fn reported(&mut self, node: usize, report: JournalReport) {
-        match report {
-            JournalReport::Opened { epoch, .. } => self.opened(node, epoch),
-            JournalReport::Away => self.nodes[node].is_open = false,
-            JournalReport::Stalled(is_stalled) => {
-                let was = std::mem::replace(&mut self.nodes[node].is_stalled, is_stalled);
-                assert_ne!(was, is_stalled, "said twice");
-                self.tally.stalled += usize::from(is_stalled);
-            }
-            JournalReport::Refused { reason, .. } => {
-                // Where the schedule starves a node, its answers wait longer than it has patience.
-                let of = &self.nodes[node];
-                let is_starved = !(of.answers.is_empty() && of.to_broker.is_empty());
-                assert!(is_starved && reason.starts_with("no server answers"), "{reason}");
-            }
-            JournalReport::Followed { channel, head } => {
-                let of = &mut self.nodes[node];
-                let position = of.followed.get_mut(&(channel.0 as usize)).expect("it is followed");
-                match position {
-                    Some(position) => {
-                        let had = position.sequence.max(position.floor);
-                        assert!(position.has_gap || had >= head);
-                    }
-                    None => {
-                        // What has expired is behind it, even if its head does not say so.
-                        let floor = self.broker.first(STREAM).saturating_sub(1);
-                        *position = Some(Position { sequence: head, floor, has_gap: false });
-                    }
-                }
-            }
-            JournalReport::Message { channel, message } => {
-                self.tally.messages += 1;
-                let index = channel.0 as usize;
-                let of = &mut self.nodes[node];
-                assert!(of.is_open, "a message before the epoch is known");
-                assert!(of.held.is_none(), "a message while it is held");
-                let known = of.followed.get_mut(&index).and_then(Option::as_mut);
-                let Body::Text(body) = &message.body else { panic!("{message:?}") };
-                let (position, found) = (known.expect("its head"), (message.sequence, &**body));
-                self.oracle.reported(of.era, &subject(index), position, found);
-            }
-            JournalReport::Gap { channel } => self.told_gap(node, channel.0 as usize),
-            report @ (JournalReport::Changed { .. }
-            | JournalReport::Entries(..)
-            | JournalReport::Current { .. }
-            | JournalReport::TableLost(_)
-            | JournalReport::TableRefused { .. }) => self.table_reported(node, report),
-            JournalReport::Published { token, outcome } => self.published(node, token, outcome),
-            JournalReport::Log { token, outcome } => self.log_answered(node, token, outcome),
-            JournalReport::Nodes(others) => self.nodes[node].others = others,
-            JournalReport::Named { token, logs, naming } => self.named(node, token, logs, naming),
-            // No server of the model limits subscriptions, no node sends volatile messages, and
-            // none counts messages.
-            JournalReport::Volatile(_)
-            | JournalReport::Counted { .. }
-            | JournalReport::VolatileLost
-            | JournalReport::Keys(_)
-            | JournalReport::Whole(_)
-            | JournalReport::Looked { .. }
-            | JournalReport::Matched(..)
-            | JournalReport::Erased(_)
-            | JournalReport::ErasedUnheard
-            | JournalReport::Polled { .. }
-            | JournalReport::Settled { .. } => {}
-            report @ (JournalReport::Heard { .. }
-            | JournalReport::Gone { .. }
-            | JournalReport::Standing(_)) => {
-                self.nodes[node].standing.reported(report);
-            }
-            JournalReport::Held(held) => self.nodes[node].is_held(held),
-            JournalReport::Asked(asked) => self.asked(node, asked),
-            JournalReport::Question { reply, question } => self.question(node, reply, question),
-            JournalReport::Read { token, reading } => self.was_read(node, token, reading),
-            JournalReport::Unheard => panic!("the model has no limit of subscriptions"),
-        }
-    }
-
-    fn opened(&mut self, node: usize, epoch: u64) {
-        let era = self.oracle.era();
-        let of = &mut self.nodes[node];
-        let are_known = of.table.is_known && of.states.is_known;
-        assert!(are_known, "the stream is open before the tables are known");
-        of.is_open = true;
-        if of.epoch != Some(epoch) {
-            of.followed.values_mut().for_each(|position| *position = None);
-            of.facts.clear();
-            self.tally.epochs += 1;
-        } else {
-            assert_eq!(of.era, era, "the stream is another one, and its epoch is not");
-        }
-        (of.epoch, of.era) = (Some(epoch), era);
     }
 
     /// Nothing goes wrong any more, and time passes until all is quiet.
@@ -569,6 +500,7 @@ impl World {
             assert!(!node.is_stalled, "messages are stored again");
             assert!(node.publications.is_empty(), "{:?}", node.publications);
             assert!(node.reads.is_empty(), "{:?}", node.reads);
+            assert!(node.state_reads.is_empty(), "{:?}", node.state_reads);
             assert!(node.asks.is_empty(), "{:?}", node.asks);
             node.names.finish();
             assert!(node.logs.is_empty(), "{:?}", node.logs.keys());

@@ -5,10 +5,11 @@ use std::time::Duration;
 use throng_core::glob::glob;
 use throng_core::name::Kind;
 use throng_core::{LagPolicy, MembersRule, Retention, Rule, Rules, Sender, StateLimits};
-use throng_units::Time;
+use throng_units::{Count, Time};
 
 use super::channels::ChannelTable;
 use super::table::Settings;
+use super::values::LogPlace;
 
 /// The rules for the channels and the workers: one for each table, and one for all other channels.
 pub(crate) fn rules(settings: &Settings) -> Rules {
@@ -21,7 +22,7 @@ pub(crate) fn rules(settings: &Settings) -> Rules {
             max_age_ms: milliseconds(settings.history.age),
         },
         state: StateLimits {
-            max_keys: settings.history.keys.0,
+            max_keys: max_keys(settings, settings.default_journal(), None),
             max_bytes: settings.history.key_bytes.0,
             forgets_soon: false,
         },
@@ -86,7 +87,7 @@ fn rule(settings: &Settings, table: &ChannelTable, fallback: &Rule) -> Rule {
             max_age_ms: table.age.map_or(kept.max_age_ms, milliseconds),
         },
         state: StateLimits {
-            max_keys: table.keys.map_or(fallback.state.max_keys, |count| count.0),
+            max_keys: max_keys(settings, settings.journal_of(table), Some(table)),
             max_bytes: table.key_bytes.map_or(fallback.state.max_bytes, |size| size.0),
             forgets_soon: false,
         },
@@ -103,6 +104,14 @@ fn rule(settings: &Settings, table: &ChannelTable, fallback: &Rule) -> Rule {
         journal: settings.journal_id(settings.journal_of(table)),
         may_end: table.may_end.is_some_and(|switch| switch.0),
     }
+}
+
+/// The keys that a state may have. Over NATS it costs each publication something, so a table has to
+/// ask for it.
+fn max_keys(settings: &Settings, journal: LogPlace, table: Option<&ChannelTable>) -> usize {
+    let asked = table.and_then(|table| table.keys);
+    let usual = if journal == LogPlace::Nats { Count(0) } else { settings.history.keys };
+    asked.unwrap_or(usual).0
 }
 
 /// The members of channels that match a table, or none.

@@ -110,7 +110,7 @@ impl World {
     fn pages(&self, channel: &str) -> BTreeMap<String, String> {
         let (mut all, mut after) = (BTreeMap::new(), None);
         loop {
-            let query = KeyQuery { prefix: "".into(), after, limit: 2 };
+            let query = KeyQuery { prefix: "".into(), after, limit: 2, is_of_one: false };
             let of = (&name(channel), &query);
             let page = read_keys::page(&self.logs, self.now_ms, of, &mut None);
             let page = page.expect("it is read").expect("nobody writes");

@@ -97,7 +97,7 @@ impl Run {
 
     /// Keys of the log, with those that are removed.
     fn keys(&self) -> Vec<(String, u64)> {
-        let query = KeyQuery { prefix: "".into(), after: None, limit: 0 };
+        let query = KeyQuery { prefix: "".into(), after: None, limit: 0, is_of_one: false };
         let (mut all, base) = (Vec::new(), self.row().map_or(u64::MAX, |row| row.base));
         let mut each = |key: Box<str>, row: KeyRow| {
             if row.offset > base {

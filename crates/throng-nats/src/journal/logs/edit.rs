@@ -4,17 +4,14 @@ use std::sync::Arc;
 
 use throng_core::RecordChange;
 
+use super::batch::{self, BATCH_MAX, Entry, only_last};
 use super::context::LogContext;
 use super::view::LogView;
-use crate::api::beside::{EXPECTED, EXPECTED_OF};
 use crate::api::message;
 use crate::api::stream::StreamAbilities;
 use crate::journal::outbox::Question;
 use crate::journal::report::{LogEdit, LogOutcome, Outcome};
 use crate::protocol::headers::HeaderWriter;
-
-/// Messages that servers store in one step, at most, unless their `max_batch_size` is another.
-const BATCH_MAX: usize = 1_000;
 
 /// Why a stream that older versions have made takes no such change.
 pub(super) const OLD_STREAM: &str = "the stream in NATS was made before logs could be changed or \
@@ -22,32 +19,11 @@ pub(super) const OLD_STREAM: &str = "the stream in NATS was made before logs cou
     nats-prefix";
 
 /// Why a stream of older servers takes none of several messages.
-const NO_BATCHES: &str = "the stream in NATS does not store several messages in one step, for \
-    which its servers need version 2.12: set allow_atomic of the stream";
+pub(in crate::journal) const NO_BATCHES: &str = "the stream in NATS does not store several \
+    messages in one step, for which its servers need version 2.12: set allow_atomic of the stream";
 
-const TOO_MANY: &str = "servers of NATS store at most 1,000 messages in one step, with the record";
-
-struct Entry {
-    subject: String,
-    headers: HeaderWriter,
-    body: Arc<[u8]>,
-    has_condition: bool,
-}
-
-impl Entry {
-    fn new(subject: String, headers: HeaderWriter, body: &[u8]) -> Entry {
-        Entry { subject, headers, body: body.into(), has_condition: false }
-    }
-
-    fn add(&mut self, name: &str, value: impl std::fmt::Display) {
-        self.headers = std::mem::take(&mut self.headers).field(name, value);
-    }
-}
-
-/// The headers of a message of which the stream keeps only the last one.
-pub(in crate::journal) fn only_last(stream: &str) -> HeaderWriter {
-    HeaderWriter::default().field(message::EXPECTED_STREAM, stream).field("Nats-Rollup", "sub")
-}
+pub(in crate::journal) const TOO_MANY: &str =
+    "servers of NATS store at most 1,000 messages in one step, with the record";
 
 /// A change that was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,25 +78,8 @@ fn entries(
     let may_end = edit.may_end && is_atomic && edit.is_refused_by_end();
     let depends = edit.record_version.is_some() || may_end;
     let version = depends.then(|| (subjects.record(suffix), view.record_sequence()));
-    for (subject, expected) in [head, version].into_iter().flatten() {
-        let own = entries.iter_mut().find(|entry| entry.subject == subject);
-        match own {
-            Some(entry) => {
-                entry.add(EXPECTED, expected);
-                entry.has_condition = true;
-            }
-            // A message can have one condition, and one of another subject only if it has none.
-            None => {
-                if entries.iter().all(|entry| entry.has_condition) {
-                    entries.push(Entry::new(subjects.guard(suffix), only_last(stream), b""));
-                }
-                if let Some(entry) = entries.iter_mut().rfind(|entry| !entry.has_condition) {
-                    entry.add(EXPECTED, expected);
-                    entry.add(EXPECTED_OF, subject);
-                    entry.has_condition = true;
-                }
-            }
-        }
+    for condition in [head, version].into_iter().flatten() {
+        batch::require(&mut entries, condition, (subjects.guard(suffix), stream));
     }
     (entries, record)
 }
@@ -133,11 +92,11 @@ fn entries(
 pub(super) fn send(
     edit: &LogEdit,
     view: &LogView,
-    (suffix, stream, batch): (&Arc<str>, &str, String),
+    (suffix, stream, id): (&Arc<str>, &str, String),
     abilities: StreamAbilities,
     context: &mut LogContext<'_>,
 ) -> Result<SentEdit, LogOutcome> {
-    let (mut entries, record) = entries(edit, view, (suffix, stream), abilities.is_atomic, context);
+    let (entries, record) = entries(edit, view, (suffix, stream), abilities.is_atomic, context);
     let count = entries.len();
     match count {
         0 => {
@@ -148,30 +107,10 @@ pub(super) fn send(
         _ if !abilities.can_erase => return Err(LogOutcome::Unsupported(OLD_STREAM)),
         _ if !abilities.is_atomic => return Err(LogOutcome::Unsupported(NO_BATCHES)),
         _ if count > BATCH_MAX => return Err(LogOutcome::Unsupported(TOO_MANY)),
-        _ => {
-            for (entry, at) in entries.iter_mut().zip(1..) {
-                entry.add("Nats-Batch-Id", &batch);
-                entry.add("Nats-Batch-Sequence", at);
-                if at == count {
-                    entry.add("Nats-Batch-Commit", 1);
-                }
-            }
-        }
+        _ => {}
     }
-    let bytes_max = context.outbox.payload_bytes_max;
-    let finish = |Entry { subject, headers, body, .. }: Entry| (subject, headers.finish(), body);
-    let messages: Vec<_> = entries.into_iter().map(finish).collect();
-    if messages.iter().any(|(_, headers, body)| headers.len() + body.len() > bytes_max) {
-        return Err(LogOutcome::Failed(Outcome::TooLarge { bytes_max }));
-    }
-    let token = context.outbox.token();
-    for ((subject, headers, body), at) in messages.into_iter().zip(1..) {
-        if at == count {
-            let (question, content) = (Question::Log(Arc::clone(suffix)), (headers.into(), body));
-            context.outbox.ask_again(token, question, subject, content);
-        } else {
-            context.outbox.publish_with(&subject, headers, &body);
-        }
-    }
+    let question = Question::Log(Arc::clone(suffix));
+    let token = batch::send(entries, &id, question, context.outbox)
+        .map_err(|bytes_max| LogOutcome::Failed(Outcome::TooLarge { bytes_max }))?;
     Ok(SentEdit { token, entries: count as u64, record })
 }

@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::batch::only_last;
 use super::context::LogContext;
 use super::edit::{self, OLD_STREAM, SentEdit};
 use super::view::{LogView, PARTS};
 use crate::api::ack::{self, Ack};
 use crate::api::beside::{self, EXPECTED, Found};
+use crate::api::state;
 use crate::api::stream::{self, StreamAbilities};
 use crate::api::{JetStreamError, NatsLimit, get};
 use crate::journal::outbox::{Outbox, Question};
@@ -91,7 +93,12 @@ pub(super) struct OpenRequest {
 }
 
 impl OpenRequest {
-    pub(super) fn new(now_ms: u64, token: u64, request: LogRequest) -> OpenRequest {
+    pub(super) fn new(
+        now_ms: u64,
+        token: u64,
+        request: LogRequest,
+        has_erased: bool,
+    ) -> OpenRequest {
         OpenRequest {
             token,
             request,
@@ -100,7 +107,7 @@ impl OpenRequest {
             step: Step::Begin,
             seen: None,
             bounds: (0, 0),
-            has_erased: false,
+            has_erased,
             record_sequence: 0,
         }
     }
@@ -415,7 +422,9 @@ impl OpenRequest {
                     let count = (!self.has_erased).then_some(0);
                     return Next::End(LogOutcome::Erased(count));
                 }
-                (view.erasures().with_message(sequence, view.last), sequence)
+                let link = view.target_message().and_then(state::link_of);
+                let erasures = view.erasures().with_message(sequence, view.last);
+                (erasures.with_link(sequence, link), sequence)
             }
             _ if view.last == 0 && view.record_sequence() == 0 => {
                 return Next::End(LogOutcome::Erased(None));
@@ -423,10 +432,14 @@ impl OpenRequest {
             _ => {
                 // No later one: the request may reach the servers late.
                 self.record_sequence = view.record_sequence();
-                (view.erasures().with_history(view.last), view.last)
+                let up_to = match self.request {
+                    LogRequest::EraseHistory { up_to: Some(up_to), .. } => up_to.min(view.last),
+                    _ => view.last,
+                };
+                (view.erasures().with_history(up_to), up_to)
             }
         };
-        let headers = edit::only_last(stream).field(EXPECTED, view.erasures_sequence()).finish();
+        let headers = only_last(stream).field(EXPECTED, view.erasures_sequence()).finish();
         let (token, subject) = (context.outbox.token(), context.subjects.erasures(suffix));
         let content = (headers.into(), erasures.block().into());
         let question = Question::Log(Arc::clone(suffix));
@@ -471,7 +484,7 @@ impl OpenRequest {
             }
             Step::Purge { up_to, .. } => {
                 let news = Some(LogNews::Erased(0, up_to));
-                if !matches!(self.request, LogRequest::EraseHistory { with_record: true }) {
+                if !matches!(self.request, LogRequest::EraseHistory { with_record: true, .. }) {
                     return (Next::End(LogOutcome::Erased(None)), news);
                 }
                 let request = beside::purge(&context.subjects.record(suffix), self.record_sequence);

@@ -10,7 +10,7 @@ pub(super) const PARTS: usize = 4;
 
 /// See the module.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct LogView {
+pub(in crate::journal) struct LogView {
     /// The sequence of the last message; 0 without one.
     pub(super) last: u64,
     record: Option<Found>,
@@ -19,8 +19,20 @@ pub(super) struct LogView {
 }
 
 impl LogView {
-    pub(super) fn of([last, record, marker, target]: [Option<Found>; PARTS]) -> LogView {
+    pub(in crate::journal) fn of(
+        [last, record, marker, target]: [Option<Found>; PARTS],
+    ) -> LogView {
         LogView { last: last.map_or(0, |last| last.sequence), record, marker, target }
+    }
+
+    /// The same log, whose head is known to be at least this.
+    pub(in crate::journal) fn with_head(self, head: u64) -> LogView {
+        LogView { last: self.last.max(head), ..self }
+    }
+
+    /// The certain message, if it is there.
+    pub(super) fn target_message(&self) -> Option<&Found> {
+        self.target.as_ref()
     }
 
     /// The subject of the certain message, if it is there.
@@ -48,12 +60,12 @@ impl LogView {
     }
 
     /// The version of the record; 0 without one.
-    pub(super) fn record_version(&self) -> RecordVersion {
+    pub(in crate::journal) fn record_version(&self) -> RecordVersion {
         self.record().map_or(0, |known| known.version)
     }
 
     /// True if the channel has ended.
-    pub(super) fn is_ended(&self) -> bool {
+    pub(in crate::journal) fn is_ended(&self) -> bool {
         self.record().is_some_and(|known| known.record.is_of_end())
     }
 
@@ -68,7 +80,7 @@ impl LogView {
     }
 
     /// The log, when the stream has reached a sequence.
-    pub(super) fn facts(&self, reached: u64) -> LogFacts {
+    pub(in crate::journal) fn facts(&self, reached: u64) -> LogFacts {
         let known = self.known_head();
         let head = if known == 0 { reached } else { known };
         LogFacts { head, record: self.record() }
@@ -76,7 +88,7 @@ impl LogView {
 
     /// Whether the conditions of a change hold in a stream that has the sequences from `first` to
     /// `reached`.
-    pub(super) fn holds(&self, edit: &LogEdit, (first, reached): (u64, u64)) -> bool {
+    pub(in crate::journal) fn holds(&self, edit: &LogEdit, (first, reached): (u64, u64)) -> bool {
         let known = self.known_head();
         let has_head = edit.head.is_none_or(|head| match known {
             // Of a log without messages the head is any place where nothing has expired since.

@@ -23,7 +23,7 @@ fn publishing(replicas: u8) -> Publishing {
 }
 
 fn request(publication: Publication) -> PublishRequest {
-    PublishRequest { token: 9, publication, asker: ASKER, may_end: false }
+    PublishRequest { token: 9, publication, asker: ASKER, may_end: false, state: None }
 }
 
 fn publication(key: Option<&str>) -> Publication {

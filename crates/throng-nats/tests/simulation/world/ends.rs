@@ -64,7 +64,8 @@ impl World {
         }
         let LogChange { condition, messages, record, .. } = change;
         let record_version = condition.record;
-        let edit = LogEdit { head: None, record_version, messages, record, may_end: true };
+        let edit =
+            LogEdit { head: None, record_version, key: None, messages, record, may_end: true };
         self.make_change(node, index, edit);
     }
 }

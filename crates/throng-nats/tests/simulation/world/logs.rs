@@ -4,6 +4,7 @@ use throng_core::{AskerId, Body, LogRecord, Publication, RecordChange};
 use throng_nats::journal::{JournalEvent, LogEdit, LogFacts, LogOutcome, LogRequest, Outcome};
 
 use super::ends::{SeenEnd, may_end};
+use super::keys::{self, AskedKey};
 use super::{CHANNELS, Tally, World, channel, subject};
 
 /// A request about a channel's log that has no outcome yet.
@@ -17,6 +18,8 @@ pub(super) enum AskedLog {
         seen: SeenEnd,
     },
     State,
+    /// A message under a condition on its key.
+    Key(AskedKey),
     /// A message, or the history.
     Erase(Option<u64>),
 }
@@ -26,11 +29,17 @@ fn version(facts: &LogFacts) -> u64 {
 }
 
 impl World {
-    fn ask_log(&mut self, node: usize, index: usize, asked: AskedLog, request: LogRequest) {
+    pub(super) fn ask_log(
+        &mut self,
+        node: usize,
+        index: usize,
+        asked: AskedLog,
+        request: LogRequest,
+    ) {
         self.next_token += 1;
-        let (token, channel) = (self.next_token, channel(index));
+        let (token, channel, state) = (self.next_token, channel(index), keys::limits(index));
         self.nodes[node].logs.insert(token, (index, asked));
-        self.step(node, JournalEvent::Log { token, channel, request });
+        self.step(node, JournalEvent::Log { token, channel, request, state });
     }
 
     /// Changes a log, mostly under the condition that it is as the node has seen it last.
@@ -53,7 +62,7 @@ impl World {
             |body: &String| Publication::new(channel(index), Body::Text(body.clone().into()));
         let messages = bodies.iter().map(text).collect();
         let may_end = may_end(index);
-        let edit = LogEdit { head, record_version: version, messages, record, may_end };
+        let edit = LogEdit { head, record_version: version, key: None, messages, record, may_end };
         self.make_change(node, index, edit);
     }
 
@@ -89,7 +98,7 @@ impl World {
         if self.random.percent(10) {
             let with_record = self.random.percent(50);
             self.histories.insert(index);
-            let request = LogRequest::EraseHistory { with_record };
+            let request = LogRequest::EraseHistory { with_record, up_to: None };
             return self.ask_log(node, index, AskedLog::Erase(None), request);
         }
         let kept: Vec<u64> = self.broker.kept(super::STREAM, &subject(index)).into_iter().collect();
@@ -97,6 +106,7 @@ impl World {
             0 => self.random.below(60) as u64 + 1,
             count => kept[self.random.below(count)],
         };
+        self.oracle.marks(sequence);
         let request = LogRequest::EraseMessage(sequence);
         self.ask_log(node, index, AskedLog::Erase(Some(sequence)), request);
     }
@@ -122,7 +132,8 @@ impl World {
                 let asked = AskedLog::Change { head, version: None, bodies, seen };
                 let (messages, record) = (vec![message], RecordChange::Keep);
                 let may_end = may_end(index);
-                let edit = LogEdit { head, record_version: None, messages, record, may_end };
+                let edit =
+                    LogEdit { head, record_version: None, key: None, messages, record, may_end };
                 self.ask_log(0, index, asked, LogRequest::Change(Box::new(edit)));
                 self.settle(3);
             }
@@ -163,6 +174,7 @@ impl World {
                 self.oracle.refused.extend(bodies);
                 self.nodes[node].facts.insert(index, facts);
             }
+            (outcome, AskedLog::Key(asked)) => self.key_changed(index, asked, outcome),
             (LogOutcome::State(facts), AskedLog::State) => {
                 self.nodes[node].facts.insert(index, facts);
             }

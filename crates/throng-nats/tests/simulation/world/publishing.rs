@@ -4,6 +4,7 @@ use throng_core::{AskerId, Body, Publication};
 use throng_nats::journal::{JournalEvent, Outcome, PublishRequest};
 
 use super::ends::{SeenEnd, may_end};
+use super::keys::{self, SeenKey};
 use super::{CHANNELS, World, channel, subject};
 
 /// A publication that has no outcome yet.
@@ -14,6 +15,8 @@ pub(super) struct Published {
     has_key: bool,
     /// Whether the channel had ended before.
     seen: SeenEnd,
+    /// The key that it sets or removes, and how the state was before.
+    state: Option<(String, SeenKey)>,
 }
 
 impl World {
@@ -46,24 +49,40 @@ impl World {
             Some(key) => format!("key {key} of {index}"),
             None => format!("{token}"),
         };
+        let attributes = if key.is_none() { self.key_of(index) } else { None };
         let publication = Publication {
             idempotency_key: key.map(|key| key.to_string().into()),
+            attributes,
             ..Publication::new(channel(index), Body::Text(body.clone().into()))
         };
         if key.is_none() && asker.is_client() {
-            self.nodes[node].order.entry((index, asker)).or_default().push(body.clone());
+            self.nodes[node].order.entry((index, asker)).or_default().push(body);
         }
-        let (has_key, seen) = (key.is_some(), self.seen_end(index));
-        let published = Published { index, body, has_key, seen };
+        self.publish_as(node, token, (index, asker), publication);
+    }
+
+    pub(super) fn publish_as(
+        &mut self,
+        node: usize,
+        token: u64,
+        (index, asker): (usize, AskerId),
+        publication: Publication,
+    ) {
+        let Body::Text(body) = &publication.body else { panic!("{publication:?}") };
+        let (body, has_key) = (body.to_string(), publication.idempotency_key.is_some());
+        let seen = self.seen_end(index);
+        let state = publication.key().map(|key| (key.to_owned(), self.seen_key(index, key)));
+        let published = Published { index, body, has_key, seen, state };
         self.nodes[node].publications.insert(token, published);
-        let may_end = may_end(index);
-        let request = PublishRequest { token, publication, asker, may_end };
+        let (may_end, state) = (may_end(index), keys::limits(index));
+        let request = PublishRequest { token, publication, asker, may_end, state };
         self.step(node, JournalEvent::Publish(request));
     }
 
     pub(super) fn published(&mut self, node: usize, token: u64, outcome: Outcome) {
         let published = self.nodes[node].publications.remove(&token);
-        let Published { index, body, has_key, seen } = published.expect("it was published once");
+        let Published { index, body, has_key, seen, state } =
+            published.expect("it was published once");
         match outcome {
             Outcome::Stored { sequence, is_duplicate } => {
                 assert!(has_key || !is_duplicate);
@@ -76,6 +95,10 @@ impl World {
                 if !has_key {
                     self.oracle.refused.insert(body);
                 }
+            }
+            Outcome::State(error) => {
+                self.refused_by_state(index, state.expect("it has a key"), error);
+                self.oracle.refused.insert(body);
             }
             Outcome::Unknown => self.tally.unknown += 1,
             Outcome::Busy | Outcome::Away => {

@@ -3,7 +3,7 @@
 use throng_nats::journal::{JournalEvent, Reading};
 
 use super::ends::{SeenEnd, may_end};
-use super::{CHANNELS, STREAM, World, channel, subject};
+use super::{CHANNELS, STREAM, World, channel, keys, subject};
 
 /// A reading of a channel after a position.
 #[derive(Debug)]
@@ -56,6 +56,9 @@ impl World {
     }
 
     pub(super) fn was_read(&mut self, node: usize, token: u64, reading: Option<Reading>) {
+        if self.nodes[node].state_reads.contains_key(&token) {
+            return self.log_was_read(node, token, reading);
+        }
         let of = &mut self.nodes[node];
         let asked = of.reads.remove(&token).expect("it was asked once");
         let AskedReading { index, after, era, is_lost, is_reached, seen } = asked;
@@ -75,7 +78,7 @@ impl World {
         let messages = reading.messages.into_iter();
         let found: Vec<_> = messages
             .map(|message| {
-                let body = String::from_utf8_lossy(message.body.bytes()).into_owned();
+                let body = keys::body(message.sequence, message.body.bytes());
                 (message.sequence, body)
             })
             .collect();

@@ -144,6 +144,7 @@ impl Node {
             followed: BTreeMap::new(),
             publications: BTreeMap::new(),
             reads: BTreeMap::new(),
+            state_reads: BTreeMap::new(),
             logs: BTreeMap::new(),
             facts: HashMap::new(),
             asks: BTreeMap::new(),
@@ -165,6 +166,7 @@ impl Node {
     fn is_at_rest(&self) -> bool {
         self.publications.is_empty()
             && self.reads.is_empty()
+            && self.state_reads.is_empty()
             && self.logs.is_empty()
             && self.asks.is_empty()
             && self.table.is_at_rest()

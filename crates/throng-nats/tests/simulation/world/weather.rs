@@ -12,7 +12,7 @@ pub(super) struct Step {
 }
 
 /// In fair weather a node does some hundred things between two faults.
-const STEPS: [Step; 29] = [
+const STEPS: [Step; 31] = [
     step("carry_up", 300, World::carry_up),
     step("carry_down", 300, World::carry_down),
     step("tick", 110, World::tick),
@@ -25,6 +25,8 @@ const STEPS: [Step; 29] = [
     step("read_log", 10, World::read_log),
     step("end_log", 10, World::end_log),
     step("erase", 8, World::erase),
+    step("read_state", 25, World::read_state),
+    step("change_key", 15, World::change_key),
     step("ask", 10, World::ask),
     step("change_table", 5, World::change_table),
     step("change_state", 10, World::change_state),
@@ -50,6 +52,8 @@ const OF_NAMES: &[(&str, usize)] = &[
     ("follow", 0),
     ("unfollow", 0),
     ("read", 0),
+    ("read_state", 0),
+    ("change_key", 0),
     ("change_log", 0),
     ("read_log", 0),
     ("end_log", 0),
@@ -62,7 +66,7 @@ const fn step(name: &'static str, ratio: usize, run: fn(&mut World, usize)) -> S
 }
 
 /// Ratios that replace the ones of [`STEPS`].
-const WEATHERS: [&[(&str, usize)]; 9] = [
+const WEATHERS: [&[(&str, usize)]; 10] = [
     &[],
     // Connections that do not last.
     &[("disconnect", 40), ("connect", 40), ("go_elsewhere", 15), ("late_copy", 40)],
@@ -88,7 +92,28 @@ const WEATHERS: [&[(&str, usize)]; 9] = [
     // Logs whose messages have all expired are changed.
     &[("change_log", 60), ("read_log", 30), ("expire", 10)],
     // Channels end and are opened again while all publish.
-    &[("end_log", 60), ("read_log", 60), ("publish", 200), ("read", 60), ("elect", 4)],
+    &[
+        ("end_log", 60),
+        ("read_log", 60),
+        ("publish", 200),
+        ("read", 120),
+        ("elect", 4),
+        ("carry_up", 600),
+        ("carry_down", 600),
+    ],
+    // States that are changed, erased and read.
+    &[
+        ("read_state", 120),
+        ("change_key", 80),
+        ("publish", 200),
+        ("publish_batch", 40),
+        ("erase", 20),
+        ("expire", 4),
+        ("lag", 5),
+        ("carry_up", 700),
+        ("carry_down", 700),
+        ("forget", 0),
+    ],
     // Upgrades of a busy node.
     &[("succeed", 20), ("publish", 200), ("follow", 80), ("unfollow", 60)],
 ];

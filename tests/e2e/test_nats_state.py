@@ -1,0 +1,220 @@
+"""States of channels that several nodes share, over a real nats-server."""
+
+import json
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from test_state import Follower, at, put, refused, remove, set_key, short
+
+from support.nats import QUICK, NatsServer, ailments, connected, nodes_in
+from support.server import BINARY, eventually
+from support.upgrades import UpgradableServer
+
+SETTINGS = """
+[[channels]]
+match = "plain/*"
+messages = 5
+
+[[channels]]
+match = "*"
+keys = 20
+messages = 10
+may-end = true
+"""
+
+
+@pytest.fixture
+def broker(tmp_path):
+    """A nats-server that the test may kill."""
+    directory = tmp_path / "nats"
+    directory.mkdir()
+    server = NatsServer(directory)
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def start(tmp_path, broker):
+    """Starts connected nodes whose channels keep a state."""
+    file = tmp_path / "throng.toml"
+    file.write_text(SETTINGS)
+    with nodes_in(tmp_path) as begin:
+        yield lambda: connected(begin(broker, "--config", file))
+
+
+def values(node, channel):
+    """The keys of a channel and their values."""
+    messages = node.http.get(at(channel)).json()["messages"]
+    return {message["state_key"]: message["data"] for message in messages}
+
+
+def test_all_nodes_have_one_state(start, channel):
+    nodes = [start(), start()]
+    followers = [Follower("sse", node, channel, state="true") for node in nodes]
+    assert [follower.take(1) for follower in followers] == [[("state",)]] * 2
+    first = set_key(nodes[0], channel, "a", "1")
+    set_key(nodes[1], channel, "b", "1")
+    set_key(nodes[1], channel, "a", "2")
+    remove(nodes[0], channel, "b")
+    changes = [("a", "1"), ("b", "1"), ("a", "2"), ("b", None)]
+    for node, follower in zip(nodes, followers, strict=True):
+        assert follower.take(4) == changes
+        follower.subscriber.close()
+        assert values(node, channel) == {"a": "2"}
+        assert refused(put(node, channel, "a", "3", If_Match=f'"{first}"')) == (412, "conflict")
+        assert refused(node.http.delete(at(channel, "b"))) == (404, "not_found")
+        with Follower("stream", node, channel, since=first, state="true") as late:
+            assert (late.recovered, late.take(2)) == (True, [("a", "2"), ("b", None)])
+
+
+def test_of_writers_on_two_nodes_one_wins(start, channel):
+    nodes = [start(), start()]
+    id = set_key(nodes[0], channel, "turn", "nobody")
+    with ThreadPoolExecutor(8) as threads:
+        for _ in range(10):
+            write = lambda at: put(nodes[at % 2], channel, "turn", f"{at}", If_Match=f'"{id}"')
+            answers = list(threads.map(write, range(8)))
+            won = [answer.json()["id"] for answer in answers if answer.status_code == 201]
+            lost = [refused(answer) for answer in answers if answer.status_code != 201]
+            assert (len(won), lost) == (1, [(412, "conflict")] * 7)
+            id = won[0]
+            for node in nodes:
+                assert node.http.get(at(channel, "turn")).headers["ETag"] == f'"{id}"'
+
+
+def test_superseded_values_are_no_gap_and_other_messages_are(start, channel):
+    nodes = [start(), start()]
+    before = set_key(nodes[0], channel, "same", "0")
+    # Far more than the history keeps.
+    lines = [{"channel": channel, "state_key": key, "data": str(n)} for n in range(30) for key in "ab"]
+    nodes[0].publish_batch(lines)
+    for node in nodes:
+        with Follower("stream", node, channel, since=before, state="true") as follower:
+            assert (follower.recovered, follower.take(2)) == (True, [("a", "29"), ("b", "29")])
+    plain = nodes[1].publish(channel, "no key")["id"]
+    nodes[0].publish_batch(lines)
+    for node in nodes:
+        with Follower("stream", node, channel, since=plain, state="true") as follower:
+            assert (follower.recovered, follower.take(2)) == (True, [("a", "29"), ("b", "29")])
+        with Follower("stream", node, channel, since=before, state="true") as follower:
+            assert follower.recovered is False
+            assert follower.state() == [("same", "0"), ("a", "29"), ("b", "29")]
+
+
+def test_limits_hold_for_all_nodes(start, channel):
+    nodes = [start(), start()]
+
+    def set_many(at_node):
+        return [put(nodes[at_node], channel, f"{at_node}/{n}", "x").status_code for n in range(15)]
+
+    with ThreadPoolExecutor(2) as threads:
+        statuses = sum(threads.map(set_many, (0, 1)), [])
+    assert sorted(statuses) == [201] * 20 + [507] * 10
+    for node in nodes:
+        assert len(values(node, channel)) == 20
+        assert refused(put(node, channel, "one more", "x")) == (507, "not_stored")
+    gone = next(iter(values(nodes[0], channel)))
+    remove(nodes[0], channel, gone)
+    set_key(nodes[1], channel, "one more", "x")
+
+
+def test_a_channel_asks_for_its_state(start):
+    node = start()
+    answer = put(node, "plain%2Fa", "k", "1")
+    assert refused(answer) == (400, "bad_request")
+    node.publish("plain/a", "no key")
+
+
+def test_a_value_expires_without_the_node_that_has_set_it(start, channel):
+    nodes = [start(), start()]
+    set_key(nodes[0], channel, "stays", "x")
+    set_key(nodes[0], channel, "ann", "typing", Throng_Expires_In="3")
+    with Follower("sse", nodes[1], channel, state="true") as follower:
+        assert follower.state() == [("stays", "x"), ("ann", "typing")]
+        nodes[0].kill()
+        assert follower.take(1) == [("ann", None)]
+    assert values(nodes[1], channel) == {"stays": "x"}
+
+
+def test_an_erased_value_is_gone_on_every_node(start, channel):
+    nodes = [start(), start()]
+    set_key(nodes[0], channel, "b", "x")
+    id = set_key(nodes[0], channel, "ann", "secret")
+    with Follower("sse", nodes[1], channel, state="true") as follower:
+        assert follower.state() == [("b", "x"), ("ann", "secret")]
+        erased = nodes[0].http.delete(f"/channels/{channel}/messages/{id}")
+        assert erased.status_code == 200, erased.text
+        assert sorted(map(str, follower.take(2))) == sorted(map(str, [("erased",), ("ann", None)]))
+    for node in nodes:
+        assert values(node, channel) == {"b": "x"}
+    erased = nodes[1].http.delete(f"/channels/{channel}/history")
+    assert erased.status_code == 200, erased.text
+    assert [values(node, channel) for node in nodes] == [{}, {}]
+    set_key(nodes[0], channel, "c", "new")
+    assert values(nodes[1], channel) == {"c": "new"}
+
+
+def test_a_channel_with_a_state_ends(start, channel):
+    nodes = [start(), start()]
+    set_key(nodes[0], channel, "a", "1")
+    ended = nodes[1].http.post(f"/channels/{channel}/end", content=b"last")
+    assert ended.status_code == 201, ended.text
+    for node in nodes:
+        assert refused(put(node, channel, "a", "2")) == (409, "closed")
+        assert values(node, channel) == {"a": "1"}
+    assert nodes[0].http.delete(f"/channels/{channel}/end").status_code == 200
+    set_key(nodes[1], channel, "a", "2")
+
+
+def test_a_state_outlives_nodes_and_nats(start, channel, broker):
+    node = start()
+    id = set_key(node, channel, "a", "1")
+    lines = [{"channel": channel, "state_key": "b", "data": str(n)} for n in range(30)]
+    node.publish_batch(lines)
+    node.kill()
+    broker.kill()
+    broker.launch()
+    nodes = [start(), start()]
+    for node in nodes:
+        assert values(node, channel) == {"a": "1", "b": "29"}
+        with Follower("stream", node, channel, since=id, state="true") as follower:
+            assert (follower.recovered, follower.take(1)) == (True, [("b", "29")])
+    assert put(nodes[0], channel, "a", "2", If_Match=f'"{id}"').status_code == 201
+
+
+def test_a_state_goes_on_over_a_live_upgrade(tmp_path, broker, monkeypatch, channel):
+    copy = tmp_path / "throng"
+    shutil.copy(BINARY, copy)
+    monkeypatch.setattr("support.server.BINARY", copy)
+    (tmp_path / "throng.toml").write_text(SETTINGS)
+    flags = [*QUICK, "--config", tmp_path / "throng.toml", "--engine", "nats", "--nats", broker.url]
+    node = connected(UpgradableServer(tmp_path, *flags))
+    try:
+        for key in "abc":
+            set_key(node, channel, key, f"{key}1")
+        id = node.http.get(at(channel, "a")).headers["ETag"]
+        with Follower("websocket", node, channel, state="true") as follower:
+            assert follower.take(4)[-1] == ("state",)
+            set_key(node, channel, "short", "x", Throng_Expires_In="3")
+            assert follower.take(1) == [("short", "x")]
+            node.upgrade()
+            eventually(lambda: not ailments(node), "the new process is connected")
+            assert put(node, channel, "a", "a2", If_Match=id).status_code == 201
+            got = follower.take(2)
+            assert sorted(got, key=str) == sorted([("a", "a2"), ("short", None)], key=str)
+        with Follower("sse", node, channel, state="true") as follower:
+            assert follower.state() == [("b", "b1"), ("c", "c1"), ("a", "a2")]
+    finally:
+        node.stop()
+
+
+def test_history_has_the_values_that_are_kept(start, channel):
+    node = start()
+    set_key(node, channel, "a", "1")
+    for number in range(12):
+        node.publish(channel, f"{number}")
+    messages = node.history(channel)["messages"]
+    assert [short(message) for message in messages][-10:] == [f"{number}" for number in range(2, 12)]
+    page = node.http.get(f"/channels/{channel}/history", params={"limit": 100}).json()
+    assert json.dumps(page["messages"][0]["data"]) == '"1"'
