@@ -79,7 +79,7 @@ fn check_target(target: &Target, reference: Option<&RawValue>) {
     check_line(|out| v1::presence_body(out, target, present));
     let error = ErrorCode::Forbidden.into();
     check_line(|out| v1::updated(out, target, reference));
-    check_line(|out| v1::members(out, users[0], "e-1", 1));
+    check_line(|out| v1::members(out, users[0], "e-1", 1, users.len() > 1));
     check_line(|out| v1::revoked(out, target, &error));
     check_line(|out| v1::published(out, target, Some("e-1"), 1, true, reference));
 }

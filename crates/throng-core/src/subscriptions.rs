@@ -30,6 +30,7 @@
 //! | `lag`, `limits` | how far subscriptions are behind; what replay buffers may hold |
 //! | `pace`, `clocks`, `conflate` | what is held back, to go out together, or the newest of it |
 //! | `replay_buffer` | the messages that some subscription lacks |
+//! | `shared_encodings` | encodings of what many catch up with, which stay for a moment |
 //! | `state` | subscriptions that begin with the newest message of each key |
 //! | `subscription` | one subscription, in 24 bytes |
 //! | `volatile`, `volatile_passes` | messages that move no cursor, and their passes |
@@ -66,6 +67,7 @@ mod limits;
 mod pace;
 mod receipts;
 mod replay_buffer;
+mod shared_encodings;
 mod state;
 mod subscription;
 mod terms;
@@ -94,6 +96,7 @@ use cursor::{full_cursor, oldest_floor};
 use epochs::Epochs;
 pub use freeze::{FrozenSubscription, OpenChannel};
 pub use lag::Lag;
+use shared_encodings::SharedEncodings;
 pub use state::Lacking;
 pub use subscription::SubscriptionId;
 use subscription::{BLOCKED, CATCHING_UP, HELD, KEPT, MarkedConnection, Subscription, UNASKED};
@@ -161,6 +164,7 @@ pub struct SubscriptionTable {
     /// The subscriptions that have passed over superseded messages, and how many if that is known,
     /// until the worker tells them.
     superseded: Vec<(SubscriptionId, Option<u64>)>,
+    shared_encodings: SharedEncodings,
     /// The offsets of the ends of channels that have ended.
     ends: HashMap<LocalId, u64>,
     /// The subscriptions that have come to the end of their channel, until the worker ends them.
@@ -188,6 +192,7 @@ impl SubscriptionTable {
             watches: Watches::default(),
             now_ms: 0,
             superseded: Vec::new(),
+            shared_encodings: SharedEncodings::default(),
             ends: HashMap::new(),
             over: Vec::new(),
         }
@@ -196,6 +201,7 @@ impl SubscriptionTable {
     /// Sets the time: that by which the worker leaves out messages that have expired.
     pub fn set_now(&mut self, now_ms: u64) {
         self.now_ms = now_ms;
+        self.drop_shared_encodings();
     }
 
     /// Limits the bytes of messages that replay buffers hold for blocked subscriptions only. A

@@ -126,7 +126,11 @@ impl SubscriptionTable {
             }
             self.buffer_bytes -= buffer.pop_front();
         }
-        buffer.drop_encodings();
+        if !self.shares_encodings(local)
+            && let Some(buffer) = &mut self.channels[local.index()].buffer
+        {
+            buffer.drop_encodings();
+        }
         self.evict(local);
     }
 
@@ -164,12 +168,33 @@ impl SubscriptionTable {
         self.blocked_bytes() <= self.max_blocked_bytes
     }
 
+    /// True if the encodings of a channel stay for now.
+    fn shares_encodings(&mut self, local: LocalId) -> bool {
+        let channel = &self.channels[local.index()];
+        let bytes = channel.buffer.as_ref().map_or(0, |buffer| buffer.bytes());
+        self.shared_encodings.has(self.now_ms, local, (channel.catching_up, bytes))
+    }
+
+    /// Drops the encodings that have stayed for long enough.
+    pub(super) fn drop_shared_encodings(&mut self) {
+        for local in self.shared_encodings.take_over(self.now_ms) {
+            // The channel may be gone, or another one in its place.
+            let channel = self.channels.get_mut(local.index());
+            if let Some(buffer) = channel.and_then(|channel| channel.buffer.as_mut()) {
+                buffer.drop_encodings_between(0, buffer.offered());
+            }
+        }
+    }
+
     /// Drops the encodings of what was just written to the subscription, whose cursor was `from`
     /// before, as far as all others were offered it: a buffer does not count encodings, and may
     /// keep its messages for long.
     pub fn drop_encodings(&mut self, id: SubscriptionId, from: u64) {
         // The subscription has ended if the write found the peer gone.
         let (Some(local), Some(to)) = (self.local(id), self.cursor(id)) else { return };
+        if self.shares_encodings(local) {
+            return;
+        }
         if let Some(buffer) = &mut self.channels[local.index()].buffer
             && from < buffer.offered()
         {

@@ -466,6 +466,44 @@ fn encodings_are_dropped_after_each_write() {
     assert!(held.all(|message| !message.is_encoded()));
 }
 
+/// But not at once, where many catch up with the same.
+#[test]
+fn many_that_catch_up_share_encodings_for_a_moment() {
+    let mut table = SubscriptionTable::new(rules(9, 9, 9, LagPolicy::Skip));
+    let (channel, local) = (ChannelId(0), table.next_local());
+    let backlog: Vec<_> = (1..=5).map(|offset| model::message(offset, offset - 1)).collect();
+    let readers: Vec<_> = (0..5)
+        .map(|connection| {
+            let mut followed = model::followed(channel, local, 5);
+            followed.cursor.offset = 0;
+            followed.backlog = backlog.clone();
+            let id = table.join(ConnectionId::new(connection), &followed, false, None);
+            table.block(id);
+            id
+        })
+        .collect();
+    let encoded = |table: &SubscriptionTable| {
+        let Waiting::Messages(messages) = table.waiting(readers[4]) else { panic!("it is behind") };
+        messages.filter(|message| message.is_encoded()).count()
+    };
+    let write = |table: &mut SubscriptionTable, reader| {
+        let Waiting::Messages(messages) = table.waiting(reader) else { panic!("it is behind") };
+        messages.for_each(|message| {
+            message.encoding(0, |_| b"encoded".to_vec());
+        });
+        table.advance(reader, 5);
+        table.drop_encodings(reader, 0);
+    };
+    table.set_now(7_000);
+    write(&mut table, readers[0]);
+    table.set_now(7_999);
+    assert_eq!(encoded(&table), 5);
+    table.set_now(8_000);
+    assert_eq!(encoded(&table), 0, "after a second");
+    write(&mut table, readers[1]);
+    assert_eq!(encoded(&table), 0, "few are left");
+}
+
 #[test]
 fn each_channel_has_its_own_epoch() {
     let mut table = SubscriptionTable::new(rules(0, 9, 9, LagPolicy::Skip));
