@@ -95,8 +95,10 @@ pub(crate) struct SharedChannel {
     pub(crate) parts: Vec<(PeerId, Base)>,
     /// What the newest first piece of each part is as of: pieces of older ones say nothing.
     pub(crate) begun: Vec<(PeerId, u64)>,
-    /// The numbers of departures that a part which is under way may not know of.
-    pub(crate) removed: HashMap<(PeerId, Box<str>), u64>,
+    /// The numbers of departures that a part which is under way may not know of: the latest, and
+    /// those of a time before them.
+    pub(crate) removed: [HashMap<(PeerId, Box<str>), u64>; 2],
+    /// Since when the latest are gathered.
     pub(crate) removed_ms: u64,
 }
 

@@ -174,8 +174,7 @@ impl MemoryEngine {
             ),
             None => {
                 if let Some(shared) = state.shared.get_mut(&channel) {
-                    shared.removed_ms = now_ms;
-                    let last = shared.removed.entry((peer, key.clone())).or_default();
+                    let last = shared.removed[0].entry((peer, key.clone())).or_default();
                     *last = number.max(*last);
                 }
                 self.is_not_elsewhere(&mut state, now_ms, (&channel, &key), (peer, number));
@@ -200,7 +199,9 @@ impl MemoryEngine {
             None => shared.begun.push((peer, begun)),
         }
         let is_removed = |key: &str| {
-            shared.removed.get(&(peer, key.into())).is_some_and(|number| number > as_of)
+            let departure = (peer, key.into());
+            let numbers = shared.removed.iter().filter_map(|removed| removed.get(&departure));
+            numbers.max().is_some_and(|number| number > as_of)
         };
         let there: Vec<_> = members.iter().filter(|(key, _)| !is_removed(key)).cloned().collect();
         let is_gone = |key: &str, holders: &[Holder]| {

@@ -1,7 +1,5 @@
 //! What comes from the other processes that serve the same channels, and what they ask for.
 
-use std::collections::HashMap;
-
 use super::LEFT_MAX;
 use crate::members::exchange::{
     Base, Hearing, MESSAGE_BYTES, MemberChange, MemberPart, MemberValue, MemberWant, OpenAsk,
@@ -14,7 +12,8 @@ use crate::name::ChannelName;
 /// Members that are looked at for a part, at most: those of other processes are not in it.
 const LOOKED_AT_MAX: usize = 4_096;
 
-/// For how long a departure is remembered: longer than a part is under way.
+/// For how long a departure is remembered at least, and at most for a little more than twice as
+/// long, however often others leave: longer than a part is under way.
 const REMOVED_MS: u64 = 10_000;
 
 impl MemoryEngine {
@@ -113,7 +112,7 @@ impl MemoryEngine {
                 break;
             }
             last = Some(key.clone());
-            let told = self.told(now_ms, &channel, key).filter(|_| member.is_own);
+            let told = member.is_own.then(|| self.told(now_ms, &channel, key)).flatten();
             if let Some(object) = told {
                 bytes += key.len() + object.len() + 64;
                 members.push((key.clone(), MemberValue { stamp: member.stamp(), object }));
@@ -235,7 +234,8 @@ impl MemoryEngine {
         let State { shared, channels, .. } = &mut *state;
         for (channel, of_channel) in shared.iter_mut() {
             if now_ms >= of_channel.removed_ms + REMOVED_MS {
-                of_channel.removed = HashMap::new();
+                let latest = std::mem::take(&mut of_channel.removed[0]);
+                (of_channel.removed[1], of_channel.removed_ms) = (latest, now_ms);
             }
             if std::mem::take(&mut of_channel.lacks) {
                 exchange.lock().want(channel.clone());

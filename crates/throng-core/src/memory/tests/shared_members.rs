@@ -1,6 +1,8 @@
 //! Members of channels that several processes serve: pages of parts, who is forgotten when, what
 //! finds no room.
 
+use std::collections::HashMap;
+
 use throng_wire::v1::ShownMember;
 
 use super::*;
@@ -269,4 +271,28 @@ fn a_process_that_was_halted_takes_nobody_for_gone() {
         one.engine().tick(one.now_ms);
     }
     assert_eq!(one.users().len(), 0);
+}
+
+#[test]
+fn departures_are_forgotten_although_others_leave_all_the_time() {
+    let mut one = One::new(usize::MAX);
+    one.engine().begin_member(one.now_ms, &room(), shown("me")).expect("there is room");
+    let remembered = |one: &One| {
+        let engine = one.engine();
+        let state = engine.members.lock(engine.find(&room()).0);
+        state.shared[&room()].removed.iter().map(HashMap::len).sum::<usize>()
+    };
+    let mut most = 0;
+    for number in 1..200 {
+        one.now_ms += 1_000;
+        let key = format!("user {number}").into();
+        let gone = MemberChange { channel: room(), key, value: None };
+        one.engine().hear_members(one.now_ms, "other", number, vec![gone]);
+        one.fixture.tick_all(one.now_ms);
+        most = most.max(remembered(&one));
+    }
+    assert!((10..30).contains(&most), "{most} departures");
+    // One that a part under way does not know of is among them.
+    one.answer(100, &["user 199"]);
+    assert_eq!(one.users(), ["me"]);
 }
