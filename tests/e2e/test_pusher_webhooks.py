@@ -71,11 +71,11 @@ def start(tmp_path, receiver):
     """Starts a server whose application has a webhook for these events."""
     started = []
 
-    def start(events=ALL):
+    def start(events=ALL, *more):
         settings(tmp_path)
         watch, watch_table = server_key(tmp_path, "watch", "administration")
         path = tmp_path / "throng.toml"
-        hook = (f'webhook = "{receiver.url}"', f"webhook-events = {json.dumps(list(events))}")
+        hook = (f'webhook = "{receiver.url}"', f"webhook-events = {json.dumps(list(events))}", *more)
         tables = [watch_table, table(APP, PREFIX, *hook), table(OTHER, OTHER_PREFIX)]
         path.write_text(path.read_text().split("[[apps]]")[0] + "\n".join(tables))
         started.append(Server(tmp_path, *QUICK))
@@ -177,6 +177,17 @@ def test_the_library_for_node_validates_webhooks(start, receiver, node):
             read.extend(answer["events"] or [])
     assert [event["name"] for event in read] == ["channel_occupied", "client_event"]
     assert (read[1]["data"], read[1]["socket_id"]) == ("a text", peer.socket_id)
+
+
+def test_a_cache_is_missed_by_those_who_ask_for_history_too(start, receiver):
+    server = start(["cache_miss"], "history = true")
+    peer = Peer(server)
+    # A channel that is no cache has no event to miss.
+    for channel, history, frames in (("news", 1, 1), ("cache-a", 1, 2), ("cache-b", 5, 2)):
+        peer.subscribe(channel, history=history)
+        events = [peer.next()["event"] for _ in range(frames)]
+        assert events[1:] == ["pusher:cache_miss"] * (frames - 1)
+    expect(receiver, hook("cache_miss", "cache-a"), hook("cache_miss", "cache-b"))
 
 
 def test_a_webhook_is_signed_with_the_key_of_a_reload(start, receiver, tmp_path):

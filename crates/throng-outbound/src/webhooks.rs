@@ -88,8 +88,9 @@ impl WebhookQueue {
             Event::Counted(_, count) if self.wants.contains(&Webhook::SubscriptionCount) => {
                 Some(What::Count(count))
             }
-            Event::CacheMiss(_) if self.wants.contains(&Webhook::CacheMiss) => {
-                Some(What::CacheMiss)
+            Event::CacheMiss(name) if self.wants.contains(&Webhook::CacheMiss) => {
+                let is_cache = Channel::of(&shown(name)).is_some_and(Channel::is_cache);
+                is_cache.then_some(What::CacheMiss)
             }
             Event::ClientEvent(connection, event) if self.wants.contains(&Webhook::ClientEvent) => {
                 Some(self.client_event(connection, event, apps))

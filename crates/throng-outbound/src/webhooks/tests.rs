@@ -85,6 +85,8 @@ async fn an_application_is_told_of_its_own_channels_in_their_order() {
         Event::Counted(&room, 1),
         Event::ClientEvent(connection, &event),
         Event::CacheMiss(&ChannelName::channel("shop/cache-a")),
+        // One that is no cache has nothing to miss.
+        Event::CacheMiss(&ChannelName::channel("shop/news")),
         Event::Occupied(&ChannelName::user("shop/ann")),
         Event::Occupied(&ChannelName::channel("native")),
         Event::Occupied(&ChannelName::channel("shop/native/name")),
