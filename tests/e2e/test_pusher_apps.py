@@ -201,6 +201,23 @@ def test_a_reload_replaces_keys_and_closes_applications_that_are_gone(start, tmp
     assert stays.is_well()
 
 
+def test_an_upgrade_closes_clients_of_applications_that_are_gone(upgradable, tmp_path):
+    write(tmp_path, table(APP, PREFIX), table(OTHER, OTHER_PREFIX))
+    server = upgradable()
+    stays, goes = Peer(server), Peer(server, app=OTHER)
+    for peer in (stays, goes):
+        peer.subscribe("private-a")
+        assert peer.next()["event"] == SUCCEEDED
+    headers = write(tmp_path, table(APP, PREFIX))
+    server.upgrade()
+    # It says nothing, and would follow its channels for ever.
+    assert goes.next()["data"]["code"] == 4009
+    assert goes.read_close()[0] == 4009
+    answer = server.http.post("/channels/shop%2Fprivate-a", content="after", headers=headers)
+    assert answer.status_code == 201
+    assert stays.next()["data"] == "after" and stays.is_well()
+
+
 def test_clients_of_one_application_know_nothing_of_another(start):
     server = start(table(APP, PREFIX), table(OTHER, OTHER_PREFIX))
     shop, mall = Peer(server), Peer(server, app=OTHER)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use throng_access::{CountedAddress, Grants, Session};
 use throng_core::frozen::{Decoder, ThawError};
-use throng_core::{Listener, Message, clock};
+use throng_core::{ConnectionName, Listener, Message, clock};
 use throng_wire::websocket::Reader;
 
 use super::Sessions;
@@ -168,12 +168,14 @@ impl<N: Net> Sessions<N> {
     }
 
     /// Ends the thaw, once all connections are there: corrects what the engine counts, and asks for
-    /// events, which come at once where something is ready.
+    /// events, which come at once where something is ready. Returns the connections of applications
+    /// that the settings do not have any more.
     pub(crate) fn finish_thaw(
         &mut self,
         newest_generation: u32,
         is_watched: impl Fn(ConnectionId) -> bool,
-    ) {
+    ) -> Vec<ConnectionName> {
+        let mut lost = Vec::new();
         self.finish_channels();
         self.connections_mut().resume_generations(newest_generation);
         for index in 0..self.connections().extent() {
@@ -184,6 +186,9 @@ impl<N: Net> Sessions<N> {
             if connection.state() == State::Head && connection.has(Flags::AWAITS_CONTROL) {
                 continue;
             }
+            if self.has_lost_app(id) {
+                lost.push(self.connections().name(id));
+            }
             self.turn(|sessions| {
                 sessions.tell_new_numbers(id);
                 sessions.watch_again(id, is_watched(id));
@@ -191,6 +196,7 @@ impl<N: Net> Sessions<N> {
         }
         self.end_renumbering();
         self.connections().publish_load();
+        lost
     }
 }
 

@@ -4,8 +4,8 @@
 //! first it is only looked at ([`WorkerThaw::check`]), so that a worker that cannot be thawed is
 //! refused before channels and connections, which take the most memory, are made of anything.
 //!
-//! Connections that follow a channel which has another journal now are thawed as all others, and
-//! closed first thing.
+//! Connections that follow a channel which has another journal now, and clients of applications
+//! that are gone, are thawed as all others, and closed first thing.
 
 use std::sync::Arc;
 
@@ -13,7 +13,8 @@ use throng_access::Grants;
 use throng_core::frozen::{Decoder, RecordKind, ThawError, decode_content, decode_name};
 use throng_core::subscriptions::OpenChannel;
 use throng_core::{
-    ConnectionScan, Epoch, Message, ScanAction, ScanClose, ScanTarget, Ticket, clock,
+    ConnectionName, ConnectionScan, Epoch, Message, ScanAction, ScanClose, ScanTarget, Ticket,
+    clock,
 };
 
 use super::Worker;
@@ -292,7 +293,8 @@ impl<N: Net> WorkerThaw<N> {
             return Err(ThawError::Truncated);
         }
         let watched = self.watched;
-        self.worker.finish_thaw(self.newest_generation, |id| watched.contains(id));
+        let lost = self.worker.finish_thaw(self.newest_generation, |id| watched.contains(id));
+        self.worker.close_thawed(lost, ScanAction::Revoke);
         self.worker.close_moved();
         Ok(self.worker)
     }
@@ -304,13 +306,16 @@ impl<N: Net> Worker<N> {
     /// may be lost.
     fn close_moved(&mut self) {
         let moved = self.take_moved();
-        if moved.is_empty() {
-            return;
-        }
         let close = ScanClose { code: MOVED_CODE, reason: MOVED.into(), may_return: true };
-        let target = ScanTarget::Connections(moved);
-        let scan = ConnectionScan::new(target, ScanAction::Close(close), 1, Ticket::new(drop));
-        self.begin_scan(scan);
+        self.close_thawed(moved, ScanAction::Close(close));
+    }
+
+    /// Begins to close these connections.
+    fn close_thawed(&mut self, connections: Vec<ConnectionName>, action: ScanAction) {
+        if !connections.is_empty() {
+            let target = ScanTarget::Connections(connections);
+            self.begin_scan(ConnectionScan::new(target, action, 1, Ticket::new(drop)));
+        }
     }
 }
 
