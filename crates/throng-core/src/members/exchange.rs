@@ -369,15 +369,18 @@ impl ExchangeState {
 
     /// Another process has told `count` changes from number `first` on.
     pub(crate) fn hear(&mut self, now_ms: u64, node: &str, first: u64, count: usize) -> Hearing {
-        let Some(peer) = self.peer(now_ms, node) else { return Hearing::Nothing };
-        let end = first.saturating_add(count as u64);
+        // No process comes so far: whoever says so would have the numbers overflow.
+        let end = first.checked_add(count as u64).filter(|end| *end < u64::MAX);
+        let (Some(end), Some(peer)) = (end, self.peer(now_ms, node)) else {
+            return Hearing::Nothing;
+        };
         if peer.next.is_some_and(|next| end < next) {
             peer.late += 1;
             return if peer.late > LATE_MAX { Hearing::Another } else { Hearing::Nothing };
         }
         let is_lost = match (peer.next, peer.least) {
             (Some(next), _) => first > next,
-            (None, Some(least)) => first > least + 1,
+            (None, Some(least)) => first > least.saturating_add(1),
             (None, None) => true,
         };
         let skip = peer.next.map_or(0, |next| next.saturating_sub(first) as usize);

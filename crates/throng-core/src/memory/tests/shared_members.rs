@@ -296,3 +296,17 @@ fn departures_are_forgotten_although_others_leave_all_the_time() {
     one.answer(100, &["user 199"]);
     assert_eq!(one.users(), ["me"]);
 }
+
+#[test]
+fn numbers_that_would_overflow_are_of_nobody() {
+    let one = One::new(usize::MAX);
+    one.engine().follow_members(one.now_ms, &room());
+    one.answer(u64::MAX, &[]);
+    for first in [u64::MAX, u64::MAX - 1, u64::MAX - 2] {
+        one.tell(first, &["ann", "bob"]);
+        one.tell(first, &[]);
+    }
+    assert_eq!(one.users().len(), 0);
+    one.tell(1, &["ann"]);
+    assert!(one.engine().are_members_partial(one.now_ms, &room()));
+}
