@@ -56,6 +56,9 @@ const READY_MS: u64 = 1_500;
 /// Other processes that are known, at most: whoever may tell could invent any number.
 const PEERS_MAX: usize = 1_000;
 
+/// The longest name of another process, in bytes.
+const PEER_NAME_BYTES_MAX: usize = 64;
+
 /// News that is older than what is known, until it counts as another process's: one whose clock was
 /// set back.
 const LATE_MAX: u32 = 8;
@@ -339,7 +342,7 @@ impl ExchangeState {
 
     fn peer(&mut self, now_ms: u64, node: &str) -> Option<&mut Peer> {
         if !self.peers.contains_key(node) {
-            if self.peers.len() >= PEERS_MAX {
+            if self.peers.len() >= PEERS_MAX || node.len() > PEER_NAME_BYTES_MAX {
                 return None;
             }
             let peer = Peer {

@@ -310,3 +310,14 @@ fn numbers_that_would_overflow_are_of_nobody() {
     one.tell(1, &["ann"]);
     assert!(one.engine().are_members_partial(one.now_ms, &room()));
 }
+
+#[test]
+fn processes_with_names_that_none_has_are_not_known() {
+    let one = One::new(usize::MAX);
+    one.engine().follow_members(one.now_ms, &room());
+    let ann = MemberChange { channel: room(), key: "ann".into(), value: Some(value("ann", 1)) };
+    for (length, is_known) in [(65, false), (64, true)] {
+        one.engine().hear_members(one.now_ms, &"x".repeat(length), 1, vec![ann.clone()]);
+        assert_eq!(one.users().len(), usize::from(is_known), "{length}");
+    }
+}
