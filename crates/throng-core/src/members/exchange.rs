@@ -172,8 +172,6 @@ struct Peer {
     generation: u32,
     /// The number of its next news.
     next: Option<u64>,
-    /// Before its first news: the least number that a part of it is as of.
-    least: Option<u64>,
     /// When it was heard since this process is connected.
     heard_ms: Option<u64>,
     /// When it was known to be there.
@@ -349,7 +347,6 @@ impl ExchangeState {
                 id: PeerId(self.next_peer),
                 generation: 0,
                 next: None,
-                least: None,
                 heard_ms: None,
                 there_ms: now_ms,
                 late: 0,
@@ -381,11 +378,8 @@ impl ExchangeState {
             peer.late += 1;
             return if peer.late > LATE_MAX { Hearing::Another } else { Hearing::Nothing };
         }
-        let is_lost = match (peer.next, peer.least) {
-            (Some(next), _) => first > next,
-            (None, Some(least)) => first > least.saturating_add(1),
-            (None, None) => true,
-        };
+        // Of what it has told before its first news here nothing is known.
+        let is_lost = peer.next.is_none_or(|next| first > next);
         let skip = peer.next.map_or(0, |next| next.saturating_sub(first) as usize);
         (peer.next, peer.heard_ms) = (Some(end), Some(now_ms));
         (peer.late, peer.there_ms) = (0, now_ms);
@@ -426,6 +420,17 @@ impl ExchangeState {
             is_fresh && parts.iter().any(is_part)
         };
         self.is_connected && self.peers.values().all(is_known)
+    }
+
+    /// True if a process that is heard has a part which is not known here. All questions for it
+    /// may have been in vain.
+    pub(crate) fn lacks_part(&self, now_ms: u64, parts: &[(PeerId, Base)]) -> bool {
+        let is_heard =
+            |peer: &Peer| peer.heard_ms.is_some_and(|heard_ms| now_ms < heard_ms + FRESH_MS);
+        let is_known = |peer: &Peer| {
+            parts.iter().any(|(id, base)| *id == peer.id && base.generation == peer.generation)
+        };
+        self.is_connected && self.peers.values().any(|peer| is_heard(peer) && !is_known(peer))
     }
 
     /// Asks all others for their parts of a channel.
@@ -501,13 +506,6 @@ impl ExchangeState {
         let peer = self.peer(now_ms, node)?;
         (peer.heard_ms, peer.there_ms) = (Some(now_ms), now_ms);
         Some((peer.id, open.generations.get(node).copied().unwrap_or(peer.generation)))
-    }
-
-    /// A process has sent a part that is as of a number.
-    pub(crate) fn has_part(&mut self, node: &str, as_of: u64) {
-        if let Some(peer) = self.peers.get_mut(node).filter(|peer| peer.next.is_none()) {
-            peer.least = Some(peer.least.map_or(as_of, |least| least.min(as_of)));
-        }
     }
 
     /// A list waits until all others have said who is there.

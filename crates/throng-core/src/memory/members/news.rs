@@ -164,7 +164,6 @@ impl MemoryEngine {
                 exchange.lock().want_of(node, want.clone());
                 continue;
             };
-            exchange.lock().has_part(node, part.as_of);
             let base = want.base.unwrap_or(Base { generation, as_of: part.as_of });
             if !self.take_part(now_ms, (peer, base.as_of), &part) {
                 continue;
@@ -226,7 +225,8 @@ impl MemoryEngine {
     }
 
     /// Forgets departures that every part knows of by now, and channels whose members nobody here
-    /// has followed for a while. Asks again for members that have found no room.
+    /// has followed for a while. Asks again for members that have found no room, and for parts that
+    /// are not known.
     fn forget_unused(&self, now_ms: u64) {
         let Some(exchange) = self.members.exchange.get() else { return };
         let mut state = self.members.lock(self.next_shard());
@@ -237,10 +237,15 @@ impl MemoryEngine {
                 let latest = std::mem::take(&mut of_channel.removed[0]);
                 (of_channel.removed[1], of_channel.removed_ms) = (latest, now_ms);
             }
-            if std::mem::take(&mut of_channel.lacks) {
-                exchange.lock().want(channel.clone());
+            let has_left_out = std::mem::take(&mut of_channel.lacks);
+            if has_left_out {
                 of_channel.parts.clear();
             }
+            let mut others = exchange.lock();
+            if has_left_out || others.lacks_part(now_ms, &of_channel.parts) {
+                others.want(channel.clone());
+            }
+            drop(others);
             let is_own =
                 || channels.get(channel).is_some_and(|all| all.values().any(|it| it.is_own));
             if now_ms >= of_channel.until_ms && !self.is_followed(channel) && !is_own() {

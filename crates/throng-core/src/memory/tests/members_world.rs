@@ -477,7 +477,9 @@ impl World {
         }
         self.seen.insert("cut off");
         let waits_ms = self.random.below(5_000) as u64;
-        // What was told before has been told.
+        // What the others have done by now has been told.
+        (0..8).for_each(|_| self.tick(STEP_MS));
+        let now_ms = self.now_ms;
         self.nodes[at].read();
         let room = |node: &Node| -> BTreeSet<String> {
             let own = node.connections.iter().filter(|(of, _)| *of == 1);
