@@ -51,8 +51,8 @@ pub(super) fn nats(settings: &Settings) -> Option<String> {
     });
     if events || settings.presence.events.0 {
         return Some(
-            "presence events do not work with engine = nats yet, but on channels that are local: \
-             each node knows its own subscribers only; turn presence.events and presence-events off"
+            "presence events are for one node, and for channels that are local; to tell clients on \
+             several nodes who joins and leaves, set members in place of presence-events"
                 .into(),
         );
     }
@@ -126,11 +126,11 @@ mod tests {
             ),
             (
                 "engine = 'nats'\nnats = 'a'\npresence = { events = true }",
-                "presence events do not work with engine = nats yet",
+                "presence events are for one node, and for channels that are local",
             ),
             (
                 "engine = 'nats'\nnats = 'a'\n[[channels]]\nmatch = 'a'\npresence-events = true",
-                "presence events do not work with engine = nats yet",
+                "presence events are for one node, and for channels that are local",
             ),
             (
                 "engine = 'nats'\nnats = 'a'\nhistory = { messages = 10001 }",
