@@ -20,6 +20,7 @@
 //! channel are in the order of the changes, and channels seldom wait for each other.
 
 pub(crate) mod exchange;
+pub(crate) mod wants;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
@@ -30,7 +31,8 @@ use throng_wire::v1::Present;
 
 use crate::id::MessageId;
 use crate::name::ChannelName;
-use exchange::{Base, Exchange, MemberValue, PeerId};
+use exchange::{Exchange, MemberValue, PeerId};
+use wants::Base;
 
 /// A member, by the key that the log has for it.
 #[derive(Debug, Default)]

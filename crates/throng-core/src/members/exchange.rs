@@ -17,10 +17,11 @@
 //!   changes beyond its number make the next part, in whatever order they come.
 //! * What cannot be told is dropped and its number skipped: the others notice.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use super::wants::{Base, Want, Wants};
 use crate::later::Ticket;
 use crate::name::ChannelName;
 use crate::rules::JournalId;
@@ -143,28 +144,6 @@ pub trait MemberLink: Send + Sync {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct PeerId(u32);
 
-/// What a part that has come in several pieces is as of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Base {
-    /// That of its process when it was asked.
-    pub(crate) generation: u32,
-    pub(crate) as_of: u64,
-}
-
-#[derive(Debug, Clone)]
-pub(crate) struct Want {
-    pub(crate) channel: ChannelName,
-    pub(crate) after: Option<Box<str>>,
-    /// Of the first piece.
-    pub(crate) base: Option<Base>,
-}
-
-impl Want {
-    pub(crate) fn all(channel: ChannelName) -> Want {
-        Want { channel, after: None, base: None }
-    }
-}
-
 #[derive(Debug)]
 struct Peer {
     id: PeerId,
@@ -178,7 +157,7 @@ struct Peer {
     there_ms: u64,
     /// News in succession that is older than what is known.
     late: u32,
-    wants: VecDeque<Want>,
+    wants: Wants,
     is_asked: bool,
     retry_ms: u64,
 }
@@ -224,7 +203,7 @@ pub(crate) struct ExchangeState {
     looked_ms: u64,
     peers: HashMap<Box<str>, Peer>,
     next_peer: u32,
-    wants: VecDeque<Want>,
+    wants: Wants,
     asks: HashMap<u64, OpenAsk>,
     next_ask: u64,
     waiting: Vec<Waiting>,
@@ -350,7 +329,7 @@ impl ExchangeState {
                 heard_ms: None,
                 there_ms: now_ms,
                 late: 0,
-                wants: VecDeque::new(),
+                wants: Wants::default(),
                 is_asked: false,
                 retry_ms: 0,
             };
@@ -435,20 +414,21 @@ impl ExchangeState {
 
     /// Asks all others for their parts of a channel.
     pub(crate) fn want(&mut self, channel: ChannelName) {
-        self.wants.push_back(Want::all(channel));
+        self.wants.add(Want::all(channel));
     }
 
     /// Asks a process for its parts of all these channels.
     pub(crate) fn want_all_of(&mut self, peer: PeerId, channels: Vec<ChannelName>) {
         if let Some(peer) = self.peers.values_mut().find(|it| it.id == peer) {
-            peer.wants = channels.into_iter().map(Want::all).collect();
+            peer.wants = Wants::default();
+            channels.into_iter().for_each(|channel| peer.wants.add(Want::all(channel)));
         }
     }
 
     /// Asks a process for more.
     pub(crate) fn want_of(&mut self, node: &str, want: Want) {
         if let Some(peer) = self.peers.get_mut(node) {
-            peer.wants.push_back(want);
+            peer.wants.add(want);
         }
     }
 
@@ -466,8 +446,7 @@ impl ExchangeState {
             peer.is_asked = true;
             (Some(node.clone()), &mut peer.wants)
         };
-        let count = wants.len().min(WANTS_MAX);
-        let wants: Vec<_> = wants.drain(..count).collect();
+        let wants = wants.take(WANTS_MAX);
         let id = self.next_ask;
         self.next_ask += 1;
         let wanted =
@@ -489,7 +468,7 @@ impl ExchangeState {
                 peer.is_asked = false;
             }
             if !nodes.contains(&&**node) {
-                peer.wants.extend(open.wants.iter().cloned());
+                open.wants.iter().for_each(|want| peer.wants.add(want.clone()));
                 peer.retry_ms = now_ms + RETRY_MS;
             }
         }

@@ -2,9 +2,9 @@
 
 use super::LEFT_MAX;
 use crate::members::exchange::{
-    Base, Hearing, MESSAGE_BYTES, MemberChange, MemberPart, MemberValue, MemberWant, OpenAsk,
-    PeerId, Want,
+    Hearing, MESSAGE_BYTES, MemberChange, MemberPart, MemberValue, MemberWant, OpenAsk, PeerId,
 };
+use crate::members::wants::{Base, Want};
 use crate::members::{State, behind};
 use crate::memory::{MemoryEngine, SHARDS};
 use crate::name::ChannelName;
