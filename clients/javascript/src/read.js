@@ -17,10 +17,11 @@ export async function read(client, target, what, parameters) {
 }
 
 /**
- * Moves the read marker of an inbox, or of a `reader` in a channel; asks for it without an id. Rejects
+ * Moves the read marker of a user in the inbox, or in a channel; asks for it without an id. Rejects
  * with a `ThrongError`.
  */
-export function mark(client, target, { id, reader }) {
+export function mark(client, { channel, user }, id) {
+  const [target, reader] = channel === undefined ? [{ user }] : [{ channel }, user];
   return ask(client, target, id === undefined ? "GET" : "PUT", pathOf(target, "read", { id, reader }));
 }
 

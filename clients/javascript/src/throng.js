@@ -51,9 +51,7 @@ export class Throng extends Emitter {
   #shared;
   /** The last "state" event. */
   status;
-  /** The last "unread" event of the inbox; undefined until there was one. */
-  unread;
-  /** The same of channels, by name. */
+  /** The last "unread" event of each channel, by name, and of the inbox, without one. */
   #unreadOf = new Map();
   #warnings = new Set();
 
@@ -140,15 +138,19 @@ export class Throng extends Emitter {
     return { ...body, messages: messages.filter(Boolean) };
   }
 
+  /** The last "unread" event of the inbox; undefined until there was one. */
+  get unread() {
+    return this.unreadOf();
+  }
+
   /**
    * Moves the read marker of the client's user to a message of the inbox, or of a `channel`; without an
    * id, asks where it is. Resolves with the number of messages behind it, which "unread" tells, too.
    */
   async read(id, { channel } = {}) {
     const { user } = this.#options;
-    check(user !== undefined, 'whose marker is it? Give the client the option "user"');
-    const [target, reader] = channel === undefined ? [{ user }] : [{ channel }, user];
-    const marker = await (await loadHttp(this.#options)).mark(this.#shared, target, { id, reader });
+    check(user, 'who reads? Give the client the option "user"');
+    const marker = await (await loadHttp(this.#options)).mark(this.#shared, { channel, user }, id);
     this.#tellUnread(marker);
     return marker;
   }
@@ -346,11 +348,10 @@ export class Throng extends Emitter {
   /** Tells how far the user has read, once: several connections may say the same. */
   #tellUnread({ channel, user = this.#options.user, read, unread }) {
     if (unread === undefined) return;
-    const before = channel === undefined ? this.unread : this.#unreadOf.get(channel);
+    const before = this.unreadOf(channel);
     if (read !== undefined && read === before?.read && unread === before.unread) return;
-    const marker = channel === undefined ? { user, read, unread } : { channel, user, read, unread };
-    if (channel === undefined) this.unread = marker;
-    else this.#unreadOf.set(channel, marker);
+    const marker = { ...(channel && { channel }), user, read, unread };
+    this.#unreadOf.set(channel, marker);
     this[emit]("unread", marker);
   }
 
