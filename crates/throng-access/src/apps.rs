@@ -54,8 +54,8 @@ impl From<App> for AppSettings {
 pub struct ClientApp {
     app: App,
     origins: Vec<String>,
-    /// Hides the numbers of connections in their names, with a secret of the server: those of an
-    /// application change.
+    /// Hides the numbers of connections in their names. Its secret is the server's, because an
+    /// application may replace its own.
     hider: Signer,
     /// A client that has not signed in.
     anonymous: Arc<Identity>,

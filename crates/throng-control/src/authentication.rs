@@ -103,7 +103,8 @@ impl Authentication {
         !self.access.apps.load().is_empty()
     }
 
-    /// The parts of an application's requests that have limits, beside those of its server key.
+    /// The limits of an application, which its requests count towards beside those of its server
+    /// key.
     pub(crate) fn limited_app(&self, app: &ClientApp) -> ClientKeys {
         self.access.clients.limiter.app(Some(self.access.tagger.app(app.app().id())))
     }

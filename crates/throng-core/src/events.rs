@@ -29,8 +29,8 @@ pub enum Event<'a> {
     Occupied(&'a ChannelName),
     /// A channel or an inbox has lost its last subscriber.
     Vacated(&'a ChannelName),
-    /// A channel or an inbox has so many subscribers, for those who
-    /// [take](EventSink::takes_counts) such numbers.
+    /// The number of subscribers of a channel or an inbox, for sinks that
+    /// [take](EventSink::takes_counts) it.
     Counted(&'a ChannelName, u64),
     /// A channel has a member more, by the key that its list has for it.
     MemberAdded(&'a ChannelName, &'a str),

@@ -47,7 +47,7 @@ pub(crate) struct Member {
     pub(crate) shared: Option<Box<SharedMember>>,
 }
 
-/// What is known of a member in a channel of several processes.
+/// A member of a channel that several processes serve.
 #[derive(Debug, Default)]
 pub(crate) struct SharedMember {
     /// When this process has said what it shows.

@@ -19,8 +19,8 @@ use crate::http::answer::{self, Answer, ApiError};
 use crate::http::{names, query};
 use crate::late_answer::within;
 
-/// Answers with the marker, after a `PUT` has moved it. Whoever may follow the inbox may do both,
-/// and in a channel that a user may follow, the user.
+/// Answers with the marker, after a `PUT` has moved it. For an inbox both need the right to follow
+/// it, and for a channel the right of the user to follow that.
 pub(crate) async fn answer(
     control: &Control,
     head: &Parts,
@@ -59,8 +59,8 @@ pub(crate) async fn answer(
     Ok(answer::json(StatusCode::OK, body))
 }
 
-/// The marker that a request is about, and the inbox that its client needs to follow, too: that of
-/// a user who has not shown to be the one.
+/// The marker of a request. A client that names another reader than its own user needs the right to
+/// follow that reader's inbox, which is returned beside it.
 fn marker_of(
     permit: &Permit<'_>,
     log: ChannelName,

@@ -21,7 +21,7 @@ pub(super) struct Told {
 }
 
 impl Told {
-    /// Those of the marker `of`, which its journal keeps. Another one may have the inbox.
+    /// Prepares to tell of the marker `of`, kept by `journal`. The inbox may be in another journal.
     pub(super) fn of(
         memory: &Arc<MemoryEngine>,
         journal: &Arc<dyn Journal>,

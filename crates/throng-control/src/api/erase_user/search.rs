@@ -69,7 +69,7 @@ fn after(kind: Kind) -> Option<Names> {
 /// of users.
 pub(super) fn shows_users(control: &Control, channel: &ChannelName) -> bool {
     let rules = control.engine.memory().rules();
-    // A rule that shows nobody today may have shown users when the messages were published.
+    // The rule may have shown users when the messages were published, even if it does not today.
     rules.sender(channel) != Sender::Name && !control.engine.rule(channel).retention.is_none()
 }
 
