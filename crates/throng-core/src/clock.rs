@@ -33,6 +33,10 @@ const READING_MS_MAX: u64 = 10;
 /// Milliseconds since 1970: the machine's clock as it was at the start, and what has passed since,
 /// suspends included. It never goes back, and setting the machine's clock does not move it.
 pub fn now_ms() -> u64 {
+    #[cfg(test)]
+    if let Some(now_ms) = simulated::get() {
+        return now_ms;
+    }
     START.unix_ms.saturating_add(milliseconds(since_boot().saturating_sub(START.since_boot)))
 }
 
@@ -83,6 +87,25 @@ impl Ahead {
         if ahead_ms.abs_diff(self.0.load(Ordering::Relaxed)) >= SLACK_MS {
             self.0.store(ahead_ms, Ordering::Relaxed);
         }
+    }
+}
+
+/// The time of a test that has one of its own, so that it runs the same way each time.
+#[cfg(test)]
+pub(crate) mod simulated {
+    use std::cell::Cell;
+
+    thread_local! {
+        static NOW_MS: Cell<Option<u64>> = const { Cell::new(None) };
+    }
+
+    pub(super) fn get() -> Option<u64> {
+        NOW_MS.get()
+    }
+
+    /// This thread has this time from now on.
+    pub(crate) fn set(now_ms: u64) {
+        NOW_MS.set(Some(now_ms));
     }
 }
 

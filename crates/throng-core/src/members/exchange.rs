@@ -17,7 +17,7 @@
 //!   changes beyond its number make the next part, in whatever order they come.
 //! * What cannot be told is dropped and its number skipped: the others notice.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -168,7 +168,7 @@ pub(crate) struct OpenAsk {
     pub(crate) only: Option<Box<str>>,
     pub(crate) wants: Vec<Want>,
     /// The others that were known, with their generations.
-    generations: HashMap<Box<str>, u32>,
+    generations: BTreeMap<Box<str>, u32>,
 }
 
 /// A list that waits for the other processes.
@@ -201,10 +201,10 @@ pub(crate) struct ExchangeState {
     beat_ms: u64,
     is_connected: bool,
     looked_ms: u64,
-    peers: HashMap<Box<str>, Peer>,
+    peers: BTreeMap<Box<str>, Peer>,
     next_peer: u32,
     wants: Wants,
-    asks: HashMap<u64, OpenAsk>,
+    asks: BTreeMap<u64, OpenAsk>,
     next_ask: u64,
     waiting: Vec<Waiting>,
     /// Times at which news was lost.
@@ -386,7 +386,7 @@ impl ExchangeState {
         if !self.is_connected {
             return Vec::new();
         }
-        let gone = self.peers.extract_if(|_, peer| now_ms >= peer.there_ms + GONE_MS);
+        let gone = self.peers.extract_if(.., |_, peer| now_ms >= peer.there_ms + GONE_MS);
         gone.map(|(_, peer)| peer.id).collect()
     }
 
