@@ -108,18 +108,19 @@ impl Channels {
         &self.memory
     }
 
-    fn journal(&self, id: JournalId) -> Option<&dyn Journal> {
-        self.journals.get(usize::from(id.0)).map(|journal| &**journal)
+    /// A journal by its number; `None` stands for the memory.
+    fn journal(&self, id: Option<JournalId>) -> Option<&Arc<dyn Journal>> {
+        self.journals.get(usize::from(id?.0))
     }
 
     /// The journal that keeps a channel's log, and the channel's rule; `None` if the log is in
     /// memory.
-    fn journal_of(&self, channel: &ChannelName) -> Option<(&dyn Journal, &Rule)> {
+    fn journal_of(&self, channel: &ChannelName) -> Option<(&Arc<dyn Journal>, &Rule)> {
         if self.journals.is_empty() {
             return None;
         }
         let rule = self.memory.rule(channel);
-        Some((self.journal(rule.journal?)?, rule))
+        Some((self.journal(rule.journal)?, rule))
     }
 
     /// The other processes that serve a channel.
@@ -140,7 +141,7 @@ impl Channels {
 
     /// The same of all logs that a journal keeps, or the memory.
     pub fn has_positions_in(&self, journal: Option<JournalId>) -> bool {
-        let has_order = |id: &JournalId| self.journal(*id).is_some_and(|own| own.has_order());
+        let has_order = |id: &JournalId| self.journal(Some(*id)).is_some_and(|own| own.has_order());
         journal.filter(has_order) == self.order
     }
 
@@ -286,7 +287,7 @@ impl Channels {
     /// [`Channels::watermark`] may be behind their publications, so no subscription may begin
     /// there.
     pub fn shares_positions(&self) -> bool {
-        self.order.is_some_and(|id| self.journal(id).is_some_and(|own| own.cluster().is_some()))
+        self.journal(self.order).is_some_and(|own| own.cluster().is_some())
     }
 
     /// The tag that all connection names of this process share, and no other process that serves
@@ -298,14 +299,14 @@ impl Channels {
     /// The position of a client that has all messages which are settled: each of them is in its
     /// channel's log, and in the queues of the workers that follow the channel.
     pub fn watermark(&self) -> Watermark {
-        let of_journal = self.order.and_then(|id| self.journal(id)?.watermark());
+        let of_journal = self.journal(self.order).and_then(|own| own.watermark());
         of_journal.unwrap_or_else(|| self.memory.watermark())
     }
 
     /// True if what is posted to workers is settled at once. If not, workers are told
     /// ([`Notification::Settled`](crate::Notification::Settled)) when it is.
     pub fn is_settling(&self) -> bool {
-        self.order.and_then(|id| self.journal(id)).is_none_or(|journal| journal.is_settling())
+        self.journal(self.order).is_none_or(|own| own.is_settling())
     }
 
     /// True if parts of some logs have to be [fetched](Channels::fetch). If not, callers skip the
@@ -330,11 +331,14 @@ impl Channels {
         }
         match self.journal_of(channel) {
             None => Fetched::in_memory().into(),
-            Some((_, rule)) if rule.members.is_some() && matches!(reading, Reading::Start(_)) => {
-                self.fetch_after_members(now_ms, channel, reading, later)
-            }
             Some((journal, rule)) => {
-                journal.fetch(now_ms, channel, reading, Limits::of_lag(rule), later)
+                let is_start = matches!(reading, Reading::Start(_));
+                let limits = Limits::of_lag(rule);
+                if is_start && rule.members.is_some() {
+                    self.fetch_after_members(now_ms, channel, (journal, reading, limits), later)
+                } else {
+                    journal.fetch(now_ms, channel, reading, limits, later)
+                }
             }
         }
     }
@@ -347,7 +351,7 @@ impl Channels {
             None => self.memory.follow(now_ms, follow),
             Some((journal, rule)) => {
                 let (ids, reading) = (journal.ids(follow.channel), Reading::Start(follow.start));
-                let part = ReadPart::of(journal, now_ms, follow.channel, rule, reading);
+                let part = ReadPart::of(&**journal, now_ms, follow.channel, rule, reading);
                 self.memory.follow_elsewhere(now_ms, &follow, || part.backlog(ids))
             }
         };
@@ -373,7 +377,7 @@ impl Channels {
             None => self.memory.history(now_ms, channel, query, limit),
             Some((journal, rule)) => {
                 let reading = Reading::Page(query, limit);
-                let part = ReadPart::of(journal, now_ms, channel, rule, reading);
+                let part = ReadPart::of(&**journal, now_ms, channel, rule, reading);
                 part.history(journal.ids(channel))
             }
         };
@@ -398,7 +402,7 @@ impl Channels {
         if of.reader().is_some() && !rule.read_markers {
             return Err(no_markers()).into();
         }
-        match (self.journal_at(rule.journal), mark) {
+        match (self.journal(rule.journal), mark) {
             (None, mark) => self.move_marker(now_ms, of, mark).into(),
             (Some(journal), None) => journal.read_marker(now_ms, of, None, later),
             (Some(journal), Some(mark)) => {
@@ -406,10 +410,6 @@ impl Channels {
                 told.after(later, |later| journal.read_marker(now_ms, of, Some(mark), later))
             }
         }
-    }
-
-    fn journal_at(&self, id: Option<JournalId>) -> Option<&Arc<dyn Journal>> {
-        self.journals.get(usize::from(id?.0))
     }
 
     /// The places that have markers of users in channels: the memory, and each journal.
@@ -425,7 +425,7 @@ impl Channels {
         of: MarkersOf<'_>,
         later: Later<'_, ErasedMarkers>,
     ) -> Answer<ErasedMarkers> {
-        match self.journal_at(place) {
+        match self.journal(place) {
             None => Ok(self.memory.erase_markers(of)).into(),
             Some(journal) => journal.erase_markers(of, later),
         }

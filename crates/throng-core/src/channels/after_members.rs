@@ -3,27 +3,23 @@
 use std::sync::Arc;
 
 use super::Channels;
+use crate::journal::Journal;
 use crate::later::{Answer, Later, Ticket};
 use crate::name::ChannelName;
 use crate::parts::Limits;
 use crate::reading::{Fetched, Reading};
 
 impl Channels {
-    /// Fetches the start of a subscription once this process knows the members of the channel that
-    /// others have: so who follows them has the whole list first.
+    /// Fetches the start of a subscription from the channel's journal once this process knows the
+    /// members that others have: so who follows them has the whole list first.
     pub(super) fn fetch_after_members(
         &self,
         now_ms: u64,
         channel: &ChannelName,
-        reading: Reading,
+        (journal, reading, limits): (&Arc<dyn Journal>, Reading, Limits),
         later: Later<'_, Fetched>,
     ) -> Answer<Fetched> {
-        let rule = self.memory.rule(channel);
-        let place = rule.journal.map_or(0, |id| usize::from(id.0));
-        let Some(journal) = self.journals.get(place).map(Arc::clone) else {
-            return Fetched::in_memory().into();
-        };
-        let (asker, limits) = (later.asker(), Limits::of_lag(rule));
+        let asker = later.asker();
         let (mut later, mut promised) = (Some(later), None);
         let mut issue = || {
             let asked = later.take().map(|later| later.ticket());
@@ -31,7 +27,7 @@ impl Channels {
                 promised = Some(answer);
                 ticket
             });
-            let (journal, channel) = (Arc::clone(&journal), channel.clone());
+            let (journal, channel) = (Arc::clone(journal), channel.clone());
             Ticket::new(move |_| {
                 let Some(ticket) = ticket.filter(Ticket::is_wanted) else { return };
                 let mut ticket = Some(ticket);
