@@ -48,6 +48,9 @@ const REFUSED_MS: u64 = 4_000;
 /// would have to lag so far.
 const REMOVED_MS: u64 = 5_000;
 
+/// In place of a sequence that has to be asked for.
+const UNKNOWN: u64 = u64::MAX;
+
 /// How long a change may take until its outcome is unknown.
 const CHANGE_MS: u64 = 4_000;
 
@@ -103,8 +106,9 @@ pub(super) struct JournalTable {
     target: u64,
     /// The target when the servers were asked.
     floor: u64,
-    /// True if the last answer left out later entries, which may be the newest ones of keys before.
-    is_cut: bool,
+    /// Entries up to here may have replaced ones that were passed over. So nothing is told of those
+    /// before the position is here.
+    whole_at: u64,
     /// When the servers were asked how far the table is.
     found_ms: u64,
     /// True if the servers were asked since it was current.
@@ -145,7 +149,7 @@ impl JournalTable {
             position: 0,
             target: 0,
             floor: 0,
-            is_cut: false,
+            whole_at: 0,
             found_ms: 0,
             is_compared: false,
             is_awaited: false,
@@ -325,20 +329,23 @@ impl JournalTable {
         }
         let is_other = !self.created.is_empty() && self.created != info.created;
         if is_other || info.last < self.position {
-            (self.position, self.target) = (0, 0);
+            (self.position, self.target, self.whole_at) = (0, 0, 0);
             outbox.report(JournalReport::TableLost(self.id));
         }
         (self.created, self.said, self.waited_ms) = (info.created, None, 0);
         (self.is_found, self.is_compared, self.found_ms) = (true, true, self.asked_ms);
+        let gone = info.first.saturating_sub(1).min(info.last);
+        if gone > self.position || self.whole_at == UNKNOWN {
+            self.whole_at = info.last;
+        }
         // Expired entries matter to nobody.
-        self.position = self.position.max(info.first.saturating_sub(1).min(info.last));
+        self.position = self.position.max(gone);
         self.target = self.target.max(info.last);
-        // Entries before the first one may have been replaced by entries that are not read yet.
-        self.is_cut |= self.target > self.position;
         if self.target > self.position {
             self.ask(now_ms, Step::Read, outbox);
         } else {
             self.rest(self.found_ms + POLL_MS);
+            self.tell_stored(outbox);
         }
     }
 
@@ -371,10 +378,12 @@ impl JournalTable {
                     outbox.report(JournalReport::Entries(self.id, entries));
                 }
                 self.gives_up_removed(now_ms, (last, left));
-                self.is_cut = left > 0;
+                self.passes_over(left);
                 self.tell_stored(outbox);
                 if left > 0 || (self.position < self.target && last > 0) {
                     self.ask(now_ms, Step::Read, outbox);
+                } else if self.whole_at == UNKNOWN {
+                    self.ask(now_ms, Step::Find, outbox);
                 } else if self.position < self.target {
                     self.rest(now_ms + RETRY_MS);
                 } else {
@@ -386,6 +395,16 @@ impl JournalTable {
                 self.rest(now_ms + RETRY_MS);
                 false
             }
+        }
+    }
+
+    /// An answer that leaves out later entries has none of those that they have replaced. The next
+    /// one may come from a server that lags behind, and lacks them.
+    fn passes_over(&mut self, left: u64) {
+        if left > 0 {
+            self.whole_at = UNKNOWN;
+        } else if !self.has_replicas {
+            self.whole_at = 0;
         }
     }
 
@@ -537,7 +556,7 @@ impl JournalTable {
 
     /// Tells of changes for which the entries were reported that they wait for.
     fn tell_stored(&mut self, outbox: &mut Outbox) {
-        let position = if self.is_cut { 0 } else { self.position };
+        let position = if self.position < self.whole_at { 0 } else { self.position };
         self.changes.retain(|_, change| {
             let outcome = match change.awaited {
                 Some(Awaited::Own(sequence)) if sequence <= position => Changed::Stored,

@@ -29,8 +29,25 @@ fn run(seed: u64, world: fn(u64) -> World) -> Tally {
 
 #[test]
 fn lists_have_each_channel_that_was_there() {
-    let named: usize = seeds().map(|seed| run(seed, World::of_names).named).sum();
-    assert!(named > 0);
+    let seeds = seeds();
+    let is_single = seeds.end - seeds.start == 1;
+    let named: usize = seeds.map(|seed| run(seed, World::of_names).named).sum();
+    assert!(named > 0 || is_single);
+}
+
+/// Seeds that showed a fault: a change of a table answered before the entry was read that had taken
+/// the place of its own, or of the one in its way, from a server that lagged behind.
+#[test]
+fn a_change_of_a_table_is_answered_after_what_replaced_its_entry() {
+    for seed in [306, 362, 571] {
+        run(seed, World::of_names);
+    }
+}
+
+/// One with a refusal that came twice, the second time while the publication was sent again.
+#[test]
+fn a_refusal_that_comes_twice_says_nothing_of_the_next_copy() {
+    run(637, World::of_names);
 }
 
 #[test]

@@ -250,8 +250,9 @@ impl Pipeline {
     /// The publication at this place and all after it are sent again, not before this time.
     pub(super) fn doubt(&mut self, at: usize, due_ms: u64) {
         if let Some(first) = self.queue.get_mut(at).filter(|first| !first.is_uncertain) {
-            // As if it had never been sent.
-            first.sends = 0;
+            // As if it had never been sent. A refusal that comes again, as if two servers led, is
+            // none of the next copy.
+            (first.sends, first.reply) = (0, None);
         }
         let last = self.sent.checked_sub(1).and_then(|last| self.queue.get(last));
         self.doubted = last.map_or(0, |last| last.number).max(self.doubted);

@@ -348,14 +348,29 @@ fn one_publication_at_a_time_has_a_condition_on_several_servers() {
     }
 }
 
+const BUSY: &str = r#"{"error":{"code":400,"err_code":10164,"description":"wrong last sequence"}}"#;
+
+/// A server that leads no more refuses the first copy as well, after its successor has.
+#[test]
+fn a_second_refusal_is_not_taken_for_that_of_the_next_copy() {
+    let mut gated = Gated::new(3);
+    gated.publish(1);
+    let replies = [(); 2].map(|()| {
+        assert_eq!(gated.send(0), (vec![0], 0));
+        let reply = gated.asked[0].2.clone();
+        gated.answer(BUSY);
+        reply
+    });
+    assert_ne!(replies[0], replies[1]);
+}
+
 #[test]
 fn a_publication_in_whose_way_another_one_is_goes_again() {
-    let busy = r#"{"error":{"code":400,"err_code":10164,"description":"wrong last sequence"}}"#;
     let mut gated = Gated::new(3);
     gated.publish(1);
     for _ in 0..4 {
         assert_eq!(gated.send(0), (vec![0], 0));
-        gated.answer(busy);
+        gated.answer(BUSY);
     }
     assert_eq!(gated.send(0), (vec![], 0), "it gives way now");
     assert_eq!(gated.send(RETRY_MS), (vec![0], 0));

@@ -13,10 +13,14 @@ struct Room {
 
 impl Room {
     fn new() -> Room {
+        Room::of_servers(1)
+    }
+
+    fn of_servers(replicas: u8) -> Room {
         let stream = StreamSettings {
             prefix: "throng".into(),
             class: "channels".into(),
-            replicas: 1,
+            replicas,
             is_in_memory: false,
             retention: Retention { max_messages: 1, max_bytes: 1, max_age_ms: 60_000 },
             bytes_max: 1 << 20,
@@ -54,7 +58,11 @@ impl Room {
 
     /// The servers say how far the table is.
     fn is_at(&mut self, now_ms: u64, last: u64) {
-        let state = serde_json::json!({ "first_seq": 1, "last_seq": last });
+        self.is_within(now_ms, 1, last);
+    }
+
+    fn is_within(&mut self, now_ms: u64, first: u64, last: u64) {
+        let state = serde_json::json!({ "first_seq": first, "last_seq": last });
         let info = serde_json::json!({
             "config": self.table.wanted, "created": "c", "state": state
         });
@@ -62,6 +70,77 @@ impl Room {
         let answer = (Headers::default(), info.as_bytes());
         self.table.answered(now_ms, token, answer, &mut self.outbox);
     }
+
+    /// A server gives these entries, and has so many more.
+    fn gives(&mut self, entries: &[u64], left: u64) {
+        let mut last = 0;
+        let mut blocks = Vec::new();
+        for sequence in entries {
+            let place = format!("Nats-Sequence: {sequence}\r\nNats-Last-Sequence: {last}");
+            blocks.push(format!("NATS/1.0\r\nNats-Subject: $KV.throng-t.a\r\n{place}\r\n\r\n"));
+            last = *sequence;
+        }
+        let place = format!("Nats-Num-Pending: {left}\r\nNats-Last-Sequence: {last}");
+        blocks.push(format!("NATS/1.0 204 EOB\r\n{place}\r\n\r\n"));
+        let token = self.table.token;
+        for block in blocks {
+            let answer = (Headers::new(block.as_bytes()), &b""[..]);
+            self.table.answered(0, token, answer, &mut self.outbox);
+        }
+    }
+
+    /// A change whose key has this entry already.
+    fn conflicts_with(&mut self, last: u64) {
+        let entry = TableEntry { key: "a".into(), value: Some([].into()) };
+        self.table.change(0, 1, (entry, Some(0)), &mut self.outbox);
+        let place = *self.table.changes.keys().next().expect("it was sent");
+        let description = format!("wrong last sequence: {last}");
+        let error =
+            serde_json::json!({ "code": 400, "err_code": 10071, "description": description });
+        let answer = serde_json::json!({ "error": error }).to_string();
+        let answer = (Headers::default(), answer.as_bytes());
+        self.table.change_answered(0, place, answer, &mut self.outbox);
+    }
+
+    /// The outcomes of changes that are said.
+    fn outcomes(&mut self) -> Vec<Changed> {
+        let outcome = |report| match report {
+            JournalReport::Changed { outcome, .. } => Some(outcome),
+            _ => None,
+        };
+        self.said().0.into_iter().filter_map(outcome).collect()
+    }
+}
+
+#[test]
+fn a_conflict_is_said_after_what_replaced_the_other_entry() {
+    let mut room = Room::of_servers(3);
+    room.is_at(0, 0);
+    room.conflicts_with(1);
+    room.table.compare(0, &mut room.outbox);
+    room.gives(&[], 0);
+    room.table.tick(RETRY_MS, &mut room.outbox);
+    // The third entry has taken the place of the first one.
+    room.is_within(RETRY_MS, 2, 3);
+    room.gives(&[2], 0);
+    assert_eq!(room.outcomes(), [], "this server lacks the third one");
+    room.gives(&[3], 0);
+    assert_eq!(room.outcomes(), [Changed::Conflict { last: 1 }]);
+}
+
+#[test]
+fn a_conflict_is_said_after_what_an_answer_has_left_out() {
+    let mut room = Room::of_servers(3);
+    room.is_at(0, 0);
+    room.conflicts_with(1);
+    // This server knows that the ninth entry has replaced the first one, and the next one does not.
+    room.gives(&[4, 6], 2);
+    room.gives(&[8], 0);
+    assert_eq!(room.outcomes(), []);
+    room.is_within(0, 4, 9);
+    assert_eq!(room.outcomes(), []);
+    room.gives(&[9], 0);
+    assert_eq!(room.outcomes(), [Changed::Conflict { last: 1 }]);
 }
 
 #[test]
