@@ -13,6 +13,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from support import TIMEOUT_SECONDS  # noqa: E402
+from support.nats import brokers_in, connected, nodes_in, user_of_the_guide  # noqa: E402
 from support.networks import own_network  # noqa: E402
 from support.server import BINARY, Server, clean_environment  # noqa: E402
 from support.upgrades import QUIET, UpgradableServer  # noqa: E402
@@ -104,6 +105,49 @@ def upgradable(tmp_path):
     yield start
     for running, is_killed in started:
         running.kill() if is_killed else running.stop()
+
+
+@pytest.fixture
+def brokers(tmp_path):
+    """Starts nats-servers."""
+    with brokers_in(tmp_path) as begin:
+        yield begin
+
+
+@pytest.fixture
+def broker(brokers):
+    """A nats-server that the test may kill."""
+    return brokers()
+
+
+@pytest.fixture
+def strict_broker(tmp_path, brokers):
+    """A nats-server whose user, with the login in a file, has the permissions of the guide, and no others."""
+    login = tmp_path / "login"
+    login.write_text("node:s3")
+    login.chmod(0o600)
+    return brokers(f"authorization {{ users: [ {user_of_the_guide()} ] }}")
+
+
+@pytest.fixture(scope="module")
+def lasting_broker(tmp_path_factory):
+    """A nats-server that stays up."""
+    with brokers_in(tmp_path_factory.mktemp("nats")) as begin:
+        yield begin()
+
+
+@pytest.fixture
+def start_node(tmp_path):
+    """Starts nodes, which may not be connected yet."""
+    with nodes_in(tmp_path) as begin:
+        yield begin
+
+
+@pytest.fixture
+def own_node(tmp_path, lasting_broker, start_node):
+    """Starts connected nodes of an installation of the test's own."""
+    prefix = tmp_path.name[-32:].replace(".", "-")
+    return lambda *flags: connected(start_node(lasting_broker, "--nats-prefix", prefix, *flags))
 
 
 @pytest.fixture

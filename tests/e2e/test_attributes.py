@@ -7,7 +7,7 @@ from support import TIMEOUT_SECONDS
 from support.access import SECRET, bearer, server_key, token
 from support.application import NEW, OLD, Application
 from support.durable import SETTINGS
-from support.nats import NatsServer, connected, nodes_in
+from support.nats import connected
 from support.raw import Raw
 from support.server import Server, eventually, run_throng
 from support.transports import subscribe
@@ -299,26 +299,22 @@ def test_they_survive_a_restart_and_are_exported(tmp_path):
     assert FIELDS in [shown(json.loads(line)) for line in done.stdout.splitlines()], done.stderr
 
 
-def test_two_nodes_show_the_same(tmp_path, channel):
-    (tmp_path / "nats").mkdir()
-    broker = NatsServer(tmp_path / "nats")
-    with nodes_in(tmp_path) as start:
-        here, there = start(broker), start(broker)
-        connected(here)
-        connected(there)
-        with (
-            Commands(there, channel) as v1,
-            subscribe("sse", there, f"/channels/{channel}") as events,
-        ):
-            there.wait_for_connections(channel, 2)
-            for volatile in [False, True]:
-                assert by_header(here, channel, volatile=volatile, **FIELDS)[0]
-                assert shown(v1.message()) == FIELDS
-                assert next(event.event for event in events.events if event.data) == "price"
-        for node in [here, there]:
-            eventually(lambda node=node: node.history(channel)["messages"], "the message")
-            assert shown(node.history(channel)["messages"][0]) == FIELDS
-    broker.stop()
+def test_two_nodes_show_the_same(broker, start_node, channel):
+    here, there = start_node(broker), start_node(broker)
+    connected(here)
+    connected(there)
+    with (
+        Commands(there, channel) as v1,
+        subscribe("sse", there, f"/channels/{channel}") as events,
+    ):
+        there.wait_for_connections(channel, 2)
+        for volatile in [False, True]:
+            assert by_header(here, channel, volatile=volatile, **FIELDS)[0]
+            assert shown(v1.message()) == FIELDS
+            assert next(event.event for event in events.events if event.data) == "price"
+    for one in [here, there]:
+        eventually(lambda one=one: one.history(channel)["messages"], "the message")
+        assert shown(one.history(channel)["messages"][0]) == FIELDS
 
 
 def test_a_callout_reads_them_and_replaces_the_body_alone(serve, tmp_path, channel):

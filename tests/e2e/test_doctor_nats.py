@@ -6,42 +6,10 @@ import re
 import pytest
 
 from support.access import SECRET
-from support.nats import NatsServer, connected
+from support.nats import connected
 from support.nats_client import NatsClient
 from support.nats_cluster import NatsCluster
-from support.server import ROOT, Server, closed_port, eventually, run_throng
-
-QUICK = ["--drain-window", "200ms", "--drain-timeout", "5s"]
-
-
-@pytest.fixture
-def broker(tmp_path):
-    """Starts nats-servers with a configuration, and stops them."""
-    started = []
-
-    def begin(configuration="", **options):
-        directory = tmp_path / f"nats{len(started)}"
-        directory.mkdir()
-        started.append(NatsServer(directory, configuration, **options))
-        return started[-1]
-
-    yield begin
-    for server in started:
-        server.stop()
-
-
-@pytest.fixture
-def node(tmp_path):
-    """Starts nodes, and stops them."""
-    started = []
-
-    def begin(*flags):
-        started.append(Server(tmp_path, *QUICK, "--engine", "nats", *flags))
-        return started[-1]
-
-    yield begin
-    for server in started:
-        server.stop()
+from support.server import ROOT, closed_port, eventually, run_throng
 
 
 @pytest.fixture
@@ -79,8 +47,8 @@ def streams(port):
         return client.request("$JS.API.STREAM.NAMES")["streams"]
 
 
-def test_a_server_that_is_ready_and_has_nothing_yet(doctor, broker):
-    server = broker()
+def test_a_server_that_is_ready_and_has_nothing_yet(doctor, brokers):
+    server = brokers()
     code, report = doctor("--nats", server.url)
     assert code == 0, report
     found = report["by_name"]
@@ -92,9 +60,9 @@ def test_a_server_that_is_ready_and_has_nothing_yet(doctor, broker):
     assert not streams(server.upstream), "nothing is created"
 
 
-def test_nothing_is_stored_unless_that_is_asked_for(doctor, broker, node, channel):
-    server = broker()
-    one = connected(node("--nats", server.url))
+def test_nothing_is_stored_unless_that_is_asked_for(doctor, brokers, start_node, channel):
+    server = brokers()
+    one = connected(start_node(server))
     one.publish(channel, "x")
 
     def stored():
@@ -114,8 +82,8 @@ def test_nothing_is_stored_unless_that_is_asked_for(doctor, broker, node, channe
     assert "panicked" not in one.log() and not re.search(r"WARN|ERROR", one.log()), one.log()
 
 
-def test_people_are_told_what_to_do(tmp_path, broker):
-    server = broker()
+def test_people_are_told_what_to_do(tmp_path, brokers):
+    server = brokers()
     done = run_throng("doctor", "--nats", server.url, directory=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"nodes can use NATS at {server.url}\n"), done.stdout
@@ -124,32 +92,32 @@ def test_people_are_told_what_to_do(tmp_path, broker):
     assert "\x1b" not in done.stdout, "colours are for terminals"
 
 
-def test_jetstream_that_is_not_enabled(doctor, broker, node):
-    server = broker(jetstream=False)
+def test_jetstream_that_is_not_enabled(doctor, brokers, start_node):
+    server = brokers(jetstream=False)
     code, report = doctor("--nats", server.url)
     assert code == 1
     check = report["by_name"]["JetStream"]
     assert check["verdict"] == "must" and check["found"] == "not enabled for these servers"
     assert "-js" in check["by_hand"][0] and "stream" not in report["by_name"]
     # A node says so as well.
-    one = node("--nats", server.url)
+    one = start_node(server)
     said = "no server answers requests of JetStream: it is not enabled there"
     eventually(lambda: said in one.log(), one.log())
 
 
-def test_jetstream_that_is_not_enabled_for_the_account(doctor, broker):
+def test_jetstream_that_is_not_enabled_for_the_account(doctor, brokers):
     accounts = "accounts { A { users: [ { user: a, password: b } ] } }\nno_auth_user: a"
-    code, report = doctor("--nats", broker(accounts).url)
+    code, report = doctor("--nats", brokers(accounts).url)
     assert code == 1 and report["verdicts"]["JetStream"] == "must", report
 
 
-def test_each_permission_that_is_missing_is_named(tmp_path, doctor, broker):
+def test_each_permission_that_is_missing_is_named(tmp_path, doctor, brokers):
     login = tmp_path / "login"
     login.write_text("a:b")
     login.chmod(0o600)
     whole = permissions()
     assert sum(map(len, whole.values())) >= 10
-    server = broker(guarded(whole))
+    server = brokers(guarded(whole))
     code, report = doctor("--nats", server.url, "--nats-login", login)
     assert code == 0, report
     assert report["verdicts"]["publish"] == report["verdicts"]["subscribe"] == "ok"
@@ -159,7 +127,7 @@ def test_each_permission_that_is_missing_is_named(tmp_path, doctor, broker):
     for parity in (0, 1):
         some = {verb: found[parity::2] for verb, found in whole.items()}
         lacking = {verb: found[1 - parity :: 2] for verb, found in whole.items()}
-        server = broker(guarded({verb: [*found, "a"] for verb, found in some.items()}))
+        server = brokers(guarded({verb: [*found, "a"] for verb, found in some.items()}))
         code, report = doctor("--nats", server.url, "--nats-login", login)
         assert code == 1
         for verb, expected in lacking.items():
@@ -168,9 +136,9 @@ def test_each_permission_that_is_missing_is_named(tmp_path, doctor, broker):
             assert check["by_hand"] == [f"allow this user to {verb} to: {', '.join(expected)}"]
 
 
-def test_a_stream_that_differs_is_shown_with_each_difference(doctor, broker, node):
-    server = broker()
-    connected(node("--nats", server.url, "--history-messages", "7"))
+def test_a_stream_that_differs_is_shown_with_each_difference(doctor, brokers, start_node):
+    server = brokers()
+    connected(start_node(server, "--history-messages", "7"))
     code, report = doctor("--nats", server.url)
     check = report["by_name"]["stream"]
     assert (code, check["verdict"]) == (1, "must")
@@ -178,9 +146,9 @@ def test_a_stream_that_differs_is_shown_with_each_difference(doctor, broker, nod
     assert expected in check["by_hand"], check
 
 
-def test_the_settings_of_a_node_are_those_of_its_file(tmp_path, doctor, broker, node):
-    server = broker()
-    connected(node("--nats", server.url, "--history-messages", "7", "--nats-prefix", "p"))
+def test_the_settings_of_a_node_are_those_of_its_file(tmp_path, doctor, brokers, start_node):
+    server = brokers()
+    connected(start_node(server, "--history-messages", "7", "--nats-prefix", "p"))
     file = tmp_path / "node.toml"
     file.write_text(
         f"engine = 'nats'\nnats = '{server.url}'\nnats-prefix = 'p'\n[history]\nmessages = 7\n"
@@ -190,11 +158,11 @@ def test_the_settings_of_a_node_are_those_of_its_file(tmp_path, doctor, broker, 
     assert report["by_name"]["stream"]["found"] == "p-channels is as the settings have it"
 
 
-def test_the_bucket_of_nodes_with_keys_is_compared(tmp_path, doctor, broker, node):
-    server = broker()
+def test_the_bucket_of_nodes_with_keys_is_compared(tmp_path, doctor, brokers, start_node):
+    server = brokers()
     file = tmp_path / "throng.toml"
     file.write_text(f"nats = '{server.url}'\n[[token-keys]]\nsecret = '{SECRET}'\n")
-    connected(node("--nats", server.url))
+    connected(start_node(server))
     code, report = doctor("--nats", "--config", file)
     found = report["by_name"]["revocations"]["found"]
     assert (code, found) == (0, "KV_throng-revocations is as the settings have it"), report
@@ -208,8 +176,8 @@ def test_the_bucket_of_nodes_with_keys_is_compared(tmp_path, doctor, broker, nod
     assert "revocations" not in doctor("--nats", "--config", file)[1]["by_name"]
 
 
-def test_what_only_monitoring_shows(doctor, broker):
-    server = broker("http: 127.0.0.1:-1\nmax_connections: 100")
+def test_what_only_monitoring_shows(doctor, brokers):
+    server = brokers("http: 127.0.0.1:-1\nmax_connections: 100")
     code, report = doctor("--nats", server.url, "--nats-monitor", server.monitor)
     assert code == 0, report
     found = report["by_name"]
@@ -220,8 +188,8 @@ def test_what_only_monitoring_shows(doctor, broker):
     assert code == 0 and report["verdicts"]["monitor"] == "unknown", report
 
 
-def test_a_server_that_syncs_always_and_one_that_is_too_small(doctor, broker):
-    server = broker("http: 127.0.0.1:-1", store="sync_interval: always")
+def test_a_server_that_syncs_always_and_one_that_is_too_small(doctor, brokers):
+    server = brokers("http: 127.0.0.1:-1", store="sync_interval: always")
     _, report = doctor("--nats", server.url, "--nats-monitor", server.monitor)
     assert report["by_name"]["sync"] | {"why": ""} == {
         "name": "sync",
@@ -231,18 +199,18 @@ def test_a_server_that_syncs_always_and_one_that_is_too_small(doctor, broker):
         "why": "",
         "by_hand": [],
     }
-    small = broker("http: 127.0.0.1:-1\nmax_payload: 1024", store="max_file_store: 1MB")
+    small = brokers("http: 127.0.0.1:-1\nmax_payload: 1024", store="max_file_store: 1MB")
     code, report = doctor("--nats", small.url, "--nats-monitor", small.monitor)
     assert code == 1
     assert report["verdicts"]["storage"] == "must"
     assert report["verdicts"]["max_payload"] == "should"
 
 
-def test_limits_of_an_account_are_compared_with_a_demand(doctor, broker):
+def test_limits_of_an_account_are_compared_with_a_demand(doctor, brokers):
     limits = "limits { max_subscriptions: 500, max_connections: 1 }"
     jetstream = "jetstream: { max_streams: 2, max_file: 4GB }"
     users = "users: [ { user: a, password: b } ]"
-    server = broker(f"accounts {{ A {{ {users}\n{jetstream}\n{limits} }} }}\nno_auth_user: a")
+    server = brokers(f"accounts {{ A {{ {users}\n{jetstream}\n{limits} }} }}\nno_auth_user: a")
     code, report = doctor("--nats", server.url, "--connections", "400", "--channels", "50")
     assert code == 1 and report["verdicts"]["channels"] == "ok", report
     assert report["by_name"]["channels"]["needed"] == "458, 8 of them the node's own"
@@ -253,13 +221,13 @@ def test_limits_of_an_account_are_compared_with_a_demand(doctor, broker):
     _, report = doctor("--nats", server.url, "-n", "400", "--channels", "100")
     check = report["by_name"]["channels"]
     assert check["verdict"] == "should" and "max_subscriptions" in check["by_hand"][0], check
-    _, report = doctor("--nats", broker().url, "--channels", "20k")
+    _, report = doctor("--nats", brokers().url, "--channels", "20k")
     assert report["verdicts"]["channels"] == "ok" and "streams" not in report["verdicts"]
 
 
-def test_servers_that_cannot_be_used_are_named_with_the_reason(tmp_path, doctor, broker):
-    server = broker()
-    guard = broker(guarded(permissions()))
+def test_servers_that_cannot_be_used_are_named_with_the_reason(tmp_path, doctor, brokers):
+    server = brokers()
+    guard = brokers(guarded(permissions()))
     with closed_port() as port:
         dead = f"nats://127.0.0.1:{port}"
         code, report = doctor("--nats", f"{dead},{server.url}")

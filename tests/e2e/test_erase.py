@@ -7,7 +7,7 @@ import pytest
 from support import TIMEOUT_SECONDS
 from support.access import SECRET, bearer, server_key, token
 from support.durable import SETTINGS
-from support.nats import NatsServer, connected, nodes_in
+from support.nats import connected
 from support.raw import Raw
 from support.server import Server, eventually
 from support.transports import subscribe
@@ -38,10 +38,8 @@ def kept(server, channel):
 def place(request, tmp_path):
     """Starts servers that keep messages in each place."""
     if request.param == "nats":
-        broker = NatsServer(tmp_path)
-        with nodes_in(tmp_path) as start:
-            yield lambda: connected(start(broker))
-        broker.stop()
+        broker, start_node = map(request.getfixturevalue, ("broker", "start_node"))
+        yield lambda: connected(start_node(broker))
         return
     flags = []
     if request.param == "disk":
@@ -166,28 +164,25 @@ def test_all_before_is_erased_while_it_is_delivered(serve, channel):
         assert body == f"<{number}>{BIG}", "the one that was half written is whole"
 
 
-def test_other_nodes_drop_it_and_a_cut_off_one_says_when(tmp_path):
-    broker = NatsServer(tmp_path)
-    with nodes_in(tmp_path) as start:
-        near, far = connected(start(broker)), connected(start(broker))
-        ids = [near.publish("news", text)["id"] for text in ("first", "secret", "third")]
-        eventually(lambda: len(kept(far, "news")) == 3, "the messages there")
-        with subscribe("sse", far, "/channels/news", since=ids[2]) as events:
-            erased(near, f"/channels/news/messages/{ids[1]}")
-            notice = next(event for event in events.events if event.event == "erased")
-            assert json.loads(notice.data) == {"erased": ids[1]}
-        assert kept(far, "news") == ["first", "third", (ids[1],)]
-        with broker.cut_off():
-            answer = erase(near, f"/channels/news/messages/{ids[0]}")
-            assert answer.status_code in (503, 504), answer.text
-            assert answer.status_code == 504 or "Retry-After" in answer.headers
-        eventually(
-            lambda: erase(far, f"/channels/news/messages/{ids[2]}").status_code == 200, "it is back"
-        )
-        # Until it is back as well, it reads nothing.
-        connected(near)
-        eventually(lambda: kept(near, "news")[0] == "first" and "third" not in kept(near, "news"), "it")
-    broker.stop()
+def test_other_nodes_drop_it_and_a_cut_off_one_says_when(broker, start_node):
+    near, far = connected(start_node(broker)), connected(start_node(broker))
+    ids = [near.publish("news", text)["id"] for text in ("first", "secret", "third")]
+    eventually(lambda: len(kept(far, "news")) == 3, "the messages there")
+    with subscribe("sse", far, "/channels/news", since=ids[2]) as events:
+        erased(near, f"/channels/news/messages/{ids[1]}")
+        notice = next(event for event in events.events if event.event == "erased")
+        assert json.loads(notice.data) == {"erased": ids[1]}
+    assert kept(far, "news") == ["first", "third", (ids[1],)]
+    with broker.cut_off():
+        answer = erase(near, f"/channels/news/messages/{ids[0]}")
+        assert answer.status_code in (503, 504), answer.text
+        assert answer.status_code == 504 or "Retry-After" in answer.headers
+    eventually(
+        lambda: erase(far, f"/channels/news/messages/{ids[2]}").status_code == 200, "it is back"
+    )
+    # Until it is back as well, it reads nothing.
+    connected(near)
+    eventually(lambda: kept(near, "news")[0] == "first" and "third" not in kept(near, "news"), "it")
 
 
 def test_only_a_right_of_its_own_erases(serve, tmp_path):

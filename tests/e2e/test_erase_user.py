@@ -5,7 +5,7 @@ import json
 import pytest
 from support import TIMEOUT_SECONDS
 from support.access import SECRET, bearer, server_key, token
-from support.nats import NatsServer, connected, nodes_in
+from support.nats import connected
 from support.server import Server, eventually
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
@@ -72,12 +72,10 @@ class Site:
 def site(request, tmp_path):
     started = []
     if request.param == "nats":
-        broker = NatsServer(tmp_path)
-        with nodes_in(tmp_path) as nodes:
-            flags = ["--config", tmp_path / "throng.toml"]
-            rules = RULES.replace("keys = 10\n", "")
-            yield Site(tmp_path, lambda: connected(nodes(broker, *flags)), rules)
-        broker.stop()
+        broker, start_node = map(request.getfixturevalue, ("broker", "start_node"))
+        flags = ["--config", tmp_path / "throng.toml"]
+        rules = RULES.replace("keys = 10\n", "")
+        yield Site(tmp_path, lambda: connected(start_node(broker, *flags)), rules)
         return
     rules, flags = RULES, ["--config", tmp_path / "throng.toml"]
     if request.param == "disk":

@@ -13,7 +13,7 @@ import pytest
 
 from support import TIMEOUT_SECONDS
 from support.access import SECRET, bearer, server_key
-from support.nats import NatsServer, ailments, start_node
+from support.nats import ailments
 from support.raw import RawWebSocket
 from support.server import BINARY, Server, eventually, run_throng
 from support.upgrades import FAILED
@@ -206,15 +206,11 @@ def make_stream(broker, name, **configuration):
     ],
     ids=["unreleased", "later"],
 )
-def test_streams_of_another_format_are_refused(tmp_path, metadata, reason):
-    (tmp_path / "nats").mkdir()
-    broker = NatsServer(tmp_path / "nats")
+def test_streams_of_another_format_are_refused(broker, start_node, metadata, reason):
     bucket = {"subjects": ["$KV.throng-epochs.>"], "max_msgs_per_subject": 1, "max_bytes": 1 << 20}
     flags = {"discard": "new", "allow_direct": True, "allow_rollup_hdrs": True, "deny_delete": True}
     make_stream(broker, "KV_throng-epochs", **bucket, **flags, metadata=metadata)
-    node = start_node(tmp_path, broker)
-    eventually(lambda: reason in node.log(), lambda: node.log())
-    assert "KV_throng-epochs" in node.says(reason)
-    eventually(lambda: ailments(node), "what is wrong")
-    node.stop()
-    broker.stop()
+    one = start_node(broker)
+    eventually(lambda: reason in one.log(), lambda: one.log())
+    assert "KV_throng-epochs" in one.says(reason)
+    eventually(lambda: ailments(one), "what is wrong")

@@ -1,5 +1,6 @@
 """One node with channels in memory, on its disk and in NATS at once, and another one beside it."""
 
+import contextlib
 import shutil
 import signal
 from concurrent.futures import ThreadPoolExecutor
@@ -8,7 +9,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 
 from support.lists import names
-from support.nats import QUICK, NatsServer, connected
+from support.nats import QUICK, connected
 from support.server import BINARY, eventually, run_throng
 from support.transports import TRANSPORTS, subscribe
 from support.upgrades import UpgradableServer, is_running
@@ -33,34 +34,24 @@ PLACES = ["memory", "disk", "nats"]
 
 
 @pytest.fixture
-def broker(tmp_path):
-    (tmp_path / "nats").mkdir()
-    server = NatsServer(tmp_path / "nats")
-    yield server
-    server.stop()
-
-
-@pytest.fixture
 def node(tmp_path, broker, monkeypatch):
     """Starts nodes with journals of all kinds, each in a directory of its own, and stops them."""
     copy = tmp_path / "throng"
     shutil.copy(BINARY, copy)
     monkeypatch.setattr("support.server.BINARY", copy)
-    started = []
+    with contextlib.ExitStack() as stack:
 
-    def begin(name="one", *flags, settings=TABLES):
-        place = tmp_path / name
-        place.mkdir(exist_ok=True)
-        head = f"engine = 'nats'\nnats = '{broker.url}'\ndata = 'data'\n"
-        (place / "throng.toml").write_text(head + settings)
-        started.append(UpgradableServer(place, *QUICK, *flags))
-        return connected(started[-1])
+        def begin(name="one", *flags, settings=TABLES):
+            place = tmp_path / name
+            place.mkdir(exist_ok=True)
+            head = f"engine = 'nats'\nnats = '{broker.url}'\ndata = 'data'\n"
+            (place / "throng.toml").write_text(head + settings)
+            server = UpgradableServer(place, *QUICK, *flags)
+            # The process of now: an upgrade has ended the one before.
+            stack.callback(lambda: is_running(server.pid) and server.stop())
+            return connected(server)
 
-    yield begin
-    for server in started:
-        # The process of now: an upgrade has ended the one before.
-        if is_running(server.pid):
-            server.stop()
+        yield begin
 
 
 def history(server, channel):

@@ -8,46 +8,16 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from support import TIMEOUT_SECONDS
-from support.nats import NatsServer, ailments, connected, nodes_in, start_node
+from support.nats import ailments, connected, nodes_in
 from support.raw import Raw
 from support.server import eventually, run_throng
 from support.transports import TRANSPORTS, WebSocket, subscribe
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory):
-    """A nats-server that stays up."""
-    server = NatsServer(tmp_path_factory.mktemp("nats"))
-    yield server
-    server.stop()
-
-
-@pytest.fixture(scope="module")
-def nodes(tmp_path_factory, broker):
-    """Two connected nodes over it."""
-    directory = tmp_path_factory.mktemp("nodes")
-    both = [start_node(directory, broker) for _ in range(2)]
-    for node in both:
-        connected(node)
-    yield both
-    for node in both:
-        node.stop()
-
-
-@pytest.fixture
-def own_broker(tmp_path):
-    """A nats-server that the test may kill."""
-    directory = tmp_path / "nats"
-    directory.mkdir()
-    server = NatsServer(directory)
-    yield server
-    server.stop()
-
-
-@pytest.fixture
-def node(tmp_path):
-    """Starts nodes, and stops them."""
-    with nodes_in(tmp_path) as begin:
-        yield begin
+def nodes(tmp_path_factory, lasting_broker):
+    """Two connected nodes."""
+    with nodes_in(tmp_path_factory.mktemp("nodes")) as begin:
+        yield [connected(node) for node in [begin(lasting_broker) for _ in range(2)]]
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
@@ -226,8 +196,8 @@ def publish_until(node, channel, prefix, is_over, accepted):
             assert status == 504 or int(answer.headers["Retry-After"]) >= 1
 
 
-def test_nothing_is_lost_when_nats_is_killed(own_broker, node, channel):
-    both = [connected(node(own_broker)) for _ in range(2)]
+def test_nothing_is_lost_when_nats_is_killed(broker, start_node, channel):
+    both = [connected(start_node(broker)) for _ in range(2)]
     path = f"/channels/{channel}"
     accepted, is_over = [[], []], threading.Event()
     with subscribe("sse", both[0], path) as here, subscribe("websocket", both[1], path) as there:
@@ -242,12 +212,12 @@ def test_nothing_is_lost_when_nats_is_killed(own_broker, node, channel):
         try:
             for _ in range(2):
                 eventually(lambda: all(len(one) > 20 for one in accepted), "messages before")
-                own_broker.kill()
+                broker.kill()
                 for one in both:
                     eventually(lambda one=one: ailments(one) == ["nats_away"], "a cut off node")
                     assert one.metrics()["throng_nats_connected"] == 0
                 counts = [len(one) for one in accepted]
-                own_broker.launch()
+                broker.launch()
                 for one in both:
                     connected(one)
                 more = list(zip(accepted, counts, strict=True))
@@ -325,12 +295,12 @@ def publish_batches_until(node, channel, prefix, is_over, batches):
         batches.append(list(zip(lines, publish_batch(node, lines), strict=True)))
 
 
-def test_batches_lose_and_repeat_nothing_when_nats_is_killed(own_broker, node, channel):
+def test_batches_lose_and_repeat_nothing_when_nats_is_killed(broker, start_node, channel):
     # A node that is back later than the other reads what has been published meanwhile: it has to be kept, and
     # its readers lag by as much.
     kept = ["--history-messages", 10_000, "--history-bytes", "64MiB"]
     lag = ["--max-lag-messages", 100_000, "--max-lag-bytes", "64MiB"]
-    both = [connected(node(own_broker, *kept, *lag)) for _ in range(2)]
+    both = [connected(start_node(broker, *kept, *lag)) for _ in range(2)]
     path = f"/channels/{channel}"
     published, received, is_over = [[], []], [[], []], threading.Event()
     with subscribe("sse", both[0], path) as here, subscribe("websocket", both[1], path) as there:
@@ -348,10 +318,10 @@ def test_batches_lose_and_repeat_nothing_when_nats_is_killed(own_broker, node, c
             thread.start()
         try:
             eventually(lambda: all(len(one) > 3 for one in published), "batches before")
-            own_broker.kill()
+            broker.kill()
             for one in both:
                 eventually(lambda one=one: ailments(one) == ["nats_away"], "a cut off node")
-            own_broker.launch()
+            broker.launch()
             for one in both:
                 connected(one)
             counts = [len(one) for one in published]
@@ -382,9 +352,9 @@ def test_batches_lose_and_repeat_nothing_when_nats_is_killed(own_broker, node, c
     assert bodies == ids
 
 
-def test_a_node_without_nats_refuses_and_begins_when_it_comes(own_broker, node, channel):
-    own_broker.kill()
-    alone = node(own_broker)
+def test_a_node_without_nats_refuses_and_begins_when_it_comes(broker, start_node, channel):
+    broker.kill()
+    alone = start_node(broker)
     assert ailments(alone) == ["nats_away"]
     path = f"/channels/{channel}"
     for answer in (
@@ -394,20 +364,20 @@ def test_a_node_without_nats_refuses_and_begins_when_it_comes(own_broker, node, 
     ):
         assert answer.status_code == 503, answer.text
         assert int(answer.headers["Retry-After"]) >= 1
-    own_broker.launch()
+    broker.launch()
     connected(alone)
     with subscribe("sse", alone, path) as there:
         alone.publish(path.rpartition("/")[2], "x")
         assert there.take(1) == ["x"]
 
 
-def test_subscribers_stay_while_nats_is_silent(own_broker, node, channel):
-    both = [connected(node(own_broker)) for _ in range(2)]
+def test_subscribers_stay_while_nats_is_silent(broker, start_node, channel):
+    both = [connected(start_node(broker)) for _ in range(2)]
     path = f"/channels/{channel}"
     with subscribe("sse", both[0], path) as here:
         both[1].publish(channel, "before")
         last, _ = here.next()
-        with own_broker.cut_off():
+        with broker.cut_off():
             eventually(lambda: ailments(both[0]) == ["nats_away"], "the silence is noticed")
             # Who has all that this node has can come, too.
             with subscribe("stream", both[0], path) as late:
@@ -426,8 +396,8 @@ def frames_until(socket, type):
             return frame
 
 
-def test_clients_are_told_when_messages_come_late(own_broker, node, channel):
-    one = connected(node(own_broker))
+def test_clients_are_told_when_messages_come_late(broker, start_node, channel):
+    one = connected(start_node(broker))
     here = f"{one.ws}/subscribe?channel={channel}"
     options = {"proxy": None, "subprotocols": ["throng.v1"], "open_timeout": TIMEOUT_SECONDS}
     late, current = ({"type": "late", "late": is_late} for is_late in (True, False))
@@ -438,13 +408,13 @@ def test_clients_are_told_when_messages_come_late(own_broker, node, channel):
     ):
         sse.request("GET", f"/channels/{channel}", {"Accept": "text/event-stream"})
         assert sse.read_head().status == 200
-        own_broker.kill()
+        broker.kill()
         assert frames_until(v1, "late") == late
         sse.read_until(b'event: late\ndata: {"type":"late","late":true}\n\n')
         # Who comes meanwhile is told, too.
         with connect(f"{one.ws}/subscribe", **options) as new:
             assert frames_until(new, "late") == late
-            own_broker.launch()
+            broker.launch()
             connected(one)
             for client in (v1, new):
                 assert frames_until(client, "late") == current
@@ -459,18 +429,18 @@ def test_clients_are_told_when_messages_come_late(own_broker, node, channel):
     assert told() == 6
 
 
-def test_after_a_loss_subscribers_begin_anew(tmp_path, own_broker, node, channel):
-    both = [connected(node(own_broker)) for _ in range(2)]
+def test_after_a_loss_subscribers_begin_anew(broker, start_node, channel):
+    both = [connected(start_node(broker)) for _ in range(2)]
     path = f"/channels/{channel}"
     first = both[0].publish(channel, "lost")["id"]
     with subscribe("websocket", both[1], path) as there:
-        own_broker.kill()
-        for file in sorted((tmp_path / "nats" / "store").rglob("*"), reverse=True):
+        broker.kill()
+        for file in sorted((broker.directory / "store").rglob("*"), reverse=True):
             if file.is_dir():
                 file.rmdir()
             else:
                 file.unlink()
-        own_broker.launch()
+        broker.launch()
         with pytest.raises(ConnectionClosed) as closed:
             there.socket.recv(timeout=TIMEOUT_SECONDS)
         assert closed.value.rcvd.code == 1012
@@ -483,47 +453,33 @@ def test_after_a_loss_subscribers_begin_anew(tmp_path, own_broker, node, channel
         assert new.partition("-")[0] != first.partition("-")[0]
 
 
-def test_a_stream_that_differs_is_refused(own_broker, node):
-    connected(node(own_broker))
-    other = node(own_broker, "--history-messages", "7")
+def test_a_stream_that_differs_is_refused(broker, start_node):
+    connected(start_node(broker))
+    other = start_node(broker, "--history-messages", "7")
     eventually(lambda: ailments(other) == ["nats_refused"], "it is refused")
     said = "max_msgs_per_subject is 101, but should be 8"
     eventually(lambda: said in other.log(), f"{said!r} in the log")
     assert other.http.post("/channels/a", content="x").status_code == 503
     # Under another prefix it has a stream of its own.
-    connected(node(own_broker, "--history-messages", "7", "--nats-prefix", "other"))
+    connected(start_node(broker, "--history-messages", "7", "--nats-prefix", "other"))
 
 
-def test_a_message_that_nats_does_not_take_is_too_large(tmp_path, node, channel):
-    directory = tmp_path / "small"
-    directory.mkdir()
-    small = NatsServer(directory, "max_payload: 8192")
-    try:
-        one = connected(node(small))
-        answer = one.http.post(f"/channels/{channel}", content="x" * 9000)
-        assert (answer.status_code, answer.json()["error"]) == (413, "too_large"), answer.text
-        one.publish(channel, "x" * 7000)
-        one.stop()
-    finally:
-        small.stop()
+def test_a_message_that_nats_does_not_take_is_too_large(brokers, start_node, channel):
+    one = connected(start_node(brokers("max_payload: 8192")))
+    answer = one.http.post(f"/channels/{channel}", content="x" * 9000)
+    assert (answer.status_code, answer.json()["error"]) == (413, "too_large"), answer.text
+    one.publish(channel, "x" * 7000)
 
 
-def test_a_node_logs_in(tmp_path, node):
-    directory = tmp_path / "guarded"
-    directory.mkdir()
-    guarded = NatsServer(directory, 'authorization { user: "node", password: "s3" }')
-    try:
-        login = tmp_path / "login"
-        login.write_text("node:s3\n")
-        one = connected(node(guarded, "--nats-login", login))
-        one.stop()
-        login.write_text("node:wrong\n")
-        other = node(guarded, "--nats-login", login)
-        eventually(lambda: "uthorization" in other.log(), "it is turned away")
-        assert ailments(other) == ["nats_away"]
-        other.stop()
-    finally:
-        guarded.stop()
+def test_a_node_logs_in(tmp_path, brokers, start_node):
+    guarded = brokers('authorization { user: "node", password: "s3" }')
+    login = tmp_path / "login"
+    login.write_text("node:s3\n")
+    connected(start_node(guarded, "--nats-login", login)).stop()
+    login.write_text("node:wrong\n")
+    other = start_node(guarded, "--nats-login", login)
+    eventually(lambda: "uthorization" in other.log(), "it is turned away")
+    assert ailments(other) == ["nats_away"]
 
 
 def test_settings_that_do_not_work_are_refused(tmp_path):

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 import pytest
 
 from support.access import SECRET, bearer, server_key, token
-from support.nats import NatsServer, connected, know_each_other, start_node
+from support.nats import connected, know_each_other
 from support.raw import Raw
 from support.server import Server, closed_port, eventually
 
@@ -17,39 +17,26 @@ def elsewhere(limit):
     return f'throng_limits_refused_elsewhere_total{{per="user",limit="{limit}"}}'
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory):
-    """A nats-server that stays up."""
-    server = NatsServer(tmp_path_factory.mktemp("nats"))
-    yield server
-    server.stop()
-
-
 @pytest.fixture
-def nodes(tmp_path, broker):
-    """Starts nodes with keys and these limits, and stops them."""
-    started = []
+def nodes(tmp_path, lasting_broker, start_node):
+    """Starts nodes with keys and these limits."""
 
     def begin(count, limits):
         operator, table = server_key(tmp_path, "operator", "administration")
         keys = f"[[token-keys]]\nsecret = '{SECRET}'\n{table}"
         access = "[access]\nsubscribe = 'anyone'\npublish = 'anyone'\n"
         (tmp_path / "throng.toml").write_text(access + limits + keys)
-        prefix = tmp_path.name[-32:].replace(".", "-")
-        for _ in range(count):
-            started.append(start_node(tmp_path, broker, "--nats-prefix", prefix))
-            started[-1].http.headers.update(bearer(operator))
+        prefix = ("--nats-prefix", tmp_path.name[-32:].replace(".", "-"))
+        started = [start_node(lasting_broker, *prefix) for _ in range(count)]
         for one in started:
+            one.http.headers.update(bearer(operator))
             connected(one)
         know_each_other(*started)
         counted = [count - 1] * count
         eventually(lambda: [one.metrics()[OTHERS] for one in started] == counted, "all reports")
         return started
 
-    yield begin
-    for server in started:
-        if server.process.poll() is None:
-            server.stop()
+    return begin
 
 
 def follow(stack, one, user="ann"):

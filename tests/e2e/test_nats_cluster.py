@@ -5,47 +5,23 @@ import re
 
 import pytest
 
-from support.nats import NatsServer, connected, start_node, user_of_the_guide
+from support.nats import connected
 from support.server import closed_port, eventually, run_throng
 from support.transports import subscribe
 
 
 @pytest.fixture
-def broker(tmp_path):
-    """A nats-server that allows what the guide says, and nothing else."""
-    directory = tmp_path / "nats"
-    directory.mkdir()
-    server = NatsServer(directory, f"authorization {{ users: [ {user_of_the_guide()} ] }}")
-    yield server
-    server.stop()
+def node(tmp_path, strict_broker, start_node):
+    """Starts connected nodes."""
+    return lambda *flags: connected(start_node(strict_broker, "--nats-login", tmp_path / "login", *flags))
 
 
 @pytest.fixture
-def node(tmp_path, broker):
-    """Starts nodes, and stops them."""
-    login = tmp_path / "login"
-    login.write_text("node:s3")
-    login.chmod(0o600)
-    started = []
-
-    def begin(*flags):
-        options = ("--nats-login", str(login), *flags)
-        started.append(connected(start_node(tmp_path, broker, *options)))
-        return started[-1]
-
-    begin.login = str(login)
-    yield begin
-    for server in started:
-        if server.process.poll() is None:
-            server.stop()
-
-
-@pytest.fixture
-def cluster(tmp_path, broker, node):
+def cluster(tmp_path, strict_broker):
     """Runs the command; returns the exit code and its report."""
 
     def run(*flags):
-        options = ("--nats", broker.url, "--nats-login", node.login, *flags)
+        options = ("--nats", strict_broker.url, "--nats-login", tmp_path / "login", *flags)
         done = run_throng("cluster", *options, directory=tmp_path)
         if "--json" not in flags:
             return done.returncode, done.stdout, done.stderr
@@ -107,7 +83,7 @@ def test_the_nodes_are_shown_with_their_connections(node, cluster):
         assert metrics["throng_nats_suspect_nodes"] == 0
 
 
-def test_what_is_suspect_is_named(node, cluster, broker):
+def test_what_is_suspect_is_named(node, cluster, strict_broker):
     both = [node(), node()]
     eventually(lambda: cluster("--json")[0] == 0, "nothing suspect")
 
@@ -130,7 +106,7 @@ def test_what_is_suspect_is_named(node, cluster, broker):
     eventually(lambda: cluster("--json")[0] == 0, "nothing suspect any more")
 
 
-def test_without_nodes_there_is_a_clear_error(cluster, broker, tmp_path):
+def test_without_nodes_there_is_a_clear_error(cluster, strict_broker, tmp_path):
     code, _, errors = cluster()
     assert code == 1 and "no node answers" in errors, errors
     with closed_port() as nobody:

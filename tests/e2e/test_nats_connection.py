@@ -11,12 +11,10 @@ import pytest
 
 from support import tls as tls_in_python
 from support.certificates import Authority
-from support.nats import NatsServer, user_of_the_guide
+from support.nats import user_of_the_guide
 from support.nats_keys import USER, Key, Operator
-from support.server import Server, closed_port, eventually, run_throng
+from support.server import closed_port, eventually, run_throng
 from support.transports import subscribe
-
-QUICK = ["--drain-window", "200ms", "--drain-timeout", "5s"]
 
 
 @pytest.fixture(scope="module")
@@ -28,37 +26,6 @@ def authority(tmp_path_factory):
     found.sign("named", "DNS:nats.example", usage="serverAuth")
     found.sign("node", "DNS:node")
     return found
-
-
-@pytest.fixture
-def broker(tmp_path):
-    """Starts nats-servers with a configuration, and stops them."""
-    started = []
-
-    def begin(configuration):
-        directory = tmp_path / f"nats{len(started)}"
-        directory.mkdir()
-        started.append(NatsServer(directory, configuration))
-        return started[-1]
-
-    yield begin
-    for server in started:
-        server.stop()
-
-
-@pytest.fixture
-def node(tmp_path):
-    """Starts nodes, and stops them."""
-    started = []
-
-    def begin(servers, *flags):
-        nats = ["--engine", "nats", "--nats", servers]
-        started.append(Server(tmp_path, *QUICK, *nats, *flags))
-        return started[-1]
-
-    yield begin
-    for server in started:
-        server.stop()
 
 
 def tls(authority, certificate="server", more=""):
@@ -88,73 +55,73 @@ def says(node, text):
 
 
 @pytest.mark.parametrize("scheme", ["tls", "nats"])
-def test_both_ends_show_their_certificates(broker, node, authority, channel, scheme):
-    server = broker(tls(authority, more="verify: true"))
+def test_both_ends_show_their_certificates(brokers, start_node, authority, channel, scheme):
+    server = brokers(tls(authority, more="verify: true"))
     place = authority.directory
     own = ["--nats-cert", place / "node.pem", "--nats-key", place / "node.key"]
     url = server.url.replace("nats://", f"{scheme}://")
-    works(node(url, "--nats-ca", authority.certificate, *own), channel)
+    works(start_node(url, "--nats-ca", authority.certificate, *own), channel)
 
 
-def test_tls_begins_first(broker, node, authority, channel):
-    server = broker(tls(authority, more="handshake_first: true"))
+def test_tls_begins_first(brokers, start_node, authority, channel):
+    server = brokers(tls(authority, more="handshake_first: true"))
     trusting = ["--nats-ca", authority.certificate]
-    works(node(over_tls(server), "--nats-tls-first", *trusting), channel)
-    works(node(server.url.replace("nats://", "tls-first://"), *trusting), channel)
+    works(start_node(over_tls(server), "--nats-tls-first", *trusting), channel)
+    works(start_node(server.url.replace("nats://", "tls-first://"), *trusting), channel)
 
 
-def test_a_server_that_expects_tls_first_is_found_out(broker, node, authority, channel):
-    server = broker(tls(authority, more="handshake_first: true"))
-    one = node(over_tls(server), "--nats-ca", authority.certificate)
+def test_a_server_that_expects_tls_first_is_found_out(brokers, start_node, authority, channel):
+    server = brokers(tls(authority, more="handshake_first: true"))
+    one = start_node(over_tls(server), "--nats-ca", authority.certificate)
     works(one, channel)
     one.says("the server expects TLS first (handshake_first)")
-    says(node(server.url), "if it expects TLS first (handshake_first), name it with tls-first://")
+    says(start_node(server.url), "if it expects TLS first (handshake_first), name it with tls-first://")
 
 
 def test_a_server_that_cannot_be_trusted_is_named_with_the_reason(
-    tmp_path, broker, node, authority
+    tmp_path, brokers, start_node, authority
 ):
     other = Authority(authority.directory, "other").certificate
-    server = broker(tls(authority))
+    server = brokers(tls(authority))
     trusting = ["--nats-ca", authority.certificate]
-    untrusted = node(over_tls(server), "--nats-ca", other)
+    untrusted = start_node(over_tls(server), "--nats-ca", other)
     says(
         untrusted,
         "no trusted authority has signed it; name the file of its authority with nats-",
     )
     untrusted.says(over_tls(server))
-    named = broker(tls(authority, "named"))
-    says(node(over_tls(named), *trusting), "it is for another host name")
+    named = brokers(tls(authority, "named"))
+    says(start_node(over_tls(named), *trusting), "it is for another host name")
     another = tls_in_python.Authority(tmp_path)
     both = another.issue("127.0.0.1", age=datetime.timedelta(days=2))
-    expired = broker(f'tls {{ cert_file: "{both}", key_file: "{both}" }}')
-    says(node(over_tls(expired), "--nats-ca", another.file), "it has expired")
-    verifying = broker(tls(authority, more="verify: true"))
-    says(node(over_tls(verifying), *trusting), "a client certificate")
-    plain = broker("")
+    expired = brokers(f'tls {{ cert_file: "{both}", key_file: "{both}" }}')
+    says(start_node(over_tls(expired), "--nats-ca", another.file), "it has expired")
+    verifying = brokers(tls(authority, more="verify: true"))
+    says(start_node(over_tls(verifying), *trusting), "a client certificate")
+    plain = brokers("")
     says(
-        node(over_tls(plain), *trusting),
+        start_node(over_tls(plain), *trusting),
         "the server does not speak TLS, which the settings",
     )
-    says(node(plain.url, *trusting), "the server does not speak TLS, which the settings")
+    says(start_node(plain.url, *trusting), "the server does not speak TLS, which the settings")
 
 
-def test_a_key_of_a_user_logs_in(tmp_path, broker, node, channel):
+def test_a_key_of_a_user_logs_in(tmp_path, brokers, start_node, channel):
     key, other = Key(USER), Key(USER)
-    server = broker(f"authorization {{ users: [ {{ nkey: {key.public} }} ] }}")
+    server = brokers(f"authorization {{ users: [ {{ nkey: {key.public} }} ] }}")
     login = tmp_path / "login"
     login.write_text(f"{key.seed}\n")
     login.chmod(0o600)
-    known = node(server.url, "--nats-login", login)
+    known = start_node(server.url, "--nats-login", login)
     works(known, channel)
     seed = tmp_path / "other"
     seed.write_text(other.seed)
-    stranger = node(server.url, "--nats-login", seed)
+    stranger = start_node(server.url, "--nats-login", seed)
     says(
         stranger,
         "it knows no such nkey: compare nats-login with the users of the server",
     )
-    anonymous = node(server.url)
+    anonymous = start_node(server.url)
     says(anonymous, "the server asks for a login (authorization violation)")
     assert "every user of this machine can read the secret" in stranger.log()
     assert "every user of this machine can read" not in known.log()
@@ -165,13 +132,13 @@ def test_a_key_of_a_user_logs_in(tmp_path, broker, node, channel):
         assert secret not in shown
 
 
-def test_credentials_that_expire_are_replaced_in_their_file(tmp_path, broker, node, channel):
+def test_credentials_that_expire_are_replaced_in_their_file(tmp_path, brokers, start_node, channel):
     operator = Operator()
-    server = broker(operator.configuration)
+    server = brokers(operator.configuration)
     login = tmp_path / "node.creds"
     login.write_text(operator.credentials(expires=-60))
     login.chmod(0o600)
-    late = node(server.url, "--nats-login", login)
+    late = start_node(server.url, "--nats-login", login)
     says(late, "the server refuses the login")
     whole = tmp_path / "new.creds"
     whole.write_text(operator.credentials())
@@ -221,18 +188,18 @@ class Announcer:
                     lines.flush()
 
 
-def test_a_node_goes_to_servers_that_another_one_announces(broker, node, channel):
-    server = broker("")
+def test_a_node_goes_to_servers_that_another_one_announces(brokers, start_node, channel):
+    server = brokers("")
     announcer = Announcer(server.url.removeprefix("nats://"))
-    works(node(announcer.url), channel)
+    works(start_node(announcer.url), channel)
     assert announcer.logins > 0
     announcer.listener.close()
 
 
-def test_a_node_tries_one_server_after_the_other(broker, node, channel):
-    first, second = broker(""), broker("")
+def test_a_node_tries_one_server_after_the_other(brokers, start_node, channel):
+    first, second = brokers(""), brokers("")
     with closed_port() as port:
-        one = node(f"nats://127.0.0.1:{port},{first.url},{second.url}")
+        one = start_node(f"nats://127.0.0.1:{port},{first.url},{second.url}")
         works(one, channel)
         one.says("cannot connect: connection refused")
         first.kill()
@@ -241,11 +208,11 @@ def test_a_node_tries_one_server_after_the_other(broker, node, channel):
         works(one, channel)
 
 
-def test_a_node_works_with_exactly_the_permissions_of_the_guide(tmp_path, broker, node, channel):
-    server = broker(f"authorization {{ users: [ {user_of_the_guide()} ] }}")
+def test_a_node_works_with_exactly_the_permissions_of_the_guide(tmp_path, brokers, start_node, channel):
+    server = brokers(f"authorization {{ users: [ {user_of_the_guide()} ] }}")
     login = tmp_path / "login"
     login.write_text("node:s3")
-    both = [node(server.url, "--nats-login", login) for _ in range(2)]
+    both = [start_node(server.url, "--nats-login", login) for _ in range(2)]
     for one in both:
         works(one, channel)
     with subscribe("sse", both[1], f"/channels/{channel}", history="10") as there:

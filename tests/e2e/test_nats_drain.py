@@ -9,7 +9,7 @@ from websockets.exceptions import ConnectionClosed
 
 from support import TIMEOUT_SECONDS
 from support.floods import finish_flood, flooding
-from support.nats import NatsServer, connected, start_node
+from support.nats import connected
 from support.server import BINARY, clean_environment, eventually, run_throng
 from support.transports import subscribe
 
@@ -22,22 +22,9 @@ WATCHED = 3
 
 
 @pytest.fixture
-def broker(tmp_path):
-    """One server."""
-    directory = tmp_path / "nats"
-    directory.mkdir()
-    server = NatsServer(directory)
-    yield server
-    server.stop()
-
-
-@pytest.fixture
-def nodes(tmp_path, broker):
+def nodes(broker, start_node):
     """Three nodes."""
-    started = [start_node(tmp_path, broker) for _ in range(3)]
-    yield [connected(node) for node in started]
-    for node in started:
-        node.stop()
+    return [connected(one) for one in [start_node(broker) for _ in range(3)]]
 
 
 @pytest.fixture

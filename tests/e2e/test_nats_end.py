@@ -7,7 +7,7 @@ import pytest
 from websockets.exceptions import ConnectionClosedOK
 
 from support import TIMEOUT_SECONDS
-from support.nats import NatsServer, connected, know_each_other, nodes_in
+from support.nats import connected, know_each_other
 from support.server import eventually
 from support.transports import TRANSPORTS, subscribe
 
@@ -19,22 +19,11 @@ may-end = true
 
 
 @pytest.fixture
-def broker(tmp_path):
-    """A nats-server that the test may kill."""
-    directory = tmp_path / "nats"
-    directory.mkdir()
-    server = NatsServer(directory)
-    yield server
-    server.stop()
-
-
-@pytest.fixture
-def start(tmp_path, broker):
+def start(tmp_path, broker, start_node):
     """Starts connected nodes whose channels may end."""
     file = tmp_path / "throng.toml"
     file.write_text(SETTINGS)
-    with nodes_in(tmp_path) as begin:
-        yield lambda: connected(begin(broker, "--config", file))
+    return lambda: connected(start_node(broker, "--config", file))
 
 
 def end(server, channel, last=None):
@@ -240,11 +229,10 @@ def test_subscribers_of_a_node_that_was_cut_off_learn_of_the_end(start, channel,
         follower.close()
 
 
-def test_without_the_setting_a_channel_says_how_it_could_end(tmp_path, broker):
-    with nodes_in(tmp_path) as begin:
-        node = connected(begin(broker))
-        answer = node.http.post("/channels/a/end", content="last")
-        assert (answer.status_code, answer.json()["error"]) == (501, "not_implemented")
-        assert "may-end = true" in answer.json()["message"]
-        assert node.history("a")["messages"] == []
-        assert publish(node, "a") == (201, None)
+def test_without_the_setting_a_channel_says_how_it_could_end(broker, start_node):
+    one = connected(start_node(broker))
+    answer = one.http.post("/channels/a/end", content="last")
+    assert (answer.status_code, answer.json()["error"]) == (501, "not_implemented")
+    assert "may-end = true" in answer.json()["message"]
+    assert one.history("a")["messages"] == []
+    assert publish(one, "a") == (201, None)

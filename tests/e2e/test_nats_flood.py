@@ -5,7 +5,7 @@ import json
 import pytest
 
 from support import TIMEOUT_SECONDS
-from support.nats import NatsServer, connected, start_node
+from support.nats import connected
 from support.server import run_throng
 
 LOAD = ["--clients", "60", "--streams", "10", "--hold", "2s", "--publish", "50"]
@@ -13,18 +13,9 @@ WHOLE = ["lost == 0", "missed == 0", "duplicated == 0", "reordered == 0", "failu
 
 
 @pytest.fixture
-def nodes(tmp_path):
+def nodes(broker, start_node):
     """Three nodes."""
-    directory = tmp_path / "nats"
-    directory.mkdir()
-    broker = NatsServer(directory)
-    started = [start_node(tmp_path, broker) for _ in range(3)]
-    try:
-        yield [connected(node) for node in started]
-    finally:
-        for node in started:
-            node.stop()
-        broker.stop()
+    return [connected(one) for one in [start_node(broker) for _ in range(3)]]
 
 
 def test_clients_and_publishers_are_on_all_nodes(tmp_path, nodes):

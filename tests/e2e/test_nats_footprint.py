@@ -4,11 +4,9 @@ import contextlib
 import re
 from pathlib import Path
 
-import pytest
-
-from support.nats import NatsServer, connected, start_node
+from support.nats import connected
 from support.raw import Raw
-from support.server import Server, eventually
+from support.server import eventually
 
 CLIENTS = 200
 CHANNELS_OF_CLIENT = 100
@@ -52,30 +50,16 @@ def bytes_of_channel(server):
     return lambda: (own_bytes(server) - before) / CHANNELS
 
 
-@pytest.fixture
-def broker(tmp_path):
-    directory = tmp_path / "nats"
-    directory.mkdir()
-    server = NatsServer(directory)
-    yield server
-    server.stop()
-
-
-def test_a_followed_channel_takes_few_bytes(tmp_path, broker):
-    alone = Server(tmp_path, "--heartbeat", 0)
-    node = connected(start_node(tmp_path, broker, "--heartbeat", 0))
-    try:
-        with_memory = bytes_of_channel(alone)
-        with followers(alone):
-            at_least = with_memory()
-        with_nats = bytes_of_channel(node)
-        with followers(node):
-            assert node.metrics()["throng_nats_followed_channels"] == CHANNELS
-            # What was needed until they were followed goes back to the kernel when that is over.
-            eventually(
-                lambda: with_nats() - at_least <= BYTES_MAX,
-                lambda: f"{BYTES_MAX} more than {at_least:.0f} bytes, not {with_nats():.0f}",
-            )
-    finally:
-        alone.stop()
-        node.stop()
+def test_a_followed_channel_takes_few_bytes(serve, broker, start_node):
+    alone, one = serve("--heartbeat", 0), connected(start_node(broker, "--heartbeat", 0))
+    with_memory = bytes_of_channel(alone)
+    with followers(alone):
+        at_least = with_memory()
+    with_nats = bytes_of_channel(one)
+    with followers(one):
+        assert one.metrics()["throng_nats_followed_channels"] == CHANNELS
+        # What was needed until they were followed goes back to the kernel when that is over.
+        eventually(
+            lambda: with_nats() - at_least <= BYTES_MAX,
+            lambda: f"{BYTES_MAX} more than {at_least:.0f} bytes, not {with_nats():.0f}",
+        )

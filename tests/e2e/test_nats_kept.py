@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from support.doors import Door
-from support.nats import NatsServer, connected, start_node, user_of_the_guide
+from support.nats import connected, user_of_the_guide
 from support.server import eventually, run_throng
 from support.transports import TRANSPORTS, subscribe
 
@@ -15,21 +15,12 @@ RESTRICTED = '"$KV.throng-subscriptions.>", '
 
 
 @pytest.fixture
-def broker(tmp_path):
-    """A server whose users have the permissions of the guide, and no others."""
-    server = NatsServer(tmp_path, f"authorization {{ users: [ {user_of_the_guide()} ] }}")
-    (tmp_path / "login").write_text("node:s3")
-    yield server
-    server.stop()
-
-
-@pytest.fixture
-def node(tmp_path, broker):
-    """Starts nodes, which may not be connected yet, and stops them."""
+def node(tmp_path, strict_broker, start_node):
+    """Starts nodes, which may not be connected yet."""
     started = []
 
-    def begin(door=broker, *flags):
-        started.append(start_node(tmp_path, door, "--nats-login", tmp_path / "login", *flags))
+    def begin(door=strict_broker, *flags):
+        started.append(start_node(door, "--nats-login", tmp_path / "login", *flags))
         return started[-1]
 
     begin.is_restricted = False
@@ -136,8 +127,8 @@ def test_changes_of_one_user_on_several_nodes_do_not_overwrite_each_other(node):
         knows(one, "ann", expected)
 
 
-def test_a_change_that_comes_to_nothing_is_compared_with_nats_first(node, broker):
-    door = Door(lambda: broker.upstream)
+def test_a_change_that_comes_to_nothing_is_compared_with_nats_first(node, strict_broker):
+    door = Door(lambda: strict_broker.upstream)
     near, far = connected(node()), connected(node(door))
     change(near, "PUT", "ann", {"channels": ["a"]})
     knows(far, "ann", ["a"])
@@ -153,8 +144,8 @@ def test_a_change_that_comes_to_nothing_is_compared_with_nats_first(node, broker
     door.close()
 
 
-def test_a_node_that_is_cut_off_refuses_changes_and_catches_up(node, broker, channel):
-    door = Door(lambda: broker.upstream)
+def test_a_node_that_is_cut_off_refuses_changes_and_catches_up(node, strict_broker, channel):
+    door = Door(lambda: strict_broker.upstream)
     near = connected(node())
     # The stream has messages of other channels.
     near.publish("other", "y")
@@ -183,11 +174,11 @@ def test_a_node_that_is_cut_off_refuses_changes_and_catches_up(node, broker, cha
     door.close()
 
 
-def test_subscriptions_survive_the_broker(node, broker, channel):
+def test_subscriptions_survive_the_broker(node, strict_broker, channel):
     first = connected(node())
     change(first, "PUT", "ann", {"channels": [channel]})
     with subscribe("sse", first, "/users/ann") as there:
-        broker.kill()
+        strict_broker.kill()
         eventually(lambda: first.metrics()["throng_nats_connected"] == 0, "it is cut off")
         refused = first.http.delete("/users/ann/subscriptions")
         assert (refused.status_code, refused.json()["error"]) == (503, "unavailable")
@@ -195,7 +186,7 @@ def test_subscriptions_survive_the_broker(node, broker, channel):
         for path in ("/users/ann/subscriptions", f"/channels/{channel}/followers"):
             unknown = second.http.get(path)
             assert (unknown.status_code, unknown.json()["error"]) == (503, "unavailable")
-        broker.launch()
+        strict_broker.launch()
         connected(first)
         connected(second)
         assert kept(second, "ann") == [channel]
@@ -205,13 +196,13 @@ def test_subscriptions_survive_the_broker(node, broker, channel):
         assert there.take(1) == ["x"]
 
 
-def test_a_bucket_that_is_lost_is_written_again_by_who_knows_it(node, broker, tmp_path):
+def test_a_bucket_that_is_lost_is_written_again_by_who_knows_it(node, strict_broker):
     first = connected(node())
     for user in ("ann", "bob"):
         change(first, "PUT", user, {"channels": ["a", user]})
-    broker.kill()
-    shutil.rmtree(tmp_path / "store")
-    broker.launch()
+    strict_broker.kill()
+    shutil.rmtree(strict_broker.directory / "store")
+    strict_broker.launch()
     connected(first)
     first.says("the bucket of subscriptions in NATS has lost entries")
     second = connected(node())
@@ -223,18 +214,14 @@ def test_a_bucket_that_is_lost_is_written_again_by_who_knows_it(node, broker, tm
     knows(second, "bob", ["bob"])
 
 
-def test_a_change_that_nats_does_not_allow_is_refused(node, tmp_path):
-    directory = tmp_path / "restricted"
-    directory.mkdir()
+def test_a_change_that_nats_does_not_allow_is_refused(node, brokers):
     assert RESTRICTED in user_of_the_guide()
     user = user_of_the_guide().replace(RESTRICTED, "")
-    broker = NatsServer(directory, f"authorization {{ users: [ {user} ] }}")
     node.is_restricted = True
-    one = connected(node(broker))
+    one = connected(node(brokers(f"authorization {{ users: [ {user} ] }}")))
     refused = one.http.put("/users/ann/subscriptions", json={"channels": ["a"]})
     assert (refused.status_code, refused.json()["error"]) == (507, "not_stored")
     assert kept(one, "ann") == []
-    broker.stop()
 
 
 def test_an_import_at_one_node_is_on_all(node, tmp_path):
@@ -303,8 +290,8 @@ def test_a_new_connection_gets_nothing_old_on_a_node_that_followed_nothing(node,
         assert (here.recovered, here.take(1)) == (True, ["later"])
 
 
-def test_what_a_node_missed_comes_in_order_and_its_positions_miss_nothing(node, broker, channel):
-    door = Door(lambda: broker.upstream)
+def test_what_a_node_missed_comes_in_order_and_its_positions_miss_nothing(node, strict_broker, channel):
+    door = Door(lambda: strict_broker.upstream)
     near, far = connected(node()), connected(node(door))
     names = [f"{channel}-{letter}" for letter in "abc"]
     change(near, "PUT", "ann", {"channels": names})

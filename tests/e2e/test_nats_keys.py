@@ -1,28 +1,12 @@
 """Idempotency keys of several nodes, whose NATS servers forget them."""
 
-import pytest
-
-from support.nats import brokers_in, connected, know_each_other, nodes_in
+from support.nats import connected, know_each_other
 from support.nats_client import NatsClient
 from support.server import eventually
 
 LOST = 'throng_nats_events_total{event="key_lost"}'
 # The stream keeps one message of each channel.
 ONE = ("--history-messages", "1")
-
-
-@pytest.fixture
-def broker(tmp_path):
-    """Starts nats-servers."""
-    with brokers_in(tmp_path) as begin:
-        yield begin
-
-
-@pytest.fixture
-def node(tmp_path):
-    """Starts nodes, and stops them."""
-    with nodes_in(tmp_path) as begin:
-        yield begin
 
 
 def publish(one, channel, key):
@@ -35,9 +19,9 @@ def entries(broker):
         return client.request("$JS.API.STREAM.INFO.KV_throng-keys")["state"]["messages"]
 
 
-def test_keys_are_known_after_restarts_although_their_messages_are_gone(broker, node, channel):
-    server = broker()
-    first, second = know_each_other(connected(node(server, *ONE)), connected(node(server, *ONE)))
+def test_keys_are_known_after_restarts_although_their_messages_are_gone(brokers, start_node, channel):
+    server = brokers()
+    first, second = know_each_other(connected(start_node(server, *ONE)), connected(start_node(server, *ONE)))
     ids = []
     for number in range(5):
         answer = publish(first, channel, f"k{number}")
@@ -48,7 +32,7 @@ def test_keys_are_known_after_restarts_although_their_messages_are_gone(broker, 
     server.kill()
     server.launch()
     connected(second)
-    third = connected(node(server, *ONE))
+    third = connected(start_node(server, *ONE))
     for one in (second, third):
         for number, id in enumerate(ids):
             again = publish(one, channel, f"k{number}")

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from support.nats import ailments, brokers_in, connected, nodes_in, old_program
+from support.nats import ailments, connected, old_program
 from support.server import closed_port, eventually, run_throng
 from support.transports import subscribe
 
@@ -15,29 +15,15 @@ POLLED = "throng_nats_polled_channels"
 LIMIT, MANY = 40, 60
 
 
-@pytest.fixture
-def broker(tmp_path):
-    """Starts nats-servers."""
-    with brokers_in(tmp_path) as begin:
-        yield begin
-
-
-@pytest.fixture
-def node(tmp_path):
-    """Starts nodes, and stops them."""
-    with nodes_in(tmp_path) as begin:
-        yield begin
-
-
 def follow(stack, node, channels):
     """Subscribers of these channels."""
     path = "/channels/{}"
     return [stack.enter_context(subscribe("sse", node, path.format(name))) for name in channels]
 
 
-def test_channels_beyond_the_limit_of_nats_are_polled_and_the_others_do_not_notice(broker, node):
-    limited = broker(f"max_subscriptions: {LIMIT}")
-    here, other = (connected(node(limited)) for _ in range(2))
+def test_channels_beyond_the_limit_of_nats_are_polled_and_the_others_do_not_notice(brokers, start_node):
+    limited = brokers(f"max_subscriptions: {LIMIT}")
+    here, other = (connected(start_node(limited)) for _ in range(2))
     names = [f"c{number}" for number in range(MANY)]
     with ExitStack() as stack:
         few = follow(stack, here, names[:20])
@@ -64,9 +50,9 @@ def test_channels_beyond_the_limit_of_nats_are_polled_and_the_others_do_not_noti
         assert all_of_them[-1].take(1) == ["last"]
 
 
-def test_a_limit_holds_after_nats_was_restarted(broker, node):
-    limited = broker(f"max_subscriptions: {LIMIT}")
-    here = connected(node(limited))
+def test_a_limit_holds_after_nats_was_restarted(brokers, start_node):
+    limited = brokers(f"max_subscriptions: {LIMIT}")
+    here = connected(start_node(limited))
     names = [f"c{number}" for number in range(MANY)]
     with ExitStack() as stack:
         subscribers = follow(stack, here, names)
@@ -81,21 +67,21 @@ def test_a_limit_holds_after_nats_was_restarted(broker, node):
             assert subscriber.take(1) == [name]
 
 
-def test_the_doctor_names_the_limit(broker, tmp_path):
-    limited = broker(f"max_subscriptions: {LIMIT}")
+def test_the_doctor_names_the_limit(brokers, tmp_path):
+    limited = brokers(f"max_subscriptions: {LIMIT}")
     done = run_throng("doctor", "--nats", limited.url, directory=tmp_path)
     (line,) = [line for line in done.stdout.splitlines() if line.split()[1:2] == ["channels"]]
     assert line.startswith("should") and re.search(r" [34]\d at most ", line), done.stdout
     assert "raise max_subscriptions" in done.stdout
-    unlimited = broker()
+    unlimited = brokers()
     done = run_throng("doctor", "--nats", unlimited.url, directory=tmp_path)
     assert "no limit found" in done.stdout and "max_subscriptions" not in done.stdout
 
 
 @pytest.mark.skipif(old_program() is None, reason="there is no old nats-server")
-def test_a_server_that_is_too_old_is_named(broker, node):
-    old = broker(program=old_program())
-    here = node(old)
+def test_a_server_that_is_too_old_is_named(brokers, start_node):
+    old = brokers(program=old_program())
+    here = start_node(old)
     eventually(lambda: ailments(here) == ["nats_version"], "the version")
     answer = here.http.get(READY)
     (reason,) = answer.json()["reasons"]
@@ -105,11 +91,11 @@ def test_a_server_that_is_too_old_is_named(broker, node):
     assert answer.status_code == 503 and here.log().count("is too old") == 1
 
 
-def test_a_node_that_has_never_reached_nats_is_not_ready(broker, node):
+def test_a_node_that_has_never_reached_nats_is_not_ready(brokers, start_node):
     with closed_port() as port:
-        nowhere = broker()
+        nowhere = brokers()
         nowhere.url = f"nats://127.0.0.1:{port}"
-        lost = node(nowhere)
+        lost = start_node(nowhere)
         assert lost.http.get(READY).json()["status"] == "starting"
         answer = lost.http.get("/health")
         assert (answer.status_code, answer.text) == (503, "starting\n")
@@ -117,9 +103,9 @@ def test_a_node_that_has_never_reached_nats_is_not_ready(broker, node):
         assert lost.metrics()["throng_ready"] == 0
 
 
-def test_a_node_that_loses_nats_stays_ready(broker, node):
-    server = broker()
-    here = connected(node(server))
+def test_a_node_that_loses_nats_stays_ready(brokers, start_node):
+    server = brokers()
+    here = connected(start_node(server))
     server.kill()
     eventually(lambda: ailments(here) == ["nats_away"], "the loss")
     assert here.http.get(READY).status_code == 200 and here.metrics()["throng_ready"] == 1

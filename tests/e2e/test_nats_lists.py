@@ -7,7 +7,7 @@ import pytest
 
 from support.access import SECRET, bearer, server_key
 from support.lists import names
-from support.nats import NatsServer, connected, know_each_other, start_node, user_of_the_guide
+from support.nats import connected, know_each_other, user_of_the_guide
 from support.raw import RawWebSocket
 from support.server import eventually
 from support.transports import subscribe
@@ -16,38 +16,14 @@ from support.transports import subscribe
 PIECE, PIECES = "x" * 16_000, 60
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory):
-    """A nats-server that stays up."""
-    server = NatsServer(tmp_path_factory.mktemp("nats"))
-    yield server
-    server.stop()
-
-
-@pytest.fixture
-def node(tmp_path, broker):
-    """Starts nodes of an installation of the test's own, and stops them."""
-    started = []
-
-    def begin(*flags):
-        prefix = tmp_path.name[-32:].replace(".", "-")
-        started.append(connected(start_node(tmp_path, broker, "--nats-prefix", prefix, *flags)))
-        return started[-1]
-
-    yield begin
-    for server in started:
-        if server.process.poll() is None:
-            server.stop()
-
-
 def page(one, path="/channels", **parameters):
     answer = one.http.get(path, params=parameters)
     assert answer.status_code == 200, answer.text
     return answer.json()
 
 
-def test_each_node_lists_what_is_followed_on_any(node):
-    three = know_each_other(node(), node(), node())
+def test_each_node_lists_what_is_followed_on_any(own_node):
+    three = know_each_other(own_node(), own_node(), own_node())
     with ExitStack() as stack:
         for number in range(30):
             # Every third one is followed on two nodes.
@@ -98,10 +74,10 @@ messages = 2
 
 
 @pytest.fixture
-def place(tmp_path, node):
+def place(tmp_path, own_node):
     """Starts nodes with channels of their own, each with a data directory."""
     (tmp_path / "throng.toml").write_text(LOCAL)
-    return lambda name: node("--data", str(tmp_path / name))
+    return lambda name: own_node("--data", str(tmp_path / name))
 
 
 def entries(one, path="/channels", **parameters):
@@ -162,11 +138,9 @@ def test_each_node_lists_what_has_messages_anywhere(place):
         assert (found["rooms/7"]["messages"], found["short/1"]["messages"]) == (1, 2)
 
 
-def test_a_list_without_nats_is_partial_and_has_what_the_node_has(tmp_path):
-    (tmp_path / "own").mkdir()
-    broker = NatsServer(tmp_path / "own")
+def test_a_list_without_nats_is_partial_and_has_what_the_node_has(tmp_path, broker, start_node):
     (tmp_path / "throng.toml").write_text(LOCAL)
-    one = connected(start_node(tmp_path, broker, "--data", str(tmp_path / "data")))
+    one = connected(start_node(broker, "--data", str(tmp_path / "data")))
     for name in ("rooms/1", "memory/1", "disk/1"):
         one.publish(name, "x")
     assert names(one, "/channels") == ["disk/1", "memory/1", "rooms/1"]
@@ -176,30 +150,24 @@ def test_a_list_without_nats_is_partial_and_has_what_the_node_has(tmp_path):
     connected(one)
     eventually(lambda: "partial" not in page(one), "all is known again")
     assert names(one, "/channels") == ["disk/1", "memory/1", "rooms/1"]
-    one.stop()
-    broker.stop()
 
 
-def test_a_list_without_the_permission_for_it_is_partial(tmp_path):
+def test_a_list_without_the_permission_for_it_is_partial(tmp_path, strict_broker, start_node):
     user = user_of_the_guide()
-    broker = NatsServer(tmp_path, f"authorization {{ users: [ {user} ] }}")
-    (tmp_path / "login").write_text("node:s3")
-    one = connected(start_node(tmp_path, broker, "--nats-login", str(tmp_path / "login")))
+    one = connected(start_node(strict_broker, "--nats-login", str(tmp_path / "login")))
     one.publish("rooms/1", "x")
     assert [entry["channel"] for entry in entries(one)] == ["rooms/1"]
     denied = re.sub(r"\$JS.API.CONSUMER.[A-Z.]*", "none.", user)
     assert denied != user
-    broker.reload(f"authorization {{ users: [ {denied} ] }}")
+    strict_broker.reload(f"authorization {{ users: [ {denied} ] }}")
     with subscribe("sse", connected(one), "/channels/rooms%2F2"):
         eventually(lambda: page(one).get("partial"), "it may not")
         assert names(one, "/channels") == ["rooms/2"]
         assert "$JS.API.CONSUMER." in one.log()
-    one.stop()
-    broker.stop()
 
 
-def test_a_list_says_that_a_frozen_node_is_missing(node):
-    both = know_each_other(node(), node())
+def test_a_list_says_that_a_frozen_node_is_missing(own_node):
+    both = know_each_other(own_node(), own_node())
     with subscribe("sse", both[0], "/channels/a"), subscribe("sse", both[1], "/channels/b"):
         assert names(both[0], "/channels") == ["a", "b"]
         with both[1].frozen():
@@ -211,11 +179,11 @@ def test_a_list_says_that_a_frozen_node_is_missing(node):
         eventually(lambda: "partial" not in page(both[0]), "a list without the node")
 
 
-def test_a_key_sees_on_all_nodes_what_it_is_for(tmp_path, node):
+def test_a_key_sees_on_all_nodes_what_it_is_for(tmp_path, own_node):
     key, table = server_key(tmp_path, "rooms", "listing", channels=["rooms/*"])
     keys = f"[[token-keys]]\nsecret = '{SECRET}'\n{table}"
     (tmp_path / "throng.toml").write_text(f"[access]\nsubscribe = 'anyone'\n{keys}")
-    both = [node(), node()]
+    both = [own_node(), own_node()]
     with ExitStack() as stack:
         for number, one in enumerate(both * 5):
             for kind in ("rooms", "others"):
@@ -227,9 +195,9 @@ def test_a_key_sees_on_all_nodes_what_it_is_for(tmp_path, node):
             assert len(found["channels"]) == 3
 
 
-def test_connections_of_all_nodes_that_are_behind_are_listed(node, channel):
+def test_connections_of_all_nodes_that_are_behind_are_listed(own_node, channel):
     room = ("--max-lag-messages", "10k", "--max-lag-bytes", "64MiB")
-    both = know_each_other(node(*room), node(*room))
+    both = know_each_other(own_node(*room), own_node(*room))
     with ExitStack() as stack:
         for one in both:
             path = f"/subscribe?channel={channel}&user=ann"

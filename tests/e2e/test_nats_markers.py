@@ -7,28 +7,18 @@ import pytest
 from websockets.sync.client import connect
 
 from support import TIMEOUT_SECONDS
-from support.nats import NatsServer, connected, start_node, user_of_the_guide
+from support.nats import connected
 from support.server import eventually
 from support.transports import subscribe
 
 
 @pytest.fixture
-def broker(tmp_path):
-    """A server whose users have the permissions of the guide, and no others."""
-    server = NatsServer(tmp_path, f"authorization {{ users: [ {user_of_the_guide()} ] }}")
-    (tmp_path / "login").write_text("node:s3")
-    yield server
-    server.stop()
-
-
-@pytest.fixture
-def node(tmp_path, broker):
-    """Starts nodes, and stops them."""
+def node(tmp_path, strict_broker, start_node):
+    """Starts connected nodes, which are allowed all that they need."""
     started = []
 
     def begin(*flags):
-        login = ("--nats-login", tmp_path / "login")
-        started.append(connected(start_node(tmp_path, broker, *login, *flags)))
+        started.append(connected(start_node(strict_broker, "--nats-login", tmp_path / "login", *flags)))
         return started[-1]
 
     yield begin
@@ -130,16 +120,16 @@ def test_of_devices_that_read_on_at_the_same_time_the_furthest_counts(node):
         assert ask(one, "GET", "/users/ann/read") == {"user": "ann", "read": ids[-1], "unread": 0}
 
 
-def test_a_marker_survives_the_broker_and_does_not_move_without_it(node, broker):
+def test_a_marker_survives_the_broker_and_does_not_move_without_it(node, strict_broker):
     one = node()
     ids = [one.publish_to_user("ann", str(number))["id"] for number in range(3)]
     ask(one, "PUT", f"/users/ann/read?id={ids[0]}")
-    broker.kill()
+    strict_broker.kill()
     eventually(lambda: one.metrics()["throng_nats_connected"] == 0, "it is cut off")
     refused = one.http.put("/users/ann/read", params={"id": ids[1]})
     assert (refused.status_code, refused.json()["error"]) == (503, "unavailable")
     assert one.http.get("/users/ann/read").status_code == 503
-    broker.launch()
+    strict_broker.launch()
     connected(one)
     assert ask(one, "GET", "/users/ann/read") == {"user": "ann", "read": ids[0], "unread": 2}
 

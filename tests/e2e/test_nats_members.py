@@ -1,5 +1,6 @@
 """Members of channels of several nodes: each node lists those of all, tells of each once, and knows when it cannot know."""
 
+import contextlib
 import json
 import shutil
 import threading
@@ -10,11 +11,11 @@ import pytest
 from support import TIMEOUT_SECONDS
 from support.access import SECRET, bearer, server_key, token
 from support.doors import Door
-from support.nats import NatsServer, QUICK, connected, know_each_other
+from support.nats import QUICK, connected, know_each_other
 from support.pusher import APP, Peer, call, settings
 from support.server import BINARY, eventually
 from support.transports import HttpStream
-from support.upgrades import UpgradableServer
+from support.upgrades import UpgradableServer, is_running
 from support.stock import Stock
 
 CONFIG = f"""
@@ -30,14 +31,6 @@ ROOM = "rooms/a"
 PATH = "/channels/rooms%2Fa"
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory):
-    """A nats-server that stays up."""
-    server = NatsServer(tmp_path_factory.mktemp("nats"))
-    yield server
-    server.stop()
-
-
 @pytest.fixture
 def operator(tmp_path):
     """A server key that may see metrics: the headers that show it, and its table."""
@@ -46,26 +39,24 @@ def operator(tmp_path):
 
 
 @pytest.fixture
-def start(tmp_path, broker, monkeypatch, operator):
+def start(tmp_path, lasting_broker, monkeypatch, operator):
     """Starts nodes of an installation of the test's own, whose file can be replaced, and stops them."""
     if not (tmp_path / "throng.toml").exists():
         (tmp_path / "throng.toml").write_text(CONFIG + operator[1])
     copy = tmp_path / "throng"
     shutil.copy(BINARY, copy)
     monkeypatch.setattr("support.server.BINARY", copy)
-    started = []
+    with contextlib.ExitStack() as stack:
 
-    def begin(url=broker.url):
-        prefix = tmp_path.name[-32:].replace(".", "-")
-        flags = ["--config", "throng.toml", "--engine", "nats", "--nats", url, "--nats-prefix", prefix]
-        started.append(connected(UpgradableServer(tmp_path, *QUICK, *flags)))
-        started[-1].http.headers.update(operator[0])
-        return started[-1]
+        def begin(url=lasting_broker.url):
+            prefix = tmp_path.name[-32:].replace(".", "-")
+            flags = ["--config", "throng.toml", "--engine", "nats", "--nats", url, "--nats-prefix", prefix]
+            server = UpgradableServer(tmp_path, *QUICK, *flags)
+            stack.callback(lambda: is_running(server.pid) and server.stop())
+            server.http.headers.update(operator[0])
+            return connected(server)
 
-    yield begin
-    for server in started:
-        if server.process.poll() is None or server.pid != server.process.pid:
-            server.stop()
+        yield begin
 
 
 class Member(HttpStream):
@@ -176,8 +167,8 @@ def test_a_node_that_stops_says_so(start):
         eventually_lists(both[0], "ann")
 
 
-def test_a_node_that_is_cut_off_removes_nobody_and_says_so(start, broker):
-    way = Door(lambda: broker.upstream)
+def test_a_node_that_is_cut_off_removes_nobody_and_says_so(start, lasting_broker):
+    way = Door(lambda: lasting_broker.upstream)
     both = know_each_other(start(), start(way.url))
     with (
         Member(both[1], "ann", watches=True) as ann,

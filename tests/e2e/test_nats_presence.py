@@ -7,35 +7,11 @@ from websockets.exceptions import ConnectionClosed
 
 from support import TIMEOUT_SECONDS
 from support.access import SECRET, bearer, server_key, token
-from support.nats import NatsServer, connected, know_each_other, start_node
+from support.nats import connected, know_each_other
 from support.server import eventually
 from support.transports import WebSocket, subscribe
 
 COUNT = {"count": "all"}
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory):
-    """A nats-server that stays up."""
-    server = NatsServer(tmp_path_factory.mktemp("nats"))
-    yield server
-    server.stop()
-
-
-@pytest.fixture
-def node(tmp_path, broker):
-    """Starts nodes of an installation of the test's own, and stops them."""
-    started = []
-
-    def begin(*flags):
-        prefix = tmp_path.name[-32:].replace(".", "-")
-        started.append(connected(start_node(tmp_path, broker, "--nats-prefix", prefix, *flags)))
-        return started[-1]
-
-    yield begin
-    for server in started:
-        if server.process.poll() is None:
-            server.stop()
 
 
 def eventually_whole(ask):
@@ -56,8 +32,8 @@ def publish(one, path, body="x", **parameters):
     return answer.json()
 
 
-def test_presence_and_numbers_are_those_of_all_nodes(node, channel):
-    three = know_each_other(node(), node(), node())
+def test_presence_and_numbers_are_those_of_all_nodes(own_node, channel):
+    three = know_each_other(own_node(), own_node(), own_node())
     path = f"/channels/{channel}"
     people = [("ann", three[0]), ("bo", three[1]), ("ann", three[1]), (None, three[2])]
     with (
@@ -88,8 +64,8 @@ def test_presence_and_numbers_are_those_of_all_nodes(node, channel):
     assert (refused.status_code, refused.json()["error"]) == (400, "bad_parameter")
 
 
-def test_the_devices_of_a_user_are_counted_on_all_nodes(node, channel):
-    both = know_each_other(node(), node())
+def test_the_devices_of_a_user_are_counted_on_all_nodes(own_node, channel):
+    both = know_each_other(own_node(), own_node())
     with (
         subscribe("sse", both[0], f"/users/{channel}"),
         WebSocket(both[1], f"/users/{channel}", None, {}) as there,
@@ -103,8 +79,8 @@ def test_the_devices_of_a_user_are_counted_on_all_nodes(node, channel):
         )
 
 
-def test_a_node_that_is_gone_leaves_no_ghosts(node, channel):
-    both = know_each_other(node(), node())
+def test_a_node_that_is_gone_leaves_no_ghosts(own_node, channel):
+    both = know_each_other(own_node(), own_node())
     path = f"/channels/{channel}"
     with subscribe("sse", both[0], path, user="ann"):
         with subscribe("sse", both[1], path, user="bo"):
@@ -123,8 +99,8 @@ def test_a_node_that_is_gone_leaves_no_ghosts(node, channel):
         assert both[0].metrics()["throng_nats_other_nodes"] == 0
 
 
-def test_a_node_that_ends_says_so(node, channel):
-    both = know_each_other(node(), node())
+def test_a_node_that_ends_says_so(own_node, channel):
+    both = know_each_other(own_node(), own_node())
     both[1].stop()
     answers = []
 
@@ -137,8 +113,8 @@ def test_a_node_that_ends_says_so(node, channel):
     assert not any("partial" in answer for answer in answers), answers
 
 
-def test_a_node_that_is_frozen_is_missing(node, channel):
-    both = know_each_other(node(), node())
+def test_a_node_that_is_frozen_is_missing(own_node, channel):
+    both = know_each_other(own_node(), own_node())
     path = f"/channels/{channel}"
     with subscribe("sse", both[1], path, user="bo"):
         assert eventually_whole(lambda: both[0].presence(channel))["connections"] == 1
@@ -155,11 +131,11 @@ def test_a_node_that_is_frozen_is_missing(node, channel):
         eventually(lambda: both[0].presence(channel)["connections"] == 1, f"it is back: {whole}")
 
 
-def test_without_nats_an_answer_is_partial(node, broker, channel):
-    alone = node()
+def test_without_nats_an_answer_is_partial(own_node, lasting_broker, channel):
+    alone = own_node()
     with subscribe("sse", alone, f"/channels/{channel}", user="ann"):
         assert eventually_whole(lambda: alone.presence(channel))["users"] == ["ann"]
-        with broker.cut_off():
+        with lasting_broker.cut_off():
             eventually(lambda: alone.presence(channel).get("partial"), "nobody can be asked")
             assert alone.presence(channel)["users"] == ["ann"]
         connected(alone)
@@ -172,9 +148,9 @@ def keys(directory):
     return bearer(operator)
 
 
-def test_connections_are_listed_and_closed_on_all_nodes(tmp_path, node, channel):
+def test_connections_are_listed_and_closed_on_all_nodes(tmp_path, own_node, channel):
     operator = keys(tmp_path)
-    both = know_each_other_keyed(operator, node(), node())
+    both = know_each_other_keyed(operator, own_node(), own_node())
     ann = token(sub="ann", throng={"subscribe": ["*"]})
     bob = token(sub="bob", throng={"subscribe": ["*"]})
 

@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from support.nats import NatsServer, connected, start_node
+from support.nats import connected, nodes_in
 from support.raw import RawWebSocket
 from support.transports import subscribe
 
@@ -13,17 +13,10 @@ PIECE = "x" * (64 << 10)
 
 
 @pytest.fixture(scope="module")
-def nodes(tmp_path_factory):
+def nodes(tmp_path_factory, lasting_broker):
     """Three connected nodes."""
-    directory = tmp_path_factory.mktemp("nodes")
-    broker = NatsServer(tmp_path_factory.mktemp("nats"))
-    all_nodes = [start_node(directory, broker) for _ in range(3)]
-    for node in all_nodes:
-        connected(node)
-    yield all_nodes
-    for node in all_nodes:
-        node.stop()
-    broker.stop()
+    with nodes_in(tmp_path_factory.mktemp("nodes")) as begin:
+        yield [connected(node) for node in [begin(lasting_broker) for _ in range(3)]]
 
 
 def receipt_of(node, path, body, preference=LONG):

@@ -7,7 +7,7 @@ import pytest
 
 from support.access import SECRET, bearer, now, server_key, token
 from support.doors import Door
-from support.nats import NatsServer, connected, start_node, user_of_the_guide
+from support.nats import connected, user_of_the_guide
 from support.raw import TEXT, Raw, RawWebSocket, frame
 from support.server import eventually
 
@@ -16,23 +16,14 @@ PATH = "/channels/rooms%2Fa"
 
 
 @pytest.fixture
-def broker(tmp_path):
-    """A server whose users have the permissions of the guide, and no others."""
-    server = NatsServer(tmp_path, f"authorization {{ users: [ {user_of_the_guide()} ] }}")
-    (tmp_path / "login").write_text("node:s3")
-    yield server
-    server.stop()
-
-
-@pytest.fixture
-def node(tmp_path, broker):
-    """Starts nodes with keys, which may not be connected yet, and stops them."""
+def node(tmp_path, strict_broker, start_node):
+    """Starts nodes with keys, which may not be connected yet."""
     operator, table = server_key(tmp_path, "operator", "administration")
     (tmp_path / "throng.toml").write_text(f"[[token-keys]]\nsecret = '{SECRET}'\n{table}")
     started = []
 
-    def begin(door=broker, *flags):
-        started.append(start_node(tmp_path, door, "--nats-login", tmp_path / "login", *flags))
+    def begin(door=strict_broker, *flags):
+        started.append(start_node(door, "--nats-login", tmp_path / "login", *flags))
         started[-1].http.headers.update(bearer(operator))
         return started[-1]
 
@@ -109,8 +100,8 @@ def test_clients_with_newer_tokens_may_come_back(node):
     assert publish(connected(node()), old) == REVOKED
 
 
-def test_a_node_that_is_cut_off_catches_up_and_says_how_old_its_revocations_are(node, broker):
-    door = Door(lambda: broker.upstream)
+def test_a_node_that_is_cut_off_catches_up_and_says_how_old_its_revocations_are(node, strict_broker):
+    door = Door(lambda: strict_broker.upstream)
     near, far = connected(node()), connected(node(door))
 
     def age():
@@ -146,14 +137,14 @@ def test_a_node_that_is_cut_off_catches_up_and_says_how_old_its_revocations_are(
     door.close()
 
 
-def test_revocations_survive_the_broker_and_a_node_without_it_serves_nobody(node, broker):
+def test_revocations_survive_the_broker_and_a_node_without_it_serves_nobody(node, strict_broker):
     first = connected(node())
     ann, bob, cem = (
         token(sub=name, jti=name, throng=GRANTS) for name in ("ann", "bob", "cem")
     )
     revoke(first, "users/ann")
     revoke(first, "tokens/bob")
-    broker.kill()
+    strict_broker.kill()
     second = node()
     with Raw(second) as client:
         client.request("GET", PATH, bearer(ann))
@@ -167,7 +158,7 @@ def test_revocations_survive_the_broker_and_a_node_without_it_serves_nobody(node
             stack.enter_context(RawWebSocket(second, f"/subscribe?token={one}", "throng.v1"))
             for one in (ann, bob, cem)
         )
-        broker.launch()
+        strict_broker.launch()
         # The second node need not know whether clients with newer tokens may come back.
         assert of_ann.read_close()[0] == 4100
         assert of_bob.read_close()[0] == 4004
@@ -178,25 +169,21 @@ def test_revocations_survive_the_broker_and_a_node_without_it_serves_nobody(node
             pass
 
 
-def test_a_change_that_nats_does_not_allow_is_refused(node, tmp_path):
-    directory = tmp_path / "restricted"
-    directory.mkdir()
+def test_a_change_that_nats_does_not_allow_is_refused(node, brokers):
     user = user_of_the_guide().replace('"$KV.throng-revocations.>", ', "")
-    broker = NatsServer(directory, f"authorization {{ users: [ {user} ] }}")
     node.is_restricted = True
-    refused = connected(node(broker)).http.post("/revocations/users/ann")
+    refused = connected(node(brokers(f"authorization {{ users: [ {user} ] }}"))).http.post("/revocations/users/ann")
     assert (refused.status_code, refused.json()["error"]) == (507, "not_stored")
-    broker.stop()
 
 
-def test_a_bucket_that_is_lost_is_written_again_by_who_knows_it(node, broker, tmp_path):
+def test_a_bucket_that_is_lost_is_written_again_by_who_knows_it(node, strict_broker):
     first = connected(node())
     ann, bob = token(throng=GRANTS, jti="t1"), token(sub="bob", throng=GRANTS)
     revoke(first, "tokens/t1")
     revoke(first, "users/bob")
-    broker.kill()
-    shutil.rmtree(tmp_path / "store")
-    broker.launch()
+    strict_broker.kill()
+    shutil.rmtree(strict_broker.directory / "store")
+    strict_broker.launch()
     connected(first)
     first.says("the bucket of revocations in NATS has lost entries")
     assert (publish(first, ann), publish(first, bob)) == (REVOKED, REVOKED)

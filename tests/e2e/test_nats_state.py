@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from test_state import Follower, at, put, refused, remove, set_key, short
 
-from support.nats import QUICK, NatsServer, ailments, connected, nodes_in
+from support.nats import QUICK, ailments, connected
 from support.server import BINARY, eventually
 from support.upgrades import UpgradableServer
 
@@ -25,22 +25,11 @@ may-end = true
 
 
 @pytest.fixture
-def broker(tmp_path):
-    """A nats-server that the test may kill."""
-    directory = tmp_path / "nats"
-    directory.mkdir()
-    server = NatsServer(directory)
-    yield server
-    server.stop()
-
-
-@pytest.fixture
-def start(tmp_path, broker):
+def start(tmp_path, broker, start_node):
     """Starts connected nodes whose channels keep a state."""
     file = tmp_path / "throng.toml"
     file.write_text(SETTINGS)
-    with nodes_in(tmp_path) as begin:
-        yield lambda: connected(begin(broker, "--config", file))
+    return lambda: connected(start_node(broker, "--config", file))
 
 
 def values(node, channel):

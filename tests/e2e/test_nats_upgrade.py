@@ -14,7 +14,7 @@ from support import TIMEOUT_SECONDS
 from support.access import MINUTE, SECRET, bearer, now, server_key, token
 from support.floods import finish_flood, flooding
 from support.impostor import replace_by_impostor
-from support.nats import QUICK, NatsServer, ailments, connected
+from support.nats import QUICK, ailments, connected
 from support.nats_cluster import NatsCluster
 from support.server import BINARY, eventually
 from support.traffic import Traffic
@@ -27,30 +27,19 @@ FLAGS = [*QUICK, "--workers", "2", "--heartbeat", "2s", "--history-messages", "1
 
 
 @pytest.fixture
-def broker(tmp_path):
-    """One nats-server."""
-    (tmp_path / "nats").mkdir()
-    server = NatsServer(tmp_path / "nats")
-    yield server
-    server.stop()
-
-
-@pytest.fixture
 def start(tmp_path, monkeypatch):
     """Starts nodes, whose file can be replaced."""
     copy = tmp_path / "throng"
     shutil.copy(BINARY, copy)
     monkeypatch.setattr("support.server.BINARY", copy)
-    started = []
+    with contextlib.ExitStack() as stack:
 
-    def begin(url, *flags, **options):
-        node = UpgradableServer(tmp_path, *FLAGS, "--engine", "nats", "--nats", url, *flags, **options)
-        started.append(node)
-        return connected(node)
+        def begin(url, *flags, **options):
+            node = UpgradableServer(tmp_path, *FLAGS, "--engine", "nats", "--nats", url, *flags, **options)
+            stack.callback(node.stop)
+            return connected(node)
 
-    yield begin
-    for node in started:
-        node.stop()
+        yield begin
 
 
 def replace_file(directory, text):

@@ -10,33 +10,18 @@ import signal
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from types import SimpleNamespace
 
 import httpx
 import pytest
 
 from support import NO_TLS, TIMEOUT_SECONDS
-from support.nats import ailments, brokers_in, connected, nodes_in, start_node
+from support.nats import ailments, connected
 from support.nats_client import NatsClient
 from support.nats_cluster import NatsCluster
 from support.server import eventually
 from support.transports import subscribe
 
 LOST = 'throng_nats_events_total{event="lost"}'
-
-
-@pytest.fixture
-def broker(tmp_path):
-    """Starts nats-servers."""
-    with brokers_in(tmp_path) as begin:
-        yield begin
-
-
-@pytest.fixture
-def node(tmp_path):
-    """Starts nodes, and stops them."""
-    with nodes_in(tmp_path) as begin:
-        yield begin
 
 
 def account(jetstream="enabled", limits=""):
@@ -62,8 +47,8 @@ def post(node, channel, body):
     return node.http.post(f"/channels/{channel}", content=body)
 
 
-def test_a_payload_limit_of_the_account_refuses_only_what_exceeds_it(broker, node, channel):
-    here = connected(node(broker(account(limits="max_payload: 16384"))))
+def test_a_payload_limit_of_the_account_refuses_only_what_exceeds_it(brokers, start_node, channel):
+    here = connected(start_node(brokers(account(limits="max_payload: 16384"))))
     with subscribe("sse", here, f"/channels/{channel}") as there:
         for _ in range(2):
             answer = post(here, channel, "x" * 20_000)
@@ -76,9 +61,9 @@ def test_a_payload_limit_of_the_account_refuses_only_what_exceeds_it(broker, nod
     assert here.log().count("raise max_payload") == 1
 
 
-def test_a_payload_limit_that_is_lowered_costs_one_connection(broker, node, channel):
-    server = broker("max_payload: 1MB")
-    here = connected(node(server))
+def test_a_payload_limit_that_is_lowered_costs_one_connection(brokers, start_node, channel):
+    server = brokers("max_payload: 1MB")
+    here = connected(start_node(server))
     here.publish(channel, "x" * 20_000)
     server.reload("max_payload: 16384")
     # The node does not know: the server hangs up, and says the new limit when it is back.
@@ -88,9 +73,9 @@ def test_a_payload_limit_that_is_lowered_costs_one_connection(broker, node, chan
     assert here.publish(channel, "small")["id"] and here.metrics()[LOST] == 1
 
 
-def test_many_channels_are_compared_within_a_small_payload(broker, node):
-    server = broker("max_payload: 8192")
-    here = connected(node(server))
+def test_many_channels_are_compared_within_a_small_payload(brokers, start_node):
+    server = brokers("max_payload: 8192")
+    here = connected(start_node(server))
     names = [f"{number}-{'long' * 20}" for number in range(200)]
     with ExitStack() as stack:
         subscribers = [
@@ -108,10 +93,10 @@ def test_many_channels_are_compared_within_a_small_payload(broker, node):
 
 
 @pytest.mark.parametrize("limit", ["storage", "streams"])
-def test_a_stream_that_a_limit_forbids_is_named_and_made_later(broker, node, channel, limit):
+def test_a_stream_that_a_limit_forbids_is_named_and_made_later(brokers, start_node, channel, limit):
     limits = {"storage": "{ max_file: 1MB }", "streams": "{ max_streams: 1 }"}
-    server = broker(account(limits[limit]))
-    here = node(server)
+    server = brokers(account(limits[limit]))
+    here = start_node(server)
     eventually(lambda: ailments(here) == ["nats_refused"], "what NATS refuses")
     (reason,) = here.http.get("/health/ready").json()["reasons"]
     assert f"because of a limit ({limit})" in reason["message"]
@@ -122,9 +107,9 @@ def test_a_stream_that_a_limit_forbids_is_named_and_made_later(broker, node, cha
     assert here.publish(channel, "x")["id"]
 
 
-def test_a_storage_limit_of_the_account_refuses_messages_by_its_name(broker, node, channel):
-    server = broker(account("{ max_file: 2GB }"))
-    here = connected(node(server, "--history-total-bytes", "64MiB"))
+def test_a_storage_limit_of_the_account_refuses_messages_by_its_name(brokers, start_node, channel):
+    server = brokers(account("{ max_file: 2GB }"))
+    here = connected(start_node(server, "--history-total-bytes", "64MiB"))
     with subscribe("sse", here, f"/channels/{channel}") as there:
         here.publish(channel, "x" * 60_000)
         server.reload(account("{ max_file: 1000 }"))
@@ -142,10 +127,10 @@ def test_a_storage_limit_of_the_account_refuses_messages_by_its_name(broker, nod
         assert there.take(1) == ["x" * 60_000] and there.next()[1]
 
 
-def test_a_connection_too_many_disturbs_no_other(broker, node, channel):
-    server = broker("max_connections: 1")
-    here = connected(node(server))
-    late = node(server)
+def test_a_connection_too_many_disturbs_no_other(brokers, start_node, channel):
+    server = brokers("max_connections: 1")
+    here = connected(start_node(server))
+    late = start_node(server)
     eventually(lambda: refusals(late, "connections") > 0, "a connection too many")
     late.says("maximum connections exceeded; raise max_connections")
     assert ailments(late) == ["nats_away"]
@@ -154,8 +139,8 @@ def test_a_connection_too_many_disturbs_no_other(broker, node, channel):
     connected(late)
 
 
-def test_own_subscriptions_without_room_are_named(broker, node, channel):
-    here = connected(node(broker("max_subscriptions: 3")))
+def test_own_subscriptions_without_room_are_named(brokers, start_node, channel):
+    here = connected(start_node(brokers("max_subscriptions: 3")))
     here.says("no room for the subscriptions of the node itself")
     assert refusals(here, "subscriptions") > 0
     with subscribe("sse", here, f"/channels/{channel}") as there:
@@ -163,9 +148,9 @@ def test_own_subscriptions_without_room_are_named(broker, node, channel):
         assert there.next() == (sent, "x")
 
 
-def test_a_stream_that_is_sealed_is_named_and_replaced_once_removed(broker, node, channel):
-    server = broker()
-    here = connected(node(server))
+def test_a_stream_that_is_sealed_is_named_and_replaced_once_removed(brokers, start_node, channel):
+    server = brokers()
+    here = connected(start_node(server))
     first = here.publish(channel, "first")["id"]
     config = ask(server, "$JS.API.STREAM.INFO.throng-channels")["config"]
     assert ask(server, "$JS.API.STREAM.UPDATE.throng-channels", {**config, "sealed": True})["config"]
@@ -184,9 +169,9 @@ def test_a_stream_that_is_sealed_is_named_and_replaced_once_removed(broker, node
         assert again.next() == (sent, "new")
 
 
-def test_a_purged_stream_is_a_gap_for_those_who_lack_messages(broker, node, channel):
-    server = broker()
-    here = connected(node(server))
+def test_a_purged_stream_is_a_gap_for_those_who_lack_messages(brokers, start_node, channel):
+    server = brokers()
+    here = connected(start_node(server))
     first, last = (here.publish(channel, text)["id"] for text in ("first", "last"))
     assert ask(server, "$JS.API.STREAM.PURGE.throng-channels")["success"]
     assert here.history(channel)["messages"] == []
@@ -198,9 +183,9 @@ def test_a_purged_stream_is_a_gap_for_those_who_lack_messages(broker, node, chan
             assert late.next() == up_to_date.next() == (sent, "new")
 
 
-def test_a_server_that_stands_still_bounds_the_memory_of_a_node(broker, node):
-    server = broker()
-    here = connected(node(server))
+def test_a_server_that_stands_still_bounds_the_memory_of_a_node(brokers, start_node):
+    server = brokers()
+    here = connected(start_node(server))
     # As much as may be under way, each message in a channel of its own.
     batches, lines, body = 10, 100, "x" * 60_000
     held = batches * lines * len(body)
@@ -251,17 +236,15 @@ def cluster(tmp_path_factory):
 
 @pytest.mark.parametrize("leads", [False, True])
 def test_a_node_leaves_a_lame_duck_and_publishers_do_not_notice(
-    cluster, tmp_path, channel, leads
+    cluster, start_node, channel, leads
 ):
     ways = [cluster.ways() for _ in cluster.members]
-    start = [SimpleNamespace(url=way.url) for way in ways]
-    other = connected(start_node(tmp_path, start[0], "--nats-replicas", "3"))
+    other = connected(start_node(ways[0], "--nats-replicas", "3"))
     cluster.wait_until_current()
     leader = cluster.wait_for_leader()
     chosen = [member for member in cluster.members if (member is leader) == leads][0]
     ways.append(cluster.ways(chosen))
-    start = SimpleNamespace(url=ways[-1].url)
-    here = connected(start_node(tmp_path, start, "--nats-replicas", "3"))
+    here = connected(start_node(ways[-1], "--nats-replicas", "3"))
     try:
         with subscribe("sse", other, f"/channels/{channel}") as there:
             sent = [here.publish(channel, "0")["id"]]

@@ -1,6 +1,7 @@
 """A real nats-server with JetStream, behind a door whose port stays when the server restarts."""
 
 import contextlib
+import itertools
 import json
 import re
 import shutil
@@ -150,36 +151,30 @@ def know_each_other(*nodes):
 
 @contextlib.contextmanager
 def brokers_in(directory):
-    """Starts nats-servers, and stops them after the block."""
-    started = []
+    """Starts nats-servers, and stops each of them after the block, whatever becomes of the others."""
+    numbers = itertools.count()
+    with contextlib.ExitStack() as stack:
 
-    def begin(*configuration, **options):
-        own = directory / f"nats{len(started)}"
-        own.mkdir()
-        started.append(NatsServer(own, *configuration, **options))
-        return started[-1]
+        def begin(*configuration, **options):
+            own = directory / f"nats{next(numbers)}"
+            own.mkdir()
+            server = NatsServer(own, *configuration, **options)
+            stack.callback(server.stop)
+            return server
 
-    yield begin
-    for server in started:
-        server.process.send_signal(signal.SIGCONT)
-        server.stop()
+        yield begin
 
 
 @contextlib.contextmanager
 def nodes_in(directory):
-    """Starts nodes, and stops those that still run after the block."""
-    started = []
+    """Starts nodes over a server, or over URLs, which may not be connected yet. Stops those that still
+    run after the block, each of them whatever becomes of the others."""
+    with contextlib.ExitStack() as stack:
 
-    def begin(broker, *flags):
-        started.append(start_node(directory, broker, *flags))
-        return started[-1]
+        def begin(broker, *flags):
+            url = getattr(broker, "url", broker)
+            server = Server(directory, *QUICK, "--engine", "nats", "--nats", url, *flags)
+            stack.callback(lambda: server.process.poll() is None and server.stop())
+            return server
 
-    yield begin
-    for server in started:
-        if server.process.poll() is None:
-            server.stop()
-
-
-def start_node(directory, broker, *flags):
-    """A node, which may not be connected yet."""
-    return Server(directory, *QUICK, "--engine", "nats", "--nats", broker.url, *flags)
+        yield begin
