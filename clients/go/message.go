@@ -193,6 +193,9 @@ type Presence struct {
 	Users       []string `json:"users"`
 	// More says whether there are more users than listed.
 	More bool `json:"more"`
+	// Partial says that some may be missing, because a node of several cannot be reached. In an event
+	// about members: when the list came.
+	Partial bool `json:"partial"`
 }
 
 // An Absence is a user who is no longer there.

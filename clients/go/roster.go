@@ -39,6 +39,7 @@ type MemberPage struct {
 type roster struct {
 	members, listed map[string]Member
 	isComplete      bool
+	isPartial       bool
 }
 
 // begin: a list may come from now on.
@@ -47,7 +48,9 @@ func (r *roster) begin() { r.listed = map[string]Member{} }
 // take takes the event of a member, or the end of the list. It returns nil if there is nothing to tell.
 func (r *roster) take(target Target, frame *fields) *PresenceEvent {
 	if frame.Event == "state" {
-		return r.tell(target, maps.Clone(r.listed), frame.Time)
+		isTold := r.isPartial != frame.Partial
+		r.isPartial = frame.Partial
+		return r.tell(target, maps.Clone(r.listed), frame.Time, isTold)
 	}
 	if frame.Member == nil {
 		return nil
@@ -66,10 +69,11 @@ func (r *roster) take(target Target, frame *fields) *PresenceEvent {
 	if !r.isComplete {
 		return nil
 	}
-	return r.tell(target, after, frame.Time)
+	return r.tell(target, after, frame.Time, false)
 }
 
-func (r *roster) tell(target Target, after map[string]Member, at int64) *PresenceEvent {
+// tell returns the event of a change; of none only if isTold.
+func (r *roster) tell(target Target, after map[string]Member, at int64, isTold bool) *PresenceEvent {
 	before, isFirst := r.members, !r.isComplete
 	r.members, r.isComplete = after, true
 	event := &PresenceEvent{Target: target, Time: time.UnixMilli(at), Members: after}
@@ -94,8 +98,8 @@ func (r *roster) tell(target Target, after map[string]Member, at int64) *Presenc
 	}
 	slices.Sort(event.Users)
 	event.Users = slices.Compact(event.Users)
-	event.Connections = len(after)
-	if !isFirst && len(event.Joined)+len(event.Updated)+len(event.Left) == 0 {
+	event.Connections, event.Partial = len(after), r.isPartial
+	if !isFirst && !isTold && len(event.Joined)+len(event.Updated)+len(event.Left) == 0 {
 		return nil
 	}
 	return event

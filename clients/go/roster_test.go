@@ -10,6 +10,10 @@ import (
 func seeMember(t *testing.T, c *cursor, event, user, info string) *PresenceEvent {
 	t.Helper()
 	frame := &fields{Event: event, ID: "e-1", Time: 7}
+	frame.Partial = event == "partial state"
+	if frame.Partial {
+		frame.Event = "state"
+	}
 	if user != "" {
 		frame.Member = &Member{User: user, Info: json.RawMessage(info)}
 	}
@@ -54,5 +58,24 @@ func TestMembersAreToldOnceTheListIsComplete(t *testing.T) {
 	}
 	if len(first.Members) != 2 {
 		t.Fatal("what was told has changed")
+	}
+}
+
+func TestAListOfANodeThatIsCutOffIsPartialUntilTheNextOne(t *testing.T) {
+	c := &cursor{target: Channel("room")}
+	c.follow("e-0", "", false)
+	seeMember(t, c, "join", "ann", `{}`)
+	if first := seeMember(t, c, "partial state", "", ""); !first.Partial {
+		t.Fatalf("the list is %+v", first)
+	}
+	if joined := seeMember(t, c, "join", "bob", `{}`); !joined.Partial {
+		t.Fatalf("the change is %+v", joined)
+	}
+	c.follow("e-0", "", false)
+	seeMember(t, c, "join", "ann", `{}`)
+	seeMember(t, c, "join", "bob", `{}`)
+	whole := seeMember(t, c, "state", "", "")
+	if whole == nil || whole.Partial || len(whole.Members) != 2 || whole.Joined != nil {
+		t.Fatalf("the list is %+v", whole)
 	}
 }

@@ -47,7 +47,7 @@ const NAMES = Object.values(SHARED).flat();
 /** Properties inside the client, which may get short names. All others are part of an interface. */
 const INNER = [
   ...["answer", "attempts", "canRenew", "changed", "client", "connection", "connectionFor"],
-  ...["connections", "current", "cursor", "cursors", "deliver", "detail", "drop"],
+  ...["current", "cursor", "cursors", "deliver", "detail", "drop"],
   ...["dropped", "emptied", "endAll", "extend", "fail", "flush", "follow", "gap", "hasCapacity"],
   ...["hintMs", "isAnswer", "isClosed", "isInterrupted", "isLive", "isOpen"],
   ...["isPosting", "isReady", "isSettled", "isSilent", "isUnusable", "isUnused", "isWhole"],
@@ -59,7 +59,7 @@ const INNER = [
   ...["tokens", "transportIndex", "waitMs", "url", "wake", "isMended", "isSlow", "isForeign"],
   ...["welcomed", "slow", "readMessage", "hear", "isProbing", "latencyMs", "isPlain"],
   ...["messageBytesMax", "expiresAt", "expiresIn", "isOver", "trouble", "doubt", "tookMs"],
-  ...["asked", "isFull", "skip", "widen", "wantsState", "endState"],
+  ...["asked", "isFull", "skip", "widen", "wantsState", "endState", "receive", "tellUnread"],
 ];
 
 const common = {
@@ -111,7 +111,7 @@ const besideClient = {
 
 /** What esbuild has minified still has some percent to lose. */
 async function squeeze({ outputFiles: [{ text }] }) {
-  const compress = { passes: 3, hoist_funs: true, lhs_constants: false, pure_getters: true };
+  const compress = { passes: 3, hoist_funs: true, lhs_constants: false, pure_getters: true, unsafe_arrows: true };
   const options = { module: true, ecma: 2022, compress, format: { preamble: BANNER } };
   return (await minify(text, options)).code;
 }

@@ -232,6 +232,11 @@ export interface Presence {
   users: string[];
   /** Whether there are more users than listed. */
   more: boolean;
+  /**
+   * True if some may be missing, because a node of several cannot be reached. In an event about members:
+   * when the list came.
+   */
+  partial?: true;
 }
 
 /** A member of a channel, as it shows itself. */

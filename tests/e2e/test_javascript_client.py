@@ -88,6 +88,21 @@ def test_presence_is_pushed_on_every_transport(serve, node, channel, transport):
     assert {event["channel"] for event in client.all("presence")} == {channel}
 
 
+@pytest.mark.parametrize("transport", ["websocket", "sse"])
+@pytest.mark.parametrize("members", ["user", "connection"])
+def test_members_have_their_keys_and_a_number(serve, node, channel, transport, members):
+    server = serve("--presence-members", members)
+    client = Client(node, server, transport, user="ann")
+    client.tell("subscribe", channels=[channel], presence=True)
+    follow = lambda: subscribe("sse", server, f"/channels/{channel}", user="bob")
+    with follow(), follow():
+        count = 3 if members == "connection" else 2
+        told = client.until(lambda it: it["event"] == "presence" and len(it["keys"]) == count)
+    assert (told["connections"], sorted(told["users"])) == (count, ["ann", "bob"])
+    assert None not in told["keys"]
+    assert (sorted(told["keys"]) == ["ann", "bob"]) == (members == "user")
+
+
 def outcome_at_frozen(server, client, channel, *, subscribes=False):
     """Publishes while the server is stopped; checks the reported outcome after it continues."""
     with server.frozen():

@@ -119,6 +119,8 @@ export interface ChannelPresence {
   members: ReadonlyMap<string, Member>;
   /** Whether there are more users than listed. */
   more: boolean;
+  /** True if some may be missing, because a node of several cannot be reached. */
+  partial?: true;
   /** Nothing is known yet. */
   isLoading: boolean;
   /** Why nobody is known: the server refused the channel, or does not show this client who is there. */

@@ -205,8 +205,8 @@ export function usePresence(target, options = {}) {
     own.current = { subscription, info: info && JSON.stringify(info) };
     subscription.on("presence", (event) => {
       latest.current.onPresence?.(event);
-      const { connections, users, members = NOBODY.members, more, error } = event;
-      change(() => ({ connections, users, members, more, error, isLoading: false }));
+      const { connections, users, members = NOBODY.members, more, partial, error } = event;
+      change(() => ({ connections, users, members, more, partial, error, isLoading: false }));
     });
     subscription.on("error", (error) => change((to) => ({ ...to, error, isLoading: false })));
     return () => subscription.unsubscribe();

@@ -57,7 +57,7 @@ export function toName(name, what) {
   const fault =
     (bytesOf(name) > NAME_BYTES_MAX && `is longer than ${NAME_BYTES_MAX} bytes`) ||
     (/\p{Cc}/u.test(name) && "has a control character") ||
-    (name.includes("*") && "has a *: there are no patterns of names here, name each") ||
+    (name.includes("*") && "has a *: there are no patterns, name each") ||
     (parts.some((part) => /^\.{0,2}$/.test(part)) && 'is empty, or has a part "", "." or ".."');
   if (fault) throw new ThrongError("bad_name", `the name of the ${what} ${fault}`);
   return name;
@@ -181,7 +181,7 @@ export function parse(text) {
  * an object with whatever else it has. A volatile one has no offset, and so no id.
  */
 export function toEnvelope({ channel, user }, epoch, [, offset, data, time, more]) {
-  check(offset === null || offset >= 0, "a message has no offset");
+  check(offset === null || offset >= 0, "it has no offset");
   const isTimed = typeof time !== "object";
   const id = offset === null ? undefined : epoch + offset;
   const rest = isTimed ? more : time;

@@ -198,14 +198,14 @@ export class Cursor {
 
   /** All values have come, as they were at the message with this id. */
   endState({ id }) {
-    check(typeof id === "string", "a state has a bad id");
+    check(typeof id === "string", "it has a bad id");
     this.#isBeginning = false;
     this.position = id;
     this.#emit("state", { ...this.target, id });
   }
 
   gap({ id, missed }) {
-    check(id === undefined || typeof id === "string", "a gap has a bad id");
+    check(id === undefined || typeof id === "string", "it has a bad id");
     if (id && !this.#isBeginning) this.position = id;
     this.#emit("gap", { ...this.target, id, missed });
   }
@@ -220,7 +220,7 @@ export class Cursor {
     const { id, data } = envelope;
     // A volatile message has no id: it is not kept, and moves no position.
     if (id === undefined && data !== undefined) return this.#pass(envelope, read, false);
-    check(typeof id === "string" && id.length <= ID_LENGTH_MAX, "a message has no id");
+    check(typeof id === "string" && id.length <= ID_LENGTH_MAX, "it has no id");
     if (this.isClosed || isUpTo(id, this.#delivered)) return;
     const isReplayed = isUpTo(id, this.head);
     // Also past one that is unreadable: it would be so again.
@@ -247,30 +247,31 @@ export class Cursor {
   }
 
   /** Handles the event of a member. Until the first list is complete, nobody hears of it. */
-  #seeMember({ event, time = Date.now(), member = {} }) {
-    const isFirst = !this.#members;
+  #seeMember({ event, time = Date.now(), member = {}, partial }) {
     const [members, listed] = [this.#members ?? new Map(), this.#listed];
-    const [joined, updated, left] = [[], [], []];
+    const isFirst = !this.#members;
+    const changes = { joined: [], updated: [], left: [] };
     const set = (key, member) => {
       const before = members.get(key);
       if (before && JSON.stringify(before.info) === JSON.stringify(member.info)) return;
       members.set(key, member);
-      (before ? updated : joined).push(key);
+      changes[before ? "updated" : "joined"].push(key);
     };
-    const remove = (key) => members.delete(key) && left.push({ user: key, last_seen: time });
-    const key = member.connection ?? member.user;
+    const remove = (key) => members.delete(key) && changes.left.push({ user: key, last_seen: time });
+    // Quoted: it is the server's, and not the one of cursors, which gets a short name.
+    const key = member["connection"] ?? member.user;
+    const wasPartial = this.#here?.partial;
     if (event === "state") {
       this.#members = members;
       for (const key of members.keys()) if (!listed.has(key)) remove(key);
       for (const [key, member] of listed) set(key, member);
-    } else if (event === "leave") {
-      listed.delete(key);
-      if (!isFirst) remove(key);
     } else {
-      listed.set(key, member);
-      if (!isFirst) set(key, member);
+      partial = wasPartial;
+      if (event === "leave") listed.delete(key);
+      else listed.set(key, member);
+      if (!isFirst) (event === "leave" ? remove : set)(key, member);
     }
-    const hasNews = joined.length + updated.length + left.length > 0;
+    const hasNews = Object.values(changes).flat().length || partial !== wasPartial;
     if (isFirst ? !this.#members : !hasNews) return;
     const see = (changes) => ({
       ...this.target,
@@ -281,10 +282,11 @@ export class Cursor {
       },
       connections: members.size,
       more: false,
+      partial,
       ...changes,
     });
     this.#here = see();
-    this.#emit("presence", isFirst ? this.#here : see({ joined, updated, left }));
+    this.#emit("presence", see(isFirst ? {} : changes));
   }
 
   /**

@@ -10,14 +10,15 @@ function followed() {
   const seen = [];
   subscription.on("presence", (event) => {
     const infos = [...event.members].map(([key, { info }]) => [key, info?.n]);
-    const { joined, updated, left } = event;
-    seen.push({ infos, joined, updated, left: left?.map(({ user }) => user) });
+    const { joined, updated, left, partial } = event;
+    const told = { infos, joined, updated, left: left?.map(({ user }) => user) };
+    seen.push(partial ? { ...told, partial } : told);
   });
   cursor.join(subscription, {});
-  const see = (event, user, n) => {
+  const see = (event, user, n, more) => {
     const info = n === undefined ? undefined : { n };
     const member = { user, info };
-    cursor.see({ type: "presence", channel: "room", event, id: "e-1", time: 7, member });
+    cursor.see({ type: "presence", channel: "room", event, id: "e-1", time: 7, member, ...more });
   };
   const follow = () => cursor.follow({ id: "e-0" });
   follow();
@@ -80,4 +81,26 @@ test("a member may have a connection for a key", () => {
   cursor.see({ ...join, event: "state" });
   assert.deepEqual(seen[0].infos.map(([key]) => key), ["c1", "c2", "c3"]);
   assert.deepEqual(users, ["ann"]);
+});
+
+test("a list of a node that is cut off is partial until the next one", () => {
+  const { seen, see, follow } = followed();
+  see("join", "ann", 1);
+  see("state", undefined, undefined, { partial: true });
+  see("join", "bob", 1);
+  follow();
+  see("join", "ann", 1);
+  see("join", "bob", 1);
+  see("state");
+  assert.deepEqual(seen.map(({ partial, joined }) => [partial, joined]), [
+    [true, undefined],
+    [true, ["bob"]],
+    [undefined, []],
+  ]);
+  seen.length = 0;
+  follow();
+  see("join", "ann", 1);
+  see("join", "bob", 1);
+  see("state");
+  assert.deepEqual(seen, [], "nothing has changed");
 });

@@ -10,8 +10,9 @@ def followed():
     return cursor
 
 
-def see(cursor, event, user=None, info=None):
+def see(cursor, event, user=None, info=None, **more):
     fields = {"type": "presence", "channel": "room", "event": event, "id": "e-1", "time": 7}
+    fields.update(more)
     if user is not None:
         fields["member"] = {"user": user} if info is None else {"user": user, "info": info}
     return cursor.see(fields)
@@ -47,3 +48,16 @@ def test_a_list_that_comes_again_tells_the_difference():
     [again] = see(cursor, "state")
     assert ([each.user for each in again.left], again.joined) == (["cy"], [])
     assert cursor.seen_at == "e-1"
+
+
+def test_a_list_of_a_node_that_is_cut_off_is_partial_until_the_next_one():
+    cursor = followed()
+    see(cursor, "join", "ann")
+    [first] = see(cursor, "state", partial=True)
+    [joined] = see(cursor, "join", "bob")
+    assert (first.partial, joined.partial) == (True, True)
+    cursor.follow("e-0", recovered=True)
+    see(cursor, "join", "ann")
+    see(cursor, "join", "bob")
+    [whole] = see(cursor, "state")
+    assert (whole.partial, whole.users, whole.joined) == (False, ["ann", "bob"], [])

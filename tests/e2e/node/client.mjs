@@ -25,7 +25,10 @@ const COMMANDS = {
       for (const event of ["subscribed", "recovered", "gap", "error"]) {
         subscription.on(event, ({ code }) => tell({ event, channel, code }));
       }
-      subscription.on("presence", ({ users, time }) => tell({ event: "presence", channel, users, time }));
+      subscription.on("presence", ({ users, time, connections, members }) => {
+        const keys = members && [...members.keys()];
+        tell({ event: "presence", channel, users, time, connections, keys });
+      });
     }
   },
 

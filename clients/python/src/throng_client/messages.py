@@ -230,6 +230,9 @@ class Presence:
     users: list[str]
     more: bool
     """Whether there are more users than listed."""
+    partial: bool = field(default=False, kw_only=True)
+    """Whether some may be missing, because a node of several cannot be reached. In an event about
+    members: when the list came."""
 
 
 @dataclass(frozen=True, slots=True)

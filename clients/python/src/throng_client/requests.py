@@ -381,6 +381,7 @@ async def read_presence(
     try:
         members = [member_of(each) for each in fields.get("members", [])]
         here = (fields["connections"], fields["users"], fields["more"])
-        return Members(*here, members, fields.get("next"))
+        is_partial = bool(fields.get("partial"))
+        return Members(*here, members, fields.get("next"), partial=is_partial)
     except MALFORMED as error:
         raise not_throng() from error

@@ -18,6 +18,7 @@ class Roster:
         self._target = target
         self._members: dict[str, Member] | None = None
         self._listed: dict[str, Member] = {}
+        self._is_partial = False
 
     def begin(self) -> None:
         """A list may come from now on."""
@@ -27,7 +28,9 @@ class Roster:
         """Takes the event of a member, or the end of the list."""
         before = self._members
         if fields["event"] == "state":
-            return self._tell(dict(self._listed), fields)
+            was_partial, self._is_partial = self._is_partial, bool(fields.get("partial"))
+            told_anyway = self._is_partial != was_partial
+            return self._tell(dict(self._listed), fields, told_anyway=told_anyway)
         member = member_of(fields["member"])
         after = None if before is None else dict(before)
         for members in (self._listed, after):
@@ -37,15 +40,18 @@ class Roster:
                 members[member.key] = member
         return [] if after is None else self._tell(after, fields)
 
-    def _tell(self, after: dict[str, Member], fields: Mapping[str, Any]) -> list[PresenceEvent]:
+    def _tell(
+        self, after: dict[str, Member], fields: Mapping[str, Any], *, told_anyway: bool = False
+    ) -> list[PresenceEvent]:
         before, self._members = self._members, after
         time = fields.get("time", 0)
         known = after if before is None else before
         joined = [key for key in after if key not in known]
         updated = [key for key in after if key in known and known[key] != after[key]]
         left = [Absence(key, time) for key in known if key not in after]
-        if before is not None and not (joined or updated or left):
+        if before is not None and not (joined or updated or left or told_anyway):
             return []
         users = sorted({each.user for each in after.values() if each.user})
         here = (len(after), users, False, self._target, time)
-        return [PresenceEvent(*here, joined, left, after, updated)]
+        rest = (joined, left, after, updated)
+        return [PresenceEvent(*here, *rest, partial=self._is_partial)]
