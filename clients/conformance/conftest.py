@@ -188,6 +188,7 @@ def server(tmp_path_factory):
     directory = tmp_path_factory.mktemp("server")
     (directory / "throng.toml").write_text(
         '[[channels]]\nmatch = "marked-*"\nread-markers = true\n'
+        '[[channels]]\nmatch = "members-*"\nmembers = "user"\n'
     )
     running = Server(directory, *flags, "--presence-grace", "1s")
     yield running

@@ -214,6 +214,7 @@ type cursors struct {
 	hasPresence bool
 	// paceMs is the pace of its channels in ms, 0 if they have none.
 	paceMs   int64
+	shown    *shown
 	byTarget map[Target]*cursor
 }
 

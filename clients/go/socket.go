@@ -225,8 +225,8 @@ func (s *socketLink) refused(response *answer) error {
 // subscribe sends one command for all channels, or some if they are many. A list is not for presence
 // events, and not for an older server.
 func (s *socketLink) subscribe() error {
-	room := 0
-	if s.isCompact && !s.cursors.hasPresence {
+	room, info := 0, s.cursors.shown.begin(s)
+	if s.isCompact && !s.cursors.hasPresence && info == nil {
 		room = listSizesMax * int(max(s.client.messageBytesMax.Load(), 0))
 		if room == 0 {
 			room = listSizesMax * messageBytes
@@ -241,6 +241,9 @@ func (s *socketLink) subscribe() error {
 		entry, err := s.entry(each)
 		if err != nil {
 			return err
+		}
+		if info != nil && !each.target.IsUser() {
+			entry["info"] = info
 		}
 		text, err := json.Marshal(entry)
 		if err != nil {
@@ -702,6 +705,7 @@ func (s *socketLink) sendNewer(old string) {
 }
 
 func (s *socketLink) close() {
+	s.cursors.shown.end(s)
 	s.watchdog.disarm()
 	if s.conn != nil {
 		if s.ctx.Err() == nil {

@@ -47,6 +47,9 @@ type Subscription struct {
 	// minute: messages that come within it go out together, the first after silence at once. Unless set
 	// it is that of Options.Params.
 	Pace time.Duration
+	// Info is what the client shows to the other members of the channels, over WebSockets: what becomes a
+	// JSON object. Needs the right "update".
+	Info any
 	// OnGap is called where messages are missing, before the next message.
 	OnGap func(Gap)
 	// OnConflated is called where messages were skipped for newer ones, before the next message.
@@ -76,6 +79,7 @@ type Subscription struct {
 	pending []event
 	taken   map[Target]string
 	client  *Client
+	shown   *shown
 	targets []Target
 	cursors *cursors
 	link    link
@@ -92,7 +96,7 @@ type Subscription struct {
 
 // Subscribe follows channels, and at most one user's inbox. Nothing happens before Messages.
 func (c *Client) Subscribe(targets ...Target) *Subscription {
-	return &Subscription{client: c, targets: targets, taken: map[Target]string{}}
+	return &Subscription{client: c, shown: &shown{}, targets: targets, taken: map[Target]string{}}
 }
 
 // Messages yields each message of a channel once and in order, over any number of reconnects; if
@@ -240,7 +244,14 @@ func (s *Subscription) start() error {
 	if err != nil {
 		return err
 	}
-	made := &cursors{history: s.History, hasPresence: s.OnPresence != nil, paceMs: paceMs}
+	made := &cursors{history: s.History, hasPresence: s.OnPresence != nil, paceMs: paceMs, shown: s.shown}
+	if s.Info != nil {
+		object, err := objectOf(s.Info)
+		if err != nil {
+			return err
+		}
+		s.shown.set(object)
+	}
 	var last []*cursor
 	for _, target := range s.targets {
 		if err := target.checkUse(); err != nil {

@@ -417,3 +417,44 @@ def test_a_server_that_asks_may_listen_where_others_reach_it(tmp_path):
         (tmp_path / "throng.toml").write_text(f"{table}decides = ['{decides}']")
         done = run_throng("check", "--listen", "0.0.0.0:8080", directory=tmp_path)
         assert done.returncode == code, done.stderr
+
+
+MEMBERS = """decides = ['connect', 'subscribe']
+headers = ['X-Session']
+[[channels]]
+match = 'rooms/*'
+members = 'user'
+"""
+
+
+def test_members_show_what_the_application_says(world, application):
+    shown = {"connect": {}, "subscribe": {}}
+
+    def decide(request, handler):
+        kind = request["type"]
+        if kind == "connect":
+            answer = log_in(request, handler)
+            answer["grants"] = {**GRANTS, "presence": ["rooms/*"]}
+            name = answer["user"]
+        else:
+            answer, name = {"allow": True}, request["data"]["user"]
+        return answer | ({"info": shown[kind][name]} if name in shown[kind] else {})
+
+    application.decide = decide
+    here = world(MEMBERS)
+    shown["connect"] = {"ann": {"name": "Ann"}, "bob": {"name": "Bob"}, "eve": {"x": "x" * (1 << 16)}, "joe": []}
+    shown["subscribe"] = {"bob": {"name": "Bob", "in": "a"}, "mo": {"x": "x" * 1_025}}
+    for refused in ("eve", "joe", "mo"):
+        answer = here.poll(**session(refused))
+        assert answer.status_code == 503, (refused, answer.status_code, answer.text)
+    options = {"proxy": None, "open_timeout": TIMEOUT_SECONDS}
+    url = f"{here.server.ws}/channels/rooms%2Fa"
+    with (
+        connect(url, additional_headers=session("ann"), **options),
+        connect(url, additional_headers=session("bob"), **options),
+    ):
+        page = here.http.get("/channels/rooms%2Fa/presence", headers=session("ann")).json()
+        assert page["members"] == [
+            {"user": "ann", "info": {"name": "Ann"}},
+            {"user": "bob", "info": {"name": "Bob", "in": "a"}},
+        ]

@@ -16,9 +16,12 @@ secret = '{SECRET}'
 match = "rooms/*"
 members = "user"
 members-grace = "1s"
+[[channels]]
+match = "desks/*"
+members = "connection"
 """
-GRANTS = {"subscribe": ["rooms/*"], "presence": ["rooms/*"]}
-UPDATES = {**GRANTS, "update": ["rooms/*"]}
+GRANTS = {name: ["rooms/*", "desks/*"] for name in ("subscribe", "presence")}
+UPDATES = {**GRANTS, "update": ["rooms/*", "desks/*"]}
 ROOM = "rooms/a"
 PATH = "/channels/rooms%2Fa"
 
@@ -184,3 +187,40 @@ def test_events_come_over_server_sent_events_and_long_polls(server, member):
         poll["presence"] = json.loads(told[-1])["id"]
         told = server.http.get(PATH, params=poll, headers=headers).text.splitlines()
         assert [json.loads(line)["member"]["user"] for line in told] == ["bob"]
+
+
+def test_each_connection_is_a_member_where_a_rule_says_so(server, member):
+    desk = "desks/a"
+    ann = member("ann")
+    ann.ask(type="subscribe", channel=desk, presence=True)
+    own, end = ann.next()["member"], ann.next()
+    assert (own["user"], end["event"], end["members"]) == ("ann", "state", 1)
+    again = member("ann", UPDATES)
+    again.ask(type="subscribe", channel=desk, info={"n": 2})
+    second = ann.next()
+    assert (second["event"], second["member"]["info"]) == ("join", {"n": 2})
+    assert second["member"]["user"] == "ann" and second["member"]["connection"] != own["connection"]
+    again.ask(type="update", channel=desk, info={"n": 3})
+    assert ann.told(1) == [("update", "ann", {"n": 3})]
+    server.upgrade()
+    headers = bearer(token(throng=GRANTS))
+    page = server.http.get("/channels/desks%2Fa/presence", headers=headers).json()
+    assert (page["users"], len(page["members"])) == (["ann"], 2)
+    again.socket.close()
+    gone = ann.next()
+    assert (gone["event"], gone["member"]["connection"]) == ("leave", second["member"]["connection"])
+
+
+def test_a_user_with_many_connections_joins_and_leaves_once(server, member):
+    ann = member("ann")
+    ann.ask(type="subscribe", channel=ROOM, presence=True)
+    assert len(ann.told(2)) == 2
+    many = [member("bob") for _ in range(3)]
+    for bob in many:
+        bob.ask(type="subscribe", channel=ROOM)
+    for bob in many:
+        bob.socket.close()
+    assert ann.told(2) == [("join", "bob", None), ("leave", "bob", None)]
+    cy = member("cy")
+    cy.ask(type="subscribe", channel=ROOM)
+    assert ann.told(1) == [("join", "cy", None)]

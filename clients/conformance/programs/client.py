@@ -42,6 +42,8 @@ def subscribed(client, command):
     def on_presence(event):
         left = [each.user for each in event.left]
         fields = {"users": event.users, "joined": event.joined, "left": left}
+        fields["members"] = {key: member.info for key, member in event.members.items()}
+        fields |= {"updated": event.updated, "partial": event.partial}
         print_event(name, "presence", channel=event.target, connections=event.connections, **fields)
 
     def on_unreadable(event):
@@ -74,6 +76,7 @@ def subscribed(client, command):
         since=command.get("since"),
         history=command.get("history", 0),
         state=command.get("state", False),
+        info=command.get("info"),
         pace=command["pace_ms"] / 1000 if "pace_ms" in command else None,
         on_gap=on_gap,
         on_presence=on_presence if command.get("presence") else None,
@@ -160,6 +163,7 @@ class Async:
 
     def __init__(self):
         self.clients = {}
+        self.last = {}
 
     async def run(self):
         tasks = set()
@@ -175,10 +179,14 @@ class Async:
     async def subscribe(self, command):
         name = command["client"]
         try:
-            async for message in subscribed(self.clients[name], command):
+            self.last[name] = subscribed(self.clients[name], command)
+            async for message in self.last[name]:
                 print_message(name, message)
         except ThrongError as error:
             print_event(name, "error", code=error.code, message=str(error))
+
+    async def update(self, command):
+        await self.last[command["client"]].update(command["info"])
 
     async def publish(self, command):
         client = self.clients[command["client"]]
@@ -248,6 +256,7 @@ class Blocking:
 
     def __init__(self):
         self.clients = {}
+        self.last = {}
 
     def run(self):
         for line in sys.stdin:
@@ -261,10 +270,14 @@ class Blocking:
     def subscribe(self, command):
         name = command["client"]
         try:
-            for message in subscribed(self.clients[name], command):
+            self.last[name] = subscribed(self.clients[name], command)
+            for message in self.last[name]:
                 print_message(name, message)
         except ThrongError as error:
             print_event(name, "error", code=error.code, message=str(error))
+
+    def update(self, command):
+        self.last[command["client"]].update(command["info"])
 
     def publish(self, command):
         client = self.clients[command["client"]]

@@ -15,6 +15,8 @@ export function toLine(event) {
 /** The commands by name. `print` takes an event; `base` are the options of each client. */
 export function commands(Throng, print, base) {
   const clients = new Map();
+  /** The last subscription of each. */
+  const last = new Map();
   const tell = (client, event, fields = {}) => print({ client, event, ...fields });
 
   function open({ client, url, options: given }) {
@@ -36,9 +38,9 @@ export function commands(Throng, print, base) {
     clients.set(client, made);
   }
 
-  function subscribe({ client, channels, history, since, presence, state, pace_ms: pace }) {
+  function subscribe({ client, channels, history, since, presence, state, info, pace_ms: pace }) {
     for (const channel of channels) {
-      const from = { history, since, presence, state, pace };
+      const from = { history, since, presence, state, info, pace };
       let subscription;
       try {
         subscription = clients.get(client).subscribe(channel, from);
@@ -46,6 +48,7 @@ export function commands(Throng, print, base) {
         tell(client, "error", { code: code ?? name });
         continue;
       }
+      last.set(client, subscription);
       subscription.on("message", (message) => {
         const { id = null, time = null, replayed, contentType: content_type } = message;
         const { event: name = null, tags = {}, from: sender = null, replaces = null } = message;
@@ -65,12 +68,19 @@ export function commands(Throng, print, base) {
       subscription.on("unreadable", ({ id, reason }) => {
         tell(client, "unreadable", { channel, id, reason });
       });
-      subscription.on("presence", ({ connections, users, joined = [], left = [] }) => {
+      subscription.on("presence", ({ connections, users, joined = [], left = [], ...more }) => {
         const gone = left.map((each) => each.user);
-        tell(client, "presence", { channel, connections, users, joined, left: gone });
+        const { updated = [], partial = false } = more;
+        const shown = [...(more.members ?? [])].map(([key, { info = null }]) => [key, info]);
+        const of = { members: Object.fromEntries(shown), updated, partial };
+        tell(client, "presence", { channel, connections, users, joined, left: gone, ...of });
       });
       subscription.on("error", ({ code, message }) => tell(client, "error", { code, message }));
     }
+  }
+
+  function update({ client, info }) {
+    last.get(client).update(info);
   }
 
   /** Prints the state of a channel after each change. */
@@ -134,5 +144,5 @@ export function commands(Throng, print, base) {
     clients.delete(client);
   }
 
-  return { open, subscribe, publish, keep, set, remove, end, reopen, read, history, close };
+  return { open, subscribe, update, publish, keep, set, remove, end, reopen, read, history, close };
 }

@@ -18,6 +18,9 @@ import (
 
 var printing sync.Mutex
 
+// last has the last subscription of each client.
+var last sync.Map
+
 func print(client, event string, values map[string]any) {
 	values["client"], values["event"] = client, event
 	text, err := json.Marshal(values)
@@ -88,6 +91,7 @@ type command struct {
 	Volatile bool     `json:"volatile"`
 	Presence bool     `json:"presence"`
 	State    bool     `json:"state"`
+	Info     any      `json:"info"`
 	Channel  string   `json:"channel"`
 	ID       string   `json:"id"`
 	Data     any      `json:"data"`
@@ -129,7 +133,8 @@ func follow(ctx context.Context, client *throng.Client, c command) {
 	subscription := client.Subscribe(targets...)
 	subscription.History, subscription.Since = c.History, since
 	subscription.Pace = time.Duration(c.Pace) * time.Millisecond
-	subscription.State = c.State
+	subscription.State, subscription.Info = c.State, c.Info
+	last.Store(c.Client, subscription)
 	subscription.OnStateEnd = func(end throng.StateEnd) {
 		print(c.Client, "complete", map[string]any{"channel": end.Target.Name(), "id": end.ID})
 	}
@@ -166,9 +171,14 @@ func follow(ctx context.Context, client *throng.Client, c command) {
 			for _, each := range event.Left {
 				left = append(left, each.User)
 			}
+			members := map[string]any{}
+			for key, member := range event.Members {
+				members[key] = member.Info
+			}
 			print(c.Client, "presence", map[string]any{
 				"channel": event.Target.Name(), "connections": event.Connections, "users": event.Users,
 				"joined": append([]string{}, event.Joined...), "left": left,
+				"updated": append([]string{}, event.Updated...), "partial": event.Partial, "members": members,
 			})
 		}
 	}
@@ -376,6 +386,11 @@ func main() {
 			clients[c.Client] = running{made, ctx, cancel}
 		case "subscribe":
 			go follow(client.ctx, client.client, c)
+		case "update":
+			found, _ := last.Load(c.Client)
+			if err := found.(*throng.Subscription).Update(c.Info); err != nil {
+				panic(err)
+			}
 		case "publish":
 			go publish(client.client, c)
 		case "keep":

@@ -154,6 +154,10 @@ class Subscription:
             raise StopIteration
         return event
 
+    def update(self, info: Mapping[str, Any]) -> None:
+        """Shows something else to the other members of the channels. Any thread may call it."""
+        self._loop.run(self._inner.update(info))
+
     def close(self) -> None:
         """Ends the iteration and closes the connection."""
         try:
@@ -236,6 +240,7 @@ class Throng:
         history: int = 0,
         pace: float | None = None,
         state: bool = False,
+        info: Mapping[str, Any] | None = None,
         on_gap: Callable[[Gap], None] | None = None,
         on_presence: Callable[[PresenceEvent], None] | None = None,
         on_state: OnState | None = None,
@@ -262,7 +267,7 @@ class Throng:
                 self._hub = self._hub or Hub(
                     self._url, self._options, self._network, self._tokens, self._limits
                 )
-                return self._hub.subscribe(targets, since, history, pace, state, calls)
+                return self._hub.subscribe(targets, since, history, pace, state, info, calls)
 
             return Subscription(loop.run(start()), loop)
 

@@ -63,13 +63,14 @@ class Hub:
         history: int,
         pace: float | None,
         state: bool,
+        info: Mapping[str, Any] | None,
         calls: Callbacks,
     ) -> AsyncSubscription:
         """A new subscription."""
         if self.exchange.http.is_closed:
             raise closed()
         subscription = AsyncSubscription(
-            self.url, self.options, self.exchange, targets, since, history, pace, state, calls
+            self.url, self.options, self.exchange, targets, since, history, pace, state, info, calls
         )
         self._subscriptions.add(subscription)
         subscription._on_close = self._subscriptions.discard
@@ -124,6 +125,7 @@ class AsyncThrong:
         history: int = 0,
         pace: float | None = None,
         state: bool = False,
+        info: Mapping[str, Any] | None = None,
         on_gap: OnGap | None = None,
         on_presence: OnPresence | None = None,
         on_state: OnState | None = None,
@@ -139,7 +141,8 @@ class AsyncThrong:
         `since` is the id to resume after; for several channels, a dictionary of ids by channel.
         Without it, `history` is the number of latest messages to begin with. `pace` is the least
         time in seconds between two deliveries of a channel, 0.01 to 60. With `state` the newest
-        message of each key comes first, then `on_state_end` is called. `on_gap` is called
+        message of each key comes first, then `on_state_end` is called. `info` is shown to the other
+        members of the channels, over WebSockets, which needs the right `update`. `on_gap` is called
         where messages are missing, before the next message; without it, a gap is logged as a
         warning. `on_presence` is called with who follows each channel: at once, and on each change.
         Where the server has no presence events, or not for this client, the subscription ends with
@@ -154,7 +157,7 @@ class AsyncThrong:
         """
         told = (on_gap, on_presence, on_state, on_unreadable, on_conflated, on_erased, on_state_end)
         calls = Callbacks(*told, on_ended, on_unread)
-        return self._hub.subscribe(targets, since, history, pace, state, calls)
+        return self._hub.subscribe(targets, since, history, pace, state, info, calls)
 
     def state(self, target: Target) -> AsyncChannelState:
         """Follows a channel, and keeps the newest message of each of its keys."""

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import abc
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from .cursor import Cursors, Event
 from .errors import Loss
@@ -40,6 +41,8 @@ class Host:
     """Whether WebSockets ask for compact messages: not of an older server."""
     pace: float | None = None
     """The pace of the subscription in seconds."""
+    info: Mapping[str, Any] | None = None
+    """What the client shows to the other members of its channels."""
 
     @property
     def pace_ms(self) -> int | None:

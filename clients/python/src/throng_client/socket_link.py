@@ -154,7 +154,8 @@ class SocketLink(Link):
                 # The URL's `user` follows the inbox from now on, but this cursor may begin earlier.
                 await self._send({"type": "unsubscribe", **place_of(cursor.target)})
         message_bytes = self.host.exchange.limits.message_bytes_max or MESSAGE_BYTES_MAX
-        takes_list = self.host.is_compact and not self.host.cursors.has_presence
+        is_plain = not self.host.cursors.has_presence and self.host.info is None
+        takes_list = self.host.is_compact and is_plain
         room = LIST_SIZES_MAX * message_bytes if takes_list else 0
         part: list[Cursor] = []
         entries: list[dict[str, Any]] = []
@@ -181,7 +182,20 @@ class SocketLink(Link):
             entry["history"] = self.host.cursors.history
         if self.host.cursors.has_presence and cursor.may_have_presence:
             entry["presence"] = True
+        if self.host.info is not None and cursor.may_have_presence:
+            entry["info"] = self.host.info
         return entry
+
+    async def show(self) -> None:
+        """Tells the server what the client shows from now on."""
+        try:
+            for cursor in [each for each in self._live if each.may_have_presence]:
+                self._ref += 1
+                named = {**place_of(cursor.target), "ref": self._ref}
+                await self._send({"type": "update", **named, "info": self.host.info})
+        except Loss:
+            # The next read finds out, and the next connection begins with it.
+            return
 
     async def _ask_for(self, cursors: list[Cursor], entries: list[dict[str, Any]]) -> None:
         named: dict[str, Any] = entries[0] if len(entries) == 1 else {"channels": entries}

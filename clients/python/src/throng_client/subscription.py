@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 from .cursor import Cursor, Cursors, Event, Handled
 from .errors import Loss, ThrongError
@@ -37,6 +39,7 @@ from .messages import (
     User,
     checked_id,
     checked_target,
+    json_of,
 )
 from .options import (
     OPEN_TIMEOUT_MAX,
@@ -169,6 +172,7 @@ class AsyncSubscription:
         history: int,
         pace: float | None,
         state: bool,
+        info: Mapping[str, Any] | None,
         calls: Callbacks,
     ) -> None:
         if not isinstance(history, int) or history < 0:
@@ -184,6 +188,7 @@ class AsyncSubscription:
         cursors = Cursors(followed, history, has_presence=has_presence, wants_state=state)
         self._choice = Choice(options.transports, options.open_timeout)
         self._host = Host(url, options, exchange, cursors, options.open_timeout, pace=pace)
+        self._host.info = _checked_info(info)
         self._calls = calls
         self._link: Link | None = None
         self._better: asyncio.Task[tuple[Link, list[Event]]] | None = None
@@ -317,6 +322,12 @@ class AsyncSubscription:
             await self._release()
             if self._on_close is not None:
                 self._on_close(self)
+
+    async def update(self, info: Mapping[str, Any]) -> None:
+        """Shows something else to the other members of the channels, in place of `info`."""
+        self._host.info = _checked_info(info)
+        if isinstance(self._link, SocketLink):
+            await self._link.show()
 
     def suspect(self, since: float, until: float) -> None:
         """A request of the client has no answer yet: asks the server for a sign of life."""
@@ -482,6 +493,12 @@ class AsyncSubscription:
         link, self._link = self._link, None
         if link is not None:
             await link.close()
+
+
+def _checked_info(info: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    if info is not None and not isinstance(info, Mapping):
+        raise TypeError(f"`info` is a mapping, not {info!r}")
+    return None if info is None else json.loads(json_of(dict(info)))
 
 
 def _cursors_of(
