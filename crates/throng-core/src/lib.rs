@@ -165,8 +165,8 @@ pub use state::{
 };
 pub use storm::{Admission, AdmissionSettings, QueueLook, QueueWatch};
 pub use subscriptions::{
-    Lacking, Lag, Member, SubscriptionId, SubscriptionTable, Terms as SubscriptionTerms, Waiting,
-    WatchId,
+    Lacking, Lag, Member, Piece, SubscriptionId, SubscriptionTable, Terms as SubscriptionTerms,
+    Waiting, WatchId,
 };
 pub use watched_presence::{PresenceState, WatchedPresence};
 pub use worker_queue::{

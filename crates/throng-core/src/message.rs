@@ -226,6 +226,16 @@ impl Content {
             && (reader.has_notices || self.erasure().is_none() && self.unread().is_none())
     }
 
+    /// True if it is for every client, at any time.
+    pub(crate) fn is_for_everyone(&self) -> bool {
+        let has_special = |it: &Attributes| {
+            it.get(Attribute::End).is_some() || it.erasure().is_some() || it.unread().is_some()
+        };
+        self.expires_ms.is_none()
+            && self.extras.excluded().is_none()
+            && !self.extras.attributes().is_some_and(has_special)
+    }
+
     /// True if it is the notice that its channel ends. It is never sent as a message: whoever has
     /// come to it is told in another way.
     pub fn is_end(&self) -> bool {

@@ -397,11 +397,19 @@ impl Log {
         let last = self.messages.len().saturating_sub(1);
         let Log { messages, sealed, keys, .. } = self;
         let sealed = sealed.as_deref();
-        let newest = |key: &str| keys.as_ref()?.newest.get(key).copied();
-        let is_wanted = |at: usize, view: &View<'_>| match view.key() {
-            _ if at == last => true,
-            None => !view.is_expired(),
-            Some(key) => newest(key) == Some(view.offset()) && !(is_state && removes_key(view)),
+        let Some(Keys { older, removed, newest, .. }) = keys.as_deref() else { return Vec::new() };
+        // Each message is looked at for each subscription: no key is read that need not be.
+        let hides_tombstones = is_state && *removed > 0;
+        let is_newest = |at: usize, view: &View<'_>| match view {
+            // Whatever is left before the window is the newest of its key.
+            view if at < *older => !view.is_expired(),
+            view => match view.key() {
+                Some(key) => newest.get(key) == Some(&view.offset()),
+                None => !view.is_expired(),
+            },
+        };
+        let is_wanted = |at: usize, view: &View<'_>| {
+            at == last || is_newest(at, view) && !(hides_tombstones && removes_key(view))
         };
         let entries = messages.range_mut(from..).enumerate();
         let wanted = entries.filter(|(at, entry)| is_wanted(from + at, &entry.view(sealed)));

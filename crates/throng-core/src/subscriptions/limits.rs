@@ -169,7 +169,7 @@ impl SubscriptionTable {
     }
 
     /// True if the encodings of a channel stay for now.
-    fn shares_encodings(&mut self, local: LocalId) -> bool {
+    pub(super) fn shares_encodings(&mut self, local: LocalId) -> bool {
         let channel = &self.channels[local.index()];
         let bytes = channel.buffer.as_ref().map_or(0, |buffer| buffer.bytes());
         self.shared_encodings.has(self.now_ms, local, (channel.catching_up, bytes))
@@ -182,6 +182,7 @@ impl SubscriptionTable {
             let channel = self.channels.get_mut(local.index());
             if let Some(buffer) = channel.and_then(|channel| channel.buffer.as_mut()) {
                 buffer.drop_encodings_between(0, buffer.offered());
+                buffer.runs.clear();
             }
         }
     }

@@ -5,6 +5,7 @@ use std::collections::vec_deque::Iter;
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
+use super::runs::Runs;
 use super::subscription::SubscriptionId;
 use crate::attributes::Erasure;
 use crate::entry_count::EntryCount;
@@ -60,6 +61,7 @@ pub(super) struct ReplayBuffer {
     /// True if the table's list of buffers with blocked bytes has this one.
     pub(super) is_listed: bool,
     pub(super) pass: Pass,
+    pub(super) runs: Runs,
 }
 
 impl ReplayBuffer {
@@ -215,6 +217,7 @@ impl ReplayBuffer {
             return 0;
         }
         self.new_keys = 0;
+        self.runs.clear();
         let ReplayBuffer { messages, offered, sparse_to, .. } = self;
         let (mut keys, mut bytes) = (HashSet::with_capacity(messages.len()), 0);
         let is_superseded = |message: &Arc<Message>| {
@@ -249,6 +252,7 @@ impl ReplayBuffer {
     /// connection that was written part of one keeps it. Returns how many bytes that saves, and how
     /// many of them were pending.
     pub(super) fn erase(&mut self, Erasure { first, last }: Erasure) -> (usize, usize) {
+        self.runs.clear();
         let before = (self.bytes, self.pending_bytes);
         let from = self.index_after(first.saturating_sub(1));
         for message in self.messages.range_mut(from..) {

@@ -6,7 +6,7 @@
 
 mod check;
 mod latest;
-mod model;
+pub(super) mod model;
 mod pace;
 mod volatile;
 

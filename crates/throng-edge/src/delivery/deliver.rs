@@ -15,7 +15,7 @@ use throng_dialect::saying::is_notice;
 use throng_dialect::{CloseReason, Saying};
 use throng_wire::{ErrorCode, chunk};
 
-use crate::connection::{ConnectionId, Flags, Io, State};
+use crate::connection::{ConnectionId, Flags, Io, Partial, State};
 use crate::counters::Counter;
 use crate::delivery::Delivery;
 use crate::delivery::acks::shown_of;
@@ -279,8 +279,42 @@ impl<N: Net> Delivery<N> {
                 self.deliver_composed(id, subscription, &message);
             }
             Waiting::StateEnd(end) => self.end_state(id, subscription, end),
-            Waiting::Messages(_) => self.deliver_shared(id, subscription, compress),
+            Waiting::Messages(_) => {
+                if compress == Compress::New || !self.deliver_piece(id, subscription) {
+                    self.deliver_shared(id, subscription, compress);
+                }
+            }
         }
+        true
+    }
+
+    /// Writes messages that many catch up with, in one piece. Returns whether there is one.
+    fn deliver_piece(&mut self, id: ConnectionId, subscription: SubscriptionId) -> bool {
+        let Delivery { sockets, subscriptions, .. } = self;
+        let connection = &sockets[id];
+        let (encoding, is_chunked) = (connection.encoding(), connection.has(Flags::CHUNKED));
+        if encoding.is_compressed() {
+            return false;
+        }
+        let shown = shown_of(subscriptions, subscription);
+        let mut append = |message: &Message, bytes: &mut Vec<u8>| {
+            bytes.extend_from_slice(encoding.encode(message, shown, is_chunked));
+        };
+        let form = (encoding.slot(), is_chunked);
+        let Some(piece) = subscriptions.piece(subscription, form, &mut append) else {
+            return false;
+        };
+        let (mut outcome, cut) = sockets.write_piece(id, piece);
+        if let Some((offset, from)) = cut {
+            let message = subscriptions.lacking_at(subscription, offset);
+            // Its client would take what comes next for the rest.
+            outcome.is_gone = message.is_none();
+            outcome.partial = message.map(|message| {
+                encoding.encode(&message, shown, is_chunked);
+                Partial { message, encoding, from }
+            });
+        }
+        self.conclude(id, subscription, outcome);
         true
     }
 

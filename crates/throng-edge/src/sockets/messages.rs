@@ -8,7 +8,7 @@
 use std::io::IoSlice;
 use std::sync::Arc;
 
-use throng_core::Message;
+use throng_core::{Message, Piece};
 use throng_dialect::{CloseReason, Encoding};
 
 use super::Sockets;
@@ -59,6 +59,21 @@ impl<N: Net> Sockets<N> {
         let mut costs = Costs { budget, metrics };
         let encode = |message| encode(message, connection, &mut costs);
         write(net, &connection.socket, messages, is_for, encode)
+    }
+
+    /// Writes a connection messages that stand in one piece. Returns as well the offset of the one
+    /// that was written in part, and the first byte of it that was not: the caller keeps its rest.
+    pub(crate) fn write_piece(
+        &mut self,
+        id: ConnectionId,
+        piece: Piece<'_>,
+    ) -> (Outcome, Option<(u64, u32)>) {
+        let bytes = piece.bytes();
+        let transfer = self.net.write(&self.connections[id].socket, &[IoSlice::new(bytes)]);
+        let advanced_to = piece.messages().last().map(|(_, offset)| offset);
+        let mut outcome = Outcome { advanced_to, ..Outcome::default() };
+        let cut = outcome.settle(transfer, bytes.len(), piece.messages());
+        (outcome, cut)
     }
 
     /// Writes to several connections in one call: to the one of each item the bytes that `bytes`
@@ -130,6 +145,47 @@ impl Outcome {
         Outcome { is_gone: true, ..Outcome::default() }
     }
 
+    /// Takes up what became of messages that have so many bytes together; `messages` are the
+    /// length and the offset of each. Returns the offset of the one that was written in part, and
+    /// the first byte of it that was not.
+    fn settle(
+        &mut self,
+        transfer: Transfer,
+        bytes: usize,
+        messages: impl Iterator<Item = (usize, u64)>,
+    ) -> Option<(u64, u32)> {
+        let mut left = match transfer {
+            Transfer::Bytes(written) | Transfer::Held(written) => written,
+            Transfer::Blocked => 0,
+            Transfer::Gone => {
+                *self = Outcome::gone();
+                return None;
+            }
+        };
+        self.sent_bytes = left as u64;
+        self.is_held = matches!(transfer, Transfer::Held(_));
+        if left == bytes {
+            self.deliveries = messages.count() as u64;
+            self.is_blocked = self.is_held;
+            return None;
+        }
+        // Messages that are passed over behind the last one that was written are looked at again.
+        self.is_blocked = true;
+        self.advanced_to = None;
+        for (length, offset) in messages {
+            if left < length {
+                // The rest of it belongs to this connection now: the cursor is past it.
+                let is_begun = left > 0;
+                self.advanced_to = if is_begun { Some(offset) } else { self.advanced_to };
+                return is_begun.then_some((offset, left as u32));
+            }
+            left -= length;
+            self.advanced_to = Some(offset);
+            self.deliveries += 1;
+        }
+        None
+    }
+
     /// The outcome of writing one message in this encoding, which has `length` bytes.
     pub(crate) fn of_message(
         message: &Arc<Message>,
@@ -199,35 +255,15 @@ pub(crate) fn write<'a, N: Net>(
         return outcome;
     }
     let transfer = net.write(socket, &slices[..count]);
-    let written = match transfer {
-        Transfer::Bytes(written) | Transfer::Held(written) => written,
-        Transfer::Blocked => 0,
-        Transfer::Gone => return Outcome::gone(),
-    };
-    outcome.sent_bytes = written as u64;
-    outcome.is_held = matches!(transfer, Transfer::Held(_));
-    if written == bytes {
-        outcome.deliveries = count as u64;
-        outcome.is_blocked = outcome.is_held;
-        return outcome;
-    }
-    // Messages that are passed over behind the last one that was written are looked at again.
-    outcome.is_blocked = true;
-    outcome.advanced_to = None;
-    let mut left = written;
-    for (slice, &(message, encoding)) in slices[..count].iter().zip(chosen.iter().flatten()) {
-        if left < slice.len() {
-            if left > 0 {
-                // The rest of it belongs to this connection now: the cursor is past it.
-                outcome.advanced_to = Some(message.id.offset);
-                let (message, from) = (Arc::clone(message), left as u32);
-                outcome.partial = Some(Partial { message, encoding, from });
-            }
-            break;
-        }
-        left -= slice.len();
-        outcome.advanced_to = Some(message.id.offset);
-        outcome.deliveries += 1;
+    let chosen = chosen[..count].iter().flatten();
+    let parts = slices.iter().zip(chosen.clone());
+    let parts = parts.map(|(slice, (message, _))| (slice.len(), message.id.offset));
+    if let Some((offset, from)) = outcome.settle(transfer, bytes, parts) {
+        let cut = chosen.copied().find(|(message, _)| message.id.offset == offset);
+        outcome.partial = cut.map(|(message, encoding)| {
+            let message = Arc::clone(message);
+            Partial { message, encoding, from }
+        });
     }
     outcome
 }

@@ -22,14 +22,25 @@ use crate::token_world::random::Random;
 
 const SEEDS: usize = 200;
 const STEPS: usize = 120;
+const PEERS_MAX: usize = 14;
 const CHANNEL: &str = "prices";
 const KEYS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+
+/// How a client gets its messages.
+#[derive(Clone, Copy, PartialEq)]
+enum Form {
+    /// In lines of a stream.
+    Lines,
+    /// In frames of `throng.v1`.
+    Frames,
+    /// In frames with several of its compact envelopes.
+    Joined,
+}
 
 /// A client that follows the channel.
 struct Peer {
     client: Client,
-    /// True if it speaks `throng.v1` with compact envelopes, and not in lines of its stream.
-    is_compact: bool,
+    form: Form,
     is_stalled: bool,
     received: Vec<u8>,
     /// The id and value of each key, as it is told.
@@ -101,7 +112,7 @@ impl Peer {
     /// (RFC 6455 section 5.2), which is never 64 KiB long.
     fn next_text(&self) -> Option<(Range<usize>, usize)> {
         let bytes = &self.received;
-        if !self.is_compact {
+        if self.form == Form::Lines {
             let end = bytes.iter().position(|byte| *byte == b'\n')?;
             return Some((0..end, end + 1));
         }
@@ -116,7 +127,7 @@ impl Peer {
     fn read(&mut self, seen: &mut BTreeSet<&'static str>) {
         for text in self.texts() {
             match &text {
-                Value::Array(frame) if self.is_compact => {
+                Value::Array(frame) if self.form == Form::Joined => {
                     for message in &frame[1..] {
                         self.take(told_in_array(message), seen);
                     }
@@ -264,8 +275,19 @@ impl World {
         self.rig.engine.erase(self.rig.now_ms(), &channel, Erase::Message(id));
     }
 
+    /// Some clients come at the same time, of which many stall at once: these share what they catch
+    /// up with.
     fn connect(&mut self) {
-        self.begin(None, BTreeMap::new());
+        let form = self.form();
+        let room = PEERS_MAX.saturating_sub(self.peers.len());
+        for _ in 0..(1 + self.random.below(3) * self.random.below(4)).min(room) {
+            let form = if self.random.percent(20) { self.form() } else { form };
+            self.begin(form, None, BTreeMap::new());
+        }
+    }
+
+    fn form(&mut self) -> Form {
+        [Form::Lines, Form::Frames, Form::Joined][self.random.below(3)]
     }
 
     /// A client loses its connection, and resumes with a new one from the last that it has got.
@@ -277,21 +299,24 @@ impl World {
         }
         let peer = self.peers.swap_remove(fit[self.random.below(fit.len())]);
         self.rig.hang_up(&peer.client);
-        self.begin(Some(peer.last), peer.state);
+        let form = self.form();
+        self.begin(form, Some(peer.last), peer.state);
     }
 
-    fn begin(&mut self, since: Option<u64>, state: BTreeMap<String, (u64, String)>) {
+    fn begin(&mut self, form: Form, since: Option<u64>, state: BTreeMap<String, (u64, String)>) {
         // What is on its way is got like what comes later.
         self.rig.work();
         let head = self.rig.engine.state(&World::channel()).head;
-        let is_compact = self.random.percent(50);
         let mut query = "state=true".to_owned();
         if let Some(since) = since {
             query += &format!("&since={}", MessageId { offset: since, ..head });
         }
-        let request = if is_compact {
+        if form == Form::Joined {
+            query += "&envelope=compact";
+        }
+        let request = if form != Form::Lines {
             format!(
-                "GET /channels/{CHANNEL}?{query}&envelope=compact HTTP/1.1\r\nHost: localhost\r\n\
+                "GET /channels/{CHANNEL}?{query} HTTP/1.1\r\nHost: localhost\r\n\
                  Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
                  Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
                  Sec-WebSocket-Protocol: throng.v1\r\n\r\n"
@@ -299,8 +324,17 @@ impl World {
         } else {
             format!("GET /channels/{CHANNEL}?{query} HTTP/1.0\r\nHost: localhost\r\n\r\n")
         };
-        let client = self.rig.connect(&request);
-        let bytes = client.received_bytes();
+        let is_stalled = self.random.percent(60);
+        let client = if is_stalled {
+            self.rig.connect_stalled(&request, self.random.below(900))
+        } else {
+            self.rig.connect(&request)
+        };
+        let mut bytes = client.received_bytes();
+        while !bytes.windows(4).any(|it| it == b"\r\n\r\n") {
+            self.rig.read_some(&client, 50);
+            bytes.extend(client.received_bytes());
+        }
         let response = String::from_utf8_lossy(&bytes);
         let recovered = response.contains("Throng-Recovered: true");
         assert!(response.contains(" 101 ") || response.contains(" 200 "), "{response}");
@@ -311,20 +345,14 @@ impl World {
         let body = bytes[end + 4..].to_vec();
         self.peers.push(Peer {
             client,
-            is_compact,
-            is_stalled: false,
+            form,
+            is_stalled,
             received: body,
             state: if recovered { state } else { BTreeMap::new() },
             last: if recovered { since.unwrap_or(0) } else { 0 },
             awaits_state: !recovered,
             begun: head.offset,
         });
-        if self.random.percent(30) {
-            let room = self.random.below(2_000);
-            let peer = self.peers.last_mut().expect("it was pushed");
-            peer.client.stall_after(room);
-            peer.is_stalled = true;
-        }
     }
 
     fn hang_up(&mut self) {

@@ -25,7 +25,7 @@ fn id(offset: u64) -> MessageId {
 }
 
 /// The engine's answer to a subscriber that starts with the next message.
-pub(super) fn followed(channel: ChannelId, local: LocalId, head: u64) -> Followed {
+pub(in super::super) fn followed(channel: ChannelId, local: LocalId, head: u64) -> Followed {
     Followed {
         is_sparse: false,
         is_ended: false,
@@ -40,7 +40,7 @@ pub(super) fn followed(channel: ChannelId, local: LocalId, head: u64) -> Followe
     }
 }
 
-pub(super) fn message(offset: u64, previous: u64) -> Arc<Message> {
+pub(in super::super) fn message(offset: u64, previous: u64) -> Arc<Message> {
     let body = Body::Text("body".into());
     // Ages as offsets do, so that it shows which are the oldest.
     Arc::new(Message::new(id(offset), previous, offset, ChannelName::channel("c"), body))
