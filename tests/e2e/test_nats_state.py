@@ -8,6 +8,7 @@ import pytest
 from test_state import Follower, at, put, refused, remove, set_key, short
 
 from support.nats import QUICK, ailments, connected
+from support.nats_client import NatsClient
 from support.server import BINARY, eventually
 from support.upgrades import UpgradableServer
 
@@ -170,6 +171,25 @@ def test_a_state_outlives_nodes_and_nats(start, channel, broker):
         with Follower("stream", node, channel, since=id, state="true") as follower:
             assert (follower.recovered, follower.take(1)) == (True, [("b", "29")])
     assert put(nodes[0], channel, "a", "2", If_Match=f'"{id}"').status_code == 201
+
+
+def test_a_channel_of_which_only_values_are_left_is_listed(start, channel, broker):
+    node = start()
+    set_key(node, channel, "a", "1")
+    id = set_key(node, channel, "b", "2")
+    # As the limits of a stream drop messages; the copies of values are other ones.
+    with NatsClient(broker.upstream) as client:
+        filter = f"throng.in.channels.c.{channel}"
+        assert client.request("$JS.API.STREAM.PURGE.throng-channels", {"filter": filter})["purged"] == 2
+    expected = {"channel": channel, "subscribers": 0, "id": id, "messages": 0}
+    for one in (node, start()):
+        assert one.http.get("/channels").json()["channels"] == [expected]
+        assert values(one, channel) == {"a": "1", "b": "2"}
+    for key in "ab":
+        remove(node, channel, key)
+    with NatsClient(broker.upstream) as client:
+        assert client.request("$JS.API.STREAM.PURGE.throng-channels", {"filter": filter})["purged"] == 2
+    assert node.http.get("/channels").json()["channels"] == []
 
 
 def test_a_state_goes_on_over_a_live_upgrade(tmp_path, broker, monkeypatch, channel):

@@ -92,12 +92,12 @@ impl Subjects {
         [&*self.ingest, RECORD, suffix].concat()
     }
 
-    /// The messages and records of all channels of a kind.
+    /// The messages of all channels of a kind, and the records of their logs and states.
     pub(crate) fn all_of(&self, kind: Kind) -> Vec<String> {
-        let of = |kind: &str| [&*self.ingest, kind, ">"].concat();
+        let of = |rest: &str| [&*self.ingest, rest].concat();
         match kind {
-            Kind::Channel => vec![of("c."), of("r.c.")],
-            Kind::User => vec![of("u."), of("r.u.")],
+            Kind::Channel => vec![of("c.>"), of("r.c.>"), of("k.c.*.%")],
+            Kind::User => vec![of("u.>"), of("r.u.>"), of("k.u.*.%")],
             Kind::Internal => Vec::new(),
         }
     }

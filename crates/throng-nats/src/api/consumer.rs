@@ -5,14 +5,10 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::JetStreamError;
-use crate::protocol::headers::Headers;
 
 /// After this time without a request, servers remove the consumer, in nanoseconds. Longer than a
 /// node keeps the names that it has learnt.
 const INACTIVE_NS: u64 = 120_000_000_000;
-
-/// The header with the size of a message that comes without its body.
-const SIZE: &str = "Nats-Msg-Size";
 
 /// The request to make the consumer of a stream for messages of these subjects.
 pub(crate) fn create(stream: &str, name: &str, subjects: &[String]) -> Vec<u8> {
@@ -74,11 +70,6 @@ pub(crate) fn given(reply: &str) -> Option<Given<'_>> {
     let [_, consumer, _, sequence, number, _, left, ..] = tokens else { return None };
     let (sequence, number) = (sequence.parse().ok()?, number.parse().ok()?);
     Some(Given { consumer, sequence, number, left: left.parse().ok()? })
-}
-
-/// True if a message that comes without its body has an empty one.
-pub(crate) fn is_empty(headers: Headers<'_>) -> bool {
-    headers.number(SIZE) == Some(0)
 }
 
 #[cfg(test)]

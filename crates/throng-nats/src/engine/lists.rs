@@ -111,7 +111,7 @@ impl NodeShared {
             logs.push(CountedLog {
                 channel: name.clone(),
                 max_age_ms: retention.max_age_ms,
-                may_have_record: ends.record > 0,
+                may_be_kept: ends.beside > 0,
             });
             let head = MessageId { epoch, offset: ends.message };
             let (place, subscribers, messages) = (ListPlace(0), 0, 0);
@@ -149,7 +149,8 @@ impl NodeShared {
         let CountedPage { channels, most, mut part, ticket } = page;
         for ((mut listed, most), count) in channels.into_iter().zip(most).zip(counts) {
             listed.messages = usize::try_from(count.messages).unwrap_or(usize::MAX).min(most);
-            if listed.messages > 0 || count.has_record {
+            listed.head.offset = listed.head.offset.max(count.head);
+            if listed.messages > 0 || count.is_kept {
                 part.channels.push(listed);
             }
         }

@@ -1,4 +1,4 @@
-//! The stream's part of lists: the channels that have messages or a record there.
+//! The stream's part of lists: the channels that have messages, a record or a state there.
 //!
 //! While lists are asked for, the node keeps the names of all these channels, some 90 bytes each
 //! beside their text, and has what came since reported before each page. So a page has every
@@ -40,7 +40,8 @@ const DROPPED_HERE_MAX: usize = 10_000;
 #[derive(Debug, Default)]
 pub(super) struct LogEnds {
     pub(super) message: u64,
-    pub(super) record: u64,
+    /// Of its record, or that of its state.
+    pub(super) beside: u64,
 }
 
 pub(super) struct WaitingPage {
@@ -143,14 +144,13 @@ impl NamesOfKind {
             let ends = self.index.entry(channel.name());
             match last {
                 LastOfLog::Message => ends.message = sequence,
-                LastOfLog::Record => ends.record = sequence,
-                LastOfLog::NoRecord => ends.record = 0,
+                LastOfLog::Beside => ends.beside = sequence,
             }
         }
         let Some(first) = first else { return };
         self.is_known = true;
         if self.index.len() / 2 > self.pruned {
-            self.index.retain(|ends| ends.message >= first || ends.record >= first);
+            self.index.retain(|ends| ends.message >= first || ends.beside >= first);
             self.pruned = self.index.len();
         }
     }

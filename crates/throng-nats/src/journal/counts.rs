@@ -6,6 +6,7 @@ use super::outbox::{Outbox, Question};
 use super::report::{CountedLog, JournalReport, LogCount};
 use crate::api::get::{self, Part};
 use crate::api::message;
+use crate::api::state::KnownState;
 use crate::protocol::headers::Headers;
 use crate::subject::{self, Subjects};
 
@@ -33,6 +34,7 @@ struct List {
 enum Sought {
     Messages,
     Record,
+    State,
 }
 
 /// A channel that is to be asked about: which one of which list.
@@ -105,6 +107,7 @@ impl Counts {
                     get::first_since(&subjects.ingest(&suffix), since_ms)
                 }
                 Sought::Record => get::last(&subjects.record(&suffix)),
+                Sought::State => get::last(&subjects.state(&suffix)),
             };
             let token = outbox.read(Question::Counts, request);
             self.in_flight.insert(token, Asked { wanted, at_ms: now_ms, first: None });
@@ -128,15 +131,23 @@ impl Counts {
                 return;
             }
             (Part::Message { .. }, Sought::Record) => {
-                LogCount { messages: 0, has_record: !payload.is_empty() }
+                LogCount { is_kept: !payload.is_empty(), ..LogCount::default() }
+            }
+            (Part::Message { sequence, .. }, Sought::State) => {
+                let known = KnownState::read(sequence, payload);
+                known.map_or_else(LogCount::default, |known| LogCount {
+                    messages: 0,
+                    is_kept: known.record.keys > 0,
+                    head: known.head(),
+                })
             }
             (Part::End { left, .. }, Sought::Messages) => match asked.first {
                 // The only one that there is.
                 Some(true) if left == 0 => LogCount::default(),
-                Some(_) => LogCount { messages: left + 1, has_record: false },
+                Some(_) => LogCount { messages: left + 1, ..LogCount::default() },
                 None => LogCount::default(),
             },
-            (Part::End { .. }, Sought::Record) => LogCount::default(),
+            (Part::End { .. }, Sought::Record | Sought::State) => LogCount::default(),
             (Part::Failed, _) => {
                 // The next tick asks again.
                 asked.at_ms = 0;
@@ -147,9 +158,14 @@ impl Counts {
         self.in_flight.remove(&token);
         outbox.answered(token);
         let Some(list) = self.lists.get_mut(&wanted.list) else { return };
-        let may_have_record = list.logs[wanted.place].may_have_record;
-        if count.messages == 0 && sought == Sought::Messages && may_have_record {
-            return self.waiting.push_front(Wanted { sought: Sought::Record, ..wanted });
+        let next = match sought {
+            Sought::Messages => Some(Sought::Record),
+            Sought::Record => Some(Sought::State),
+            Sought::State => None,
+        };
+        let is_over = count.messages > 0 || count.is_kept || !list.logs[wanted.place].may_be_kept;
+        if let Some(sought) = next.filter(|_| !is_over) {
+            return self.waiting.push_front(Wanted { sought, ..wanted });
         }
         list.counts[wanted.place] = count;
         list.left -= 1;

@@ -1,4 +1,4 @@
-//! The names of the channels that have messages or a record in the stream, for lists.
+//! The names of the channels that have messages, a record or a state in the stream, for lists.
 //!
 //! A stream cannot be asked for them a page at a time, in no order that all nodes know. So a node
 //! that is asked for lists learns all of them from a consumer, and keeps them for a while. The
@@ -219,14 +219,11 @@ impl Names {
         }
         reader.given = given.number;
         let suffix = subjects.suffix_of(message.subject).unwrap_or_default();
-        let (of, is_record) = match suffix.strip_prefix(subject::RECORD) {
-            Some(of) => (of, true),
-            None => (suffix, false),
-        };
-        let last = match (is_record, consumer::is_empty(message.headers)) {
-            (false, _) => LastOfLog::Message,
-            (true, false) => LastOfLog::Record,
-            (true, true) => LastOfLog::NoRecord,
+        let beside = suffix.strip_prefix(subject::RECORD);
+        let beside = beside.or_else(|| Some(subjects.channel_of_key(message.subject)?.0));
+        let (of, last) = match beside {
+            Some(of) => (of, LastOfLog::Beside),
+            None => (suffix, LastOfLog::Message),
         };
         let channel: Option<ChannelName> = subject::channel(of);
         let logged = channel.map(|channel| NamedLog { channel, sequence: given.sequence, last });

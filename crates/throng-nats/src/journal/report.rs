@@ -164,7 +164,7 @@ pub struct PublishRequest {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedLog {
     pub channel: ChannelName,
-    /// The sequence of its last message or record.
+    /// The sequence of its last message, or of what is beside them.
     pub sequence: u64,
     pub last: LastOfLog,
 }
@@ -173,9 +173,8 @@ pub struct NamedLog {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LastOfLog {
     Message,
-    Record,
-    /// The log has no record any more.
-    NoRecord,
+    /// A record of the log or its state, which may say that there is none any more.
+    Beside,
 }
 
 /// How the answer to [`JournalEvent::Name`] goes on.
@@ -199,16 +198,18 @@ pub struct CountedLog {
     pub channel: ChannelName,
     /// Older messages do not count.
     pub max_age_ms: u64,
-    /// False if it is known to have no record.
-    pub may_have_record: bool,
+    /// False if it is known to have neither a record nor a state.
+    pub may_be_kept: bool,
 }
 
 /// The messages that a log has, as far as that matters to a list.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LogCount {
     pub messages: u64,
-    /// True if the log has a record; also false if it has messages.
-    pub has_record: bool,
+    /// True if the log has a record, or a state with values; also false if it has messages.
+    pub is_kept: bool,
+    /// The newest message, if the state knows it.
+    pub head: u64,
 }
 
 /// Messages of a channel that nobody may be shown any more.

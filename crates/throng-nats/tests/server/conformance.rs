@@ -102,7 +102,7 @@ pub(crate) fn node(
 fn check(addresses: &[String], replicas: u8) {
     let profile = Profile {
         counts_notices: true,
-        has_many_channels: false,
+        has_many_channels: replicas == 1,
         keeps_states: true,
         ..Profile::JOURNAL
     };

@@ -156,13 +156,13 @@ impl Node {
         let log = |(name, max_age_ms): &(&str, u64)| CountedLog {
             channel: ChannelName::channel(name),
             max_age_ms: *max_age_ms,
-            may_have_record: true,
+            may_be_kept: true,
         };
         let logs = logs.iter().map(log).collect();
         self.send(JournalEvent::Count { token, logs }).await;
         self.until("they are counted", |node| node.counted.contains_key(&token)).await;
         let counts = self.counted.remove(&token).expect("it is there");
-        counts.into_iter().map(|count| (count.messages, count.has_record)).collect()
+        counts.into_iter().map(|count| (count.messages, count.is_kept)).collect()
     }
 }
 
@@ -189,7 +189,7 @@ async fn old_messages_do_not_count_and_records_do() {
     let mut named = node.named(1, true).await;
     named.sort_by(|one, other| one.0.cmp(&other.0));
     let [a, b, c] = ["a", "b", "c"].map(str::to_owned);
-    let (message, record) = (LastOfLog::Message, LastOfLog::Record);
+    let (message, record) = (LastOfLog::Message, LastOfLog::Beside);
     assert_eq!(named, [(a.clone(), message), (b, message), (c.clone(), record)]);
     tokio::time::sleep(Duration::from_secs(2)).await;
     node.stored("a", "3").await;
@@ -201,6 +201,6 @@ async fn old_messages_do_not_count_and_records_do() {
         node.ask_log("c", LogRequest::EraseHistory { with_record: true, up_to: None }).await;
     assert!(matches!(node.log_outcome(erased).await, LogOutcome::Erased(_)));
     let named = node.named(5, false).await;
-    assert!(named.iter().all(|last| *last == (c.clone(), LastOfLog::NoRecord)), "{named:?}");
+    assert!(named.iter().all(|last| *last == (c.clone(), record)), "{named:?}");
     assert_eq!(node.counted(6, &[("c", 60_000)]).await, [(0, false)]);
 }

@@ -103,14 +103,16 @@ fn all_names_are_told_and_then_those_that_come() {
     assert_eq!(room.give("nn1", 1, "c.a%2Eb", 1), [], "it comes twice");
     let told = vec![
         ("a.b".to_owned(), 101, LastOfLog::Message),
-        ("r".to_owned(), 102, LastOfLog::NoRecord),
+        ("r".to_owned(), 102, LastOfLog::Beside),
+        ("s".to_owned(), 103, LastOfLog::Beside),
     ];
-    assert_eq!(room.give("nn1", 2, "r.c.r", 0), end(1, told));
+    assert_eq!(room.give("nn1", 2, "r.c.r", 1), []);
+    assert_eq!(room.give("nn1", 3, "k.c.s.%", 0), end(1, told));
     // One more was given before the server saw that there are no more.
-    assert_eq!(room.give("nn1", 3, "c.late", 0), []);
+    assert_eq!(room.give("nn1", 4, "c.late", 0), []);
     assert_eq!(room.ask(9, 2, false), []);
     assert_eq!(room.asked.0, "$JS.API.CONSUMER.MSG.NEXT.t-c.nn1");
-    let late = vec![("late".to_owned(), 103, LastOfLog::Message)];
+    let late = vec![("late".to_owned(), 104, LastOfLog::Message)];
     assert_eq!(room.answer(9, NONE, ""), end(2, late));
 }
 

@@ -10,8 +10,8 @@ use super::{Sent, ServerStream};
 /// Gives the last message of each subject that was there when it was made, and then all that come.
 pub(super) struct Consumer {
     pub(super) stream: String,
-    /// The beginnings of the subjects.
-    starts: Vec<String>,
+    /// The subjects, with wildcards.
+    filters: Vec<String>,
     pending: BTreeSet<u64>,
     /// It knows of the messages up to here.
     reached: u64,
@@ -21,12 +21,11 @@ pub(super) struct Consumer {
 impl Consumer {
     /// The consumer that is asked for, on a replica that lags behind.
     pub(super) fn new(name: &str, request: &Value, stream: &ServerStream, lag: u64) -> Consumer {
-        let starts = request["config"]["filter_subjects"].as_array().expect("there are some");
-        let start =
-            |subject: &Value| subject.as_str().expect("a subject").trim_end_matches('>').to_owned();
+        let filters = request["config"]["filter_subjects"].as_array().expect("there are some");
+        let filter = |subject: &Value| subject.as_str().expect("a subject").to_owned();
         let mut consumer = Consumer {
             stream: name.to_owned(),
-            starts: starts.iter().map(start).collect(),
+            filters: filters.iter().map(filter).collect(),
             pending: BTreeSet::new(),
             reached: stream.last.saturating_sub(lag),
             given: 0,
@@ -40,7 +39,7 @@ impl Consumer {
     }
 
     fn wants(&self, subject: &str) -> bool {
-        self.starts.iter().any(|start| subject.starts_with(start))
+        self.filters.iter().any(|filter| matches(filter, subject))
     }
 
     /// The answer to the request for the next messages: a few of them, so that several are needed.
@@ -78,6 +77,19 @@ impl Consumer {
         }
         sent
     }
+}
+
+/// True if a subject is one of those that a filter stands for.
+fn matches(filter: &str, subject: &str) -> bool {
+    let mut tokens = subject.split('.');
+    for wanted in filter.split('.') {
+        match tokens.next() {
+            Some(_) if wanted == ">" => return true,
+            Some(token) if wanted == "*" || wanted == token => {}
+            _ => return false,
+        }
+    }
+    tokens.next().is_none()
 }
 
 /// The answer to the request for a consumer.
