@@ -174,7 +174,7 @@ def test_a_page_has_keys_by_prefix_in_their_order(server, channel):
     assert page(prefix="nobody") == ([], None)
     assert page(after="us/a") == (["é"], None)
     assert server.http.get(at(channel, "a b%")).json()["data"] == "A B%"
-    for wrong in ({"limit": 1001}, {"limit": "x"}, {"prefx": "a"}):
+    for wrong in ({"limit": 1001}, {"limit": "x"}, {"prefx": "a"}, {"key": "é", "prefix": "e"}):
         assert server.http.get(at(channel), params=wrong).status_code == 400, wrong
 
 
@@ -293,6 +293,33 @@ def test_an_erased_value_is_gone_from_the_state(server, channel):
         assert erased.status_code == 200, erased.text
         assert follower.take(2) == [("erased",), ("ann", None)]
     assert server.http.get(at(channel)).json()["messages"] == []
+
+
+def test_an_erased_tombstone_leaves_another_one(server, channel):
+    before = set_key(server, channel, "ann", "here")
+    id = remove(server, channel, "ann")
+    with Follower("sse", server, channel, state="true") as follower:
+        assert follower.state() in ([], [("ann", None)])
+        erased = server.http.delete(f"/channels/{channel}/messages/{id}")
+        assert erased.status_code == 200, erased.text
+        assert sorted(map(str, follower.take(2))) == sorted(map(str, [("erased",), ("ann", None)]))
+    # So who was away learns of it.
+    with Follower("sse", server, channel, since=before, state="true") as follower:
+        assert follower.recovered is True
+        told = []
+        while not told or not told[-1].get("tombstone"):
+            told.append(follower.next())
+        assert short(told[-1]) == ("ann", None) and told[-1]["id"] != id, told
+
+
+def test_a_tombstone_does_not_expire(server, channel):
+    """Who comes back after that would not learn that the key is gone."""
+    set_key(server, channel, "ann", "here")
+    with_expiry = server.http.delete(at(channel, "ann"), headers={"Throng-Expires-In": "1"})
+    assert refused(with_expiry) == (400, "bad_parameter")
+    line = {"channel": channel, "state_key": "ann", "tombstone": True, "expires_in": 1}
+    assert server.publish_batch([line])[0]["error"] == "bad_request"
+    assert server.http.get(at(channel, "ann")).json()["data"] == "here"
 
 
 def test_a_value_that_expires_removes_its_key(server, channel):

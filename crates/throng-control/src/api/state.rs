@@ -52,6 +52,10 @@ pub(crate) async fn answer(
         Some(segment) => Some(decode_segment(segment).ok_or_else(not_utf8)?.into_owned()),
         None => query::find(query, "key")?.map(String::from),
     };
+    if key.is_some() && !is_write {
+        // What is about a page is not about one key.
+        query::of(head, &["key"])?;
+    }
     let key = key.map(|key| check_state_key(&key).map(|()| key)).transpose();
     let key = key.map_err(|error| ApiError::parameter(format!("the key {error}")))?;
     if is_write {

@@ -24,6 +24,8 @@ const LEAVE_OUT: &str = "leave it out";
 enum Change {
     /// It publishes one message.
     Message,
+    /// One that removes a key.
+    Removal,
     Batch,
     Edit,
     End,
@@ -118,7 +120,8 @@ static ROWS: [Row; 10] = [
 impl Row {
     fn advice(&self, change: Change) -> &'static str {
         match change {
-            Change::Message => self.message,
+            Change::Removal if self.name == "Throng-Expires-In" => LEAVE_OUT,
+            Change::Message | Change::Removal => self.message,
             Change::Batch => self.batch,
             Change::Edit => self.edit,
             Change::End => self.end,
@@ -138,7 +141,7 @@ fn change_of(method: &Method, resource: Resource<'_>) -> Option<Change> {
     Some(match resource {
         Resource::Login | Resource::Logout => return None,
         Resource::Log(_, _, LogPart::Itself) if !is_delete => Change::Message,
-        // A removed key is a message, too.
+        Resource::Log(_, _, LogPart::State) | Resource::Key(..) if is_delete => Change::Removal,
         Resource::Log(_, _, LogPart::State) | Resource::Key(..) => Change::Message,
         Resource::Publish => Change::Batch,
         Resource::Message(..) if !is_delete => Change::Edit,
@@ -178,6 +181,7 @@ fn prefers_receipt(headers: &HeaderMap) -> bool {
 fn not_taken(change: Change, name: &str, advice: &str) -> ApiError {
     let what = match change {
         Change::Message => "a message",
+        Change::Removal => "the removal of a key",
         Change::Batch => "a batch",
         Change::Edit => "the edit of a message",
         Change::End => "the end of a channel",

@@ -83,6 +83,11 @@ impl Publication {
             check_key(key)?;
         }
         let expires_in_s = expires_in(fields.expires_in)?;
+        if is_tombstone && expires_in_s.is_some() {
+            // Who comes back later would not learn that the key is gone.
+            let message = "a message with `tombstone` does not expire: leave out `expires_in`";
+            return Err(ErrorResponse::bad_request(message));
+        }
         let is_volatile = boolean(fields.volatile, "volatile")?.unwrap_or(false);
         if is_volatile {
             check_volatile(key.is_some(), expires_in_s.is_some(), labels.key.is_some())?;

@@ -299,14 +299,18 @@ impl<'a> Planner<'a> {
             return Err(Refusal::Nothing);
         };
         let key = self.key(name);
-        let is_it = |copy: &StateCopy| copy.message.sequence == *sequence && !copy.is_tombstone();
-        if !key.before.as_ref().is_some_and(is_it) {
+        let Some(copy) = key.before.as_ref().filter(|copy| copy.message.sequence == *sequence)
+        else {
             return Err(Refusal::Nothing);
-        }
+        };
+        // A tombstone is followed by another one: those who come back have to learn of it.
+        let is_value = !copy.is_tombstone();
         let channel = subject::channel(self.about.suffix).ok_or(Refusal::Nothing)?;
         let tombstone = Publication::tombstone(channel, name);
-        let all = std::slice::from_ref(&tombstone);
-        self.accept(all, Some(name)).map_err(|_| Refusal::Nothing)?;
+        if is_value {
+            let all = std::slice::from_ref(&tombstone);
+            self.accept(all, Some(name)).map_err(|_| Refusal::Nothing)?;
+        }
         let copy = self.key(name).copy;
         self.push(&tombstone, None).map_err(|_| Refusal::Nothing)?;
         self.forgotten = Some(name.clone());
