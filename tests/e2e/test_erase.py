@@ -2,6 +2,7 @@
 
 import json
 import re
+import threading
 
 import pytest
 from support import TIMEOUT_SECONDS
@@ -145,6 +146,40 @@ def test_a_slow_reader_never_gets_what_is_erased_meanwhile(upgradable, channel):
     assert numbers == list(range(97)), "each one that is left, in order"
     for number, body in zip(numbers, text.split("\n")):
         assert body == f"<{number}>{BIG}", "a message that had begun is whole"
+
+
+@pytest.mark.parametrize("is_durable", [False, True])
+def test_what_is_erased_during_an_upgrade_stays_erased(upgradable, tmp_path, is_durable):
+    flags = []
+    if is_durable:
+        (tmp_path / "throng.toml").write_text(SETTINGS)
+        flags = ["--config", tmp_path / "throng.toml", "--data", tmp_path / "data"]
+    server = upgradable(*flags)
+    lines = [{"channel": "kept", "data": str(number)} for number in range(90)]
+    ids = [answer["id"] for answer in server.publish_batch(lines)]
+    gone, is_over = [], threading.Event()
+
+    def erase_all():
+        for id in ids[:60]:
+            answer = erase(server, f"/channels/kept/messages/{id}")
+            if answer.status_code == 200:
+                gone.append(id)
+            else:
+                # While nobody serves.
+                assert answer.status_code == 503, answer.text
+            if is_over.is_set() and len(gone) > 5:
+                return
+
+    eraser = threading.Thread(target=erase_all)
+    eraser.start()
+    server.upgrade()
+    is_over.set()
+    eraser.join()
+    page = server.history("kept", limit=1000)["messages"]
+    left = [it["id"] for it in page if it["type"] == "message"]
+    # Of one that was refused it is not known whether it is gone.
+    assert not {*left} & {*gone} and left[-30:] == ids[60:]
+    assert {it["erased"] for it in page if it["type"] == "erased"} >= {*gone}
 
 
 def test_all_before_is_erased_while_it_is_delivered(serve, channel):

@@ -1,6 +1,7 @@
 """Erasure of all of a user: messages, inbox, subscriptions, tokens and connections."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from support import TIMEOUT_SECONDS
@@ -74,8 +75,7 @@ def site(request, tmp_path):
     if request.param == "nats":
         broker, start_node = map(request.getfixturevalue, ("broker", "start_node"))
         flags = ["--config", tmp_path / "throng.toml"]
-        rules = RULES.replace("keys = 10\n", "")
-        yield Site(tmp_path, lambda: connected(start_node(broker, *flags)), rules)
+        yield Site(tmp_path, lambda: connected(start_node(broker, *flags)))
         return
     rules, flags = RULES, ["--config", tmp_path / "throng.toml"]
     if request.param == "disk":
@@ -125,6 +125,7 @@ def test_nothing_of_the_user_is_left(site):
     assert marked == [{"channel": "marked", "unread": 2}, {"channel": "marked", "read": last, "unread": 0}]
     refused = site.server.http.get("/channels/a/history", headers=site.by["ann"])
     # A server in memory keeps no revocations, and the report says so.
+    assert any("backups" in copy for copy in report["copies"])
     named = [left["what"] for left in report["left"]]
     assert (refused.status_code, named) in [(401, []), (200, ["the tokens of the user"])]
     # The read marker is gone as well.
@@ -171,13 +172,27 @@ def test_a_key_for_less_than_all_erases_nobody(serve, tmp_path, scopes, patterns
     assert (answer.status_code, answer.json()["error"]) == (403, "forbidden")
 
 
-def test_values_of_a_state_are_erased(serve, tmp_path):
-    site = Site(tmp_path, lambda: serve("--config", tmp_path / "throng.toml"))
+def test_values_of_a_state_are_erased(site):
     for user in ("ann", "bo"):
         site.publish(user, f"/channels/a/state/{user}", f"of {user}", method="PUT")
     assert site.erase()["erased"]["published"] == 1
     page = site.server.http.get("/channels/a/state", headers=bearer(site.operator)).json()
     assert [it["data"] for it in page["messages"]] == ["of bo"]
+
+
+def test_keys_that_the_user_has_removed_name_nobody(site):
+    before = site.publish("bo", "/channels/a/state/k", "x", method="PUT")
+    site.publish("ann", "/channels/a/state/k", "", method="DELETE")
+    for path in ("/channels/a/history", f"/channels/a?wait=0&state=true&since={before}"):
+        found = site.server.http.get(path, headers=bearer(site.operator))
+        assert '"from":"ann"' in found.text, (path, found.text)
+    site.erase()
+    for path in ("/channels/a/history", f"/channels/a?wait=0&state=true&since={before}"):
+        found = site.server.http.get(path, headers=bearer(site.operator))
+        assert '"ann"' not in found.text, (path, found.text)
+    # The key is gone all the same.
+    lines = [json.loads(line) for line in found.text.splitlines()]
+    assert [it["state_key"] for it in lines if it.get("tombstone")] == ["k"], found.text
 
 
 def test_the_user_leaves_the_members_of_channels(serve, tmp_path):
@@ -208,3 +223,18 @@ def test_what_a_killed_server_has_not_erased_the_next_one_erases(tmp_path):
     found = lambda: sum(len(site.kept(f"/channels/c{n}")) for n in range(50))
     eventually(lambda: found() == 0, "the erasure of the rest")
     site.server.stop()
+
+
+def test_an_erasure_and_its_report_go_on_over_upgrades(upgradable, tmp_path):
+    site = Site(tmp_path, lambda: upgradable("--config", tmp_path / "throng.toml"))
+    lines = [json.dumps({"channel": f"c{n % 50}", "data": str(n)}) for n in range(3_000)]
+    answer = site.server.http.post("/publish", content="\n".join(lines), headers=site.by["ann"])
+    assert answer.status_code == 200, answer.text
+    with ThreadPoolExecutor() as pool:
+        asked = pool.submit(site.erase)
+        site.server.upgrade()
+        assert asked.result()["state"] == "done"
+    assert sum(len(site.kept(f"/channels/c{n}")) for n in range(50)) == 0
+    report = site.report()
+    site.server.upgrade()
+    assert site.report() == report

@@ -1,5 +1,6 @@
 //! State that the control plane takes over from another process: counts, so that no metric goes
-//! back, the charts of the status page, and what clients have used of their rates.
+//! back, the charts of the status page, what clients have used of their rates, and the erasures of
+//! users.
 //!
 //! # Format
 //!
@@ -12,6 +13,7 @@
 //! | 2 | the names of the columns of the charts, with a zero byte behind each |
 //! | 3 | the values of a row of the charts, oldest row first: 8 bytes each, NaN for none |
 //! | 4 | what clients have used of a rate, as `throng-access/src/limit/frozen.rs` describes it |
+//! | 5 | the report of an erasure of a user, done or not, as JSON |
 
 use std::collections::HashMap;
 
@@ -27,6 +29,7 @@ const METRIC: u8 = 1;
 const COLUMNS: u8 = 2;
 const ROW: u8 = 3;
 const USED_RATES: u8 = 4;
+const USER_ERASURE: u8 = 5;
 
 impl Control {
     /// Writes what another process is to go on with, record by record. Call it while this one is
@@ -55,6 +58,7 @@ impl Control {
             used.write(now_ms, &mut record);
             write(&record);
         });
+        self.user_erasures.freeze(|report| write(&[&[USER_ERASURE], report].concat()));
     }
 
     /// Goes on with what [`Control::freeze`] has written in another process. Call it once, when all
@@ -79,6 +83,7 @@ impl Control {
                         self.clients.limiter.resume_rates(&used, now_ms);
                     }
                 }
+                USER_ERASURE => self.user_erasures.resume(content),
                 _ => {}
             }
         }

@@ -3,13 +3,15 @@
 //! They are made one after another, since each may read all logs. Steps that cannot be made now,
 //! because a journal is away, are [tried again](UserErasures::defer) later, and alone: they hold up
 //! neither the other steps nor other users. With a store, one that is not done survives the
-//! process, and the next one makes it.
+//! process, and the next one makes it. A process that takes over from this one makes it in any
+//! case, and goes on with the reports.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use throng_core::records::{Change, Records, StoreError, Table};
 use throng_core::{ChannelName, Kind, ListPlace, ListPosition, Ticket};
@@ -26,6 +28,14 @@ const DONE_MAX: usize = 1_000;
 /// Remains that a report names, at most. Of further ones it gives only the number.
 const LEFT_MAX: usize = 100;
 
+/// Where copies may be that no server can reach. Every report names them: the operator has to.
+const COPIES: [&str; 4] = [
+    "backups, snapshots and exports of a data directory",
+    "streams of NATS that mirror or source the stream of the nodes",
+    "applications to which callouts, webhooks and logs have passed something",
+    "clients, proxies and caches that have received something, by whatever protocol",
+];
+
 /// How long steps wait until they are tried again: first, and at most.
 const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
@@ -33,7 +43,7 @@ const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 const STORE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Something of a user that is not erased, or not yet.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Left {
     /// What it is.
     pub(crate) what: String,
@@ -41,8 +51,10 @@ pub(crate) struct Left {
     pub(crate) why: String,
 }
 
-/// The result of an erasure, so far.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// The result of an erasure, so far. As JSON it goes from process to process, which may be of
+/// different versions.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct Report {
     pub(crate) user: Box<str>,
     /// When it was asked for, in milliseconds since 1970.
@@ -102,6 +114,7 @@ impl Report {
             },
             "searched": self.searched,
             "left": self.left.iter().map(shown).collect::<Vec<_>>(),
+            "copies": COPIES,
         });
         if let Some(done_ms) = self.done_ms {
             json["done"] = done_ms.into();
@@ -277,6 +290,33 @@ impl UserErasures {
         })?;
         stored.iter().for_each(|(user, asked_ms)| self.queue(user, *asked_ms));
         Ok(())
+    }
+
+    /// Writes all reports as JSON, for a process that takes over. Those that are not done come in
+    /// the order in which they were asked for.
+    pub(crate) fn freeze(&self, mut write: impl FnMut(&[u8])) {
+        let jobs = self.lock();
+        for report in jobs.done.iter().chain(jobs.open.iter().map(|job| &job.report)) {
+            serde_json::to_vec(report).iter().for_each(|json| write(json));
+        }
+    }
+
+    /// Goes on with a report of the process before. If it is not done, all of it is made once more.
+    pub(crate) fn resume(&self, json: &[u8]) {
+        let Ok(report) = serde_json::from_slice::<Report>(json) else { return };
+        let mut jobs = self.lock();
+        if report.done_ms.is_some() {
+            return jobs.done.push_back(report);
+        }
+        match jobs.open.iter_mut().find(|job| job.waits_for(&report.user)) {
+            // One was under way, and this one waited behind it.
+            Some(job) => job.report.asked_ms = report.asked_ms,
+            None => {
+                let mut job = Job::new(&report.user, report.asked_ms);
+                job.report.add(&report);
+                jobs.open.push_back(job);
+            }
+        }
     }
 
     async fn store(&self, change: Change) -> Result<(), ErrorResponse> {
@@ -513,6 +553,32 @@ mod tests {
                 job = erasures.next().await;
             }
         }
+    }
+
+    #[tokio::test]
+    async fn the_next_process_goes_on() {
+        let before = UserErasures::default();
+        for (user, asked_ms) in [("ann", 1), ("bob", 2), ("cy", 3)] {
+            before.begin(user, asked_ms).await.expect("few wait");
+        }
+        let mut done = before.next().await.report;
+        done.leave("the tokens of the user", "none are kept");
+        before.finish(Report { done_ms: Some(9), ..done }).await;
+        let begun = before.next().await.report;
+        before.note(&Report { published: 7, inbox: Some(1), ..begun });
+        before.begin("bob", 4).await.expect("few wait");
+        let after = UserErasures::default();
+        before.freeze(|json| after.resume(json));
+        after.resume(b"not a report");
+        assert_eq!(after.report("ann"), before.report("ann"));
+        assert_eq!(order(&after), [("bob".to_owned(), 4), ("cy".to_owned(), 3)]);
+        // The store has it, too.
+        after.queue("bob", 4);
+        let again = after.next().await;
+        assert_eq!((again.report.published, again.report.inbox), (7, Some(1)));
+        assert_eq!(again.steps.len(), Step::all().len());
+        after.finish(again.report).await;
+        assert_eq!(&*after.next().await.report.user, "cy");
     }
 
     #[test]
