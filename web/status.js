@@ -440,10 +440,9 @@ function showMemory() {
       : `${words.bytes(memory.used_bytes)} of ${words.bytes(memory.limit_bytes)}`],
     ["given up for lack of memory", words.memoryStep(memory.step)],
     ["messages in logs", words.bytes(memory.log_bytes)],
-    ["of them, states", memory.state_keys === undefined ? words.NONE
-      : `${words.bytes(memory.state_bytes)} of ${words.count(memory.state_keys)} keys`],
-    ["of these keys, members of channels",
-      memory.members === undefined ? words.NONE : words.count(memory.members)],
+    ["keys of states", memory.state_keys === undefined ? words.NONE
+      : `${words.count(memory.state_keys)}, ${words.bytes(memory.state_bytes)}`],
+    ["of them, members", memory.members === undefined ? words.NONE : words.count(memory.members)],
     ["per connection", each === null ? "from 1,000 connections" : words.bytes(each)],
     ["kernel: data in TCP buffers", words.bytes(kernel.tcp_buffer_bytes)],
     ["kernel: TCP sockets", kernel.socket_slab_bytes === null

@@ -2,11 +2,12 @@
 
 import json
 import subprocess
+import threading
 
 import pytest
 from support import TIMEOUT_SECONDS
 from support.durable import SETTINGS
-from support.server import Server
+from support.server import Server, eventually
 from support.transports import subscribe
 from websockets.exceptions import ConnectionClosedOK
 from websockets.sync.client import connect
@@ -110,3 +111,42 @@ def test_the_end_of_a_durable_channel_outlives_the_process(tmp_path):
     data = [message["data"] for message in server.history("kept/a")["messages"]]
     assert data == ["first", "last", "again"]
     server.stop()
+
+
+@pytest.mark.parametrize("place", ["memory", "disk"])
+def test_a_channel_ends_under_a_storm_of_publications(serve, tmp_path, place):
+    flags = []
+    if place == "disk":
+        (tmp_path / "throng.toml").write_text(SETTINGS)
+        flags = ["--config", tmp_path / "throng.toml", "--data", tmp_path / "data"]
+    server = serve(*flags)
+    path = "/channels/kept%2Fstorm"
+    accepted, refusals, is_over = [[] for _ in range(4)], [0] * 4, threading.Event()
+
+    def storm(at):
+        number = 0
+        # Each goes on until it was refused often, so that all were after the end.
+        while not (is_over.is_set() and refusals[at] > 20):
+            number += 1
+            answer = server.http.post(path, content=f"{at} {number}")
+            if answer.status_code == 201:
+                accepted[at].append(f"{at} {number}")
+            else:
+                assert refused(answer) == (409, "closed")
+                refusals[at] += 1
+
+    with subscribe("stream", server, path) as follower:
+        threads = [threading.Thread(target=storm, args=[at]) for at in range(4)]
+        for thread in threads:
+            thread.start()
+        eventually(lambda: all(len(some) > 20 for some in accepted), "publications of all")
+        end(server, "kept%2Fstorm", "last")
+        is_over.set()
+        for thread in threads:
+            thread.join()
+        found = [json.loads(line)["data"] for line in follower.lines if line]
+    assert found[-1] == "last"
+    assert sorted(found[:-1]) == sorted(sum(accepted, [])), "each accepted one, once"
+    for at in range(4):
+        own = [text for text in found if text.startswith(f"{at} ")]
+        assert own == accepted[at], "in the order of each publisher"

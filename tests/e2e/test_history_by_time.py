@@ -18,14 +18,16 @@ durable = true
 APART_SECONDS = 0.005
 
 
-@pytest.fixture(params=["memory", "disk"])
-def place(request, serve, tmp_path):
-    """A server, and a channel with messages at different times, in memory or on its disk."""
-    if request.param == "memory":
-        server, channel = serve(), "news"
-    else:
+@pytest.fixture(params=["memory", "disk", "nats"])
+def place(request, serve, tmp_path, channel):
+    """A server, and a channel with messages at different times: in memory, on its disk, or in NATS."""
+    if request.param == "nats":
+        server = request.getfixturevalue("own_node")()
+    elif request.param == "disk":
         (tmp_path / "throng.toml").write_text(SETTINGS)
         server, channel = serve("--data", tmp_path / "data"), "kept"
+    else:
+        server = serve()
     for number in range(5):
         post = server.http.post(f"/channels/{channel}", content=f"n{number}")
         assert post.status_code == 201, post.text
