@@ -11,7 +11,10 @@ def test_components_show_what_is_published_to_their_channel(serve, chromium, tmp
     bundle("tests/react/page.jsx", tmp_path / "page.js", *options)
     html = '<!doctype html><div id="root"></div><script type="module" src="page.js"></script>'
     (tmp_path / "index.html").write_text(html)
-    (tmp_path / "throng.toml").write_text('[[channels]]\nmatch = "marked"\nread-markers = true\n')
+    (tmp_path / "throng.toml").write_text(
+        '[[channels]]\nmatch = "marked"\nread-markers = true\n'
+        '[[channels]]\nmatch = "desk"\nmembers = "user"\n'
+    )
     server = serve("--presence-events")
     with served(tmp_path) as url:
         run_node(HERE / "node" / "react.mjs", chromium, url, server.url)

@@ -64,6 +64,11 @@ export interface Channel<Data = unknown> {
   error?: ThrongError;
   /** Publishes to the channel, as `Throng.publish` does. The same function until `target` changes. */
   publish(data: unknown, options?: PublishOptions): Promise<Published>;
+  /**
+   * Puts so many messages of the history before those that are shown, 100 unless given: they stay, whatever
+   * `keep` is. Resolves with whether there are more of them. Must not be called without a target.
+   */
+  loadOlder(limit?: number): Promise<boolean>;
 }
 
 /**

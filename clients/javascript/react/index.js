@@ -112,16 +112,19 @@ function isErased(id, { erased, erasedUpTo = "" }) {
   return id === erased || (epoch === last && Number(offset) <= Number(lastOffset));
 }
 
-const NO_MESSAGES = { messages: [], isSubscribed: false, ended: false, gaps: 0 };
+/** `older` is the number of messages that were loaded, which are kept beside the newest ones. */
+const NO_MESSAGES = { messages: [], isSubscribed: false, ended: false, gaps: 0, older: 0 };
 
 /**
  * Follows a channel or an inbox while the component is there; nothing while `target` is null.
- * `messages` has the newest `keep`, oldest first.
+ * `messages` has the newest `keep`, oldest first, and what `loadOlder` has put before them.
  */
 export function useChannel(target, options = {}) {
   const client = useThrong();
   const latest = useLatest(options);
+  const begun = useRef();
   const state = useFollowed(target, NO_MESSAGES, (client, target, change) => {
+    begun.current = { target, change };
     const { history, since } = latest.current;
     const subscription = client.subscribe(target, { history, since }, (message) => {
       const { keep = 100, onMessage } = latest.current;
@@ -131,7 +134,7 @@ export function useChannel(target, options = {}) {
       const isLeft = ({ id }) => id !== message.replaces;
       change((to) => ({
         ...to,
-        messages: [...to.messages.filter(isLeft), message].slice(-keep || Infinity),
+        messages: [...to.messages.filter(isLeft), message].slice(keep ? -keep - to.older : 0),
       }));
     });
     subscription.on("subscribed", () => change((to) => ({ ...to, isSubscribed: true })));
@@ -152,7 +155,22 @@ export function useChannel(target, options = {}) {
     (data, options) => client.publish(JSON.parse(key), data, options),
     [client, key],
   );
-  return { ...state, publish };
+  const { older, ...shown } = state;
+  const shows = useLatest(shown.messages);
+  const loadOlder = useCallback(
+    async (limit) => {
+      const { target, change } = begun.current;
+      const page = await client.history(target, { before: shows.current[0]?.id, limit });
+      change((to) => {
+        const known = new Set(to.messages.map(({ id }) => id));
+        const more = page.messages.filter(({ id }) => !known.has(id));
+        return { ...to, older: to.older + more.length, messages: [...more, ...to.messages] };
+      });
+      return page.more;
+    },
+    [client, key],
+  );
+  return { ...shown, publish, loadOlder };
 }
 
 const NO_STATE = { values: new Map(), isComplete: false };

@@ -88,6 +88,7 @@ export function Room(): string {
   const chat = useChannel<Say>("chat:lobby", { history: 50, keep: 10, onGap: ({ missed }) => void missed });
   void chat.publish({ kind: "say", text: "hello" }, { echo: false });
   void useChannel({ user: "ann" }).messages.length;
+  void chat.loadOlder(20).then((more: boolean) => more);
   void useChannel(null).isSubscribed;
   const onPresence = ({ joined = [] }: PresenceEvent) => void joined.join();
   const { unread = 0, markRead } = useUnread();

@@ -41,9 +41,16 @@ try {
   await page.getByText("in a").nth(1).waitFor();
   await publish("a", "live");
   await shows("old 1", "old 2", "live");
-  await page.locator("#one button").click();
+  await page.locator("#one .publish").click();
   // Of more, the newest three.
   await shows("old 2", "live", "from the page");
+  // One of them is asked for older ones, which stay.
+  await page.locator("#one .older").click();
+  await page.locator("#one li", { hasText: "old 1" }).waitFor();
+  await publish("a", "newest");
+  await page.locator("#one li", { hasText: "newest" }).waitFor();
+  const items = await page.locator("#one li").allInnerTexts();
+  assert.deepEqual(items, ["old 2", "live", "from the page", "newest"]);
   await page.getByText("1 here: ann").waitFor();
   assert.equal(await page.locator("#state").innerText(), "open");
 
@@ -61,6 +68,11 @@ try {
   await publish("b", "to both");
   await shows("of b", "to both");
   assert.deepEqual([...new Set(await page.evaluate(() => window.mixed))].sort(), ["of b", "to both"]);
+
+  // Members, and what the page shows of its user.
+  await page.getByText("ann is Ann", { exact: true }).waitFor();
+  await page.locator("#desk").click();
+  await page.getByText("ann is Anna", { exact: true }).waitFor();
 
   // A value that all pages share, as if it were the component's own.
   await page.getByText("0 of", { exact: true }).waitFor();

@@ -11,13 +11,14 @@ const throng = new Throng(location.hash.slice(1), { user: "ann" });
 
 function Room({ id, name }) {
   const options = { history: 10, keep: 3 };
-  const { messages, isSubscribed, ended, error, publish } = useChannel(name, options);
+  const { messages, isSubscribed, ended, error, publish, loadOlder } = useChannel(name, options);
   const place = `${ended ? "end of" : "in"} ${name?.channel ?? name}`;
   return (
     <section id={id}>
       <h2>{error?.code ?? (isSubscribed || ended ? place : "nowhere")}</h2>
       <ol>{messages.map(({ id, data }) => <li key={id}>{data}</li>)}</ol>
-      <button onClick={() => publish("from the page")}>Publish</button>
+      <button className="publish" onClick={() => publish("from the page")}>Publish</button>
+      <button className="older" onClick={() => loadOlder(1)}>Older</button>
     </section>
   );
 }
@@ -25,6 +26,14 @@ function Room({ id, name }) {
 function Here({ name }) {
   const { connections, users, isLoading } = usePresence(name);
   return <p id="here">{isLoading ? "" : `${connections} here: ${users.join()}`}</p>;
+}
+
+/** Who is at the desk, as they show themselves. */
+function Desk() {
+  const [name, rename] = useState("Ann");
+  const { members } = usePresence("desk", { info: { name } });
+  const shown = [...members].map(([user, { info }]) => `${user} is ${info?.name}`);
+  return <button id="desk" onClick={() => rename("Anna")}>{shown.join()}</button>;
 }
 
 /** A counter that all pages share, and the names of all keys. */
@@ -65,6 +74,7 @@ function Page() {
       {name && <Room id="two" name={{ channel: name }} />}
       <Here name={name} />
       <Counter name={name} />
+      <Desk />
       <Badge />
       <ChannelBadge />
     </>
