@@ -23,7 +23,7 @@ pub(crate) use content::{Head, encode_content_at};
 pub use content::{OFFSET_MAX, decode_content, decode_name, encode_content, encode_name};
 
 /// The version of the format that this build writes, and the newest one that it reads.
-pub const VERSION: u16 = 10;
+pub const VERSION: u16 = 11;
 
 /// The bytes after the kind of a sequence's first record. Builds from before version 0.1.0, which
 /// counted otherwise, wrote `throng`.
@@ -71,6 +71,8 @@ pub enum RecordKind {
     Members = 11,
     /// How far a user of an engine has read channels.
     Markers = 12,
+    /// Where a user of an engine goes on in channels.
+    Bookmarks = 13,
     /// The first record of a worker.
     Worker = 16,
     /// A channel that a worker follows; the messages of its replay buffer follow.
@@ -102,7 +104,7 @@ pub enum RecordKind {
 }
 
 impl RecordKind {
-    const ALL: [RecordKind; 26] = [
+    const ALL: [RecordKind; 27] = [
         RecordKind::Engine,
         RecordKind::Channel,
         RecordKind::Message,
@@ -115,6 +117,7 @@ impl RecordKind {
         RecordKind::QuietChannels,
         RecordKind::Members,
         RecordKind::Markers,
+        RecordKind::Bookmarks,
         RecordKind::Worker,
         RecordKind::FollowedChannel,
         RecordKind::PartialMessage,

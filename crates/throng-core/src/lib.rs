@@ -29,6 +29,7 @@
 //! | [`parts`] | parts of logs that a journal has read, and what is delivered meanwhile |
 //! | [`records`] | small state that outlives the process |
 //! | `read_marker` | how far users have read their inboxes, and channels |
+//! | `bookmarks` | how far users had come on connections that have died |
 //! | `channel_markers` | the table of the latter, of channels in memory |
 //! | `reading` | what is read of a log, and what keeps it readable |
 //! | `history_page` | a page of history as envelopes |
@@ -68,6 +69,7 @@
 pub mod age_clock;
 mod ages;
 pub mod attributes;
+mod bookmarks;
 pub mod change;
 mod channel_markers;
 mod channels;
@@ -116,6 +118,7 @@ mod watched_presence;
 pub mod worker_queue;
 
 pub use attributes::{Attribute, Attributes, Erasure, Extras};
+pub use bookmarks::BookmarkMetrics;
 pub use change::{
     ChangeError, ChangeOutcome, Changed, Condition, Erase, EraseOutcome, Erased, KeyCondition,
     KnownRecord, LogChange, LogRecord, LogState, RecordChange, RecordVersion,
@@ -157,7 +160,9 @@ pub use read_marker::{
 };
 pub use reading::{Fetched, HistoryQuery, Reading, StartAt};
 pub use receipt::{Delivered, Fate, Receipt, ReceiptPart, Receipts, ReceiptsBusy};
-pub use rules::{JournalId, LagPolicy, MembersRule, Retention, Rule, Rules, Sender, StateLimits};
+pub use rules::{
+    JournalId, LagPolicy, MembersRule, ResumeRule, Retention, Rule, Rules, Sender, StateLimits,
+};
 pub use stamp::{Stamp, Watermark};
 pub use state::{
     KEYS_LOOKED_AT_MAX, KeyChange, KeyPage, KeyQuery, KeyValue, RENEWED_AFTER, TOMBSTONE_MS,
@@ -165,8 +170,8 @@ pub use state::{
 };
 pub use storm::{Admission, AdmissionSettings, QueueLook, QueueWatch};
 pub use subscriptions::{
-    Lacking, Lag, Member, Piece, SubscriptionId, SubscriptionTable, Terms as SubscriptionTerms,
-    Waiting, WatchId,
+    Lacking, Lag, Member, Piece, Resumable, SubscriptionId, SubscriptionTable,
+    Terms as SubscriptionTerms, Waiting, WatchId,
 };
 pub use watched_presence::{PresenceState, WatchedPresence};
 pub use worker_queue::{

@@ -20,6 +20,7 @@
 //!
 //! | module | what it is |
 //! |---|---|
+//! | `bookmarks` | what users go on from after their connections have died |
 //! | `channel` | a channel's log and followers |
 //! | `elsewhere` | channels whose logs a journal keeps |
 //! | `forgotten` | what a shard remembers of channels that it has forgotten |
@@ -32,6 +33,7 @@
 //! | `shard` | a part of the channels, behind one lock |
 //! | `shared` | what all shards share: settings, queues, counts |
 
+mod bookmarks;
 mod channel;
 mod elsewhere;
 mod forgotten;
@@ -51,6 +53,7 @@ mod tests;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::bookmarks::Bookmarks;
 use crate::change::{ChangeOutcome, Erase, Erased, LogChange, LogState};
 use crate::channel_markers::ChannelMarkers;
 use crate::engine::{Audience, EngineMetrics, Follow, Followed, History};
@@ -102,6 +105,7 @@ pub struct MemoryEngine {
     sealing: Sealing,
     members: Members,
     markers: ChannelMarkers,
+    bookmarks: Bookmarks,
 }
 
 impl MemoryEngine {
@@ -121,6 +125,7 @@ impl MemoryEngine {
             sealing: Sealing::default(),
             members: Members::new(SHARDS),
             markers: ChannelMarkers::new(SHARDS),
+            bookmarks: Bookmarks::default(),
         }
     }
 
@@ -473,6 +478,7 @@ impl MemoryEngine {
         self.shared.expire_thawed_keys(now_ms);
         self.remove_expired_keys(now_ms);
         self.part_with_absent(now_ms);
+        self.bookmarks.expire(now_ms);
         let at = self.next_tick.fetch_add(1, Ordering::Relaxed) % SHARDS;
         let mut shard = self.lock(at);
         shard.tick(&self.shared, now_ms);

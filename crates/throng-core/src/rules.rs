@@ -68,6 +68,15 @@ pub struct MembersRule {
     pub grace_ms: u64,
 }
 
+/// How the next subscription of a user goes on where one has died with its connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ResumeRule {
+    /// True if it begins behind what the client has confirmed, false if behind what was written.
+    pub is_at_least_once: bool,
+    /// For how long the place is kept, in milliseconds.
+    pub for_ms: u64,
+}
+
 /// A journal of a server, by its place among them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JournalId(pub u8);
@@ -104,6 +113,9 @@ pub struct Rule {
     pub members: Option<MembersRule>,
     /// True if users have read markers in the channels. In their inboxes they always have.
     pub read_markers: bool,
+    /// How users go on after a connection has died, where their dialect has no way of its own;
+    /// `None`: they begin anew.
+    pub resume: Option<ResumeRule>,
     /// The publisher that messages show.
     pub sender: Sender,
     /// The journal that keeps the log, so that it survives the process; `None`: it is in memory.
@@ -133,6 +145,7 @@ impl Default for Rule {
             presence_events: false,
             members: None,
             read_markers: false,
+            resume: None,
             sender: Sender::Nobody,
             journal: None,
             may_end: false,
@@ -192,6 +205,8 @@ pub struct Rules {
     has_members: bool,
     /// True if some channel may end at a price.
     may_end: bool,
+    /// True if some channel has [`Rule::resume`].
+    resumes: bool,
 }
 
 impl Default for Rules {
@@ -235,7 +250,8 @@ impl Rules {
         let shows_senders = specific.iter().any(|rule| rule.sender != Sender::Nobody);
         let has_members = specific.iter().any(|rule| rule.members.is_some());
         let may_end = specific.iter().any(|rule| rule.may_end);
-        Rules { list: specific, shows_senders, has_members, may_end }
+        let resumes = specific.iter().any(|rule| rule.resume.is_some());
+        Rules { list: specific, shows_senders, has_members, may_end, resumes }
     }
 
     /// The same rules, with a pace at which changes of members are told, in milliseconds: see
@@ -289,6 +305,16 @@ impl Rules {
     /// True if any channel in a journal has members.
     pub(crate) fn have_members_in(&self, journal: JournalId) -> bool {
         self.list.iter().any(|rule| rule.members.is_some() && rule.journal == Some(journal))
+    }
+
+    /// How users go on in a channel after a connection has died.
+    pub fn resume(&self, name: &ChannelName) -> Option<ResumeRule> {
+        if self.resumes { self.get(self.find(name)).resume } else { None }
+    }
+
+    /// True if users go on in any channel after a connection has died.
+    pub fn have_any_resume(&self) -> bool {
+        self.resumes
     }
 
     /// True if any rule says [`Rule::may_end`].

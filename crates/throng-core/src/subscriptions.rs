@@ -30,6 +30,7 @@
 //! | `lag`, `limits` | how far subscriptions are behind; what replay buffers may hold |
 //! | `pace`, `clocks`, `conflate` | what is held back, to go out together, or the newest of it |
 //! | `replay_buffer` | the messages that some subscription lacks |
+//! | `resumable` | subscriptions from which the next one of their user goes on |
 //! | `runs`, `pieces` | what many catch up with, in pieces of bytes |
 //! | `shared_encodings` | encodings of what many catch up with, which stay for a moment |
 //! | `state` | subscriptions that begin with the newest message of each key |
@@ -69,6 +70,7 @@ mod pace;
 mod pieces;
 mod receipts;
 mod replay_buffer;
+mod resumable;
 mod runs;
 mod shared_encodings;
 mod state;
@@ -99,6 +101,7 @@ use cursor::{full_cursor, oldest_floor};
 use epochs::Epochs;
 pub use freeze::{FrozenSubscription, OpenChannel};
 pub use lag::Lag;
+pub use resumable::{Confirmed, Resumable};
 pub use runs::Piece;
 use shared_encodings::SharedEncodings;
 pub use state::Lacking;

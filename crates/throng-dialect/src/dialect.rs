@@ -131,6 +131,13 @@ pub trait Dialect: Debug + Sync {
         None
     }
 
+    /// The bytes behind messages by which a client is asked to confirm that it has had them, where
+    /// users whose connection has died can go on only if the server knows that; `None` if clients
+    /// go on by themselves.
+    fn question(&self) -> Option<&'static [u8]> {
+        None
+    }
+
     /// The bytes that keep an idle connection alive. They need no answer.
     fn heartbeat(&self, is_chunked: bool) -> &'static [u8];
 
@@ -237,6 +244,8 @@ pub enum Heard {
     /// Nothing to act upon, such as a heartbeat.
     Nothing,
     Command(Received),
+    /// The client has had all that was written before it was [asked](Dialect::question).
+    Confirmed,
     /// All of it is a message to the one channel of the connection.
     Message(Body),
     /// No input of this dialect.

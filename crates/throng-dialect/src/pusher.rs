@@ -55,6 +55,9 @@ const REASON_BYTES_MAX: usize = 123;
 /// A frame of [`PONG`], alone and behind a ping of the WebSocket.
 const HEARTBEAT: &[u8] = b"\x81\x23{\"event\":\"pusher:pong\",\"data\":\"{}\"}";
 const PING: &[u8] = b"\x89\0\x81\x23{\"event\":\"pusher:pong\",\"data\":\"{}\"}";
+/// A `pusher:ping`, which clients answer in the order of what they get.
+const QUESTION: &[u8] = b"\x81\x23{\"event\":\"pusher:ping\",\"data\":\"{}\"}";
+const _: () = assert!(QUESTION.len() == HEARTBEAT.len());
 const _: () = assert!(PONG.len() == 0x23 && HEARTBEAT.len() == PONG.len() + 2);
 
 /// What a client gets in place of a notice for which the protocol has no word, such as that a
@@ -200,6 +203,7 @@ impl Dialect for Pusher {
             None => (About::Frame, Err(bad_request("a frame is text"))),
             Some(Err(error)) => (About::Frame, Err(bad_request(error.to_string()))),
             Some(Ok(ClientFrame::Nothing)) => return (Heard::Nothing, payload.len()),
+            Some(Ok(ClientFrame::Pong)) => return (Heard::Confirmed, payload.len()),
             Some(Ok(ClientFrame::Ping)) => (About::Frame, Ok(Command::Ping)),
             Some(Ok(ClientFrame::Subscribe(subscribe))) => {
                 let command = subscription(app, &subscribe, speaker);
@@ -224,6 +228,10 @@ impl Dialect for Pusher {
 
     fn heartbeat(&self, _: bool) -> &'static [u8] {
         HEARTBEAT
+    }
+
+    fn question(&self) -> Option<&'static [u8]> {
+        Some(QUESTION)
     }
 
     fn ping(&self) -> &'static [u8] {

@@ -18,6 +18,7 @@
 //! | `volatile` | writes volatile messages to those that keep up |
 //! | `in_order` | takes messages in the order of their stamps; positions in all channels |
 //! | `long_poll` | answers long-polls |
+//! | `resumable`, `unconfirmed` | what clients confirm; what dead connections leave |
 //! | `members` | subscriptions of members of channels, and to them |
 //! | `heartbeat` | heartbeats and pings |
 //! | `notice`, `replies`, `late` | what the server says to a subscriber beside messages |
@@ -43,11 +44,13 @@ mod members;
 mod moved;
 mod notice;
 mod replies;
+mod resumable;
 mod state;
 mod subscriptions;
 #[cfg(test)]
 mod tests;
 mod turns;
+mod unconfirmed;
 mod volatile;
 
 use std::collections::HashSet;
@@ -74,6 +77,7 @@ use moved::Moved;
 pub(crate) use notice::write_saying;
 use replies::Replies;
 pub(crate) use subscriptions::{Survey, name_of};
+use unconfirmed::Unconfirmed;
 
 /// What the connections of a worker follow, and how far each has come.
 pub struct Delivery<N: Net> {
@@ -96,6 +100,8 @@ pub struct Delivery<N: Net> {
     has_kept: bool,
     /// True if clients are told that messages come late.
     is_late: bool,
+    /// Clients that have to confirm what they have had.
+    unconfirmed: Unconfirmed,
     /// Subscriptions of connections whose messages are joined.
     held: HeldSubscriptions,
     /// Channels whose numbers clients do not know yet, while the worker is thawed.
@@ -127,6 +133,7 @@ impl<N: Net> Delivery<N> {
             has_kept: false,
             is_late: false,
             replies: Replies::default(),
+            unconfirmed: Unconfirmed::default(),
             held: HeldSubscriptions::default(),
             renumbered: HashSet::new(),
             moved: Moved::default(),

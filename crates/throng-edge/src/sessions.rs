@@ -11,6 +11,8 @@
 //! | `accept`, `limit` | takes a connection in; whose it is; keeps clients to their limits |
 //! | `receive` | reads, and passes the input to the handler of the connection's state; writes on |
 //! | `frames`, `command` | WebSocket frames; the commands in them, whatever the dialect |
+//! | `bookmarks` | where users go on after a connection has died |
+//! | `call` | a command of a client, while it is executed |
 //! | `join` | begins one more subscription of a connection with commands |
 //! | `many` | commands about many channels, in parts |
 //! | `subscribe`, `poll` | parks a connection: follows its channels, answers the request |
@@ -40,6 +42,8 @@
 mod accept;
 mod app;
 mod ask;
+mod bookmarks;
+mod call;
 mod client;
 mod client_events;
 mod close;

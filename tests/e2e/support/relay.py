@@ -1,5 +1,6 @@
 """A relay between a client and the server that keeps what goes through it."""
 
+import contextlib
 import selectors
 import socket
 import threading
@@ -31,6 +32,13 @@ class Relay:
     def __exit__(self, *_):
         for each in [self.listener, *self.sockets]:
             each.close()
+
+    def cut(self):
+        """Ends all connections at both ends, and drops what is on its way."""
+        sockets, self.sockets = self.sockets, []
+        for each in sockets:
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
 
     @property
     def url(self):

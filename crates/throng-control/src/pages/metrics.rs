@@ -318,6 +318,7 @@ fn engine(page: &mut MetricsPage<'_>, control: &Control) {
         engine.ends_forgotten,
     );
     read_markers(page, engine);
+    bookmarks(page, control);
     let watched = &control.engine.presence_cache().watched;
     page.gauge(
         "presence_channels",
@@ -349,6 +350,33 @@ fn members(page: &mut MetricsPage<'_>, control: &Control) {
         "Times at which news of another node's members was lost, so that it was asked again.",
         members.news_lost,
     );
+}
+
+fn bookmarks(page: &mut MetricsPage<'_>, control: &Control) {
+    let bookmarks = control.engine.bookmark_metrics();
+    page.gauge(
+        "bookmarks",
+        "Places in channels at which users go on whose connections have died.",
+        bookmarks.bookmarks,
+    );
+    page.counter(
+        "bookmarks_left_total",
+        "Subscriptions that have left such a place.",
+        bookmarks.left,
+    );
+    page.other(OtherMetric {
+        name: "bookmarks_ended_total",
+        help: "Such places that a subscription has taken, whose time was over, or that were too \
+               many.",
+        value: OtherValue::CountersBy(
+            "outcome",
+            vec![
+                ("taken", bookmarks.taken),
+                ("expired", bookmarks.expired),
+                ("dropped", bookmarks.dropped),
+            ],
+        ),
+    });
 }
 
 fn read_markers(page: &mut MetricsPage<'_>, engine: EngineMetrics) {

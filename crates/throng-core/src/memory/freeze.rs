@@ -63,6 +63,7 @@ impl MemoryEngine {
         }
         self.freeze_members(write)?;
         self.freeze_markers(write)?;
+        self.freeze_bookmarks(write)?;
         let mut end = Encoder::new(RecordKind::EngineEnd);
         end.u64(channels);
         end.u64(forgotten_head);
@@ -178,6 +179,7 @@ impl MemoryThaw {
             RecordKind::QuietChannels => self.quiet_channels(decoder),
             RecordKind::Members => self.engine.thaw_members(decoder),
             RecordKind::Markers => self.engine.thaw_markers(decoder),
+            RecordKind::Bookmarks => self.engine.thaw_bookmarks(decoder),
             RecordKind::EngineEnd => self.end(decoder),
             _ => Err(ThawError::Invalid("the record is no part of an engine")),
         }

@@ -48,10 +48,13 @@ impl MemoryEngine {
         }
     }
 
-    /// Erases markers in channels in memory.
+    /// Erases markers in channels in memory, and with those of a user where it would go on.
     pub fn erase_markers(&self, of: MarkersOf<'_>) -> MarkersErased {
         let count = match of {
-            MarkersOf::User(user) => self.markers.remove(self.part_of(user), user),
+            MarkersOf::User(user) => {
+                self.bookmarks.forget(user);
+                self.markers.remove(self.part_of(user), user)
+            }
             MarkersOf::Channel(name) => {
                 (0..SHARDS).map(|at| self.markers.retain(at, |_, channel| channel != name)).sum()
             }

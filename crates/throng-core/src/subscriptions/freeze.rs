@@ -14,7 +14,7 @@ use super::replay_buffer::ReplayBuffer;
 use super::subscription::{
     BLOCKED, CATCHING_UP, KEPT, MarkedConnection, Subscription, SubscriptionId, UNASKED,
 };
-use super::{SubscriptionTable, Terms};
+use super::{Confirmed, Resumable, SubscriptionTable, Terms};
 use crate::frozen::{
     Decoder, Encoder, OFFSET_MAX, RecordKind, ThawError, decode_content, decode_name,
     encode_content, encode_name,
@@ -40,6 +40,8 @@ const HAS_EXPIRY: u8 = 1 << 4;
 const HAS_PACE: u8 = 1 << 5;
 /// Since version 8.
 const HAS_STATE_END: u8 = 1 << 6;
+/// Since version 11.
+const IS_RESUMABLE: u8 = 1 << 7;
 
 impl FrozenSubscription {
     /// The worker's id for the channel, which it keeps.
@@ -53,12 +55,13 @@ impl FrozenSubscription {
         encoder.u64(self.cursor);
         let marks = [self.is_catching_up, self.is_kept, self.is_unasked];
         let bits = marks.iter().rev().fold(0, |bits, mark| bits << 1 | u8::from(*mark));
-        let Terms { member, expires, pace_ms, state_end } = &self.terms;
+        let Terms { member, expires, pace_ms, state_end, resumable } = &self.terms;
         let has_member = if member.is_some() { HAS_MEMBER } else { 0 };
         let has_expiry = if expires.is_some() { HAS_EXPIRY } else { 0 };
         let has_pace = if pace_ms.is_some() { HAS_PACE } else { 0 };
         let has_state_end = if state_end.is_some() { HAS_STATE_END } else { 0 };
-        encoder.u8(bits | has_member | has_expiry | has_pace | has_state_end);
+        let is_resumable = if resumable.is_some() { IS_RESUMABLE } else { 0 };
+        encoder.u8(bits | has_member | has_expiry | has_pace | has_state_end | is_resumable);
         if let Some(member) = member {
             encoder.bytes(member.as_bytes());
         }
@@ -70,6 +73,9 @@ impl FrozenSubscription {
         }
         if let Some(state_end) = state_end {
             encoder.u64(*state_end);
+        }
+        if let Some(resumable) = resumable {
+            encode_resumable(encoder, resumable);
         }
     }
 
@@ -89,9 +95,6 @@ impl FrozenSubscription {
         let local = local.ok_or(ThawError::Invalid("the channel of a subscription"))?;
         let cursor = decoder.u64()?;
         let flags = decoder.u8()?;
-        if flags >= HAS_STATE_END << 1 {
-            return Err(ThawError::Invalid("the flags of a subscription"));
-        }
         let [is_catching_up, is_kept, is_unasked] = [1, 2, 4].map(|bit| flags & bit != 0);
         let member = if flags & HAS_MEMBER == 0 { None } else { Some(decoder.text()?.into()) };
         let expires = if flags & HAS_EXPIRY == 0 { None } else { Some(decoder.u32()?) };
@@ -103,9 +106,32 @@ impl FrozenSubscription {
         if state_end.is_some_and(|end| end > OFFSET_MAX) {
             return Err(ThawError::Invalid("the state of a subscription"));
         }
-        let terms = Terms { member, expires, pace_ms, state_end };
+        let is_resumable = flags & IS_RESUMABLE != 0;
+        let resumable = is_resumable.then(|| decode_resumable(decoder)).transpose()?;
+        let terms = Terms { member, expires, pace_ms, state_end, resumable };
         Ok(FrozenSubscription { local, cursor, is_catching_up, is_kept, is_unasked, terms })
     }
+}
+
+/// Appends from where the next subscription of a user goes on.
+fn encode_resumable(encoder: &mut Encoder, Resumable { user, confirmed }: &Resumable) {
+    encoder.bytes(user.as_bytes());
+    let (up_to, asked) = confirmed.map_or((None, None), |it| (Some(it.up_to), it.asked));
+    encoder.u8(u8::from(up_to.is_some()) | u8::from(asked.is_some()) << 1);
+    up_to.into_iter().chain(asked).for_each(|offset| encoder.u64(offset));
+}
+
+fn decode_resumable(decoder: &mut Decoder<'_>) -> Result<Box<Resumable>, ThawError> {
+    let user = decoder.text()?.into();
+    let flags = decoder.u8()?;
+    let mut offset = || decoder.u64().map(|offset| offset.min(OFFSET_MAX));
+    let confirmed = match flags {
+        0 => None,
+        1 => Some(Confirmed { up_to: offset()?, asked: None }),
+        3 => Some(Confirmed { up_to: offset()?, asked: Some(offset()?) }),
+        _ => return Err(ThawError::Invalid("what a client has confirmed")),
+    };
+    Ok(Box::new(Resumable { user, confirmed }))
 }
 
 /// A channel that is being thawed, while its messages follow.

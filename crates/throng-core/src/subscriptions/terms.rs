@@ -1,8 +1,9 @@
-//! Terms of a subscription: the member that it is of, an end and a pace of its own.
+//! Terms of a subscription: the member that it is of, an end and a pace of its own, whose next one
+//! goes on from it.
 //!
 //! Few subscriptions have any. Theirs are beside the table, so that no other one is larger.
 
-use super::{SubscriptionId, SubscriptionTable};
+use super::{Resumable, SubscriptionId, SubscriptionTable};
 use crate::id::LocalId;
 
 /// Terms of a subscription beside its channel and cursor.
@@ -17,6 +18,9 @@ pub struct Terms {
     /// The offset at which the state ends that the subscription begins with, until it has all of
     /// it.
     pub state_end: Option<u64>,
+    /// The user whose next subscription goes on from this one, if its connection dies. Boxed: few
+    /// have it.
+    pub resumable: Option<Box<Resumable>>,
 }
 
 impl Terms {
@@ -26,6 +30,7 @@ impl Terms {
             && self.expires.is_none()
             && self.pace_ms.is_none()
             && self.state_end.is_none()
+            && self.resumable.is_none()
     }
 }
 
@@ -54,6 +59,11 @@ impl SubscriptionTable {
         terms.pace_ms = terms.pace_ms.filter(|&pace_ms| pace_ms > of_rule);
         if terms.pace_ms.is_some() {
             self.clocks.add_own(local);
+        }
+        if let Some(resumable) = &mut terms.resumable {
+            // One that was frozen goes on with what it knows, unless the rule is another one.
+            let begin = self.begin_confirmed(id);
+            resumable.confirmed = begin.map(|begin| resumable.confirmed.unwrap_or(begin));
         }
         if !terms.is_empty() {
             self.terms.insert(id.index(), terms);

@@ -8,6 +8,7 @@ mod check;
 mod latest;
 pub(super) mod model;
 mod pace;
+mod resumable;
 mod volatile;
 
 use proptest::prelude::*;

@@ -17,6 +17,7 @@ impl<N: Net> Delivery<N> {
     /// Frees a condemned connection.
     pub(crate) fn free(&mut self, id: ConnectionId, reason: CloseReason) {
         self.log_end(id, reason);
+        self.leave_bookmarks(id, reason);
         self.unfollow_all(id);
         self.release(id, reason);
     }
@@ -80,6 +81,7 @@ impl<N: Net> Delivery<N> {
             return;
         }
         self.log_end(id, reason);
+        self.leave_bookmarks(id, reason);
         self.unfollow_all(id);
         // It owes nothing any more.
         self[id].io.iter_mut().for_each(|io| io.unacknowledged = None);

@@ -64,6 +64,9 @@ impl<N: Net> Delivery<N> {
         let cursor = |delivery: &Self| delivery.subscriptions.cursor(*all.first()?);
         let from = cursor(self);
         for &subscription in &all {
+            if !is_last && self.awaits_user(subscription) {
+                continue;
+            }
             // Once the socket takes no more, this blocks the remaining subscriptions, so that their
             // replay buffers keep what they lack.
             let waits = !is_last && self.subscriptions.wait_for_pace(subscription);
@@ -358,6 +361,7 @@ impl<N: Net> Delivery<N> {
         subscription: SubscriptionId,
         outcome: Outcome,
     ) {
+        let is_written = outcome.advanced_to.is_some();
         match outcome.advanced_to {
             Some(offset) if outcome.is_held || outcome.partial.is_some() => {
                 // Only the last one is written in part, if none waits below.
@@ -367,6 +371,9 @@ impl<N: Net> Delivery<N> {
             }
             Some(offset) => self.subscriptions.advance(subscription, offset),
             None => {}
+        }
+        if is_written {
+            self.note_unconfirmed(id, subscription);
         }
         self.conclude_write(id, outcome);
         self.tell_superseded(id);

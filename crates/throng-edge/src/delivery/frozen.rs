@@ -68,6 +68,7 @@ impl<N: Net> Delivery<N> {
             self.sockets.connections_mut().limit_subscription(id, expires);
         }
         self.resume_members(id);
+        self.go_on_asking(id);
         self.moved.note(self.sockets.connections().name(id), frozen);
     }
 

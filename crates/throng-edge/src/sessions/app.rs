@@ -15,12 +15,12 @@ use throng_dialect::dialect::Speaker;
 use throng_dialect::saying::Start;
 use throng_pusher::{App, SocketId};
 use throng_wire::subscribe::Request;
-use throng_wire::v1::RawValue;
 use throng_wire::{ErrorCode, ErrorResponse, MemberClaim};
 
 use super::ask::Stop;
+use super::call::Call;
 use super::client::Client;
-use crate::connection::ConnectionId;
+use crate::connection::{Answers, ConnectionId};
 use crate::net::Net;
 use crate::sessions::Sessions;
 
@@ -114,9 +114,9 @@ impl<N: Net> Sessions<N> {
     /// Takes a client for the user that its application has signed it to be.
     pub(super) fn sign_in_by_app(
         &mut self,
-        id: ConnectionId,
+        Call { id, reference }: Call<'_>,
         user: &str,
-        reference: Option<&RawValue>,
+        answers: &mut Answers,
     ) -> Result<(), Stop> {
         let gone = || ErrorResponse::from(ErrorCode::Unauthorized);
         let app = self.app_of(id).ok_or_else(gone)?;
@@ -128,11 +128,15 @@ impl<N: Net> Sessions<N> {
             return Err(ErrorResponse::new(ErrorCode::Forbidden, message).into());
         }
         if !is_signed_in {
+            self.fetch_bookmarks(id, &name, &mut answers.fetched)?;
             let identity = Arc::new(app.client_of(user));
             let client = Client::Known(throng_access::Client::Token(identity));
             self.become_user(id, &client)?;
         }
         self.reply(id, &Saying::Authenticated(Some(&name), 0), reference);
+        if !is_signed_in {
+            self.go_on_as(id, &name);
+        }
         Ok(())
     }
 

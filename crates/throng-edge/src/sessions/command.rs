@@ -1,8 +1,8 @@
 //! The commands of clients, whatever their dialect.
 
+use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
-use std::{iter, slice};
 
 use throng_access::{Action, Details};
 use throng_core::{
@@ -11,17 +11,13 @@ use throng_core::{
     VolatilePublication,
 };
 use throng_dialect::Saying;
-use throng_dialect::saying::Start;
 use throng_wire::page_range::PageRange;
-use throng_wire::subscribe::Replay;
 use throng_wire::v1::{self, Command, HistoryPage, RawValue, Received};
-use throng_wire::{ErrorCode, ErrorResponse, MemberClaim, Target};
+use throng_wire::{ErrorCode, ErrorResponse, Target};
 
 use super::ask::{Stop, draft_of};
-use super::fetch::Starts;
-use super::join::{
-    Joined, Joining, already_subscribed, not_subscribed, one_user, start_at, still_kept,
-};
+use super::call::{Call, LOOK_COST_BYTES};
+use super::join::{Own, not_subscribed, still_kept};
 use crate::connection::{Answers, Asked, ConnectionId, Input};
 use crate::counters::Counter;
 use crate::delivery::{Survey, name_of};
@@ -34,27 +30,6 @@ const PAGE: usize = 100;
 /// Maximum size of the envelopes of a history page; the rest is on the next page. A quarter of the
 /// control plane's, because all connections of this worker wait while it is encoded.
 const PAGE_BYTES_MAX: usize = 256 << 10;
-
-/// What it costs of the turn and of the slice to look at a subscription of the connection, in bytes
-/// of an answer: a command of a client with ten thousand channels is five steps.
-const LOOK_COST_BYTES: usize = 4;
-
-/// A subscription's own terms.
-struct Own<'a> {
-    /// True if it follows the presence of the channel, too.
-    has_presence: bool,
-    /// What the client says of itself to the other members.
-    claim: Option<&'a MemberClaim>,
-    terms: SubscriptionTerms,
-}
-
-/// A command that awaits its answer.
-#[derive(Debug, Clone, Copy)]
-struct Call<'a> {
-    id: ConnectionId,
-    /// The client's own name for it, which the answer repeats.
-    reference: Option<&'a RawValue>,
-}
 
 impl<N: Net> Sessions<N> {
     /// Executes a command of a client with the answers that it has had, and answers it; or lets it
@@ -101,7 +76,7 @@ impl<N: Net> Sessions<N> {
         self.answer_refused(Call { id, reference }, error);
     }
 
-    fn answer(&mut self, call: Call<'_>, saying: &Saying<'_>) {
+    pub(super) fn answer(&mut self, call: Call<'_>, saying: &Saying<'_>) {
         self.reply(call.id, saying, call.reference);
     }
 
@@ -213,7 +188,7 @@ impl<N: Net> Sessions<N> {
             Command::Read { target, id, back } => {
                 self.read_command(call, &target, id.as_deref(), back, answers)
             }
-            Command::SignIn { user } => self.sign_in_by_app(call.id, &user, call.reference),
+            Command::SignIn { user } => self.sign_in_by_app(call, &user, answers),
             Command::Auth { token } => self.auth_command(call.id, &token, answers, call.reference),
             Command::Ack { frames } => {
                 self.acknowledged(call.id, frames);
@@ -224,101 +199,6 @@ impl<N: Net> Sessions<N> {
                 Ok(())
             }
             Command::Many(_) => Err(ErrorResponse::from(ErrorCode::NotImplemented).into()),
-        }
-    }
-
-    /// Subscribes to a channel. `begin` is the id after which it starts, or which earlier messages
-    /// it starts with.
-    fn subscribe_command(
-        &mut self,
-        call: Call<'_>,
-        target: &Target,
-        Own { has_presence, claim, mut terms }: Own<'_>,
-        begin: (Option<&str>, Option<Replay>),
-        answers: &mut Answers,
-    ) -> Result<(), Stop> {
-        let id = call.id;
-        let count = 1 + usize::from(has_presence);
-        let name = name_of(target);
-        if self.relief.refuses(RefusedForMemory::Subscription) {
-            return Err(ErrorResponse::short_of_memory().into());
-        }
-        let Survey { asked, has_user, found, .. } =
-            self.survey(id, slice::from_ref(&Some(name.clone())));
-        self.budget().charge(asked * LOOK_COST_BYTES);
-        let max_channels = self.max_channels(id);
-        if asked + count > max_channels {
-            return Err(ErrorResponse::too_many_channels(max_channels).into());
-        }
-        if let Some(own) = found[0] {
-            let start = self.start_again(id, &name, own)?;
-            let start = start.ok_or_else(|| already_subscribed(&name))?;
-            self.confirm(call, target, start, false);
-            return Ok(());
-        }
-        if name.kind() == Kind::User && has_user {
-            return Err(one_user().into());
-        }
-        let start = start_at(begin.0, begin.1)?;
-        if name.kind() == Kind::User {
-            self.await_kept(id, name.name())?;
-        }
-        let is_of_kept = name.kind() == Kind::User && self.has_kept_of(id, name.name());
-        let wanted = Starts {
-            names: slice::from_ref(&name),
-            starts: &[start],
-            kept_of: (is_of_kept && self.engine.fetches()).then(|| name.clone()),
-            unread_of: None,
-        };
-        self.fetch_starts(id, &wanted, &mut answers.fetched)?;
-        // After all that may refuse or wait, so that each subscription is counted once, and nobody
-        // is told of a member that does not come.
-        self.check_room(id, &name, claim)?;
-        self.limit_subscriptions(id, count)?;
-        let told = answers.shown(0);
-        let member = self.join_member(id, &name, (claim, told));
-        terms.member =
-            member.inspect_err(|_| self.connections().end_subscriptions(id, count as u32))?;
-        // After the client itself has joined.
-        let page = has_presence.then(|| self.first_members(id, &name)).flatten();
-        let joining = Joining {
-            name: &name,
-            start,
-            wants_state: begin.1 == Some(Replay::State),
-            resumes: begin.0.is_some(),
-            position: answers.fetched.position,
-            terms,
-            has_presence,
-            known: page.as_ref().map(|page| page.head),
-        };
-        let Joined { followed, subscription, watching, presence, has_kept } =
-            self.join(id, joining);
-        // The client learns of the subscription before its first message comes.
-        let members = page.map(|page| page.members);
-        let start = Start { members, ..Start::of(&followed) };
-        self.notify_if_missed(id, &name, begin.1, start.head.is_some());
-        self.confirm(call, target, start, has_kept);
-        if let Some(state) = presence {
-            self.tell_presence(id, &state);
-        }
-        for joined in [subscription, watching].into_iter().flatten() {
-            self.catch_up(id, joined);
-            if has_kept {
-                self.trim_replay_buffers(id);
-            } else {
-                self.trim_replay_buffer(joined);
-            }
-        }
-        self.limit(id, answers.until_ms);
-        Ok(())
-    }
-
-    /// Confirms a subscription, with which the client may follow what the server keeps for it.
-    fn confirm(&mut self, call: Call<'_>, target: &Target, start: Start, has_kept: bool) {
-        self.answer(call, &Saying::Subscribed(target, start));
-        self.flush_replies(call.id);
-        if has_kept {
-            self.tell_unconfirmed_numbers(call.id);
         }
     }
 

@@ -186,6 +186,7 @@ impl<N: Net> Sessions<N> {
         match heard {
             Heard::Nothing => {}
             Heard::Command(received) => self.command(id, received, input, answers),
+            Heard::Confirmed => self.confirmed(id),
             Heard::Message(body) => self.publish_frame(id, body, answers),
             Heard::Refused(reason) => self.refuse_input(id, reason, reason.message()),
         }

@@ -1,18 +1,34 @@
 //! Begins one more subscription of a connection with commands, and says why it does not.
 
+use std::slice;
 use std::sync::Arc;
 
 use throng_core::{
-    ChannelName, Followed, Kind, MessageId, PresenceState, StartAt, SubscriptionId,
-    SubscriptionTerms, Watermark,
+    ChannelName, Followed, Kind, MessageId, PresenceState, RefusedForMemory, StartAt,
+    SubscriptionId, SubscriptionTerms, Watermark,
 };
+use throng_dialect::Saying;
+use throng_dialect::saying::Start;
 use throng_wire::subscribe::Replay;
-use throng_wire::{ErrorCode, ErrorResponse, Target};
+use throng_wire::{ErrorCode, ErrorResponse, MemberClaim, Target};
 
-use crate::connection::ConnectionId;
+use super::ask::Stop;
+use super::call::{Call, LOOK_COST_BYTES};
+use super::fetch::Starts;
+use crate::connection::{Answers, ConnectionId};
 use crate::counters::Counter;
+use crate::delivery::{Survey, name_of};
 use crate::net::Net;
 use crate::sessions::Sessions;
+
+/// A subscription's own terms.
+pub(super) struct Own<'a> {
+    /// True if it follows the presence of the channel, too.
+    pub(super) has_presence: bool,
+    /// What the client says of itself to the other members.
+    pub(super) claim: Option<&'a MemberClaim>,
+    pub(super) terms: SubscriptionTerms,
+}
 
 /// A subscription that nothing stands against.
 pub(super) struct Joining<'a> {
@@ -44,6 +60,111 @@ pub(super) struct Joined {
 }
 
 impl<N: Net> Sessions<N> {
+    /// Subscribes to a channel. `begin` is the id after which it starts, or which earlier messages
+    /// it starts with.
+    pub(super) fn subscribe_command(
+        &mut self,
+        call: Call<'_>,
+        target: &Target,
+        Own { has_presence, claim, mut terms }: Own<'_>,
+        begin: (Option<&str>, Option<Replay>),
+        answers: &mut Answers,
+    ) -> Result<(), Stop> {
+        let id = call.id;
+        let count = 1 + usize::from(has_presence);
+        let name = name_of(target);
+        if self.relief.refuses(RefusedForMemory::Subscription) {
+            return Err(ErrorResponse::short_of_memory().into());
+        }
+        let Survey { asked, has_user, found, .. } =
+            self.survey(id, slice::from_ref(&Some(name.clone())));
+        self.budget().charge(asked * LOOK_COST_BYTES);
+        let max_channels = self.max_channels(id);
+        if asked + count > max_channels {
+            return Err(ErrorResponse::too_many_channels(max_channels).into());
+        }
+        if let Some(own) = found[0] {
+            let start = self.start_again(id, &name, own)?;
+            let start = start.ok_or_else(|| already_subscribed(&name))?;
+            self.confirm(call, target, start, false);
+            return Ok(());
+        }
+        if name.kind() == Kind::User && has_user {
+            return Err(one_user().into());
+        }
+        let beginning = self.beginning(id, &name, claim, begin)?;
+        let start = self.likely_start(&name, &beginning);
+        if name.kind() == Kind::User {
+            self.await_kept(id, name.name())?;
+        }
+        let is_of_kept = name.kind() == Kind::User && self.has_kept_of(id, name.name());
+        let wanted = Starts {
+            names: slice::from_ref(&name),
+            starts: &[start],
+            kept_of: (is_of_kept && self.engine.fetches()).then(|| name.clone()),
+            unread_of: None,
+        };
+        self.fetch_starts(id, &wanted, &mut answers.fetched)?;
+        // After all that may refuse or wait, so that each subscription is counted once, and nobody
+        // is told of a member that does not come.
+        self.check_room(id, &name, claim)?;
+        self.limit_subscriptions(id, count)?;
+        let told = answers.shown(0);
+        let member = self.join_member(id, &name, (claim, told));
+        terms.member =
+            member.inspect_err(|_| self.connections().end_subscriptions(id, count as u32))?;
+        let (start, goes_on) = self.settle_start(&name, &beginning);
+        terms.resumable = beginning.resumable();
+        // After the client itself has joined.
+        let page = has_presence.then(|| self.first_members(id, &name)).flatten();
+        let joining = Joining {
+            name: &name,
+            start,
+            wants_state: begin.1 == Some(Replay::State),
+            resumes: goes_on || begin.0.is_some(),
+            position: answers.fetched.position,
+            terms,
+            has_presence,
+            known: page.as_ref().map(|page| page.head),
+        };
+        let Joined { followed, subscription, watching, presence, has_kept } =
+            self.join(id, joining);
+        // The client learns of the subscription before its first message comes.
+        let members = page.map(|page| page.members);
+        let start = Start { members, ..Start::of(&followed) };
+        self.notify_if_missed(id, &name, begin.1, start.head.is_some());
+        self.confirm(call, target, start, has_kept);
+        if let Some(state) = presence {
+            self.tell_presence(id, &state);
+        }
+        for joined in [subscription, watching].into_iter().flatten() {
+            self.begin_messages(id, joined, has_kept);
+        }
+        self.limit(id, answers.until_ms);
+        Ok(())
+    }
+
+    /// Confirms a subscription, with which the client may follow what the server keeps for it.
+    fn confirm(&mut self, call: Call<'_>, target: &Target, start: Start, has_kept: bool) {
+        self.answer(call, &Saying::Subscribed(target, start));
+        self.flush_replies(call.id);
+        if has_kept {
+            self.tell_unconfirmed_numbers(call.id);
+        }
+    }
+
+    /// Writes a subscription that has just begun what it begins with, unless that has to wait.
+    fn begin_messages(&mut self, id: ConnectionId, joined: SubscriptionId, has_kept: bool) {
+        if !self.await_user(id, joined) {
+            self.catch_up(id, joined);
+        }
+        if has_kept {
+            self.trim_replay_buffers(id);
+        } else {
+            self.trim_replay_buffer(joined);
+        }
+    }
+
     /// Follows one more channel, which counts already and whose start is fetched, and with the
     /// user's inbox what the server keeps for the user.
     pub(super) fn join(&mut self, id: ConnectionId, joining: Joining<'_>) -> Joined {

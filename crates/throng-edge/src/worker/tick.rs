@@ -46,6 +46,7 @@ impl<N: Net> Worker<N> {
                 self.turn(|sessions| sessions.check_busy(id));
             }
         }
+        self.turn(|sessions| sessions.ask_clients());
         self.turn(|sessions| sessions.send_heartbeats());
     }
 }

@@ -14,8 +14,8 @@ use throng_access::{AccessControl, AccessRules, AllowAll, ChannelAccess};
 use throng_core::frozen::VERSION;
 use throng_core::{
     Attributes, Body, ChannelName, Channels, HistoryQuery, KeyQuery, Kind, LagPolicy, LogChange,
-    LogRecord, Mark, MarkerKey, MembersRule, MemoryThaw, Publication, RecordChange, Rule, Rules,
-    SegmentSink, Sender, SharedBytes,
+    LogRecord, Mark, MarkerKey, MembersRule, MemoryThaw, Publication, RecordChange, ResumeRule,
+    Rule, Rules, SegmentSink, Sender, SharedBytes,
 };
 use throng_edge::Settings;
 use throng_edge::worker::WorkerThaw;
@@ -104,7 +104,14 @@ fn with_members() -> Rule {
 /// Channels in which users have read markers.
 fn marked() -> Rule {
     let (kind, pattern) = (Some(Kind::Channel), "marked".to_owned());
-    Rule { kind, pattern, read_markers: true, ..Rule::default() }
+    let resume = Some(ResumeRule { is_at_least_once: true, for_ms: 3_600_000 });
+    Rule { kind, pattern, read_markers: true, resume, ..Rule::default() }
+}
+
+/// Where a user goes on in one.
+fn bookmark(rig: &Rig) -> Option<u64> {
+    let place = rig.engine.bookmark(rig.now_ms(), "ann", marker().log());
+    place.map(|place| place.offset)
 }
 
 /// The read marker of a user in one.
@@ -119,6 +126,7 @@ fn mark(rig: &Rig) {
     rig.publish("marked", "unread", None);
     let mark = Some(Mark::new(read, false));
     rig.engine.read_marker(rig.now_ms(), &marker(), mark).expect("there is room");
+    rig.engine.leave_bookmark(rig.now_ms(), "ann", marker().log(), read);
 }
 
 /// The record of a log.
@@ -477,6 +485,14 @@ fn read_markers_are_kept_since_version_10() {
         let (rig, _clients) = thawed(version);
         let marker = rig.engine.read_marker(rig.now_ms(), &marker(), None);
         assert_eq!(marker.map(|marker| marker.unread), Ok(1), "{version}");
+    }
+}
+
+#[test]
+fn places_at_which_users_go_on_are_kept_since_version_11() {
+    for version in 11..=VERSION {
+        let (rig, _clients) = thawed(version);
+        assert_eq!(bookmark(&rig), Some(1), "{version}");
     }
 }
 

@@ -35,6 +35,7 @@ mod poll;
 mod presence;
 mod presence_world;
 mod pusher;
+mod pusher_resume;
 mod read;
 mod receipts;
 mod rig;

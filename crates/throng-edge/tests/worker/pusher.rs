@@ -32,6 +32,19 @@ fn rig() -> Rig {
 
 /// A worker with the rules of a server without any other keys.
 fn rig_with<const N: usize>(clients: Clients, apps: [AppSettings; N]) -> (Rig, Arc<AccessControl>) {
+    rig_of(clients, apps, Rule::default())
+}
+
+/// A worker of an application whose channels have this rule.
+pub(crate) fn rig_with_rule(rule: Rule) -> Rig {
+    rig_of(Clients::default(), [app().with_history(true).into()], rule).0
+}
+
+fn rig_of<const N: usize>(
+    clients: Clients,
+    apps: [AppSettings; N],
+    fallback: Rule,
+) -> (Rig, Arc<AccessControl>) {
     let tagger = Tagger::from_seed([7; 16]);
     let apps = Apps::new(apps).expect("they go together").named_by(&tagger);
     let access = Arc::new(AccessControl {
@@ -41,18 +54,18 @@ fn rig_with<const N: usize>(clients: Clients, apps: [AppSettings; N]) -> (Rig, A
         ..AccessControl::open(Arc::new(AccessRules::default()))
     });
     let members = Some(MembersRule { are_connections: false, grace_ms: 0 });
-    let rule = Rule { pattern: "shop/presence-*".into(), members, ..Rule::default() };
-    let rules = Rules::new(vec![rule], Rule::default());
+    let rule = Rule { pattern: "shop/presence-*".into(), members, ..fallback.clone() };
+    let rules = Rules::new(vec![rule], fallback);
     (Rig::with_rules(Settings::for_tests(), Arc::clone(&access), rules), access)
 }
 
-struct Peer {
-    client: Client,
+pub(crate) struct Peer {
+    pub(crate) client: Client,
     socket: String,
 }
 
 impl Peer {
-    fn new(rig: &mut Rig) -> Peer {
+    pub(crate) fn new(rig: &mut Rig) -> Peer {
         let head = format!("GET /app/app-key?protocol=7&client=js HTTP/1.1\r\n{UPGRADE}");
         let client = rig.connect(&head);
         rig.work();
@@ -67,18 +80,23 @@ impl Peer {
         Peer { client, socket: socket.to_owned() }
     }
 
-    fn heard(&self) -> Vec<String> {
+    pub(crate) fn heard(&self) -> Vec<String> {
         frames(&self.client.received_bytes())
     }
 
-    fn say(&self, rig: &mut Rig, text: &str) -> Vec<String> {
+    pub(crate) fn say(&self, rig: &mut Rig, text: &str) -> Vec<String> {
         rig.send_frame(&self.client, text);
         rig.work();
         rig.worker.check_invariants();
         self.heard()
     }
 
-    fn subscribe(&self, rig: &mut Rig, channel: &str, data: Option<&str>) -> Vec<String> {
+    pub(crate) fn subscribe(
+        &self,
+        rig: &mut Rig,
+        channel: &str,
+        data: Option<&str>,
+    ) -> Vec<String> {
         let signed = match data {
             None => format!("{}:{channel}", self.socket),
             Some(data) => format!("{}:{channel}:{data}", self.socket),
@@ -89,7 +107,7 @@ impl Peer {
         self.say(rig, &frame.to_string())
     }
 
-    fn sign_in(&self, rig: &mut Rig, user: &str) -> Vec<String> {
+    pub(crate) fn sign_in(&self, rig: &mut Rig, user: &str) -> Vec<String> {
         let user_data = format!(r#"{{"id":"{user}"}}"#);
         let signed = format!("{}::user::{user_data}", self.socket);
         let auth = format!("app-key:{}", app().keys()[0].signer().sign(&signed));

@@ -6,7 +6,9 @@ use serde::{Deserialize, Serialize};
 use throng_core::rules::RULES_MAX;
 use throng_units::{Count, Size, Switch, Time};
 
-use super::values::{JournalChoice, LagPolicyChoice, MembersChoice, SenderChoice, WhoChoice};
+use super::values::{
+    JournalChoice, LagPolicyChoice, MembersChoice, ResumeChoice, SenderChoice, WhoChoice,
+};
 use throng_settings::toml_value;
 
 /// Defines the keys of a table, and [`ChannelTable`].
@@ -70,6 +72,10 @@ channel_table! {
     "members-grace" members_grace: Time,
     /// Whether users have read markers in the channels.
     "read-markers" read_markers: Switch,
+    /// How users go on after a connection has died.
+    "resume" resume: ResumeChoice,
+    /// For how long they can, if that is not `RESUME_MS`.
+    "resume-for" resume_for: Time,
     /// The publisher that messages show.
     "from" sender: SenderChoice,
     /// Whether channels of several nodes may end.
@@ -178,6 +184,8 @@ mod tests {
             "presence-events" | "may-end" | "read-markers" => "true",
             "journal" => "'disk'",
             "from" => "'name'",
+            "resume" => "'at-least-once'",
+            "resume-for" => "'1m'",
             "members" => "'user'",
             "durable" | "local" => "true",
             "subscribe" | "publish" | "history" | "presence" | "erase" | "edit" | "state"

@@ -17,6 +17,11 @@ use super::{check_acme, check_nats, check_tls};
 /// `erase-within` unless it is set.
 const ERASE_WITHIN: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// The range of `resume-for`, in seconds: the shortest is what a client takes that comes back at
+/// once, and the longest has a name and a place in memory for each that does not.
+const RESUME_S_MIN: u64 = 1;
+const RESUME_S_MAX: u64 = 60 * 60;
+
 /// Rejects settings that cannot work, with a sentence that says what to change.
 pub(super) fn check(settings: &Settings) -> Result<(), SettingsError> {
     let problem = address(settings)
@@ -220,7 +225,8 @@ fn channels(settings: &Settings) -> Option<String> {
         if let Some(fault) = out_of_range(table) {
             return Some(format!("[[channels]] number {nth}: {fault}"));
         }
-        if let Some(fault) = pace_fault(table).or_else(|| staleness_fault(settings, table)) {
+        let fault = pace_fault(table).or_else(|| staleness_fault(settings, table));
+        if let Some(fault) = fault.or_else(|| resume_fault(table)) {
             return Some(format!("[[channels]] number {nth}: {fault}"));
         }
         if let Some(fault) = journal_fault(settings, table) {
@@ -247,6 +253,20 @@ fn pace_fault(table: &ChannelTable) -> Option<String> {
          not {pace}",
         PACE_MS_MAX / 1000
     ))
+}
+
+/// A place is kept for as long as a client may take to come back.
+fn resume_fault(table: &ChannelTable) -> Option<String> {
+    let time = table.resume_for?;
+    let range_s = RESUME_S_MIN..=RESUME_S_MAX;
+    if !range_s.contains(&time.0.as_secs()) {
+        return Some(format!(
+            "resume-for must be between {RESUME_S_MIN}s and {}m, not {time}",
+            RESUME_S_MAX / 60
+        ));
+    }
+    let has_resume = table.resume.is_some_and(|resume| resume.0.is_some());
+    (!has_resume).then(|| "resume-for has no effect without resume".to_owned())
 }
 
 /// Only where older messages may be skipped can their age be bounded.
@@ -397,6 +417,14 @@ mod tests {
             (
                 "[[channels]]\nmatch = '*'\npace = '9ms'",
                 "[[channels]] number 1: pace must be in whole milliseconds, between 10ms and 60s",
+            ),
+            (
+                "[[channels]]\nmatch = '*'\nresume-for = '1m'",
+                "[[channels]] number 1: resume-for has no effect without resume",
+            ),
+            (
+                "[[channels]]\nmatch = '*'\nresume = 'at-most-once'\nresume-for = '2h'",
+                "[[channels]] number 1: resume-for must be between 1s and 60m",
             ),
             (
                 "[[channels]]\nmatch = '*'\nmax-staleness = '1s'",

@@ -4,12 +4,17 @@ use std::time::Duration;
 
 use throng_core::glob::glob;
 use throng_core::name::Kind;
-use throng_core::{LagPolicy, MembersRule, Retention, Rule, Rules, Sender, StateLimits};
+use throng_core::{
+    LagPolicy, MembersRule, ResumeRule, Retention, Rule, Rules, Sender, StateLimits,
+};
 use throng_units::{Count, Time};
 
 use super::channels::ChannelTable;
 use super::table::Settings;
 use super::values::LogPlace;
+
+/// For how long users can go on after a connection has died, unless a table says otherwise.
+const RESUME_MS: u64 = 30_000;
 
 /// The rules for the channels and the workers: one for each table, and one for all other channels.
 pub(crate) fn rules(settings: &Settings) -> Rules {
@@ -35,6 +40,7 @@ pub(crate) fn rules(settings: &Settings) -> Rules {
         presence_events: settings.presence.events.0,
         members: members(settings, None),
         read_markers: false,
+        resume: None,
         sender: Sender::Nobody,
         journal: settings.journal_id(settings.default_journal()),
         may_end: false,
@@ -100,10 +106,18 @@ fn rule(settings: &Settings, table: &ChannelTable, fallback: &Rule) -> Rule {
         presence_events: table.presence_events.map_or(fallback.presence_events, |switch| switch.0),
         members: members(settings, Some(table)),
         read_markers: table.read_markers.is_some_and(|switch| switch.0),
+        resume: resume(table),
         sender: table.sender.map_or(fallback.sender, |sender| sender.0),
         journal: settings.journal_id(settings.journal_of(table)),
         may_end: table.may_end.is_some_and(|switch| switch.0),
     }
+}
+
+/// How users go on in the channels of a table.
+fn resume(table: &ChannelTable) -> Option<ResumeRule> {
+    let is_at_least_once = table.resume?.0?;
+    let for_ms = table.resume_for.map_or(RESUME_MS, milliseconds);
+    Some(ResumeRule { is_at_least_once, for_ms })
 }
 
 /// The keys that a state may have. Over NATS it costs each publication something, so a table has to
@@ -201,6 +215,36 @@ mod tests {
             assert_eq!(rule.retention.max_messages, messages, "{name}");
             assert_eq!(rule.members.is_some(), has_members, "{name}");
         }
+    }
+
+    #[test]
+    fn users_go_on_where_a_table_says_so() {
+        let text = "
+            [[apps]]
+            id = '1'
+            [[channels]]
+            match = '1/news-*'
+            resume = 'none'
+            [[channels]]
+            match = '1/*'
+            resume = 'at-least-once'
+            [[channels]]
+            users = '1/*'
+            resume = 'at-most-once'
+            resume-for = '2m'
+        ";
+        let settings = file::read("throng.toml", text).unwrap().resolve();
+        let rules = rules(&settings);
+        let of = |name| rules.resume(&name).map(|rule| (rule.is_at_least_once, rule.for_ms));
+        for (name, rule) in [
+            ("1/news-a", None),
+            ("1/private-a", Some((true, 30_000))),
+            ("1/presence-a", Some((true, 30_000))),
+            ("2/private-a", None),
+        ] {
+            assert_eq!(of(ChannelName::channel(name)), rule, "{name}");
+        }
+        assert_eq!(of(ChannelName::user("1/ann")), Some((false, 120_000)));
     }
 
     #[test]

@@ -277,6 +277,15 @@ one_of! {
 }
 
 one_of! {
+    /// How users go on after a connection has died: `Some(true)` if nothing may be lost,
+    /// `Some(false)` if nothing may come twice.
+    ResumeChoice(Option<bool>), "RESUME", "one of \"none\", \"at-least-once\" and \"at-most-once\"",
+    "none" => None,
+    "at-least-once" => Some(true),
+    "at-most-once" => Some(false)
+}
+
+one_of! {
     /// What happens to a subscriber beyond its lag limit.
     LagPolicyChoice(LagPolicy), "POLICY", "a policy: \"close\", \"skip\" or \"latest\"",
     "close" => LagPolicy::Close,

@@ -7,7 +7,7 @@ use super::*;
 use crate::frozen::{OFFSET_MAX, RecordKind, VERSION};
 use crate::publication::{IDEMPOTENCY_MS, PublishError};
 use crate::rules::JournalId;
-use crate::{Attributes, ConnectionName, Mark, MarkerKey};
+use crate::{Attributes, ConnectionName, Mark, MarkerKey, ResumeRule};
 
 /// An engine with every kind of record.
 fn fixture() -> Fixture {
@@ -101,6 +101,32 @@ fn read_markers_are_thawed() {
     });
     assert_eq!(thawed, markers);
     assert_eq!(fixture.engine.metrics().read_markers, 1);
+}
+
+#[test]
+fn users_go_on_after_a_thaw() {
+    let resume = Some(ResumeRule { is_at_least_once: true, for_ms: 30_000 });
+    let rule = Rule { retention: retention(9), resume, ..Rule::default() };
+    let mut fixture = Fixture::with_rule(rule, 1, usize::MAX);
+    let [room, inbox] = [ChannelName::channel("room"), ChannelName::user("ann")];
+    let read = fixture.publish(0, &room, "read").id;
+    let now_ms = crate::clock::now_ms();
+    for (user, channel) in [("ann", &room), ("ann", &room), ("ann", &inbox), ("bob", &room)] {
+        fixture.engine.leave_bookmark(now_ms, user, channel, read);
+    }
+    let records = fixture.freeze();
+    let at = records.iter().position(|it| it[0] == RecordKind::Bookmarks as u8).expect("a record");
+    for end in 1..records[at].len() {
+        let mut cut = records.clone();
+        cut[at].truncate(end);
+        assert!(is_refused(&fixture, &cut), "{end}");
+    }
+    fixture.freeze_and_thaw();
+    let taken = |user, channel| fixture.engine.take_bookmark(now_ms, user, channel);
+    assert_eq!([0; 3].map(|_| taken("ann", &room)), [Some(read), Some(read), None]);
+    assert_eq!((taken("ann", &inbox), taken("bob", &inbox)), (Some(read), None));
+    assert_eq!(fixture.engine.bookmark(now_ms, "bob", &room), Some(read));
+    assert_eq!(fixture.engine.bookmark(now_ms + 31_000, "bob", &room), None);
 }
 
 #[test]
