@@ -1,4 +1,4 @@
-"""Rights of their own: to set keys, to end, to edit and to erase. Nobody has them by others."""
+"""Rights of their own: to set keys, to end, to create, to edit and to erase. Nobody has them by others."""
 
 import pytest
 
@@ -10,6 +10,7 @@ SCOPES = [*OLD, "listing", "subscriptions", "administration"]
 REQUESTS = {
     "state": ("PUT", "/channels/room/state/k", "x", 201, ["publish"]),
     "end": ("POST", "/channels/room/end", "", 201, []),
+    "create": ("PUT", "/channels/room/creation", "", 201, []),
     "edit": ("PUT", "/channels/room/messages/{id}", "x", 200, ["publish"]),
     "erase": ("DELETE", "/channels/room/messages/{id}", None, 200, []),
 }

@@ -17,7 +17,7 @@ from support.server import Server
 
 OPENAPI = json.loads((Path(__file__).parents[2] / "docs/reference/openapi.json").read_text())
 METHODS = ("get", "put", "post", "delete", "patch")
-SCOPES = ("publish", "subscribe", "history", "presence", "erase", "edit", "state", "end", "update", "listing")
+SCOPES = ("publish", "subscribe", "history", "presence", "erase", "edit", "state", "end", "update", "create", "listing")
 SCOPES += ("subscriptions",)
 MARK = "a-secret-of-the-shop"
 # What there is in the shop, and names that nothing has there.

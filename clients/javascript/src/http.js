@@ -29,34 +29,23 @@ export function retryAfterMs(response, random) {
   return seconds >= 0 ? boundedMs((seconds + random()) * 1_000) : undefined;
 }
 
-/** The server's error codes by status, as in docs/reference/http.md. */
-const CODES = {
-  400:
-    "bad_request bad_length bad_name bad_id bad_parameter too_many_channels bad_json bad_utf8 " +
-    "bad_handshake bad_compression",
-  401: "unauthorized invalid_token token_expired token_revoked",
-  403: "origin_refused host_refused forwarded_refused forbidden",
-  404: "not_found",
-  405: "method_not_allowed",
-  408: "too_slow",
-  409: "already_subscribed not_subscribed closed",
-  412: "conflict",
-  413: "too_large",
-  414: "uri_too_long",
-  426: "upgrade_required",
-  429: "too_many_requests",
-  431: "head_too_large",
-  501: "not_implemented",
-  503: "full busy unavailable draining",
-  504: "outcome_unknown",
-  505: "bad_version",
-  507: "not_stored",
-};
+/**
+ * The server's error codes behind their status, as in docs/reference/http.md: those of requests that
+ * this client makes and can read the answers to.
+ */
+const CODES =
+  "400 bad_request bad_length bad_name bad_id bad_parameter too_many_channels bad_json bad_utf8 " +
+  "bad_compression,401 unauthorized invalid_token token_expired token_revoked,403 origin_refused " +
+  "host_refused forwarded_refused forbidden,404 not_found not_created,405 method_not_allowed,408 " +
+  "too_slow,409 already_subscribed not_subscribed closed,412 conflict,413 too_large,414 " +
+  "uri_too_long,415 other_type,429 too_many_requests,431 head_too_large,501 not_implemented,503 full " +
+  "busy unavailable draining,504 outcome_unknown,507 not_stored";
 
 /** Whether this is an error code of the server, or one that it gives with this status. */
-export function isOwnCode(code, status) {
-  const codes = status === undefined ? Object.values(CODES).join(" ") : (CODES[status] ?? "");
-  return codes.split(" ").includes(code);
+export function isOwnCode(code, status = "") {
+  return CODES.split(",").some(
+    (line) => line.startsWith(status) && line.split(" ").indexOf(code) > 0,
+  );
 }
 
 /** Whether an error response is not the server's own, but of a proxy or another server. */

@@ -20,11 +20,13 @@ pub enum Permission {
     End,
     /// To choose what the client shows of itself to the other members.
     Update,
+    /// To create it.
+    Create,
 }
 
 impl Permission {
     /// All permissions, in the order of the reference.
-    pub const ALL: [Permission; 9] = [
+    pub const ALL: [Permission; 10] = [
         Permission::Subscribe,
         Permission::Publish,
         Permission::History,
@@ -34,6 +36,7 @@ impl Permission {
         Permission::State,
         Permission::End,
         Permission::Update,
+        Permission::Create,
     ];
 
     /// The word for it in tokens and settings.
@@ -48,6 +51,7 @@ impl Permission {
             Permission::State => "state",
             Permission::End => "end",
             Permission::Update => "update",
+            Permission::Create => "create",
         }
     }
 }
@@ -78,6 +82,6 @@ mod tests {
     fn permissions_are_a_set() {
         let set = Permissions::default().with(Permission::Presence).with(Permission::Publish);
         let contained: Vec<_> = Permission::ALL.map(|one| set.contains(one)).into();
-        assert_eq!(contained, [false, true, false, true, false, false, false, false, false]);
+        assert_eq!(contained, [false, true, false, true, false, false, false, false, false, false]);
     }
 }

@@ -95,6 +95,8 @@ pub enum Action<'a> {
     /// Choose what the client shows of itself to the other members of a channel. The client needs
     /// [`Action::Subscribe`], too.
     UpdateMember(&'a ChannelName),
+    /// Create a channel.
+    Create(&'a ChannelName),
 }
 
 impl<'a> Action<'a> {
@@ -111,6 +113,7 @@ impl<'a> Action<'a> {
             Action::SetState(name) => Some((Permission::State, name)),
             Action::End(name) => Some((Permission::End, name)),
             Action::UpdateMember(name) => Some((Permission::Update, name)),
+            Action::Create(name) => Some((Permission::Create, name)),
             Action::PublishBatch => None,
         }
     }
@@ -228,7 +231,8 @@ impl<A: Access> Access for ReadOnlyClients<A> {
             | Action::Edit(_)
             | Action::SetState(_)
             | Action::End(_)
-            | Action::UpdateMember(_) => true,
+            | Action::UpdateMember(_)
+            | Action::Create(_) => true,
             Action::Subscribe(_) | Action::ReadHistory(_) | Action::ReadPresence(_) => false,
         };
         let is_client = asker.listener == Listener::Public && !asker.credentials.are_of_key();
@@ -308,6 +312,7 @@ mod tests {
             Action::SetState(&channel),
             Action::End(&channel),
             Action::UpdateMember(&channel),
+            Action::Create(&channel),
         ];
         for action in writes {
             let error = ask(&client, action).allowed_until_ms().expect_err("a client");

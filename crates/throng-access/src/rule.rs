@@ -61,6 +61,8 @@ pub struct ChannelAccess {
     pub end: Who,
     /// Those who choose what they show of themselves to other members.
     pub update: Who,
+    /// Those who create channels.
+    pub create: Who,
 }
 
 impl ChannelAccess {
@@ -75,6 +77,7 @@ impl ChannelAccess {
         state: Who::Anyone,
         end: Who::Anyone,
         update: Who::Anyone,
+        create: Who::Anyone,
     };
 
     /// The rule of the server's own logs.
@@ -88,6 +91,7 @@ impl ChannelAccess {
         state: Who::Nobody,
         end: Who::Nobody,
         update: Who::Nobody,
+        create: Who::Nobody,
     };
 
     /// The holders of `permission`.
@@ -102,6 +106,7 @@ impl ChannelAccess {
             Permission::State => self.state,
             Permission::End => self.end,
             Permission::Update => self.update,
+            Permission::Create => self.create,
         }
     }
 }
@@ -312,6 +317,7 @@ mod tests {
             state: who,
             end: who,
             update: who,
+            create: who,
         }
     }
 

@@ -3,6 +3,7 @@
 pub(crate) mod batch;
 pub(crate) mod connections;
 mod count;
+pub(crate) mod creation;
 pub(crate) mod edit;
 pub(crate) mod end;
 pub(crate) mod erase;

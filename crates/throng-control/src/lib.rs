@@ -75,6 +75,7 @@ mod kept_changes;
 mod late_answer;
 mod memory_quota;
 mod metrics;
+mod mortal;
 mod pages;
 mod readiness;
 mod redirect;

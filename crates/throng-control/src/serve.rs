@@ -14,6 +14,7 @@ use crate::api::erase_user;
 use crate::canary;
 use crate::control::Control;
 use crate::edge::HandoffReceiver;
+use crate::mortal;
 use crate::service::Service;
 use crate::status::history::StatusHistory;
 use crate::status::sampler::Sampler;
@@ -47,6 +48,7 @@ pub async fn serve(
     let sampler = tokio::spawn(sampler.run());
     let revocations = control.take_revocation_task().map(|task| tokio::spawn(task.run()));
     let erasures = tokio::spawn(erase_user::run(Arc::clone(&control)));
+    let mortal = tokio::spawn(mortal::run(Arc::clone(&control)));
     let canary = tokio::spawn(canary::run(Arc::clone(&control)));
     let service = Service::new(Arc::clone(&control), history);
     let (end_admin, admin_ends) = oneshot::channel();
@@ -59,6 +61,7 @@ pub async fn serve(
     // Its connections must not delay the drain.
     canary.abort();
     erasures.abort();
+    mortal.abort();
     let subscribers = control.edge.metrics().connections.iter().sum::<u64>();
     control.refusals.begin_drain(subscribers.saturating_add(control.connections()));
     control.drain.begin(deadline);

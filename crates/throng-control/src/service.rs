@@ -239,9 +239,11 @@ async fn answer_api(
             // Readers of several of its channels get their messages in one frame.
             Box::pin(wake_together(api::batch::answer(control, head, &client, body))).await
         }
-        Resource::Log(kind, name, part @ (LogPart::History | LogPart::Presence)) if is_read => {
-            Box::pin(answer_about_log(control, head, kind, name, part)).await
-        }
+        Resource::Log(
+            kind,
+            name,
+            part @ (LogPart::History | LogPart::Presence | LogPart::Creation),
+        ) if is_read => Box::pin(answer_about_log(control, head, kind, name, part)).await,
         Resource::Log(kind, name, LogPart::Read) if is_read || head.method == Method::PUT => {
             Box::pin(answer_about_log(control, head, kind, name, LogPart::Read)).await
         }
@@ -305,11 +307,12 @@ fn erased_by<'r>(method: &Method, resource: Resource<'r>) -> Option<((Kind, &'r 
     })
 }
 
-/// True if a request replaces a message, or ends a channel or opens it again.
+/// True if a request replaces a message, or creates or ends a channel, or opens it again.
 fn changes_log(method: &Method, resource: Resource<'_>) -> bool {
     match resource {
         Resource::Message(..) => method == Method::PUT,
         Resource::Log(_, _, LogPart::End) => method == Method::POST || method == Method::DELETE,
+        Resource::Log(_, _, LogPart::Creation) => method == Method::PUT,
         _ => false,
     }
 }
@@ -324,6 +327,9 @@ async fn change_log(
     match resource {
         Resource::Message(kind, name, id) => {
             api::edit::answer(control, head, &client, body, (kind, name, id)).await
+        }
+        Resource::Log(_, name, LogPart::Creation) => {
+            api::creation::answer(control, head, &client, body, name).await
         }
         Resource::Log(_, name, _) => api::end::answer(control, head, &client, body, name).await,
         _ => Err(ApiError::method(resource.methods())),
@@ -352,6 +358,7 @@ async fn answer_about_log(
     match part {
         LogPart::History => api::history::answer(control, head, &client, kind, name).await,
         LogPart::Presence => api::presence::answer(control, head, &client, kind, name).await,
+        LogPart::Creation => api::creation::show(control, head, &client, name).await,
         _ => api::read::answer(control, head, &client, (kind, name)).await,
     }
 }

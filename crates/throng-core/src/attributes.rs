@@ -39,6 +39,8 @@ pub enum Attribute {
     Producer = 9,
     /// The message is a notice that a read marker has moved: an [`UnreadNotice`].
     Unread = 10,
+    /// Of a record: somebody has created the channel, with these [properties](crate::Creation).
+    Created = 11,
 }
 
 impl Attribute {
@@ -247,6 +249,11 @@ impl Attributes {
     pub fn key(&self) -> Option<&str> {
         let key = str::from_utf8(self.get(Attribute::Key)?).ok();
         key.filter(|key| check_state_key(key).is_ok())
+    }
+
+    /// True if the message is the notice of an end, or removes a key.
+    pub(crate) fn is_of_server(&self) -> bool {
+        self.get(Attribute::End).is_some() || self.removes_key()
     }
 
     /// True if the message removes its key.

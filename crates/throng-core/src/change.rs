@@ -69,17 +69,29 @@ impl LogRecord {
         self.0.block()
     }
 
+    /// One of its values.
+    pub(crate) fn get(&self, attribute: Attribute) -> Option<&[u8]> {
+        self.0.get(attribute)
+    }
+
     /// True if it says that the channel has ended.
     pub fn is_of_end(&self) -> bool {
         self.0.get(Attribute::End).is_some()
     }
 
-    /// The record of a channel that ends, after `record`.
-    fn ending(record: Option<&LogRecord>) -> LogRecord {
-        let ending = record.and_then(|record| record.0.with(Attribute::End, Some(b"")));
+    /// A record with this value, beside those of `record`.
+    pub(crate) fn setting(
+        record: Option<&LogRecord>,
+        attribute: Attribute,
+        value: &[u8],
+    ) -> LogRecord {
+        let with_others = record.and_then(|record| record.0.with(attribute, Some(value)));
         // One that is full keeps nothing else: it would keep the channel from ending.
-        let record = ending.map(LogRecord).filter(|it| it.block().len() <= RECORD_BYTES_MAX);
-        record.unwrap_or_else(|| LogRecord(Attributes::of_end()))
+        let record = with_others.map(LogRecord).filter(|it| it.block().len() <= RECORD_BYTES_MAX);
+        record.unwrap_or_else(|| {
+            let alone = Attributes::of(&[(attribute as u16, value)]);
+            LogRecord(alone.expect("one short value is within the limits"))
+        })
     }
 
     /// The same of one that is opened again; `None` if nothing else is in it.
@@ -170,7 +182,7 @@ impl LogChange {
         let record = before.record.as_ref().map(|known| &known.record);
         LogChange {
             condition: Condition { record: Some(before.record_version()), ..Condition::default() },
-            record: RecordChange::Write(LogRecord::ending(record)),
+            record: RecordChange::Write(LogRecord::setting(record, Attribute::End, b"")),
             ..LogChange::append(channel, last.into_iter().chain([notice]).collect())
         }
     }

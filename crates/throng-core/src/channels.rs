@@ -11,12 +11,14 @@
 //! one have ids alone.
 
 mod after_members;
+mod exists;
 #[cfg(any(test, feature = "conformance"))]
 mod observed;
 mod read_part;
 #[cfg(test)]
 mod tests;
 mod told;
+mod volatile;
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -36,7 +38,7 @@ use crate::memory::MemoryEngine;
 use crate::name::{ChannelName, Kind};
 use crate::parts::Limits;
 use crate::presence::{Presence, PresenceBusy};
-use crate::publication::{Outcome, Publication, PublishError, VolatilePublication};
+use crate::publication::{Outcome, Publication, PublishError};
 use crate::read_marker::{ErasedMarkers, Mark, Marked, MarkerKey, MarkersOf, no_markers};
 use crate::reading::{Fetched, HistoryQuery, Reading};
 use crate::receipt::Delivered;
@@ -172,7 +174,11 @@ impl Channels {
                 Err(PublishError::NoState).into()
             }
             Some((journal, rule)) => match self.memory.check_room(&publication.channel) {
-                Ok(()) => journal.append(now_ms, publication, rule.retention, later),
+                Ok(()) => {
+                    let needs_creation = rule.must_exist;
+                    let publication = Publication { needs_creation, ..publication };
+                    journal.append(now_ms, publication, rule.retention, later)
+                }
                 Err(busy) => Err(busy).into(),
             },
         };
@@ -186,11 +192,14 @@ impl Channels {
     pub fn change(
         &self,
         now_ms: u64,
-        change: LogChange,
+        mut change: LogChange,
         later: Later<'_, ChangeOutcome>,
     ) -> Answer<ChangeOutcome> {
         if change.messages.len() > CHANGE_MESSAGES_MAX {
             return Err(ChangeError::Refused(PublishError::TooLarge)).into();
+        }
+        if change.is_of_mortal() {
+            self.memory.note_mortal(&change.channel);
         }
         match self.journal_of(&change.channel) {
             None => self.memory.change(now_ms, change).into(),
@@ -198,10 +207,12 @@ impl Channels {
                 Err(PublishError::NoState.into()).into()
             }
             Some((journal, rule)) => {
-                let refused = change.is_of_end().then(|| journal.refuses_ends(rule)).flatten();
-                if let Some(reason) = refused {
+                let depends = change.is_of_end() || change.is_of_creation();
+                if let Some(reason) = depends.then(|| journal.refuses_ends(rule)).flatten() {
                     return Err(ChangeError::Unsupported(reason)).into();
                 }
+                let messages = change.messages.iter_mut();
+                messages.for_each(|message| message.needs_creation = rule.must_exist);
                 match self.memory.check_room(&change.channel) {
                     Ok(()) => journal.change(now_ms, change, rule.retention, later),
                     Err(busy) => Err(busy.into()).into(),
@@ -251,31 +262,6 @@ impl Channels {
             None => Ok(self.memory.erase(now_ms, channel, what)).into(),
             Some((journal, _)) => journal.erase(now_ms, channel, what, later),
         }
-    }
-
-    /// Posts a volatile message to the workers that follow its channel, in the order of the calls
-    /// and of its other messages. It is in no log, so nothing that is kept changes, and no
-    /// journal hears of it. Workers whose queues fill do not get it, and count that.
-    ///
-    /// Returns the number of subscriptions that it is posted for.
-    ///
-    /// # Errors
-    ///
-    /// Why it was not posted at all.
-    pub fn publish_volatile(
-        &self,
-        now_ms: u64,
-        publication: VolatilePublication,
-    ) -> Result<u64, PublishError> {
-        if let Some(cluster) = self.cluster_of(&publication.channel) {
-            cluster.pass_on(&publication)?;
-        }
-        #[cfg(any(test, feature = "conformance"))]
-        self.before(now_ms, Coming::Volatile(&publication));
-        let subscribers = self.memory.publish_volatile(now_ms, publication);
-        #[cfg(any(test, feature = "conformance"))]
-        self.after(Made::PostedVolatile(subscribers));
-        Ok(subscribers)
     }
 
     /// True if other processes serve the same channels.

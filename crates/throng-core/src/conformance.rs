@@ -7,6 +7,7 @@
 
 mod by_time;
 mod changes;
+mod creations;
 mod ends;
 mod keys;
 mod lists;
@@ -125,6 +126,9 @@ pub fn run_with(profile: Profile, make: impl Fn(Arc<Rules>, Vec<Arc<WorkerQueue>
         Subject::a_log_with_a_record_is_listed,
         Subject::a_channel_that_has_ended_takes_no_messages,
         Subject::a_channel_that_has_ended_may_be_opened_again,
+        Subject::a_created_channel_takes_messages_of_its_type,
+        Subject::a_channel_that_must_exist_takes_nothing_before_its_creation,
+        Subject::a_channel_whose_time_is_over_goes_once,
         Subject::a_channel_without_states_refuses_keys,
         Subject::a_state_has_the_newest_of_each_key,
         Subject::a_resume_has_the_newest_of_each_changed_key,
@@ -147,7 +151,9 @@ pub fn run_with(profile: Profile, make: impl Fn(Arc<Rules>, Vec<Arc<WorkerQueue>
             read_markers: true,
             ..Rule::default()
         };
-        let engine = make(Arc::new(Rules::new(Vec::new(), rule)), queues.clone());
+        let pattern = MADE.into();
+        let made = Rule { kind: Some(name().kind()), pattern, must_exist: true, ..rule.clone() };
+        let engine = make(Arc::new(Rules::new(vec![made], rule)), queues.clone());
         check(&Subject { engine, queues, profile });
     }
 }
@@ -158,6 +164,9 @@ struct Subject {
     queues: Vec<Arc<WorkerQueue>>,
     profile: Profile,
 }
+
+/// Channels with such a name have to be created.
+const MADE: &str = "made/*";
 
 fn name() -> ChannelName {
     ChannelName::channel("news")

@@ -78,6 +78,7 @@ pub mod clock;
 pub mod conformance;
 mod connection_name;
 mod connection_scan;
+pub mod creation;
 pub mod engine;
 mod entry_count;
 pub mod events;
@@ -129,6 +130,7 @@ pub use connection_scan::{
     ConnectionScan, FoundConnection, FoundLag, FoundTransport, ScanAction, ScanClose, ScanTarget,
     Scanned, WantedTags,
 };
+pub use creation::Creation;
 pub use engine::{Audience, EngineMetrics, Follow, Followed, History, OtherNodes};
 pub use entry_count::EntryCount;
 pub use histogram::{Histogram, Snapshot};

@@ -50,6 +50,7 @@ mod shared;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -264,6 +265,23 @@ impl MemoryEngine {
         wake.into_iter().for_each(|worker| self.shared.queue(worker).wake());
         self.evict();
         Ok(changed)
+    }
+
+    /// A channel may go at some time, so that somebody has to look after it: see
+    /// [`MemoryEngine::take_mortal`].
+    pub fn note_mortal(&self, channel: &ChannelName) {
+        self.shared.mortal().insert(channel.clone());
+    }
+
+    /// The channels, of all journals, that were noted since the last call.
+    pub fn take_mortal(&self) -> HashSet<ChannelName> {
+        std::mem::take(&mut *self.shared.mortal())
+    }
+
+    /// True if somebody has created a channel whose log is in memory.
+    pub(crate) fn is_created(&self, channel: &ChannelName) -> bool {
+        let (at, name) = self.find(channel);
+        self.lock(at).is_created(name)
     }
 
     /// As [`Channels::state`](crate::Channels::state), of a log in memory.

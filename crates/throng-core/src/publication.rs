@@ -32,6 +32,9 @@ pub struct Publication {
     /// Counts what becomes of the message, if its publisher wants to know. It does not begin if
     /// nothing is published.
     pub receipt: Option<Arc<Receipt>>,
+    /// True if its channel has to be created before, as the channel's rule says. A journal learns
+    /// it so.
+    pub needs_creation: bool,
 }
 
 impl Publication {
@@ -63,9 +66,21 @@ impl Publication {
         }
     }
 
+    /// True if it is a notice, or removes a key: nothing that a publisher says.
+    pub(crate) fn is_of_server(&self) -> bool {
+        self.attributes
+            .as_ref()
+            .is_some_and(|attributes| attributes.erasure().is_some() || attributes.is_of_server())
+    }
+
     /// True unless it is a notice of erasure: a channel takes others only before its end.
     pub fn is_refused_by_end(&self) -> bool {
         self.attributes.as_ref().is_none_or(|attributes| attributes.erasure().is_none())
+    }
+
+    /// Gives it another content.
+    pub fn replace(&mut self, Replacement { body, content_type }: Replacement) {
+        (self.body, self.content_type) = (body, content_type);
     }
 
     /// The weight of the message, as [`Content::weight_bytes`] counts it.
@@ -87,6 +102,7 @@ impl Publication {
             attributes: None,
             expires_in_ms: None,
             receipt: None,
+            needs_creation: false,
         }
     }
 }
@@ -200,8 +216,8 @@ pub enum PublishError {
     StateFull,
     /// The keys of all channels take as many bytes as they may. Nothing was published.
     #[error(
-        "the states of all channels take as much as they may, so the key was not accepted: half of \
-         `history.total-bytes`, or on disk of `data-max-bytes`"
+        "the states and creations of all channels take as much as they may, so this was not \
+         accepted: half of `history.total-bytes`, or on disk of `data-max-bytes`"
     )]
     AllStatesFull,
     /// The channel keeps no state. Nothing was published.
@@ -213,6 +229,12 @@ pub enum PublishError {
     /// The channel has ended. Nothing was published.
     #[error("the channel has ended: it takes no more messages")]
     Ended,
+    /// Nobody has created the channel, which its rule requires. Nothing was published.
+    #[error("nobody has created the channel, which its rule requires")]
+    NotCreated,
+    /// The channel was created for messages of another content type. Nothing was published.
+    #[error("the channel takes messages of its own content type only: see its creation")]
+    OtherType,
     /// A message removes a key that the channel does not have. Nothing was published.
     #[error("the channel has no such key")]
     NoKey,
@@ -239,6 +261,8 @@ impl From<PublishError> for ErrorResponse {
             PublishError::NoState => ErrorCode::BadRequest,
             PublishError::NoKey => ErrorCode::NotFound,
             PublishError::Ended => ErrorCode::Closed,
+            PublishError::NotCreated => ErrorCode::NotCreated,
+            PublishError::OtherType => ErrorCode::OtherType,
             PublishError::TooLarge => ErrorCode::TooLarge,
             PublishError::Unknown => ErrorCode::OutcomeUnknown,
         };

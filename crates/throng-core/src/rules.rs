@@ -123,6 +123,8 @@ pub struct Rule {
     /// True if channels may end whose journal has to compare each message with their end, at a
     /// price. Those of other journals may without it.
     pub may_end: bool,
+    /// True if channels have to be created before anybody publishes or subscribes to them.
+    pub must_exist: bool,
 }
 
 impl Default for Rule {
@@ -149,6 +151,7 @@ impl Default for Rule {
             sender: Sender::Nobody,
             journal: None,
             may_end: false,
+            must_exist: false,
         }
     }
 }
@@ -207,6 +210,8 @@ pub struct Rules {
     may_end: bool,
     /// True if some channel has [`Rule::resume`].
     resumes: bool,
+    /// True if some channel has to be created.
+    must_exist: bool,
 }
 
 impl Default for Rules {
@@ -251,7 +256,8 @@ impl Rules {
         let has_members = specific.iter().any(|rule| rule.members.is_some());
         let may_end = specific.iter().any(|rule| rule.may_end);
         let resumes = specific.iter().any(|rule| rule.resume.is_some());
-        Rules { list: specific, shows_senders, has_members, may_end, resumes }
+        let must_exist = specific.iter().any(|rule| rule.must_exist);
+        Rules { list: specific, shows_senders, has_members, may_end, resumes, must_exist }
     }
 
     /// The same rules, with a pace at which changes of members are told, in milliseconds: see
@@ -325,6 +331,16 @@ impl Rules {
     /// True if the rule of a channel says [`Rule::may_end`].
     pub fn may_end(&self, name: &ChannelName) -> bool {
         self.may_end && self.get(self.find(name)).may_end
+    }
+
+    /// True if any channel has to be created.
+    pub(crate) fn must_any_exist(&self) -> bool {
+        self.must_exist
+    }
+
+    /// True if a channel has to be created before anybody publishes or subscribes to it.
+    pub fn must_exist(&self, name: &ChannelName) -> bool {
+        self.must_exist && self.get(self.find(name)).must_exist
     }
 
     /// The publisher that messages of a channel show.

@@ -150,6 +150,8 @@ pub enum LateAnswer {
     Presence(Presence),
     /// Of the engine: a part of a log can be read.
     Fetched(Fetched),
+    /// Whether a channel exists.
+    Exists(bool),
     /// Of the engine: what became of a publication.
     Published(Outcome),
     /// Of the engine: how far a user has read.

@@ -230,6 +230,8 @@ impl DiskJournal {
         let newest = setup.server.newest_stamp();
         let mut writer = Writer::begin(logs, setup.sync, newest).map_err(io::Error::other)?;
         writer.apply_retention(&setup.server.retention()).map_err(io::Error::other)?;
+        let mut each = |name: &_| setup.server.note_mortal(name);
+        logs.each_mortal(&mut each).map_err(io::Error::other)?;
         DiskJournal::spawn(writer, setup, Pause::No)
     }
 

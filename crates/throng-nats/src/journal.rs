@@ -508,6 +508,7 @@ impl StreamJournal {
                     self.logs.begin_epoch(&mut self.outbox);
                     self.states.begin_epoch(&mut self.outbox);
                     self.publishing.begin_epoch(epoch);
+                    self.renewal.begin_epoch();
                     self.cancel_readings();
                     self.following.rejoin(now_ms, self.watch.last(), &mut self.outbox);
                 } else {

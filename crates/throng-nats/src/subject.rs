@@ -92,6 +92,11 @@ impl Subjects {
         [&*self.ingest, RECORD, suffix].concat()
     }
 
+    /// The channel whose record has this subject.
+    pub(crate) fn channel_of_record(&self, subject: &str) -> Option<ChannelName> {
+        channel(self.suffix_of(subject)?.strip_prefix(RECORD)?)
+    }
+
     /// The messages of all channels of a kind, and the records of their logs and states.
     pub(crate) fn all_of(&self, kind: Kind) -> Vec<String> {
         let of = |rest: &str| [&*self.ingest, rest].concat();

@@ -90,7 +90,8 @@ impl Access for LatePolicy {
             | Action::Edit(name)
             | Action::SetState(name)
             | Action::End(name)
-            | Action::UpdateMember(name) => Some(name.name()),
+            | Action::UpdateMember(name)
+            | Action::Create(name) => Some(name.name()),
             Action::PublishBatch => None,
         };
         let is_secret = name.is_some() && name == self.lateness.secret;

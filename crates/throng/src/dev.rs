@@ -25,7 +25,8 @@ const GRANTS: &str = r#"{
     "subscribe": ["*", {"users": "*"}], "publish": ["*", {"users": "*"}],
     "history": ["*", {"users": "*"}], "presence": ["*", {"users": "*"}],
     "erase": ["*", {"users": "*"}], "edit": ["*", {"users": "*"}],
-    "state": ["*", {"users": "*"}], "end": ["*"], "update": ["*"]
+    "state": ["*", {"users": "*"}], "end": ["*"], "update": ["*"],
+    "create": ["*"]
 }"#;
 
 /// The most bytes of the secrets that another process passes on.

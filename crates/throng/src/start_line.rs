@@ -65,6 +65,7 @@ impl StartLine<'_> {
             state = %self.permission(&access.state),
             end = %self.permission(&access.end),
             update = %self.permission(&access.update),
+            create = %self.permission(&access.create),
             access_rules = access_rules(settings),
             token_keys = settings.token_keys.len(),
             token_key_urls = settings.token_key_urls.0.len(),

@@ -22,6 +22,8 @@ pub enum Scope {
     End,
     /// To choose what clients show of themselves to other members.
     Update,
+    /// To create channels.
+    Create,
     Listing,
     /// To say which channels users follow.
     Subscriptions,
@@ -31,7 +33,7 @@ pub enum Scope {
 
 impl Scope {
     /// All scopes, in the order of the reference.
-    pub const ALL: [Scope; 12] = [
+    pub const ALL: [Scope; 13] = [
         Scope::Publish,
         Scope::History,
         Scope::Presence,
@@ -41,6 +43,7 @@ impl Scope {
         Scope::State,
         Scope::End,
         Scope::Update,
+        Scope::Create,
         Scope::Listing,
         Scope::Subscriptions,
         Scope::Administration,
@@ -58,6 +61,7 @@ impl Scope {
             Scope::State => "state",
             Scope::End => "end",
             Scope::Update => "update",
+            Scope::Create => "create",
             Scope::Listing => "listing",
             Scope::Subscriptions => "subscriptions",
             Scope::Administration => "administration",
@@ -81,6 +85,7 @@ impl Scope {
             Scope::State => Some(Permission::State),
             Scope::End => Some(Permission::End),
             Scope::Update => Some(Permission::Update),
+            Scope::Create => Some(Permission::Create),
             Scope::Listing | Scope::Subscriptions | Scope::Administration => None,
         }
     }

@@ -16,6 +16,7 @@ use throng_wire::{ErrorCode, ErrorResponse, check_target_name, v1};
 
 use super::erase::{ATTEMPTS_MAX, ErasedLog, busy, error_of};
 use super::limit::Limited;
+use super::log;
 use super::permit::Permit;
 use super::publish::Options;
 use crate::control::Control;
@@ -43,6 +44,7 @@ pub(crate) async fn answer(
         let message = "the channel keeps no messages, so it cannot end: see `messages` of its rule";
         return Err(ApiError::new(ErrorCode::BadRequest, message));
     }
+    log::check_exists(&control.engine, &channel).await?;
     let log = ErasedLog { control, channel: &channel };
     let mut answer = Vec::with_capacity(96);
     if head.method == Method::DELETE {

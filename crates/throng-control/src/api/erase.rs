@@ -11,9 +11,9 @@ use http::StatusCode;
 use http::request::Parts;
 use throng_access::{Action, Client};
 use throng_core::{
-    ChangeError, ChangeOutcome, ChannelName, Condition, ConnectionName, Erase, Erased, Erasure,
-    HistoryQuery, JournalId, Kind, Later, LogChange, LogState, MarkersOf, Message, MessageId,
-    PublishError, WantedTags, clock,
+    ChangeError, ChangeOutcome, ChannelName, Channels, Condition, ConnectionName, Erase, Erased,
+    Erasure, History, HistoryQuery, JournalId, Kind, Later, LogChange, LogState, MarkersOf,
+    Message, MessageId, PublishError, WantedTags, clock,
 };
 use throng_wire::envelope::Erased as ErasedShown;
 use throng_wire::percent::decode_segment;
@@ -101,9 +101,9 @@ struct Done {
 }
 
 /// The log of a channel of which messages are erased.
-pub(super) struct ErasedLog<'r> {
-    pub(super) control: &'r Control,
-    pub(super) channel: &'r ChannelName,
+pub(crate) struct ErasedLog<'r> {
+    pub(crate) control: &'r Control,
+    pub(crate) channel: &'r ChannelName,
 }
 
 impl ErasedLog<'_> {
@@ -168,26 +168,34 @@ impl ErasedLog<'_> {
     /// Erases the log, with a notice for those who follow it now.
     async fn erase_all(&self) -> Result<Done, ErrorResponse> {
         self.check_erasable().await?;
-        let (head, notice) = self.note_end().await?;
+        let (head, notices) = self.note_end().await?;
         let Erased { messages } = self.erase(Erase::Log).await?;
         self.wait_for_workers().await;
-        let of_notice = u64::from(notice.is_some());
-        let messages = messages.map(|messages| messages.saturating_sub(of_notice));
+        let of_notices = notices.len() as u64;
+        let messages = messages.map(|messages| messages.saturating_sub(of_notices));
+        // Of a channel without messages nothing is erased.
+        let notice = notices.first().copied().filter(|_| head.offset > 0);
         Ok(Done { head, messages, notice })
     }
 
-    /// Appends a notice that all messages up to the head are erased. Returns the head, and the id
-    /// of the notice if there was a message.
-    async fn note_end(&self) -> Result<(MessageId, Option<MessageId>), ErrorResponse> {
+    /// Appends a notice that all messages up to the head are erased, if there was one, and that a
+    /// created channel ends. Returns the head, and the ids of the notices.
+    async fn note_end(&self) -> Result<(MessageId, Vec<MessageId>), ErrorResponse> {
         for _ in 0..ATTEMPTS_MAX {
-            let LogState { head, .. } = self.state().await?;
-            if head.offset == 0 {
-                return Ok((head, None));
-            }
+            let state = self.state().await?;
+            let head = state.head;
             let notice = LogChange::notice(self.channel.clone(), Erasure::up_to(head.offset));
             let condition = Condition { head: Some(head), ..Condition::default() };
-            match self.change(LogChange { condition, ..notice }).await {
-                Ok(notice) => return Ok((head, Some(notice))),
+            // With the creation goes the channel: nobody waits for more of it.
+            let change = match LogChange::expire(self.channel.clone(), &state, false) {
+                Some(end) => {
+                    LogChange { messages: [notice.messages, end.messages].concat(), ..end }
+                }
+                None if head.offset == 0 => return Ok((head, Vec::new())),
+                None => LogChange { condition, ..notice },
+            };
+            match self.make(change).await {
+                Ok(changed) => return Ok((head, changed.ids)),
                 Err(ChangeError::Conflict(_)) => {}
                 Err(error) => return Err(error_of(error)),
             }
@@ -198,7 +206,7 @@ impl ErasedLog<'_> {
     /// Waits until the workers that follow the channel have come to the notice in their queues:
     /// from then on they begin no message that it tells of. One that is far behind is not waited
     /// for.
-    pub(super) async fn wait_for_workers(&self) {
+    pub(crate) async fn wait_for_workers(&self) {
         let engine = &self.control.engine;
         let followers = engine.audience(self.channel).workers;
         let asked: Vec<_> = followers
@@ -229,7 +237,7 @@ impl ErasedLog<'_> {
     }
 
     /// The state of the log.
-    pub(super) async fn state(&self) -> Result<LogState, ErrorResponse> {
+    pub(crate) async fn state(&self) -> Result<LogState, ErrorResponse> {
         let engine = &self.control.engine;
         let ask = |later: Later<'_, _>| Ok(engine.state(clock::now_ms(), self.channel, later));
         answered(FETCH_TIMEOUT, ask).await?.map_err(error_of)
@@ -242,7 +250,7 @@ impl ErasedLog<'_> {
     }
 
     /// Makes a change.
-    pub(super) async fn make(&self, change: LogChange) -> ChangeOutcome {
+    pub(crate) async fn make(&self, change: LogChange) -> ChangeOutcome {
         let engine = &self.control.engine;
         let ask = |later: Later<'_, _>| {
             Ok::<_, Infallible>(engine.change(clock::now_ms(), change, later))
@@ -251,12 +259,20 @@ impl ErasedLog<'_> {
         outcome.unwrap_or(Err(PublishError::Unknown.into()))
     }
 
-    pub(super) async fn erase(&self, what: Erase) -> Result<Erased, ErrorResponse> {
+    pub(crate) async fn erase(&self, what: Erase) -> Result<Erased, ErrorResponse> {
         let engine = &self.control.engine;
         let ask =
             |later: Later<'_, _>| Ok(engine.erase(clock::now_ms(), self.channel, what, later));
         answered(OUTCOME_TIMEOUT, ask).await?.map_err(error_of)
     }
+}
+
+/// The newest message of a log.
+pub(crate) async fn newest_page(
+    engine: &Channels,
+    channel: &ChannelName,
+) -> Result<History, ErrorResponse> {
+    log::read(engine, channel, HistoryQuery::Newest, 1, &mut { FETCH_TIMEOUT }).await
 }
 
 /// Erases markers in channels that the memory or a journal has. Returns how many there were.

@@ -73,6 +73,7 @@ pub(crate) async fn answer(control: &Control, head: &Parts) -> Result<Answer, Ap
     let starts = StartAt::of_request(&request)?;
     let (mut cursors, mut wait_left) = (Vec::new(), FETCH_TIMEOUT);
     for (channel, start) in channels.iter().zip(starts) {
+        log::check_exists(&control.engine, channel).await?;
         cursors.push(Cursor::find(&control.engine, channel, start, &mut wait_left).await?);
     }
     let is_empty = cursors.iter().all(|cursor| !cursor.has_backlog);

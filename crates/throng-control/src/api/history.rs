@@ -46,6 +46,7 @@ pub(crate) async fn answer(
     let limited = Limited::of(control, head, client)?;
     limited.begin_reading().map_err(ApiError::limited)?;
     let (engine, limit) = (&control.engine, page_limit(query)?);
+    log::check_exists(engine, &channel).await?;
     let mut history =
         log::read(engine, &channel, requested, limit, &mut { log::FETCH_TIMEOUT }).await?;
     // It may have taken seconds to fetch them.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::late_answer::within;
 use throng_core::{ChannelName, Channels, History, HistoryQuery, Later, Reading, clock};
-use throng_wire::ErrorResponse;
+use throng_wire::{ErrorCode, ErrorResponse};
 
 /// How long a request waits for the engine to fetch what it reads before it is refused with `busy`.
 pub(super) const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -28,6 +28,21 @@ pub(super) async fn read(
     *wait_left = wait_left.saturating_sub(started.elapsed());
     let Some(_held) = fetched else { return Err(ErrorResponse::unanswered()) };
     Ok(engine.history(clock::now_ms(), channel, query, limit))
+}
+
+/// Fails unless a channel may be used: it need not be created, or somebody has.
+pub(super) async fn check_exists(
+    engine: &Channels,
+    channel: &ChannelName,
+) -> Result<(), ErrorResponse> {
+    let ask =
+        |later: Later<'_, _>| Ok::<_, Infallible>(engine.exists(clock::now_ms(), channel, later));
+    let Ok(exists) = within(FETCH_TIMEOUT, ask).await;
+    match exists {
+        Some(true) => Ok(()),
+        Some(false) => Err(ErrorCode::NotCreated.into()),
+        None => Err(ErrorResponse::unanswered()),
+    }
 }
 
 #[cfg(test)]

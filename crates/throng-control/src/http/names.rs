@@ -27,6 +27,8 @@ pub(crate) enum LogPart {
     Read,
     /// Its end: of channels only.
     End,
+    /// Its creation: of channels only.
+    Creation,
     /// The erasure of the user: of users only.
     Erasure,
 }
@@ -98,6 +100,9 @@ impl<'a> Resource<'a> {
             Some((name, "end")) if kind == Kind::Channel => {
                 Some(Resource::Log(kind, name, LogPart::End))
             }
+            Some((name, "creation")) if kind == Kind::Channel => {
+                Some(Resource::Log(kind, name, LogPart::Creation))
+            }
             Some((name, "connections")) => Some(Resource::Log(kind, name, LogPart::Connections)),
             Some((name, "subscriptions")) if kind == Kind::User => {
                 Some(Resource::Log(kind, name, LogPart::Subscriptions))
@@ -142,6 +147,7 @@ impl<'a> Resource<'a> {
             "/read" => Some(Resource::Nameless(LogPart::Read)),
             "/erasure" => Some(Resource::Nameless(LogPart::Erasure)),
             "/end" => Some(Resource::Nameless(LogPart::End)),
+            "/creation" => Some(Resource::Nameless(LogPart::Creation)),
             "/followers" => Some(Resource::Nameless(LogPart::Followers)),
             "/revocations" => Some(Resource::Revocations),
             "/status/login" => Some(Resource::Login),
@@ -169,9 +175,8 @@ impl<'a> Resource<'a> {
             Resource::Log(_, _, LogPart::State)
             | Resource::Nameless(LogPart::State)
             | Resource::Key(..) => "DELETE, GET, HEAD, OPTIONS, PUT",
-            Resource::Log(_, _, LogPart::Read) | Resource::Nameless(LogPart::Read) => {
-                "GET, HEAD, OPTIONS, PUT"
-            }
+            Resource::Log(_, _, LogPart::Read | LogPart::Creation)
+            | Resource::Nameless(LogPart::Read | LogPart::Creation) => "GET, HEAD, OPTIONS, PUT",
             Resource::Log(_, _, LogPart::End) | Resource::Nameless(LogPart::End) => {
                 "DELETE, OPTIONS, POST"
             }
@@ -223,9 +228,14 @@ mod tests {
         assert_eq!(Resource::of("/channels/a%2Fb"), log("a%2Fb", LogPart::Itself));
         assert_eq!(Resource::of("/channels/"), log("", LogPart::Itself));
         assert_eq!(Resource::of("/channels/history"), log("history", LogPart::Itself));
-        assert_eq!(Resource::of("/channels/a/history"), log("a", LogPart::History));
-        assert_eq!(Resource::of("/channels/a/presence"), log("a", LogPart::Presence));
-        assert_eq!(Resource::of("/channels/a/end"), log("a", LogPart::End));
+        for (path, part) in [
+            ("history", LogPart::History),
+            ("presence", LogPart::Presence),
+            ("end", LogPart::End),
+            ("creation", LogPart::Creation),
+        ] {
+            assert_eq!(Resource::of(&format!("/channels/a/{path}")), log("a", part));
+        }
         let user = Resource::Log(Kind::User, "u", LogPart::Itself);
         assert_eq!(Resource::of("/users/u"), Some(user));
         assert_eq!(Resource::of("/publish"), Some(Resource::Publish));
@@ -250,6 +260,7 @@ mod tests {
         for path in [
             "/",
             "/users/a/end",
+            "/users/a/creation",
             "/channels/a/erasure",
             "*",
             "/channels/a/",

@@ -28,7 +28,7 @@ struct Path {
 
 const BOTH: &[Kind] = &[Kind::Channel, Kind::User];
 
-const PATHS: [Path; 11] = [
+const PATHS: [Path; 12] = [
     Path { path: "/publish", part: "", kinds: BOTH, own_methods: &[Method::POST], has_id: false },
     Path { path: "/messages", part: "/messages", kinds: BOTH, own_methods: &[], has_id: true },
     Path { path: "/history", part: "/history", kinds: BOTH, own_methods: &[], has_id: false },
@@ -57,6 +57,13 @@ const PATHS: [Path; 11] = [
         has_id: false,
     },
     Path { path: "/end", part: "/end", kinds: &[Kind::Channel], own_methods: &[], has_id: false },
+    Path {
+        path: "/creation",
+        part: "/creation",
+        kinds: &[Kind::Channel],
+        own_methods: &[],
+        has_id: false,
+    },
     Path {
         path: "/followers",
         part: "/followers",

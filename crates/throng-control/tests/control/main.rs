@@ -7,6 +7,7 @@ mod any_request;
 mod batch;
 mod client;
 mod contract;
+mod creation;
 mod credentials;
 mod dialect;
 mod drain;

@@ -330,7 +330,8 @@ impl Access for Secrecy {
         | Action::Edit(name)
         | Action::SetState(name)
         | Action::End(name)
-        | Action::UpdateMember(name)) = action
+        | Action::UpdateMember(name)
+        | Action::Create(name)) = action
         else {
             return Decision::Allowed.into();
         };

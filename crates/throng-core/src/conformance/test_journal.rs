@@ -371,7 +371,7 @@ impl Journal for TestJournal {
     fn change(
         &self,
         now_ms: u64,
-        change: LogChange,
+        mut change: LogChange,
         _: Retention,
         _: Later<'_, ChangeOutcome>,
     ) -> Answer<ChangeOutcome> {
@@ -380,6 +380,20 @@ impl Journal for TestJournal {
         if !change.condition.holds(&state) {
             return Err(ChangeError::Conflict(state)).into();
         }
+        if let Err(refused) = change.admit(state.record.as_ref().map(|known| &known.record)) {
+            return Err(refused.into()).into();
+        }
+        let creates = change.creates(&state);
+        let of_record =
+            |record| LogChange { record, ..LogChange::append(change.channel.clone(), vec![]) };
+        let mut first = None;
+        if creates {
+            // Its messages come after it.
+            match self.store.change(now_ms, of_record(change.record.clone())) {
+                Ok(changed) => first = Some(changed),
+                Err(error) => return Err(error).into(),
+            }
+        }
         let mut ids = Vec::new();
         for publication in change.messages {
             match self.publish_in_turn(now_ms, publication) {
@@ -387,9 +401,9 @@ impl Journal for TestJournal {
                 Err(error) => return Err(error.into()).into(),
             }
         }
-        let record =
-            LogChange { record: change.record, ..LogChange::append(change.channel, vec![]) };
-        self.store.change(now_ms, record).map(|changed| Changed { ids, ..changed }).into()
+        let of_record = of_record(change.record);
+        let changed = first.map_or_else(|| self.store.change(now_ms, of_record), Ok);
+        changed.map(|changed| Changed { ids, ..changed }).into()
     }
 
     fn state(

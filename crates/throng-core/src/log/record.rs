@@ -23,6 +23,18 @@ impl Log {
         self.record().is_some_and(|known| known.record.is_of_end())
     }
 
+    /// True if somebody has created the channel.
+    pub(crate) fn is_created(&self) -> bool {
+        self.record().is_some_and(|known| known.record.is_of_creation())
+    }
+
+    /// The bytes of the record of a channel that somebody has created: it stays whatever else needs
+    /// room.
+    pub(crate) fn creation_bytes(&self) -> usize {
+        let recorded = self.record.as_ref().filter(|it| it.known.record.is_of_creation());
+        recorded.map_or(0, |recorded| recorded.bytes)
+    }
+
     /// A thawed log learns when its channel has ended.
     pub(super) fn note_end(&mut self, notice: &Content) {
         let ended = self.record.as_mut().filter(|_| notice.is_end());
@@ -48,7 +60,8 @@ impl Log {
 
     /// When the channel has ended, if nothing is kept but that it has.
     pub(crate) fn bare_end_ms(&self) -> Option<u64> {
-        let recorded = self.record.as_ref().filter(|_| self.is_ended() && self.is_bare());
+        let is_bare = || self.is_ended() && !self.is_created() && self.is_bare();
+        let recorded = self.record.as_ref().filter(|_| is_bare());
         recorded.map(|recorded| recorded.since_ms)
     }
 }

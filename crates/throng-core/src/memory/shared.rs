@@ -1,5 +1,6 @@
 //! State that all shards share: settings, the workers' queues, and counters.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -12,6 +13,7 @@ use crate::frozen::OFFSET_MAX;
 use crate::id::{Epoch, MessageId, WorkerId};
 use crate::log::Log;
 use crate::message::{Content, Message};
+use crate::name::ChannelName;
 use crate::presence::PresenceCache;
 use crate::publication::{Publication, PublishError};
 use crate::reading::StartAt;
@@ -64,6 +66,10 @@ pub(super) struct Shared {
     pub(super) evicted: AtomicU64,
     pub(super) expired: AtomicU64,
     ends_forgotten: AtomicU64,
+    /// The channels that somebody has created.
+    created: AtomicUsize,
+    /// Those that may go at some time, and nobody looks after yet.
+    mortal: Mutex<HashSet<ChannelName>>,
     pub(super) is_memory_short: AtomicBool,
     /// The journal whose channels are in the lists of the memory: it has none.
     pub(super) listed_here: Option<JournalId>,
@@ -83,9 +89,10 @@ const SHORT_PARTS: usize = 64;
 /// down to this share of itself.
 const SHORT_SHARE: usize = 8;
 
-/// The keys and the bytes of a log's state, with those of its tombstones.
+/// The keys of a log's state, and the bytes that are kept whatever else needs room: of the state,
+/// with its tombstones, and of a creation.
 pub(super) fn state_of(log: &Log) -> [usize; 2] {
-    [log.state_keys(), log.state_bytes() + log.tombstone_bytes()]
+    [log.state_keys(), log.state_bytes() + log.tombstone_bytes() + log.creation_bytes()]
 }
 
 impl Shared {
@@ -125,6 +132,8 @@ impl Shared {
             evicted: AtomicU64::new(0),
             expired: AtomicU64::new(0),
             ends_forgotten: AtomicU64::new(0),
+            created: AtomicUsize::new(0),
+            mortal: Mutex::default(),
             is_memory_short: AtomicBool::new(false),
             listed_here: None,
             events: None,
@@ -359,10 +368,24 @@ impl Shared {
         name_bytes: usize,
     ) -> RecordVersion {
         let version = record.as_ref().map_or(0, |known| known.version);
+        let (state_before, was_created) = (state_of(log), log.is_created());
         let [bytes, before] = log.set_record(now_ms, record, name_bytes);
+        self.count_state(state_before, log);
+        self.created.fetch_add(usize::from(log.is_created()), Ordering::Relaxed);
+        self.created.fetch_sub(usize::from(was_created), Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.bytes.fetch_sub(before, Ordering::Relaxed);
         version
+    }
+
+    /// True if publications have to be compared with creations. Mostly there are none.
+    pub(super) fn has_created(&self) -> bool {
+        self.created.load(Ordering::Relaxed) > 0 || self.rules.must_any_exist()
+    }
+
+    /// The channels to look after because they may go at some time.
+    pub(super) fn mortal(&self) -> MutexGuard<'_, HashSet<ChannelName>> {
+        self.mortal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Forgets that a channel has ended, of which nothing else is kept.

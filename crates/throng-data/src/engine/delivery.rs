@@ -102,6 +102,10 @@ impl JournalServer for AnswerDelivery {
         self.shared.memory.end_group();
     }
 
+    fn note_mortal(&self, channel: &ChannelName) {
+        self.shared.memory.note_mortal(channel);
+    }
+
     fn newest_stamp(&self) -> Stamp {
         self.shared.memory.newest_stamp()
     }

@@ -99,6 +99,7 @@ impl Thread {
     fn note(&mut self) -> Result<(), StorageError> {
         let server = &*self.setup.server;
         self.writer.begin_run(server.newest_stamp())?;
-        self.writer.apply_retention(&server.retention())
+        self.writer.apply_retention(&server.retention())?;
+        self.writer.each_mortal(&mut |name| server.note_mortal(name))
     }
 }

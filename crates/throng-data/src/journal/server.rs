@@ -47,6 +47,11 @@ pub trait JournalServer: Send + Sync {
         None
     }
 
+    /// A channel may go at some time, as the record of its log says.
+    fn note_mortal(&self, channel: &ChannelName) {
+        let _ = channel;
+    }
+
     /// Hears that entries could not be read, and of which channel or why: once a minute at most.
     fn unreadable(&self, what: &str) {
         let _ = what;

@@ -10,12 +10,16 @@
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use throng_core::change::{ChangeError, Erase, KnownRecord, LogChange, LogState, RecordChange};
+use throng_core::change::{
+    ChangeError, Erase, KnownRecord, LogChange, LogRecord, LogState, RecordChange,
+};
 use throng_core::{
-    ChannelName, Content, Kind, MessageId, Publication, PublishError, Retention, Stamp, clock,
+    ChannelName, Content, Kind, MessageId, Publication, PublishError, Replacement, Retention,
+    Stamp, clock, creation,
 };
 
 use super::ages::AgeNow;
@@ -55,11 +59,19 @@ impl Writer {
         {
             return Ok(Appended::Refused(conflict));
         }
+        let mut admitted = Cow::Borrowed(change);
+        let record = state.record.as_ref().map(|known| &known.record);
+        let depends = record.is_some_and(LogRecord::is_of_creation)
+            || change.messages.iter().any(|message| message.needs_creation)
+            || change.creates(&state);
+        if depends && let Err(refused) = admitted.to_mut().admit(record) {
+            return Ok(refused.into());
+        }
         if let Err(refused) = self.check_keys(group, now, name, &change.messages)? {
             return Ok(refused.into());
         }
-        let mut contents = Vec::with_capacity(change.messages.len());
-        for publication in &change.messages {
+        let mut contents = Vec::with_capacity(admitted.messages.len());
+        for publication in &admitted.messages {
             // It fails only if the state cannot be read, which was.
             contents.push(self.add_message(group, now, publication, retention, next_stamp)?);
         }
@@ -82,6 +94,33 @@ impl Writer {
             }
         };
         Ok(Appended::Changed(contents, version))
+    }
+
+    /// A publication as its channel takes it.
+    pub(super) fn admit<'p>(
+        &self,
+        group: &mut Group,
+        publication: &'p Publication,
+    ) -> Result<Result<Cow<'p, Publication>, PublishError>, StorageError> {
+        let name = &publication.channel;
+        let has_record = self.channel(&mut group.channels, name)?.head.has_record;
+        let known = if has_record { self.state(group, name)?.record } else { None };
+        let record = known.as_ref().map(|known| &known.record);
+        let admitted = creation::admit(record, publication.needs_creation, publication);
+        Ok(admitted.map(|admitted| match admitted {
+            None => Cow::Borrowed(publication),
+            Some(Replacement { body, content_type }) => {
+                Cow::Owned(Publication { body, content_type, ..publication.clone() })
+            }
+        }))
+    }
+
+    /// As [`Logs::each_mortal`].
+    pub(crate) fn each_mortal(
+        &self,
+        each: &mut dyn FnMut(&ChannelName),
+    ) -> Result<(), StorageError> {
+        self.logs.each_mortal(each)
     }
 
     /// The state of a log in a group.

@@ -223,6 +223,27 @@ impl Logs {
         value.map(|value| format::record(&value).map_err(unreadable)).transpose()
     }
 
+    /// Calls `each` with the channels that may go at some time.
+    ///
+    /// # Errors
+    ///
+    /// An error of the storage.
+    pub(crate) fn each_mortal(
+        &self,
+        each: &mut dyn FnMut(&ChannelName),
+    ) -> Result<(), StorageError> {
+        let (from, to) = ([Table::LogRecords as u8], [Table::LogRecords as u8 + 1]);
+        let mut take = |key: &[u8], value: &[u8]| {
+            // Of one that cannot be read, the check of the directory tells.
+            let known = format::record(value).ok().filter(|known| known.record.is_of_mortal());
+            if let (Some(_), Ok(name)) = (known, format::name_of(&key[1..])) {
+                each(&name);
+            }
+            ControlFlow::Continue(())
+        };
+        self.storage.scan(Space::Records, (&from, &to), KeyOrder::Up, &mut take)
+    }
+
     /// The record of a log.
     fn record(&self, name: &ChannelName) -> Result<Option<KnownRecord>, StorageError> {
         // In the order of [`Logs::bounds`].

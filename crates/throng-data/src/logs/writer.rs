@@ -417,11 +417,15 @@ impl Writer {
         if self.channel(&mut group.channels, name)?.head.has_ended {
             return Ok(PublishError::Ended.into());
         }
-        let messages = slice::from_ref(publication);
+        let publication = match self.admit(group, publication)? {
+            Ok(publication) => publication,
+            Err(refused) => return Ok(refused.into()),
+        };
+        let messages = slice::from_ref(&*publication);
         if let Err(refused) = self.check_keys(group, now, name, messages)? {
             return Ok(refused.into());
         }
-        let content = self.add_message(group, now, publication, retention, next_stamp)?;
+        let content = self.add_message(group, now, &publication, retention, next_stamp)?;
         if let Some(key) = key {
             group.remember(&key, KnownKey { offset: content.id.offset, at_ms: now.wall_ms });
         }

@@ -184,6 +184,22 @@ pub(crate) fn earliest(one: Option<u64>, other: Option<u64>) -> Option<u64> {
     one.into_iter().chain(other).min()
 }
 
+impl FetchedParts {
+    /// Takes a part that was fetched, or whether the channel in its place exists.
+    fn take(&mut self, part: u32, answer: LateAnswer) {
+        match answer {
+            LateAnswer::Fetched(held) => self.held.push(held),
+            LateAnswer::Exists(false) => self.missing.push(part),
+            _ => {}
+        }
+    }
+
+    /// Fails if a channel does not exist, and has to.
+    pub(crate) fn check(&self) -> Result<(), ErrorResponse> {
+        if self.missing.is_empty() { Ok(()) } else { Err(ErrorCode::NotCreated.into()) }
+    }
+}
+
 /// Parts of logs that the engine has fetched for a request that is allowed.
 #[derive(Debug, Default)]
 pub(crate) struct FetchedParts {
@@ -193,6 +209,8 @@ pub(crate) struct FetchedParts {
     pub(crate) position: Option<Watermark>,
     /// How many messages the user has not read.
     pub(crate) unread: Option<u64>,
+    /// The places of channels that do not exist, and have to.
+    pub(crate) missing: Vec<u32>,
     /// True if the message is among the parts that tells the position.
     pub(crate) has_position: bool,
     /// True if all that the request starts with, or reads, is among the parts.
@@ -214,7 +232,7 @@ pub(crate) enum Taken {
 impl Pending {
     /// Takes the answer to a part of the question; `None` if there will be none.
     pub(crate) fn take(&mut self, part: u32, answer: Option<LateAnswer>) -> Taken {
-        use LateAnswer::{Replaced, Shown};
+        use LateAnswer::{Exists, Replaced, Shown};
         if let Awaited::Verdicts { .. } = self.awaited {
             return self.take_verdict(part, answer);
         }
@@ -278,8 +296,8 @@ impl Pending {
                 answers.fetched.unread = Some(marker.unread);
                 return one_less(left);
             }
-            (Some(LateAnswer::Fetched(part)), Awaited::Fetch { left }) => {
-                answers.fetched.held.push(part);
+            (Some(answer @ (Exists(_) | LateAnswer::Fetched(_))), Awaited::Fetch { left }) => {
+                answers.fetched.take(part, answer);
                 return one_less(left);
             }
             (Some(answer), awaited) => {

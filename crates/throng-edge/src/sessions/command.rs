@@ -327,8 +327,9 @@ impl<N: Net> Sessions<N> {
         let limit = limit.map_or(PAGE, |limit| limit as usize);
         if !std::mem::replace(&mut answers.fetched.is_complete, true) {
             let page = iter::once((&name, Reading::Page(query, limit)));
-            self.fetch(call.id, &mut answers.fetched, None, page)?;
+            self.fetch(call.id, &mut answers.fetched, (None, 1), page)?;
         }
+        answers.fetched.check()?;
         let mut history = self.engine.history(self.clock().unix_ms(), &name, query, limit);
         let envelopes = history.encode(query, PAGE_BYTES_MAX, range.is_newest_first);
         self.charge_read(call.id, envelopes.iter().map(Vec::len).sum());

@@ -65,6 +65,17 @@ impl<N: Net> Sessions<N> {
         Starts { names, starts, kept_of, unread_of }
     }
 
+    /// The same as [`Sessions::fetch_starts`], of channels that all have to exist.
+    pub(crate) fn fetch_existing(
+        &mut self,
+        id: ConnectionId,
+        wanted: &Starts<'_>,
+        fetched: &mut FetchedParts,
+    ) -> Result<(), Stop> {
+        self.fetch_starts(id, wanted, fetched)?;
+        Ok(fetched.check()?)
+    }
+
     /// Lets the engine fetch all that subscriptions begin with, beside what was `fetched` before.
     ///
     /// # Errors
@@ -90,7 +101,7 @@ impl<N: Net> Sessions<N> {
             {
                 let (query, limit) = page_before_next(last);
                 let page = iter::once((inbox, Reading::Page(query, limit)));
-                self.fetch(id, fetched, None, page)?;
+                self.fetch(id, fetched, (None, 0), page)?;
             }
             let position = self.kept_position(inbox, start);
             fetched.position = Some(position);
@@ -104,11 +115,13 @@ impl<N: Net> Sessions<N> {
         });
         let starts: Vec<_> = starts.chain(kept.iter().map(|name| (name, kept_start))).collect();
         let readings = starts.into_iter().map(|(name, start)| (name, Reading::Start(start)));
-        self.fetch(id, fetched, unread_of.as_ref(), readings)
+        // Those that the server keeps for the user are followed whether they exist or not.
+        self.fetch(id, fetched, (unread_of.as_ref(), names.len() as u32), readings)
     }
 
     /// Lets the engine fetch what is read of these channels' logs, and count what is unread in an
-    /// inbox, beside what it has `fetched` before.
+    /// inbox, beside what it has `fetched` before. Asks whether the first `used` of the channels
+    /// exist.
     ///
     /// # Errors
     ///
@@ -117,7 +130,7 @@ impl<N: Net> Sessions<N> {
         &mut self,
         id: ConnectionId,
         fetched: &mut FetchedParts,
-        unread_of: Option<&ChannelName>,
+        (unread_of, used): (Option<&ChannelName>, u32),
         readings: impl Iterator<Item = (&'a ChannelName, Reading)>,
     ) -> Result<(), Wait> {
         let question = self.next_question(id);
@@ -143,6 +156,16 @@ impl<N: Net> Sessions<N> {
             match self.engine.fetch(now_ms, channel, reading, later) {
                 // Of an engine in memory there is nothing to keep, and nothing is allocated.
                 Answer::Now(part) => fetched.held.extend(Some(part).filter(Fetched::is_held)),
+                Answer::Later(_) => left += 1,
+            }
+            if part >= used {
+                continue;
+            }
+            let mut issue = || ticket(engine, worker, question, LateAnswer::Exists);
+            let later = Later::new(&mut issue).of(asker_id);
+            match self.engine.exists(now_ms, channel, later) {
+                Answer::Now(true) => {}
+                Answer::Now(false) => fetched.missing.push(part),
                 Answer::Later(_) => left += 1,
             }
         }

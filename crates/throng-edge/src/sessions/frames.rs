@@ -298,6 +298,14 @@ impl<N: Net> Sessions<N> {
                 self.count(Counter::RefusedCommand);
                 return self.close_for(id, CloseReason::Refused(ErrorCode::Closed));
             }
+            Err(PublishError::NotCreated) => {
+                self.count(Counter::RefusedCommand);
+                return self.close_for(id, CloseReason::Refused(ErrorCode::NotCreated));
+            }
+            Err(PublishError::OtherType) => {
+                self.count(Counter::RefusedCommand);
+                return self.close_for(id, CloseReason::Refused(ErrorCode::OtherType));
+            }
             Err(PublishError::Busy) => "delivery lags, so the message was not accepted",
             Err(PublishError::Away) => "the journal is away, so the message was not accepted",
             Err(PublishError::DiskFull) => "the disk is full, so the message was not accepted",

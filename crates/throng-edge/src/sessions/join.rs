@@ -104,7 +104,7 @@ impl<N: Net> Sessions<N> {
             kept_of: (is_of_kept && self.engine.fetches()).then(|| name.clone()),
             unread_of: None,
         };
-        self.fetch_starts(id, &wanted, &mut answers.fetched)?;
+        self.fetch_existing(id, &wanted, &mut answers.fetched)?;
         // After all that may refuse or wait, so that each subscription is counted once, and nobody
         // is told of a member that does not come.
         self.check_room(id, &name, claim)?;

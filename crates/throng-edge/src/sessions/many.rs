@@ -22,7 +22,7 @@ use throng_dialect::Saying;
 use throng_dialect::saying::Start;
 use throng_wire::subscribe::Replay;
 use throng_wire::v1::{Begin, Entry, List, RawValue, Verb, Wanted};
-use throng_wire::{ErrorResponse, Target};
+use throng_wire::{ErrorCode, ErrorResponse, Target};
 
 use super::ask::Wait;
 use super::client::Client;
@@ -252,7 +252,11 @@ impl<N: Net> Sessions<N> {
                     self.look_ahead(&names[next..names.len().min(next + AHEAD)]);
                 }
                 let (name, start) = (&names[next], starts[next]);
+                let is_missing = fetched.missing.contains(&(next as u32));
                 next += 1;
+                if is_missing {
+                    return Err(ErrorCode::NotCreated.into());
+                }
                 self.limit_subscriptions(id, 1)
                     .inspect_err(|_| self.count(Counter::RefusedLimit))?;
                 let member = self

@@ -195,7 +195,7 @@ impl<N: Net> Sessions<N> {
             self.await_kept(id, user)?;
         }
         let wanted = self.starts_of(request, &client, &channels.names, &channels.starts);
-        self.fetch_starts(id, &wanted, &mut answers.fetched)?;
+        self.fetch_existing(id, &wanted, &mut answers.fetched)?;
         self.follow_all(id, asking, &client, channels, answers);
         Ok(())
     }

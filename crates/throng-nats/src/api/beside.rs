@@ -58,9 +58,14 @@ pub(crate) fn condition_bytes(subject: &str) -> usize {
 }
 
 impl Found {
+    /// The record that it is; `None` if it says that there is none any more.
+    pub(crate) fn record(&self) -> Option<LogRecord> {
+        LogRecord::read(&self.data).ok()
+    }
+
     /// True if it is the record of a channel that has ended.
     pub(crate) fn is_of_end(&self) -> bool {
-        LogRecord::read(&self.data).is_ok_and(|record| record.is_of_end())
+        self.record().is_some_and(|record| record.is_of_end())
     }
 
     /// A message as a replica gives it, without its body.

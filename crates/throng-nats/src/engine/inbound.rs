@@ -116,6 +116,7 @@ impl NodeShared {
             JournalReport::Published { token, outcome } => self.published(token, outcome),
             JournalReport::Read { token, reading } => self.was_read(token, reading),
             JournalReport::StateRead { token, state } => self.state_was_read(token, state),
+            JournalReport::Mortal(channel) => self.memory.note_mortal(&channel),
             JournalReport::OldValue { channel, message } => self.value_is_old(&channel, &message),
             JournalReport::Named { token, logs, naming } => self.were_named(token, logs, naming),
             JournalReport::Counted { token, counts } => self.were_counted(token, counts),

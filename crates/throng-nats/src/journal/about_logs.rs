@@ -5,7 +5,7 @@ use std::sync::Arc;
 use throng_core::{ChannelName, StateLimits};
 
 use super::StreamJournal;
-use super::logs::{LogContext, LogNews, Logs};
+use super::logs::{LogContext, LogNews, Logs, NO_BATCHES};
 use super::publishing::Publishing;
 use super::report::{
     ErasedMessages, JournalReport, LogOutcome, LogRequest, Outcome, PublishRequest,
@@ -40,7 +40,13 @@ impl StreamJournal {
             return self.publish_with_state(now_ms, request);
         }
         // Where nothing can be stored in one step, channels do not end.
-        request.may_end &= self.logs.abilities.is_atomic;
+        let is_atomic = self.logs.abilities.is_atomic;
+        if request.publication.needs_creation && !is_atomic {
+            let refused = Outcome::Refused { reason: NO_BATCHES.into(), limit: None };
+            let (token, outcome) = (request.token, refused);
+            return self.outbox.report(JournalReport::Published { token, outcome });
+        }
+        request.may_end &= is_atomic;
         let Some(request) = self.logs.hold(request) else { return };
         let (subjects, is_open) = (&self.subjects, self.watch.is_open());
         self.publishing.publish(now_ms, &request, (subjects, is_open), &mut self.outbox);

@@ -32,7 +32,7 @@ use crate::protocol::headers::Headers;
 use crate::subject::{self, Subjects};
 use gate::KnownRecords;
 use known_keys::{KeyId, KnownKeys};
-use pipeline::{FALLEN, NextStep, Outstanding, Pipeline};
+use pipeline::{FALLEN, NextStep, Original, Outstanding, Pipeline};
 use replies::Replies;
 
 /// Publications whose outcome is not known, at most. Beyond it they are refused: the stream does
@@ -166,11 +166,12 @@ impl Publishing {
         };
         outstanding.number = self.number;
         self.count += 1;
-        self.bytes += outstanding.bytes();
+        self.bytes += outstanding.count_bytes();
         let (records, is_narrow) = (&self.records, self.is_replicated);
+        let needs_creation = request.publication.needs_creation;
         let channel = self.channels.entry(Arc::clone(&suffix)).or_insert_with(|| {
             if request.may_end {
-                Pipeline::gated(records.gate(&suffix, is_narrow))
+                Pipeline::gated(records.gate(&suffix, is_narrow, needs_creation))
             } else {
                 Pipeline::new()
             }
@@ -211,6 +212,8 @@ impl Publishing {
         outstanding.key = key;
         if may_end {
             outstanding.condition_bytes = beside::condition_bytes(&subjects.record(&suffix));
+            let publication = Publication { receipt: None, ..publication.clone() };
+            outstanding.original = Some(Box::new(Original { publication, id, receipt }));
         }
         let bytes = outstanding.bytes();
         if bytes > bytes_max {
@@ -243,7 +246,8 @@ impl Publishing {
             self.ask_record(now_ms, &suffix, (subjects, outbox));
             while let Some(channel) = self.channels.get_mut(&suffix) {
                 let bytes_max = outbox.payload_bytes_max;
-                match channel.next_step(now_ms, bytes_max, &self.known_keys) {
+                let step = channel.next_step(now_ms, bytes_max, &self.known_keys);
+                match channel.admitted(step) {
                     NextStep::Wait => break,
                     NextStep::Send => {
                         let reply = |next: &_| self.replies.take(next, outbox);
@@ -355,7 +359,7 @@ impl Publishing {
         let Some(channel) = self.channels.get_mut(suffix) else { return };
         let Some(ended) = channel.remove(at) else { return };
         self.count -= 1;
-        self.bytes -= ended.bytes();
+        self.bytes -= ended.counted_bytes;
         ended.reply.inspect(|reply| outbox.answered(*reply));
         if matches!(outcome, Outcome::Stored { .. }) {
             self.replies.give_back(&ended);
@@ -414,9 +418,10 @@ impl Publishing {
                 self.has_ended(now_ms, (suffix, up_to), outbox);
             }
             Ok(found) => {
-                let sequence = found.map_or(0, |found| found.sequence);
-                gate.is_known(sequence);
-                self.records.insert(suffix, Some(sequence));
+                let sequence = found.as_ref().map_or(0, |found| found.sequence);
+                let record = found.and_then(|found| found.record()).map(Arc::new);
+                gate.is_known(sequence, record.clone());
+                self.records.insert(suffix, Some((sequence, record)));
             }
             Err(error) if error.is_passing() => gate.reads_at(now_ms + RETRY_MS),
             Err(error) => {

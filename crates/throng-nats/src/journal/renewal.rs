@@ -5,6 +5,11 @@
 //! still there, so by one of them, and it keeps its version, or the message that it is a copy of.
 //! Messages that never expire would be of no use: nats-server 2.15 drops them at its next start,
 //! and until then its first message would not show any more what has expired.
+//!
+//! With the same beat a node reads the records that are new to it, and reports the channels that go
+//! at some time: so each is looked after when the node that has created it is gone.
+
+use throng_core::LogRecord;
 
 use super::logs;
 use super::outbox::{Outbox, Question};
@@ -36,12 +41,19 @@ pub(super) struct Renewal {
     stream: String,
     half_age_ms: u64,
     oldest: [Oldest; KINDS.len()],
+    /// The records that are new: how many of the last question's there were, and the last of all.
+    newest: Oldest,
 }
 
 impl Renewal {
     pub(super) fn new(settings: &StreamSettings) -> Renewal {
         let (stream, half_age_ms) = (settings.name(), settings.max_age_ms() / 2);
-        Renewal { stream, half_age_ms, oldest: Default::default() }
+        Renewal { stream, half_age_ms, oldest: Default::default(), newest: Oldest::default() }
+    }
+
+    /// The stream is another one: all of its records are new.
+    pub(super) fn begin_epoch(&mut self) {
+        self.newest.last = 0;
     }
 
     /// Reads the oldest entries.
@@ -49,6 +61,35 @@ impl Renewal {
         for kind in 0..KINDS.len() {
             self.oldest[kind].last = 0;
             self.ask(kind, subjects, outbox);
+        }
+        self.ask_newest(subjects, outbox);
+    }
+
+    fn ask_newest(&mut self, subjects: &Subjects, outbox: &mut Outbox) {
+        let newest = &mut self.newest;
+        outbox.answered(newest.token);
+        let request = get::some(&subjects.all_records(), newest.last + 1, RECORDS);
+        (newest.token, newest.renewed) = (outbox.read(Question::Records, request), 0);
+    }
+
+    /// Takes a record that is new, or the end of them.
+    fn take_new(
+        &mut self,
+        part: Part,
+        answer: (Headers<'_>, &[u8]),
+        about: (&Subjects, &mut Outbox),
+    ) {
+        let ((headers, payload), (subjects, outbox)) = (answer, about);
+        match part {
+            Part::Message { sequence, .. } => {
+                (self.newest.renewed, self.newest.last) = (self.newest.renewed + 1, sequence);
+                let is_mortal = LogRecord::read(payload).is_ok_and(|record| record.is_of_mortal());
+                let subject = headers.get("Nats-Subject").filter(|_| is_mortal);
+                let channel = subject.and_then(|subject| subjects.channel_of_record(subject));
+                channel.into_iter().for_each(|it| outbox.report(JournalReport::Mortal(it)));
+            }
+            Part::End { .. } if self.newest.renewed == RECORDS => self.ask_newest(subjects, outbox),
+            Part::End { .. } | Part::Failed => outbox.answered(self.newest.token),
         }
     }
 
@@ -67,6 +108,9 @@ impl Renewal {
         server_ms: u64,
         (subjects, outbox): (&Subjects, &mut Outbox),
     ) {
+        if token == self.newest.token {
+            return self.take_new(get::part(headers), (headers, payload), (subjects, outbox));
+        }
         let Some(kind) = self.oldest.iter().position(|oldest| oldest.token == token) else {
             return outbox.answered(token);
         };

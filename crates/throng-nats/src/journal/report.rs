@@ -351,6 +351,8 @@ pub enum JournalReport {
         /// `None` if it cannot be read now.
         state: Option<StateFacts>,
     },
+    /// A channel goes at some time, as its record says.
+    Mortal(ChannelName),
     /// The value of a key of some channel, which was set long ago.
     OldValue {
         channel: ChannelName,

@@ -110,7 +110,8 @@ impl CalloutPolicy {
             | Action::Edit(_)
             | Action::SetState(_)
             | Action::End(_)
-            | Action::UpdateMember(_) => return None,
+            | Action::UpdateMember(_)
+            | Action::Create(_) => return None,
         };
         let is_application = asker.listener == Listener::Admin || is_key(asker.credentials);
         let is_known = matches!(asker.credentials, Credentials::Known { .. });

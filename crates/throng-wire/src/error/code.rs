@@ -99,6 +99,9 @@ error_codes! {
     Forbidden "forbidden" 403 "this is not allowed", close POLICY_VIOLATION;
     /// A path that does not exist.
     NotFound "not_found" 404 "there is nothing at this path";
+    /// A channel that has to be created before it is used.
+    NotCreated "not_created" 404
+        "nobody has created the channel, which its rule requires", close POLICY_VIOLATION;
     /// A method that the path does not allow.
     MethodNotAllowed "method_not_allowed" 405 "this path does not allow this method";
     /// A head, body or message that did not arrive within its timeout.
@@ -109,12 +112,17 @@ error_codes! {
     NotSubscribed "not_subscribed" 409 "this connection does not follow the channel";
     /// A message for a channel that has ended.
     Closed "closed" 409 "the channel has ended: it takes no more messages", close NORMAL;
+    /// The creation of a channel that has other properties.
+    AlreadyCreated "already_created" 409 "the channel was created with other properties";
     /// A change whose condition does not hold: another one came first.
     Conflict "conflict" 412 "this has changed meanwhile";
     /// A message or batch over its limit.
     TooLarge "too_large" 413 "the message is too large", close MESSAGE_TOO_BIG;
     /// A request line over the limit of the head.
     UriTooLong "uri_too_long" 414 "the request line is too long";
+    /// A message of another content type than its channel has.
+    OtherType "other_type" 415 "the channel takes messages of its own content type only",
+        close POLICY_VIOLATION;
     /// A transport that needs an upgrade which the request does not ask for.
     UpgradeRequired "upgrade_required" 426 "a WebSocket needs an upgrade to version 13";
     /// More than an address, a user or a key may have or do at a time.

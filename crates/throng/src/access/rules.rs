@@ -23,6 +23,7 @@ pub(crate) fn access_rules(settings: &Settings) -> Result<AccessRules, SettingsE
         state: global.state.0,
         end: global.end.0,
         update: global.update.0,
+        create: global.create.0,
     };
     let rules = settings.channels.iter().zip(1..).map(|(table, nth)| {
         let (kind, text) = match (&table.channels, &table.users) {
@@ -47,6 +48,7 @@ fn rule(table: &ChannelTable, fallback: &ChannelAccess) -> ChannelAccess {
         state: table.state.map_or(fallback.state, |who| who.0),
         end: table.end.map_or(fallback.end, |who| who.0),
         update: table.update.map_or(fallback.update, |who| who.0),
+        create: table.create.map_or(fallback.create, |who| who.0),
     }
 }
 

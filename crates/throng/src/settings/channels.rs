@@ -80,6 +80,8 @@ channel_table! {
     "from" sender: SenderChoice,
     /// Whether channels of several nodes may end.
     "may-end" may_end: Switch,
+    /// Whether channels have to be created before they are used.
+    "must-exist" must_exist: Switch,
     /// Where the messages are kept.
     "journal" journal: JournalChoice,
     /// Whether the messages are kept in the data directory: an earlier word for that journal.
@@ -104,6 +106,8 @@ channel_table! {
     "end" end: WhoChoice,
     /// Who may choose what they show of themselves to other members, in place of `access-update`.
     "update" update: WhoChoice,
+    /// Who may create them, in place of `access-create`.
+    "create" create: WhoChoice,
 }
 
 impl ChannelTable {
@@ -114,7 +118,7 @@ impl ChannelTable {
     pub(crate) fn has_access(&self) -> bool {
         let reads = [&self.subscribe, &self.history, &self.presence];
         let writes = [&self.publish, &self.erase, &self.edit, &self.state, &self.end, &self.update];
-        reads.into_iter().chain(writes).any(Option::is_some)
+        reads.into_iter().chain(writes).chain([&self.create]).any(Option::is_some)
     }
 
     /// The table without what it says about access.
@@ -129,6 +133,7 @@ impl ChannelTable {
             state: None,
             end: None,
             update: None,
+            create: None,
             ..self.clone()
         }
     }
@@ -181,7 +186,7 @@ mod tests {
             "pace" => "'100ms'",
             "max-staleness" => "'1s'",
             "lag-policy" => "'skip'",
-            "presence-events" | "may-end" | "read-markers" => "true",
+            "presence-events" | "may-end" | "must-exist" | "read-markers" => "true",
             "journal" => "'disk'",
             "from" => "'name'",
             "resume" => "'at-least-once'",
@@ -189,7 +194,7 @@ mod tests {
             "members" => "'user'",
             "durable" | "local" => "true",
             "subscribe" | "publish" | "history" | "presence" | "erase" | "edit" | "state"
-            | "end" | "update" => "'user'",
+            | "end" | "update" | "create" => "'user'",
             _ => "1",
         };
         for key in KEYS {

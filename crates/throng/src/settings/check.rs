@@ -184,7 +184,15 @@ fn journal_fault(settings: &Settings, table: &ChannelTable) -> Option<String> {
     let keeps_none = table.messages.unwrap_or(history.messages).0 == 0
         || table.bytes.unwrap_or(history.bytes).0 == 0
         || table.age.unwrap_or(history.age).0.is_zero();
+    let must_exist = table.must_exist.is_some_and(|switch| switch.0);
     let fault = match journal {
+        _ if must_exist && table.users.is_some() => {
+            "must-exist is for channels; an inbox is there with its user"
+        }
+        _ if must_exist && keeps_none => {
+            "channels that must exist keep messages; `messages`, `bytes` and `age` must be more \
+             than 0"
+        }
         LogPlace::Disk if settings.data.0.is_none() => {
             "durable channels need a directory; set `data`"
         }

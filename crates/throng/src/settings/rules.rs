@@ -44,6 +44,7 @@ pub(crate) fn rules(settings: &Settings) -> Rules {
         sender: Sender::Nobody,
         journal: settings.journal_id(settings.default_journal()),
         may_end: false,
+        must_exist: false,
     };
     let rules = settings.channels.iter().map(|table| rule(settings, table, &fallback));
     let mut rules: Vec<_> = rules.collect();
@@ -84,6 +85,7 @@ fn rule(settings: &Settings, table: &ChannelTable, fallback: &Rule) -> Rule {
     // One that gets the newest message alone is never too slow, unless its table says so.
     let is_latest = table.lag_policy.is_some_and(|policy| policy.0 == LagPolicy::Latest);
     let slow_timeout = fallback.slow_timeout.filter(|_| !is_latest);
+    let must_exist = table.must_exist.is_some_and(|switch| switch.0);
     Rule {
         kind: Some(kind),
         pattern,
@@ -109,7 +111,9 @@ fn rule(settings: &Settings, table: &ChannelTable, fallback: &Rule) -> Rule {
         resume: resume(table),
         sender: table.sender.map_or(fallback.sender, |sender| sender.0),
         journal: settings.journal_id(settings.journal_of(table)),
-        may_end: table.may_end.is_some_and(|switch| switch.0),
+        // Each message has to be compared with the creation, as with an end.
+        may_end: must_exist || table.may_end.is_some_and(|switch| switch.0),
+        must_exist,
     }
 }
 

@@ -305,6 +305,8 @@ settings! {
             "Who may end channels and open them again";
         "access-update" update: WhoChoice = "granted",
             "Who may choose what they show of themselves to other members";
+        "access-create" create: WhoChoice = "granted",
+            "Who may create channels";
     }
     tables {}
     lists {}

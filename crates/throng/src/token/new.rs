@@ -74,6 +74,9 @@ pub(super) struct Arguments {
     /// Grant choosing what the user shows to the other members of matching channels
     #[arg(long, value_name = "PATTERN", value_parser = pattern)]
     update: Vec<String>,
+    /// Grant creating matching channels
+    #[arg(long, value_name = "PATTERN", value_parser = pattern)]
+    create: Vec<String>,
 
     /// The whole claim `throng` in JSON, such as {"publish":[{"users":"*"}]}
     #[arg(long, value_name = "JSON", value_parser = grants)]
@@ -205,6 +208,7 @@ fn throng_claim(arguments: &Arguments) -> Option<Value> {
         ("state", &arguments.state),
         ("end", &arguments.end),
         ("update", &arguments.update),
+        ("create", &arguments.create),
     ];
     let granted = lists.into_iter().filter(|(_, list)| !list.is_empty());
     let claim: Map<_, _> = granted.map(|(name, list)| (name.to_owned(), json!(list))).collect();

@@ -200,7 +200,7 @@ fn a_name_in_the_query_is_documented_as_in_the_path() {
     let document = openapi(&server);
     let all = operations(&document);
     let by_name: Vec<_> = all.iter().filter(|operation| operation.is_by_name()).collect();
-    assert_eq!(by_name.len(), 21);
+    assert_eq!(by_name.len(), 23);
     for operation in &by_name {
         let rest = match operation.path {
             "/publish" => "",

@@ -31,7 +31,7 @@ impl Shard {
         shared: &Shared,
         now_ms: u64,
         hash: u64,
-        publication: Publication,
+        mut publication: Publication,
     ) -> Result<(Published, Wake), PublishError> {
         let is_internal = publication.channel.kind() == Kind::Internal;
         let key = shared.idempotency_key(&publication);
@@ -45,6 +45,10 @@ impl Shard {
             return Ok((Published { id, subscribers: 0, is_duplicate: true }, Wake::new()));
         }
         let name = Hashed { name: &publication.channel, hash };
+        if let Some(replacement) = self.admit(shared, name, &publication)? {
+            (publication.body, publication.content_type) =
+                (replacement.body, replacement.content_type);
+        }
         self.check_keys(shared, name, slice::from_ref(&publication))?;
         let Appended { offset, subscribers, wake } =
             match self.slot_to_publish(shared, hash, &publication) {

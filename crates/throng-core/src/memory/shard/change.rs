@@ -6,11 +6,12 @@ use super::super::shared::Shared;
 use super::append::check_room;
 use super::{Hashed, Shard, Wake};
 use crate::change::{
-    ChangeError, Changed, Erase, Erased, KnownRecord, LogChange, LogState, RecordChange,
-    RecordVersion,
+    ChangeError, Changed, Erase, Erased, KnownRecord, LogChange, LogState, RECORD_BYTES_MAX,
+    RecordChange, RecordVersion,
 };
+use crate::creation;
 use crate::log::Log;
-use crate::publication::PublishError;
+use crate::publication::{Publication, PublishError, Replacement};
 
 /// Nothing could keep a record.
 const KEEPS_NOTHING: &str = "the channel keeps no history, so it has no record: see \
@@ -33,9 +34,10 @@ impl Shard {
         shared: &Shared,
         now_ms: u64,
         hash: u64,
-        change: LogChange,
+        mut change: LogChange,
     ) -> Result<(Changed, Wake), ChangeError> {
-        let name = Hashed { name: &change.channel, hash };
+        let channel = change.channel.clone();
+        let name = Hashed { name: &channel, hash };
         let state = self.state(shared, name);
         if !change.condition.holds(&state) {
             return Err(ChangeError::Conflict(state));
@@ -52,6 +54,14 @@ impl Shard {
         {
             return Err(ChangeError::Unsupported(KEEPS_NOTHING));
         }
+        if shared.has_created() || change.is_of_creation() {
+            let must_exist = shared.rules.get(shared.rules.find(name.name)).must_exist;
+            change.messages.iter_mut().for_each(|message| message.needs_creation = must_exist);
+            change.admit(state.record.as_ref().map(|known| &known.record))?;
+        }
+        if change.creates(&state) && !shared.has_room_for_state(RECORD_BYTES_MAX) {
+            return Err(PublishError::AllStatesFull.into());
+        }
         shared.check_offsets(state.head.offset, change.messages.len() as u64)?;
         let slot = self.find_or_create(shared, name);
         check_room(shared, self.channels[slot].followers.as_slice())?;
@@ -66,6 +76,30 @@ impl Shard {
         let record = self.change_record(shared, now_ms, slot, change.record);
         self.forget_if_unused(shared, now_ms, slot);
         Ok((Changed { ids, record }, wake))
+    }
+
+    /// A publication's content as its channel takes it; `None` if that is its own.
+    pub(super) fn admit(
+        &self,
+        shared: &Shared,
+        name: Hashed<'_>,
+        publication: &Publication,
+    ) -> Result<Option<Replacement>, PublishError> {
+        // Mostly no channel was created.
+        if !shared.has_created() {
+            return Ok(None);
+        }
+        let channel = self.find(name).map(|slot| &self.channels[slot]);
+        let rule = channel.map_or_else(|| shared.rules.find(name.name), |channel| channel.rule);
+        let record = channel.and_then(|channel| channel.log.as_ref()?.record());
+        let must_exist = shared.rules.get(rule).must_exist;
+        creation::admit(record.map(|known| &known.record), must_exist, publication)
+    }
+
+    /// True if somebody has created a channel.
+    pub(in crate::memory) fn is_created(&self, name: Hashed<'_>) -> bool {
+        let log = self.find(name).and_then(|slot| self.channels[slot].log.as_ref());
+        log.is_some_and(|log| log.is_created())
     }
 
     /// Changes the record of a log. Returns its version.

@@ -250,6 +250,9 @@ impl Shard {
             log.set_read(frozen.read);
             let name_bytes = self.names.get(channel.name).len();
             shared.set_record(clock::now_ms(), log, frozen.record.clone(), name_bytes);
+            if log.record().is_some_and(|known| known.record.is_of_mortal()) {
+                shared.mortal().insert(frozen.name.clone());
+            }
             frozen.keys.iter().for_each(|keys| log.begin_keys(keys.floor));
             self.note_age(slot, 0);
         }

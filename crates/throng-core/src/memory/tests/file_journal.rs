@@ -124,7 +124,7 @@ impl FileJournal {
         Ok(Published { subscribers, ..published })
     }
 
-    fn make_change(&self, now_ms: u64, change: LogChange) -> ChangeOutcome {
+    fn make_change(&self, now_ms: u64, mut change: LogChange) -> ChangeOutcome {
         let mut turn = self.begin(now_ms, &change.channel);
         let state = turn.logs.state(&change.channel);
         if !change.condition.holds(&state) {
@@ -133,22 +133,17 @@ impl FileJournal {
         if state.is_ended() && change.is_refused_by_end() {
             return Err(PublishError::Ended.into());
         }
+        change.admit(state.record.as_ref().map(|known| &known.record))?;
+        let creates = change.creates(&state);
+        let of_record =
+            LogChange { record: change.record, ..LogChange::append(change.channel, Vec::new()) };
+        // Messages come after the creation, and before the end.
+        let first = if creates { Some(turn.change_record(of_record.clone())?) } else { None };
         let mut ids = Vec::new();
         for publication in change.messages {
             ids.push(turn.publish(publication)?.id);
         }
-        let block = match &change.record {
-            RecordChange::Keep => None,
-            RecordChange::Write(record) => Some(record.block()),
-            RecordChange::Remove => Some(&[][..]),
-        };
-        if let Some(block) = block {
-            turn.record.u8(LOG_RECORD);
-            turn.record.bytes(block);
-        }
-        let of_record =
-            LogChange { record: change.record, ..LogChange::append(change.channel, Vec::new()) };
-        let changed = turn.logs.change(now_ms, of_record)?;
+        let changed = first.map_or_else(|| turn.change_record(of_record), Ok)?;
         turn.end(None);
         Ok(Changed { ids, ..changed })
     }
@@ -167,6 +162,19 @@ struct Turn<'a> {
 }
 
 impl Turn<'_> {
+    fn change_record(&mut self, of_record: LogChange) -> ChangeOutcome {
+        let block = match &of_record.record {
+            RecordChange::Keep => None,
+            RecordChange::Write(record) => Some(record.block()),
+            RecordChange::Remove => Some(&[][..]),
+        };
+        if let Some(block) = block {
+            self.record.u8(LOG_RECORD);
+            self.record.bytes(block);
+        }
+        self.logs.change(self.now_ms, of_record)
+    }
+
     fn publish(&mut self, mut publication: Publication) -> Outcome {
         let name = publication.channel.clone();
         let key = publication.idempotency_key.take();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use throng_core::RecordChange;
+use throng_core::{Publication, RecordChange};
 
 use super::batch::{self, BATCH_MAX, Entry, only_last};
 use super::context::LogContext;
@@ -54,11 +54,14 @@ fn entries(
     let subjects = context.subjects;
     let ingest = subjects.ingest(suffix);
     let own = || HeaderWriter::default().field(message::EXPECTED_STREAM, stream);
-    let of_message = |publication| {
+    let of_message = |publication: &Publication| {
         let headers = message::published(own(), publication);
         Entry::new(ingest.clone(), headers, publication.body.bytes())
     };
-    let mut entries: Vec<Entry> = edit.messages.iter().map(of_message).collect();
+    let record = view.record();
+    // Whether it is taken was asked before.
+    let admitted = edit.admit(record.as_ref().map(|known| &known.record)).unwrap_or_default();
+    let mut entries: Vec<Entry> = admitted.iter().map(|it| of_message(it)).collect();
     let at = entries.len() as u64;
     let record = match &edit.record {
         RecordChange::Keep => Err(view.record_version()),
@@ -99,6 +102,10 @@ pub(super) fn send(
     let (entries, record) = entries(edit, view, (suffix, stream), abilities.is_atomic, context);
     let count = entries.len();
     match count {
+        // Nothing could be compared with it.
+        _ if edit.is_of_creation() && !abilities.is_atomic => {
+            return Err(LogOutcome::Unsupported(NO_BATCHES));
+        }
         0 => {
             let record = view.record_version();
             return Err(LogOutcome::Changed { first: context.reached + 1, record });

@@ -335,18 +335,22 @@ impl OpenRequest {
         let (first, reached) = (first.max(context.first), reached.max(context.reached));
         let bounds = (first, reached.max(view.last));
         let holds = |edit: &LogEdit| view.holds(edit, bounds);
+        let refused = match &self.request {
+            LogRequest::Change(edit) => edit.refused_after(view.record().as_ref()),
+            _ => None,
+        };
         match &self.request {
             LogRequest::State if is_certain => Next::End(LogOutcome::State(view.facts(reached))),
             LogRequest::Change(edit) if is_certain && !holds(edit) => {
                 Next::End(LogOutcome::Conflict(view.facts(reached)))
             }
-            LogRequest::Change(edit) if view.is_ended() && edit.is_refused_by_end() => {
-                if is_certain {
-                    return Next::End(LogOutcome::Failed(Outcome::Ended));
+            LogRequest::Change(_) if refused.is_some() => match refused {
+                Some(refused) if is_certain => Next::End(LogOutcome::Failed(refused)),
+                _ => {
+                    self.seen = Some(view);
+                    self.again(context)
                 }
-                self.seen = Some(view);
-                self.again(context)
-            }
+            },
             // The known sequences of the stream may be some seconds old.
             LogRequest::Change(edit) if edit.head.is_some() && view.is_empty() => {
                 let token = context.outbox.ask_state(Question::Log(Arc::clone(names.0)));

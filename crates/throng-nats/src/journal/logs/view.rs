@@ -53,7 +53,7 @@ impl LogView {
         Erasures::read(self.marker.as_ref())
     }
 
-    fn record(&self) -> Option<KnownRecord> {
+    pub(in crate::journal) fn record(&self) -> Option<KnownRecord> {
         let found = self.record.as_ref()?;
         let record = LogRecord::read(&found.data).ok()?;
         Some(KnownRecord { version: found.version(), record })

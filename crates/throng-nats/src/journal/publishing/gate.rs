@@ -12,6 +12,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use throng_core::LogRecord;
+
 use crate::api::beside;
 
 /// After this time without an answer, the record is asked for again.
@@ -28,6 +30,8 @@ const RECORDS_MAX: usize = 1_024;
 pub(super) struct Gate {
     /// Its sequence; 0 if there is none. It is none of an end.
     expected: u64,
+    /// What it says, if there is one.
+    pub(super) record: Option<Arc<LogRecord>>,
     step: Step,
     /// How often in a row another message was in the way.
     collisions: u32,
@@ -63,7 +67,7 @@ impl Gate {
 
     /// The stream is another one.
     pub(super) fn begin_epoch(&mut self) {
-        (self.expected, self.step) = (0, Step::Open);
+        (self.expected, self.record, self.step) = (0, None, Step::Open);
     }
 
     /// Asks again what has no answer for long.
@@ -93,8 +97,8 @@ impl Gate {
     }
 
     /// The record has this sequence, and is none of an end.
-    pub(super) fn is_known(&mut self, sequence: u64) {
-        (self.expected, self.step) = (sequence, Step::Open);
+    pub(super) fn is_known(&mut self, sequence: u64, record: Option<Arc<LogRecord>>) {
+        (self.expected, self.record, self.step) = (sequence, record, Step::Open);
     }
 
     /// The record is read at this time.
@@ -113,24 +117,29 @@ impl Gate {
     }
 }
 
-/// The sequences of records that were read, by the suffixes of their channels; `None` for one of an
-/// end.
+/// A record that was read, and its sequence; `None` for one of an end.
+type ReadRecord = Option<(u64, Option<Arc<LogRecord>>)>;
+
+/// The records that were read, by the suffixes of their channels.
 #[derive(Debug, Default)]
-pub(super) struct KnownRecords(HashMap<Arc<str>, Option<u64>, foldhash::fast::RandomState>);
+pub(super) struct KnownRecords(HashMap<Arc<str>, ReadRecord, foldhash::fast::RandomState>);
 
 impl KnownRecords {
-    pub(super) fn gate(&self, suffix: &str, is_narrow: bool) -> Gate {
-        let known = self.0.get(suffix).copied().unwrap_or(Some(0));
+    /// `needs_creation`: of a channel that takes nothing without a record.
+    pub(super) fn gate(&self, suffix: &str, is_narrow: bool, needs_creation: bool) -> Gate {
+        let none = || (!needs_creation).then_some((0, None));
+        let known = self.0.get(suffix).cloned().unwrap_or_else(none);
         let step = if known.is_some() { Step::Open } else { Step::Due(0) };
-        Gate { expected: known.unwrap_or(0), step, collisions: 0, is_narrow }
+        let (expected, record) = known.unwrap_or_default();
+        Gate { expected, record, step, collisions: 0, is_narrow }
     }
 
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }
 
-    pub(super) fn insert(&mut self, suffix: &Arc<str>, sequence: Option<u64>) {
-        if sequence == Some(0) {
+    pub(super) fn insert(&mut self, suffix: &Arc<str>, read: ReadRecord) {
+        if read == Some((0, None)) {
             // As if nothing were known.
             self.0.remove(suffix);
             return;
@@ -138,6 +147,6 @@ impl KnownRecords {
         if self.0.len() >= RECORDS_MAX {
             self.0.clear();
         }
-        self.0.insert(Arc::clone(suffix), sequence);
+        self.0.insert(Arc::clone(suffix), read);
     }
 }

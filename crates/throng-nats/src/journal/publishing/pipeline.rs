@@ -11,10 +11,11 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use throng_core::AskerId;
+use throng_core::{AskerId, LogRecord, Publication, PublishError, Replacement, creation};
 
 use super::gate::Gate;
 use super::known_keys::{KeyId, KnownKeys};
+use crate::api::message;
 use crate::journal::report::Outcome;
 
 /// Publications of a channel that are sent and not answered, at most. Those of other channels wait
@@ -36,6 +37,10 @@ pub(super) struct Outstanding {
     pub(super) reply: Option<u64>,
     pub(super) headers: Arc<[u8]>,
     pub(super) body: Arc<[u8]>,
+    /// How it was published, where the record of its channel may say how it is stored.
+    pub(super) original: Option<Box<Original>>,
+    /// The bytes that were counted when it came: what it becomes may have others.
+    pub(super) counted_bytes: usize,
     /// The bytes of the condition that it is sent with.
     pub(super) condition_bytes: usize,
     pub(super) key: Option<KeyId>,
@@ -57,6 +62,14 @@ pub(super) struct Outstanding {
     overtaken_at: Option<u64>,
 }
 
+/// A publication, and the names under which it is stored.
+#[derive(Debug)]
+pub(super) struct Original {
+    pub(super) publication: Publication,
+    pub(super) id: String,
+    pub(super) receipt: Option<String>,
+}
+
 impl Outstanding {
     /// A publication that was not sent yet, without a key. It has no number yet.
     pub(super) fn new(
@@ -71,6 +84,8 @@ impl Outstanding {
             reply: None,
             headers,
             body,
+            original: None,
+            counted_bytes: 0,
             condition_bytes: 0,
             key: None,
             asker,
@@ -87,6 +102,27 @@ impl Outstanding {
 
     pub(super) fn bytes(&self) -> usize {
         self.headers.len() + self.body.len() + self.condition_bytes
+    }
+
+    /// The bytes that it counts as, until its end.
+    pub(super) fn count_bytes(&mut self) -> usize {
+        let original = self.original.as_ref();
+        let original = original.map_or(0, |original| original.publication.body.bytes().len());
+        self.counted_bytes = self.bytes() + original;
+        self.counted_bytes
+    }
+
+    /// Makes of it what a channel with this record takes.
+    fn admit(&mut self, record: Option<&LogRecord>) -> Result<(), PublishError> {
+        let Some(original) = &self.original else { return Ok(()) };
+        let Original { publication, id, receipt } = &**original;
+        let admitted = creation::admit(record, publication.needs_creation, publication)?;
+        if let Some(Replacement { body, content_type }) = admitted {
+            let admitted = Publication { body, content_type, ..publication.clone() };
+            self.headers = message::headers(&admitted, id, receipt.as_deref()).into();
+            self.body = admitted.body.bytes().into();
+        }
+        Ok(())
     }
 
     /// True if no answer to it is expected any more.
@@ -223,6 +259,19 @@ impl Pipeline {
         known.map_or(NextStep::Send, |sequence| {
             NextStep::End(Outcome::Stored { sequence, is_duplicate: true })
         })
+    }
+
+    /// The same step, unless the record of the channel says that the next publication is not taken.
+    pub(super) fn admitted(&mut self, step: NextStep) -> NextStep {
+        let (NextStep::Send, Some(gate)) = (&step, &self.gate) else { return step };
+        let Some(next) = self.queue.get_mut(self.sent) else { return step };
+        match next.admit(gate.record.as_deref()) {
+            Ok(()) => step,
+            Err(error) => NextStep::End(match next.unanswered() {
+                Outcome::Away => Outcome::State(error),
+                unknown => unknown,
+            }),
+        }
     }
 
     /// The next publication, which is sent now, and the token of its answers: `reply` gives it one

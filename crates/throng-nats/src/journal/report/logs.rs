@@ -1,9 +1,11 @@
 //! Requests about logs and states, and their outcomes.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use throng_core::{
-    ChannelName, KnownRecord, Publication, PublishError, RecordChange, RecordVersion,
+    ChannelName, KnownRecord, LogRecord, Publication, PublishError, RecordChange, RecordVersion,
+    Replacement, creation,
 };
 
 use crate::api::NatsLimit;
@@ -76,6 +78,47 @@ pub struct LogEdit {
 }
 
 impl LogEdit {
+    /// The messages as a channel with this record takes them, before the change.
+    ///
+    /// # Errors
+    ///
+    /// Why it does not take one of them.
+    pub(in crate::journal) fn admit(
+        &self,
+        record: Option<&LogRecord>,
+    ) -> Result<Vec<Cow<'_, Publication>>, PublishError> {
+        let is_created = record.is_some_and(LogRecord::is_of_creation);
+        let record = match &self.record {
+            RecordChange::Write(written) if !is_created => Some(written),
+            _ => record,
+        };
+        let messages = self.messages.iter().map(|publication| {
+            let admitted = creation::admit(record, publication.needs_creation, publication)?;
+            Ok(admitted.map_or(Cow::Borrowed(publication), |replacement| {
+                let Replacement { body, content_type } = replacement;
+                Cow::Owned(Publication { body, content_type, ..publication.clone() })
+            }))
+        });
+        messages.collect()
+    }
+
+    /// Why a channel with this record does not take it, if it does not.
+    pub(in crate::journal) fn refused_after(
+        &self,
+        record: Option<&KnownRecord>,
+    ) -> Option<Outcome> {
+        let record = record.map(|known| &known.record);
+        if record.is_some_and(LogRecord::is_of_end) && self.is_refused_by_end() {
+            return Some(Outcome::Ended);
+        }
+        self.admit(record).err().map(Outcome::State)
+    }
+
+    /// True if it creates a channel.
+    pub(in crate::journal) fn is_of_creation(&self) -> bool {
+        matches!(&self.record, RecordChange::Write(record) if record.is_of_creation())
+    }
+
     /// True if it has messages that a channel takes only before its end.
     pub(in crate::journal) fn is_refused_by_end(&self) -> bool {
         self.messages.iter().any(Publication::is_refused_by_end)

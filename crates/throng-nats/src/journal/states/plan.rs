@@ -9,7 +9,8 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use throng_core::{
-    KeyChange, KeyValue, Publication, PublishError, RecordChange, StateLimits, value_bytes,
+    KeyChange, KeyValue, Publication, PublishError, RecordChange, Replacement, StateLimits,
+    creation, value_bytes,
 };
 
 use super::request::{Done, Forgotten, Item, Refusal, Work};
@@ -211,6 +212,14 @@ impl<'a> Planner<'a> {
             }
             self.depends_on_end();
         }
+        let record = self.log().record();
+        let record = record.as_ref().map(|known| &known.record).filter(|_| request.may_end);
+        let admitted = creation::admit(record, publication.needs_creation, publication);
+        let admitted = admitted.map_err(Outcome::State)?.map(|replacement| {
+            let Replacement { body, content_type } = replacement;
+            Publication { body, content_type, ..publication.clone() }
+        });
+        let publication = admitted.as_ref().unwrap_or(publication);
         self.accept(std::slice::from_ref(publication), None).map_err(Outcome::State)?;
         let receipt =
             publication.receipt.as_ref().map(|_| receipt(self.about.nonce, request.token));
@@ -237,8 +246,10 @@ impl<'a> Planner<'a> {
         if !log.holds(edit, bounds) {
             return Err(LogOutcome::Conflict(log.facts(bounds.1)));
         }
-        if edit.may_end && log.is_ended() && edit.is_refused_by_end() {
-            return Err(LogOutcome::Failed(Outcome::Ended));
+        let record = log.record();
+        let refused = edit.refused_after(record.as_ref());
+        if let Some(refused) = refused.filter(|it| edit.may_end || *it != Outcome::Ended) {
+            return Err(LogOutcome::Failed(refused));
         }
         if let Some((key, wanted)) = &edit.key {
             let key = self.key(key);
@@ -258,7 +269,8 @@ impl<'a> Planner<'a> {
             self.depends_on_end();
         }
         let at = self.messages.len();
-        for message in &edit.messages {
+        let admitted = edit.admit(record.as_ref().map(|known| &known.record)).unwrap_or_default();
+        for message in &admitted {
             self.push(message, None).map_err(LogOutcome::Failed)?;
         }
         let subject = self.about.subjects.record(self.about.suffix);

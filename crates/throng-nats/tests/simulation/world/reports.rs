@@ -44,6 +44,7 @@ impl World {
             | JournalReport::Whole(_)
             | JournalReport::Looked { .. }
             | JournalReport::Matched(..)
+            | JournalReport::Mortal(_)
             | JournalReport::OldValue { .. }
             | JournalReport::Erased(_)
             | JournalReport::ErasedUnheard
