@@ -1,5 +1,6 @@
 //! Events of connections and channels, for applications that subscribe to them.
 
+use std::collections::VecDeque;
 use std::fmt;
 
 use crate::connection_name::ConnectionName;
@@ -41,6 +42,12 @@ pub enum Event<'a> {
     /// A client of an application was to begin with the newest message of a channel, which has
     /// none.
     CacheMiss(&'a ChannelName),
+    /// Of several processes, this is the one that tells applications what happens on all of them,
+    /// as far as it happened before this time, in milliseconds. `u64::MAX`: there are no others; 0:
+    /// nobody is known to be the one.
+    Leads(u64),
+    /// Another one tells applications.
+    Follows,
 }
 
 /// Takes events from workers and engine. Those of one channel come in their order.
@@ -52,5 +59,120 @@ pub trait EventSink: fmt::Debug + Send + Sync {
     /// True if it takes the numbers of channels' subscribers, which change with each of them.
     fn takes_counts(&self) -> bool {
         false
+    }
+}
+
+/// For how long a process that does not tell applications remembers what there was to tell, in
+/// milliseconds: until it has noticed that the one which does is gone.
+const REMEMBERED_MS: u64 = 12_000;
+
+/// What this process knows of who tells applications.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Role {
+    #[default]
+    Unknown,
+    Leads,
+    /// It leads, and there is no other process.
+    Alone,
+    Follows,
+}
+
+/// What there is to tell applications, on one of several processes: see [`Event::Leads`]. The
+/// bounds of number and bytes are the caller's.
+#[derive(Debug)]
+pub struct Standby<T> {
+    /// With the times at which it happened.
+    waiting: VecDeque<(u64, T)>,
+    role: Role,
+}
+
+impl<T> Default for Standby<T> {
+    fn default() -> Standby<T> {
+        Standby { waiting: VecDeque::new(), role: Role::Unknown }
+    }
+}
+
+impl<T> Standby<T> {
+    /// Something has happened. Returns it if it is to be told now.
+    ///
+    /// # Errors
+    ///
+    /// `most` wait already, which this process may have to tell.
+    pub fn take(&mut self, now_ms: u64, happened: T, most: usize) -> Result<Option<T>, T> {
+        if self.role == Role::Alone {
+            return Ok(Some(happened));
+        }
+        if self.waiting.len() >= most {
+            if self.role != Role::Follows {
+                return Err(happened);
+            }
+            self.waiting.pop_front();
+        }
+        self.waiting.push_back((now_ms, happened));
+        Ok(None)
+    }
+
+    /// Takes [`Event::Leads`]. Returns what is to be told now, in its order.
+    pub fn leads(&mut self, up_to_ms: u64) -> Vec<T> {
+        self.role = match up_to_ms {
+            0 => Role::Unknown,
+            u64::MAX => Role::Alone,
+            _ => Role::Leads,
+        };
+        let is_before = |(at_ms, _): &&(u64, T)| *at_ms < up_to_ms;
+        let count = self.waiting.iter().take_while(is_before).count();
+        self.waiting.drain(..count).map(|(_, happened)| happened).collect()
+    }
+
+    /// Takes [`Event::Follows`]: what happened a while ago was told by the other one.
+    pub fn follows(&mut self, now_ms: u64) {
+        self.role = Role::Follows;
+        while self.waiting.front().is_some_and(|(at_ms, _)| at_ms + REMEMBERED_MS < now_ms) {
+            self.waiting.pop_front();
+        }
+    }
+
+    /// This process ends. Returns what it has to tell before: nothing, unless it leads.
+    pub fn end(&mut self) -> Vec<T> {
+        let waiting = std::mem::take(&mut self.waiting);
+        let is_told = matches!(self.role, Role::Leads | Role::Alone);
+        waiting.into_iter().filter(|_| is_told).map(|(_, happened)| happened).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_happened_is_told_by_the_process_that_leads() {
+        let mut standby = Standby::default();
+        assert_eq!(standby.take(1, "a", 3), Ok(None), "nobody is known to lead");
+        assert_eq!(standby.take(5, "b", 3), Ok(None));
+        assert_eq!(standby.leads(5), ["a"]);
+        assert_eq!(standby.leads(0), [""; 0]);
+        assert_eq!(standby.leads(6), ["b"]);
+        assert_eq!(standby.leads(u64::MAX), [""; 0]);
+        assert_eq!(standby.take(9, "c", 3), Ok(Some("c")), "there is nobody else");
+        standby.leads(0);
+        for at_ms in 10..13 {
+            assert_eq!(standby.take(at_ms, "d", 3), Ok(None));
+        }
+        assert_eq!(standby.take(13, "e", 3), Err("e"));
+        standby.follows(11 + REMEMBERED_MS);
+        assert_eq!(standby.take(14, "f", 2), Ok(None), "the oldest gives room");
+        assert_eq!(standby.leads(u64::MAX), ["d", "f"]);
+    }
+
+    #[test]
+    fn a_process_that_ends_leaves_the_rest_to_the_one_that_leads() {
+        let mut standby = Standby::default();
+        for (role, expected) in [(7, 1), (0, 0), (u64::MAX, 0)] {
+            standby.leads(role);
+            let _ = standby.take(8, "a", 3);
+            assert_eq!(standby.end().len(), expected, "{role}");
+        }
+        standby.follows(9);
+        assert_eq!((standby.take(9, "b", 3), standby.end()), (Ok(None), Vec::new()));
     }
 }

@@ -145,6 +145,7 @@ pub use log::segment::SharedBytes;
 pub use members::exchange::{
     MemberAsk, MemberChange, MemberLink, MemberPart, MemberValue, MemberWant,
 };
+pub use members::tallies::{Tallies, TallyWant};
 pub use members::{MemberMetrics, MemberPage};
 pub use memory::{Backlog, MemoryEngine, MemoryThaw, SegmentSink};
 pub use message::{Body, BodyError, Content, InFlight, Message, Reader};

@@ -20,6 +20,8 @@
 //! channel are in the order of the changes, and channels seldom wait for each other.
 
 pub(crate) mod exchange;
+pub(crate) mod parts;
+pub(crate) mod tallies;
 pub(crate) mod wants;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -32,7 +34,8 @@ use throng_wire::v1::Present;
 use crate::id::MessageId;
 use crate::name::ChannelName;
 use exchange::{Exchange, MemberValue, PeerId};
-use wants::Base;
+use parts::SharedChannel;
+use tallies::Tallies;
 
 /// A member, by the key that the log has for it.
 #[derive(Debug, Default)]
@@ -82,26 +85,6 @@ impl Member {
     pub(crate) fn is_held(&self) -> bool {
         self.is_own || !self.holders().is_empty()
     }
-}
-
-/// A channel whose members are those of several processes.
-#[derive(Debug, Default)]
-pub(crate) struct SharedChannel {
-    /// Until when others are listened to without followers and members here.
-    pub(crate) until_ms: u64,
-    /// True once all others were asked.
-    pub(crate) is_asked: bool,
-    /// True if a member of another process is left out, because the list was full.
-    pub(crate) lacks: bool,
-    /// The others' parts that are complete.
-    pub(crate) parts: Vec<(PeerId, Base)>,
-    /// What the newest first piece of each part is as of: pieces of older ones say nothing.
-    pub(crate) begun: Vec<(PeerId, u64)>,
-    /// The numbers of departures that a part which is under way may not know of: the latest, and
-    /// those of a time before them.
-    pub(crate) removed: [HashMap<(PeerId, Box<str>), u64>; 2],
-    /// Since when the latest are gathered.
-    pub(crate) removed_ms: u64,
 }
 
 /// The members of a channel by key.
@@ -203,7 +186,9 @@ pub(crate) struct Members {
     pub(crate) left: AtomicU64,
     pub(crate) refused: AtomicU64,
     /// Unset if this process serves all channels alone.
-    pub(crate) exchange: OnceLock<Exchange>,
+    pub(crate) exchange: OnceLock<Arc<Exchange>>,
+    /// Numbers of subscribers that several processes tell each other.
+    pub(crate) tallies: Option<Arc<Tallies>>,
 }
 
 /// Counters of members.

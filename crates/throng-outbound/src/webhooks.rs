@@ -11,6 +11,7 @@
 //! | `kind` | what an application can be told of |
 //! | `happened` | what has happened, and its JSON |
 //! | `pending` | departures that wait for a return |
+//! | `standby` | what another node sends, for now |
 //! | `delivery` | sends what has happened, in batches |
 //!
 //! # Invariants
@@ -18,11 +19,16 @@
 //! * What waits for an application is bounded in number and in bytes. What does not fit is dropped,
 //!   and counted.
 //! * Nothing waits in [`EventSink::notify`]: workers and engine call it.
+//!
+//! With several nodes, what concerns all of them is sent by the one that leads
+//! ([`throng_core::Tallies`]), and stands by on the others; clients' events and missed caches are
+//! sent where they happen.
 
 mod delivery;
 mod happened;
 mod kind;
 mod pending;
+mod standby;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -43,6 +49,7 @@ use crate::endpoint::Endpoint;
 use delivery::WebhookDelivery;
 use happened::{Happened, What};
 pub use kind::Webhook;
+use standby::OnStandby;
 
 /// The most bytes of events that wait for one application. Clients choose the data of theirs.
 const BYTES_MAX: usize = 16 << 20;
@@ -58,6 +65,15 @@ pub struct WebhookSettings {
     pub timeout: Duration,
     /// The most events that wait.
     pub max_queued: usize,
+    /// True if other nodes have clients of the application, too.
+    pub has_nodes: bool,
+}
+
+impl WebhookSettings {
+    /// True if it is told of what all nodes have to know of each other.
+    pub fn is_of_all(&self) -> bool {
+        self.wants.iter().any(|want| !matches!(want, Webhook::ClientEvent | Webhook::CacheMiss))
+    }
 }
 
 /// The events of one application: the end that workers and engine use.
@@ -67,6 +83,8 @@ struct WebhookQueue {
     wants: Vec<Webhook>,
     events: mpsc::Sender<Happened>,
     waiting_bytes: Arc<AtomicUsize>,
+    /// What concerns all nodes, if there are several.
+    standby: Option<Arc<OnStandby>>,
     metrics: Arc<DeliveryMetrics>,
 }
 
@@ -110,8 +128,29 @@ impl WebhookQueue {
         happened::client_event(socket, event, user)
     }
 
-    fn push(&self, now_ms: u64, channel: &ChannelName, what: What) {
+    /// Has what happened sent, here or on the node that leads.
+    fn take(&self, now_ms: u64, channel: &ChannelName, what: What) {
         let happened = Happened { at_ms: clock::wall_ms(now_ms), channel: shown(channel), what };
+        if happened.what.is_of_all()
+            && let Some(standby) = &self.standby
+        {
+            match standby.take(now_ms, happened) {
+                Ok(now) => now.into_iter().for_each(|happened| self.push(happened)),
+                Err(_) => self.metrics.events.count("overflow"),
+            }
+        } else {
+            self.push(happened);
+        }
+    }
+
+    /// Which node leads is known, or not any more.
+    fn follow(&self, now_ms: u64, event: Event<'_>) {
+        if let Some(standby) = &self.standby {
+            standby.follow(now_ms, event, |happened| self.push(happened));
+        }
+    }
+
+    fn push(&self, happened: Happened) {
         let bytes = happened.bytes();
         let is_full = self.waiting_bytes.load(Ordering::Relaxed) + bytes > BYTES_MAX;
         let Some(place) = self.events.try_reserve().ok().filter(|_| !is_full) else {
@@ -153,6 +192,10 @@ impl EventSink for WebhookQueues {
             Event::Counted(name, _) => Some(name),
             Event::MemberAdded(name, _) | Event::MemberRemoved(name, _) => Some(name),
             Event::ClientEvent(_, event) => Some(&event.channel),
+            Event::Leads(_) | Event::Follows => {
+                self.queues.iter().for_each(|queue| queue.follow(now_ms, event));
+                None
+            }
             Event::Connected { .. } | Event::Disconnected { .. } => None,
         };
         if let Some(channel) = channel.filter(|name| is_of_protocol(name)) {
@@ -161,7 +204,7 @@ impl EventSink for WebhookQueues {
             if let Some((queue, what)) =
                 queue.and_then(|queue| Some((queue, queue.what(event, &self.apps)?)))
             {
-                queue.push(now_ms, channel, what);
+                queue.take(now_ms, channel, what);
             }
         }
         if let Some(next) = &self.next {
@@ -210,11 +253,13 @@ impl Webhooks {
         let max_queued = settings.max_queued.max(1);
         let (sender, events) = mpsc::channel(max_queued);
         let waiting_bytes = Arc::<AtomicUsize>::default();
+        let standby = settings.has_nodes.then(|| Arc::new(OnStandby::new(max_queued)));
         self.queues.push(WebhookQueue {
             app: Arc::clone(app),
             wants: settings.wants.clone(),
             events: sender,
             waiting_bytes: Arc::clone(&waiting_bytes),
+            standby: standby.clone(),
             metrics: Arc::clone(&self.metrics),
         });
         self.deliveries.push(WebhookDelivery {
@@ -227,6 +272,7 @@ impl Webhooks {
             events,
             max_pending: max_queued,
             waiting_bytes,
+            standby,
             metrics: Arc::clone(&self.metrics),
             stop: Arc::default(),
         });

@@ -27,7 +27,7 @@ use crate::settings::{LogPlace, Settings, SettingsError};
 use interface::{Kind, Prepared};
 
 pub(crate) use backup::Backups;
-pub(crate) use interface::{JournalSetup, ServerJournal};
+pub(crate) use interface::{Events, JournalSetup, ServerJournal};
 
 /// The journals that settings can name, in the order of their ids.
 static KINDS: [Kind; 2] = [disk::KIND, nats::KIND];

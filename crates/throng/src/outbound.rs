@@ -257,7 +257,7 @@ pub(crate) fn is_about(table: &CalloutTable, name: &ChannelName) -> bool {
     table_pattern(table).is_ok_and(|pattern| pattern.is_none_or(|found| found.matches(name, None)))
 }
 
-pub(crate) use webhooks::webhooks;
+pub(crate) use webhooks::{tallied, webhooks};
 
 /// Counters for `/metrics`.
 pub(crate) struct OutboundMetrics {

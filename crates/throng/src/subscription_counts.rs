@@ -89,7 +89,10 @@ impl SubscriptionCounts {
     fn step(&self, now_ms: u64, channels: &Channels) {
         for (channel, count) in self.due(now_ms) {
             let publication = message(channel.clone(), count);
-            if channels.publish_volatile(now_ms, publication).is_err() {
+            if channels.is_shared() {
+                // Each node tells its own.
+                channels.memory().publish_volatile(now_ms, publication);
+            } else if channels.publish_volatile(now_ms, publication).is_err() {
                 self.state().changed.entry(channel).or_insert(count);
             }
         }

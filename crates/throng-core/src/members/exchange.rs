@@ -144,6 +144,13 @@ pub trait MemberLink: Send + Sync {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct PeerId(u32);
 
+#[cfg(test)]
+impl PeerId {
+    pub(crate) fn numbered(number: u32) -> PeerId {
+        PeerId(number)
+    }
+}
+
 #[derive(Debug)]
 struct Peer {
     id: PeerId,
@@ -375,19 +382,25 @@ impl ExchangeState {
         self.peers.remove(node).map(|peer| peer.id)
     }
 
-    /// The processes that were silent for so long that they are gone. Called about once a second,
-    /// after what has come was taken.
-    pub(crate) fn take_gone(&mut self, now_ms: u64) -> Vec<PeerId> {
+    /// The processes that were silent for so long that they are gone, and whether this one was
+    /// halted. Called about once a second, after what has come was taken.
+    pub(crate) fn take_gone(&mut self, now_ms: u64) -> (Vec<PeerId>, bool) {
         let was_halted = now_ms >= self.looked_ms + HALTED_MS;
         self.looked_ms = now_ms;
         if was_halted {
             self.peers.values_mut().for_each(|peer| peer.there_ms = now_ms);
         }
         if !self.is_connected {
-            return Vec::new();
+            return (Vec::new(), was_halted);
         }
         let gone = self.peers.extract_if(.., |_, peer| now_ms >= peer.there_ms + GONE_MS);
-        gone.map(|(_, peer)| peer.id).collect()
+        (gone.map(|(_, peer)| peer.id).collect(), was_halted)
+    }
+
+    /// When any other process was heard last; `None` if this is the only one.
+    pub(crate) fn contact_ms(&self) -> Option<u64> {
+        let heard = self.peers.values().map(|peer| peer.heard_ms.unwrap_or_default());
+        heard.max()
     }
 
     /// True if the parts of all others are known, where those of one channel are `parts`.

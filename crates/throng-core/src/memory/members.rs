@@ -61,10 +61,16 @@ impl MemoryEngine {
             member.connections += 1;
         }
         state.stay(channel, key);
-        if !is_here && let Some(events) = &self.shared.events {
-            events.notify(now_ms, Event::MemberAdded(channel, key));
+        if !is_here {
+            self.notify(now_ms, Event::MemberAdded(channel, key));
         }
         Ok(())
+    }
+
+    fn notify(&self, now_ms: u64, event: Event<'_>) {
+        if let Some(events) = &self.shared.events {
+            events.notify(now_ms, event);
+        }
     }
 
     /// Makes somebody a member of this process, or has a member of it show something else.
@@ -232,7 +238,7 @@ impl MemoryEngine {
     fn part_with(&self, state: &mut State, now_ms: u64, channel: &ChannelName, key: &str) {
         let Some(away) = state.member(channel, key).and_then(|member| member.away) else { return };
         state.stay(channel, key);
-        let was_own = self.is_no_more(state, now_ms, channel, key);
+        self.is_no_more(state, now_ms, channel, key);
         if state.member(channel, key).is_some_and(|member| member.is_held()) {
             return self.show(state, now_ms, channel, key);
         }
@@ -248,11 +254,7 @@ impl MemoryEngine {
         state.remove(channel, key);
         self.members.left.fetch_add(1, Ordering::Relaxed);
         self.members.count.fetch_sub(1, Ordering::Relaxed);
-        // Of the members of other nodes these notify.
-        let is_notified = was_own || !state.shared.contains_key(channel);
-        if let Some(events) = self.shared.events.as_ref().filter(|_| is_notified) {
-            events.notify(now_ms, Event::MemberRemoved(channel, key));
-        }
+        self.notify(now_ms, Event::MemberRemoved(channel, key));
     }
 
     /// The member as subscribers know it.

@@ -337,8 +337,13 @@ impl Shard {
     ) {
         let Some(channel) = self.channels.get_mut(slot) else { return };
         let was_followed = !channel.followers.is_empty();
+        let before = channel.followers.subscribers();
         channel.followers.set(worker, subscribers);
+        let is_other = channel.followers.subscribers() != before;
         self.mark_presence(shared, slot);
+        if is_other {
+            self.notify_count(shared, now_ms, slot);
+        }
         if was_followed {
             self.notify_if_vacated(shared, now_ms, slot);
         }

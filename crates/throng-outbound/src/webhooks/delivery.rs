@@ -16,6 +16,7 @@ use tokio::time::{sleep, timeout};
 use super::happened::Happened;
 use super::kind::Webhook;
 use super::pending::Pending;
+use super::standby::OnStandby;
 use crate::client::{Origin, OutgoingRequest};
 use crate::delivery::{DeliveryMetrics, Failed, deliver};
 
@@ -46,6 +47,7 @@ pub(super) struct WebhookDelivery {
     pub(super) max_pending: usize,
     /// The bytes of all that waits here.
     pub(super) waiting_bytes: Arc<AtomicUsize>,
+    pub(super) standby: Option<Arc<OnStandby>>,
     pub(super) metrics: Arc<DeliveryMetrics>,
     /// Notified when nothing further is to be taken.
     pub(super) stop: Arc<Notify>,
@@ -81,6 +83,7 @@ impl WebhookDelivery {
                 }
                 () = self.stop.notified() => {
                     self.events.close();
+                    self.end_standby(pending, ready);
                     continue;
                 }
             };
@@ -108,6 +111,16 @@ impl WebhookDelivery {
         let gone = pending.take(happened, self.max_pending, ready);
         gone.iter().flatten().for_each(|gone| self.release(gone));
         true
+    }
+
+    /// Takes what is on standby and nobody else sends.
+    fn end_standby(&self, pending: &mut Pending, ready: &mut Vec<Happened>) {
+        let left = self.standby.as_ref().map(|standby| standby.end());
+        for happened in left.into_iter().flatten() {
+            self.waiting_bytes.fetch_add(happened.bytes(), Ordering::Relaxed);
+            self.metrics.waiting.add(1);
+            self.take(Some(happened), pending, ready);
+        }
     }
 
     /// An event waits no longer.

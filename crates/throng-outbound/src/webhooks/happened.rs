@@ -68,6 +68,11 @@ pub(super) fn client_event(
 }
 
 impl What {
+    /// True if it is about all nodes, where there are several.
+    pub(super) fn is_of_all(&self) -> bool {
+        !matches!(self, What::ClientEvent(_) | What::CacheMiss)
+    }
+
     /// The name of it.
     pub(super) fn webhook(&self) -> Webhook {
         match self {

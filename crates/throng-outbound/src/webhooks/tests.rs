@@ -24,6 +24,14 @@ async fn world(
     max_queued: usize,
     answer: impl Fn(&str) -> Reply + Send + Sync + 'static,
 ) -> World {
+    world_of((wants, max_queued, false), answer).await
+}
+
+/// The same, with other nodes or without.
+async fn world_of(
+    (wants, max_queued, has_nodes): (&[Webhook], usize, bool),
+    answer: impl Fn(&str) -> Reply + Send + Sync + 'static,
+) -> World {
     let app = |id: &str, prefix| App::new(id, id, SECRET.as_bytes(), prefix).unwrap();
     let apps = Apps::new([app("1", "shop/"), app("2", "mall/")]).unwrap();
     let access = AccessControl::open(Arc::new(throng_access::AllowAll));
@@ -35,6 +43,7 @@ async fn world(
         wants: wants.to_vec(),
         timeout: Duration::from_secs(5),
         max_queued,
+        has_nodes,
     };
     let mut webhooks = Webhooks::new(vec![settings], &access, &Trust::none());
     let (events, metrics) = (webhooks.events(None).unwrap(), webhooks.metrics().unwrap());
@@ -172,4 +181,34 @@ async fn what_does_not_fit_is_dropped_and_counted() {
         world.events.notify(clock::now_ms(), Event::ClientEvent(connection, &event));
     }
     assert_eq!(count(&world.metrics, "overflow"), 2, "of 16 MiB together");
+}
+
+#[tokio::test]
+async fn with_several_nodes_the_one_that_leads_sends_what_concerns_all() {
+    let world = world_of((&Webhook::ALL, 100, true), |_| ok("")).await;
+    let [early, late, cache] =
+        ["early", "late", "cache-a"].map(|name| ChannelName::channel(&format!("shop/{name}")));
+    let now_ms = clock::now_ms();
+    world.events.notify(now_ms, Event::Occupied(&early));
+    world.events.notify(now_ms, Event::CacheMiss(&cache));
+    world.events.notify(now_ms + 5, Event::Counted(&late, 7));
+    // It is known to others up to there.
+    world.events.notify(now_ms + 9, Event::Leads(now_ms + 1));
+    world.events.notify(now_ms + 9, Event::Follows);
+    let (bodies, metrics) = world.finish().await;
+    let all = bodies.concat();
+    assert!(all.contains("early") && all.contains("cache-a") && !all.contains("late"), "{all}");
+    assert_eq!((count(&metrics, "delivered"), count(&metrics, "overflow")), (2, 0));
+}
+
+#[tokio::test]
+async fn a_node_that_leads_sends_all_before_it_ends() {
+    let world = world_of((&Webhook::ALL, 100, true), |_| ok("")).await;
+    let channel = ChannelName::channel("shop/news");
+    let now_ms = clock::now_ms();
+    world.events.notify(now_ms, Event::Leads(now_ms));
+    world.events.notify(now_ms, Event::Occupied(&channel));
+    let (bodies, metrics) = world.finish().await;
+    assert_eq!(bodies, [r#"{"events":[{"channel":"news","name":"channel_occupied"}],"#]);
+    assert_eq!(metrics.waiting(), 0);
 }

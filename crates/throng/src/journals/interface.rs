@@ -10,7 +10,7 @@ use throng_core::events::EventSink;
 use throng_core::journal::Journal;
 use throng_core::records::Records;
 use throng_core::{
-    Channels, Epoch, JournalId, MemoryEngine, MemoryThaw, Retention, Rules, WorkerQueue,
+    Channels, Epoch, JournalId, MemoryEngine, MemoryThaw, Retention, Rules, Tallies, WorkerQueue,
 };
 use throng_handover::channel::Channel;
 use throng_handover::message::DescriptorKind;
@@ -43,10 +43,18 @@ pub(crate) struct JournalSetup<'a> {
     pub(crate) settings: &'a Settings,
     pub(crate) plan: MemoryPlan,
     pub(crate) access: &'a ServerAccess,
-    pub(crate) events: Option<Arc<dyn EventSink>>,
+    pub(crate) events: Events,
     pub(crate) rules: Arc<Rules>,
     /// The queues of the workers.
     pub(crate) queues: Vec<Arc<WorkerQueue>>,
+}
+
+/// Who is told what happens.
+#[derive(Clone)]
+pub(crate) struct Events {
+    pub(crate) sink: Option<Arc<dyn EventSink>>,
+    /// What several nodes count together. Stands before the sink's.
+    pub(crate) tallies: Option<Arc<Tallies>>,
 }
 
 /// A journal that is about to be used. One that another process still uses is only read from then.
@@ -156,7 +164,7 @@ impl JournalSetup<'_> {
     pub(crate) fn memory(&self) -> MemoryEngine {
         let (rules, queues) = (Arc::clone(&self.rules), self.queues.clone());
         MemoryEngine::new(Epoch::random(), rules, queues, self.max_bytes())
-            .with_events(self.events.clone())
+            .with_events(self.events.sink.clone())
     }
 
     /// Logs in memory that another process has frozen.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use throng_access::AccessControl;
 use throng_control::{OtherMetric, OtherValue};
+use throng_core::TallyWant;
 use throng_outbound::{DeliveryMetrics, Trust, Webhook, WebhookSettings, Webhooks};
 
 use crate::settings::{AppTable, Settings, SettingsError};
@@ -32,24 +33,12 @@ pub(super) fn settings(settings: &Settings) -> Result<Vec<WebhookSettings>, Sett
 
 fn webhook(app: &AppTable, has_nodes: bool) -> Result<Option<WebhookSettings>, SettingsError> {
     let fault = |message: &str| Err(SettingsError(format!("{} {message}", app.at)));
-    if has_nodes && app.subscription_counts == Some(true) {
-        return fault(
-            "has subscription-counts, which several nodes do not know: each counts its own \
-             subscribers only; remove it, or engine = nats",
-        );
-    }
     let Some(url) = &app.webhook else {
         return match app.webhook_events {
             Some(_) => fault("has `webhook-events` without a URL; add `webhook`, or remove it"),
             None => Ok(None),
         };
     };
-    if has_nodes {
-        return fault(
-            "has a webhook, which several nodes cannot send: each knows its own subscribers only; \
-             remove it, or engine = nats",
-        );
-    }
     let words = app.webhook_events.as_deref();
     let wants = match words {
         None => usual(),
@@ -64,7 +53,26 @@ fn webhook(app: &AppTable, has_nodes: bool) -> Result<Option<WebhookSettings>, S
         wants,
         timeout: TIMEOUT,
         max_queued: QUEUED,
+        has_nodes,
     }))
+}
+
+/// The channels that nodes count together; none on one node.
+pub(crate) fn tallied(settings: &Settings) -> Result<Vec<TallyWant>, SettingsError> {
+    let mut wants = Vec::new();
+    for app in settings.apps.iter().filter(|_| settings.engine.0) {
+        let webhook = webhook(app, true)?;
+        let is_told = |of: Webhook| webhook.as_ref().is_some_and(|own| own.wants.contains(&of));
+        let tells_clients = app.subscription_counts == Some(true);
+        if tells_clients || webhook.as_ref().is_some_and(WebhookSettings::is_of_all) {
+            wants.push(TallyWant {
+                prefix: app.prefix(),
+                counts: tells_clients || is_told(Webhook::SubscriptionCount),
+                members: is_told(Webhook::MemberAdded) || is_told(Webhook::MemberRemoved),
+            });
+        }
+    }
+    Ok(wants)
 }
 
 /// All but the numbers of subscribers, which change with each of them.
@@ -105,10 +113,12 @@ pub(super) fn metrics(metrics: &DeliveryMetrics) -> Vec<OtherMetric> {
 
 #[cfg(test)]
 mod tests {
+    use throng_core::TallyWant;
+
     use crate::settings::read_text;
 
     #[test]
-    fn a_webhook_names_a_url_and_events_and_is_of_one_server() {
+    fn a_webhook_names_a_url_and_events() {
         let app = "[[apps]]\nid = '1'\nkey = 'a'\nsecret = '0123456789abcdef'\n";
         let of = |head: &str, rest: &str| {
             super::settings(&read_text(&format!("{head}{app}{rest}")).unwrap())
@@ -119,20 +129,41 @@ mod tests {
             |rest: &str| of("", rest).unwrap().iter().map(|one| one.wants.len()).sum::<usize>();
         assert_eq!([counts(""), counts(url)], [0, 6]);
         assert_eq!(counts(&format!("{url}webhook-events = ['subscription_count']")), 1);
-        let nodes = "engine = 'nats'\nnats = '127.0.0.1:4222'\n";
         for (head, rest, expected) in [
             ("", "webhook-events = ['client_event']", "without a URL"),
             ("", "webhook = 'http://10.0.0.1/'", "`http` is for loopback only"),
             ("", &format!("{url}webhook-events = ['x']"), "unknown word \"x\"; use channel_occ"),
             ("", &format!("{url}webhook-events = []"), "told of nothing"),
-            (nodes, url, "several nodes cannot send"),
-            (nodes, "subscription-counts = true", "several nodes do not know"),
         ] {
             let error = of(head, rest).unwrap_err();
             assert!(
                 error.contains(expected) && error.starts_with("throng.toml, [[apps]]"),
                 "{error}"
             );
+        }
+    }
+
+    #[test]
+    fn nodes_count_together_what_an_application_is_told_of() {
+        let of = |head: &str, rest: &str| {
+            let app = "[[apps]]\nid = '1'\nkey = 'a'\nsecret = '0123456789abcdef'\n";
+            super::tallied(&read_text(&format!("{head}{app}{rest}")).unwrap()).unwrap()
+        };
+        let nodes = "engine = 'nats'\nnats = '127.0.0.1:4222'\n";
+        let hook = |events: &str| {
+            format!("webhook = 'http://127.0.0.1:1/hook'\nwebhook-events = ['{events}']\n")
+        };
+        assert_eq!(of("", &hook("channel_occupied")), [], "it is alone");
+        for (rest, expected) in [
+            (String::new(), None),
+            (hook("client_event"), None),
+            (hook("channel_vacated"), Some((false, false))),
+            (hook("member_added"), Some((false, true))),
+            (hook("subscription_count"), Some((true, false))),
+            ("subscription-counts = true".to_owned(), Some((true, false))),
+        ] {
+            let want = |(counts, members)| TallyWant { prefix: "1/".to_owned(), counts, members };
+            assert_eq!(of(nodes, &rest), Vec::from_iter(expected.map(want)), "{rest}");
         }
     }
 }

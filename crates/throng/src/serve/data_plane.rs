@@ -54,7 +54,7 @@ impl StartState {
         // NATS has them.
         let kept = (!setup.has_records(LogPlace::Nats)).then_some(&*setup.access.control.kept);
         let memory = arrival.memory(setup.thaw(), &mut prepared, kept, &arrivals)?;
-        let memory = memory.with_events(setup.events.clone());
+        let memory = memory.with_events(setup.events.sink.clone());
         let (channels, journals) = prepared.open(memory, setup)?;
         // In the order in which the running server sends them.
         let events = arrival.presence_events(events, &channels.presence_cache().watched)?;
@@ -88,7 +88,7 @@ impl DataPlane {
             engine: Arc::clone(&state.channels),
             access: Arc::clone(&setup.access.control),
             rules: Arc::clone(&setup.rules),
-            events: setup.events.clone(),
+            events: setup.events.sink.clone(),
             pressure: Arc::clone(&pressure),
         };
         let edge = plan.start(&context, state.arrivals.take())?;

@@ -1,11 +1,13 @@
 //! Access control and TLS, and everything that keeps them up to date.
 
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::Arc;
 
 use anyhow::Result;
 use throng_acme::{Renewal, Renewer};
 use throng_certificates::ServerTls;
 use throng_control::MetricSource;
+use throng_core::Tallies;
 use throng_core::events::EventSink;
 use throng_outbound::{KeySetTask, RunningCallouts};
 use tokio::runtime::Runtime;
@@ -13,7 +15,7 @@ use tokio::runtime::Runtime;
 use super::base::LogUntilEnd;
 use crate::access::{AccessSettings, ServerAccess};
 use crate::acme::{self, AcmeMetrics};
-use crate::journals;
+use crate::journals::{self, Events};
 use crate::outbound::{self, OutboundMetrics};
 use crate::redirect::RedirectListener;
 use crate::settings::{self, Settings, SettingsError};
@@ -28,7 +30,7 @@ pub(super) struct Security {
     pub(super) renewal: Option<Renewal>,
     pub(super) callouts: RunningCallouts,
     /// Where the application is notified.
-    pub(super) events: Option<Arc<dyn EventSink>>,
+    pub(super) events: Events,
     /// What the clients of applications are told of channels.
     pub(super) counts: Option<Arc<SubscriptionCounts>>,
     outbound: Arc<OutboundMetrics>,
@@ -54,9 +56,20 @@ impl Security {
         let mut access =
             ServerAccess::new(access, settings, clients, &mut callouts, (&trust, tagger))?;
         let mut webhooks = outbound::webhooks(settings, &trust, &access.control)?;
-        let told = webhooks.events(notified);
+        let wants = outbound::tallied(settings)?;
+        // Callouts are about this node alone.
+        let (here, next) = if wants.is_empty() { (None, notified) } else { (notified, None) };
+        let told = webhooks.events(next);
         let counts = SubscriptionCounts::new(settings, told.clone());
         let events = counts.clone().map(|counts| counts as Arc<dyn EventSink>).or(told);
+        let is_tallied = !wants.is_empty();
+        let tally = |everywhere: &Arc<dyn EventSink>| {
+            let seed = RandomState::new().build_hasher().finish();
+            Arc::new(Tallies::new(wants, seed, here, Arc::clone(everywhere)))
+        };
+        let tallies = events.as_ref().filter(|_| is_tallied).map(tally);
+        let sink = tallies.clone().map(|tallies| tallies as Arc<dyn EventSink>).or(events);
+        let events = Events { sink, tallies };
         let key_sets = access.key_sets.take();
         let outbound = Arc::new(OutboundMetrics {
             callouts: (!settings.callouts.is_empty()).then(|| callouts.metrics()),

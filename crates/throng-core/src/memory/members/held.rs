@@ -9,6 +9,7 @@ use throng_wire::v1::ShownMember;
 
 use super::key_of;
 use crate::clock;
+use crate::events::Event;
 use crate::members::exchange::{MemberChange, MemberPart, MemberValue, PeerId};
 use crate::members::{Away, Holder, State, behind};
 use crate::memory::MemoryEngine;
@@ -79,20 +80,18 @@ impl MemoryEngine {
         self.tell_others(state, now_ms, channel, key, Some(value));
     }
 
-    /// A member is none of this process any more. Returns whether it was one.
+    /// A member is none of this process any more.
     pub(super) fn is_no_more(
         &self,
         state: &mut State,
         now_ms: u64,
         channel: &ChannelName,
         key: &str,
-    ) -> bool {
+    ) {
         let member = state.member_mut(channel, key);
-        let was_own = member.is_some_and(|member| std::mem::take(&mut member.is_own));
-        if was_own {
+        if member.is_some_and(|member| std::mem::take(&mut member.is_own)) {
             self.tell_others(state, now_ms, channel, key, None);
         }
-        was_own
     }
 
     fn tell_others(
@@ -159,10 +158,16 @@ impl MemoryEngine {
         change: MemberChange,
     ) {
         let MemberChange { channel, key, value } = change;
+        if let Some(tallies) = self.tallies_of(&channel) {
+            let news = tallies.take(now_ms, (peer, number), &key, value.map(|value| value.stamp));
+            return news.into_iter().for_each(|channel| self.follow_members(now_ms, &channel));
+        }
         let mut state = self.members_with(&channel);
-        let Some(shared) = state.shared.get(&channel) else { return };
-        let part = shared.parts.iter().find(|(id, _)| *id == peer);
-        if part.is_some_and(|(_, base)| number <= base.as_of) {
+        if self.keeps_members(&channel) {
+            self.share(&mut state, now_ms, &channel);
+        }
+        let Some(shared) = state.shared.get_mut(&channel) else { return };
+        if shared.has((peer, number)) {
             return;
         }
         match value {
@@ -173,10 +178,7 @@ impl MemoryEngine {
                 Holder { peer, number, value },
             ),
             None => {
-                if let Some(shared) = state.shared.get_mut(&channel) {
-                    let last = shared.removed[0].entry((peer, key.clone())).or_default();
-                    *last = number.max(*last);
-                }
+                shared.removes((peer, number), &key);
                 self.is_not_elsewhere(&mut state, now_ms, (&channel, &key), (peer, number));
             }
         }
@@ -190,20 +192,20 @@ impl MemoryEngine {
         (peer, begun): (PeerId, u64),
         part: &MemberPart,
     ) -> bool {
+        if let Some(tallies) = self.tallies_of(&part.channel) {
+            let news = tallies.take_part(now_ms, (peer, begun), part);
+            let Some(news) = news else { return false };
+            news.iter().for_each(|channel| self.follow_members(now_ms, channel));
+            return true;
+        }
         let MemberPart { channel, after, as_of, members, next } = part;
         let mut state = self.members_with(channel);
         let Some(shared) = state.shared.get_mut(channel) else { return false };
-        match shared.begun.iter_mut().find(|(known, _)| *known == peer) {
-            Some((_, newest)) if *newest > begun => return false,
-            Some((_, newest)) => *newest = begun,
-            None => shared.begun.push((peer, begun)),
+        if !shared.begins((peer, begun)) {
+            return false;
         }
-        let is_removed = |key: &str| {
-            let departure = (peer, key.into());
-            let numbers = shared.removed.iter().filter_map(|removed| removed.get(&departure));
-            numbers.max().is_some_and(|number| number > as_of)
-        };
-        let there: Vec<_> = members.iter().filter(|(key, _)| !is_removed(key)).cloned().collect();
+        let is_there = |(key, _): &&(Box<str>, _)| !shared.is_removed((peer, *as_of), key);
+        let there: Vec<_> = members.iter().filter(is_there).cloned().collect();
         let is_gone = |key: &str, holders: &[Holder]| {
             holders.iter().any(|holder| holder.peer == peer && holder.number <= *as_of)
                 && members.binary_search_by(|(other, _)| (**other).cmp(key)).is_err()
@@ -230,6 +232,7 @@ impl MemoryEngine {
         (channel, key): (&ChannelName, &str),
         holder: Holder,
     ) {
+        let was_here = state.has(channel, key);
         let shared = self.entry(state, channel, key).shared.get_or_insert_default();
         match shared.holders.iter_mut().find(|known| known.peer == holder.peer) {
             Some(known) if known.number >= holder.number => return,
@@ -240,6 +243,9 @@ impl MemoryEngine {
             state.stay(channel, key);
         }
         self.show(state, now_ms, channel, key);
+        if !was_here && state.has(channel, key) {
+            self.notify(now_ms, Event::MemberAdded(channel, key));
+        }
     }
 
     /// Another process does not have a member, as of a number.
@@ -282,12 +288,14 @@ impl MemoryEngine {
     /// Another process is gone, with its members. Those leave with the next ticks, or after the
     /// grace of their channels.
     pub(super) fn lose(&self, now_ms: u64, peer: PeerId, has_grace: bool) {
+        if let Some(tallies) = &self.members.tallies {
+            tallies.lose(now_ms, peer);
+        }
         for shard in 0..super::SHARDS {
             let mut state = self.members.lock(shard);
             let State { shared, channels, due, owed } = &mut *state;
             for (channel, of_channel) in shared {
-                of_channel.parts.retain(|(id, _)| *id != peer);
-                of_channel.begun.retain(|(id, _)| *id != peer);
+                of_channel.loses(peer);
                 let rule = self.rules().members(channel).filter(|_| has_grace);
                 let due_ms = now_ms + rule.map_or(0, |rule| rule.grace_ms);
                 for (key, member) in channels.get_mut(channel).into_iter().flatten() {

@@ -1,9 +1,13 @@
 //! What comes from the other processes that serve the same channels, and what they ask for.
 
+use std::sync::Arc;
+
 use super::LEFT_MAX;
 use crate::members::exchange::{
     Hearing, MESSAGE_BYTES, MemberChange, MemberPart, MemberValue, MemberWant, OpenAsk, PeerId,
 };
+use crate::members::parts::SharedChannel;
+use crate::members::tallies::{self, Tallies};
 use crate::members::wants::{Base, Want};
 use crate::members::{State, behind};
 use crate::memory::{MemoryEngine, SHARDS};
@@ -12,16 +16,15 @@ use crate::name::ChannelName;
 /// Members that are looked at for a part, at most: those of other processes are not in it.
 const LOOKED_AT_MAX: usize = 4_096;
 
-/// For how long a departure is remembered at least, and at most for a little more than twice as
-/// long, however often others leave: longer than a part is under way.
-const REMOVED_MS: u64 = 10_000;
-
 impl MemoryEngine {
     /// The others can be reached from now on, or not any more. While they cannot, nobody leaves who
     /// is there.
     pub fn members_connected(&self, now_ms: u64, is_connected: bool) {
         let Some(exchange) = self.members.exchange.get() else { return };
         let waiting = exchange.lock().connected(now_ms, is_connected);
+        if let Some(tallies) = &self.members.tallies {
+            tallies.connected(now_ms, is_connected);
+        }
         waiting.into_iter().for_each(|waiting| waiting.ticket.answer(true));
         exchange.ask(now_ms);
     }
@@ -46,7 +49,11 @@ impl MemoryEngine {
     /// after what has come from others was taken.
     pub fn part_with_silent_nodes(&self, now_ms: u64) {
         let Some(exchange) = self.members.exchange.get() else { return };
-        let gone = exchange.lock().take_gone(now_ms);
+        let (gone, was_halted) = exchange.lock().take_gone(now_ms);
+        if let Some(tallies) = self.members.tallies.as_ref().filter(|_| was_halted) {
+            let is_connected = exchange.lock().is_connected();
+            tallies.connected(now_ms, is_connected);
+        }
         gone.into_iter().for_each(|peer| self.lose(now_ms, peer, false));
     }
 
@@ -75,6 +82,7 @@ impl MemoryEngine {
         for shard in 0..SHARDS {
             channels.extend(self.members.lock(shard).shared.keys().cloned());
         }
+        channels.extend(self.members.tallies.is_some().then(tallies::name));
         if let Some(exchange) = self.members.exchange.get() {
             exchange.lock().want_all_of(peer, channels);
         }
@@ -98,6 +106,9 @@ impl MemoryEngine {
     }
 
     fn member_part(&self, now_ms: u64, want: MemberWant, room: usize) -> MemberPart {
+        if let Some(tallies) = self.tallies_of(&want.channel) {
+            return tallies.part(want, room);
+        }
         let MemberWant { channel, after } = want;
         let state = self.members_with(&channel);
         let exchange = self.members.exchange.get();
@@ -139,13 +150,12 @@ impl MemoryEngine {
         }
         let mut ready = Vec::new();
         for want in open.wants {
-            let mut state = self.members_with(&want.channel);
-            if let Some(shared) = state.shared.get_mut(&want.channel) {
+            let is_whole = self.with_shared(&want.channel, |shared| {
                 shared.is_asked |= open.only.is_none();
-                if exchange.lock().is_whole(now_ms, &shared.parts) {
-                    drop(state);
-                    ready.push(want.channel);
-                }
+                exchange.lock().is_whole(now_ms, &shared.parts)
+            });
+            if is_whole == Some(true) {
+                ready.push(want.channel);
             }
         }
         self.answer_waiting(now_ms, &ready);
@@ -173,20 +183,33 @@ impl MemoryEngine {
                     let want = Want { channel: part.channel, after: Some(next), base: Some(base) };
                     exchange.lock().want_of(node, want);
                 }
-                _ => self.has_part(&part.channel, (peer, base)),
+                _ => {
+                    self.with_shared(&part.channel, |shared| shared.completes((peer, base)));
+                }
             }
         }
     }
 
-    /// A part of another process is complete.
-    fn has_part(&self, channel: &ChannelName, (peer, base): (PeerId, Base)) {
-        let mut state = self.members_with(channel);
-        let Some(shared) = state.shared.get_mut(channel) else { return };
-        match shared.parts.iter_mut().find(|(known, _)| *known == peer) {
-            Some((_, known)) if known.generation > base.generation => {}
-            Some((_, known)) => *known = base,
-            None => shared.parts.push((peer, base)),
+    /// Changes what is known of the parts of a channel, if anybody here follows its members.
+    fn with_shared<T>(
+        &self,
+        channel: &ChannelName,
+        change: impl FnOnce(&mut SharedChannel) -> T,
+    ) -> Option<T> {
+        match self.tallies_of(channel) {
+            Some(tallies) => Some(tallies.with_parts(change)),
+            None => self.members_with(channel).shared.get_mut(channel).map(change),
         }
+    }
+
+    /// The numbers of subscribers, if this is the name of their table.
+    pub(super) fn tallies_of(&self, channel: &ChannelName) -> Option<&Arc<Tallies>> {
+        self.members.tallies.as_ref().filter(|_| tallies::is_name(channel))
+    }
+
+    /// True if the members of a channel are kept here although nobody here follows them.
+    pub(super) fn keeps_members(&self, channel: &ChannelName) -> bool {
+        self.members.tallies.as_ref().is_some_and(|tallies| tallies.keeps_members(channel))
     }
 
     /// Answers those that have waited for others long enough, or for one of these channels.
@@ -221,6 +244,9 @@ impl MemoryEngine {
             }
         }
         self.forget_unused(now_ms);
+        if let Some(tallies) = &self.members.tallies {
+            tallies.tick(now_ms);
+        }
         exchange.ask(now_ms);
     }
 
@@ -229,14 +255,12 @@ impl MemoryEngine {
     /// are not known.
     fn forget_unused(&self, now_ms: u64) {
         let Some(exchange) = self.members.exchange.get() else { return };
+        let tallies = self.members.tallies.as_ref();
         let mut state = self.members.lock(self.next_shard());
         let mut unused = Vec::new();
         let State { shared, channels, .. } = &mut *state;
         for (channel, of_channel) in shared.iter_mut() {
-            if now_ms >= of_channel.removed_ms + REMOVED_MS {
-                let latest = std::mem::take(&mut of_channel.removed[0]);
-                (of_channel.removed[1], of_channel.removed_ms) = (latest, now_ms);
-            }
+            of_channel.forget_removed(now_ms);
             let has_left_out = std::mem::take(&mut of_channel.lacks);
             if has_left_out {
                 of_channel.parts.clear();
@@ -248,7 +272,13 @@ impl MemoryEngine {
             drop(others);
             let is_own =
                 || channels.get(channel).is_some_and(|all| all.values().any(|it| it.is_own));
-            if now_ms >= of_channel.until_ms && !self.is_followed(channel) && !is_own() {
+            // Events are to tell of those that leave.
+            let is_kept = |tallies: &Arc<Tallies>| {
+                tallies.keeps_members(channel)
+                    && (channels.contains_key(channel) || tallies.is_followed(channel))
+            };
+            let is_used = || self.is_followed(channel) || is_own() || tallies.is_some_and(is_kept);
+            if now_ms >= of_channel.until_ms && !is_used() {
                 unused.push(channel.clone());
             }
         }

@@ -1,15 +1,18 @@
 //! Channels whose members are those of several processes: since when, and for how long.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::value;
 use crate::change::Erase;
 use crate::clock;
 use crate::later::{Answer, Later};
+use crate::members::State;
 use crate::members::exchange::{Exchange, MemberLink};
-use crate::members::{SharedChannel, State};
+use crate::members::parts::SharedChannel;
+use crate::members::tallies::Tallies;
 use crate::memory::{MemoryEngine, SHARDS};
-use crate::name::ChannelName;
+use crate::name::{ChannelName, Kind};
 use crate::rules::JournalId;
 
 /// For how long the members of other processes are kept of a channel that nobody here follows, in
@@ -25,12 +28,20 @@ const SHARED_MAX: usize = 2_048;
 const NUMBER_BITS: u32 = 20;
 
 impl MemoryEngine {
+    /// The same engine, with numbers of subscribers that several processes tell each other.
+    #[must_use]
+    pub fn with_tallies(mut self, tallies: Option<Arc<Tallies>>) -> MemoryEngine {
+        self.members.tallies = tallies;
+        self
+    }
+
     /// Has this process exchange members with others that serve the channels of the journal which
-    /// has [no list](MemoryEngine::with_all_listed), if any of these has members. Called once,
+    /// has [no list](MemoryEngine::with_all_listed), if any of these has members or numbers of
+    /// subscribers are wanted. Called once,
     /// before any subscription begins or goes on.
     pub fn share_members(&self, link: Box<dyn MemberLink>) {
         if let Some(journal) = self.shared.listed_here
-            && self.rules().have_members_in(journal)
+            && (self.rules().have_members_in(journal) || self.members.tallies.is_some())
         {
             self.share_members_from(clock::now_ms(), journal, link);
         }
@@ -43,8 +54,14 @@ impl MemoryEngine {
         link: Box<dyn MemberLink>,
     ) {
         let number = clock::wall_ms(now_ms) << NUMBER_BITS;
-        let is_first = self.members.exchange.set(Exchange::new(journal, number, link)).is_ok();
+        let exchange = Arc::new(Exchange::new(journal, number, link));
+        let is_first = self.members.exchange.set(Arc::clone(&exchange)).is_ok();
         debug_assert!(is_first);
+        if let Some(tallies) = &self.members.tallies {
+            let followed = self.all_followed();
+            let has_taken_over = !followed.is_empty() || self.member_metrics().members > 0;
+            tallies.begin(now_ms, exchange, (followed, has_taken_over));
+        }
         // Of another process, which was this one before.
         for shard in 0..SHARDS {
             let mut state = self.members.lock(shard);
@@ -118,10 +135,25 @@ impl MemoryEngine {
         if !self.is_of_several(exchange, channel) {
             return false;
         }
-        let shared = SharedChannel { until_ms: now_ms + KEPT_MS, ..SharedChannel::default() };
-        state.shared.insert(channel.clone(), shared);
+        let shared = state.shared.entry(channel.clone()).or_default();
+        shared.until_ms = now_ms + KEPT_MS;
         exchange.lock().want(channel.clone());
         true
+    }
+
+    /// The channels that somebody here follows, with the numbers of subscriptions.
+    fn all_followed(&self) -> Vec<(ChannelName, u64)> {
+        let mut followed = Vec::new();
+        for kind in [Kind::Channel, Kind::User] {
+            let mut next = Some(None);
+            while let Some(after) = next {
+                let step = self.list(clock::now_ms(), kind, after);
+                let listed = step.channels.into_iter().filter(|listed| listed.subscribers > 0);
+                followed.extend(listed.map(|listed| (listed.name, listed.subscribers)));
+                next = step.next.map(Some);
+            }
+        }
+        followed
     }
 
     fn is_of_several(&self, exchange: &Exchange, channel: &ChannelName) -> bool {

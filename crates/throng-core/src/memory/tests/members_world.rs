@@ -3,25 +3,33 @@
 //! or into another order.
 //!
 //! Subscribers on each process keep the list as they are told, and are told nothing twice. Once all
-//! is quiet, each process lists those who are connected to any of them, with the same data. The
+//! is quiet, each process lists those who are connected to any of them, with the same data, and has
+//! the same numbers of subscribers. An application that is told by whichever process leads knows
+//! then which channels have subscribers, and which members, if there was one fault at a time. The
 //! seed of a world that fails is printed; `THRONG_SEED=` runs it alone, and `THRONG_SEEDS=` runs as
 //! many. A seed gives the same world each time: no clock and no random hash has an influence.
+
+mod application;
+mod link;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use throng_wire::v1::ShownMember;
 
+use application::{Application, Equipment};
+use link::{OpenAsk, Out, Packet, Random, Sent, Underway};
+
 use super::*;
 use crate::clock;
 use crate::later::{Answer, Later, Ticket};
-use crate::members::exchange::{MemberAsk, MemberChange, MemberLink, MemberPart, MemberWant};
+use crate::members::exchange::MemberAsk;
 use crate::rules::{JournalId, MembersRule};
 
 const SEEDS: u64 = 200;
 const NODES: usize = 3;
 const USERS: [&str; 5] = ["ann", "bob", "cy", "dee", "eve"];
-const CHANNELS: [&str; 2] = ["hall", "room"];
+const CHANNELS: [&str; 2] = ["app/hall", "app/room"];
 const BEGINNING_MS: u64 = 1_700_000_000_000;
 const STEP_MS: u64 = 100;
 const STEPS: usize = 500;
@@ -29,72 +37,16 @@ const STEPS: usize = 500;
 const HASH_SEED: u64 = 1;
 /// A silent process is taken for gone after this time.
 const GONE_MS: u64 = 8_000;
+/// One fault is over after this time: a silent process is gone, and one that has taken over leads.
+const CALM_MS: u64 = 13_000;
 /// Longer than what is thawed waits, and than a question that is asked again.
-const QUIET_MS: u64 = 30_000;
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ (mixed >> 31)) % bound as u64) as usize
-    }
-
-    fn percent(&mut self, percent: usize) -> bool {
-        self.below(100) < percent
-    }
-}
-
-/// What an engine has sent.
-#[derive(Debug)]
-enum Sent {
-    Told(u64, Vec<MemberChange>),
-    Asked(MemberAsk),
-}
-
-#[derive(Clone, Default)]
-struct Out(Arc<Mutex<Vec<Sent>>>);
-
-impl MemberLink for Out {
-    fn tell(&self, first: u64, changes: &[MemberChange]) {
-        self.0.lock().unwrap().push(Sent::Told(first, changes.to_vec()));
-    }
-
-    fn ask(&self, ask: MemberAsk) {
-        self.0.lock().unwrap().push(Sent::Asked(ask));
-    }
-
-    fn part_with(&self, _: &str) {}
-}
-
-#[derive(Clone)]
-enum Packet {
-    Here,
-    Leaves,
-    Told(u64, Vec<MemberChange>),
-    Asked(u64, Vec<MemberWant>),
-    Answered(u64, Vec<MemberPart>),
-}
-
-struct Underway {
-    due_ms: u64,
-    from: String,
-    to: String,
-    packet: Packet,
-}
-
-struct OpenAsk {
-    due_ms: u64,
-    missing: BTreeSet<String>,
-    answers: Vec<(Box<str>, Vec<MemberPart>)>,
-}
+const QUIET_MS: u64 = 40_000;
 
 struct Node {
     name: String,
     fixture: Fixture,
     out: Out,
+    equipment: Equipment,
     is_up: bool,
     is_cut: bool,
     /// Whether it has noticed, and when it will.
@@ -119,7 +71,7 @@ fn object_of(message: &crate::Message) -> String {
 }
 
 impl Node {
-    fn new(name: String, grace_ms: u64, now_ms: u64) -> Node {
+    fn new(name: String, grace_ms: u64, now_ms: u64, application: &Application) -> Node {
         let rule = Rule {
             journal: Some(JournalId(0)),
             members: Some(MembersRule { are_connections: false, grace_ms }),
@@ -131,6 +83,7 @@ impl Node {
             name,
             fixture,
             out: Out::default(),
+            equipment: Equipment::new(application),
             is_up: true,
             is_cut: false,
             knows_cut: false,
@@ -155,10 +108,23 @@ impl Node {
     }
 
     fn begin(&mut self, now_ms: u64) {
+        let engine = std::mem::replace(&mut self.fixture.engine, Fixture::empty());
+        self.fixture.engine = self.equipment.beneath(engine);
         let out = Box::new(self.out.clone());
         self.engine().share_members_from(now_ms, JournalId(0), out);
         self.engine().members_connected(now_ms, true);
         (0..CHANNELS.len()).for_each(|at| self.engine().follow_members(now_ms, &channel(at)));
+    }
+
+    fn disconnect(&self, now_ms: u64, of: usize, user: usize) {
+        let channel = channel(of);
+        let (worker, _, id) = self.engine().audience(&channel).workers[0];
+        self.engine().end_member(now_ms, &channel, USERS[user], 0);
+        self.engine().unfollow(now_ms, id, worker);
+    }
+
+    fn is_settled(&self) -> bool {
+        self.is_up && !self.is_cut && self.equipment.tallies.may_lead()
     }
 
     fn is_told(&mut self, message: &crate::Message) {
@@ -206,6 +172,12 @@ struct World {
     seen: BTreeSet<&'static str>,
     /// Of all that the engines have sent, and when.
     trace: DefaultHasher,
+    application: Application,
+    /// True if no news is lost, and one fault is over before the next: always a process is there
+    /// that knows what the application knows.
+    is_careful: bool,
+    /// When the last fault was over.
+    calm_ms: u64,
 }
 
 impl World {
@@ -214,9 +186,12 @@ impl World {
         let grace_ms = [0, 2_000][random.below(2)];
         let now_ms = BEGINNING_MS;
         clock::simulated::set(now_ms);
-        let nodes = (0..NODES).map(|at| Node::new(format!("node{at}"), grace_ms, now_ms));
+        let application = Application::default();
+        let node = |at| Node::new(format!("node{at}"), grace_ms, now_ms, &application);
+        let nodes = (0..NODES).map(node);
         let nodes = nodes.collect();
         let (lossy, keeps_order) = ([0, 0, 5, 30][random.below(4)], random.percent(70));
+        let is_careful = lossy == 0 && keeps_order && random.percent(70);
         World {
             random,
             now_ms,
@@ -229,7 +204,23 @@ impl World {
             said: 0,
             seen: BTreeSet::new(),
             trace: DefaultHasher::new(),
+            application,
+            is_careful,
+            calm_ms: 0,
         }
+    }
+
+    /// True if a process may be gone, or cut off.
+    fn may_go(&mut self, at: usize) -> bool {
+        let mut others = self.nodes.iter().enumerate().filter(|(other, _)| *other != at);
+        let is_known = others.any(|(_, node)| node.is_settled());
+        let is_calm =
+            self.now_ms >= self.calm_ms + CALM_MS && self.nodes.iter().all(|node| !node.is_cut);
+        if self.is_careful && !(is_known && is_calm) {
+            return false;
+        }
+        self.calm_ms = self.now_ms;
+        true
     }
 
     fn send(&mut self, from: &str, to: Option<&str>, packet: &Packet) {
@@ -243,6 +234,22 @@ impl World {
             let due_ms = self.now_ms + self.random.below(slowest) as u64;
             let (from, packet) = (from.to_owned(), packet.clone());
             self.underway.push(Underway { due_ms, from, to: name, packet });
+        }
+    }
+
+    fn ask(&mut self, at: usize, ask: MemberAsk) {
+        let node = &mut self.nodes[at];
+        let asked =
+            node.heard.keys().filter(|name| ask.only.as_deref().is_none_or(|it| it == *name));
+        let missing: BTreeSet<_> = asked.cloned().collect();
+        if missing.is_empty() {
+            return node.engine().members_answered(self.now_ms, ask.id, Vec::new());
+        }
+        let due_ms = self.now_ms + 1_000;
+        node.asks.insert(ask.id, OpenAsk { due_ms, missing, answers: Vec::new() });
+        if node.is_up && !node.is_cut {
+            let name = node.name.clone();
+            self.send(&name, ask.only.as_deref(), &Packet::Asked(ask.id, ask.wants));
         }
     }
 
@@ -273,22 +280,6 @@ impl World {
                 return;
             }
             due.into_iter().for_each(|it| self.deliver(it));
-        }
-    }
-
-    fn ask(&mut self, at: usize, ask: MemberAsk) {
-        let node = &mut self.nodes[at];
-        let asked =
-            node.heard.keys().filter(|name| ask.only.as_deref().is_none_or(|it| it == *name));
-        let missing: BTreeSet<_> = asked.cloned().collect();
-        if missing.is_empty() {
-            return node.engine().members_answered(self.now_ms, ask.id, Vec::new());
-        }
-        let due_ms = self.now_ms + 1_000;
-        node.asks.insert(ask.id, OpenAsk { due_ms, missing, answers: Vec::new() });
-        if node.is_up && !node.is_cut {
-            let name = node.name.clone();
-            self.send(&name, ask.only.as_deref(), &Packet::Asked(ask.id, ask.wants));
         }
     }
 
@@ -372,6 +363,7 @@ impl World {
         let shown = ShownMember { connection: None, user: Some(USERS[user]), info };
         let node = &mut self.nodes[at];
         if node.engine().begin_member(self.now_ms, &channel(of), shown).is_ok() {
+            node.fixture.follow(self.now_ms, &channel(of), 0, StartAt::Live);
             node.connections.push((of, user));
         }
     }
@@ -383,7 +375,7 @@ impl World {
             if self.random.percent(10) {
                 let name = format!("node{}", self.names);
                 self.names += 1;
-                self.nodes[at] = Node::new(name, self.grace_ms, now_ms);
+                self.nodes[at] = Node::new(name, self.grace_ms, now_ms, &self.application);
             }
             return;
         }
@@ -394,7 +386,7 @@ impl World {
                 if !node.connections.is_empty() {
                     let place = self.random.below(node.connections.len());
                     let (of, user) = node.connections.swap_remove(place);
-                    node.engine().end_member(now_ms, &channel(of), USERS[user], 0);
+                    node.disconnect(now_ms, of, user);
                 }
             }
             55..65 => {
@@ -430,7 +422,7 @@ impl World {
 
     /// Another process takes over.
     fn upgrade(&mut self, at: usize) {
-        if self.nodes[at].is_cut {
+        if self.nodes[at].is_cut || !self.may_go(at) {
             return;
         }
         self.seen.insert("upgrade");
@@ -446,6 +438,7 @@ impl World {
         for (of, user) in &node.connections {
             node.engine().rest_member(now_ms, &channel(*of), USERS[*user]);
         }
+        node.equipment.renew();
         node.fixture.freeze_and_thaw();
         node.asks.clear();
         node.begin(now_ms);
@@ -464,12 +457,16 @@ impl World {
 
     /// A process dies or stops.
     fn end(&mut self, at: usize) {
+        if !self.may_go(at) {
+            return;
+        }
         let node = &mut self.nodes[at];
         (node.is_up, node.is_cut) = (false, false);
         node.connections.clear();
         let name = node.name.clone();
         if self.random.percent(50) {
             self.seen.insert("stop");
+            node.equipment.end();
             self.send(&name, None, &Packet::Leaves);
         } else {
             self.seen.insert("death");
@@ -482,11 +479,15 @@ impl World {
         if self.nodes[at].is_cut {
             let node = &mut self.nodes[at];
             (node.is_cut, node.knows_cut) = (false, false);
+            self.calm_ms = now_ms;
             node.stay.clear();
             node.heard.values_mut().for_each(|heard_ms| *heard_ms = now_ms);
             // Also if it had not noticed: the servers end a connection that stands still.
             node.engine().members_connected(now_ms, false);
             node.engine().members_connected(now_ms, true);
+            return;
+        }
+        if !self.may_go(at) {
             return;
         }
         self.seen.insert("cut off");
@@ -514,8 +515,7 @@ impl World {
 
     /// All faults end, and everybody hears of everything.
     fn finish(&mut self) {
-        self.lossy = 0;
-        self.keeps_order = true;
+        (self.lossy, self.keeps_order) = (0, true);
         for at in 0..self.nodes.len() {
             if self.nodes[at].is_cut {
                 self.cut(at);
@@ -552,6 +552,13 @@ impl World {
                     assert_eq!(&told, list, "{} and its subscribers", node.name);
                 }
             }
+            let connections = up().flat_map(|node| &node.connections);
+            let subscriptions = connections.filter(|(of, _)| *of == at).count() as u64;
+            up().for_each(|node| node.equipment.check(&channel(at), subscriptions));
+            if self.is_careful {
+                self.seen.insert("told");
+                self.application.lock().unwrap().check(name, subscriptions > 0, &here);
+            }
         }
     }
 }
@@ -587,6 +594,7 @@ fn all_processes_list_the_same_members_whatever_happens() {
         let found = std::panic::catch_unwind(|| run(seed));
         seen.extend(found.unwrap_or_else(|_| panic!("THRONG_SEED={seed} replays it")).0);
     }
-    let all = ["asked", "cut off", "death", "partial", "stop", "upgrade without event", "whole"];
+    let all =
+        ["asked", "cut off", "death", "partial", "stop", "told", "upgrade without event", "whole"];
     assert!(all.iter().all(|it| seen.contains(it)), "only {seen:?}");
 }

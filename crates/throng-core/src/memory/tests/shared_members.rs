@@ -1,8 +1,6 @@
 //! Members of channels that several processes serve: pages of parts, who is forgotten when, what
 //! finds no room.
 
-use std::collections::HashMap;
-
 use throng_wire::v1::ShownMember;
 
 use super::*;
@@ -280,7 +278,7 @@ fn departures_are_forgotten_although_others_leave_all_the_time() {
     let remembered = |one: &One| {
         let engine = one.engine();
         let state = engine.members.lock(engine.find(&room()).0);
-        state.shared[&room()].removed.iter().map(HashMap::len).sum::<usize>()
+        state.shared[&room()].removed_count()
     };
     let mut most = 0;
     for number in 1..200 {

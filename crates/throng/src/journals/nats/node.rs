@@ -51,7 +51,7 @@ pub(super) fn prepare(setup: &JournalSetup<'_>, id: JournalId, name: Option<Owne
     };
     let name = name.map(read).transpose()?;
     let thaw = name.as_ref().map(|_| NodeThaw::default());
-    let starting = NodeStarting::connect(settings(setup, name), setup.events.clone())
+    let starting = NodeStarting::connect(settings(setup, name), setup.events.sink.clone())
         .context("cannot start the thread of the connection to NATS")?;
     Ok(Box::new(PreparedNode { id, starting, thaw }))
 }
@@ -72,8 +72,8 @@ impl Prepared for PreparedNode {
         self.thaw.as_mut().map_or(Ok(()), |thaw| thaw.record(record)).context("the node")
     }
 
-    fn beneath(&mut self, memory: MemoryEngine, _: &JournalSetup<'_>) -> Result<MemoryEngine> {
-        Ok(self.starting.beneath(memory, self.id))
+    fn beneath(&mut self, memory: MemoryEngine, setup: &JournalSetup<'_>) -> Result<MemoryEngine> {
+        Ok(self.starting.beneath(memory, self.id).with_tallies(setup.events.tallies.clone()))
     }
 
     fn open(self: Box<Self>, memory: &Arc<MemoryEngine>, _: &JournalSetup<'_>) -> Result<Opened> {
