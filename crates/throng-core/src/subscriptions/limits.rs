@@ -110,9 +110,13 @@ impl SubscriptionTable {
                 rule.max_lag_bytes.max(2 * state.max_bytes),
             ),
             (_, 0) => (rule.max_lag_messages, rule.max_lag_bytes),
-            _ => (
+            _ if buffer.has_keys() => (
                 rule.max_lag_messages.max(retention.max_messages + 2 * state.max_keys),
                 rule.max_lag_bytes.max(retention.max_bytes + 2 * state.max_bytes),
+            ),
+            _ => (
+                rule.max_lag_messages.max(retention.max_messages),
+                rule.max_lag_bytes.max(retention.max_bytes),
             ),
         };
         // The newest stays, however large it is.

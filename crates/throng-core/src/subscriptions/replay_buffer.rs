@@ -243,6 +243,7 @@ impl ReplayBuffer {
     /// Returns its bytes.
     pub(super) fn push_front(&mut self, message: Arc<Message>, floor: u64) -> usize {
         let bytes = self.count(&message);
+        self.has_keys |= message.key().is_some();
         self.messages.push_front(message);
         self.floor = floor;
         bytes

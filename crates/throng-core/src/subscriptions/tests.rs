@@ -505,6 +505,25 @@ fn many_that_catch_up_share_encodings_for_a_moment() {
     assert_eq!(encoded(&table), 0, "few are left");
 }
 
+/// A state that others could have asked for is none of a channel without keys.
+#[test]
+fn a_slow_reader_of_a_backlog_is_within_the_lag_limit() {
+    let mut table = SubscriptionTable::new(rules(2, 4, 9, LagPolicy::Skip));
+    let (channel, local) = (ChannelId(0), table.next_local());
+    let mut followed = model::followed(channel, local, 2);
+    followed.cursor.offset = 0;
+    followed.backlog = (1..=2).map(|offset| model::message(offset, offset - 1)).collect();
+    let slow = table.join(ConnectionId::new(0), &followed, false, None);
+    table.block(slow);
+    for offset in 3..=20 {
+        table.append(local, channel, &model::message(offset, offset - 1));
+        table.next_batch(&mut 9, &mut Vec::new());
+    }
+    let buffer = table.channels[local.index()].buffer.as_ref().expect("one is slow");
+    assert_eq!(buffer.messages().len(), 4);
+    assert!(!matches!(table.waiting(slow), Waiting::Messages(_)), "it has missed some");
+}
+
 #[test]
 fn each_channel_has_its_own_epoch() {
     let mut table = SubscriptionTable::new(rules(0, 9, 9, LagPolicy::Skip));

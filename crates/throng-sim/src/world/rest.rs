@@ -5,7 +5,6 @@ use throng_edge::{Counter, Parked};
 use super::World;
 use super::seat::{Batch, TICK_MS};
 use crate::client::Client;
-use crate::model::ENTRIES_PER_MESSAGE;
 use crate::tls_end::TlsEnd;
 use crate::{Check, ensure};
 
@@ -107,9 +106,11 @@ impl World {
             let rule = &self.model.topics[topic].rule;
             // The messages in the socket, and the one that is partly in it.
             let sent = stuck.bytes / MESSAGE_BYTES_MIN + 1;
-            let may_wait =
-                ENTRIES_PER_MESSAGE * rule.max_lag_messages.max(rule.retention.max_messages);
-            let got = self.model.between(topic, at, offset.min(head)).len();
+            let may_wait = rule.max_lag_messages.max(rule.retention.max_messages);
+            // What has expired takes no room from other messages.
+            let got = self.model.between(topic, at, offset.min(head)).iter();
+            // What has expired takes no room from other messages.
+            let got = got.filter(|entry| !entry.is_expired(self.now_ms())).count();
             ensure!(
                 got <= may_wait + sent,
                 "client {} got {got} messages of {topic}, {sent} of them from its socket",
