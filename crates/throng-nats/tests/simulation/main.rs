@@ -58,6 +58,14 @@ fn a_head_before_expired_messages_is_a_conflict() {
 }
 
 #[test]
+fn a_head_before_an_erased_message_is_a_conflict() {
+    for seed in 0..8 {
+        let tally = World::new(seed).erase_behind_a_head();
+        assert_eq!((tally.conflicts, tally.changed_logs), (1, 0), "THRONG_SEED={seed}");
+    }
+}
+
+#[test]
 fn a_dropped_value_is_no_gap_and_another_message_is() {
     for seed in 0..8 {
         assert!(World::new(seed).drop_messages().recovered_by_keys > 0, "THRONG_SEED={seed}");

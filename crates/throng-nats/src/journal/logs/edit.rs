@@ -78,10 +78,13 @@ fn entries(
         return (entries, record);
     }
     let head = edit.head.map(|_| (ingest, view.last));
+    // A message may have come and been erased: the last one would be the same again.
+    let erasures = edit.head.filter(|_| is_atomic);
+    let erasures = erasures.map(|_| (subjects.erasures(suffix), view.erasures_sequence()));
     let may_end = edit.may_end && is_atomic && edit.is_refused_by_end();
     let depends = edit.record_version.is_some() || may_end;
     let version = depends.then(|| (subjects.record(suffix), view.record_sequence()));
-    for condition in [head, version].into_iter().flatten() {
+    for condition in [head, erasures, version].into_iter().flatten() {
         batch::require(&mut entries, condition, (subjects.guard(suffix), stream));
     }
     (entries, record)

@@ -1,7 +1,9 @@
 //! Changes of logs and erasure, and their outcomes.
 
 use throng_core::{AskerId, Body, LogRecord, Publication, RecordChange};
-use throng_nats::journal::{JournalEvent, LogEdit, LogFacts, LogOutcome, LogRequest, Outcome};
+use throng_nats::journal::{
+    JournalAction, JournalEvent, LogEdit, LogFacts, LogOutcome, LogRequest, Outcome,
+};
 
 use super::ends::{SeenEnd, may_end};
 use super::keys::{self, AskedKey};
@@ -109,6 +111,60 @@ impl World {
         self.oracle.marks(sequence);
         let request = LogRequest::EraseMessage(sequence);
         self.ask_log(node, index, AskedLog::Erase(Some(sequence)), request);
+    }
+
+    /// Time passes for one node alone, until it is quiet or has `waits` for something.
+    fn go_on_alone(&mut self, node: usize, waits: impl Fn(&JournalAction) -> bool) {
+        for _ in 0..20 {
+            self.tick(node);
+            while !self.nodes[node].to_broker.is_empty() {
+                if self.nodes[node].to_broker.iter().any(&waits) {
+                    return;
+                }
+                self.carry_up(node);
+                while !self.nodes[node].answers.is_empty() {
+                    self.carry_down(node);
+                }
+            }
+        }
+    }
+
+    /// Changes an empty log under the condition on its head, while a message comes between the
+    /// question for the head and the change, and is erased.
+    pub(crate) fn erase_behind_a_head(mut self) -> Tally {
+        const INDEX: usize = 2;
+        let erase = |world: &mut World| {
+            world.histories.insert(INDEX);
+            let request = LogRequest::EraseHistory { with_record: false, up_to: None };
+            world.ask_log(1, INDEX, AskedLog::Erase(None), request);
+        };
+        (0..self.nodes.len()).for_each(|node| self.connect(node));
+        self.settle(100);
+        self.publish_to(1, INDEX, AskerId::SERVER);
+        self.settle(3);
+        erase(&mut self);
+        self.settle(30);
+        self.ask_log(0, INDEX, AskedLog::State, LogRequest::State);
+        self.settle(30);
+        let head = Some(self.nodes[0].facts[&INDEX].head);
+        let message = Publication::new(channel(INDEX), Body::Text("change".into()));
+        let (record_version, record) = (None, RecordChange::Keep);
+        let messages = vec![message];
+        let edit = LogEdit { head, record_version, key: None, messages, record, may_end: false };
+        self.make_change(0, INDEX, edit);
+        let is_change = |action: &JournalAction| match action {
+            JournalAction::Publish { subject: to, .. } => *to == subject(INDEX),
+            _ => false,
+        };
+        self.go_on_alone(0, is_change);
+        assert!(self.nodes[0].to_broker.iter().any(is_change), "it is about to be sent");
+        self.publish_to(1, INDEX, AskerId::SERVER);
+        self.go_on_alone(1, |_| false);
+        erase(&mut self);
+        self.go_on_alone(1, |_| false);
+        assert_eq!(self.broker.kept(super::STREAM, &subject(INDEX)).len(), 0, "it is erased");
+        self.settle(100);
+        self.tally
     }
 
     /// Changes logs whose messages have just expired, so that no node has noticed: first under the
