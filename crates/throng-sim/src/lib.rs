@@ -15,7 +15,7 @@
 //! | `decode` | the client's side of HTTP, chunks, SSE and WebSocket |
 //! | `model` | the expected logs and subscriptions |
 //! | `topics` | the channels and their rules |
-//! | `stream_ids` | an engine whose offsets skip, and whose channels have different epochs |
+//! | `stream_ids` | the ids of journals: offsets that skip, channels with different epochs |
 //! | `recorder` | the engine, with a record of all calls |
 //! | `fetches` | fetches of an engine that keeps its logs elsewhere |
 //! | `late`, `late_answers` | an access policy that decides later; answers that come later |

@@ -8,8 +8,8 @@ use std::collections::HashMap;
 
 use throng_core::message::OVERHEAD_BYTES;
 use throng_core::{
-    Body, ChannelName, EntryCount, HistoryQuery, IDEMPOTENCY_MS, MessageId, Publication, Published,
-    StartAt, VolatilePublication,
+    Body, ChannelName, EntryCount, HistoryQuery, IDEMPOTENCY_MS, JournalId, MessageId, Publication,
+    Published, StartAt, VolatilePublication,
 };
 
 use crate::topics::Topic;
@@ -78,13 +78,20 @@ struct Log {
     keys: HashMap<Box<str>, (u64, u64)>,
 }
 
+/// The ids that messages of a channel have.
+#[derive(Debug)]
+pub(crate) struct Ids {
+    /// The epoch, as ids have it.
+    pub(crate) epoch: String,
+    /// True if each offset is its predecessor's plus one.
+    pub(crate) are_consecutive: bool,
+}
+
 #[derive(Debug)]
 pub(crate) struct Model {
     pub(crate) topics: Vec<Topic>,
-    /// The epoch of each channel, as ids have it.
-    epochs: Vec<String>,
-    /// True if each offset is its predecessor's plus one.
-    pub(crate) are_offsets_consecutive: bool,
+    /// The ids of each channel.
+    ids: Vec<Ids>,
     /// The number of messages dropped because all logs together exceeded their limit.
     pub(crate) evicted: u64,
     /// The bytes that all logs together may keep.
@@ -166,22 +173,20 @@ impl Log {
 
 impl Model {
     /// Empty logs, which together may keep `max_logs_bytes`.
-    pub(crate) fn new(
-        topics: Vec<Topic>,
-        epochs: Vec<String>,
-        are_offsets_consecutive: bool,
-        max_logs_bytes: usize,
-    ) -> Model {
+    pub(crate) fn new(topics: Vec<Topic>, ids: Vec<Ids>, max_logs_bytes: usize) -> Model {
         let logs = topics.iter().map(|_| Log::default()).collect();
-        Model {
-            topics,
-            epochs,
-            are_offsets_consecutive,
-            evicted: 0,
-            max_logs_bytes,
-            logs,
-            volatile: Vec::new(),
-        }
+        Model { topics, ids, evicted: 0, max_logs_bytes, logs, volatile: Vec::new() }
+    }
+
+    /// True if some logs are in memory, and some in each of two journals.
+    pub(crate) fn has_all_kinds(&self) -> bool {
+        let has = |journal| self.topics.iter().any(|topic| topic.rule.journal == journal);
+        [None, Some(JournalId(0)), Some(JournalId(1))].into_iter().all(has)
+    }
+
+    /// True if each offset of a channel is its predecessor's plus one.
+    pub(crate) fn are_consecutive(&self, topic: usize) -> bool {
+        self.ids[topic].are_consecutive
     }
 
     /// The index of the channel with this name.
@@ -274,12 +279,12 @@ impl Model {
 
     /// The id with an offset in the channel's epoch.
     pub(crate) fn id(&self, topic: usize, offset: u64) -> String {
-        format!("{}-{offset}", self.epochs[topic])
+        format!("{}-{offset}", self.ids[topic].epoch)
     }
 
     /// The offset of an id in the channel's epoch.
     pub(crate) fn offset(&self, topic: usize, id: &str) -> Check<u64> {
-        let epoch = &self.epochs[topic];
+        let epoch = &self.ids[topic].epoch;
         let offset = id.strip_prefix(epoch).and_then(|rest| rest.strip_prefix('-'));
         offset
             .and_then(|digits| digits.parse().ok())
@@ -344,7 +349,8 @@ impl Model {
             return Ok(topic);
         }
         ensure!(!answer.is_duplicate, "the key {key:?} is new, but called a duplicate");
-        let is_next = if self.are_offsets_consecutive { offset == head + 1 } else { offset > head };
+        let counts_up = self.are_consecutive(topic);
+        let is_next = if counts_up { offset == head + 1 } else { offset > head };
         ensure!(is_next, "offset {offset} after {head}");
         let log = &mut self.logs[topic];
         let subscribers = answer.subscribers;

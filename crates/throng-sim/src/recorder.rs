@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use throng_core::conformance::{Coming, Made, Observer};
+use throng_core::conformance::{Coming, Made, Observer, TestJournal};
 use throng_core::frozen::ThawError;
 use throng_core::{
     Answer, ChannelName, Channels, Fetched, HistoryQuery, Later, MemoryEngine, MemoryThaw,
@@ -98,6 +98,8 @@ pub(crate) struct Recorder {
     last_ms: Option<AtomicU64>,
     under_way: Mutex<Option<Under>>,
     records: Mutex<Vec<Record>>,
+    /// The journals below the channels.
+    journals: Mutex<Vec<Arc<TestJournal>>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -123,14 +125,19 @@ impl Recorder {
             last_ms: has_distinct_times.then(AtomicU64::default),
             under_way: Mutex::default(),
             records: Mutex::default(),
+            journals: Mutex::default(),
         }
     }
 
-    /// Has itself told of all calls of these channels.
-    pub(crate) fn observe(self, channels: Channels) -> (Arc<Recorder>, Arc<Channels>) {
-        let recorder = Arc::new(self);
-        let channels = channels.with_observer(Arc::clone(&recorder) as _);
-        (recorder, Arc::new(channels))
+    /// The channels of a memory over these journals, which tell it of all calls.
+    pub(crate) fn channels(
+        self: &Arc<Self>,
+        memory: Arc<MemoryEngine>,
+        journals: Vec<Arc<TestJournal>>,
+    ) -> Channels {
+        lock(&self.journals).clone_from(&journals);
+        let journals = journals.into_iter().map(|journal| journal as _).collect();
+        Channels::new(memory, journals).with_observer(Arc::clone(self) as _)
     }
 
     /// The calls recorded since the last `take`.
@@ -148,7 +155,7 @@ impl Recorder {
         &self.parts.heard
     }
 
-    /// Channels that are thawed from the bytes of these, whose logs are in memory.
+    /// Channels that are thawed from the bytes of these. Journals keep their logs.
     pub(crate) fn freeze_and_thaw(
         self: &Arc<Self>,
         channels: &Channels,
@@ -160,8 +167,11 @@ impl Recorder {
             channels.seal(&mut Segments { thaw: &mut thaw, bytes: Vec::new() })?;
         }
         channels.freeze(|record| thaw.record(&record))?;
-        let engine = thaw.finish()?.with_events(Some(Arc::clone(heard) as _));
-        Ok(Channels::from(engine).with_observer(Arc::clone(self) as _))
+        let memory = Arc::new(thaw.finish()?.with_events(Some(Arc::clone(heard) as _)));
+        let taken_over =
+            |journal: &Arc<TestJournal>| Arc::new(journal.taken_over(Arc::clone(&memory)));
+        let journals = lock(&self.journals).iter().map(taken_over).collect();
+        Ok(self.channels(Arc::clone(&memory), journals))
     }
 
     fn record(&self, record: Record) {

@@ -1,4 +1,5 @@
-//! Ids like those of NATS streams: offsets skip, and channels have different epochs.
+//! Ids like those of NATS streams, whose offsets skip and whose channels have different epochs; and
+//! like those on a disk, which count up.
 //!
 //! Each channel belongs to a stream. All channels of a stream share its epoch and its sequence
 //! numbers, which are their offsets. The logs, whose offsets are consecutive, are in the memory of
@@ -35,6 +36,8 @@ fn stream_of(channel: &ChannelName) -> u64 {
 
 pub(crate) struct StreamIds {
     first_epoch: u64,
+    /// True if there is one epoch, and each channel counts up by one, as on a disk.
+    counts_up: bool,
     state: Mutex<State>,
 }
 
@@ -61,7 +64,12 @@ impl StreamIds {
         let leaps = random.percent(40);
         let sequences = [0; STREAMS as usize];
         let state = Mutex::new(State { random, leaps, sequences, channels: HashMap::new() });
-        StreamIds { first_epoch, state }
+        StreamIds { first_epoch, counts_up: false, state }
+    }
+
+    /// The ids of a disk with this epoch, which remembers the offsets of all channels.
+    pub(crate) fn of_disk(epoch: u64) -> StreamIds {
+        StreamIds { counts_up: true, ..StreamIds::new(epoch, Random::new(0)) }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -71,12 +79,24 @@ impl StreamIds {
 
 impl JournalNumbers for StreamIds {
     fn epoch(&self, channel: &ChannelName) -> Epoch {
+        if self.counts_up {
+            return Epoch::numbered(self.first_epoch);
+        }
         epoch_of(channel, self.first_epoch)
+    }
+
+    fn are_consecutive(&self) -> bool {
+        self.counts_up
     }
 
     fn accept(&self, channel: &ChannelName, inner: u64) {
         let mut state = self.lock();
         let State { random, leaps, sequences, channels } = &mut *state;
+        if self.counts_up {
+            let entries = channels.entry(channel.clone()).or_default();
+            let outer = entries.len() as u64 + 1;
+            return entries.push(Entry { inner, outer });
+        }
         let sequence = &mut sequences[stream_of(channel) as usize];
         *sequence += match random.below(100) {
             0..3 if *leaps => random.pick(&LEAPS),

@@ -108,9 +108,7 @@ fn topic(
     Topic { name, kind, rule, is_pinned: true }
 }
 
-/// The rules of logs in memory, or in a journal.
-pub(crate) fn rules(topics: &[Topic], are_in_memory: bool) -> Rules {
-    let rules = topics.iter().map(|topic| topic.rule.clone()).collect();
-    let rules = Rules::new(rules, Rule::default());
-    if are_in_memory { rules } else { rules.with_journal() }
+/// The rules of all channels.
+pub(crate) fn rules(topics: &[Topic]) -> Rules {
+    Rules::new(topics.iter().map(|topic| topic.rule.clone()).collect(), Rule::default())
 }

@@ -6,6 +6,7 @@
 //! | `plans` | chooses subscriptions and publications |
 //! | `script` | runs random steps |
 //! | `crowd` | many clients on one channel, some of which leave and join during fan-outs |
+//! | `journals` | where the logs are |
 //! | `memory` | how short memory is |
 //! | `shortage` | memory that becomes short and suffices again |
 //! | `storms` | which queues of new connections become long |
@@ -23,6 +24,7 @@ mod birth;
 mod crowd;
 mod finale;
 mod freeze;
+mod journals;
 mod memory;
 mod plans;
 mod receipt_desk;

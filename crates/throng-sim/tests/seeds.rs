@@ -48,6 +48,7 @@ const INTERESTING: &[&str] = &[
     "freeze: in the middle of a handshake",
     "freeze: in the middle of a record",
     "freeze: the server",
+    "freeze: the server, with journals of all kinds",
     "frozen: acknowledgements owed",
     "frozen: answer partly written",
     "frozen: before its first request",

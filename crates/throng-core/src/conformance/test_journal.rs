@@ -67,6 +67,11 @@ pub trait JournalNumbers: Send + Sync {
     /// The epoch of a channel.
     fn epoch(&self, channel: &ChannelName) -> Epoch;
 
+    /// True if each offset of a channel is its predecessor's plus one.
+    fn are_consecutive(&self) -> bool {
+        false
+    }
+
     /// A new message has this offset in the memory.
     fn accept(&self, channel: &ChannelName, inner: u64);
 
@@ -80,12 +85,12 @@ pub trait JournalNumbers: Send + Sync {
 /// See the module.
 pub struct TestJournal {
     memory: Arc<MemoryEngine>,
-    store: MemoryEngine,
+    store: Arc<MemoryEngine>,
     /// Held while a message is stored and delivered, and while a log is read.
     turn: Mutex<()>,
     parts: Arc<Parts>,
     lateness: Lateness,
-    numbers: Option<Box<dyn JournalNumbers>>,
+    numbers: Option<Arc<dyn JournalNumbers>>,
     open: Mutex<VecDeque<Open>>,
     readings: Mutex<Vec<OpenReading>>,
     refuses_markers: Mutex<Option<throng_wire::ErrorResponse>>,
@@ -104,16 +109,12 @@ impl TestJournal {
     }
 
     /// The same, whose ids and positions have this epoch.
-    pub(crate) fn with_epoch(
-        epoch: Epoch,
-        memory: Arc<MemoryEngine>,
-        max_bytes: usize,
-    ) -> TestJournal {
+    pub fn with_epoch(epoch: Epoch, memory: Arc<MemoryEngine>, max_bytes: usize) -> TestJournal {
         let rules = Arc::new(memory.rules().without_journal());
         let store = MemoryEngine::new(epoch, rules, Vec::new(), max_bytes);
         TestJournal {
             memory,
-            store: store.with_hash_seed(epoch.number()),
+            store: Arc::new(store.with_hash_seed(epoch.number())),
             turn: Mutex::default(),
             parts: Arc::default(),
             lateness: Lateness::default(),
@@ -133,9 +134,25 @@ impl TestJournal {
 
     /// The same journal, with other ids.
     #[must_use]
-    pub fn with_numbers(mut self, numbers: Box<dyn JournalNumbers>) -> TestJournal {
+    pub fn with_numbers(mut self, numbers: Arc<dyn JournalNumbers>) -> TestJournal {
         self.numbers = Some(numbers);
         self
+    }
+
+    /// The journal of a process that takes over, with the same logs: it delivers to that process's
+    /// memory, and nothing is under way.
+    pub fn taken_over(&self, memory: Arc<MemoryEngine>) -> TestJournal {
+        TestJournal {
+            memory,
+            store: Arc::clone(&self.store),
+            turn: Mutex::default(),
+            parts: Arc::default(),
+            lateness: self.lateness,
+            numbers: self.numbers.clone(),
+            open: Mutex::default(),
+            readings: Mutex::default(),
+            refuses_markers: Mutex::default(),
+        }
     }
 
     /// The publications that wait, oldest first.
@@ -436,7 +453,10 @@ impl Journal for TestJournal {
 
     fn ids(&self, channel: &ChannelName) -> JournalIds {
         match &self.numbers {
-            Some(numbers) => JournalIds { epoch: numbers.epoch(channel), are_consecutive: false },
+            Some(numbers) => {
+                let (epoch, are_consecutive) = (numbers.epoch(channel), numbers.are_consecutive());
+                JournalIds { epoch, are_consecutive }
+            }
             None => JournalIds { epoch: self.store.watermark().epoch, are_consecutive: true },
         }
     }

@@ -292,7 +292,7 @@ impl Client {
         ensure!(model.topics[topic].skips(), "a gap where the lag policy is to close: {value}");
         let to = model.offset(topic, value["id"].as_str().unwrap_or_default())?;
         let is_far = is_out_of_reach(cursor.offset, model.head(topic));
-        if model.are_offsets_consecutive {
+        if model.are_consecutive(topic) {
             let missed = value["missed"].as_u64().unwrap_or_default();
             ensure!(missed > 0 && missed <= to, "{value}");
             let from = to - missed;
@@ -332,7 +332,8 @@ impl Client {
         ensure!(model.topics[cursor.topic].is_latest(), "not a channel that conflates: {value}");
         let count = value["count"].as_u64();
         ensure!(count.is_none_or(|count| count > 0), "nothing skipped: {value}");
-        ensure!(count.is_some() || !model.are_offsets_consecutive, "not counted: {value}");
+        let is_counted = count.is_some() || !model.are_consecutive(cursor.topic);
+        ensure!(is_counted, "not counted: {value}");
         view.notes.saw(match count {
             Some(_) => "latest: skipped",
             None => "latest: skipped, in an unknown number",

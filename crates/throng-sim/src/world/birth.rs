@@ -7,17 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use throng_access::{Access, AccessControl};
-use throng_core::conformance::TestJournal;
-use throng_core::{
-    Channels, Epoch, Follow, LocalId, MemoryEngine, QueueLimits, Reading, Rules, StartAt, WorkerId,
-    WorkerQueue,
-};
+use throng_core::{Follow, LocalId, QueueLimits, Reading, Rules, StartAt, WorkerId, WorkerQueue};
 use throng_edge::compression::{Compression, CompressionSettings};
 use throng_edge::event_loop::permits::{FanOutPermits, PermitHolder};
 use throng_edge::event_loop::sleep::Sleep;
 use throng_edge::worker::Setup;
 use throng_edge::{Limits, Metrics, Settings};
 
+use super::journals;
 use super::memory::Memory;
 use super::receipt_desk::ReceiptDesk;
 use super::seat::Seat;
@@ -35,7 +32,6 @@ use crate::post::Post;
 use crate::random::Random;
 use crate::recorder::{Parts, Recorder};
 use crate::stamp::Stamp;
-use crate::stream_ids::{self, StreamIds};
 use crate::tls_end::TlsWorld;
 use crate::topics::{self, Topic};
 
@@ -105,19 +101,19 @@ impl World {
     pub(super) fn new(seed: u64, notes: &Rc<Notes>, tamper: Option<Tamper>) -> World {
         let mut random = Random::new(seed);
         let (memory, storms) = memory_and_storms(seed);
-        let Design { kind, workers, capacity, mut terms, limits, topics } =
+        let Design { kind, workers, capacity, mut terms, limits, mut topics } =
             Design::new(&mut random, memory.is_scarce, storms.rate());
         let (stamp, heard) = (Arc::new(Stamp::new(BEGINNING_MS)), Arc::default());
         let queues = Queues::new(workers, terms.queue);
         let permits = Arc::new(FanOutPermits::new(&queues.queues, random.between(1, workers)));
         let permit = |id: usize| PermitHolder::new(Arc::clone(&permits), WorkerId(id as u16));
-        let counts_up = !random.percent(30);
-        let rules = Arc::new(topics::rules(&topics, counts_up));
-        let stream_numbers = (!counts_up).then(|| Random::new(seed + 1));
+        journals::assign(&mut topics, &terms, (!random.percent(30), seed));
+        let rules = Arc::new(topics::rules(&topics));
         let parts = parts(&terms, &rules, &queues, &heard);
-        let (engine, epochs) = engine(&parts, stream_numbers, &topics);
+        let (logs, journals, ids) = journals::open(&parts, &topics, Random::new(seed + 1));
         let recorder = recorder(parts, &stamp, queues.post(), &terms, Random::new(seed + 2));
-        let (recorder, engine) = recorder.observe(engine);
+        let recorder = Arc::new(recorder);
+        let engine = Arc::new(recorder.channels(logs, journals));
         let metrics = Metrics::new((0..workers).map(|_| capacity as u32));
         let (policy, access) = access(&terms, &stamp, Random::new(seed));
         let tls = tls(&mut random, &terms, seed);
@@ -151,7 +147,7 @@ impl World {
             recorder,
             queues: queues.queues,
             witnessed: vec![0; topics.len()],
-            model: Model::new(topics, epochs, counts_up, max_logs_bytes(&terms)),
+            model: Model::new(topics, ids, max_logs_bytes(&terms)),
             seats,
             rival: permit(workers),
             control: Control::new(Arc::clone(&access.clients), notes, acceptor.clone()),
@@ -258,30 +254,6 @@ fn handshakes(
         Some(_) => workers * random.pick(&[3000, 9000, 20_000, 60_000]),
     };
     Limits { max_handshakes, max_buffered_bytes, ..limits }
-}
-
-/// The engine and the epoch of each channel. With `stream_numbers` its offsets skip.
-fn engine(
-    parts: &Parts,
-    stream_numbers: Option<Random>,
-    topics: &[Topic],
-) -> (Channels, Vec<String>) {
-    let Parts { rules, queues, max_logs_bytes, heard } = parts;
-    let memory = |epoch| {
-        MemoryEngine::new(epoch, Arc::clone(rules), queues.clone(), *max_logs_bytes)
-            .with_hash_seed(epoch.number())
-            .with_events(Some(Arc::clone(heard) as _))
-    };
-    let Some(numbers) = stream_numbers else {
-        let epoch = Epoch::numbered(BEGINNING_MS);
-        return (memory(epoch).into(), vec![epoch.to_string(); topics.len()]);
-    };
-    let memory = Arc::new(memory(stream_ids::HIDDEN_EPOCH));
-    let ids = Box::new(StreamIds::new(BEGINNING_MS, numbers));
-    let journal = TestJournal::new(Arc::clone(&memory), *max_logs_bytes).with_numbers(ids);
-    let engine = Channels::new(memory, vec![Arc::new(journal)]);
-    let epoch_of = |topic: &Topic| stream_ids::epoch_of(&topic.channel_name(), BEGINNING_MS);
-    (engine, topics.iter().map(|topic| epoch_of(topic).to_string()).collect())
 }
 
 fn kind(random: &mut Random) -> Kind {

@@ -25,8 +25,7 @@ struct Frozen {
 }
 
 impl World {
-    /// Replaces one worker, or the engine and all workers if the engine can be frozen. No client
-    /// must notice.
+    /// Replaces one worker, or the engine and all workers. No client must notice.
     pub(super) fn freeze(&mut self) -> Check {
         if self.stopped_accepting_ms.is_some() {
             return Ok(());
@@ -36,7 +35,7 @@ impl World {
         if self.recorder.fetches().answers().open() > 0 {
             self.notes.saw("freeze: a fetch is open");
         }
-        if self.random.percent(60) || self.engine.fetches() {
+        if self.random.percent(60) {
             let at = self.random.below(self.seats.len());
             self.notes.trace(format!("freeze worker {at}"));
             self.notes.saw("freeze: a worker");
@@ -47,6 +46,9 @@ impl World {
         } else {
             self.notes.trace("freeze the server".into());
             self.notes.saw("freeze: the server");
+            if self.model.has_all_kinds() {
+                self.notes.saw("freeze: the server, with journals of all kinds");
+            }
             self.prepare_all()?;
             let workers: Vec<_> = (0..self.seats.len()).map(|at| self.freeze_worker(at)).collect();
             self.replace_engine()?;

@@ -88,7 +88,7 @@ impl World {
             2..=4 => {
                 let count = self.random.below(messages + 1);
                 // If offsets skip, mostly no message has the next offset.
-                let max_beyond = usize::from(!self.model.are_offsets_consecutive);
+                let max_beyond = usize::from(!self.model.are_consecutive(topic));
                 let beyond = self.random.between(0, max_beyond) as u64;
                 SinceId::Ours(self.model.nth_offset(topic, count) + beyond)
             }
