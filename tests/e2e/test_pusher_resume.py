@@ -26,9 +26,9 @@ CUTS = 3
 BETWEEN_CUTS = 60
 
 
-def write_settings(directory):
+def write_settings(directory, *more):
     """Writes the settings, with rules; returns headers that show a native key."""
-    headers = settings(directory)
+    headers = settings(directory, *more)
     path = directory / "throng.toml"
     path.write_text("\n".join([path.read_text(), *RULES]))
     return headers

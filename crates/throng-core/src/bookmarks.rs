@@ -44,6 +44,29 @@ pub struct BookmarkMetrics {
     pub dropped: u64,
 }
 
+/// The keys of a bookmark between processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct BookmarkKeys {
+    /// Of the channel alone.
+    pub channel: u64,
+    /// Of the user in it.
+    pub user: u64,
+}
+
+impl BookmarkKeys {
+    /// The keys of a user's bookmark in a channel: the same in every process and build.
+    pub fn of(user: &str, channel: &ChannelName) -> BookmarkKeys {
+        let mut hash = sha1_smol::Sha1::new();
+        hash.update(channel.key().as_bytes());
+        let of_channel = hash.digest().bytes();
+        // No name contains it.
+        hash.update(&[0]);
+        hash.update(user.as_bytes());
+        let number = |bytes: [u8; 20]| u64::from_le_bytes(std::array::from_fn(|at| bytes[at]));
+        BookmarkKeys { channel: number(of_channel), user: number(hash.digest().bytes()) }
+    }
+}
+
 /// A bookmark of a user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Bookmark {
@@ -104,6 +127,43 @@ impl Bookmarks {
         let mut table = self.lock();
         table.add(user, bookmark, rule);
         self.note(&table);
+    }
+
+    /// Other processes have said where theirs of a user are, and one of them has given its away.
+    pub(crate) fn bring(
+        &self,
+        (user, bookmark): (&str, Bookmark),
+        rule: ResumeRule,
+        is_given: bool,
+    ) {
+        let mut table = self.lock();
+        let all = table.users.get_mut(user).into_iter().flatten();
+        let own = all.map(|entry| &mut entry.bookmark).find(|it| it.channel == bookmark.channel);
+        match own {
+            Some(own) => {
+                let (count, until_ms) = (own.count, own.until_ms);
+                let both = both(own.clone(), bookmark, rule);
+                *own = Bookmark { count: count + u32::from(is_given), until_ms, ..both };
+            }
+            None if is_given => table.add(user, bookmark, rule),
+            None => {}
+        }
+        table.shrink();
+        self.note(&table);
+    }
+
+    /// Takes it for another process.
+    pub(crate) fn give(&self, now_ms: u64, user: &str, channel: &ChannelName) -> Option<MessageId> {
+        let given = self.take(now_ms, user, channel)?;
+        self.lock().counts.taken -= 1;
+        Some(given)
+    }
+
+    /// Until when a user may go on in a channel; 0 if the user may not.
+    pub(crate) fn until_ms(&self, user: &str, channel: &ChannelName) -> u64 {
+        let table = self.lock();
+        let mut all = table.users.get(user).into_iter().flatten().map(|entry| &entry.bookmark);
+        all.find(|it| it.channel == *channel).map_or(0, |it| it.until_ms)
     }
 
     /// The place at which the next subscription of a user to a channel begins; `None` if it begins

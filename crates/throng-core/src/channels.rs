@@ -11,6 +11,7 @@
 //! one have ids alone.
 
 mod after_members;
+mod bookmarks;
 mod exists;
 #[cfg(any(test, feature = "conformance"))]
 mod observed;

@@ -15,6 +15,7 @@
 //!   anything is answered under it.
 //! * Each journal passes the tests of the module `conformance`.
 
+use crate::bookmarks::BookmarkKeys;
 use crate::change::{ChangeError, ChangeOutcome, Erase, EraseOutcome, LogChange, LogState};
 use crate::connection_name::NodeTag;
 use crate::connection_scan::{ScanAction, ScanTarget, Scanned};
@@ -245,6 +246,29 @@ pub trait Cluster: Send + Sync {
         max_users: usize,
         later: Later<'_, Presence>,
     ) -> Result<Answer<Presence>, PresenceBusy>;
+
+    /// Tells the others that bookmarks with these keys were left here, each for so many
+    /// milliseconds.
+    fn tell_bookmarks(&self, left: &[(BookmarkKeys, u64)]) {
+        let _ = left;
+    }
+
+    /// True if one of the others has said that users may go on in the channel with this key.
+    fn has_bookmarks_in(&self, now_ms: u64, channel: u64) -> bool {
+        let _ = (now_ms, channel);
+        false
+    }
+
+    /// Brings here what the others have of a user's place in a channel, if they have said so.
+    fn bookmark_elsewhere(
+        &self,
+        now_ms: u64,
+        of: (&str, &ChannelName),
+        later: Later<'_, ()>,
+    ) -> Answer<()> {
+        let _ = (now_ms, of, later);
+        ().into()
+    }
 
     /// How many subscriptions a channel has in the others.
     fn subscribers_elsewhere(

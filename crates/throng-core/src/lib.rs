@@ -119,7 +119,7 @@ mod watched_presence;
 pub mod worker_queue;
 
 pub use attributes::{Attribute, Attributes, Erasure, Extras};
-pub use bookmarks::BookmarkMetrics;
+pub use bookmarks::{BookmarkKeys, BookmarkMetrics};
 pub use change::{
     ChangeError, ChangeOutcome, Changed, Condition, Erase, EraseOutcome, Erased, KeyCondition,
     KnownRecord, LogChange, LogRecord, LogState, RecordChange, RecordVersion,

@@ -156,6 +156,8 @@ pub enum LateAnswer {
     Published(Outcome),
     /// Of the engine: how far a user has read.
     Marker(Marked),
+    /// Of the engine: what other processes have of a user's place in a channel is here.
+    Bookmark(()),
     /// Of the kept subscriptions: a user's are read from the store; or the error for the client.
     Kept(Result<(), ErrorResponse>),
 }

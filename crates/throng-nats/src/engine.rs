@@ -27,6 +27,7 @@
 //! | `followed`, `tail` | the followed channels, and their newest messages |
 //! | `asking`, `answering` | what nodes ask each other, in the form of `questions` |
 //! | `asks` | questions without their answers |
+//! | `bookmarks`, `known_bookmarks`, `bookmark_messages` | where users of others go on |
 //! | `lists`, `stored_names` | the channels that are in the stream, for lists |
 //! | `cluster` | what this node says of itself, and what it knows of the others |
 //! | `table` | the tables that every node has whole |
@@ -51,6 +52,8 @@
 mod answering;
 mod asking;
 mod asks;
+mod bookmark_messages;
+mod bookmarks;
 mod cluster;
 mod collect;
 mod collect_state;
@@ -64,6 +67,7 @@ mod hold;
 mod inbound;
 mod key_table;
 mod keys;
+mod known_bookmarks;
 mod lateness;
 mod link;
 mod linked;
@@ -97,12 +101,12 @@ use std::time::Duration;
 use throng_core::journal::{Cluster, Journal, JournalIds, JournalUsage};
 use throng_core::parts::{HeldPart, Limits, Parts};
 use throng_core::{
-    Answer, ChangeError, ChangeOutcome, ChannelName, Delivered, EngineMetrics, Erase, EraseOutcome,
-    ErasedMarkers, Fetched, KeyPage, KeyQuery, Later, ListPart, ListQuery, ListedChannel,
-    LogChange, LogState, Mark, Marked, MarkerKey, MarkersOf, MemoryEngine, MessageId, NodeTag,
-    OtherNodes, Outcome, Presence, PresenceBusy, Publication, PublishError, Reading, Retention,
-    Rule, ScanAction, ScanTarget, Scanned, Stamp, Ticket, VolatilePublication, WantedTags,
-    Watermark,
+    Answer, BookmarkKeys, ChangeError, ChangeOutcome, ChannelName, Delivered, EngineMetrics, Erase,
+    EraseOutcome, ErasedMarkers, Fetched, KeyPage, KeyQuery, Later, ListPart, ListQuery,
+    ListedChannel, LogChange, LogState, Mark, Marked, MarkerKey, MarkersOf, MemoryEngine,
+    MessageId, NodeTag, OtherNodes, Outcome, Presence, PresenceBusy, Publication, PublishError,
+    Reading, Retention, Rule, ScanAction, ScanTarget, Scanned, Stamp, Ticket, VolatilePublication,
+    WantedTags, Watermark,
 };
 
 use crate::api::table::TableEntry;
@@ -510,6 +514,23 @@ impl Cluster for NatsJournal {
         later: Later<'_, Presence>,
     ) -> Result<Answer<Presence>, PresenceBusy> {
         self.shared.presence(now_ms, channel, max_users, later)
+    }
+
+    fn tell_bookmarks(&self, left: &[(BookmarkKeys, u64)]) {
+        self.shared.tell_bookmarks(left);
+    }
+
+    fn has_bookmarks_in(&self, now_ms: u64, channel: u64) -> bool {
+        self.shared.has_bookmarks_in(now_ms, channel)
+    }
+
+    fn bookmark_elsewhere(
+        &self,
+        now_ms: u64,
+        of: (&str, &ChannelName),
+        later: Later<'_, ()>,
+    ) -> Answer<()> {
+        self.shared.bookmark_elsewhere(now_ms, of, later)
     }
 
     fn subscribers_elsewhere(

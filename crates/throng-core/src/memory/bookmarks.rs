@@ -40,6 +40,39 @@ impl MemoryEngine {
         self.bookmarks.take(now_ms, user, channel)
     }
 
+    /// Takes over what other processes have said and given of a user's bookmarks in a channel.
+    pub fn bring_bookmarks(
+        &self,
+        now_ms: u64,
+        (user, channel): (&str, &ChannelName),
+        places: &[MessageId],
+        is_given: bool,
+    ) {
+        let Some(rule) = self.shared.rules.resume(channel) else { return };
+        for (nth, place) in places.iter().enumerate() {
+            let until_ms = now_ms + rule.for_ms;
+            let (channel, place) = (channel.clone(), *place);
+            let bookmark = Bookmark { channel, place, count: 1, until_ms };
+            // One of them counts, and the others only say where they are.
+            self.bookmarks.bring((user, bookmark), rule, is_given && nth == 0);
+        }
+    }
+
+    /// As [`MemoryEngine::take_bookmark`], for another process.
+    pub fn give_bookmark(
+        &self,
+        now_ms: u64,
+        user: &str,
+        channel: &ChannelName,
+    ) -> Option<MessageId> {
+        self.bookmarks.give(now_ms, user, channel)
+    }
+
+    /// For how long a user may still go on in a channel, in milliseconds.
+    pub fn bookmark_left_ms(&self, now_ms: u64, user: &str, channel: &ChannelName) -> u64 {
+        self.bookmarks.until_ms(user, channel).saturating_sub(now_ms)
+    }
+
     /// Counts of these.
     pub fn bookmark_metrics(&self) -> BookmarkMetrics {
         self.bookmarks.metrics()

@@ -105,6 +105,8 @@ pub(crate) enum Awaited {
     Marker,
     /// That the channels that the server keeps for a user are read from its store.
     Kept,
+    /// What other nodes have of its user's place in a channel.
+    Bookmark,
     /// Nothing but the next turn of its connection.
     Turn,
 }
@@ -232,7 +234,7 @@ pub(crate) enum Taken {
 impl Pending {
     /// Takes the answer to a part of the question; `None` if there will be none.
     pub(crate) fn take(&mut self, part: u32, answer: Option<LateAnswer>) -> Taken {
-        use LateAnswer::{Exists, Replaced, Shown};
+        use LateAnswer::{Bookmark, Exists, Kept, Replaced, Shown};
         if let Awaited::Verdicts { .. } = self.awaited {
             return self.take_verdict(part, answer);
         }
@@ -288,7 +290,7 @@ impl Pending {
             (Some(LateAnswer::Presence(presence)), Awaited::Presence) => {
                 answers.presence = Some(presence);
             }
-            (Some(LateAnswer::Kept(Ok(()))), Awaited::Kept) => {}
+            (Some(Kept(Ok(()))), Awaited::Kept) | (Some(Bookmark(())), Awaited::Bookmark) => {}
             (Some(LateAnswer::Marker(Ok(marker))), Awaited::Marker) => {
                 answers.marker = Some(marker);
             }

@@ -91,15 +91,14 @@ impl<N: Net> Delivery<N> {
         if self[id].has(Flags::PEER_CLOSED) || !is_accident(reason) {
             return;
         }
-        let now_ms = self.clock().unix_ms();
-        for subscription in self.subscriptions(id) {
-            let Some((user, place)) = self.subscriptions.resumable(subscription) else { continue };
-            let channel = self.subscriptions.channel(subscription);
-            let name = channel.and_then(|(channel, _)| self.engine.name(channel));
-            if let Some(name) = name.filter(|_| !user.is_empty()) {
-                self.engine.memory().leave_bookmark(now_ms, user, &name, place);
-            }
-        }
+        let left = self.subscriptions(id).filter_map(|subscription| {
+            let (user, place) = self.subscriptions.resumable(subscription)?;
+            let (channel, _) = self.subscriptions.channel(subscription)?;
+            let name = self.engine.name(channel).filter(|_| !user.is_empty())?;
+            Some((user, name, place))
+        });
+        let left: Vec<_> = left.collect();
+        self.engine.leave_bookmarks(self.clock().unix_ms(), &left);
     }
 
     /// True if the messages of a subscription wait for its user.

@@ -5,14 +5,16 @@
 //! their first subscriptions. So where a bookmark waits in a channel, the messages of a
 //! subscription of nobody wait for that, too, but not for long.
 
-use throng_core::{ChannelName, Kind, MessageId, Resumable, StartAt, SubscriptionId};
+use throng_core::{
+    Answer, ChannelName, Kind, LateAnswer, Later, MessageId, Resumable, StartAt, SubscriptionId,
+};
 use throng_wire::subscribe::Replay;
 use throng_wire::{ErrorResponse, MemberClaim};
 
-use super::ask::Wait;
+use super::ask::{Wait, ticket};
 use super::fetch::Starts;
 use super::join::start_at;
-use crate::connection::{ConnectionId, FetchedParts};
+use crate::connection::{Awaited, ConnectionId, FetchedParts};
 use crate::net::Net;
 use crate::sessions::Sessions;
 
@@ -66,7 +68,8 @@ impl<N: Net> Sessions<N> {
         });
         let (has_place, replay) = (begin.0.is_some(), begin.1);
         let is_nobody = user.as_ref().is_some_and(|user| user.is_empty());
-        let is_held = is_nobody && !has_place && self.engine.memory().has_bookmarks_in(name);
+        let now_ms = self.clock().unix_ms();
+        let is_held = is_nobody && !has_place && self.engine.has_bookmarks_in(now_ms, name);
         let anew = start_at(begin.0, replay)?;
         Ok(Beginning { user, anew, replay, has_place, is_held })
     }
@@ -75,6 +78,36 @@ impl<N: Net> Sessions<N> {
     fn goes_on(&self, id: ConnectionId, name: &ChannelName) -> bool {
         self.cursors().rules().resume(name).is_some()
             && self[id].encoding().dialect().question().is_some()
+    }
+
+    /// Lets a subscription wait until what other nodes have of its user's place is here.
+    ///
+    /// # Errors
+    ///
+    /// They are asked.
+    pub(super) fn await_bookmark(
+        &mut self,
+        id: ConnectionId,
+        name: &ChannelName,
+        beginning: &Beginning,
+    ) -> Result<(), Wait> {
+        let user = beginning.user.as_deref().filter(|user| !user.is_empty());
+        user.map_or(Ok(()), |user| self.await_bookmark_of(id, (user, name)))
+    }
+
+    fn await_bookmark_of(
+        &mut self,
+        id: ConnectionId,
+        of: (&str, &ChannelName),
+    ) -> Result<(), Wait> {
+        let question = self.next_question(id);
+        let (engine, worker) = (&self.engine, self.metrics().worker());
+        let mut issue = || ticket(engine, worker, question, LateAnswer::Bookmark);
+        let later = Later::new(&mut issue);
+        match self.engine.await_bookmark(self.clock().unix_ms(), of, later) {
+            Answer::Now(()) => Ok(()),
+            Answer::Later(_) => Err(Wait::new(question, Awaited::Bookmark)),
+        }
     }
 
     /// Where a subscription begins, if nobody else goes on there first.
@@ -114,6 +147,9 @@ impl<N: Net> Sessions<N> {
     ) -> Result<(), Wait> {
         let all = self.subscriptions_without_user(id);
         let names: Vec<_> = all.into_iter().map(|(_, name)| name).collect();
+        for name in &names {
+            self.await_bookmark_of(id, (user, name))?;
+        }
         let (memory, now_ms) = (self.engine.memory(), self.clock().unix_ms());
         let place = |name| memory.bookmark(now_ms, user, name);
         let starts = names.iter().map(|name| place(name).map_or(StartAt::Live, StartAt::After));

@@ -43,6 +43,10 @@ impl NodeShared {
                 self.hear_members(&node, first, changes);
             }
             Ok(Question::Members { only, of }) => self.tell_members(reply, only, of),
+            Ok(Question::BookmarksLeft { node, left }) => self.hear_bookmarks(&node, left),
+            Ok(Question::Bookmark { of, user, from }) => {
+                self.tell_bookmark(reply, (&of, &user), from.as_deref());
+            }
             Ok(Question::PartWith { user }) => {
                 self.memory.part_with_user_here((self.now_ms)(), &user);
                 self.reply(reply, &true);

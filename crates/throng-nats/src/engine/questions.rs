@@ -10,6 +10,7 @@ use throng_core::{
     Scanned,
 };
 
+use super::bookmark_messages::LeftElsewhere;
 use super::member_messages::{ChangeElsewhere, WantElsewhere};
 use crate::journal::headers_of;
 
@@ -43,6 +44,15 @@ pub(super) enum Question {
     /// The members that a node has itself, from behind a key on. If it is for one node, the others
     /// do not answer.
     Members { only: Option<String>, of: Vec<WantElsewhere> },
+    /// Bookmarks that were left with the asking node. Nobody answers.
+    BookmarksLeft { node: String, left: Vec<LeftElsewhere> },
+    /// Where a user goes on in a channel. The node `from` gives its bookmark away.
+    Bookmark {
+        of: LogName,
+        user: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        from: Option<String>,
+    },
     /// A user leaves all channels without a grace. The answer only says that it was heard.
     PartWith { user: String },
 }

@@ -21,6 +21,7 @@ use super::deferred::DeferredWork;
 use super::followed::{Followed, FollowedEntry, WaitingPart};
 use super::hold::{ChannelHold, HoldOwner};
 use super::keys::SharedKeys;
+use super::known_bookmarks::BookmarksElsewhere;
 use super::lateness::Lateness;
 use super::link::{Link, count};
 use super::open_logs::OpenLogs;
@@ -81,6 +82,7 @@ pub(super) struct NodeShared {
     /// Parts of lists that are being selected for other nodes.
     pub(super) lists: AtomicUsize,
     pub(super) usage: UseExchange,
+    pub(super) bookmarks: BookmarksElsewhere,
     pub(super) keys: SharedKeys,
     pub(super) cluster: Cluster,
     /// Turns of the thread of the connection.
@@ -389,6 +391,7 @@ impl NodeShared {
         self.tell_lateness(now_ms);
         self.tell_due_receipts(now_ms);
         self.tell_use(now_ms);
+        self.bookmarks.expire(now_ms);
         self.write_keys(now_ms);
         self.stored.tick(now_ms);
         self.remove_expired(now_ms);

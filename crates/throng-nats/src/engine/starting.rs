@@ -23,6 +23,7 @@ use super::early::{Early, reason};
 use super::followed::Followed;
 use super::frozen::NodeThaw;
 use super::keys::SharedKeys;
+use super::known_bookmarks::BookmarksElsewhere;
 use super::link::{Link, LinkState};
 use super::members::NodeLink;
 use super::open_logs::OpenLogs;
@@ -167,6 +168,7 @@ impl NodeStarting {
             list_part: OnceLock::new(),
             lists: AtomicUsize::new(0),
             usage: UseExchange::default(),
+            bookmarks: BookmarksElsewhere::default(),
             keys: SharedKeys::new(self.keys),
             cluster: Cluster::default(),
             turns: Arc::default(),
