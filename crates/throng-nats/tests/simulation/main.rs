@@ -88,6 +88,14 @@ fn a_message_that_is_to_be_erased_may_count_twice() {
 }
 
 #[test]
+fn a_copy_that_is_renewed_while_a_state_is_read_is_read() {
+    for seed in 0..8 {
+        let tally = World::new(seed).renew_between_parts();
+        assert_eq!(tally.recovered + tally.unrecovered, 1, "THRONG_SEED={seed}");
+    }
+}
+
+#[test]
 fn followers_get_each_message_once_and_in_order() {
     let seeds = seeds();
     let mut sum = Tally::default();

@@ -361,6 +361,44 @@ impl World {
         self.tally
     }
 
+    /// Reads a state in parts, of which the second comes from a replica that has not stored the
+    /// copy yet whose renewal the one of the first part has.
+    pub(crate) fn renew_between_parts(mut self) -> Tally {
+        (0..self.nodes.len()).for_each(|node| self.connect(node));
+        self.settle(100);
+        let index = KEEP_STATE[1];
+        self.set(index, Some("a"));
+        // Only this copy is old then.
+        self.settle(300);
+        for key in ["b", "c"] {
+            self.set(index, Some(key));
+        }
+        for _ in 0..self.stream.retention.max_messages {
+            self.set(index, Some("d"));
+        }
+        let name = subject(index).replace(".c.", ".k.c.");
+        let copy = |world: &World| world.broker.lasts(STREAM, &name)[".a"].0;
+        let before = copy(&self);
+        while copy(&self) == before {
+            self.settle(1);
+        }
+        self.resume(1, index, 0);
+        let is_next = |action: &JournalAction| match action {
+            JournalAction::Publish { subject, payload, .. } => {
+                let asked: serde_json::Value = serde_json::from_slice(payload).unwrap_or_default();
+                let wanted = asked["next_by_subj"].as_str().unwrap_or_default();
+                let is_part = subject.contains(".DIRECT.GET.") && wanted.starts_with(&name);
+                is_part && asked["seq"].as_u64() > Some(1)
+            }
+            _ => false,
+        };
+        self.go_on_alone(1, is_next);
+        assert!(self.nodes[1].to_broker.iter().any(is_next), "the second part is asked for");
+        self.broker.lag = self.broker.reached(STREAM) + 1 - copy(&self);
+        self.go_on_alone(1, |_| false);
+        self.tally
+    }
+
     /// A node erases a message, or the history, in the state of a channel, and is gone before it
     /// erases anything else.
     fn erase_in_state(&mut self, index: usize, message: Option<u64>) {
