@@ -71,6 +71,8 @@ pub(crate) struct Report {
     pub(crate) published: u64,
     /// Read markers in channels.
     pub(crate) markers: u64,
+    /// Events that waited for callouts.
+    pub(crate) events: u64,
     /// Channels and inboxes that were searched for these.
     pub(crate) searched: u64,
     pub(crate) left: Vec<Left>,
@@ -95,6 +97,7 @@ impl Report {
         self.subscriptions += earlier.subscriptions;
         self.published += earlier.published;
         self.markers += earlier.markers;
+        self.events += earlier.events;
         self.inbox = self.inbox.or(earlier.inbox);
     }
 
@@ -111,6 +114,7 @@ impl Report {
                 "inbox": self.inbox,
                 "published": self.published,
                 "markers": self.markers,
+                "events": self.events,
             },
             "searched": self.searched,
             "left": self.left.iter().map(shown).collect::<Vec<_>>(),

@@ -60,6 +60,12 @@ pub trait EventSink: fmt::Debug + Send + Sync {
     fn takes_counts(&self) -> bool {
         false
     }
+
+    /// Removes the events of before a time, in milliseconds since 1970, that name a user and that
+    /// no application has been told of. Returns how many.
+    fn forget_user(&self, _user: &str, _before_ms: u64) -> u64 {
+        0
+    }
 }
 
 /// For how long a process that does not tell applications remembers what there was to tell, in

@@ -16,7 +16,8 @@
 //! | `cache` | answers, as long as they hold |
 //! | `question`, `answer` | both in JSON |
 //! | `verdict` | what an answer is, whatever the question |
-//! | `events` | events that wait for delivery |
+//! | `events` | what the application is notified of |
+//! | `queue` | events that wait for delivery |
 //! | `delivery` | delivers them in batches, with retries |
 //! | `caller` | sends a signed request |
 //! | `secret` | signs |
@@ -34,6 +35,7 @@ mod events;
 mod metrics;
 mod policy;
 mod question;
+mod queue;
 mod secret;
 mod verdict;
 
@@ -45,7 +47,7 @@ use std::time::Duration;
 use throng_access::pattern::Pattern;
 use throng_access::{Access, Clients, Connect, GrantsPool, Passed, Revocations};
 use throng_core::events::EventSink;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -61,6 +63,7 @@ use events::{EventQueue, EventQueues};
 pub use metrics::CalloutMetrics;
 use policy::{CalloutPolicy, CalloutRoute};
 pub use question::Asks;
+use queue::Queue;
 pub use secret::{SECRETS_MAX, Secret, SecretError};
 
 /// One callout of the configuration.
@@ -194,21 +197,13 @@ impl Callouts {
             }
         }
         if !settings.notifies.is_empty() {
-            // tokio panics if a channel has no capacity.
-            let (sender, events) = mpsc::channel(settings.max_queued.max(1));
-            let (dropped, stop) = (Arc::default(), Arc::<Notify>::default());
-            let metrics = Arc::clone(&self.metrics);
+            let queue = Arc::new(Queue::new(settings.max_queued, Arc::clone(&self.metrics)));
+            let stop = Arc::<Notify>::default();
             self.stops.push(Arc::clone(&stop));
             let (kinds, pattern) = (settings.notifies.clone(), settings.pattern.clone());
-            self.queues.push(EventQueue {
-                kinds,
-                pattern,
-                events: sender,
-                dropped: Arc::clone(&dropped),
-                metrics: Arc::clone(&metrics),
-            });
+            self.queues.push(EventQueue { kinds, pattern, queue: Arc::clone(&queue) });
             // One connection is enough: batches are sent one after the other, to keep their order.
-            let delivery = EventDelivery { caller: caller(1), events, dropped, metrics, stop };
+            let delivery = EventDelivery { caller: caller(1), queue, stop };
             self.deliveries.push(Box::pin(delivery.run()));
         }
     }

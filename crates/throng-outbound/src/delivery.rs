@@ -82,22 +82,22 @@ pub(crate) struct Failed {
 }
 
 /// Sends a request with `count` events until it arrives or the attempts are used up. Returns
-/// whether it has arrived.
+/// whether it has arrived. The count may change between attempts.
 pub(crate) async fn deliver<F: Future<Output = Result<(), Failed>>>(
     endpoint: &Endpoint,
     metrics: &DeliveryMetrics,
-    count: u64,
+    count: impl Fn() -> u64,
     send: impl Fn() -> F,
 ) -> bool {
     for attempt in 1.. {
         let Err(Failed { label, reason }) = send().await else {
             metrics.deliveries.count("delivered");
-            metrics.events.add("delivered", count);
+            metrics.events.add("delivered", count());
             return true;
         };
         metrics.deliveries.count(label);
         let Some(pause_ms) = retry::pause_ms(attempt, random()) else {
-            tracing::warn!("{endpoint} takes no events ({reason}): {count} dropped");
+            tracing::warn!("{endpoint} takes no events ({reason}): {} dropped", count());
             break;
         };
         if attempt == 1 {
@@ -105,7 +105,7 @@ pub(crate) async fn deliver<F: Future<Output = Result<(), Failed>>>(
         }
         sleep(Duration::from_millis(pause_ms)).await;
     }
-    metrics.events.add("undeliverable", count);
+    metrics.events.add("undeliverable", count());
     false
 }
 

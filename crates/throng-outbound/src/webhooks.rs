@@ -215,6 +215,10 @@ impl EventSink for WebhookQueues {
     fn takes_counts(&self) -> bool {
         self.takes_counts
     }
+
+    fn forget_user(&self, user: &str, before_ms: u64) -> u64 {
+        self.next.as_ref().map_or(0, |next| next.forget_user(user, before_ms))
+    }
 }
 
 /// All webhooks of a server, not running yet.

@@ -114,6 +114,10 @@ impl EventSink for SubscriptionCounts {
     fn takes_counts(&self) -> bool {
         true
     }
+
+    fn forget_user(&self, user: &str, before_ms: u64) -> u64 {
+        self.next.as_ref().map_or(0, |next| next.forget_user(user, before_ms))
+    }
 }
 
 fn message(channel: ChannelName, count: u64) -> VolatilePublication {

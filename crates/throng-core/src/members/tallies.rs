@@ -495,6 +495,11 @@ impl EventSink for Tallies {
     fn takes_counts(&self) -> bool {
         self.takes_counts
     }
+
+    fn forget_user(&self, user: &str, before_ms: u64) -> u64 {
+        let here = self.here.as_ref().map_or(0, |here| here.forget_user(user, before_ms));
+        here + self.everywhere.forget_user(user, before_ms)
+    }
 }
 
 #[cfg(test)]

@@ -221,8 +221,9 @@ impl MemoryEngine {
         }
     }
 
-    /// The same on this node.
+    /// The same on this node, which also forgets where the user would go on.
     pub fn part_with_user_here(&self, now_ms: u64, user: &str) {
+        self.bookmarks.forget(user);
         for shard in 0..SHARDS {
             let mut state = self.members.lock(shard);
             let absent: Vec<_> =
@@ -231,6 +232,12 @@ impl MemoryEngine {
                 self.part_with(&mut state, now_ms, &channel, &key);
             }
         }
+    }
+
+    /// Removes the events of before a time, in milliseconds since 1970, that name a user and that
+    /// no application has been told of. Returns how many.
+    pub fn forget_events(&self, user: &str, before_ms: u64) -> u64 {
+        self.shared.events.as_ref().map_or(0, |events| events.forget_user(user, before_ms))
     }
 
     /// A member leaves this process, whose time has come, and the channel if no other process has

@@ -1,19 +1,14 @@
-//! The events that wait for delivery to the application, in bounded queues.
-//!
-//! A queue that is full takes no further event. It counts what it has dropped, and the next batch
-//! tells the application how many events are missing.
+//! The events that the application is notified of, each in the queues that want it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::Serialize;
 use throng_access::pattern::Pattern;
 use throng_core::clock;
 use throng_core::events::{Event, EventSink};
 use throng_core::name::{ChannelName, Kind};
-use tokio::sync::mpsc;
 
-use super::metrics::CalloutMetrics;
+use super::queue::Queue;
 
 /// A kind of event that the application is notified of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -110,6 +105,11 @@ impl QueuedEvent {
         }
         queued
     }
+
+    /// True if it is about a user.
+    fn names(&self, user: &str) -> bool {
+        [&self.user, &self.claimed_user, &self.inbox].into_iter().flatten().any(|it| **it == *user)
+    }
 }
 
 /// The queue of one endpoint: the end that workers and engine use.
@@ -118,10 +118,7 @@ pub(super) struct EventQueue {
     pub(super) kinds: Vec<Notifies>,
     /// The channels or users whose events it takes; `None` for all.
     pub(super) pattern: Option<Pattern>,
-    pub(super) events: mpsc::Sender<QueuedEvent>,
-    /// Events that were dropped since the last batch.
-    pub(super) dropped: Arc<AtomicU64>,
-    pub(super) metrics: Arc<CalloutMetrics>,
+    pub(super) queue: Arc<Queue<QueuedEvent>>,
 }
 
 impl EventQueue {
@@ -138,15 +135,6 @@ impl EventQueue {
         };
         is_wanted.then_some(kind)
     }
-
-    fn push(&self, now_ms: u64, kind: Notifies, event: Event<'_>) {
-        let Ok(place) = self.events.try_reserve() else {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
-            return self.metrics.delivered.events.count("overflow");
-        };
-        self.metrics.delivered.waiting.add(1);
-        place.send(QueuedEvent::new(clock::wall_ms(now_ms), kind, event));
-    }
 }
 
 #[derive(Debug)]
@@ -156,9 +144,14 @@ impl EventSink for EventQueues {
     fn notify(&self, now_ms: u64, event: Event<'_>) {
         for queue in &self.0 {
             if let Some(kind) = queue.wanted(event) {
-                queue.push(now_ms, kind, event);
+                queue.queue.push(|| QueuedEvent::new(clock::wall_ms(now_ms), kind, event));
             }
         }
+    }
+
+    fn forget_user(&self, user: &str, before_ms: u64) -> u64 {
+        let is_meant = |event: &QueuedEvent| event.time < before_ms && event.names(user);
+        self.0.iter().map(|queue| queue.queue.forget(is_meant)).sum()
     }
 }
 
@@ -167,28 +160,26 @@ mod tests {
     use super::*;
     use throng_core::ConnectionName;
 
-    fn queue(
-        kinds: &[Notifies],
-        pattern: Option<&str>,
-        length: usize,
-    ) -> (EventQueues, mpsc::Receiver<QueuedEvent>) {
-        let (events, receiver) = mpsc::channel(length);
+    fn queue(kinds: &[Notifies], pattern: Option<&str>, length: usize) -> EventQueues {
+        let queue = Arc::new(Queue::new(length, Arc::default()));
         let pattern = pattern.map(|text| Pattern::new(Kind::Channel, text).unwrap());
-        let (dropped, metrics) = (Arc::default(), Arc::default());
-        let kinds = kinds.to_vec();
-        (EventQueues(vec![EventQueue { kinds, pattern, events, dropped, metrics }]), receiver)
+        EventQueues(vec![EventQueue { kinds: kinds.to_vec(), pattern, queue }])
     }
 
-    fn json(receiver: &mut mpsc::Receiver<QueuedEvent>) -> Vec<String> {
-        let next = || receiver.try_recv().ok();
-        std::iter::from_fn(next).map(|event| serde_json::to_string(&event).unwrap()).collect()
+    /// What the next request has as its data.
+    fn data(queues: &EventQueues, max: usize) -> String {
+        let queue = &queues.0[0].queue;
+        queue.begin_batch(max);
+        let body = String::from_utf8(queue.body(7).to_vec()).unwrap();
+        let (_, data) = body.split_once("\"data\":").unwrap();
+        data.strip_suffix('}').unwrap().to_owned()
     }
 
     const CONNECTION: ConnectionName = ConnectionName::numbered(0xab);
 
     #[test]
     fn events_are_queued_in_their_order() {
-        let (queues, mut receiver) = queue(&Notifies::ALL, None, 10);
+        let queues = queue(&Notifies::ALL, None, 10);
         let (lobby, ann) = (ChannelName::channel("lobby"), ChannelName::user("ann"));
         let connected = Event::Connected {
             connection: CONNECTION,
@@ -213,31 +204,74 @@ mod tests {
             .zip(rest)
             .map(|(word, rest)| format!("{{\"type\":\"{word}\",\"time\":7,{rest}"))
             .collect();
-        assert_eq!(json(&mut receiver), expected);
+        let expected = format!("{{\"events\":[{}]}}", expected.join(","));
+        assert_eq!(data(&queues, 10), expected);
     }
 
     #[test]
     fn a_queue_takes_its_own_events() {
-        let (queues, mut receiver) = queue(&[Notifies::Occupied], Some("rooms/*"), 10);
+        let queues = queue(&[Notifies::Occupied], Some("rooms/*"), 10);
         for name in ["rooms/a", "news"] {
             queues.notify(7, Event::Occupied(&ChannelName::channel(name)));
             queues.notify(7, Event::Vacated(&ChannelName::channel(name)));
         }
         queues.notify(7, Event::Disconnected { connection: CONNECTION, reason: "peer" });
-        let taken = json(&mut receiver);
-        assert!(taken.len() == 1 && taken[0].contains("rooms/a"), "{taken:?}");
+        let taken = data(&queues, 10);
+        assert!(queues.0[0].queue.len() == 1 && taken.contains("rooms/a"), "{taken}");
     }
 
     #[test]
     fn a_full_queue_drops_and_counts() {
-        let (queues, mut receiver) = queue(&Notifies::ALL, None, 2);
+        let queues = queue(&Notifies::ALL, None, 2);
         for name in ["a", "b", "c"] {
             queues.notify(7, Event::Occupied(&ChannelName::channel(name)));
         }
-        let EventQueue { dropped, metrics, .. } = &queues.0[0];
-        assert_eq!(dropped.load(Ordering::Relaxed), 1);
+        let metrics = queues.0[0].queue.metrics();
         assert_eq!(metrics.events_waiting(), 2);
         assert_eq!(metrics.events().find(|(word, _)| *word == "overflow").unwrap().1, 1);
-        assert_eq!(json(&mut receiver).len(), 2);
+        assert!(data(&queues, 9).ends_with("],\"dropped\":1}"));
+        // Those that are being sent give room.
+        queues.notify(7, Event::Occupied(&ChannelName::channel("d")));
+        queues.0[0].queue.end_batch(false);
+        assert!(data(&queues, 9).ends_with("\"channel\":\"d\"}],\"dropped\":3}"));
+        queues.0[0].queue.end_batch(true);
+        assert_eq!((data(&queues, 9), metrics.events_waiting()), ("{\"events\":[]}".to_owned(), 0));
+    }
+
+    #[test]
+    fn events_that_name_an_erased_user_are_dropped() {
+        let queues = queue(&Notifies::ALL, None, 9);
+        let [ann, bob] = ["ann", "bob"].map(ChannelName::user);
+        let connected = |is_claimed| Event::Connected {
+            connection: CONNECTION,
+            user: Some("ann"),
+            is_claimed,
+            transport: "sse",
+        };
+        let room = ChannelName::channel("ann");
+        for (now_ms, event) in [
+            (1, Event::Occupied(&ann)),
+            (2, Event::Occupied(&bob)),
+            (3, connected(false)),
+            (3, connected(true)),
+            (3, Event::Occupied(&room)),
+            // The application is told that the user is gone.
+            (4, Event::Vacated(&ann)),
+        ] {
+            queues.notify(now_ms, event);
+        }
+        data(&queues, 3);
+        assert_eq!(queues.forget_user("ann", 4), 3);
+        let queue = &queues.0[0].queue;
+        assert_eq!((queue.sending(), queue.len(), queue.metrics().events_waiting()), (1, 3, 3));
+        let body = String::from_utf8(queue.body(7).to_vec()).unwrap();
+        assert!(body.contains("bob") && !body.contains("ann"), "{body}");
+        queue.end_batch(true);
+        let rest = data(&queues, 9);
+        assert!(
+            rest.contains("\"channel\":\"ann\"")
+                && rest.ends_with("\"inbox\":\"ann\"}],\"dropped\":3}"),
+            "{rest}"
+        );
     }
 }

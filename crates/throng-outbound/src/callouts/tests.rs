@@ -1,6 +1,6 @@
 //! Tests of callouts with a server that misbehaves on purpose, over real sockets.
 
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 
 use throng_access::limit::{LimitSettings, Limiter};
 use throng_access::{Action, AllowAll, Asker, Decision};
@@ -291,6 +291,30 @@ async fn events_come_together_and_again_until_they_arrive() {
     assert!(places.is_sorted(), "{body}");
     let count = |word| metrics.events().find(|(outcome, _)| *outcome == word).unwrap().1;
     assert_eq!((count("delivered"), metrics.events_waiting()), (3, 0));
+}
+
+#[tokio::test]
+async fn a_batch_that_is_sent_again_does_not_name_an_erased_user() {
+    let sink = Arc::new(OnceLock::<Arc<dyn EventSink>>::new());
+    let erasing = Arc::clone(&sink);
+    let answer = move |request: &str| {
+        if !request.contains("\"ann\"") {
+            return ok("");
+        }
+        erasing.get().expect("it has sent events").forget_user("ann", u64::MAX);
+        Reply::Bytes(response("503 Service Unavailable", "", ""))
+    };
+    let (server, events, metrics, running) = notifying(answer).await;
+    sink.set(Arc::clone(&events)).expect("it is set once");
+    events.notify(1, Event::Occupied(&ChannelName::user("ann")));
+    events.notify(1, Event::Occupied(&ChannelName::channel("lobby")));
+    running.finish(Duration::from_secs(30)).await;
+    let requests = server.requests();
+    assert_eq!((requests.len(), id_of(&requests[0])), (2, id_of(&requests[1])));
+    let has = |words| requests[1].contains(words);
+    assert!(has("\"lobby\"}]}") && !has("\"ann\""), "{}", requests[1]);
+    let count = |word| metrics.events().find(|(outcome, _)| *outcome == word).unwrap().1;
+    assert_eq!((count("delivered"), metrics.events_waiting()), (1, 0));
 }
 
 #[tokio::test]

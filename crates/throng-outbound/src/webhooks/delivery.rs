@@ -172,7 +172,7 @@ impl WebhookDelivery {
                 Err(error) => Err(Failed { label: error.label(), reason: error.to_string() }),
             }
         };
-        deliver(self.origin.endpoint(), &self.metrics, count, send).await;
+        deliver(self.origin.endpoint(), &self.metrics, || count, send).await;
     }
 
     /// Signed by the first key that is enabled now.

@@ -85,7 +85,7 @@ impl<'c> Erasing<'c> {
         let mut report = self.job.report;
         report.done_ms = Some(clock::machine_ms());
         let Report { user, connections, subscriptions, inbox, published, .. } = &report;
-        let Report { markers, searched, .. } = &report;
+        let Report { markers, events, searched, .. } = &report;
         let left = report.left.len();
         tracing::info!(
             %user,
@@ -94,6 +94,7 @@ impl<'c> Erasing<'c> {
             inbox,
             published,
             markers,
+            events,
             searched,
             left,
             "a user is erased"
@@ -124,7 +125,10 @@ impl<'c> Erasing<'c> {
             Step::Tokens => end_tokens(control, user).await,
             Step::Connections => {
                 let closed = close(control, user, &mut report.connections).await;
-                control.engine.memory().part_with_user(clock::now_ms(), user);
+                let memory = control.engine.memory();
+                memory.part_with_user(clock::now_ms(), user);
+                // Those of the end of the connections tell the application that the user is gone.
+                report.events += memory.forget_events(user, report.asked_ms);
                 closed
             }
             Step::Subscriptions => {
