@@ -30,6 +30,7 @@ MENU = {
         "guides/deploy",
         "guides/watch",
         "guides/data",
+        "guides/channels",
         "guides/state",
         "guides/presence",
         "guides/erase",
