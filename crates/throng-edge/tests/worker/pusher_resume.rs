@@ -72,6 +72,18 @@ fn what_was_missed_comes_first_and_once() {
 }
 
 #[test]
+fn an_erased_user_begins_anew() {
+    let mut rig = rig();
+    let first = ann(&mut rig);
+    first.subscribe(&mut rig, "private-a", None);
+    rig.hang_up(&first.client);
+    publish(&mut rig, "private-a", &["1"]);
+    rig.engine.part_with_user(rig.now_ms(), "shop/ann");
+    assert_eq!(rig.engine.bookmark_metrics().bookmarks, 0);
+    assert_eq!(of_next(&mut rig), [""; 0]);
+}
+
+#[test]
 fn what_nobody_has_confirmed_comes_again_where_nothing_may_be_lost() {
     for (is_at_least_once, missed) in [(true, &["2", "3"][..]), (false, &["3"][..])] {
         let mut rig = rig_with_rule(rule(is_at_least_once));
