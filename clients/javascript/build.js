@@ -111,7 +111,7 @@ const besideClient = {
 
 /** What esbuild has minified still has some percent to lose. */
 async function squeeze({ outputFiles: [{ text }] }) {
-  const compress = { passes: 3, hoist_funs: true, lhs_constants: false, pure_getters: true, unsafe_arrows: true };
+  const compress = { passes: 3, hoist_funs: true, lhs_constants: false, pure_getters: true };
   const options = { module: true, ecma: 2022, compress, format: { preamble: BANNER } };
   return (await minify(text, options)).code;
 }
