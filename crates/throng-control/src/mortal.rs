@@ -8,6 +8,7 @@
 //! Channels without such an end cost nothing.
 
 use std::collections::{BTreeSet, HashMap};
+use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -79,16 +80,24 @@ pub(crate) async fn run(control: Arc<Control>) {
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        ticks.tick().await;
+        // A look that has ended gives room to another one at once.
+        let ended = tokio::select! {
+            _ = ticks.tick() => None,
+            Some(ended) = looks.join_next() => Some(ended),
+        };
         let now_ms = clock::machine_ms();
         for channel in control.engine.take_mortal() {
             due.set(channel, now_ms);
         }
-        while let Some(Ok((channel, looked))) = looks.try_join_next() {
+        let ended = ended.into_iter().chain(iter::from_fn(|| looks.try_join_next()));
+        for (channel, looked) in ended.flatten() {
             let before = going.remove(&channel);
             match looked {
                 Looked::Done => {}
-                Looked::Due(at_ms) => due.set(channel, at_ms.min(now_ms + LOOK_MS_MAX)),
+                Looked::Due(at_ms) => {
+                    let from_ms = now_ms + TICK.as_millis() as u64;
+                    due.set(channel, at_ms.clamp(from_ms, now_ms + LOOK_MS_MAX));
+                }
                 Looked::Going(version) => {
                     let is_known = before == Some(version);
                     going.insert(channel.clone(), version);

@@ -137,9 +137,10 @@ impl Bookmarks {
         is_given: bool,
     ) {
         let mut table = self.lock();
+        let begun_ms = bookmark.until_ms.saturating_sub(rule.for_ms);
         let all = table.users.get_mut(user).into_iter().flatten();
         let own = all.map(|entry| &mut entry.bookmark).find(|it| it.channel == bookmark.channel);
-        match own {
+        match own.filter(|own| own.until_ms > begun_ms) {
             Some(own) => {
                 let (count, until_ms) = (own.count, own.until_ms);
                 let both = both(own.clone(), bookmark, rule);
@@ -335,8 +336,12 @@ impl Table {
     }
 }
 
-/// What two subscriptions of a user leave in a channel.
+/// What two subscriptions of a user leave in a channel. If the time of the one before is over, it
+/// has left nothing.
 fn both(before: Bookmark, newer: Bookmark, rule: ResumeRule) -> Bookmark {
+    if before.until_ms.saturating_add(rule.for_ms) <= newer.until_ms {
+        return newer;
+    }
     let offset = if before.place.epoch != newer.place.epoch {
         // Nobody goes on in a log that is lost.
         newer.place.offset
@@ -399,6 +404,22 @@ mod tests {
             }
             assert_eq!((bookmarks.take(0, "ann", &room()), bookmarks.metrics().taken), (None, 3));
         }
+    }
+
+    #[test]
+    fn one_whose_time_is_over_says_nothing_any_more() {
+        let (bookmarks, for_ms) = (Bookmarks::default(), RULE.for_ms);
+        bookmarks.leave("ann", at("room", 1, for_ms), RULE);
+        bookmarks.leave("ann", at("room", 5, 2 * for_ms), RULE);
+        assert_eq!(bookmarks.take(for_ms, "ann", &room()).map(|it| it.offset), Some(5));
+        assert_eq!(bookmarks.take(for_ms, "ann", &room()), None);
+        bookmarks.leave("ann", at("room", 6, 2 * for_ms), RULE);
+        bookmarks.bring(("ann", at("room", 7, 3 * for_ms)), RULE, false);
+        assert_eq!(bookmarks.find(2 * for_ms, "ann", &room()), None);
+        bookmarks.bring(("ann", at("room", 8, 3 * for_ms)), RULE, true);
+        assert_eq!(bookmarks.take(2 * for_ms, "ann", &room()).map(|it| it.offset), Some(8));
+        assert_eq!(bookmarks.take(2 * for_ms, "ann", &room()), None);
+        check(&bookmarks);
     }
 
     #[test]

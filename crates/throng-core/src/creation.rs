@@ -81,9 +81,10 @@ impl Creation {
         value
     }
 
-    /// True if the channel goes at some time.
+    /// True if the channel goes at some time. One that is being erased does, too: whoever erases it
+    /// may not come to the end.
     pub fn is_mortal(&self) -> bool {
-        self.ttl_ms.is_some() || self.expires_ms.is_some()
+        self.is_over || self.ttl_ms.is_some() || self.expires_ms.is_some()
     }
 
     /// The first property in which another creation differs from this one.
@@ -333,6 +334,7 @@ mod tests {
         assert_eq!([1_059, 1_060].map(|it| both.is_over_for_good(it)), [false, true]);
         let immortal = Creation::at(0);
         assert!(both.is_mortal() && !immortal.is_mortal());
+        assert!(Creation { is_over: true, ..immortal.clone() }.is_mortal(), "its erasure may stop");
         assert_eq!(immortal.until_ms(), u64::MAX);
     }
 

@@ -102,6 +102,12 @@ impl ChannelName {
     }
 }
 
+/// True if a text can be the [key](ChannelName::key) of a channel or a user: others may have said
+/// it.
+pub(crate) fn is_public_key(key: &str) -> bool {
+    matches!(key.chars().next(), Some(CHANNEL_MARK | USER_MARK))
+}
+
 /// The kind of the name that has this [key](ChannelName::key).
 pub(crate) fn kind_of_key(key: &str) -> Kind {
     match key.chars().next() {

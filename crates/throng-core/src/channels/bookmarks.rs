@@ -10,20 +10,26 @@ use crate::journal::Cluster;
 use crate::later::{Answer, Later};
 use crate::name::ChannelName;
 
+/// Bookmarks in one message: some 20 KB, which any server of a journal carries.
+const TOLD_MAX: usize = 256;
+
 impl Channels {
     /// A connection of users has died, who need not be sent again what these channels had up to
     /// these messages. Nothing happens where the rules do not say that users go on.
     pub fn leave_bookmarks(&self, now_ms: u64, left: &[(&str, ChannelName, MessageId)]) {
-        let mut told = Vec::new();
         for (user, channel, place) in left {
             self.memory.leave_bookmark(now_ms, user, channel, *place);
-            let rule = self.memory.rules().resume(channel);
-            if let Some((rule, _)) = rule.zip(self.cluster_of(channel)) {
-                told.push((BookmarkKeys::of(user, channel), rule.for_ms));
-            }
         }
-        if let Some(cluster) = self.cluster().filter(|_| !told.is_empty()) {
-            cluster.tell_bookmarks(&told);
+        let told = |(user, channel, _): &(&str, ChannelName, MessageId)| {
+            self.cluster_of(channel)?;
+            let rule = self.memory.rules().resume(channel)?;
+            // A user who has too many has lost the first ones.
+            self.memory.bookmark(now_ms, user, channel)?;
+            Some((BookmarkKeys::of(user, channel), rule.for_ms))
+        };
+        let told: Vec<_> = left.iter().filter_map(told).collect();
+        if let Some(cluster) = self.cluster() {
+            told.chunks(TOLD_MAX).for_each(|told| cluster.tell_bookmarks(told));
         }
     }
 

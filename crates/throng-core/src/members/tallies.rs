@@ -25,7 +25,7 @@ use super::exchange::{Exchange, MemberChange, MemberPart, MemberValue, MemberWan
 use super::parts::SharedChannel;
 use crate::clock;
 use crate::events::{Event, EventSink};
-use crate::name::{ChannelName, Kind};
+use crate::name::{ChannelName, Kind, is_public_key};
 
 /// No public name begins with a slash.
 const NAME: &str = "/subscribers";
@@ -316,7 +316,7 @@ impl Tallies {
     ) -> Option<ChannelName> {
         let by_key = &mut state.by_key;
         if !by_key.contains_key(key) {
-            if count == 0 {
+            if count == 0 || (key != LEADERS && !is_public_key(key)) {
                 return None;
             }
             if by_key.len() >= CHANNELS_MAX {
@@ -505,6 +505,33 @@ impl EventSink for Tallies {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[derive(Debug)]
+    struct Nobody;
+
+    impl EventSink for Nobody {
+        fn notify(&self, _: u64, _: Event<'_>) {}
+    }
+
+    #[test]
+    fn a_key_that_no_channel_has_is_of_nobody() {
+        let want = TallyWant { prefix: "a/".into(), counts: true, members: true };
+        let tallies = Tallies::new(vec![want], 7, None, Arc::new(Nobody));
+        let peer = PeerId::numbered(1);
+        for (number, key) in
+            (1..).zip(["", "a", "\u{e4}", "\u{3}x", "\u{5}a/b", "\u{1}", "\u{1}a/b"])
+        {
+            tallies.take(0, (peer, number), key, Some(3));
+        }
+        assert_eq!(tallies.total(&ChannelName::channel("a/b")), 3);
+        assert_eq!(tallies.lock().by_key.len(), 2);
+        let value = || MemberValue { stamp: 9, object: "{}".into() };
+        let members = vec![("".into(), value()), ("\u{e4}".into(), value())];
+        let (channel, after, next) = (name(), None, None);
+        let part = MemberPart { channel, after, as_of: 9, members, next };
+        assert_eq!(tallies.take_part(0, (peer, 9), &part), Some(Vec::new()));
+        assert!(tallies.lock().by_key.is_empty());
+    }
 
     #[test]
     fn an_older_number_of_a_process_changes_nothing() {

@@ -49,7 +49,8 @@ impl MemoryEngine {
         is_given: bool,
     ) {
         let Some(rule) = self.shared.rules.resume(channel) else { return };
-        for (nth, place) in places.iter().enumerate() {
+        // Frozen state has no others.
+        for (nth, place) in places.iter().filter(|it| it.offset <= OFFSET_MAX).enumerate() {
             let until_ms = now_ms + rule.for_ms;
             let (channel, place) = (channel.clone(), *place);
             let bookmark = Bookmark { channel, place, count: 1, until_ms };

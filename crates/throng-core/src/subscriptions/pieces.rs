@@ -22,6 +22,10 @@ impl SubscriptionTable {
             return None;
         }
         let (cursor, end) = (self.cursor(id)?, self.state_end(id));
+        // A run from there would lack what was dropped, and others may bring that back.
+        if cursor < self.channels[local.index()].buffer.as_ref()?.floor() {
+            return None;
+        }
         let kind = Kind { form, is_state: end.is_some() };
         let Waiting::Messages(lacking) = self.waiting(id) else { return None };
         let found = self.channels[local.index()].buffer.as_ref()?.runs.find(kind, cursor);
@@ -51,9 +55,12 @@ impl SubscriptionTable {
 
 #[cfg(test)]
 mod tests {
+    use throng_wire::Labels;
+    use throng_wire::labels::StateKey;
+
     use super::super::tests::model;
     use super::*;
-    use crate::attributes::Erasure;
+    use crate::attributes::{Attributes, Erasure, Extras};
     use crate::id::{ChannelId, ConnectionId};
 
     const FORM: Form = (3, false);
@@ -133,6 +140,41 @@ mod tests {
         assert_eq!(piece(&mut table, readers[1]).as_deref(), Some("1,2,"));
         table.advance(readers[1], 3);
         assert_eq!(piece(&mut table, readers[1]).as_deref(), Some("4,5,6,7,"));
+    }
+
+    #[test]
+    fn a_state_of_which_some_was_dropped_is_in_no_piece() {
+        let mut table = SubscriptionTable::new(Arc::default());
+        let (channel, local) = (ChannelId(0), table.next_local());
+        let keyed = |offset: u64| {
+            let labels = Labels {
+                key: Some(StateKey { name: offset.to_string().into(), is_removed: false }),
+                ..Labels::default()
+            };
+            let mut content =
+                Arc::into_inner(model::message(offset, offset - 1)).unwrap().content();
+            let own = Arc::get_mut(&mut content).unwrap();
+            own.extras = Extras::new(None, Attributes::of_publication(&labels, None));
+            Arc::new(Message::from(content))
+        };
+        let backlog: Vec<_> = (1..=9).map(keyed).collect();
+        let join = |table: &mut SubscriptionTable, connection| {
+            let mut followed = model::followed(channel, local, 9);
+            followed.cursor.offset = 0;
+            followed.backlog = backlog.clone();
+            let id = table.join(ConnectionId::new(connection), &followed, false, None);
+            table.begin_state(id, followed.head);
+            table.block(id);
+            id
+        };
+        let readers = [0, 1, 2, 3].map(|connection| join(&mut table, connection));
+        table.advance(readers[0], 2);
+        table.trim_channel_of(readers[0]);
+        table.set_max_blocked_bytes(1);
+        table.evict_oldest(4);
+        assert_eq!(piece(&mut table, readers[0]), None);
+        let new = join(&mut table, 4);
+        assert_eq!(piece(&mut table, new).as_deref(), Some("1,2,3,4,5,6,7,8,9,"));
     }
 
     #[test]

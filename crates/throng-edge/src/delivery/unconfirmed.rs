@@ -55,9 +55,12 @@ impl Unconfirmed {
         self.are_asked.remove(&id);
     }
 
-    /// A connection waits for its user.
+    /// A connection waits for its user. When the wait ends, all of its subscriptions are looked at:
+    /// so it counts once, however many begin at the same time.
     pub(super) fn wait(&mut self, token: Token, due: u32) {
-        self.waits.push_back((due, token));
+        if self.waits.back() != Some(&(due, token)) {
+            self.waits.push_back((due, token));
+        }
     }
 
     /// The next connection whose wait is over.

@@ -122,15 +122,17 @@ impl<N: Net> Delivery<N> {
             return false;
         }
         let is_in_order = self.is_in_order(id, subscription);
-        // What a pace or the client itself holds back comes first, and not before its time.
-        let is_held =
-            self.subscriptions.is_held_back(subscription) || self.awaits_acks(id, subscription);
-        if !is_in_order && is_held {
-            return false;
-        }
         let lacks = |delivery: &Delivery<N>| {
             !matches!(delivery.subscriptions.waiting(subscription), Waiting::Nothing)
         };
+        // What a pace, the client itself or the wait for its user holds back comes first, and not
+        // before its time.
+        let is_held = self.subscriptions.is_held_back(subscription)
+            || self.awaits_acks(id, subscription)
+            || self.awaits_user(subscription) && lacks(self);
+        if !is_in_order && is_held {
+            return false;
+        }
         if self[id].takes_messages() && lacks(self) {
             if is_in_order {
                 self.flush_in_order(id);

@@ -359,6 +359,27 @@ fn who_signs_in_behind_a_subscription_goes_on_there() {
 }
 
 #[test]
+fn a_volatile_message_brings_nothing_before_its_user_is_known() {
+    let mut rig = rig();
+    let first = ann(&mut rig);
+    first.subscribe(&mut rig, "private-a", None);
+    rig.hang_up(&first.client);
+    publish(&mut rig, "private-a", &["1"]);
+    let next = Peer::new(&mut rig);
+    next.subscribe(&mut rig, "private-a", None);
+    let volatile = |rig: &mut Rig| {
+        rig.publish_volatile("shop/private-a", "typing");
+        rig.work();
+    };
+    volatile(&mut rig);
+    assert_eq!(texts(&next.heard()), ["typing"], "it lacks nothing");
+    publish(&mut rig, "private-a", &["2"]);
+    volatile(&mut rig);
+    assert_eq!(next.heard(), [""; 0]);
+    assert_eq!(texts(&next.sign_in(&mut rig, "ann")), ["1", "2"]);
+}
+
+#[test]
 fn a_user_is_not_awaited_for_long_and_only_where_somebody_goes_on() {
     let mut rig = rig();
     let first = ann(&mut rig);

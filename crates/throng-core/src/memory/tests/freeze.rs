@@ -127,6 +127,19 @@ fn users_go_on_after_a_thaw() {
     assert_eq!((taken("ann", &inbox), taken("bob", &inbox)), (Some(read), None));
     assert_eq!(fixture.engine.bookmark(now_ms, "bob", &room), Some(read));
     assert_eq!(fixture.engine.bookmark(now_ms + 31_000, "bob", &room), None);
+    fixture.engine.part_with_user(now_ms, "bob");
+    assert_eq!(
+        fixture.engine.bookmark(now_ms, "bob", &room),
+        None,
+        "who is erased goes on nowhere"
+    );
+    let far = MessageId { offset: OFFSET_MAX + 1, ..read };
+    fixture.engine.bring_bookmarks(now_ms, ("bob", &room), &[far, read], true);
+    assert_eq!(
+        fixture.engine.bookmark(now_ms, "bob", &room),
+        Some(read),
+        "frozen state has no other"
+    );
 }
 
 #[test]
