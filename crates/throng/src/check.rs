@@ -332,7 +332,8 @@ mod tests {
                         edit       no   the token does not grant it\n\
                         state      no   the token does not grant it\n\
                         end        no   the token does not grant it\n\
-                        update     no   the token does not grant it\n";
+                        update     no   the token does not grant it\n\
+                        create     no   the token does not grant it\n";
         assert!(text.ends_with(expected), "{text}");
         let text = ask(settings, grants, ChannelName::user("ann"));
         let expected = "inbox      ann; no [[channels]] matches, so [access] applies\n\
@@ -344,7 +345,8 @@ mod tests {
                         edit       no   the token does not grant it\n\
                         state      no   the token does not grant it\n\
                         end        no   the token does not grant it\n\
-                        update     no   the token does not grant it\n";
+                        update     no   the token does not grant it\n\
+                        create     no   the token does not grant it\n";
         assert!(text.ends_with(expected), "{text}");
         let text = ask(settings, None, ChannelName::channel("rooms/a"));
         assert!(text.starts_with("client     no token and no key\n"), "{text}");

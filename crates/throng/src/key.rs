@@ -34,7 +34,7 @@ pub(crate) struct Arguments {
     name: String,
 
     /// Scopes of the key, comma-separated: publish, history, presence, subscribe, erase, edit,
-    /// state, end, update, listing, subscriptions, administration
+    /// state, end, update, create, listing, subscriptions, administration
     #[arg(long, value_name = "SCOPE,…", value_delimiter = ',', value_parser = scope)]
     #[arg(default_value = "publish,history,presence")]
     scopes: Vec<Scope>,

@@ -104,10 +104,11 @@ impl Broker {
     /// Drops the oldest messages of a stream.
     pub(crate) fn expire(&mut self, name: &str, keep: usize) {
         let Some(stream) = self.streams.get_mut(name) else { return };
-        let count = stream.messages.values().filter(|stored| !stored.is_renewed()).count();
-        let mut over = count.saturating_sub(keep);
-        stream.messages.retain(|_, stored| {
-            let is_kept = stored.is_renewed() || over == 0;
+        let renewed = stream.messages.iter().filter(|(at, stored)| stream.is_renewed(**at, stored));
+        let renewed: BTreeSet<u64> = renewed.map(|(at, _)| *at).collect();
+        let mut over = (stream.messages.len() - renewed.len()).saturating_sub(keep);
+        stream.messages.retain(|at, _| {
+            let is_kept = renewed.contains(at) || over == 0;
             over -= usize::from(!is_kept);
             is_kept
         });
@@ -373,9 +374,14 @@ impl ServerStream {
         Some(json!({ "message": message }))
     }
 
+    /// True if the age of the stream means nothing to a message: nodes renew it, or it is younger.
+    fn is_renewed(&self, sequence: u64, stored: &StoredBytes) -> bool {
+        stored.can_be_renewed() && self.last_of(&stored.subject) == sequence
+    }
+
     /// Finds the first message. Renewed ones would be later.
     fn begins(&mut self) {
-        let first = self.messages.iter().find(|(_, stored)| !stored.is_renewed());
+        let first = self.messages.iter().find(|(at, stored)| !self.is_renewed(**at, stored));
         self.first = first.map_or(self.last + 1, |(sequence, _)| *sequence).max(self.first);
     }
 

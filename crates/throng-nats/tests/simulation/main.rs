@@ -72,6 +72,29 @@ fn a_dropped_value_is_no_gap_and_another_message_is() {
     }
 }
 
+/// A node forgets what is erased in a state first, and may be gone before the message is.
+#[test]
+fn erasures_that_are_half_done_are_in_states() {
+    for seed in 0..8 {
+        let tally = World::new(seed).erase_in_states();
+        assert_eq!((tally.without_key, tally.unrecovered), (1, 1), "THRONG_SEED={seed}");
+    }
+}
+
+/// One with an erasure that is written down and not done, in a log that is almost full.
+#[test]
+fn a_message_that_is_to_be_erased_may_count_twice() {
+    run(1889, World::new);
+}
+
+#[test]
+fn a_copy_that_is_renewed_while_a_state_is_read_is_read() {
+    for seed in 0..8 {
+        let tally = World::new(seed).renew_between_parts();
+        assert_eq!(tally.recovered + tally.unrecovered, 1, "THRONG_SEED={seed}");
+    }
+}
+
 #[test]
 fn followers_get_each_message_once_and_in_order() {
     let seeds = seeds();

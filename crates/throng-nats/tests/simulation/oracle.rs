@@ -19,6 +19,9 @@ pub(crate) struct Era {
     hidden: BTreeSet<u64>,
     /// By subject: the keys that messages set, or remove.
     keys: HashMap<String, BTreeMap<u64, (String, bool)>>,
+    /// By subject: the state has nothing of messages up to here. Their history may still be there,
+    /// if its erasure is not done.
+    bases: HashMap<String, u64>,
 }
 
 impl Era {
@@ -28,6 +31,10 @@ impl Era {
 
     fn floor(&self, subject: &str) -> u64 {
         self.floors.get(subject).copied().unwrap_or(0)
+    }
+
+    fn base(&self, subject: &str) -> u64 {
+        self.bases.get(subject).copied().unwrap_or(0)
     }
 
     /// The sequences of a subject's messages within a range.
@@ -92,6 +99,18 @@ impl Oracle {
         era.keys.entry(subject.to_owned()).or_default().insert(sequence, key);
     }
 
+    /// A state was stored that has nothing of messages up to `base`.
+    pub(crate) fn forgets(&mut self, subject: &str, base: u64) {
+        let era = self.eras.last_mut().expect("there is one");
+        let before = era.bases.insert(subject.to_owned(), base);
+        assert!(before.is_none_or(|before| before <= base), "{subject}: {base} after {before:?}");
+    }
+
+    /// The state of a subject has nothing of messages up to here.
+    pub(crate) fn base(&self, subject: &str) -> u64 {
+        self.eras.last().expect("there is one").base(subject)
+    }
+
     /// The newest message of each key of a subject after one and up to another, and whether that
     /// removes it.
     pub(crate) fn newest(
@@ -142,7 +161,10 @@ impl Oracle {
     ) {
         let later = self.newest(era, subject, (up_to, u64::MAX - 1));
         for (key, (sequence, is_removed)) in self.newest(era, subject, (after, up_to)) {
-            let is_gone = self.eras[era].is_erased(subject, sequence) || (after == 0 && is_removed);
+            let own = &self.eras[era];
+            let is_forgotten = sequence <= own.base(subject);
+            let is_gone = own.is_erased(subject, sequence) || is_forgotten;
+            let is_gone = is_gone || (after == 0 && is_removed);
             let is_there = found.contains(&sequence) || later.contains_key(&key) || is_gone;
             assert!(is_there, "{subject} after {after}: {key} of {sequence} is missing");
         }
@@ -241,6 +263,14 @@ impl Oracle {
     pub(crate) fn erased_of(&self, era: usize, subject: &str) -> usize {
         let own = self.eras[era].sequences(subject, ..);
         own.filter(|sequence| self.eras[era].erased.contains(sequence)).count()
+    }
+
+    /// How many messages of a subject after a position are to be erased, and still there: readers
+    /// may count each of them twice, since that is written down before it is done.
+    pub(crate) fn marked_after(&self, era: usize, subject: &str, after: u64) -> usize {
+        let own = self.eras[era].sequences(subject, after + 1..);
+        let is_marked = |it: &u64| self.eras[era].marked.contains(it);
+        own.filter(|it| is_marked(it) && !self.eras[era].is_erased(subject, *it)).count()
     }
 
     pub(crate) fn stored_after(&self, era: usize, subject: &str, after: u64) -> usize {

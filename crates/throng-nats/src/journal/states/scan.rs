@@ -4,6 +4,10 @@
 //! from any replica, which must have come as far as that record: so each key's newest copy of that
 //! time was read, or is superseded by a message that comes after all that the reader has read of
 //! the log before.
+//!
+//! A copy that is renewed meanwhile moves behind the others, and is of the same message as before.
+//! So each part of an answer is from a replica that has as many copies there as the one of the part
+//! before it has left: none that this one had passed by is yet to come there.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -99,7 +103,9 @@ struct Scan {
     /// after the last record.
     last: u64,
     is_torn: bool,
-    has_more: bool,
+    /// Copies and records of this part so far, and those that the part before it has left.
+    taken: u64,
+    left: u64,
     read: Option<KnownState>,
     facts: StateFacts,
     at_ms: u64,
@@ -134,6 +140,7 @@ impl Scan {
         self.copies.clear();
         (self.known, self.read) = (None, None);
         (self.chain, self.last, self.is_torn) = (Chain::default(), 0, false);
+        (self.taken, self.left) = (0, 0);
         self.facts = StateFacts::default();
     }
 
@@ -200,7 +207,8 @@ impl Scans {
             chain: Chain::default(),
             last: 0,
             is_torn: false,
-            has_more: false,
+            taken: 0,
+            left: 0,
             read: None,
             facts: StateFacts::default(),
             at_ms: now_ms,
@@ -352,15 +360,19 @@ impl Scan {
         match get::part(headers) {
             Part::Message { sequence, previous } => {
                 match self.chain.continues(sequence, previous) {
-                    Some(true) => self.take(subjects, sequence, headers, payload),
+                    Some(true) => {
+                        self.taken += 1;
+                        self.take(subjects, sequence, headers, payload);
+                    }
                     Some(false) => {}
                     None => return Some(Turn::Again),
                 }
                 None
             }
             Part::End { last, left, .. } if self.chain.ends(last) => {
-                (self.chain, self.has_more) = (Chain::default(), left > 0);
-                let goes_on = self.has_more || self.is_current();
+                let lags = self.taken + left < self.left;
+                (self.chain, self.taken, self.left) = (Chain::default(), 0, left);
+                let goes_on = !lags && (left > 0 || self.is_current());
                 Some(if goes_on { Turn::GoOn } else { Turn::Again })
             }
             Part::End { .. } | Part::Failed => Some(Turn::Again),
@@ -389,8 +401,7 @@ impl Scan {
             (is_of_expiring && record.expiring == 0) || (record.keys == 0 && record.removed == 0)
         });
         let begins = matches!(self.step, Step::Record);
-        let has_more = std::mem::take(&mut self.has_more);
-        if has_more || (begins && self.request.only.is_none() && !is_empty) {
+        if self.left > 0 || (begins && self.request.only.is_none() && !is_empty) {
             self.step = Step::Copies;
             let request = get::batch(&subjects.keys(suffix), self.last + 1);
             self.tokens.push(outbox.read(Question::Scan, request));

@@ -22,8 +22,8 @@ impl StoredBytes {
         Some((attributes.key()?.to_owned(), attributes.removes_key()))
     }
 
-    /// True if the age of a stream means nothing to it: nodes renew it, or it is younger.
-    pub(super) fn is_renewed(&self) -> bool {
+    /// True if nodes renew it while it is the last one of its subject, or it is younger.
+    pub(super) fn can_be_renewed(&self) -> bool {
         let of = |kind: &str| self.subject.starts_with(&format!("throng.in.default.{kind}."));
         of("i") || (of("k") && self.key().is_none_or(|(_, is_tombstone)| !is_tombstone))
     }

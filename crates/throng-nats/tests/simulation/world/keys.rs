@@ -6,7 +6,8 @@ use throng_core::{
     AskerId, Attributes, Body, Publication, PublishError, RecordChange, StateLimits,
 };
 use throng_nats::journal::{
-    JournalEvent, LogEdit, LogOutcome, LogRequest, Outcome, ReadState, Reading, StateFacts,
+    JournalAction, JournalEvent, LogEdit, LogOutcome, LogRequest, Outcome, ReadState, Reading,
+    StateFacts,
 };
 use throng_nats::protocol::headers::Headers;
 
@@ -33,12 +34,13 @@ pub(super) fn body(sequence: u64, payload: &[u8]) -> String {
     }
 }
 
-/// Whether a key had a value, how many there were, and how often the channel had changed.
+/// Whether a key had a value, how many there were, how often the channel had changed, and up to
+/// where its state was forgotten with a history, which stores no message.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SeenKey {
     has_value: bool,
     values: usize,
-    changes: (usize, usize),
+    changes: (usize, usize, u64),
 }
 
 /// A change under a condition on a key.
@@ -102,6 +104,10 @@ impl World {
         let subject = format!("throng.in.default.c.{name}");
         let (record, sequence, values) = self.state_of(name);
         let base = record["base"].as_u64().expect("it is a number");
+        self.oracle.forgets(&subject, base);
+        let is_asked = self.histories.iter().any(|index| super::subject(*index) == subject);
+        let forgotten = self.oracle.newest(self.oracle.era(), &subject, (0, base));
+        assert!(is_asked || forgotten.is_empty(), "{subject}: {record} forgets {forgotten:?}");
         let newest = self.oracle.newest(self.oracle.era(), &subject, (base, u64::MAX - 1));
         let expected = newest.into_iter().filter(|(_, (_, is_removed))| !is_removed);
         let expected: BTreeMap<_, _> = expected.map(|(key, (of, _))| (key, of)).collect();
@@ -126,8 +132,9 @@ impl World {
 
     pub(super) fn seen_key(&self, index: usize, key: &str) -> SeenKey {
         let values = self.values(index);
-        let era = self.oracle.era();
-        let changes = (era, self.oracle.stored_after(era, &subject(index), 0));
+        let (era, subject) = (self.oracle.era(), subject(index));
+        let stored = self.oracle.stored_after(era, &subject, 0);
+        let changes = (era, stored, self.oracle.base(&subject));
         SeenKey { has_value: values.contains_key(key), values: values.len(), changes }
     }
 
@@ -351,6 +358,92 @@ impl World {
         }
         assert!(!self.resumes(index, between), "the first one was dropped");
         assert!(self.resumes(index, first), "the second one was erased");
+        self.tally
+    }
+
+    /// Reads a state in parts, of which the second comes from a replica that has not stored the
+    /// copy yet whose renewal the one of the first part has.
+    pub(crate) fn renew_between_parts(mut self) -> Tally {
+        (0..self.nodes.len()).for_each(|node| self.connect(node));
+        self.settle(100);
+        let index = KEEP_STATE[1];
+        self.set(index, Some("a"));
+        // Only this copy is old then.
+        self.settle(300);
+        for key in ["b", "c"] {
+            self.set(index, Some(key));
+        }
+        for _ in 0..self.stream.retention.max_messages {
+            self.set(index, Some("d"));
+        }
+        let name = subject(index).replace(".c.", ".k.c.");
+        let copy = |world: &World| world.broker.lasts(STREAM, &name)[".a"].0;
+        let before = copy(&self);
+        while copy(&self) == before {
+            self.settle(1);
+        }
+        self.resume(1, index, 0);
+        let is_next = |action: &JournalAction| match action {
+            JournalAction::Publish { subject, payload, .. } => {
+                let asked: serde_json::Value = serde_json::from_slice(payload).unwrap_or_default();
+                let wanted = asked["next_by_subj"].as_str().unwrap_or_default();
+                let is_part = subject.contains(".DIRECT.GET.") && wanted.starts_with(&name);
+                is_part && asked["seq"].as_u64() > Some(1)
+            }
+            _ => false,
+        };
+        self.go_on_alone(1, is_next);
+        assert!(self.nodes[1].to_broker.iter().any(is_next), "the second part is asked for");
+        self.broker.lag = self.broker.reached(STREAM) + 1 - copy(&self);
+        self.go_on_alone(1, |_| false);
+        self.tally
+    }
+
+    /// A node erases a message, or the history, in the state of a channel, and is gone before it
+    /// erases anything else.
+    fn erase_in_state(&mut self, index: usize, message: Option<u64>) {
+        let history = LogRequest::EraseHistory { with_record: false, up_to: None };
+        let request = message.map_or(history, LogRequest::EraseMessage);
+        match message {
+            Some(message) => self.oracle.marks(message),
+            None => drop(self.histories.insert(index)),
+        }
+        self.ask_log(1, index, AskedLog::Erase(message), request);
+        let erases = |action: &JournalAction| match action {
+            JournalAction::Publish { subject, .. } => {
+                [".MSG.DELETE.", ".PURGE."].iter().any(|what| subject.contains(what))
+            }
+            _ => false,
+        };
+        self.go_on_alone(1, erases);
+        assert!(self.nodes[1].to_broker.iter().any(erases), "the state is changed");
+        self.disconnect(1);
+    }
+
+    /// Erasures that are half done, and what they leave expires.
+    pub(crate) fn erase_in_states(mut self) -> Tally {
+        (0..self.nodes.len()).for_each(|node| self.connect(node));
+        self.settle(100);
+        let index = KEEP_STATE[1];
+        let value = self.set(index, Some("a"));
+        self.erase_in_state(index, Some(value));
+        self.broker.expire(STREAM, 0);
+        let value = self.set(index, Some("a"));
+        self.connect(1);
+        self.settle(100);
+        // Another node wants to remove what is forgotten just then.
+        self.next_token += 1;
+        let (token, body) = (self.next_token, self.next_token.to_string());
+        let removal = Publication {
+            attributes: Some(attributes("a", true)),
+            ..Publication::new(channel(index), Body::Text(body.into()))
+        };
+        self.publish_as(0, token, (index, AskerId::SERVER), removal);
+        self.erase_in_state(index, None);
+        self.settle(3);
+        self.broker.expire(STREAM, 0);
+        self.resume(0, index, value - 1);
+        self.settle(60);
         self.tally
     }
 }

@@ -114,7 +114,7 @@ impl World {
     }
 
     /// Time passes for one node alone, until it is quiet or has `waits` for something.
-    fn go_on_alone(&mut self, node: usize, waits: impl Fn(&JournalAction) -> bool) {
+    pub(super) fn go_on_alone(&mut self, node: usize, waits: impl Fn(&JournalAction) -> bool) {
         for _ in 0..20 {
             self.tick(node);
             while !self.nodes[node].to_broker.is_empty() {

@@ -90,10 +90,11 @@ impl World {
         let skipped = self.oracle.read(era, &subject(index), read, &found);
         self.tally.erased_reads += usize::from(skipped);
         // Nothing can have been dropped.
+        let stored = self.oracle.stored_after(era, &subject(index), after);
+        let counted = stored + self.oracle.marked_after(era, &subject(index), after);
         let is_there = is_reached
             && self.broker.first(STREAM) <= after + 1
-            && self.oracle.stored_after(era, &subject(index), after)
-                <= self.stream.retention.max_messages
+            && counted <= self.stream.retention.max_messages
             && !self.histories.contains(&index);
         if is_there && era == self.oracle.era() {
             assert!(reading.is_whole, "{index} after {after}: {found:?}");
