@@ -219,6 +219,9 @@ pub(crate) struct FetchedParts {
     pub(crate) is_complete: bool,
     /// Shows the engine that the connection waits for the rest.
     pub(crate) asker: Option<Arc<()>>,
+    /// The channel of the request for whose bookmarks other nodes were asked last, by its place,
+    /// and how often.
+    pub(crate) bookmarks: (usize, u32),
 }
 
 /// The effect of an answer on what waits for it.

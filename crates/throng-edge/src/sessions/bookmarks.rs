@@ -18,6 +18,10 @@ use crate::connection::{Awaited, ConnectionId, FetchedParts};
 use crate::net::Net;
 use crate::sessions::Sessions;
 
+/// How often other nodes are asked for a bookmark, until one is here: another page of the user may
+/// have taken what they have given.
+const ASKED_MAX: u32 = 3;
+
 /// Where a subscription begins.
 pub(super) struct Beginning {
     /// The user who goes on, if users do; empty while it is not known.
@@ -90,16 +94,30 @@ impl<N: Net> Sessions<N> {
         id: ConnectionId,
         name: &ChannelName,
         beginning: &Beginning,
+        fetched: &mut FetchedParts,
     ) -> Result<(), Wait> {
         let user = beginning.user.as_deref().filter(|user| !user.is_empty());
-        user.map_or(Ok(()), |user| self.await_bookmark_of(id, (user, name)))
+        user.map_or(Ok(()), |user| self.await_bookmark_of(id, (user, name), (0, fetched)))
     }
 
+    /// The same, of the channel at a place of a request. Where others still have bookmarks of the
+    /// user, for other pages, they would be asked for ever: so once one is here that is enough.
     fn await_bookmark_of(
         &mut self,
         id: ConnectionId,
         of: (&str, &ChannelName),
+        (place, fetched): (usize, &mut FetchedParts),
     ) -> Result<(), Wait> {
+        let (last, count) = fetched.bookmarks;
+        let count = if last == place { count } else { 0 };
+        let is_here = || {
+            let now_ms = self.clock().unix_ms();
+            self.engine.memory().bookmark(now_ms, of.0, of.1).is_some()
+        };
+        if place < last || count >= ASKED_MAX || (count > 0 && is_here()) {
+            return Ok(());
+        }
+        fetched.bookmarks = (place, count + 1);
         let question = self.next_question(id);
         let (engine, worker) = (&self.engine, self.metrics().worker());
         let mut issue = || ticket(engine, worker, question, LateAnswer::Bookmark);
@@ -147,8 +165,8 @@ impl<N: Net> Sessions<N> {
     ) -> Result<(), Wait> {
         let all = self.subscriptions_without_user(id);
         let names: Vec<_> = all.into_iter().map(|(_, name)| name).collect();
-        for name in &names {
-            self.await_bookmark_of(id, (user, name))?;
+        for (place, name) in names.iter().enumerate() {
+            self.await_bookmark_of(id, (user, name), (place, fetched))?;
         }
         let (memory, now_ms) = (self.engine.memory(), self.clock().unix_ms());
         let place = |name| memory.bookmark(now_ms, user, name);

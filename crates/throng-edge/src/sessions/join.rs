@@ -93,7 +93,7 @@ impl<N: Net> Sessions<N> {
             return Err(one_user().into());
         }
         let beginning = self.beginning(id, &name, claim, begin)?;
-        self.await_bookmark(id, &name, &beginning)?;
+        self.await_bookmark(id, &name, &beginning, &mut answers.fetched)?;
         let start = self.likely_start(&name, &beginning);
         if name.kind() == Kind::User {
             self.await_kept(id, name.name())?;

@@ -49,8 +49,8 @@ impl NodeShared {
         later: Later<'_, ()>,
     ) -> Answer<()> {
         let keys = BookmarkKeys::of(user, channel);
-        let nodes = self.bookmarks.take(now_ms, keys.user);
-        let (Some(first), Some(of)) = (nodes.first(), LogName::of(channel)) else {
+        let known = self.bookmarks.nodes(now_ms, keys.user);
+        let (Some((first, _)), Some(of)) = (known.first(), LogName::of(channel)) else {
             return ().into();
         };
         // One that is here is taken before others.
@@ -60,22 +60,24 @@ impl NodeShared {
         let (ticket, answer) = later.ticket();
         let (shared, user, channel) = (Arc::clone(self), user.to_owned(), channel.clone());
         self.ask(&question, (COUNT_MS, false), move |answers| {
-            shared.bring_bookmarks((&user, &channel), keys, from.as_deref(), answers);
+            shared.bring_bookmarks((&user, &channel), keys, (&known, from.as_deref()), answers);
             ticket.answer(());
         });
         answer
     }
 
-    /// Takes over what other nodes have given and said.
+    /// Takes over what other nodes have given and said. Of those that were `known` to have a
+    /// bookmark, the ones that say so again are asked once more for the user's other pages.
     fn bring_bookmarks(
         &self,
         of: (&str, &ChannelName),
         keys: BookmarkKeys,
-        from: Option<&str>,
+        (known, from): (&[(Arc<str>, u64)], Option<&str>),
         answers: NodeAnswers,
     ) {
         let now_ms = (self.now_ms)();
         let (mut places, mut is_given) = (Vec::<MessageId>::new(), false);
+        self.bookmarks.forget(keys.user, known);
         for BookmarkAnswer { node, place, left_ms } in answers.read().found {
             let Some(place) = place.and_then(|place| place.parse().ok()) else { continue };
             places.push(place);

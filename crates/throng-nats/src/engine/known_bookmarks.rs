@@ -56,10 +56,22 @@ impl BookmarksElsewhere {
         self.lock().channels.get(&channel).is_some_and(|end| *end > now_ms)
     }
 
-    /// The nodes that have a user's bookmark, which are asked now.
-    pub(super) fn take(&self, now_ms: u64, user: u64) -> Vec<Arc<str>> {
-        let nodes = self.lock().users.remove(&user).unwrap_or_default();
-        nodes.into_iter().filter(|(_, end)| *end > now_ms).map(|(node, _)| node).collect()
+    /// The nodes that have a user's bookmark, and until when.
+    pub(super) fn nodes(&self, now_ms: u64, user: u64) -> Vec<(Arc<str>, u64)> {
+        let known = self.lock();
+        let nodes = known.users.get(&user).into_iter().flatten();
+        nodes.filter(|(_, end)| *end > now_ms).cloned().collect()
+    }
+
+    /// Forgets what nodes have told of a user, unless they have told more since.
+    pub(super) fn forget(&self, user: u64, told: &[(Arc<str>, u64)]) {
+        let mut known = self.lock();
+        if let Some(nodes) = known.users.get_mut(&user) {
+            nodes.retain(|node| !told.contains(node));
+            if nodes.is_empty() {
+                known.users.remove(&user);
+            }
+        }
     }
 
     /// Forgets what is over.
@@ -95,15 +107,24 @@ mod tests {
     }
 
     #[test]
-    fn what_others_have_is_known_until_it_is_asked_for_or_over() {
+    fn what_others_have_is_known_until_it_is_gone_or_over() {
         let known = BookmarksElsewhere::default();
         let note = |node, left: &[LeftElsewhere]| known.note(100, node, left.iter().copied());
         note("n1", &[left(1, 50), left(2, 90)]);
         note("n2", &[left(1, 60)]);
         note("n1", &[left(1, 80)]);
         assert!(known.has_any_in(189, 7) && !known.has_any_in(190, 7) && !known.has_any_in(100, 8));
-        let names = |user, now_ms| known.take(now_ms, user).join(" ");
-        assert_eq!((names(1, 170), names(1, 170)), ("n1".into(), String::new()));
+        let names = |user, now_ms| {
+            let names = known.nodes(now_ms, user).into_iter().map(|(node, _)| node);
+            names.collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!((names(1, 150), names(1, 170)), ("n2 n1".into(), "n1".into()));
+        let told = known.nodes(150, 1);
+        note("n1", &[left(1, 85)]);
+        known.forget(1, &told);
+        assert_eq!(names(1, 150), "n1", "it has told more since");
+        known.forget(1, &known.nodes(150, 1));
+        assert_eq!(names(1, 150), "");
         known.expire(189);
         assert_eq!(names(2, 189), "n1");
         known.expire(190);
@@ -118,7 +139,7 @@ mod tests {
         known.note(100, "n1", all);
         let lengths = |all: &Known| (all.order.len(), all.users.len());
         assert_eq!(lengths(&known.lock()), (KNOWN_MAX, KNOWN_MAX));
-        assert!(known.take(100, 4).is_empty() && !known.take(100, 5).is_empty());
+        assert!(known.nodes(100, 4).is_empty() && !known.nodes(100, 5).is_empty());
         assert!(!known.has_any_in(100 + FOR_MS_MAX, 7));
     }
 }
