@@ -103,8 +103,8 @@ impl Authentication {
         !self.access.apps.load().is_empty()
     }
 
-    /// The limits of an application, which its requests count towards beside those of its server
-    /// key.
+    /// The limits of an application. A request counts towards them, and towards those of its server
+    /// key as well.
     pub(crate) fn limited_app(&self, app: &ClientApp) -> ClientKeys {
         self.access.clients.limiter.app(Some(self.access.tagger.app(app.app().id())))
     }

@@ -1,9 +1,9 @@
 //! Ends and erases created channels whose time is over.
 //!
 //! The engine names channels that have an end of their time: when they are created, after a start,
-//! and when other nodes have created them. Each is looked at when its time may be over. What was
-//! found is written into its record, under the condition that nobody else has: so of several nodes,
-//! and of a node that starts again, one ends the channel, and it ends once.
+//! and when other nodes have created them. Each is looked at when its time may be over. The
+//! outcome is written into its record, on condition that the record has not changed. So the channel
+//! ends once, also with several nodes, and after a restart.
 //!
 //! Channels without such an end cost nothing.
 
@@ -28,13 +28,13 @@ const TICK: Duration = Duration::from_millis(100);
 /// not hold up more.
 const LOOKS_MAX: usize = 64;
 
-/// After an error, a channel is looked at again.
+/// The time until a channel is looked at again after an error.
 const AGAIN_MS: u64 = 1_000;
 
-/// Another process that erases a channel has this time for it.
+/// The time that another process has to erase a channel, before this one takes over.
 const TAKEN_OVER_AFTER_MS: u64 = 30_000;
 
-/// A channel is looked at so often at least, as the machine's clock may be set.
+/// The longest time between two looks at a channel: the machine's clock may be set.
 const LOOK_MS_MAX: u64 = 3_600_000;
 
 /// When channels are due.

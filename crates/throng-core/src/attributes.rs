@@ -39,7 +39,7 @@ pub enum Attribute {
     Producer = 9,
     /// The message is a notice that a read marker has moved: an [`UnreadNotice`].
     Unread = 10,
-    /// Of a record: somebody has created the channel, with these [properties](crate::Creation).
+    /// Of a record: the [properties](crate::Creation) with which the channel was created.
     Created = 11,
 }
 

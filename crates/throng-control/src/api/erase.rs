@@ -186,7 +186,7 @@ impl ErasedLog<'_> {
             let head = state.head;
             let notice = LogChange::notice(self.channel.clone(), Erasure::up_to(head.offset));
             let condition = Condition { head: Some(head), ..Condition::default() };
-            // With the creation goes the channel: nobody waits for more of it.
+            // The channel goes together with its creation, so its subscribers are told the end.
             let change = match LogChange::expire(self.channel.clone(), &state, false) {
                 Some(end) => {
                     LogChange { messages: [notice.messages, end.messages].concat(), ..end }

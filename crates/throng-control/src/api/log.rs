@@ -30,7 +30,7 @@ pub(super) async fn read(
     Ok(engine.history(clock::now_ms(), channel, query, limit))
 }
 
-/// Fails unless a channel may be used: it need not be created, or somebody has.
+/// Fails if a channel must exist by its rule, and was not created.
 pub(super) async fn check_exists(
     engine: &Channels,
     channel: &ChannelName,

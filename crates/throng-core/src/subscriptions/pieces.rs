@@ -1,4 +1,4 @@
-//! What a subscription lacks in one piece, if many catch up with the same.
+//! Pieces: the next messages of subscriptions of which many catch up with the same.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::message::Message;
 
 impl SubscriptionTable {
     /// The next messages that a subscription lacks, in one piece, if many catch up with the same.
-    /// Each of them is for every client, and has some bytes. `append` appends these.
+    /// No client is excluded from any of them. `append` appends the encoding of a message.
     pub fn piece(
         &mut self,
         id: SubscriptionId,

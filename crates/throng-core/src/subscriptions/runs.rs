@@ -1,7 +1,7 @@
 //! Messages that many subscriptions of a channel catch up with, in one piece of bytes.
 //!
-//! A state has thousands of messages. If each had its encoding in a place of its own, whoever
-//! writes all of them to thousands would wait for the memory more than for the kernel.
+//! A state has thousands of messages. With an encoding for each in a place of its own, writing all
+//! of them to thousands of subscribers would wait for the memory more than for the kernel.
 //!
 //! Invariants: every message of a run that has not been dropped as the oldest is in the replay
 //! buffer, and what a subscription in the middle of a run lacks begins with the rest of the run.

@@ -127,7 +127,7 @@ impl<'c> Erasing<'c> {
                 let closed = close(control, user, &mut report.connections).await;
                 let memory = control.engine.memory();
                 memory.part_with_user(clock::now_ms(), user);
-                // Those of the end of the connections tell the application that the user is gone.
+                // Events of connections that end later tell the application of it.
                 report.events += memory.forget_events(user, report.asked_ms);
                 closed
             }
