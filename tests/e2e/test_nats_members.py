@@ -279,6 +279,24 @@ def test_stock_clients_on_two_nodes_see_each_other(applications, node, channel):
     assert first.wait("ann", "event", room, "pusher:member_removed")[0]["id"] == "bob"
 
 
+def test_echo_on_two_nodes(applications, node, channel):
+    ann, bob = (Stock(node("echo.mjs", "node", one.url, json.dumps(APP))) for one in applications)
+    for echo, name in ((ann, "ann"), (bob, "bob")):
+        echo.tell(name, "connect")
+        echo.tell(name, "private", channel, ".shipped")
+        echo.wait(name, "subscribed", channel)
+        echo.tell(name, "join", channel)
+        echo.wait(name, "here", channel)
+    assert ann.wait("ann", "joining", channel) == [{"name": "bob!"}]
+    ann.tell("library", "trigger", f"private-{channel}", "shipped", {"n": 1})
+    for echo, name in ((ann, "ann"), (bob, "bob")):
+        assert echo.wait(name, "heard", channel, ".shipped") == [{"n": 1}]
+    ann.tell("ann", "whisper", channel, {"t": 1})
+    assert bob.wait("bob", "whisper", channel) == [{"t": 1}]
+    bob.tell("bob", "leave", channel)
+    assert ann.wait("ann", "leaving", channel) == [{"name": "bob!"}]
+
+
 def test_pysher_hears_of_members_on_another_node(applications, channel):
     room = f"presence-{channel}"
     joined, added, removed = threading.Event(), threading.Event(), threading.Event()

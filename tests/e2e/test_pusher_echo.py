@@ -5,8 +5,10 @@ import json
 import pytest
 
 from conftest import QUICK
+from support.access import bearer, server_key
 from support.pusher import APP, settings
-from support.server import Server
+from support.relay import Relay
+from support.server import Server, eventually
 from support.stock import Stock
 
 SHIPPED = "App\\Events\\OrderShipped"
@@ -78,3 +80,70 @@ def test_a_refusal_says_which_channel_and_why(echo):
     for name, status in (("forbidden", 403), ("forged", 401)):
         echo.tell("ann", "private", name, "x")
         assert echo.wait("ann", "error", name) == [status]
+
+
+def in_node(node, server):
+    """Laravel Echo in Node, by way of a server or a relay."""
+    return Stock(node("echo.mjs", "node", server.url, json.dumps(APP)))
+
+
+def join(echo, name, room):
+    """Joins a presence channel: the names of all who are there."""
+    echo.tell(name, "connect")
+    echo.tell(name, "join", room)
+    return sorted(user["name"] for user in echo.wait(name, "here", room)[0])
+
+
+def test_echo_comes_back_after_a_restart(tmp_path, node):
+    settings(tmp_path)
+    server = Server(tmp_path, *QUICK)
+    echo = in_node(node, server)
+    assert join(echo, "ann", "room") == ["ann!"]
+    echo.tell("ann", "private", "a", ".shipped")
+    echo.wait("ann", "subscribed", "a")
+    server.stop()
+    server = Server(tmp_path, *QUICK, port=server.port)
+    echo.wait("ann", "subscribed", "a")
+    assert echo.wait("ann", "here", "room") == [[{"name": "ann!"}]]
+    trigger(echo, "private-a", "shipped", {"n": 1})
+    assert echo.wait("ann", "heard", "a", ".shipped") == [{"n": 1}]
+    server.stop()
+
+
+def test_an_upgrade_keeps_echo(tmp_path, upgradable, node):
+    settings(tmp_path)
+    server = upgradable()
+    echo = in_node(node, server)
+    assert join(echo, "ann", "room") == ["ann!"]
+    echo.tell("ann", "private", "a", ".shipped")
+    echo.wait("ann", "subscribed", "a")
+    server.upgrade()
+    trigger(echo, "private-a", "shipped", {"n": 1})
+    assert echo.wait("ann", "heard", "a", ".shipped") == [{"n": 1}]
+    # It is still a member, and its subscriptions are those of before.
+    assert join(echo, "bob", "room") == ["ann!", "bob!"]
+    assert echo.wait("ann", "joining", "room") == [{"name": "bob!"}]
+    assert ["ann", "subscribed", "a"] not in echo.lines
+
+
+def test_echo_goes_on_after_a_cut(tmp_path, serve, node):
+    key, table = server_key(tmp_path, "operator", "administration")
+    settings(tmp_path, table)
+    with (tmp_path / "throng.toml").open("a") as file:
+        file.write('[[channels]]\nmatch = "shop/presence-*"\nresume = "at-least-once"\n')
+    server = serve()
+    server.http.headers.update(bearer(key))
+    with Relay(server) as relay:
+        echo, publisher = in_node(node, relay), in_node(node, server)
+        assert join(echo, "ann", "room") == ["ann!"]
+        echo.tell("ann", "listen", "room", ".shipped")
+        trigger(publisher, "presence-room", "shipped", {"n": 1})
+        assert echo.wait("ann", "heard", "room", ".shipped") == [{"n": 1}]
+        relay.cut()
+        eventually(lambda: server.metrics()["throng_bookmarks_left_total"] == 1, "a bookmark")
+        # It has not come back yet, or just now.
+        trigger(publisher, "presence-room", "shipped", {"n": 2})
+        # What it has not confirmed comes again.
+        while echo.wait("ann", "heard", "room", ".shipped") != [{"n": 2}]:
+            pass
+        assert server.metrics()['throng_bookmarks_ended_total{outcome="taken"}'] == 1

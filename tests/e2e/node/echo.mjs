@@ -66,6 +66,7 @@ function open({ Echo, Pusher, tell }, { key, hostname, port, authEndpoint }) {
       channel.joining((user) => tell("joining", name, user));
       channel.leaving((user) => tell("leaving", name, user));
     },
+    listen: (name, event) => void echo.join(name).listen(event, (data) => tell("heard", name, event, data)),
     whisper: (name, data) => void echo.private(name).whisper("typing", data),
     leave: (name) => echo.leave(name),
     socket: () => tell("socket", echo.socketId()),

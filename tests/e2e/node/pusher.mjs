@@ -11,9 +11,12 @@ import { openBrowser } from "./browser.mjs";
 const require = createRequire(import.meta.url);
 const [place, url, app] = process.argv.slice(2);
 const { id, key, secret } = JSON.parse(app);
-const { hostname, port } = new URL(url);
+const { hostname, port, protocol } = new URL(url);
+const useTLS = protocol === "https:";
+// A page gets the keys of its encrypted channels from the application; the server sees none.
+const encryptionMasterKeyBase64 = Buffer.alloc(32, 7).toString("base64");
 const Library = require("pusher");
-const library = new Library({ appId: id, key, secret, host: hostname, port, useTLS: false });
+const library = new Library({ appId: id, key, secret, host: hostname, port, useTLS, encryptionMasterKeyBase64 });
 const tell = (...line) => console.log(JSON.stringify(line));
 
 /** What an application answers at its own endpoints. */
@@ -21,12 +24,13 @@ const authorize = (socket, channel, member) => library.authorizeChannel(socket, 
 const authenticate = (socket, user) => library.authenticateUser(socket, user);
 
 /** Runs in Node or in a page: connects, and returns what acts on the client. */
-function open({ Pusher, tell, authorize, authenticate }, { key, hostname, port, user, options }) {
+function open({ Pusher, tell, authorize, authenticate }, { key, hostname, port, useTLS, user, options }) {
   const pusher = new Pusher(key, {
     cluster: "none",
     wsHost: hostname,
     wsPort: port,
-    forceTLS: false,
+    wssPort: port,
+    forceTLS: useTLS,
     enabledTransports: ["ws"],
     disableStats: true,
     channelAuthorization: {
@@ -71,7 +75,7 @@ let browser;
 
 async function connect(name, { user, options = {} }) {
   const own = (...line) => tell(name, ...line);
-  const settings = { key, hostname, port: Number(port), user, options };
+  const settings = { key, hostname, port: Number(port), useTLS, user, options };
   if (place === "node") {
     const Pusher = require("pusher-js");
     const asynchronous = { authorize: async (...all) => authorize(...all), authenticate: async (...all) => authenticate(...all) };
@@ -86,7 +90,7 @@ async function connect(name, { user, options = {} }) {
   await page.exposeFunction("authenticate", authenticate);
   // A page of this machine: Chromium lets no other one connect to it.
   await page.goto(`${url}/health`);
-  await page.evaluate(await readFile(require.resolve("pusher-js/dist/web/pusher.js"), "utf8"));
+  await page.evaluate(await readFile(require.resolve("pusher-js/dist/web/pusher-with-encryption.js"), "utf8"));
   await page.evaluate(`(${open})`.replace(/^/, "globalThis.open_ = "));
   await page.evaluate((settings) => {
     const { Pusher, tell, authorize, authenticate } = globalThis;

@@ -7,6 +7,8 @@ import threading
 
 from . import TIMEOUT_SECONDS
 
+SEGMENT_BYTES = 1400
+
 
 class Relayed:
     """What has gone through one connection, in each direction."""
@@ -17,10 +19,14 @@ class Relayed:
 
 class Relay:
     """Listens on a port of its own and passes everything on. `relayed` is what has gone through, one
-    for each connection. Without a `server`, `target` is set later."""
+    for each connection. Without a `server`, `target` is set later; `receive_buffer_bytes` is what the kernel takes of
+    the server's while the relay does not read."""
 
-    def __init__(self, server):
+    def __init__(self, server, receive_buffer_bytes=None):
         self.target = server and (server.host, server.port)
+        self.receive_buffer_bytes = receive_buffer_bytes
+        self._flows = threading.Event()
+        self._flows.set()
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.host, self.port = self.listener.getsockname()[:2]
         self.relayed, self.sockets = [], []
@@ -40,6 +46,15 @@ class Relay:
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
 
+    @contextlib.contextmanager
+    def paused(self):
+        """For the block, reads nothing."""
+        self._flows.clear()
+        try:
+            yield
+        finally:
+            self._flows.set()
+
     @property
     def url(self):
         """The address of the relay as a URL."""
@@ -54,7 +69,7 @@ class Relay:
         while True:
             try:
                 client, _ = self.listener.accept()
-                server = socket.create_connection(self.target, TIMEOUT_SECONDS)
+                server = self._connect()
             except OSError:
                 return
             self.sockets += [client, server]
@@ -62,6 +77,18 @@ class Relay:
             self.relayed.append(relayed)
             args = (client, server, relayed)
             threading.Thread(target=self._relay, args=args, daemon=True).start()
+
+    def _connect(self):
+        """A connection to the server."""
+        server = socket.socket()
+        if self.receive_buffer_bytes:
+            server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.receive_buffer_bytes)
+            # As on a network: a segment of the loopback's never fits into such a window, and the kernel would take the
+            # client for dead.
+            server.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, SEGMENT_BYTES)
+        server.settimeout(TIMEOUT_SECONDS)
+        server.connect(self.target)
+        return server
 
     def _relay(self, client, server, relayed):
         ways = {client: (server, relayed.from_client), server: (client, relayed.from_server)}
@@ -71,6 +98,7 @@ class Relay:
             try:
                 while True:
                     for key, _ in selector.select():
+                        self._flows.wait()
                         target, kept = ways[key.fileobj]
                         data = key.fileobj.recv(65536)
                         if not data:
