@@ -9,7 +9,8 @@ import pytest
 
 from support.access import server_key
 from support.nats import NatsServer, connected, know_each_other
-from support.pusher import APP, PREFIX, Peer, call, table
+from support.pusher import APP, PATH, PREFIX, Peer, call, table
+from support.raw import Raw, handshake_headers
 from support.server import eventually
 from support.upgrades import UpgradableServer
 from test_pusher_webhooks import QUICK, Receiver
@@ -63,6 +64,13 @@ def follow(server, channel, member=None):
     while peer.next()["event"] != "pusher_internal:subscription_succeeded":
         pass
     return peer
+
+
+def status_of(server):
+    """The status with which a connection begins, which is over then."""
+    with Raw(server) as raw:
+        raw.request("GET", PATH, handshake_headers())
+        return raw.read_head().status
 
 
 def told(receiver, channel):
@@ -186,3 +194,29 @@ def test_numbers_of_subscribers_are_those_of_both_nodes(start, receiver):
     eventually(lambda: counts()[-1:] == [1] and 2 in counts(), counts)
     ann.close()
     eventually(lambda: counts()[-1:] == [0], counts)
+
+
+def test_limits_of_an_application_count_on_both_nodes(start):
+    # No other limit: the nodes know each other's clients by keys that they have for these alone.
+    one, other = start(ALL, "max-connections = 2", "max-subscriptions = 2", "publish-rate = 3")
+    ann, bob = follow(one, "news"), follow(other, "news")
+    # A second until they know of each other.
+    for node in (one, other):
+        eventually(lambda node=node: status_of(node) == 429, "a full node")
+    ann.subscribe("more")
+    assert ann.next()["event"] == "pusher:subscription_error"
+    ann.close()
+    eventually(lambda: status_of(other) == 101, "a place is free on the other node")
+    batch = {"batch": [{"name": "ev", "channel": "news", "data": "x"}] * 3}
+
+    def publish(node):
+        return call(node, "POST", "/apps/1/batch_events", batch)[0]
+
+    def publishes_elsewhere():
+        publish(one)
+        assert publish(other) in (200, 429)
+        refused = other.metrics()
+        return refused['throng_limits_refused_elsewhere_total{per="app",limit="publishes"}']
+
+    eventually(publishes_elsewhere, "a refusal for what another node took")
+    assert bob.socket_id

@@ -85,6 +85,12 @@ pub(crate) fn limits(settings: &Settings) -> LimitSettings {
     }
 }
 
+/// Whether anything is limited of clients, those of applications included.
+pub(crate) fn has_limits(settings: &Settings) -> bool {
+    let is_limited = |app: &AppTable| !limits_of(app).is_none();
+    limits(settings) != LimitSettings::default() || settings.apps.iter().any(is_limited)
+}
+
 fn address_limits(settings: &Settings) -> ClientLimits {
     client_limits!(&settings.per_address)
 }

@@ -7,7 +7,6 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use throng_access::limit::LimitSettings;
 use throng_access::session::Tagger;
 use throng_nats::api::StreamSettings;
 use throng_nats::api::bucket::{self, SeedRecord};
@@ -33,7 +32,7 @@ const EXPECTED: &str = "Nats-Expected-Last-Subject-Sequence";
 /// Makes the tags and keys of all nodes; `None` without limits or without nodes, and if there is no
 /// common secret now.
 pub(crate) fn tagger(runtime: &Runtime, settings: &Settings) -> Option<Tagger> {
-    if !settings.engine.0 || settings::limits(settings) == LimitSettings::default() {
+    if !settings.engine.0 || !settings::has_limits(settings) {
         return None;
     }
     let own = Tagger::random()?.seed();
