@@ -321,7 +321,7 @@ impl Channels {
             Some((journal, rule)) => {
                 let is_start = matches!(reading, Reading::Start(_));
                 let limits = Limits::of_lag(rule);
-                if is_start && rule.members.is_some() {
+                if is_start && self.memory.rules().members(channel).is_some() {
                     self.fetch_after_members(now_ms, channel, (journal, reading, limits), later)
                 } else {
                     journal.fetch(now_ms, channel, reading, limits, later)

@@ -206,6 +206,8 @@ pub struct Rules {
     shows_senders: bool,
     /// True if some channel has members.
     has_members: bool,
+    /// Channels whose names begin with one of these have members, whatever their rules say.
+    presence: Vec<String>,
     /// True if some channel may end at a price.
     may_end: bool,
     /// True if some channel has [`Rule::resume`].
@@ -257,7 +259,24 @@ impl Rules {
         let may_end = specific.iter().any(|rule| rule.may_end);
         let resumes = specific.iter().any(|rule| rule.resume.is_some());
         let must_exist = specific.iter().any(|rule| rule.must_exist);
-        Rules { list: specific, shows_senders, has_members, may_end, resumes, must_exist }
+        Rules {
+            list: specific,
+            shows_senders,
+            has_members,
+            presence: Vec::new(),
+            may_end,
+            resumes,
+            must_exist,
+        }
+    }
+
+    /// The same rules, with members of all channels whose names begin with one of these, without a
+    /// grace where their rules say none.
+    #[must_use]
+    pub fn with_members_of(mut self, prefixes: Vec<String>) -> Rules {
+        self.has_members |= !prefixes.is_empty();
+        self.presence = prefixes;
+        self
     }
 
     /// The same rules, with a pace at which changes of members are told, in milliseconds: see
@@ -299,8 +318,15 @@ impl Rules {
 
     /// The members of a channel; `None` if the server keeps no list of them.
     pub fn members(&self, name: &ChannelName) -> Option<MembersRule> {
-        let is_looked_up = self.has_members && name.kind() == Kind::Channel;
-        if is_looked_up { self.get(self.find(name)).members } else { None }
+        if !self.has_members || name.kind() != Kind::Channel {
+            return None;
+        }
+        let is_its = |prefix: &String| name.name().starts_with(&**prefix);
+        let by_name = || {
+            let rule = MembersRule { are_connections: false, grace_ms: 0 };
+            self.presence.iter().any(is_its).then_some(rule)
+        };
+        self.get(self.find(name)).members.or_else(by_name)
     }
 
     /// True if the server keeps a list of the members of any channel.
@@ -308,9 +334,10 @@ impl Rules {
         self.has_members
     }
 
-    /// True if any channel in a journal has members.
+    /// True if any channel in a journal may have members.
     pub(crate) fn have_members_in(&self, journal: JournalId) -> bool {
-        self.list.iter().any(|rule| rule.members.is_some() && rule.journal == Some(journal))
+        let may_have = |rule: &Rule| rule.members.is_some() || !self.presence.is_empty();
+        self.list.iter().any(|rule| may_have(rule) && rule.journal == Some(journal))
     }
 
     /// How users go on in a channel after a connection has died.
@@ -411,7 +438,7 @@ impl Rules {
         let in_memory =
             |rule: &Rule| Rule { journal: None, lag_policy: LagPolicy::Close, ..rule.clone() };
         let list = self.list.iter().map(in_memory).collect();
-        Rules { list, ..*self }
+        Rules { list, ..self.clone() }
     }
 
     /// The same rules, of which the first journal keeps the logs of all channels and users.

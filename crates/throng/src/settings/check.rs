@@ -219,11 +219,8 @@ fn journal_fault(settings: &Settings, table: &ChannelTable) -> Option<String> {
 }
 
 fn channels(settings: &Settings) -> Option<String> {
-    // The presence channels of each application have a rule of their own.
-    if settings.channels.len() + settings.apps.len() > TABLES_MAX {
-        return Some(format!(
-            "there are more than {TABLES_MAX} tables [[channels]] and [[apps]] together"
-        ));
+    if settings.channels.len() > TABLES_MAX {
+        return Some(format!("there are more than {TABLES_MAX} tables [[channels]]"));
     }
     let message = settings.max_message_bytes;
     settings.channels.iter().zip(1..).find_map(|(table, nth)| {

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use throng_core::glob::glob;
 use throng_core::name::Kind;
 use throng_core::{
     LagPolicy, MembersRule, ResumeRule, Retention, Rule, Rules, Sender, StateLimits,
@@ -47,32 +46,11 @@ pub(crate) fn rules(settings: &Settings) -> Rules {
         must_exist: false,
     };
     let rules = settings.channels.iter().map(|table| rule(settings, table, &fallback));
-    let mut rules: Vec<_> = rules.collect();
-    for app in &settings.apps {
-        add_presence(&mut rules, &fallback, &app.prefix());
-    }
+    let presence = settings.apps.iter().map(|app| format!("{}presence-", app.prefix()));
     let members_pace_ms = milliseconds(settings.presence.pace) as u32;
-    Rules::new(rules, fallback).telling_members_at(members_pace_ms)
-}
-
-/// Gives the presence channels of an application members, which its clients are told of. What else
-/// the tables say of such channels stays as it is.
-fn add_presence(rules: &mut Vec<Rule>, fallback: &Rule, prefix: &str) {
-    let members = Some(MembersRule { are_connections: false, grace_ms: 0 });
-    let begin = format!("{prefix}presence-");
-    let is_of_channels = |rule: &Rule| rule.kind != Some(Kind::User);
-    // The first rule that is about all of them, and not about some.
-    let general = |rule: &Rule| is_of_channels(rule) && glob(&rule.pattern, &begin);
-    let at = rules.iter().position(general).unwrap_or(rules.len());
-    for rule in rules[..at].iter_mut().filter(|rule| is_of_channels(rule)) {
-        if rule.pattern.starts_with(&begin) {
-            rule.members = rule.members.or(members);
-        }
-    }
-    let model = rules.get(at).unwrap_or(fallback);
-    let members = model.members.or(members);
-    let pattern = format!("{begin}*");
-    rules.insert(at, Rule { kind: Some(Kind::Channel), pattern, members, ..model.clone() });
+    Rules::new(rules.collect(), fallback)
+        .with_members_of(presence.collect())
+        .telling_members_at(members_pace_ms)
 }
 
 /// The rule of one table. A key that is not there has the value of `fallback`.
@@ -199,25 +177,36 @@ mod tests {
             [[channels]]
             match = '1/presence-late-*'
             messages = 3
+            [[channels]]
+            match = 'shop/*-x-*'
+            messages = 4
+            [[channels]]
+            match = 'shop/presence-slow-*'
+            members = 'user'
+            members-grace = '9s'
             [[apps]]
             id = '2'
             prefix = 'shop/'
         ";
         let settings = file::read("throng.toml", text).unwrap().resolve();
         let rules = rules(&settings);
-        for (name, messages, has_members) in [
-            ("1/presence-big-a", 1, true),
-            ("1/presence-a", 2, true),
-            ("1/presence-late-a", 2, true),
-            ("1/private-a", 2, false),
-            ("shop/presence-a", 7, true),
-            ("shop/news", 7, false),
-            ("2/presence-a", 7, false),
-            ("presence-a", 7, false),
+        for (name, messages, grace_ms) in [
+            ("1/presence-big-a", 1, Some(0)),
+            ("1/presence-a", 2, Some(0)),
+            ("1/presence-late-a", 2, Some(0)),
+            ("1/private-a", 2, None),
+            ("shop/presence-a", 7, Some(0)),
+            ("shop/presence-x-a", 4, Some(0)),
+            ("shop/private-x-a", 4, None),
+            ("shop/presence-slow-a", 7, Some(9_000)),
+            ("shop/news", 7, None),
+            ("2/presence-a", 7, None),
+            ("presence-a", 7, None),
         ] {
-            let rule = rules.get(rules.find(&ChannelName::channel(name)));
-            assert_eq!(rule.retention.max_messages, messages, "{name}");
-            assert_eq!(rule.members.is_some(), has_members, "{name}");
+            let name = ChannelName::channel(name);
+            let members = rules.members(&name).map(|rule| rule.grace_ms);
+            assert_eq!(rules.get(rules.find(&name)).retention.max_messages, messages, "{name:?}");
+            assert_eq!(members, grace_ms, "{name:?}");
         }
     }
 
