@@ -60,3 +60,38 @@ def test_what_the_server_does_not_take_ends_no_subscription(connect, server, cha
     server.publish(channel, "still there")
     bo.until_all("message", 1)
     assert not bo.all("error")
+
+
+def test_a_list_that_becomes_partial_or_whole_is_told(connect, scripted):
+    async def script(request, peer):
+        peer.welcome(request)
+        frame = await peer.until_subscribe()
+        peer.say({"type": "subscribed", "channel": "a", "id": "e-0", "ref": frame["ref"]})
+
+        def tell(event, offset, user=None, **fields):
+            more = {"member": {"user": user}} if user else {}
+            peer.say({"type": "presence", "channel": "a", "event": event, "id": f"m-{offset}", "time": 1} | more | fields)
+
+        tell("join", 1, "ann")
+        tell("join", 2, "bo")
+        tell("state", 2, members=2)
+        tell("partial", 3, partial=True)
+        tell("join", 4, "cy")
+        tell("leave", 5, "bo")
+        tell("whole", 6)
+        tell("join", 7, "dee")
+        await peer.hear()
+
+    client = connect(scripted(script).url, transports=["websocket"], **EAGER)
+    client.tell("subscribe", channels=["a"], presence=True)
+    client.until(shows(ann=None, cy=None, dee=None))
+    told = [(it["partial"], it["joined"], it["left"], sorted(it["members"])) for it in client.all("presence")]
+    assert told == [
+        (False, [], [], ["ann", "bo"]),
+        (True, [], [], ["ann", "bo"]),
+        (True, ["cy"], [], ["ann", "bo", "cy"]),
+        (True, [], ["bo"], ["ann", "cy"]),
+        (False, [], [], ["ann", "cy"]),
+        (False, ["dee"], [], ["ann", "cy", "dee"]),
+    ]
+    assert not client.all("error")

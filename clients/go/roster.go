@@ -45,14 +45,18 @@ type roster struct {
 // begin: a list may come from now on.
 func (r *roster) begin() { r.listed = map[string]Member{} }
 
-// take takes the event of a member, or the end of the list. It returns nil if there is nothing to tell.
+// take takes the event of a member, or of the list: its end, or that it is partial from now on or
+// whole. It returns nil if there is nothing to tell.
 func (r *roster) take(target Target, frame *fields) *PresenceEvent {
-	if frame.Event == "state" {
+	if frame.Member == nil {
 		isTold := r.isPartial != frame.Partial
 		r.isPartial = frame.Partial
-		return r.tell(target, maps.Clone(r.listed), frame.Time, isTold)
-	}
-	if frame.Member == nil {
+		switch {
+		case frame.Event == "state":
+			return r.tell(target, maps.Clone(r.listed), frame.Time, isTold)
+		case r.isComplete:
+			return r.tell(target, r.members, frame.Time, isTold)
+		}
 		return nil
 	}
 	member := *frame.Member

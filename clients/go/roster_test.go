@@ -10,8 +10,8 @@ import (
 func seeMember(t *testing.T, c *cursor, event, user, info string) *PresenceEvent {
 	t.Helper()
 	frame := &fields{Event: event, ID: "e-1", Time: 7}
-	frame.Partial = event == "partial state"
-	if frame.Partial {
+	frame.Partial = event == "partial state" || event == "partial"
+	if event == "partial state" {
 		frame.Event = "state"
 	}
 	if user != "" {
@@ -77,5 +77,32 @@ func TestAListOfANodeThatIsCutOffIsPartialUntilTheNextOne(t *testing.T) {
 	whole := seeMember(t, c, "state", "", "")
 	if whole == nil || whole.Partial || len(whole.Members) != 2 || whole.Joined != nil {
 		t.Fatalf("the list is %+v", whole)
+	}
+}
+
+func TestAListThatBecomesPartialOrWholeIsTold(t *testing.T) {
+	c := &cursor{target: Channel("room")}
+	c.follow("e-0", "", false)
+	if early := seeMember(t, c, "partial", "", ""); early != nil {
+		t.Fatalf("without a list there is %+v", early)
+	}
+	seeMember(t, c, "join", "ann", `{}`)
+	seeMember(t, c, "state", "", "")
+	if partial := seeMember(t, c, "partial", "", ""); !partial.Partial || len(partial.Members) != 1 {
+		t.Fatalf("the list is %+v", partial)
+	}
+	if again := seeMember(t, c, "partial", "", ""); again != nil {
+		t.Fatalf("it is told again: %+v", again)
+	}
+	// As after a poll that has failed: what comes is no list.
+	c.follow("e-0", "", false)
+	seeMember(t, c, "leave", "ann", `{}`)
+	seeMember(t, c, "join", "bob", `{}`)
+	whole := seeMember(t, c, "whole", "", "")
+	if whole == nil || whole.Partial || len(whole.Members) != 1 || len(whole.Users) != 1 || whole.Left != nil {
+		t.Fatalf("the list is %+v", whole)
+	}
+	if again := seeMember(t, c, "whole", "", ""); again != nil {
+		t.Fatalf("it is told again: %+v", again)
 	}
 }

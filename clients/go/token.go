@@ -21,6 +21,8 @@ type Grant struct {
 	Publish   []string
 	History   []string
 	Presence  []string
+	// Update has the channels where the client may show something of itself to the other members.
+	Update []string
 	// ExpiresIn is 15 minutes if 0.
 	ExpiresIn time.Duration
 	// Claims are further claims, such as jti or aud, which override the others.
@@ -47,6 +49,7 @@ func MakeToken(secret []byte, grant Grant) (string, error) {
 		"publish":   grant.Publish,
 		"history":   grant.History,
 		"presence":  grant.Presence,
+		"update":    grant.Update,
 	} {
 		if len(channels) > 0 {
 			grants[name] = channels

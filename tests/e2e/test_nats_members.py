@@ -7,6 +7,8 @@ import threading
 
 import pysher
 import pytest
+from httpx_sse import EventSource
+from websockets.sync.client import connect
 
 from support import TIMEOUT_SECONDS
 from support.access import SECRET, bearer, server_key, token
@@ -79,6 +81,8 @@ class Member(HttpStream):
         self.events.append((event, user))
         if event == "state":
             self.has_list = True
+        elif event in ("partial", "whole"):
+            self.events.pop()
         elif not self.has_list:
             # Each has a member's newest, whatever it was.
             self.members.pop(user, None)
@@ -194,6 +198,102 @@ def test_a_node_that_is_cut_off_removes_nobody_and_says_so(start, lasting_broker
         # Nobody who was there meanwhile is told of.
         with Member(both[0], "eve"):
             assert ann.knows("ann", "bob", "cy", "eve") == [("join", "eve")]
+    way.close()
+
+
+def over_http(server, headers):
+    """The frames of a response that does not end."""
+    query = {"envelope": "true", "presence": "true"}
+    with HttpStream(server, PATH, None, query, headers) as stream:
+        if "Accept" in headers:
+            yield from (json.loads(event.data) for event in EventSource(stream.response).iter_sse() if event.data)
+        else:
+            yield from (json.loads(line) for line in stream.response.iter_lines() if line)
+
+
+def over_websocket(server, headers):
+    """The frames of `throng.v1`."""
+    url = f"{server.ws}/subscribe"
+    with connect(url, subprotocols=["throng.v1"], additional_headers=headers, proxy=None) as socket:
+        socket.send(json.dumps({"type": "subscribe", "channel": ROOM, "presence": True}))
+        while True:
+            yield json.loads(socket.recv(timeout=TIMEOUT_SECONDS))
+
+
+def over_polls(server, headers):
+    """The lines of long polls, each from the last event on."""
+    query = {"envelope": "true", "wait": 1, "presence": "true"}
+    while True:
+        answer = server.http.get(PATH, params=query, headers=headers)
+        assert answer.status_code in (200, 204), answer.text
+        query["since"] = answer.headers["Throng-Id"]
+        for frame in map(json.loads, filter(None, answer.text.split("\n"))):
+            query["presence"] = frame["id"]
+            yield frame
+
+
+SSE = {"Accept": "text/event-stream"}
+FOLLOWERS = {
+    "stream": over_http,
+    "sse": lambda server, headers: over_http(server, SSE | headers),
+    "websocket": over_websocket,
+    "poll": over_polls,
+}
+
+
+class Follower:
+    """Follows the members of the room over a transport, and what it is told of the list as a whole."""
+
+    def __init__(self, transport, server, user):
+        frames = FOLLOWERS[transport](server, bearer(token(sub=user, throng=GRANTS)))
+        self.frames = (frame for frame in frames if frame["type"] == "presence")
+        self.members, self.is_partial = None, None
+        self.listed = set()
+        # It connects now.
+        self.read()
+
+    def read(self):
+        """Takes the next event. A difference comes with a list before it, and nobody leaves a partial one."""
+        frame = next(self.frames)
+        event, user = frame["event"], frame.get("member", {}).get("user")
+        if event == "join":
+            self.listed.add(user)
+        elif event == "leave":
+            self.listed.discard(user)
+        if event in ("state", "partial", "whole"):
+            assert event == "state" or self.members is not None, frame
+            self.is_partial = frame.get("partial", False)
+            assert (event == "whole") <= (not self.is_partial) and (event == "partial") <= self.is_partial, frame
+        if event == "state" or self.members is not None:
+            self.members = {*self.listed}
+
+    def until(self, *users, partial):
+        """Reads until it knows these members, and whether others may be missing."""
+        while (self.members, self.is_partial) != ({*users}, partial):
+            self.read()
+
+
+@pytest.mark.parametrize("transport", FOLLOWERS)
+def test_those_who_follow_members_are_told_when_a_node_is_cut_off(start, lasting_broker, transport):
+    way = Door(lambda: lasting_broker.upstream)
+    both = know_each_other(start(), start(way.url))
+    # A channel that somebody follows all the time has room for others while its node is cut off.
+    with Member(both[0], "bob") as bob, Member(both[1], "eve"):
+        ann, cy = Follower(transport, both[1], "ann"), Follower(transport, both[0], "cy")
+        ann.until("ann", "bob", "cy", "eve", partial=False)
+        cy.until("ann", "bob", "cy", "eve", partial=False)
+        with way.cut_off():
+            # Nobody leaves.
+            ann.until("ann", "bob", "cy", "eve", partial=True)
+            # For the other node it is gone.
+            cy.until("bob", "cy", partial=False)
+            bob.close()
+            cy.until("cy", partial=False)
+            with Member(both[1], "dee"):
+                ann.until("ann", "bob", "cy", "dee", "eve", partial=True)
+        # Who has gone meanwhile leaves before the list is known to be whole.
+        ann.until("ann", "cy", "eve", partial=False)
+        cy.until("ann", "cy", "eve", partial=False)
     way.close()
 
 

@@ -88,6 +88,8 @@ export interface TokenOptions {
   publish?: readonly string[];
   history?: readonly string[];
   presence?: readonly string[];
+  /** Where the client may show something of itself to the other members. */
+  update?: readonly string[];
   /** Default: 900. */
   expiresInSeconds?: number;
   /** Further claims, such as `jti` or `aud`, which override the others. */

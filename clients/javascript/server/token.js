@@ -6,7 +6,7 @@ import { checkNames } from "../src/options.js";
 
 /** RFC 7518, section 3.2: a secret of the size of the hash. The server refuses shorter ones. */
 const SECRET_BYTES_MIN = 32;
-const GRANTS = ["subscribe", "publish", "history", "presence"];
+const GRANTS = ["subscribe", "publish", "history", "presence", "update"];
 
 const encode = (part) => Buffer.from(JSON.stringify(part)).toString("base64url");
 

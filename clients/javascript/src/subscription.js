@@ -246,7 +246,10 @@ export class Cursor {
     this.#emit("presence", { ...here, joined, left });
   }
 
-  /** Handles the event of a member. Until the first list is complete, nobody hears of it. */
+  /**
+   * Handles the event of a member, or of the list. Until the first list is complete, nobody hears of
+   * it.
+   */
   #seeMember({ event, time = Date.now(), member = {}, partial }) {
     const [members, listed] = [this.#members ?? new Map(), this.#listed];
     const isFirst = !this.#members;
@@ -265,7 +268,7 @@ export class Cursor {
       this.#members = members;
       for (const key of members.keys()) if (!listed.has(key)) remove(key);
       for (const [key, member] of listed) set(key, member);
-    } else {
+    } else if (key) {
       partial = wasPartial;
       if (event === "leave") listed.delete(key);
       else listed.set(key, member);

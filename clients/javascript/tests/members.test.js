@@ -104,3 +104,29 @@ test("a list of a node that is cut off is partial until the next one", () => {
   see("state");
   assert.deepEqual(seen, [], "nothing has changed");
 });
+
+test("a list that becomes partial, or whole, is told", () => {
+  const { cursor, seen, see, follow } = followed();
+  const tell = (event, partial) => {
+    cursor.see({ type: "presence", channel: "room", event, id: "e-1", time: 7, partial });
+  };
+  tell("partial", true);
+  assert.deepEqual(seen, [], "there is no list");
+  see("join", "ann", 1);
+  see("state");
+  tell("partial", true);
+  tell("partial", true);
+  // As after a poll that has failed: what comes is no list.
+  follow();
+  see("leave", "ann");
+  see("join", "bob", 1);
+  tell("whole");
+  tell("whole");
+  assert.deepEqual(seen.map(({ partial, infos, joined, left }) => [partial, infos, joined, left]), [
+    [undefined, [["ann", 1]], undefined, undefined],
+    [true, [["ann", 1]], [], []],
+    [true, [], [], ["ann"]],
+    [true, [["bob", 1]], ["bob"], []],
+    [undefined, [["bob", 1]], [], []],
+  ]);
+});

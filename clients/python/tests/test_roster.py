@@ -61,3 +61,21 @@ def test_a_list_of_a_node_that_is_cut_off_is_partial_until_the_next_one():
     see(cursor, "join", "bob")
     [whole] = see(cursor, "state")
     assert (whole.partial, whole.users, whole.joined) == (False, ["ann", "bob"], [])
+
+
+def test_a_list_that_becomes_partial_or_whole_is_told():
+    cursor = followed()
+    assert see(cursor, "partial", partial=True) == []
+    see(cursor, "join", "ann")
+    see(cursor, "state")
+    [partial] = see(cursor, "partial", partial=True)
+    assert (partial.partial, partial.users, partial.joined) == (True, ["ann"], [])
+    assert see(cursor, "partial", partial=True) == []
+    # As after a poll that has failed: what comes is no list.
+    cursor.follow("e-0", recovered=True)
+    see(cursor, "leave", "ann")
+    [joined] = see(cursor, "join", "bob")
+    assert (joined.partial, joined.users) == (True, ["bob"])
+    [whole] = see(cursor, "whole")
+    assert (whole.partial, whole.users, whole.joined, whole.left) == (False, ["bob"], [], [])
+    assert see(cursor, "whole") == []

@@ -495,7 +495,7 @@ impl MemoryEngine {
         self.shared.presence.expire(now_ms);
         self.shared.expire_thawed_keys(now_ms);
         self.remove_expired_keys(now_ms);
-        self.part_with_absent(now_ms);
+        self.tick_members(now_ms);
         self.bookmarks.expire(now_ms);
         let at = self.next_tick.fetch_add(1, Ordering::Relaxed) % SHARDS;
         let mut shard = self.lock(at);

@@ -15,7 +15,7 @@ use throng_wire::{ErrorResponse, RetryAfter, Target};
 
 use crate::close_reason::CloseReason;
 use crate::framing::Out;
-use crate::saying::{Saying, member_event};
+use crate::saying::{Saying, of_members};
 
 /// How one kind of client is spoken to. It has no state of its own: what it needs is shown to it.
 pub trait Dialect: Debug + Sync {
@@ -307,8 +307,6 @@ pub(crate) fn say_notice(message: &Message, dialect: &dyn Dialect, out: &mut Out
         return dialect.say(&Saying::Unread(&target, read, unread), None, out);
     }
     let id = message.id.to_string();
-    match member_event(message, &id) {
-        Some(event) => dialect.say(&Saying::Member(event), None, out),
-        None => dialect.say(&Saying::Presence(message.body.bytes()), None, out),
-    }
+    let presence = || Saying::Presence(message.body.bytes());
+    dialect.say(&of_members(message, &id).unwrap_or_else(presence), None, out);
 }

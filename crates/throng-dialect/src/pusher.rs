@@ -61,7 +61,8 @@ const _: () = assert!(QUESTION.len() == HEARTBEAT.len());
 const _: () = assert!(PONG.len() == 0x23 && HEARTBEAT.len() == PONG.len() + 2);
 
 /// What a client gets in place of a notice for which the protocol has no word, such as that a
-/// member shows something else: a message has at least one byte, and this one says nothing.
+/// member shows something else, or that members may be missing: a message has at least one byte,
+/// and this one says nothing.
 const NOTHING: &str = PONG;
 
 /// The event of a message without one.
@@ -157,7 +158,9 @@ impl Dialect for Pusher {
                     server_frame::signed_in(&mut frame, &user_data);
                 }
             }
-            Saying::Unread(..) => frame.extend_from_slice(NOTHING.as_bytes()),
+            Saying::Unread(..) | Saying::Partial(_) => {
+                frame.extend_from_slice(NOTHING.as_bytes());
+            }
             Saying::Pong => frame.extend_from_slice(PONG.as_bytes()),
             Saying::Error(error) => return refuse(error, &About::of(reference), out),
             Saying::Revoked(target, error) => {

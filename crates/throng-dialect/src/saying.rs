@@ -6,7 +6,7 @@ use std::sync::Arc;
 use throng_core::{ChannelId, Epoch, Followed, Message, MessageId, clock};
 use throng_pusher::SocketId;
 use throng_wire::sse::ServerEvent;
-use throng_wire::v1::{self, HistoryPage, ListReply, MemberEvent, RawValue, Terms};
+use throng_wire::v1::{self, HistoryPage, ListReply, MemberEvent, PartialEvent, RawValue, Terms};
 use throng_wire::{ErrorResponse, Target};
 
 use crate::framing::Out;
@@ -124,6 +124,8 @@ pub enum Saying<'a> {
         /// True if other nodes may have more.
         is_partial: bool,
     },
+    /// Members of a channel may be missing from now on, or are not any more.
+    Partial(PartialEvent<'a>),
     /// The permission of the connection ends in so many seconds.
     Expiring(u64),
     /// A command, or a message, is refused.
@@ -159,9 +161,10 @@ impl Saying<'_> {
             Saying::State { .. } => ServerEvent::State,
             Saying::Ended { .. } => ServerEvent::Ended,
             Saying::Late(_) => ServerEvent::Late,
-            Saying::Presence(_) | Saying::Member(_) | Saying::Members { .. } => {
-                ServerEvent::Presence
-            }
+            Saying::Presence(_)
+            | Saying::Member(_)
+            | Saying::Members { .. }
+            | Saying::Partial(_) => ServerEvent::Presence,
             Saying::Expiring(_) => ServerEvent::Expiring,
             Saying::Error(_) => ServerEvent::Error,
             Saying::Numbers(_) => ServerEvent::Numbers,
@@ -209,6 +212,7 @@ impl Saying<'_> {
             Saying::Members { channel, id, count, is_partial } => {
                 v1::members(to, channel, id, count, is_partial);
             }
+            Saying::Partial(event) => v1::partial(to, event),
             Saying::Updated(target) => v1::updated(to, target, reference),
             Saying::Expiring(left_s) => v1::expiring(to, left_s),
             Saying::Error(error) => v1::error(to, error, reference),
@@ -241,17 +245,24 @@ pub fn is_notice(message: &Message) -> bool {
 /// The JSON object of our own dialects for a [notice](is_notice).
 pub fn notice_json(message: &Message) -> Cow<'_, [u8]> {
     let id = message.id.to_string();
-    let Some(event) = member_event(message, &id) else { return message.body.bytes().into() };
     let mut json = Vec::new();
-    v1::member(&mut json, event);
+    match of_members(message, &id) {
+        Some(Saying::Member(event)) => v1::member(&mut json, event),
+        Some(Saying::Partial(event)) => v1::partial(&mut json, event),
+        _ => return message.body.bytes().into(),
+    }
     json.into()
 }
 
-/// What a message with this id says of a member; `None` if it is about something else.
-pub(crate) fn member_event<'a>(message: &'a Message, id: &'a str) -> Option<MemberEvent<'a>> {
+/// What a message with this id says of the members of a channel; `None` if it is about something
+/// else.
+pub(crate) fn of_members<'a>(message: &'a Message, id: &'a str) -> Option<Saying<'a>> {
+    let (channel, time_ms) = (message.channel.name(), clock::wall_ms(message.time_ms));
+    if let Some(is_partial) = message.is_list_partial() {
+        return Some(Saying::Partial(PartialEvent { channel, id, time_ms, is_partial }));
+    }
     let object =
         str::from_utf8(message.body.bytes()).ok().filter(|_| message.channel.is_members())?;
     let event = message.facts().event.unwrap_or("update");
-    let time_ms = clock::wall_ms(message.time_ms);
-    Some(MemberEvent { channel: message.channel.name(), event, id, time_ms, object })
+    Some(Saying::Member(MemberEvent { channel, event, id, time_ms, object }))
 }

@@ -96,6 +96,7 @@ impl Dialect for Testing {
                 format!("{event} {channel} {object}")
             }
             Saying::Members { channel, count, .. } => format!("members {channel} {count}"),
+            Saying::Partial(event) => format!("partial {} {}", event.channel, event.is_partial),
             Saying::Updated(target) => format!("updated {}", target.name),
             // No command of it names many channels, and its messages have no numbers.
             Saying::Read(..) | Saying::Unread(..) | Saying::Many(_) | Saying::Numbers(_) => return,

@@ -17,12 +17,13 @@ pub use publication::{
     parse_content,
 };
 pub use reply::{
-    Begin, Counted, HistoryPage, ListReply, MemberEvent, Numbered, PresenceEvent, Present,
-    ReceiptFields, ShownMember, Terms, authenticated, closed, conflated, ended, ended_body,
-    erased_body, error, expiring, gap, greeting, history, history_body, is_connection, late,
-    member, member_without_info, members, numbers, opened_body, pong, presence, presence_body,
-    presence_event, presence_state, published, published_body, read, read_body, receipt_body,
-    replaced_body, revoked, state, state_body, subscribed, unread, unsubscribed, updated, welcome,
+    Begin, Counted, HistoryPage, ListReply, MemberEvent, Numbered, PartialEvent, PresenceEvent,
+    Present, ReceiptFields, ShownMember, Terms, authenticated, closed, conflated, ended,
+    ended_body, erased_body, error, expiring, gap, greeting, history, history_body, is_connection,
+    late, member, member_without_info, members, numbers, opened_body, partial, pong, presence,
+    presence_body, presence_event, presence_state, published, published_body, read, read_body,
+    receipt_body, replaced_body, revoked, state, state_body, subscribed, unread, unsubscribed,
+    updated, welcome,
 };
 /// The type of a `ref`: a JSON text.
 pub use serde_json::value::RawValue;

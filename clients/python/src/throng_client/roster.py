@@ -25,12 +25,13 @@ class Roster:
         self._listed = {}
 
     def take(self, fields: Mapping[str, Any]) -> list[PresenceEvent]:
-        """Takes the event of a member, or the end of the list."""
+        """Takes the event of a member, or of the list: its end, or that it is partial from now on or whole."""
         before = self._members
-        if fields["event"] == "state":
+        if "member" not in fields:
             was_partial, self._is_partial = self._is_partial, bool(fields.get("partial"))
+            after = self._listed if fields["event"] == "state" else before
             told_anyway = self._is_partial != was_partial
-            return self._tell(dict(self._listed), fields, told_anyway=told_anyway)
+            return [] if after is None else self._tell(dict(after), fields, told_anyway=told_anyway)
         member = member_of(fields["member"])
         after = None if before is None else dict(before)
         for members in (self._listed, after):

@@ -31,6 +31,7 @@ def make_token(
     publish: Iterable[str] = (),
     history: Iterable[str] = (),
     presence: Iterable[str] = (),
+    update: Iterable[str] = (),
     expires_in: int = 900,
     now: int | None = None,
     claims: dict[str, Any] | None = None,
@@ -47,7 +48,13 @@ def make_token(
     if len(key) < SECRET_BYTES_MIN:
         raise ValueError(f"the secret has {len(key)} bytes; HS256 needs {SECRET_BYTES_MIN}")
     issued = int(time.time()) if now is None else now
-    lists = {"subscribe": subscribe, "publish": publish, "history": history, "presence": presence}
+    lists = {
+        "subscribe": subscribe,
+        "publish": publish,
+        "history": history,
+        "presence": presence,
+        "update": update,
+    }
     for name, channels in lists.items():
         if isinstance(channels, str):
             raise TypeError(f"{name} is a list of channels: [{channels!r}]")

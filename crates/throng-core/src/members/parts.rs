@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::exchange::PeerId;
+use super::exchange::{ExchangeState, PeerId};
 use super::wants::Base;
 
 /// For how long a departure is remembered at least, and at most for a little more than twice as
@@ -18,6 +18,12 @@ pub(crate) struct SharedChannel {
     pub(crate) is_asked: bool,
     /// True if a member of another process is left out, because the list was full.
     pub(crate) lacks: bool,
+    /// Whether members may be missing, and since when that is so.
+    partial: (bool, u64),
+    /// True if those who follow the members are told so, by the log.
+    pub(crate) is_told_partial: bool,
+    /// True if a list that has come has said so.
+    pub(crate) is_said_partial: bool,
     /// The others' parts that are complete.
     pub(crate) parts: Vec<(PeerId, Base)>,
     /// What the newest first piece of each part is as of: pieces of older ones say nothing.
@@ -30,6 +36,20 @@ pub(crate) struct SharedChannel {
 }
 
 impl SharedChannel {
+    /// True if all members of the other processes are known, and have room.
+    pub(crate) fn is_complete(&self, now_ms: u64, others: &ExchangeState) -> bool {
+        self.is_asked && !self.lacks && others.is_whole(now_ms, &self.parts)
+    }
+
+    /// Whether members may be missing, and for how long that has been so, in milliseconds.
+    pub(crate) fn look(&mut self, now_ms: u64, others: &ExchangeState) -> (bool, u64) {
+        let is_partial = !self.is_complete(now_ms, others);
+        if self.partial.0 != is_partial {
+            self.partial = (is_partial, now_ms);
+        }
+        (is_partial, now_ms.saturating_sub(self.partial.1))
+    }
+
     /// True if a part that is complete has the change with this number.
     pub(crate) fn has(&self, (peer, number): (PeerId, u64)) -> bool {
         self.parts.iter().any(|(known, base)| *known == peer && number <= base.as_of)

@@ -4,6 +4,7 @@
 mod frozen;
 mod held;
 mod news;
+mod partial;
 mod shared;
 
 use std::collections::BTreeSet;
@@ -29,6 +30,9 @@ const LEFT_MAX: usize = 5_000;
 
 /// For how long a departure waits that the log has refused.
 const AGAIN_MS: u64 = 100;
+
+/// The key of what the log says of the list. No public name begins with a slash.
+const LIST_KEY: &str = "/list";
 
 /// The key of a member.
 fn key_of<'a>(shown: &ShownMember<'a>) -> &'a str {
@@ -147,13 +151,19 @@ impl MemoryEngine {
         limit: usize,
     ) -> MemberPage {
         let log = ChannelName::members(channel.name());
-        let query = KeyQuery {
+        let mut query = KeyQuery {
             prefix: Box::default(),
             after: after.map(Box::from),
             limit,
             is_of_one: false,
         };
-        let page = self.keys(now_ms, &log, &query);
+        let mut page = self.keys(now_ms, &log, &query);
+        page.messages.retain(|message| message.is_list_partial().is_none());
+        // It had nothing else.
+        if let Some(next) = page.next.take_if(|_| page.messages.is_empty()) {
+            query.after = Some(next);
+            page = self.keys(now_ms, &log, &query);
+        }
         let mut found = MemberPage {
             head: page.head,
             members: Vec::with_capacity(page.messages.len()),
@@ -190,13 +200,18 @@ impl MemoryEngine {
         MemberMetrics { members, joined, updated, left, refused, news_lost }
     }
 
-    /// Members whose grace is over leave.
-    pub(crate) fn part_with_absent(&self, now_ms: u64) {
+    /// Members whose grace is over leave, and what others have to say or are to be told comes and
+    /// goes.
+    pub(crate) fn tick_members(&self, now_ms: u64) {
         self.tick_exchange(now_ms);
         // Mostly there are none.
-        if self.members.count.load(Ordering::Relaxed) == 0 {
-            return;
+        if self.members.count.load(Ordering::Relaxed) > 0 {
+            self.part_with_absent(now_ms);
         }
+        self.tell_partial_lists(now_ms);
+    }
+
+    fn part_with_absent(&self, now_ms: u64) {
         // Beginning with another shard each time, so that none waits for the others for long.
         let first_shard = self.next_tick.load(Ordering::Relaxed);
         let mut left = LEFT_MAX;
@@ -252,7 +267,7 @@ impl MemoryEngine {
         let told = self.told(now_ms, channel, key).map(|object| member_without_info(&object));
         let told = told.map(|object| {
             let log = ChannelName::members(channel.name());
-            self.publish_internal(now_ms, value(log, "leave", (key, true), object))
+            self.publish_internal(now_ms, value(log, "leave", Some((key, true)), object))
         });
         // Nobody has been told of one whose value was evicted.
         if told.is_some_and(|told| told.is_err_and(|error| error != PublishError::NoKey)) {
@@ -295,7 +310,7 @@ impl MemoryEngine {
         object: String,
     ) -> Result<(), PublishError> {
         let log = ChannelName::members(channel.name());
-        self.publish_internal(now_ms, value(log, event, (key, false), object))?;
+        self.publish_internal(now_ms, value(log, event, Some((key, false)), object))?;
         let counter = if event == "join" { &self.members.joined } else { &self.members.updated };
         counter.fetch_add(1, Ordering::Relaxed);
         Ok(())
@@ -318,15 +333,10 @@ impl MemoryEngine {
     }
 }
 
-/// The message that sets or removes a member.
-fn value(
-    log: ChannelName,
-    event: &str,
-    (key, is_removed): (&str, bool),
-    object: String,
-) -> Publication {
-    let key = StateKey { name: key.into(), is_removed };
-    let labels = Labels { event: Some(event.into()), tags: None, key: Some(key) };
+/// The message that sets or removes a member, which has the key.
+fn value(log: ChannelName, event: &str, key: Option<(&str, bool)>, object: String) -> Publication {
+    let key = key.map(|(key, is_removed)| StateKey { name: key.into(), is_removed });
+    let labels = Labels { event: Some(event.into()), tags: None, key };
     Publication {
         attributes: Attributes::of_publication(&labels, None),
         ..Publication::new(log, Body::Json(object.into()))

@@ -2,8 +2,9 @@
 //!
 //! The messages come out of the replay buffer like any backlog. Up to the end of the state, which
 //! is the channel's head when the subscription began, the subscription passes over messages without
-//! keys. Then it is told that it has the state. The buffer may have messages for others that later
-//! ones have superseded: the subscription gets those, too, and tombstones with them.
+//! keys, and over what the log of members says of its list. Then it is told that it has the state.
+//! The buffer may have messages for others that later ones have superseded: the subscription gets
+//! those, too, and tombstones with them.
 
 use std::collections::vec_deque;
 use std::sync::Arc;
@@ -36,7 +37,10 @@ impl<'a> Iterator for Lacking<'a> {
     fn next(&mut self) -> Option<&'a Arc<Message>> {
         let Some(end) = self.state_end else { return self.messages.next() };
         let is_before_end = |message: &&Arc<Message>| message.id.offset <= end;
-        self.messages.by_ref().take_while(is_before_end).find(|message| message.key().is_some())
+        let is_value = |message: &&Arc<Message>| {
+            message.key().is_some() && message.is_list_partial().is_none()
+        };
+        self.messages.by_ref().take_while(is_before_end).find(is_value)
     }
 }
 

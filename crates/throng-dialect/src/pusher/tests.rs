@@ -3,6 +3,7 @@ use std::cell::Cell;
 use serde_json::{Value, json};
 use throng_core::{Attributes, ChannelId, ChannelName, Content, Epoch, Extras, MessageId};
 use throng_pusher::SocketId;
+use throng_wire::v1::PartialEvent;
 use throng_wire::websocket::parse_server_frame;
 
 use super::*;
@@ -110,6 +111,13 @@ fn a_subscription_is_of_the_member_that_is_signed() {
     assert!(refused[1].starts_with(r#"{"event":"pusher:error","data":{"code":4009,"#));
     let spaced = text.replace(r#"\"user_id\":10"#, r#"\"user_id\": 10"#);
     assert!(hear(&client, &spaced).is_err(), "it is signed byte for byte");
+}
+
+#[test]
+fn what_the_protocol_has_no_word_for_says_nothing() {
+    let channel = "shop/presence-foobar";
+    let event = PartialEvent { channel, id: "a-1", time_ms: 1, is_partial: true };
+    assert_eq!(said(&Saying::Partial(event), None), [NOTHING]);
 }
 
 #[test]

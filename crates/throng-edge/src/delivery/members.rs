@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use throng_core::{ChannelName, MessageId, PresenceState, StartAt, SubscriptionId};
+use throng_core::{ChannelName, Message, MessageId, PresenceState, StartAt, SubscriptionId};
 use throng_dialect::Saying;
 use throng_dialect::saying::notice_json;
 use throng_wire::v1::{self, ShownMember};
@@ -107,11 +107,14 @@ impl<N: Net> Delivery<N> {
             let json = String::from_utf8_lossy(json).into();
             Arc::new(PresenceState { time_ms: 0, json })
         };
-        let told = followed.backlog.iter().filter(|message| message.key().is_some());
+        let is_told = |message: &&Arc<Message>| {
+            message.key().is_some() && !(is_list && message.is_list_partial().is_some())
+        };
+        let told = followed.backlog.iter().filter(is_told);
         let mut notices: Vec<_> = told.map(|message| notice(&notice_json(message))).collect();
         self.subscriptions.advance(own, followed.head.offset);
         if is_list {
-            let (count, is_partial) = self.count_members(channel);
+            let (count, is_partial) = self.members_listed(channel);
             let mut json = Vec::new();
             let head = followed.head.to_string();
             v1::members(&mut json, channel.name(), &head, count, is_partial);
@@ -146,14 +149,13 @@ impl<N: Net> Delivery<N> {
     ) {
         let Some(target) = self.target_of(subscription) else { return };
         let channel = ChannelName::channel(&target.name);
-        let (count, is_partial) = self.count_members(&channel);
+        let (count, is_partial) = self.members_listed(&channel);
         let end = end.to_string();
         self.say(id, &Saying::Members { channel: &target.name, id: &end, count, is_partial });
     }
 
     /// How many members a channel has, and whether other nodes may have more.
-    fn count_members(&self, channel: &ChannelName) -> (u64, bool) {
-        let (memory, now_ms) = (self.engine.memory(), self.clock().unix_ms());
-        (memory.members_of(channel), memory.are_members_partial(now_ms, channel))
+    fn members_listed(&self, channel: &ChannelName) -> (u64, bool) {
+        self.engine.memory().members_listed(self.clock().unix_ms(), channel)
     }
 }

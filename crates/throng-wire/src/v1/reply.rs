@@ -17,8 +17,9 @@ use crate::name::{Kind, Target};
 
 pub use erased::{ended_body, erased_body, opened_body, replaced_body};
 pub use presence::{
-    MemberEvent, PresenceEvent, Present, ShownMember, is_connection, member, member_without_info,
-    members, presence, presence_body, presence_event, presence_state, updated,
+    MemberEvent, PartialEvent, PresenceEvent, Present, ShownMember, is_connection, member,
+    member_without_info, members, partial, presence, presence_body, presence_event, presence_state,
+    updated,
 };
 pub use receipt::{ReceiptFields, receipt_body};
 pub use state::{state, state_body};

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use throng_wire::v1::{self, HistoryPage, MemberEvent, PresenceEvent, Present, RawValue, Verb};
+use throng_wire::v1::{
+    self, HistoryPage, MemberEvent, PartialEvent, PresenceEvent, Present, RawValue, Verb,
+};
 use throng_wire::{ErrorCode, Kind, Target};
 
 use super::{asyncapi, object, texts};
@@ -188,6 +190,10 @@ fn notices_have_the_fields_that_are_written() {
         v1::member(out, MemberEvent { channel: "a", event, id, time_ms: 1, object });
     });
     messages.check("memberList", |out, _| v1::members(out, "a", "a-1", 1, true));
+    messages.check("memberListPartial", |out, _| {
+        let event = PartialEvent { channel: "a", id: "a-1", time_ms: 1, is_partial: true };
+        v1::partial(out, event);
+    });
     let (user, time) = ("u".into(), 1);
     let event = PresenceEvent { channel: "a", time_ms: 1, connections: 1, users: Some(&["u"]) };
     messages.check("presenceEvent", |out, _| v1::presence_state(out, event));

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use throng_wire::v1::ShownMember;
 
-use super::key_of;
+use super::{LIST_KEY, key_of};
 use crate::clock;
 use crate::events::Event;
 use crate::members::exchange::{MemberChange, MemberPart, MemberValue, PeerId};
@@ -18,7 +18,7 @@ use crate::publication::PublishError;
 
 /// For how long a member stays that another process has no more, if the channel has a grace: a
 /// third one may be about to say that it has it.
-const ELSEWHERE_MS: u64 = 500;
+pub(super) const ELSEWHERE_MS: u64 = 500;
 
 impl MemoryEngine {
     /// [`MemoryEngine::hold_member`] in a channel of several processes.
@@ -232,6 +232,9 @@ impl MemoryEngine {
         (channel, key): (&ChannelName, &str),
         holder: Holder,
     ) {
+        if key == LIST_KEY {
+            return;
+        }
         let was_here = state.has(channel, key);
         let shared = self.entry(state, channel, key).shared.get_or_insert_default();
         match shared.holders.iter_mut().find(|known| known.peer == holder.peer) {

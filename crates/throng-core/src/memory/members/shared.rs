@@ -3,13 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::value;
+use super::{LIST_KEY, value};
 use crate::change::Erase;
 use crate::clock;
 use crate::later::{Answer, Later};
 use crate::members::State;
 use crate::members::exchange::{Exchange, MemberLink};
-use crate::members::parts::SharedChannel;
 use crate::members::tallies::Tallies;
 use crate::memory::{MemoryEngine, SHARDS};
 use crate::name::{ChannelName, Kind};
@@ -57,8 +56,11 @@ impl MemoryEngine {
         let exchange = Arc::new(Exchange::new(journal, number, link));
         let is_first = self.members.exchange.set(Arc::clone(&exchange)).is_ok();
         debug_assert!(is_first);
+        let followed = self.all_followed();
+        for (channel, _) in &followed {
+            self.share(&mut self.members_with(channel), now_ms, channel);
+        }
         if let Some(tallies) = &self.members.tallies {
-            let followed = self.all_followed();
             let has_taken_over = !followed.is_empty() || self.member_metrics().members > 0;
             tallies.begin(now_ms, exchange, (followed, has_taken_over));
         }
@@ -112,17 +114,8 @@ impl MemoryEngine {
     }
 
     /// True if other processes may have members of a channel that are not known here.
-    pub fn are_members_partial(&self, now_ms: u64, channel: &ChannelName) -> bool {
-        let Some(exchange) = self.members.exchange.get() else { return false };
-        let state = self.members_with(channel);
-        let is_partial = |shared: &SharedChannel| {
-            let is_known = shared.is_asked && !shared.lacks;
-            !is_known || !exchange.lock().is_whole(now_ms, &shared.parts)
-        };
-        match state.shared.get(channel) {
-            Some(shared) => is_partial(shared),
-            None => self.is_of_several(exchange, channel),
-        }
+    pub(crate) fn are_members_partial(&self, now_ms: u64, channel: &ChannelName) -> bool {
+        self.is_partial(&self.members_with(channel), now_ms, channel)
     }
 
     /// Begins to keep the members of other processes, if they serve the channel, too. Returns
@@ -137,6 +130,8 @@ impl MemoryEngine {
         }
         let shared = state.shared.entry(channel.clone()).or_default();
         shared.until_ms = now_ms + KEPT_MS;
+        // By the process before.
+        shared.is_told_partial = self.told(now_ms, channel, LIST_KEY).is_some();
         exchange.lock().want(channel.clone());
         true
     }
@@ -156,7 +151,7 @@ impl MemoryEngine {
         followed
     }
 
-    fn is_of_several(&self, exchange: &Exchange, channel: &ChannelName) -> bool {
+    pub(super) fn is_of_several(&self, exchange: &Exchange, channel: &ChannelName) -> bool {
         self.rules().members(channel).is_some()
             && self.rule(channel).journal == Some(exchange.journal)
     }
@@ -174,14 +169,16 @@ impl MemoryEngine {
 
     /// Keeps the members of other processes no more. Those that have known the list get it anew.
     pub(super) fn unshare(&self, state: &mut State, now_ms: u64, channel: &ChannelName) {
-        state.shared.remove(channel);
         let keys: Vec<_> =
             state.channels.get(channel).into_iter().flat_map(|all| all.keys().cloned()).collect();
         let log = ChannelName::members(channel.name());
-        if let Some(key) = keys.first() {
+        let list = state.shared.remove(channel).filter(|shared| shared.is_told_partial);
+        if let Some(key) = keys.first().map(|key| &**key).or(list.map(|_| LIST_KEY)) {
             // What is erased then is more than anybody has, so nobody goes on from there.
-            let _ = self
-                .publish_internal(now_ms, value(log.clone(), "leave", (key, true), "{}".into()));
+            let _ = self.publish_internal(
+                now_ms,
+                value(log.clone(), "leave", Some((key, true)), "{}".into()),
+            );
         }
         let _ = self.erase(now_ms, &log, Erase::Log);
         for key in keys {

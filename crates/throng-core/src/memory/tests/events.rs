@@ -73,9 +73,9 @@ fn members_are_events_once_each_however_many_connections_they_have() {
     for now_ms in [3, 4] {
         engine.end_member(now_ms, &name, "ann", 0);
     }
-    engine.part_with_absent(13);
+    engine.tick_members(13);
     assert_eq!(heard.take(), []);
-    engine.part_with_absent(14);
+    engine.tick_members(14);
     assert_eq!(heard.take(), [(14, "removed a ann".to_owned())]);
 }
 

@@ -319,3 +319,156 @@ fn processes_with_names_that_none_has_are_not_known() {
         assert_eq!(one.users().len(), usize::from(is_known), "{length}");
     }
 }
+
+/// What those who follow the members are told of their list: whether others may be missing.
+fn heard(one: &One) -> Vec<bool> {
+    let mut notifications = Vec::new();
+    one.fixture.queues[0].take(&mut notifications);
+    let heard = notifications.iter().filter_map(|notification| match notification {
+        Notification::Message { message, .. } => message.is_list_partial(),
+        _ => None,
+    });
+    heard.collect()
+}
+
+/// One of which somebody follows the members, as of a list with `users`.
+fn followed(users: &[&str]) -> One {
+    let one = One::new(usize::MAX);
+    one.engine().follow_members(one.now_ms, &room());
+    one.tell(1, users);
+    one.answer(users.len() as u64, users);
+    one.fixture.follow(one.now_ms, &ChannelName::members("room"), 0, StartAt::State);
+    one
+}
+
+#[test]
+fn those_who_follow_members_are_told_that_others_may_be_missing_and_when_not() {
+    let mut one = followed(&["ann", "bob"]);
+    assert_eq!(one.engine().members_listed(one.now_ms, &room()), (2, false));
+    one.engine().members_connected(one.now_ms, false);
+    one.engine().tick(one.now_ms);
+    assert!(heard(&one).is_empty(), "it may be over at once");
+    one.now_ms += 1_000;
+    one.engine().tick(one.now_ms);
+    assert_eq!(heard(&one), [true]);
+    one.engine().begin_member(one.now_ms, &room(), shown("cy")).expect("there is room");
+    one.engine().tick(one.now_ms + 5_000);
+    assert!(heard(&one).is_empty(), "they know");
+    one.now_ms += 60_000;
+    one.engine().members_connected(one.now_ms, true);
+    one.tell(9, &[]);
+    one.engine().tick(one.now_ms);
+    assert!(heard(&one).is_empty());
+    // The end comes behind the difference.
+    one.answer(9, &["bob", "dee", "eve"]);
+    one.engine().tick(one.now_ms);
+    one.now_ms += 500;
+    one.engine().tick(one.now_ms);
+    let mut told = Vec::new();
+    one.fixture.queues[0].take(&mut told);
+    let told = told.iter().filter_map(|notification| match notification {
+        Notification::Message { message, .. } => message.key(),
+        _ => None,
+    });
+    assert_eq!(told.collect::<Vec<_>>(), ["ann", "dee", "eve", "/list"]);
+}
+
+#[test]
+fn a_list_that_is_partial_for_a_moment_is_not_told() {
+    let mut one = followed(&["ann"]);
+    for number in 2..6 {
+        one.tell(2 * number, &[]);
+        assert!(one.engine().are_members_partial(one.now_ms, &room()));
+        one.now_ms += 900;
+        one.engine().tick(one.now_ms);
+        one.answer(2 * number, &["ann"]);
+        one.engine().tick(one.now_ms);
+    }
+    assert!(heard(&one).is_empty());
+}
+
+#[test]
+fn a_list_that_was_partial_when_it_came_is_told_to_be_whole() {
+    let mut one = followed(&["ann"]);
+    one.tell(9, &[]);
+    assert_eq!(one.engine().members_listed(one.now_ms, &room()), (1, true));
+    assert_eq!(heard(&one), [true], "so are all others");
+    one.answer(9, &["ann"]);
+    for _ in 0..3 {
+        one.engine().tick(one.now_ms);
+        one.now_ms += 500;
+    }
+    assert_eq!(heard(&one), [false]);
+}
+
+#[test]
+fn whoever_comes_back_is_told_of_the_list_what_has_changed() {
+    let mut one = followed(&["ann"]);
+    let log = ChannelName::members("room");
+    let told = |one: &One, start| {
+        let followed = one.fixture.follow(one.now_ms, &log, 0, start);
+        let told = followed.backlog.iter().map(|message| message.is_list_partial());
+        (followed.is_recovered, told.collect::<Vec<_>>())
+    };
+    let heads = [false, true].map(|is_connected| {
+        let head = one.engine().state(&log).head;
+        one.engine().members_connected(one.now_ms, is_connected);
+        one.tell(2, &[]);
+        one.answer(1, &["ann"]);
+        for _ in 0..3 {
+            one.engine().tick(one.now_ms);
+            one.now_ms += 500;
+        }
+        head
+    });
+    assert_eq!(told(&one, StartAt::After(heads[0])), (Some(true), vec![Some(false)]));
+    assert_eq!(told(&one, StartAt::After(heads[1])), (Some(true), vec![Some(false)]));
+    let now = one.engine().state(&log).head;
+    assert_eq!(told(&one, StartAt::After(now)), (Some(true), vec![]));
+    assert_eq!(one.users(), ["ann"]);
+    let page = one.engine().members(one.now_ms, &room(), None, 1);
+    assert_eq!((page.members.len(), page.next), (1, None));
+}
+
+#[test]
+fn a_page_of_a_partial_list_has_members_alone() {
+    let mut one = followed(&["+a", "zoe"]);
+    one.engine().members_connected(one.now_ms, false);
+    for _ in 0..2 {
+        one.engine().tick(one.now_ms);
+        one.now_ms += 1_000;
+    }
+    assert_eq!((heard(&one), one.users()), (vec![true], vec!["+a".into(), "zoe".into()]));
+    let mut found = Vec::new();
+    let mut after = None;
+    loop {
+        let page = one.engine().members(one.now_ms, &room(), after.as_deref(), 1);
+        found.extend(page.users.iter().map(ToString::to_string));
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(found, ["+a", "zoe"]);
+    assert_eq!(one.engine().members_of(&room()), 2);
+}
+
+#[test]
+fn the_next_process_knows_which_lists_are_told_to_be_partial() {
+    let mut one = followed(&[]);
+    one.engine().members_connected(one.now_ms, false);
+    for _ in 0..2 {
+        one.now_ms += 1_000;
+        one.engine().tick(one.now_ms);
+    }
+    assert_eq!(heard(&one), [true]);
+    one.fixture.follow(one.now_ms, &room(), 0, StartAt::Live);
+    one.fixture.freeze_and_thaw();
+    one.engine().share_members_from(one.now_ms, JournalId(0), Box::new(one.out.clone()));
+    one.engine().members_connected(one.now_ms, true);
+    one.tell(1, &["ann"]);
+    one.answer(1, &["ann"]);
+    one.engine().tick(one.now_ms);
+    one.engine().tick(one.now_ms + 500);
+    assert_eq!((heard(&one), one.users()), (vec![false], vec!["ann".to_owned()]));
+}

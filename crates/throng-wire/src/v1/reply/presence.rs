@@ -194,6 +194,29 @@ pub fn members(out: &mut Vec<u8>, channel: &str, id: &str, members: u64, is_part
         .end();
 }
 
+/// Members of a channel may be missing from a list that was told, or are not any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PartialEvent<'a> {
+    pub channel: &'a str,
+    /// The id in the log of the channel's members.
+    pub id: &'a str,
+    /// In milliseconds since 1970.
+    pub time_ms: u64,
+    pub is_partial: bool,
+}
+
+/// Tells that.
+pub fn partial(out: &mut Vec<u8>, of: PartialEvent<'_>) {
+    let PartialEvent { channel, id, time_ms, is_partial } = of;
+    Object::typed(out, "presence")
+        .string("channel", channel)
+        .string("event", if is_partial { "partial" } else { "whole" })
+        .string("id", id)
+        .number("time", time_ms)
+        .flag("partial", is_partial)
+        .end();
+}
+
 /// Replies that what a client shows of itself is taken.
 pub fn updated(out: &mut Vec<u8>, target: &Target, reference: Option<&RawValue>) {
     Object::typed(out, "updated").target(target).end_with(reference);
@@ -276,5 +299,14 @@ mod tests {
         let expected =
             r#"{"type":"presence","channel":"a","event":"state","id":"e-7","members":2}"#;
         assert_eq!(String::from_utf8(out).unwrap(), expected);
+        for (is_partial, expected) in [
+            (true, r#""event":"partial","id":"e-8","time":9,"partial":true}"#),
+            (false, r#""event":"whole","id":"e-8","time":9}"#),
+        ] {
+            let mut out = Vec::new();
+            partial(&mut out, PartialEvent { channel: "a", id: "e-8", time_ms: 9, is_partial });
+            let expected = format!(r#"{{"type":"presence","channel":"a",{expected}"#);
+            assert_eq!(String::from_utf8(out).unwrap(), expected);
+        }
     }
 }
