@@ -178,6 +178,8 @@ impl Channel {
         if log.bare_end_ms().is_some_and(is_over) {
             shared.forget_end(log);
         }
+        let newest = self.log.as_ref().and_then(|log| log.newest_offset());
+        debug_assert!(newest.is_none_or(|newest| newest == self.head), "a log ends at the head");
         self.drop_log_if_unused(shared);
     }
 

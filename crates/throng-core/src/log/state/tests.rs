@@ -232,3 +232,19 @@ fn a_tombstone_in_the_window_is_kept_however_old_it_is() {
     assert_eq!(after(&mut world, 1), [6]);
     assert_eq!(world.log.floor(), Some(2), "nobody is told that nothing is missing");
 }
+
+#[test]
+fn a_log_ends_at_its_newest_message_when_many_tombstones_go() {
+    let retention = Retention { max_messages: 9, max_bytes: usize::MAX, max_age_ms: 1_000 };
+    let mut world = World { log: Log::default(), sent: Vec::new(), retention, now_ms: 1 };
+    let keys: Vec<_> = (0..GONE_MIN as u8).collect();
+    world.append(Some(100), false, None);
+    for is_tombstone in [false, true] {
+        keys.iter().for_each(|&key| world.append(Some(key), is_tombstone, None));
+    }
+    world.step(Step::Wait { ms: 2 * TOMBSTONE_MS });
+    let left: Vec<_> = world.log.views().map(|view| view.offset()).collect();
+    assert_eq!(left, [1, world.sent.len() as u64], "a value, and the place of the newest message");
+    world.append(Some(101), false, None);
+    assert_eq!(world.log.state_keys(), 2);
+}
