@@ -6,7 +6,7 @@ use std::ops::Range;
 use throng_core::MessageId;
 use throng_dialect::Saying;
 use throng_wire::v1::{Entry, List, ListReply, RawValue, Verb};
-use throng_wire::{ErrorResponse, Target};
+use throng_wire::{ErrorCode, ErrorResponse, Target};
 
 /// Why a subscription has ended.
 #[derive(Debug)]
@@ -47,6 +47,9 @@ pub(crate) struct Many {
     done: usize,
     /// The number of entries behind them whose starts are fetched.
     fetching: usize,
+    /// The entries among these that nothing stood against, by number, in the order in which their
+    /// starts are fetched.
+    fetched: Vec<u32>,
     /// The entries that are refused before their turn, by number.
     denied: HashMap<u32, ErrorResponse>,
     pub(crate) answer: ListReply,
@@ -60,7 +63,7 @@ impl Many {
     pub(crate) fn new(text: Box<str>, reference: Option<Box<RawValue>>, list: List) -> Many {
         let answer = ListReply::new(list.verb());
         let (asked, done, fetching) = (0, 0, 0);
-        let (denied, ended) = (HashMap::new(), Vec::new());
+        let (fetched, denied, ended) = (Vec::new(), HashMap::new(), Vec::new());
         Many {
             text,
             reference,
@@ -68,6 +71,7 @@ impl Many {
             asked,
             done,
             fetching,
+            fetched,
             denied,
             answer,
             has_kept: false,
@@ -144,9 +148,20 @@ impl Many {
         self.denied.get(&u32::try_from(index).ok()?)
     }
 
-    /// Notes that the starts of the next `count` entries are being fetched.
-    pub(crate) fn note_fetching(&mut self, count: usize) {
-        self.fetching = count;
+    /// Notes that the starts of the next `count` entries are being fetched, of those with these
+    /// numbers.
+    pub(crate) fn note_fetching(&mut self, count: usize, chosen: Vec<u32>) {
+        (self.fetching, self.fetched) = (count, chosen);
+    }
+
+    /// Fails if a channel does not exist, and has to, or if something stood against its entry when
+    /// that was asked. `missing` has the places of channels among all that were asked about.
+    pub(crate) fn check_fetched(&self, index: usize, missing: &[u32]) -> Result<(), ErrorResponse> {
+        match self.fetched.binary_search(&(index as u32)) {
+            Err(_) => Err(ErrorResponse::unanswered()),
+            Ok(place) if missing.contains(&(place as u32)) => Err(ErrorCode::NotCreated.into()),
+            Ok(_) => Ok(()),
+        }
     }
 
     /// Refuses, in their turn, the entries whose starts could not be fetched.

@@ -22,7 +22,7 @@ use throng_dialect::Saying;
 use throng_dialect::saying::Start;
 use throng_wire::subscribe::Replay;
 use throng_wire::v1::{Begin, Entry, List, RawValue, Verb, Wanted};
-use throng_wire::{ErrorCode, ErrorResponse, Target};
+use throng_wire::{ErrorResponse, Target};
 
 use super::ask::Wait;
 use super::client::Client;
@@ -49,6 +49,8 @@ struct Part {
 /// Subscriptions of a part that nothing stands against.
 #[derive(Debug, Default)]
 struct Chosen {
+    /// Their numbers in the list.
+    numbers: Vec<u32>,
     names: Vec<ChannelName>,
     starts: Vec<StartAt>,
 }
@@ -232,9 +234,12 @@ impl<N: Net> Sessions<N> {
     ) -> Result<(), Wait> {
         let mut part = self.read_part(many);
         let chosen = self.choose(id, many, &mut part);
-        let Chosen { names, starts } = &chosen;
+        let Chosen { numbers, names, starts } = &chosen;
         let user = names.first().filter(|name| name.kind() == Kind::User);
-        many.note_fetching(part.entries.len());
+        // Other entries may be refused after a wait: answers are about those of then.
+        if !answers.fetched.is_complete {
+            many.note_fetching(part.entries.len(), numbers.clone());
+        }
         if let Some(user) = user {
             self.await_kept(id, user.name())?;
         }
@@ -252,11 +257,8 @@ impl<N: Net> Sessions<N> {
                     self.look_ahead(&names[next..names.len().min(next + AHEAD)]);
                 }
                 let (name, start) = (&names[next], starts[next]);
-                let is_missing = fetched.missing.contains(&(next as u32));
                 next += 1;
-                if is_missing {
-                    return Err(ErrorCode::NotCreated.into());
-                }
+                many.check_fetched(number, &fetched.missing)?;
                 self.limit_subscriptions(id, 1)
                     .inspect_err(|_| self.count(Counter::RefusedLimit))?;
                 let member = self
@@ -324,6 +326,7 @@ impl<N: Net> Sessions<N> {
             };
             match start {
                 Ok(start) => {
+                    chosen.numbers.push(index as u32);
                     chosen.names.push(name.clone());
                     chosen.starts.push(start);
                 }

@@ -1,8 +1,12 @@
 //! Commands about many channels: in parts, and with one answer.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use throng_access::Decision;
+use throng_access::{Access, AccessControl, Action, Asker, Decision};
+use throng_core::conformance::{Lateness, OpenReading, TestJournal};
+use throng_core::{Answer, Channels, Fetched, JournalId, Later, Rule, Rules};
 use throng_edge::{Counter, Settings};
 use throng_wire::websocket::{Opcode, write_masked_frame};
 
@@ -340,6 +344,56 @@ fn a_list_may_name_the_inbox_of_a_user_with_kept_channels() {
     let answer = ask(&mut rig, &client, &command("unsubscribe", list));
     assert!(answer.contains(r#"{"channel":"kept","error":{"code":"forbidden","#), "{answer}");
     assert!(answer.contains(r#"{"user":"ann"},"a"]"#), "{answer}");
+    assert_eq!(rig.worker.subscriptions_in_all(), 1);
+    rig.worker.check_invariants();
+}
+
+/// A policy that changes while a list waits, so that the first of its channels is refused then.
+#[derive(Debug, Default)]
+struct Changing(AtomicBool);
+
+impl Access for Changing {
+    fn may(&self, _: &Asker<'_>, action: Action<'_>, _: Later<'_, Decision>) -> Answer<Decision> {
+        let is_first = matches!(action, Action::Subscribe(name) if name.name() == "first");
+        let is_refused = is_first && self.0.load(Ordering::Relaxed);
+        if is_refused { Decision::forbidden("no more") } else { Decision::Allowed }.into()
+    }
+}
+
+#[test]
+fn a_list_of_which_an_entry_is_refused_after_a_wait_keeps_the_answers_about_others() {
+    let access = Arc::new(Changing::default());
+    let own = |pattern: &str| Rule { pattern: pattern.into(), ..Rule::default() };
+    let missing = Rule { must_exist: true, ..own("missing") };
+    let there = Rule { journal: Some(JournalId(0)), ..own("there") };
+    let rules = Rules::new(vec![missing, there], Rule::default());
+    let control = (Arc::new(AccessControl::open(Arc::clone(&access) as _)), rules);
+    let mut journal = None;
+    let mut rig = Rig::with_engine(Settings::for_tests(), control, |memory| {
+        let lateness = Lateness { of_readings: true, ..Lateness::default() };
+        let late = TestJournal::new(Arc::clone(&memory), usize::MAX).with_lateness(lateness);
+        let late = journal.insert(Arc::new(late));
+        Channels::new(memory, vec![Arc::clone(late) as _])
+    });
+    let journal = journal.expect("the channels have it");
+    let client = rig.v1();
+    client.received();
+    let list = r#"["first","missing","there"]"#;
+    assert_eq!(ask(&mut rig, &client, &command("subscribe", list)), "", "one is fetched");
+    access.0.store(true, Ordering::Relaxed);
+    for open in journal.take_readings() {
+        let OpenReading::Fetch(channel, reading, ticket) = open else { panic!("of an inbox") };
+        ticket.answer(Fetched::held_by(journal.read(rig.now_ms(), &channel, reading)));
+    }
+    rig.work();
+    let answer = client.received();
+    for expected in [
+        r#"{"channel":"first","error":{"code":"forbidden","#,
+        r#"{"channel":"missing","error":{"code":"not_created","#,
+        r#"{"channel":"there","id":"#,
+    ] {
+        assert!(answer.contains(expected), "{expected}: {answer}");
+    }
     assert_eq!(rig.worker.subscriptions_in_all(), 1);
     rig.worker.check_invariants();
 }
