@@ -37,6 +37,7 @@ impl SubscriptionTable {
             Waiting::Messages(_) => (Some(0), None),
             Waiting::Gap { missed, resume_at, .. } => (missed, Some(resume_at.offset)),
         };
+        self.end_lost(id);
         let (Some(local), Some(cursor)) = (self.local(id), self.cursor(id)) else { return Some(0) };
         let from = floor.unwrap_or(cursor);
         let (mut to, mut passed) = (from, 0);

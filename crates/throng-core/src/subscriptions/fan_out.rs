@@ -67,10 +67,12 @@ impl SubscriptionTable {
     }
 
     /// As [`SubscriptionTable::block`], because the client reads too slowly: on a channel that has
-    /// the newest message alone for such, it gets no more of the history that it asked for.
+    /// the newest message alone for such, it gets no more of the history that it asked for. A state
+    /// it gets in full.
     pub fn block_slow(&mut self, id: SubscriptionId) {
         self.block(id);
-        if self.local(id).is_some_and(|local| self.is_latest(local)) {
+        let is_latest = self.local(id).is_some_and(|local| self.is_latest(local));
+        if is_latest && !self.awaits_state(id) {
             self.unmark(id, CATCHING_UP);
         }
     }

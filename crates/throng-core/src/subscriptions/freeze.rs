@@ -14,7 +14,8 @@ use super::replay_buffer::ReplayBuffer;
 use super::subscription::{
     BLOCKED, CATCHING_UP, KEPT, MarkedConnection, Subscription, SubscriptionId, UNASKED,
 };
-use super::{Confirmed, Resumable, SubscriptionTable, Terms};
+use super::terms::LOST_OF_STATE;
+use super::{Confirmed, Resumable, SubscriptionTable, Terms, Waiting};
 use crate::frozen::{
     Decoder, Encoder, OFFSET_MAX, RecordKind, ThawError, decode_content, decode_name,
     encode_content, encode_name,
@@ -103,7 +104,7 @@ impl FrozenSubscription {
             return Err(ThawError::Invalid("the pace of a subscription"));
         }
         let state_end = if flags & HAS_STATE_END == 0 { None } else { Some(decoder.u64()?) };
-        if state_end.is_some_and(|end| end > OFFSET_MAX) {
+        if state_end.is_some_and(|end| end > OFFSET_MAX && end < LOST_OF_STATE) {
             return Err(ThawError::Invalid("the state of a subscription"));
         }
         let is_resumable = flags & IS_RESUMABLE != 0;
@@ -305,7 +306,10 @@ impl SubscriptionTable {
         let cursor = full_cursor(head, subscription.cursor);
         let local = subscription.local;
         let [is_kept, is_unasked] = [KEPT, UNASKED].map(|mark| subscription.connection.has(mark));
-        let terms = self.terms(id).cloned().unwrap_or_default();
+        let mut terms = self.terms(id).cloned().unwrap_or_default();
+        if self.awaits_state(id) && matches!(self.waiting(id), Waiting::Gap { .. }) {
+            terms.state_end = Some(LOST_OF_STATE);
+        }
         Some(FrozenSubscription { local, cursor, is_catching_up, is_kept, is_unasked, terms })
     }
 

@@ -53,7 +53,10 @@ impl SubscriptionTable {
             backlog.get(from).is_some_and(|message| message.previous <= cursor)
         };
         if from < to {
-            let buffer = channel.buffer_mut();
+            if is_sparse {
+                self.note_lost(local, cursor.max(oldest));
+            }
+            let buffer = self.channels[local.index()].buffer_mut();
             for message in backlog[from..to].iter().rev() {
                 let floor = message.previous.max(oldest);
                 self.buffer_bytes += buffer.push_front(own(message), floor);

@@ -141,6 +141,7 @@ impl SubscriptionTable {
     /// Moves a cursor over messages that the subscription does not get.
     pub fn skip(&mut self, id: SubscriptionId, offset: u64) {
         self.settle_passed(id, offset, Fate::Skipped);
+        self.end_lost(id);
         self.move_cursor(id, offset);
     }
 

@@ -38,6 +38,9 @@ pub(super) struct ReplayBuffer {
     blanks: usize,
     /// The offset of the newest message that is no longer here. A cursor below it has a gap.
     floor: u64,
+    /// The offset of the newest message with a key that was dropped. A subscription that begins
+    /// with the state and has not got that far lacks it. A backlog lowers it, like `floor`.
+    keyed_floor: u64,
     /// All subscriptions that are not blocked have been offered the messages up to this offset.
     offered: u64,
     /// Bytes of the messages after `offered`.
@@ -123,6 +126,10 @@ impl ReplayBuffer {
 
     pub(super) fn floor(&self) -> u64 {
         self.floor
+    }
+
+    pub(super) fn keyed_floor(&self) -> u64 {
+        self.keyed_floor
     }
 
     pub(super) fn offered(&self) -> u64 {
@@ -246,6 +253,7 @@ impl ReplayBuffer {
         self.has_keys |= message.key().is_some();
         self.messages.push_front(message);
         self.floor = floor;
+        self.lower_floor(floor);
         bytes
     }
 
@@ -276,6 +284,7 @@ impl ReplayBuffer {
     /// Nothing lacks between this offset and the oldest message but what was superseded.
     pub(super) fn lower_floor(&mut self, floor: u64) {
         self.floor = self.floor.min(floor);
+        self.keyed_floor = self.keyed_floor.min(floor);
     }
 
     /// Drops the oldest message. Returns its bytes.
@@ -285,6 +294,9 @@ impl ReplayBuffer {
         let Some(first) = first else { return 0 };
         let bytes = self.uncount(&first);
         self.floor = first.id.offset;
+        if first.key().is_some() {
+            self.keyed_floor = self.floor;
+        }
         self.is_listed &= self.blocked_bytes() > 0;
         bytes
     }
@@ -299,7 +311,7 @@ impl ReplayBuffer {
                 self.pending_bytes -= bytes;
             }
         }
-        self.floor = floor;
+        (self.floor, self.keyed_floor) = (floor, floor);
         self.offered = self.offered.max(floor);
         self.is_listed &= self.blocked_bytes() > 0;
         (before.0 - self.bytes, before.1 - self.pending_bytes)

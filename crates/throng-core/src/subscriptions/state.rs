@@ -12,9 +12,11 @@ use std::sync::Arc;
 use super::channel::LocalChannel;
 use super::cursor::full_cursor;
 use super::subscription::{CATCHING_UP, SubscriptionId};
+use super::terms::{LOST, LOST_OF_STATE};
 use super::{SubscriptionTable, Waiting};
 use crate::id::{LocalId, MessageId};
 use crate::message::Message;
+use crate::rules::LagPolicy;
 
 /// The messages that a subscription lacks, oldest first.
 #[derive(Debug, Clone)]
@@ -88,7 +90,63 @@ impl SubscriptionTable {
     /// The end of the state that a subscription begins with, until it has it.
     pub(super) fn state_end(&self, id: SubscriptionId) -> Option<u64> {
         // Mostly no subscription has any terms.
-        if self.terms.is_empty() { None } else { self.terms(id)?.state_end }
+        if self.terms.is_empty() {
+            return None;
+        }
+        self.terms(id)?.state_end.filter(|end| *end < LOST_OF_STATE)
+    }
+
+    /// The policy for a subscription of which something was dropped that it lacks, whatever the
+    /// replay buffer has now.
+    pub(super) fn has_lost(&self, id: SubscriptionId) -> Option<LagPolicy> {
+        if self.terms.is_empty() {
+            return None;
+        }
+        match self.terms(id)?.state_end? {
+            LOST => Some(self.rules.get(self.channels[self.local(id)?.index()].rule).lag_policy),
+            LOST_OF_STATE => Some(LagPolicy::Close),
+            _ => None,
+        }
+    }
+
+    /// A backlog without what is superseded is about to lower the floor of a replay buffer. It does
+    /// not have all that subscriptions below the present floor lack, so their gap stays.
+    pub(super) fn note_lost(&mut self, local: LocalId, floor: u64) {
+        let channel = &self.channels[local.index()];
+        let Some(buffer) = channel.buffer.as_ref().filter(|buffer| buffer.floor() > floor) else {
+            return;
+        };
+        let mut next = channel.first;
+        for _ in 0..channel.count {
+            let Some(id) = next else { unreachable!("the list is circular") };
+            let subscription = &self.subscriptions[id.index()];
+            let cursor = full_cursor(channel.head, subscription.cursor);
+            next = Some(subscription.next);
+            if self.awaits_state(id) {
+                if cursor < buffer.keyed_floor() {
+                    self.terms.entry(id.index()).or_default().state_end = Some(LOST_OF_STATE);
+                }
+            } else if cursor < buffer.floor() {
+                // One that has lost some of its state stays so.
+                self.terms.entry(id.index()).or_default().state_end.get_or_insert(LOST);
+            }
+        }
+    }
+
+    /// The gap of a subscription is told.
+    pub(super) fn end_lost(&mut self, id: SubscriptionId) {
+        if self.has_lost(id).is_some() {
+            self.forget_state_end(id);
+        }
+    }
+
+    fn forget_state_end(&mut self, id: SubscriptionId) {
+        if let Some(terms) = self.terms.get_mut(&id.index()) {
+            terms.state_end = None;
+        }
+        if self.terms(id).is_some_and(super::Terms::is_empty) {
+            self.terms.remove(&id.index());
+        }
     }
 
     pub(super) fn waiting_for_state<'a>(
@@ -100,10 +158,12 @@ impl SubscriptionTable {
         if let Some(buffer) = &channel.buffer
             && cursor < end
         {
-            let lacking = Lacking {
-                messages: buffer.after(cursor.max(buffer.floor())),
-                state_end: Some(end),
-            };
+            if cursor < buffer.keyed_floor() {
+                // Values are gone that nothing else will tell: it has to begin again.
+                return self.gap(channel, (cursor, buffer.keyed_floor()), LagPolicy::Close);
+            }
+            let from = cursor.max(buffer.floor());
+            let lacking = Lacking { messages: buffer.after(from), state_end: Some(end) };
             if lacking.clone().next().is_some() {
                 return Waiting::Messages(lacking);
             }
@@ -119,14 +179,102 @@ impl SubscriptionTable {
     /// after it.
     pub fn end_state(&mut self, id: SubscriptionId) {
         let Some(end) = self.state_end(id) else { return };
-        if let Some(terms) = self.terms.get_mut(&id.index()) {
-            terms.state_end = None;
-        }
-        if self.terms(id).is_some_and(super::Terms::is_empty) {
-            self.terms.remove(&id.index());
-        }
+        self.forget_state_end(id);
         let (Some(cursor), Some(local)) = (self.cursor(id), self.local(id)) else { return };
         self.move_cursor(id, cursor.max(end));
         self.go_on_at_end(id, local);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::model;
+    use super::*;
+    use crate::attributes::{Attributes, Extras};
+    use crate::id::{ChannelId, ConnectionId};
+    use crate::rules::{Rule, Rules};
+
+    /// A message that sets a key of its own, but for a third of all.
+    fn message(offset: u64) -> Arc<Message> {
+        let message = model::message(offset, offset - 1);
+        if offset.is_multiple_of(3) {
+            return message;
+        }
+        let mut content = Arc::into_inner(message).expect("nobody has it").content();
+        let own = Arc::get_mut(&mut content).expect("nobody has it");
+        let key = [b'a' + offset as u8];
+        own.extras = Extras::new(None, Attributes::of(&[(4, &key)]).ok());
+        Arc::new(Message::from(content))
+    }
+
+    /// A table with a subscription that begins with the state of a channel, and is slow.
+    fn table(lag_policy: LagPolicy) -> (SubscriptionTable, SubscriptionId) {
+        let rules = Rules::new(Vec::new(), Rule { lag_policy, ..Rule::default() });
+        let mut table = SubscriptionTable::new(Arc::new(rules));
+        let mut followed = model::followed(ChannelId(0), table.next_local(), 9);
+        followed.cursor.offset = 0;
+        followed.is_sparse = true;
+        followed.backlog = (1..=9).map(message).collect();
+        let id = table.join(ConnectionId::new(0), &followed, false, None);
+        table.begin_state(id, followed.head);
+        table.block_slow(id);
+        table.trim_channel_of(id);
+        (table, id)
+    }
+
+    fn lacked(table: &SubscriptionTable, id: SubscriptionId) -> Vec<u64> {
+        let Waiting::Messages(messages) = table.waiting(id) else { return Vec::new() };
+        messages.map(|message| message.id.offset).collect()
+    }
+
+    #[test]
+    fn a_state_of_which_values_were_dropped_does_not_end() {
+        let (mut table, id) = table(LagPolicy::Skip);
+        table.advance(id, 2);
+        assert_eq!(lacked(&table, id), [4, 5, 7, 8]);
+        table.set_max_blocked_bytes(1);
+        table.evict_oldest(3);
+        assert_eq!(lacked(&table, id), [4, 5, 7, 8], "it has what was dropped");
+        table.evict_oldest(1);
+        let Waiting::Gap { policy, .. } = table.waiting(id) else { panic!("a value is gone") };
+        assert_eq!(policy, LagPolicy::Close, "it has to begin again");
+    }
+
+    #[test]
+    fn a_state_of_another_one_brings_back_nothing_else() {
+        let rule = Rule { lag_policy: LagPolicy::Skip, max_lag_messages: 4, ..Rule::default() };
+        let mut table = SubscriptionTable::new(Arc::new(Rules::new(Vec::new(), rule)));
+        let (channel, local) = (ChannelId(0), table.next_local());
+        let slow =
+            table.join(ConnectionId::new(0), &model::followed(channel, local, 0), false, None);
+        table.block_slow(slow);
+        for offset in 1..=20 {
+            table.append(local, channel, &model::message(offset, offset - 1));
+            table.next_batch(&mut 9, &mut Vec::new());
+        }
+        assert!(matches!(table.waiting(slow), Waiting::Gap { .. }), "few are kept");
+        // Another one begins with a value that is older, and what the log keeps otherwise.
+        let mut followed = model::followed(channel, local, 20);
+        (followed.cursor.offset, followed.is_sparse) = (0, true);
+        followed.backlog = [1, 16, 17, 18, 19, 20].map(|at| model::message(at, at - 1)).into();
+        let other = table.join(ConnectionId::new(1), &followed, false, None);
+        assert_eq!(lacked(&table, other), [1, 16, 17, 18, 19, 20]);
+        let Waiting::Gap { resume_at, policy, .. } = table.waiting(slow) else {
+            panic!("what is between did not come back")
+        };
+        assert_eq!((resume_at.offset, policy), (0, LagPolicy::Skip));
+        table.skip(slow, resume_at.offset);
+        assert_eq!(lacked(&table, slow), [1, 16, 17, 18, 19, 20]);
+    }
+
+    #[test]
+    fn a_slow_reader_gets_the_whole_state_before_the_newest_message_alone() {
+        let (mut table, id) = table(LagPolicy::Latest);
+        assert_eq!(lacked(&table, id), [1, 2, 4, 5, 7, 8]);
+        table.advance(id, 8);
+        let Waiting::StateEnd(end) = table.waiting(id) else { panic!("it has the state") };
+        table.end_state(id);
+        assert_eq!(end.offset, 9);
+        assert!(table.is_conflated(id));
     }
 }

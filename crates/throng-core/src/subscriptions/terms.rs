@@ -6,6 +6,13 @@
 use super::{Resumable, SubscriptionId, SubscriptionTable};
 use crate::id::LocalId;
 
+/// In place of the end of a state: the subscription has a gap, since what it lacks was dropped, and
+/// a backlog without what is superseded has not brought all of that back.
+pub(super) const LOST: u64 = u64::MAX;
+
+/// The same of a subscription that had not got all of its state.
+pub(super) const LOST_OF_STATE: u64 = u64::MAX - 1;
+
 /// Terms of a subscription beside its channel and cursor.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Terms {
@@ -16,7 +23,8 @@ pub struct Terms {
     /// The least time between two deliveries, in milliseconds, if it is more than the rule's.
     pub pace_ms: Option<u32>,
     /// The offset at which the state ends that the subscription begins with, until it has all of
-    /// it.
+    /// it; or [`LOST`], or
+    /// [`LOST_OF_STATE`].
     pub state_end: Option<u64>,
     /// The user whose next subscription goes on from this one, if its connection dies. Boxed: few
     /// have it.

@@ -1,6 +1,7 @@
 //! The messages that a subscription lacks.
 
 use super::SubscriptionTable;
+use super::channel::LocalChannel;
 use super::cursor::full_cursor;
 use super::state::Lacking;
 use super::subscription::{CATCHING_UP, SubscriptionId};
@@ -34,6 +35,9 @@ impl SubscriptionTable {
         let Some(subscription) = self.live(id) else { return Waiting::Nothing };
         let channel = &self.channels[subscription.local.index()];
         let cursor = full_cursor(channel.head, subscription.cursor);
+        if let Some(policy) = self.has_lost(id) {
+            return Waiting::Gap { missed: None, resume_at: self.id_in(channel, cursor), policy };
+        }
         if subscription.connection.has(CATCHING_UP)
             && let Some(end) = self.state_end(id)
         {
@@ -50,11 +54,26 @@ impl SubscriptionTable {
             // Nothing is kept, so what it lacks was dropped.
             None => channel.head,
         };
+        let policy = self.rules.get(channel.rule).lag_policy;
+        self.gap(channel, (cursor, floor), policy)
+    }
+
+    fn id_in(&self, channel: &LocalChannel, offset: u64) -> MessageId {
+        MessageId { epoch: self.epochs.get(channel.epoch), offset }
+    }
+
+    /// The messages after a cursor up to `floor` are gone.
+    pub(super) fn gap(
+        &self,
+        channel: &LocalChannel,
+        (cursor, floor): (u64, u64),
+        policy: LagPolicy,
+    ) -> Waiting<'static> {
         let is_counted = self.epochs.are_offsets_consecutive(channel.epoch);
         Waiting::Gap {
             missed: is_counted.then_some(floor - cursor),
-            resume_at: MessageId { epoch: self.epochs.get(channel.epoch), offset: floor },
-            policy: self.rules.get(channel.rule).lag_policy,
+            resume_at: self.id_in(channel, floor),
+            policy,
         }
     }
 }
