@@ -15,7 +15,7 @@ help: ## list these targets
 run: ## build the server and serve on 127.0.0.1:8080 (flags: ARGS='…')
 	@scripts/need-rust
 	@cargo build --release --locked -p throng
-	@THRONG_PRESENCE_EVENTS="$${THRONG_PRESENCE_EVENTS-true}" exec target/release/throng serve $(ARGS)
+	@THRONG_PRESENCE_MEMBERS="$${THRONG_PRESENCE_MEMBERS-user}" exec target/release/throng serve $(ARGS)
 
 docs: ## build the documentation as a site, into target/docs (ARGS='--docs target/docs' serves it)
 	@docs/site/build target/docs

@@ -27,19 +27,22 @@ let isOnlineUnknown = false;
 /* People and connection. */
 
 /** Shows the people in the room, the user first. */
-export function showPeople({ users, members, more }, name) {
+export function showPeople({ users, members, more, partial }, name) {
   const here = [...users].sort((a, b) => (b === name) - (a === name) || a.localeCompare(b));
   const people = here.map((user) => {
     const person = create("li");
     // What a member shows may be anything.
-    const shown = members?.get(user)?.info?.name;
+    const { name: shown, is } = members?.get(user)?.info ?? {};
     const isName = typeof shown === "string" && shown !== user;
     person.append(avatar(user), create("span", "name", isName ? `${shown} (${user})` : user));
     if (user === name) person.append(create("span", "you", "you"));
+    if (is === "away") person.append(create("span", "you", "away"));
     return person;
   });
   $("people").replaceChildren(...people);
-  const count = more ? `more than ${users.length}` : `${users.length}`;
+  // On a node that is cut off nobody knows who is on the others.
+  const least = partial ? `at least ${users.length}` : `${users.length}`;
+  const count = more ? `more than ${users.length}` : least;
   $("here").textContent = users.length > 0 ? `${count} here` : "";
 }
 

@@ -4,8 +4,9 @@
  * the user of the token, or a random id of the browser: it distinguishes own messages, from any tab,
  * from those of a user with the same name. Messages in any other form are shown without a name.
  *
- * People, and who joined and left, come from the room's presence events. Nothing of it is in the log.
- * On a server without these events the client reads presence from time to time.
+ * People, and who joined and left, come from the room's members, if the server has a list of them,
+ * with what they show: a name from the token, "away". Otherwise they come from presence events, or
+ * the client reads presence from time to time. Nothing of it is in the log.
  *
  * The browser remembers the last message that its reader has seen in each room, for all its tabs.
  *
@@ -63,6 +64,8 @@ const outbox = new Map();
 const overdue = new Set();
 /** The names in the room; unset before the first presence event. */
 let here;
+/** Whether the room has members, which show something of themselves. */
+let hasMembers = false;
 /** The id of the last message that the reader has seen in this room, and the newest of the page. */
 let lastRead;
 let newest;
@@ -306,6 +309,9 @@ function showOlder(isMore) {
 /** Shows the people, and notes who has joined or left since the last time. */
 function showPresence(presence) {
   view.showPeople(presence, name);
+  hasMembers = Boolean(presence.members);
+  // Another tab is hidden, and this one is not.
+  if (presence.members?.get(name)?.info?.is && !document.hidden) tellWhetherAway();
   // An incomplete list does not show who left.
   if (presence.more) {
     here = undefined;
@@ -317,6 +323,11 @@ function showPresence(presence) {
     for (const user of here) if (!now.has(user) && user !== name) list.note("leave", user);
   }
   here = now;
+}
+
+/** Shows the others whether the page is hidden. With a token there might be no right to do so. */
+function tellWhetherAway() {
+  if (hasMembers && token === undefined) chat?.update(document.hidden ? { is: "away" } : {});
 }
 
 /* Entering and leaving rooms. */
@@ -352,6 +363,7 @@ function enter(to) {
   shown.clear();
   overdue.clear();
   here = newest = undefined;
+  hasMembers = false;
   lastRead = readBefore = recall(`read.${room}`);
   isShown = false;
   list.clear();
@@ -501,6 +513,7 @@ function listen() {
   // The page returns from the back/forward cache, before which it left the room.
   addEventListener("pageshow", ({ persisted }) => persisted && enter(room));
   addEventListener("storage", seeElsewhere);
+  document.addEventListener("visibilitychange", tellWhetherAway);
 }
 
 function roomOfUrl() {

@@ -6,7 +6,9 @@ import { createServer } from "node:http";
 import { makeToken, Publisher } from "@throng-push/client/server";
 
 const { PORT, THRONG_URL, THRONG_KEY, THRONG_TOKEN_SECRET } = process.env;
-const PASSWORDS = { ann: "apple", bob: "banana" }; // in production: hashes in your database
+// In production, these are in your database, with hashes of passwords.
+const PASSWORDS = { ann: "apple", bob: "banana" };
+const NAMES = { ann: "Ann Archer", bob: "Bob Barker" };
 const BODY_BYTES_MAX = 10_000;
 const CHANNEL = "rooms/lobby";
 
@@ -50,7 +52,7 @@ const routes = {
   "GET /": (request) => {
     const user = sessions.get(cookieOf(request));
     if (!user) return html(LOGIN.replace("{{error}}", ""));
-    const named = { THRONG_URL, CHANNEL, USER: user };
+    const named = { THRONG_URL, CHANNEL, USER: user, NAME: NAMES[user] };
     return html(PAGE.replaceAll(/\{\{(\w+)\}\}/g, (_, name) => named[name]));
   },
   "POST /login": (_, form) => {
@@ -64,11 +66,13 @@ const routes = {
     sessions.delete(cookieOf(request));
     return home("session=; Max-Age=0; Path=/");
   },
-  /** A token with which the page reads, and does not publish. */
+  /** A token with which the page reads, shows that it is away, and does not publish. */
   "GET /push-token": (request) => {
+    const user = userOf(request);
     const rooms = ["rooms/*"];
-    const grants = { subscribe: rooms, history: rooms, presence: rooms };
-    const token = makeToken(THRONG_TOKEN_SECRET, { user: userOf(request), ...grants });
+    const grants = { subscribe: rooms, history: rooms, presence: rooms, update: rooms };
+    const claims = { info: { name: NAMES[user] } };
+    const token = makeToken(THRONG_TOKEN_SECRET, { user, ...grants, claims });
     return [200, { "Content-Type": "text/plain" }, token];
   },
   "POST /messages": async (request, form) => {

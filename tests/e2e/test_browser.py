@@ -14,14 +14,14 @@ from support.server import Server, eventually
 
 
 SCENARIOS = ["together", "lost", "sse", "poll", "back", "offline", "namesakes", "rooms"]
-SCENARIOS += ["unread", "tabs", "keyboard"]
+SCENARIOS += ["unread", "tabs", "away", "keyboard"]
 # As `make run` starts the server, but nobody stays for long after the last connection.
-PRESENCE = ["--presence-events", "--presence-grace", "1s"]
+PRESENCE = ["--presence-members", "user", "--presence-grace", "1s"]
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    """A server with presence events, shared by the tests of this module."""
+    """A server with lists of members, shared by the tests of this module."""
     running = Server(tmp_path_factory.mktemp("server"), *QUICK, *PRESENCE)
     yield running
     running.stop()
@@ -30,6 +30,11 @@ def server(tmp_path_factory):
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_chat(server, chromium, scenario):
     chat(server, chromium, scenario)
+
+
+@pytest.mark.parametrize("scenario", ["together", "tabs"])
+def test_chat_with_presence_events(serve, chromium, scenario):
+    chat(serve("--presence-events", "--presence-grace", "1s"), chromium, scenario)
 
 
 def test_chat_on_a_frozen_server(serve, chromium):

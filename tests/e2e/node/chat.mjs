@@ -74,6 +74,14 @@ async function sees(page, text) {
   await page.locator(SELECTORS.message, { hasText: text }).first().waitFor();
 }
 
+/** Hides the page, or shows it, as far as it knows. */
+async function hide(page, isHidden) {
+  await page.evaluate((value) => {
+    Object.defineProperty(document, "hidden", { value, configurable: true });
+    document.dispatchEvent(new Event("visibilitychange"));
+  }, isHidden);
+}
+
 const firstLine = (text) => text.split("\n").find((line) => line.endsWith("."));
 
 async function seesPerson(page, name) {
@@ -330,6 +338,25 @@ const SCENARIOS = {
     await second.context().close();
     await seesNote(bo, "ann left");
     return [bo];
+  },
+
+  /** A page that nobody sees, and one that somebody does. */
+  async away() {
+    const [ann, bo] = [await open(serverUrl, "ann"), await open(serverUrl, "bo")];
+    const away = ann.locator(`${SELECTORS.people} li`, { hasText: "bo" }).filter({ hasText: "away" });
+    const back = ann.locator(`${SELECTORS.people} li`, { hasText: "bo", hasNotText: "away" });
+    await back.waitFor();
+    await hide(bo, true);
+    await away.waitFor();
+    await hide(bo, false);
+    await back.waitFor();
+    await hide(bo, true);
+    await away.waitFor();
+    const second = await bo.context().newPage();
+    await second.goto(`${serverUrl}/chat?room=${scenario}`);
+    await back.waitFor();
+    assert.equal(await ann.locator(SELECTORS.note, { hasText: "bo left" }).count(), 0);
+    return [ann, bo];
   },
 
   /** Everything without a pointer. */

@@ -63,17 +63,21 @@ async function chat() {
     await page.fill("[name=text]", text);
     await page.keyboard.press("Enter");
   };
-  await people(ann, "ann");
+  await people(ann, "Ann Archer (ann)");
   await say(ann, "anybody here?");
   await ann.getByText("ann: anybody here?").waitFor();
   await logIn(bob, "bob", "banana");
   await ann.getByText("bob has joined").waitFor();
-  await people(bob, "ann, bob");
+  await people(bob, "Ann Archer (ann); Bob Barker (bob)");
   await bob.getByText("ann: anybody here?").waitFor();
   // A second window of the same person.
   const second = await bob.context().newPage();
   await second.goto(url);
-  await people(second, "ann, bob");
+  await people(second, "Ann Archer (ann); Bob Barker (bob)");
+  await bob.check("#away");
+  await people(ann, "Ann Archer (ann); Bob Barker (bob), away");
+  await bob.uncheck("#away");
+  await people(ann, "Ann Archer (ann); Bob Barker (bob)");
   await say(second, "<b>yes</b>");
   for (const page of [ann, bob, second]) await page.getByText("bob: <b>yes</b>").waitFor();
   // What fails is not lost, and a text that is changed before the next attempt is no repetition of it.
@@ -109,9 +113,10 @@ async function chat() {
   await second.close();
   await bob.getByRole("button", { name: "Log out" }).click();
   await ann.getByText("bob has left").waitFor();
-  await people(ann, "ann");
+  await people(ann, "Ann Archer (ann)");
   const notes = await ann.locator(".note").allInnerTexts();
-  assert.deepEqual(notes, ["bob has joined", "bob has left"], "two windows are one person");
+  const expected = ["bob has joined", "bob is away", "bob is back", "bob has left"];
+  assert.deepEqual(notes, expected, "two windows are one person");
 }
 
 async function prices() {
