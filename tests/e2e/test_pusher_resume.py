@@ -46,18 +46,18 @@ def application(tmp_path_factory):
 
 
 class Traffic(threading.Thread):
-    """Publishes events with growing numbers until it is stopped."""
+    """Publishes events with growing numbers, each to all of the channels, until it is stopped."""
 
-    def __init__(self, server, channel):
+    def __init__(self, server, *channels):
         super().__init__(daemon=True)
-        self.server, self.channel = server, channel
+        self.server, self.channels = server, channels
         self.is_over, self.count = threading.Event(), 0
         self.start()
 
     def publish(self):
         self.count += 1
-        event = {"name": "ev", "channel": self.channel, "data": json.dumps({"n": self.count})}
-        key = {"Idempotency-Key": f"{self.channel}-{self.count}"}
+        event = {"name": "ev", "channels": self.channels, "data": json.dumps({"n": self.count})}
+        key = {"Idempotency-Key": f"{self.channels[0]}-{self.count}"}
 
         def is_published():
             # An upgrade may end the connection.
@@ -86,17 +86,17 @@ def numbers_until(stock, channel, number):
     return got
 
 
-def begin(server, stock, relay, channel, signs_in):
-    """A client of ann that follows a channel through a relay."""
+def begin(server, stock, relay, channel, signs_in, user="ann"):
+    """A client of a user that follows a channel through a relay."""
     options = {"wsHost": relay.host, "wsPort": relay.port}
-    stock.tell("ann", "connect", {"user": "ann", "options": options})
-    stock.wait("ann", "state", "connected")
+    stock.tell(user, "connect", {"user": user, "options": options})
+    stock.wait(user, "state", "connected")
     if signs_in:
-        stock.tell("ann", "signin")
-    stock.follow("ann", channel)
+        stock.tell(user, "signin")
+    stock.follow(user, channel)
     if signs_in:
         # It follows its inbox once it has signed in.
-        presence = "/users/shop%2Fann/presence"
+        presence = f"/users/shop%2F{user}/presence"
         eventually(lambda: server.http.get(presence).json()["connections"] == 1, "a user")
 
 

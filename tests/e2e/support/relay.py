@@ -25,8 +25,11 @@ class Relay:
     def __init__(self, server, receive_buffer_bytes=None):
         self.target = server and (server.host, server.port)
         self.receive_buffer_bytes = receive_buffer_bytes
-        self._flows = threading.Event()
+        self._flows, self._admits = threading.Event(), threading.Event()
         self._flows.set()
+        self._admits.set()
+        # What may still pass from the server before the relay cuts.
+        self._bytes_left = None
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.host, self.port = self.listener.getsockname()[:2]
         self.relayed, self.sockets = [], []
@@ -45,6 +48,19 @@ class Relay:
         for each in sockets:
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
+
+    def cut_within(self, count):
+        """Cuts once so many more bytes have come from the server, in the midst of a frame."""
+        self._bytes_left = count
+
+    @contextlib.contextmanager
+    def closed(self):
+        """For the block, connections to the relay wait."""
+        self._admits.clear()
+        try:
+            yield
+        finally:
+            self._admits.set()
 
     @contextlib.contextmanager
     def paused(self):
@@ -69,6 +85,7 @@ class Relay:
         while True:
             try:
                 client, _ = self.listener.accept()
+                self._admits.wait()
                 server = self._connect()
             except OSError:
                 return
@@ -80,12 +97,13 @@ class Relay:
 
     def _connect(self):
         """A connection to the server."""
+        if not self.receive_buffer_bytes:
+            return socket.create_connection(self.target, TIMEOUT_SECONDS)
         server = socket.socket()
-        if self.receive_buffer_bytes:
-            server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.receive_buffer_bytes)
-            # As on a network: a segment of the loopback's never fits into such a window, and the kernel would take the
-            # client for dead.
-            server.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, SEGMENT_BYTES)
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.receive_buffer_bytes)
+        # As on a network: a segment of the loopback's never fits into such a window, and the kernel would take the client
+        # for dead.
+        server.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, SEGMENT_BYTES)
         server.settimeout(TIMEOUT_SECONDS)
         server.connect(self.target)
         return server
@@ -105,7 +123,13 @@ class Relay:
                             client.close()
                             server.close()
                             return
+                        if target is client and self._bytes_left is not None:
+                            data = data[: self._bytes_left]
+                            self._bytes_left -= len(data)
                         kept += data
                         target.sendall(data)
+                        if self._bytes_left == 0:
+                            self._bytes_left = None
+                            self.cut()
             except (OSError, ValueError):
                 return

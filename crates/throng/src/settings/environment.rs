@@ -27,7 +27,7 @@ const NOT_SETTINGS: [&str; 6] = [
 ];
 
 /// Variables of the project's tests and scripts. A server must start where they are exported.
-const OF_TESTS: [&str; 13] = [
+const OF_TESTS: [&str; 14] = [
     "THRONG_BIN",
     "THRONG_BUILD",
     "THRONG_FAULT_SECONDS",
@@ -38,6 +38,7 @@ const OF_TESTS: [&str; 13] = [
     "THRONG_NODE_CHAOS_SECONDS",
     "THRONG_NODE_UPGRADES",
     "THRONG_PICTURES",
+    "THRONG_STOCK_CUTS",
     "THRONG_UPGRADES",
     "THRONG_UPGRADE_FROM",
     "THRONG_UPGRADE_KILLS",
