@@ -139,10 +139,10 @@ def test_echo_goes_on_after_a_cut(tmp_path, serve, node):
         echo.tell("ann", "listen", "room", ".shipped")
         trigger(publisher, "presence-room", "shipped", {"n": 1})
         assert echo.wait("ann", "heard", "room", ".shipped") == [{"n": 1}]
-        relay.cut()
-        eventually(lambda: server.metrics()["throng_bookmarks_left_total"] == 1, "a bookmark")
-        # It has not come back yet, or just now.
-        trigger(publisher, "presence-room", "shipped", {"n": 2})
+        with relay.closed():
+            relay.cut()
+            eventually(lambda: server.metrics()["throng_bookmarks_left_total"] == 1, "a bookmark")
+            trigger(publisher, "presence-room", "shipped", {"n": 2})
         # What it has not confirmed comes again.
         while echo.wait("ann", "heard", "room", ".shipped") != [{"n": 2}]:
             pass
