@@ -460,7 +460,7 @@ func (d *Draft) header(contentType string) map[string]string {
 		header["Throng-Exclude"] = d.Exclude
 	}
 	if d.ExpiresIn != 0 {
-		header["Throng-Expires-In"] = strconv.FormatInt(d.expiresIn(), 10)
+		header["Throng-Expires-In"] = strconv.FormatInt(wholeSeconds(d.ExpiresIn), 10)
 	}
 	if d.Event != "" {
 		header["Throng-Event"] = d.Event
@@ -476,13 +476,21 @@ func (d *Draft) header(contentType string) map[string]string {
 	return header
 }
 
-// expiresIn is in seconds; the rest of one counts as one.
-func (d *Draft) expiresIn() int64 { return int64((d.ExpiresIn + time.Second - 1) / time.Second) }
+// wholeSeconds counts the rest of a second as one.
+func wholeSeconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
 
 // line is that of a batch.
 func (d *Draft) line() ([]byte, error) {
 	kind, name := d.Target.parts()
-	named := map[string]any{kind: name, "key": d.Key}
+	named := d.fields()
+	named[kind], named["key"] = name, d.Key
+	line, err := json.Marshal(named)
+	return append(line, '\n'), err
+}
+
+// fields are those of a message without its target and its idempotency key.
+func (d *Draft) fields() map[string]any {
+	named := map[string]any{}
 	if bytes, isBytes := d.Data.([]byte); isBytes {
 		named["data"], named["encoding"] = base64.StdEncoding.EncodeToString(bytes), "base64"
 	} else {
@@ -495,7 +503,7 @@ func (d *Draft) line() ([]byte, error) {
 		named["exclude"] = d.Exclude
 	}
 	if d.ExpiresIn != 0 {
-		named["expires_in"] = d.expiresIn()
+		named["expires_in"] = wholeSeconds(d.ExpiresIn)
 	}
 	if d.Event != "" {
 		named["event"] = d.Event
@@ -506,8 +514,7 @@ func (d *Draft) line() ([]byte, error) {
 	if len(d.Tags) > 0 {
 		named["tags"] = d.Tags
 	}
-	line, err := json.Marshal(named)
-	return append(line, '\n'), err
+	return named
 }
 
 func randomKey() string {

@@ -161,6 +161,31 @@ func TestPublishHistoryAndPresence(t *testing.T) {
 	equal(t, presence.Connections, 0)
 }
 
+func TestAChannelIsCreatedWithItsFirstMessages(t *testing.T) {
+	client := connect(t, serve(t, ""), throng.Options{})
+	properties := throng.Properties{ContentType: "application/json", TTL: time.Minute}
+	first := []throng.Draft{{Data: 7}, {Data: map[string]int{"n": 1}, Event: "e"}}
+	made, err := client.Create(ctxOf(t), "a/b", properties, first...)
+	equal(t, err, nil)
+	equal(t, []any{made.Channel, made.Properties, len(made.IDs)}, []any{"a/b", properties, 2})
+	page, err := client.History(ctxOf(t), throng.Channel("a/b"), throng.Page{})
+	equal(t, err, nil)
+	equal(t, []string{page.Messages[0].Text(), page.Messages[1].ID}, []string{"7", made.IDs[1]})
+	again, err := client.Create(ctxOf(t), "a/b", properties, throng.Draft{Data: 8})
+	equal(t, err, nil)
+	made.IDs = nil
+	equal(t, again, made)
+	shown, err := client.Creation(ctxOf(t), "a/b")
+	equal(t, err, nil)
+	equal(t, shown, made)
+	var refused *throng.Error
+	_, err = client.Create(ctxOf(t), "a/b", throng.Properties{})
+	equal(t, errors.As(err, &refused), true)
+	equal(t, refused.Code, "already_created")
+	_, err = client.Create(ctxOf(t), "c", throng.Properties{}, throng.Draft{Target: throng.Channel("c"), Data: 1})
+	equal(t, err != nil, true)
+}
+
 func TestABatchSaysWhatBecameOfEachLine(t *testing.T) {
 	client := connect(t, serve(t, ""), throng.Options{})
 	drafts := []throng.Draft{

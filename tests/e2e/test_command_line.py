@@ -61,6 +61,28 @@ def test_publish_and_tail(server, tmp_path, tail, channel):
     assert message["id"] == server.history(channel)["messages"][0]["id"]
 
 
+def test_create_makes_a_channel_with_its_first_messages(server, tmp_path, channel):
+    def create(*arguments):
+        return run_throng("create", "--server", server.url, channel, *arguments, directory=tmp_path)
+
+    properties = ["--json", "--ttl", "1h"]
+    done = create(*properties, '{"state":"packed"}', "7")
+    created = json.loads(done.stdout)
+    assert (created["content_type"], created["ttl"]) == ("application/json", 3600), done.stderr
+    messages = server.history(channel)["messages"]
+    assert [it["data"] for it in messages] == [{"state": "packed"}, 7]
+    assert [it["id"] for it in messages] == created.pop("ids")
+    assert json.loads(create(*properties, "8").stdout) == created, "nothing is published again"
+    assert len(server.history(channel)["messages"]) == 2
+    for arguments, reason in [
+        (["--ttl", "1h"], "with another `content_type`"),
+        (["--json", "no JSON"], "message 1"),
+        (["--ttl", "0"], "`ttl` must be"),
+    ]:
+        done = create(*arguments)
+        assert done.returncode != 0 and reason in done.stderr, done.stderr
+
+
 def test_tail_begins_with_the_state(server, tmp_path, tail, channel):
     for key, value in [("a", "old"), ("b", "1"), ("a", "2")]:
         publish(server, tmp_path, channel, "--state-key", key, value)

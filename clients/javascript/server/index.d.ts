@@ -45,6 +45,30 @@ export interface DraftOptions {
   tags?: Tags;
 }
 
+/** The properties of a channel, which do not change once it is created, and its first messages. */
+export interface CreationOptions {
+  /** The content type of all messages. Default: any. */
+  contentType?: string;
+  /** For how many seconds the channel stays after its creation and each message. */
+  ttlSeconds?: number;
+  /** Until when it stays, in milliseconds since 1970. */
+  expiresAt?: number;
+  /** Published together with the creation, all or none. */
+  messages?: Iterable<Omit<DraftOptions, "key"> & { data: unknown }>;
+}
+
+/** A channel that somebody has created. */
+export interface Creation {
+  channel: string;
+  /** When, in milliseconds since 1970. */
+  created: number;
+  contentType?: string;
+  ttlSeconds?: number;
+  expiresAt?: number;
+  /** The ids of the messages with which this call of `create` has created it. */
+  ids?: string[];
+}
+
 /** A message of a batch. */
 export type Draft = DraftOptions & { data: unknown } & (
   | { channel: string }
@@ -66,6 +90,13 @@ export declare class Publisher {
    * with a `ThrongError` for a name or a text that cannot be (`bad_name`, `bad_utf8`, `bad_json`).
    */
   publishBatch(drafts: Iterable<Draft>): Promise<(Published | ThrongError)[]>;
+  /**
+   * Creates a channel, which needs the right `create`. May be repeated; with other properties it
+   * rejects with `already_created`. A channel that was created before gets no messages.
+   */
+  create(channel: string, options?: CreationOptions): Promise<Creation>;
+  /** Rejects with `not_created` if nobody has created the channel. */
+  creation(channel: string): Promise<Creation>;
   /**
    * Publishes in the background, in the order of the calls; needs the option `queueMax`. Returns the
    * key of the message at once. Throws what `publish` rejects with at once, and a `ThrongError`

@@ -17,7 +17,7 @@ import {
   retryAfterMs,
   toError,
 } from "../src/http.js";
-import { isBinary, randomKey, toBase64, toBytes, toJson, toTarget } from "../src/message.js";
+import { isBinary, pathOf, randomKey, toBase64, toBytes, toJson, toTarget } from "../src/message.js";
 import { check, checkNames, toUrl } from "../src/options.js";
 import { Queue } from "./queue.js";
 
@@ -33,16 +33,23 @@ const PUBLISH_TIMEOUT_MAX_MS = 240_000;
 const RETRIED_CODES = ["busy", "too_many_requests", "full", "draining", "outcome_unknown"];
 /** The error after which the message may have been published. */
 const UNKNOWN_CODE = "outcome_unknown";
-const DRAFT_NAMES = [
-  ...["channel", "user", "data", "key", "contentType", "exclude", "expiresInSeconds", "event", "tags"],
-];
+const FIRST_NAMES = ["data", "contentType", "exclude", "expiresInSeconds", "event", "tags"];
+const DRAFT_NAMES = [...FIRST_NAMES, "channel", "user", "key"];
+const CREATION_NAMES = ["contentType", "ttlSeconds", "expiresAt", "messages"];
 
-/** A line of a batch. Throws the `ThrongError` of a name or text that no server takes. */
-function encode(draft, more) {
-  const { data } = draft;
+/** A message without its target and key. Throws the `ThrongError` of a text that no server takes. */
+function bodyOf({ data, contentType, exclude, expiresInSeconds, event, tags }) {
   const body = isBinary(data) ? { data: toBase64(toBytes(data)), encoding: "base64" } : { data };
   toJson(body.data);
-  return `${JSON.stringify({ ...toTarget(draft), ...body, ...more })}\n`;
+  return { ...body, content_type: contentType, exclude, expires_in: expiresInSeconds, event, tags };
+}
+
+/** The error of a response about a creation, which has a code that pages never get. */
+async function toCreationError(response, signal) {
+  const copy = response.clone();
+  const error = await toError(response, signal);
+  const { error: code, message } = (await orAborted(copy.json(), signal).catch(() => {})) ?? {};
+  return code === "already_created" ? new ThrongError(code, message, error.status) : error;
 }
 
 /** A message on its way. */
@@ -54,11 +61,10 @@ class Line {
 
   constructor(draft) {
     checkNames(draft, DRAFT_NAMES, "a message");
-    const { key = randomKey(), contentType, exclude, expiresInSeconds, event, tags } = draft;
-    this.key = key;
+    this.key = draft.key ?? randomKey();
     try {
-      const more = { key, content_type: contentType, exclude, expires_in: expiresInSeconds };
-      this.text = encode(draft, { ...more, event, tags });
+      const line = { ...toTarget(draft), ...bodyOf(draft), key: this.key };
+      this.text = `${JSON.stringify(line)}\n`;
     } catch (error) {
       // The fault of this message, and of no other.
       if (!(error instanceof ThrongError)) throw error;
@@ -180,6 +186,44 @@ export class Publisher {
     return lines.map(({ result }) => result);
   }
 
+  /** Creates a channel, and publishes its first messages in the same step. Makes one attempt. */
+  async create(channel, options = {}) {
+    checkNames(options, CREATION_NAMES, "create");
+    const { contentType, ttlSeconds, expiresAt, messages = [] } = options;
+    const first = Array.from(messages, (draft) => {
+      checkNames(draft, FIRST_NAMES, "a first message");
+      return bodyOf(draft);
+    });
+    const properties = { content_type: contentType, ttl: ttlSeconds, expires_at: expiresAt };
+    const body = JSON.stringify({ ...properties, ...(first.length > 0 && { messages: first }) });
+    return this.#askCreation(channel, { method: "PUT", body });
+  }
+
+  /** The creation of a channel. */
+  creation(channel) {
+    return this.#askCreation(channel, {});
+  }
+
+  async #askCreation(channel, request) {
+    const { requestTimeoutMs } = this.#options;
+    const limit = deadline(requestTimeoutMs);
+    try {
+      const path = pathOf(toTarget(channel), "creation");
+      const response = await orAborted(this.#fetch(path, request, limit.signal), limit.signal);
+      if (!response.ok) throw await toCreationError(response, limit.signal);
+      const found = await orAborted(response.json(), limit.signal);
+      const { content_type: contentType, ttl: ttlSeconds, expires_at: expiresAt, ...rest } = found;
+      const given = Object.entries({ contentType, ttlSeconds, expiresAt });
+      return { ...rest, ...Object.fromEntries(given.filter(([, value]) => value !== undefined)) };
+    } catch (error) {
+      if (error instanceof ThrongError) throw error;
+      const message = `the server cannot be reached: ${error.message}`;
+      throw new ThrongError("unreachable", message, undefined, error);
+    } finally {
+      limit.end();
+    }
+  }
+
   /** In order: messages of a channel must not overtake each other. */
   async #publishAll(lines) {
     for (const part of partsOf(lines)) await this.#publishPart(part);
@@ -223,10 +267,14 @@ export class Publisher {
   }
 
   #send(lines, signal) {
-    const { key, fetch } = this.#options;
-    const headers = { "Content-Type": "application/x-ndjson" };
-    if (key !== undefined) headers.Authorization = `Bearer ${key}`;
     const body = lines.map(({ text }) => text).join("");
-    return fetch(`${this.#url}/publish`, { method: "POST", headers, body, signal });
+    return this.#fetch("/publish", { method: "POST", body }, signal, "application/x-ndjson");
+  }
+
+  #fetch(path, request, signal, contentType = "application/json") {
+    const { key, fetch } = this.#options;
+    const headers = request.body === undefined ? {} : { "Content-Type": contentType };
+    if (key !== undefined) headers.Authorization = `Bearer ${key}`;
+    return fetch(`${this.#url}${path}`, { ...request, headers, signal });
   }
 }

@@ -190,3 +190,20 @@ test("a webhook that nobody has signed, or long ago, is refused", () => {
     assert.throws(() => webhook.verify(changed, given, when), WebhookError);
   }
 });
+
+test("a channel is created with its first messages", async (t) => {
+  const created = { channel: "a", created: 7, ttl: 60, ids: ["e-1"] };
+  const create = (_, response) => response.writeHead(201).end(JSON.stringify(created));
+  const { requests, connect } = await start(t, create, refuse(409, "already_created"));
+  const messages = [{ data: { n: 1 }, event: "first" }];
+  const options = { contentType: "application/json", ttlSeconds: 60, messages };
+  const made = await connect().create("a", options);
+  assert.deepEqual(made, { channel: "a", created: 7, ttlSeconds: 60, ids: ["e-1"] });
+  assert.deepEqual(requests[0].lines, [{ content_type: "application/json", ttl: 60, messages }]);
+  assert.equal(requests[0].headers.authorization, "Bearer k");
+  await assert.rejects(connect().create("a"), { code: "already_created" });
+  assert.deepEqual(requests[1].lines, [{}]);
+  await assert.rejects(connect().create("a", { ttl: 60 }), TypeError);
+  const first = (more) => connect().create("a", { messages: [{ data: 1, ...more }] });
+  await assert.rejects(first({ channel: "a" }), TypeError);
+});

@@ -38,6 +38,31 @@ def test_publish_history_and_presence(throng, channel):
     assert throng.presence(channel).connections == 0
 
 
+def test_a_channel_is_created_with_its_first_messages(server, throng, channel):
+    properties = {"content_type": "application/json", "ttl": 60}
+    first = [Draft(channel, {"n": 1}, event="first"), Draft(channel, 7)]
+    made = throng.create(channel, **properties, messages=first)
+    assert (made.channel, made.content_type, made.ttl) == (channel, "application/json", 60)
+    assert made.ids == tuple(each.id for each in throng.history(channel).messages)
+    again = throng.create(channel, **properties, messages=first)
+    assert again.ids == () and again == throng.creation(channel)
+    assert len(throng.history(channel).messages) == 2
+    with pytest.raises(ThrongError) as refused:
+        throng.create(channel)
+    assert refused.value.code == "already_created"
+    with pytest.raises(ThrongError) as unknown:
+        throng.creation(channel + "-b")
+    assert unknown.value.code == "not_created"
+    with pytest.raises(ValueError, match="first message"):
+        throng.create(channel, messages=[Draft("another", 1)])
+
+    async def create():
+        async with AsyncThrong(server.url) as client:
+            return await client.creation(channel)
+
+    assert asyncio.run(create()) == again
+
+
 def test_a_batch_says_what_became_of_each_line(throng, channel):
     drafts = [
         Draft(channel, "one"),

@@ -1,6 +1,7 @@
 //! The endpoints of the API, one module for each kind of request.
 
 pub(crate) mod batch;
+mod channel_request;
 pub(crate) mod connections;
 mod count;
 pub(crate) mod creation;

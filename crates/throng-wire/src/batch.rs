@@ -35,11 +35,22 @@ pub struct BatchItem {
 pub fn parse_line(line: &str) -> Result<BatchItem, ErrorResponse> {
     let fields = Fields::parse(line)?;
     fields.check_names("a line of a batch", &FIELDS)?;
-    Ok(BatchItem {
-        target: fields.target()?.checked()?,
-        publication: Publication::from_fields(&fields)?,
-        exclude: fields.exclude()?,
-    })
+    BatchItem::of(&fields, fields.target()?.checked()?)
+}
+
+/// Parses a message of a request that names the target itself.
+pub fn parse_message(text: &str, target: Target) -> Result<BatchItem, ErrorResponse> {
+    let fields = Fields::parse(text)?;
+    let [_channel, _user, names @ ..] = &FIELDS;
+    fields.check_names("one of these messages", names)?;
+    BatchItem::of(&fields, target)
+}
+
+impl BatchItem {
+    fn of(fields: &Fields<'_>, target: Target) -> Result<BatchItem, ErrorResponse> {
+        let publication = Publication::from_fields(fields)?;
+        Ok(BatchItem { target, publication, exclude: fields.exclude()? })
+    }
 }
 
 #[cfg(test)]
@@ -113,6 +124,15 @@ mod tests {
             assert_eq!(code, "bad_request", "{fields}");
             assert!(message.starts_with(expected), "{message}");
         }
+    }
+
+    #[test]
+    fn a_message_of_a_request_with_a_target_names_none() {
+        let target = || Target { kind: Kind::Channel, name: "a".into() };
+        let item = parse_message(r#"{"data":7,"event":"price"}"#, target()).unwrap();
+        assert_eq!((item.target, &item.publication.body[..]), (target(), &b"7"[..]));
+        let error = parse_message(r#"{"channel":"a","data":7}"#, target()).unwrap_err();
+        assert!(error.message.starts_with("the field `channel` is unknown in one of these"));
     }
 
     #[test]

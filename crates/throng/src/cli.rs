@@ -65,6 +65,16 @@ Examples:
   throng publish pictures --content-type image/png < picture.png
   journalctl -f | throng publish log --lines";
 
+const CREATE_EXAMPLES: &str = "\
+Prints the creation as JSON. Repeated with the same properties, it changes nothing and publishes
+nothing. If the server requires a credential, set THRONG_TOKEN to a token with the right `create`,
+or THRONG_KEY to a server key with that scope.
+
+Examples:
+  throng create orders:7 --content-type application/json --ttl 24h
+  throng create orders:7 --json '{\"state\":\"packed\"}'
+  throng create match:3 --ttl 3h 'kick-off'";
+
 const TAIL_EXAMPLES: &str = "\
 On a terminal, prints each message with its time in UTC; into a pipe, one JSON object per line.
 Reconnects and resumes if the connection is lost. If the server requires a credential, set
@@ -145,6 +155,9 @@ pub(crate) enum Command {
         throng publish [OPTIONS] <CHANNEL> [MESSAGE]\n       \
         throng publish [OPTIONS] --user <USER> [MESSAGE]")]
     Publish(PublishArguments),
+    /// Create a channel, with its first messages if you give some
+    #[command(after_help = CREATE_EXAMPLES)]
+    Create(CreateArguments),
     /// Follow channels and print their messages
     #[command(after_help = TAIL_EXAMPLES, override_usage = "\
         throng tail [OPTIONS] <CHANNEL>...\n       \
@@ -306,6 +319,34 @@ pub(crate) struct PublishArguments {
     /// print how many have not and why
     #[arg(long, value_name = "TIME", value_parser = receipt_wait, conflicts_with = "lines")]
     pub(crate) receipt: Option<Time>,
+
+    /// The server to send requests to.
+    #[command(flatten)]
+    pub(crate) server: Server,
+}
+
+/// Arguments of `throng create`.
+#[derive(Debug, Args)]
+pub(crate) struct CreateArguments {
+    /// The channel
+    #[arg(value_name = "CHANNEL")]
+    pub(crate) channel: String,
+
+    /// Its first messages, which are published with the creation: all or none
+    #[arg(value_name = "MESSAGE")]
+    pub(crate) messages: Vec<String>,
+
+    /// The messages are JSON, and so are all later ones; same as --content-type application/json
+    #[arg(long, conflicts_with = "content_type")]
+    pub(crate) json: bool,
+
+    /// Media type of all messages of the channel [default: any]
+    #[arg(long, value_name = "TYPE")]
+    pub(crate) content_type: Option<String>,
+
+    /// How long the channel stays after its creation and each message, from 1s
+    #[arg(long, value_name = "TIME")]
+    pub(crate) ttl: Option<Time>,
 
     /// The server to send requests to.
     #[command(flatten)]

@@ -162,16 +162,20 @@ impl Client {
     }
 
     pub(crate) fn get(&self, url: String) -> RequestBuilder<WithoutBody> {
-        let request = self.agent.get(url);
-        match &self.credential {
-            Some(ClientCredential(value)) => request.header(AUTHORIZATION, value),
-            None => request,
-        }
+        self.with_credential(self.agent.get(url))
     }
 
     /// A POST to `path`, which begins with a slash.
     pub(crate) fn post(&self, path: &str) -> RequestBuilder<WithBody> {
-        let request = self.agent.post(self.at(path));
+        self.with_credential(self.agent.post(self.at(path)))
+    }
+
+    /// A PUT to `path`, which begins with a slash.
+    pub(crate) fn put(&self, path: &str) -> RequestBuilder<WithBody> {
+        self.with_credential(self.agent.put(self.at(path)))
+    }
+
+    fn with_credential<B>(&self, request: RequestBuilder<B>) -> RequestBuilder<B> {
         match &self.credential {
             Some(ClientCredential(value)) => request.header(AUTHORIZATION, value),
             None => request,

@@ -62,6 +62,7 @@ mod cluster;
 mod connections;
 mod control_commands;
 mod control_socket;
+mod create;
 mod data_commands;
 mod departure;
 mod dev;
@@ -156,6 +157,7 @@ fn run(command: Command, early_hangups: &EarlyHangups) -> anyhow::Result<ExitCod
         Command::Serve(arguments) => serve::serve(*arguments, early_hangups)?,
         Command::Check(arguments) => return check::check(*arguments),
         Command::Publish(arguments) => publish::publish(arguments)?,
+        Command::Create(arguments) => create::create(&arguments)?,
         Command::Tail(arguments) => tail::tail(&arguments)?,
         Command::Channels(arguments) => list::list(Kind::Channel, &arguments)?,
         Command::Connections(arguments) => connections::connections(&arguments)?,

@@ -264,11 +264,23 @@ struct Entry<'a> {
     tags: &'a Map<String, Value>,
 }
 
+/// The data of a message in a request with several.
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Data<'a> {
+pub(crate) enum Data<'a> {
     Json(&'a RawValue),
     Text(&'a str),
+}
+
+impl<'a> Data<'a> {
+    /// Fails for a text that should be JSON, and is not.
+    pub(crate) fn of(text: &'a str, is_json: bool) -> Result<Data<'a>> {
+        if !is_json {
+            return Ok(Data::Text(text));
+        }
+        let fault = |error| anyhow!("it is not JSON: {}", interchange::fault(&error));
+        serde_json::from_str(text).map(Data::Json).map_err(fault)
+    }
 }
 
 struct Batches {
@@ -317,14 +329,7 @@ impl Batches {
 
     fn append(&self, batch: &mut Vec<u8>, line: &[u8]) -> Result<()> {
         let text = std::str::from_utf8(line).map_err(|_| anyhow!("it is not UTF-8"))?;
-        let data = if self.is_json {
-            let json = serde_json::from_str(text);
-            Data::Json(
-                json.map_err(|error| anyhow!("it is not JSON: {}", interchange::fault(&error)))?,
-            )
-        } else {
-            Data::Text(text)
-        };
+        let data = Data::of(text, self.is_json)?;
         let (channel, user) = match &self.target {
             Target::Channel(name) => (Some(name.as_str()), None),
             Target::User(name) => (None, Some(name.as_str())),

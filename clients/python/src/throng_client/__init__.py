@@ -7,6 +7,7 @@ from .background import AsyncBackground, Background, Counts
 from .blocking import ChannelState, Subscription, Throng
 from .channel_state import AsyncChannelState, Change
 from .client import AsyncThrong
+from .creations import Creation
 from .errors import ThrongError, WebhookError
 from .messages import (
     Absence,
@@ -47,6 +48,7 @@ __all__ = [
     "Conflated",
     "ConnectionOptions",
     "Counts",
+    "Creation",
     "Draft",
     "Ended",
     "Erased",

@@ -15,10 +15,11 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any, Literal, TypeVar, Unpack
 
-from . import publishing, requests
+from . import creations, publishing, requests
 from .background import BYTES_MAX, MESSAGES_MAX, Background, OnFailed
 from .channel_state import Change, KeptState
 from .client import Hub
+from .creations import Creation
 from .cursor import Event
 from .errors import ThrongError, closed
 from .exchange import BlockingExchange
@@ -395,6 +396,31 @@ class Throng:
         that has read markers: forward only, so that devices may report late. Without an id, it
         only asks."""
         return self._run(requests.mark(self._exchange, self._options, id, channel))
+
+    def create(
+        self,
+        channel: str,
+        *,
+        content_type: str | None = None,
+        ttl: float | timedelta | None = None,
+        expires_at: int | None = None,
+        messages: Iterable[Draft] = (),
+    ) -> Creation:
+        """Creates a channel, and publishes its first messages in the same step: all or none. This
+        needs the right `create`.
+
+        Messages have this content type from then on. After `ttl`, in seconds and without a message,
+        or at `expires_at`, in milliseconds since 1970, the channel ends and is erased. `messages`
+        are drafts for the channel. The call may be repeated; with other properties the error is
+        `already_created`. A channel that was created before gets no messages: the answer has no
+        `ids`.
+        """
+        given = {"content_type": content_type, "ttl": ttl, "expires_at": expires_at}
+        return self._run(creations.create(self._exchange, self._options, channel, given, messages))
+
+    def creation(self, channel: str) -> Creation:
+        """The creation of a channel; the error is `not_created` if nobody has created it."""
+        return self._run(creations.read_creation(self._exchange, self._options, channel))
 
     def end(
         self,

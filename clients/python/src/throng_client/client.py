@@ -8,9 +8,10 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any, Literal, Unpack
 
-from . import publishing, requests
+from . import creations, publishing, requests
 from .background import BYTES_MAX, MESSAGES_MAX, AsyncBackground, OnFailed
 from .channel_state import AsyncChannelState
+from .creations import Creation
 from .errors import ThrongError, closed
 from .exchange import AsyncExchange
 from .messages import (
@@ -294,6 +295,33 @@ class AsyncThrong:
         only asks."""
         async with self._watched():
             return await requests.mark(self._exchange, self._options, id, channel)
+
+    async def create(
+        self,
+        channel: str,
+        *,
+        content_type: str | None = None,
+        ttl: float | timedelta | None = None,
+        expires_at: int | None = None,
+        messages: Iterable[Draft] = (),
+    ) -> Creation:
+        """Creates a channel, and publishes its first messages in the same step: all or none. This
+        needs the right `create`.
+
+        Messages have this content type from then on. After `ttl`, in seconds and without a message,
+        or at `expires_at`, in milliseconds since 1970, the channel ends and is erased. `messages`
+        are drafts for the channel. The call may be repeated; with other properties the error is
+        `already_created`. A channel that was created before gets no messages: the answer has no
+        `ids`.
+        """
+        given = {"content_type": content_type, "ttl": ttl, "expires_at": expires_at}
+        async with self._watched():
+            return await creations.create(self._exchange, self._options, channel, given, messages)
+
+    async def creation(self, channel: str) -> Creation:
+        """The creation of a channel; the error is `not_created` if nobody has created it."""
+        async with self._watched():
+            return await creations.read_creation(self._exchange, self._options, channel)
 
     async def end(
         self,

@@ -532,21 +532,27 @@ def encoded(text: str) -> bytes:
         raise ThrongError("bad_utf8", message) from None
 
 
-def seconds_of(expires_in: float | timedelta | None) -> int | None:
-    """The whole seconds after which a message expires."""
-    if expires_in is None:
+def seconds_of(time: float | timedelta | None, name: str = "expires_in") -> int | None:
+    """The whole seconds after which a message expires, or a channel goes."""
+    if time is None:
         return None
-    given = expires_in.total_seconds() if isinstance(expires_in, timedelta) else expires_in
+    given = time.total_seconds() if isinstance(time, timedelta) else time
     if isinstance(given, bool) or not isinstance(given, int | float):
-        raise TypeError(f"`expires_in` is a number of seconds or a timedelta, not {given!r}")
+        raise TypeError(f"`{name}` is a number of seconds or a timedelta, not {given!r}")
     if not 0 < given <= EXPIRES_IN_MAX:
-        raise ValueError(f"`expires_in` is from 1 s to a year, not {given:g} s")
+        raise ValueError(f"`{name}` is from 1 s to a year, not {given:g} s")
     return math.ceil(given)
 
 
 def line_of(draft: Draft, key: str, default: Callable[[Any], Any] | None = None) -> bytes:
     """The line of a batch."""
-    fields: dict[str, Any] = {**place_of(draft.target), "key": key}
+    fields = {**place_of(draft.target), "key": key, **fields_of_draft(draft)}
+    return encoded(json_of(fields, default)) + b"\n"
+
+
+def fields_of_draft(draft: Draft) -> dict[str, Any]:
+    """A message of a batch, without its target and its idempotency key."""
+    fields: dict[str, Any] = {}
     if isinstance(draft.data, bytes | bytearray | memoryview):
         fields |= {"data": base64.b64encode(draft.data).decode(), "encoding": "base64"}
     else:
@@ -563,7 +569,7 @@ def line_of(draft: Draft, key: str, default: Callable[[Any], Any] | None = None)
         fields["tags"] = dict(draft.tags)
     if draft.state_key is not None:
         fields["state_key"] = draft.state_key
-    return encoded(json_of(fields, default)) + b"\n"
+    return fields
 
 
 def label_headers(draft: Draft) -> dict[str, str | bytes]:

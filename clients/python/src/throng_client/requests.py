@@ -204,10 +204,10 @@ async def _read(
     exchange: Exchange, options: Options, target: Target, what: str, query: dict[str, Any]
 ) -> dict[str, Any]:
     path = path_of(checked_target(target, is_read=True), what, query)
-    return await _ask(exchange, options, Request("GET", path))
+    return await ask(exchange, options, Request("GET", path))
 
 
-async def _ask(exchange: Exchange, options: Options, request: Request) -> dict[str, Any]:
+async def ask(exchange: Exchange, options: Options, request: Request) -> dict[str, Any]:
     try:
         answer = await send_with_token(exchange, request, options.request_timeout)
     except NoAnswer as lost:
@@ -259,7 +259,7 @@ async def erase(
         path = path_of(checked, "history")
     else:
         path = "/messages?" + urlencode({**place_of(checked), "id": given_id(id)})
-    fields = await _ask(exchange, options, Request("DELETE", path))
+    fields = await ask(exchange, options, Request("DELETE", path))
     if not is_notice(fields):
         raise not_throng()
     try:
@@ -276,7 +276,7 @@ async def edit(exchange: Exchange, options: Options, id: MessageId, draft: Draft
     headers |= label_headers(draft)
     target = place_of(checked_target(draft.target))
     path = "/messages?" + urlencode({**target, "id": given_id(id)})
-    fields = await _ask(exchange, options, Request("PUT", path, headers, body))
+    fields = await ask(exchange, options, Request("PUT", path, headers, body))
     try:
         return message_id_of(fields)
     except MALFORMED as error:
@@ -295,7 +295,7 @@ async def mark(
     if channel is not None:
         target, query["reader"] = channel, options.user
     path = path_of(target, "read", query)
-    fields = await _ask(exchange, options, Request("GET" if id is None else "PUT", path))
+    fields = await ask(exchange, options, Request("GET" if id is None else "PUT", path))
     try:
         read, unread = fields.get("read"), fields["unread"]
         return ReadMarker(None if read is None else checked_id(read), int(unread))
@@ -312,7 +312,7 @@ async def end(exchange: Exchange, options: Options, draft: Draft) -> Ended:
         body, content_type = body_of(draft.data, options.default)
         exchange.limits.check(len(body))
         headers = {"Content-Type": draft.content_type or content_type, **label_headers(draft)}
-    fields = await _ask(exchange, options, Request("POST", path_of(target, "end"), headers, body))
+    fields = await ask(exchange, options, Request("POST", path_of(target, "end"), headers, body))
     try:
         return ended_of(target, fields)
     except MALFORMED as error:
@@ -321,7 +321,7 @@ async def end(exchange: Exchange, options: Options, draft: Draft) -> Ended:
 
 async def reopen(exchange: Exchange, options: Options, target: Target) -> None:
     """Opens a channel again that has ended."""
-    await _ask(exchange, options, Request("DELETE", path_of(checked_target(target), "end")))
+    await ask(exchange, options, Request("DELETE", path_of(checked_target(target), "end")))
 
 
 async def set_key(
@@ -365,7 +365,7 @@ async def _changed(
 ) -> str:
     place = place_of(checked_target(target))
     path = "/state?" + urlencode({**place, "key": key})
-    fields = await _ask(exchange, options, Request(method, path, headers, body))
+    fields = await ask(exchange, options, Request(method, path, headers, body))
     try:
         return message_id_of(fields)
     except MALFORMED as error:

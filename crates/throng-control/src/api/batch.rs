@@ -2,8 +2,8 @@
 //! response has one line or element for each of them, in the same order. With `atomic=true` all of
 //! them are published or none.
 
-mod atomic;
-mod items;
+pub(super) mod atomic;
+pub(super) mod items;
 mod prepared;
 
 use std::collections::VecDeque;
@@ -242,7 +242,7 @@ async fn submit_line(
     (line, asker): (&[u8], AskerId),
     counted: CountedNodes,
 ) -> Result<Line, ErrorResponse> {
-    match prepare(control, permit, line).await? {
+    match prepare(control, permit, (line, None)).await? {
         Prepared::Volatile(volatile) => {
             let elsewhere = Elsewhere::ask(control, counted, &volatile.channel);
             let published = publish::publish_volatile(control, permit, volatile).await;

@@ -1,8 +1,9 @@
-//! `PUT /channels/{channel}/creation` creates a channel, with properties that stay; `GET` shows
-//! them.
+//! `PUT /channels/{channel}/creation` creates a channel, with properties that stay, and with its
+//! first messages in the same step; `GET` shows the properties.
 //!
-//! It can be repeated: the same properties are no error, others are. A channel whose time is over
-//! is erased: see [`crate::mortal`].
+//! It can be repeated: the same properties are no error, others are. Messages are published by the
+//! request that creates the channel, and by no other. A channel whose time is over is erased: see
+//! [`crate::mortal`].
 
 use std::num::NonZeroU64;
 
@@ -10,37 +11,49 @@ use http::request::Parts;
 use http::{Method, StatusCode};
 use hyper::body::Incoming;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
 use throng_access::{Action, Client};
-use throng_core::{ChangeError, ChannelName, Creation, Kind, LogChange, PublishError, clock};
+use throng_core::{
+    ChangeError, ChannelName, Creation, Kind, LogChange, MessageId, Publication, PublishError,
+    clock,
+};
 use throng_wire::v1::{CONTENT_TYPE_BYTES_MAX, EXPIRES_IN_S_MAX};
 use throng_wire::{ErrorCode, ErrorResponse, check_target_name};
 
+use super::batch::atomic;
+use super::batch::items::{self, Form};
+use super::channel_request::ChannelRequest;
 use super::erase::{ATTEMPTS_MAX, ErasedLog, busy, error_of};
 use super::limit::Limited;
 use super::permit::Permit;
 use crate::control::Control;
 use crate::http::answer::{self, Answer, ApiError};
-use crate::http::{body, names, query};
+use crate::http::body::BodyKind;
+use crate::http::{names, query};
+use crate::metrics::HttpCounter;
 
-/// The body of a request: the properties of the channel.
+/// The body of a request: the properties of the channel, and its first messages.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Properties {
+struct Properties<'b> {
     content_type: Option<String>,
     /// In seconds.
     ttl: Option<u64>,
     /// In milliseconds since 1970.
     expires_at: Option<u64>,
+    #[serde(borrow)]
+    messages: Option<&'b RawValue>,
 }
 
-impl Properties {
-    fn parse(bytes: &[u8]) -> Result<Properties, ErrorResponse> {
+impl<'b> Properties<'b> {
+    fn parse(bytes: &'b [u8]) -> Result<Properties<'b>, ErrorResponse> {
         let first = bytes.trim_ascii_start().first();
         let Some(first) = first else { return Ok(Properties::default()) };
         let refused = |why: String| {
-            let message =
-                format!("this is not an object with `content_type`, `ttl`, `expires_at`: {why}");
+            let message = format!(
+                "this is not an object with `content_type`, `ttl`, `expires_at`, `messages`: {why}"
+            );
             ErrorResponse::new(ErrorCode::BadJson, message)
         };
         // Of a list, the parser would take the elements for the fields, in their order.
@@ -48,6 +61,19 @@ impl Properties {
             return Err(refused("it does not begin with `{`".into()));
         }
         serde_json::from_slice(bytes).map_err(|error| refused(error.to_string()))
+    }
+
+    /// The texts of the messages.
+    fn messages(&self) -> Result<Vec<&'b [u8]>, ApiError> {
+        let Some(messages) = self.messages else { return Ok(Vec::new()) };
+        match items::divide(messages.get().as_bytes())? {
+            (Form::Array, messages) => Ok(messages),
+            (Form::Lines, _) => {
+                let message = "`messages` must be an array of objects, as those of a batch are, \
+                               without a channel";
+                Err(ApiError::new(ErrorCode::BadJson, message))
+            }
+        }
     }
 
     /// The creation with these properties, now.
@@ -101,35 +127,35 @@ pub(crate) async fn answer(
     segment: &str,
 ) -> Result<Answer, ApiError> {
     debug_assert_eq!(head.method, Method::PUT);
-    // Until it is dropped, the drain of the workers does not begin.
-    let _in_progress = control.drain.begin_publication()?;
-    let creator = Limited::of(control, head, client)?;
-    creator.begin(head, 1).map_err(ApiError::limited)?;
-    let channel = names::from_segment(Kind::Channel, segment)?;
-    check_target_name(channel.name(), Kind::Channel.noun())?;
-    let mut permit = Permit::of(control, head, client)?;
-    permit.ask(Action::Create(&channel)).await?;
-    query::of(head, &[])?;
-    if control.engine.rule(&channel).retention.is_none() {
-        let message =
-            "the channel keeps no messages, so it cannot be created: see `messages` of its rule";
-        return Err(ApiError::new(ErrorCode::BadRequest, message));
+    let mut request = ChannelRequest::begin(control, head, client, (Kind::Channel, segment))?;
+    request.permit.ask(Action::Create(&request.channel)).await?;
+    request.check_log(head, "be created")?;
+    let bytes = request.read_body(head, body, BodyKind::Batch).await?;
+    let properties = Properties::parse(&bytes)?;
+    let lines = properties.messages()?;
+    let wanted = properties.creation()?;
+    let ChannelRequest { publisher, permit, channel, .. } = &mut request;
+    let client = (&*publisher, &mut *permit);
+    let messages = atomic::messages(control, client, lines, Some(channel)).await?;
+    permit.recheck(Action::Create(channel))?;
+    let log = ErasedLog { control, channel };
+    let (creation, ids) = create(&log, wanted, messages).await?;
+    let status = if ids.is_some() { StatusCode::CREATED } else { StatusCode::OK };
+    let mut shown = shown(channel, &creation);
+    if let Some(ids) = ids.filter(|ids| !ids.is_empty()) {
+        ids.iter().for_each(|_| control.metrics.count(HttpCounter::Published));
+        shown["ids"] = ids.iter().map(MessageId::to_string).collect();
     }
-    let kind = body::BodyKind::Message;
-    let is_counted = creator.charge_body(head, kind)?;
-    let bytes = control.bodies.read(&control.drain, &head.headers, body, kind).await?;
-    if !is_counted {
-        creator.count(0, bytes.len()).map_err(ApiError::limited)?;
-    }
-    let wanted = Properties::parse(&bytes)?.creation()?;
-    permit.recheck(Action::Create(&channel))?;
-    let (creation, is_new) = create(&ErasedLog { control, channel: &channel }, wanted).await?;
-    let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
-    Ok(answer::json(status, shown(&channel, &creation)))
+    Ok(answer::json(status, shown.to_string().into_bytes()))
 }
 
-/// Creates a channel, unless it is created. Returns its creation, and whether it is new.
-async fn create(log: &ErasedLog<'_>, wanted: Creation) -> Result<(Creation, bool), ErrorResponse> {
+/// Creates a channel with its first messages, unless it is created. Returns its creation, and the
+/// ids of the messages if it is new.
+async fn create(
+    log: &ErasedLog<'_>,
+    wanted: Creation,
+    messages: Vec<Publication>,
+) -> Result<(Creation, Option<Vec<MessageId>>), ErrorResponse> {
     for _ in 0..ATTEMPTS_MAX {
         let before = log.state().await?;
         let known = before.creation();
@@ -143,14 +169,15 @@ async fn create(log: &ErasedLog<'_>, wanted: Creation) -> Result<(Creation, bool
         }
         if let Some(known) = known {
             return match known.difference(&wanted) {
-                None => Ok((known, false)),
+                None => Ok((known, None)),
                 Some(property) => Err(differs(&known, property)),
             };
         }
         let creation = wanted.clone().having_seen(before.head.offset, wanted.created_ms);
         let change = LogChange::create(log.channel.clone(), &creation, &before);
+        let change = LogChange { messages: messages.clone(), ..change };
         match log.make(change).await {
-            Ok(_) => return Ok((creation, true)),
+            Ok(changed) => return Ok((creation, Some(changed.ids))),
             Err(ChangeError::Conflict(_)) => {}
             Err(error) => return Err(error_of(error)),
         }
@@ -189,7 +216,10 @@ pub(crate) async fn show(
     Limited::of(control, head, client)?.begin_reading().map_err(ApiError::limited)?;
     let state = ErasedLog { control, channel: &channel }.state().await?;
     match state.creation().filter(|creation| !creation.is_over) {
-        Some(creation) => Ok(answer::json(StatusCode::OK, shown(&channel, &creation))),
+        Some(creation) => {
+            let shown = shown(&channel, &creation).to_string().into_bytes();
+            Ok(answer::json(StatusCode::OK, shown))
+        }
         None => {
             let message = "nobody has created the channel";
             Err(ApiError::new(ErrorCode::NotCreated, message))
@@ -197,7 +227,7 @@ pub(crate) async fn show(
     }
 }
 
-fn shown(channel: &ChannelName, creation: &Creation) -> Vec<u8> {
+fn shown(channel: &ChannelName, creation: &Creation) -> Value {
     let mut shown = json!({ "channel": channel.name(), "created": creation.created_ms });
     if let Some(content_type) = &creation.content_type {
         shown["content_type"] = json!(content_type);
@@ -208,5 +238,5 @@ fn shown(channel: &ChannelName, creation: &Creation) -> Vec<u8> {
     if let Some(expires_ms) = creation.expires_ms {
         shown["expires_at"] = json!(expires_ms);
     }
-    shown.to_string().into_bytes()
+    shown
 }

@@ -13,15 +13,16 @@ use throng_core::{
 };
 use throng_wire::labels::StateKey;
 use throng_wire::percent::decode_segment;
-use throng_wire::{ErrorResponse, check_target_name, v1};
+use throng_wire::{ErrorResponse, v1};
 
+use super::channel_request::ChannelRequest;
 use super::erase::{ErasedLog, error_of};
-use super::limit::Limited;
 use super::permit::Permit;
 use super::publish::Options;
 use crate::control::Control;
 use crate::http::answer::{self, Answer, ApiError};
-use crate::http::{body, names, query};
+use crate::http::body::BodyKind;
+use crate::http::query;
 use crate::metrics::HttpCounter;
 
 pub(crate) async fn answer(
@@ -31,37 +32,28 @@ pub(crate) async fn answer(
     body: &mut Incoming,
     (kind, segment, id): (Kind, &str, &str),
 ) -> Result<Answer, ApiError> {
-    // Until it is dropped, the drain of the workers does not begin.
-    let _in_progress = control.drain.begin_publication()?;
-    let publisher = Limited::of(control, head, client)?;
-    publisher.begin(head, 1).map_err(ApiError::limited)?;
-    let channel = names::from_segment(kind, segment)?;
-    check_target_name(channel.name(), kind.noun())?;
-    let mut permit = Permit::of(control, head, client)?;
-    permit.ask_before_content(&channel).await?;
-    let editor = Editor::of(&mut permit, &channel).await?;
+    let mut request = ChannelRequest::begin(control, head, client, (kind, segment))?;
+    request.permit.ask_before_content(&request.channel).await?;
+    let editor = Editor::of(&mut request.permit, &request.channel).await?;
     query::of(head, &[])?;
     let id: MessageId = decode_segment(id).unwrap_or_default().parse()?;
     let mut options = Options::of(&head.headers, "", None)?;
-    let log = ErasedLog { control, channel: &channel };
-    log.check_kept()?;
-    let kind = body::BodyKind::Message;
-    let is_counted = publisher.charge_body(head, kind)?;
-    let bytes = control.bodies.read(&control.drain, &head.headers, body, kind).await?;
-    if !is_counted {
-        publisher.count(0, bytes.len()).map_err(ApiError::limited)?;
-    }
+    ErasedLog { control, channel: &request.channel }.check_kept()?;
+    let bytes = request.read_body(head, body, BodyKind::Message).await?;
+    let ChannelRequest { permit, channel, .. } = &mut request;
+    let channel = &*channel;
+    let log = ErasedLog { control, channel };
     let (body, content_type) = Body::parse(&bytes, options.content_type)?;
     let content = Replacement { body, content_type };
-    let content = permit.ask_about(&channel, content, &options.labels).await?;
+    let content = permit.ask_about(channel, content, &options.labels).await?;
     drop(bytes);
     let replaced = log.find(id).await?;
     editor.check(replaced.facts().from)?;
-    permit.recheck(Action::Publish(&channel))?;
+    permit.recheck(Action::Publish(channel))?;
     let key = replaced.key().map(Box::<str>::from);
     options.labels.key = key.clone().map(|name| StateKey { name, is_removed: false });
-    permit.ask_about_key(&channel, &options.labels).await?;
-    let attributes = permit.attributes(&channel, &options.labels);
+    permit.ask_about_key(channel, &options.labels).await?;
+    let attributes = permit.attributes(channel, &options.labels);
     let publication = Publication {
         content_type: content.content_type,
         excluded: options.excluded,

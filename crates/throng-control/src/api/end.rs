@@ -9,19 +9,18 @@ use http::{Method, StatusCode};
 use hyper::body::Incoming;
 use throng_access::{Action, Client};
 use throng_core::{
-    Body, ChangeError, ChannelName, Kind, LogChange, MessageId, Publication, PublishError,
-    Replacement,
+    Body, ChangeError, Kind, LogChange, MessageId, Publication, PublishError, Replacement,
 };
-use throng_wire::{ErrorCode, ErrorResponse, check_target_name, v1};
+use throng_wire::{ErrorCode, ErrorResponse, v1};
 
+use super::channel_request::ChannelRequest;
 use super::erase::{ATTEMPTS_MAX, ErasedLog, busy, error_of};
-use super::limit::Limited;
 use super::log;
-use super::permit::Permit;
 use super::publish::Options;
 use crate::control::Control;
 use crate::http::answer::{self, Answer, ApiError};
-use crate::http::{body, names, query};
+use crate::http::body::BodyKind;
+use crate::http::names;
 use crate::metrics::HttpCounter;
 
 pub(crate) async fn answer(
@@ -31,30 +30,20 @@ pub(crate) async fn answer(
     body: &mut Incoming,
     segment: &str,
 ) -> Result<Answer, ApiError> {
-    // Until it is dropped, the drain of the workers does not begin.
-    let _in_progress = control.drain.begin_publication()?;
-    let publisher = Limited::of(control, head, client)?;
-    publisher.begin(head, 1).map_err(ApiError::limited)?;
-    let channel = names::from_segment(Kind::Channel, segment)?;
-    check_target_name(channel.name(), Kind::Channel.noun())?;
-    let mut permit = Permit::of(control, head, client)?;
-    permit.ask(Action::End(&channel)).await?;
-    query::of(head, &[])?;
-    if control.engine.rule(&channel).retention.is_none() {
-        let message = "the channel keeps no messages, so it cannot end: see `messages` of its rule";
-        return Err(ApiError::new(ErrorCode::BadRequest, message));
-    }
-    log::check_exists(&control.engine, &channel).await?;
-    let log = ErasedLog { control, channel: &channel };
+    let mut request = ChannelRequest::begin(control, head, client, (Kind::Channel, segment))?;
+    request.permit.ask(Action::End(&request.channel)).await?;
+    request.check_log(head, "end")?;
+    log::check_exists(&control.engine, &request.channel).await?;
     let mut answer = Vec::with_capacity(96);
     if head.method == Method::DELETE {
+        let log = ErasedLog { control, channel: &request.channel };
         let head = open(&log).await?.to_string();
-        v1::opened_body(&mut answer, &names::target(&channel), &head);
+        v1::opened_body(&mut answer, &names::target(&request.channel), &head);
         return Ok(answer::json(StatusCode::OK, answer));
     }
-    let last = last_message(control, head, (&publisher, &mut permit), body, &channel).await?;
-    permit.recheck(Action::End(&channel))?;
-    let ids = end(&log, last.as_ref()).await?;
+    let last = last_message(&mut request, head, body).await?;
+    request.permit.recheck(Action::End(&request.channel))?;
+    let ids = end(&ErasedLog { control, channel: &request.channel }, last.as_ref()).await?;
     control.metrics.count(HttpCounter::Published);
     let (end, last) = match &ids[..] {
         [last, end] => (end, Some(last.to_string())),
@@ -67,22 +56,16 @@ pub(crate) async fn answer(
 
 /// The last message of the channel; `None` if the body is empty.
 async fn last_message(
-    control: &Control,
+    request: &mut ChannelRequest<'_>,
     head: &Parts,
-    (publisher, permit): (&Limited<'_>, &mut Permit<'_>),
     body: &mut Incoming,
-    channel: &ChannelName,
 ) -> Result<Option<Publication>, ApiError> {
     let options = Options::of(&head.headers, "", None)?;
-    let kind = body::BodyKind::Message;
-    let is_counted = publisher.charge_body(head, kind)?;
-    let bytes = control.bodies.read(&control.drain, &head.headers, body, kind).await?;
-    if !is_counted {
-        publisher.count(0, bytes.len()).map_err(ApiError::limited)?;
-    }
+    let bytes = request.read_body(head, body, BodyKind::Message).await?;
     if bytes.is_empty() {
         return Ok(None);
     }
+    let ChannelRequest { permit, channel, .. } = request;
     permit.ask_before_content(channel).await?;
     let (body, content_type) = Body::parse(&bytes, options.content_type)?;
     let content = Replacement { body, content_type };

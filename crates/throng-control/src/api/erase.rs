@@ -18,16 +18,15 @@ use throng_core::{
 use throng_wire::envelope::Erased as ErasedShown;
 use throng_wire::percent::decode_segment;
 use throng_wire::v1;
-use throng_wire::{ErrorCode, ErrorResponse, check_target_name};
+use throng_wire::{ErrorCode, ErrorResponse};
 
-use super::limit::Limited;
+use super::channel_request::ChannelRequest;
 use super::log::{self, FETCH_TIMEOUT};
 use super::parameters::WORKERS_TIMEOUT;
-use super::permit::Permit;
 use super::publish::OUTCOME_TIMEOUT;
 use crate::control::Control;
 use crate::http::answer::{self, Answer, ApiError};
-use crate::http::{names, query};
+use crate::http::query;
 use crate::late_answer::{ask as ask_workers, within};
 
 /// How often the erasure of a channel begins anew if others publish to it at the same time.
@@ -51,22 +50,18 @@ pub(crate) async fn answer(
     (kind, segment): (Kind, &str),
     target: Target<'_>,
 ) -> Result<Answer, ApiError> {
-    // Until it is dropped, the drain of the workers does not begin.
-    let _in_progress = control.drain.begin_publication()?;
-    Limited::of(control, head, client)?.begin(head, 1).map_err(ApiError::limited)?;
-    let channel = names::from_segment(kind, segment)?;
-    check_target_name(channel.name(), kind.noun())?;
-    let mut permit = Permit::of(control, head, client)?;
-    permit.ask(Action::Erase(&channel)).await?;
+    let mut request = ChannelRequest::begin(control, head, client, (kind, segment))?;
+    request.permit.ask(Action::Erase(&request.channel)).await?;
     query::of(head, &[])?;
-    let log = ErasedLog { control, channel: &channel };
+    let channel = &request.channel;
+    let log = ErasedLog { control, channel };
     log.check_kept()?;
     let mut body = Vec::with_capacity(128);
     match target {
         Target::Message(id) => {
             let id: MessageId = decode_segment(id).unwrap_or_default().parse()?;
             log.find(id).await?;
-            permit.recheck(Action::Erase(&channel))?;
+            request.permit.recheck(Action::Erase(channel))?;
             let notice = log.erase_message(id).await?;
             let erased = id.to_string();
             let shown = ErasedShown::Message(&erased);
@@ -77,9 +72,9 @@ pub(crate) async fn answer(
             let done =
                 if with_record { log.erase_all().await? } else { log.erase_history().await? };
             let (head, notice) = (done.head.to_string(), done.notice.map(|id| id.to_string()));
-            let rule = control.engine.rule(&channel);
+            let rule = control.engine.rule(channel);
             let markers = if with_record && rule.read_markers {
-                Some(erase_markers(control, rule.journal, MarkersOf::Channel(&channel)).await?)
+                Some(erase_markers(control, rule.journal, MarkersOf::Channel(channel)).await?)
             } else {
                 None
             };

@@ -65,14 +65,49 @@ fn a_created_channel_takes_messages_of_its_type() {
     let batch = server.ask(post("/publish", &["Content-Type: application/x-ndjson"], line));
     assert!(batch.text().starts_with(r#"{"error":"other_type","#), "{}", batch.text());
     assert_eq!(server.ask(post("/channels/a", &[], r#"{"n":1}"#)).status, 201);
-    let page = server.ask(get("/channels/a/history")).json();
-    let data: Vec<_> =
-        page["messages"].as_array().unwrap().iter().map(|it| it["data"].clone()).collect();
-    assert_eq!(data, [json!("before"), json!({"n": 1})]);
+    assert_eq!(data(&server, "a"), [json!("before"), json!({"n": 1})]);
     // With the channel goes its creation.
     server.ask(request("DELETE", "/channels/a", &[]));
     server.ask(get("/channels/a/creation")).expect_refusal(404, "not_created");
     assert_eq!(server.ask(post("/channels/a", &html, "<p>")).status, 201);
+}
+
+fn data(server: &Server, channel: &str) -> Vec<serde_json::Value> {
+    let page = server.ask(get(&format!("/channels/{channel}/history"))).json();
+    page["messages"].as_array().unwrap().iter().map(|it| it["data"].clone()).collect()
+}
+
+#[test]
+fn a_channel_is_created_with_all_of_its_first_messages_or_none() {
+    let server = Server::new();
+    let with = |messages: &str| {
+        let body = format!(r#"{{"content_type":"application/json","messages":{messages}}}"#);
+        create(&server, "/channels/a/creation", &body)
+    };
+    for (messages, status, code, reason) in [
+        (r#"[{"data":1},{"data":"x","content_type":"text/plain"}]"#, 415, "other_type", "own"),
+        (r#"[{"data":1},{"data":2,"key":"k"}]"#, 400, "bad_request", "message 2: "),
+        (r#"[{"data":1,"volatile":true}]"#, 400, "bad_request", "message 1: "),
+        (r#"[{"data":1},{"channel":"a","data":2}]"#, 400, "bad_request", "`channel` is unknown"),
+        (r#"[{"data":1},7]"#, 400, "bad_json", "message 2: "),
+        ("7", 400, "bad_json", "must be an array"),
+        (&*format!("[{}1]", "1,".repeat(999)), 413, "too_large", "at most 998"),
+    ] {
+        let refused = with(messages);
+        assert!(refused.text().contains(reason), "{messages}: {}", refused.text());
+        refused.expect_refusal(status, code);
+        server.ask(get("/channels/a/creation")).expect_refusal(404, "not_created");
+        assert_eq!(data(&server, "a"), [json!(null); 0]);
+    }
+    let messages = r#"[{"data":{"n":1},"event":"first"},{"data":7,"state_key":"k"}]"#;
+    let created = with(messages);
+    assert_eq!(created.status, 201, "{}", created.text());
+    assert_eq!(created.json()["ids"].as_array().map(Vec::len), Some(2));
+    assert_eq!(data(&server, "a"), [json!({"n": 1}), json!(7)]);
+    let again = with(messages);
+    assert_eq!((again.status, again.json().get("ids")), (200, None));
+    assert_eq!(data(&server, "a").len(), 2, "they come with the creation");
+    assert_eq!(with("[]").status, 200);
 }
 
 #[test]
@@ -95,7 +130,7 @@ fn what_cannot_be_created_is_refused() {
     ] {
         create(&server, "/channels/a/creation", body).expect_refusal(400, code);
     }
-    let large = format!(r#"{{"content_type":"text/{}"}}"#, "x".repeat(10_000));
+    let large = format!(r#"{{"content_type":"text/{}"}}"#, "x".repeat(20_000));
     create(&server, "/channels/a/creation", &large).expect_refusal(413, "too_large");
     create(&server, "/users/ann/creation", "").expect_refusal(404, "not_found");
     create(&server, "/channels/a*/creation", "").expect_refusal(400, "bad_name");
@@ -125,6 +160,9 @@ fn to_create_a_channel_is_a_right_of_its_own() {
         ask(&[credential]).expect_refusal(403, "forbidden");
     }
     create_with(&server, "/channels/b/creation", &[&granted], "").expect_refusal(403, "forbidden");
+    let first = r#"{"messages":[{"data":"x"}]}"#;
+    let with = |token: &str| create_with(&server, "/channels/a/creation", &[token], first);
+    with(&granted).expect_refusal(403, "forbidden");
     assert_eq!(ask(&[&granted]).status, 201);
     assert_eq!(server.ask(get("/channels/a/creation")).status, 200);
 }

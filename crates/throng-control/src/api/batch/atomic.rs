@@ -6,7 +6,8 @@ use std::convert::Infallible;
 use http::HeaderMap;
 use http::header::IF_MATCH;
 use throng_core::{
-    ChangeError, Condition, Later, LogChange, MessageId, Publication, PublishError, clock,
+    ChangeError, ChannelName, Condition, Later, LogChange, MessageId, Publication, PublishError,
+    clock,
 };
 use throng_wire::v1;
 use throng_wire::{ErrorCode, ErrorResponse};
@@ -35,24 +36,7 @@ pub(super) async fn publish(
         None => None,
         Some(id) => Some(head_of(id.to_str().unwrap_or_default())?),
     };
-    if lines.len() > MESSAGES_MAX {
-        let message = format!("an atomic batch has at most {MESSAGES_MAX} messages");
-        return Err(ApiError::new(ErrorCode::TooLarge, message));
-    }
-    publisher.count(lines.len() as u32, 0).map_err(ApiError::limited)?;
-    let mut messages: Vec<Publication> = Vec::with_capacity(lines.len());
-    for (line, number) in lines.into_iter().zip(1..) {
-        if number % LINES_PER_TURN == 0 {
-            tokio::task::yield_now().await;
-        }
-        let message = prepare(control, permit, line).await.and_then(of_atomic_batch);
-        let message = message.map_err(|error| of_line(number, &error))?;
-        if messages.first().is_some_and(|first| first.channel != message.channel) {
-            let other = "all messages of an atomic batch are for one channel or user";
-            return Err(of_line(number, &ErrorResponse::new(ErrorCode::BadRequest, other)).into());
-        }
-        messages.push(message);
-    }
+    let messages = messages(control, (publisher, permit), lines, None).await?;
     let Some(first) = messages.first() else { return Ok(written(form, &[], 0)) };
     let channel = first.channel.clone();
     let condition = Condition { head, ..Condition::default() };
@@ -64,6 +48,35 @@ pub(super) async fn publish(
     let changed = outcome.unwrap_or(Err(PublishError::Unknown.into())).map_err(refusal)?;
     changed.ids.iter().for_each(|_| control.metrics.count(HttpCounter::Published));
     Ok(written(form, &changed.ids, control.engine.audience(&channel).subscribers))
+}
+
+/// The messages of these lines, all of one channel, which the request may name.
+pub(in super::super) async fn messages(
+    control: &Control,
+    (publisher, permit): (&Limited<'_>, &mut Permit<'_>),
+    lines: Vec<&[u8]>,
+    of_request: Option<&ChannelName>,
+) -> Result<Vec<Publication>, ApiError> {
+    if lines.len() > MESSAGES_MAX {
+        let message = format!("at most {MESSAGES_MAX} messages are published in one step");
+        return Err(ApiError::new(ErrorCode::TooLarge, message));
+    }
+    publisher.count(lines.len() as u32, 0).map_err(ApiError::limited)?;
+    let mut messages: Vec<Publication> = Vec::with_capacity(lines.len());
+    for (line, number) in lines.into_iter().zip(1..) {
+        if number % LINES_PER_TURN == 0 {
+            tokio::task::yield_now().await;
+        }
+        let message = prepare(control, permit, (line, of_request)).await;
+        let message = message.and_then(of_atomic_batch);
+        let message = message.map_err(|error| of_line(number, &error))?;
+        if messages.first().is_some_and(|first| first.channel != message.channel) {
+            let other = "all messages of an atomic batch are for one channel or user";
+            return Err(of_line(number, &ErrorResponse::new(ErrorCode::BadRequest, other)).into());
+        }
+        messages.push(message);
+    }
+    Ok(messages)
 }
 
 fn head_of(text: &str) -> Result<MessageId, ApiError> {
@@ -79,12 +92,12 @@ fn head_of(text: &str) -> Result<MessageId, ApiError> {
 fn of_atomic_batch(prepared: Prepared) -> Result<Publication, ErrorResponse> {
     match prepared {
         Prepared::Volatile(_) => {
-            let message = "a message of an atomic batch is kept, so none is volatile";
+            let message = "messages that are published in one step are kept: none is volatile";
             Err(ErrorResponse::new(ErrorCode::BadRequest, message))
         }
         Prepared::Kept(publication) if publication.idempotency_key.is_some() => {
-            let message = "a message of an atomic batch has no idempotency key: give the batch the \
-                           header `If-Match`, and repeat it";
+            let message = "a message that is published in one step with others has no idempotency \
+                           key: give an atomic batch the header `If-Match`, and repeat it";
             Err(ErrorResponse::new(ErrorCode::BadRequest, message))
         }
         Prepared::Kept(publication) => Ok(publication),

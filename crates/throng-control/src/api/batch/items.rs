@@ -10,18 +10,18 @@ use crate::http::answer::ApiError;
 
 /// Maximum number of messages in a batch. The response to one can be fifty times as long as the
 /// message, so the limit on a batch's size does not limit the response enough.
-pub(super) const ITEMS_MAX: usize = 10_000;
+const ITEMS_MAX: usize = 10_000;
 
 /// How the messages of a batch are separated, and so are the answers to them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
+pub(in super::super) enum Form {
     Lines,
     Array,
 }
 
 /// Divides a batch. The text of each message is as the client sent it, JSON or not. An error means
 /// that the batch as a whole is refused.
-pub(super) fn divide(bytes: &[u8]) -> Result<(Form, Vec<&[u8]>), ApiError> {
+pub(in super::super) fn divide(bytes: &[u8]) -> Result<(Form, Vec<&[u8]>), ApiError> {
     let (form, count, items) = if bytes.trim_ascii_start().starts_with(b"[") {
         let (count, items) = elements(bytes)?;
         (Form::Array, count, items)

@@ -3,12 +3,13 @@
 use throng_core::{
     Body, ChannelName, IdempotencyKey, Publication, Replacement, VolatilePublication,
 };
-use throng_wire::batch::parse_line;
+use throng_wire::batch::{parse_line, parse_message};
 use throng_wire::{ErrorCode, ErrorResponse};
 
 use super::super::permit::Permit;
 use super::super::publish;
 use crate::control::Control;
+use crate::http::names;
 
 /// Number of lines after which other requests get their turn: queueing a message for the workers
 /// may take some microseconds.
@@ -20,15 +21,19 @@ pub(super) enum Prepared {
     Kept(Publication),
 }
 
-/// Reads a line, and asks whether the client may publish it.
+/// Reads a line, and asks whether the client may publish it. It names no channel if the request
+/// does.
 pub(super) async fn prepare(
     control: &Control,
     permit: &mut Permit<'_>,
-    line: &[u8],
+    (line, of_request): (&[u8], Option<&ChannelName>),
 ) -> Result<Prepared, ErrorResponse> {
     let line = std::str::from_utf8(line)
         .map_err(|_| ErrorResponse::new(ErrorCode::BadUtf8, "the line is not UTF-8"))?;
-    let item = parse_line(line)?;
+    let item = match of_request {
+        None => parse_line(line)?,
+        Some(channel) => parse_message(line, names::target(channel))?,
+    };
     let channel = ChannelName::new(item.target.kind, &item.target.name);
     permit.ask_before_content(&channel).await?;
     permit.ask_about_key(&channel, &item.publication.labels).await?;
