@@ -467,7 +467,7 @@ def test_a_slow_reader_gets_each_newest_value(serve, channel, tmp_path, place):
 
 def test_states_have_their_room_after_upgrades(upgradable, channel):
     """What all states take is counted on, whoever has counted it first."""
-    server = upgradable("--history-total-bytes", "1MiB", "--history-keys", 1_000)
+    server = upgradable("--history-total-bytes", "2MiB", "--history-keys", 1_000)
     half = [f"key {number}" for number in range(45)]
     lines = [{"channel": channel, "state_key": key, "data": "x" * 10_000} for key in half]
     assert all("id" in answer for answer in server.publish_batch(lines))

@@ -26,6 +26,7 @@ use crate::id::MessageId;
 use crate::message::{Body, Message};
 use crate::name::ChannelName;
 use crate::publication::{Publication, PublishError};
+use crate::state::Holder;
 
 /// The maximum number of messages of a change. The servers of NATS take 1,000 in one step, and a
 /// record and a condition may be one each.
@@ -156,6 +157,8 @@ pub struct LogChange {
     /// [`CHANGE_MESSAGES_MAX`], without idempotency keys and receipts.
     pub messages: Vec<Publication>,
     pub record: RecordChange,
+    /// Whose the room of a creation is, in memory.
+    pub holder: Holder,
 }
 
 impl LogChange {
@@ -171,6 +174,7 @@ impl LogChange {
             condition: Condition::default(),
             messages,
             record: RecordChange::default(),
+            holder: Holder::NOBODY,
         }
     }
 

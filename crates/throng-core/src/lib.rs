@@ -168,7 +168,7 @@ pub use rules::{
 };
 pub use stamp::{Stamp, Watermark};
 pub use state::{
-    KEYS_LOOKED_AT_MAX, KeyChange, KeyPage, KeyQuery, KeyValue, RENEWED_AFTER, TOMBSTONE_MS,
+    Holder, KEYS_LOOKED_AT_MAX, KeyChange, KeyPage, KeyQuery, KeyValue, RENEWED_AFTER, TOMBSTONE_MS,
     TOMBSTONES_MIN, value_bytes,
 };
 pub use storm::{Admission, AdmissionSettings, QueueLook, QueueWatch};

@@ -50,6 +50,7 @@ use crate::entry_count::EntryCount;
 use crate::message::{Content, Message};
 use crate::rules::{Retention, StateLimits};
 use crate::stamp::Stamp;
+use crate::state::Holder;
 
 /// The tail of a channel's log.
 #[derive(Debug, Default)]
@@ -107,9 +108,14 @@ impl Log {
         entry.view(self.sealed.as_deref())
     }
 
-    /// Adds the newest message. `message` is the one on its way to subscribers, if any. Returns its
-    /// bytes.
-    pub(crate) fn append(&mut self, content: Arc<Content>, message: Weak<Message>) -> usize {
+    /// Adds the newest message. `message` is the one on its way to subscribers, if any; `holder` is
+    /// charged if it has a key. Returns its bytes.
+    pub(crate) fn append(
+        &mut self,
+        content: Arc<Content>,
+        message: Weak<Message>,
+        holder: Holder,
+    ) -> usize {
         let bytes = content.weight_bytes();
         debug_assert!(self.messages.back().map(|last| self.view(last)).is_none_or(|last| {
             (last.offset() == content.previous
@@ -117,7 +123,7 @@ impl Log {
                 && last.time_ms() <= content.time_ms
                 && last.stamp() <= content.stamp
         }));
-        self.note_key(&content);
+        self.note_key(&content, holder);
         self.bytes += bytes;
         if let Some(expires_ms) = content.expires_ms {
             let is_over = content.is_without_body();
@@ -539,7 +545,7 @@ mod tests {
 
     fn log_of_one() -> Log {
         let mut log = Log::default();
-        log.append(content(1, None), Weak::new());
+        log.append(content(1, None), Weak::new(), Holder::NOBODY);
         log
     }
 
@@ -548,7 +554,8 @@ mod tests {
         let mut log = Log::default();
         let retention = Retention { max_messages: 3, max_bytes: usize::MAX, max_age_ms: u64::MAX };
         for offset in 1..=10_000 {
-            log.append(content(offset, Some(1_000_000 + offset)), Weak::new());
+            let content = content(offset, Some(1_000_000 + offset));
+            log.append(content, Weak::new(), Holder::NOBODY);
             log.trim(&retention, 1, Rule::default().state);
         }
         let noted = log.expiring.as_ref().map_or(0, |expiring| expiring.next.len());

@@ -25,6 +25,7 @@
 //! | `elsewhere` | channels whose logs a journal keeps |
 //! | `forgotten` | what a shard remembers of channels that it has forgotten |
 //! | `freeze` | the engine as bytes, and back |
+//! | `holders` | what each publisher holds of the room for states and creations |
 //! | `idempotency` | the keys of recent publications |
 //! | `markers` | how far users have read channels |
 //! | `name_hasher` | hashes the names of channels |
@@ -38,6 +39,7 @@ mod channel;
 mod elsewhere;
 mod forgotten;
 mod freeze;
+mod holders;
 mod idempotency;
 mod markers;
 mod members;
@@ -60,6 +62,7 @@ use crate::channel_markers::ChannelMarkers;
 use crate::engine::{Audience, EngineMetrics, Follow, Followed, History};
 use crate::events::EventSink;
 use crate::id::{ChannelId, Epoch, LocalId, WorkerId};
+use crate::idempotency_key::Publisher;
 use crate::listing::{ListPart, ListPlace, ListQuery, ListStep, Selection};
 use crate::members::Members;
 use crate::name::{ChannelName, Kind};
@@ -69,7 +72,7 @@ use crate::publication::{Outcome, Publication, VolatilePublication};
 use crate::reading::HistoryQuery;
 use crate::rules::Rules;
 use crate::stamp::Watermark;
-use crate::state::{KeyPage, KeyQuery};
+use crate::state::{Holder, KeyPage, KeyQuery};
 use crate::worker_queue::{Notification, WorkerQueue};
 pub use elsewhere::Backlog;
 pub use freeze::MemoryThaw;
@@ -222,9 +225,18 @@ impl MemoryEngine {
     }
 
     /// Publishes to an internal log, which no journal keeps.
+    ///
+    /// The room of a value is its key's: members have it in the lists of many channels.
     pub fn publish_internal(&self, now_ms: u64, publication: Publication) -> Outcome {
         debug_assert_eq!(publication.channel.kind(), Kind::Internal);
-        self.publish(now_ms, publication)
+        let holder = |key| self.holder(Publisher::User(key));
+        let holder = publication.key().map_or(Holder::NOBODY, holder);
+        self.publish(now_ms, Publication { holder, ..publication })
+    }
+
+    /// Whose the room is that a publisher's states and creations take.
+    pub fn holder(&self, publisher: Publisher<'_>) -> Holder {
+        self.shared.holder(publisher)
     }
 
     /// Posts a volatile message to the workers that follow its channel here. Returns the number of

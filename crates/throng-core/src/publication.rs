@@ -12,6 +12,7 @@ use crate::message::{Body, Content, OVERHEAD_BYTES};
 use crate::name::ChannelName;
 use crate::read_marker::{MarkerKey, Mover, ReadMarker, UnreadNotice};
 use crate::receipt::Receipt;
+use crate::state::Holder;
 
 /// A message that a client publishes.
 #[derive(Debug, Clone)]
@@ -35,6 +36,8 @@ pub struct Publication {
     /// True if its channel has to be created before, as the channel's rule says. A journal learns
     /// it so.
     pub needs_creation: bool,
+    /// Whose the room of a value is, in memory.
+    pub holder: Holder,
 }
 
 impl Publication {
@@ -103,6 +106,7 @@ impl Publication {
             expires_in_ms: None,
             receipt: None,
             needs_creation: false,
+            holder: Holder::NOBODY,
         }
     }
 }
@@ -220,6 +224,12 @@ pub enum PublishError {
          accepted: half of `history.total-bytes`, or on disk of `data-max-bytes`"
     )]
     AllStatesFull,
+    /// The publisher holds as many bytes of those as it leaves to others. Nothing was published.
+    #[error(
+        "the publisher's states and creations take as much room as is left for all others, so this \
+         was not accepted: remove some, or raise `history.total-bytes`"
+    )]
+    StatesOverShare,
     /// The channel keeps no state. Nothing was published.
     #[error(
         "the channel keeps no state: `history.keys`, or `keys` of its rule, is 0, or several nodes \
@@ -247,6 +257,18 @@ pub enum PublishError {
     NoOffset,
 }
 
+impl PublishError {
+    /// True if the state, or all states, have no room.
+    pub fn is_of_full_state(&self) -> bool {
+        let errors = [
+            PublishError::StateFull,
+            PublishError::AllStatesFull,
+            PublishError::StatesOverShare,
+        ];
+        errors.contains(self)
+    }
+}
+
 impl From<PublishError> for ErrorResponse {
     fn from(error: PublishError) -> ErrorResponse {
         let code = match error {
@@ -257,6 +279,7 @@ impl From<PublishError> for ErrorResponse {
             | PublishError::OverQuota
             | PublishError::StateFull
             | PublishError::AllStatesFull
+            | PublishError::StatesOverShare
             | PublishError::Refused => ErrorCode::NotStored,
             PublishError::NoState => ErrorCode::BadRequest,
             PublishError::NoKey => ErrorCode::NotFound,

@@ -15,8 +15,8 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use throng_access::{Action, Client};
 use throng_core::{
-    ChangeError, ChannelName, Creation, Kind, LogChange, MessageId, Publication, PublishError,
-    clock,
+    ChangeError, ChannelName, Creation, Holder, Kind, LogChange, MessageId, Publication,
+    PublishError, clock,
 };
 use throng_wire::v1::{CONTENT_TYPE_BYTES_MAX, EXPIRES_IN_S_MAX};
 use throng_wire::{ErrorCode, ErrorResponse, check_target_name};
@@ -139,7 +139,7 @@ pub(crate) async fn answer(
     let messages = atomic::messages(control, client, lines, Some(channel)).await?;
     permit.recheck(Action::Create(channel))?;
     let log = ErasedLog { control, channel };
-    let (creation, ids) = create(&log, wanted, messages).await?;
+    let (creation, ids) = create(&log, wanted, (messages, permit.holder())).await?;
     let status = if ids.is_some() { StatusCode::CREATED } else { StatusCode::OK };
     let mut shown = shown(channel, &creation);
     if let Some(ids) = ids.filter(|ids| !ids.is_empty()) {
@@ -154,7 +154,7 @@ pub(crate) async fn answer(
 async fn create(
     log: &ErasedLog<'_>,
     wanted: Creation,
-    messages: Vec<Publication>,
+    (messages, holder): (Vec<Publication>, Holder),
 ) -> Result<(Creation, Option<Vec<MessageId>>), ErrorResponse> {
     for _ in 0..ATTEMPTS_MAX {
         let before = log.state().await?;
@@ -175,7 +175,7 @@ async fn create(
         }
         let creation = wanted.clone().having_seen(before.head.offset, wanted.created_ms);
         let change = LogChange::create(log.channel.clone(), &creation, &before);
-        let change = LogChange { messages: messages.clone(), ..change };
+        let change = LogChange { messages: messages.clone(), holder, ..change };
         match log.make(change).await {
             Ok(changed) => return Ok((creation, Some(changed.ids))),
             Err(ChangeError::Conflict(_)) => {}

@@ -59,6 +59,7 @@ pub(crate) async fn answer(
         excluded: options.excluded,
         attributes: Some(Attributes::replacing(attributes, id.offset)),
         expires_in_ms: options.expires_in_ms,
+        holder: permit.holder_of(&options.labels),
         ..Publication::new(channel.clone(), content.body)
     };
     log.check_erasable().await?;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use http::request::Parts;
 use throng_access::{Action, Asker, Client, Credentials, Decision, Details, Draft};
 use throng_core::{
-    Attributes, ChannelName, Later, Listener, Publisher, Replacement, Sender, WantedTags,
+    Attributes, ChannelName, Holder, Later, Listener, Publisher, Replacement, Sender, WantedTags,
 };
 use throng_wire::{ErrorResponse, Labels};
 
@@ -149,6 +149,16 @@ impl<'r> Permit<'r> {
             Client::Anonymous if self.listener == Listener::Admin => Publisher::Operator,
             Client::Anonymous => Publisher::Anonymous,
         }
+    }
+
+    /// Whose the room is that the client's values and creations take.
+    pub(super) fn holder(&self) -> Holder {
+        self.control.engine.memory().holder(self.publisher())
+    }
+
+    /// The same of a message, which may have no key.
+    pub(super) fn holder_of(&self, labels: &Labels) -> Holder {
+        if labels.key.is_some() { self.holder() } else { Holder::NOBODY }
     }
 
     /// The attributes of a message that the client publishes: its labels, and the client as the

@@ -102,6 +102,7 @@ pub(super) async fn publish_to(
         excluded,
         attributes,
         expires_in_ms,
+        holder: permit.holder_of(&labels),
         ..Publication::new(channel, body)
     };
     if let Some(condition) = options.condition {

@@ -279,6 +279,11 @@ fn engine(page: &mut MetricsPage<'_>, control: &Control) {
     page.gauge("log_bytes", "Size of the messages that the logs keep.", engine.bytes);
     page.gauge("state_keys", "Keys that have a value, of all channels.", engine.state_keys);
     page.gauge("state_bytes", "Size of the newest messages of all keys.", engine.state_bytes);
+    let help = "Values and creations refused as the room of all states in memory was taken.";
+    page.describe("states_refused_total", help, "counter");
+    for (reason, count) in ["share", "room"].into_iter().zip(engine.states_refused) {
+        page.sample("states_refused_total", &format!("{{reason=\"{reason}\"}}"), count);
+    }
     page.counter(
         "log_messages_published_total",
         "Messages published over any transport.",

@@ -2,11 +2,22 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use crate::state::Holder;
+
+/// The newest message of a key.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Newest {
+    pub(super) offset: u64,
+    pub(super) holder: Holder,
+}
+
 /// The keys of a log.
 #[derive(Debug, Default)]
 pub(super) struct Keys {
-    /// The offset of the newest message of each key, which may be a tombstone.
-    pub(super) newest: BTreeMap<Box<str>, u64>,
+    /// The newest message of each key, which may be a tombstone.
+    pub(super) newest: BTreeMap<Box<str>, Newest>,
+    /// The bytes that publishers hold more or less than those who count them know.
+    pub(super) uncounted: Vec<(Holder, isize)>,
     /// Bytes of those messages that are no tombstones, and of the index.
     pub(super) bytes: usize,
     /// The tombstones among them, oldest first: time and offset. Some may be superseded.
@@ -38,4 +49,25 @@ pub(crate) struct FrozenKeys {
     /// The offsets of messages that are the last of their keys and not the newest values: those
     /// were erased.
     pub(crate) ended: Vec<u64>,
+    /// The offsets of the newest messages that somebody holds, and who. Version 11 has begun to
+    /// tell.
+    pub(crate) holders: Vec<(u64, Holder)>,
+}
+
+impl Keys {
+    /// The offset of a key's newest message.
+    pub(super) fn offset_of(&self, key: &str) -> Option<u64> {
+        self.newest.get(key).map(|newest| newest.offset)
+    }
+
+    /// Charges bytes to a publisher, or takes them off.
+    pub(super) fn charge(&mut self, holder: Holder, bytes: isize) {
+        if holder == Holder::NOBODY {
+            return;
+        }
+        match self.uncounted.iter_mut().find(|(of, _)| *of == holder) {
+            Some((_, uncounted)) => *uncounted += bytes,
+            None => self.uncounted.push((holder, bytes)),
+        }
+    }
 }

@@ -106,6 +106,7 @@ mod tests {
 
     use super::super::tests::content;
     use super::*;
+    use crate::state::Holder;
 
     fn offsets(page: &LogPage) -> Vec<u64> {
         page.messages.iter().map(|message| message.id.offset).collect()
@@ -116,7 +117,7 @@ mod tests {
         let mut log = Log::default();
         for offset in 1..=*readable.last().expect("there is one") {
             let expires_ms = (!readable.contains(&offset)).then_some(1);
-            log.append(content(offset, expires_ms), Weak::new());
+            log.append(content(offset, expires_ms), Weak::new(), Holder::NOBODY);
         }
         log.expire(1);
         log

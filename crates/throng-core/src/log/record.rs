@@ -4,6 +4,7 @@ use super::Log;
 use super::recorded::Recorded;
 use crate::change::KnownRecord;
 use crate::message::Content;
+use crate::state::Holder;
 
 /// Bytes of a log that has a record and nothing else, besides the record's block and the name of
 /// the channel.
@@ -41,19 +42,25 @@ impl Log {
         ended.into_iter().for_each(|recorded| recorded.since_ms = notice.time_ms);
     }
 
-    /// Replaces these facts, of a channel with a name of this length. Returns the bytes that they
-    /// take, and took before.
+    /// The publisher that has created the channel.
+    pub(crate) fn creator(&self) -> Holder {
+        self.record.as_ref().map_or(Holder::NOBODY, |recorded| recorded.creator)
+    }
+
+    /// Replaces these facts, of a channel with a name of this length, which `creator` creates if it
+    /// was not before. Returns the bytes that they take, and took before.
     pub(crate) fn set_record(
         &mut self,
         now_ms: u64,
         record: Option<KnownRecord>,
-        name_bytes: usize,
+        (name_bytes, creator): (usize, Holder),
     ) -> [usize; 2] {
         let bytes = |it: &Log| it.record.as_ref().map_or(0, |recorded| recorded.bytes);
         let before = bytes(self);
+        let creator = if self.is_created() { self.creator() } else { creator };
         self.record = record.map(|known| {
             let bytes = RECORDED_BYTES + known.record.block().len() + name_bytes;
-            Box::new(Recorded { known, since_ms: now_ms, bytes })
+            Box::new(Recorded { known, since_ms: now_ms, bytes, creator })
         });
         [bytes(self), before]
     }

@@ -1,6 +1,7 @@
 //! The record of a log, with what the log knows of it. See [`super::record`].
 
 use crate::change::KnownRecord;
+use crate::state::Holder;
 
 /// The facts about a log that are kept beside its messages.
 #[derive(Debug)]
@@ -11,4 +12,6 @@ pub(super) struct Recorded {
     pub(super) since_ms: u64,
     /// The bytes that count against limits: they are all that keeps an ended channel there.
     pub(super) bytes: usize,
+    /// Whose room a creation takes.
+    pub(super) creator: Holder,
 }

@@ -18,12 +18,12 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use super::keys::{FrozenKeys, Keys};
+use super::keys::{FrozenKeys, Keys, Newest};
 use super::{Kept, Log, View};
 use crate::message::{Content, Message};
 use crate::rules::{Retention, StateLimits};
 use crate::stamp::Stamp;
-use crate::state::{KEYS_LOOKED_AT_MAX, KeyQuery, KeyValue, tombstones, value_bytes};
+use crate::state::{Holder, KEYS_LOOKED_AT_MAX, KeyQuery, KeyValue, tombstones, value_bytes};
 
 /// Fewer placeholders are not worth a pass.
 const GONE_MIN: usize = 32;
@@ -47,7 +47,7 @@ impl Log {
 
     /// The offset of the message that has set a key; `None` if the key has no value.
     pub(crate) fn newest_of(&self, key: &str) -> Option<u64> {
-        let offset = *self.keys.as_ref()?.newest.get(key)?;
+        let offset = self.keys.as_ref()?.offset_of(key)?;
         let is_value = self.view_of(offset).is_some_and(|view| !removes_key(&view));
         is_value.then_some(offset)
     }
@@ -70,27 +70,29 @@ impl Log {
 
     /// Notes the key of the newest message, which is about to be appended. The earlier message of
     /// the key is superseded.
-    pub(super) fn note_key(&mut self, content: &Content) {
+    pub(super) fn note_key(&mut self, content: &Content, holder: Holder) {
         let Some(key) = content.key() else { return };
         if self.keys.is_none() {
             self.begin_keys(self.floor().unwrap_or(content.previous));
         }
         self.forget_key(key);
         let Some(keys) = &mut self.keys else { return };
+        let bytes = value_bytes(key, content.weight_bytes());
+        keys.charge(holder, bytes as isize);
         if content.removes_key() {
             keys.removed += 1;
-            keys.removed_bytes += value_bytes(key, content.weight_bytes());
+            keys.removed_bytes += bytes;
             keys.tombstones.push_back((content.time_ms, content.id.offset));
         } else {
-            keys.bytes += value_bytes(key, content.weight_bytes());
+            keys.bytes += bytes;
         }
-        keys.newest.insert(key.into(), content.id.offset);
+        keys.newest.insert(key.into(), Newest { offset: content.id.offset, holder });
     }
 
     /// Takes a key out of the index. Its message stays as long as the retention covers it.
     fn forget_key(&mut self, key: &str) {
         let Some(keys) = &self.keys else { return };
-        let (older, Some(&offset)) = (keys.older, keys.newest.get(key)) else { return };
+        let (older, Some(offset)) = (keys.older, keys.offset_of(key)) else { return };
         let unkeyed = self.unkey(offset);
         debug_assert!(unkeyed.is_some(), "the newest message of a key is in its log");
         if let Some(at) = self.place_of(offset).filter(|at| *at < older) {
@@ -104,14 +106,13 @@ impl Log {
         self.keys.as_ref()?;
         let view = self.view_of(offset)?;
         let key: Box<str> = view.key()?.into();
-        let is_newest = self.keys.as_ref()?.newest.get(&key) == Some(&offset);
-        if !is_newest {
-            return None;
-        }
+        let newest = self.keys.as_ref()?.newest.get(&key).copied();
+        let Newest { holder, .. } = newest.filter(|newest| newest.offset == offset)?;
         let is_tombstone = removes_key(&view);
         let bytes = value_bytes(&key, view.weight_bytes());
         let keys = self.keys.as_mut()?;
         keys.newest.remove(&key);
+        keys.charge(holder, -(bytes as isize));
         if is_tombstone {
             keys.removed -= 1;
             keys.removed_bytes -= bytes;
@@ -191,7 +192,7 @@ impl Log {
         let view = self.view(entry);
         let (offset, stamp, bytes) = (view.offset(), view.stamp(), view.weight_bytes());
         let is_last = at + 1 == self.messages.len();
-        let newest = view.key().map(|key| keys.newest.get(key).copied());
+        let newest = view.key().map(|key| keys.offset_of(key));
         if newest == Some(Some(offset)) {
             self.pass_into_older(bytes);
             return !is_last;
@@ -254,7 +255,7 @@ impl Log {
             let Some(&(time_ms, offset)) = keys.tombstones.front() else { return };
             let view = self.view_of(offset);
             let key = view.and_then(|view| Some((view.stamp(), Box::<str>::from(view.key()?))));
-            let newest = key.filter(|(_, key)| keys.newest.get(key) == Some(&offset));
+            let newest = key.filter(|(_, key)| keys.offset_of(key) == Some(offset));
             if let Some((stamp, key)) = newest {
                 let is_over = time_ms.saturating_add(age_ms) <= now_ms
                     || keys.tombstones.len() > max_tombstones;
@@ -345,9 +346,11 @@ impl Log {
                 last.insert(key.to_owned(), view.offset());
             }
         }
-        let is_ended = |(key, offset): &(String, u64)| keys.newest.get(&**key) != Some(offset);
+        let is_ended = |(key, offset): &(String, u64)| keys.offset_of(key) != Some(*offset);
         let ended = last.into_iter().filter(is_ended).map(|(_, offset)| offset).collect();
-        Some(FrozenKeys { older: keys.older as u32, floor: keys.floor, ended })
+        let held = keys.newest.values().filter(|newest| newest.holder != Holder::NOBODY);
+        let holders = held.map(|newest| (newest.offset, newest.holder)).collect();
+        Some(FrozenKeys { older: keys.older as u32, floor: keys.floor, ended, holders })
     }
 
     /// Begins to keep the newest message of each key. The newest message that was dropped has the
@@ -361,6 +364,7 @@ impl Log {
         for &offset in &frozen.ended {
             self.unkey(offset);
         }
+        frozen.holders.iter().for_each(|&(offset, holder)| self.thaw_holder(offset, holder));
         let older = (frozen.older as usize).min(self.messages.len());
         let (mut older_bytes, mut gone) = (0, 0);
         for entry in self.messages.range(..older) {
@@ -371,6 +375,44 @@ impl Log {
         let keys = self.keys.get_or_insert_default();
         (keys.older, keys.older_bytes, keys.gone) = (older, older_bytes, gone);
         keys.floor = frozen.floor;
+    }
+
+    /// A message that is the newest of its key is held by this publisher.
+    fn thaw_holder(&mut self, offset: u64, holder: Holder) {
+        let Some(view) = self.view_of(offset) else { return };
+        let Some(key) = view.key().map(Box::<str>::from) else { return };
+        let bytes = value_bytes(&key, view.weight_bytes());
+        let Some(keys) = &mut self.keys else { return };
+        let newest = keys.newest.get_mut(&key).filter(|newest| newest.offset == offset);
+        if let Some(newest) = newest.filter(|newest| newest.holder == Holder::NOBODY) {
+            newest.holder = holder;
+            keys.charge(holder, bytes as isize);
+        }
+    }
+
+    /// The publisher that holds the newest message of a key.
+    pub(crate) fn holder_of(&self, key: &str) -> Holder {
+        let newest = self.keys.as_ref().and_then(|keys| keys.newest.get(key));
+        newest.map_or(Holder::NOBODY, |newest| newest.holder)
+    }
+
+    /// Nobody holds any message from now on.
+    pub(crate) fn release_all(&mut self) {
+        let Some(keys) = &self.keys else { return };
+        let held = keys.newest.iter().filter(|(_, newest)| newest.holder != Holder::NOBODY);
+        let bytes_of = |(key, newest): (&Box<str>, &Newest)| {
+            let view = self.view_of(newest.offset)?;
+            Some((newest.holder, value_bytes(key, view.weight_bytes())))
+        };
+        let held: Vec<_> = held.filter_map(bytes_of).collect();
+        let Some(keys) = &mut self.keys else { return };
+        keys.newest.values_mut().for_each(|newest| newest.holder = Holder::NOBODY);
+        held.into_iter().for_each(|(holder, bytes)| keys.charge(holder, -(bytes as isize)));
+    }
+
+    /// The bytes that publishers hold more or less since the last call.
+    pub(crate) fn take_uncounted(&mut self) -> impl Iterator<Item = (Holder, isize)> {
+        self.keys.iter_mut().flat_map(|keys| keys.uncounted.drain(..))
     }
 
     /// True if some message has a key, or had.
@@ -384,7 +426,7 @@ impl Log {
         let first = self.messages.front()?;
         let view = self.view(first);
         let offset = Some(view.offset()).filter(|offset| *offset <= limit)?;
-        let is_newest = keys.newest.get(view.key()?) == Some(&offset);
+        let is_newest = keys.offset_of(view.key()?) == Some(offset);
         (is_newest && !removes_key(&view)).then(|| first.content(self.sealed.as_deref()))
     }
 
@@ -399,14 +441,14 @@ impl Log {
         let last = self.messages.len().saturating_sub(1);
         let Log { messages, sealed, keys, .. } = self;
         let sealed = sealed.as_deref();
-        let Some(Keys { older, removed, newest, .. }) = keys.as_deref() else { return Vec::new() };
+        let Some(keys) = keys.as_deref() else { return Vec::new() };
         // Each message is looked at for each subscription: no key is read that need not be.
-        let hides_tombstones = is_state && *removed > 0;
+        let hides_tombstones = is_state && keys.removed > 0;
         let is_newest = |at: usize, view: &View<'_>| match view {
             // Whatever is left before the window is the newest of its key.
-            view if at < *older => !view.is_expired(),
+            view if at < keys.older => !view.is_expired(),
             view => match view.key() {
-                Some(key) => newest.get(key) == Some(&view.offset()),
+                Some(key) => keys.offset_of(key) == Some(view.offset()),
                 None => !view.is_expired(),
             },
         };
@@ -429,7 +471,7 @@ impl Log {
         let (mut found, mut last, mut next) = (Vec::new(), None, None);
         let all = keys.newest.range::<str, _>((from, Bound::Unbounded));
         let all = all.take_while(|(key, _)| key.starts_with(&*query.prefix));
-        for (looked_at, (key, offset)) in all.enumerate() {
+        for (looked_at, (key, Newest { offset, .. })) in all.enumerate() {
             if found.len() >= query.limit || looked_at >= query.limit + KEYS_LOOKED_AT_MAX {
                 next = last;
                 break;

@@ -187,7 +187,7 @@ impl Channel {
     pub(super) fn drop_log_if_unused(&mut self, shared: &Shared) {
         let Some(log) = self.log.as_mut().filter(|log| log.is_unused()) else { return };
         // Placeholders may be left.
-        shared.shrink(log, Log::clear);
+        shared.clear(log);
         shared.lose(self.rule, log.lost());
         self.log = None;
     }

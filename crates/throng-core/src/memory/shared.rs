@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use super::holders::Holders;
 use super::idempotency::{Idempotency, Key, KeyCounts, Owner, Seed};
 use super::name_hasher::NameHasher;
 use crate::change::{KnownRecord, RecordVersion};
@@ -11,6 +12,7 @@ use crate::engine::{EngineMetrics, Followed};
 use crate::events::EventSink;
 use crate::frozen::OFFSET_MAX;
 use crate::id::{Epoch, MessageId, WorkerId};
+use crate::idempotency_key::Publisher;
 use crate::log::Log;
 use crate::message::{Content, Message};
 use crate::name::ChannelName;
@@ -19,6 +21,7 @@ use crate::publication::{Publication, PublishError};
 use crate::reading::StartAt;
 use crate::rules::{JournalId, LagPolicy, RuleId, Rules};
 use crate::stamp::{Stamp, Stamps, Watermark};
+use crate::state::Holder;
 use crate::worker_queue::WorkerQueue;
 
 #[derive(Debug)]
@@ -45,6 +48,8 @@ pub(super) struct Shared {
     state_bytes: AtomicUsize,
     /// The keys of all states.
     state_keys: AtomicUsize,
+    /// What publishers hold of the bytes of states.
+    holders: Holders,
     pub(super) messages: AtomicU64,
     /// The order of all messages.
     pub(super) stamps: Stamps,
@@ -117,6 +122,7 @@ impl Shared {
             bytes: AtomicUsize::new(0),
             state_bytes: AtomicUsize::new(0),
             state_keys: AtomicUsize::new(0),
+            holders: Holders::default(),
             messages: AtomicU64::new(0),
             // One more for what is stamped elsewhere.
             stamps: Stamps::new(shards + 1),
@@ -316,9 +322,15 @@ impl Shared {
     }
 
     /// Appends a message to a log, and counts it.
-    pub(super) fn add(&self, log: &mut Log, content: Arc<Content>, message: Weak<Message>) {
+    pub(super) fn add(
+        &self,
+        log: &mut Log,
+        content: Arc<Content>,
+        message: Weak<Message>,
+        holder: Holder,
+    ) {
         let (before, state_before) = (log.bytes(), state_of(log));
-        log.append(content, message);
+        log.append(content, message, holder);
         // It may have superseded one.
         self.bytes.fetch_add(log.bytes(), Ordering::Relaxed);
         self.bytes.fetch_sub(before, Ordering::Relaxed);
@@ -327,7 +339,8 @@ impl Shared {
     }
 
     /// Counts the state of a log, which was of so many keys and bytes before.
-    pub(super) fn count_state(&self, before: [usize; 2], log: &Log) {
+    pub(super) fn count_state(&self, before: [usize; 2], log: &mut Log) {
+        self.holders.count(log.take_uncounted());
         let now = state_of(log);
         // Mostly there is none.
         if now != before {
@@ -338,10 +351,20 @@ impl Shared {
         }
     }
 
-    /// True if all states together may take so many bytes more: they are not dropped for others'
-    /// messages, so they get half of the limit of all logs.
-    pub(super) fn has_room_for_state(&self, bytes: usize) -> bool {
-        self.state_bytes.load(Ordering::Relaxed).saturating_add(bytes) <= self.max_bytes / 2
+    /// Checks that a publisher's states and creations may take so many bytes more. All of them are
+    /// not dropped for others' messages, so they get half of the limit of all logs.
+    pub(super) fn check_room_for_state(
+        &self,
+        holder: Holder,
+        bytes: usize,
+    ) -> Result<(), PublishError> {
+        let taken = self.state_bytes.load(Ordering::Relaxed);
+        self.holders.check(holder, bytes, (self.max_bytes / 2).saturating_sub(taken))
+    }
+
+    /// The publisher as one that holds room.
+    pub(super) fn holder(&self, publisher: Publisher<'_>) -> Holder {
+        Holders::holder(&self.idempotency_seed, publisher)
     }
 
     /// Counts messages that were appended to a log.
@@ -359,17 +382,28 @@ impl Shared {
         self.count_state(state_before, log);
     }
 
-    /// Replaces the record of a log, of a channel with a name of this length. Returns its version.
+    /// Drops all messages of a log, and counts them.
+    pub(super) fn clear(&self, log: &mut Log) {
+        log.release_all();
+        self.holders.count(log.take_uncounted());
+        self.shrink(log, Log::clear);
+    }
+
+    /// Replaces the record of a log, of a channel with a name of this length, which `creator`
+    /// creates if it was not before. Returns its version.
     pub(super) fn set_record(
         &self,
         now_ms: u64,
         log: &mut Log,
         record: Option<KnownRecord>,
-        name_bytes: usize,
+        (name_bytes, creator): (usize, Holder),
     ) -> RecordVersion {
         let version = record.as_ref().map_or(0, |known| known.version);
         let (state_before, was_created) = (state_of(log), log.is_created());
-        let [bytes, before] = log.set_record(now_ms, record, name_bytes);
+        let held = |log: &Log| (log.creator(), log.creation_bytes() as isize);
+        let (holder, held_before) = held(log);
+        let [bytes, before] = log.set_record(now_ms, record, (name_bytes, creator));
+        self.holders.count([(holder, -held_before), held(log)].into_iter());
         self.count_state(state_before, log);
         self.created.fetch_add(usize::from(log.is_created()), Ordering::Relaxed);
         self.created.fetch_sub(usize::from(was_created), Ordering::Relaxed);
@@ -390,7 +424,7 @@ impl Shared {
 
     /// Forgets that a channel has ended, of which nothing else is kept.
     pub(super) fn forget_end(&self, log: &mut Log) {
-        self.set_record(0, log, None, 0);
+        self.set_record(0, log, None, (0, Holder::NOBODY));
         self.ends_forgotten.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -425,6 +459,7 @@ impl Shared {
             read_markers: 0,
             read_markers_refused: 0,
             state_bytes: self.state_bytes.load(Ordering::Relaxed) as u64,
+            states_refused: self.holders.refused(),
             published: self.published.load(Ordering::Relaxed),
             volatile: self.volatile.load(Ordering::Relaxed),
             busy: self.busy.load(Ordering::Relaxed),

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use throng_access::{Action, Details};
 use throng_core::{
-    Attributes, Body, ChannelName, HistoryQuery, Kind, Mark, MessageId, Mover, Outcome,
-    Publication, ReadMarker, Reading, RefusedForMemory, Replacement, SubscriptionTerms,
+    Attributes, Body, ChannelName, HistoryQuery, Holder, IdempotencyKey, Kind, Mark, MessageId,
+    Mover, Outcome, Publication, ReadMarker, Reading, RefusedForMemory, Replacement, SubscriptionTerms,
     VolatilePublication,
 };
 use throng_dialect::Saying;
@@ -298,9 +298,15 @@ impl<N: Net> Sessions<N> {
             None => self.content(&publication)?,
         };
         let channel = name_of(target);
-        let key = publication.key.as_deref();
+        let (key, is_value) = (publication.key.as_deref(), publication.labels.key.is_some());
+        let as_key = |key| {
+            self.as_publisher(call.id, &channel, |publisher| IdempotencyKey::new(publisher, key))
+        };
+        let memory = self.engine.memory();
+        let as_holder = || self.as_publisher(call.id, &channel, |it| memory.holder(it));
         let publication = Publication {
-            idempotency_key: key.map(|key| self.idempotency_key(call.id, &channel, key)),
+            idempotency_key: key.map(as_key),
+            holder: if is_value { as_holder() } else { Holder::NOBODY },
             content_type,
             excluded: (!is_echoed).then(|| self.connections().name(call.id)),
             attributes: self.attributes(call.id, &channel, &publication.labels),

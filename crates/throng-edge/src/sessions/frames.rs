@@ -322,6 +322,7 @@ impl<N: Net> Sessions<N> {
             Err(
                 PublishError::StateFull
                 | PublishError::AllStatesFull
+                | PublishError::StatesOverShare
                 | PublishError::NoState
                 | PublishError::NoKey,
             ) => "the channel's state does not take the message",

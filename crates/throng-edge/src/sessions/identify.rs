@@ -11,8 +11,8 @@ use throng_access::{
     PassedHeaders, Permission, Refusal, Session, Shown, Step, Verdict, Verifier,
 };
 use throng_core::{
-    Answer, Attributes, ChannelName, Channels, IdempotencyKey, LateAnswer, Later, Publisher,
-    QuestionId, Sender, WorkerId,
+    Answer, Attributes, ChannelName, Channels, LateAnswer, Later, Publisher, QuestionId, Sender,
+    WorkerId,
 };
 use throng_dialect::Encoding;
 use throng_wire::credential::Token;
@@ -251,15 +251,15 @@ impl<N: Net> Sessions<N> {
         grants.recognise_user(permission, name, is_user).map(Into::into)
     }
 
-    /// The idempotency key with this text of the connection, which publishes to `channel`.
-    pub(crate) fn idempotency_key(
+    /// What `read` makes of the connection as a publisher to `channel`.
+    pub(crate) fn as_publisher<T>(
         &self,
         id: ConnectionId,
         channel: &ChannelName,
-        text: &str,
-    ) -> IdempotencyKey {
+        read: impl FnOnce(Publisher<'_>) -> T,
+    ) -> T {
         let Some(session) = self.connections().session(id) else {
-            return IdempotencyKey::new(Publisher::Anonymous, text);
+            return read(Publisher::Anonymous);
         };
         let client = self.client(id, Action::Publish(channel));
         let keys = self.access.server_keys.load();
@@ -276,7 +276,7 @@ impl<N: Net> Sessions<N> {
                 .find(is_shown)
                 .map_or(Publisher::Token, |key| Publisher::ServerKey(key.name())),
         };
-        IdempotencyKey::new(publisher, text)
+        read(publisher)
     }
 
     /// The attributes of a message that the connection publishes to `channel`: its labels, and the

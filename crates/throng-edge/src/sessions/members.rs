@@ -203,11 +203,9 @@ fn nobody() -> ErrorResponse {
 
 /// The error of a member that the list of its channel does not take.
 fn refused(error: PublishError) -> ErrorResponse {
-    match error {
-        PublishError::StateFull | PublishError::AllStatesFull => {
-            let message = "the list of the channel's members is full; try again later";
-            ErrorResponse::new(ErrorCode::NotStored, message)
-        }
-        other => other.into(),
+    if error.is_of_full_state() {
+        let message = "the list of the channel's members is full; try again later";
+        return ErrorResponse::new(ErrorCode::NotStored, message);
     }
+    error.into()
 }

@@ -19,7 +19,7 @@ impl NodeShared {
         later: Later<'_, ChangeOutcome>,
     ) -> Answer<ChangeOutcome> {
         let has_keys = change.has_keys();
-        let LogChange { channel, condition, messages, record } = change;
+        let LogChange { channel, condition, messages, record, .. } = change;
         if has_keys && self.state_limits(&channel).is_none() {
             return Err(PublishError::NoState.into()).into();
         }

@@ -64,6 +64,7 @@ pub(super) async fn prepare(
         attributes,
         expires_in_ms,
         receipt,
+        holder: permit.holder_of(&item.publication.labels),
         ..Publication::new(channel, body)
     }))
 }

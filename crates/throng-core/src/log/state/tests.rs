@@ -1,5 +1,6 @@
 //! A log with keys beside all that was published to it.
 
+use std::collections::BTreeMap;
 use std::sync::Weak;
 
 use proptest::prelude::*;
@@ -49,12 +50,19 @@ struct Sent {
 
 struct World {
     log: Log,
+    /// What publishers hold, as the log has told of changes.
+    held: BTreeMap<u16, isize>,
     sent: Vec<Sent>,
     retention: Retention,
     now_ms: u64,
 }
 
 impl World {
+    fn with(retention: Retention) -> World {
+        let (log, sent) = (Log::default(), Vec::new());
+        World { log, held: BTreeMap::new(), sent, retention, now_ms: 1 }
+    }
+
     fn append(&mut self, key: Option<u8>, is_tombstone: bool, expires_in_ms: Option<u64>) {
         let key = key.map(|key| format!("key {key}"));
         self.append_named(key, is_tombstone, expires_in_ms);
@@ -86,7 +94,8 @@ impl World {
             extras: Extras::new(None, attributes),
             ..Arc::into_inner(content(offset, expires_ms)).expect("it is new")
         };
-        self.log.append(Arc::new(message), Weak::new());
+        // Every third message is the server's.
+        self.log.append(Arc::new(message), Weak::new(), Holder::numbered((offset % 3) as u16));
         self.sent.push(Sent { offset, key: None, is_tombstone: false, is_gone: false });
     }
 
@@ -141,9 +150,11 @@ impl World {
         keys.iter().for_each(|keys| thawed.begin_keys(keys.floor));
         for place in self.log.places() {
             let super::super::Place::Here(content) = place else { unreachable!("none is sealed") };
-            thawed.append(Arc::clone(content), Weak::new());
+            thawed.append(Arc::clone(content), Weak::new(), Holder::NOBODY);
         }
         keys.iter().for_each(|keys| thawed.thaw_keys(keys));
+        // All that was held is held again.
+        self.held.clear();
         self.log = thawed;
     }
 
@@ -173,12 +184,23 @@ impl World {
             }
         }
         prop_assert_eq!(self.log.state_bytes(), state_bytes);
-        let newest = self.log.keys.iter().flat_map(|keys| &keys.newest);
-        let tombstone_bytes = newest.filter_map(|(key, offset)| {
+        let newest = || self.log.keys.iter().flat_map(|keys| &keys.newest);
+        let tombstone_bytes = newest().filter_map(|(key, Newest { offset, .. })| {
             let view = self.log.view_of(*offset).filter(removes_key)?;
             Some(value_bytes(key, view.weight_bytes()))
         });
         prop_assert_eq!(self.log.tombstone_bytes(), tombstone_bytes.sum::<usize>());
+        let mut held = BTreeMap::new();
+        for (key, Newest { offset, holder }) in newest().filter(|(_, it)| it.holder.number() > 0) {
+            let view = self.log.view_of(*offset).expect("it is there");
+            *held.entry(holder.number()).or_default() +=
+                value_bytes(key, view.weight_bytes()) as isize;
+        }
+        for (holder, bytes) in self.log.take_uncounted() {
+            *self.held.entry(holder.number()).or_default() += bytes;
+        }
+        self.held.retain(|_, bytes| *bytes != 0);
+        prop_assert_eq!(&self.held, &held);
         let Some((window, ..)) = self.log.window() else { return Ok(()) };
         let blanks = self.log.views().rev().take(window).filter(View::is_blank).count() as u64;
         let count = EntryCount { messages: window as u64 - blanks, blanks };
@@ -204,7 +226,7 @@ proptest! {
         max_age_ms in prop_oneof![Just(u64::MAX), 1..100_u64],
     ) {
         let retention = Retention { max_messages, max_bytes: usize::MAX, max_age_ms };
-        let mut world = World { log: Log::default(), sent: Vec::new(), retention, now_ms: 1 };
+        let mut world = World::with(retention);
         // Without a key it is another log.
         world.append(Some(0), false, None);
         for step in steps {
@@ -217,7 +239,7 @@ proptest! {
 #[test]
 fn a_tombstone_in_the_window_is_kept_however_old_it_is() {
     let retention = Retention { max_messages: 3, max_bytes: usize::MAX, max_age_ms: u64::MAX };
-    let mut world = World { log: Log::default(), sent: Vec::new(), retention, now_ms: 1 };
+    let mut world = World::with(retention);
     world.append(Some(0), false, None);
     world.append(Some(0), true, None);
     world.step(Step::Wait { ms: 2 * TOMBSTONE_MS });

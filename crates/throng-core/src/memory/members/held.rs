@@ -130,7 +130,7 @@ impl MemoryEngine {
                 self.tell_others(state, now_ms, channel, key, Some(newest));
             }
             Ok(()) => {}
-            Err(PublishError::StateFull | PublishError::AllStatesFull) => {
+            Err(error) if error.is_of_full_state() => {
                 self.is_refused();
                 state.shared.entry(channel.clone()).or_default().lacks = true;
                 if told.is_none() && !is_own {

@@ -15,6 +15,7 @@ use crate::message::{Content, InFlight, Message};
 use crate::name::Kind;
 use crate::publication::{Publication, PublishError, Published};
 use crate::receipt::Receipt;
+use crate::state::Holder;
 use crate::worker_queue::Notification;
 
 /// The result of an append.
@@ -137,7 +138,7 @@ impl Shard {
         let newest_ms = channel.log.as_ref().and_then(|log| log.newest_ms()).unwrap_or(0);
         // Until it is posted and kept, nothing beyond it is settled.
         let (id_of_message, time_ms) = (shared.message_id(offset), now_ms.max(newest_ms));
-        let Publication { channel: name, body, receipt, .. } = publication;
+        let Publication { channel: name, body, receipt, holder, .. } = publication;
         let content = Arc::new(Content {
             stamp: shared.stamps.begin(self.number),
             content_type: publication.content_type,
@@ -154,7 +155,7 @@ impl Shard {
         }
         let (message, wake) = post(shared, id, followers, &content, receipt);
         let subscribers = channel.followers.subscribers();
-        self.keep(shared, slot, content, message.as_ref(), now_ms);
+        self.keep(shared, slot, (content, holder), message.as_ref(), now_ms);
         shared.stamps.end(self.number);
         Appended { offset, subscribers, wake }
     }
@@ -164,7 +165,7 @@ impl Shard {
         &mut self,
         shared: &Shared,
         slot: u32,
-        content: Arc<Content>,
+        (content, holder): (Arc<Content>, Holder),
         message: Option<&Arc<Message>>,
         now_ms: u64,
     ) {
@@ -181,7 +182,7 @@ impl Shard {
         let rule = channel.rule;
         let log = channel.log.get_or_insert_with(|| Box::new(Log::new(shared.lost(rule))));
         let message = message.map(Arc::downgrade).unwrap_or_default();
-        shared.add(log, content, message);
+        shared.add(log, content, message, holder);
         self.plan_look(slot);
         let channel = &mut self.channels[slot];
         channel.expire(shared, now_ms);

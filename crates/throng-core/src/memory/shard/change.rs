@@ -12,6 +12,7 @@ use crate::change::{
 use crate::creation;
 use crate::log::Log;
 use crate::publication::{Publication, PublishError, Replacement};
+use crate::state::Holder;
 
 /// Nothing could keep a record.
 const KEEPS_NOTHING: &str = "the channel keeps no history, so it has no record: see \
@@ -59,8 +60,8 @@ impl Shard {
             change.messages.iter_mut().for_each(|message| message.needs_creation = must_exist);
             change.admit(state.record.as_ref().map(|known| &known.record))?;
         }
-        if change.creates(&state) && !shared.has_room_for_state(RECORD_BYTES_MAX) {
-            return Err(PublishError::AllStatesFull.into());
+        if change.creates(&state) {
+            shared.check_room_for_state(change.holder, RECORD_BYTES_MAX)?;
         }
         shared.check_offsets(state.head.offset, change.messages.len() as u64)?;
         let slot = self.find_or_create(shared, name);
@@ -73,7 +74,7 @@ impl Shard {
         }
         wake.extend(self.renew_oldest_value(shared, now_ms, slot));
         shared.published.fetch_add(ids.len() as u64, Ordering::Relaxed);
-        let record = self.change_record(shared, now_ms, slot, change.record);
+        let record = self.change_record(shared, now_ms, slot, (change.record, change.holder));
         self.forget_if_unused(shared, now_ms, slot);
         Ok((Changed { ids, record }, wake))
     }
@@ -108,7 +109,7 @@ impl Shard {
         shared: &Shared,
         now_ms: u64,
         slot: u32,
-        change: RecordChange,
+        (change, creator): (RecordChange, Holder),
     ) -> RecordVersion {
         let channel = &mut self.channels[slot];
         let record = match change {
@@ -127,7 +128,7 @@ impl Shard {
         let lost = shared.lost(channel.rule);
         let log = channel.log.get_or_insert_with(|| Box::new(Log::new(lost)));
         let name_bytes = self.names.get(channel.name).len();
-        shared.set_record(now_ms, log, record, name_bytes)
+        shared.set_record(now_ms, log, record, (name_bytes, creator))
     }
 
     /// Erases messages. Wake the returned workers once the lock is released.
@@ -149,12 +150,12 @@ impl Shard {
             }
             Erase::History | Erase::Log => {
                 let messages = log.readable() as u64;
-                shared.shrink(log, Log::clear);
+                shared.clear(log);
                 messages
             }
         };
         if what == Erase::Log {
-            shared.set_record(now_ms, log, None, 0);
+            shared.set_record(now_ms, log, None, (0, Holder::NOBODY));
         }
         let wake = self.append_tombstones(shared, now_ms, slot);
         self.forget_if_unused(shared, now_ms, slot);

@@ -21,6 +21,10 @@ use crate::message::Content;
 use crate::name::ChannelName;
 use crate::rules::JournalId;
 use crate::stamp::Stamp;
+use crate::state::Holder;
+
+/// The first version that tells whose room states and creations take.
+const HOLDERS_VERSION: u16 = 11;
 
 /// A channel without its messages.
 #[derive(Debug)]
@@ -34,6 +38,8 @@ pub(in crate::memory) struct FrozenChannel {
     read: u64,
     pub(in crate::memory) messages: u32,
     record: Option<KnownRecord>,
+    /// Whose the room of a creation is; nobody's before version 11.
+    creator: Holder,
     /// The part of its keys that the messages do not tell; `None` before version 8.
     pub(in crate::memory) keys: Option<FrozenKeys>,
     /// The journal that has its log.
@@ -68,7 +74,8 @@ impl FrozenChannel {
         let journal = decoder.u8()?.checked_sub(1).map(JournalId);
         let number = if version < 3 { None } else { Some(decoder.u32()?) };
         let record = if version < 6 { None } else { decode_record(&mut decoder)? };
-        let keys = if version < 8 { None } else { decode_keys(&mut decoder)? };
+        let keys = if version < 8 { None } else { decode_keys(&mut decoder, version)? };
+        let creator = if version < HOLDERS_VERSION { 0 } else { decoder.u16()? };
         decoder.finish()?;
         if keys.as_ref().is_some_and(|keys: &FrozenKeys| keys.older > messages || keys.floor > head)
         {
@@ -85,6 +92,7 @@ impl FrozenChannel {
             read,
             messages,
             record,
+            creator: Holder::numbered(creator),
             keys,
             journal,
             number,
@@ -101,15 +109,22 @@ fn decode_record(decoder: &mut Decoder<'_>) -> Result<Option<KnownRecord>, ThawE
     Ok(Some(KnownRecord { version, record }))
 }
 
-/// One byte: whether there are keys. Then the number of messages before the window, the floor, and
-/// the messages that are the last of their keys and not the newest values.
-fn decode_keys(decoder: &mut Decoder<'_>) -> Result<Option<FrozenKeys>, ThawError> {
+/// One byte: whether there are keys. Then the number of messages before the window, the floor, the
+/// messages that are the last of their keys and not the newest values, and whose room the newest
+/// ones take.
+fn decode_keys(
+    decoder: &mut Decoder<'_>,
+    version: u16,
+) -> Result<Option<FrozenKeys>, ThawError> {
     match decoder.u8()? {
         0 => Ok(None),
         1 => {
             let (older, floor, ended) = (decoder.u32()?, decoder.u64()?, decoder.u32()?);
             let ended = (0..ended).map(|_| decoder.u64()).collect::<Result<_, _>>()?;
-            Ok(Some(FrozenKeys { older, floor, ended }))
+            let held = if version < HOLDERS_VERSION { 0 } else { decoder.u32()? };
+            let mut holder = || Ok((decoder.u64()?, Holder::numbered(decoder.u16()?)));
+            let holders = (0..held).map(|_| holder()).collect::<Result<_, ThawError>>()?;
+            Ok(Some(FrozenKeys { older, floor, ended, holders }))
         }
         _ => Err(ThawError::Invalid("the keys of a channel")),
     }
@@ -117,11 +132,16 @@ fn decode_keys(decoder: &mut Decoder<'_>) -> Result<Option<FrozenKeys>, ThawErro
 
 fn encode_keys(encoder: &mut Encoder, keys: Option<FrozenKeys>) {
     encoder.u8(u8::from(keys.is_some()));
-    if let Some(FrozenKeys { older, floor, ended }) = keys {
+    if let Some(FrozenKeys { older, floor, ended, holders }) = keys {
         encoder.u32(older);
         encoder.u64(floor);
         encoder.u32(ended.len() as u32);
         ended.into_iter().for_each(|offset| encoder.u64(offset));
+        encoder.u32(holders.len() as u32);
+        for (offset, holder) in holders {
+            encoder.u64(offset);
+            encoder.u16(holder.number());
+        }
     }
 }
 
@@ -213,6 +233,8 @@ impl Shard {
         encoder.u64(record.map_or(0, |known| known.version));
         encoder.bytes(record.map_or(&[], |known| known.record.block()));
         encode_keys(&mut encoder, channel.log.as_ref().and_then(|log| log.frozen_keys()));
+        let creator = channel.log.as_ref().map_or(Holder::NOBODY, |log| log.creator());
+        encoder.u16(creator.number());
         encoder.finish()
     }
 
@@ -249,7 +271,8 @@ impl Shard {
         if let Some(log) = &mut channel.log {
             log.set_read(frozen.read);
             let name_bytes = self.names.get(channel.name).len();
-            shared.set_record(clock::now_ms(), log, frozen.record.clone(), name_bytes);
+            let of = (name_bytes, frozen.creator);
+            shared.set_record(clock::now_ms(), log, frozen.record.clone(), of);
             if log.record().is_some_and(|known| known.record.is_of_mortal()) {
                 shared.mortal().insert(frozen.name.clone());
             }
@@ -326,7 +349,7 @@ impl Shard {
     ) -> Result<(), ThawError> {
         let content = Arc::new(content);
         let log = self.log_before(shared, slot, &content)?;
-        shared.add(log, content, Weak::new());
+        shared.add(log, content, Weak::new(), Holder::NOBODY);
         self.note_age(slot, 1);
         Ok(())
     }

@@ -7,7 +7,7 @@ use super::super::shared::Shared;
 use super::{Hashed, Shard, Wake};
 use crate::change::{ChangeError, KeyCondition};
 use crate::publication::{Publication, PublishError};
-use crate::state::{KeyChange, KeyPage, KeyQuery, RENEWED_AFTER};
+use crate::state::{Holder, KeyChange, KeyPage, KeyQuery, RENEWED_AFTER};
 
 impl Shard {
     /// Fails if messages, of which all are appended or none, have keys that the channel cannot
@@ -28,8 +28,11 @@ impl Shard {
         let Ok(change) = KeyChange::of(messages, shared.rules.get(rule).state, value_of);
         let (keys, bytes) = log.map_or((0, 0), |log| (log.state_keys(), log.state_bytes()));
         let grows = change?.check(keys as u64, bytes as u64)?;
-        if grows > 0 && !shared.has_room_for_state(grows as usize) {
-            return Err(PublishError::AllStatesFull);
+        let keyed = messages.iter().find(|message| message.key().is_some());
+        if grows > 0
+            && let Some(keyed) = keyed
+        {
+            shared.check_room_for_state(keyed.holder, grows as usize)?;
         }
         Ok(())
     }
@@ -120,7 +123,8 @@ impl Shard {
         let Some((content, offset)) = oldest.zip(shared.next_offset(channel.head).ok()) else {
             return Wake::new();
         };
-        let publication = Publication::again(&content, now_ms);
+        let holder = content.key().map_or(Holder::NOBODY, |key| log.holder_of(key));
+        let publication = Publication { holder, ..Publication::again(&content, now_ms) };
         self.append_at(shared, now_ms, (slot, offset), publication).wake
     }
 

@@ -82,8 +82,8 @@ impl World {
         let message = |body: &String| Publication::new(name(channel), Body::Text((**body).into()));
         let messages = bodies.iter().map(message).collect();
         self.changes.push((channel, bodies.clone()));
-        let change =
-            LogChange { channel: name(channel), condition: condition.clone(), messages, record };
+        let change = LogChange::append(name(channel), messages);
+        let change = LogChange { condition: condition.clone(), record, ..change };
         let wanted = Wanted::Change(channel, condition, bodies, change.record.clone());
         (Entry::Change(change, retention()), wanted)
     }
