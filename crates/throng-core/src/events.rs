@@ -83,6 +83,15 @@ enum Role {
     Follows,
 }
 
+/// What [`Standby`] has no room for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dropped<T> {
+    /// What has just happened, which nobody else may tell.
+    New(T),
+    /// The oldest, which another process tells: only if that one is gone, nobody has.
+    Oldest(T),
+}
+
 /// What there is to tell applications, on one of several processes: see [`Event::Leads`]. The
 /// bounds of number and bytes are the caller's.
 #[derive(Debug)]
@@ -103,19 +112,27 @@ impl<T> Standby<T> {
     ///
     /// # Errors
     ///
-    /// `most` wait already, which this process may have to tell.
-    pub fn take(&mut self, now_ms: u64, happened: T, most: usize) -> Result<Option<T>, T> {
+    /// `most` wait already, so that one is dropped.
+    pub fn take(&mut self, now_ms: u64, happened: T, most: usize) -> Result<Option<T>, Dropped<T>> {
         if self.role == Role::Alone {
             return Ok(Some(happened));
         }
-        if self.waiting.len() >= most {
-            if self.role != Role::Follows {
-                return Err(happened);
-            }
-            self.waiting.pop_front();
+        if self.waiting.len() < most {
+            self.waiting.push_back((now_ms, happened));
+            return Ok(None);
+        }
+        if self.role != Role::Follows {
+            return Err(Dropped::New(happened));
         }
         self.waiting.push_back((now_ms, happened));
-        Ok(None)
+        self.waiting.pop_front().map_or(Ok(None), |(_, oldest)| Err(Dropped::Oldest(oldest)))
+    }
+
+    /// Drops what is meant. Returns how much that is.
+    pub fn forget(&mut self, mut is_meant: impl FnMut(&T) -> bool) -> u64 {
+        let before = self.waiting.len();
+        self.waiting.retain(|(_, happened)| !is_meant(happened));
+        (before - self.waiting.len()) as u64
     }
 
     /// Takes [`Event::Leads`]. Returns what is to be told now, in its order.
@@ -164,10 +181,12 @@ mod tests {
         for at_ms in 10..13 {
             assert_eq!(standby.take(at_ms, "d", 3), Ok(None));
         }
-        assert_eq!(standby.take(13, "e", 3), Err("e"));
+        assert_eq!(standby.take(13, "e", 3), Err(Dropped::New("e")));
         standby.follows(11 + REMEMBERED_MS);
-        assert_eq!(standby.take(14, "f", 2), Ok(None), "the oldest gives room");
-        assert_eq!(standby.leads(u64::MAX), ["d", "f"]);
+        assert_eq!(standby.take(14, "f", 2), Err(Dropped::Oldest("d")));
+        assert_eq!(standby.take(14, "g", 3), Ok(None));
+        assert_eq!(standby.forget(|it| *it == "f"), 1);
+        assert_eq!(standby.leads(u64::MAX), ["d", "g"]);
     }
 
     #[test]

@@ -253,6 +253,12 @@ pub trait Cluster: Send + Sync {
         let _ = left;
     }
 
+    /// Has the others [part with](crate::MemoryEngine::part_with_user) a user, as far as they can
+    /// be reached.
+    fn part_with_user(&self, user: &str, before_ms: u64) {
+        let _ = (user, before_ms);
+    }
+
     /// True if one of the others has said that users may go on in the channel with this key.
     fn has_bookmarks_in(&self, now_ms: u64, channel: u64) -> bool {
         let _ = (now_ms, channel);

@@ -520,6 +520,10 @@ impl Cluster for NatsJournal {
         self.shared.tell_bookmarks(left);
     }
 
+    fn part_with_user(&self, user: &str, before_ms: u64) {
+        self.shared.part_elsewhere(user, before_ms);
+    }
+
     fn has_bookmarks_in(&self, now_ms: u64, channel: u64) -> bool {
         self.shared.has_bookmarks_in(now_ms, channel)
     }

@@ -25,6 +25,8 @@ pub struct DeliveryMetrics {
     pub(crate) deliveries: Outcomes<{ DELIVERIES.len() }>,
     pub(crate) events: Outcomes<{ EVENTS.len() }>,
     pub(crate) waiting: Gauge,
+    /// Events that another node sends, of which this one keeps no copy any more.
+    pub(crate) not_repeated: Gauge,
 }
 
 impl Default for DeliveryMetrics {
@@ -33,6 +35,7 @@ impl Default for DeliveryMetrics {
             deliveries: Outcomes::new(&DELIVERIES),
             events: Outcomes::new(&EVENTS),
             waiting: Gauge::default(),
+            not_repeated: Gauge::default(),
         }
     }
 }
@@ -46,6 +49,12 @@ impl DeliveryMetrics {
     /// How many events there were, by the word for their outcome.
     pub fn events(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.events.get()
+    }
+
+    /// How many events another node sends that this one could not repeat if that one goes, as there
+    /// were too many.
+    pub fn not_repeated(&self) -> u64 {
+        self.not_repeated.get()
     }
 
     /// The events that are not delivered yet.

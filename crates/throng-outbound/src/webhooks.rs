@@ -10,6 +10,7 @@
 //! |---|---|
 //! | `kind` | what an application can be told of |
 //! | `happened` | what has happened, and its JSON |
+//! | `waiting` | what is not delivered yet |
 //! | `pending` | departures that wait for a return |
 //! | `standby` | what another node sends, for now |
 //! | `delivery` | sends what has happened, in batches |
@@ -29,18 +30,17 @@ mod happened;
 mod kind;
 mod pending;
 mod standby;
+mod waiting;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use throng_access::{AccessControl, Apps, ClientApp};
-use throng_core::events::{Event, EventSink};
+use throng_core::events::{Dropped, Event, EventSink};
 use throng_core::name::{ChannelName, Kind};
 use throng_core::{ConnectionName, VolatilePublication, clock};
 use throng_pusher::Channel;
 use throng_pusher::app::split_prefix;
-use tokio::sync::mpsc;
 
 use crate::callouts::RunningCallouts;
 use crate::client::{Origin, Trust};
@@ -50,9 +50,7 @@ use delivery::WebhookDelivery;
 use happened::{Happened, What};
 pub use kind::Webhook;
 use standby::OnStandby;
-
-/// The most bytes of events that wait for one application. Clients choose the data of theirs.
-const BYTES_MAX: usize = 16 << 20;
+use waiting::Waiting;
 
 /// The webhook of one application.
 #[derive(Debug)]
@@ -81,8 +79,7 @@ impl WebhookSettings {
 struct WebhookQueue {
     app: Arc<ClientApp>,
     wants: Vec<Webhook>,
-    events: mpsc::Sender<Happened>,
-    waiting_bytes: Arc<AtomicUsize>,
+    waiting: Arc<Waiting>,
     /// What concerns all nodes, if there are several.
     standby: Option<Arc<OnStandby>>,
     metrics: Arc<DeliveryMetrics>,
@@ -135,30 +132,29 @@ impl WebhookQueue {
             && let Some(standby) = &self.standby
         {
             match standby.take(now_ms, happened) {
-                Ok(now) => now.into_iter().for_each(|happened| self.push(happened)),
-                Err(_) => self.metrics.events.count("overflow"),
+                Ok(now) => now.into_iter().for_each(|happened| self.waiting.push(happened)),
+                Err(Dropped::New(_)) => self.metrics.events.count("overflow"),
+                Err(Dropped::Oldest(_)) => self.metrics.not_repeated.add(1),
             }
         } else {
-            self.push(happened);
+            self.waiting.push(happened);
         }
     }
 
     /// Which node leads is known, or not any more.
     fn follow(&self, now_ms: u64, event: Event<'_>) {
         if let Some(standby) = &self.standby {
-            standby.follow(now_ms, event, |happened| self.push(happened));
+            standby.follow(now_ms, event, |happened| self.waiting.push(happened));
         }
     }
 
-    fn push(&self, happened: Happened) {
-        let bytes = happened.bytes();
-        let is_full = self.waiting_bytes.load(Ordering::Relaxed) + bytes > BYTES_MAX;
-        let Some(place) = self.events.try_reserve().ok().filter(|_| !is_full) else {
-            return self.metrics.events.count("overflow");
-        };
-        self.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.metrics.waiting.add(1);
-        place.send(happened);
+    /// Drops what names a user and happened before a time. Returns how much that is.
+    fn forget_user(&self, user: &str, before_ms: u64) -> u64 {
+        let Some(own) = self.app.app().shown(user) else { return 0 };
+        let names = [own, &*shown(&ChannelName::user(user))];
+        let standby = self.standby.as_ref();
+        let on_standby = standby.map_or(0, |standby| standby.forget_user(names, before_ms));
+        on_standby + self.waiting.forget_user(names, before_ms)
     }
 }
 
@@ -217,7 +213,8 @@ impl EventSink for WebhookQueues {
     }
 
     fn forget_user(&self, user: &str, before_ms: u64) -> u64 {
-        self.next.as_ref().map_or(0, |next| next.forget_user(user, before_ms))
+        let own: u64 = self.queues.iter().map(|queue| queue.forget_user(user, before_ms)).sum();
+        own + self.next.as_ref().map_or(0, |next| next.forget_user(user, before_ms))
     }
 }
 
@@ -253,16 +250,13 @@ impl Webhooks {
     }
 
     fn add(&mut self, settings: WebhookSettings, app: &Arc<ClientApp>, trust: &Trust) {
-        // tokio panics if a channel has no capacity.
-        let max_queued = settings.max_queued.max(1);
-        let (sender, events) = mpsc::channel(max_queued);
-        let waiting_bytes = Arc::<AtomicUsize>::default();
+        let max_queued = settings.max_queued;
+        let waiting = Arc::new(Waiting::new(max_queued, Arc::clone(&self.metrics)));
         let standby = settings.has_nodes.then(|| Arc::new(OnStandby::new(max_queued)));
         self.queues.push(WebhookQueue {
             app: Arc::clone(app),
             wants: settings.wants.clone(),
-            events: sender,
-            waiting_bytes: Arc::clone(&waiting_bytes),
+            waiting: Arc::clone(&waiting),
             standby: standby.clone(),
             metrics: Arc::clone(&self.metrics),
         });
@@ -273,9 +267,7 @@ impl Webhooks {
             access: Arc::clone(&self.access),
             app: Arc::clone(app),
             wants: settings.wants,
-            events,
-            max_pending: max_queued,
-            waiting_bytes,
+            waiting,
             standby,
             metrics: Arc::clone(&self.metrics),
             stop: Arc::default(),

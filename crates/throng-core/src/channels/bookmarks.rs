@@ -48,6 +48,15 @@ impl Channels {
         }
     }
 
+    /// [Parts](crate::MemoryEngine::part_with_user) with a user, also on other nodes. Returns how
+    /// many events of this one are forgotten.
+    pub fn part_with_user(&self, now_ms: u64, user: &str, before_ms: u64) -> u64 {
+        if let Some(cluster) = self.cluster() {
+            cluster.part_with_user(user, before_ms);
+        }
+        self.memory.part_with_user(now_ms, user, before_ms)
+    }
+
     /// True if some user may go on in a channel.
     pub fn has_bookmarks_in(&self, now_ms: u64, channel: &ChannelName) -> bool {
         let elsewhere = |cluster: &dyn Cluster| {

@@ -135,9 +135,6 @@ pub trait MemberLink: Send + Sync {
     /// Asks, and answers through
     /// [`MemoryEngine::members_answered`](crate::MemoryEngine::members_answered) in any case.
     fn ask(&self, ask: MemberAsk);
-
-    /// Has a user leave all channels on all others without a grace.
-    fn part_with(&self, user: &str);
 }
 
 /// Another process, for as long as it is known.
@@ -261,10 +258,6 @@ impl Exchange {
             state.beat_ms = now_ms + BEAT_MS;
             self.link.tell(state.number + 1, &[]);
         }
-    }
-
-    pub(crate) fn part_with(&self, user: &str) {
-        self.link.part_with(user);
     }
 
     fn tell(&self, state: &mut ExchangeState, now_ms: u64) {

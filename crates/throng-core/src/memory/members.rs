@@ -227,17 +227,11 @@ impl MemoryEngine {
         }
     }
 
-    /// A user without connections leaves all channels at once, whatever the grace of their rules:
-    /// also on other nodes.
-    pub fn part_with_user(&self, now_ms: u64, user: &str) {
-        self.part_with_user_here(now_ms, user);
-        if let Some(exchange) = self.members.exchange.get() {
-            exchange.part_with(user);
-        }
-    }
-
-    /// The same on this node, which also forgets where the user would go on.
-    pub fn part_with_user_here(&self, now_ms: u64, user: &str) {
+    /// A user without connections leaves all channels at once, whatever the grace of their rules.
+    /// It is forgotten where the user would go on, and so are the events of before a time, in
+    /// milliseconds since 1970, that name the user and that no application has been told of.
+    /// Returns how many events these are.
+    pub fn part_with_user(&self, now_ms: u64, user: &str, before_ms: u64) -> u64 {
         self.bookmarks.forget(user);
         for shard in 0..SHARDS {
             let mut state = self.members.lock(shard);
@@ -247,11 +241,6 @@ impl MemoryEngine {
                 self.part_with(&mut state, now_ms, &channel, &key);
             }
         }
-    }
-
-    /// Removes the events of before a time, in milliseconds since 1970, that name a user and that
-    /// no application has been told of. Returns how many.
-    pub fn forget_events(&self, user: &str, before_ms: u64) -> u64 {
         self.shared.events.as_ref().map_or(0, |events| events.forget_user(user, before_ms))
     }
 

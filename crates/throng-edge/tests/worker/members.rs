@@ -476,11 +476,11 @@ fn a_user_who_is_erased_leaves_without_a_grace() {
     let watcher = rig.get("/channels/room?presence=true");
     let [ann, bob] = ["ann", "bob"].map(|user| rig.get(&format!("/channels/room?user={user}")));
     assert_eq!(told(&mut rig, &watcher), ["state 0", "join ann", "join bob"]);
-    rig.engine.part_with_user(rig.now_ms(), "ann");
+    rig.engine.part_with_user(rig.now_ms(), "ann", 0);
     assert_eq!(told(&mut rig, &watcher), [""; 0], "she is here");
     rig.hang_up(&ann);
     rig.hang_up(&bob);
-    rig.engine.part_with_user(rig.now_ms(), "ann");
+    rig.engine.part_with_user(rig.now_ms(), "ann", 0);
     assert_eq!(told(&mut rig, &watcher), ["leave ann"]);
     pass(&mut rig, 12);
     assert_eq!(told(&mut rig, &watcher), ["leave bob"]);

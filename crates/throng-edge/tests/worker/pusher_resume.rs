@@ -78,7 +78,7 @@ fn an_erased_user_begins_anew() {
     first.subscribe(&mut rig, "private-a", None);
     rig.hang_up(&first.client);
     publish(&mut rig, "private-a", &["1"]);
-    rig.engine.part_with_user(rig.now_ms(), "shop/ann");
+    rig.engine.part_with_user(rig.now_ms(), "shop/ann", 0);
     assert_eq!(rig.engine.bookmark_metrics().bookmarks, 0);
     assert_eq!(of_next(&mut rig), [""; 0]);
 }

@@ -47,8 +47,8 @@ impl NodeShared {
             Ok(Question::Bookmark { of, user, from }) => {
                 self.tell_bookmark(reply, (&of, &user), from.as_deref());
             }
-            Ok(Question::PartWith { user }) => {
-                self.memory.part_with_user_here((self.now_ms)(), &user);
+            Ok(Question::PartWith { user, before_ms }) => {
+                self.memory.part_with_user((self.now_ms)(), &user, before_ms);
                 self.reply(reply, &true);
             }
             Ok(Question::Scan { target, action }) => {

@@ -39,14 +39,15 @@ impl MemberLink for NodeLink {
         };
         shared.ask_some(&question, only, (COUNT_MS, false), done);
     }
-
-    fn part_with(&self, user: &str) {
-        let Some(shared) = self.0.upgrade() else { return };
-        shared.ask(&Question::PartWith { user: user.to_owned() }, (COUNT_MS, true), drop);
-    }
 }
 
 impl NodeShared {
+    /// Has other nodes part with a user.
+    pub(super) fn part_elsewhere(&self, user: &str, before_ms: u64) {
+        let question = Question::PartWith { user: user.to_owned(), before_ms };
+        self.ask(&question, (COUNT_MS, true), drop);
+    }
+
     /// Another node has told of its members.
     pub(super) fn hear_members(&self, node: &str, first: u64, changes: Vec<ChangeElsewhere>) {
         let changes = changes.into_iter().map(ChangeElsewhere::change).collect();

@@ -53,8 +53,14 @@ pub(super) enum Question {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         from: Option<String>,
     },
-    /// A user leaves all channels without a grace. The answer only says that it was heard.
-    PartWith { user: String },
+    /// A user leaves all channels without a grace, and what waits to be told to applications from
+    /// before a time is forgotten. The answer only says that it was heard.
+    PartWith {
+        user: String,
+        /// In milliseconds since 1970. Earlier versions say nothing of it.
+        #[serde(default)]
+        before_ms: u64,
+    },
 }
 
 /// [`ListQuery`] between nodes.

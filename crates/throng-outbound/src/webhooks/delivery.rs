@@ -1,31 +1,26 @@
 //! Sends what has happened to an application, in batches and in its order.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderName};
 use http::{HeaderMap, HeaderValue, Method};
-use serde_json::{Value, json};
+use serde_json::json;
 use throng_access::{AccessControl, ClientApp};
 use throng_core::clock;
-use tokio::sync::{Notify, mpsc};
-use tokio::time::{sleep, timeout};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::happened::Happened;
 use super::kind::Webhook;
-use super::pending::Pending;
 use super::standby::OnStandby;
+use super::waiting::{BATCH_MAX, Outlook, Waiting};
 use crate::client::{Origin, OutgoingRequest};
 use crate::delivery::{DeliveryMetrics, Failed, deliver};
 
 const KEY: HeaderName = HeaderName::from_static("x-pusher-key");
 const SIGNATURE: HeaderName = HeaderName::from_static("x-pusher-signature");
-
-/// The most events and bytes of a request.
-const BATCH_MAX: usize = 100;
-const BATCH_BYTES_MAX: usize = 256 << 10;
 
 /// How long an event waits for others to share its request.
 const BATCH_WAIT: Duration = Duration::from_millis(50);
@@ -42,11 +37,7 @@ pub(super) struct WebhookDelivery {
     /// As it was at the start.
     pub(super) app: Arc<ClientApp>,
     pub(super) wants: Vec<Webhook>,
-    pub(super) events: mpsc::Receiver<Happened>,
-    /// The most departures that wait for a return.
-    pub(super) max_pending: usize,
-    /// The bytes of all that waits here.
-    pub(super) waiting_bytes: Arc<AtomicUsize>,
+    pub(super) waiting: Arc<Waiting>,
     pub(super) standby: Option<Arc<OnStandby>>,
     pub(super) metrics: Arc<DeliveryMetrics>,
     /// Notified when nothing further is to be taken.
@@ -55,114 +46,65 @@ pub(super) struct WebhookDelivery {
 
 impl WebhookDelivery {
     /// Delivers until it is stopped and nothing is left.
-    pub(super) async fn run(mut self) {
-        let (mut pending, mut ready) = (Pending::default(), Vec::new());
+    pub(super) async fn run(self) {
         let mut is_open = true;
         while is_open {
-            is_open = self.gather(&mut pending, &mut ready).await;
-            if !is_open {
-                pending.until(u64::MAX, &mut ready);
+            is_open = self.gather().await;
+            while self.waiting.begin_batch() {
+                self.send_batch().await;
+                self.waiting.end_batch();
             }
-            self.send(&mut ready).await;
         }
     }
 
     /// Waits for something to deliver, and a moment longer for more. False if nothing more will
     /// come.
-    async fn gather(&mut self, pending: &mut Pending, ready: &mut Vec<Happened>) -> bool {
-        let mut is_open = true;
-        while ready.is_empty() && is_open {
-            let now_ms = clock::machine_ms();
-            let left_ms =
-                pending.next_ms().map_or(u64::MAX, |due_ms| due_ms.saturating_sub(now_ms));
-            let next = tokio::select! {
-                next = self.events.recv() => next,
-                () = sleep(Duration::from_millis(left_ms.min(3_600_000))) => {
-                    pending.until(clock::machine_ms(), ready);
-                    continue;
-                }
-                () = self.stop.notified() => {
-                    self.events.close();
-                    self.end_standby(pending, ready);
-                    continue;
-                }
-            };
-            is_open = self.take(next, pending, ready);
-        }
-        let more = async {
-            while ready.len() < BATCH_MAX && is_open {
-                let next = self.events.recv().await;
-                is_open = self.take(next, pending, ready);
+    async fn gather(&self) -> bool {
+        loop {
+            let Outlook { ready, next_ms, is_closed } = self.waiting.outlook();
+            if is_closed {
+                return false;
             }
-        };
-        // When the time is up, all that has come is taken.
-        let _ = timeout(BATCH_WAIT, more).await;
-        is_open
-    }
-
-    /// Takes an event; false if there will be no further one.
-    fn take(
-        &self,
-        next: Option<Happened>,
-        pending: &mut Pending,
-        ready: &mut Vec<Happened>,
-    ) -> bool {
-        let Some(happened) = next else { return false };
-        let gone = pending.take(happened, self.max_pending, ready);
-        gone.iter().flatten().for_each(|gone| self.release(gone));
+            if ready > 0 {
+                break;
+            }
+            let left_ms =
+                next_ms.map_or(u64::MAX, |at_ms| at_ms.saturating_sub(clock::machine_ms()));
+            tokio::select! {
+                () = self.waiting.changed() => {}
+                () = sleep(Duration::from_millis(left_ms.min(3_600_000))) => {}
+                () = self.stop.notified() => {
+                    let standby = self.standby.as_ref();
+                    self.waiting.close(standby.map(|standby| standby.end()).unwrap_or_default());
+                }
+            }
+        }
+        let until = Instant::now() + BATCH_WAIT;
+        while self.waiting.outlook().ready < BATCH_MAX {
+            if timeout_at(until, self.waiting.changed()).await.is_err() {
+                break;
+            }
+        }
         true
     }
 
-    /// Takes what is on standby and nobody else sends.
-    fn end_standby(&self, pending: &mut Pending, ready: &mut Vec<Happened>) {
-        let left = self.standby.as_ref().map(|standby| standby.end());
-        for happened in left.into_iter().flatten() {
-            self.waiting_bytes.fetch_add(happened.bytes(), Ordering::Relaxed);
-            self.metrics.waiting.add(1);
-            self.take(Some(happened), pending, ready);
-        }
-    }
-
-    /// An event waits no longer.
-    fn release(&self, happened: &Happened) {
-        self.waiting_bytes.fetch_sub(happened.bytes(), Ordering::Relaxed);
-        self.metrics.waiting.subtract(1);
-    }
-
-    /// Sends all that is ready, in as many requests as it takes.
-    async fn send(&self, ready: &mut Vec<Happened>) {
-        let mut rest = std::mem::take(ready).into_iter().peekable();
-        while rest.peek().is_some() {
-            let (mut batch, mut bytes) = (Vec::new(), 0);
-            while batch.len() < BATCH_MAX
-                && bytes < BATCH_BYTES_MAX
-                && let Some(happened) = rest.next()
-            {
-                bytes += happened.bytes();
-                batch.push(happened);
-            }
-            let is_wanted = |happened: &&Happened| self.wants.contains(&happened.what.webhook());
-            let events = batch.iter().filter(is_wanted).map(Happened::json).collect();
-            self.send_batch(events).await;
-            batch.iter().for_each(|happened| self.release(happened));
-        }
-    }
-
-    async fn send_batch(&self, events: Vec<Value>) {
-        if events.is_empty() {
-            return;
-        }
-        let count = events.len() as u64;
-        let body = json!({ "time_ms": clock::machine_ms(), "events": events }).to_string();
-        let headers = self.headers(&body);
-        let request = OutgoingRequest {
-            method: Method::POST,
-            headers,
-            body: Bytes::from(body),
-            timeout: self.timeout,
-            max_response_bytes: RESPONSE_BYTES_MAX,
-        };
+    /// Sends a batch until it arrives or the attempts are used up.
+    async fn send_batch(&self) {
+        let time_ms = clock::machine_ms();
         let send = || async {
+            let events = self.events(|events| events.map(Happened::json).collect::<Vec<_>>());
+            if events.is_empty() {
+                // The application wants none of them, or they name a user who is erased.
+                return Ok(());
+            }
+            let body = json!({ "time_ms": time_ms, "events": events }).to_string();
+            let request = OutgoingRequest {
+                method: Method::POST,
+                headers: self.headers(&body),
+                body: Bytes::from(body),
+                timeout: self.timeout,
+                max_response_bytes: RESPONSE_BYTES_MAX,
+            };
             match self.origin.send(&request).await {
                 Ok(response) if response.status.is_success() => Ok(()),
                 Ok(response) => {
@@ -172,7 +114,16 @@ impl WebhookDelivery {
                 Err(error) => Err(Failed { label: error.label(), reason: error.to_string() }),
             }
         };
-        deliver(self.origin.endpoint(), &self.metrics, || count, send).await;
+        let count = || self.events(|events| events.count() as u64);
+        if count() > 0 {
+            deliver(self.origin.endpoint(), &self.metrics, count, send).await;
+        }
+    }
+
+    /// Has `read` look at what is being sent.
+    fn events<T>(&self, read: impl FnOnce(&mut dyn Iterator<Item = &Happened>) -> T) -> T {
+        let is_wanted = |happened: &&Happened| self.wants.contains(&happened.what.webhook());
+        self.waiting.sending(|sending| read(&mut sending.iter().filter(is_wanted)))
     }
 
     /// Signed by the first key that is enabled now.

@@ -101,6 +101,16 @@ impl Happened {
         EVENT_BYTES + self.channel.len() + texts
     }
 
+    /// True if it names a user, by the application's names of the user and of the user's channel.
+    pub(super) fn names(&self, user: &str, channel: &str) -> bool {
+        let named = match &self.what {
+            What::MemberAdded(user) | What::MemberRemoved(user) => Some(&**user),
+            What::ClientEvent(event) => event.user.as_deref(),
+            What::Occupied | What::Vacated | What::CacheMiss | What::Count(_) => None,
+        };
+        named == Some(user) || *self.channel == *channel
+    }
+
     /// Its form in a request. The data of a client's event is a text, as it is of others.
     pub(super) fn json(&self) -> Value {
         let mut object = Map::new();

@@ -22,13 +22,13 @@ pub(super) struct Pending {
 
 impl Pending {
     /// Takes what has happened, after all that had happened before. Puts what the application can
-    /// be told now into `ready`, in its order. Returns a departure and the return that takes it
-    /// back, of neither of which it is told.
+    /// be told now into `ready`, in its order and behind the first ones, which are being sent.
+    /// Returns a departure and the return that takes it back, of neither of which it is told.
     pub(super) fn take(
         &mut self,
         happened: Happened,
         most: usize,
-        ready: &mut Vec<Happened>,
+        (ready, sending): (&mut Vec<Happened>, usize),
     ) -> Option<[Happened; 2]> {
         self.until(happened.at_ms, ready);
         match &happened.what {
@@ -48,8 +48,8 @@ impl Pending {
                 if let Some(departure) = was_away {
                     return Some([departure, happened]);
                 }
-                let at = place_of(&happened, ready);
-                ready.insert(at, happened);
+                let at = place_of(&happened, &ready[sending..]);
+                ready.insert(sending + at, happened);
             }
             What::ClientEvent(_) | What::CacheMiss | What::Count(_) => ready.push(happened),
         }
@@ -66,6 +66,15 @@ impl Pending {
     /// When the next one is due, in milliseconds since 1970.
     pub(super) fn next_ms(&self) -> Option<u64> {
         self.due.first_key_value().map(|((due_ms, _), _)| *due_ms)
+    }
+
+    /// Drops those that are meant, and returns them.
+    pub(super) fn forget(&mut self, mut is_meant: impl FnMut(&Happened) -> bool) -> Vec<Happened> {
+        let meant = self.due.iter().filter(|(_, happened)| is_meant(happened));
+        let meant: Vec<_> = meant.map(|(place, _)| *place).collect();
+        let gone: Vec<_> = meant.iter().filter_map(|place| self.due.remove(place)).collect();
+        self.places.retain(|_, place| !meant.contains(place));
+        gone
     }
 
     fn first(&mut self, ready: &mut Vec<Happened>) {
@@ -113,12 +122,12 @@ mod tests {
     fn who_comes_back_in_time_was_not_away() {
         let (mut pending, mut ready) = (Pending::default(), Vec::new());
         for (at_ms, what) in [(0, What::Occupied), (5, What::Vacated), (3_004, What::Occupied)] {
-            pending.take(at(at_ms, "a", what), 9, &mut ready);
+            pending.take(at(at_ms, "a", what), 9, (&mut ready, 0));
         }
         assert_eq!(words(&mut ready), ["channel_occupied a"]);
         assert_eq!(pending.next_ms(), None);
         for (at_ms, what) in [(4_000, What::Vacated), (7_000, What::Occupied)] {
-            pending.take(at(at_ms, "a", what), 9, &mut ready);
+            pending.take(at(at_ms, "a", what), 9, (&mut ready, 0));
         }
         assert_eq!(words(&mut ready), ["channel_vacated a", "channel_occupied a"]);
     }
@@ -133,7 +142,7 @@ mod tests {
             ("c", What::CacheMiss),
             ("b", What::Occupied),
         ] {
-            pending.take(at(0, channel, what), 9, &mut ready);
+            pending.take(at(0, channel, what), 9, (&mut ready, 0));
         }
         let words = words(&mut ready);
         assert_eq!(words[2..4], ["channel_occupied b", "member_added b"]);
@@ -144,13 +153,13 @@ mod tests {
     fn members_of_a_channel_come_back_each_for_itself() {
         let (mut pending, mut ready) = (Pending::default(), Vec::new());
         for user in ["ann", "bob"] {
-            pending.take(at(0, "a", What::MemberRemoved(user.into())), 9, &mut ready);
+            pending.take(at(0, "a", What::MemberRemoved(user.into())), 9, (&mut ready, 0));
         }
-        pending.take(at(1, "a", What::Vacated), 9, &mut ready);
-        pending.take(at(2, "b", What::MemberAdded("ann".into())), 9, &mut ready);
+        pending.take(at(1, "a", What::Vacated), 9, (&mut ready, 0));
+        pending.take(at(2, "b", What::MemberAdded("ann".into())), 9, (&mut ready, 0));
         assert_eq!(words(&mut ready), ["member_added b"]);
-        pending.take(at(3, "a", What::Occupied), 9, &mut ready);
-        pending.take(at(3, "a", What::MemberAdded("ann".into())), 9, &mut ready);
+        pending.take(at(3, "a", What::Occupied), 9, (&mut ready, 0));
+        pending.take(at(3, "a", What::MemberAdded("ann".into())), 9, (&mut ready, 0));
         pending.until(2_999, &mut ready);
         assert_eq!(words(&mut ready), [""; 0]);
         pending.until(u64::MAX, &mut ready);
@@ -161,7 +170,7 @@ mod tests {
     fn departures_that_do_not_fit_are_told_at_once() {
         let (mut pending, mut ready) = (Pending::default(), Vec::new());
         for channel in ["a", "b", "c"] {
-            pending.take(at(0, channel, What::Vacated), 2, &mut ready);
+            pending.take(at(0, channel, What::Vacated), 2, (&mut ready, 0));
         }
         assert_eq!(words(&mut ready), ["channel_vacated a"]);
         assert_eq!(pending.next_ms(), Some(RETURN_MS));

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use throng_core::events::{Event, Standby};
+use throng_core::events::{Dropped, Event, Standby};
 
 use super::happened::Happened;
 
@@ -28,8 +28,13 @@ impl OnStandby {
         &self,
         now_ms: u64,
         happened: Happened,
-    ) -> Result<Option<Happened>, Happened> {
+    ) -> Result<Option<Happened>, Dropped<Happened>> {
         self.lock().take(now_ms, happened, self.most)
+    }
+
+    /// As [`Standby::forget`]: all of before a time that names a user.
+    pub(super) fn forget_user(&self, [user, channel]: [&str; 2], before_ms: u64) -> u64 {
+        self.lock().forget(|happened| happened.at_ms < before_ms && happened.names(user, channel))
     }
 
     /// Which node leads is known, or not any more. `send` sends what is to be sent now.

@@ -174,13 +174,57 @@ async fn what_does_not_fit_is_dropped_and_counted() {
     // The task takes none meanwhile: this test has one thread.
     assert_eq!((count(&metrics, "delivered"), count(&metrics, "overflow")), (3, 2));
     let world = self::world(&Webhook::ALL, 1_000, |_| ok("")).await;
-    let body = Body::Text("x".repeat(BYTES_MAX / 4).into());
+    let body = Body::Text("x".repeat(waiting::BYTES_MAX / 4).into());
     let event = VolatilePublication::new(channel, body);
     for _ in 0..5 {
         let connection = ConnectionName::numbered(7);
         world.events.notify(clock::now_ms(), Event::ClientEvent(connection, &event));
     }
     assert_eq!(count(&world.metrics, "overflow"), 2, "of 16 MiB together");
+}
+
+#[tokio::test]
+async fn what_names_an_erased_user_is_dropped() {
+    let (tell, told) = std::sync::mpsc::channel();
+    let answer = move |request: &str| {
+        let is_first = tell.send(()).is_ok() && request.contains("client-t");
+        if is_first { Reply::Bytes(response("500 Oh", "", "")) } else { ok("") }
+    };
+    let world = world(&Webhook::ALL, 100, answer).await;
+    let room = ChannelName::channel("shop/presence-r");
+    let [ann, cache] = [ChannelName::user("shop/ann"), ChannelName::channel("shop/cache-a")];
+    let labels = Labels { event: Some("client-t".into()), ..Labels::default() };
+    let event = VolatilePublication {
+        attributes: Attributes::of_publication(&labels, Some("shop/ann")),
+        ..VolatilePublication::new(room.clone(), Body::Json("1".into()))
+    };
+    let now_ms = clock::now_ms();
+    for event in [
+        Event::ClientEvent(ConnectionName::numbered(7), &event),
+        Event::MemberAdded(&room, "shop/ann"),
+        Event::MemberAdded(&room, "shop/bob"),
+        Event::Occupied(&ann),
+        Event::CacheMiss(&cache),
+    ] {
+        world.events.notify(now_ms, event);
+    }
+    // It is refused once, and repeated without what names her.
+    let first = tokio::task::spawn_blocking(move || told.recv()).await;
+    first.expect("it does not panic").expect("a request comes");
+    for channel in ["shop/presence-r", "shop/presence-s"].map(ChannelName::channel) {
+        world.events.notify(now_ms, Event::MemberRemoved(&channel, "shop/ann"));
+    }
+    assert_eq!(world.events.forget_user("mall/ann", u64::MAX), 0, "another application's");
+    assert_eq!(world.events.forget_user("shop/ann", clock::wall_ms(now_ms)), 0, "nothing before");
+    assert_eq!(world.events.forget_user("shop/ann", clock::wall_ms(now_ms) + 1), 4);
+    let (bodies, metrics) = world.finish().await;
+    let all = bodies[1..].concat();
+    let gone = r#"{"channel":"presence-s","name":"member_removed","user_id":"ann"}"#;
+    assert!(all.contains("bob") && all.contains("cache-a"), "{all}");
+    assert!(all.contains(gone), "it was told that she is there: {all}");
+    let others = all.replace(gone, "");
+    assert!(!others.contains(r#""ann""#) && !others.contains("user-ann"), "{all}");
+    assert_eq!(metrics.waiting(), 0);
 }
 
 #[tokio::test]

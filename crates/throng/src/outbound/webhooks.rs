@@ -104,6 +104,11 @@ pub(super) fn metrics(metrics: &DeliveryMetrics) -> Vec<OtherMetric> {
             OtherValue::Gauge(metrics.waiting()),
         ),
         metric(
+            "webhook_events_not_repeated_total",
+            "Events that another node sends, of which there were too many for a copy here.",
+            OtherValue::Counter(metrics.not_repeated()),
+        ),
+        metric(
             "webhook_deliveries_total",
             "Requests with such events, by outcome.",
             by_outcome(metrics.deliveries().collect()),

@@ -125,10 +125,9 @@ impl<'c> Erasing<'c> {
             Step::Tokens => end_tokens(control, user).await,
             Step::Connections => {
                 let closed = close(control, user, &mut report.connections).await;
-                let memory = control.engine.memory();
-                memory.part_with_user(clock::now_ms(), user);
+                let (engine, now_ms) = (&control.engine, clock::now_ms());
                 // Events of connections that end later tell the application of it.
-                report.events += memory.forget_events(user, report.asked_ms);
+                report.events += engine.part_with_user(now_ms, user, report.asked_ms);
                 closed
             }
             Step::Subscriptions => {

@@ -127,7 +127,7 @@ fn users_go_on_after_a_thaw() {
     assert_eq!((taken("ann", &inbox), taken("bob", &inbox)), (Some(read), None));
     assert_eq!(fixture.engine.bookmark(now_ms, "bob", &room), Some(read));
     assert_eq!(fixture.engine.bookmark(now_ms + 31_000, "bob", &room), None);
-    fixture.engine.part_with_user(now_ms, "bob");
+    fixture.engine.part_with_user(now_ms, "bob", 0);
     assert_eq!(
         fixture.engine.bookmark(now_ms, "bob", &room),
         None,
@@ -283,10 +283,10 @@ fn a_channel_at_the_last_offset_can_be_thawed() {
         let (known, new) = (ChannelName::channel("known"), ChannelName::channel("new"));
         fixture.follow(0, &known, 0, StartAt::Live);
         let mut records = fixture.freeze();
-        // The head of the channel ends 50 bytes before the record: the number of its followers, the
+        // The head of the channel ends 52 bytes before the record: the number of its followers, the
         // follower, the number of its messages, a stamp, a read marker, a flag, its id, a
-        // version and a length of 0, and a flag come after it.
-        let head = records[1].len() - 50 - 8;
+        // version and a length of 0, a flag, and who has created it come after it.
+        let head = records[1].len() - 52 - 8;
         records[1][head..head + 8].copy_from_slice(&(OFFSET_MAX - 1).to_le_bytes());
         let forgotten = records[2].len() - 8;
         records[2][forgotten..].copy_from_slice(&OFFSET_MAX.to_le_bytes());

@@ -27,8 +27,6 @@ impl MemberLink for Out {
     fn ask(&self, ask: MemberAsk) {
         self.asked.lock().unwrap().push(ask);
     }
-
-    fn part_with(&self, _: &str) {}
 }
 
 /// A process with one other, which this test is.

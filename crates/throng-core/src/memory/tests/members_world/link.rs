@@ -38,8 +38,6 @@ impl MemberLink for Out {
     fn ask(&self, ask: MemberAsk) {
         self.0.lock().unwrap().push(Sent::Asked(ask));
     }
-
-    fn part_with(&self, _: &str) {}
 }
 
 #[derive(Clone)]
