@@ -56,3 +56,46 @@ def test_a_time_that_is_none_is_refused(server, channel, value):
     response = server.http.post(f"/channels/{channel}", content="x", headers=headers)
     assert (response.status_code, response.json()["error"]) == (400, "bad_parameter")
     assert page(server, f"/channels/{channel}") == []
+
+
+MANY = 20_000
+LARGE = ["--history-messages", MANY * 4, "--history-bytes", "64MiB", "--max-batch-bytes", "64MiB"]
+VISITED = "throng_history_entries_visited_total"
+
+
+def test_a_page_passes_over_any_number_of_expired_messages(serve, channel):
+    """Two long runs, of which a page looks at no more than at each other entry."""
+    server = serve(*LARGE)
+
+    def publish(count, **fields):
+        line = json.dumps({"channel": channel, "data": "x", **fields}) + "\n"
+        answers = server.http.post("/publish", content=line * count).text.splitlines()
+        return [json.loads(answer)["id"] for answer in answers]
+
+    def pages(**query):
+        before = server.metrics()[VISITED]
+        answer = server.http.get(f"/channels/{channel}/history", params=query).json()
+        return [it["id"] for it in answer["messages"]], answer["more"], server.metrics()[VISITED] - before
+
+    first = publish(2)
+    brief = publish(MANY // 2, expires_in=1) + publish(MANY // 2, expires_in=1)
+    middle = publish(1)
+    publish(MANY // 2, expires_in=1)
+    last = publish(1)
+    kept = first + middle + last
+    eventually(lambda: pages(limit=1_000)[0] == kept, "the expiry")
+    for erased in (brief[0], middle[0]):
+        # What has expired cannot be erased, what lies between two runs joins them.
+        answer = server.http.delete(f"/channels/{channel}/messages/{erased}")
+        assert answer.status_code == (200 if erased == middle[0] else 404), answer.text
+    for query, expected, more in [
+        ({"limit": 10}, None, False),
+        ({"limit": 2, "order": "oldest", "after": first[0]}, [first[1], last[0]], True),
+        ({"limit": 1, "before": last[0]}, [first[1]], True),
+        ({"limit": 10, "before": brief[MANY // 3]}, first, False),
+        ({"limit": 10, "after": brief[MANY // 3]}, None, False),
+    ]:
+        found, has_more, visited = pages(**query)
+        assert visited <= 2 * (query["limit"] + 1), (query, visited)
+        if expected is not None:
+            assert (found, has_more) == (expected, more), query

@@ -139,6 +139,8 @@ pub struct EngineMetrics {
     pub evicted: u64,
     /// Messages in logs that have expired since the start.
     pub expired: u64,
+    /// Entries of logs in memory that pages have looked at since the start.
+    pub visited: u64,
     /// Ends of channels in memory that were forgotten since the start.
     pub ends_forgotten: u64,
     /// Idempotency keys that are remembered in memory.

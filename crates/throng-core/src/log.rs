@@ -18,7 +18,7 @@
 //! | `keys` | which messages are the newest of their keys |
 //! | `page` | pages of those that can be read |
 //! | `record`, `recorded` | facts beside the messages |
-//! | `run` | runs of expired ones |
+//! | `runs` | runs of expired ones |
 //! | `sealed` | the segments of a log |
 //! | `segment` | messages in memory that two processes share |
 //! | `state` | what is kept because it is the newest of its key |
@@ -28,7 +28,7 @@ mod keys;
 pub(crate) mod page;
 mod record;
 mod recorded;
-mod run;
+mod runs;
 mod sealed;
 pub(crate) mod segment;
 mod state;
@@ -43,7 +43,7 @@ pub(crate) use self::entry::{Kept, Place, View};
 pub(crate) use self::keys::FrozenKeys;
 use self::keys::Keys;
 use self::recorded::Recorded;
-use self::run::Run;
+use self::runs::Runs;
 use self::sealed::SealedIn;
 use self::segment::{Sealed, Segment};
 use crate::entry_count::EntryCount;
@@ -81,8 +81,8 @@ struct Expiring {
     expired: usize,
     /// The notices in the log.
     notices: usize,
-    /// The longest run of them that a page has passed over.
-    run: Option<Run>,
+    /// The runs of them.
+    runs: Runs,
 }
 
 /// A heap with fewer entries is not worth a look for dropped messages.
@@ -137,12 +137,20 @@ impl Log {
         bytes
     }
 
+    /// The offset of the message at a place, if it has expired.
+    fn expired_at(&self, at: Option<usize>) -> Option<u64> {
+        let view = self.view(self.messages.get(at?)?);
+        view.is_expired().then(|| view.offset())
+    }
+
     /// Notes when a message that is appended expires.
     fn note_expiring(&mut self, expires_ms: u64, offset: u64, is_over: bool) {
+        let before = self.expired_at(self.messages.len().checked_sub(1));
         let Log { messages, expiring, sealed, .. } = self;
-        let Expiring { next, expired, .. } = &mut **expiring.get_or_insert_default();
+        let Expiring { next, expired, runs, .. } = &mut **expiring.get_or_insert_default();
         if is_over {
             *expired += 1;
+            runs.add(offset, [before, None]);
             return;
         }
         if next.len() >= EXPIRING_MIN && next.len() > 2 * messages.len() {
@@ -186,6 +194,7 @@ impl Log {
     /// Leaves a placeholder of the message at a place. Returns how many bytes that saves; `None` if
     /// it is one already.
     fn take_body(&mut self, at: usize) -> Option<usize> {
+        let around = [self.expired_at(at.checked_sub(1)), self.expired_at(Some(at + 1))];
         let (entry, sealed) = (&mut self.messages[at], self.sealed.as_deref());
         if entry.view(sealed).is_expired() {
             return None;
@@ -198,6 +207,7 @@ impl Log {
         self.bytes -= bytes;
         let expiring = self.expiring.get_or_insert_default();
         expiring.expired += 1;
+        expiring.runs.add(content.id.offset, around);
         expiring.notices -= usize::from(content.is_notice());
         self.note_gone(at, bytes);
         if is_last_of_segment {
@@ -361,7 +371,7 @@ impl Log {
         let Some(first) = self.messages.pop_front() else { return 0 };
         let view = self.view(&first);
         let (stamp, bytes) = (view.stamp(), view.weight_bytes());
-        let (is_expired, is_blank) = (view.is_expired(), view.is_blank());
+        let (is_expired, is_blank, offset) = (view.is_expired(), view.is_blank(), view.offset());
         self.lost = stamp;
         self.bytes -= bytes;
         if let Some(expiring) = &mut self.expiring
@@ -369,6 +379,7 @@ impl Log {
         {
             let count = if is_expired { &mut expiring.expired } else { &mut expiring.notices };
             *count -= 1;
+            expiring.runs.forget_up_to(offset);
         }
         if first.leave(self.sealed.as_deref()) {
             self.forget_segments();
@@ -483,18 +494,6 @@ impl Log {
     /// The cursor before all messages; `None` if the log is empty.
     pub(crate) fn start(&self) -> Option<u64> {
         self.messages.front().map(|first| self.view(first).previous())
-    }
-
-    /// The cursor before the last `count` messages that can be read and are no notices, at least
-    /// one; `None` if there are fewer.
-    pub(crate) fn before_last(&self, count: usize) -> Option<u64> {
-        if self.expiring.is_some() {
-            let newest = self.messages.iter().rev().map(|entry| self.view(entry));
-            let mut readable = newest.filter(|view| !view.is_blank());
-            return readable.nth(count.checked_sub(1)?).map(|view| view.previous());
-        }
-        let at = self.messages.len().checked_sub(count)?;
-        self.messages.get(at).map(|entry| self.view(entry).previous())
     }
 
     /// The cursor before the first message beyond `stamp`; `None` if there is none.

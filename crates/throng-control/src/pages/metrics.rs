@@ -318,6 +318,11 @@ fn engine(page: &mut MetricsPage<'_>, control: &Control) {
         engine.expired,
     );
     page.counter(
+        "history_entries_visited_total",
+        "Entries of logs in memory that pages of history have looked at.",
+        engine.visited,
+    );
+    page.counter(
         "channel_ends_forgotten_total",
         "Ends of channels in memory that were forgotten: after their time, or for lack of room.",
         engine.ends_forgotten,

@@ -1,102 +1,116 @@
 //! Pages of a log's messages that can be read.
 //!
-//! Messages that have expired stay in the log without their bodies, and a page passes over them. So
-//! that a long run of them is not passed message by message each time, the longest one is
-//! remembered; and a page that has a message ends after a number of them.
+//! Messages that have expired stay in the log without their bodies. A page passes each run of them
+//! at once, so it looks at no more than twice as many entries as it has messages.
 
 use std::sync::Arc;
 
-use super::run::{RUN_MIN, Run};
+use super::runs::Run;
 use super::{Kept, Log};
 use crate::message::Message;
 
-/// Messages that are looked at for a page that has one, at most: some ten microseconds.
-const LOOKED_AT_MAX: usize = 4_096;
-
-/// Messages in the direction of a page, and whether there may be more of them.
+/// Messages in the direction of a page, and whether there are more of them.
 pub(crate) struct LogPage {
     pub(crate) messages: Vec<Arc<Message>>,
     pub(crate) has_more: bool,
+    /// The entries that were looked at.
+    pub(crate) visited: usize,
+}
+
+/// Where a page goes from its first message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Direction {
+    Up,
+    Down,
 }
 
 impl Log {
     /// The oldest messages after an offset that can be read.
     pub(crate) fn page_after(&mut self, after: u64, limit: usize) -> LogPage {
         let from = self.messages.partition_point(|entry| self.view(entry).offset() <= after);
-        self.page(
-            limit,
-            from,
-            |at| Some(at + 1),
-            |log, run| log.messages.partition_point(|entry| log.view(entry).offset() <= run.last),
-        )
+        self.page(limit, Some(from), Direction::Up)
     }
 
     /// The newest messages before an offset that can be read, the newest first.
     pub(crate) fn page_before(&mut self, before: u64, limit: usize) -> LogPage {
         let end = self.messages.partition_point(|entry| self.view(entry).offset() < before);
-        let from = end.checked_sub(1).unwrap_or(usize::MAX);
-        self.page(
-            limit,
-            from,
-            |at| at.checked_sub(1),
-            |log, run| {
-                let first =
-                    log.messages.partition_point(|entry| log.view(entry).offset() < run.first);
-                first.checked_sub(1).unwrap_or(usize::MAX)
-            },
-        )
+        self.page(limit, end.checked_sub(1), Direction::Down)
     }
 
-    fn page(
-        &mut self,
-        limit: usize,
-        from: usize,
-        next: impl Fn(usize) -> Option<usize>,
-        beyond: impl Fn(&Log, Run) -> usize,
-    ) -> LogPage {
-        let known = self.expiring.as_ref().and_then(|expiring| expiring.run);
-        let (mut found, mut has_more) = (Vec::new(), false);
-        let (mut run, mut longest): (Option<Run>, _) = (None, known);
-        let (mut place, mut looked_at) = (Some(from), 0);
+    fn page(&mut self, limit: usize, from: Option<usize>, direction: Direction) -> LogPage {
+        let (mut found, mut has_more, mut visited) = (Vec::new(), false, 0);
+        let mut place = from;
         while let Some(at) = place
             && let Some(entry) = self.messages.get(at)
         {
+            visited += 1;
             let view = self.view(entry);
-            if !view.is_expired() {
-                run = None;
-                has_more = found.len() >= limit;
-                if has_more {
-                    break;
-                }
-                found.push(at);
-                place = next(at);
+            if view.is_expired() {
+                place = self.beyond(at, view.offset(), direction);
                 continue;
             }
-            looked_at += 1;
-            if looked_at > LOOKED_AT_MAX && !found.is_empty() {
-                has_more = true;
+            has_more = found.len() >= limit;
+            if has_more {
                 break;
             }
-            let offset = view.offset();
-            let is_in = |known: &Run| (known.first..=known.last).contains(&offset);
-            let seen = known.filter(is_in).unwrap_or(Run { first: offset, last: offset });
-            let (first, last) = run.map_or((seen.first, seen.last), |run| {
-                (run.first.min(seen.first), run.last.max(seen.last))
-            });
-            run = Some(Run { first, last });
-            longest = [longest, run].into_iter().flatten().max_by_key(|run| run.length());
-            place = if seen.length() > 0 { Some(beyond(self, seen)) } else { next(at) };
+            found.push(at);
+            place = next(at, direction);
         }
-        if let Some(expiring) = &mut self.expiring {
-            expiring.run = longest.filter(|run| run.length() >= RUN_MIN);
-        }
-        let sealed = self.sealed.as_deref();
-        let entries = &mut self.messages;
+        let (entries, sealed) = (&mut self.messages, self.sealed.as_deref());
         let messages = found.into_iter().filter_map(|at| {
             let entry = entries.get_mut(at)?;
             Some(Kept::new(entry, sealed).message())
         });
-        LogPage { messages: messages.collect(), has_more }
+        LogPage { messages: messages.collect(), has_more, visited }
+    }
+
+    /// The place behind the run of the expired message at a place.
+    fn beyond(&self, at: usize, offset: u64, direction: Direction) -> Option<usize> {
+        let run = self.expiring.as_ref().and_then(|expiring| expiring.runs.find(offset));
+        debug_assert!(run.is_some(), "each expired message is in a run");
+        let Run { first, last } = run.unwrap_or(Run { first: offset, last: offset });
+        let view_of = |entry| self.view(entry).offset();
+        match direction {
+            _ if first == last => next(at, direction),
+            Direction::Up => Some(self.messages.partition_point(|entry| view_of(entry) <= last)),
+            Direction::Down => {
+                self.messages.partition_point(|entry| view_of(entry) < first).checked_sub(1)
+            }
+        }
+    }
+
+    /// The cursor before the last `count` messages that can be read and are no notices, at least
+    /// one; `None` if there are fewer.
+    pub(crate) fn before_last(&self, count: usize) -> Option<u64> {
+        if self.expiring.is_none() {
+            let at = self.messages.len().checked_sub(count)?;
+            return self.messages.get(at).map(|entry| self.view(entry).previous());
+        }
+        let mut left = count.checked_sub(1)?;
+        let mut place = self.messages.len().checked_sub(1);
+        while let Some(at) = place {
+            let view = self.view(&self.messages[at]);
+            if view.is_expired() {
+                place = self.beyond(at, view.offset(), Direction::Down);
+                continue;
+            }
+            if !view.is_blank() {
+                if left == 0 {
+                    return Some(view.previous());
+                }
+                left -= 1;
+            }
+            place = at.checked_sub(1);
+        }
+        None
+    }
+}
+
+/// The place after another one in a direction.
+fn next(at: usize, direction: Direction) -> Option<usize> {
+    match direction {
+        Direction::Up => Some(at + 1),
+        Direction::Down => at.checked_sub(1),
     }
 }
 
@@ -124,22 +138,43 @@ mod tests {
     }
 
     #[test]
-    fn a_page_skips_a_known_run_of_expired_messages_at_once() {
-        let last = 3 * LOOKED_AT_MAX as u64;
-        let mut log = log(&[1, 2, last]);
-        let first = log.page_before(u64::MAX, 9);
-        assert_eq!((offsets(&first), first.has_more), (vec![last], true), "it ends after many");
-        let before = log.page_before(last, 9);
-        assert_eq!((offsets(&before), before.has_more), (vec![2, 1], false));
-        let run = log.expiring.as_ref().and_then(|expiring| expiring.run).expect("it is known");
-        assert_eq!((run.first, run.last), (3, last - 1));
+    fn a_page_passes_each_run_of_expired_messages_at_once() {
+        let last = 30_000;
+        let mut log = log(&[1, 2, 9_000, last]);
         for _ in 0..2 {
             let newest = log.page_before(u64::MAX, 9);
-            assert_eq!((offsets(&newest), newest.has_more), (vec![last, 2, 1], false));
+            assert_eq!((offsets(&newest), newest.has_more), (vec![last, 9_000, 2, 1], false));
             let oldest = log.page_after(0, 2);
             assert_eq!((offsets(&oldest), oldest.has_more), (vec![1, 2], true));
-            let rest = log.page_after(2, 9);
-            assert_eq!((offsets(&rest), rest.has_more), (vec![last], false));
+            let middle = log.page_after(5_000, 1);
+            assert_eq!((offsets(&middle), middle.has_more), (vec![9_000], true));
+            let visited = [newest.visited, oldest.visited, middle.visited];
+            assert_eq!(visited, [6, 4, 4]);
+            assert_eq!([1, 2, 4, 5].map(|n| log.before_last(n)), [
+                Some(last - 1),
+                Some(8_999),
+                Some(0),
+                None
+            ]);
+        }
+        // What is between two runs expires, and they become one.
+        assert!(log.erase(9_000).is_some());
+        let newest = log.page_before(u64::MAX, 9);
+        assert_eq!((offsets(&newest), newest.visited), (vec![last, 2, 1], 4));
+        assert!(log.erase(last).is_some() && log.erase(1).is_some() && log.erase(2).is_some());
+        let none = log.page_after(0, 9);
+        assert_eq!((none.messages.len(), none.has_more, none.visited), (0, false, 1));
+    }
+
+    #[test]
+    fn a_page_looks_at_twice_as_many_entries_as_it_has_messages_at_most() {
+        let readable: Vec<_> = (1..=2_000).map(|n| n * 7).collect();
+        let mut log = log(&readable);
+        for limit in [1, 10, 500] {
+            for page in [log.page_before(u64::MAX, limit), log.page_after(0, limit)] {
+                assert_eq!(page.messages.len(), limit);
+                assert!(page.visited <= 2 * (limit + 1), "{} for {limit}", page.visited);
+            }
         }
     }
 

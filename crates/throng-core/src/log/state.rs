@@ -239,10 +239,12 @@ impl Log {
     /// Takes out the first message, a placeholder.
     fn drop_front(&mut self) {
         let Some(first) = self.messages.pop_front() else { return };
-        let bytes = self.view(&first).weight_bytes();
+        let view = self.view(&first);
+        let (bytes, offset) = (view.weight_bytes(), view.offset());
         self.bytes -= bytes;
         if let Some(expiring) = &mut self.expiring {
             expiring.expired -= 1;
+            expiring.runs.forget_up_to(offset);
         }
     }
 
@@ -307,9 +309,10 @@ impl Log {
         keys.older_bytes -= bytes;
         keys.older -= count;
         keys.gone -= count;
+        let before_rest = rest.front().map_or(u64::MAX, |first| first.view(sealed).offset() - 1);
         if let Some(expiring) = &mut self.expiring {
             expiring.expired -= count;
-            expiring.run = None;
+            expiring.runs.forget_up_to(before_rest);
         }
         self.messages.extend(rest);
     }

@@ -1,5 +1,7 @@
 //! One channel of a shard, kept small: each user's inbox is one.
 
+use std::sync::atomic::Ordering;
+
 use thin_vec::{ThinVec, thin_vec};
 
 use super::shared::Shared;
@@ -278,7 +280,8 @@ impl Channel {
         let is_ended = log.is_ended();
         let end = match query {
             HistoryQuery::After(_) | HistoryQuery::Since(_) | HistoryQuery::From(_) => {
-                let LogPage { messages, has_more } = log.page_after(cursor, limit);
+                let LogPage { messages, has_more, visited } = log.page_after(cursor, limit);
+                shared.visited.fetch_add(visited as u64, Ordering::Relaxed);
                 return History { head, messages, has_more, is_ended, is_recovered };
             }
             HistoryQuery::FirstOfLast(count) => {
@@ -292,7 +295,8 @@ impl Channel {
             // Offsets of different epochs do not compare: such a page begins at the newest message.
             HistoryQuery::Newest | HistoryQuery::Before(_) => u64::MAX,
         };
-        let LogPage { mut messages, has_more } = log.page_before(end, limit);
+        let LogPage { mut messages, has_more, visited } = log.page_before(end, limit);
+        shared.visited.fetch_add(visited as u64, Ordering::Relaxed);
         messages.reverse();
         History { head, messages, has_more, is_ended, is_recovered }
     }

@@ -70,6 +70,8 @@ pub(super) struct Shared {
     pub(super) duplicates: AtomicU64,
     pub(super) evicted: AtomicU64,
     pub(super) expired: AtomicU64,
+    /// Entries of logs that pages have looked at.
+    pub(super) visited: AtomicU64,
     ends_forgotten: AtomicU64,
     /// The channels that somebody has created.
     created: AtomicUsize,
@@ -137,6 +139,7 @@ impl Shared {
             duplicates: AtomicU64::new(0),
             evicted: AtomicU64::new(0),
             expired: AtomicU64::new(0),
+            visited: AtomicU64::new(0),
             ends_forgotten: AtomicU64::new(0),
             created: AtomicUsize::new(0),
             mortal: Mutex::default(),
@@ -466,6 +469,7 @@ impl Shared {
             duplicates: self.duplicates.load(Ordering::Relaxed),
             evicted: self.evicted.load(Ordering::Relaxed),
             expired: self.expired.load(Ordering::Relaxed),
+            visited: self.visited.load(Ordering::Relaxed),
             ends_forgotten: self.ends_forgotten.load(Ordering::Relaxed),
             keys: self.keys.kept.load(Ordering::Relaxed) as u64,
             keys_displaced: self.keys.displaced.load(Ordering::Relaxed),
