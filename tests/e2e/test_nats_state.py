@@ -9,7 +9,9 @@ from test_state import Follower, at, put, refused, remove, set_key, short
 
 from support.nats import QUICK, ailments, connected
 from support.nats_client import NatsClient
+from support.raw import RawWebSocket
 from support.server import BINARY, eventually
+from support.transports import Stream
 from support.upgrades import UpgradableServer
 
 SETTINGS = """
@@ -227,3 +229,52 @@ def test_history_has_the_values_that_are_kept(start, channel):
     assert [short(message) for message in messages][-10:] == [f"{number}" for number in range(2, 12)]
     page = node.http.get(f"/channels/{channel}/history", params={"limit": 100}).json()
     assert json.dumps(page["messages"][0]["data"]) == '"1"'
+
+
+SLOW_KEYS, SLOW_ROUNDS = 4, 100
+SLOW = """
+[[channels]]
+match = "*"
+keys = 20
+messages = 10
+max-lag-bytes = "256KiB"
+"""
+
+
+def test_a_slow_reader_gets_each_newest_value(tmp_path, broker, start_node, channel):
+    """It does not read while 24 MB come, more than the kernel takes for it: in few messages, as each costs
+    a batch of the stream."""
+    (tmp_path / "slow.toml").write_text(SLOW)
+    node = connected(start_node(broker, "--config", tmp_path / "slow.toml", "--heartbeat", "1h"))
+    path = f"/channels/{channel}?state=true"
+    with RawWebSocket(node, path, receive_buffer_bytes=4096) as slow, Stream(
+        node, f"/channels/{channel}", None, {"state": "true"}
+    ) as quick:
+        node.wait_for_connections(channel, 2)
+        assert quick.next_line()["type"] == "state"
+        newest = {}
+        for round in range(SLOW_ROUNDS):
+            newest = {f"key {n}": f"{round}:{n}:".ljust(60_000, "x") for n in range(SLOW_KEYS)}
+            lines = [{"channel": channel, "state_key": key, "data": data} for key, data in newest.items()]
+            assert all("id" in answer for answer in node.publish_batch(lines))
+            got = [short(quick.next_line()) for _ in range(SLOW_KEYS)]
+            assert got == list(newest.items()), "one that keeps up gets all"
+        seen, values, notices = {}, 0, 0
+        while seen != newest:
+            envelope = json.loads(slow.read_message())
+            if envelope["type"] == "conflated":
+                # Sequences of the stream say nothing of how many these are.
+                assert "count" not in envelope
+                notices += 1
+            elif envelope["type"] != "state":
+                key, value = short(envelope)
+                seen[key] = value
+                values += 1
+        assert notices > 0 and values < SLOW_KEYS * SLOW_ROUNDS, "it was slow"
+        set_key(node, channel, "key 0", "last")
+        assert short(json.loads(slow.read_message())) == ("key 0", "last")
+    samples = node.metrics()
+    assert samples["throng_messages_conflated_total"] == notices
+    assert samples['throng_disconnects_total{reason="lag"}'] == 0
+    size = lambda: node.metrics()["throng_nats_stream_subjects"]
+    eventually(lambda: size() > SLOW_KEYS, "what the server says of its stream")

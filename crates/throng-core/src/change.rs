@@ -22,11 +22,11 @@ use std::sync::Arc;
 use throng_wire::{ErrorCode, ErrorResponse};
 
 use crate::attributes::{Attribute, Attributes, Erasure, MalformedAttributes};
+use crate::holder::RoomHolder;
 use crate::id::MessageId;
 use crate::message::{Body, Message};
 use crate::name::ChannelName;
 use crate::publication::{Publication, PublishError};
-use crate::state::Holder;
 
 /// The maximum number of messages of a change. The servers of NATS take 1,000 in one step, and a
 /// record and a condition may be one each.
@@ -158,7 +158,7 @@ pub struct LogChange {
     pub messages: Vec<Publication>,
     pub record: RecordChange,
     /// Whose the room of a creation is, in memory.
-    pub holder: Holder,
+    pub holder: RoomHolder,
 }
 
 impl LogChange {
@@ -174,7 +174,7 @@ impl LogChange {
             condition: Condition::default(),
             messages,
             record: RecordChange::default(),
-            holder: Holder::NOBODY,
+            holder: RoomHolder::NOBODY,
         }
     }
 

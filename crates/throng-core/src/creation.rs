@@ -120,23 +120,50 @@ impl Creation {
     }
 
     /// A publication's content as the channel takes it; `None` if that is its own.
-    ///
-    /// What has no content type of its own is read as the channel's.
-    fn admit(&self, publication: &Publication) -> Result<Option<Replacement>, PublishError> {
+    fn admit(&self, publication: &Publication, known: Option<&mut ReadAs>) -> Admitted {
         let Some(wanted) = self.content_type.as_deref() else { return Ok(None) };
-        if let Some(own) = publication.content_type.as_deref() {
-            let is_same = essence(own) == essence(wanted);
-            return if is_same { Ok(None) } else { Err(PublishError::OtherType) };
-        }
-        let parsed = Body::parse(publication.body.bytes(), Some(wanted));
-        let (body, content_type) = parsed.map_err(|_| PublishError::OtherType)?;
-        match (&publication.body, &body) {
-            // A text says nothing about its type.
-            (Body::Text(_), _)
-            | (Body::Json(_), Body::Json(_))
-            | (Body::Binary(_), Body::Binary(_)) => Ok(Some(Replacement { body, content_type })),
-            _ => Err(PublishError::OtherType),
-        }
+        let known = known.filter(|known| *known.wanted == *wanted);
+        known.and_then(|known| known.next.next()).unwrap_or_else(|| read_as(wanted, publication))
+    }
+}
+
+/// A publication's content as a channel takes it; `None` if that is its own.
+type Admitted = Result<Option<Replacement>, PublishError>;
+
+/// A publication's content as one of this content type; `None` if it is that already.
+///
+/// What has no content type of its own is read as the channel's.
+fn read_as(wanted: &str, publication: &Publication) -> Admitted {
+    if let Some(own) = publication.content_type.as_deref() {
+        let is_same = essence(own) == essence(wanted);
+        return if is_same { Ok(None) } else { Err(PublishError::OtherType) };
+    }
+    let parsed = Body::parse(publication.body.bytes(), Some(wanted));
+    let (body, content_type) = parsed.map_err(|_| PublishError::OtherType)?;
+    match (&publication.body, &body) {
+        // A text says nothing about its type.
+        (Body::Text(_), _)
+        | (Body::Json(_), Body::Json(_))
+        | (Body::Binary(_), Body::Binary(_)) => Ok(Some(Replacement { body, content_type })),
+        _ => Err(PublishError::OtherType),
+    }
+}
+
+/// The contents of publications as those of a content type, in their order, without those of the
+/// server. They take time to read, so that is done before the channel is locked that is known to
+/// have this type.
+#[derive(Debug)]
+pub(crate) struct ReadAs {
+    wanted: Box<str>,
+    next: std::vec::IntoIter<Admitted>,
+}
+
+impl ReadAs {
+    pub(crate) fn of(wanted: Box<str>, publications: &[Publication]) -> ReadAs {
+        let all = publications.iter().filter(|publication| !publication.is_of_server());
+        let all = all.map(|publication| read_as(&wanted, publication));
+        let next = all.collect::<Vec<_>>().into_iter();
+        ReadAs { wanted, next }
     }
 }
 
@@ -156,6 +183,16 @@ pub fn admit(
     must_exist: bool,
     publication: &Publication,
 ) -> Result<Option<Replacement>, PublishError> {
+    admit_read(record, must_exist, publication, None)
+}
+
+/// The same, with what is read already.
+pub(crate) fn admit_read(
+    record: Option<&LogRecord>,
+    must_exist: bool,
+    publication: &Publication,
+    known: Option<&mut ReadAs>,
+) -> Admitted {
     let creation = match record.map(|record| (record, record.creation())) {
         // Its end is the better reason.
         Some((record, Some(_))) if record.is_of_end() => return Ok(None),
@@ -163,7 +200,7 @@ pub fn admit(
         _ if must_exist && !publication.is_of_server() => return Err(PublishError::NotCreated),
         _ => return Ok(None),
     };
-    if publication.is_of_server() { Ok(None) } else { creation.admit(publication) }
+    if publication.is_of_server() { Ok(None) } else { creation.admit(publication, known) }
 }
 
 impl LogRecord {
@@ -229,13 +266,33 @@ impl LogChange {
     ///
     /// Why the channel does not take one of them.
     pub fn admit(&mut self, before: Option<&LogRecord>) -> Result<(), PublishError> {
+        self.admit_read(before, None)
+    }
+
+    /// The content type that all of its messages have in a channel with this record, which it may
+    /// create.
+    pub(crate) fn content_type(&self, before: Option<&LogRecord>) -> Option<Box<str>> {
+        let own = match &self.record {
+            RecordChange::Write(record) => record.creation(),
+            RecordChange::Keep | RecordChange::Remove => None,
+        };
+        before.and_then(LogRecord::creation).or(own)?.content_type
+    }
+
+    /// The same as [`LogChange::admit`], with what is read already.
+    pub(crate) fn admit_read(
+        &mut self,
+        before: Option<&LogRecord>,
+        mut known: Option<ReadAs>,
+    ) -> Result<(), PublishError> {
         let is_created = before.is_some_and(LogRecord::is_of_creation);
         let record = match &self.record {
             RecordChange::Write(written) if !is_created => Some(written),
             _ => before,
         };
         for message in &mut self.messages {
-            if let Some(replacement) = admit(record, message.needs_creation, message)? {
+            let admitted = admit_read(record, message.needs_creation, message, known.as_mut())?;
+            if let Some(replacement) = admitted {
                 message.replace(replacement);
             }
         }
@@ -260,6 +317,8 @@ impl LogChange {
 
 #[cfg(test)]
 mod tests {
+    use std::slice;
+
     use super::*;
     use crate::id::{Epoch, MessageId};
     use crate::message::{BINARY, JSON};
@@ -317,10 +376,16 @@ mod tests {
             ("image/png", binary(), Some("image/gif"), mismatch.clone()),
             (BINARY, binary(), None, becomes(binary(), None)),
         ] {
-            let found = creation(wanted).admit(&publication(body, own));
+            let publication = publication(body, own);
+            let found = creation(wanted).admit(&publication, None);
             assert_eq!(found, expected, "{wanted} {own:?}");
+            let known = || ReadAs::of(wanted.into(), slice::from_ref(&publication));
+            assert_eq!(creation(wanted).admit(&publication, Some(&mut known())), expected);
+            // It has become a channel of another type meanwhile.
+            let other = creation("text/other").admit(&publication, Some(&mut known()));
+            assert_eq!(other, creation("text/other").admit(&publication, None));
         }
-        assert_eq!(Creation::at(1).admit(&publication(binary(), None)), Ok(None));
+        assert_eq!(Creation::at(1).admit(&publication(binary(), None), None), Ok(None));
     }
 
     #[test]

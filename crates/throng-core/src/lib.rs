@@ -33,6 +33,7 @@
 //! | `channel_markers` | the table of the latter, of channels in memory |
 //! | `reading` | what is read of a log, and what keeps it readable |
 //! | `history_page` | a page of history as envelopes |
+//! | `holder` | whose the room of values and creations is |
 //! | `conformance` | the tests that every journal passes (feature `conformance`) |
 //! | [`worker_queue`] | notifications from engine and control plane to a worker |
 //! | [`subscriptions`] | subscriptions, cursors and fan-out passes of one worker |
@@ -86,6 +87,7 @@ pub mod frozen;
 pub mod glob;
 mod histogram;
 mod history_page;
+mod holder;
 pub mod id;
 mod idempotency_key;
 pub mod journal;
@@ -134,6 +136,7 @@ pub use creation::Creation;
 pub use engine::{Audience, EngineMetrics, Follow, Followed, History, OtherNodes};
 pub use entry_count::EntryCount;
 pub use histogram::{Histogram, Snapshot};
+pub use holder::RoomHolder;
 pub use id::{ChannelId, ConnectionId, Epoch, Listener, LocalId, MessageId, Position, WorkerId};
 pub use idempotency_key::{IdempotencyKey, Publisher};
 pub use journal::{Cluster, Journal, JournalIds, JournalUsage};
@@ -168,7 +171,7 @@ pub use rules::{
 };
 pub use stamp::{Stamp, Watermark};
 pub use state::{
-    Holder, KEYS_LOOKED_AT_MAX, KeyChange, KeyPage, KeyQuery, KeyValue, RENEWED_AFTER, TOMBSTONE_MS,
+    KEYS_LOOKED_AT_MAX, KeyChange, KeyPage, KeyQuery, KeyValue, RENEWED_AFTER, TOMBSTONE_MS,
     TOMBSTONES_MIN, value_bytes,
 };
 pub use storm::{Admission, AdmissionSettings, QueueLook, QueueWatch};

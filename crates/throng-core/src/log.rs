@@ -47,10 +47,10 @@ use self::runs::Runs;
 use self::sealed::SealedIn;
 use self::segment::{Sealed, Segment};
 use crate::entry_count::EntryCount;
+use crate::holder::RoomHolder;
 use crate::message::{Content, Message};
 use crate::rules::{Retention, StateLimits};
 use crate::stamp::Stamp;
-use crate::state::Holder;
 
 /// The tail of a channel's log.
 #[derive(Debug, Default)]
@@ -114,7 +114,7 @@ impl Log {
         &mut self,
         content: Arc<Content>,
         message: Weak<Message>,
-        holder: Holder,
+        holder: RoomHolder,
     ) -> usize {
         let bytes = content.weight_bytes();
         debug_assert!(self.messages.back().map(|last| self.view(last)).is_none_or(|last| {
@@ -544,7 +544,7 @@ mod tests {
 
     fn log_of_one() -> Log {
         let mut log = Log::default();
-        log.append(content(1, None), Weak::new(), Holder::NOBODY);
+        log.append(content(1, None), Weak::new(), RoomHolder::NOBODY);
         log
     }
 
@@ -554,7 +554,7 @@ mod tests {
         let retention = Retention { max_messages: 3, max_bytes: usize::MAX, max_age_ms: u64::MAX };
         for offset in 1..=10_000 {
             let content = content(offset, Some(1_000_000 + offset));
-            log.append(content, Weak::new(), Holder::NOBODY);
+            log.append(content, Weak::new(), RoomHolder::NOBODY);
             log.trim(&retention, 1, Rule::default().state);
         }
         let noted = log.expiring.as_ref().map_or(0, |expiring| expiring.next.len());

@@ -53,14 +53,17 @@ mod shared;
 mod tests;
 
 use std::collections::HashSet;
+use std::slice;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::bookmarks::Bookmarks;
-use crate::change::{ChangeOutcome, Erase, Erased, LogChange, LogState};
+use crate::change::{ChangeOutcome, Erase, Erased, LogChange, LogRecord, LogState};
 use crate::channel_markers::ChannelMarkers;
+use crate::creation::ReadAs;
 use crate::engine::{Audience, EngineMetrics, Follow, Followed, History};
 use crate::events::EventSink;
+use crate::holder::RoomHolder;
 use crate::id::{ChannelId, Epoch, LocalId, WorkerId};
 use crate::idempotency_key::Publisher;
 use crate::listing::{ListPart, ListPlace, ListQuery, ListStep, Selection};
@@ -72,7 +75,7 @@ use crate::publication::{Outcome, Publication, VolatilePublication};
 use crate::reading::HistoryQuery;
 use crate::rules::Rules;
 use crate::stamp::Watermark;
-use crate::state::{Holder, KeyPage, KeyQuery};
+use crate::state::{KeyPage, KeyQuery};
 use crate::worker_queue::{Notification, WorkerQueue};
 pub use elsewhere::Backlog;
 pub use freeze::MemoryThaw;
@@ -211,10 +214,17 @@ impl MemoryEngine {
 
     /// As [`Channels::publish`](crate::Channels::publish), of a log in memory.
     pub fn publish(&self, now_ms: u64, publication: Publication) -> Outcome {
-        let (at, Hashed { hash, .. }) = self.find(&publication.channel);
+        let (at, name) = self.find(&publication.channel);
+        let hash = name.hash;
+        let known = if self.shared.has_created() {
+            let wanted = |record: Option<&LogRecord>| record?.creation()?.content_type;
+            self.read_before((at, name), slice::from_ref(&publication), wanted)
+        } else {
+            None
+        };
         let result = {
             let mut shard = self.lock(at);
-            let result = shard.publish(&self.shared, now_ms, hash, publication);
+            let result = shard.publish(&self.shared, now_ms, hash, (publication, known));
             self.note_oldest(at, &shard);
             result
         };
@@ -224,18 +234,31 @@ impl MemoryEngine {
         Ok(published)
     }
 
+    /// Reads messages as a channel with its record takes them, which may take longer than others
+    /// should wait for its shard.
+    fn read_before(
+        &self,
+        (at, name): (usize, Hashed<'_>),
+        messages: &[Publication],
+        wanted: impl FnOnce(Option<&LogRecord>) -> Option<Box<str>>,
+    ) -> Option<ReadAs> {
+        let record = self.lock(at).state(&self.shared, name).record;
+        let wanted = wanted(record.as_ref().map(|known| &known.record))?;
+        Some(ReadAs::of(wanted, messages))
+    }
+
     /// Publishes to an internal log, which no journal keeps.
     ///
     /// The room of a value is its key's: members have it in the lists of many channels.
     pub fn publish_internal(&self, now_ms: u64, publication: Publication) -> Outcome {
         debug_assert_eq!(publication.channel.kind(), Kind::Internal);
         let holder = |key| self.holder(Publisher::User(key));
-        let holder = publication.key().map_or(Holder::NOBODY, holder);
+        let holder = publication.key().map_or(RoomHolder::NOBODY, holder);
         self.publish(now_ms, Publication { holder, ..publication })
     }
 
     /// Whose the room is that a publisher's states and creations take.
-    pub fn holder(&self, publisher: Publisher<'_>) -> Holder {
+    pub fn holder(&self, publisher: Publisher<'_>) -> RoomHolder {
         self.shared.holder(publisher)
     }
 
@@ -266,10 +289,16 @@ impl MemoryEngine {
 
     /// As [`Channels::change`](crate::Channels::change), of a log in memory.
     pub fn change(&self, now_ms: u64, change: LogChange) -> ChangeOutcome {
-        let (at, Hashed { hash, .. }) = self.find(&change.channel);
+        let (at, name) = self.find(&change.channel);
+        let hash = name.hash;
+        let known = if self.shared.has_created() || change.is_of_creation() {
+            self.read_before((at, name), &change.messages, |record| change.content_type(record))
+        } else {
+            None
+        };
         let result = {
             let mut shard = self.lock(at);
-            let result = shard.change(&self.shared, now_ms, hash, change);
+            let result = shard.change(&self.shared, now_ms, hash, (change, known));
             self.note_oldest(at, &shard);
             result
         };

@@ -6,13 +6,13 @@ use throng_wire::{ErrorCode, ErrorResponse};
 
 use crate::attributes::{Attributes, Extras};
 use crate::connection_name::ConnectionName;
+use crate::holder::RoomHolder;
 use crate::id::{Epoch, MessageId};
 use crate::idempotency_key::IdempotencyKey;
 use crate::message::{Body, Content, OVERHEAD_BYTES};
 use crate::name::ChannelName;
 use crate::read_marker::{MarkerKey, Mover, ReadMarker, UnreadNotice};
 use crate::receipt::Receipt;
-use crate::state::Holder;
 
 /// A message that a client publishes.
 #[derive(Debug, Clone)]
@@ -37,7 +37,7 @@ pub struct Publication {
     /// it so.
     pub needs_creation: bool,
     /// Whose the room of a value is, in memory.
-    pub holder: Holder,
+    pub holder: RoomHolder,
 }
 
 impl Publication {
@@ -106,7 +106,7 @@ impl Publication {
             expires_in_ms: None,
             receipt: None,
             needs_creation: false,
-            holder: Holder::NOBODY,
+            holder: RoomHolder::NOBODY,
         }
     }
 }
@@ -260,11 +260,8 @@ pub enum PublishError {
 impl PublishError {
     /// True if the state, or all states, have no room.
     pub fn is_of_full_state(&self) -> bool {
-        let errors = [
-            PublishError::StateFull,
-            PublishError::AllStatesFull,
-            PublishError::StatesOverShare,
-        ];
+        let errors =
+            [PublishError::StateFull, PublishError::AllStatesFull, PublishError::StatesOverShare];
         errors.contains(self)
     }
 }

@@ -40,24 +40,6 @@ pub const KEYS_LOOKED_AT_MAX: usize = 4_096;
 /// could soon not begin before it.
 pub const RENEWED_AFTER: u64 = CURSOR_REACH / 2;
 
-/// The publisher that the room of a value, or of a creation, is charged to. Two publishers may be
-/// the same one here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Holder(u16);
-
-impl Holder {
-    /// The server, or a publisher that is not known.
-    pub const NOBODY: Holder = Holder(0);
-
-    pub(crate) fn numbered(number: u16) -> Holder {
-        Holder(number)
-    }
-
-    pub(crate) fn number(self) -> u16 {
-        self.0
-    }
-}
-
 /// Bytes that a key takes in an index, besides its text.
 const KEY_BYTES: usize = 64;
 

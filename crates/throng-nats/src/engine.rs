@@ -300,6 +300,7 @@ impl NatsJournal {
             receipts_refused: self.shared.receipts.refused(),
             keys_lost: of(&counts.keys_lost),
             limits: counts.limits(),
+            size: self.shared.cluster.standing((self.shared.now_ms)(), link.since_ms()).0.size,
             publish: throng_core::Snapshot::of(std::iter::once(&link.publish)),
         }
     }

@@ -557,8 +557,9 @@ impl StreamJournal {
         self.watched(now_ms, watched);
         if self.nodes.tick(now_ms, &mut self.outbox) {
             let (behind, behind_ms) = self.following.behind(now_ms);
-            let leader = self.watch.leader().to_owned();
-            self.outbox.report(JournalReport::Standing(Standing { behind, behind_ms, leader }));
+            let (leader, size) = (self.watch.leader().to_owned(), self.watch.size());
+            let standing = Standing { behind, behind_ms, leader, size };
+            self.outbox.report(JournalReport::Standing(standing));
         }
         for table in &mut self.tables {
             table.tick(now_ms, &mut self.outbox);

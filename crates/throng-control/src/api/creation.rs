@@ -15,8 +15,8 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use throng_access::{Action, Client};
 use throng_core::{
-    ChangeError, ChannelName, Creation, Holder, Kind, LogChange, MessageId, Publication,
-    PublishError, clock,
+    ChangeError, ChannelName, Creation, Kind, LogChange, MessageId, Publication, PublishError,
+    RoomHolder, clock,
 };
 use throng_wire::v1::{CONTENT_TYPE_BYTES_MAX, EXPIRES_IN_S_MAX};
 use throng_wire::{ErrorCode, ErrorResponse, check_target_name};
@@ -154,7 +154,7 @@ pub(crate) async fn answer(
 async fn create(
     log: &ErasedLog<'_>,
     wanted: Creation,
-    (messages, holder): (Vec<Publication>, Holder),
+    (messages, holder): (Vec<Publication>, RoomHolder),
 ) -> Result<(Creation, Option<Vec<MessageId>>), ErrorResponse> {
     for _ in 0..ATTEMPTS_MAX {
         let before = log.state().await?;

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use http::request::Parts;
 use throng_access::{Action, Asker, Client, Credentials, Decision, Details, Draft};
 use throng_core::{
-    Attributes, ChannelName, Holder, Later, Listener, Publisher, Replacement, Sender, WantedTags,
+    Attributes, ChannelName, Later, Listener, Publisher, Replacement, RoomHolder, Sender,
+    WantedTags,
 };
 use throng_wire::{ErrorResponse, Labels};
 
@@ -152,13 +153,13 @@ impl<'r> Permit<'r> {
     }
 
     /// Whose the room is that the client's values and creations take.
-    pub(super) fn holder(&self) -> Holder {
+    pub(super) fn holder(&self) -> RoomHolder {
         self.control.engine.memory().holder(self.publisher())
     }
 
     /// The same of a message, which may have no key.
-    pub(super) fn holder_of(&self, labels: &Labels) -> Holder {
-        if labels.key.is_some() { self.holder() } else { Holder::NOBODY }
+    pub(super) fn holder_of(&self, labels: &Labels) -> RoomHolder {
+        if labels.key.is_some() { self.holder() } else { RoomHolder::NOBODY }
     }
 
     /// The attributes of a message that the client publishes: its labels, and the client as the

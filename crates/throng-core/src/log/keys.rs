@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::state::Holder;
+use crate::holder::RoomHolder;
 
 /// The newest message of a key.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Newest {
     pub(super) offset: u64,
-    pub(super) holder: Holder,
+    pub(super) holder: RoomHolder,
 }
 
 /// The keys of a log.
@@ -17,7 +17,7 @@ pub(super) struct Keys {
     /// The newest message of each key, which may be a tombstone.
     pub(super) newest: BTreeMap<Box<str>, Newest>,
     /// The bytes that publishers hold more or less than those who count them know.
-    pub(super) uncounted: Vec<(Holder, isize)>,
+    pub(super) uncounted: Vec<(RoomHolder, isize)>,
     /// Bytes of those messages that are no tombstones, and of the index.
     pub(super) bytes: usize,
     /// The tombstones among them, oldest first: time and offset. Some may be superseded.
@@ -51,7 +51,7 @@ pub(crate) struct FrozenKeys {
     pub(crate) ended: Vec<u64>,
     /// The offsets of the newest messages that somebody holds, and who. Version 11 has begun to
     /// tell.
-    pub(crate) holders: Vec<(u64, Holder)>,
+    pub(crate) holders: Vec<(u64, RoomHolder)>,
 }
 
 impl Keys {
@@ -61,8 +61,8 @@ impl Keys {
     }
 
     /// Charges bytes to a publisher, or takes them off.
-    pub(super) fn charge(&mut self, holder: Holder, bytes: isize) {
-        if holder == Holder::NOBODY {
+    pub(super) fn charge(&mut self, holder: RoomHolder, bytes: isize) {
+        if holder == RoomHolder::NOBODY {
             return;
         }
         match self.uncounted.iter_mut().find(|(of, _)| *of == holder) {

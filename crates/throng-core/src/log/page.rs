@@ -69,13 +69,12 @@ impl Log {
         let run = self.expiring.as_ref().and_then(|expiring| expiring.runs.find(offset));
         debug_assert!(run.is_some(), "each expired message is in a run");
         let Run { first, last } = run.unwrap_or(Run { first: offset, last: offset });
-        let view_of = |entry| self.view(entry).offset();
+        let passed =
+            |most: u64| self.messages.partition_point(|entry| self.view(entry).offset() <= most);
         match direction {
             _ if first == last => next(at, direction),
-            Direction::Up => Some(self.messages.partition_point(|entry| view_of(entry) <= last)),
-            Direction::Down => {
-                self.messages.partition_point(|entry| view_of(entry) < first).checked_sub(1)
-            }
+            Direction::Up => Some(passed(last)),
+            Direction::Down => passed(first - 1).checked_sub(1),
         }
     }
 
@@ -120,7 +119,7 @@ mod tests {
 
     use super::super::tests::content;
     use super::*;
-    use crate::state::Holder;
+    use crate::holder::RoomHolder;
 
     fn offsets(page: &LogPage) -> Vec<u64> {
         page.messages.iter().map(|message| message.id.offset).collect()
@@ -131,7 +130,7 @@ mod tests {
         let mut log = Log::default();
         for offset in 1..=*readable.last().expect("there is one") {
             let expires_ms = (!readable.contains(&offset)).then_some(1);
-            log.append(content(offset, expires_ms), Weak::new(), Holder::NOBODY);
+            log.append(content(offset, expires_ms), Weak::new(), RoomHolder::NOBODY);
         }
         log.expire(1);
         log
@@ -150,12 +149,10 @@ mod tests {
             assert_eq!((offsets(&middle), middle.has_more), (vec![9_000], true));
             let visited = [newest.visited, oldest.visited, middle.visited];
             assert_eq!(visited, [6, 4, 4]);
-            assert_eq!([1, 2, 4, 5].map(|n| log.before_last(n)), [
-                Some(last - 1),
-                Some(8_999),
-                Some(0),
-                None
-            ]);
+            assert_eq!(
+                [1, 2, 4, 5].map(|n| log.before_last(n)),
+                [Some(last - 1), Some(8_999), Some(0), None]
+            );
         }
         // What is between two runs expires, and they become one.
         assert!(log.erase(9_000).is_some());

@@ -3,8 +3,8 @@
 use super::Log;
 use super::recorded::Recorded;
 use crate::change::KnownRecord;
+use crate::holder::RoomHolder;
 use crate::message::Content;
-use crate::state::Holder;
 
 /// Bytes of a log that has a record and nothing else, besides the record's block and the name of
 /// the channel.
@@ -43,8 +43,8 @@ impl Log {
     }
 
     /// The publisher that has created the channel.
-    pub(crate) fn creator(&self) -> Holder {
-        self.record.as_ref().map_or(Holder::NOBODY, |recorded| recorded.creator)
+    pub(crate) fn creator(&self) -> RoomHolder {
+        self.record.as_ref().map_or(RoomHolder::NOBODY, |recorded| recorded.creator)
     }
 
     /// Replaces these facts, of a channel with a name of this length, which `creator` creates if it
@@ -53,7 +53,7 @@ impl Log {
         &mut self,
         now_ms: u64,
         record: Option<KnownRecord>,
-        (name_bytes, creator): (usize, Holder),
+        (name_bytes, creator): (usize, RoomHolder),
     ) -> [usize; 2] {
         let bytes = |it: &Log| it.record.as_ref().map_or(0, |recorded| recorded.bytes);
         let before = bytes(self);

@@ -1,7 +1,7 @@
 //! The record of a log, with what the log knows of it. See [`super::record`].
 
 use crate::change::KnownRecord;
-use crate::state::Holder;
+use crate::holder::RoomHolder;
 
 /// The facts about a log that are kept beside its messages.
 #[derive(Debug)]
@@ -13,5 +13,5 @@ pub(super) struct Recorded {
     /// The bytes that count against limits: they are all that keeps an ended channel there.
     pub(super) bytes: usize,
     /// Whose room a creation takes.
-    pub(super) creator: Holder,
+    pub(super) creator: RoomHolder,
 }

@@ -20,10 +20,11 @@ use std::sync::Arc;
 
 use super::keys::{FrozenKeys, Keys, Newest};
 use super::{Kept, Log, View};
+use crate::holder::RoomHolder;
 use crate::message::{Content, Message};
 use crate::rules::{Retention, StateLimits};
 use crate::stamp::Stamp;
-use crate::state::{Holder, KEYS_LOOKED_AT_MAX, KeyQuery, KeyValue, tombstones, value_bytes};
+use crate::state::{KEYS_LOOKED_AT_MAX, KeyQuery, KeyValue, tombstones, value_bytes};
 
 /// Fewer placeholders are not worth a pass.
 const GONE_MIN: usize = 32;
@@ -70,7 +71,7 @@ impl Log {
 
     /// Notes the key of the newest message, which is about to be appended. The earlier message of
     /// the key is superseded.
-    pub(super) fn note_key(&mut self, content: &Content, holder: Holder) {
+    pub(super) fn note_key(&mut self, content: &Content, holder: RoomHolder) {
         let Some(key) = content.key() else { return };
         if self.keys.is_none() {
             self.begin_keys(self.floor().unwrap_or(content.previous));
@@ -351,7 +352,7 @@ impl Log {
         }
         let is_ended = |(key, offset): &(String, u64)| keys.offset_of(key) != Some(*offset);
         let ended = last.into_iter().filter(is_ended).map(|(_, offset)| offset).collect();
-        let held = keys.newest.values().filter(|newest| newest.holder != Holder::NOBODY);
+        let held = keys.newest.values().filter(|newest| newest.holder != RoomHolder::NOBODY);
         let holders = held.map(|newest| (newest.offset, newest.holder)).collect();
         Some(FrozenKeys { older: keys.older as u32, floor: keys.floor, ended, holders })
     }
@@ -381,40 +382,42 @@ impl Log {
     }
 
     /// A message that is the newest of its key is held by this publisher.
-    fn thaw_holder(&mut self, offset: u64, holder: Holder) {
+    fn thaw_holder(&mut self, offset: u64, holder: RoomHolder) {
         let Some(view) = self.view_of(offset) else { return };
         let Some(key) = view.key().map(Box::<str>::from) else { return };
         let bytes = value_bytes(&key, view.weight_bytes());
         let Some(keys) = &mut self.keys else { return };
         let newest = keys.newest.get_mut(&key).filter(|newest| newest.offset == offset);
-        if let Some(newest) = newest.filter(|newest| newest.holder == Holder::NOBODY) {
+        if let Some(newest) = newest.filter(|newest| newest.holder == RoomHolder::NOBODY) {
             newest.holder = holder;
             keys.charge(holder, bytes as isize);
         }
     }
 
     /// The publisher that holds the newest message of a key.
-    pub(crate) fn holder_of(&self, key: &str) -> Holder {
+    pub(crate) fn holder_of(&self, key: &str) -> RoomHolder {
         let newest = self.keys.as_ref().and_then(|keys| keys.newest.get(key));
-        newest.map_or(Holder::NOBODY, |newest| newest.holder)
+        newest.map_or(RoomHolder::NOBODY, |newest| newest.holder)
     }
 
     /// Nobody holds any message from now on.
     pub(crate) fn release_all(&mut self) {
         let Some(keys) = &self.keys else { return };
-        let held = keys.newest.iter().filter(|(_, newest)| newest.holder != Holder::NOBODY);
-        let bytes_of = |(key, newest): (&Box<str>, &Newest)| {
-            let view = self.view_of(newest.offset)?;
-            Some((newest.holder, value_bytes(key, view.weight_bytes())))
-        };
-        let held: Vec<_> = held.filter_map(bytes_of).collect();
+        let mut held = Vec::new();
+        for (key, Newest { offset, holder }) in &keys.newest {
+            if *holder != RoomHolder::NOBODY
+                && let Some(view) = self.view_of(*offset)
+            {
+                held.push((*holder, value_bytes(key, view.weight_bytes())));
+            }
+        }
         let Some(keys) = &mut self.keys else { return };
-        keys.newest.values_mut().for_each(|newest| newest.holder = Holder::NOBODY);
+        keys.newest.values_mut().for_each(|newest| newest.holder = RoomHolder::NOBODY);
         held.into_iter().for_each(|(holder, bytes)| keys.charge(holder, -(bytes as isize)));
     }
 
     /// The bytes that publishers hold more or less since the last call.
-    pub(crate) fn take_uncounted(&mut self) -> impl Iterator<Item = (Holder, isize)> {
+    pub(crate) fn take_uncounted(&mut self) -> impl Iterator<Item = (RoomHolder, isize)> {
         self.keys.iter_mut().flat_map(|keys| keys.uncounted.drain(..))
     }
 

@@ -7,9 +7,9 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::idempotency::Seed;
+use crate::holder::RoomHolder;
 use crate::idempotency_key::{IdempotencyKey, Publisher};
 use crate::publication::PublishError;
-use crate::state::Holder;
 
 /// As many as are told apart, in 32 KiB.
 const HOLDERS: usize = 1 << 12;
@@ -18,7 +18,7 @@ const _: () = assert!(HOLDERS <= 1 << u16::BITS);
 
 #[derive(Debug)]
 pub(super) struct Holders {
-    /// The bytes of each. [`Holder::NOBODY`] is not counted.
+    /// The bytes of each. [`RoomHolder::NOBODY`] is not counted.
     held: Box<[AtomicUsize]>,
     /// What was refused because its publisher holds as much as is free.
     over_share: AtomicU64,
@@ -35,17 +35,17 @@ impl Default for Holders {
 
 impl Holders {
     /// The same for each process with this seed.
-    pub(super) fn holder(seed: &Seed, publisher: Publisher<'_>) -> Holder {
+    pub(super) fn holder(seed: &Seed, publisher: Publisher<'_>) -> RoomHolder {
         let key = seed.key("", IdempotencyKey::new(publisher, "").scoped());
         let hash = u16::from_le_bytes([key.0[0], key.0[1]]);
-        Holder::numbered(1 + hash % (HOLDERS as u16 - 1))
+        RoomHolder::numbered(1 + hash % (HOLDERS as u16 - 1))
     }
 
     /// Checks that a publisher may take so many bytes of those that are free: it gets no more than
     /// it leaves to others.
     pub(super) fn check(
         &self,
-        holder: Holder,
+        holder: RoomHolder,
         bytes: usize,
         free: usize,
     ) -> Result<(), PublishError> {
@@ -53,23 +53,23 @@ impl Holders {
             self.full.fetch_add(1, Ordering::Relaxed);
             return Err(PublishError::AllStatesFull);
         }
-        if holder != Holder::NOBODY && self.held(holder).saturating_add(bytes) > free {
+        if holder != RoomHolder::NOBODY && self.held(holder).saturating_add(bytes) > free {
             self.over_share.fetch_add(1, Ordering::Relaxed);
             return Err(PublishError::StatesOverShare);
         }
         Ok(())
     }
 
-    fn held(&self, holder: Holder) -> usize {
+    fn held(&self, holder: RoomHolder) -> usize {
         self.of(holder).map_or(0, |held| held.load(Ordering::Relaxed))
     }
 
-    fn of(&self, holder: Holder) -> Option<&AtomicUsize> {
-        self.held.get(usize::from(holder.number())).filter(|_| holder != Holder::NOBODY)
+    fn of(&self, holder: RoomHolder) -> Option<&AtomicUsize> {
+        self.held.get(usize::from(holder.number())).filter(|_| holder != RoomHolder::NOBODY)
     }
 
     /// Counts bytes that publishers hold more, or less.
-    pub(super) fn count(&self, changes: impl Iterator<Item = (Holder, isize)>) {
+    pub(super) fn count(&self, changes: impl Iterator<Item = (RoomHolder, isize)>) {
         for (holder, bytes) in changes {
             if let Some(held) = self.of(holder) {
                 held.fetch_add(bytes as usize, Ordering::Relaxed);
@@ -108,7 +108,7 @@ mod tests {
             taken
         };
         assert_eq!([fill(ann), fill(bob), fill(ann)], [500, 250, 0]);
-        assert_eq!(fill(Holder::NOBODY), 250, "what the server has to keep");
+        assert_eq!(fill(RoomHolder::NOBODY), 250, "what the server has to keep");
         assert_eq!(holders.check(bob, 10, 0), Err(PublishError::AllStatesFull));
         assert_eq!(holders.refused(), [3, 2]);
         holders.count([(ann, -500), (bob, -250), (bob, 10)].into_iter());

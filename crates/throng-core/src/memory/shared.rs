@@ -11,6 +11,7 @@ use crate::change::{KnownRecord, RecordVersion};
 use crate::engine::{EngineMetrics, Followed};
 use crate::events::EventSink;
 use crate::frozen::OFFSET_MAX;
+use crate::holder::RoomHolder;
 use crate::id::{Epoch, MessageId, WorkerId};
 use crate::idempotency_key::Publisher;
 use crate::log::Log;
@@ -21,7 +22,6 @@ use crate::publication::{Publication, PublishError};
 use crate::reading::StartAt;
 use crate::rules::{JournalId, LagPolicy, RuleId, Rules};
 use crate::stamp::{Stamp, Stamps, Watermark};
-use crate::state::Holder;
 use crate::worker_queue::WorkerQueue;
 
 #[derive(Debug)]
@@ -330,7 +330,7 @@ impl Shared {
         log: &mut Log,
         content: Arc<Content>,
         message: Weak<Message>,
-        holder: Holder,
+        holder: RoomHolder,
     ) {
         let (before, state_before) = (log.bytes(), state_of(log));
         log.append(content, message, holder);
@@ -358,7 +358,7 @@ impl Shared {
     /// not dropped for others' messages, so they get half of the limit of all logs.
     pub(super) fn check_room_for_state(
         &self,
-        holder: Holder,
+        holder: RoomHolder,
         bytes: usize,
     ) -> Result<(), PublishError> {
         let taken = self.state_bytes.load(Ordering::Relaxed);
@@ -366,7 +366,7 @@ impl Shared {
     }
 
     /// The publisher as one that holds room.
-    pub(super) fn holder(&self, publisher: Publisher<'_>) -> Holder {
+    pub(super) fn holder(&self, publisher: Publisher<'_>) -> RoomHolder {
         Holders::holder(&self.idempotency_seed, publisher)
     }
 
@@ -399,7 +399,7 @@ impl Shared {
         now_ms: u64,
         log: &mut Log,
         record: Option<KnownRecord>,
-        (name_bytes, creator): (usize, Holder),
+        (name_bytes, creator): (usize, RoomHolder),
     ) -> RecordVersion {
         let version = record.as_ref().map_or(0, |known| known.version);
         let (state_before, was_created) = (state_of(log), log.is_created());
@@ -427,7 +427,7 @@ impl Shared {
 
     /// Forgets that a channel has ended, of which nothing else is kept.
     pub(super) fn forget_end(&self, log: &mut Log) {
-        self.set_record(0, log, None, (0, Holder::NOBODY));
+        self.set_record(0, log, None, (0, RoomHolder::NOBODY));
         self.ends_forgotten.fetch_add(1, Ordering::Relaxed);
     }
 

@@ -33,8 +33,9 @@ impl<N: Net> Delivery<N> {
     }
 
     /// Counts the superseded messages that the connection's subscriptions have passed over, and
-    /// tells the client how many these are. From now on little waits in the kernel for a client
-    /// that is so slow: there nothing newer can take its place.
+    /// tells the client how many these are; a number that is not known counts as one. From now on
+    /// little waits in the kernel for a client that is so slow: there nothing newer can take its
+    /// place.
     pub(super) fn tell_superseded(&mut self, id: ConnectionId) {
         let passed = self.subscriptions.take_superseded();
         if passed.is_empty() {
@@ -42,7 +43,7 @@ impl<N: Net> Delivery<N> {
         }
         self.bound_unsent(id);
         for (subscription, count) in passed {
-            self.metrics().add(Counter::MessagesConflated, count.unwrap_or(0));
+            self.metrics().add(Counter::MessagesConflated, count.unwrap_or(1));
             // The newest of each is all that there is to know of members.
             let is_told = !self.subscriptions.is_of_members(subscription);
             if is_told && self[id].state() == State::Streaming {

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use throng_access::{Action, Details};
 use throng_core::{
-    Attributes, Body, ChannelName, HistoryQuery, Holder, IdempotencyKey, Kind, Mark, MessageId,
-    Mover, Outcome, Publication, ReadMarker, Reading, RefusedForMemory, Replacement, SubscriptionTerms,
-    VolatilePublication,
+    Attributes, Body, ChannelName, HistoryQuery, IdempotencyKey, Kind, Mark, MessageId, Mover,
+    Outcome, Publication, ReadMarker, Reading, RefusedForMemory, Replacement, RoomHolder,
+    SubscriptionTerms, VolatilePublication,
 };
 use throng_dialect::Saying;
 use throng_wire::page_range::PageRange;
@@ -306,7 +306,7 @@ impl<N: Net> Sessions<N> {
         let as_holder = || self.as_publisher(call.id, &channel, |it| memory.holder(it));
         let publication = Publication {
             idempotency_key: key.map(as_key),
-            holder: if is_value { as_holder() } else { Holder::NOBODY },
+            holder: if is_value { as_holder() } else { RoomHolder::NOBODY },
             content_type,
             excluded: (!is_echoed).then(|| self.connections().name(call.id)),
             attributes: self.attributes(call.id, &channel, &publication.labels),

@@ -26,6 +26,19 @@ pub struct StreamInfo {
     pub server_ms: u64,
     /// How the stream differs from what it should be: a sentence for each difference.
     pub differences: Vec<String>,
+    pub size: StreamSize,
+}
+
+/// How much a stream has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(default)]
+pub struct StreamSize {
+    pub messages: u64,
+    pub bytes: u64,
+    /// A channel with messages has one, each key of a state has one, and each record beside a
+    /// channel.
+    #[serde(rename = "num_subjects")]
+    pub subjects: u64,
 }
 
 /// The changes that a stream allows, which depends on the version of Throng or of the servers that
@@ -70,6 +83,8 @@ struct SlotState {
     first_seq: u64,
     #[serde(default)]
     last_seq: u64,
+    #[serde(flatten)]
+    size: StreamSize,
 }
 
 #[derive(Deserialize, Default)]
@@ -163,6 +178,7 @@ pub fn parse(payload: &[u8], wanted: &Value) -> Result<StreamInfo, JetStreamErro
         abilities: StreamAbilities::of(&answer.config),
         server_ms: message::wall_ms(&answer.ts).unwrap_or(0),
         differences: differences(wanted, &answer.config),
+        size: answer.state.size,
     })
 }
 
@@ -303,10 +319,11 @@ mod tests {
     #[test]
     fn what_servers_say_is_read() {
         let payload = br#"{"type":"x","config":{},"created":"2026-01-02T03:04:05.6Z",
-            "state":{"messages":2,"first_seq":7,"last_seq":9},
+            "state":{"messages":2,"bytes":3,"num_subjects":1,"first_seq":7,"last_seq":9},
             "cluster":{"name":"c","leader":"n1","leader_since":"2026-01-02T03:04:05Z"}}"#;
         let info = parse(payload, &json!({})).expect("it is an answer");
         assert_eq!((info.first, info.last), (7, 9));
+        assert_eq!(info.size, StreamSize { messages: 2, bytes: 3, subjects: 1 });
         assert_eq!(info.leader, "n1 2026-01-02T03:04:05Z");
         assert_eq!(info.majority_silent_ms, 0);
         let error = parse(br#"{"error":{"code":404,"err_code":10059}}"#, &json!({}));

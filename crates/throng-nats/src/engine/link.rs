@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use throng_core::{Epoch, Histogram, Snapshot};
 
 use crate::api::NatsLimit;
+use crate::api::stream::StreamSize;
 
 /// No epoch has 64 bits.
 const NO_EPOCH: u64 = u64::MAX;
@@ -77,6 +78,8 @@ pub struct NodeFigures {
     pub keys_lost: u64,
     /// How often NATS has refused something because of a limit, in the order of [`NatsLimit::ALL`].
     pub limits: [u64; NatsLimit::ALL.len()],
+    /// How much the stream has, as its server said last.
+    pub size: StreamSize,
     /// How long the stream took to accept publications.
     pub publish: Snapshot,
 }

@@ -11,6 +11,7 @@ use super::volatile_places::VolatilePlace;
 use crate::api::NatsLimit;
 use crate::api::StreamSettings;
 use crate::api::message::StoredMessage;
+use crate::api::stream::StreamSize;
 use crate::api::table::{StoredEntry, TableEntry, TableSettings};
 use crate::permissions::Verb;
 use crate::protocol::decoder::ServerMessage;
@@ -458,6 +459,8 @@ pub struct Standing {
     pub behind_ms: u64,
     /// The server that leads the stream; empty with one server.
     pub leader: String,
+    /// How much the stream has, as its server said last.
+    pub size: StreamSize,
 }
 
 /// Which of the [tables](Settings::tables) of a journal.

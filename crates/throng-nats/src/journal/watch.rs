@@ -14,7 +14,7 @@ use super::stall::MAJORITY_MS;
 use crate::api::NatsLimit;
 use crate::api::ack::{self, Ack};
 use crate::api::bucket::{self, EpochRecord};
-use crate::api::stream::StreamAbilities;
+use crate::api::stream::{StreamAbilities, StreamSize};
 use crate::api::{JetStreamError, StreamSettings, stream};
 use crate::protocol::headers::{HeaderWriter, Headers};
 
@@ -103,6 +103,7 @@ pub(super) struct Watch {
     /// The stream's head before the question about it.
     floor: u64,
     leader: String,
+    size: StreamSize,
     abilities: StreamAbilities,
     /// The time of the servers, and when they said it.
     server_ms: (u64, u64),
@@ -140,6 +141,7 @@ impl Watch {
             polled: 0,
             floor: 0,
             leader: String::new(),
+            size: StreamSize::default(),
             abilities: StreamAbilities::default(),
             server_ms: (0, 0),
             has_majority: true,
@@ -186,6 +188,11 @@ impl Watch {
     /// The server that leads; empty with one server, or before any was found.
     pub(super) fn leader(&self) -> &str {
         self.leader.split_once(' ').map_or(&*self.leader, |(server, _)| server)
+    }
+
+    /// How much the stream has, as its server said last.
+    pub(super) fn size(&self) -> StreamSize {
+        self.size
     }
 
     /// True if the leader hears from so many servers that it can store messages, as far as it said.
@@ -470,7 +477,7 @@ impl Watch {
         }
         self.last = self.last.max(info.last);
         self.first = self.first.max(info.first);
-        self.abilities = info.abilities;
+        (self.abilities, self.size) = (info.abilities, info.size);
         self.server_ms = (info.server_ms, self.asked_ms);
         (self.epoch, self.created, self.leader) = (Some(record.epoch), record.created, info.leader);
         self.said = None;

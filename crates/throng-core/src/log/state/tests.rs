@@ -95,7 +95,7 @@ impl World {
             ..Arc::into_inner(content(offset, expires_ms)).expect("it is new")
         };
         // Every third message is the server's.
-        self.log.append(Arc::new(message), Weak::new(), Holder::numbered((offset % 3) as u16));
+        self.log.append(Arc::new(message), Weak::new(), RoomHolder::numbered((offset % 3) as u16));
         self.sent.push(Sent { offset, key: None, is_tombstone: false, is_gone: false });
     }
 
@@ -150,7 +150,7 @@ impl World {
         keys.iter().for_each(|keys| thawed.begin_keys(keys.floor));
         for place in self.log.places() {
             let super::super::Place::Here(content) = place else { unreachable!("none is sealed") };
-            thawed.append(Arc::clone(content), Weak::new(), Holder::NOBODY);
+            thawed.append(Arc::clone(content), Weak::new(), RoomHolder::NOBODY);
         }
         keys.iter().for_each(|keys| thawed.thaw_keys(keys));
         // All that was held is held again.
@@ -258,7 +258,7 @@ fn a_tombstone_in_the_window_is_kept_however_old_it_is() {
 #[test]
 fn a_log_ends_at_its_newest_message_when_many_tombstones_go() {
     let retention = Retention { max_messages: 9, max_bytes: usize::MAX, max_age_ms: 1_000 };
-    let mut world = World { log: Log::default(), sent: Vec::new(), retention, now_ms: 1 };
+    let mut world = World::with(retention);
     let keys: Vec<_> = (0..GONE_MIN as u8).collect();
     world.append(Some(100), false, None);
     for is_tombstone in [false, true] {

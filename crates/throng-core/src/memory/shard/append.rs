@@ -9,13 +9,14 @@ use super::super::channel::Follower;
 use super::super::shared::Shared;
 use super::{Hashed, Shard, Wake, oldest_ms};
 use crate::attributes::Extras;
+use crate::creation::ReadAs;
+use crate::holder::RoomHolder;
 use crate::id::ChannelId;
 use crate::log::Log;
 use crate::message::{Content, InFlight, Message};
 use crate::name::Kind;
 use crate::publication::{Publication, PublishError, Published};
 use crate::receipt::Receipt;
-use crate::state::Holder;
 use crate::worker_queue::Notification;
 
 /// The result of an append.
@@ -32,21 +33,21 @@ impl Shard {
         shared: &Shared,
         now_ms: u64,
         hash: u64,
-        mut publication: Publication,
+        (mut publication, mut known): (Publication, Option<ReadAs>),
     ) -> Result<(Published, Wake), PublishError> {
         let is_internal = publication.channel.kind() == Kind::Internal;
         let key = shared.idempotency_key(&publication);
-        let known = key.and_then(|(key, _)| {
-            let known = self.idempotency.find(now_ms, key, &shared.keys);
-            known.or_else(|| shared.thawed_offset(now_ms, key))
+        let earlier = key.and_then(|(key, _)| {
+            let earlier = self.idempotency.find(now_ms, key, &shared.keys);
+            earlier.or_else(|| shared.thawed_offset(now_ms, key))
         });
-        if let Some(offset) = known {
+        if let Some(offset) = earlier {
             shared.duplicates.fetch_add(1, Ordering::Relaxed);
             let id = shared.message_id(offset);
             return Ok((Published { id, subscribers: 0, is_duplicate: true }, Wake::new()));
         }
         let name = Hashed { name: &publication.channel, hash };
-        if let Some(replacement) = self.admit(shared, name, &publication)? {
+        if let Some(replacement) = self.admit(shared, name, (&publication, known.as_mut()))? {
             (publication.body, publication.content_type) =
                 (replacement.body, replacement.content_type);
         }
@@ -165,7 +166,7 @@ impl Shard {
         &mut self,
         shared: &Shared,
         slot: u32,
-        (content, holder): (Arc<Content>, Holder),
+        (content, holder): (Arc<Content>, RoomHolder),
         message: Option<&Arc<Message>>,
         now_ms: u64,
     ) {

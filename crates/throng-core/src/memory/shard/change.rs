@@ -9,10 +9,10 @@ use crate::change::{
     ChangeError, Changed, Erase, Erased, KnownRecord, LogChange, LogState, RECORD_BYTES_MAX,
     RecordChange, RecordVersion,
 };
-use crate::creation;
+use crate::creation::{self, ReadAs};
+use crate::holder::RoomHolder;
 use crate::log::Log;
 use crate::publication::{Publication, PublishError, Replacement};
-use crate::state::Holder;
 
 /// Nothing could keep a record.
 const KEEPS_NOTHING: &str = "the channel keeps no history, so it has no record: see \
@@ -35,7 +35,7 @@ impl Shard {
         shared: &Shared,
         now_ms: u64,
         hash: u64,
-        mut change: LogChange,
+        (mut change, known): (LogChange, Option<ReadAs>),
     ) -> Result<(Changed, Wake), ChangeError> {
         let channel = change.channel.clone();
         let name = Hashed { name: &channel, hash };
@@ -58,7 +58,7 @@ impl Shard {
         if shared.has_created() || change.is_of_creation() {
             let must_exist = shared.rules.get(shared.rules.find(name.name)).must_exist;
             change.messages.iter_mut().for_each(|message| message.needs_creation = must_exist);
-            change.admit(state.record.as_ref().map(|known| &known.record))?;
+            change.admit_read(state.record.as_ref().map(|known| &known.record), known)?;
         }
         if change.creates(&state) {
             shared.check_room_for_state(change.holder, RECORD_BYTES_MAX)?;
@@ -84,7 +84,7 @@ impl Shard {
         &self,
         shared: &Shared,
         name: Hashed<'_>,
-        publication: &Publication,
+        (publication, known): (&Publication, Option<&mut ReadAs>),
     ) -> Result<Option<Replacement>, PublishError> {
         // Mostly no channel was created.
         if !shared.has_created() {
@@ -94,7 +94,8 @@ impl Shard {
         let rule = channel.map_or_else(|| shared.rules.find(name.name), |channel| channel.rule);
         let record = channel.and_then(|channel| channel.log.as_ref()?.record());
         let must_exist = shared.rules.get(rule).must_exist;
-        creation::admit(record.map(|known| &known.record), must_exist, publication)
+        let record = record.map(|known| &known.record);
+        creation::admit_read(record, must_exist, publication, known)
     }
 
     /// True if somebody has created a channel.
@@ -109,7 +110,7 @@ impl Shard {
         shared: &Shared,
         now_ms: u64,
         slot: u32,
-        (change, creator): (RecordChange, Holder),
+        (change, creator): (RecordChange, RoomHolder),
     ) -> RecordVersion {
         let channel = &mut self.channels[slot];
         let record = match change {
@@ -155,7 +156,7 @@ impl Shard {
             }
         };
         if what == Erase::Log {
-            shared.set_record(now_ms, log, None, (0, Holder::NOBODY));
+            shared.set_record(now_ms, log, None, (0, RoomHolder::NOBODY));
         }
         let wake = self.append_tombstones(shared, now_ms, slot);
         self.forget_if_unused(shared, now_ms, slot);

@@ -13,6 +13,7 @@ use crate::frozen::{
     Decoder, Encoder, Head, OFFSET_MAX, RecordKind, ThawError, decode_name, encode_content,
     encode_name,
 };
+use crate::holder::RoomHolder;
 use crate::id::{LocalId, WorkerId};
 use crate::log::segment::{Sealed, SealedName, Segment};
 use crate::log::{FrozenKeys, Log, Place};
@@ -21,7 +22,6 @@ use crate::message::Content;
 use crate::name::ChannelName;
 use crate::rules::JournalId;
 use crate::stamp::Stamp;
-use crate::state::Holder;
 
 /// The first version that tells whose room states and creations take.
 const HOLDERS_VERSION: u16 = 11;
@@ -39,7 +39,7 @@ pub(in crate::memory) struct FrozenChannel {
     pub(in crate::memory) messages: u32,
     record: Option<KnownRecord>,
     /// Whose the room of a creation is; nobody's before version 11.
-    creator: Holder,
+    creator: RoomHolder,
     /// The part of its keys that the messages do not tell; `None` before version 8.
     pub(in crate::memory) keys: Option<FrozenKeys>,
     /// The journal that has its log.
@@ -92,7 +92,7 @@ impl FrozenChannel {
             read,
             messages,
             record,
-            creator: Holder::numbered(creator),
+            creator: RoomHolder::numbered(creator),
             keys,
             journal,
             number,
@@ -112,17 +112,14 @@ fn decode_record(decoder: &mut Decoder<'_>) -> Result<Option<KnownRecord>, ThawE
 /// One byte: whether there are keys. Then the number of messages before the window, the floor, the
 /// messages that are the last of their keys and not the newest values, and whose room the newest
 /// ones take.
-fn decode_keys(
-    decoder: &mut Decoder<'_>,
-    version: u16,
-) -> Result<Option<FrozenKeys>, ThawError> {
+fn decode_keys(decoder: &mut Decoder<'_>, version: u16) -> Result<Option<FrozenKeys>, ThawError> {
     match decoder.u8()? {
         0 => Ok(None),
         1 => {
             let (older, floor, ended) = (decoder.u32()?, decoder.u64()?, decoder.u32()?);
             let ended = (0..ended).map(|_| decoder.u64()).collect::<Result<_, _>>()?;
             let held = if version < HOLDERS_VERSION { 0 } else { decoder.u32()? };
-            let mut holder = || Ok((decoder.u64()?, Holder::numbered(decoder.u16()?)));
+            let mut holder = || Ok((decoder.u64()?, RoomHolder::numbered(decoder.u16()?)));
             let holders = (0..held).map(|_| holder()).collect::<Result<_, ThawError>>()?;
             Ok(Some(FrozenKeys { older, floor, ended, holders }))
         }
@@ -233,7 +230,7 @@ impl Shard {
         encoder.u64(record.map_or(0, |known| known.version));
         encoder.bytes(record.map_or(&[], |known| known.record.block()));
         encode_keys(&mut encoder, channel.log.as_ref().and_then(|log| log.frozen_keys()));
-        let creator = channel.log.as_ref().map_or(Holder::NOBODY, |log| log.creator());
+        let creator = channel.log.as_ref().map_or(RoomHolder::NOBODY, |log| log.creator());
         encoder.u16(creator.number());
         encoder.finish()
     }
@@ -349,7 +346,7 @@ impl Shard {
     ) -> Result<(), ThawError> {
         let content = Arc::new(content);
         let log = self.log_before(shared, slot, &content)?;
-        shared.add(log, content, Weak::new(), Holder::NOBODY);
+        shared.add(log, content, Weak::new(), RoomHolder::NOBODY);
         self.note_age(slot, 1);
         Ok(())
     }

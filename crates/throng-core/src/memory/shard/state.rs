@@ -6,8 +6,9 @@ use std::convert::Infallible;
 use super::super::shared::Shared;
 use super::{Hashed, Shard, Wake};
 use crate::change::{ChangeError, KeyCondition};
+use crate::holder::RoomHolder;
 use crate::publication::{Publication, PublishError};
-use crate::state::{Holder, KeyChange, KeyPage, KeyQuery, RENEWED_AFTER};
+use crate::state::{KeyChange, KeyPage, KeyQuery, RENEWED_AFTER};
 
 impl Shard {
     /// Fails if messages, of which all are appended or none, have keys that the channel cannot
@@ -123,7 +124,7 @@ impl Shard {
         let Some((content, offset)) = oldest.zip(shared.next_offset(channel.head).ok()) else {
             return Wake::new();
         };
-        let holder = content.key().map_or(Holder::NOBODY, |key| log.holder_of(key));
+        let holder = content.key().map_or(RoomHolder::NOBODY, |key| log.holder_of(key));
         let publication = Publication { holder, ..Publication::again(&content, now_ms) };
         self.append_at(shared, now_ms, (slot, offset), publication).wake
     }

@@ -15,7 +15,7 @@ pub(super) fn metrics(node: &NatsJournal) -> Vec<OtherMetric> {
     let cut_off_ms = cut_off_ms(&figures, clock::now_ms()).unwrap_or(0);
     let revocations_age_ms = tables::revocations_age_ms(node).unwrap_or(0);
     let subscriptions_age_ms = node.table_age_ms(tables::SUBSCRIPTIONS);
-    let NodeFigures { is_open, is_stalled, under_way, followed, polled, nodes, .. } = figures;
+    let NodeFigures { is_open, is_stalled, under_way, followed, polled, nodes, size, .. } = figures;
     let own = [
         gauge("nats_connected", "1 if the stream in NATS can be used.", is_open.into()),
         gauge(
@@ -49,6 +49,13 @@ pub(super) fn metrics(node: &NatsJournal) -> Vec<OtherMetric> {
             "nats_polled_channels",
             "Channels and users that are polled, because NATS allows no more subscriptions.",
             polled,
+        ),
+        gauge("nats_stream_messages", "Messages in the stream, of all nodes.", size.messages),
+        gauge("nats_stream_bytes", "Bytes of the stream, of all nodes.", size.bytes),
+        gauge(
+            "nats_stream_subjects",
+            "Channels with messages, keys of states, and records beside them, of all nodes.",
+            size.subjects,
         ),
     ];
     own.into_iter().chain(counted(figures)).chain(Standing::of(node).metrics()).collect()

@@ -1,5 +1,5 @@
 use throng_core::Retention;
-use throng_nats::api::stream::{StreamAbilities, StreamInfo};
+use throng_nats::api::stream::{StreamAbilities, StreamInfo, StreamSize};
 
 use super::*;
 use crate::doctor::nats::findings::{Account, StoreTimes};
@@ -61,6 +61,7 @@ fn stream(peers: Vec<NatsPeer>, has_leader: bool) -> Existing {
         differences: Vec::new(),
         abilities: StreamAbilities::default(),
         server_ms: 0,
+        size: StreamSize::default(),
     };
     Existing::There(Box::new(ExistingStream { info, has_leader, peers }))
 }
