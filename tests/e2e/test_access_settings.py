@@ -91,6 +91,16 @@ def test_secrets_are_not_printed(tmp_path):
     assert SECRET not in server.log()
 
 
+def test_a_table_that_never_applies_causes_a_warning(tmp_path):
+    text = "[[channels]]\nmatch = 'shop/*'\n[[channels]]\nmatch = 'shop/private-*'\nresume = 'at-least-once'\n"
+    (tmp_path / "throng.toml").write_text(text)
+    expected = '[[channels]] number 2 ("shop/private-*") never applies: number 1 ("shop/*") matches all that it matches'
+    assert expected in run_throng("check", directory=tmp_path).stderr
+    server = Server(tmp_path)
+    server.stop()
+    assert expected in server.log()
+
+
 def test_a_secret_that_others_can_read_causes_a_warning(tmp_path):
     (tmp_path / "secret").write_text(SECRET + "\n")
     (tmp_path / "throng.toml").write_text("[[token-keys]]\nsecret-file = 'secret'\n")

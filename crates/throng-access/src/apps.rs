@@ -26,6 +26,13 @@ use crate::token::Identity;
 /// The most applications of a server. Each takes a rule of channels.
 const APPS_MAX: usize = 100;
 
+/// The most members of a presence channel that an application may have, and be confirmed with in
+/// one frame: with the most that each may show, some 10 MB.
+pub const APP_MEMBERS_MAX: usize = 5_000;
+
+/// The same without a setting: Pusher's own number.
+pub const APP_MEMBERS: usize = 100;
+
 /// Why applications do not go together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AppsError {
@@ -41,11 +48,13 @@ pub struct AppSettings {
     pub app: App,
     /// Origins as the setting `allowed-origins` has them; empty for any.
     pub origins: Vec<String>,
+    /// The most members of a presence channel.
+    pub max_members: usize,
 }
 
 impl From<App> for AppSettings {
     fn from(app: App) -> AppSettings {
-        AppSettings { app, origins: Vec::new() }
+        AppSettings { app, origins: Vec::new(), max_members: APP_MEMBERS }
     }
 }
 
@@ -54,6 +63,7 @@ impl From<App> for AppSettings {
 pub struct ClientApp {
     app: App,
     origins: Vec<String>,
+    max_members: usize,
     /// Hides the numbers of connections in their names. Its secret is the server's, because an
     /// application may replace its own.
     hider: Signer,
@@ -63,7 +73,7 @@ pub struct ClientApp {
 }
 
 impl ClientApp {
-    fn new(AppSettings { app, origins }: AppSettings) -> ClientApp {
+    fn new(AppSettings { app, origins, max_members }: AppSettings) -> ClientApp {
         let own = |rest: &str| format!("{}{rest}", app.prefix());
         let all = own("*");
         // What is behind `private-` and `presence-` is signed: a client gets so far only with that.
@@ -83,7 +93,7 @@ impl ClientApp {
         let key = ServerKey::new(&name, hash, vec![Scope::Publish], Some(patterns));
         let anonymous = Arc::new(Identity::of_app(app.id(), None, grants));
         let hider = hider(&Tagger::from_seed([0; 16]), &app);
-        ClientApp { app, origins, hider, anonymous, server_key: Arc::new(key) }
+        ClientApp { app, origins, max_members, hider, anonymous, server_key: Arc::new(key) }
     }
 
     /// The application itself.
@@ -107,6 +117,11 @@ impl ClientApp {
         let policy = OriginPolicy { origins: &self.origins, hosts: &[], ..policy };
         let is_allowed = |origin| policy.allows_page(origin, None);
         self.origins.is_empty() || origin.is_none_or(is_allowed)
+    }
+
+    /// The most members of a presence channel.
+    pub fn max_members(&self) -> usize {
+        self.max_members
     }
 
     /// The rights of a request that the application has signed.
@@ -330,7 +345,7 @@ mod tests {
         let policy = OriginPolicy { listen, origins: &[], hosts: &[], is_same_port_only: false };
         let of = |origins: &[&str]| {
             let origins = origins.iter().map(|origin| (*origin).to_owned()).collect();
-            ClientApp::new(AppSettings { app: app("1", "a", "a/"), origins })
+            ClientApp::new(AppSettings { origins, ..AppSettings::from(app("1", "a", "a/")) })
         };
         let listed = of(&["https://shop.example", "https://*.shop.example"]);
         for (origin, is_allowed) in [

@@ -206,7 +206,7 @@ pub struct Rules {
     shows_senders: bool,
     /// True if some channel has members.
     has_members: bool,
-    /// Channels whose names begin with one of these have members, whatever their rules say.
+    /// Channels whose names begin with one of these have members by user, whatever their rules say.
     presence: Vec<String>,
     /// True if some channel may end at a price.
     may_end: bool,
@@ -270,8 +270,8 @@ impl Rules {
         }
     }
 
-    /// The same rules, with members of all channels whose names begin with one of these, without a
-    /// grace where their rules say none.
+    /// The same rules, with members by user of all channels whose names begin with one of these,
+    /// without a grace where their rules say none.
     #[must_use]
     pub fn with_members_of(mut self, prefixes: Vec<String>) -> Rules {
         self.has_members |= !prefixes.is_empty();
@@ -321,12 +321,12 @@ impl Rules {
         if !self.has_members || name.kind() != Kind::Channel {
             return None;
         }
-        let is_its = |prefix: &String| name.name().starts_with(&**prefix);
-        let by_name = || {
-            let rule = MembersRule { are_connections: false, grace_ms: 0 };
-            self.presence.iter().any(is_its).then_some(rule)
-        };
-        self.get(self.find(name)).members.or_else(by_name)
+        let members = self.get(self.find(name)).members;
+        if !self.presence.iter().any(|prefix| name.name().starts_with(&**prefix)) {
+            return members;
+        }
+        let by_user = members.filter(|rule| !rule.are_connections);
+        by_user.or(Some(MembersRule { are_connections: false, grace_ms: 0 }))
     }
 
     /// True if the server keeps a list of the members of any channel.

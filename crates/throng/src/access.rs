@@ -63,6 +63,7 @@ impl AccessSettings {
         let apps = apps::read(&settings.apps, &mut warnings)?;
         let rules = rules::access_rules(settings)?;
         warnings.extend(settings::address_warning(settings).map(str::to_owned));
+        warnings.extend(settings::covered_tables(&settings.channels));
         Ok(AccessSettings {
             token_keys,
             server_keys,

@@ -53,7 +53,7 @@ use clap::Args;
 
 pub(crate) use app_tables::AppTable;
 pub(crate) use callout_tables::CalloutTable;
-pub(crate) use channels::ChannelTable;
+pub(crate) use channels::{ChannelTable, covered_tables};
 pub(crate) use check::{admin_warning, origin_warning};
 pub(crate) use check_acme::missing_state;
 pub(crate) use clients::{address_warning, app_limits, clients, has_limits, limits, limits_of};

@@ -8,6 +8,7 @@ use std::cell::OnceCell;
 use std::sync::Arc;
 
 use throng_access::ClientApp;
+use throng_access::apps::APP_MEMBERS_MAX;
 use throng_access::limit::Refusal;
 use throng_core::{ChannelName, MemberPage, SubscriptionId};
 use throng_dialect::Saying;
@@ -24,9 +25,8 @@ use crate::connection::{Answers, ConnectionId};
 use crate::net::Net;
 use crate::sessions::Sessions;
 
-/// The most members in the confirmation of a subscription, and so of a channel, where a dialect has
-/// them there.
-const FIRST_MEMBERS_MAX: usize = 100;
+/// The members that are read in one step, under a lock.
+const MEMBERS_STEP: usize = 100;
 
 /// What a dialect may have to know of the client of a connection.
 pub(super) struct SpeakerOf<'a, N: Net> {
@@ -58,7 +58,7 @@ impl<N: Net> Sessions<N> {
     }
 
     /// The application whose client a connection is.
-    fn app_of(&self, id: ConnectionId) -> Option<Arc<ClientApp>> {
+    pub(super) fn app_of(&self, id: ConnectionId) -> Option<Arc<ClientApp>> {
         let session = self.connections().session(id)?;
         let grants = self.connections().side().grants_of(session);
         self.access.apps.load().with_grants(grants).cloned()
@@ -177,13 +177,19 @@ impl<N: Net> Sessions<N> {
         if !self[id].confirms_with_members() {
             return None;
         }
-        let now_ms = self.clock().unix_ms();
-        let page = self.engine.memory().members(now_ms, name, None, FIRST_MEMBERS_MAX);
+        let (now_ms, memory) = (self.clock().unix_ms(), self.engine.memory());
+        // Who comes and goes between the steps is told of behind the first one's head, too.
+        let mut page = memory.members(now_ms, name, None, MEMBERS_STEP);
+        while let Some(after) = page.next.take().filter(|_| page.members.len() < APP_MEMBERS_MAX) {
+            let more = memory.members(now_ms, name, Some(&after), MEMBERS_STEP);
+            page.members.extend(more.members);
+            page.next = more.next;
+        }
         self.charge_read(id, page.members.iter().map(|member| member.len()).sum());
         Some(page)
     }
 
-    /// Fails if the client would be a member more than others are confirmed with.
+    /// Fails if the client would be a member more than its application allows.
     pub(super) fn check_room(
         &self,
         id: ConnectionId,
@@ -191,12 +197,13 @@ impl<N: Net> Sessions<N> {
         claim: Option<&MemberClaim>,
     ) -> Result<(), ErrorResponse> {
         let Some(user) = claim.and_then(|claim| claim.user.as_deref()) else { return Ok(()) };
+        if !self[id].confirms_with_members() {
+            return Ok(());
+        }
+        let Some(most) = self.app_of(id).map(|app| app.max_members()) else { return Ok(()) };
         let memory = self.engine.memory();
-        let is_full = || {
-            memory.members_of(name) >= FIRST_MEMBERS_MAX as u64 && !memory.has_member(name, user)
-        };
-        if self[id].confirms_with_members() && is_full() {
-            let message = format!("a channel has at most {FIRST_MEMBERS_MAX} members");
+        if memory.members_of(name) >= most as u64 && !memory.has_member(name, user) {
+            let message = format!("a channel has at most {most} members");
             return Err(ErrorResponse::new(ErrorCode::NotStored, message));
         }
         Ok(())

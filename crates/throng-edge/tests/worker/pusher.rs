@@ -264,6 +264,29 @@ fn a_channel_has_a_hundred_members() {
 }
 
 #[test]
+fn a_channel_has_as_many_members_as_its_application_allows() {
+    // More than are read in one step.
+    let most = 120;
+    let app = AppSettings { max_members: most, ..AppSettings::from(app()) };
+    let (mut rig, _) = rig_with(Clients::default(), [app]);
+    let mut peers = Vec::new();
+    let mut join = |at: usize| {
+        let peer = Peer::new(&mut rig);
+        let data = format!(r#"{{"user_id":"{at}"}}"#);
+        peers.push(peer);
+        peers.last().expect("a peer").subscribe(&mut rig, "presence-r", Some(&data))
+    };
+    (0..most - 1).for_each(|at| drop(join(at)));
+    let last = join(most - 1);
+    assert!(last[0].contains(r#"\"count\":120,"#), "{last:?}");
+    for at in 0..most {
+        assert!(last[0].contains(&format!(r#"\"{at}\":"#)), "{at}: {last:?}");
+    }
+    let refused = join(most);
+    assert!(refused[0].contains("at most 120 members"), "{refused:?}");
+}
+
+#[test]
 fn clients_publish_to_others_what_nobody_keeps() {
     let mut rig = rig();
     let (ann, bob) = (Peer::new(&mut rig), Peer::new(&mut rig));
@@ -380,7 +403,8 @@ fn refused(rig: &mut Rig, key: &str, headers: &str) -> Vec<String> {
 fn keys_and_pages_that_may_not_use_an_application_are_closed_for_good() {
     let app = app().with_key("older", SECRET, true).expect("a key");
     let app = app.with_key("oldest", SECRET, false).expect("a key");
-    let app = AppSettings { app, origins: vec!["https://shop.example".to_owned()] };
+    let origins = vec!["https://shop.example".to_owned()];
+    let app = AppSettings { origins, ..AppSettings::from(app) };
     let (mut rig, _) = rig_with(Clients::default(), [app]);
     let disabled = refused(&mut rig, "oldest", "");
     assert_eq!(disabled.last().map(String::as_str), Some("close 4003"), "{disabled:?}");

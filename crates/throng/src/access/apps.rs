@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use throng_access::apps::{APP_MEMBERS, APP_MEMBERS_MAX};
 use throng_access::{AppSettings, Apps};
 use throng_pusher::App;
 
@@ -36,7 +37,11 @@ fn read_one(table: &AppTable, warnings: &mut Vec<String>) -> Result<AppSettings,
     }
     let origins = table.allowed_origins.as_ref().map_or_else(Vec::new, |list| list.0.clone());
     let app = app.with_history(table.history.unwrap_or(false));
-    Ok(AppSettings { app, origins })
+    let max_members = table.max_members.map_or(APP_MEMBERS, |count| count.0);
+    if !(1..=APP_MEMBERS_MAX).contains(&max_members) {
+        return Err(fault(&format!("has max-members that is not 1 to {APP_MEMBERS_MAX}")));
+    }
+    Ok(AppSettings { app, origins, max_members })
 }
 
 /// The secret of a table at `at`.
@@ -116,6 +121,8 @@ mod tests {
             (table("secret = 'not shown'"), "has no secret: `throng check` does not print it"),
             (table(&format!("{secret}secret-file = 'a'")), "has two secrets"),
             (table(&format!("{secret}prefix = 'shop'")), "has a prefix that is not a name"),
+            (table(&format!("{secret}max-members = 0")), "has max-members that is not 1 to 5000"),
+            (table(&format!("{secret}max-members = '5001'")), "has max-members that is not"),
             (
                 table(&format!("{secret}keys = [{{ key = 'b' }}]")),
                 ", further key number 1 has no secret; add secret-file",

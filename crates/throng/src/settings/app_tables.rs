@@ -20,6 +20,7 @@ pub(crate) const APPS: &[&str] = &[
     "max-connections",
     "connect-rate",
     "max-subscriptions",
+    "max-members",
     "publish-rate",
     "publish-byte-rate",
     "read-byte-rate",
@@ -78,6 +79,13 @@ pub(crate) struct AppTable {
         skip_serializing_if = "Option::is_none"
     )]
     pub(crate) max_subscriptions: Option<Count>,
+    /// The most members of a presence channel.
+    #[serde(
+        deserialize_with = "toml_value::read",
+        serialize_with = "toml_value::write_some",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub(crate) max_members: Option<Count>,
     /// The most messages per second, of its requests and its clients.
     #[serde(
         deserialize_with = "toml_value::read",
@@ -168,7 +176,7 @@ mod tests {
     fn the_table_accepts_every_key() {
         let sample = |key| match key {
             "allowed-origins" => "['https://shop.example']",
-            "max-connections" | "max-subscriptions" => "1",
+            "max-connections" | "max-subscriptions" | "max-members" => "1",
             "connect-rate" | "publish-rate" | "publish-byte-rate" | "read-byte-rate" => "1",
             "history" | "subscription-counts" => "true",
             "webhook-events" => "['client_event']",

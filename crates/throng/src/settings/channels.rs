@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use throng_core::glob::glob;
 use throng_core::rules::RULES_MAX;
 use throng_units::{Count, Size, Switch, Time};
 
@@ -159,12 +160,77 @@ impl ChannelTable {
     }
 }
 
+/// A sentence for each table that never applies, because one before it has all of its channels.
+pub(crate) fn covered_tables(tables: &[ChannelTable]) -> Vec<String> {
+    // A text that no pattern has, in place of any text.
+    let widest = |table: &ChannelTable| {
+        let [channels, users] =
+            [&table.channels, &table.users].map(|it| Some(it.as_ref()?.replace('*', "\0")));
+        (channels, users)
+    };
+    let matches = |pattern: &Option<String>, text: &Option<String>| {
+        pattern.as_ref().zip(text.as_ref()).is_some_and(|(pattern, text)| glob(pattern, text))
+    };
+    let shown = |nth: usize| {
+        let pattern = tables[nth].channels.as_ref().or(tables[nth].users.as_ref());
+        format!("number {} ({:?})", nth + 1, pattern.map_or("", |it| it))
+    };
+    let covered = |nth: usize| {
+        let (channels, users) = widest(&tables[nth]);
+        let covers = |before: &ChannelTable| {
+            matches(&before.channels, &channels) || matches(&before.users, &users)
+        };
+        let before = tables[..nth].iter().position(covers)?;
+        Some(format!(
+            "[[channels]] {} never applies: {} matches all that it matches, and the first table \
+             that matches applies; put the narrower one first",
+            shown(nth),
+            shown(before)
+        ))
+    };
+    (1..tables.len()).filter_map(covered).collect()
+}
+
 /// The maximum number of tables: the number of rules that the engine accepts.
 pub(super) const TABLES_MAX: usize = RULES_MAX;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_table_behind_a_wider_one_never_applies() {
+        let covered = |list: &[&str]| {
+            let table = |pattern: &&str| match pattern.strip_prefix("user ") {
+                Some(user) => ChannelTable { users: Some(user.into()), ..ChannelTable::default() },
+                None => {
+                    ChannelTable { channels: Some((*pattern).into()), ..ChannelTable::default() }
+                }
+            };
+            let tables: Vec<_> = list.iter().map(table).collect();
+            covered_tables(&tables)
+        };
+        for list in [
+            &["shop/private-*", "shop/*"][..],
+            &["a*", "user a*"],
+            &["a*b", "a*"],
+            &["a", "b", "ab"],
+            &["*-x", "shop/*"],
+        ] {
+            assert_eq!(covered(list), [""; 0], "{list:?}");
+        }
+        for list in
+            [["shop/*", "shop/private-*"], ["a", "a"], ["a*c", "a*b*c"], ["user *", "user ann"]]
+        {
+            assert_eq!(covered(&list).len(), 1, "{list:?}");
+        }
+        assert_eq!(
+            covered(&["x", "shop/*", "shop/private-*"]),
+            ["[[channels]] number 3 (\"shop/private-*\") never applies: number 2 (\"shop/*\") \
+              matches all that it matches, and the first table that matches applies; put the \
+              narrower one first"]
+        );
+    }
 
     #[test]
     fn table_values_have_the_same_grammar_as_flags() {

@@ -184,6 +184,9 @@ mod tests {
             match = 'shop/presence-slow-*'
             members = 'user'
             members-grace = '9s'
+            [[channels]]
+            match = 'shop/presence-tabs-*'
+            members = 'connection'
             [[apps]]
             id = '2'
             prefix = 'shop/'
@@ -199,12 +202,15 @@ mod tests {
             ("shop/presence-x-a", 4, Some(0)),
             ("shop/private-x-a", 4, None),
             ("shop/presence-slow-a", 7, Some(9_000)),
+            ("shop/presence-tabs-a", 7, Some(0)),
             ("shop/news", 7, None),
             ("2/presence-a", 7, None),
             ("presence-a", 7, None),
         ] {
             let name = ChannelName::channel(name);
-            let members = rules.members(&name).map(|rule| rule.grace_ms);
+            let members = rules.members(&name);
+            assert!(members.is_none_or(|rule| !rule.are_connections), "{name:?}");
+            let members = members.map(|rule| rule.grace_ms);
             assert_eq!(rules.get(rules.find(&name)).retention.max_messages, messages, "{name:?}");
             assert_eq!(members, grace_ms, "{name:?}");
         }
