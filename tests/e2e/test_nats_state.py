@@ -175,6 +175,21 @@ def test_a_state_outlives_nodes_and_nats(start, channel, broker):
     assert put(nodes[0], channel, "a", "2", If_Match=f'"{id}"').status_code == 201
 
 
+def test_a_read_without_nats_says_what_it_is(start, channel, broker):
+    node = start()
+    set_key(node, channel, "a", "1")
+    broker.kill()
+
+    def refusal():
+        answer = node.http.get(f"/channels/{channel}/state").json()
+        return answer.get("message") if answer.get("error") == "unavailable" else None
+
+    eventually(lambda: refusal() == "the channel's journal is away; repeat this later", refusal)
+    broker.launch()
+    connected(node)
+    assert values(node, channel) == {"a": "1"}
+
+
 def test_a_channel_of_which_only_values_are_left_is_listed(start, channel, broker):
     node = start()
     set_key(node, channel, "a", "1")

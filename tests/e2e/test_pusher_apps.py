@@ -1,5 +1,7 @@
 """Several applications of the Pusher protocol on one server: their keys, pages and limits, and reloads."""
 
+import json
+import queue
 import signal
 
 import pysher
@@ -10,9 +12,10 @@ from conftest import QUICK
 from support.pusher import APP, OTHER, OTHER_PREFIX, PREFIX, Peer, call, path_of, settings, table
 from support.access import bearer, server_key
 from support.raw import Raw, handshake_headers
-from support.server import Server, eventually
+from support.server import TIMEOUT_SECONDS, Server, eventually
 
 SUCCEEDED = "pusher_internal:subscription_succeeded"
+GONE = "this server does not have the application any more"
 OLDER = {**APP, "key": "older-key", "secret": "an-older-secret-of-24-bytes"}
 OLDEST = {**APP, "key": "oldest-key", "secret": "the-oldest-secret"}
 FURTHER = f"""
@@ -183,7 +186,7 @@ def test_a_reload_replaces_keys_and_closes_applications_that_are_gone(start, tmp
     said = reload(server)
     assert "applications" in said and "wait" not in said
     # It has not said a word, and is told nevertheless.
-    assert goes.next()["data"]["code"] == 4009
+    assert goes.next()["data"] == {"code": 4009, "message": GONE}
     assert goes.read_close()[0] == 4009
     assert call(server, "GET", "/apps/2/channels", app=OTHER)[0] == 404
     stays.app = newer
@@ -211,7 +214,7 @@ def test_an_upgrade_closes_clients_of_applications_that_are_gone(upgradable, tmp
     headers = write(tmp_path, table(APP, PREFIX))
     server.upgrade()
     # It says nothing, and would follow its channels for ever.
-    assert goes.next()["data"]["code"] == 4009
+    assert goes.next()["data"] == {"code": 4009, "message": GONE}
     assert goes.read_close()[0] == 4009
     answer = server.http.post("/channels/shop%2Fprivate-a", content="after", headers=headers)
     assert answer.status_code == 201
@@ -250,3 +253,51 @@ def test_clients_of_one_application_know_nothing_of_another(start):
     assert call(server, "POST", "/apps/2/users/ann/terminate_connections", {}, app=OTHER) == (200, {})
     assert mall.next()["data"]["code"] == 4009
     assert shop.is_well()
+
+
+def test_a_presence_channel_has_as_many_members_as_its_application_says(start):
+    server = start(table(APP, PREFIX, "max-members = 120"))
+    peers = []
+    for at in range(120):
+        peers.append(Peer(server))
+        peers[-1].subscribe("presence-r", {"user_id": str(at), "user_info": {"n": at}})
+        succeeded = peers[-1].next()
+        assert succeeded["event"] == SUCCEEDED, succeeded
+    presence = json.loads(succeeded["data"])["presence"]
+    assert presence["count"] == len(presence["ids"]) == len(presence["hash"]) == 120
+    assert presence["hash"]["7"] == {"n": 7}
+    late = Peer(server)
+    late.subscribe("presence-r", {"user_id": "late"})
+    refused = late.next()
+    assert (refused["event"], json.loads(refused["data"])["status"]) == ("pusher:subscription_error", 507)
+    # A stock client, which is a member already, has all of them in its list.
+    client = pysher.Pusher(
+        APP["key"],
+        custom_host=server.host,
+        port=server.port,
+        secure=False,
+        secret=APP["secret"],
+        user_data={"user_id": "7", "user_info": {"n": 7}},
+    )
+    told = queue.Queue()
+
+    def follow(_):
+        channel = client.subscribe("presence-r")
+        channel.bind(SUCCEEDED, told.put)
+
+    client.connection.bind("pusher:connection_established", follow)
+    client.connect()
+    try:
+        assert json.loads(told.get(timeout=TIMEOUT_SECONDS))["presence"]["count"] == 120
+    finally:
+        client.disconnect(timeout=0)
+
+
+def test_log_lines_of_refusals_name_the_application(start):
+    server = start(table(APP, PREFIX), table(OTHER, OTHER_PREFIX))
+    for app in (APP, OTHER):
+        thief = {**app, "secret": "not-the-secret-of-it"}
+        path = f"/apps/{app['id']}/channels"
+        assert call(server, "GET", path, app=thief)[0] == 401
+        # One for each, within the same minute.
+        assert f"app={app['id']}" in server.says("refused: ", count=int(app["id"]))

@@ -9,7 +9,7 @@ import pytest
 
 from support.access import server_key
 from support.nats import NatsServer, connected, know_each_other
-from support.pusher import APP, PATH, PREFIX, Peer, call, table
+from support.pusher import APP, PATH, PREFIX, Peer, call, signed_query, table
 from support.raw import Raw, handshake_headers
 from support.server import eventually
 from support.upgrades import UpgradableServer
@@ -220,3 +220,21 @@ def test_limits_of_an_application_count_on_both_nodes(start):
 
     eventually(publishes_elsewhere, "a refusal for what another node took")
     assert bob.socket_id
+
+
+def test_answers_without_another_node_say_so(start):
+    one, other = start()
+    here, there = follow(one, "presence-r", {"user_id": "ann"}), follow(other, "presence-r", {"user_id": "bob"})
+    paths = ["/apps/1/channels", "/apps/1/channels/presence-r", "/apps/1/channels/presence-r/users"]
+
+    def marks():
+        queries = [signed_query("GET", path) for path in paths]
+        answers = [one.http.get(f"{path}?{query}") for path, query in zip(paths, queries)]
+        assert [answer.status_code for answer in answers] == [200] * 3
+        return [answer.headers.get("Throng-Partial") for answer in answers]
+
+    eventually(lambda: marks() == [None] * 3, "whole answers")
+    with other.frozen():
+        eventually(lambda: marks() == ["true"] * 3, "marks of what is missing")
+    eventually(lambda: marks() == [None] * 3, "whole answers again")
+    assert here.socket_id and there.socket_id

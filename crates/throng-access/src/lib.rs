@@ -122,7 +122,7 @@ pub use pages::{AllowedPages, SharedPages};
 pub use permission::{Permission, Permissions};
 pub use policy::{Access, Action, AllowAll, Asker, Credentials, Decision, ReadOnlyClients};
 pub use refusal::KeyRefusal;
-pub use refusal_log::RefusalLog;
+pub use refusal_log::{RefusalLog, RefusedClient};
 pub use refused_credentials::RefusedCredentials;
 pub use revocation::{Revocation, RevocationLog, Revocations, Subject};
 pub use rule::{AccessRules, ChannelAccess, Denial, Who, may};

@@ -54,6 +54,14 @@ fn distinction(code: ErrorCode) -> Option<Distinction> {
     }
 }
 
+/// The client of a refusal, as far as it is known.
+#[derive(Debug, Default)]
+pub struct RefusedClient {
+    pub address: Option<IpAddr>,
+    /// The id of the application that it names, if the server has it.
+    pub app: Option<Box<str>>,
+}
+
 /// The refusals of one process that have been logged lately.
 #[derive(Debug, Default)]
 pub struct RefusalLog {
@@ -105,15 +113,10 @@ enum Told {
 
 impl RefusalLog {
     /// Logs that a client was refused with `error`, unless the same cause was logged within a
-    /// minute. `address` is called only for what may be logged. `now_ms` must not go back.
-    pub fn note(
-        &self,
-        error: &ErrorResponse,
-        address: impl FnOnce() -> Option<IpAddr>,
-        now_ms: u64,
-    ) {
+    /// minute. `client` is called only for what may be logged. `now_ms` must not go back.
+    pub fn note(&self, error: &ErrorResponse, client: impl FnOnce() -> RefusedClient, now_ms: u64) {
         let Some(distinction) = distinction(error.code) else { return };
-        self.tell((error.code.name(), &error.message), &distinction, address().map(prefix), now_ms);
+        self.tell((error.code.name(), &error.message), &distinction, client(), now_ms);
     }
 
     /// As [`RefusalLog::note`], for a TLS handshake that has failed, as `sentence` says.
@@ -123,18 +126,20 @@ impl RefusalLog {
         address: impl FnOnce() -> Option<IpAddr>,
         now_ms: u64,
     ) {
-        self.tell(("tls", sentence), &Distinction::Sentence, address().map(prefix), now_ms);
+        let client = RefusedClient { address: address(), app: None };
+        self.tell(("tls", sentence), &Distinction::Sentence, client, now_ms);
     }
 
     fn tell(
         &self,
         (code, sentence): (&'static str, &str),
         distinction: &Distinction,
-        address: Option<(IpAddr, Option<u8>)>,
+        RefusedClient { address, app }: RefusedClient,
         now_ms: u64,
     ) {
+        let address = address.map(prefix);
         let mut hasher = self.hasher.build_hasher();
-        code.hash(&mut hasher);
+        (code, &app).hash(&mut hasher);
         if !matches!(distinction, Distinction::None) {
             sentence.hash(&mut hasher);
         }
@@ -147,14 +152,16 @@ impl RefusalLog {
             None => address.to_string(),
             Some(bits) => format!("{address}/{bits}"),
         });
-        let address = address.map(tracing::field::display);
+        let [address, app] =
+            [address, app.map(String::from)].map(|it| it.map(tracing::field::display));
         match told {
             Told::Cause(suppressed) => {
                 let suppressed = (suppressed > 0).then_some(suppressed);
-                tracing::warn!(code, address, suppressed, "refused: {sentence}");
+                tracing::warn!(code, app, address, suppressed, "refused: {sentence}");
             }
             Told::Others(suppressed) => tracing::warn!(
                 code,
+                app,
                 address,
                 suppressed,
                 "refused, for more than {CAUSES_MAX} causes within a minute: {sentence}"

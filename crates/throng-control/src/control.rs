@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use throng_access::revocation::PassedFile;
-use throng_access::{AccessControl, Clients, KeptSubscriptions, RefusalLog};
+use throng_access::{AccessControl, Clients, KeptSubscriptions, RefusalLog, RefusedClient};
 use throng_core::records::Records;
 use throng_core::{Channels, MemoryPressure, MemoryStep, Receipts, RefusedForMemory, clock};
 use throng_tls::CertificateFlaw;
@@ -201,9 +201,9 @@ impl Control {
     pub(crate) fn tell_refusal(
         &self,
         error: &ErrorResponse,
-        address: impl FnOnce() -> Option<IpAddr>,
+        client: impl FnOnce() -> RefusedClient,
     ) {
-        self.refusal_log.note(error, address, clock::now_ms());
+        self.refusal_log.note(error, client, clock::now_ms());
     }
 
     /// Tells the operator why a client has no TLS.

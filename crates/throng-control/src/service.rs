@@ -1,6 +1,5 @@
 //! Routes each request to its endpoint, and completes the headers of every response.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::Router;
@@ -10,7 +9,7 @@ use http::request::Parts;
 use http::{Method, Request, Uri};
 use http_body_util::Either;
 use hyper::body::Incoming;
-use throng_access::Client;
+use throng_access::{Client, RefusedClient};
 use throng_core::{Kind, clock, wake_together};
 use throng_wire::ErrorCode;
 use throng_wire::log::without_query;
@@ -63,7 +62,7 @@ impl Service {
         };
         let mut answer = result.unwrap_or_else(|error| control.refusals.answer(error));
         if let Some(Refused(error)) = answer.extensions().get() {
-            control.tell_refusal(error, || address_of(control, &head));
+            control.tell_refusal(error, || client_of(control, &head));
         }
         answer.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         answer.headers_mut().insert(X_REQUEST_ID, id);
@@ -142,10 +141,12 @@ fn app_path<'p>(control: &Control, path: &'p str) -> Option<AppPath<'p>> {
 }
 
 /// The address of the client that sent a request, behind trusted proxies as well.
-fn address_of(control: &Control, head: &Parts) -> Option<IpAddr> {
+fn client_of(control: &Control, head: &Parts) -> RefusedClient {
     let caller = Caller::of(head);
     let found = caller.address(&control.clients.source, head).ok().flatten();
-    found.or_else(|| caller.peer.map(|peer| peer.ip()))
+    let address = found.or_else(|| caller.peer.map(|peer| peer.ip()));
+    let app = AppPath::of(head.uri.path()).and_then(|path| path.known(control));
+    RefusedClient { address, app }
 }
 
 /// Panics if the OpenAPI document does not have this answer. So every test of the server tests the

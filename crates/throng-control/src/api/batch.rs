@@ -13,7 +13,7 @@ use http::HeaderValue;
 use http::header::IF_MATCH;
 use http::request::Parts;
 use hyper::body::Incoming;
-use throng_access::{Action, Client};
+use throng_access::{Action, Client, RefusedClient};
 use throng_core::{AskerId, PublishError, RefusedForMemory};
 use throng_wire::ErrorResponse;
 use throng_wire::v1;
@@ -227,7 +227,7 @@ impl<'a> Answers<'a> {
         };
         if let Err(error) = written {
             self.control.refusals.record(error.code);
-            self.control.tell_refusal(&error, || None);
+            self.control.tell_refusal(&error, RefusedClient::default);
             error.write_body(&mut self.written);
         }
         if self.form == Form::Lines {

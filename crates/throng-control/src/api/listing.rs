@@ -111,7 +111,7 @@ pub(crate) async fn answer(
     large_answer::json(&control.read_answers, body.to_string())
 }
 
-/// The channels with followers that match a pattern.
+/// The channels with followers that match a pattern, and whether those of a node are missing.
 ///
 /// # Errors
 ///
@@ -120,14 +120,15 @@ pub(super) async fn followed(
     control: &Control,
     pattern: &str,
     most: usize,
-) -> Result<Vec<ListedChannel>, ApiError> {
+) -> Result<(Vec<ListedChannel>, bool), ApiError> {
     let wanted = ListFilter { kind: Kind::Channel, pattern: Some(pattern.into()), key: None };
-    let (mut found, begun) = (Vec::new(), Instant::now());
+    let (mut found, mut is_partial, begun) = (Vec::new(), false, Instant::now());
     let (mut position, mut place) = (None, None);
     loop {
         let (channels, is_last) = if control.engine.is_shared() {
             let page = read_everywhere(control, &wanted, position.take(), LIMIT_MAX).await;
             position = page.after.and_then(|text| text.parse().ok());
+            is_partial |= page.is_partial;
             (page.channels, position.is_none())
         } else {
             let page = read(control, &wanted, place, LIMIT_MAX).await;
@@ -142,7 +143,7 @@ pub(super) async fn followed(
             return Err(ApiError::new(ErrorCode::TooLarge, message));
         }
         if is_last {
-            return Ok(found);
+            return Ok((found, is_partial));
         }
         tokio::task::yield_now().await;
     }

@@ -16,6 +16,7 @@ mod publish;
 mod read;
 mod signed;
 
+use http::header::HeaderValue;
 use http::request::Parts;
 use http::{Method, StatusCode};
 use hyper::body::Incoming;
@@ -28,7 +29,7 @@ use throng_wire::websocket::close_code;
 use self::signed::Signed;
 use super::connections::scan;
 use crate::control::Control;
-use crate::http::answer::{self, Answer, ApiError};
+use crate::http::answer::{self, Answer, ApiError, THRONG_PARTIAL};
 use crate::http::body::BodyKind;
 
 /// A request by its path. Names are percent-encoded.
@@ -86,6 +87,12 @@ impl<'p> AppPath<'p> {
         Some(AppPath { app: Some(app), call })
     }
 
+    /// The id of the application that it names, if there is one.
+    pub(crate) fn known(&self, control: &Control) -> Option<Box<str>> {
+        let apps = control.authentication.apps();
+        Some(apps.with_id(self.app?)?.app().id().into())
+    }
+
     /// True if it publishes.
     pub(crate) fn publishes(self) -> bool {
         matches!(self.call, Call::Events | Call::Batch)
@@ -110,7 +117,11 @@ pub(crate) async fn answer(
         Call::Users(name) => read::users(&signed, name).await?,
         Call::Terminate(user) => terminate(&signed, body, user).await?,
     };
-    Ok(answer::json(StatusCode::OK, object.to_string().into_bytes()))
+    let mut answer = answer::json(StatusCode::OK, object.to_string().into_bytes());
+    if signed.is_partial.into_inner() {
+        answer.headers_mut().insert(THRONG_PARTIAL, HeaderValue::from_static("true"));
+    }
+    Ok(answer)
 }
 
 /// `POST …/users/{user}/terminate_connections`: closes the connections that are signed in as this

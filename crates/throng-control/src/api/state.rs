@@ -13,6 +13,7 @@ use throng_wire::labels::{StateKey, check_state_key};
 use throng_wire::percent::decode_segment;
 use throng_wire::{ErrorCode, ErrorResponse, v1};
 
+use super::erase::error_of;
 use super::limit::Limited;
 use super::log::FETCH_TIMEOUT;
 use super::parameters::{limit, set_id};
@@ -104,7 +105,7 @@ async fn read(
         Ok::<_, Infallible>(control.engine.keys(clock::now_ms(), channel, asked, later))
     };
     let Ok(page) = within(FETCH_TIMEOUT, ask).await;
-    let page = page.ok_or_else(ErrorResponse::unanswered)?.map_err(ErrorResponse::from)?;
+    let page = page.ok_or_else(ErrorResponse::unanswered)?.map_err(error_of)?;
     // It may have taken seconds to fetch them.
     permit.recheck(Action::ReadHistory(channel))?;
     Ok(page)

@@ -32,6 +32,8 @@ pub(crate) type Answer = Response<Payload>;
 pub(crate) const THRONG_ID: HeaderName = HeaderName::from_static("throng-id");
 /// In responses: whether no message after the given id is missing.
 pub(crate) const THRONG_RECOVERED: HeaderName = HeaderName::from_static("throng-recovered");
+/// In responses of applications' requests: what is shown lacks something of other nodes.
+pub(crate) const THRONG_PARTIAL: HeaderName = HeaderName::from_static("throng-partial");
 /// In responses: the preferences of the request that it obeys (RFC 7240).
 pub(crate) const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
 /// In requests: the connection that does not get the message.

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use throng_access::CountedAddress;
+use throng_access::{CountedAddress, RefusedClient};
 use throng_core::Listener;
 use throng_tls::Alert;
 use throng_wire::{ErrorCode, ErrorResponse};
@@ -262,7 +262,8 @@ fn write_error(
     unread: &[u8],
     out: &mut Vec<u8>,
 ) {
-    control.tell_refusal(error, || peer().ok().map(|peer| peer.ip()));
+    let address = || peer().ok().map(|peer| peer.ip());
+    control.tell_refusal(error, || RefusedClient { address: address(), app: None });
     if tracing::enabled!(tracing::Level::DEBUG) {
         let (status, code) = (error.code.status(), error.code);
         let request = throng_wire::log::request_line(unread);

@@ -138,6 +138,13 @@ impl<N: Net> Sessions<N> {
         self.close_subscriber(id, CloseReason::Revoked, &error.message, || error.clone());
     }
 
+    /// Closes a connection of a client whose application the settings do not have any more.
+    fn close_without_app(&mut self, id: ConnectionId) {
+        let message = "this server does not have the application any more";
+        let error = || ErrorResponse::new(ErrorCode::TokenRevoked, message);
+        self.close_subscriber(id, CloseReason::Revoked, message, error);
+    }
+
     /// Closes a connection for the application.
     pub(crate) fn close_for_application(&mut self, id: ConnectionId, close: &ScanClose) {
         let ScanClose { code, reason, may_return } = close;
@@ -157,7 +164,7 @@ impl<N: Net> Sessions<N> {
     pub(crate) fn recheck_access(&mut self, id: ConnectionId) -> usize {
         let count = self.subscriptions(id).count();
         if self.has_lost_app(id) {
-            self.close_revoked(id);
+            self.close_without_app(id);
             return count;
         }
         for subscription in self.subscriptions_to_grant(id) {

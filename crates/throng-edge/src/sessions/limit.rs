@@ -4,9 +4,9 @@
 //! or, behind a proxy that speaks HTTP, with each request. An address beyond a limit is refused
 //! there and then: without a place in the table, where the connection itself shows it.
 
-use throng_access::CountedAddress;
 use throng_access::address::{ProxyHeader, parse_proxy_header};
 use throng_access::limit::{ClientKeys, Refusal};
+use throng_access::{CountedAddress, RefusedClient};
 use throng_dialect::CloseReason;
 use throng_wire::head::{self, Head, Limits, Parsed};
 use throng_wire::subscribe::{Request, Route};
@@ -62,8 +62,11 @@ impl<N: Net> Sessions<N> {
     /// answer in the form that the client understands, and because closing a socket with unread
     /// input resets the connection.
     fn refuse_unread(&mut self, socket: &N::Socket, refusal: Refusal) {
-        let address = || self.peer(socket).map(|peer| peer.ip());
-        self.access.refusals.note(&refusal.into(), address, self.clock().unix_ms());
+        let client = || {
+            let address = self.peer(socket).map(|peer| peer.ip());
+            RefusedClient { address, ..RefusedClient::default() }
+        };
+        self.access.refusals.note(&refusal.into(), client, self.clock().unix_ms());
         if self.refuse_handshake(socket) {
             self.count(Counter::RefusedLimit);
             return self.count(Counter::Closed);

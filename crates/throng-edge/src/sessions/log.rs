@@ -2,8 +2,9 @@
 //! connections that begin and end.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
-use throng_access::Credentials;
+use throng_access::{Credentials, RefusedClient};
 use throng_core::events::Event;
 use throng_core::{ChannelName, VolatilePublication};
 use throng_tls::CertificateFlaw;
@@ -46,12 +47,35 @@ impl<N: Net> Sessions<N> {
         error: &ErrorResponse,
     ) {
         self.log_request(id, bytes, request_id, (error.code.status(), error.code.name()));
-        self.tell_refusal(id, error);
+        self.tell_refused(id, bytes, error);
     }
 
     /// Tells the operator that a request or command of the connection was refused.
     pub(crate) fn tell_refusal(&self, id: ConnectionId, error: &ErrorResponse) {
-        self.access.refusals.note(error, || self.address_of(id), self.clock().unix_ms());
+        self.tell_refused(id, &[], error);
+    }
+
+    /// The same, of a request that `bytes` begin with.
+    fn tell_refused(&self, id: ConnectionId, bytes: &[u8], error: &ErrorResponse) {
+        let client =
+            || RefusedClient { address: self.address_of(id), app: self.app_named_by(id, bytes) };
+        self.access.refusals.note(error, client, self.clock().unix_ms());
+    }
+
+    /// The id of the application whose client a connection is, or would be by its request.
+    fn app_named_by(&self, id: ConnectionId, bytes: &[u8]) -> Option<Box<str>> {
+        let apps = self.access.apps.load();
+        if apps.is_empty() {
+            return None;
+        }
+        let of_connection = || {
+            let is_of_apps = self[id].encoding().dialect().is_of_apps();
+            is_of_apps.then(|| self.app_of(id)).flatten()
+        };
+        let line = request_line(bytes);
+        let key = line.strip_prefix("GET /app/");
+        let named = key.and_then(|key| apps.with_key(key)).map(|(app, _)| Arc::clone(app));
+        Some(named.or_else(of_connection)?.app().id().into())
     }
 
     /// Tells the operator why the connection has no TLS.

@@ -294,7 +294,7 @@ impl<N: Net> WorkerThaw<N> {
         }
         let watched = self.watched;
         let lost = self.worker.finish_thaw(self.newest_generation, |id| watched.contains(id));
-        self.worker.close_thawed(lost, ScanAction::Revoke);
+        self.worker.close_thawed(lost, ScanAction::Recheck);
         self.worker.close_moved();
         Ok(self.worker)
     }

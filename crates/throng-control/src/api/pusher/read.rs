@@ -38,7 +38,8 @@ pub(super) async fn channels(signed: &Signed<'_>) -> Result<Value, ApiError> {
     }
     let app = signed.app.app();
     let pattern = app.own(&format!("{begin}*"));
-    let found = listing::followed(signed.control, &pattern, CHANNELS_MAX).await?;
+    let (found, is_partial) = listing::followed(signed.control, &pattern, CHANNELS_MAX).await?;
+    signed.lacks(is_partial);
     let mut channels = Map::new();
     if info.user_count {
         // All at once.
@@ -149,14 +150,17 @@ async fn users_of(signed: &Signed<'_>, channel: &ChannelName) -> u64 {
 async fn know_members(signed: &Signed<'_>, channel: &ChannelName) {
     let memory = signed.control.engine.memory();
     let ready = |later: Later<'_, _>| Ok(memory.members_ready(clock::now_ms(), channel, later));
-    let Ok(_): Result<_, Infallible> = within(WORKERS_TIMEOUT, ready).await;
+    let Ok(is_partial): Result<_, Infallible> = within(WORKERS_TIMEOUT, ready).await;
+    signed.lacks(is_partial.unwrap_or(true));
 }
 
 /// The subscribers of a channel on all nodes.
 async fn subscribers_of(signed: &Signed<'_>, channel: &ChannelName) -> u64 {
     let control = signed.control;
     let elsewhere = Elsewhere::ask(control, CountedNodes::All, channel);
-    elsewhere.and(control.engine.audience(channel).subscribers).await.subscribers
+    let counted = elsewhere.and(control.engine.audience(channel).subscribers).await;
+    signed.lacks(counted.is_partial);
+    counted.subscribers
 }
 
 fn info_of(signed: &Signed<'_>) -> Result<Info, ApiError> {

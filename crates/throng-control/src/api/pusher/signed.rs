@@ -1,6 +1,7 @@
 //! Whose a request is, by its signature, and what the names in it are on this server.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::request::Parts;
 use hyper::body::Incoming;
@@ -24,6 +25,8 @@ pub(super) struct Signed<'r> {
     pub(super) app: Arc<ClientApp>,
     pub(super) apps: Arc<Apps>,
     pub(super) pairs: Pairs<'r>,
+    /// True once something of other nodes is missing in what is answered.
+    pub(super) is_partial: AtomicBool,
 }
 
 impl<'r> Signed<'r> {
@@ -50,7 +53,12 @@ impl<'r> Signed<'r> {
         let now_s = clock::wall_ms(clock::now_ms()) / 1000;
         let line = (head.method.as_str(), head.uri.path());
         request::check(app.app(), line, &pairs, now_s).map_err(unsigned)?;
-        Ok(Signed { control, head, app, apps, pairs })
+        Ok(Signed { control, head, app, apps, pairs, is_partial: AtomicBool::new(false) })
+    }
+
+    /// Notes whether something of other nodes is missing.
+    pub(super) fn lacks(&self, is_partial: bool) {
+        self.is_partial.fetch_or(is_partial, Ordering::Relaxed);
     }
 
     /// The value of a parameter.
