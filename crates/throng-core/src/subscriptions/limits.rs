@@ -66,8 +66,25 @@ impl SubscriptionTable {
                 buffer.lower_floor(cursor.max(oldest));
             }
         }
+        if is_sparse {
+            self.complete(local, &backlog[to..]);
+        }
         // Just below the oldest floor it has a gap for good.
         cursor.max(if is_whole { oldest } else { oldest.min(lowest).saturating_sub(1) })
+    }
+
+    /// Adds the messages of a backlog that a replay buffer lacks between its floor and the
+    /// channel's head: tombstones, if what it has came with the states of other subscriptions.
+    fn complete(&mut self, local: LocalId, backlog: &[Arc<Message>]) {
+        let channel = &mut self.channels[local.index()];
+        let Some(buffer) = channel.buffer.as_mut().filter(|buffer| buffer.is_sparse()) else {
+            return;
+        };
+        for message in backlog.iter().filter(|message| message.id.offset < channel.head) {
+            let (bytes, pending_bytes) = buffer.insert(message);
+            self.buffer_bytes += bytes;
+            self.pending_bytes += pending_bytes;
+        }
     }
 
     /// Drops what no subscription of the channel can lack. Call it after a new subscription was

@@ -257,6 +257,22 @@ impl ReplayBuffer {
         bytes
     }
 
+    /// Adds a message between others, unless it is here. Returns its bytes, and how many of them
+    /// are pending.
+    pub(super) fn insert(&mut self, message: &Arc<Message>) -> (usize, usize) {
+        let offset = message.id.offset;
+        let at = self.index_after(offset - 1);
+        if offset <= self.floor || self.messages.get(at).is_some_and(|it| it.id.offset == offset) {
+            return (0, 0);
+        }
+        self.runs.clear();
+        let bytes = self.count(message);
+        self.messages.insert(at, Arc::new(message.unencoded()));
+        let pending_bytes = if offset > self.offered { bytes } else { 0 };
+        self.pending_bytes += pending_bytes;
+        (bytes, pending_bytes)
+    }
+
     /// Leaves placeholders of the messages that a notice is about, which subscriptions pass over. A
     /// connection that was written part of one keeps it. Returns how many bytes that saves, and how
     /// many of them were pending.

@@ -268,6 +268,24 @@ mod tests {
     }
 
     #[test]
+    fn one_that_resumes_gets_tombstones_that_the_state_of_another_one_lacks() {
+        let mut table = SubscriptionTable::new(Arc::new(Rules::default()));
+        let local = table.next_local();
+        let mut followed = model::followed(ChannelId(0), local, 9);
+        (followed.cursor.offset, followed.is_sparse) = (0, true);
+        // A state has no tombstone, which 5 may be.
+        followed.backlog = [1, 2, 4, 7, 8, 9].map(message).into();
+        let other = table.join(ConnectionId::new(0), &followed, false, None);
+        table.begin_state(other, followed.head);
+        table.block_slow(other);
+        (followed.cursor.offset, followed.is_sparse) = (2, true);
+        followed.is_recovered = Some(true);
+        followed.backlog = (3..=9).map(message).collect();
+        let id = table.join(ConnectionId::new(1), &followed, false, None);
+        assert_eq!(lacked(&table, id), [3, 4, 5, 6, 7, 8, 9]);
+    }
+
+    #[test]
     fn a_slow_reader_gets_the_whole_state_before_the_newest_message_alone() {
         let (mut table, id) = table(LagPolicy::Latest);
         assert_eq!(lacked(&table, id), [1, 2, 4, 5, 7, 8]);
