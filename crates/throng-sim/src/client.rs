@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`view`] | the state of the world that the checks depend on |
 //! | [`plan`] | the request |
+//! | `follower` | subscriptions to changing channels |
 //! | `expected` | requests, commands and publications that await an answer |
 //! | `receive` | handles what the server sends, piece by piece |
 //! | [`message`] | compares a message with the model's log |
@@ -19,6 +20,7 @@ mod acks;
 mod answers;
 mod ending;
 mod expected;
+mod follower;
 pub(crate) mod message;
 pub(crate) mod plan;
 mod poll;
@@ -36,7 +38,7 @@ use crate::model::Begin;
 use crate::pipe::SharedPipe;
 use crate::random::Random;
 use crate::stamp::Moment;
-use expected::{Command, Cursor, EngineAnswers, Greeting, Outgoing, Request};
+use expected::{Command, Cursor, EngineAnswers, Follower, Greeting, Outgoing, Request};
 use plan::{Plan, Transport};
 pub use receive::Tamper;
 use view::View;
@@ -69,6 +71,16 @@ pub(crate) struct Client {
     /// whatever their interval.
     is_opening: bool,
     cursors: Vec<Cursor>,
+    /// Its subscriptions to changing channels.
+    followers: Vec<Follower>,
+    /// True if it was told that its only channel has ended.
+    is_over: bool,
+    /// The bytes that the server had written after each erasure of the world.
+    erasures: Vec<usize>,
+    /// The bytes that it has read.
+    read_total: usize,
+    /// A place in these bytes at which the present piece had not begun, or just began.
+    piece_from: usize,
     /// The numbers of channels that it was told, by channel.
     numbers: BTreeMap<usize, u64>,
     /// The name that the server gave the connection.
@@ -161,6 +173,11 @@ impl Client {
             greetings: VecDeque::new(),
             is_opening: false,
             cursors: Vec::new(),
+            followers: Vec::new(),
+            is_over: false,
+            erasures: Vec::new(),
+            read_total: 0,
+            piece_from: 0,
             numbers: BTreeMap::new(),
             name: None,
             position: Vec::new(),
@@ -261,7 +278,7 @@ impl Client {
     /// True if it does not know yet what it follows, because a subscription may still be refused.
     pub(crate) fn awaits_subscription(&self) -> bool {
         let subscribes = |command: &Command| {
-            matches!(command, Command::Subscribe(_) | Command::SubscribeMany(_))
+            matches!(command, Command::Subscribe(..) | Command::SubscribeMany(_))
         };
         self.commands.iter().any(|(_, command)| subscribes(command))
     }

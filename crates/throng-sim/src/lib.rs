@@ -15,6 +15,7 @@
 //! | `decode` | the client's side of HTTP, chunks, SSE and WebSocket |
 //! | `model` | the expected logs and subscriptions |
 //! | `topics` | the channels and their rules |
+//! | `facts` | the logs of channels whose messages have keys, are erased or replaced |
 //! | `stream_ids` | the ids of journals: offsets that skip, channels with different epochs |
 //! | `recorder` | the engine, with a record of all calls |
 //! | `fetches` | fetches of an engine that keeps its logs elsewhere |
@@ -37,6 +38,7 @@
 mod client;
 mod control;
 mod decode;
+mod facts;
 mod fetches;
 mod heard;
 mod late;

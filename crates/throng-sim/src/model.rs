@@ -8,10 +8,11 @@ use std::collections::HashMap;
 
 use throng_core::message::OVERHEAD_BYTES;
 use throng_core::{
-    Body, ChannelName, EntryCount, HistoryQuery, IDEMPOTENCY_MS, JournalId, MessageId, Publication,
-    Published, StartAt, VolatilePublication,
+    Body, ChannelName, EntryCount, HistoryQuery, IDEMPOTENCY_MS, JournalId, Message, MessageId,
+    Publication, Published, StartAt, VolatilePublication,
 };
 
+use crate::facts::FactLog;
 use crate::topics::Topic;
 use crate::{Check, ensure};
 
@@ -90,6 +91,12 @@ pub(crate) struct Ids {
 #[derive(Debug)]
 pub(crate) struct Model {
     pub(crate) topics: Vec<Topic>,
+    /// The number of the first topics that are lists; those behind them change.
+    pub(crate) lists: usize,
+    /// The logs of changing channels, by the index of their topic.
+    pub(crate) facts: Vec<FactLog>,
+    /// The number of erasures so far.
+    pub(crate) erasures: usize,
     /// The ids of each channel.
     ids: Vec<Ids>,
     /// The number of messages dropped because all logs together exceeded their limit.
@@ -144,6 +151,16 @@ pub(crate) struct Begin {
     pub(crate) is_recovered: Option<bool>,
 }
 
+/// How a subscription to a changing channel began, as the engine has it.
+#[derive(Debug, Clone)]
+pub(crate) struct Beginning {
+    pub(crate) topic: usize,
+    /// The offset of the newest message then.
+    pub(crate) head: u64,
+    /// The offsets of the messages before the head that it gets.
+    pub(crate) backlog: Vec<u64>,
+}
+
 /// A page of history that the engine must return.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Page {
@@ -175,7 +192,33 @@ impl Model {
     /// Empty logs, which together may keep `max_logs_bytes`.
     pub(crate) fn new(topics: Vec<Topic>, ids: Vec<Ids>, max_logs_bytes: usize) -> Model {
         let logs = topics.iter().map(|_| Log::default()).collect();
-        Model { topics, ids, evicted: 0, max_logs_bytes, logs, volatile: Vec::new() }
+        Model {
+            lists: topics.iter().filter(|topic| !topic.is_changing).count(),
+            facts: topics.iter().map(|_| FactLog::default()).collect(),
+            erasures: 0,
+            topics,
+            ids,
+            evicted: 0,
+            max_logs_bytes,
+            logs,
+            volatile: Vec::new(),
+        }
+    }
+
+    /// Learns of the next message of a changing channel.
+    pub(crate) fn learn(&mut self, topic: usize, message: &Message) -> Check {
+        let known = self.facts[topic].head();
+        ensure!(message.previous == known, "{} follows {known}", message.id);
+        let epoch = &self.ids[topic].epoch;
+        let id_of = |offset| format!("{epoch}-{offset}");
+        self.facts[topic].learn(message, &id_of, &mut self.erasures);
+        Ok(())
+    }
+
+    /// The bytes of all messages that there ever were.
+    pub(crate) fn bytes_ever(&self) -> usize {
+        let of_lists = self.logs.iter().flat_map(|log| &log.entries).map(|it| it.weight_bytes);
+        of_lists.sum::<usize>() + self.facts.iter().map(|log| log.weight_bytes).sum::<usize>()
     }
 
     /// True if some logs are in memory, and some in each of two journals.
@@ -431,7 +474,9 @@ impl Model {
             let entries = &log.entries[from.saturating_sub(older)..];
             entries.iter().map(|entry| entry.weight_bytes).sum::<usize>()
         };
-        self.topics.iter().zip(&self.logs).map(of_topic).sum()
+        let of_lists: usize = self.topics.iter().zip(&self.logs).map(of_topic).sum();
+        // Their backlogs have messages of any age.
+        of_lists + self.facts.iter().map(|log| log.weight_bytes).sum::<usize>()
     }
 
     /// Adds a subscription. Returns its expected start.
@@ -496,6 +541,11 @@ impl Model {
         let is_latest = self.topics[topic].is_latest();
         let is_newest_alone = is_latest && is_known && after.1 == Some(false);
         if is_newest_alone { (id.offset, Some(floor < head)) } else { after }
+    }
+
+    /// Adds a subscription to a changing channel.
+    pub(crate) fn followed_changing(&mut self, topic: usize) {
+        self.logs[topic].subscribers += 1;
     }
 
     pub(crate) fn unfollowed(&mut self, channel: &ChannelName) -> Check {

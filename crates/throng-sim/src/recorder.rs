@@ -50,6 +50,7 @@ pub(crate) struct FollowCall {
     pub(crate) channel: ChannelName,
     pub(crate) start: StartAt,
     pub(crate) cursor: MessageId,
+    pub(crate) head: MessageId,
     pub(crate) is_recovered: Option<bool>,
     pub(crate) backlog: Vec<MessageId>,
     /// The client on whose behalf a worker called.
@@ -301,6 +302,7 @@ impl Observer for Recorder {
                     channel: follow.channel.clone(),
                     start: follow.start,
                     cursor: followed.cursor,
+                    head: followed.head,
                     is_recovered: followed.is_recovered,
                     backlog: followed.backlog.iter().map(|message| message.id).collect(),
                     client,

@@ -10,6 +10,8 @@ pub(crate) struct Topic {
     pub(crate) rule: Rule,
     /// True if the world's witness follows it, so that the engine never forgets it.
     pub(crate) is_pinned: bool,
+    /// True if it has facts in place of the model's log: see [`crate::facts`].
+    pub(crate) is_changing: bool,
 }
 
 impl Topic {
@@ -48,6 +50,9 @@ pub(crate) const BRIEF: usize = 6;
 /// The channel whose messages are acknowledged.
 pub(crate) const BOUNDED: usize = 12;
 
+/// The keys that a changing channel may have.
+pub(crate) const KEYS_MAX: usize = 5;
+
 /// The channel that most clients of a crowd follow.
 pub(crate) const SQUARE: usize = 0;
 
@@ -82,6 +87,16 @@ pub(crate) fn all(is_kept: bool) -> Vec<Topic> {
     topics
 }
 
+/// The channels whose messages have keys, are erased or replaced.
+pub(crate) fn changing() -> [Topic; 2] {
+    let channel = |name, kept, lag| topic(Kind::Channel, name, kept, lag, LagPolicy::Skip);
+    let mut topics = [channel("state", 3, 30), channel("mixed", 6, 17)];
+    for topic in &mut topics {
+        (topic.is_changing, topic.rule.state.max_keys) = (true, KEYS_MAX);
+    }
+    topics
+}
+
 /// Makes messages expire only when simulated time leaps.
 pub(crate) fn keep_for_an_hour(topics: &mut [Topic]) {
     for topic in topics.iter_mut().filter(|topic| !topic.rule.retention.is_none()) {
@@ -105,7 +120,7 @@ fn topic(
         lag_policy,
         ..Rule::default()
     };
-    Topic { name, kind, rule, is_pinned: true }
+    Topic { name, kind, rule, is_pinned: true, is_changing: false }
 }
 
 /// The rules of all channels.

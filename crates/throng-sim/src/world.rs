@@ -5,6 +5,7 @@
 //! | `birth` | chooses the kind and the settings of the world |
 //! | `plans` | chooses subscriptions and publications |
 //! | `script` | runs random steps |
+//! | `changes` | what happens to changing channels |
 //! | `crowd` | many clients on one channel, some of which leave and join during fan-outs |
 //! | `journals` | where the logs are |
 //! | `memory` | how short memory is |
@@ -21,6 +22,7 @@
 //! | `finale` | the end: all clients leave, or the server drains |
 
 mod birth;
+mod changes;
 mod crowd;
 mod finale;
 mod freeze;

@@ -4,7 +4,7 @@ use serde_json::Value;
 use throng_core::{Kind, MemoryStep};
 
 use super::Client;
-use super::expected::{Command, Cursor, Greeting, PublishAnswer};
+use super::expected::{Command, Greeting, PublishAnswer};
 use super::message::{envelope, noun};
 use super::plan::{Plan, Transport};
 use super::view::{View, is_out_of_reach};
@@ -23,6 +23,15 @@ impl Client {
     pub(super) fn notice(&mut self, value: &Value, view: View<'_>) -> Check {
         if let Some(greeting) = self.greetings.pop_front() {
             return self.greeting(greeting, value, view);
+        }
+        if let Some(at) = self.changing_of(value, view.model) {
+            match value["type"].as_str() {
+                Some("gap") => return self.lagged(at, value, view),
+                Some("conflated") => return self.passed_over(at, value, view),
+                Some("state") => return self.state(at, value, view),
+                Some("ended") => return self.over(at, value, view),
+                _ => {}
+            }
         }
         if value["type"] == "gap" {
             return self.gap(value, view);
@@ -117,13 +126,13 @@ impl Client {
         }
         if kind == "error" && message.contains(SHORT_OF_MEMORY) {
             let refusing = match command {
-                Command::Subscribe(_) => MemoryStep::RefuseSubscriptions,
+                Command::Subscribe(..) => MemoryStep::RefuseSubscriptions,
                 Command::History(_) => MemoryStep::RefuseReads,
                 Command::Refused(_) => MemoryStep::RefuseReads,
                 _ => return Err(format!("{command:?} is refused for want of memory")),
             };
             ensure!(view.may_be_short(refusing) && value["code"] == "busy", "{value}");
-            if let Command::Subscribe(topic) = *command {
+            if let Command::Subscribe(topic, _) = *command {
                 self.will_follow.retain(|&other| other != topic);
             }
             view.notes.saw("memory: command refused");
@@ -136,9 +145,9 @@ impl Client {
                 let is_denied = code == "forbidden";
                 view.notes.saw(if is_denied { "decision: command denied" } else { "v1: refused" });
             }
-            Command::Subscribe(topic) => {
+            Command::Subscribe(topic, wants_state) => {
                 ensure!(kind == "subscribed", "{value}");
-                self.subscribed(topic, value, model)?;
+                self.subscribed(topic, wants_state, value, view)?;
                 view.notes.saw("v1: subscribed");
             }
             Command::SubscribeMany(ref entries) => {
@@ -147,9 +156,13 @@ impl Client {
             Command::UnsubscribeMany(ref entries) => {
                 return self.unsubscribed_many(entries, value, view);
             }
+            Command::Unsubscribe(topic) if kind == "error" => {
+                self.left_ended(topic, value, view)?
+            }
             Command::Unsubscribe(topic) => {
                 ensure!(kind == "unsubscribed" && is_named(value, topic, model), "{value}");
                 self.cursors.retain(|cursor| cursor.topic != topic);
+                self.followers.retain(|follower| follower.topic() != topic);
                 view.notes.saw("v1: unsubscribed");
             }
             Command::Publish(topic) => return self.published(topic, value, view),
@@ -165,16 +178,21 @@ impl Client {
     }
 
     /// It follows one more channel, as this part of an answer says.
-    fn subscribed(&mut self, topic: usize, value: &Value, model: &Model) -> Check {
+    fn subscribed(
+        &mut self,
+        topic: usize,
+        wants_state: bool,
+        value: &Value,
+        view: View<'_>,
+    ) -> Check {
         let (begin, _) = self.engine.begins.pop_front().ok_or("not subscribed")?;
-        let is_expected = begin.topic == topic && is_begun(value, begin, model);
+        let is_expected = begin.topic == topic && is_begun(value, begin, view.model);
         ensure!(is_expected, "{value} instead of {begin:?}");
         self.learn_number(topic, value)?;
         if begin.is_recovered == Some(false) {
             self.gaps += 1;
         }
-        self.cursors.push(Cursor::new(&begin));
-        Ok(())
+        self.begin(&begin, wants_state, view)
     }
 
     fn subscribed_many(
@@ -202,7 +220,7 @@ impl Client {
                 ensure!(error["code"] == code, "{answer} instead of {code}");
                 view.notes.saw("many: entry refused");
             } else {
-                self.subscribed(topic, answer, view.model)?;
+                self.subscribed(topic, false, answer, view)?;
                 view.notes.saw("many: subscribed");
             }
         }
@@ -253,7 +271,7 @@ impl Client {
     fn unanswered(&mut self, command: &Command, view: View<'_>) -> Check {
         view.notes.saw("wait: command refused");
         match *command {
-            Command::Subscribe(topic) => self.will_follow.retain(|&other| other != topic),
+            Command::Subscribe(topic, _) => self.will_follow.retain(|&other| other != topic),
             Command::Publish(_) => match self.engine.published.front() {
                 Some(PublishAnswer::Undecided) => drop(self.engine.published.pop_front()),
                 _ => drop(self.publications.pop_front().ok_or("it was published")?),

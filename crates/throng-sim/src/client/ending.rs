@@ -26,6 +26,9 @@ impl Client {
         if self.has_left || self.is_refused || handoff_failed {
             return Ok(());
         }
+        if self.is_over {
+            return self.check_end_of_channel(end, view);
+        }
         if view.terms.is_tight() && self.may_be_replaced() {
             view.notes.saw("closed: for room");
             return Ok(());
@@ -49,9 +52,11 @@ impl Client {
         if !self.requests.is_empty() && self.plan.transport != Transport::Poll {
             // It may have exceeded the lag limit before it read the response to its request.
             let begins = self.engine.begins.iter().take(self.plan.targets.len());
-            self.cursors = begins.map(|(begin, _)| Cursor::new(begin)).collect();
+            let begins: Vec<_> = begins.map(|(begin, _)| *begin).collect();
+            let wants_state = self.plan.state;
+            begins.iter().try_for_each(|begin| self.begin(begin, wants_state, view))?;
         }
-        if self.cursors.is_empty() && self.plan.transport != Transport::V1 {
+        if !self.follows_some() && self.plan.transport != Transport::V1 {
             return self.check_idle_end(end, view);
         }
         if self.plan.is_websocket() {
@@ -81,16 +86,18 @@ impl Client {
     fn is_unread(&self, end: End, view: View<'_>) -> bool {
         let is_slow = end.full_ms.is_some_and(|full_ms| full_ms >= ANSWER_MS);
         let is_stuck = end.stuck_ms >= self.max_unread_ms(view);
-        end.is_full && (is_stuck || (is_slow && self.awaits_answer()))
+        end.is_full && (is_stuck || (is_slow && self.awaits_answer(view)))
     }
 
     /// True if what the server writes may be a response or a close frame, rather than a stream
     /// without an end.
-    fn awaits_answer(&self) -> bool {
+    fn awaits_answer(&self, view: View<'_>) -> bool {
         match self.plan.transport {
             Transport::Poll | Transport::Plain | Transport::V1 => true,
+            // A stream whose channel has ended has an end, too.
             Transport::Sse | Transport::Stream => {
-                !self.requests.is_empty() && self.engine.begins.is_empty()
+                (!self.requests.is_empty() && self.engine.begins.is_empty())
+                    || self.may_have_ended(view)
             }
         }
     }
@@ -110,7 +117,10 @@ impl Client {
             // Events with ids of several channels are not shared with other clients.
             Transport::Sse if self.plan.targets.len() > 1 => true,
             // The rest of a compact message is its own once its worker has been frozen.
-            Transport::Sse | Transport::Stream => self.plan.compact.is_some(),
+            // So are notices about a changing channel.
+            Transport::Sse | Transport::Stream => {
+                self.plan.compact.is_some() || !self.followers.is_empty() || self.plan.state
+            }
         };
         // Over TLS, the rest of a record that was taken in part.
         view.terms.held_bytes_floor.is_some() && (has_own || self.pipe.borrow().tls.is_some())
@@ -143,7 +153,11 @@ impl Client {
             Transport::Plain | Transport::V1 => UNREAD_MS,
             Transport::Sse | Transport::Stream if is_refused => UNREAD_MS,
             // Its last chunk waits behind what it does not read.
-            Transport::Sse | Transport::Stream if view.may_send_away() => UNREAD_MS,
+            Transport::Sse | Transport::Stream
+                if view.may_send_away() || self.may_have_ended(view) =>
+            {
+                UNREAD_MS
+            }
             // Only the lag limit ends any other.
             Transport::Sse | Transport::Stream => u64::MAX,
         }
@@ -179,6 +193,9 @@ impl Client {
             view.notes.saw("expired: stream");
             return Ok(());
         }
+        if self.has_come_to_end(view) {
+            return self.check_end_of_channel(end, view);
+        }
         // Without chunks, a drained stream ends like one beyond the lag limit.
         let may_be_drained = self.plan.is_http10 && view.may_send_away();
         if self.has_last_chunk || (may_be_drained && self.check_lag(end, view).is_err()) {
@@ -201,7 +218,7 @@ impl Client {
     /// Checks the end of a WebSocket.
     fn check_close(&mut self, end: End, view: View<'_>) -> Check {
         let Some((code, reason)) = &self.close else {
-            let is_unanswered = self.cursors.is_empty() && !self.requests.is_empty();
+            let is_unanswered = !self.follows_some() && !self.requests.is_empty();
             if is_unanswered {
                 return self.check_idle_end(end, view);
             }
@@ -306,7 +323,13 @@ impl Client {
         if view.drain.is_none() {
             view.notes.saw("leave: asked");
         }
+        self.check_has_facts(moment.now_ms, view)?;
         self.check_has_all(moment.published, view)
+    }
+
+    /// True if some of its subscriptions have begun.
+    fn follows_some(&self) -> bool {
+        !self.cursors.is_empty() || !self.followers.is_empty()
     }
 
     /// Checks that the client got all followed messages among the first `number` of the world.
@@ -324,7 +347,15 @@ impl Client {
     /// Checks that a client closed for its lag exceeded the limit of a channel whose policy is to
     /// close.
     fn check_lag(&self, end: End, view: View<'_>) -> Check {
-        let may_close = self.cursors.iter().any(|cursor| {
+        if self.may_lag_in_state(view) {
+            view.notes.saw("changing: closed before the end of its state");
+            return Ok(());
+        }
+        // Those of commands have begun before the client learns of it.
+        let begins = self.engine.begins.iter().map(|(begin, _)| begin);
+        let begins = begins.filter(|begin| !view.model.topics[begin.topic].is_changing);
+        let begun: Vec<_> = begins.map(Cursor::new).collect();
+        let may_close = self.cursors.iter().chain(&begun).any(|cursor| {
             let head = view.model.head_at(cursor.topic, end.at.published);
             view.model.topics[cursor.topic].closes()
                 && (view.model.exceeds_lag(cursor.topic, cursor.offset, head)
@@ -335,8 +366,9 @@ impl Client {
         let heads = cursors.iter().map(|it| view.model.head_at(it.topic, end.at.published));
         ensure!(
             may_close,
-            "closed for its lag at {cursors:?}, heads {:?}",
-            heads.collect::<Vec<_>>()
+            "closed for its lag at {cursors:?}, heads {:?}, {:?}, {end:?}",
+            heads.collect::<Vec<_>>(),
+            self.followers
         );
         Ok(())
     }
@@ -378,8 +410,9 @@ impl Client {
             }
             ensure!(has_all, "got {} of {head} on {name}", cursor.offset);
         }
+        self.check_facts_at_rest(view)?;
         let interval_ms = view.terms.heartbeat_ms;
-        if interval_ms > 0 && !self.cursors.is_empty() && !pipe.was_full() {
+        if interval_ms > 0 && self.follows_some() && !pipe.was_full() {
             let quiet_ms = view.now.now_ms - pipe.written_ms();
             ensure!(quiet_ms <= interval_ms + SLACK_MS, "no heartbeat for {quiet_ms} ms");
         }

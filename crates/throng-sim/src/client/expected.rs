@@ -5,8 +5,12 @@ use std::collections::VecDeque;
 use throng_core::Publication;
 
 use super::plan::Plan;
-use crate::model::{Begin, Entry, Model, Reader};
+use super::view::View;
+use crate::facts::Fact;
+use crate::model::{Begin, Beginning, Entry, Model, Reader};
 use crate::stamp::Moment;
+use crate::topics::KEYS_MAX;
+use crate::{Check, ensure};
 
 /// A request whose response is awaited.
 #[derive(Debug, Clone)]
@@ -85,6 +89,71 @@ impl Cursor {
     }
 }
 
+/// A subscription to a changing channel as the client knows it.
+#[derive(Debug, Clone)]
+pub(super) struct Follower {
+    pub(super) beginning: Beginning,
+    /// The offset of the last message received, or passed over with a gap.
+    pub(super) offset: u64,
+    /// The end of the state with which it begins, until that has come.
+    pub(super) state_end: Option<u64>,
+    /// The number of messages that it was told to have passed over, and the most that these may be.
+    pub(super) conflated: (u64, u64),
+}
+
+impl Follower {
+    pub(super) fn new(begin: &Begin, beginning: Beginning, wants_state: bool) -> Follower {
+        let has_state = wants_state && begin.is_recovered != Some(true);
+        Follower {
+            offset: begin.cursor,
+            state_end: has_state.then_some(beginning.head),
+            conflated: (0, 0),
+            beginning,
+        }
+    }
+
+    pub(super) fn topic(&self) -> usize {
+        self.beginning.topic
+    }
+
+    /// True if it need not get a message that it has not got.
+    pub(super) fn may_lack(&self, fact: &Fact, view: View<'_>) -> bool {
+        let Beginning { topic, head, ref backlog } = self.beginning;
+        let is_old = fact.offset <= head && !backlog.contains(&fact.offset);
+        let is_before_state = self.state_end.is_some_and(|end| fact.offset <= end);
+        is_old
+            || is_before_state && !fact.sets_key()
+            || view.model.facts[topic].is_dispensable(fact, view.now.now_ms)
+    }
+
+    /// The first message up to `to` that it has to get, and has not got.
+    pub(super) fn lacks<'m>(&self, to: u64, view: View<'m>) -> Option<&'m Fact> {
+        let facts = &view.model.facts[self.topic()];
+        facts.between(self.offset, to).find(|fact| !self.may_lack(fact, view))
+    }
+
+    /// Checks that nothing is missing up to `to`, and goes there.
+    pub(super) fn pass(&mut self, to: u64, view: View<'_>) -> Check {
+        let lacks = self.lacks(to.saturating_sub(1), view).map(|fact| &fact.shown);
+        ensure!(lacks.is_none(), "{to} came after {}, without {lacks:?}: {self:?}", self.offset);
+        let facts = view.model.facts[self.topic()].between(self.offset, to.saturating_sub(1));
+        self.conflated.1 += facts.filter(|fact| fact.key.is_some()).count() as u64;
+        self.offset = to;
+        Ok(())
+    }
+
+    /// True if messages may have been dropped that it lacks: too many that none supersedes, or too
+    /// many bytes of all channels.
+    pub(super) fn may_lag(&self, view: View<'_>) -> bool {
+        let (facts, rule) =
+            (&view.model.facts[self.topic()], &view.model.topics[self.topic()].rule);
+        let pending = facts.between(self.offset, u64::MAX).filter(|fact| !fact.sets_key());
+        // Beside those, its replay buffer may have some of each key.
+        pending.count() + 3 * KEYS_MAX > rule.max_lag_messages
+            || view.model.bytes_ever() > view.terms.max_blocked_bytes
+    }
+}
+
 /// An event that comes before the first message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Greeting {
@@ -103,7 +172,8 @@ pub(super) enum Greeting {
 /// A command of `throng.v1` whose answer is awaited, with the index of its channel.
 #[derive(Debug, Clone)]
 pub(super) enum Command {
-    Subscribe(usize),
+    /// One channel, and whether its state is wanted.
+    Subscribe(usize, bool),
     Unsubscribe(usize),
     /// Many channels, and the error codes with which some must be refused.
     SubscribeMany(Vec<(usize, Option<&'static str>)>),
@@ -144,6 +214,8 @@ pub(super) enum PublishAnswer {
 pub(super) struct EngineAnswers {
     /// Subscriptions, and when they began.
     pub(super) begins: VecDeque<(Begin, Moment)>,
+    /// More about those to changing channels.
+    pub(super) beginnings: VecDeque<Beginning>,
     pub(super) published: VecDeque<PublishAnswer>,
     /// Pages of history: their offsets, and whether there are more.
     pub(super) pages: VecDeque<(Vec<u64>, bool)>,

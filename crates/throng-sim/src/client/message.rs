@@ -1,13 +1,12 @@
 //! Compares a received message with the model's log.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use throng_core::{Body, Kind};
 
 use super::Client;
 use super::expected::{Cursor, Skipped};
 use super::view::{View, is_out_of_reach};
+use crate::facts::shown_body;
 use crate::model::{Entry, Model};
 use crate::{Check, ensure};
 
@@ -36,6 +35,9 @@ impl Client {
     /// Checks that a message is the next one of a channel that the client follows.
     pub(super) fn message(&mut self, received: &Received, view: View<'_>) -> Check {
         ensure!(self.greetings.is_empty(), "a message came before {:?}", self.greetings);
+        if let Some(at) = self.follower_of(received, view.model) {
+            return self.fact(at, received, view);
+        }
         let Some((nth, offset)) = self.find(received, view) else {
             let expected: Vec<String> =
                 self.cursors.iter().map(|cursor| self.expected(cursor, view)).collect();
@@ -65,7 +67,14 @@ impl Client {
         self.cursors.iter().enumerate().find_map(|(nth, cursor)| {
             let mut candidates = cursor.candidates(reader, model);
             let is_it = |entry: &&Entry| match &received.content {
-                Content::Compact(value) => *value == self.compact(model, cursor.topic, entry),
+                Content::Compact(value) => {
+                    *value
+                        == self.compact(
+                            cursor.topic,
+                            entry.offset,
+                            envelope(model, cursor.topic, entry),
+                        )
+                }
                 _ => is_same(received, model, cursor.topic, entry),
             };
             let entry = candidates.find(is_it)?;
@@ -73,18 +82,17 @@ impl Client {
         })
     }
 
-    /// The compact envelope of a message, with the number of its channel that the client was told.
-    fn compact(&self, model: &Model, topic: usize, entry: &Entry) -> Value {
-        let mut full = envelope(model, topic, entry);
+    /// The compact envelope of a message, whose full one is given, with the number of its channel
+    /// that the client was told.
+    pub(super) fn compact(&self, topic: usize, offset: u64, mut full: Value) -> Value {
         let number = self.numbers.get(&topic);
-        let mut array = vec![json!(number), json!(entry.offset), full["data"].take()];
+        let mut array = vec![json!(number), json!(offset), full["data"].take()];
         if self.plan.compact == Some(true) {
             array.push(full["time"].take());
         }
-        let others = ["content_type", "encoding", "expires"];
-        let others = others.map(|field| full.get(field).map(|value| (field, value.clone())));
-        let others: serde_json::Map<_, _> =
-            others.into_iter().flatten().map(|(field, value)| (field.to_owned(), value)).collect();
+        let mut others = std::mem::take(full.as_object_mut().expect("an envelope is an object"));
+        let known = ["type", "channel", "user", "id", "time", "data"];
+        others.retain(|field, _| !known.contains(&&**field));
         if !others.is_empty() {
             array.push(Value::Object(others));
         }
@@ -153,19 +161,7 @@ pub(super) fn envelope(model: &Model, topic: usize, entry: &Entry) -> Value {
     if let Some(expires_ms) = entry.expires_ms {
         value["expires"] = json!(expires_ms);
     }
-    match (&entry.content_type, &entry.body) {
-        (Some(content_type), _) => value["content_type"] = json!(content_type),
-        (None, Body::Binary(_)) => value["content_type"] = json!("application/octet-stream"),
-        (None, _) => {}
-    }
-    value["data"] = match &entry.body {
-        Body::Text(text) => json!(text),
-        Body::Json(text) => serde_json::from_str(text).unwrap_or_default(),
-        Body::Binary(bytes) => {
-            value["encoding"] = json!("base64");
-            json!(STANDARD.encode(bytes))
-        }
-    };
+    shown_body(&mut value, &entry.body, entry.content_type.as_deref());
     value
 }
 

@@ -44,6 +44,8 @@ pub(crate) struct Plan {
     pub(crate) targets: Vec<usize>,
     /// Where the subscription is to start.
     pub(crate) start: Start,
+    /// True if it is to begin with the state of its channel, unless it recovers.
+    pub(crate) state: bool,
     /// True if messages are to come in envelopes.
     pub(crate) envelope: bool,
     /// Given if envelopes are to be compact; whether with times.
@@ -118,6 +120,9 @@ impl Plan {
                     query.push(format!("since={}", encoded(&ids)));
                 }
             }
+        }
+        if self.state {
+            query.push("state=true".into());
         }
         match self.compact {
             Some(is_timed) => query.push(format!("envelope=compact&time={is_timed}")),

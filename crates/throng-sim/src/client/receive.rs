@@ -51,9 +51,34 @@ impl Client {
         tamper: &mut Option<Tamper>,
         view: View<'_>,
     ) -> Check<usize> {
+        let mut count = 0;
+        while self.bytes_to_next_erasure() < max_bytes - count {
+            let part = self.bytes_to_next_erasure();
+            let read = self.read_part(part, tamper, view)?;
+            count += read;
+            if read < part {
+                break;
+            }
+        }
+        Ok(count + self.read_part(max_bytes - count, tamper, view)?)
+    }
+
+    fn read_part(
+        &mut self,
+        max_bytes: usize,
+        tamper: &mut Option<Tamper>,
+        view: View<'_>,
+    ) -> Check<usize> {
+        let waiting = self.pipe.borrow().waiting_bytes();
         let bytes = self.pipe.borrow_mut().client_reads(max_bytes);
+        let fed_from = self.read_total;
+        let count = waiting - self.pipe.borrow().waiting_bytes();
+        self.read_total += count;
+        if self.decoder.is_at_rest() {
+            self.piece_from = fed_from;
+        }
         let pieces = self.decoder.feed(&bytes)?;
-        let mut items = Vec::new();
+        let (mut items, mut of_first) = (Vec::new(), None);
         for piece in pieces {
             if matches!(&piece, Piece::Frame(Frame { was_compressed: true, .. })) {
                 view.notes.saw("deflate: a message came compressed");
@@ -67,13 +92,20 @@ impl Client {
                 }
                 None => items.push(self.interpret(piece)?),
             }
+            of_first.get_or_insert(items.len());
         }
         // Messages of several channels have no order that a swap could violate.
         if self.plan.targets.len() == 1 && self.plan.transport != Transport::V1 {
             alter(&mut items, tamper);
         }
-        for item in items {
+        for (at, item) in items.into_iter().enumerate() {
+            if Some(at) == of_first {
+                self.piece_from = fed_from;
+            }
             self.handle(item, view)?;
+        }
+        if of_first.is_some() {
+            self.piece_from = fed_from;
         }
         let end = self.pipe.borrow().end_seen();
         if let Some(end) = end
@@ -82,7 +114,7 @@ impl Client {
             self.has_ended = true;
             self.check_end(end, view)?;
         }
-        Ok(bytes.len())
+        Ok(count)
     }
 
     /// The messages of a piece that has them in compact envelopes; `None` for another piece.
@@ -94,7 +126,9 @@ impl Client {
                 (None, &frame.payload[..])
             }
             Piece::Line(line) => (None, &line[..]),
-            Piece::Event(Event { id, name: None, data: Some(data), .. }) => {
+            Piece::Event(Event { id, name, data: Some(data), .. })
+                if name.as_deref().is_none_or(|name| name == "erased") =>
+            {
                 (id.clone(), data.as_bytes())
             }
             _ => return Ok(None),
@@ -122,7 +156,7 @@ impl Client {
     }
 
     fn interpret(&self, piece: Piece) -> Check<Item> {
-        let is_message = |value: &Value| value["type"] == "message";
+        let is_message = |value: &Value| value["type"] == "message" || value["type"] == "erased";
         Ok(match piece {
             Piece::Frame(Frame {
                 opcode: opcode @ (frames::TEXT | frames::BINARY),
@@ -153,7 +187,7 @@ impl Client {
             },
             Piece::Event(Event { id: Some(id), name, data: Some(data), .. }) => {
                 let content = match name.as_deref() {
-                    None if self.plan.envelope => Content::Envelope(
+                    None | Some("erased") if self.plan.envelope => Content::Envelope(
                         serde_json::from_str(&data).map_err(|error| format!("{error}: {data}"))?,
                     ),
                     None => Content::Lines(data),
@@ -289,6 +323,9 @@ impl Client {
             Some(Request::Subscription(plan)) => {
                 let objection = plan.refusal();
                 ensure!(objection.is_none(), "not refused with {objection:?}: {head:?}");
+                if plan.transport != Transport::Poll && head.status == 204 {
+                    return self.begins_at_end(&head, &plan, view);
+                }
                 if plan.transport != Transport::Poll && head.header("throng-connection").is_none() {
                     return self.refused_with_reconnect(&head, &plan, view);
                 }
@@ -306,7 +343,7 @@ impl Client {
         }
     }
 
-    fn take_begins(&mut self, plan: &Plan) -> Check<Vec<Begin>> {
+    pub(super) fn take_begins(&mut self, plan: &Plan) -> Check<Vec<Begin>> {
         let mut begins = Vec::new();
         for &target in &plan.targets {
             let begin = self.engine.begins.pop_front().map(|(begin, _)| begin);
@@ -344,7 +381,15 @@ impl Client {
         }
         self.is_opening = plan.transport == Transport::Sse && self.greetings.is_empty();
         self.must_expire_ms = self.expires_ms.filter(|_| !self.was_asked_again);
-        self.cursors = begins.iter().map(Cursor::new).collect();
+        begins.iter().try_for_each(|begin| self.begin(begin, plan.state, view))
+    }
+
+    /// It follows one more channel.
+    pub(super) fn begin(&mut self, begin: &Begin, wants_state: bool, view: View<'_>) -> Check {
+        if view.model.topics[begin.topic].is_changing {
+            return self.follow_changing(begin, wants_state);
+        }
+        self.cursors.push(Cursor::new(begin));
         Ok(())
     }
 
@@ -401,7 +446,7 @@ pub(super) fn all_recovered(begins: &[Begin]) -> Option<bool> {
     begins.iter().filter_map(|begin| begin.is_recovered).reduce(|all, one| all && one)
 }
 
-fn check_recovered(head: &Head, plan: &Plan, begins: &[Begin], view: View<'_>) -> Check {
+pub(super) fn check_recovered(head: &Head, plan: &Plan, begins: &[Begin], view: View<'_>) -> Check {
     let expected = all_recovered(begins).map(|recovered| recovered.to_string());
     let actual = head.header("throng-recovered");
     // A long-poll learns so of a gap that comes later.

@@ -159,7 +159,7 @@ impl Client {
 
     /// Sends a random command of `throng.v1`, but no publication.
     pub(crate) fn send_command(&mut self, random: &mut Random, view: View<'_>) {
-        let topic = random.below(view.model.topics.len());
+        let topic = random.below(view.model.lists);
         // Until it knows what it follows, the client only asks.
         let may_be_refused = view.may_be_late() || view.terms.memory_varies;
         let least = if may_be_refused && self.awaits_subscription() { 6 } else { 0 };
@@ -167,6 +167,9 @@ impl Client {
             6..=7 if view.is_secret(topic) => {
                 let kind = random.pick(&["history", "presence"]);
                 self.command(self.named(kind, topic, view), Command::Refused("forbidden"));
+            }
+            0 if random.percent(50) && view.model.lists < view.model.topics.len() => {
+                self.subscribe_changing(random, view);
             }
             0..=2 => self.subscribe(topic, random, view),
             3 => self.unsubscribe(topic, view),
@@ -198,8 +201,31 @@ impl Client {
         begin_somewhere(&mut value, topic, random, view);
         match self.follows_one_more(topic, view) {
             Err(code) => self.command(value, Command::Refused(code)),
-            Ok(()) => self.command(value, Command::Subscribe(topic)),
+            Ok(()) => self.command(value, Command::Subscribe(topic, false)),
         }
+    }
+
+    /// Subscribes to a changing channel, or ends that.
+    fn subscribe_changing(&mut self, random: &mut Random, view: View<'_>) {
+        let topic = random.between(view.model.lists, view.model.topics.len() - 1);
+        if self.will_follow.contains(&topic) {
+            return self.unsubscribe(topic, view);
+        }
+        let mut value = self.named("subscribe", topic, view);
+        let wants_state = random.percent(60);
+        match random.below(4) {
+            0..=1 => {
+                let offset = view.model.facts[topic].some_offset(random);
+                value["since"] = json!(view.model.id(topic, offset));
+            }
+            2 if !wants_state => value["history"] = json!(random.between(0, 9)),
+            _ => {}
+        }
+        if wants_state {
+            value["state"] = json!(true);
+        }
+        self.will_follow.push(topic);
+        self.command(value, Command::Subscribe(topic, wants_state));
     }
 
     /// Notes that it will follow one more channel. Fails with the code of the error with which the
@@ -337,7 +363,7 @@ impl Client {
 fn some_topics(random: &mut Random, view: View<'_>) -> Vec<usize> {
     let mut topics: Vec<usize> = Vec::new();
     for _ in 0..random.between(1, 6) {
-        let topic = random.below(view.model.topics.len());
+        let topic = random.below(view.model.lists);
         let is_user = |&topic: &usize| view.model.topics[topic].kind == Kind::User;
         let is_second_user = is_user(&topic) && topics.iter().any(is_user);
         if !topics.contains(&topic) && !is_second_user {

@@ -65,6 +65,12 @@ impl Design {
         if terms.max_logs_bytes.is_some() {
             topics::keep_for_an_hour(&mut topics);
         }
+        // Queues with less room refuse some messages, and a limit of all logs drops some.
+        let are_roomy = terms.queue.max_messages == QueueLimits::default().max_messages
+            && terms.max_logs_bytes.is_none();
+        if are_roomy && !kind.is_crowd && random.percent(70) {
+            topics.extend(topics::changing());
+        }
         Design { kind, workers, capacity, terms, limits, topics }
     }
 }

@@ -45,7 +45,7 @@ impl World {
                 self.clients[number].is_reading &= self.random.percent(60);
             }
             for _ in 0..3 {
-                for topic in 0..self.model.topics.len() {
+                for topic in 0..self.model.lists {
                     self.publish_on(topic);
                 }
             }
@@ -93,8 +93,9 @@ impl World {
     fn begin_waiting_polls(&mut self) -> Check {
         for _ in 0..3 {
             let mut plan = self.plan();
-            if plan.targets.is_empty() {
-                plan.targets.push(SQUARE);
+            let is_fit = |topic: &usize| *topic < self.model.lists;
+            if plan.targets.first().is_none_or(|topic| !is_fit(topic)) {
+                (plan.targets, plan.state) = (vec![SQUARE], false);
             }
             (plan.transport, plan.start, plan.wait_s) = (Transport::Poll, Start::Live, 5);
             plan.compact = None;
@@ -172,7 +173,8 @@ impl World {
         self.check_engine()
     }
 
-    /// Checks that the engine keeps nothing once all followers have left and all messages expired.
+    /// Checks that the engine keeps nothing once all followers have left, all messages have
+    /// expired, and states are erased.
     fn check_engine(&mut self) -> Check {
         for (nth, topic) in self.model.topics.iter().enumerate() {
             let (subscribers, pinned) = (self.model.subscribers(nth), u64::from(topic.is_pinned));
@@ -184,6 +186,7 @@ impl World {
             }
         }
         self.absorb()?;
+        self.erase_states();
         self.recorder.heard().check_vacated()?;
         self.stamp.set_now(self.now_ms() + 2 * 3_600_000);
         // Each tick covers part of the shards.

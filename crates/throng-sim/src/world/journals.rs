@@ -27,7 +27,7 @@ pub(super) fn assign(topics: &mut [Topic], terms: &Terms, (are_in_memory, seed):
     let mut random = Random::new(seed + 9);
     // The limit of all logs together is one for each place.
     let are_mixed = are_in_memory && terms.max_logs_bytes.is_none() && random.percent(40);
-    for topic in topics {
+    for topic in topics.iter_mut().filter(|topic| !topic.is_changing) {
         topic.rule.journal = match (are_in_memory, are_mixed) {
             (_, true) => random.pick(&[None, Some(STREAM), Some(DISK)]),
             (true, false) => None,

@@ -16,15 +16,23 @@ impl World {
         let targets = self.targets(transport);
         let is_http10 =
             !matches!(transport, Transport::Plain | Transport::V1) && self.random.percent(8);
-        let start = if targets.is_empty() { Start::Live } else { self.start(&targets) };
+        let changing = targets.first().filter(|at| self.model.topics[**at].is_changing).copied();
+        let (start, state) = match changing {
+            Some(topic) => self.start_in_changing(topic),
+            None if targets.is_empty() => (Start::Live, false),
+            None => (self.start(&targets), false),
+        };
         let may_be_compact =
             matches!(transport, Transport::V1 | Transport::Sse | Transport::Stream);
         let is_compact = may_be_compact && self.random.percent(50);
         Plan {
             transport,
             start,
+            state,
             // Without chunks, only line ends separate messages, and bodies may contain them.
-            envelope: self.random.percent(30) || (transport == Transport::Stream && is_http10),
+            envelope: self.random.percent(30)
+                || (transport == Transport::Stream && is_http10)
+                || changing.is_some(),
             compact: is_compact.then(|| self.random.percent(50)),
             welcome: self.random.percent(20).then(|| self.random.percent(50)),
             pace_ms: self.random.percent(15).then(|| self.random.between(10, 400) as u64),
@@ -43,11 +51,16 @@ impl World {
         if transport == Transport::V1 && self.random.percent(10) {
             return Vec::new();
         }
+        let has_envelopes = !matches!(transport, Transport::Plain | Transport::Poll);
+        let (lists, all) = (self.model.lists, self.model.topics.len());
+        if has_envelopes && lists < all && self.random.percent(35) {
+            return vec![self.random.between(lists, all - 1)];
+        }
         let count = if self.random.percent(60) { 1 } else { self.random.between(2, 5) };
         let mut targets: Vec<usize> = Vec::new();
         let mut user = None;
         for _ in 0..count {
-            let topic = self.random.below(self.model.topics.len());
+            let topic = self.random.below(self.model.lists);
             if self.model.topics[topic].kind == Kind::User {
                 user = Some(topic);
             } else if !targets.contains(&topic) {
@@ -72,6 +85,21 @@ impl World {
             }
             _ => Start::Nonsense,
         }
+    }
+
+    /// Where a subscription to a changing channel starts, and whether that is with its state.
+    fn start_in_changing(&mut self, topic: usize) -> (Start, bool) {
+        let is_state = self.random.percent(60);
+        let start = match self.random.below(10) {
+            0..=2 => Start::Live,
+            3 if !is_state => Start::History(self.random.between(0, 12)),
+            4 => Start::Since(vec![SinceId::Foreign(1)], self.random.percent(50)),
+            _ => {
+                let offset = self.model.facts[topic].some_offset(&mut self.random);
+                Start::Since(vec![SinceId::Ours(offset)], self.random.percent(50))
+            }
+        };
+        (start, is_state)
     }
 
     fn since(&mut self, topic: usize) -> SinceId {

@@ -13,14 +13,22 @@ impl World {
         for (client, until_ms) in self.policy.take_brief() {
             self.clients[client].allowed_until(until_ms);
         }
+        let mut heard = Vec::new();
+        self.queues[self.seats.len()].take(&mut heard);
+        self.learn(&heard)?;
         for record in self.recorder.take() {
             self.replay(record)?;
         }
-        self.check_witness()
+        self.check_witness(heard)?;
+        self.learn_ends();
+        self.settle_erasures();
+        Ok(())
     }
 
     fn replay(&mut self, record: Record) -> Check {
         match record {
+            // What has become of it, the witness tells.
+            Record::Published { publication, .. } if self.is_changing(&publication.channel)? => {}
             Record::Published { now_ms, number, publication, has_capacity, result, client } => {
                 let Ok(answer) = result else {
                     ensure!(!has_capacity, "refused as busy, but every worker queue has capacity");
@@ -31,6 +39,9 @@ impl World {
                     "accepted, but a worker queue is full"
                 );
                 self.replay_accepted(now_ms, number, &publication, &answer, client)?;
+            }
+            Record::Followed(call) if self.is_changing(&call.channel)? => {
+                self.replay_changing(call)?;
             }
             Record::Followed(call) => self.replay_follow(call)?,
             Record::Unfollowed { channel } => {
@@ -43,7 +54,7 @@ impl World {
     }
 
     fn replay_follow(&mut self, call: FollowCall) -> Check {
-        let FollowCall { now_ms, channel, start, cursor, is_recovered, backlog, client } = call;
+        let FollowCall { now_ms, channel, start, cursor, is_recovered, backlog, client, .. } = call;
         let begin = self.model.followed(now_ms, &channel, start)?;
         let is_expected = cursor.to_string() == self.model.id(begin.topic, begin.cursor)
             && is_recovered == begin.is_recovered;
@@ -132,14 +143,15 @@ impl World {
 
     /// The witness follows every pinned channel, and must receive exactly the accepted messages, in
     /// order.
-    fn check_witness(&mut self) -> Check {
-        let mut notifications = Vec::new();
-        self.queues[self.seats.len()].take(&mut notifications);
+    fn check_witness(&mut self, notifications: Vec<Notification>) -> Check {
         for notification in notifications {
             match notification {
                 Notification::Message { message, .. } if message.is_volatile() => {}
                 Notification::Message { message, .. } => {
                     let topic = self.model.topic(&message.channel)?;
+                    if self.model.topics[topic].is_changing {
+                        continue;
+                    }
                     let (heard, offset) = (self.witnessed[topic], message.id.offset);
                     let previous = self.model.previous(topic, offset);
                     ensure!(previous == heard, "the witness got {offset} after {heard}");

@@ -27,9 +27,10 @@ impl World {
         let stirs = if self.kind.stirs > 0 { 2 } else { 0 };
         let memory = if self.memory.is_scarce { 2 } else { 0 };
         let asking = if self.kind.asks_to_leave && self.drain.is_none() { 1 } else { 0 };
+        let changes = if self.model.lists < self.model.topics.len() { 12 } else { 0 };
         let weights = [
             arrivals, 14, 16, 26, 4, 8, 2, 8, 3, leaving, 4, 2, 1, stirs, 5, answers, 1, memory,
-            asking, 4, 1,
+            asking, 4, 1, changes,
         ];
         match self.random.weighted(&weights) {
             0 => self.connect(),
@@ -82,6 +83,7 @@ impl World {
             18 => self.ask_to_leave(),
             19 => self.publish_volatile(),
             20 => self.move_marker(),
+            21 => self.change(),
             _ if self.drain.is_none() && self.random.percent(40) => self.rest(),
             _ if self.drain.is_none() && self.random.percent(10) => self.pass(3_700_000),
             _ => Ok(()),
@@ -201,7 +203,7 @@ impl World {
             } else if self.random.percent(15) {
                 BOUNDED
             } else {
-                self.random.below(self.model.topics.len())
+                self.random.below(self.model.lists)
             };
             self.publish_on(topic);
         }
@@ -232,7 +234,7 @@ impl World {
             let topic = if self.kind.is_crowd && self.random.percent(80) {
                 SQUARE
             } else {
-                self.random.below(self.model.topics.len())
+                self.random.below(self.model.lists)
             };
             let publication = self.volatile_publication(topic);
             self.notes.trace(format!("publish {:?} on {topic}", publication.body));
@@ -311,7 +313,7 @@ impl World {
         // Some clients stop in the middle of a large message.
         let halts = self.random.percent(10);
         let body = if halts { self.large_body() } else { self.body() };
-        let (key, topic) = (self.key(), self.random.below(self.model.topics.len()));
+        let (key, topic) = (self.key(), self.random.below(self.model.lists));
         let is_echoed = self.random.percent(60);
         let may_end = !self.kind.clients_stay;
         let mut random = self.random.clone();
