@@ -14,7 +14,8 @@ use crate::id::MessageId;
 use crate::name::{ChannelName, Kind};
 use crate::rules::ResumeRule;
 
-/// The memory of all bookmarks, roughly. Beyond it the oldest ones go.
+/// The memory of all bookmarks, roughly. Beyond it the oldest ones go of the application that has
+/// the most.
 const BYTES_MAX: usize = if cfg!(test) { 1 << 20 } else { 64 << 20 };
 
 /// The bookmarks of a user: as many as a page with many channels leaves. Beyond it the oldest go.
@@ -42,6 +43,8 @@ pub struct BookmarkMetrics {
     pub expired: u64,
     /// Those dropped because there were too many.
     pub dropped: u64,
+    /// Those of other processes that have not answered in time, which may have given theirs away.
+    pub unanswered: u64,
 }
 
 /// The keys of a bookmark between processes.
@@ -97,15 +100,30 @@ pub(crate) struct Bookmarks {
 struct Table {
     /// By user, those left last at the end.
     users: HashMap<Arc<str>, Vec<Entry>>,
-    /// The numbers of entries and their users, oldest first. Those that are gone stay until they
-    /// come to the front.
-    order: VecDeque<(u64, Arc<str>)>,
+    /// Of each application that has any, by the beginning of its names.
+    pots: HashMap<Box<str>, Pot>,
     /// Channels that have any. Those of users themselves are left out: nobody else follows them.
     channels: HashMap<ChannelName, u32>,
     next: u64,
     len: u64,
     bytes: usize,
     counts: BookmarkMetrics,
+}
+
+/// The bookmarks of an application's users.
+#[derive(Debug, Default)]
+struct Pot {
+    /// The numbers of entries and their users, oldest first. Those that are gone stay until they
+    /// come to the front.
+    order: VecDeque<(u64, Arc<str>)>,
+    /// Those that are not gone.
+    len: u64,
+    bytes: usize,
+}
+
+/// The application of a user: its names have a prefix.
+fn app_of(user: &str) -> &str {
+    user.split_once('/').map_or("", |(app, _)| app)
 }
 
 impl Bookmarks {
@@ -151,6 +169,11 @@ impl Bookmarks {
         }
         table.shrink();
         self.note(&table);
+    }
+
+    /// Another process was to give one, and has not answered in time.
+    pub(crate) fn note_unanswered(&self) {
+        self.lock().counts.unanswered += 1;
     }
 
     /// Takes it for another process.
@@ -220,18 +243,7 @@ impl Bookmarks {
             return;
         }
         let mut table = self.lock();
-        for _ in 0..EXPIRED_MAX {
-            let Some((number, user)) = table.order.front().cloned() else { break };
-            match table.place_of(&user, number) {
-                Some((_, until_ms)) if until_ms > now_ms => break,
-                Some((at, _)) => {
-                    table.counts.expired += 1;
-                    table.remove(&user, at);
-                }
-                None => {}
-            }
-            table.pop_order();
-        }
+        table.expire(now_ms);
         self.note(&table);
     }
 
@@ -264,8 +276,9 @@ impl Table {
             Some((user, _)) => Arc::clone(user),
             None => user.into(),
         };
-        self.order.push_back((number, Arc::clone(&user)));
-        self.bytes += ORDER_BYTES;
+        let pot = self.pots.entry(app_of(&user).into()).or_default();
+        pot.order.push_back((number, Arc::clone(&user)));
+        let mut bytes = ORDER_BYTES;
         let all = self.users.entry(Arc::clone(&user)).or_default();
         match all.iter().position(|entry| entry.bookmark.channel == bookmark.channel) {
             Some(at) => {
@@ -274,36 +287,71 @@ impl Table {
                 all.push(Entry { bookmark, number });
             }
             None => {
-                self.bytes += bytes_of(&user, &bookmark);
+                bytes += bytes_of(&user, &bookmark);
+                pot.len += 1;
                 self.len += 1;
                 if bookmark.channel.kind() != Kind::User {
                     *self.channels.entry(bookmark.channel.clone()).or_default() += 1;
                 }
                 all.push(Entry { bookmark, number });
-                if all.len() > OF_USER_MAX {
-                    self.counts.dropped += 1;
-                    self.remove(&user, 0);
-                }
             }
+        }
+        pot.bytes += bytes;
+        self.bytes += bytes;
+        if self.users.get(&user).is_some_and(|all| all.len() > OF_USER_MAX) {
+            self.counts.dropped += 1;
+            self.remove(&user, 0);
         }
     }
 
-    /// Drops the oldest while all together take too much.
+    /// Drops the oldest of the application that has the most while all together take too much.
     fn shrink(&mut self) {
-        while self.bytes > BYTES_MAX
-            && let Some((number, user)) = self.order.front().cloned()
-        {
-            if let Some((at, _)) = self.place_of(&user, number) {
+        while self.bytes > BYTES_MAX {
+            let largest = self.pots.iter().max_by_key(|(_, pot)| pot.bytes);
+            let Some(app) = largest.map(|(app, _)| app.clone()) else { return };
+            if let Some((user, at, _)) = self.oldest(&app) {
                 self.counts.dropped += 1;
                 self.remove(&user, at);
             }
-            self.pop_order();
+            self.pop_order(&app);
         }
     }
 
-    fn pop_order(&mut self) {
-        let popped = self.order.pop_front();
-        self.bytes -= popped.map_or(0, |_| ORDER_BYTES);
+    /// Drops those whose time is over, as far as they are the oldest of their applications.
+    fn expire(&mut self, now_ms: u64) {
+        let mut left = EXPIRED_MAX;
+        let apps: Vec<_> = self.pots.keys().cloned().collect();
+        for app in apps {
+            while left > 0 && self.pots.contains_key(&app) {
+                match self.oldest(&app) {
+                    Some((_, _, until_ms)) if until_ms > now_ms => break,
+                    Some((user, at, _)) => {
+                        self.counts.expired += 1;
+                        self.remove(&user, at);
+                    }
+                    None => {}
+                }
+                self.pop_order(&app);
+                left -= 1;
+            }
+        }
+    }
+
+    /// What comes first in an application's order: its user, its place among those of the user, and
+    /// until when it is kept; `None` if it is gone.
+    fn oldest(&self, app: &str) -> Option<(Arc<str>, usize, u64)> {
+        let (number, user) = self.pots.get(app)?.order.front()?;
+        let (at, until_ms) = self.place_of(user, *number)?;
+        Some((Arc::clone(user), at, until_ms))
+    }
+
+    fn pop_order(&mut self, app: &str) {
+        if let Some(pot) = self.pots.get_mut(app)
+            && pot.order.pop_front().is_some()
+        {
+            pot.bytes -= ORDER_BYTES;
+            self.bytes -= ORDER_BYTES;
+        }
     }
 
     /// The place of an entry among those of its user, and until when it is kept; `None` if it is
@@ -317,7 +365,7 @@ impl Table {
     fn remove(&mut self, user: &str, at: usize) {
         let Some(all) = self.users.get_mut(user) else { return };
         let entry = all.remove(at);
-        self.bytes -= bytes_of(user, &entry.bookmark);
+        let is_last = all.is_empty();
         self.len -= 1;
         if let Some(count) = self.channels.get_mut(&entry.bookmark.channel) {
             *count -= 1;
@@ -325,14 +373,20 @@ impl Table {
                 self.channels.remove(&entry.bookmark.channel);
             }
         }
-        if all.is_empty() {
+        if is_last {
             self.users.remove(user);
         }
-        if self.len == 0 {
+        let Some(pot) = self.pots.get_mut(app_of(user)) else { return };
+        let mut bytes = bytes_of(user, &entry.bookmark);
+        pot.len -= 1;
+        if pot.len == 0 {
             // Only those are left that are gone.
-            self.bytes -= self.order.len() * ORDER_BYTES;
-            self.order = VecDeque::new();
+            bytes = pot.bytes;
+            self.pots.remove(app_of(user));
+        } else {
+            pot.bytes -= bytes;
         }
+        self.bytes -= bytes;
     }
 }
 
@@ -382,7 +436,10 @@ mod tests {
         let table = bookmarks.lock();
         let all = table.users.iter().flat_map(|(user, all)| all.iter().map(move |it| (user, it)));
         let bytes: usize = all.clone().map(|(user, entry)| bytes_of(user, &entry.bookmark)).sum();
-        assert_eq!(table.bytes, bytes + table.order.len() * ORDER_BYTES);
+        let order: usize = table.pots.values().map(|pot| pot.order.len()).sum();
+        assert_eq!(table.bytes, bytes + order * ORDER_BYTES);
+        assert_eq!(table.bytes, table.pots.values().map(|pot| pot.bytes).sum::<usize>());
+        assert_eq!(table.len, table.pots.values().map(|pot| pot.len).sum::<u64>());
         assert_eq!(table.len as usize, all.clone().count());
         assert_eq!(bookmarks.count.load(Ordering::Relaxed), table.len);
         let of_users = |entry: &Entry| entry.bookmark.channel.kind() == Kind::User;
@@ -473,5 +530,24 @@ mod tests {
         }
         assert!(bookmarks.lock().bytes <= BYTES_MAX);
         check(&bookmarks);
+    }
+
+    #[test]
+    fn an_application_with_many_pushes_out_its_own() {
+        let bookmarks = Bookmarks::default();
+        bookmarks.leave("shop/ann", at("shop/room", 1, 1_000), RULE);
+        for nth in 0..BYTES_MAX / ENTRY_BYTES {
+            bookmarks.leave(&format!("mall/{nth}"), at("mall/room", 1, 2_000), RULE);
+        }
+        check(&bookmarks);
+        let dropped = bookmarks.metrics().dropped;
+        assert!(dropped > 0 && bookmarks.lock().bytes <= BYTES_MAX);
+        let room = ChannelName::channel("shop/room");
+        assert!(bookmarks.find(0, "shop/ann", &room).is_some());
+        while bookmarks.metrics().bookmarks > 0 {
+            bookmarks.expire(2_000);
+        }
+        check(&bookmarks);
+        assert!(bookmarks.lock().pots.is_empty() && bookmarks.metrics().dropped == dropped);
     }
 }

@@ -44,7 +44,7 @@ pub struct ChannelId(pub u32);
 
 /// A channel within one worker's [`SubscriptionTable`](crate::SubscriptionTable), which reuses the
 /// id once the worker's last subscription of the channel has ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LocalId(pub NonZeroU32);
 
 impl LocalId {

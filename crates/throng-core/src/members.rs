@@ -22,6 +22,7 @@
 pub(crate) mod exchange;
 pub(crate) mod parts;
 pub(crate) mod tallies;
+mod tally;
 pub(crate) mod wants;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -203,6 +204,8 @@ pub struct MemberMetrics {
     pub refused: u64,
     /// Times at which news of other processes was lost, so that they were asked again.
     pub news_lost: u64,
+    /// Channels of other processes whose subscribers were not counted, because there were too many.
+    pub uncounted: u64,
 }
 
 /// A page of a channel's members.

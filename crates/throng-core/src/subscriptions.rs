@@ -27,10 +27,11 @@
 //! | `epochs` | the epochs of the followed channels |
 //! | `fan_out` | appends, and passes that take turns |
 //! | `freeze` | the table as bytes, and back |
+//! | `kept` | what the server keeps for users |
 //! | `lag`, `limits` | how far subscriptions are behind; what replay buffers may hold |
 //! | `pace`, `clocks`, `conflate` | what is held back, to go out together, or the newest of it |
 //! | `replay_buffer` | the messages that some subscription lacks |
-//! | `resumable` | subscriptions from which the next one of their user goes on |
+//! | `resumable`, `awaiting` | subscriptions from which the next one of their user goes on |
 //! | `runs`, `pieces` | what many catch up with, in pieces of bytes |
 //! | `shared_encodings` | encodings of what many catch up with, which stay for a moment |
 //! | `state` | subscriptions that begin with the newest message of each key |
@@ -55,6 +56,7 @@
 //! * No cursor is 2^31 behind its channel's head or 2^30 ahead of it, so that 32 bits tell it: see
 //!   `cursor`.
 
+mod awaiting;
 mod channel;
 mod circular_list;
 mod clocks;
@@ -64,6 +66,7 @@ mod end;
 mod epochs;
 mod fan_out;
 mod freeze;
+mod kept;
 mod lag;
 mod limits;
 mod pace;
@@ -94,6 +97,7 @@ use crate::prefetch::AHEAD;
 use crate::receipt::{Fate, ReceiptPart};
 use crate::rules::Rules;
 use crate::slab::Slab;
+use awaiting::Awaiting;
 use channel::LocalChannel;
 use clocks::Clocks;
 pub(crate) use cursor::REACH as CURSOR_REACH;
@@ -106,7 +110,7 @@ pub use runs::Piece;
 use shared_encodings::SharedEncodings;
 pub use state::Lacking;
 pub use subscription::SubscriptionId;
-use subscription::{BLOCKED, CATCHING_UP, HELD, KEPT, MarkedConnection, Subscription, UNASKED};
+use subscription::{BLOCKED, CATCHING_UP, HELD, MarkedConnection, Subscription};
 pub use terms::Terms;
 use volatile_passes::VolatilePasses;
 pub use waiting::Waiting;
@@ -147,6 +151,7 @@ pub struct SubscriptionTable {
     subscriptions: Slab<Subscription>,
     /// The terms of the few subscriptions that have any, by place in the table.
     terms: HashMap<u32, Terms>,
+    awaiting: Awaiting,
     clocks: Clocks,
     /// Channels with a pass under way, in the order of their turns. A channel whose pass was
     /// stopped stays until its turn comes.
@@ -187,6 +192,7 @@ impl SubscriptionTable {
             epochs: Epochs::default(),
             subscriptions: Slab::default(),
             terms: HashMap::new(),
+            awaiting: Awaiting::default(),
             clocks: Clocks::default(),
             passes: VecDeque::new(),
             volatile: VolatilePasses::default(),
@@ -382,6 +388,7 @@ impl SubscriptionTable {
         };
         if self.channels.get(local.index()).is_some_and(is_new) {
             self.push_back(local, message);
+            self.note_overdue(local);
         } else {
             self.pass_over(message, None);
         }
@@ -454,39 +461,6 @@ impl SubscriptionTable {
     pub fn held_connection(&self, id: SubscriptionId) -> Option<ConnectionId> {
         let connection = self.live(id)?.connection;
         connection.has(HELD).then(|| connection.id())
-    }
-
-    /// True if passes skip the subscription because its connection takes no more for now.
-    #[cfg(test)]
-    fn is_blocked(&self, id: SubscriptionId) -> bool {
-        self.live(id).is_some_and(|subscription| subscription.connection.has(BLOCKED))
-    }
-
-    /// Marks a subscription whose connection follows what the server keeps for its user.
-    pub fn set_kept(&mut self, id: SubscriptionId) {
-        // It has ended if a write found the peer gone.
-        if self.live(id).is_some() {
-            self.subscriptions[id.index()].connection.set(KEPT);
-        }
-    }
-
-    /// True if its connection follows what the server keeps for its user; false if it has ended.
-    pub fn is_kept(&self, id: SubscriptionId) -> bool {
-        self.live(id).is_some_and(|subscription| subscription.connection.has(KEPT))
-    }
-
-    /// Marks a subscription that the server keeps for its connection's user, and that the client
-    /// has not asked for itself.
-    pub fn set_unasked(&mut self, id: SubscriptionId) {
-        if self.live(id).is_some() {
-            self.subscriptions[id.index()].connection.set(UNASKED);
-        }
-    }
-
-    /// True if the server keeps it for its connection's user, and the client has not asked for it;
-    /// false if it has ended.
-    pub fn is_unasked(&self, id: SubscriptionId) -> bool {
-        self.live(id).is_some_and(|subscription| subscription.connection.has(UNASKED))
     }
 
     /// The connection's next subscription; `None` after the last, or if this one has ended.

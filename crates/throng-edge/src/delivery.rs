@@ -224,6 +224,7 @@ impl<N: Net> Delivery<N> {
             self.subscriptions.watch(local, channel, message, excluded, part);
         }
         self.subscriptions.append(local, channel, message);
+        self.end_overdue_waits();
     }
 
     /// Settles the receipts of messages that were written, or never will be.

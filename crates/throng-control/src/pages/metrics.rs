@@ -360,6 +360,11 @@ fn members(page: &mut MetricsPage<'_>, control: &Control) {
         "Times at which news of another node's members was lost, so that it was asked again.",
         members.news_lost,
     );
+    page.counter(
+        "channels_uncounted_total",
+        "Channels of other nodes' applications that were not counted because there were too many.",
+        members.uncounted,
+    );
 }
 
 fn bookmarks(page: &mut MetricsPage<'_>, control: &Control) {
@@ -376,14 +381,15 @@ fn bookmarks(page: &mut MetricsPage<'_>, control: &Control) {
     );
     page.other(OtherMetric {
         name: "bookmarks_ended_total",
-        help: "Such places that a subscription has taken, whose time was over, or that were too \
-               many.",
+        help: "Such places that a subscription has taken, whose time was over, that were too many, \
+               or that another node did not give in time.",
         value: OtherValue::CountersBy(
             "outcome",
             vec![
                 ("taken", bookmarks.taken),
                 ("expired", bookmarks.expired),
                 ("dropped", bookmarks.dropped),
+                ("unanswered", bookmarks.unanswered),
             ],
         ),
     });

@@ -19,10 +19,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::exchange::{Exchange, MemberChange, MemberPart, MemberValue, MemberWant, PeerId};
 use super::parts::SharedChannel;
+use super::tally::{Share, Tally};
 use crate::clock;
 use crate::events::{Event, EventSink};
 use crate::name::{ChannelName, Kind, is_public_key};
@@ -34,7 +36,7 @@ const NAME: &str = "/subscribers";
 const LEADERS: &str = "\u{3}leaders";
 
 /// Channels at most. The names come from clients of all processes.
-const CHANNELS_MAX: usize = 4_000_000;
+const CHANNELS_MAX: usize = if cfg!(test) { 1_000 } else { 4_000_000 };
 
 /// How often a number is told that has changed and is not zero, in milliseconds.
 const TELL_MS: u64 = 100;
@@ -53,8 +55,9 @@ const AGAIN_MS: u64 = 2_000;
 /// Until when what happened is known to others, before one of them was heard, in milliseconds.
 const UNDER_WAY_MS: u64 = 100;
 
-/// Keys that are looked at for a part, at most: those of other processes are not in it.
-const LOOKED_AT_MAX: usize = 16_384;
+/// Keys that are looked at in one go, at most: a millisecond's work or so, for which workers may
+/// have to wait.
+const LOOKED_AT_MAX: usize = if cfg!(test) { 4 } else { 16_384 };
 
 /// Bits of a stamp below the time.
 const SEED_BITS: u32 = 20;
@@ -78,47 +81,6 @@ pub struct TallyWant {
     pub counts: bool,
     /// True if the members of its channels are to be known to each process.
     pub members: bool,
-}
-
-/// A channel's subscriptions.
-#[derive(Debug, Default)]
-struct Tally {
-    own: u64,
-    /// The number that others know.
-    told: u64,
-    others: Vec<Share>,
-}
-
-#[derive(Debug)]
-struct Share {
-    peer: PeerId,
-    /// Of the change that says so.
-    number: u64,
-    count: u64,
-}
-
-impl Tally {
-    fn total(&self) -> u64 {
-        self.others.iter().fold(self.own, |sum, share| sum.saturating_add(share.count))
-    }
-
-    fn is_unused(&self) -> bool {
-        self.own == 0 && self.told == 0 && self.others.is_empty()
-    }
-
-    /// Takes a number of another process. Returns false if a newer one is known.
-    fn set(&mut self, peer: PeerId, number: u64, count: u64) -> bool {
-        let at = self.others.iter().position(|share| share.peer == peer);
-        match at.map(|at| (at, &mut self.others[at])) {
-            Some((_, share)) if share.number > number => return false,
-            Some((_, share)) if share.number == number && count > 0 => return false,
-            Some((at, _)) if count == 0 => drop(self.others.swap_remove(at)),
-            Some((_, share)) => (share.number, share.count) = (number, count),
-            None if count == 0 => return false,
-            None => self.others.push(Share { peer, number, count }),
-        }
-        true
-    }
 }
 
 #[derive(Debug, Default)]
@@ -150,6 +112,7 @@ pub struct Tallies {
     /// Told of what happens in all.
     everywhere: Arc<dyn EventSink>,
     exchange: OnceLock<Arc<Exchange>>,
+    uncounted: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -163,8 +126,8 @@ impl Tallies {
         everywhere: Arc<dyn EventSink>,
     ) -> Tallies {
         let takes_counts = wants.iter().any(|want| want.counts);
-        let (exchange, state) = (OnceLock::new(), Mutex::default());
-        Tallies { wants, seed, takes_counts, here, everywhere, exchange, state }
+        let (exchange, uncounted, state) = Default::default();
+        Tallies { wants, seed, takes_counts, here, everywhere, exchange, uncounted, state }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -321,6 +284,7 @@ impl Tallies {
             }
             if by_key.len() >= CHANNELS_MAX {
                 state.parts.lacks = true;
+                self.uncounted.fetch_add(1, Ordering::Relaxed);
                 return None;
             }
             by_key.insert(key.into(), Tally::default());
@@ -353,17 +317,14 @@ impl Tallies {
         if !state.parts.begins((peer, begun)) {
             return None;
         }
-        let is_its = |tally: &Tally| {
-            tally.others.iter().any(|share| share.peer == peer && share.number <= *as_of)
-        };
+        drop(state);
         let is_there =
             |key: &str| members.binary_search_by(|(other, _)| (**other).cmp(key)).is_ok();
-        let range = behind(&state.by_key, after.as_deref())
-            .take_while(|(key, _)| next.as_ref().is_none_or(|next| *key <= next));
-        let gone = range.filter(|(key, tally)| is_its(tally) && !is_there(key));
-        let gone: Vec<Box<str>> = gone.map(|(key, _)| key.clone()).collect();
-        for key in gone {
-            self.set(&mut state, now_ms, (peer, *as_of), &key, 0);
+        let range = (after.as_deref(), next.as_deref());
+        self.drop_shares(now_ms, (peer, *as_of), range, |key| !is_there(key));
+        let mut state = self.lock();
+        if !state.parts.begins((peer, begun)) {
+            return None;
         }
         let mut followed = Vec::new();
         for (key, value) in members {
@@ -372,6 +333,38 @@ impl Tallies {
             }
         }
         Some(followed)
+    }
+
+    /// A process does not have the channels any more behind `after` up to `up_to` that are `gone`,
+    /// as of a number of its changes. Workers get their turn in between.
+    fn drop_shares(
+        &self,
+        now_ms: u64,
+        (peer, as_of): (PeerId, u64),
+        (after, up_to): (Option<&str>, Option<&str>),
+        is_gone: impl Fn(&str) -> bool,
+    ) {
+        let is_its = |share: &Share| share.peer == peer && share.number <= as_of;
+        let mut after: Option<Box<str>> = after.map(Into::into);
+        loop {
+            let mut state = self.lock();
+            let (mut looked_at, mut last, mut gone) = (0, None, Vec::new());
+            let is_in = |key: &str| up_to.is_none_or(|up_to| key <= up_to);
+            let range = behind(&state.by_key, after.as_deref());
+            for (key, tally) in range.take_while(|(key, _)| is_in(key)).take(LOOKED_AT_MAX) {
+                (looked_at, last) = (looked_at + 1, Some(key));
+                if tally.others.iter().any(is_its) && is_gone(key) {
+                    gone.push(key.clone());
+                }
+            }
+            after = last.cloned();
+            for key in gone {
+                self.set(&mut state, now_ms, (peer, as_of), &key, 0);
+            }
+            if looked_at < LOOKED_AT_MAX {
+                return;
+            }
+        }
     }
 
     /// The part of this process that another one wants.
@@ -398,14 +391,14 @@ impl Tallies {
 
     /// Another process is gone.
     pub(crate) fn lose(&self, now_ms: u64, peer: PeerId) {
-        let mut state = self.lock();
-        state.parts.loses(peer);
-        let is_its = |tally: &Tally| tally.others.iter().any(|share| share.peer == peer);
-        let keys = state.by_key.iter().filter(|(_, tally)| is_its(tally));
-        let keys: Vec<_> = keys.map(|(key, _)| key.clone()).collect();
-        for key in keys {
-            self.set(&mut state, now_ms, (peer, u64::MAX), &key, 0);
-        }
+        self.lock().parts.loses(peer);
+        // Who leads comes last.
+        self.drop_shares(now_ms, (peer, u64::MAX), (None, None), |_| true);
+    }
+
+    /// Channels of other processes that were not counted, because there were too many.
+    pub(crate) fn uncounted(&self) -> u64 {
+        self.uncounted.load(Ordering::Relaxed)
     }
 
     /// True if this process may lead.
@@ -534,14 +527,29 @@ mod tests {
     }
 
     #[test]
-    fn an_older_number_of_a_process_changes_nothing() {
-        let mut tally = Tally { own: 2, ..Tally::default() };
+    fn a_process_that_is_gone_has_nothing_and_too_many_channels_are_counted_as_such() {
+        let want = TallyWant { prefix: "a/".into(), counts: true, members: false };
+        let tallies = Tallies::new(vec![want], 7, None, Arc::new(Nobody));
         let [one, other] = [1, 2].map(PeerId::numbered);
-        assert!(tally.set(one, 5, 3) && tally.set(other, 1, 1));
-        assert!(!tally.set(one, 5, 9) && !tally.set(one, 4, 0));
-        assert_eq!(tally.total(), 6);
-        assert!(tally.set(one, 5, 0), "a part as of the number knows better");
-        assert!(!tally.set(one, 6, 0) && tally.set(other, u64::MAX, 0));
-        assert_eq!((tally.total(), tally.is_unused()), (2, false));
+        let key = |nth: usize| ChannelName::channel(&format!("a/{nth:04}")).key().to_owned();
+        for nth in 0..CHANNELS_MAX + 3 {
+            tallies.take(0, (one, 1 + nth as u64), &key(nth), Some(1));
+        }
+        assert_eq!((tallies.lock().by_key.len(), tallies.uncounted()), (CHANNELS_MAX, 3));
+        for nth in [0, 7, 9] {
+            tallies.take(0, (other, 1 + nth as u64), &key(nth), Some(2));
+        }
+        let value = || MemberValue { stamp: 5, object: "{}".into() };
+        let members = vec![(key(5).into(), value())];
+        let (channel, after, next) = (name(), Some(key(2).into()), Some(key(20).into()));
+        let part = MemberPart { channel, after, as_of: 5_000, members, next };
+        tallies.take_part(0, (one, 5_000), &part);
+        let left: Vec<_> = tallies.lock().by_key.keys().take(7).cloned().collect();
+        let expected = [0, 1, 2, 5, 7, 9, 21].map(key);
+        assert_eq!(left.iter().map(|key| &**key).collect::<Vec<_>>(), expected);
+        tallies.lose(0, one);
+        assert_eq!(tallies.lock().by_key.len(), 3);
+        tallies.lose(0, other);
+        assert!(tallies.lock().by_key.is_empty());
     }
 }

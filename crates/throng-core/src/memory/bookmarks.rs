@@ -59,6 +59,11 @@ impl MemoryEngine {
         }
     }
 
+    /// Another process was to give a bookmark, and has not answered in time.
+    pub fn note_unanswered_bookmark(&self) {
+        self.bookmarks.note_unanswered();
+    }
+
     /// As [`MemoryEngine::take_bookmark`], for another process.
     pub fn give_bookmark(
         &self,

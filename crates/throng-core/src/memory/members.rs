@@ -197,7 +197,8 @@ impl MemoryEngine {
             [count, joined, updated, left, refused].map(|count| count.load(Ordering::Relaxed));
         let exchange = self.members.exchange.get();
         let news_lost = exchange.map_or(0, |exchange| exchange.lock().losses);
-        MemberMetrics { members, joined, updated, left, refused, news_lost }
+        let uncounted = self.members.tallies.as_ref().map_or(0, |tallies| tallies.uncounted());
+        MemberMetrics { members, joined, updated, left, refused, news_lost, uncounted }
     }
 
     /// Members whose grace is over leave, and what others have to say or are to be told comes and

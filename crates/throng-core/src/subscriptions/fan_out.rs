@@ -60,6 +60,12 @@ impl SubscriptionTable {
         }
     }
 
+    /// True if passes skip the subscription because its connection takes no more for now.
+    #[cfg(test)]
+    pub(super) fn is_blocked(&self, id: SubscriptionId) -> bool {
+        self.live(id).is_some_and(|subscription| subscription.connection.has(BLOCKED))
+    }
+
     /// Records that the subscription's connection takes no more for now. Passes skip it until
     /// [`SubscriptionTable::unblock`].
     pub fn block(&mut self, id: SubscriptionId) {

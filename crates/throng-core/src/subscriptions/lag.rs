@@ -35,6 +35,18 @@ impl SubscriptionTable {
         Lag { messages: here.messages + missed.unwrap_or(0), ..here }
     }
 
+    /// True if a subscription lacks half of what it may.
+    pub(super) fn lacks_half(&self, id: SubscriptionId) -> bool {
+        let (Some(local), Some(cursor)) = (self.local(id), self.cursor(id)) else { return false };
+        let channel = &self.channels[local.index()];
+        let rule = self.rules.get(channel.rule);
+        let bytes_max = rule.max_lag_bytes / 2;
+        // Offsets may skip numbers: then the wait ends earlier.
+        channel.head.saturating_sub(cursor) >= rule.max_lag_messages as u64 / 2
+            || (channel.buffer.as_ref().is_some_and(|buffer| buffer.bytes() >= bytes_max)
+                && self.lag(id).bytes >= bytes_max as u64)
+    }
+
     /// For how long the connection of a subscription may be behind, by the rule of the channel;
     /// `None` for as long as it keeps to the lag limits.
     pub fn slow_timeout(&self, id: SubscriptionId) -> Option<Duration> {

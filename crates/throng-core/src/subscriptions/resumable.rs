@@ -4,9 +4,11 @@
 //! asks it behind messages, and its answer confirms all that was written before the question. What
 //! nobody has confirmed is written again. Where nothing may come twice, all that was written counts
 //! as had.
+//!
+//! The messages of a subscription may wait for its user, until it lacks half of what it may.
 
 use super::{SubscriptionId, SubscriptionTable};
-use crate::id::MessageId;
+use crate::id::{LocalId, MessageId};
 
 /// The user whose next subscription goes on, and from where.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,11 +48,47 @@ impl SubscriptionTable {
     /// Sets from where the next subscription of a user goes on, or that no one does.
     pub fn set_resumable(&mut self, id: SubscriptionId, resumable: Option<Resumable>) {
         debug_assert!(self.live(id).is_some(), "the subscription has ended");
+        if let Some(local) = self.local(id) {
+            self.awaiting.remove(local, id);
+        }
         let confirmed = self.begin_confirmed(id);
         let resumable = resumable.map(|it| Box::new(Resumable { confirmed, ..it }));
         if resumable.is_some() || self.terms.contains_key(&id.index()) {
             self.terms.entry(id.index()).or_default().resumable = resumable;
         }
+    }
+
+    /// True if the messages of a subscription wait for its user.
+    pub fn awaits_user(&self, id: SubscriptionId) -> bool {
+        let resumable = self.terms(id).and_then(|terms| terms.resumable.as_ref());
+        resumable.is_some_and(|resumable| resumable.user.is_empty())
+    }
+
+    /// Has the messages of a subscription whose user is not known wait for that, until
+    /// [`SubscriptionTable::set_resumable`].
+    pub fn await_user(&mut self, id: SubscriptionId) {
+        self.block(id);
+        if let Some(local) = self.local(id) {
+            self.awaiting.add(local, id);
+        }
+    }
+
+    /// Notes which subscriptions of a channel that await their users lack half of what they may.
+    pub(super) fn note_overdue(&mut self, local: LocalId) {
+        // Mostly none waits.
+        if self.awaiting.is_empty() {
+            return;
+        }
+        let overdue: Vec<_> = self.awaiting.of(local).filter(|id| self.lacks_half(*id)).collect();
+        for id in overdue {
+            self.awaiting.end(local, id);
+        }
+    }
+
+    /// Takes the subscriptions that await their users no longer, because there is too much for
+    /// them.
+    pub fn take_overdue(&mut self) -> Vec<SubscriptionId> {
+        self.awaiting.take_overdue()
     }
 
     fn confirmed(&self, id: SubscriptionId) -> Option<Confirmed> {

@@ -10,6 +10,11 @@ use crate::slab::Slab;
 pub struct SubscriptionId(NonZeroU32);
 
 impl SubscriptionId {
+    /// No id comes before.
+    pub(super) const FIRST: SubscriptionId = SubscriptionId(NonZeroU32::MIN);
+    /// No id comes behind.
+    pub(super) const LAST: SubscriptionId = SubscriptionId(NonZeroU32::MAX);
+
     /// The subscription at this index of the table.
     pub(super) fn from_index(index: u32) -> SubscriptionId {
         SubscriptionId(NonZeroU32::MIN.saturating_add(index))

@@ -85,5 +85,6 @@ impl SubscriptionTable {
         if taken.is_some_and(|terms| terms.pace_ms.is_some()) {
             self.clocks.remove_own(local);
         }
+        self.awaiting.remove(local, id);
     }
 }

@@ -103,9 +103,7 @@ impl<N: Net> Delivery<N> {
 
     /// True if the messages of a subscription wait for its user.
     pub(crate) fn awaits_user(&self, subscription: SubscriptionId) -> bool {
-        let resumable = self.subscriptions.terms(subscription);
-        let resumable = resumable.and_then(|terms| terms.resumable.as_ref());
-        resumable.is_some_and(|resumable| resumable.user.is_empty())
+        self.subscriptions.awaits_user(subscription)
     }
 
     /// Lets the messages of a subscription that has just begun wait for its user, if they have to.
@@ -113,7 +111,7 @@ impl<N: Net> Delivery<N> {
     pub(crate) fn await_user(&mut self, id: ConnectionId, subscription: SubscriptionId) -> bool {
         let waits = self.awaits_user(subscription);
         if waits {
-            self.subscriptions.block(subscription);
+            self.subscriptions.await_user(subscription);
             let due = self.clock().tick() + USER_TICKS;
             let token = self[id].token(id);
             self.unconfirmed.wait(token, due);
@@ -124,6 +122,16 @@ impl<N: Net> Delivery<N> {
     /// The user of a subscription is known, whose next one goes on from it.
     pub(crate) fn set_resumable(&mut self, subscription: SubscriptionId, user: &str) {
         self.subscriptions.set_resumable(subscription, Some(Resumable::new(user.into())));
+    }
+
+    /// Ends waits for users that would have clients lag. Call it once a channel has a message more.
+    pub(super) fn end_overdue_waits(&mut self) {
+        for subscription in self.subscriptions.take_overdue() {
+            if let Some(id) = self.subscriptions.connection(subscription) {
+                self.subscriptions.set_resumable(subscription, None);
+                self.flush_subscriptions(id);
+            }
+        }
     }
 
     /// The subscriptions of a connection wait no longer for a user.

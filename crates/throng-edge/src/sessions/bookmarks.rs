@@ -181,23 +181,34 @@ impl<N: Net> Sessions<N> {
         for (subscription, name) in self.subscriptions_without_user(id) {
             let is_held = self.awaits_user(subscription);
             self.set_resumable(subscription, user);
-            let now_ms = self.clock().unix_ms();
             // Others have begun already.
-            let place = if is_held {
-                self.engine.memory().take_bookmark(now_ms, user, &name)
-            } else {
-                None
-            };
-            if let Some(place) = place
-                && self.lies_before(place, subscription)
-                && self.limit_subscriptions(id, 1).is_ok()
-            {
-                self.begin_again(id, subscription, (&name, StartAt::After(place)));
-            }
             if is_held {
+                if let Some(place) = self.take_place(id, subscription, (user, &name)) {
+                    self.begin_again(id, subscription, (&name, StartAt::After(place)));
+                }
                 self.flush_subscriptions(id);
             }
         }
+    }
+
+    /// The place of a user from which a subscription that has begun is to go on instead, with one
+    /// more that counts already. If that would be one too many, the place stays for another
+    /// connection.
+    fn take_place(
+        &self,
+        id: ConnectionId,
+        subscription: SubscriptionId,
+        (user, name): (&str, &ChannelName),
+    ) -> Option<MessageId> {
+        let (memory, now_ms) = (self.engine.memory(), self.clock().unix_ms());
+        memory.bookmark(now_ms, user, name)?;
+        self.limit_subscriptions(id, 1).ok()?;
+        let place = memory.take_bookmark(now_ms, user, name);
+        let place = place.filter(|place| self.lies_before(*place, subscription));
+        if place.is_none() {
+            self.connections().end_subscriptions(id, 1);
+        }
+        place
     }
 
     /// The subscriptions of a connection in channels where users go on, while it has none.

@@ -37,7 +37,13 @@ fn rig_with<const N: usize>(clients: Clients, apps: [AppSettings; N]) -> (Rig, A
 
 /// A worker of an application whose channels have this rule.
 pub(crate) fn rig_with_rule(rule: Rule) -> Rig {
-    rig_of(Clients::default(), [app().with_history(true).into()], rule).0
+    rig_with_limits(rule, LimitSettings::default())
+}
+
+/// The same, with limits of its clients.
+pub(crate) fn rig_with_limits(rule: Rule, limits: LimitSettings) -> Rig {
+    let clients = Clients { limiter: Limiter::new(limits), ..Clients::default() };
+    rig_of(clients, [app().with_history(true).into()], rule).0
 }
 
 fn rig_of<const N: usize>(

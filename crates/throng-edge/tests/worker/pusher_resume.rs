@@ -1,8 +1,9 @@
 //! Users of the Pusher protocol go on after their connections have died.
 
+use throng_access::limit::{ClientLimits, LimitSettings};
 use throng_core::{MembersRule, ResumeRule, Retention, Rule};
 
-use crate::pusher::{Peer, rig_with_rule};
+use crate::pusher::{Peer, rig_with_limits, rig_with_rule};
 use crate::rig::Rig;
 
 const PING: &str = r#"{"event":"pusher:ping","data":"{}"}"#;
@@ -396,6 +397,52 @@ fn a_user_is_not_awaited_for_long_and_only_where_somebody_goes_on() {
     stranger.sign_in(&mut rig, "ann");
     assert_eq!(texts(&stranger.heard()), [""; 0], "it has begun");
     assert_eq!(texts(&ann(&mut rig).subscribe(&mut rig, "news", None)), ["1"]);
+}
+
+#[test]
+fn a_user_is_awaited_until_half_of_the_lag_limit() {
+    for (max_lag_messages, max_lag_bytes) in [(10, 1 << 20), (1_000, 10_000)] {
+        let mut rig = rig_with_rule(Rule { max_lag_messages, max_lag_bytes, ..rule(true) });
+        let first = ann(&mut rig);
+        first.subscribe(&mut rig, "news", None);
+        rig.hang_up(&first.client);
+        let strangers = [Peer::new(&mut rig), Peer::new(&mut rig)];
+        for stranger in &strangers {
+            stranger.subscribe(&mut rig, "news", None);
+        }
+        let text = "x".repeat(900);
+        publish(&mut rig, "news", &[&*text; 4]);
+        assert_eq!(strangers[0].heard(), [""; 0]);
+        rig.replace_process();
+        rig.work();
+        publish(&mut rig, "news", &[&*text; 30]);
+        for stranger in strangers {
+            assert_eq!(texts(&stranger.heard()).len(), 34);
+            stranger.sign_in(&mut rig, "ann");
+            assert_eq!(texts(&stranger.heard()), [""; 0], "it has begun");
+        }
+        assert_eq!(rig.engine.bookmark_metrics().bookmarks, 1);
+    }
+}
+
+#[test]
+fn a_place_stays_if_the_user_may_not_have_one_more_subscription() {
+    let user = ClientLimits { subscriptions: 1, ..ClientLimits::default() };
+    let limits = LimitSettings { user, ..LimitSettings::default() };
+    let mut rig = rig_with_limits(rule(true), limits);
+    let first = ann(&mut rig);
+    first.subscribe(&mut rig, "news", None);
+    rig.hang_up(&first.client);
+    publish(&mut rig, "news", &["1"]);
+    let next = Peer::new(&mut rig);
+    next.subscribe(&mut rig, "news", None);
+    publish(&mut rig, "news", &["2"]);
+    assert_eq!(texts(&next.sign_in(&mut rig, "ann")), ["2"]);
+    let unsubscribe = r#"{"event":"pusher:unsubscribe","data":{"channel":"news"}}"#;
+    next.say(&mut rig, unsubscribe);
+    assert_eq!(texts(&next.subscribe(&mut rig, "news", None)), ["1", "2"]);
+    let metrics = rig.engine.bookmark_metrics();
+    assert_eq!((metrics.left, metrics.taken), (1, 1));
 }
 
 #[test]

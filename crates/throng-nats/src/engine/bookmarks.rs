@@ -77,13 +77,18 @@ impl NodeShared {
     ) {
         let now_ms = (self.now_ms)();
         let (mut places, mut is_given) = (Vec::<MessageId>::new(), false);
+        let mut has_answered = from.is_none();
         self.bookmarks.forget(keys.user, known);
         for BookmarkAnswer { node, place, left_ms } in answers.read().found {
+            has_answered |= from == Some(&*node);
             let Some(place) = place.and_then(|place| place.parse().ok()) else { continue };
             places.push(place);
             is_given |= from == Some(&*node);
             let left = LeftElsewhere { channel: keys.channel, user: keys.user, for_ms: left_ms };
             self.bookmarks.note(now_ms, &node, Some(left).filter(|_| left_ms > 0).into_iter());
+        }
+        if !has_answered {
+            self.memory.note_unanswered_bookmark();
         }
         self.memory.bring_bookmarks(now_ms, of, &places, is_given);
     }
