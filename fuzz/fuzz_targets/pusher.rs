@@ -9,7 +9,7 @@ use std::borrow::Cow;
 
 use libfuzzer_sys::fuzz_target;
 use throng_pusher::App;
-use throng_pusher::client_frame::{ClientFrame, Member, user_of};
+use throng_pusher::client_frame::{ClientFrame, Member, SignedUser};
 use throng_pusher::request::{self, Pairs};
 use throng_pusher::server_frame::{self, Data};
 use throng_pusher::trigger::Trigger;
@@ -76,7 +76,7 @@ fuzz_target!(|data: &[u8]| {
         0 => frame(text),
         1 => {
             member(text);
-            let _ = user_of(text);
+            let _ = SignedUser::read(text);
         }
         2 => {
             let _ = (Trigger::read(rest), Trigger::read_batch(rest));

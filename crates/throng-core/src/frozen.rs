@@ -73,6 +73,8 @@ pub enum RecordKind {
     Markers = 12,
     /// Where a user of an engine goes on in channels.
     Bookmarks = 13,
+    /// A user of an engine whom others watch.
+    Watched = 14,
     /// The first record of a worker.
     Worker = 16,
     /// A channel that a worker follows; the messages of its replay buffer follow.
@@ -104,7 +106,7 @@ pub enum RecordKind {
 }
 
 impl RecordKind {
-    const ALL: [RecordKind; 27] = [
+    const ALL: [RecordKind; 28] = [
         RecordKind::Engine,
         RecordKind::Channel,
         RecordKind::Message,
@@ -118,6 +120,7 @@ impl RecordKind {
         RecordKind::Members,
         RecordKind::Markers,
         RecordKind::Bookmarks,
+        RecordKind::Watched,
         RecordKind::Worker,
         RecordKind::FollowedChannel,
         RecordKind::PartialMessage,

@@ -118,6 +118,7 @@ mod state;
 pub mod storm;
 pub mod subscriptions;
 mod watched_presence;
+mod watchlists;
 pub mod worker_queue;
 
 pub use attributes::{Attribute, Attributes, Erasure, Extras};
@@ -180,6 +181,7 @@ pub use subscriptions::{
     Terms as SubscriptionTerms, Waiting, WatchId,
 };
 pub use watched_presence::{PresenceState, WatchedPresence};
+pub use watchlists::Watchlists;
 pub use worker_queue::{
     KeptNotice, LateAnswer, Notification, QuestionId, QueueLimits, WorkerQueue, wake_together,
 };

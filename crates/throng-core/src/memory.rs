@@ -33,6 +33,7 @@
 //! | `seal`, `sealing` | messages in memory that another process shares |
 //! | `shard` | a part of the channels, behind one lock |
 //! | `shared` | what all shards share: settings, queues, counts |
+//! | `watchlists` | tells users whether others are online |
 
 mod bookmarks;
 mod channel;
@@ -51,6 +52,7 @@ mod shard;
 mod shared;
 #[cfg(test)]
 mod tests;
+mod watchlists;
 
 use std::collections::HashSet;
 use std::slice;
@@ -76,6 +78,7 @@ use crate::reading::HistoryQuery;
 use crate::rules::Rules;
 use crate::stamp::Watermark;
 use crate::state::{KeyPage, KeyQuery};
+use crate::watchlists::Watchlists;
 use crate::worker_queue::{Notification, WorkerQueue};
 pub use elsewhere::Backlog;
 pub use freeze::MemoryThaw;
@@ -113,6 +116,9 @@ pub struct MemoryEngine {
     members: Members,
     markers: ChannelMarkers,
     bookmarks: Bookmarks,
+    watchlists: Option<Arc<Watchlists>>,
+    /// Users whom somebody watches, and whether another process has told that they are online.
+    thawed_watched: Vec<(Box<str>, bool)>,
 }
 
 impl MemoryEngine {
@@ -133,6 +139,8 @@ impl MemoryEngine {
             members: Members::new(SHARDS),
             markers: ChannelMarkers::new(SHARDS),
             bookmarks: Bookmarks::default(),
+            watchlists: None,
+            thawed_watched: Vec::new(),
         }
     }
 
@@ -538,6 +546,7 @@ impl MemoryEngine {
         self.remove_expired_keys(now_ms);
         self.tick_members(now_ms);
         self.bookmarks.expire(now_ms);
+        self.step_watchlists(now_ms);
         let at = self.next_tick.fetch_add(1, Ordering::Relaxed) % SHARDS;
         let mut shard = self.lock(at);
         shard.tick(&self.shared, now_ms);

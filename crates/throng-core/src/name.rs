@@ -14,6 +14,7 @@ const USER_MARK: char = '\u{2}';
 const INTERNAL_MARK: char = '\u{3}';
 const PRESENCE_MARK: char = '\u{4}';
 const MEMBERS_MARK: char = '\u{5}';
+const ONLINE_MARK: char = '\u{6}';
 
 pub use throng_wire::name::NAME_BYTES_MAX;
 
@@ -55,7 +56,18 @@ impl ChannelName {
         self.0.starts_with(MEMBERS_MARK)
     }
 
-    /// True if it names the presence events or the members of a channel.
+    /// The internal log of whether the user with this name is online.
+    pub fn online(user: &str) -> ChannelName {
+        ChannelName(format!("{ONLINE_MARK}{user}").into_boxed_str())
+    }
+
+    /// True if it names whether a user is online; [`ChannelName::name`] is the user's.
+    pub fn is_online(&self) -> bool {
+        self.0.starts_with(ONLINE_MARK)
+    }
+
+    /// True if it names the presence events or the members of a channel, or whether a user is
+    /// online.
     pub fn is_presence(&self) -> bool {
         is_presence_key(&self.0)
     }
@@ -112,14 +124,14 @@ pub(crate) fn is_public_key(key: &str) -> bool {
 pub(crate) fn kind_of_key(key: &str) -> Kind {
     match key.chars().next() {
         Some(USER_MARK) => Kind::User,
-        Some(INTERNAL_MARK | PRESENCE_MARK | MEMBERS_MARK) => Kind::Internal,
+        Some(INTERNAL_MARK | PRESENCE_MARK | MEMBERS_MARK | ONLINE_MARK) => Kind::Internal,
         _ => Kind::Channel,
     }
 }
 
-/// True if the name that has this [key](ChannelName::key) is of presence events or of members.
+/// The same as [`ChannelName::is_presence`] of the name that has this [key](ChannelName::key).
 pub(crate) fn is_presence_key(key: &str) -> bool {
-    key.starts_with([PRESENCE_MARK, MEMBERS_MARK])
+    key.starts_with([PRESENCE_MARK, MEMBERS_MARK, ONLINE_MARK])
 }
 
 /// Maps are looked up by key.

@@ -312,6 +312,11 @@ impl Rules {
         id.index() + 1 == self.list.len()
     }
 
+    /// True if this is the rule of internal logs that are no others of these.
+    pub(crate) fn are_internal(&self, id: RuleId) -> bool {
+        id.index() + INTERNAL_RULES == self.list.len()
+    }
+
     pub(crate) fn are_members(&self, id: RuleId) -> bool {
         id.index() + 2 == self.list.len()
     }

@@ -306,6 +306,11 @@ pub(crate) fn say_notice(message: &Message, dialect: &dyn Dialect, out: &mut Out
         let target = Target { kind, name: name.to_owned() };
         return dialect.say(&Saying::Unread(&target, read, unread), None, out);
     }
+    if message.channel.is_online() {
+        let users = [message.channel.name()];
+        let is_online = message.body.bytes() == b"online";
+        return dialect.say(&Saying::Watched { users: &users, is_online }, None, out);
+    }
     let id = message.id.to_string();
     let presence = || Saying::Presence(message.body.bytes());
     dialect.say(&of_members(message, &id).unwrap_or_else(presence), None, out);

@@ -16,7 +16,9 @@ use throng_pusher::app::split_prefix;
 use throng_pusher::channel::{
     Access, Channel, OF_USER, SUBSCRIPTION_COUNT, is_client_event, is_event_name,
 };
-use throng_pusher::client_frame::{ClientEvent, ClientFrame, Member, SignIn, Subscribe, user_of};
+use throng_pusher::client_frame::{
+    ClientEvent, ClientFrame, Member, SignIn, SignedUser, Subscribe,
+};
 use throng_pusher::server_frame::{self, Data, PONG, Resumed, code};
 use throng_wire::error::ResponseOptions;
 use throng_wire::head::Head;
@@ -163,6 +165,13 @@ impl Dialect for Pusher {
             }
             Saying::Pong => frame.extend_from_slice(PONG.as_bytes()),
             Saying::Error(error) => return refuse(error, &About::of(reference), out),
+            Saying::Watched { users, is_online } => {
+                let own: Vec<_> = users.iter().map(|user| split_prefix(user).1).collect();
+                server_frame::watchlist_events(&mut frame, *is_online, &own);
+            }
+            Saying::Unwatched(error) => {
+                server_frame::error(&mut frame, code::WATCHLIST, &error.message);
+            }
             Saying::Revoked(target, error) => {
                 let refused = ("AuthError", &*error.message, error.code.status());
                 server_frame::subscription_error(&mut frame, &name_of(target), refused);
@@ -389,11 +398,12 @@ fn sign_in_command(
         let message = "the application has not signed this user of this connection";
         return Err(ErrorResponse::new(ErrorCode::Unauthorized, message));
     }
-    let Some(user) = user_of(&sign_in.user_data) else {
+    let Some(SignedUser { id, watchlist }) = SignedUser::read(&sign_in.user_data) else {
         return Err(bad_request("`user_data` needs an `id`"));
     };
-    check_target_name(&app.own(&user), "user")?;
-    Ok(Command::SignIn { user: user.into() })
+    check_target_name(&app.own(&id), "user")?;
+    let watchlist = watchlist.into_iter().map(Into::into).collect();
+    Ok(Command::SignIn { user: id.into(), watchlist })
 }
 
 fn publication(app: &App, event: &ClientEvent<'_>) -> Result<Command, ErrorResponse> {

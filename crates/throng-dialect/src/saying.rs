@@ -146,6 +146,13 @@ pub enum Saying<'a> {
     Read(&'a Target, Option<&'a str>, u64),
     /// The same, once another device of the user has read on.
     Unread(&'a Target, Option<&'a str>, u64),
+    /// These users, whom the client watches, are online now, or not any more.
+    Watched {
+        users: &'a [&'a str],
+        is_online: bool,
+    },
+    /// The client watches too many users.
+    Unwatched(&'a ErrorResponse),
     /// A newer token is taken: of which user, and for how many seconds.
     Authenticated(Option<&'a str>, u64),
     Pong,
@@ -231,6 +238,8 @@ impl Saying<'_> {
             Saying::Unread(target, read, unread) => v1::unread(to, target, (read, unread)),
             Saying::Authenticated(user, left_s) => v1::authenticated(to, user, left_s, reference),
             Saying::Pong => v1::pong(to, reference),
+            // Only clients of applications watch users.
+            Saying::Watched { .. } | Saying::Unwatched(_) => return,
         }
         out.notice(self.event(), &json);
     }

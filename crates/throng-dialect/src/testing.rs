@@ -98,6 +98,8 @@ impl Dialect for Testing {
             Saying::Members { channel, count, .. } => format!("members {channel} {count}"),
             Saying::Partial(event) => format!("partial {} {}", event.channel, event.is_partial),
             Saying::Updated(target) => format!("updated {}", target.name),
+            // It has no such users.
+            Saying::Watched { .. } | Saying::Unwatched(_) => return,
             // No command of it names many channels, and its messages have no numbers.
             Saying::Read(..) | Saying::Unread(..) | Saying::Many(_) | Saying::Numbers(_) => return,
         };

@@ -23,6 +23,7 @@
 //! | `ask`, `fetch`, `questions`, `resume` | what waits for an answer, and goes on with it |
 //! | `kept`, `kept_change` | what the server keeps for users, and changes of that |
 //! | `members` | clients as members of the channels that they follow |
+//! | `watchlists` | clients that are told which users are online |
 //! | `presence`, `presence_scan`, `presence_events` | who is in a channel |
 //! | `expiry` | ends what is allowed no longer, and acts on what is due |
 //! | `close`, `error_response` | final responses |
@@ -81,6 +82,7 @@ mod subscribe;
 #[cfg(test)]
 mod tests;
 mod thaw;
+mod watchlists;
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -194,12 +194,28 @@ impl Member<'_> {
 struct UserData<'a> {
     #[serde(borrow)]
     id: &'a RawValue,
+    #[serde(borrow, default)]
+    watchlist: Option<&'a RawValue>,
 }
 
-/// The id of the user in a `user_data`.
-pub fn user_of(user_data: &str) -> Option<Cow<'_, str>> {
-    let UserData { id: user } = object(user_data)?;
-    id(user)
+/// The user who signs in.
+#[derive(Debug)]
+pub struct SignedUser<'a> {
+    pub id: Cow<'a, str>,
+    /// The ids of users of whom the client is told whether they are online.
+    pub watchlist: Vec<Cow<'a, str>>,
+}
+
+impl SignedUser<'_> {
+    /// The user in a `user_data`. Of the watchlist, what is no id is left out.
+    pub fn read(user_data: &str) -> Option<SignedUser<'_>> {
+        let UserData { id: user, watchlist } = object(user_data)?;
+        let watchlist = watchlist.map(RawValue::get).and_then(|text| {
+            let ids: Vec<&RawValue> = serde_json::from_str(text).ok()?;
+            Some(ids.into_iter().filter_map(id).collect())
+        });
+        Some(SignedUser { id: id(user)?, watchlist: watchlist.unwrap_or_default() })
+    }
 }
 
 /// An id: a text, or the digits of a number.
@@ -259,7 +275,7 @@ mod tests {
             r#"{"event":"pusher:signin","data":{"auth":"k:0","user_data":"{\"id\":\"a\"}"}}"#;
         let ClientFrame::SignIn(sign_in) = read(text) else { panic!("{text}") };
         assert_eq!(sign_in.signed_text("1.2"), r#"1.2::user::{"id":"a"}"#);
-        assert_eq!(user_of(&sign_in.user_data).as_deref(), Some("a"));
+        assert_eq!(SignedUser::read(&sign_in.user_data).map(|user| user.id), Some("a".into()));
     }
 
     #[test]
@@ -290,8 +306,23 @@ mod tests {
             assert_eq!(member(data), None, "{data}");
         }
         assert!(Member::read(r#"{"user_id":"a","user_info":{}}"#).unwrap().user_info.is_some());
-        assert_eq!(user_of(r#"{"id":7}"#).as_deref(), Some("7"));
-        assert_eq!(user_of(r#"{"id":""}"#), None);
+        let user = |text: &str| {
+            let SignedUser { id, watchlist } = SignedUser::read(text)?;
+            Some((id.into_owned(), watchlist.into_iter().map(Cow::into_owned).collect()))
+        };
+        let none = Vec::<String>::new;
+        assert_eq!(user(r#"{"id":7}"#), Some(("7".into(), none())));
+        assert_eq!(user(r#"{"id":""}"#), None);
+        for (watchlist, ids) in [
+            (r#"["bob",7,"c\u0061t"]"#, vec!["bob".into(), "7".into(), "cat".into()]),
+            (r#"["",null,["bob"],{"id":"bob"},true]"#, none()),
+            ("null", none()),
+            (r#""bob""#, none()),
+            (r#"{"bob":1}"#, none()),
+        ] {
+            let text = format!(r#"{{"id":"ann","watchlist":{watchlist}}}"#);
+            assert_eq!(user(&text), Some(("ann".into(), ids)), "{text}");
+        }
     }
 
     #[test]
@@ -322,7 +353,7 @@ mod tests {
         fn any_text_is_read_or_refused(text in "[{}\\[\\]\":,a-z_\\\\-]{0,60}") {
             let _ = ClientFrame::read(&text);
             let _ = Member::read(&text);
-            let _ = user_of(&text);
+            let _ = SignedUser::read(&text);
         }
 
         #[test]

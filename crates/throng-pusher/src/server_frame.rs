@@ -30,6 +30,8 @@ pub mod code {
     pub const OTHER: u16 = 4300;
     /// An event of a client is refused.
     pub const CLIENT_EVENT: u16 = 4301;
+    /// A watchlist has too many users, and some are left out.
+    pub const WATCHLIST: u16 = 4302;
 }
 
 /// Appends a JSON text.
@@ -156,6 +158,15 @@ pub fn member_removed(out: &mut Vec<u8>, channel: &str, id: &str) {
     push_about(out, "pusher_internal:member_removed", channel, &data);
 }
 
+/// These users are online now, or not any more.
+pub fn watchlist_events(out: &mut Vec<u8>, is_online: bool, users: &[&str]) {
+    let name = if is_online { "online" } else { "offline" };
+    let data = serde_json::json!({ "events": [{ "name": name, "user_ids": users }] });
+    out.extend_from_slice(b"{\"event\":\"pusher_internal:watchlist_events\",\"data\":");
+    push_text(out, &data.to_string());
+    out.push(b'}');
+}
+
 /// The channel, which was to begin with its newest event, has none.
 pub fn cache_miss(out: &mut Vec<u8>, channel: &str) {
     out.extend_from_slice(b"{\"event\":\"pusher:cache_miss\",\"channel\":");
@@ -268,6 +279,13 @@ mod tests {
         assert_eq!(
             text(|out| cache_miss(out, "cache-c")),
             r#"{"event":"pusher:cache_miss","channel":"cache-c"}"#
+        );
+        assert_eq!(
+            text(|out| watchlist_events(out, true, &["bob", "c\"y"])),
+            concat!(
+                r#"{"event":"pusher_internal:watchlist_events","data":"{\"events\":[{\"name\":"#,
+                r#"\"online\",\"user_ids\":[\"bob\",\"c\\\"y\"]}]}"}"#,
+            )
         );
         text(|out| out.extend_from_slice(PONG.as_bytes()));
     }

@@ -24,7 +24,7 @@ const authorize = (socket, channel, member) => library.authorizeChannel(socket, 
 const authenticate = (socket, user) => library.authenticateUser(socket, user);
 
 /** Runs in Node or in a page: connects, and returns what acts on the client. */
-function open({ Pusher, tell, authorize, authenticate }, { key, hostname, port, useTLS, user, options }) {
+function open({ Pusher, tell, authorize, authenticate }, { key, hostname, port, useTLS, user, watchlist, options }) {
   const pusher = new Pusher(key, {
     cluster: "none",
     wsHost: hostname,
@@ -42,7 +42,7 @@ function open({ Pusher, tell, authorize, authenticate }, { key, hostname, port, 
     },
     userAuthentication: {
       customHandler: ({ socketId }, done) => {
-        authenticate(socketId, { id: user }).then((auth) => done(null, auth));
+        authenticate(socketId, { id: user, watchlist }).then((auth) => done(null, auth));
       },
     },
     ...options,
@@ -50,6 +50,7 @@ function open({ Pusher, tell, authorize, authenticate }, { key, hostname, port, 
   pusher.connection.bind("state_change", ({ current }) => tell("state", current));
   pusher.connection.bind("error", (error) => tell("error", error?.data?.code ?? error?.error?.data?.code ?? null));
   pusher.user.bind_global((event, data) => tell("user", event, data));
+  pusher.user.watchlist.bind_global((event, data) => tell("watchlist", event, data.user_ids));
   const channels = new Map();
   return {
     subscribe(name) {
@@ -73,9 +74,9 @@ function open({ Pusher, tell, authorize, authenticate }, { key, hostname, port, 
 const clients = new Map();
 let browser;
 
-async function connect(name, { user, options = {} }) {
+async function connect(name, { user, watchlist, options = {} }) {
   const own = (...line) => tell(name, ...line);
-  const settings = { key, hostname, port: Number(port), useTLS, user, options };
+  const settings = { key, hostname, port: Number(port), useTLS, user, watchlist, options };
   if (place === "node") {
     const Pusher = require("pusher-js");
     const asynchronous = { authorize: async (...all) => authorize(...all), authenticate: async (...all) => authenticate(...all) };

@@ -111,9 +111,9 @@ class Peer(RawWebSocket):
         """The application's signature of a text."""
         return f"{self.app['key']}:{sign(text, self.app['secret'])}"
 
-    def sign_in(self, user):
-        """Signs in as a user."""
-        data = json.dumps({"id": user})
+    def sign_in(self, user, watchlist=None):
+        """Signs in as a user, who watches others."""
+        data = json.dumps({"id": user, **({"watchlist": watchlist} if watchlist is not None else {})})
         auth = self.auth(f"{self.socket_id}::user::{data}")
         self.say("pusher:signin", {"user_data": data, "auth": auth})
 

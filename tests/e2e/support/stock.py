@@ -23,8 +23,8 @@ class Stock:
             assert text, f"the script has ended; {line} has not come, but {self.lines}"
             self.lines.append(json.loads(text))
 
-    def connect(self, name, user):
-        self.tell(name, "connect", {"user": user})
+    def connect(self, name, user, **more):
+        self.tell(name, "connect", {"user": user, **more})
         self.wait(name, "state", "connected")
 
     def follow(self, name, channel):

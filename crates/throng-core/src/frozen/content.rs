@@ -42,6 +42,7 @@ pub fn encode_name(encoder: &mut Encoder, name: &ChannelName) {
         Kind::User => 2,
         Kind::Internal if name.is_presence_events() => 4,
         Kind::Internal if name.is_members() => 5,
+        Kind::Internal if name.is_online() => 6,
         Kind::Internal => 3,
     });
     encoder.u8(name.name().len() as u8);
@@ -55,7 +56,7 @@ pub fn decode_name(decoder: &mut Decoder<'_>) -> Result<ChannelName, ThawError> 
     let mark = decoder.u8()?;
     let kind = match mark {
         1 | 4 | 5 => Kind::Channel,
-        2 => Kind::User,
+        2 | 6 => Kind::User,
         3 => Kind::Internal,
         _ => return Err(ThawError::Invalid("the kind of a channel")),
     };
@@ -66,6 +67,7 @@ pub fn decode_name(decoder: &mut Decoder<'_>) -> Result<ChannelName, ThawError> 
     Ok(match mark {
         4 => ChannelName::presence_events(name),
         5 => ChannelName::members(name),
+        6 => ChannelName::online(name),
         _ => ChannelName::new(kind, name),
     })
 }

@@ -157,6 +157,12 @@ impl Tallies {
         self.lock().by_key.contains_key(channel.key())
     }
 
+    /// Whether anybody follows a channel, on any process; `None` if it is not counted.
+    pub(crate) fn has_any(&self, channel: &ChannelName) -> Option<bool> {
+        self.want(channel)?;
+        Some(self.lock().by_key.get(channel.key()).is_some_and(|tally| tally.total() > 0))
+    }
+
     /// Begins to tell others through `exchange`. These channels are followed here already, and
     /// members may be here, if it has taken over from another process.
     pub(crate) fn begin(

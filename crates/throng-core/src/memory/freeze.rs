@@ -64,6 +64,7 @@ impl MemoryEngine {
         self.freeze_members(write)?;
         self.freeze_markers(write)?;
         self.freeze_bookmarks(write)?;
+        self.freeze_watchlists(write)?;
         let mut end = Encoder::new(RecordKind::EngineEnd);
         end.u64(channels);
         end.u64(forgotten_head);
@@ -180,6 +181,7 @@ impl MemoryThaw {
             RecordKind::Members => self.engine.thaw_members(decoder),
             RecordKind::Markers => self.engine.thaw_markers(decoder),
             RecordKind::Bookmarks => self.engine.thaw_bookmarks(decoder),
+            RecordKind::Watched => self.engine.thaw_watched(decoder),
             RecordKind::EngineEnd => self.end(decoder),
             _ => Err(ThawError::Invalid("the record is no part of an engine")),
         }

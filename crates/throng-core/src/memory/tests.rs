@@ -14,6 +14,7 @@ mod presence;
 mod seal;
 mod shared_members;
 mod threads;
+mod watchlists;
 
 use super::*;
 use crate::SharedBytes;

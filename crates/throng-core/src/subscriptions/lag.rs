@@ -89,6 +89,13 @@ impl SubscriptionTable {
             .is_some_and(|local| self.rules.are_members(self.channels[local.index()].rule))
     }
 
+    /// True if a subscription is to an internal log, such as whether a user is online, and not to
+    /// the presence of a channel; false if it has ended.
+    pub fn is_internal(&self, id: SubscriptionId) -> bool {
+        self.local(id)
+            .is_some_and(|local| self.rules.are_internal(self.channels[local.index()].rule))
+    }
+
     /// True if a subscription is to the presence events or the members of a channel; false if it
     /// has ended.
     pub fn is_of_presence(&self, id: SubscriptionId) -> bool {

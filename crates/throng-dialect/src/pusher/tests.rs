@@ -164,17 +164,42 @@ fn a_signed_user_signs_in_and_hears_its_own_words() {
     let data = json!({ "auth": format!("{KEY}:{USER}"), "user_data": user_data });
     let text = json!({ "event": "pusher:signin", "data": data }).to_string();
     let (heard, _) = Pusher.hear(text.as_bytes(), true, &client);
-    let Heard::Command(Received { reference, command: Ok(Command::SignIn { user }) }) = heard
+    let Heard::Command(Received { reference, command: Ok(Command::SignIn { user, watchlist }) }) =
+        heard
     else {
         panic!("{text}")
     };
-    assert_eq!(&*user, "12345");
+    assert_eq!((&*user, watchlist.len()), ("12345", 0));
     let said = said(&Saying::Authenticated(Some("shop/12345"), 0), reference.as_deref());
     let data = json!({ "user_data": user_data }).to_string();
     let success = json!({ "event": "pusher:signin_success", "data": data });
     assert_eq!(serde_json::from_str::<Value>(&said.concat()).ok(), Some(success));
     let refused = hear(&client, &text.replace("12345", "12346")).unwrap_err();
     assert!(refused[0].contains(r#""code":4009,"#), "{refused:?}");
+}
+
+#[test]
+fn watched_users_have_the_names_of_the_application() {
+    let online = Saying::Watched { users: &["shop/bob", "shop/cat"], is_online: true };
+    let word = |name: &str, users: &[&str]| {
+        let data = json!({ "events": [{ "name": name, "user_ids": users }] }).to_string();
+        let data = serde_json::to_string(&data).unwrap();
+        [r#"{"event":"pusher_internal:watchlist_events","data":"#, &data, "}"].concat()
+    };
+    assert_eq!(said(&online, None), [word("online", &["bob", "cat"])]);
+    let error = ErrorResponse::new(ErrorCode::TooManyChannels, "too many");
+    let code = said(&Saying::Unwatched(&error), None);
+    assert!(code[0].contains(r#""code":4302,"#), "{code:?}");
+    for (body, name) in [("online", "online"), ("offline", "offline")] {
+        let id = MessageId { epoch: Epoch::numbered(1), offset: 1 };
+        let log = ChannelName::online("shop/bob");
+        let content = Content::new(id, 0, 1234, log, Body::Text(body.into()));
+        let message = Message::from(std::sync::Arc::new(content));
+        let mut bytes = Vec::new();
+        let out = &mut Out::new(Framing::WebSocket, false, &mut bytes);
+        crate::dialect::say_notice(&message, &Pusher, out);
+        assert_eq!(texts(&bytes), [word(name, &["bob"])]);
+    }
 }
 
 #[test]

@@ -217,7 +217,9 @@ impl<N: Net> Delivery<N> {
         let (mut asked, mut has_user, mut found) = (0, false, Vec::new());
         for subscription in self.subscriptions(id) {
             let Some((channel, is_user)) = self.subscriptions.channel(subscription) else { break };
-            asked += usize::from(!self.subscriptions.is_unasked(subscription));
+            let is_asked = !self.subscriptions.is_unasked(subscription)
+                && !self.subscriptions.is_internal(subscription);
+            asked += usize::from(is_asked);
             has_user |= is_user;
             if wanted.binary_search(&channel).is_ok() {
                 found.push((channel, subscription));

@@ -115,7 +115,7 @@ impl<N: Net> Sessions<N> {
     pub(super) fn sign_in_by_app(
         &mut self,
         Call { id, reference }: Call<'_>,
-        user: &str,
+        (user, watchlist): (&str, &[Box<str>]),
         answers: &mut Answers,
     ) -> Result<(), Stop> {
         let gone = || ErrorResponse::from(ErrorCode::Unauthorized);
@@ -136,6 +136,7 @@ impl<N: Net> Sessions<N> {
         self.reply(id, &Saying::Authenticated(Some(&name), 0), reference);
         if !is_signed_in {
             self.go_on_as(id, &name);
+            self.watch_users(id, app.app(), watchlist);
         }
         Ok(())
     }

@@ -188,7 +188,9 @@ impl<N: Net> Sessions<N> {
             Command::Read { target, id, back } => {
                 self.read_command(call, &target, id.as_deref(), back, answers)
             }
-            Command::SignIn { user } => self.sign_in_by_app(call, &user, answers),
+            Command::SignIn { user, watchlist } => {
+                self.sign_in_by_app(call, (&user, &watchlist), answers)
+            }
             Command::Auth { token } => self.auth_command(call.id, &token, answers, call.reference),
             Command::Ack { frames } => {
                 self.acknowledged(call.id, frames);

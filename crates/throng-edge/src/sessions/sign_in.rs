@@ -194,6 +194,10 @@ impl<N: Net> Sessions<N> {
     ) -> Option<ErrorResponse> {
         let (channel, _) = self.cursors().channel(subscription)?;
         let name = self.engine.name(channel)?;
+        // The application has signed whom the client watches.
+        if name.is_online() {
+            return None;
+        }
         let of_presence = name.is_presence().then(|| ChannelName::channel(name.name()));
         let action = of_presence.as_ref().map_or(Action::Subscribe(&name), Action::ReadPresence);
         self.ask_again(client, iter::once(action)).err()

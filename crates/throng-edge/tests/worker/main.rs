@@ -36,6 +36,7 @@ mod presence;
 mod presence_world;
 mod pusher;
 mod pusher_resume;
+mod pusher_watchlists;
 mod read;
 mod receipts;
 mod rig;

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use throng_access::limit::{ClientLimits, LimitSettings, Limiter, Quantity};
 use throng_access::session::Tagger;
 use throng_access::{AccessControl, AccessRules, AppSettings, Apps, Clients};
-use throng_core::{ChannelName, MembersRule, Rule, Rules, ScanAction, ScanClose, ScanTarget};
+use throng_core::{
+    ChannelName, Channels, Epoch, MembersRule, MemoryEngine, Rule, Rules, ScanAction, ScanClose,
+    ScanTarget, Watchlists,
+};
 use throng_edge::Settings;
 use throng_pusher::App;
 use throng_wire::websocket::{Opcode, parse_server_frame};
@@ -51,6 +54,29 @@ fn rig_of<const N: usize>(
     apps: [AppSettings; N],
     fallback: Rule,
 ) -> (Rig, Arc<AccessControl>) {
+    let (access, rules) = parts(clients, apps, fallback);
+    (Rig::with_rules(Settings::for_tests(), Arc::clone(&access), rules), access)
+}
+
+/// A worker of an application whose users may watch others.
+pub(crate) fn rig_with_watchlists(limits: LimitSettings) -> Rig {
+    let clients = Clients { limiter: Limiter::new(limits), ..Clients::default() };
+    let (access, rules) = parts(clients, [app().into()], Rule::default());
+    let watchlists = Arc::new(Watchlists::new(vec!["shop/".to_owned()], None));
+    let memory = |rules, queues| {
+        let memory = MemoryEngine::new(Epoch::numbered(35), rules, queues, 1 << 30);
+        memory.with_events(Some(watchlists.clone())).with_watchlists(0, Some(watchlists))
+    };
+    Rig::with_memory(Settings::for_tests(), (access, rules), memory, |memory| {
+        Channels::new(memory, Vec::new())
+    })
+}
+
+fn parts<const N: usize>(
+    clients: Clients,
+    apps: [AppSettings; N],
+    fallback: Rule,
+) -> (Arc<AccessControl>, Rules) {
     let tagger = Tagger::from_seed([7; 16]);
     let apps = Apps::new(apps).expect("they go together").named_by(&tagger);
     let access = Arc::new(AccessControl {
@@ -61,8 +87,7 @@ fn rig_of<const N: usize>(
     });
     let members = Some(MembersRule { are_connections: false, grace_ms: 0 });
     let rule = Rule { pattern: "shop/presence-*".into(), members, ..fallback.clone() };
-    let rules = Rules::new(vec![rule], fallback);
-    (Rig::with_rules(Settings::for_tests(), Arc::clone(&access), rules), access)
+    (access, Rules::new(vec![rule], fallback))
 }
 
 pub(crate) struct Peer {
@@ -114,7 +139,10 @@ impl Peer {
     }
 
     pub(crate) fn sign_in(&self, rig: &mut Rig, user: &str) -> Vec<String> {
-        let user_data = format!(r#"{{"id":"{user}"}}"#);
+        self.sign_in_with(rig, &format!(r#"{{"id":"{user}"}}"#))
+    }
+
+    pub(crate) fn sign_in_with(&self, rig: &mut Rig, user_data: &str) -> Vec<String> {
         let signed = format!("{}::user::{user_data}", self.socket);
         let auth = format!("app-key:{}", app().keys()[0].signer().sign(&signed));
         let data = serde_json::json!({ "user_data": user_data, "auth": auth });

@@ -135,6 +135,8 @@ pub enum Command {
     SignIn {
         /// The application's own name of the user.
         user: Box<str>,
+        /// Its names of those of whom the client is told whether they are online.
+        watchlist: Vec<Box<str>>,
     },
     /// Acknowledges frames with messages that the server has asked about. It has no answer.
     Ack {

@@ -10,7 +10,8 @@ use throng_core::events::EventSink;
 use throng_core::journal::Journal;
 use throng_core::records::Records;
 use throng_core::{
-    Channels, Epoch, JournalId, MemoryEngine, MemoryThaw, Retention, Rules, Tallies, WorkerQueue,
+    Channels, Epoch, JournalId, MemoryEngine, MemoryThaw, Retention, Rules, Tallies, Watchlists,
+    WorkerQueue, clock,
 };
 use throng_handover::channel::Channel;
 use throng_handover::message::DescriptorKind;
@@ -55,6 +56,16 @@ pub(crate) struct Events {
     pub(crate) sink: Option<Arc<dyn EventSink>>,
     /// What several nodes count together. Stands before the sink's.
     pub(crate) tallies: Option<Arc<Tallies>>,
+    /// Of users who are told whether others are online; part of the sink.
+    pub(crate) watchlists: Option<Arc<Watchlists>>,
+}
+
+impl Events {
+    /// The memory, which tells what happens.
+    pub(crate) fn of(&self, memory: MemoryEngine) -> MemoryEngine {
+        let memory = memory.with_events(self.sink.clone());
+        memory.with_watchlists(clock::now_ms(), self.watchlists.clone())
+    }
 }
 
 /// A journal that is about to be used. One that another process still uses is only read from then.
@@ -163,8 +174,7 @@ impl JournalSetup<'_> {
     /// Empty logs in memory.
     pub(crate) fn memory(&self) -> MemoryEngine {
         let (rules, queues) = (Arc::clone(&self.rules), self.queues.clone());
-        MemoryEngine::new(Epoch::random(), rules, queues, self.max_bytes())
-            .with_events(self.events.sink.clone())
+        self.events.of(MemoryEngine::new(Epoch::random(), rules, queues, self.max_bytes()))
     }
 
     /// Logs in memory that another process has frozen.

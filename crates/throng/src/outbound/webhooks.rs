@@ -64,7 +64,9 @@ pub(crate) fn tallied(settings: &Settings) -> Result<Vec<TallyWant>, SettingsErr
         let webhook = webhook(app, true)?;
         let is_told = |of: Webhook| webhook.as_ref().is_some_and(|own| own.wants.contains(&of));
         let tells_clients = app.subscription_counts == Some(true);
-        if tells_clients || webhook.as_ref().is_some_and(WebhookSettings::is_of_all) {
+        let tells_users = app.watchlists == Some(true);
+        if tells_clients || tells_users || webhook.as_ref().is_some_and(WebhookSettings::is_of_all)
+        {
             wants.push(TallyWant {
                 prefix: app.prefix(),
                 counts: tells_clients || is_told(Webhook::SubscriptionCount),
@@ -166,6 +168,8 @@ mod tests {
             (hook("member_added"), Some((false, true))),
             (hook("subscription_count"), Some((true, false))),
             ("subscription-counts = true".to_owned(), Some((true, false))),
+            ("watchlists = true".to_owned(), Some((false, false))),
+            ("watchlists = false".to_owned(), None),
         ] {
             let want = |(counts, members)| TallyWant { prefix: "1/".to_owned(), counts, members };
             assert_eq!(of(nodes, &rest), Vec::from_iter(expected.map(want)), "{rest}");

@@ -130,7 +130,8 @@ fn are_apps_replaceable(started: &Settings, current: &Settings, new: &Settings) 
         let limits = settings::limits_of(app);
         known.is_some_and(|known| {
             settings::limits_of(known).limits_same(&limits)
-                && known.subscription_counts == app.subscription_counts
+                && (known.subscription_counts, known.watchlists)
+                    == (app.subscription_counts, app.watchlists)
                 && (&known.webhook, &known.webhook_events) == (&app.webhook, &app.webhook_events)
         })
     };

@@ -54,7 +54,7 @@ impl StartState {
         // NATS has them.
         let kept = (!setup.has_records(LogPlace::Nats)).then_some(&*setup.access.control.kept);
         let memory = arrival.memory(setup.thaw(), &mut prepared, kept, &arrivals)?;
-        let memory = memory.with_events(setup.events.sink.clone());
+        let memory = setup.events.of(memory);
         let (channels, journals) = prepared.open(memory, setup)?;
         // In the order in which the running server sends them.
         let events = arrival.presence_events(events, &channels.presence_cache().watched)?;

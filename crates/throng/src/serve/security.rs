@@ -7,8 +7,8 @@ use anyhow::Result;
 use throng_acme::{Renewal, Renewer};
 use throng_certificates::ServerTls;
 use throng_control::MetricSource;
-use throng_core::Tallies;
 use throng_core::events::EventSink;
+use throng_core::{Tallies, Watchlists};
 use throng_outbound::{KeySetTask, RunningCallouts};
 use tokio::runtime::Runtime;
 
@@ -56,20 +56,7 @@ impl Security {
         let mut access =
             ServerAccess::new(access, settings, clients, &mut callouts, (&trust, tagger))?;
         let mut webhooks = outbound::webhooks(settings, &trust, &access.control)?;
-        let wants = outbound::tallied(settings)?;
-        // Callouts are about this node alone.
-        let (here, next) = if wants.is_empty() { (None, notified) } else { (notified, None) };
-        let told = webhooks.events(next);
-        let counts = SubscriptionCounts::new(settings, told.clone());
-        let events = counts.clone().map(|counts| counts as Arc<dyn EventSink>).or(told);
-        let is_tallied = !wants.is_empty();
-        let tally = |everywhere: &Arc<dyn EventSink>| {
-            let seed = RandomState::new().build_hasher().finish();
-            Arc::new(Tallies::new(wants, seed, here, Arc::clone(everywhere)))
-        };
-        let tallies = events.as_ref().filter(|_| is_tallied).map(tally);
-        let sink = tallies.clone().map(|tallies| tallies as Arc<dyn EventSink>).or(events);
-        let events = Events { sink, tallies };
+        let (events, counts) = events(settings, notified, |next| webhooks.events(next))?;
         let key_sets = access.key_sets.take();
         let outbound = Arc::new(OutboundMetrics {
             callouts: (!settings.callouts.is_empty()).then(|| callouts.metrics()),
@@ -109,6 +96,36 @@ impl Security {
             Arc::new(AcmeMetrics(renewer)),
         ]
     }
+}
+
+type Sink = Option<Arc<dyn EventSink>>;
+
+/// Who is told what happens: `notified` by callouts, and those that mean all nodes, with what
+/// `webhooks` makes of the next one.
+fn events(
+    settings: &Settings,
+    notified: Sink,
+    webhooks: impl FnOnce(Sink) -> Sink,
+) -> Result<(Events, Option<Arc<SubscriptionCounts>>), SettingsError> {
+    let wants = outbound::tallied(settings)?;
+    // Callouts are about this node alone.
+    let (here, next) = if wants.is_empty() { (None, notified) } else { (notified, None) };
+    let told = webhooks(next);
+    let counts = SubscriptionCounts::new(settings, told.clone());
+    let told = counts.clone().map(|counts| counts as Arc<dyn EventSink>).or(told);
+    let watching = settings.apps.iter().filter(|app| app.watchlists == Some(true));
+    let prefixes: Vec<_> = watching.map(|app| app.prefix()).collect();
+    let watchlists = (!prefixes.is_empty()).then(|| Watchlists::new(prefixes, told.clone()));
+    let watchlists = watchlists.map(Arc::new);
+    let told = watchlists.clone().map(|watchlists| watchlists as Arc<dyn EventSink>).or(told);
+    let is_tallied = !wants.is_empty();
+    let tally = |everywhere: &Arc<dyn EventSink>| {
+        let seed = RandomState::new().build_hasher().finish();
+        Arc::new(Tallies::new(wants, seed, here, Arc::clone(everywhere)))
+    };
+    let tallies = told.as_ref().filter(|_| is_tallied).map(tally);
+    let sink = tallies.clone().map(|tallies| tallies as Arc<dyn EventSink>).or(told);
+    Ok((Events { sink, tallies, watchlists }, counts))
 }
 
 /// Faults of a server that starts nevertheless.

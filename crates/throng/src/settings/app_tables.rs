@@ -26,6 +26,7 @@ pub(crate) const APPS: &[&str] = &[
     "read-byte-rate",
     "history",
     "subscription-counts",
+    "watchlists",
     "webhook",
     "webhook-events",
     "keys",
@@ -113,6 +114,9 @@ pub(crate) struct AppTable {
     /// Whether its clients are told how many follow a channel.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) subscription_counts: Option<bool>,
+    /// Whether its users are told which of those whom they watch are online.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) watchlists: Option<bool>,
     /// Where it is told what happens on its channels.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) webhook: Option<String>,
@@ -178,7 +182,7 @@ mod tests {
             "allowed-origins" => "['https://shop.example']",
             "max-connections" | "max-subscriptions" | "max-members" => "1",
             "connect-rate" | "publish-rate" | "publish-byte-rate" | "read-byte-rate" => "1",
-            "history" | "subscription-counts" => "true",
+            "history" | "subscription-counts" | "watchlists" => "true",
             "webhook-events" => "['client_event']",
             "keys" => "[{ key = 'a', secret = 'b', secret-file = 'c', enabled = false }]",
             _ => "'a'",
