@@ -9,9 +9,9 @@ import pytest
 
 import pusher
 from conftest import QUICK
+from support.access import bearer, server_key, token
 from support.pusher import APP, OTHER, OTHER_PREFIX, PREFIX, Peer, call, path_of, settings, table
-from support.access import bearer, server_key
-from support.raw import Raw, handshake_headers
+from support.raw import Raw, RawWebSocket, handshake_headers
 from support.server import TIMEOUT_SECONDS, Server, eventually
 
 SUCCEEDED = "pusher_internal:subscription_succeeded"
@@ -301,3 +301,98 @@ def test_log_lines_of_refusals_name_the_application(start):
         assert call(server, "GET", path, app=thief)[0] == 401
         # One for each, within the same minute.
         assert f"app={app['id']}" in server.says("refused: ", count=int(app["id"]))
+
+
+TOKEN_SECRETS = ["the shop signs tokens with this secret", "and the mall with another one, as long"]
+
+
+def of_app(app, nth, **claims):
+    """A native token that an application has signed, and the headers that show it."""
+    return bearer(token(TOKEN_SECRETS[nth], headers={"kid": app["key"]}, **claims))
+
+
+def with_tokens(app, prefix, nth, *more):
+    return table(app, prefix, f'token-secret = "{TOKEN_SECRETS[nth]}"', *more)
+
+
+def test_an_application_signs_tokens_for_its_own_names_only(start):
+    server = start(with_tokens(APP, PREFIX, 0), with_tokens(OTHER, OTHER_PREFIX, 1))
+    grants = {right: ["*"] for right in ("subscribe", "publish", "history")}
+    ann = of_app(APP, 0, sub="shop/ann", throng=grants)
+    peer = Peer(server)
+    peer.subscribe("news")
+    peer.next()
+    published = server.http.post("/channels/shop%2Fnews", content="hello", headers=ann)
+    assert published.status_code == 201, published.text
+    assert peer.next()["data"] == "hello"
+    history = server.http.get("/channels/shop%2Fnews/history", headers=ann).json()
+    assert [message["data"] for message in history["messages"]] == ["hello"]
+    assert server.http.get("/users/shop%2Fann?wait=0", headers=ann).status_code == 204
+    for path in ("/channels/mall%2Fnews", "/channels/news", "/channels/shops%2Fnews", "/users/mall%2Fann"):
+        assert server.http.get(path + "?wait=0", headers=ann).status_code == 403, path
+    for headers, words in (
+        (of_app(APP, 1, sub="shop/ann", throng=grants), "signature"),
+        (of_app(OTHER, 0, sub="mall/ann", throng=grants), "signature"),
+        (of_app(APP, 0, sub="mall/ann", throng=grants), "not one of its application"),
+        (of_app(APP, 0, sub="ann", throng=grants), "not one of its application"),
+        (bearer(token(TOKEN_SECRETS[0], sub="shop/ann", throng=grants)), "kid"),
+    ):
+        refused = server.http.get("/channels/shop%2Fnews?wait=0", headers=headers)
+        assert refused.status_code == 401 and words in refused.text, refused.text
+
+
+def test_clients_with_tokens_of_an_application_count_for_its_limits(start):
+    server = start(with_tokens(APP, PREFIX, 0, "max-connections = 2"))
+    headers = of_app(APP, 0, sub="shop/ann", throng={"subscribe": ["shop/*"]})
+    first = Peer(server)
+    with server.http.stream("GET", "/channels/shop%2Fa", headers=headers) as answer:
+        assert answer.status_code == 200
+        assert server.http.get("/channels/shop%2Fa?wait=0", headers=headers).status_code == 429
+        assert status_of(server, APP) == 429
+    eventually(lambda: status_of(server, APP) == 101, "a place is free")
+    assert first.is_well()
+
+
+def test_clients_with_tokens_go_with_their_application_and_stay_over_an_upgrade(upgradable, tmp_path):
+    write(tmp_path, with_tokens(APP, PREFIX, 0), with_tokens(OTHER, OTHER_PREFIX, 1))
+    server = upgradable("--config", "throng.toml")
+    headers = [
+        of_app(app, nth, sub=f"{prefix}ann", throng={"subscribe": ["*"]})
+        for nth, (app, prefix) in enumerate([(APP, PREFIX), (OTHER, OTHER_PREFIX)])
+    ]
+    sockets = [
+        RawWebSocket(server, f"/channels/{prefix[:-1]}%2Fa", headers=own)
+        for prefix, own in zip((PREFIX, OTHER_PREFIX), headers, strict=True)
+    ]
+    server.upgrade()
+    native = write(tmp_path, with_tokens(APP, PREFIX, 0))
+    assert "applications" in reload(server)
+    assert sockets[1].read_close()[0] == 4004
+    published = server.http.post("/channels/shop%2Fa", content="still here", headers=native)
+    assert published.status_code == 201, published.text
+    assert sockets[0].read_frame()[1] == b"still here"
+    assert server.http.get("/channels/mall%2Fa?wait=0", headers=headers[1]).status_code == 401
+
+
+def test_an_application_has_so_many_channels_and_no_more(start):
+    server = start(with_tokens(APP, PREFIX, 0, "max-channels = 2"), table(OTHER, OTHER_PREFIX))
+    ann, bob, other = Peer(server), Peer(server), Peer(server, app=OTHER)
+    for channel in ("a", "b"):
+        ann.subscribe(channel)
+        assert ann.next()["event"] == SUCCEEDED
+        other.subscribe(channel)
+        assert other.next()["event"] == SUCCEEDED
+    bob.subscribe("c")
+    refused = bob.next()
+    assert (refused["event"], json.loads(refused["data"])["status"]) == ("pusher:subscription_error", 429)
+    assert bob.next()["data"]["code"] == 4300
+    native = of_app(APP, 0, sub="shop/ann", throng={"subscribe": ["*"]})
+    assert server.http.get("/channels/shop%2Fc?wait=0", headers=native).status_code == 429
+    assert server.http.get("/channels/shop%2Fb?wait=0", headers=native).status_code == 204
+    # Those that are there are open to others, and make room when they are left.
+    bob.subscribe("a")
+    assert bob.next()["event"] == SUCCEEDED
+    ann.say("pusher:unsubscribe", {"channel": "b"})
+    assert ann.is_well()
+    bob.subscribe("c")
+    assert bob.next()["event"] == SUCCEEDED

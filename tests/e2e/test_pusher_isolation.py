@@ -20,6 +20,9 @@ METHODS = ("get", "put", "post", "delete", "patch")
 SCOPES = ("publish", "subscribe", "history", "presence", "erase", "edit", "state", "end", "update", "create", "listing")
 SCOPES += ("subscriptions",)
 MARK = "a-secret-of-the-shop"
+TOKEN_SECRET = "the mall signs tokens of its own with this"
+TOKENS = f'token-secret = "{TOKEN_SECRET}"'
+STRANGERS = ["a key of the other", "a token of the other", "a token that the other has signed", "nothing"]
 # What there is in the shop, and names that nothing has there.
 THERE = {"channel": PREFIX + "private-there", "user": PREFIX + "ann"}
 NOT_THERE = {"channel": PREFIX + "private-nowhere", "user": PREFIX + "zoe"}
@@ -36,10 +39,16 @@ def world(tmp_path_factory):
     other, other_table = server_key(directory, "mall", *SCOPES, channels=[mall], users=[mall])
     path = directory / "throng.toml"
     token_key = f"[[token-keys]]\nsecret = '{SECRET}'\n"
-    path.write_text("\n".join([path.read_text(), own_table, other_table, token_key, table(OTHER, OTHER_PREFIX)]))
+    path.write_text("\n".join([path.read_text(), own_table, other_table, token_key, table(OTHER, OTHER_PREFIX, TOKENS)]))
     server = Server(directory, *QUICK)
     yield World(server, bearer(own), owner, other)
     server.stop()
+
+
+def token_of_other():
+    """A token by the secret of the other application, which grants everything."""
+    everything = {right: ["*", {"users": "*"}] for right in SCOPES if right not in ("listing", "subscriptions")}
+    return token(TOKEN_SECRET, headers={"kid": OTHER["key"]}, sub=OTHER_PREFIX + "ann", throng=everything)
 
 
 class World:
@@ -49,6 +58,7 @@ class World:
         self.strangers = {
             "a key of the other": bearer(other),
             "a token of the other": bearer(token(sub=OTHER_PREFIX + "ann", throng=everything)),
+            "a token that the other has signed": bearer(token_of_other()),
             "nothing": {},
         }
         self.peer = Peer(server)
@@ -96,7 +106,7 @@ def body_of(method, path, names):
     return b"x" if method in ("put", "post") else b""
 
 
-@pytest.mark.parametrize("stranger", ["a key of the other", "a token of the other", "nothing"])
+@pytest.mark.parametrize("stranger", STRANGERS)
 def test_no_endpoint_tells_a_channel_from_none(world, stranger):
     headers, wrong = world.strangers[stranger], []
     for method, path in operations(has_name=True):
@@ -113,7 +123,7 @@ def test_no_endpoint_tells_a_channel_from_none(world, stranger):
     assert not wrong, "\n".join(map(str, wrong))
 
 
-@pytest.mark.parametrize("stranger", ["a key of the other", "a token of the other", "nothing"])
+@pytest.mark.parametrize("stranger", STRANGERS)
 def test_no_list_has_what_belongs_to_another(world, stranger):
     headers, wrong = world.strangers[stranger], []
     for method, path in operations(has_name=False):

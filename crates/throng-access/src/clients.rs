@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::address::AddressSource;
+use crate::grants::Grants;
 use crate::limit::{ClientKeys, Limiter, Refusal};
 use crate::session::Session;
 
@@ -25,11 +26,12 @@ impl Clients {
             || self.source.header().is_some()
     }
 
-    /// The limited parts of a client with this session.
-    pub fn of_session(&self, session: &Session) -> ClientKeys {
+    /// The limited parts of a client with this session, which has these grants.
+    pub fn of_session(&self, session: &Session, grants: &Grants) -> ClientKeys {
         let user = self.limiter.user(session.user_tag());
         let key = self.limiter.server_key(session.key_tag());
-        user.and(key).and(self.limiter.app(session.app_tag()))
+        let app = self.limiter.app(session.app_tag()).and(self.limiter.confined(grants));
+        user.and(key).and(app)
     }
 }
 

@@ -34,7 +34,7 @@ struct Grant {
     permissions: Permissions,
 }
 
-const _: () = assert!(size_of::<Grant>() == 32 && size_of::<Grants>() == 32);
+const _: () = assert!(size_of::<Grant>() == 32 && size_of::<Grants>() == 48);
 
 /// The most patterns of one token, over all permissions. A token travels with every request and has
 /// at most 8 KiB: patterns belong in it, lists of channels do not.
@@ -54,6 +54,8 @@ pub struct Grants {
     max_channels: u16,
     /// Nothing is granted that these do not grant as well. They have none themselves.
     narrowed_to: Option<Arc<Grants>>,
+    /// The prefix of the only names that they are for, whatever rules say: those of an application.
+    within: Option<Box<str>>,
 }
 
 impl Grants {
@@ -70,9 +72,28 @@ impl Grants {
         name: &ChannelName,
         user: Option<&str>,
     ) -> Option<&Pattern> {
+        if !self.includes(name) {
+            return None;
+        }
         let found = self.patterns(permission).find(|pattern| pattern.matches(name, user))?;
         let is_within = |limit: &Arc<Grants>| limit.allow(permission, name, user);
         self.narrowed_to.as_ref().is_none_or(is_within).then_some(found)
+    }
+
+    /// The same, for names with this prefix alone.
+    #[must_use]
+    pub(crate) fn confined_to(self, prefix: &str) -> Grants {
+        Grants { within: Some(prefix.into()), ..self }
+    }
+
+    /// The prefix of the only names that they are for; `None` if they are for all.
+    pub fn within(&self) -> Option<&str> {
+        self.within.as_deref()
+    }
+
+    /// True if they may be about a name at all.
+    pub(crate) fn includes(&self, name: &ChannelName) -> bool {
+        self.within().is_none_or(|prefix| name.name().starts_with(prefix))
     }
 
     /// These grants, as far as `limit` includes them.
@@ -105,7 +126,7 @@ impl Grants {
         mut is_user: impl FnMut(&str) -> bool,
     ) -> Option<&'n str> {
         let limits = self.narrowed_to.iter().flat_map(|limit| limit.patterns(permission));
-        let mut patterns = self.patterns(permission).chain(limits);
+        let mut patterns = self.patterns(permission).chain(limits).filter(|_| self.includes(name));
         patterns.find_map(|pattern| pattern.matching_user(name, &mut is_user))
     }
 

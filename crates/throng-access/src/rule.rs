@@ -285,6 +285,10 @@ pub fn may(
         }
         Credentials::Known { user, grants } => (user, grants),
     };
+    // What anybody may do who is nobody, such a client may only do as nobody.
+    if !grants.includes(name) {
+        return Err(Denial::NotGranted);
+    }
     if grants.is_of_key() {
         let is_allowed = grants.allow(permission, name, user);
         return if is_allowed { Ok(()) } else { Err(Denial::OutOfScope) };

@@ -65,7 +65,7 @@ pub fn verify(
         .into_iter()
         .find(|key| key.verifies(header.algorithm, signed, &signature))
         .ok_or(if is_known { TokenError::Signature } else { TokenError::UnknownKey })?;
-    claims::check(&compact.payload()?, policy, pool, signer.fingerprint(), now_s)
+    claims::check(&compact.payload()?, policy, pool, signer, now_s)
 }
 
 /// Roughly how long [`verify`] takes, in microseconds.

@@ -72,6 +72,7 @@ mod ages;
 pub mod attributes;
 mod bookmarks;
 pub mod change;
+mod channel_limits;
 mod channel_markers;
 mod channels;
 pub mod clock;
@@ -100,6 +101,7 @@ mod memory;
 pub mod message;
 pub mod name;
 pub mod names;
+mod of_apps;
 pub mod parts;
 mod prefetch;
 mod presence;
@@ -127,6 +129,7 @@ pub use change::{
     ChangeError, ChangeOutcome, Changed, Condition, Erase, EraseOutcome, Erased, KeyCondition,
     KnownRecord, LogChange, LogRecord, LogState, RecordChange, RecordVersion,
 };
+pub use channel_limits::ChannelLimits;
 pub use channels::Channels;
 pub use connection_name::{ConnectionName, NodeTag};
 pub use connection_scan::{

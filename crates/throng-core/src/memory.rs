@@ -64,13 +64,13 @@ use crate::change::{ChangeOutcome, Erase, Erased, LogChange, LogRecord, LogState
 use crate::channel_markers::ChannelMarkers;
 use crate::creation::ReadAs;
 use crate::engine::{Audience, EngineMetrics, Follow, Followed, History};
-use crate::events::EventSink;
 use crate::holder::RoomHolder;
 use crate::id::{ChannelId, Epoch, LocalId, WorkerId};
 use crate::idempotency_key::Publisher;
 use crate::listing::{ListPart, ListPlace, ListQuery, ListStep, Selection};
 use crate::members::Members;
 use crate::name::{ChannelName, Kind};
+use crate::of_apps::OfApps;
 use crate::prefetch::AHEAD;
 use crate::presence::PresenceCache;
 use crate::publication::{Outcome, Publication, VolatilePublication};
@@ -78,7 +78,6 @@ use crate::reading::HistoryQuery;
 use crate::rules::Rules;
 use crate::stamp::Watermark;
 use crate::state::{KeyPage, KeyQuery};
-use crate::watchlists::Watchlists;
 use crate::worker_queue::{Notification, WorkerQueue};
 pub use elsewhere::Backlog;
 pub use freeze::MemoryThaw;
@@ -116,9 +115,7 @@ pub struct MemoryEngine {
     members: Members,
     markers: ChannelMarkers,
     bookmarks: Bookmarks,
-    watchlists: Option<Arc<Watchlists>>,
-    /// Users whom somebody watches, and whether another process has told that they are online.
-    thawed_watched: Vec<(Box<str>, bool)>,
+    of_apps: OfApps,
 }
 
 impl MemoryEngine {
@@ -139,8 +136,7 @@ impl MemoryEngine {
             members: Members::new(SHARDS),
             markers: ChannelMarkers::new(SHARDS),
             bookmarks: Bookmarks::default(),
-            watchlists: None,
-            thawed_watched: Vec::new(),
+            of_apps: OfApps::default(),
         }
     }
 
@@ -149,14 +145,6 @@ impl MemoryEngine {
     #[must_use]
     pub fn with_hash_seed(mut self, seed: u64) -> MemoryEngine {
         self.shared.hasher = NameHasher::new(Seed::numbered(seed));
-        self
-    }
-
-    /// The same engine, which notifies `events` of each channel that gets its first subscriber or
-    /// loses its last one.
-    #[must_use]
-    pub fn with_events(mut self, events: Option<Arc<dyn EventSink>>) -> MemoryEngine {
-        self.shared.events = events;
         self
     }
 

@@ -56,7 +56,8 @@ impl AccessSettings {
     /// One sentence that names the file, the table and what to do. It contains no secret.
     pub(crate) fn load(settings: &Settings) -> Result<AccessSettings, SettingsError> {
         let mut warnings = Vec::new();
-        let token_keys = token_keys::read(&settings.token_keys, &mut warnings)?;
+        let mut token_keys = token_keys::read(&settings.token_keys, &mut warnings)?;
+        token_keys.extend(apps::token_keys(&settings.apps, &mut warnings)?);
         KeySet::new(token_keys.clone())
             .map_err(|error| SettingsError(format!("[[token-keys]]: {error}")))?;
         let server_keys = server_keys::read(&settings.server_keys)?;

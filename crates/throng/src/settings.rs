@@ -51,7 +51,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-pub(crate) use app_tables::AppTable;
+pub(crate) use app_tables::{AppKeyTable, AppTable};
 pub(crate) use callout_tables::CalloutTable;
 pub(crate) use channels::{ChannelTable, covered_tables};
 pub(crate) use check::{admin_warning, origin_warning};

@@ -191,9 +191,9 @@ def handshake_headers(**changes):
 class RawWebSocket(Raw):
     """A WebSocket that answers nothing by itself."""
 
-    def __init__(self, server, path, protocol=None, receive_buffer_bytes=None, source=None):
+    def __init__(self, server, path, protocol=None, receive_buffer_bytes=None, source=None, headers=None):
         super().__init__(server, receive_buffer_bytes, source)
-        self.request("GET", path, handshake_headers(Sec_WebSocket_Protocol=protocol))
+        self.request("GET", path, {**handshake_headers(Sec_WebSocket_Protocol=protocol), **(headers or {})})
         self.response = self.read_response()
         assert self.response.status == 101, self.response
 

@@ -3,6 +3,7 @@
 //! Tokens of a million users mostly carry the same few claims, byte for byte. The pool parses each
 //! once, and lets the cache of verified tokens and all workers share it.
 
+use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use foldhash::fast::RandomState;
@@ -45,18 +46,25 @@ impl Claims {
 }
 
 impl GrantsPool {
-    /// The grants of a claim, which is JSON.
+    /// The grants of a claim, which is JSON: of the application whose names begin with `app`, if it
+    /// is one's.
     ///
     /// # Errors
     ///
     /// As [`Grants::from_claim`].
-    pub fn get(&self, json: &str) -> Result<Arc<Grants>, GrantsError> {
+    pub fn get(&self, json: &str, app: Option<&str>) -> Result<Arc<Grants>, GrantsError> {
         let lock = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = lock().by_text.get(json) {
+        // No claim begins with a name.
+        let text = app.map_or(Cow::Borrowed(json), |app| [app, json].concat().into());
+        if let Some(known) = lock().by_text.get(&*text) {
             return Ok(Arc::clone(known));
         }
-        let grants = Arc::new(Grants::from_claim(json)?);
-        lock().add(json, &grants);
+        let mut grants = Grants::from_claim(json)?;
+        if let Some(app) = app {
+            grants = grants.confined_to(app);
+        }
+        let grants = Arc::new(grants);
+        lock().add(&text, &grants);
         Ok(grants)
     }
 }
@@ -72,7 +80,7 @@ mod tests {
     #[test]
     fn the_same_claim_is_parsed_once() {
         let pool = GrantsPool::default();
-        let [one, same, other] = [1, 1, 2].map(|number| pool.get(&claim(number)).unwrap());
+        let [one, same, other] = [1, 1, 2].map(|number| pool.get(&claim(number), None).unwrap());
         assert!(Arc::ptr_eq(&one, &same));
         assert!(!Arc::ptr_eq(&one, &other));
     }
@@ -81,21 +89,21 @@ mod tests {
     fn the_number_of_claims_is_limited() {
         let pool = GrantsPool::default();
         let length = || pool.0.lock().unwrap().by_text.len();
-        let held: Vec<_> = (0..10).map(|number| pool.get(&claim(number)).unwrap()).collect();
+        let held: Vec<_> = (0..10).map(|number| pool.get(&claim(number), None).unwrap()).collect();
         for number in 10..POOL_CLAIMS_MAX {
-            pool.get(&claim(number)).unwrap();
+            pool.get(&claim(number), None).unwrap();
         }
         assert_eq!(length(), POOL_CLAIMS_MAX);
-        pool.get(&claim(POOL_CLAIMS_MAX)).unwrap();
+        pool.get(&claim(POOL_CLAIMS_MAX), None).unwrap();
         assert_eq!(length(), held.len() + 1, "only what is held, and the new one");
-        assert!(Arc::ptr_eq(&held[3], &pool.get(&claim(3)).unwrap()));
+        assert!(Arc::ptr_eq(&held[3], &pool.get(&claim(3), None).unwrap()));
     }
 
     #[test]
     fn a_pool_of_held_claims_takes_no_more() {
         let pool = GrantsPool::default();
         let held: Vec<_> =
-            (0..=POOL_CLAIMS_MAX).map(|number| pool.get(&claim(number)).unwrap()).collect();
+            (0..=POOL_CLAIMS_MAX).map(|number| pool.get(&claim(number), None).unwrap()).collect();
         assert_eq!(pool.0.lock().unwrap().by_text.len(), POOL_CLAIMS_MAX);
         assert_eq!(held.len(), POOL_CLAIMS_MAX + 1);
     }

@@ -97,12 +97,17 @@ impl Grants {
 
 impl Grants {
     /// The text that [`Grants::from_frozen`] reads as these grants, for a process that takes over
-    /// connections: a claim, or a list of it and the one to which it is narrowed. Those of a server
-    /// key are made of it by [`Grants::for_server_key`].
+    /// connections: a claim, or a list of it and the one to which it is narrowed, and before that a
+    /// line with the prefix of the only names that they are for. Those of a server key are made of
+    /// it by [`Grants::for_server_key`].
     pub fn to_frozen(&self) -> String {
-        match &self.narrowed_to {
+        let claims = match &self.narrowed_to {
             None => self.to_claim(),
             Some(limit) => format!("[{},{}]", self.to_claim(), limit.to_claim()),
+        };
+        match self.within() {
+            None => claims,
+            Some(prefix) => format!("{prefix}\n{claims}"),
         }
     }
 
@@ -112,6 +117,10 @@ impl Grants {
     ///
     /// See [`GrantsError`].
     pub fn from_frozen(text: &str) -> Result<Grants, GrantsError> {
+        // JSON of the server is one line.
+        if let Some((prefix, claims)) = text.split_once('\n') {
+            return Ok(Grants::from_frozen(claims)?.confined_to(prefix));
+        }
         if !text.starts_with('[') {
             return Grants::from_claim(text);
         }
@@ -354,6 +363,8 @@ mod tests {
             assert!(grants.patterns(permission).eq(written.patterns(permission)));
         }
         assert!(Grants::from_frozen(&Grants::default().to_frozen()).unwrap().is_empty());
+        let confined = grants.confined_to("shop/");
+        assert_eq!(Grants::from_frozen(&confined.to_frozen()), Ok(confined));
     }
 
     #[test]

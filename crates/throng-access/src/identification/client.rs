@@ -54,7 +54,8 @@ impl AccessControl {
                 let user = identity.user().filter(|_| limiter.limits_users());
                 let user = limiter.user(user.map(|user| self.tagger.user(user)));
                 let app = identity.app().filter(|_| limiter.limits_apps());
-                user.and(limiter.app(app.map(|id| self.tagger.token(id))))
+                let app = limiter.app(app.map(|id| self.tagger.token(id)));
+                user.and(app).and(limiter.confined(identity.grants()))
             }
             Client::Key(key) if limiter.limits_keys() => {
                 limiter.server_key(Some(self.tagger.server_key(key.name())))

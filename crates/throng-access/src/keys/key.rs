@@ -65,6 +65,8 @@ pub struct Key {
     id: Option<Box<str>>,
     algorithms: Algorithms,
     material: Material,
+    /// The prefix of the application whose tokens it signs.
+    app: Option<Box<str>>,
     fingerprint: Fingerprint,
 }
 
@@ -151,7 +153,24 @@ impl Key {
         let mut fingerprint = [0; 16];
         fingerprint.copy_from_slice(&context.finish().as_ref()[..16]);
         let fingerprint = Fingerprint(fingerprint);
-        Ok(Key { id: id.map(Box::from), algorithms, material, fingerprint })
+        Ok(Key { id: id.map(Box::from), algorithms, material, app: None, fingerprint })
+    }
+
+    /// The same key, as one of the application whose names begin with `prefix`. It verifies tokens
+    /// that name it, and these are good for no other names.
+    #[must_use]
+    pub fn of_app(self, prefix: &str) -> Key {
+        let mut context = Context::new(&SHA256);
+        context.update(&self.fingerprint.0);
+        context.update(prefix.as_bytes());
+        let mut fingerprint = [0; 16];
+        fingerprint.copy_from_slice(&context.finish().as_ref()[..16]);
+        Key { app: Some(prefix.into()), fingerprint: Fingerprint(fingerprint), ..self }
+    }
+
+    /// The prefix of the application whose tokens it signs.
+    pub fn app(&self) -> Option<&str> {
+        self.app.as_deref()
     }
 
     /// The id that tokens name in `kid`.

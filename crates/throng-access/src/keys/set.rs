@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::key::{Fingerprint, Key};
 use crate::algorithm::Algorithm;
 
-/// The most keys of a set, over all sources.
+/// The most keys of a set, over all sources, beside those of applications.
 pub const KEYS_MAX: usize = 64;
 
 /// The most keys that one token is tried with. Anybody can send a token without `kid`, and a wrong
@@ -52,7 +52,7 @@ impl KeySet {
     ///
     /// See [`SetError`].
     pub fn new(keys: Vec<Arc<Key>>) -> Result<KeySet, SetError> {
-        if keys.len() > KEYS_MAX {
+        if keys.iter().filter(|key| key.app().is_none()).count() > KEYS_MAX {
             return Err(SetError::TooMany);
         }
         for (at, key) in keys.iter().enumerate() {
@@ -69,9 +69,13 @@ impl KeySet {
     }
 
     /// The keys for a token with this `kid` and algorithm: those with its id, and those without any
-    /// id, because an issuer may name a key that the configuration does not name.
+    /// id, because an issuer may name a key that the configuration does not name. Those of
+    /// applications have to be named.
     pub(crate) fn candidates(&self, id: Option<&str>, algorithm: Algorithm) -> Candidates<'_> {
-        let is_named = |key: &&Arc<Key>| id.is_none() || key.id().is_none() || key.id() == id;
+        let is_named = |key: &&Arc<Key>| {
+            let is_open = key.app().is_none() && (id.is_none() || key.id().is_none());
+            is_open || (id.is_some() && key.id() == id)
+        };
         let mut is_known = false;
         let mut fitting = Vec::new();
         for key in self.keys.iter().filter(is_named) {
@@ -155,6 +159,27 @@ mod tests {
             set.candidates(Some("b"), Algorithm::Hs384),
             Candidates::AlgorithmRefused
         ));
+    }
+
+    #[test]
+    fn the_key_of_an_application_has_to_be_named() {
+        let own = |id: &str, byte| {
+            let key = Key::from_secret(Some(id), Algorithm::Hs256, &[byte; 32]).unwrap();
+            Arc::new(key.of_app(&format!("{id}/")))
+        };
+        let many = (0..2 * KEYS_MAX).map(|nth| own(&format!("app{nth}"), 9));
+        let others = [secret(None, Algorithm::Hs256, 0), own("shop", 1), own("mall", 1)];
+        let set = set(&others.iter().cloned().chain(many).collect::<Vec<_>>());
+        let ids = |id| match set.candidates(id, Algorithm::Hs256) {
+            Candidates::Keys { keys, .. } => keys.iter().map(|key| key.id()).collect(),
+            _ => vec![],
+        };
+        assert_eq!(ids(Some("shop")), [None, Some("shop")]);
+        assert_eq!((ids(None), ids(Some("x"))), (vec![None], vec![None]));
+        let [_, shop, mall] = others;
+        let same = Arc::new(Key::from_secret(Some("shop"), Algorithm::Hs256, &[1; 32]).unwrap());
+        assert_ne!(shop.fingerprint(), mall.fingerprint());
+        assert_ne!(shop.fingerprint(), same.fingerprint());
     }
 
     #[test]

@@ -28,6 +28,7 @@ use super::key::{LimitKey, LimitKeys};
 use super::rate::TryLater;
 use super::refusal::{Quantity, Refusal, Subject};
 use super::settings::{ClientLimits, LimitSettings};
+use crate::grants::Grants;
 use shard::{SHARDS, Shard, part};
 
 /// A request that reads counts as this many bytes at least, because finding out costs something.
@@ -78,6 +79,8 @@ pub struct Limiter {
     settings: ArcSwap<LimitSettings>,
     /// The limits of each application that has some, by its [`part`] of a key.
     apps: ArcSwap<HashMap<u64, ClientLimits>>,
+    /// The tags of applications by their prefixes.
+    prefixes: HashMap<Box<str>, u64>,
     /// Empty without limits.
     shards: Box<[Mutex<Shard>]>,
     refused: [[AtomicU64; Quantity::ALL.len()]; Subject::ALL.len()],
@@ -134,6 +137,13 @@ impl Limiter {
         }
         self.set_apps(limited);
         self
+    }
+
+    /// The same limiter, which knows the clients of applications by the prefixes of their names,
+    /// too: with the tags.
+    #[must_use]
+    pub fn with_prefixes(self, apps: impl IntoIterator<Item = (Box<str>, u64)>) -> Limiter {
+        Limiter { prefixes: apps.into_iter().collect(), ..self }
     }
 
     /// Changes the limits of applications. Those that are left out keep theirs: their clients still
@@ -256,6 +266,13 @@ impl Limiter {
     pub fn server_key(&self, tag: Option<u64>) -> ClientKeys {
         let limited = tag.filter(|_| !self.settings().key.is_none());
         ClientKeys { key: limited.map(|tag| self.keys.tag(tag)), ..ClientKeys::default() }
+    }
+
+    /// The limited parts of a client with these grants, which may be for the names of one
+    /// application.
+    pub(crate) fn confined(&self, grants: &Grants) -> ClientKeys {
+        let tag = grants.within().and_then(|prefix| self.prefixes.get(prefix).copied());
+        tag.map_or_else(ClientKeys::default, |tag| self.app(Some(tag)))
     }
 
     /// The limited parts of a client of an application, by the application's tag.

@@ -14,7 +14,7 @@ use super::identity::{Identity, TokenId, joined};
 use super::limits::{AUDIENCES_MAX, CLAIMS_MAX, SHOWN_NAME_BYTES_MAX, TOKEN_ID_BYTES_MAX};
 use crate::grants::{Grants, GrantsPool};
 use crate::json::Text;
-use crate::keys::Fingerprint;
+use crate::keys::Key;
 
 /// The server's demands on tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,7 +53,7 @@ pub(super) fn check(
     payload: &str,
     policy: &Policy,
     pool: &GrantsPool,
-    signer: Fingerprint,
+    signer: &Key,
     now_s: u64,
 ) -> Result<Identity, TokenError> {
     let claims: RawClaims<'_> = serde_json::from_str(payload).map_err(|_| TokenError::Malformed)?;
@@ -76,14 +76,17 @@ pub(super) fn check(
     let user = text("sub", sub)?;
     if let Some(user) = &user {
         check_name(user, "user").map_err(TokenError::User)?;
+        if !user.starts_with(signer.app().unwrap_or_default()) {
+            return Err(TokenError::App);
+        }
     }
     let token_id = text("jti", jti)?;
     if token_id.as_ref().is_some_and(|id| id.len() > TOKEN_ID_BYTES_MAX) {
         return Err(TokenError::ClaimForm("jti"));
     }
-    let grants = match throng {
-        Some(claim) => pool.get(claim.get())?,
-        None => Arc::new(Grants::default()),
+    let grants = match (throng, signer.app()) {
+        (None, None) => Arc::new(Grants::default()),
+        (throng, app) => pool.get(throng.map_or("{}", RawValue::get), app)?,
     };
     let leeway_s = u64::from(policy.leeway_s);
     let name = name.and_then(shown_name);
@@ -96,7 +99,7 @@ pub(super) fn check(
         name_bytes,
         token_id: token_id.map(|id| TokenId::of(&id)),
         grants,
-        key: signer,
+        key: signer.fingerprint(),
         expires_s: seconds(times.exp.saturating_add(leeway_s)),
         valid_from_s: seconds(times.nbf.unwrap_or(0).saturating_sub(leeway_s)),
         issued_s: seconds(times.iat.unwrap_or(0)),
@@ -237,11 +240,37 @@ mod tests {
 
     fn check_with(policy: &Policy, payload: &str) -> Result<Identity, TokenError> {
         let key = Key::from_secret(None, Algorithm::Hs256, &[7; 32]).unwrap();
-        check(payload, policy, &GrantsPool::default(), key.fingerprint(), NOW_S)
+        check(payload, policy, &GrantsPool::default(), &key, NOW_S)
     }
 
     fn check_default(payload: &str) -> Result<Identity, TokenError> {
         check_with(&Policy::default(), payload)
+    }
+
+    #[test]
+    fn a_token_of_an_application_is_good_for_its_names_only() {
+        let key = Key::from_secret(None, Algorithm::Hs256, &[7; 32]).unwrap().of_app("shop/");
+        let pool = GrantsPool::default();
+        let claim = r#", "throng": {"subscribe": ["*", {"users": "*"}], "publish": ["news"]}"#;
+        let check = |claims: &str| check(&lasting(claims), &Policy::default(), &pool, &key, NOW_S);
+        assert_eq!(check(r#", "sub": "ann""#), Err(TokenError::App));
+        assert_eq!(check(r#", "sub": "shops/ann""#), Err(TokenError::App));
+        let identity = check(&format!(r#", "sub": "shop/ann"{claim}"#)).unwrap();
+        let grants = identity.grants();
+        assert_eq!(grants.within(), Some("shop/"));
+        let other = pool.get(r#"{"subscribe": ["*", {"users": "*"}], "publish": ["news"]}"#, None);
+        assert_ne!(grants, &other.unwrap(), "others share nothing with it");
+        let may = |name: &ChannelName| {
+            let permission = Permission::Subscribe;
+            grants.allow(permission, name, identity.user()) && grants.includes(name)
+        };
+        for (name, is_allowed) in [("shop/news", true), ("news", false), ("shops/news", false)] {
+            assert_eq!(may(&ChannelName::channel(name)), is_allowed, "{name}");
+            assert_eq!(may(&ChannelName::user(name)), is_allowed, "{name}");
+        }
+        let news = ChannelName::channel("news");
+        assert!(!grants.allow(Permission::Publish, &news, None));
+        assert_eq!(check("").unwrap().grants().within(), Some("shop/"));
     }
 
     /// A payload with these claims besides an `exp` of the next minute.

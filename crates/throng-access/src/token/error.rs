@@ -59,6 +59,9 @@ pub enum TokenError {
     /// Its `sub` is no valid name of a user.
     #[error("the user (`sub`) of the token is invalid: {0}")]
     User(NameError),
+    /// Its `sub` is no user of the application that has signed it.
+    #[error("the user (`sub`) of the token is not one of its application: the prefix is missing")]
+    App,
     #[error("{0}")]
     Grants(#[from] GrantsError),
     /// It was revoked, or everything that its user was issued at that time.
@@ -68,7 +71,7 @@ pub enum TokenError {
 
 impl TokenError {
     /// All values of [`TokenError::label`].
-    pub(crate) const LABELS: [&str; 19] = [
+    pub(crate) const LABELS: [&str; 20] = [
         "too_long",
         "malformed",
         "critical",
@@ -86,6 +89,7 @@ impl TokenError {
         "audience",
         "issuer",
         "user",
+        "app",
         "grants",
         "revoked",
     ];
@@ -110,6 +114,7 @@ impl TokenError {
             TokenError::Audience => "audience",
             TokenError::Issuer => "issuer",
             TokenError::User(_) => "user",
+            TokenError::App => "app",
             TokenError::Grants(_) => "grants",
             TokenError::Revoked => "revoked",
         }
@@ -142,6 +147,7 @@ mod tests {
             TokenError::Malformed,
             TokenError::Critical,
             TokenError::Issuer,
+            TokenError::App,
             TokenError::ClaimForm("throng"),
             TokenError::User(NameError::DotSegment("user")),
             TokenError::Grants(GrantsError::Pattern(PatternError::NoSeparator)),

@@ -361,6 +361,11 @@ fn members(page: &mut MetricsPage<'_>, control: &Control) {
         members.news_lost,
     );
     page.counter(
+        "app_channels_refused_total",
+        "Subscriptions refused because their application has too many channels.",
+        control.engine.memory().refused_channels(),
+    );
+    page.counter(
         "channels_uncounted_total",
         "Channels of other nodes' applications that were not counted because there were too many.",
         members.uncounted,

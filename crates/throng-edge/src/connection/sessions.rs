@@ -71,16 +71,17 @@ impl SessionTable {
     pub(super) fn end(&mut self, session: Session, is_named: bool) {
         debug_assert!(self.holders > 0);
         self.holders -= 1;
+        self.end_count(&session);
         self.grants.release(session.grants());
         if let Some(tag) = session.user_tag().filter(|_| is_named) {
             self.names.release(tag);
         }
-        self.end_count(&session);
     }
 
     /// Ends what the session counts, with its worker.
     pub(super) fn end_count(&self, session: &Session) {
-        self.clients.limiter.disconnect(self.clients.of_session(session));
+        let client = self.clients.of_session(session, self.grants_of(session));
+        self.clients.limiter.disconnect(client);
     }
 
     pub(super) fn stored(&self) -> impl Iterator<Item = &Session> {

@@ -67,7 +67,12 @@ impl<N: Net> Sessions<N> {
     /// True if a connection is of a client of an application that the settings do not have any
     /// more.
     pub(super) fn has_lost_app(&self, id: ConnectionId) -> bool {
-        self[id].encoding().dialect().is_of_apps() && self.app_of(id).is_none()
+        let session = self.connections().session(id);
+        let grants = session.map(|session| self.connections().side().grants_of(session));
+        match grants.and_then(|grants| grants.within()) {
+            Some(prefix) => !self.access.apps.load().iter().any(|own| own.app().prefix() == prefix),
+            None => self[id].encoding().dialect().is_of_apps() && self.app_of(id).is_none(),
+        }
     }
 
     /// A connection, as applications call it.

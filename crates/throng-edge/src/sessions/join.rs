@@ -92,6 +92,7 @@ impl<N: Net> Sessions<N> {
         if name.kind() == Kind::User && has_user {
             return Err(one_user().into());
         }
+        self.check_channel_limits(slice::from_ref(&name))?;
         let beginning = self.beginning(id, &name, claim, begin)?;
         self.await_bookmark(id, &name, &beginning, &mut answers.fetched)?;
         let start = self.likely_start(&name, &beginning);

@@ -7,6 +7,7 @@
 use throng_access::address::{ProxyHeader, parse_proxy_header};
 use throng_access::limit::{ClientKeys, Refusal};
 use throng_access::{CountedAddress, RefusedClient};
+use throng_core::ChannelName;
 use throng_dialect::CloseReason;
 use throng_wire::head::{self, Head, Limits, Parsed};
 use throng_wire::subscribe::{Request, Route};
@@ -293,6 +294,14 @@ impl<N: Net> Sessions<N> {
         let grants = session.map(|session| self.connections().side().grants_of(session));
         let granted = grants.map_or(0, |grants| grants.max_channels());
         self.settings.max_channels_per_connection.max(granted)
+    }
+
+    /// Fails if the application of some channels may not have one more.
+    pub(super) fn check_channel_limits(&self, names: &[ChannelName]) -> Result<(), ErrorResponse> {
+        self.engine.memory().check_channel_limits(names).map_err(|max| {
+            let message = format!("this application has {max} channels, and may not have more");
+            ErrorResponse::new(ErrorCode::TooManyRequests, message)
+        })
     }
 
     /// Counts subscriptions that the client of the connection is about to begin.

@@ -13,6 +13,8 @@
 //!   subscriptions are blocked, and get what they lack behind the answer.
 //! * No such command is frozen: [`Sessions::conclude_many`] ends all of them before.
 
+use std::slice;
+
 use throng_access::{Action, Asker, Decision};
 use throng_core::{
     AHEAD, Answer, ChannelName, Kind, Listener, QuestionId, RefusedForMemory, StartAt,
@@ -322,7 +324,9 @@ impl<N: Net> Sessions<N> {
                 None if count >= max_channels => {
                     Err(ErrorResponse::too_many_channels(max_channels))
                 }
-                None => self.start_of(client, name, wanted),
+                None => self
+                    .check_channel_limits(slice::from_ref(name))
+                    .and_then(|()| self.start_of(client, name, wanted)),
             };
             match start {
                 Ok(start) => {

@@ -182,6 +182,7 @@ impl<N: Net> Sessions<N> {
         if presence_events::subscriptions_of(request) > max_channels {
             return Err(ErrorResponse::too_many_channels(max_channels).into());
         }
+        self.check_channel_limits(&channels.names)?;
         let actions = || presence_events::actions(request, &channels.names);
         if answers.is_allowed {
             // One that has waited since goes by the present rules.

@@ -107,7 +107,8 @@ impl<N: Net> Sessions<N> {
             let session = |place| Session::from_parts(tags, place, expires_s, lead);
             self.delivery.connections_mut().begin_session(id, granted, user, session);
             if let Some(session) = self.connections().session(id) {
-                clients.limiter.resume_connection(clients.of_session(session));
+                let grants = self.connections().side().grants_of(session);
+                clients.limiter.resume_connection(clients.of_session(session, grants));
             }
         }
         let subscriptions = frozen.subscriptions.len() as u32;

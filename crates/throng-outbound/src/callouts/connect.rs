@@ -105,7 +105,7 @@ impl Verdict for ConnectAnswer {
         }
         let has_grants = document.grants.is_some();
         let grants = match document.grants {
-            Some(grants) => reader.pool.get(grants.get())?,
+            Some(grants) => reader.pool.get(grants.get(), None)?,
             None => Arc::new(Grants::default()),
         };
         if document.expires.is_some_and(|expires_s| expires_s <= asked_s) {

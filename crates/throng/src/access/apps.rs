@@ -1,14 +1,17 @@
 //! `[[apps]]` as applications.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use throng_access::algorithm::Algorithm;
 use throng_access::apps::{APP_MEMBERS, APP_MEMBERS_MAX};
+use throng_access::keys::Key;
 use throng_access::{AppSettings, Apps};
 use throng_pusher::App;
 
 use super::key_file;
 use super::token_keys::without_line_end;
-use crate::settings::{AppTable, Secret, SettingsError};
+use crate::settings::{AppKeyTable, AppTable, Secret, SettingsError};
 
 /// The applications, and what should be changed about them although it works.
 pub(crate) fn read(tables: &[AppTable], warnings: &mut Vec<String>) -> Result<Apps, SettingsError> {
@@ -22,16 +25,15 @@ fn read_one(table: &AppTable, warnings: &mut Vec<String>) -> Result<AppSettings,
     let id = table.id.as_deref().ok_or_else(|| {
         fault("has no id; add one of digits, such as id = \"1\", which its paths have")
     })?;
-    let key = table.key.as_deref().ok_or_else(|| {
+    let key = table.own.key.as_deref().ok_or_else(|| {
         fault("has no key; add the public one that its clients show, such as key = \"app-key\"")
     })?;
-    let own = secret(&table.at, (&table.secret, &table.secret_file), warnings)?;
+    let own = secret(&table.at, &table.own, warnings)?;
     let app = App::new(id, key, &own, &table.prefix());
     let mut app = app.map_err(|error| fault(&error.to_string()))?;
-    for (own, nth) in table.keys.iter().zip(1..) {
-        let at = format!("{}, further key number {nth}", table.at);
+    for (at, own) in further(table) {
         let name = own.key.as_deref().unwrap_or_default();
-        let secret = secret(&at, (&own.secret, &own.secret_file), warnings)?;
+        let secret = secret(&at, own, warnings)?;
         let with_key = app.with_key(name, &secret, own.enabled.unwrap_or(true));
         app = with_key.map_err(|error| SettingsError(format!("{at} {error}")))?;
     }
@@ -44,27 +46,61 @@ fn read_one(table: &AppTable, warnings: &mut Vec<String>) -> Result<AppSettings,
     Ok(AppSettings { app, origins, max_members })
 }
 
-/// The secret of a table at `at`.
+/// The further keys of an application, and where they are.
+fn further(table: &AppTable) -> impl Iterator<Item = (String, &AppKeyTable)> {
+    let at = |nth| format!("{}, further key number {nth}", table.at);
+    (1..).map(at).zip(&table.keys)
+}
+
+/// The keys of the tokens that applications sign for their clients.
+pub(super) fn token_keys(
+    tables: &[AppTable],
+    warnings: &mut Vec<String>,
+) -> Result<Vec<Arc<Key>>, SettingsError> {
+    let mut all = Vec::new();
+    for table in tables {
+        let own = std::iter::once((table.at.clone(), &table.own));
+        for (at, own) in own.chain(further(table)).filter(|(_, own)| own.signs_tokens()) {
+            let named = (&own.token_secret, &own.token_secret_file);
+            let secret = one_secret(&at, "token-secret", named, warnings)?;
+            let key = Key::from_secret(own.key.as_deref(), Algorithm::Hs256, &secret);
+            let key = key.map_err(|error| SettingsError(format!("{at}, token-secret: {error}")))?;
+            all.push(Arc::new(key.of_app(&table.prefix())));
+        }
+    }
+    Ok(all)
+}
+
+/// The secret of a key at `at`.
 fn secret(
     at: &str,
+    own: &AppKeyTable,
+    warnings: &mut Vec<String>,
+) -> Result<Vec<u8>, SettingsError> {
+    one_secret(at, "secret", (&own.secret, &own.secret_file), warnings)
+}
+
+fn one_secret(
+    at: &str,
+    name: &str,
     (secret, file): (&Option<Secret>, &Option<PathBuf>),
     warnings: &mut Vec<String>,
 ) -> Result<Vec<u8>, SettingsError> {
-    let fault = |predicate: &str| Err(SettingsError(format!("{at} {predicate}")));
+    let fault = |predicate: String| Err(SettingsError(format!("{at} {predicate}")));
     match (secret, file) {
         (Some(secret), None) if secret.is_hidden() => {
-            fault("has no secret: `throng check` does not print it")
+            fault(format!("has no {name}: `throng check` does not print it"))
         }
         (Some(secret), None) => Ok(secret.0.as_bytes().to_vec()),
         (None, Some(path)) => {
-            let file = key_file::read(at, "secret-file", path)?;
+            let file = key_file::read(at, &format!("{name}-file"), path)?;
             if file.is_readable_by_others {
                 warnings.push(key_file::exposed(at, path));
             }
             Ok(without_line_end(&file.bytes).to_vec())
         }
-        (None, None) => fault("has no secret; add secret-file, or secret"),
-        (Some(_), Some(_)) => fault("has two secrets; leave out one of them"),
+        (None, None) => fault(format!("has no {name}; add {name}-file, or {name}")),
+        (Some(_), Some(_)) => fault(format!("has two of {name}; leave out one of them")),
     }
 }
 
@@ -119,7 +155,19 @@ mod tests {
             (table(""), "has no secret; add secret-file"),
             (table("secret = 'hunter2'"), "has a secret of fewer than 16 bytes; `openssl rand"),
             (table("secret = 'not shown'"), "has no secret: `throng check` does not print it"),
-            (table(&format!("{secret}secret-file = 'a'")), "has two secrets"),
+            (table(&format!("{secret}secret-file = 'a'")), "has two of secret;"),
+            (table(&format!("{secret}token-secret = 'short'")), ", token-secret: a secret for"),
+            (
+                table(&format!("{secret}token-secret = 'a'\ntoken-secret-file = 'a'")),
+                "has two of token-secret;",
+            ),
+            (
+                table(&format!(
+                    "{secret}keys = [{{ key = 'b', {0}, token-secret = 'a' }}]",
+                    secret.trim()
+                )),
+                ", further key number 1, token-secret: a secret for this algorithm needs",
+            ),
             (table(&format!("{secret}prefix = 'shop'")), "has a prefix that is not a name"),
             (table(&format!("{secret}max-members = 0")), "has max-members that is not 1 to 5000"),
             (table(&format!("{secret}max-members = '5001'")), "has max-members that is not"),

@@ -10,8 +10,8 @@ use throng_core::events::EventSink;
 use throng_core::journal::Journal;
 use throng_core::records::Records;
 use throng_core::{
-    Channels, Epoch, JournalId, MemoryEngine, MemoryThaw, Retention, Rules, Tallies, Watchlists,
-    WorkerQueue, clock,
+    ChannelLimits, Channels, Epoch, JournalId, MemoryEngine, MemoryThaw, Retention, Rules, Tallies,
+    Watchlists, WorkerQueue, clock,
 };
 use throng_handover::channel::Channel;
 use throng_handover::message::DescriptorKind;
@@ -58,12 +58,15 @@ pub(crate) struct Events {
     pub(crate) tallies: Option<Arc<Tallies>>,
     /// Of users who are told whether others are online; part of the sink.
     pub(crate) watchlists: Option<Arc<Watchlists>>,
+    /// Likewise.
+    pub(crate) channel_limits: Option<Arc<ChannelLimits>>,
 }
 
 impl Events {
     /// The memory, which tells what happens.
     pub(crate) fn of(&self, memory: MemoryEngine) -> MemoryEngine {
         let memory = memory.with_events(self.sink.clone());
+        let memory = memory.with_channel_limits(self.channel_limits.clone());
         memory.with_watchlists(clock::now_ms(), self.watchlists.clone())
     }
 }

@@ -64,9 +64,8 @@ pub(crate) fn tallied(settings: &Settings) -> Result<Vec<TallyWant>, SettingsErr
         let webhook = webhook(app, true)?;
         let is_told = |of: Webhook| webhook.as_ref().is_some_and(|own| own.wants.contains(&of));
         let tells_clients = app.subscription_counts == Some(true);
-        let tells_users = app.watchlists == Some(true);
-        if tells_clients || tells_users || webhook.as_ref().is_some_and(WebhookSettings::is_of_all)
-        {
+        let is_counted = app.watchlists == Some(true) || app.max_channels.is_some();
+        if tells_clients || is_counted || webhook.as_ref().is_some_and(WebhookSettings::is_of_all) {
             wants.push(TallyWant {
                 prefix: app.prefix(),
                 counts: tells_clients || is_told(Webhook::SubscriptionCount),
@@ -170,6 +169,7 @@ mod tests {
             ("subscription-counts = true".to_owned(), Some((true, false))),
             ("watchlists = true".to_owned(), Some((false, false))),
             ("watchlists = false".to_owned(), None),
+            ("max-channels = 9".to_owned(), Some((false, false))),
         ] {
             let want = |(counts, members)| TallyWant { prefix: "1/".to_owned(), counts, members };
             assert_eq!(of(nodes, &rest), Vec::from_iter(expected.map(want)), "{rest}");

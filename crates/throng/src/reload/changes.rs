@@ -130,12 +130,15 @@ fn are_apps_replaceable(started: &Settings, current: &Settings, new: &Settings) 
         let limits = settings::limits_of(app);
         known.is_some_and(|known| {
             settings::limits_of(known).limits_same(&limits)
-                && (known.subscription_counts, known.watchlists)
-                    == (app.subscription_counts, app.watchlists)
+                && (known.subscription_counts, known.watchlists, known.max_channels)
+                    == (app.subscription_counts, app.watchlists, app.max_channels)
                 && (&known.webhook, &known.webhook_events) == (&app.webhook, &app.webhook_events)
         })
     };
-    new.has_keys() == current.has_keys() && new.apps.iter().all(is_known)
+    // With the first secret of tokens, or without the last one, it would be another server.
+    new.has_keys() == current.has_keys()
+        && new.has_token_keys() == current.has_token_keys()
+        && new.apps.iter().all(is_known)
 }
 
 /// Whether an application of `current` is gone.

@@ -8,7 +8,7 @@ use throng_acme::{Renewal, Renewer};
 use throng_certificates::ServerTls;
 use throng_control::MetricSource;
 use throng_core::events::EventSink;
-use throng_core::{Tallies, Watchlists};
+use throng_core::{ChannelLimits, Tallies, Watchlists};
 use throng_outbound::{KeySetTask, RunningCallouts};
 use tokio::runtime::Runtime;
 
@@ -18,7 +18,7 @@ use crate::acme::{self, AcmeMetrics};
 use crate::journals::{self, Events};
 use crate::outbound::{self, OutboundMetrics};
 use crate::redirect::RedirectListener;
-use crate::settings::{self, Settings, SettingsError};
+use crate::settings::{self, AppTable, Settings, SettingsError};
 use crate::subscription_counts::SubscriptionCounts;
 use crate::tls::{self, TlsMetrics};
 use crate::upgrade::{self, Arrival};
@@ -118,6 +118,11 @@ fn events(
     let watchlists = (!prefixes.is_empty()).then(|| Watchlists::new(prefixes, told.clone()));
     let watchlists = watchlists.map(Arc::new);
     let told = watchlists.clone().map(|watchlists| watchlists as Arc<dyn EventSink>).or(told);
+    let limit = |app: &AppTable| Some((app.prefix(), app.max_channels?.0 as u64));
+    let limits: Vec<_> = settings.apps.iter().filter_map(limit).collect();
+    let channel_limits = (!limits.is_empty()).then(|| ChannelLimits::new(limits, told.clone()));
+    let channel_limits = channel_limits.map(Arc::new);
+    let told = channel_limits.clone().map(|limits| limits as Arc<dyn EventSink>).or(told);
     let is_tallied = !wants.is_empty();
     let tally = |everywhere: &Arc<dyn EventSink>| {
         let seed = RandomState::new().build_hasher().finish();
@@ -125,7 +130,7 @@ fn events(
     };
     let tallies = told.as_ref().filter(|_| is_tallied).map(tally);
     let sink = tallies.clone().map(|tallies| tallies as Arc<dyn EventSink>).or(told);
-    Ok((Events { sink, tallies, watchlists }, counts))
+    Ok((Events { sink, tallies, watchlists, channel_limits }, counts))
 }
 
 /// Faults of a server that starts nevertheless.

@@ -15,12 +15,15 @@ pub(crate) const APPS: &[&str] = &[
     "key",
     "secret",
     "secret-file",
+    "token-secret",
+    "token-secret-file",
     "prefix",
     "allowed-origins",
     "max-connections",
     "connect-rate",
     "max-subscriptions",
     "max-members",
+    "max-channels",
     "publish-rate",
     "publish-byte-rate",
     "read-byte-rate",
@@ -39,15 +42,9 @@ pub(crate) struct AppTable {
     /// The number in the paths of its HTTP API.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) id: Option<String>,
-    /// The public key, which its clients show.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) key: Option<String>,
-    /// The secret, with which the application signs.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) secret: Option<Secret>,
-    /// A file with the secret. A line feed at its end does not count.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) secret_file: Option<PathBuf>,
+    /// Its newest key, with which the server itself signs.
+    #[serde(flatten)]
+    pub(crate) own: AppKeyTable,
     /// The beginning of the names of its channels and users on this server, with a slash at its
     /// end. Without, the id.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -87,6 +84,13 @@ pub(crate) struct AppTable {
         skip_serializing_if = "Option::is_none"
     )]
     pub(crate) max_members: Option<Count>,
+    /// The most channels that have subscribers.
+    #[serde(
+        deserialize_with = "toml_value::read",
+        serialize_with = "toml_value::write_some",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub(crate) max_channels: Option<Count>,
     /// The most messages per second, of its requests and its clients.
     #[serde(
         deserialize_with = "toml_value::read",
@@ -131,22 +135,36 @@ pub(crate) struct AppTable {
     pub(crate) at: String,
 }
 
-/// A further key of an application.
+/// A key of an application.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub(crate) struct AppKeyTable {
-    /// The public key.
+    /// The public key, which its clients show.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) key: Option<String>,
     /// The secret, with which the application signs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) secret: Option<Secret>,
-    /// A file with the secret.
+    /// A file with the secret. A line feed at its end does not count.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) secret_file: Option<PathBuf>,
+    /// The secret of its tokens, which name the key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) token_secret: Option<Secret>,
+    /// A file with that secret.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) token_secret_file: Option<PathBuf>,
     /// Whether it may be used; without, it may.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) enabled: Option<bool>,
+}
+
+impl AppKeyTable {
+    /// Whether it has a secret of tokens, and may be used.
+    pub(crate) fn signs_tokens(&self) -> bool {
+        let has_secret = self.token_secret.is_some() || self.token_secret_file.is_some();
+        has_secret && self.enabled != Some(false)
+    }
 }
 
 impl AppTable {
@@ -154,10 +172,21 @@ impl AppTable {
     pub(crate) fn place(&mut self, name: &Path, nth: usize) {
         self.at = format!("{}, [[apps]] number {nth}", name.display());
         let directory = name.parent().unwrap_or(Path::new(""));
-        let files = self.keys.iter_mut().map(|key| &mut key.secret_file);
-        for path in files.chain([&mut self.secret_file]).flatten() {
-            *path = directory.join(&*path);
+        for key in self.keys.iter_mut().chain([&mut self.own]) {
+            for path in [&mut key.secret_file, &mut key.token_secret_file].into_iter().flatten() {
+                *path = directory.join(&*path);
+            }
         }
+    }
+
+    /// Whether its clients may have tokens that it signs.
+    pub(crate) fn signs_tokens(&self) -> bool {
+        self.all_keys().any(AppKeyTable::signs_tokens)
+    }
+
+    /// All of its keys: the newest, and the further ones.
+    pub(crate) fn all_keys(&self) -> impl Iterator<Item = &AppKeyTable> {
+        std::iter::once(&self.own).chain(&self.keys)
     }
 
     /// Whether it is the same application as another, whatever else differs.
@@ -180,11 +209,11 @@ mod tests {
     fn the_table_accepts_every_key() {
         let sample = |key| match key {
             "allowed-origins" => "['https://shop.example']",
-            "max-connections" | "max-subscriptions" | "max-members" => "1",
+            "max-connections" | "max-subscriptions" | "max-members" | "max-channels" => "1",
             "connect-rate" | "publish-rate" | "publish-byte-rate" | "read-byte-rate" => "1",
             "history" | "subscription-counts" | "watchlists" => "true",
             "webhook-events" => "['client_event']",
-            "keys" => "[{ key = 'a', secret = 'b', secret-file = 'c', enabled = false }]",
+            "keys" => "[{ key = 'a', secret = 'b', token-secret-file = 'c', enabled = false }]",
             _ => "'a'",
         };
         for key in APPS {

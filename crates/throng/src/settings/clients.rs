@@ -29,7 +29,8 @@ pub(crate) fn clients(settings: &Settings, tagger: &Tagger) -> Clients {
         source: AddressSource::new(method, Networks::new(proxies)),
         limiter: Limiter::new(limits(settings))
             .with_keys(LimitKeys::with_secret(tagger.secret("limits")))
-            .with_apps(app_limits(settings, tagger)),
+            .with_apps(app_limits(settings, tagger))
+            .with_prefixes(app_tags(settings, tagger)),
     }
 }
 
@@ -40,6 +41,12 @@ pub(crate) fn app_limits(
 ) -> impl Iterator<Item = (u64, ClientLimits)> {
     let of = |app: &AppTable| (tagger.app(app.id.as_deref().unwrap_or_default()), limits_of(app));
     settings.apps.iter().map(of)
+}
+
+/// The tags of applications by the prefixes of their names.
+fn app_tags(settings: &Settings, tagger: &Tagger) -> impl Iterator<Item = (Box<str>, u64)> {
+    let tag = |app: &AppTable| tagger.app(app.id.as_deref().unwrap_or_default());
+    settings.apps.iter().map(move |app| (app.prefix().into(), tag(app)))
 }
 
 /// The limits of an application.

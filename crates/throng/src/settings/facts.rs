@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use throng_core::JournalId;
 use throng_data::directory::REVOCATIONS;
 
+use super::app_tables::AppTable;
 use super::callout_tables::CalloutTable;
 use super::channels::ChannelTable;
 use super::table::Settings;
@@ -13,7 +14,8 @@ use super::values::LogPlace;
 impl Settings {
     /// Whether there is a key that verifies tokens, or a URL of such keys.
     pub(crate) fn has_token_keys(&self) -> bool {
-        !self.token_keys.is_empty() || !self.token_key_urls.0.is_empty()
+        let has_of_apps = || self.apps.iter().any(AppTable::signs_tokens);
+        !self.token_keys.is_empty() || !self.token_key_urls.0.is_empty() || has_of_apps()
     }
 
     /// Whether the application says who clients are that show no credential.

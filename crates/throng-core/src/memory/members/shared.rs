@@ -137,7 +137,7 @@ impl MemoryEngine {
     }
 
     /// The channels that somebody here follows, with the numbers of subscriptions.
-    fn all_followed(&self) -> Vec<(ChannelName, u64)> {
+    pub(in crate::memory) fn all_followed(&self) -> Vec<(ChannelName, u64)> {
         let mut followed = Vec::new();
         for kind in [Kind::Channel, Kind::User] {
             let mut next = Some(None);

@@ -107,8 +107,8 @@ impl<S> Connections<S> {
     pub(crate) fn limited_client(&self, id: ConnectionId) -> ClientKeys {
         let clients = self.clients();
         let address = clients.limiter.address(self.address(id));
-        let session = self.session(id);
-        address.and(session.map_or_else(ClientKeys::default, |found| clients.of_session(found)))
+        let Some(session) = self.session(id) else { return address };
+        address.and(clients.of_session(session, self.side.grants_of(session)))
     }
 
     /// So many subscriptions of the connection count for its client no longer.

@@ -1,0 +1,143 @@
+//! Limits of the channels that applications have at a time, in all processes.
+//!
+//! A channel counts while it has a subscriber anywhere. The numbers follow the events of first and
+//! last subscribers, so they are as new as what processes have told each other. Workers that look
+//! at the same time may each let one more channel begin.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::events::{Event, EventSink};
+use crate::name::{ChannelName, Kind};
+
+/// The limit of an application, and how many channels it has.
+#[derive(Debug)]
+struct AppChannels {
+    /// One segment and a slash, with which the names of its channels begin.
+    prefix: String,
+    max: u64,
+    count: AtomicU64,
+}
+
+impl AppChannels {
+    /// True if a channel is one of the application's protocol.
+    fn has(&self, channel: &ChannelName) -> bool {
+        let own = channel.name().strip_prefix(&self.prefix).filter(|own| !own.contains('/'));
+        channel.kind() == Kind::Channel && own.is_some()
+    }
+}
+
+/// See the module. Stands before the sink of events that mean all processes.
+#[derive(Debug)]
+pub struct ChannelLimits {
+    apps: Vec<AppChannels>,
+    refused: AtomicU64,
+    next: Option<Arc<dyn EventSink>>,
+}
+
+impl ChannelLimits {
+    /// For applications with these prefixes, each with as many channels. `next` gets all events,
+    /// too.
+    pub fn new(
+        limits: impl IntoIterator<Item = (String, u64)>,
+        next: Option<Arc<dyn EventSink>>,
+    ) -> ChannelLimits {
+        let app = |(prefix, max)| AppChannels { prefix, max, count: AtomicU64::new(0) };
+        let apps = limits.into_iter().map(app).collect();
+        ChannelLimits { apps, refused: AtomicU64::new(0), next }
+    }
+
+    fn of(&self, channel: &ChannelName) -> Option<&AppChannels> {
+        self.apps.iter().find(|app| app.has(channel))
+    }
+
+    /// These have subscribers already.
+    pub(crate) fn begin<'a>(&self, followed: impl Iterator<Item = &'a ChannelName>) {
+        for app in followed.filter_map(|channel| self.of(channel)) {
+            app.count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether all of some channels may have a subscriber: those that `is_followed` says nothing
+    /// good of need room.
+    ///
+    /// # Errors
+    ///
+    /// The most channels of the application that has too many.
+    pub(crate) fn check(
+        &self,
+        channels: &[ChannelName],
+        is_followed: impl Fn(&ChannelName) -> bool,
+    ) -> Result<(), u64> {
+        let limited = channels.iter().filter_map(|channel| Some((self.of(channel)?, channel)));
+        let mut new = 0;
+        for (app, channel) in limited {
+            // Of several applications at once, each counts for all: nobody may follow two.
+            new += u64::from(!is_followed(channel));
+            if new > 0 && app.count.load(Ordering::Relaxed) + new > app.max {
+                self.refused.fetch_add(1, Ordering::Relaxed);
+                return Err(app.max);
+            }
+        }
+        Ok(())
+    }
+
+    /// How often a subscription was refused.
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+}
+
+impl EventSink for ChannelLimits {
+    fn notify(&self, now_ms: u64, event: Event<'_>) {
+        match event {
+            Event::Occupied(channel) => {
+                if let Some(app) = self.of(channel) {
+                    app.count.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+            Event::Vacated(channel) => {
+                let fewer = |count: u64| Some(count.saturating_sub(1));
+                if let Some(app) = self.of(channel) {
+                    let _ = app.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer);
+                }
+            }
+            _ => {}
+        }
+        if let Some(next) = &self.next {
+            next.notify(now_ms, event);
+        }
+    }
+
+    fn takes_counts(&self) -> bool {
+        self.next.as_ref().is_some_and(|next| next.takes_counts())
+    }
+
+    fn forget_user(&self, user: &str, before_ms: u64) -> u64 {
+        self.next.as_ref().map_or(0, |next| next.forget_user(user, before_ms))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_channel_counts_while_it_has_a_subscriber() {
+        let limits = ChannelLimits::new([("shop/".to_owned(), 2), ("mall/".to_owned(), 1)], None);
+        let name = |name: &str| ChannelName::channel(name);
+        let check = |names: &[&str], followed: &[&str]| {
+            let names: Vec<_> = names.iter().map(|one| name(one)).collect();
+            limits.check(&names, |channel| followed.contains(&channel.name()))
+        };
+        limits.begin([name("shop/a"), name("shop/a/b"), name("a")].iter());
+        assert_eq!(check(&["shop/b"], &[]), Ok(()));
+        assert_eq!(check(&["shop/b", "shop/c"], &[]), Err(2));
+        limits.notify(0, Event::Occupied(&name("shop/b")));
+        limits.notify(0, Event::Occupied(&ChannelName::user("shop/ann")));
+        assert_eq!((check(&["shop/c"], &[]), check(&["shop/b"], &["shop/b"])), (Err(2), Ok(())));
+        assert_eq!((check(&["mall/a"], &[]), check(&["x", "shop/a/b"], &[])), (Ok(()), Ok(())));
+        limits.notify(0, Event::Vacated(&name("shop/a")));
+        assert_eq!((check(&["shop/c"], &[]), limits.refused()), (Ok(()), 2));
+    }
+}
