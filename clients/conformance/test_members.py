@@ -70,7 +70,11 @@ def test_a_list_that_becomes_partial_or_whole_is_told(connect, scripted):
 
         def tell(event, offset, user=None, **fields):
             more = {"member": {"user": user}} if user else {}
-            peer.say({"type": "presence", "channel": "a", "event": event, "id": f"m-{offset}", "time": 1} | more | fields)
+            peer.say(
+                {"type": "presence", "channel": "a", "event": event, "id": f"m-{offset}", "time": 1}
+                | more
+                | fields
+            )
 
         tell("join", 1, "ann")
         tell("join", 2, "bo")
@@ -85,7 +89,10 @@ def test_a_list_that_becomes_partial_or_whole_is_told(connect, scripted):
     client = connect(scripted(script).url, transports=["websocket"], **EAGER)
     client.tell("subscribe", channels=["a"], presence=True)
     client.until(shows(ann=None, cy=None, dee=None))
-    told = [(it["partial"], it["joined"], it["left"], sorted(it["members"])) for it in client.all("presence")]
+    told = [
+        (it["partial"], it["joined"], it["left"], sorted(it["members"]))
+        for it in client.all("presence")
+    ]
     assert told == [
         (False, [], [], ["ann", "bo"]),
         (True, [], [], ["ann", "bo"]),
