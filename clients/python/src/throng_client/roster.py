@@ -25,7 +25,7 @@ class Roster:
         self._listed = {}
 
     def take(self, fields: Mapping[str, Any]) -> list[PresenceEvent]:
-        """Takes the event of a member, or of the list: its end, or that it is partial from now on or whole."""
+        """Takes the event of a member, or of the list: its end, or that it is partial or whole."""
         before = self._members
         if "member" not in fields:
             was_partial, self._is_partial = self._is_partial, bool(fields.get("partial"))
