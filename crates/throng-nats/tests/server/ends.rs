@@ -179,7 +179,8 @@ async fn an_end_outlives_its_notice() {
     loop {
         let read = nodes[1].read("a", 0).await;
         let last = read.messages.last().map_or(0, |last| last.sequence);
-        assert_eq!(read.ended_at, Some(last));
+        // The record is read behind the messages, and may be written anew in between.
+        assert!([Some(last), Some(0)].contains(&read.ended_at), "{:?}", read.ended_at);
         if read.messages.is_empty() {
             break;
         }

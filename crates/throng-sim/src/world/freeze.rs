@@ -94,7 +94,8 @@ impl World {
         // Channels without messages and followers are left out. The page of metrics carries the
         // counts of volatile messages and of ends that are over.
         let channels = after.channels;
-        let expected = EngineMetrics { channels, volatile: 0, ends_forgotten: 0, ..before };
+        let expected =
+            EngineMetrics { channels, volatile: 0, visited: 0, ends_forgotten: 0, ..before };
         ensure!(after == expected, "{after:?} came out of {before:?}");
         Ok(())
     }
