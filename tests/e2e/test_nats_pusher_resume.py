@@ -49,7 +49,8 @@ def test_a_user_goes_on_at_another_node(nodes, node, channel, prefix, is_at_leas
         got, last = go_through_cuts(nodes[0], stock, relay, name, between=move)
     check(got, last, is_at_least_once)
     taken = [one.metrics()['throng_bookmarks_ended_total{outcome="taken"}'] for one in nodes]
-    assert all(taken), "each node has taken one of the other"
+    # A cut before the client follows the channel again leaves none: not each node has to have taken one.
+    assert any(taken), "a node has taken one of the other"
 
 
 def test_each_page_of_a_user_goes_on_at_another_node(nodes, channel):
