@@ -54,7 +54,7 @@ pub struct Grants {
     max_channels: u16,
     /// Nothing is granted that these do not grant as well. They have none themselves.
     narrowed_to: Option<Arc<Grants>>,
-    /// The prefix of the only names that they are for, whatever rules say: those of an application.
+    /// The prefix of an application, to whose names these grants are confined whatever rules say.
     within: Option<Box<str>>,
 }
 
@@ -86,7 +86,7 @@ impl Grants {
         Grants { within: Some(prefix.into()), ..self }
     }
 
-    /// The prefix of the only names that they are for; `None` if they are for all.
+    /// The prefix to whose names they are confined; `None` if they are for all names.
     pub fn within(&self) -> Option<&str> {
         self.within.as_deref()
     }

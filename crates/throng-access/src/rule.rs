@@ -285,7 +285,7 @@ pub fn may(
         }
         Credentials::Known { user, grants } => (user, grants),
     };
-    // What anybody may do who is nobody, such a client may only do as nobody.
+    // A client of an application is confined to its names, even where a rule lets everybody in.
     if !grants.includes(name) {
         return Err(Denial::NotGranted);
     }

@@ -103,8 +103,7 @@ impl Authentication {
         !self.access.apps.load().is_empty()
     }
 
-    /// The limits of an application. A request counts towards them, and towards those of its server
-    /// key as well.
+    /// The limits of an application. A request counts towards them and towards its server key's.
     pub(crate) fn limited_app(&self, app: &ClientApp) -> ClientKeys {
         self.access.clients.limiter.app(Some(self.access.tagger.app(app.app().id())))
     }

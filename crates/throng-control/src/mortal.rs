@@ -1,8 +1,8 @@
 //! Ends and erases created channels whose time is over.
 //!
 //! The engine names channels that have an end of their time: when they are created, after a start,
-//! and when other nodes have created them. Each is looked at when its time may be over. The
-//! outcome is written into its record, on condition that the record has not changed. So the channel
+//! and when other nodes have created them. The record of each is read when its time may be over.
+//! The outcome is written into the record, on condition that it has not changed. So the channel
 //! ends once, also with several nodes, and after a restart.
 //!
 //! Channels without such an end cost nothing.
@@ -28,7 +28,7 @@ const TICK: Duration = Duration::from_millis(100);
 /// not hold up more.
 const LOOKS_MAX: usize = 64;
 
-/// The time until a channel is looked at again after an error.
+/// The time until the record of a channel is read again after an error.
 const AGAIN_MS: u64 = 1_000;
 
 /// The time that another process has to erase a channel, before this one takes over.

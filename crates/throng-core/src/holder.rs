@@ -1,4 +1,4 @@
-//! Whose the room is that values of keys and creations take in memory.
+//! Publishers, as the room that values of keys and creations take in memory is charged to them.
 
 /// The publisher that the room of a value, or of a creation, is charged to. Two publishers may be
 /// the same one here.

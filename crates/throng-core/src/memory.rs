@@ -253,7 +253,7 @@ impl MemoryEngine {
         self.publish(now_ms, Publication { holder, ..publication })
     }
 
-    /// Whose the room is that a publisher's states and creations take.
+    /// The account to which a publisher's states and creations are charged.
     pub fn holder(&self, publisher: Publisher<'_>) -> RoomHolder {
         self.shared.holder(publisher)
     }

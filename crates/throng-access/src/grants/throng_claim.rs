@@ -98,8 +98,8 @@ impl Grants {
 impl Grants {
     /// The text that [`Grants::from_frozen`] reads as these grants, for a process that takes over
     /// connections: a claim, or a list of it and the one to which it is narrowed, and before that a
-    /// line with the prefix of the only names that they are for. Those of a server key are made of
-    /// it by [`Grants::for_server_key`].
+    /// line with the prefix to which they are confined. [`Grants::for_server_key`] makes the grants
+    /// of a server key.
     pub fn to_frozen(&self) -> String {
         let claims = match &self.narrowed_to {
             None => self.to_claim(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::key::{Fingerprint, Key};
 use crate::algorithm::Algorithm;
 
-/// The most keys of a set, over all sources, beside those of applications.
+/// The most keys of a set, over all sources. The keys of applications do not count.
 pub const KEYS_MAX: usize = 64;
 
 /// The most keys that one token is tried with. Anybody can send a token without `kid`, and a wrong
@@ -69,8 +69,8 @@ impl KeySet {
     }
 
     /// The keys for a token with this `kid` and algorithm: those with its id, and those without any
-    /// id, because an issuer may name a key that the configuration does not name. Those of
-    /// applications have to be named.
+    /// id, because an issuer may name a key that the configuration does not name. A token has to
+    /// name the key of an application.
     pub(crate) fn candidates(&self, id: Option<&str>, algorithm: Algorithm) -> Candidates<'_> {
         let is_named = |key: &&Arc<Key>| {
             let is_open = key.app().is_none() && (id.is_none() || key.id().is_none());

@@ -111,7 +111,7 @@ pub(crate) async fn answer(
     large_answer::json(&control.read_answers, body.to_string())
 }
 
-/// The channels with followers that match a pattern, and whether those of a node are missing.
+/// The channels with followers that match a pattern, and whether a node's channels are missing.
 ///
 /// # Errors
 ///

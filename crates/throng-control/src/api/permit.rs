@@ -152,7 +152,7 @@ impl<'r> Permit<'r> {
         }
     }
 
-    /// Whose the room is that the client's values and creations take.
+    /// The account to which the client's values and creations are charged.
     pub(super) fn holder(&self) -> RoomHolder {
         self.control.engine.memory().holder(self.publisher())
     }

@@ -336,13 +336,6 @@ fn whoever_begins_with_a_state_while_others_change_it_has_it() {
             let held = fetch(&engine, &kept(), start);
             let followed = follow(&engine, &kept(), start);
             drop(held);
-            // What was fetched has lost too much meanwhile, and the log could not be read at once:
-            // the client is told.
-            if (start, followed.is_recovered) == (StartAt::State, Some(false)) {
-                engine.unfollow(NOW_MS, followed.channel, WorkerId(0));
-                queue.take(&mut Vec::new());
-                continue;
-            }
             let mut state = match followed.is_recovered {
                 Some(true) => own,
                 Some(false) | None => State::new(),
