@@ -104,12 +104,18 @@ impl EngineShared {
         LogReader { logs: &self.logs, name, now_ms, is_known, expired: &self.expired }
     }
 
-    /// Reads a part from the disk. `None` if that takes more than one turn: then call it again.
+    /// Reads a part from the disk, in a log without a state. `None` if that takes more than one
+    /// turn, or the log has a state now: then call it again.
     pub(super) fn read(&self, now_ms: u64, held: &HeldPart) -> Result<Option<Part>, StorageError> {
         let reader = self.reader(now_ms, held.channel(), held.reading());
         let limits = held.limits();
         match held.reading() {
-            Reading::Start(start) => Ok(Some(Part::Start(reader.start(start, limits)?))),
+            Reading::Start(start) => {
+                let read = reader.start(start, limits)?;
+                // The first key may have come meanwhile: then there is a state to be read.
+                let is_all = matches!(reader.state_to_read(start)?, StateToRead::None);
+                Ok(is_all.then_some(Part::Start(read)))
+            }
             Reading::Page(query, limit) => Ok(reader.page(query, limit, limits)?.map(Part::Page)),
         }
     }
@@ -126,7 +132,10 @@ impl EngineShared {
         for _ in 0..TURNS_NOW_MAX {
             if under_way.is_none() {
                 match reader.state_to_read(start)? {
-                    StateToRead::None => return self.read(now_ms, held),
+                    StateToRead::None => match self.read(now_ms, held)? {
+                        None => continue,
+                        read => return Ok(read),
+                    },
                     StateToRead::All(_) => {}
                     StateToRead::Later => {
                         self.logs.wait_acknowledged(held.channel(), WAIT_NOW);

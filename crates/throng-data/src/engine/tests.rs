@@ -365,6 +365,35 @@ fn whoever_begins_with_a_state_while_others_change_it_has_it() {
 }
 
 #[test]
+fn whoever_begins_with_a_state_while_its_first_keys_come_has_it() {
+    const KEYS: u64 = 10;
+    let (engine, queue) = world_of(&MemoryStorage::default(), 30);
+    for n in 0..500 {
+        let channel = ChannelName::channel(&format!("kept-{n}"));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for key in 0..KEYS {
+                    let keyed = keyed(&key.to_string(), Some("value"));
+                    let publication = Publication { channel: channel.clone(), ..keyed };
+                    let answer = ask(|later| engine.publish(NOW_MS, publication, later)).recv();
+                    answer.expect("it is answered").expect("it is known").expect("it is published");
+                }
+            });
+            let mut has_all = false;
+            while !has_all {
+                let held = fetch(&engine, &channel, StartAt::State);
+                let followed = follow(&engine, &channel, StartAt::State);
+                drop(held);
+                assert_eq!(followed.backlog.len() as u64, followed.head.offset);
+                has_all = followed.head.offset == KEYS;
+                engine.unfollow(NOW_MS, followed.channel, WorkerId(0));
+                queue.take(&mut Vec::new());
+            }
+        });
+    }
+}
+
+#[test]
 fn a_disk_that_fails_refuses_durable_publications_only() {
     for (fault, refused) in
         [(Fault::CommitLost(true), PublishError::DiskFull), (Fault::Sync, PublishError::Away)]
