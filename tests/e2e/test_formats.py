@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from support import TIMEOUT_SECONDS
-from support.access import SECRET, bearer, server_key
+from support.access import SECRET, bearer, server_key, token
 from support.nats import ailments
 from support.raw import RawWebSocket
 from support.server import BINARY, Server, eventually, run_throng
@@ -21,7 +21,7 @@ from support.upgrades import FAILED
 # `data-N.tar.xz` has a data directory of format N, and beside it the key of its server. That of a new
 # format is written by `THRONG_KEEP=1 pytest tests/e2e/test_formats.py -k kept`; no kept one is written anew.
 KEPT = Path(__file__).parent / "kept"
-FORMATS = [1, 2, 3, 4, 5]
+FORMATS = [1, 2, 3, 4, 5, 6]
 
 SETTINGS = f"""
 [[channels]]
@@ -33,6 +33,11 @@ age = "36500d"
 match = "erased"
 durable = true
 messages = 2
+age = "36500d"
+
+[[channels]]
+match = "held"
+durable = true
 age = "36500d"
 
 [[channels]]
@@ -76,6 +81,10 @@ def keep(directory):
     erased = server.http.post("/channels/erased", content=b"x", headers=bearer(key)).json()["id"]
     assert server.http.delete(f"/channels/erased/messages/{erased}", headers=bearer(key)).status_code == 200
     revoked_s = answers[-4].json()["before"]
+    user = bearer(token(sub="eve", throng={right: ["held"] for right in ("publish", "state", "create")}))
+    made = [server.http.put("/channels/held/creation", headers=user)]
+    made.append(server.http.put("/channels/held/state/a", content=b"x", headers=user))
+    assert [answer.status_code for answer in made] == [201, 201], [answer.text for answer in made]
     server.stop()
     (directory / "facts.json").write_text(json.dumps({"key": key, "table": table, "ids": ids, "revoked_s": revoked_s}))
     KEPT.mkdir(exist_ok=True)
@@ -119,6 +128,10 @@ def test_a_kept_data_directory_is_opened(tmp_path, format):
         assert all(answer.status_code == 201 for answer in after)
         page = get("/channels/erased/history?limit=9")["messages"]
         assert [it.get("data", it["type"]) for it in page] == ["erased", "1", "2"]
+    if format >= 6:
+        # Format 5 and those before do not say whose values and creations are.
+        assert [it["data"] for it in get("/channels/held/state")["messages"]] == ["x"]
+        assert "created" in get("/channels/held/creation")
     # The revocation is forgotten a day after it was made, and its file is read nevertheless.
     assert get("/revocations")["revocations"] in ([], [{"user": "bob", "before": facts["revoked_s"]}])
     after = server.http.post("/channels/kept", content=b"after", headers=bearer(key)).json()["id"]
@@ -132,11 +145,11 @@ def test_a_data_directory_of_another_format_stays_as_it_is(tmp_path):
     server.stop()
     stamps = lambda: {path: path.stat().st_mtime_ns for path in (tmp_path / "data").rglob("*")}
     format = tmp_path / "data" / "format"
-    assert format.read_text() == "throng data 5\n"
+    assert format.read_text() == "throng data 6\n"
     serve = ("serve", "--listen", "127.0.0.1:0", "--data", tmp_path / "data")
     check = ("data", "check", tmp_path / "data")
     refusals = [
-        ("has format 6, and this version reads up to format 5; use the version", "throng data 6\n"),
+        ("has format 7, and this version reads up to format 6; use the version", "throng data 7\n"),
         ("is of a build of Throng from before version 0.1.0, which this version does not read;", None),
     ]
     for reason, text in refusals:

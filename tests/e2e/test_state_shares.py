@@ -1,9 +1,9 @@
-"""The room of all states and creations in memory: whoever fills it leaves half of the rest to others."""
+"""The room of all states and creations: a client that fills it leaves half of the rest to others."""
 
 import json
 
 import pytest
-from support.access import SECRET, bearer, token
+from support.access import SECRET, bearer, server_key, token
 from websockets.sync.client import connect
 
 RIGHTS = {name: ["*"] for name in ["publish", "subscribe", "state", "create", "history"]}
@@ -78,3 +78,28 @@ def test_creations_of_a_client_leave_room_to_others(limited):
     assert OVER_SHARE in answer.json()["message"]
     assert create(limited, "bob", f"{name}-{count}").status_code == 201
     assert create(limited, "ann", f"{name}-0").status_code == 200
+
+
+def test_a_client_that_fills_the_disk_leaves_room_to_others(serve, tmp_path):
+    table = "[[channels]]\nmatch = '*'\ndurable = true\nkey-bytes = '1GiB'\n"
+    key, keys = server_key(tmp_path, "app", "publish", "state")
+    (tmp_path / "disk.toml").write_text(f"{table}{keys}[[token-keys]]\nsecret = '{SECRET}'\n")
+    flags = ["--config", tmp_path / "disk.toml", "--data", tmp_path / "data", "--data-max-bytes", "512MiB"]
+    flags += ["--max-message-bytes", "20MiB", "--max-batch-bytes", "20MiB", "--max-lag-bytes", "20MiB"]
+
+    def put(by, name):
+        answer = server.http.put(f"/channels/big/state/{name}", content=b"x" * (15 << 20), headers=by)
+        return answer.status_code, OVER_SHARE in answer.text
+
+    ann, bob = (bearer(token(sub=user, throng=RIGHTS)) for user in ("ann", "bob"))
+    server = serve(*flags)
+    # Half of 256 MiB, and the value with which it is more.
+    assert [put(ann, f"ann {n}") for n in range(10)] == [(201, False)] * 9 + [(507, True)]
+    server.stop()
+    server = serve(*flags)
+    assert [put(ann, "another"), create(server, "ann", "made").status_code] == [(507, True), 507]
+    assert put(bob, "bob") == (201, False)
+    # The application has no share.
+    assert [put(bearer(key), f"app {n}") for n in range(6)] == [(201, False)] * 6
+    assert put(bob, "bob") == (201, False)
+    assert put(bob, "bob 2") == (507, True)

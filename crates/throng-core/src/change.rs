@@ -157,7 +157,7 @@ pub struct LogChange {
     /// [`CHANGE_MESSAGES_MAX`], without idempotency keys and receipts.
     pub messages: Vec<Publication>,
     pub record: RecordChange,
-    /// Whose the room of a creation is, in memory.
+    /// The publisher to which a creation is charged.
     pub holder: RoomHolder,
 }
 

@@ -117,8 +117,8 @@ pub struct EngineMetrics {
     pub state_keys: u64,
     /// Bytes of their newest messages. Those in memory are among `bytes`.
     pub state_bytes: u64,
-    /// Values and creations in memory that were refused since the start: as their publisher held
-    /// its share, and as all states had their room.
+    /// Values and creations in memory and on disk that were refused since the start: as their
+    /// publisher held its share, and as all states had their room.
     pub states_refused: [u64; 2],
     /// Members of all channels that have lists of them.
     pub members: u64,

@@ -112,6 +112,7 @@ mod read_marker;
 mod reading;
 pub mod receipt;
 pub mod records;
+mod room;
 pub mod rules;
 pub mod slab;
 pub mod spread;
@@ -140,7 +141,7 @@ pub use creation::Creation;
 pub use engine::{Audience, EngineMetrics, Follow, Followed, History, OtherNodes};
 pub use entry_count::EntryCount;
 pub use histogram::{Histogram, Snapshot};
-pub use holder::RoomHolder;
+pub use holder::{Charges, RoomHolder};
 pub use id::{ChannelId, ConnectionId, Epoch, Listener, LocalId, MessageId, Position, WorkerId};
 pub use idempotency_key::{IdempotencyKey, Publisher};
 pub use journal::{Cluster, Journal, JournalIds, JournalUsage};
@@ -170,6 +171,7 @@ pub use read_marker::{
 };
 pub use reading::{Fetched, HistoryQuery, Reading, StartAt};
 pub use receipt::{Delivered, Fate, Receipt, ReceiptPart, Receipts, ReceiptsBusy};
+pub use room::RoomGate;
 pub use rules::{
     JournalId, LagPolicy, MembersRule, ResumeRule, Retention, Rule, Rules, Sender, StateLimits,
 };

@@ -36,7 +36,7 @@ pub struct Publication {
     /// True if its channel has to be created before, as the channel's rule says. A journal learns
     /// it so.
     pub needs_creation: bool,
-    /// Whose the room of a value is, in memory.
+    /// The publisher to which a value is charged.
     pub holder: RoomHolder,
 }
 
@@ -227,7 +227,8 @@ pub enum PublishError {
     /// The publisher holds as many bytes of those as it leaves to others. Nothing was published.
     #[error(
         "the publisher's states and creations take as much room as is left for all others, so this \
-         was not accepted: remove some, or raise `history.total-bytes`"
+         was not accepted: remove some, or raise `history.total-bytes`, or on disk \
+         `data-max-bytes`"
     )]
     StatesOverShare,
     /// The channel keeps no state. Nothing was published.

@@ -37,11 +37,11 @@ const FORMAT_PART: &str = "format.part";
 const FORMAT_MARK: &str = "throng data ";
 
 /// The format that is written: of the files, and of the keys and values in the tables.
-pub const FORMAT: u32 = 5;
+pub const FORMAT: u32 = 6;
 
 /// The oldest format that is read. What the later ones add is missing in it: attributes of messages
 /// before 2, records of logs and notes of erased messages before 3, states before 4,
-/// counts of notices and of erased messages before 5.
+/// counts of notices and of erased messages before 5, publishers of values and creations before 6.
 const FORMAT_OLDEST: u32 = 1;
 
 /// Bytes of [`FORMAT_FILE`] that are read.
@@ -483,7 +483,7 @@ mod tests {
         let lock = data.pass().unwrap();
         drop(data);
         let format = path.join(FORMAT_FILE);
-        assert_eq!(fs::read_to_string(&format).unwrap(), "throng data 5\n");
+        assert_eq!(fs::read_to_string(&format).unwrap(), "throng data 6\n");
         fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
         let refused = || {
             let refused = Directory::open(&path).unwrap_err().to_string();
@@ -496,8 +496,8 @@ mod tests {
             assert_eq!(mode(&path), 0o755);
             refused
         };
-        fs::write(&format, "throng data 6\n").unwrap();
-        let newer = "has format 6, and this version reads up to format 5; ";
+        fs::write(&format, "throng data 7\n").unwrap();
+        let newer = "has format 7, and this version reads up to format 6; ";
         assert!(refused().starts_with(newer));
         for foreign in ["throng data 0\n", "throng data\n", "", "anything"] {
             fs::write(&format, foreign).unwrap();
@@ -514,7 +514,7 @@ mod tests {
 
     #[test]
     fn a_format_before_is_read_and_kept_until_something_is_written() {
-        for before in [1, 2, 3, 4].map(|format| format!("throng data {format}\n")) {
+        for before in [1, 2, 3, 4, 5].map(|format| format!("throng data {format}\n")) {
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("data");
             let data = Directory::open(&path).unwrap();
@@ -529,7 +529,7 @@ mod tests {
             let data = Directory::open_existing(&path).unwrap();
             assert_eq!(fs::read_to_string(&format).unwrap(), before);
             data.note_format().unwrap();
-            assert_eq!(fs::read_to_string(&format).unwrap(), "throng data 5\n");
+            assert_eq!(fs::read_to_string(&format).unwrap(), "throng data 6\n");
         }
     }
 

@@ -360,9 +360,11 @@ impl Journal for DurableLogs {
 
     fn metrics(&self, of_others: EngineMetrics) -> EngineMetrics {
         let states = self.journal.states();
+        let (before, own) = (of_others.states_refused, self.shared.logs.states_refused());
         EngineMetrics {
             state_keys: of_others.state_keys + states.keys,
             state_bytes: of_others.state_bytes + states.bytes,
+            states_refused: std::array::from_fn(|at| before[at] + own[at]),
             ..of_others
         }
     }

@@ -31,6 +31,7 @@ mod power_loss;
 mod reader;
 mod retention;
 mod rewriting;
+mod room;
 mod state_rows;
 mod states;
 #[cfg(test)]

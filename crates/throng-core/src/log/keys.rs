@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::holder::RoomHolder;
+use crate::holder::{Charges, RoomHolder};
 
 /// The newest message of a key.
 #[derive(Debug, Clone, Copy)]
@@ -17,7 +17,7 @@ pub(super) struct Keys {
     /// The newest message of each key, which may be a tombstone.
     pub(super) newest: BTreeMap<Box<str>, Newest>,
     /// The bytes that publishers hold more or less than those who count them know.
-    pub(super) uncounted: Vec<(RoomHolder, isize)>,
+    pub(super) uncounted: Charges,
     /// Bytes of those messages that are no tombstones, and of the index.
     pub(super) bytes: usize,
     /// The tombstones among them, oldest first: time and offset. Some may be superseded.
@@ -58,16 +58,5 @@ impl Keys {
     /// The offset of a key's newest message.
     pub(super) fn offset_of(&self, key: &str) -> Option<u64> {
         self.newest.get(key).map(|newest| newest.offset)
-    }
-
-    /// Charges bytes to a publisher, or takes them off.
-    pub(super) fn charge(&mut self, holder: RoomHolder, bytes: isize) {
-        if holder == RoomHolder::NOBODY {
-            return;
-        }
-        match self.uncounted.iter_mut().find(|(of, _)| *of == holder) {
-            Some((_, uncounted)) => *uncounted += bytes,
-            None => self.uncounted.push((holder, bytes)),
-        }
     }
 }

@@ -79,7 +79,7 @@ impl Log {
         self.forget_key(key);
         let Some(keys) = &mut self.keys else { return };
         let bytes = value_bytes(key, content.weight_bytes());
-        keys.charge(holder, bytes as isize);
+        keys.uncounted.add(holder, bytes as isize);
         if content.removes_key() {
             keys.removed += 1;
             keys.removed_bytes += bytes;
@@ -113,7 +113,7 @@ impl Log {
         let bytes = value_bytes(&key, view.weight_bytes());
         let keys = self.keys.as_mut()?;
         keys.newest.remove(&key);
-        keys.charge(holder, -(bytes as isize));
+        keys.uncounted.add(holder, -(bytes as isize));
         if is_tombstone {
             keys.removed -= 1;
             keys.removed_bytes -= bytes;
@@ -390,7 +390,7 @@ impl Log {
         let newest = keys.newest.get_mut(&key).filter(|newest| newest.offset == offset);
         if let Some(newest) = newest.filter(|newest| newest.holder == RoomHolder::NOBODY) {
             newest.holder = holder;
-            keys.charge(holder, bytes as isize);
+            keys.uncounted.add(holder, bytes as isize);
         }
     }
 
@@ -413,12 +413,12 @@ impl Log {
         }
         let Some(keys) = &mut self.keys else { return };
         keys.newest.values_mut().for_each(|newest| newest.holder = RoomHolder::NOBODY);
-        held.into_iter().for_each(|(holder, bytes)| keys.charge(holder, -(bytes as isize)));
+        held.into_iter().for_each(|(holder, bytes)| keys.uncounted.add(holder, -(bytes as isize)));
     }
 
     /// The bytes that publishers hold more or less since the last call.
     pub(crate) fn take_uncounted(&mut self) -> impl Iterator<Item = (RoomHolder, isize)> {
-        self.keys.iter_mut().flat_map(|keys| keys.uncounted.drain(..))
+        self.keys.iter_mut().flat_map(|keys| keys.uncounted.drain())
     }
 
     /// True if some message has a key, or had.

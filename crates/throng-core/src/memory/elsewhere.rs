@@ -13,6 +13,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::idempotency::{KEY_BYTES, Seed};
 use super::{MemoryEngine, SHARDS};
 use crate::engine::{Follow, Followed};
 use crate::id::{Epoch, MessageId, WorkerId};
@@ -54,6 +55,20 @@ impl MemoryEngine {
         self.shared.stamps.resume_after(newest);
         self.shared.lose_all(newest);
         self
+    }
+
+    /// The same engine, without channels so far, which tells publishers apart as the process did
+    /// that had this seed: a journal has kept who holds what of its room.
+    #[must_use]
+    pub fn with_holder_seed(mut self, seed: [u8; KEY_BYTES]) -> MemoryEngine {
+        self.shared.idempotency_seed = Seed(seed);
+        self
+    }
+
+    /// The seed by which publishers are told apart. It is secret: whoever knows it finds names that
+    /// share the room of another one.
+    pub fn holder_seed(&self) -> [u8; KEY_BYTES] {
+        self.shared.idempotency_seed.0
     }
 
     /// The rules of all channels.

@@ -1,15 +1,15 @@
-//! What each publisher holds of the room that states and creations have in memory: they are not
-//! dropped for others' messages, so a publisher that fills it must not leave others without any.
+//! What each publisher holds of the room that states and creations have in memory.
 //!
 //! Publishers are told apart by few bits of a hash, without a table that they could fill. Two that
 //! are the same here share what is one's, which costs them nothing while there is room.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::idempotency::Seed;
 use crate::holder::RoomHolder;
 use crate::idempotency_key::{IdempotencyKey, Publisher};
 use crate::publication::PublishError;
+use crate::room::RoomGate;
 
 /// As many as are told apart, in 32 KiB.
 const HOLDERS: usize = 1 << 12;
@@ -20,44 +20,36 @@ const _: () = assert!(HOLDERS <= 1 << u16::BITS);
 pub(super) struct Holders {
     /// The bytes of each. [`RoomHolder::NOBODY`] is not counted.
     held: Box<[AtomicUsize]>,
-    /// What was refused because its publisher holds as much as is free.
-    over_share: AtomicU64,
-    /// What was refused because nothing is free.
-    full: AtomicU64,
+    gate: RoomGate,
 }
 
 impl Default for Holders {
     fn default() -> Holders {
         let held = (0..HOLDERS).map(|_| AtomicUsize::new(0)).collect();
-        Holders { held, over_share: AtomicU64::new(0), full: AtomicU64::new(0) }
+        Holders { held, gate: RoomGate::default() }
     }
 }
 
 impl Holders {
-    /// The same for each process with this seed.
+    /// The same for each process with this seed. Server keys, and requests at the admin listener,
+    /// are the application, which may take all of its own room.
     pub(super) fn holder(seed: &Seed, publisher: Publisher<'_>) -> RoomHolder {
+        if matches!(publisher, Publisher::ServerKey(_) | Publisher::Operator) {
+            return RoomHolder::NOBODY;
+        }
         let key = seed.key("", IdempotencyKey::new(publisher, "").scoped());
         let hash = u16::from_le_bytes([key.0[0], key.0[1]]);
         RoomHolder::numbered(1 + hash % (HOLDERS as u16 - 1))
     }
 
-    /// Checks that a publisher may take so many bytes of those that are free: it gets no more than
-    /// it leaves to others.
+    /// Checks that a publisher may take so many bytes of those that are free.
     pub(super) fn check(
         &self,
         holder: RoomHolder,
         bytes: usize,
         free: usize,
     ) -> Result<(), PublishError> {
-        if bytes > free {
-            self.full.fetch_add(1, Ordering::Relaxed);
-            return Err(PublishError::AllStatesFull);
-        }
-        if holder != RoomHolder::NOBODY && self.held(holder).saturating_add(bytes) > free {
-            self.over_share.fetch_add(1, Ordering::Relaxed);
-            return Err(PublishError::StatesOverShare);
-        }
-        Ok(())
+        self.gate.admit((holder, self.held(holder) as u64), bytes as u64, free as u64)
     }
 
     fn held(&self, holder: RoomHolder) -> usize {
@@ -77,9 +69,9 @@ impl Holders {
         }
     }
 
-    /// How much was refused: because of a share, and for lack of room.
+    /// As [`RoomGate::refused`].
     pub(super) fn refused(&self) -> [u64; 2] {
-        [&self.over_share, &self.full].map(|count| count.load(Ordering::Relaxed))
+        self.gate.refused()
     }
 
     /// What all publishers hold.
@@ -98,6 +90,9 @@ mod tests {
         let (holders, seed) = (Holders::default(), Seed::numbered(7));
         let [ann, bob] = ["ann", "bob"].map(|it| Holders::holder(&seed, Publisher::User(it)));
         assert_ne!(ann, bob);
+        for application in [Publisher::ServerKey("ann"), Publisher::Operator] {
+            assert_eq!(Holders::holder(&seed, application), RoomHolder::NOBODY);
+        }
         let (room, mut all) = (1_000, 0);
         let mut fill = |holder| {
             let mut taken = 0;
@@ -108,7 +103,7 @@ mod tests {
             taken
         };
         assert_eq!([fill(ann), fill(bob), fill(ann)], [500, 250, 0]);
-        assert_eq!(fill(RoomHolder::NOBODY), 250, "what the server has to keep");
+        assert_eq!(fill(RoomHolder::NOBODY), 250, "the application gets all that is left");
         assert_eq!(holders.check(bob, 10, 0), Err(PublishError::AllStatesFull));
         assert_eq!(holders.refused(), [3, 2]);
         holders.count([(ann, -500), (bob, -250), (bob, 10)].into_iter());

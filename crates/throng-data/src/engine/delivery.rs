@@ -37,6 +37,7 @@ impl AnswerDelivery {
         logs: Arc<Logs>,
         max_bytes: usize,
     ) -> AnswerDelivery {
+        logs.use_holder_seed(memory.holder_seed());
         let (parts, expired) = (Arc::new(Parts::new(max_bytes)), ExpiredRuns::default());
         let shared = EngineShared {
             memory,

@@ -16,7 +16,7 @@ use throng_core::change::{ChangeError, Condition, Erase, KeyCondition, LogChange
 use throng_core::parts::Limits;
 use throng_core::{
     Attributes, Body, ChannelName, Content, Erasure, MessageId, Publication, PublishError,
-    Retention, Stamp, StartAt, StateLimits,
+    Retention, RoomHolder, Stamp, StartAt, StateLimits,
 };
 
 use super::expired_runs::ExpiredRuns;
@@ -215,7 +215,8 @@ impl World {
         match self.random.below(10) {
             0..5 => {
                 let attributes = Attributes::of(&[(4, key.as_bytes())]).ok();
-                Publication { attributes, expires_in_ms, ..publication }
+                let holder = RoomHolder::numbered(self.random.below(3) as u16);
+                Publication { attributes, expires_in_ms, holder, ..publication }
             }
             5..7 => Publication::tombstone(name(channel), &key),
             _ => Publication { expires_in_ms, ..publication },

@@ -31,7 +31,7 @@ pub(super) struct EngineShared {
 impl EngineShared {
     /// Notes how much there is of all states.
     pub(super) fn note_states(&self, writer: &Writer) {
-        let AllStates { keys, bytes } = writer.all_states();
+        let AllStates { keys, bytes, .. } = writer.all_states();
         self.state_keys.store(keys, Ordering::Relaxed);
         self.state_bytes.store(bytes, Ordering::Relaxed);
     }
@@ -39,7 +39,7 @@ impl EngineShared {
     /// How much there is of all states.
     pub(super) fn states(&self) -> AllStates {
         let get = |number: &AtomicU64| number.load(Ordering::Relaxed);
-        AllStates { keys: get(&self.state_keys), bytes: get(&self.state_bytes) }
+        AllStates { keys: get(&self.state_keys), bytes: get(&self.state_bytes), creations: 0 }
     }
 
     /// Counters so far, of a directory with this limit.

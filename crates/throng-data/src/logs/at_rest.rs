@@ -9,6 +9,7 @@ use throng_core::{Content, Epoch};
 use super::erased::ErasedOf;
 use super::format;
 use super::reader::{Logs, unreadable};
+use super::room::Room;
 use crate::storage::{Each, KeyOrder, Space, Storage, StorageError, Write};
 
 /// Beyond all keys of any table.
@@ -27,7 +28,18 @@ impl Logs {
         let epoch = epoch.unwrap_or_else(Epoch::random);
         let (unacknowledged, mark) = (Mutex::default(), Mutex::new(Logs::read_mark(&*storage)?));
         let (boot, acknowledged, retries, rewriting) = Default::default();
-        Ok(Logs { storage, epoch, boot, unacknowledged, acknowledged, retries, mark, rewriting })
+        let room = Room::read(&*storage)?;
+        Ok(Logs {
+            storage,
+            epoch,
+            boot,
+            unacknowledged,
+            acknowledged,
+            retries,
+            mark,
+            rewriting,
+            room,
+        })
     }
 
     /// Notes that the storage is an older copy that was put back: the next run begins a new epoch,

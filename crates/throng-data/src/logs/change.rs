@@ -15,11 +15,11 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use throng_core::change::{
-    ChangeError, Erase, KnownRecord, LogChange, LogRecord, LogState, RecordChange,
+    ChangeError, Erase, KnownRecord, LogChange, LogRecord, LogState, RECORD_BYTES_MAX, RecordChange,
 };
 use throng_core::{
     ChannelName, Content, Kind, MessageId, Publication, PublishError, Replacement, Retention,
-    Stamp, clock, creation,
+    RoomHolder, Stamp, clock, creation,
 };
 
 use super::ages::AgeNow;
@@ -28,12 +28,17 @@ use super::format::{self, LogHead, Table};
 use super::group::{Group, GroupChannel, GroupRecord, TRIMMED_PER_COMMIT};
 use super::reader::unreadable;
 use super::retention::note_empty;
+use super::state_rows::CreatorRow;
 use super::writer::Writer;
 use crate::storage::{Bytes, KeyOrder, Space, StorageError};
 
 /// Bytes of messages that are read at most to count those that can be read: some milliseconds of
 /// work.
 const COUNTED_BYTES: u64 = 4 << 20;
+
+/// What a creation takes on the disk and in its memory, besides its record and the channel's name:
+/// the rows of the channel in six tables.
+const CREATION_BYTES: usize = 300;
 
 impl Writer {
     /// Makes a change if its condition holds. Fails without any effect.
@@ -67,6 +72,13 @@ impl Writer {
         if depends && let Err(refused) = admitted.to_mut().admit(record) {
             return Ok(refused.into());
         }
+        if change.creates(&state)
+            && let Err(refused) =
+                self.check_room(&group.batch, change.holder, RECORD_BYTES_MAX as u64)
+        {
+            return Ok(refused.into());
+        }
+        self.load_creator(group, name)?;
         if let Err(refused) = self.check_keys(group, now, name, &change.messages)? {
             return Ok(refused.into());
         }
@@ -80,15 +92,12 @@ impl Writer {
             RecordChange::Write(record) => {
                 // No stamp is given out twice, whatever ends meanwhile.
                 let version = next_stamp().0;
-                self.set_record(
-                    group,
-                    name,
-                    Some(KnownRecord { version, record: record.clone() }),
-                )?;
+                let record = KnownRecord { version, record: record.clone() };
+                self.set_record(group, name, (Some(record), change.holder))?;
                 version
             }
             RecordChange::Remove => {
-                self.set_record(group, name, None)?;
+                self.set_record(group, name, (None, RoomHolder::NOBODY))?;
                 self.note_if_empty(group, now, name, retention)?;
                 0
             }
@@ -135,17 +144,30 @@ impl Writer {
         };
         channel.record.get_or_insert_with(|| {
             let acknowledged = record.clone();
-            Box::new(GroupRecord { acknowledged, now: record.clone() })
+            Box::new(GroupRecord { acknowledged, now: record.clone(), creator: None })
         });
         Ok(LogState { head, record })
     }
 
-    /// Changes the record of a log whose state was read.
+    /// Has the group know the room that the creation of a channel takes whose state was read.
+    fn load_creator(&self, group: &mut Group, name: &ChannelName) -> Result<(), StorageError> {
+        let channel = self.channel(&mut group.channels, name)?;
+        let Some(known) = channel.record.as_mut().filter(|known| known.creator.is_none()) else {
+            return Ok(());
+        };
+        let is_created = known.now.as_ref().is_some_and(|it| it.record.is_of_creation());
+        let row = if is_created { self.logs.creator(name)? } else { None };
+        known.creator = Some(row);
+        Ok(())
+    }
+
+    /// Changes the record of a log whose state and creator were read. The holder is charged if that
+    /// creates the channel.
     fn set_record(
         &self,
         group: &mut Group,
         name: &ChannelName,
-        record: Option<KnownRecord>,
+        (record, holder): (Option<KnownRecord>, RoomHolder),
     ) -> Result<(), StorageError> {
         let Group { batch, channels, new_channels, .. } = group;
         let channel = self.channel(channels, name)?;
@@ -160,9 +182,29 @@ impl Writer {
         }
         channel.head.has_record = record.is_some();
         channel.head.has_ended = record.as_ref().is_some_and(|known| known.record.is_of_end());
-        if let Some(known) = &mut channel.record {
-            known.now = record;
+        let Some(known) = &mut channel.record else { return Ok(()) };
+        let is_of_creation = |record: &Option<KnownRecord>| {
+            record.as_ref().is_some_and(|known| known.record.is_of_creation())
+        };
+        let place = || format::of_table(Table::Creators, name);
+        match (is_of_creation(&known.now), is_of_creation(&record)) {
+            (false, true) => {
+                let block = record.as_ref().map_or(0, |known| known.record.block().len());
+                let bytes = (CREATION_BYTES + block + name.name().len()) as u64;
+                let row = CreatorRow { bytes, holder };
+                batch.put(Space::Records, place(), row.encode());
+                batch.count_creation(&row, true);
+                known.creator = Some(Some(row));
+            }
+            (true, false) => {
+                if let Some(row) = known.creator.replace(None).flatten() {
+                    batch.remove(Space::Records, place());
+                    batch.count_creation(&row, false);
+                }
+            }
+            (false, false) | (true, true) => {}
         }
+        known.now = record;
         Ok(())
     }
 
@@ -196,6 +238,7 @@ impl Writer {
         }
         // First all that may fail.
         self.state(group, name)?;
+        self.load_creator(group, name)?;
         let channel = self.channel(&mut group.channels, name)?;
         let readable = self.count_readable(now, name, channel)?;
         let LogHead { offset, has_keys, .. } = channel.head;
@@ -217,13 +260,13 @@ impl Writer {
                 let before = *state.row();
                 state.clear(offset);
                 head.has_keys = false;
-                group.batch.count_state(&before, state.row());
+                group.batch.count_state(&before, state);
                 let note = format::of_table(Table::ErasedKeys, name);
                 group.batch.put(Space::Records, note, format::erased_keys(offset, b""));
             }
         }
         if what == Erase::Log {
-            self.set_record(group, name, None)?;
+            self.set_record(group, name, (None, RoomHolder::NOBODY))?;
             if name.kind() == Kind::User {
                 group.batch.remove(Space::Records, format::read_marker(name));
             }
@@ -317,7 +360,7 @@ impl Writer {
             {
                 let before = *state.row();
                 state.take(key, floor);
-                batch.count_state(&before, state.row());
+                batch.count_state(&before, state);
                 ended = Some(key);
             }
         }

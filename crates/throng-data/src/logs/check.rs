@@ -3,16 +3,17 @@
 //! Every entry of every table is read, so that the library compares all blocks of its files with
 //! their checksums.
 
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 
-use throng_core::ChannelName;
 use throng_core::frozen::ThawError;
+use throng_core::{ChannelName, RoomHolder};
 
 use super::at_rest::END;
 use super::erased::ErasedOf;
 use super::format::{self, KnownKey, LogHead, Table, shown};
 use super::reader::Logs;
-use super::state_rows::{self as rows, KeyRow, StateRow};
+use super::state_rows::{self as rows, CreatorRow, KeyRow, StateRow};
 use crate::storage::{KeyOrder, Space, StorageError};
 
 /// The result of a check.
@@ -73,6 +74,7 @@ impl Logs {
         check.keys();
         check.records();
         check.states();
+        check.room();
         for space in [Space::Meta, Space::Expiry, Space::KeyExpiry] {
             check.visit(space, &mut |_, _, _| Ok(()));
         }
@@ -261,6 +263,37 @@ impl<'a> Check<'a> {
             check.key(state, &key, row)
         });
         state.iter().for_each(|state| self.end_state(state));
+    }
+
+    /// Looks whether publishers hold what the rows of keys and creations say that they do.
+    fn room(&mut self) {
+        let mut found = HashMap::<RoomHolder, u64>::new();
+        self.visit(Space::Records, &mut |_, place, row| {
+            let charge = match place.first() {
+                Some(table) if *table == Table::Keys as u8 => {
+                    KeyRow::decode(row).map(|row| row.charge())
+                }
+                Some(table) if *table == Table::Creators as u8 => {
+                    CreatorRow::decode(row).map(|row| row.charge())
+                }
+                _ => return Ok(()),
+            };
+            let (holder, bytes) = charge.map_err(|error| format!("the room of one: {error}"))?;
+            *found.entry(holder).or_default() += bytes as u64;
+            Ok(())
+        });
+        found.remove(&RoomHolder::NOBODY);
+        let mut known = self.logs.room.all();
+        for (holder, bytes) in found {
+            let known = known.remove(&holder).unwrap_or(0);
+            if bytes != known {
+                let number = holder.number();
+                self.fault(&format!("publisher {number} holds {bytes} bytes, and not {known}"));
+            }
+        }
+        for (holder, bytes) in known.into_iter().filter(|(_, bytes)| *bytes > 0) {
+            self.fault(&format!("publisher {} holds nothing, and not {bytes}", holder.number()));
+        }
     }
 
     fn key(&self, state: &mut ReadState, key: &str, row: &[u8]) -> Result<(), String> {

@@ -4,7 +4,7 @@
 
 use std::ops::{ControlFlow, RangeInclusive};
 
-use throng_core::{ChannelName, KeyQuery};
+use throng_core::{ChannelName, Charges, KeyQuery};
 
 use super::format::{self, Table};
 use super::group::TRIMMED_PER_COMMIT;
@@ -91,6 +91,7 @@ impl Logs {
         })?;
         let Some((note, value)) = noted else { return Ok(false) };
         let mut writes = vec![Write::remove(Space::Records, &*note)];
+        let mut charges = Charges::default();
         let read = format::name_of(&note[1..]).and_then(|name| {
             let (last, key) = format::erased_keys_of(&value)?;
             Ok((name, last, rows::text(key)?))
@@ -107,6 +108,8 @@ impl Logs {
             self.visit_keys(&name, &query, &mut |key, row| {
                 if row.offset <= last {
                     row.remove(&name, &key, &mut writes);
+                    let (holder, bytes) = row.charge();
+                    charges.add(holder, -bytes);
                 }
                 visited += 1;
                 reached = Some(key);
@@ -121,7 +124,9 @@ impl Logs {
                 writes.push(Write::put(Space::Records, note, left));
             }
         }
+        let held = self.room.write(charges.drain(), &mut writes);
         self.storage.commit(&writes)?;
+        self.room.note(held);
         Ok(true)
     }
 

@@ -20,6 +20,9 @@ pub(super) const RUN: &[u8] = b"run";
 /// How much there is of all states.
 pub(super) const STATES: &[u8] = b"states";
 
+/// The seed by which publishers that hold room are told apart.
+pub(super) const HOLDER_SEED: &[u8] = b"holder seed";
+
 /// The stamp up to which the server may give out stamps without another note.
 pub(super) const STAMPS: &[u8] = b"stamps";
 
@@ -67,6 +70,10 @@ pub(super) enum Table {
     Tombstones = 133,
     /// The entries of keys of erased histories that are yet to be removed, by name.
     ErasedKeys = 134,
+    /// The publishers of created channels, by name.
+    Creators = 135,
+    /// What publishers hold of the room for states and creations, by their numbers.
+    Holders = 136,
 }
 
 /// Bytes of the time in the keys of tables that are ordered by it.

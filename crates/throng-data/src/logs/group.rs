@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
-use throng_core::{ChannelName, IDEMPOTENCY_MS, KnownRecord, records};
+use throng_core::{ChannelName, Charges, IDEMPOTENCY_MS, KnownRecord, RoomHolder, records};
 
 use super::due::Earliest;
 use super::format::{self, KnownKey, LogHead, Measure, Scratch};
 use super::group_state::GroupState;
-use super::state_rows::{AllStates, StateRow};
+use super::state_rows::{AllStates, CreatorRow, StateRow};
 use super::unreadable::Unreadable;
 use crate::storage::{Bytes, Space, Write};
 
@@ -36,14 +36,34 @@ pub(super) struct WriteBatch {
     /// What is added to all states, and taken from them.
     added: AllStates,
     taken: AllStates,
+    /// What publishers hold more, or less, of states and creations.
+    pub(super) charged: HashMap<RoomHolder, isize, RandomState>,
 }
 
 impl WriteBatch {
     /// Counts the state of a log, which was this before.
-    pub(super) fn count_state(&mut self, before: &StateRow, now: &StateRow) {
-        for (all, row) in [(&mut self.added, now), (&mut self.taken, before)] {
+    pub(super) fn count_state(&mut self, before: &StateRow, now: &mut GroupState) {
+        for (all, row) in [(&mut self.added, now.row()), (&mut self.taken, before)] {
             all.keys += row.keys;
             all.bytes += row.bytes;
+        }
+        self.charge(&mut now.charges);
+    }
+
+    /// Counts the creation of a channel, or its end.
+    pub(super) fn count_creation(&mut self, row: &CreatorRow, is_there: bool) {
+        let all = if is_there { &mut self.added } else { &mut self.taken };
+        all.creations += row.bytes;
+        let (holder, bytes) = row.charge();
+        let mut charges = Charges::default();
+        charges.add(holder, if is_there { bytes } else { -bytes });
+        self.charge(&mut charges);
+    }
+
+    /// Counts what publishers hold.
+    pub(super) fn charge(&mut self, charges: &mut Charges) {
+        for (holder, bytes) in charges.drain() {
+            *self.charged.entry(holder).or_default() += bytes;
         }
     }
 
@@ -52,6 +72,8 @@ impl WriteBatch {
         AllStates {
             keys: (before.keys + self.added.keys).saturating_sub(self.taken.keys),
             bytes: (before.bytes + self.added.bytes).saturating_sub(self.taken.bytes),
+            creations: (before.creations + self.added.creations)
+                .saturating_sub(self.taken.creations),
         }
     }
 
@@ -109,6 +131,8 @@ pub(super) struct GroupRecord {
     /// The record that readers get until the group is acknowledged.
     pub(super) acknowledged: Option<KnownRecord>,
     pub(super) now: Option<KnownRecord>,
+    /// What is known of the room that its creation takes.
+    pub(super) creator: Option<Option<CreatorRow>>,
 }
 
 /// Messages in the order of their offsets. Most channels have one in a group.
@@ -158,6 +182,7 @@ impl GroupChannel {
         if let Some(state) = &mut self.state {
             let writes = state.store(name, self.head.has_keys);
             writes.into_iter().for_each(|write| batch.push(write));
+            batch.charge(&mut state.charges);
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
-use throng_core::ChannelName;
+use throng_core::{ChannelName, Charges};
 
 use super::format::{self, Table};
 use super::state_rows::{self as rows, KeyRow, StateRow};
@@ -16,6 +16,8 @@ pub(super) struct GroupState {
     /// The row on the disk, if it is there.
     stored: Option<StateRow>,
     keys: HashMap<Box<str>, KeyChange, RandomState>,
+    /// What publishers hold more or less of that than the group has counted.
+    pub(super) charges: Charges,
     /// The keys of the group's own messages, by their offsets.
     own: HashMap<u64, Box<str>, RandomState>,
 }
@@ -50,6 +52,10 @@ impl GroupState {
     /// Notes what the disk has of a key. What is left of an erased history does not count.
     pub(super) fn learn(&mut self, key: &str, stored: Option<KeyRow>) {
         let now = stored.filter(|row| row.offset > self.row.base);
+        if let Some(left) = stored.filter(|_| now.is_none()) {
+            // It goes with the commit.
+            self.release(left);
+        }
         self.keys.insert(key.into(), KeyChange { stored, now });
     }
 
@@ -75,7 +81,14 @@ impl GroupState {
             *bytes = bytes.saturating_sub(row.bytes);
         }
         *older = older.saturating_sub(u64::from(row.offset <= log_floor));
+        self.release(row);
         Some(row)
+    }
+
+    /// The publisher of a value holds it no more.
+    fn release(&mut self, row: KeyRow) {
+        let (holder, bytes) = row.charge();
+        self.charges.add(holder, -bytes);
     }
 
     /// Puts the newest message of a key in, which the group has just added. The key has none.
@@ -87,6 +100,8 @@ impl GroupState {
         debug_assert!(change.now.is_none(), "it was taken out");
         change.now = Some(row);
         self.own.insert(row.offset, key.into());
+        let (holder, bytes) = row.charge();
+        self.charges.add(holder, bytes);
         if row.is_tombstone() {
             self.row.removed += 1;
         } else {
@@ -125,7 +140,8 @@ impl GroupState {
     /// All messages up to an offset are erased.
     pub(super) fn clear(&mut self, offset: u64) {
         self.row = StateRow { floor: offset, base: offset, ..StateRow::default() };
-        self.keys.values_mut().for_each(|change| change.now = None);
+        let known: Vec<_> = self.keys.values_mut().filter_map(|change| change.now.take()).collect();
+        known.into_iter().for_each(|row| self.release(row));
         self.own.clear();
     }
 

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 
 use throng_core::change::{Erase, LogChange, LogRecord, RecordChange};
 use throng_core::{
-    Attributes, Body, ChannelName, Content, MessageId, Publication, Retention, Stamp,
+    Attributes, Body, ChannelName, Content, MessageId, Publication, Retention, RoomHolder, Stamp,
 };
 
 use super::tests::Random;
@@ -273,7 +273,8 @@ impl World {
                 let key = self.random.below(4).to_string();
                 let attributes = Attributes::of(&[(4, key.as_bytes())]).ok();
                 let message = message(&self.body());
-                Entry::Publication(Publication { attributes, ..message }, KEPT)
+                let holder = RoomHolder::numbered(self.random.below(3) as u16);
+                Entry::Publication(Publication { attributes, holder, ..message }, KEPT)
             }
         }
     }

@@ -11,6 +11,8 @@ use throng_core::{ChannelName, Content, Epoch, MessageId, Stamp, clock};
 use super::erasure_notes::Rewriting;
 use super::format::{self, ForgottenMark, LogHead, Measure, Table};
 use super::group::{ChannelMap, GroupChannel};
+use super::room::{Room, SEED_BYTES};
+use super::state_rows::CreatorRow;
 use crate::storage::{KeyOrder, Space, Storage, StorageError};
 use crate::sync_policy::SyncPolicy;
 
@@ -41,6 +43,7 @@ pub struct Logs {
     /// Facts about all channels that were forgotten.
     pub(super) mark: Mutex<ForgottenMark>,
     pub(super) rewriting: Rewriting,
+    pub(super) room: Room,
 }
 
 /// Where a channel's log begins and ends.
@@ -104,11 +107,36 @@ impl Logs {
         let stamps = stamps.map(|value| format::number(&value)).transpose().map_err(unreadable)?;
         let (unacknowledged, mark) = (Mutex::default(), Mutex::new(Logs::read_mark(&*storage)?));
         let (acknowledged, retries, rewriting) = Default::default();
-        let boot = boot.to_owned();
-        let logs =
-            Logs { storage, epoch, boot, unacknowledged, acknowledged, retries, mark, rewriting };
+        let (boot, room) = (boot.to_owned(), Room::read(&*storage)?);
+        let logs = Logs {
+            storage,
+            epoch,
+            boot,
+            unacknowledged,
+            acknowledged,
+            retries,
+            mark,
+            rewriting,
+            room,
+        };
         let stamps = Stamp(stamps.unwrap_or(0));
         Ok((logs, OpenedLogs { epoch, may_have_lost, is_restored, stamps }))
+    }
+
+    /// The seed by which the publishers are told apart that hold room on the disk, if there is one.
+    pub fn holder_seed(&self) -> Option<[u8; SEED_BYTES]> {
+        *self.room.seed()
+    }
+
+    /// Has publishers told apart by this seed: it is kept with the next run.
+    pub(crate) fn use_holder_seed(&self, seed: [u8; SEED_BYTES]) {
+        *self.room.seed() = Some(seed);
+    }
+
+    /// Values and creations that were refused since the start: see
+    /// [`refused`](throng_core::RoomGate::refused).
+    pub(crate) fn states_refused(&self) -> [u64; 2] {
+        self.room.gate.refused()
     }
 
     pub(crate) fn storage(&self) -> &dyn Storage {
@@ -221,6 +249,12 @@ impl Logs {
     ) -> Result<Option<KnownRecord>, StorageError> {
         let value = self.storage.get(Space::Records, &format::of_table(Table::LogRecords, name))?;
         value.map(|value| format::record(&value).map_err(unreadable)).transpose()
+    }
+
+    /// The room that the creation of a channel takes, as it was committed last.
+    pub(super) fn creator(&self, name: &ChannelName) -> Result<Option<CreatorRow>, StorageError> {
+        let row = self.storage.get(Space::Records, &format::of_table(Table::Creators, name))?;
+        row.map(|row| CreatorRow::decode(&row).map_err(unreadable)).transpose()
     }
 
     /// Calls `each` with the channels that may go at some time.

@@ -202,11 +202,14 @@ impl Writer {
         self.unreadable.append(std::mem::take(&mut group.batch.unreadable));
         self.key_work.extend(group.batch.key_work.drain(..));
         let earliest = earliest.with(group.batch.earliest);
+        let WriteBatch { charged, writes, .. } = &mut group.batch;
+        let held = self.logs.room.write(charged.drain(), writes);
         if !forgotten.is_empty() {
             self.commit_forgotten(&group.batch.writes, forgotten)?;
         } else if !group.batch.writes.is_empty() {
             self.storage().commit(&group.batch.writes)?;
         }
+        self.logs.room.note(held);
         self.earliest = earliest;
         self.remember(group.channels);
         Ok(has_more)

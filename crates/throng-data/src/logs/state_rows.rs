@@ -1,7 +1,7 @@
 //! The tables of states: entries of [`Space::Records`](crate::storage::Space::Records).
 
-use throng_core::ChannelName;
 use throng_core::frozen::ThawError;
+use throng_core::{ChannelName, RoomHolder};
 
 use super::format::{self, TIME_BYTES, Table};
 use crate::storage::{Space, Write};
@@ -12,6 +12,28 @@ const KEYS_END: &[u8] = &[u8::MAX];
 /// Numbers of a row, big-endian.
 fn write<const COUNT: usize>(numbers: [u64; COUNT]) -> Vec<u8> {
     numbers.iter().flat_map(|number| number.to_be_bytes()).collect()
+}
+
+/// Numbers of a row, and behind them its publisher's, if it has one.
+fn with_holder<const COUNT: usize>(numbers: &[u64; COUNT], holder: RoomHolder) -> Vec<u8> {
+    let mut row = write(*numbers);
+    if holder != RoomHolder::NOBODY {
+        row.extend(holder.number().to_be_bytes());
+    }
+    row
+}
+
+fn read_with_holder<const COUNT: usize>(
+    row: &[u8],
+) -> Result<([u64; COUNT], RoomHolder), ThawError> {
+    let (numbers, holder) = row.split_at(row.len().min(COUNT * size_of::<u64>()));
+    let holder = match holder {
+        [] => RoomHolder::NOBODY,
+        holder => RoomHolder::numbered(u16::from_be_bytes(
+            holder.try_into().map_err(|_| ThawError::Invalid("the publisher of a value"))?,
+        )),
+    };
+    Ok((read(numbers)?, holder))
 }
 
 fn read<const COUNT: usize>(row: &[u8]) -> Result<[u64; COUNT], ThawError> {
@@ -72,16 +94,28 @@ pub(crate) struct KeyRow {
     pub(super) due_ms: u64,
     /// 1 if it removes the key.
     tombstone: u64,
+    /// The publisher to which a value is charged; nobody before format 6.
+    pub(super) holder: RoomHolder,
 }
 
 impl KeyRow {
     pub(super) fn value(offset: u64, bytes: u64, expires_ms: Option<u64>) -> KeyRow {
-        let expires_ms = expires_ms.unwrap_or(0);
-        KeyRow { offset, bytes, expires_ms, due_ms: expires_ms, tombstone: 0 }
+        let (expires_ms, holder) = (expires_ms.unwrap_or(0), RoomHolder::NOBODY);
+        KeyRow { offset, bytes, expires_ms, due_ms: expires_ms, tombstone: 0, holder }
     }
 
     pub(super) fn tombstone(offset: u64) -> KeyRow {
-        KeyRow { offset, bytes: 0, expires_ms: 0, due_ms: 0, tombstone: 1 }
+        KeyRow { tombstone: 1, ..KeyRow::value(offset, 0, None) }
+    }
+
+    /// The same, which is charged to a publisher.
+    pub(super) fn held_by(self, holder: RoomHolder) -> KeyRow {
+        KeyRow { holder, ..self }
+    }
+
+    /// What its publisher holds for it.
+    pub(super) fn charge(&self) -> (RoomHolder, isize) {
+        (self.holder, self.bytes as isize)
     }
 
     pub(crate) fn is_tombstone(&self) -> bool {
@@ -113,30 +147,73 @@ impl KeyRow {
     }
 
     pub(super) fn encode(&self) -> Vec<u8> {
-        write([self.offset, self.bytes, self.expires_ms, self.due_ms, self.tombstone])
+        let row = [self.offset, self.bytes, self.expires_ms, self.due_ms, self.tombstone];
+        with_holder(&row, self.holder)
     }
 
     pub(super) fn decode(row: &[u8]) -> Result<KeyRow, ThawError> {
-        let [offset, bytes, expires_ms, due_ms, tombstone] = read(row)?;
-        Ok(KeyRow { offset, bytes, expires_ms, due_ms, tombstone })
+        let ([offset, bytes, expires_ms, due_ms, tombstone], holder) = read_with_holder(row)?;
+        Ok(KeyRow { offset, bytes, expires_ms, due_ms, tombstone, holder })
     }
 }
 
-/// How much there is of all states.
+/// How much there is of all states, and of creations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct AllStates {
     pub(crate) keys: u64,
     pub(crate) bytes: u64,
+    /// Bytes of creations. Those of before format 6 do not count.
+    pub(crate) creations: u64,
 }
 
 impl AllStates {
     pub(super) fn encode(self) -> Vec<u8> {
-        write([self.keys, self.bytes])
+        let mut row = write([self.keys, self.bytes, self.creations]);
+        if self.creations == 0 {
+            row.truncate(2 * size_of::<u64>());
+        }
+        row
     }
 
     pub(super) fn decode(row: &[u8]) -> Result<AllStates, ThawError> {
-        read(row).map(|[keys, bytes]| AllStates { keys, bytes })
+        if let Ok([keys, bytes]) = read(row) {
+            return Ok(AllStates { keys, bytes, creations: 0 });
+        }
+        read(row).map(|[keys, bytes, creations]| AllStates { keys, bytes, creations })
     }
+}
+
+/// The creation of a channel, as it takes room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct CreatorRow {
+    pub(super) bytes: u64,
+    pub(super) holder: RoomHolder,
+}
+
+impl CreatorRow {
+    pub(super) fn charge(&self) -> (RoomHolder, isize) {
+        (self.holder, self.bytes as isize)
+    }
+
+    pub(super) fn encode(self) -> Vec<u8> {
+        with_holder(&[self.bytes], self.holder)
+    }
+
+    pub(super) fn decode(row: &[u8]) -> Result<CreatorRow, ThawError> {
+        read_with_holder(row).map(|([bytes], holder)| CreatorRow { bytes, holder })
+    }
+}
+
+/// The place of what a publisher holds.
+pub(super) fn holder(holder: RoomHolder) -> Vec<u8> {
+    [&[Table::Holders as u8][..], &holder.number().to_be_bytes()].concat()
+}
+
+/// The publisher of such a place, and what it holds.
+pub(super) fn holder_of(place: &[u8], row: &[u8]) -> Result<(RoomHolder, u64), ThawError> {
+    let number = place.get(1..).and_then(|number| number.try_into().ok());
+    let number = number.ok_or(ThawError::Invalid("a publisher that holds room"))?;
+    Ok((RoomHolder::numbered(u16::from_be_bytes(number)), format::number(row)?))
 }
 
 /// The place of a key's newest message.
@@ -215,7 +292,7 @@ mod tests {
         let row = [number(9), number(0), number(0), number(0), number(1)].concat();
         let removed = KeyRow::tombstone(9);
         assert_eq!((KeyRow::decode(&row), removed.encode()), (Ok(removed), row));
-        let all = AllStates { keys: 1, bytes: 2 };
+        let all = AllStates { keys: 1, bytes: 2, creations: 0 };
         let row = [number(1), number(2)].concat();
         assert_eq!((AllStates::decode(&row), all.encode()), (Ok(all), row));
         let place = [&[130], &of_name[..], b"key"].concat();
@@ -230,5 +307,28 @@ mod tests {
             let value = Scratch::default().head(&head);
             assert_eq!((value.last(), LogHead::decode(&value)), (Some(&bits), Ok(head)));
         }
+    }
+
+    /// The additions of format 6 to format 5.
+    #[test]
+    fn kept_bytes_of_format_6_are_read() {
+        let number = |number: u8| [0, 0, 0, 0, 0, 0, 0, number];
+        let ann = RoomHolder::numbered(258);
+        let value = KeyRow { holder: ann, ..KeyRow::value(1, 2, None) };
+        let row = [&[1, 2, 0, 0, 0].map(number).concat()[..], &[1, 2]].concat();
+        assert_eq!((KeyRow::decode(&row), value.encode()), (Ok(value), row.clone()));
+        KeyRow::decode(&row[..41]).expect_err("the publisher is half a number");
+        let created = CreatorRow { bytes: 7, holder: ann };
+        let row = [&number(7)[..], &[1, 2]].concat();
+        assert_eq!((CreatorRow::decode(&row), created.encode()), (Ok(created), row));
+        let by_the_application = CreatorRow { bytes: 7, holder: RoomHolder::NOBODY };
+        assert_eq!(CreatorRow::decode(&number(7)), Ok(by_the_application));
+        assert_eq!(by_the_application.encode(), number(7));
+        let place = vec![136, 1, 2];
+        assert_eq!((holder(ann), holder_of(&place, &number(9))), (place, Ok((ann, 9))));
+        assert_eq!(format::of_table(Table::Creators, &ChannelName::channel("a"))[0], 135);
+        let all = AllStates { keys: 1, bytes: 2, creations: 3 };
+        let row = [1, 2, 3].map(number).concat();
+        assert_eq!((AllStates::decode(&row), all.encode()), (Ok(all), row));
     }
 }

@@ -26,7 +26,7 @@ mod tests;
 use throng_core::change::{ChangeError, KeyCondition};
 use throng_core::{
     ChannelName, Content, KeyChange, KeyValue, MessageId, Publication, PublishError, RENEWED_AFTER,
-    Rule, StateLimits, TOMBSTONE_MS, TOMBSTONES_MIN, clock, value_bytes,
+    RoomHolder, Rule, StateLimits, TOMBSTONE_MS, TOMBSTONES_MIN, clock, value_bytes,
 };
 
 use super::ages::AgeNow;
@@ -98,12 +98,18 @@ impl Writer {
         Ok(state.newest(key))
     }
 
-    /// Checks that all states together may grow by so many bytes.
-    fn check_all(&self, group: &Group, bytes: u64) -> Result<(), PublishError> {
-        let all = group.batch.states_after(self.states).bytes;
-        let has_room = bytes == 0
-            || self.state_terms.max_bytes.is_none_or(|max| all.saturating_add(bytes) <= max);
-        if has_room { Ok(()) } else { Err(PublishError::AllStatesFull) }
+    /// Checks that a publisher's states and creations may take so many bytes more.
+    pub(super) fn check_room(
+        &self,
+        batch: &WriteBatch,
+        holder: RoomHolder,
+        bytes: u64,
+    ) -> Result<(), PublishError> {
+        let Some(max) = self.state_terms.max_bytes.filter(|_| bytes > 0) else { return Ok(()) };
+        let all = batch.states_after(self.states);
+        let free = max.saturating_sub(all.bytes.saturating_add(all.creations));
+        let room = &self.logs.room;
+        room.gate.admit((holder, room.held_with(batch, holder)), bytes, free)
     }
 
     /// Says why messages, of which all are appended or none, are refused that have keys which the
@@ -115,9 +121,9 @@ impl Writer {
         name: &ChannelName,
         messages: &[Publication],
     ) -> Result<Result<(), PublishError>, StorageError> {
-        if messages.iter().all(|message| message.key().is_none()) {
+        let Some(keyed) = messages.iter().find(|message| message.key().is_some()) else {
             return Ok(Ok(()));
-        }
+        };
         let channel = self.channel(&mut group.channels, name)?;
         let value_of = |key: &str| {
             let row = self.load_key(name, channel, key)?.filter(|row| !row.is_tombstone());
@@ -129,7 +135,8 @@ impl Writer {
             Err(refused) => return Ok(Err(refused)),
         };
         let StateRow { keys, bytes, .. } = *self.load_state(name, channel)?.row();
-        Ok(change.check(keys, bytes).and_then(|grows| self.check_all(group, grows)))
+        let grows = change.check(keys, bytes);
+        Ok(grows.and_then(|grows| self.check_room(&group.batch, keyed.holder, grows)))
     }
 
     /// Fails unless a key has the value that a change is made for: returns the one that it has.
@@ -155,7 +162,7 @@ impl Writer {
         batch: &mut WriteBatch,
         name: &ChannelName,
         channel: &mut GroupChannel,
-        content: &Content,
+        (content, holder): (&Content, RoomHolder),
     ) {
         let offset = content.id.offset;
         let (Some(key), GroupChannel { head, state: Some(state), .. }) = (content.key(), channel)
@@ -178,10 +185,10 @@ impl Writer {
         } else {
             let expires_ms = content.expires_ms.map(|at_ms| clock::wall_ms(at_ms.get()).max(1));
             let bytes = value_bytes(key, content.weight_bytes()) as u64;
-            KeyRow::value(offset, bytes, expires_ms)
+            KeyRow::value(offset, bytes, expires_ms).held_by(holder)
         };
         state.put(key, row);
-        batch.count_state(&before, state.row());
+        batch.count_state(&before, state);
     }
 
     /// Has values looked for from time to time that are nearly out of reach.

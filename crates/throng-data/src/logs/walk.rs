@@ -11,7 +11,7 @@ use throng_core::frozen::ThawError;
 
 use super::ages::Note;
 use super::format::{self, LogHead};
-use super::group::{Group, GroupChannel, TRIMMED_PER_COMMIT};
+use super::group::{Group, GroupChannel, TRIMMED_PER_COMMIT, WriteBatch};
 use super::reader::unreadable;
 use super::retention::RetentionOf;
 use super::writer::{Walk, Writer};
@@ -108,8 +108,11 @@ impl Writer {
         self.unreadable.append(std::mem::take(&mut group.batch.unreadable));
         self.key_work.extend(group.batch.key_work.drain(..));
         self.earliest = self.earliest.with(group.batch.earliest);
+        let WriteBatch { charged, writes, .. } = &mut group.batch;
+        let held = self.logs.room.write(charged.drain(), writes);
         if !group.batch.writes.is_empty() {
             self.storage().commit(&group.batch.writes)?;
+            self.logs.room.note(held);
             self.remember(group.channels);
         }
         match (&mut self.walk, next) {

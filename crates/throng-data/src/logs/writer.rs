@@ -234,10 +234,12 @@ impl Writer {
 
     /// Notes durably what this run promises, and under which epoch.
     fn note_run(&self, run: Vec<u8>) -> Result<(), StorageError> {
-        let writes = [
+        let mut writes = vec![
             Write::put(Space::Meta, format::EPOCH, format::epoch_value(self.logs.epoch())),
             Write::put(Space::Meta, format::RUN, run),
         ];
+        let seed = self.logs.holder_seed();
+        writes.extend(seed.map(|seed| Write::put(Space::Meta, format::HOLDER_SEED, seed)));
         self.storage().commit(&writes)?;
         self.storage().sync()
     }
@@ -307,6 +309,9 @@ impl Writer {
             group.batch.put(Space::Meta, format::STATES, states.encode());
             self.states = states;
         }
+        let WriteBatch { charged, writes, .. } = &mut group.batch;
+        let held = self.logs.room.write(charged.drain(), writes);
+        self.logs.room.note(held);
         self.key_work.extend(group.batch.key_work.drain(..));
         debug_assert!(self.pending.is_none(), "`retry` comes first");
         let channels = Arc::new(group.channels);
@@ -477,7 +482,7 @@ impl Writer {
         messages.push(NewMessage { write: batch.writes.len(), is_erased: false });
         let at = batch.scratch.message(name, content.id.offset);
         batch.put(Space::Messages, at, value);
-        self.note_key(batch, name, channel, &content);
+        self.note_key(batch, name, channel, (&content, publication.holder));
         Writer::note_reach(batch, name, &channel.head);
         if was_empty || !channel.head.is_within(retention, now) {
             let due = 1..=now.aged_ms;

@@ -109,7 +109,11 @@ impl Prepared for PreparedDirectory {
         Ok(if self.is_taken {
             memory.with_epoch_of_positions(epoch)
         } else {
-            memory.with_positions(epoch, stamps)
+            let memory = memory.with_positions(epoch, stamps);
+            match store.logs.holder_seed() {
+                Some(seed) => memory.with_holder_seed(seed),
+                None => memory,
+            }
         })
     }
 

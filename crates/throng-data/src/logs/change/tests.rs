@@ -353,6 +353,50 @@ fn what_was_erased_is_in_no_file_after_it_is_compacted() {
 }
 
 #[test]
+fn a_creation_takes_room_until_it_is_erased() {
+    let storage = MemoryStorage::default();
+    let open = || {
+        let mut run = Run::open(Arc::new(storage.clone()));
+        let max = Box::new(|_: &ChannelName| throng_core::Rule::default().state);
+        run.writer = run.writer.with_state_limits(max, 3 * RECORD_BYTES_MAX as u64);
+        run
+    };
+    let ann = RoomHolder::numbered(1);
+    let create = |run: &mut Run, n: usize, holder| {
+        let channel = ChannelName::channel(&format!("{n:0200}"));
+        let creation = throng_core::Creation::at(NOW_MS);
+        let before = run.logs.state(&channel).expect("it is read").expect("nobody writes");
+        let change = LogChange::create(channel, &creation, &before);
+        run.one(Entry::Change(LogChange { holder, ..change }, KEPT))
+    };
+    let mut run = open();
+    let made = (0..100).take_while(|n| match create(&mut run, *n, ann) {
+        Appended::Changed(..) => true,
+        Appended::Refused(why) => {
+            assert_eq!(why, PublishError::StatesOverShare.into());
+            false
+        }
+        other => panic!("{other:?}"),
+    });
+    let made = made.count();
+    assert!((4..20).contains(&made), "{made}");
+    let mut run = open();
+    assert!(matches!(create(&mut run, made, ann), Appended::Refused(_)));
+    let bob = RoomHolder::numbered(2);
+    assert!(matches!(create(&mut run, made, bob), Appended::Changed(..)));
+    // One that was created is none's to create again.
+    assert!(matches!(create(&mut run, made, ann), Appended::Changed(..)));
+    assert_eq!(run.logs.room.all().len(), 2);
+    for n in 0..=made {
+        let channel = ChannelName::channel(&format!("{n:0200}"));
+        run.one(Entry::Erase(channel, Erase::Log, KEPT));
+    }
+    assert_eq!(run.writer.all_states().creations, 0);
+    assert!(run.logs.room.all().values().all(|bytes| *bytes == 0));
+    assert_eq!(run.at_rest(), (0, vec![]));
+}
+
+#[test]
 fn a_count_that_takes_long_is_none() {
     let mut run = Run::open(Arc::new(MemoryStorage::default()));
     let brief = Publication { expires_in_ms: Some(0), ..message("brief") };

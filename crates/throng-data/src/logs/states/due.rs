@@ -207,7 +207,8 @@ impl Writer {
                 let Some(value) = value else { return done(Vec::new()) };
                 let content = format::content(&value, self.logs.epoch(), name);
                 let content = content.map_err(unreadable)?;
-                Publication::again(&content, clock::from_wall_ms(now.wall_ms))
+                let again = Publication::again(&content, clock::from_wall_ms(now.wall_ms));
+                Publication { holder: row.holder, ..again }
             }
             _ => Publication::tombstone(name.clone(), key),
         };

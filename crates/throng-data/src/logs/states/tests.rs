@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use throng_core::change::Erase;
 use throng_core::{
-    Attributes, Body, ChannelName, Content, KeyQuery, MessageId, Publication, Retention, Stamp,
-    StateLimits,
+    Attributes, Body, ChannelName, Content, KeyQuery, MessageId, Publication, PublishError,
+    Retention, RoomHolder, Stamp, StateLimits,
 };
 
 use crate::logs::format::{self, LogHead, Scratch, Table};
@@ -294,6 +294,52 @@ fn all_states_together_have_a_limit() {
     assert_eq!(run.writer.all_states().keys, 2);
     run.publish([remove("a")]);
     assert_eq!(run.writer.all_states().keys, 1);
+    run.check();
+}
+
+#[test]
+fn a_publisher_leaves_half_of_the_room_to_others() {
+    const ROOM: u64 = 100_000;
+    let of = |number, key: &str| {
+        let holder = RoomHolder::numbered(number);
+        [Publication { holder, ..set(key, &"x".repeat(900)) }]
+    };
+    let limited = |mut run: Run| {
+        run.writer = run.writer.with_state_limits(Box::new(|_| MAX), ROOM);
+        run
+    };
+    let fill = |run: &mut Run, number: u16, prefix: &str| {
+        let taken = |n: &usize| match &run.publish(of(number, &format!("{prefix} {n}")))[0] {
+            Appended::New(_) => true,
+            Appended::Refused(why) => {
+                assert_eq!(*why, PublishError::StatesOverShare.into());
+                false
+            }
+            other => panic!("{other:?}"),
+        };
+        (0..1_000).take_while(taken).count()
+    };
+    let mut run = limited(Run::new());
+    let [ann, bob] = [(1, "ann"), (2, "bob")].map(|(number, of)| fill(&mut run, number, of));
+    assert!((40..=50).contains(&ann) && (20..=25).contains(&bob), "{ann} and {bob}");
+    assert_eq!(run.logs.states_refused(), [2, 0]);
+    run.check();
+    // After a restart nothing is different.
+    let mut run = limited(Run::open(&run.storage));
+    assert_eq!([1, 2].map(|number| fill(&mut run, number, "more")), [0, 0]);
+    // The application may take what is left, whoever else holds what.
+    while let Appended::New(_) = &run.publish(of(0, &run.stamp.to_string()))[0] {}
+    assert_eq!(run.logs.states_refused(), [2, 1]);
+    // Whoever sets another one's key holds it; what is removed is free.
+    run.publish(of(3, "ann 0"));
+    run.publish([remove("ann 1"), remove("ann 2")]);
+    assert_eq!(fill(&mut run, 3, "eve"), 1);
+    let erase = Entry::Erase(log(), Erase::History, KEPT);
+    run.make(&[erase]);
+    run.check();
+    run.settle(Some(KEPT));
+    assert!(run.logs.room.all().values().all(|bytes| *bytes == 0));
+    assert!(fill(&mut run, 2, "bob") >= ann);
     run.check();
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use throng_core::change::{
     ChangeError, Condition, Erase, KnownRecord, LogChange, LogRecord, LogState, RecordChange,
 };
-use throng_core::{Body, Content, IDEMPOTENCY_MS, MessageId, Publication};
+use throng_core::{Body, Content, IDEMPOTENCY_MS, MessageId, Publication, RoomHolder};
 
 use super::{CHANGES_MAX, CHANNELS, World, name, retention, text};
 use crate::logs::{Appended, Entry, LogBounds, Logs};
@@ -75,15 +75,20 @@ impl World {
         let record = match self.random.below(4) {
             0 => RecordChange::Remove,
             1 => RecordChange::Keep,
-            _ => RecordChange::Write(
-                LogRecord::of(&[(100, self.body().as_bytes())]).expect("it is short"),
-            ),
+            _ => {
+                // Of a creation without properties, and something else.
+                let other = self.body();
+                let both = [(11, &[0; 41][..]), (100, other.as_bytes())];
+                let facts = &both[usize::from(self.random.percent(50))..];
+                RecordChange::Write(LogRecord::of(facts).expect("it is short"))
+            }
         };
         let message = |body: &String| Publication::new(name(channel), Body::Text((**body).into()));
         let messages = bodies.iter().map(message).collect();
         self.changes.push((channel, bodies.clone()));
         let change = LogChange::append(name(channel), messages);
-        let change = LogChange { condition: condition.clone(), record, ..change };
+        let holder = RoomHolder::numbered(self.random.below(3) as u16);
+        let change = LogChange { condition: condition.clone(), record, holder, ..change };
         let wanted = Wanted::Change(channel, condition, bodies, change.record.clone());
         (Entry::Change(change, retention()), wanted)
     }
