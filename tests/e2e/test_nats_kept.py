@@ -301,7 +301,7 @@ def test_what_a_node_missed_comes_in_order_and_its_positions_miss_nothing(node, 
     def publish(count):
         for _ in range(count):
             published.append(f"m{len(published)}")
-            near.publish(names[len(published) * 7 % 11 % 3], published[-1])
+            near.publish_surely(names[len(published) * 7 % 11 % 3], published[-1])
 
     with subscribe("sse", far, "/users/ann") as there:
         follow_all(near, names[0], 1)

@@ -14,6 +14,7 @@ import subprocess
 import tempfile
 import threading
 import time
+import uuid
 import weakref
 from contextlib import contextmanager
 from pathlib import Path
@@ -182,6 +183,17 @@ class Server:
     def publish(self, channel, body, **headers):
         """Publishes to a channel; returns the answer's JSON."""
         return self._publish(f"/channels/{quote(channel, safe='')}", body, headers)
+
+    def publish_surely(self, channel, body):
+        """Publishes to a channel, again under the same idempotency key while the outcome is not known."""
+        path, key = f"/channels/{quote(channel, safe='')}", {"Idempotency-Key": uuid.uuid4().hex}
+
+        def publish():
+            answer = self.http.post(path, content=body, headers=key)
+            assert answer.status_code in (200, 201, 504), (answer.status_code, answer.text)
+            return answer.status_code != 504
+
+        eventually(publish, "a publication is answered")
 
     def publish_to_user(self, user, body, **headers):
         """Publishes to a user; returns the answer's JSON."""
