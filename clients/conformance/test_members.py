@@ -1,6 +1,9 @@
 """Members of channels: all clients keep the list with what each shows, and say what they show."""
 
+import threading
+
 import pytest
+from conftest import WAIT_SECONDS
 
 TRANSPORTS = ["websocket", "sse", "poll"]
 # No delays between attempts.
@@ -47,6 +50,29 @@ def test_what_a_client_shows_it_shows_after_a_loss(connect, proxy, server, chann
     ann = connect(server.url, transports=["websocket"], user="ann", **EAGER)
     ann.tell("subscribe", channels=[channel], presence=True)
     ann.until(shows(ann=None, bo={"n": 2}))
+
+
+def test_what_a_client_shows_before_it_is_confirmed_is_shown(connect, scripted):
+    asked, heard = threading.Event(), threading.Event()
+    told = []
+
+    async def script(request, peer):
+        peer.welcome(request)
+        frame = await peer.until_subscribe()
+        told.append(frame["info"])
+        asked.set()
+        while (frame := await peer.hear())["type"] != "update":
+            pass
+        told.append(frame["info"])
+        heard.set()
+        await peer.hear()
+
+    client = connect(scripted(script).url, transports=["websocket"], **EAGER)
+    client.tell("subscribe", channels=["a"], info={"n": 1})
+    assert asked.wait(WAIT_SECONDS)
+    client.tell("update", info={"n": 2})
+    assert heard.wait(WAIT_SECONDS)
+    assert told == [{"n": 1}, {"n": 2}]
 
 
 def test_what_the_server_does_not_take_ends_no_subscription(connect, server, channel):

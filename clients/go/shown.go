@@ -16,6 +16,8 @@ type shown struct {
 	info json.RawMessage
 	// link is the one that has subscribed.
 	link *socketLink
+	// telling is held while the server is told, so that it hears the newest last.
+	telling sync.Mutex
 }
 
 func objectOf(info any) (json.RawMessage, error) {
@@ -37,7 +39,7 @@ func (s *Subscription) Update(info any) error {
 		return err
 	}
 	if link := s.shown.set(object); link != nil {
-		link.show(object)
+		link.show()
 	}
 	return nil
 }
@@ -50,15 +52,29 @@ func (s *shown) set(object json.RawMessage) *socketLink {
 	return s.link
 }
 
-// begin makes link the one that has subscribed, and returns what it shows.
-func (s *shown) begin(link *socketLink) json.RawMessage {
+// now returns what the subscription shows.
+func (s *shown) now() json.RawMessage {
 	if s == nil {
 		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.link = link
 	return s.info
+}
+
+// begin makes link, which has asked for its channels and shown info there, the one that tells what
+// comes, and what has come meanwhile.
+func (s *shown) begin(link *socketLink, info json.RawMessage) {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	s.link = link
+	isNewer := !bytes.Equal(s.info, info)
+	s.mu.Unlock()
+	if isNewer {
+		link.show()
+	}
 }
 
 // end takes that a link is gone.
@@ -75,7 +91,10 @@ func (s *shown) end(link *socketLink) {
 
 // show tells the server what the client shows from now on. If this fails, so does the next read, and
 // the next link begins with it.
-func (s *socketLink) show(info json.RawMessage) {
+func (s *socketLink) show() {
+	s.cursors.shown.telling.Lock()
+	defer s.cursors.shown.telling.Unlock()
+	info := s.cursors.shown.now()
 	for _, each := range s.cursors.followed() {
 		if each.target.IsUser() {
 			continue

@@ -225,7 +225,7 @@ func (s *socketLink) refused(response *answer) error {
 // subscribe sends one command for all channels, or some if they are many. A list is not for presence
 // events, and not for an older server.
 func (s *socketLink) subscribe() error {
-	room, info := 0, s.cursors.shown.begin(s)
+	room, info := 0, s.cursors.shown.now()
 	if s.isCompact && !s.cursors.hasPresence && info == nil {
 		room = listSizesMax * int(max(s.client.messageBytesMax.Load(), 0))
 		if room == 0 {
@@ -261,7 +261,11 @@ func (s *socketLink) subscribe() error {
 	if len(entries) == 0 {
 		return nil
 	}
-	return s.askFor(entries, asked)
+	if err := s.askFor(entries, asked); err != nil {
+		return err
+	}
+	s.cursors.shown.begin(s, info)
+	return nil
 }
 
 // entry has the fields of a command for one channel.

@@ -203,9 +203,13 @@ export class SocketLink {
     this.subscribe(cursor);
   }
 
-  /** Shows something else of the client to the other members of a channel. */
-  show({ target, info }) {
-    this.#send({ type: "update", ...target, info }, { info });
+  /**
+   * Shows something else of the client to the other members of a channel. A later `subscribe` tells it
+   * otherwise.
+   */
+  show(cursor) {
+    const { target, info } = cursor;
+    if (this.#requested.has(cursor)) this.#send({ type: "update", ...target, info }, { info });
   }
 
   publish(publish) {

@@ -162,7 +162,7 @@ export class Cursor {
   /** Shows something else to the other members, from now on, if the connection can. */
   update(info) {
     this.info = info;
-    if (this.isLive) this.connection.link.show?.(this);
+    this.connection?.link?.show?.(this);
   }
 
   part(subscription) {

@@ -154,7 +154,8 @@ class SocketLink(Link):
                 # The URL's `user` follows the inbox from now on, but this cursor may begin earlier.
                 await self._send({"type": "unsubscribe", **place_of(cursor.target)})
         message_bytes = self.host.exchange.limits.message_bytes_max or MESSAGE_BYTES_MAX
-        is_plain = not self.host.cursors.has_presence and self.host.info is None
+        info = self.host.info
+        is_plain = not self.host.cursors.has_presence and info is None
         takes_list = self.host.is_compact and is_plain
         room = LIST_SIZES_MAX * message_bytes if takes_list else 0
         part: list[Cursor] = []
@@ -170,6 +171,9 @@ class SocketLink(Link):
             entries.append(entry)
         if part:
             await self._ask_for(part, entries)
+        if self.host.info is not info:
+            # An update has come between two commands.
+            await self.show()
 
     def _entry_of(self, cursor: Cursor) -> dict[str, Any]:
         """The fields of a `subscribe` command for one channel."""
@@ -187,9 +191,12 @@ class SocketLink(Link):
         return entry
 
     async def show(self) -> None:
-        """Tells the server what the client shows from now on."""
+        """Tells the server what the client shows from now on, in all channels it has asked for."""
+        asked = [cursor for command in self._commands.values() for cursor, _ in command.values()]
         try:
-            for cursor in [each for each in self._live if each.may_have_presence]:
+            for cursor in dict.fromkeys([*self._live, *asked]):
+                if not cursor.may_have_presence:
+                    continue
                 self._ref += 1
                 named = {**place_of(cursor.target), "ref": self._ref}
                 await self._send({"type": "update", **named, "info": self.host.info})
