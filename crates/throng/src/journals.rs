@@ -42,9 +42,14 @@ pub(crate) fn check(settings: &Settings) -> Result<Vec<String>, SettingsError> {
 }
 
 /// Makes the tags and keys that all processes have which share the journal; `None` if they need not
-/// be the same. It may ask others, for some seconds.
-pub(crate) fn tagger(runtime: &Runtime, settings: &Settings) -> Option<Tagger> {
-    nats::tagger(runtime, settings)
+/// be the same. A process that takes over goes on with those that have `arrived`. It may ask
+/// others, for some seconds.
+pub(crate) fn tagger(
+    runtime: &Runtime,
+    settings: &Settings,
+    arrived: Option<Tagger>,
+) -> Option<Tagger> {
+    nats::tagger(runtime, settings, arrived)
 }
 
 /// The journals of a server that starts.

@@ -54,11 +54,8 @@ pub(crate) fn tagger(
     settings: &Settings,
     arrival: Option<&Arrival>,
 ) -> Result<Tagger> {
-    if let Some(arrival) = arrival {
-        return Ok(arrival.tagger());
-    }
-    let shared = journals::tagger(runtime, settings);
-    shared.or_else(Tagger::random).context("the system has no random bytes")
+    let tagger = journals::tagger(runtime, settings, arrival.map(Arrival::tagger));
+    tagger.or_else(Tagger::random).context("the system has no random bytes")
 }
 
 /// The listener of the running server at this address, or a new one.

@@ -1,12 +1,13 @@
 //! The secret that all nodes share. From it come the keys by which limits know a client, so that
 //! nodes can tell each other of one.
 //!
-//! It is in the bucket of epochs. A node that has limits reads it before it serves, and the first
-//! one makes it. A node that cannot read it has a secret of its own until it is started again.
+//! It is in the bucket of epochs. A node reads it before it serves, also if it has no limits yet:
+//! it may get some with an upgrade. The first one makes it. A node that cannot read it has a secret
+//! of its own until it is started again, since the tags of its clients' sessions come from it, too.
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use throng_access::session::Tagger;
 use throng_nats::api::StreamSettings;
 use throng_nats::api::bucket::{self, SeedRecord};
@@ -29,25 +30,32 @@ const REQUESTS_MAX: usize = 8;
 /// Only the first node writes it.
 const EXPECTED: &str = "Nats-Expected-Last-Subject-Sequence";
 
-/// Makes the tags and keys of all nodes; `None` without limits or without nodes, and if there is no
-/// common secret now.
-pub(crate) fn tagger(runtime: &Runtime, settings: &Settings) -> Option<Tagger> {
-    if !settings.engine.0 || !settings::has_limits(settings) {
-        return None;
+/// Makes the tags and keys of all nodes, or those of this one if there is no common secret now;
+/// `None` without nodes. A process that takes over goes on with those that have `arrived`.
+pub(crate) fn tagger(
+    runtime: &Runtime,
+    settings: &Settings,
+    arrived: Option<Tagger>,
+) -> Option<Tagger> {
+    let has_limits = settings::has_limits(settings);
+    if !settings.engine.0 || (arrived.is_some() && !has_limits) {
+        return arrived;
     }
-    let own = Tagger::random()?.seed();
-    let found = runtime.block_on(async { timeout(PATIENCE, shared(settings, own)).await });
+    let own = arrived.clone().or_else(Tagger::random)?;
+    let found = runtime.block_on(async { timeout(PATIENCE, shared(settings, own.seed())).await });
     let found = found.context("NATS does not answer").and_then(|found| found);
-    match found {
-        Ok(seed) => Some(Tagger::from_seed(seed)),
-        Err(reason) => {
-            tracing::warn!(
-                "limits count the clients of this node alone until it is started again, because \
-                 the secret of all nodes cannot be read: {reason:#}"
-            );
-            None
-        }
+    let reason = match found.map(Tagger::from_seed) {
+        Ok(found) if arrived.is_none_or(|arrived| arrived == found) => return Some(found),
+        Ok(_) => anyhow!("the process before had another one"),
+        Err(reason) => reason,
+    };
+    if has_limits {
+        tracing::warn!(
+            "limits count the clients of this node alone until it is started again, because it \
+             does not have the secret of all nodes: {reason:#}"
+        );
     }
+    Some(own)
 }
 
 /// The secret of all nodes, through the first server that can be reached. It is `own` if there is
