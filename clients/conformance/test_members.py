@@ -4,6 +4,7 @@ import threading
 
 import pytest
 from conftest import WAIT_SECONDS
+from support.server import eventually
 
 TRANSPORTS = ["websocket", "sse", "poll"]
 # No delays between attempts.
@@ -86,6 +87,36 @@ def test_what_the_server_does_not_take_ends_no_subscription(connect, server, cha
     server.publish(channel, "still there")
     bo.until_all("message", 1)
     assert not bo.all("error")
+
+
+def test_what_was_refused_ends_no_later_subscription(connect, scripted):
+    told = []
+
+    async def script(request, peer):
+        peer.welcome(request)
+        frame = await peer.until_subscribe()
+        told.append(frame["info"])
+        peer.say({"type": "subscribed", "channel": "a", "id": "e-0", "ref": frame["ref"]})
+        for code in [None, "bad_request"] if len(told) == 1 else []:
+            while (frame := await peer.hear())["type"] != "update":
+                pass
+            told.append(frame["info"])
+            kind = "error" if code else "updated"
+            answer = {"type": kind, "code": code, "message": "no", "ref": frame["ref"]}
+            peer.say(answer | {"channel": "a"})
+        if len(told) == 3:
+            peer.close(1012)
+        await peer.hear()
+
+    client = connect(scripted(script).url, transports=["websocket"], **EAGER)
+    client.tell("subscribe", channels=["a"], info={"n": 1})
+    eventually(lambda: len(told) == 1, "it subscribes")
+    client.tell("update", info={"n": 2})
+    eventually(lambda: len(told) == 2, "it updates")
+    client.tell("update", info={"n": 3})
+    eventually(lambda: len(told) == 4, "it subscribes again")
+    assert told == [{"n": 1}, {"n": 2}, {"n": 3}, {"n": 2}]
+    assert not client.all("error")
 
 
 def test_a_list_that_becomes_partial_or_whole_is_told(connect, scripted):

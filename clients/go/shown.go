@@ -20,6 +20,9 @@ type shown struct {
 	telling sync.Mutex
 }
 
+// An update is what the server is told to show, in place of what was shown before.
+type update struct{ info, before json.RawMessage }
+
 func objectOf(info any) (json.RawMessage, error) {
 	text, err := json.Marshal(info)
 	if err != nil {
@@ -38,8 +41,9 @@ func (s *Subscription) Update(info any) error {
 	if err != nil {
 		return err
 	}
+	before := s.shown.now()
 	if link := s.shown.set(object); link != nil {
-		link.show()
+		link.show(before)
 	}
 	return nil
 }
@@ -73,7 +77,17 @@ func (s *shown) begin(link *socketLink, info json.RawMessage) {
 	isNewer := !bytes.Equal(s.info, info)
 	s.mu.Unlock()
 	if isNewer {
-		link.show()
+		link.show(info)
+	}
+}
+
+// takeBack shows what was shown before a refused update: the next subscription would be refused for it,
+// too.
+func (s *shown) takeBack(refused update) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if bytes.Equal(s.info, refused.info) {
+		s.info = refused.before
 	}
 }
 
@@ -91,7 +105,7 @@ func (s *shown) end(link *socketLink) {
 
 // show tells the server what the client shows from now on. If this fails, so does the next read, and
 // the next link begins with it.
-func (s *socketLink) show() {
+func (s *socketLink) show(before json.RawMessage) {
 	s.cursors.shown.telling.Lock()
 	defer s.cursors.shown.telling.Unlock()
 	info := s.cursors.shown.now()
@@ -100,7 +114,11 @@ func (s *socketLink) show() {
 			continue
 		}
 		kind, name := each.target.parts()
-		frame := map[string]any{"type": "update", kind: name, "info": info, "ref": s.nextRef()}
+		ref := s.nextRef()
+		s.mu.Lock()
+		s.updates[ref] = update{info, before}
+		s.mu.Unlock()
+		frame := map[string]any{"type": "update", kind: name, "info": info, "ref": ref}
 		if s.send(frame) != nil {
 			return
 		}

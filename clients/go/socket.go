@@ -56,6 +56,8 @@ type socketLink struct {
 	mu     sync.Mutex
 	opened bool
 	pulse  pulse
+	// updates are pending, by ref.
+	updates map[int]update
 	// pings is the number of those without an answer.
 	pings int
 	ref   int
@@ -91,6 +93,7 @@ func newSocketLink(ctx context.Context, client *Client, cursors *cursors, timeou
 		commands:  map[int]map[Target]command{},
 		live:      map[*cursor]backlog{},
 		numbered:  map[uint64]numbered{},
+		updates:   map[int]update{},
 		isCompact: !client.isFull.Load(),
 		pulse: pulse{
 			heartbeat: client.options.Heartbeat,
@@ -518,6 +521,10 @@ func (s *socketLink) take(frame *fields) ([]event, error) {
 		return each.take(frame)
 	case "unread":
 		return s.cursors.unread(frame), nil
+	case "updated":
+		s.mu.Lock()
+		delete(s.updates, frame.Ref)
+		s.mu.Unlock()
 	case "subscribed":
 		asked, isOurs := s.commands[frame.Ref]
 		if !isOurs {
@@ -649,6 +656,10 @@ func refusedBy(code, message string) error {
 func (s *socketLink) refusedCommand(frame *fields) error {
 	err := &Error{Code: frame.Code, Message: frame.Message}
 	s.mu.Lock()
+	if refused, isUpdate := s.updates[frame.Ref]; isUpdate {
+		s.cursors.shown.takeBack(refused)
+	}
+	delete(s.updates, frame.Ref)
 	isAuth, token := s.isRefreshing && frame.Ref == s.authRef, s.auth
 	if isAuth {
 		s.isRefreshing, s.authRef = false, 0

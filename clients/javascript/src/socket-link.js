@@ -207,9 +207,9 @@ export class SocketLink {
    * Shows something else of the client to the other members of a channel. A later `subscribe` tells it
    * otherwise.
    */
-  show(cursor) {
-    const { target, info } = cursor;
-    if (this.#requested.has(cursor)) this.#send({ type: "update", ...target, info }, { info });
+  show(cursor, info) {
+    const command = { cursor, info, shown: cursor.info };
+    if (this.#requested.has(cursor)) this.#send({ type: "update", ...cursor.target, info }, command);
   }
 
   publish(publish) {
@@ -463,7 +463,11 @@ export class SocketLink {
   #refused({ code, message }, command) {
     const error = new ThrongError(code, message);
     if (command?.token) return this.#refusedToken(error, command.token);
-    if (command?.info) this.#client.warn(`members do not see the new info: ${message}`);
+    if (command?.info) {
+      // The next `subscribe` would be refused for it, too.
+      if (command.cursor.info === command.info) command.cursor.info = command.shown;
+      this.#client.warn(message);
+    }
     if (command?.publish) this.#client.outbox.retryOrRefuse(command.publish, error);
     for (const each of command?.asked?.values() ?? []) this.#refusedOne(error, each);
   }

@@ -161,8 +161,8 @@ export class Cursor {
 
   /** Shows something else to the other members, from now on, if the connection can. */
   update(info) {
+    this.connection?.link?.show?.(this, info);
     this.info = info;
-    this.connection?.link?.show?.(this);
   }
 
   part(subscription) {

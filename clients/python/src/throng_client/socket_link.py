@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Mapping
 from typing import Any, NoReturn
 from urllib.parse import urlencode
 
@@ -60,6 +61,8 @@ class SocketLink(Link):
         self._token: str | None = None
         self._commands: dict[int, dict[Target, tuple[Cursor, bool]]] = {}
         """Pending `subscribe` commands by `ref`: the channels, and whether each has a position."""
+        self._updates: dict[int, tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]] = {}
+        """Pending `update` commands by `ref`: what each shows, and what was shown before."""
         self._numbered: dict[int, tuple[Cursor | None, str]] = {}
         """Channels by their numbers in compact messages, each with the epoch of its ids."""
         self._live: dict[Cursor, str | None] = {}
@@ -173,7 +176,7 @@ class SocketLink(Link):
             await self._ask_for(part, entries)
         if self.host.info is not info:
             # An update has come between two commands.
-            await self.show()
+            await self.show(info)
 
     def _entry_of(self, cursor: Cursor) -> dict[str, Any]:
         """The fields of a `subscribe` command for one channel."""
@@ -190,16 +193,20 @@ class SocketLink(Link):
             entry["info"] = self.host.info
         return entry
 
-    async def show(self) -> None:
-        """Tells the server what the client shows from now on, in all channels it has asked for."""
-        asked = [cursor for command in self._commands.values() for cursor, _ in command.values()]
+    async def show(self, shown: Mapping[str, Any] | None) -> None:
+        """Tells the server what the client shows from now on, in place of `shown`, in all channels
+        that it has asked for."""
+        commands = self._commands.values()
+        asked = [cursor for command in commands for cursor, _ in command.values()]
         try:
             for cursor in dict.fromkeys([*self._live, *asked]):
                 if not cursor.may_have_presence:
                     continue
                 self._ref += 1
+                info = self.host.info
+                self._updates[self._ref] = (info, shown)
                 named = {**place_of(cursor.target), "ref": self._ref}
-                await self._send({"type": "update", **named, "info": self.host.info})
+                await self._send({"type": "update", **named, "info": info})
         except Loss:
             # The next read finds out, and the next connection begins with it.
             return
@@ -414,7 +421,9 @@ class SocketLink(Link):
             return self._answered(frame, self._commands.pop(ref))
         if type == "unread":
             return self.host.cursors.unread(frame)
-        if type == "numbers":
+        if type == "updated" and ref is not None:
+            self._updates.pop(ref, None)
+        elif type == "numbers":
             self._learn_numbers(frame)
         elif type == "expiring":
             self._renew()
@@ -472,6 +481,11 @@ class SocketLink(Link):
             self._renew()
         elif ref in self._commands:
             self._refuse(frame)
+        elif ref in self._updates:
+            info, shown = self._updates.pop(ref)
+            if self.host.info is info:
+                # The next `subscribe` would be refused for it, too.
+                self.host.info = shown
         elif ref is None and code == "forbidden":
             # A newer token does not grant presence events any more.
             raise ThrongError(code, message)

@@ -325,9 +325,9 @@ class AsyncSubscription:
 
     async def update(self, info: Mapping[str, Any]) -> None:
         """Shows something else to the other members of the channels, in place of `info`."""
-        self._host.info = _checked_info(info)
+        shown, self._host.info = self._host.info, _checked_info(info)
         if isinstance(self._link, SocketLink):
-            await self._link.show()
+            await self._link.show(shown)
 
     def suspect(self, since: float, until: float) -> None:
         """A request of the client has no answer yet: asks the server for a sign of life."""
