@@ -74,13 +74,14 @@ impl SubscriptionTable {
     }
 
     /// Adds the messages of a backlog that a replay buffer lacks between its floor and the
-    /// channel's head: tombstones, if what it has came with the states of other subscriptions.
+    /// channel's head, or has a placeholder of: tombstones, if what it has came with the states of
+    /// other subscriptions.
     fn complete(&mut self, local: LocalId, backlog: &[Arc<Message>]) {
         let channel = &mut self.channels[local.index()];
         let Some(buffer) = channel.buffer.as_mut().filter(|buffer| buffer.is_sparse()) else {
             return;
         };
-        for message in backlog.iter().filter(|message| message.id.offset < channel.head) {
+        for message in backlog.iter().filter(|message| message.id.offset <= channel.head) {
             let (bytes, pending_bytes) = buffer.insert(message);
             self.buffer_bytes += bytes;
             self.pending_bytes += pending_bytes;

@@ -257,18 +257,26 @@ impl ReplayBuffer {
         bytes
     }
 
-    /// Adds a message between others, unless it is here. Returns its bytes, and how many of them
-    /// are pending.
+    /// Adds a message between others, or in the place of its placeholder, unless it is here. Returns
+    /// its bytes, and how many of them are pending.
     pub(super) fn insert(&mut self, message: &Arc<Message>) -> (usize, usize) {
         let offset = message.id.offset;
         let at = self.index_after(offset - 1);
-        if offset <= self.floor || self.messages.get(at).is_some_and(|it| it.id.offset == offset) {
+        let here = self.messages.get(at).filter(|here| here.id.offset == offset);
+        let is_placeholder = here.is_some_and(|here| here.is_without_body());
+        if offset <= self.floor || here.is_some() && (!is_placeholder || message.is_without_body())
+        {
             return (0, 0);
         }
         self.runs.clear();
-        let bytes = self.count(message);
+        let (is_offered, before) = (offset <= self.offered, self.bytes);
+        if is_placeholder && let Some(placeholder) = self.messages.remove(at) {
+            self.uncount(&placeholder);
+        }
+        self.count(message);
         self.messages.insert(at, Arc::new(message.unencoded()));
-        let pending_bytes = if offset > self.offered { bytes } else { 0 };
+        let bytes = self.bytes - before;
+        let pending_bytes = if is_offered { 0 } else { bytes };
         self.pending_bytes += pending_bytes;
         (bytes, pending_bytes)
     }

@@ -286,6 +286,27 @@ mod tests {
     }
 
     #[test]
+    fn a_tombstone_at_the_head_of_the_worker_is_no_placeholder_for_one_that_resumes() {
+        let mut table = SubscriptionTable::new(Arc::new(Rules::default()));
+        let local = table.next_local();
+        // What comes after 5 is on its way.
+        table.join(ConnectionId::new(0), &model::followed(ChannelId(0), local, 5), false, None);
+        let mut followed = model::followed(ChannelId(0), local, 9);
+        (followed.cursor.offset, followed.is_sparse) = (0, true);
+        followed.backlog = [1, 2, 4, 7, 8, 9].map(message).into();
+        let other = table.join(ConnectionId::new(1), &followed, false, None);
+        table.begin_state(other, followed.head);
+        table.block_slow(other);
+        followed.cursor.offset = 2;
+        followed.is_recovered = Some(true);
+        followed.backlog = (3..=9).map(message).collect();
+        let id = table.join(ConnectionId::new(2), &followed, false, None);
+        let Waiting::Messages(messages) = table.waiting(id) else { panic!("it lacks some") };
+        let offsets = messages.filter(|it| !it.is_without_body()).map(|it| it.id.offset);
+        assert_eq!(offsets.collect::<Vec<_>>(), [3, 4, 5]);
+    }
+
+    #[test]
     fn a_slow_reader_gets_the_whole_state_before_the_newest_message_alone() {
         let (mut table, id) = table(LagPolicy::Latest);
         assert_eq!(lacked(&table, id), [1, 2, 4, 5, 7, 8]);
