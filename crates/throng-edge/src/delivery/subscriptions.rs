@@ -339,10 +339,13 @@ impl<N: Net> Delivery<N> {
     pub(crate) fn own_channel(&self, id: ConnectionId) -> Option<ChannelName> {
         let mut own = self.subscriptions_in_order(id).into_iter();
         let channel = own.next().and_then(|first| self.subscriptions.channel(first));
-        // With `?user=`, the connection also follows an inbox: the channel is still clear.
-        let is_clear = !self[id].has(Flags::MULTIPLE)
-            || own
-                .all(|other| self.subscriptions.channel(other).is_some_and(|(_, is_user)| is_user));
+        // With `?user=`, the connection also follows an inbox, and with `?presence=` who is in the
+        // channel: that is still clear.
+        let is_beside = |other| {
+            self.subscriptions.channel(other).is_some_and(|(_, is_user)| is_user)
+                || self.subscriptions.is_of_presence(other)
+        };
+        let is_clear = !self[id].has(Flags::MULTIPLE) || own.all(is_beside);
         let name = channel.and_then(|(channel, _)| self.engine.name(channel));
         name.filter(|name| is_clear || name.kind() == Kind::User)
     }

@@ -283,6 +283,20 @@ fn each_connection_is_a_member_where_the_rule_says_so() {
 }
 
 #[test]
+fn a_plain_websocket_that_follows_members_publishes_to_its_channel() {
+    let mut rig = rig();
+    let reader = rig.get("/channels/room");
+    let client = rig.connect(
+        "GET /channels/room?user=ann&presence=true HTTP/1.1\r\nHost: localhost\r\n\
+         Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+    );
+    rig.send_frame(&client, "hello");
+    rig.work();
+    assert!(reader.received().contains("hello"), "{}", client.received());
+}
+
+#[test]
 fn a_long_poll_gets_the_list_and_then_what_changes() {
     let mut rig = rig();
     let ann = rig.get("/channels/room?user=ann");
