@@ -33,7 +33,7 @@ const READING_MS_MAX: u64 = 10;
 /// Milliseconds since 1970: the machine's clock as it was at the start, and what has passed since,
 /// suspends included. It never goes back, and setting the machine's clock does not move it.
 pub fn now_ms() -> u64 {
-    #[cfg(test)]
+    #[cfg(any(test, feature = "conformance"))]
     if let Some(now_ms) = simulated::get() {
         return now_ms;
     }
@@ -91,8 +91,8 @@ impl Ahead {
 }
 
 /// The time of a test that has one of its own, so that it runs the same way each time.
-#[cfg(test)]
-pub(crate) mod simulated {
+#[cfg(any(test, feature = "conformance"))]
+pub mod simulated {
     use std::cell::Cell;
 
     thread_local! {
@@ -104,7 +104,7 @@ pub(crate) mod simulated {
     }
 
     /// This thread has this time from now on.
-    pub(crate) fn set(now_ms: u64) {
+    pub fn set(now_ms: u64) {
         NOW_MS.set(Some(now_ms));
     }
 }

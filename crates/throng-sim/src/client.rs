@@ -5,6 +5,7 @@
 //! | [`view`] | the state of the world that the checks depend on |
 //! | [`plan`] | the request |
 //! | `follower` | subscriptions to changing channels |
+//! | [`member`] | what it is as a member of channels, and what it is told of others |
 //! | `expected` | requests, commands and publications that await an answer |
 //! | `receive` | handles what the server sends, piece by piece |
 //! | [`message`] | compares a message with the model's log |
@@ -21,6 +22,7 @@ mod answers;
 mod ending;
 mod expected;
 mod follower;
+pub(crate) mod member;
 pub(crate) mod message;
 pub(crate) mod plan;
 mod poll;
@@ -38,7 +40,7 @@ use crate::model::Begin;
 use crate::pipe::SharedPipe;
 use crate::random::Random;
 use crate::stamp::Moment;
-use expected::{Command, Cursor, EngineAnswers, Follower, Greeting, Outgoing, Request};
+use expected::{Command, Cursor, EngineAnswers, Follower, Greeting, Outgoing, Own, Request};
 use plan::{Plan, Transport};
 pub use receive::Tamper;
 use view::View;
@@ -73,6 +75,10 @@ pub(crate) struct Client {
     cursors: Vec<Cursor>,
     /// Its subscriptions to changing channels.
     followers: Vec<Follower>,
+    /// The channels with members that it follows.
+    own: Vec<Own>,
+    /// What it has said of itself in such channels, by numbers.
+    said: Vec<(usize, u64)>,
     /// True if it was told that its only channel has ended.
     is_over: bool,
     /// The bytes that the server had written after each erasure of the world.
@@ -174,6 +180,8 @@ impl Client {
             is_opening: false,
             cursors: Vec::new(),
             followers: Vec::new(),
+            own: Vec::new(),
+            said: Vec::new(),
             is_over: false,
             erasures: Vec::new(),
             read_total: 0,
@@ -278,7 +286,10 @@ impl Client {
     /// True if it does not know yet what it follows, because a subscription may still be refused.
     pub(crate) fn awaits_subscription(&self) -> bool {
         let subscribes = |command: &Command| {
-            matches!(command, Command::Subscribe(..) | Command::SubscribeMany(_))
+            matches!(
+                command,
+                Command::Subscribe(..) | Command::Enter { .. } | Command::SubscribeMany(_)
+            )
         };
         self.commands.iter().any(|(_, command)| subscribes(command))
     }

@@ -104,7 +104,11 @@ impl FactLog {
             *erasures += 1;
         }
         self.weight_bytes += message.weight_bytes();
-        self.facts.push(Fact::new(message, id_of));
+        let mut fact = Fact::new(message, id_of);
+        if message.channel.is_members() {
+            fact.shown = shown_member(message, &id_of(message.id.offset));
+        }
+        self.facts.push(fact);
     }
 
     /// The offset of the newest message; 0 without messages.
@@ -123,6 +127,11 @@ impl FactLog {
     pub(crate) fn get(&self, offset: u64) -> Option<&Fact> {
         let at = self.facts.binary_search_by_key(&offset, |fact| fact.offset).ok()?;
         Some(&self.facts[at])
+    }
+
+    /// The newest message of a key.
+    pub(crate) fn newest(&self, key: &str) -> Option<&Fact> {
+        self.facts.iter().rev().find(|fact| fact.key.as_deref() == Some(key))
     }
 
     /// The messages after `from` up to `to`.
@@ -192,6 +201,28 @@ impl FactLog {
             |fact: &&Fact| fact.sets_key() && !fact.is_gone(now_ms) && !self.is_superseded(fact);
         self.facts.iter().filter(is_value).map(|fact| fact.offset).collect()
     }
+}
+
+/// The member that a change is about, as all see it.
+pub(crate) fn member_of(message: &Message) -> Value {
+    serde_json::from_slice(message.body.bytes()).unwrap_or_default()
+}
+
+/// What has become of the member that a change is about.
+pub(crate) fn event_of_member(message: &Message) -> &str {
+    message.facts().event.unwrap_or_default()
+}
+
+/// What those who follow the members are told of a change.
+fn shown_member(message: &Message, id: &str) -> Value {
+    json!({
+        "type": "presence",
+        "channel": message.channel.name(),
+        "event": event_of_member(message),
+        "id": id,
+        "time": message.time_ms,
+        "member": member_of(message),
+    })
 }
 
 /// Adds the fields of a body to an envelope.

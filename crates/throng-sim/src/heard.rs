@@ -16,6 +16,8 @@ pub(crate) struct Heard(Mutex<State>);
 struct State {
     connected: HashSet<ConnectionName>,
     occupied: HashSet<String>,
+    /// Names of channels, and the keys of their members.
+    members: HashSet<(String, String)>,
     /// The first event that does not fit.
     objection: Option<String>,
 }
@@ -28,6 +30,12 @@ impl EventSink for Heard {
             Event::Disconnected { connection, .. } => state.connected.remove(&connection),
             Event::Occupied(name) => state.occupied.insert(name.key().to_owned()),
             Event::Vacated(name) => state.occupied.remove(name.key()),
+            Event::MemberAdded(name, key) => {
+                state.members.insert((name.name().to_owned(), key.to_owned()))
+            }
+            Event::MemberRemoved(name, key) => {
+                state.members.remove(&(name.name().to_owned(), key.to_owned()))
+            }
             _ => true,
         };
         if !fits {
@@ -50,6 +58,26 @@ impl Heard {
     pub(crate) fn check_vacated(&self) -> Check {
         let occupied = &self.state().occupied;
         ensure!(occupied.is_empty(), "{occupied:?} are heard to be followed, and are not");
+        Ok(())
+    }
+
+    /// True if the application believes a connection to be there.
+    pub(crate) fn is_connected(&self, name: u64) -> bool {
+        self.state().connected.contains(&ConnectionName::numbered(name))
+    }
+
+    /// Objects unless these are the members that a channel is heard to have.
+    pub(crate) fn check_members<'a>(
+        &self,
+        channel: &str,
+        keys: impl Iterator<Item = &'a str>,
+    ) -> Check {
+        let state = self.state();
+        let of_channel = state.members.iter().filter(|(name, _)| name == channel);
+        let mut heard: Vec<_> = of_channel.map(|(_, key)| &**key).collect();
+        heard.sort_unstable();
+        let keys: Vec<_> = keys.collect();
+        ensure!(heard == keys, "{heard:?} are heard to be members of {channel}, not {keys:?}");
         Ok(())
     }
 

@@ -16,6 +16,7 @@
 //! | `model` | the expected logs and subscriptions |
 //! | `topics` | the channels and their rules |
 //! | `facts` | the logs of channels whose messages have keys, are erased or replaced |
+//! | `members` | the logs of members |
 //! | `stream_ids` | the ids of journals: offsets that skip, channels with different epochs |
 //! | `recorder` | the engine, with a record of all calls |
 //! | `fetches` | fetches of an engine that keeps its logs elsewhere |
@@ -43,6 +44,7 @@ mod fetches;
 mod heard;
 mod late;
 mod late_answers;
+mod members;
 mod model;
 pub mod net;
 pub mod notes;

@@ -91,7 +91,8 @@ pub(crate) struct Ids {
 #[derive(Debug)]
 pub(crate) struct Model {
     pub(crate) topics: Vec<Topic>,
-    /// The number of the first topics that are lists; those behind them change.
+    /// The number of the first topics that are lists; those behind them change, and the last of
+    /// them are the members of channels.
     pub(crate) lists: usize,
     /// The logs of changing channels, by the index of their topic.
     pub(crate) facts: Vec<FactLog>,
@@ -155,6 +156,9 @@ pub(crate) struct Begin {
 #[derive(Debug, Clone)]
 pub(crate) struct Beginning {
     pub(crate) topic: usize,
+    /// It gets the messages after this offset.
+    pub(crate) cursor: u64,
+    pub(crate) is_recovered: Option<bool>,
     /// The offset of the newest message then.
     pub(crate) head: u64,
     /// The offsets of the messages before the head that it gets.
@@ -209,6 +213,9 @@ impl Model {
     pub(crate) fn learn(&mut self, topic: usize, message: &Message) -> Check {
         let known = self.facts[topic].head();
         ensure!(message.previous == known, "{} follows {known}", message.id);
+        if self.topics[topic].is_of_members() {
+            self.facts[topic].check_change(message)?;
+        }
         let epoch = &self.ids[topic].epoch;
         let id_of = |offset| format!("{epoch}-{offset}");
         self.facts[topic].learn(message, &id_of, &mut self.erasures);

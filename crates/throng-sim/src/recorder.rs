@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use throng_core::conformance::{Coming, Made, Observer, TestJournal};
 use throng_core::frozen::ThawError;
 use throng_core::{
-    Answer, ChannelName, Channels, Fetched, HistoryQuery, Later, MemoryEngine, MemoryThaw,
+    Answer, ChannelName, Channels, Fetched, HistoryQuery, Kind, Later, MemoryEngine, MemoryThaw,
     MessageId, Outcome, Publication, Published, Reading, Rules, SegmentSink, SharedBytes, StartAt,
     WorkerId, WorkerQueue,
 };
@@ -296,7 +296,10 @@ impl Observer for Recorder {
                 assert!(!marker.has_moved || subscribers == 0, "{marker:?} is told to nobody");
             }
             Made::Followed(now_ms, follow, followed) => {
-                self.fetches.expect_readable(follow.channel, Reading::Start(follow.start));
+                // The server has its internal logs in memory.
+                if follow.channel.kind() != Kind::Internal {
+                    self.fetches.expect_readable(follow.channel, Reading::Start(follow.start));
+                }
                 self.record(Record::Followed(FollowCall {
                     now_ms,
                     channel: follow.channel.clone(),

@@ -1,8 +1,11 @@
 //! Simulated time, and the client on whose behalf a worker acts.
 //!
-//! Sockets and engine share it, because a worker calls both.
+//! Sockets and engine share it, because a worker calls both. What is thawed reads the clock itself:
+//! it shows this time to the thread of the world.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use throng_core::clock::simulated;
 
 /// Stands for no client.
 const NO_CLIENT: u64 = u64::MAX;
@@ -29,6 +32,7 @@ pub struct Moment {
 impl Stamp {
     /// A stamp whose time starts at `now_ms`.
     pub fn new(now_ms: u64) -> Stamp {
+        simulated::set(now_ms);
         Stamp {
             now_ms: AtomicU64::new(now_ms),
             published: AtomicU64::new(0),
@@ -39,6 +43,7 @@ impl Stamp {
 
     /// Sets the current time.
     pub fn set_now(&self, now_ms: u64) {
+        simulated::set(now_ms);
         self.now_ms.store(now_ms, Ordering::Relaxed);
     }
 

@@ -1,11 +1,11 @@
 //! The channels of a world, each with a rule that provokes certain events.
 
-use throng_core::{ChannelName, Kind, LagPolicy, Retention, Rule, Rules};
+use throng_core::{ChannelName, Kind, LagPolicy, MembersRule, Retention, Rule, Rules};
 
 #[derive(Debug)]
 pub(crate) struct Topic {
     pub(crate) name: &'static str,
-    /// Whether it is a channel or a user.
+    /// Whether it is a channel or a user; internal if it is the log of the channel's members.
     pub(crate) kind: Kind,
     pub(crate) rule: Rule,
     /// True if the world's witness follows it, so that the engine never forgets it.
@@ -17,7 +17,15 @@ pub(crate) struct Topic {
 impl Topic {
     /// The name that the engine uses.
     pub(crate) fn channel_name(&self) -> ChannelName {
+        if self.kind == Kind::Internal {
+            return ChannelName::members(self.name);
+        }
         ChannelName::new(self.kind, self.name)
+    }
+
+    /// True if it is the log of a channel's members.
+    pub(crate) fn is_of_members(&self) -> bool {
+        self.kind == Kind::Internal
     }
 
     /// True if a slow subscriber gets the newest message alone, and never a gap.
@@ -49,6 +57,18 @@ pub(crate) const BRIEF: usize = 6;
 
 /// The channel whose messages are acknowledged.
 pub(crate) const BOUNDED: usize = 12;
+
+/// The channel whose members are users, and the one where each connection is a member.
+pub(crate) const ROOMS: [usize; 2] = [SQUARE, 10];
+
+/// The time for which a user stays a member whose last connection has ended.
+const GRACE_MS: u64 = 1_500;
+
+/// The pace at which changes of members are told, in worlds that have one.
+const MEMBERS_PACE_MS: u32 = 50;
+
+/// Changes of members that a subscriber may lack.
+const MEMBERS_LAG_MAX: usize = 1000;
 
 /// The keys that a changing channel may have.
 pub(crate) const KEYS_MAX: usize = 5;
@@ -97,6 +117,19 @@ pub(crate) fn changing() -> [Topic; 2] {
     topics
 }
 
+/// Gives some channels members. Returns the logs of these.
+pub(crate) fn members(topics: &mut [Topic]) -> Vec<Topic> {
+    let mut logs = Vec::new();
+    for (at, grace_ms) in ROOMS.into_iter().zip([GRACE_MS, 0]) {
+        let are_connections = at != SQUARE;
+        topics[at].rule.members = Some(MembersRule { are_connections, grace_ms });
+        let name = topics[at].name;
+        let log = topic(Kind::Internal, name, 0, MEMBERS_LAG_MAX, LagPolicy::Close);
+        logs.push(Topic { is_changing: true, ..log });
+    }
+    logs
+}
+
 /// Makes messages expire only when simulated time leaps.
 pub(crate) fn keep_for_an_hour(topics: &mut [Topic]) {
     for topic in topics.iter_mut().filter(|topic| !topic.rule.retention.is_none()) {
@@ -123,7 +156,10 @@ fn topic(
     Topic { name, kind, rule, is_pinned: true, is_changing: false }
 }
 
-/// The rules of all channels.
-pub(crate) fn rules(topics: &[Topic]) -> Rules {
-    Rules::new(topics.iter().map(|topic| topic.rule.clone()).collect(), Rule::default())
+/// The rules of all channels. Changes of members are told at once, or with a pace.
+pub(crate) fn rules(topics: &[Topic], are_members_paced: bool) -> Rules {
+    // Logs of members have a rule of their own.
+    let own = topics.iter().filter(|topic| topic.kind != Kind::Internal);
+    let rules = Rules::new(own.map(|topic| topic.rule.clone()).collect(), Rule::default());
+    rules.telling_members_at(if are_members_paced { MEMBERS_PACE_MS } else { 0 })
 }

@@ -3,11 +3,13 @@
 //! | module | what it does |
 //! |---|---|
 //! | `birth` | chooses the kind and the settings of the world |
+//! | `member_times` | when somebody was a member last |
 //! | `plans` | chooses subscriptions and publications |
 //! | `script` | runs random steps |
 //! | `changes` | what happens to changing channels |
 //! | `crowd` | many clients on one channel, some of which leave and join during fan-outs |
 //! | `journals` | where the logs are |
+//! | `members` | who may and who must be a member |
 //! | `memory` | how short memory is |
 //! | `shortage` | memory that becomes short and suffices again |
 //! | `storms` | which queues of new connections become long |
@@ -27,6 +29,8 @@ mod crowd;
 mod finale;
 mod freeze;
 mod journals;
+mod member_times;
+mod members;
 mod memory;
 mod plans;
 mod receipt_desk;
@@ -60,6 +64,7 @@ use crate::random::Random;
 use crate::recorder::Recorder;
 use crate::stamp::{Moment, Stamp};
 use crate::tls_end::TlsWorld;
+use member_times::MemberTimes;
 use memory::Memory;
 use receipt_desk::ReceiptDesk;
 use seat::Seat;
@@ -123,6 +128,7 @@ pub(crate) struct World {
     spoken: u64,
     /// Publications refused because a worker queue was full.
     busy: u64,
+    members: MemberTimes,
 }
 
 impl World {

@@ -257,8 +257,8 @@ impl ReplayBuffer {
         bytes
     }
 
-    /// Adds a message between others, or in the place of its placeholder, unless it is here. Returns
-    /// its bytes, and how many of them are pending.
+    /// Adds a message between others, or in the place of its placeholder, unless it is here.
+    /// Returns its bytes, and how many of them are pending.
     pub(super) fn insert(&mut self, message: &Arc<Message>) -> (usize, usize) {
         let offset = message.id.offset;
         let at = self.index_after(offset - 1);

@@ -24,6 +24,9 @@ impl Client {
         if let Some(greeting) = self.greetings.pop_front() {
             return self.greeting(greeting, value, view);
         }
+        if value["type"] == "presence" && value.get("event").is_some() {
+            return self.told_of_member(value, view);
+        }
         if let Some(at) = self.changing_of(value, view.model) {
             match value["type"].as_str() {
                 Some("gap") => return self.lagged(at, value, view),
@@ -126,13 +129,13 @@ impl Client {
         }
         if kind == "error" && message.contains(SHORT_OF_MEMORY) {
             let refusing = match command {
-                Command::Subscribe(..) => MemoryStep::RefuseSubscriptions,
+                Command::Subscribe(..) | Command::Enter { .. } => MemoryStep::RefuseSubscriptions,
                 Command::History(_) => MemoryStep::RefuseReads,
                 Command::Refused(_) => MemoryStep::RefuseReads,
                 _ => return Err(format!("{command:?} is refused for want of memory")),
             };
             ensure!(view.may_be_short(refusing) && value["code"] == "busy", "{value}");
-            if let Command::Subscribe(topic, _) = *command {
+            if let Some(topic) = command.followed() {
                 self.will_follow.retain(|&other| other != topic);
             }
             view.notes.saw("memory: command refused");
@@ -156,13 +159,16 @@ impl Client {
             Command::UnsubscribeMany(ref entries) => {
                 return self.unsubscribed_many(entries, value, view);
             }
+            Command::Enter { channel, watches, shown } => {
+                self.entered((channel, watches, shown), value, view)?;
+            }
+            Command::Update(channel, number) => self.updated((channel, number), value, view)?,
             Command::Unsubscribe(topic) if kind == "error" => {
                 self.left_ended(topic, value, view)?
             }
             Command::Unsubscribe(topic) => {
                 ensure!(kind == "unsubscribed" && is_named(value, topic, model), "{value}");
-                self.cursors.retain(|cursor| cursor.topic != topic);
-                self.followers.retain(|follower| follower.topic() != topic);
+                self.leaves(topic, model);
                 view.notes.saw("v1: unsubscribed");
             }
             Command::Publish(topic) => return self.published(topic, value, view),
@@ -171,6 +177,7 @@ impl Client {
                 ensure!(kind == "presence" && is_named(value, topic, model), "{value}");
                 let is_complete = value["connections"].is_u64() && value["users"].is_array();
                 ensure!(is_complete && value["more"] == false, "{value}");
+                self.check_present(topic, value, view)?;
                 view.notes.saw("v1: presence");
             }
         }
@@ -178,7 +185,7 @@ impl Client {
     }
 
     /// It follows one more channel, as this part of an answer says.
-    fn subscribed(
+    pub(super) fn subscribed(
         &mut self,
         topic: usize,
         wants_state: bool,
@@ -192,7 +199,9 @@ impl Client {
         if begin.is_recovered == Some(false) {
             self.gaps += 1;
         }
-        self.begin(&begin, wants_state, view)
+        self.begin(&begin, wants_state, view)?;
+        self.enters(topic, None, view.model);
+        Ok(())
     }
 
     fn subscribed_many(
@@ -244,7 +253,7 @@ impl Client {
             let named = &view.model.topics[topic];
             let is_it = answer == named.name || is_named(answer, topic, view.model);
             ensure!(is_it && answer.get("error").is_none(), "{answer} instead of {}", named.name);
-            self.cursors.retain(|cursor| cursor.topic != topic);
+            self.leaves(topic, view.model);
             view.notes.saw("many: unsubscribed");
         }
         Ok(())
@@ -271,12 +280,14 @@ impl Client {
     fn unanswered(&mut self, command: &Command, view: View<'_>) -> Check {
         view.notes.saw("wait: command refused");
         match *command {
-            Command::Subscribe(topic, _) => self.will_follow.retain(|&other| other != topic),
+            Command::Subscribe(topic, _) | Command::Enter { channel: topic, .. } => {
+                self.will_follow.retain(|&other| other != topic);
+            }
             Command::Publish(_) => match self.engine.published.front() {
                 Some(PublishAnswer::Undecided) => drop(self.engine.published.pop_front()),
                 _ => drop(self.publications.pop_front().ok_or("it was published")?),
             },
-            Command::History(_) | Command::Presence(_) => {}
+            Command::History(_) | Command::Presence(_) | Command::Update(..) => {}
             // Whether it is allowed is asked first.
             Command::Refused(code) if code != "not_subscribed" => {}
             _ => return Err(format!("{command:?} needs no answer from elsewhere")),

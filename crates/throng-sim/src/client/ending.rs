@@ -1,7 +1,7 @@
 //! Whether the server may end the connection, and whether a message is missing.
 
 use super::Client;
-use super::expected::{Command, Cursor, Request};
+use super::expected::{Command, Cursor, Follower, Request};
 use super::plan::Transport;
 use super::reconnect::{ANSWER_MS, UNREAD_MS, reconnect_ms_of};
 use super::view::{View, is_out_of_reach};
@@ -349,6 +349,12 @@ impl Client {
     fn check_lag(&self, end: End, view: View<'_>) -> Check {
         if self.may_lag_in_state(view) {
             view.notes.saw("changing: closed before the end of its state");
+            return Ok(());
+        }
+        let lags_of_members =
+            |it: &Follower| view.model.topics[it.topic()].is_of_members() && it.may_lag(view);
+        if self.followers.iter().any(lags_of_members) {
+            view.notes.saw("members: closed for a lag");
             return Ok(());
         }
         // Those of commands have begun before the client learns of it.

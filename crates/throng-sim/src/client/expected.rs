@@ -1,7 +1,8 @@
 //! A client's expectations of the server: its own requests, and the engine's answers to its worker.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
+use serde_json::Value;
 use throng_core::Publication;
 
 use super::plan::Plan;
@@ -93,6 +94,8 @@ impl Cursor {
 #[derive(Debug, Clone)]
 pub(super) struct Follower {
     pub(super) beginning: Beginning,
+    /// The members that it was told of, if it follows those of a channel.
+    pub(super) members: BTreeMap<Box<str>, Value>,
     /// The offset of the last message received, or passed over with a gap.
     pub(super) offset: u64,
     /// The end of the state with which it begins, until that has come.
@@ -102,10 +105,11 @@ pub(super) struct Follower {
 }
 
 impl Follower {
-    pub(super) fn new(begin: &Begin, beginning: Beginning, wants_state: bool) -> Follower {
-        let has_state = wants_state && begin.is_recovered != Some(true);
+    pub(super) fn new(beginning: Beginning, wants_state: bool) -> Follower {
+        let has_state = wants_state && beginning.is_recovered != Some(true);
         Follower {
-            offset: begin.cursor,
+            offset: beginning.cursor,
+            members: BTreeMap::new(),
             state_end: has_state.then_some(beginning.head),
             conflated: (0, 0),
             beginning,
@@ -116,9 +120,14 @@ impl Follower {
         self.beginning.topic
     }
 
+    /// True if the state with which it begins has not come yet.
+    pub(super) fn awaits_state(&self) -> bool {
+        self.state_end.is_some()
+    }
+
     /// True if it need not get a message that it has not got.
     pub(super) fn may_lack(&self, fact: &Fact, view: View<'_>) -> bool {
-        let Beginning { topic, head, ref backlog } = self.beginning;
+        let Beginning { topic, head, ref backlog, .. } = self.beginning;
         let is_old = fact.offset <= head && !backlog.contains(&fact.offset);
         let is_before_state = self.state_end.is_some_and(|end| fact.offset <= end);
         is_old
@@ -154,6 +163,16 @@ impl Follower {
     }
 }
 
+/// A channel with members that a client follows.
+#[derive(Debug, Clone)]
+pub(super) struct Own {
+    pub(super) channel: usize,
+    /// The user that it is there.
+    pub(super) user: Option<usize>,
+    /// The number in the newest information that the server has taken from it.
+    pub(super) shown: Option<u64>,
+}
+
 /// An event that comes before the first message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Greeting {
@@ -174,6 +193,16 @@ pub(super) enum Greeting {
 pub(super) enum Command {
     /// One channel, and whether its state is wanted.
     Subscribe(usize, bool),
+    /// One channel with members.
+    Enter {
+        channel: usize,
+        /// True if the client wants to follow its members, too.
+        watches: bool,
+        /// The number in what it shows of itself.
+        shown: Option<u64>,
+    },
+    /// A channel of which it is a member, and the number in what it shows there from now on.
+    Update(usize, u64),
     Unsubscribe(usize),
     /// Many channels, and the error codes with which some must be refused.
     SubscribeMany(Vec<(usize, Option<&'static str>)>),
@@ -185,6 +214,26 @@ pub(super) enum Command {
     Ping,
     /// A command that must be refused with this error code.
     Refused(&'static str),
+}
+
+impl Command {
+    /// The channel that it asks to follow.
+    pub(super) fn followed(&self) -> Option<usize> {
+        match self {
+            Command::Subscribe(channel, _) | Command::Enter { channel, .. } => Some(*channel),
+            _ => None,
+        }
+    }
+
+    /// True if it begins or ends a subscription to a channel.
+    pub(super) fn is_about(&self, channel: usize) -> bool {
+        match self {
+            Command::SubscribeMany(entries) => entries.iter().any(|(it, _)| *it == channel),
+            Command::UnsubscribeMany(entries) => entries.iter().any(|(it, _)| *it == channel),
+            Command::Unsubscribe(it) => *it == channel,
+            _ => self.followed() == Some(channel),
+        }
+    }
 }
 
 /// A publication sent on a WebSocket that the engine has not received yet.

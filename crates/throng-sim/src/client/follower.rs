@@ -25,20 +25,18 @@ impl Client {
     pub(super) fn follow_changing(&mut self, begin: &Begin, wants_state: bool) -> Check {
         let beginning = self.engine.beginnings.pop_front().ok_or("no changing channel began")?;
         ensure!(beginning.topic == begin.topic, "{beginning:?} instead of {begin:?}");
-        self.followers.push(Follower::new(begin, beginning, wants_state));
+        self.followers.push(Follower::new(beginning, wants_state));
         Ok(())
     }
 
-    fn follower_at(&self, is_it: impl Fn(usize) -> bool) -> Option<usize> {
+    pub(super) fn follower_at(&self, is_it: impl Fn(usize) -> bool) -> Option<usize> {
         self.followers.iter().position(|follower| is_it(follower.topic()))
     }
 
     /// The place of the subscription to a changing channel that a message is of.
     pub(super) fn follower_of(&self, received: &Received, model: &Model) -> Option<usize> {
         match &received.content {
-            Content::Envelope(value) => {
-                self.follower_at(|at| value["channel"] == model.topics[at].name)
-            }
+            Content::Envelope(value) => self.changing_of(value, model),
             Content::Compact(value) => self
                 .follower_at(|at| self.numbers.get(&at).is_some_and(|number| value[0] == *number)),
             Content::Exact(..) | Content::Lines(_) => None,
@@ -67,6 +65,19 @@ impl Client {
             ensure!(model.offset(topic, id)? == offset, "the id {id} of {}", fact.shown);
         }
         self.check_erased(fact)?;
+        self.fact_in_order(at, fact, view)?;
+        view.notes.saw(match fact {
+            Fact { is_notice: true, .. } => "changing: a notice of erasure",
+            Fact { key: None, .. } => "changing: a message without a key",
+            fact if fact.sets_key() => "changing: a value",
+            _ => "changing: a tombstone",
+        });
+        Ok(())
+    }
+
+    /// Checks that no message is missing before one of a changing channel, and takes that.
+    pub(super) fn fact_in_order(&mut self, at: usize, fact: &Fact, view: View<'_>) -> Check {
+        let (topic, offset) = (self.followers[at].topic(), fact.offset);
         let follower = &mut self.followers[at];
         let is_later = offset > follower.offset;
         ensure!(is_later, "{offset} after {} of {topic}", follower.offset);
@@ -76,12 +87,6 @@ impl Client {
         }
         follower.pass(offset, view)?;
         self.messages += 1;
-        view.notes.saw(match fact {
-            Fact { is_notice: true, .. } => "changing: a notice of erasure",
-            Fact { key: None, .. } => "changing: a message without a key",
-            fact if fact.sets_key() => "changing: a value",
-            _ => "changing: a tombstone",
-        });
         Ok(())
     }
 
@@ -116,8 +121,7 @@ impl Client {
         ensure!(follower.state_end.is_none(), "{value} before the end of its state");
         follower.pass(end + 1, view)?;
         // The client may have left it and come again meanwhile.
-        let comes_again =
-            |(_, it): &(u64, Command)| matches!(it, Command::Subscribe(it, _) if *it == topic);
+        let comes_again = |(_, it): &(u64, Command)| it.followed() == Some(topic);
         if !self.commands.iter().any(comes_again) {
             self.will_follow.retain(|other| *other != topic);
         }
@@ -181,6 +185,7 @@ impl Client {
     /// A changing channel that a notice is about.
     pub(super) fn changing_of(&self, value: &Value, model: &Model) -> Option<usize> {
         self.follower_at(|at| match value["number"].as_u64() {
+            _ if model.topics[at].is_of_members() => false,
             Some(number) => self.numbers.get(&at) == Some(&number),
             None => value["channel"] == model.topics[at].name,
         })
@@ -235,6 +240,7 @@ impl Client {
     /// At rest it has got all of changing channels.
     pub(super) fn check_facts_at_rest(&self, view: View<'_>) -> Check {
         self.check_has_facts(u64::MAX, view)?;
+        self.check_lists(view)?;
         for follower in &self.followers {
             let is_ended = view.model.facts[follower.topic()].is_ended;
             ensure!(!is_ended, "a subscription goes on at its end: {follower:?}");

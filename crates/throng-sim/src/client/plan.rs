@@ -46,6 +46,8 @@ pub(crate) struct Plan {
     pub(crate) start: Start,
     /// True if it is to begin with the state of its channel, unless it recovers.
     pub(crate) state: bool,
+    /// The channels whose members it is to follow, and the changes after which.
+    pub(crate) presence: Vec<(usize, Option<SinceId>)>,
     /// True if messages are to come in envelopes.
     pub(crate) envelope: bool,
     /// Given if envelopes are to be compact; whether with times.
@@ -124,6 +126,9 @@ impl Plan {
         if self.state {
             query.push("state=true".into());
         }
+        if !self.presence.is_empty() {
+            query.push(format!("presence={}", self.wanted_presence(model)));
+        }
         match self.compact {
             Some(is_timed) => query.push(format!("envelope=compact&time={is_timed}")),
             None if self.envelope => query.push("envelope=true".into()),
@@ -139,6 +144,20 @@ impl Plan {
         let query = if query.is_empty() { String::new() } else { format!("?{}", query.join("&")) };
         let version = if self.is_http10 { "1.0" } else { "1.1" };
         format!("GET {path}{query} HTTP/{version}\r\nHost: localhost\r\n{headers}\r\n")
+    }
+
+    /// For each channel whether its members are to be followed, or after which change.
+    fn wanted_presence(&self, model: &Model) -> String {
+        let wanted = |target: &usize| {
+            let wanted = self.presence.iter().find(|(channel, _)| channel == target);
+            match (wanted, model.members_of(*target)) {
+                (Some((_, Some(id))), Some(log)) => id.text(model, log),
+                (wanted, _) => wanted.is_some().to_string(),
+            }
+        };
+        let channels =
+            self.targets.iter().filter(|&&target| model.topics[target].kind == Kind::Channel);
+        channels.map(wanted).collect::<Vec<_>>().join(",")
     }
 
     fn path_and_query(&self, model: &Model) -> (String, Vec<String>) {

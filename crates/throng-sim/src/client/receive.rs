@@ -381,7 +381,10 @@ impl Client {
         }
         self.is_opening = plan.transport == Transport::Sse && self.greetings.is_empty();
         self.must_expire_ms = self.expires_ms.filter(|_| !self.was_asked_again);
-        begins.iter().try_for_each(|begin| self.begin(begin, plan.state, view))
+        begins.iter().try_for_each(|begin| self.begin(begin, plan.state, view))?;
+        // Now it is known whether it has a user.
+        begins.iter().for_each(|begin| self.enters(begin.topic, None, view.model));
+        plan.presence.iter().try_for_each(|(channel, _)| self.watch(*channel, view))
     }
 
     /// It follows one more channel.

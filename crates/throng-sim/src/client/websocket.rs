@@ -12,6 +12,7 @@ use super::plan::Transport;
 use super::view::{MESSAGE_BYTES_MAX, View};
 use crate::decode::frames;
 use crate::random::Random;
+use crate::topics::ROOMS;
 use crate::{Check, ensure};
 
 impl Client {
@@ -168,8 +169,11 @@ impl Client {
                 let kind = random.pick(&["history", "presence"]);
                 self.command(self.named(kind, topic, view), Command::Refused("forbidden"));
             }
-            0 if random.percent(50) && view.model.lists < view.model.topics.len() => {
+            0 if random.percent(50) && !view.model.changing().is_empty() => {
                 self.subscribe_changing(random, view);
+            }
+            1..=2 if !view.model.members().is_empty() && random.percent(60) => {
+                self.enter(random.pick(&ROOMS), random, view);
             }
             0..=2 => self.subscribe(topic, random, view),
             3 => self.unsubscribe(topic, view),
@@ -207,7 +211,8 @@ impl Client {
 
     /// Subscribes to a changing channel, or ends that.
     fn subscribe_changing(&mut self, random: &mut Random, view: View<'_>) {
-        let topic = random.between(view.model.lists, view.model.topics.len() - 1);
+        let topics = view.model.changing();
+        let topic = random.between(topics.start, topics.end - 1);
         if self.will_follow.contains(&topic) {
             return self.unsubscribe(topic, view);
         }
@@ -272,7 +277,7 @@ impl Client {
         self.command(value, Command::UnsubscribeMany(expected));
     }
 
-    fn unsubscribe(&mut self, topic: usize, view: View<'_>) {
+    pub(super) fn unsubscribe(&mut self, topic: usize, view: View<'_>) {
         let value = self.named("unsubscribe", topic, view);
         let Some(at) = self.will_follow.iter().position(|&known| known == topic) else {
             return self.command(value, Command::Refused("not_subscribed"));
@@ -345,12 +350,12 @@ impl Client {
         self.expected_close = Some(code);
     }
 
-    fn named(&self, kind: &str, topic: usize, view: View<'_>) -> Value {
+    pub(super) fn named(&self, kind: &str, topic: usize, view: View<'_>) -> Value {
         let named = &view.model.topics[topic];
         json!({"type": kind, noun(named.kind): named.name})
     }
 
-    fn command(&mut self, mut value: Value, command: Command) {
+    pub(super) fn command(&mut self, mut value: Value, command: Command) {
         let reference = self.next_reference;
         self.next_reference += 1;
         value["ref"] = json!(reference);

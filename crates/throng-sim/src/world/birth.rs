@@ -15,6 +15,7 @@ use throng_edge::worker::Setup;
 use throng_edge::{Limits, Metrics, Settings};
 
 use super::journals;
+use super::member_times::MemberTimes;
 use super::memory::Memory;
 use super::receipt_desk::ReceiptDesk;
 use super::seat::Seat;
@@ -50,7 +51,7 @@ struct Design {
 }
 
 impl Design {
-    fn new(random: &mut Random, memory_varies: bool, storm_rate: Option<u64>) -> Design {
+    fn new(random: &mut Random, seed: u64, memory_varies: bool, storm_rate: Option<u64>) -> Design {
         let kind = kind(random);
         let workers = if kind.is_crowd { 1 } else { random.between(1, 3) };
         let is_scarce = !kind.is_crowd && random.percent(25);
@@ -70,6 +71,10 @@ impl Design {
             && terms.max_logs_bytes.is_none();
         if are_roomy && !kind.is_crowd && random.percent(70) {
             topics.extend(topics::changing());
+        }
+        if are_roomy && !kind.is_crowd && Random::new(seed + 10).percent(60) {
+            let logs = topics::members(&mut topics);
+            topics.extend(logs);
         }
         Design { kind, workers, capacity, terms, limits, topics }
     }
@@ -108,17 +113,16 @@ impl World {
         let mut random = Random::new(seed);
         let (memory, storms) = memory_and_storms(seed);
         let Design { kind, workers, capacity, mut terms, limits, mut topics } =
-            Design::new(&mut random, memory.is_scarce, storms.rate());
+            Design::new(&mut random, seed, memory.is_scarce, storms.rate());
         let (stamp, heard) = (Arc::new(Stamp::new(BEGINNING_MS)), Arc::default());
         let queues = Queues::new(workers, terms.queue);
         let permits = Arc::new(FanOutPermits::new(&queues.queues, random.between(1, workers)));
         let permit = |id: usize| PermitHolder::new(Arc::clone(&permits), WorkerId(id as u16));
         journals::assign(&mut topics, &terms, (!random.percent(30), seed));
-        let rules = Arc::new(topics::rules(&topics));
+        let rules = Arc::new(topics::rules(&topics, seed % 2 == 1));
         let parts = parts(&terms, &rules, &queues, &heard);
         let (logs, journals, ids) = journals::open(&parts, &topics, Random::new(seed + 1));
         let recorder = recorder(parts, &stamp, queues.post(), &terms, Random::new(seed + 2));
-        let recorder = Arc::new(recorder);
         let engine = Arc::new(recorder.channels(logs, journals));
         let metrics = Metrics::new((0..workers).map(|_| capacity as u32));
         let (policy, access) = access(&terms, &stamp, Random::new(seed));
@@ -173,6 +177,7 @@ impl World {
             bodies: 0,
             spoken: 0,
             busy: 0,
+            members: MemberTimes::default(),
         };
         world.pinned()
     }
@@ -223,9 +228,9 @@ fn recorder(
     post: Post,
     terms: &Terms,
     random: Random,
-) -> Recorder {
+) -> Arc<Recorder> {
     let fetches = Fetches::new(terms.lateness.fetch_percent, random);
-    Recorder::new(parts, stamp, post, fetches, terms.max_logs_bytes.is_some())
+    Arc::new(Recorder::new(parts, stamp, post, fetches, terms.max_logs_bytes.is_some()))
 }
 
 fn memory_and_storms(seed: u64) -> (Memory, Storms) {

@@ -42,6 +42,7 @@ impl World {
                 && self.is_changing(&message.channel)?
             {
                 let topic = self.model.topic(&message.channel)?;
+                self.check_member(topic, message)?;
                 self.model.learn(topic, message)?;
             }
         }
@@ -51,7 +52,8 @@ impl World {
     /// Something happens to a changing channel.
     pub(super) fn change(&mut self) -> Check {
         let count = if self.random.percent(20) { self.random.between(2, 12) } else { 1 };
-        let topic = self.random.between(self.model.lists, self.model.topics.len() - 1);
+        let topics = self.model.changing();
+        let topic = self.random.between(topics.start, topics.end - 1);
         for _ in 0..count {
             let at = self.random.weighted(&CHANGES.map(|(weight, _)| weight));
             self.stamp.touch(None);
@@ -283,7 +285,7 @@ impl World {
 
     /// Learns from the engine which channels have ended: an end is over after some time.
     pub(super) fn learn_ends(&mut self) {
-        for topic in self.model.lists..self.model.topics.len() {
+        for topic in self.model.changing() {
             let max_age_ms = self.model.topics[topic].rule.retention.max_age_ms;
             let is_over = self.model.facts[topic].end_ms() + max_age_ms <= self.now_ms();
             self.model.facts[topic].is_ended = self.has_end(topic) && !is_over;
@@ -318,9 +320,14 @@ impl World {
         let Some(client) = client else { return Ok(()) };
         self.notes.trace(format!("  {client} follows {topic} after {cursor}, {is_recovered:?}"));
         self.check_memory(client, MemoryStep::RefuseSubscriptions)?;
-        let begin = Begin { topic, cursor: cursor.offset, is_recovered };
-        self.clients[client].add_begin(begin, self.stamp.now());
-        self.clients[client].add_beginning(Beginning { topic, head: head.offset, backlog });
+        let (cursor, head) = places;
+        // Of members, no answer says where it began.
+        if !self.model.topics[topic].is_of_members() {
+            let begin = Begin { topic, cursor, is_recovered };
+            self.clients[client].add_begin(begin, self.stamp.now());
+        }
+        let beginning = Beginning { topic, cursor, is_recovered, head, backlog };
+        self.clients[client].add_beginning(beginning);
         self.saw_in_fan_out("subscribe: in the middle of a fan-out");
         if is_recovered == Some(true) {
             self.notes.saw("changing: recovered");

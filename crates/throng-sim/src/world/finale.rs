@@ -98,6 +98,7 @@ impl World {
                 (plan.targets, plan.state) = (vec![SQUARE], false);
             }
             (plan.transport, plan.start, plan.wait_s) = (Transport::Poll, Start::Live, 5);
+            plan.presence.clear();
             plan.compact = None;
             self.connect_as(plan)?;
         }
@@ -160,6 +161,7 @@ impl World {
         self.rest()?;
         self.pass(LINGER_MS)?;
         self.rest()?;
+        self.check_nobody_is_member()?;
         for (at, seat) in self.seats.iter().enumerate() {
             let (connections, subscriptions) =
                 (seat.worker.connection_count(), seat.worker.subscriptions_in_all());

@@ -5,7 +5,7 @@ use throng_core::{Body, ConnectionName, Kind, Publication, VolatilePublication};
 use super::World;
 use crate::client::plan::{Plan, SinceId, Start, Transport};
 use crate::model::{VOLATILE, Volatile};
-use crate::topics::SQUARE;
+use crate::topics::{ROOMS, SQUARE};
 
 impl World {
     pub(super) fn plan(&mut self) -> Plan {
@@ -22,6 +22,7 @@ impl World {
             None if targets.is_empty() => (Start::Live, false),
             None => (self.start(&targets), false),
         };
+        let presence = self.presence(transport, &targets);
         let may_be_compact =
             matches!(transport, Transport::V1 | Transport::Sse | Transport::Stream);
         let is_compact = may_be_compact && self.random.percent(50);
@@ -29,6 +30,7 @@ impl World {
             transport,
             start,
             state,
+            presence,
             // Without chunks, only line ends separate messages, and bodies may contain them.
             envelope: self.random.percent(30)
                 || (transport == Transport::Stream && is_http10)
@@ -52,9 +54,12 @@ impl World {
             return Vec::new();
         }
         let has_envelopes = !matches!(transport, Transport::Plain | Transport::Poll);
-        let (lists, all) = (self.model.lists, self.model.topics.len());
-        if has_envelopes && lists < all && self.random.percent(35) {
-            return vec![self.random.between(lists, all - 1)];
+        let changing = self.model.changing();
+        if has_envelopes && !changing.is_empty() && self.random.percent(35) {
+            return vec![self.random.between(changing.start, changing.end - 1)];
+        }
+        if !self.model.members().is_empty() && self.random.percent(35) {
+            return self.room();
         }
         let count = if self.random.percent(60) { 1 } else { self.random.between(2, 5) };
         let mut targets: Vec<usize> = Vec::new();
@@ -69,6 +74,38 @@ impl World {
         }
         targets.extend(user);
         targets
+    }
+
+    /// A channel with members, mostly with a user.
+    fn room(&mut self) -> Vec<usize> {
+        let channel = self.random.pick(&ROOMS);
+        let users = self.model.topics.iter().enumerate();
+        let users: Vec<_> =
+            users.filter(|(_, it)| it.kind == Kind::User).map(|(at, _)| at).collect();
+        let user = self.random.percent(75).then(|| self.random.pick(&users));
+        [channel].into_iter().chain(user).collect()
+    }
+
+    /// The channels whose members a client follows. One that polls does not.
+    fn presence(
+        &mut self,
+        transport: Transport,
+        targets: &[usize],
+    ) -> Vec<(usize, Option<SinceId>)> {
+        let mut wanted = Vec::new();
+        for &channel in targets.iter().filter(|_| transport != Transport::Poll) {
+            let Some(log) = self.model.members_of(channel) else { continue };
+            if self.random.percent(40) {
+                continue;
+            }
+            let known = match self.random.below(10) {
+                0..=4 => None,
+                5 => Some(SinceId::Foreign(1)),
+                _ => Some(SinceId::Ours(self.model.facts[log].some_offset(&mut self.random))),
+            };
+            wanted.push((channel, known));
+        }
+        wanted
     }
 
     fn start(&mut self, targets: &[usize]) -> Start {

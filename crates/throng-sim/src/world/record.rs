@@ -21,6 +21,7 @@ impl World {
         }
         self.check_witness(heard)?;
         self.learn_ends();
+        self.note_members();
         self.settle_erasures();
         Ok(())
     }

@@ -43,6 +43,7 @@ impl World {
             let judged = client.check_rest(view);
             judged.map_err(|objection| format!("client {number}, at rest: {objection}"))?;
         }
+        self.check_members()?;
         self.check_logs()?;
         self.check_heard()?;
         self.check_counters()

@@ -27,7 +27,7 @@ impl World {
         let stirs = if self.kind.stirs > 0 { 2 } else { 0 };
         let memory = if self.memory.is_scarce { 2 } else { 0 };
         let asking = if self.kind.asks_to_leave && self.drain.is_none() { 1 } else { 0 };
-        let changes = if self.model.lists < self.model.topics.len() { 12 } else { 0 };
+        let changes = if self.model.changing().is_empty() { 0 } else { 12 };
         let weights = [
             arrivals, 14, 16, 26, 4, 8, 2, 8, 3, leaving, 4, 2, 1, stirs, 5, answers, 1, memory,
             asking, 4, 1, changes,
