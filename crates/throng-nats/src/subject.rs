@@ -47,14 +47,19 @@ pub(crate) fn channel(suffix: &str) -> Option<ChannelName> {
         ("u.", token) => (Kind::User, token),
         _ => return None,
     };
+    Some(ChannelName::new(kind, &text_of(token)?))
+}
+
+/// The text that is this token; `None` if it is none.
+fn text_of(token: &str) -> Option<String> {
     let mut pieces = token.split('%');
-    let mut name = pieces.next()?.to_owned();
+    let mut text = pieces.next()?.to_owned();
     for piece in pieces {
         let (code, rest) = piece.split_at_checked(2)?;
-        name.push(u8::from_str_radix(code, 16).ok().filter(u8::is_ascii)?.into());
-        name.push_str(rest);
+        text.push(u8::from_str_radix(code, 16).ok().filter(u8::is_ascii)?.into());
+        text.push_str(rest);
     }
-    Some(ChannelName::new(kind, &name))
+    Some(text)
 }
 
 /// Begins the suffix of the record of a log, before the suffix of its channel.
@@ -160,6 +165,12 @@ impl Subjects {
         Some((suffix, token == "%"))
     }
 
+    /// The key whose newest message is there.
+    pub(crate) fn key_of(&self, subject: &str) -> Option<Box<str>> {
+        let (_, token) = self.suffix_of(subject)?.strip_prefix("k.")?.rsplit_once('.')?;
+        text_of(token).map(String::into_boxed_str)
+    }
+
     /// Where it is written down which message of a channel with a state has an idempotency key.
     pub(crate) fn idempotency(&self, suffix: &str, id: &str) -> String {
         [&*self.ingest, "i.", suffix, ".", id].concat()
@@ -221,6 +232,7 @@ mod tests {
         assert_eq!(key, "throng.in.default.k.c.a.x%2E%25");
         assert_eq!(subjects.channel_of_key(&key), Some(("c.a", false)));
         assert_eq!(subjects.channel_of_key(&state), Some(("c.a", true)));
+        assert_eq!(subjects.key_of(&state), None);
         let records = [subjects.record("c.a"), subjects.erasures("c.a"), subjects.guard("c.a")];
         for beside in records.into_iter().chain([key, state]) {
             let suffix = subjects.suffix_of(&beside).expect("it is in the same stream");

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use throng_core::{ChangeError, ChannelName, Content, KeyPage, KeyQuery, Ticket};
+use throng_core::{ChangeError, ChannelName, Content, KeyPage, Ticket};
 
 use super::expiring::Expiring;
 use super::pending::PendingRead;
@@ -11,7 +11,7 @@ use super::pending::PendingRead;
 /// Who a state is read for.
 pub(super) enum StateFor {
     Part(Box<PendingRead>),
-    Page(ChannelName, KeyQuery, u64, Ticket<Result<KeyPage, ChangeError>>),
+    Page(ChannelName, u64, Ticket<Result<KeyPage, ChangeError>>),
     /// The node, which removes values that expire.
     Node(ChannelName),
 }

@@ -30,13 +30,13 @@ impl NodeShared {
     fn tell_read_state(
         &self,
         wanted: StateFor,
-        (channel, only): (ChannelName, Option<Box<str>>),
+        (channel, page): (ChannelName, Option<KeyQuery>),
         (at_least, wants_bounds): (u64, bool),
     ) {
         let token = self.token();
         let is_of_expiring = matches!(wanted, StateFor::Node(_));
         lock(&self.states.reads).insert(token, wanted);
-        let read = ReadState { token, channel, only, at_least, wants_bounds, is_of_expiring };
+        let read = ReadState { token, channel, page, at_least, wants_bounds, is_of_expiring };
         self.tell(JournalEvent::ReadState(read));
     }
 
@@ -80,10 +80,9 @@ impl NodeShared {
         if !self.link.is_open() {
             return Err(PublishError::Away.into()).into();
         }
-        let only = query.is_of_one.then(|| query.prefix.clone());
         let (ticket, answer) = later.ticket();
-        let wanted = StateFor::Page(channel.clone(), query, now_ms, ticket);
-        self.tell_read_state(wanted, (channel.clone(), only), (0, false));
+        let wanted = StateFor::Page(channel.clone(), now_ms, ticket);
+        self.tell_read_state(wanted, (channel.clone(), Some(query)), (0, false));
         answer
     }
 
@@ -104,8 +103,8 @@ impl NodeShared {
         }
         match (wanted, state) {
             (StateFor::Part(read), Some(state)) => self.part_has_state(*read, state),
-            (StateFor::Page(channel, query, now_ms, ticket), Some(state)) => {
-                let page = self.key_page((now_ms, &channel), &query, &state);
+            (StateFor::Page(channel, now_ms, ticket), Some(state)) => {
+                let page = self.key_page((now_ms, &channel), state);
                 ticket.answer(page.ok_or_else(|| PublishError::Away.into()));
             }
             (StateFor::Page(.., ticket), None) => ticket.answer(Err(PublishError::Away.into())),
@@ -123,28 +122,18 @@ impl NodeShared {
     fn key_page(
         &self,
         (now_ms, channel): (u64, &ChannelName),
-        query: &KeyQuery,
-        state: &StateFacts,
+        state: StateFacts,
     ) -> Option<KeyPage> {
         let epoch = self.link.epoch()?;
-        let is_wanted = |key: &str| {
-            let is_after = query.after.as_deref().is_none_or(|after| key > after);
-            key.starts_with(&*query.prefix) && is_after
-        };
-        let wanted = state.messages.iter().filter(|stored| stored.key().is_some_and(is_wanted));
-        let contents = wanted.filter_map(|stored| self.stored_content(channel, stored));
+        let contents = state.messages.iter().filter_map(|it| self.stored_content(channel, it));
         let mut values: Vec<_> =
             contents.filter(|it| !it.removes_key() && !it.is_expired(now_ms)).collect();
         values.sort_by(|one, other| one.key().cmp(&other.key()));
-        let has_more = values.len() > query.limit;
-        values.truncate(query.limit);
-        let last = values.last().and_then(Content::key).or(query.after.as_deref());
-        let next = last.filter(|_| has_more).map(Box::from);
         let message = |content| Arc::new(Message::from(Arc::new(content)));
         // Without a record nothing with a key has come, up to a sequence that the stream has.
         let offset = if state.head == 0 { self.link.last() } else { state.head };
         let messages = values.into_iter().map(message).collect();
-        Some(KeyPage { head: MessageId { epoch, offset }, messages, next })
+        Some(KeyPage { head: MessageId { epoch, offset }, messages, next: state.next })
     }
 
     /// A publication with a key is stored.

@@ -100,13 +100,13 @@ impl StreamJournal {
     }
 
     pub(super) fn read_state(&mut self, now_ms: u64, read: ReadState) {
-        let ReadState { token, channel, only, at_least, wants_bounds, is_of_expiring } = read;
+        let ReadState { token, channel, page, at_least, wants_bounds, is_of_expiring } = read;
         let suffix = subject::suffix(&channel).filter(|_| self.watch.is_open());
         let Some(suffix) = suffix else {
             return self.outbox.report(JournalReport::StateRead { token, state: None });
         };
         let (owner, suffix) = (ScanFor::Owner(token), suffix.into());
-        let request = ScanRequest { owner, suffix, only, at_least, wants_bounds, is_of_expiring };
+        let request = ScanRequest { owner, suffix, page, at_least, wants_bounds, is_of_expiring };
         self.scans.ask(now_ms, request);
     }
 }

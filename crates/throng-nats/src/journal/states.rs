@@ -17,6 +17,7 @@
 mod count;
 mod interruptions;
 mod outcome;
+mod page;
 mod plan;
 mod request;
 mod resolve;

@@ -13,7 +13,7 @@ use throng_nats::protocol::headers::Headers;
 
 use consumer::Consumer;
 pub(crate) use stored::StoredBytes;
-use stored::{is_wanted, time_text};
+use stored::{is_wanted, named, time_text};
 
 /// A message on its way to a client.
 #[derive(Debug, Clone)]
@@ -276,14 +276,17 @@ impl Broker {
             self.created += 1;
             let config = serde_json::from_slice(payload).expect("journals send JSON");
             let stream = ServerStream::new(config, self.created);
-            return (self.streams.entry(name.to_owned()).or_insert(stream).info(), None);
+            return (
+                self.streams.entry(name.to_owned()).or_insert(stream).info(&Value::Null),
+                None,
+            );
         }
         let (what, name) = request.rsplit_once('.').expect("journals ask for a stream");
         let Some(stream) = self.streams.get_mut(name) else { return (error(10059), None) };
         stream.now_ms = self.now_ms;
         let asked: Value = serde_json::from_slice(payload).unwrap_or_default();
         match what {
-            "INFO" => (stream.info(), None),
+            "INFO" => (stream.info(&asked), None),
             "MSG.GET" => (stream.message(&asked).unwrap_or_else(|| error(10037)), None),
             _ if self.is_stalled => (refusal(503, 10008, ""), None),
             "MSG.DELETE" => {
@@ -336,11 +339,12 @@ impl ServerStream {
         }
     }
 
-    fn info(&self) -> Value {
+    fn info(&self, asked: &Value) -> Value {
+        let (named, total) = named(&self.messages, asked);
         json!({
-            "config": self.config,
-            "created": self.created.to_string(),
-            "state": { "first_seq": self.first, "last_seq": self.last },
+            "config": self.config, "created": self.created.to_string(),
+            "state": { "first_seq": self.first, "last_seq": self.last, "subjects": named },
+            "total": total,
             "cluster": { "leader": self.leader.to_string() },
             "ts": time_text(self.now_ms),
         })

@@ -88,6 +88,13 @@ fn a_message_that_is_to_be_erased_may_count_twice() {
 }
 
 #[test]
+fn pages_of_a_state_have_its_keys_in_their_order() {
+    for seed in 0..8 {
+        assert_eq!(World::new(seed).read_pages().without_key, 0, "THRONG_SEED={seed}");
+    }
+}
+
+#[test]
 fn a_copy_that_is_renewed_while_a_state_is_read_is_read() {
     for seed in 0..8 {
         let tally = World::new(seed).renew_between_parts();

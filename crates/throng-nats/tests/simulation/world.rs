@@ -18,7 +18,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use throng_core::{AskerId, ChannelId, ChannelName, Retention};
 use throng_nats::api::StreamSettings;
 use throng_nats::api::table::{TableKind, TableSettings};
-use throng_nats::journal::{HeldState, JournalAction, JournalEvent, LogFacts, StreamJournal};
+use throng_nats::journal::{
+    HeldState, JournalAction, JournalEvent, LogFacts, StateFacts, StreamJournal,
+};
 use throng_nats::protocol::decoder::ServerMessage;
 use throng_nats::protocol::headers::Headers;
 
@@ -144,6 +146,8 @@ pub(crate) struct World {
     /// Channels whose history was to be erased, which may have been written down without.
     histories: BTreeSet<usize>,
     ends: Ends,
+    /// A page of keys that was asked for, by its token, once it was read.
+    page: Option<(u64, Option<StateFacts>)>,
     pub(crate) tally: Tally,
 }
 
@@ -182,6 +186,7 @@ impl World {
             replaced: BTreeSet::new(),
             histories: BTreeSet::new(),
             ends: Ends::default(),
+            page: None,
             tally: Tally::default(),
         }
     }

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use throng_core::{
-    ChannelName, KnownRecord, LogRecord, Publication, PublishError, RecordChange, RecordVersion,
-    Replacement, creation,
+    ChannelName, KeyQuery, KnownRecord, LogRecord, Publication, PublishError, RecordChange,
+    RecordVersion, Replacement, creation,
 };
 
 use crate::api::NatsLimit;
@@ -161,8 +161,8 @@ pub struct ReadState {
     /// Comes back with it.
     pub token: u64,
     pub channel: ChannelName,
-    /// Only this key, if there is one.
-    pub only: Option<Box<str>>,
+    /// Only the keys of this page, if there is one.
+    pub page: Option<KeyQuery>,
     /// The newest message of the log that is known to have come with the state.
     pub at_least: u64,
     /// True to learn what the stream has lost.
@@ -182,6 +182,8 @@ pub struct StateFacts {
     pub floor: u64,
     /// The newest messages of keys, oldest first.
     pub messages: Vec<StoredMessage>,
+    /// The key after which the next page goes on, if there may be one.
+    pub next: Option<Box<str>>,
     /// The first and last sequence of the stream, if they were asked for.
     pub bounds: (u64, u64),
     /// All messages up to here were erased with their history.

@@ -13,7 +13,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use serde_json::Value;
+use throng_core::KeyQuery;
 
+use super::page::Page;
 use crate::api::beside::{self, Erasures};
 use crate::api::get::{self, Chain, Part};
 use crate::api::state::{KnownState, StateCopy};
@@ -54,8 +56,8 @@ pub(in crate::journal) enum ScanFor {
 pub(in crate::journal) struct ScanRequest {
     pub(in crate::journal) owner: ScanFor,
     pub(in crate::journal) suffix: Arc<str>,
-    /// Only this key.
-    pub(in crate::journal) only: Option<Box<str>>,
+    /// Only the keys of this page.
+    pub(in crate::journal) page: Option<KeyQuery>,
     /// The newest message that the reader knows of.
     pub(in crate::journal) at_least: u64,
     /// True to learn what the stream has lost.
@@ -65,11 +67,16 @@ pub(in crate::journal) struct ScanRequest {
 }
 
 impl ScanRequest {
+    /// The page, if it may have several keys.
+    fn page_of_many(&self) -> Option<KeyQuery> {
+        self.page.clone().filter(|page| !page.is_of_one)
+    }
+
     pub(super) fn all(owner: ScanFor, suffix: Arc<str>) -> ScanRequest {
         ScanRequest {
             owner,
             suffix,
-            only: None,
+            page: None,
             at_least: 0,
             wants_bounds: false,
             is_of_expiring: false,
@@ -83,6 +90,10 @@ enum Step {
     Record,
     /// Copies are read.
     Copies,
+    /// The leader is asked for the names of keys.
+    Names,
+    /// The newest messages of some keys are read.
+    Values,
     /// The leader is asked for the stream's bounds, and for what was erased.
     Bounds,
 }
@@ -96,6 +107,7 @@ struct Scan {
     /// The one for the record.
     record_token: u64,
     known: Option<KnownState>,
+    page: Option<Page>,
     /// The copies by their keys, with their sequences.
     copies: BTreeMap<Box<str>, StateCopy>,
     chain: Chain,
@@ -137,6 +149,7 @@ impl Scan {
     fn restart(&mut self, at_ms: u64) {
         (self.step, self.at_ms) = (Step::Record, at_ms);
         self.tokens.clear();
+        self.page = self.request.page_of_many().map(Page::new);
         self.copies.clear();
         (self.known, self.read) = (None, None);
         (self.chain, self.last, self.is_torn) = (Chain::default(), 0, false);
@@ -145,7 +158,8 @@ impl Scan {
     }
 
     fn finish(self) -> ScanDone {
-        let Scan { request, known, copies, mut facts, .. } = self;
+        let Scan { request, known, page, mut copies, mut facts, .. } = self;
+        facts.next = page.and_then(|page| page.cut(&mut copies));
         if let Some(known) = &known {
             (facts.head, facts.plain) = (known.head(), known.plain());
             facts.floor = known.record.floor;
@@ -197,8 +211,10 @@ impl Scans {
         if self.waiting.len() + self.in_flight.len() >= SCANS_MAX {
             return self.refused.push(ScanDone { request, read: None });
         }
+        let page = request.page_of_many().map(Page::new);
         self.waiting.push_back(Scan {
             request,
+            page,
             step: Step::Record,
             tokens: Vec::new(),
             record_token: 0,
@@ -233,7 +249,8 @@ impl Scans {
                 continue;
             }
             let suffix = &scan.request.suffix;
-            let key = scan.request.only.as_ref().map(|key| subjects.key(suffix, key));
+            let one = scan.request.page.as_ref().filter(|page| page.is_of_one);
+            let key = one.map(|page| subjects.key(suffix, &page.prefix));
             for subject in [Some(subjects.state(suffix)), key].into_iter().flatten() {
                 let request = get::last(&subject);
                 scan.tokens.push(outbox.ask_leader(Question::Scan, "MSG.GET", request));
@@ -261,6 +278,8 @@ impl Scans {
             // The next part may come under the same token.
             Step::Copies => scan.copies_are(headers, payload, subjects)?,
             Step::Bounds => scan.bounds_are(token, payload),
+            Step::Names => scan.names_are(payload, subjects),
+            Step::Values => scan.values_are(headers, payload, subjects)?,
         };
         outbox.answered(token);
         scan.tokens.retain(|own| *own != token);
@@ -379,6 +398,44 @@ impl Scan {
         }
     }
 
+    fn names_are(&mut self, payload: &[u8], subjects: &Subjects) -> Turn {
+        let Some(page) = &mut self.page else { return Turn::Again };
+        let Some(has_more) = page.takes_names(payload, subjects) else { return Turn::Again };
+        if !has_more {
+            self.step = Step::Values;
+        }
+        Turn::GoOn
+    }
+
+    /// Takes a part of an answer; `None` if more of it comes.
+    fn values_are(
+        &mut self,
+        headers: Headers<'_>,
+        payload: &[u8],
+        subjects: &Subjects,
+    ) -> Option<Turn> {
+        match get::part(headers) {
+            Part::Message { sequence, previous } => {
+                match self.chain.continues(sequence, previous) {
+                    Some(true) => self.take(subjects, sequence, headers, payload),
+                    Some(false) => {}
+                    None => return Some(Turn::Again),
+                }
+                None
+            }
+            Part::End { last, left, up_to } if self.chain.ends(last) => {
+                self.chain = Chain::default();
+                let least = self.known.as_ref().map_or(0, |known| known.sequence);
+                let read = self.read.as_ref().map_or(0, |read| read.sequence);
+                let is_current = up_to.max(read) >= least;
+                let page = self.page.as_mut();
+                let goes_on = page.is_some_and(|page| page.was_answered(&self.copies, left));
+                Some(if is_current && goes_on { Turn::GoOn } else { Turn::Again })
+            }
+            Part::End { .. } | Part::Failed => Some(Turn::Again),
+        }
+    }
+
     fn bounds_are(&mut self, token: u64, payload: &[u8]) -> Turn {
         // The bounds were asked for first.
         if self.tokens.first() == Some(&token) && self.facts.bounds.1 == 0 {
@@ -400,8 +457,14 @@ impl Scan {
         let is_empty = self.known.as_ref().is_none_or(|KnownState { record, .. }| {
             (is_of_expiring && record.expiring == 0) || (record.keys == 0 && record.removed == 0)
         });
-        let begins = matches!(self.step, Step::Record);
-        if self.left > 0 || (begins && self.request.only.is_none() && !is_empty) {
+        let begins = matches!(self.step, Step::Record) && !is_empty;
+        if self.page.is_some() {
+            if begins {
+                self.step = Step::Names;
+            }
+            return !is_empty && self.go_on_with_page(subjects, outbox);
+        }
+        if self.left > 0 || (begins && self.request.page.is_none()) {
             self.step = Step::Copies;
             let request = get::batch(&subjects.keys(suffix), self.last + 1);
             self.tokens.push(outbox.read(Question::Scan, request));
@@ -418,5 +481,23 @@ impl Scan {
             return true;
         }
         false
+    }
+
+    /// Asks for what comes next of a page. Returns false if nothing does.
+    fn go_on_with_page(&mut self, subjects: &Subjects, outbox: &mut Outbox) -> bool {
+        let of = (subjects, &*self.request.suffix);
+        let Some(page) = &mut self.page else { return false };
+        if matches!(self.step, Step::Names) {
+            let request = page.names_request(of);
+            self.tokens.push(outbox.ask_leader(Question::Scan, "INFO", request));
+            return true;
+        }
+        let base = self.known.as_ref().map_or(u64::MAX, |known| known.record.base);
+        self.copies.retain(|_, copy| copy.message.sequence > base);
+        let found = self.copies.values().filter(|copy| !copy.is_tombstone()).count();
+        let request = page.values_request(of, found);
+        let request = request.map(|request| outbox.read(Question::Scan, request));
+        self.tokens.extend(request);
+        request.is_some()
     }
 }

@@ -1,7 +1,10 @@
 //! Messages as the model stores them.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde_json::Value;
 use throng_core::Attributes;
 use throng_nats::protocol::headers::Headers;
 
@@ -44,4 +47,16 @@ pub(super) fn time_text(at_ms: u64) -> String {
     let (hours, minutes) = (seconds / 3_600, seconds / 60 % 60);
     assert!(hours < 24, "no world lasts for a day");
     format!("1970-01-01T{hours:02}:{minutes:02}:{:02}.{rest:03}Z", seconds % 60)
+}
+
+/// The subjects that a request names, of which an answer has few here, and how many there are.
+pub(super) fn named<'a>(
+    messages: &'a BTreeMap<u64, StoredBytes>,
+    asked: &Value,
+) -> (BTreeMap<&'a str, u64>, usize) {
+    let Some(filter) = asked["subjects_filter"].as_str() else { return Default::default() };
+    let all = messages.values().map(|stored| &*stored.subject);
+    let all: BTreeSet<_> = all.filter(|subject| is_wanted(subject, filter)).collect();
+    let offset = asked["offset"].as_u64().unwrap_or(0) as usize;
+    (all.iter().skip(offset).take(3).map(|subject| (*subject, 1)).collect(), all.len())
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use throng_core::{
-    AskerId, Attributes, Body, Publication, PublishError, RecordChange, StateLimits,
+    AskerId, Attributes, Body, KeyQuery, Publication, PublishError, RecordChange, StateLimits,
 };
 use throng_nats::journal::{
     JournalAction, JournalEvent, LogEdit, LogOutcome, LogRequest, Outcome, ReadState, Reading,
@@ -272,7 +272,7 @@ impl World {
         let read = ReadState {
             token,
             channel: channel(index),
-            only: None,
+            page: None,
             at_least,
             wants_bounds: true,
             is_of_expiring: false,
@@ -281,6 +281,10 @@ impl World {
     }
 
     pub(super) fn state_was_read(&mut self, node: usize, token: u64, facts: Option<StateFacts>) {
+        if let Some((_, page)) = self.page.as_mut().filter(|(of, _)| *of == token) {
+            *page = facts;
+            return;
+        }
         let asked = self.nodes[node].state_reads.remove(&token);
         let AskedState { index, after, era, is_lost, read, mut found, is_whole_log } =
             asked.expect("it was asked once");
@@ -358,6 +362,61 @@ impl World {
         }
         assert!(!self.resumes(index, between), "the first one was dropped");
         assert!(self.resumes(index, first), "the second one was erased");
+        self.tally
+    }
+
+    /// A page of a state: its keys, and where the next one goes on.
+    fn page(&mut self, index: usize, query: KeyQuery) -> (Vec<String>, Option<String>) {
+        self.next_token += 1;
+        let token = self.next_token;
+        self.page = Some((token, None));
+        let read = ReadState {
+            token,
+            channel: channel(index),
+            page: Some(query),
+            at_least: 0,
+            wants_bounds: false,
+            is_of_expiring: false,
+        };
+        self.step(1, JournalEvent::ReadState(read));
+        self.settle(60);
+        let (_, facts) = self.page.take().expect("it was asked for");
+        let facts = facts.expect("it is read");
+        let mut keys: Vec<_> = facts.messages.iter().filter_map(|it| it.key()).collect();
+        keys.sort_unstable();
+        (keys.into_iter().map(str::to_owned).collect(), facts.next.map(String::from))
+    }
+
+    /// Pages of a state, some of whose keys are removed.
+    pub(crate) fn read_pages(mut self) -> Tally {
+        (0..self.nodes.len()).for_each(|node| self.connect(node));
+        self.settle(100);
+        let index = KEEP_STATE[1];
+        let query = |prefix: &str, after: Option<&str>, limit| KeyQuery {
+            prefix: prefix.into(),
+            after: after.map(Box::from),
+            limit,
+            is_of_one: false,
+        };
+        assert_eq!(self.page(index, query("", None, 2)), (vec![], None), "there is none");
+        for key in ["a.1", "a*2", "b %", "a>3"] {
+            self.set(index, Some(key));
+        }
+        self.set(index, None);
+        let keys = |keys: &[&str]| keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>();
+        let first = (keys(&["a*2", "a.1"]), Some("a.1".to_owned()));
+        assert_eq!(self.page(index, query("", None, 2)), first);
+        assert_eq!(self.page(index, query("", Some("a.1"), 2)), (keys(&["a>3", "b %"]), None));
+        assert_eq!(self.page(index, query("b", None, 9)), (keys(&["b %"]), None));
+        self.next_token += 1;
+        let body = Body::Text(self.next_token.to_string().into());
+        let attributes = Some(attributes("a.1", true));
+        let publication = Publication { attributes, ..Publication::new(channel(index), body) };
+        self.publish_as(0, self.next_token, (index, AskerId::SERVER), publication);
+        self.settle(3);
+        let all = (keys(&["a*2", "a>3"]), Some("a>3".to_owned()));
+        assert_eq!(self.page(index, query("a", None, 2)).0, all.0);
+        assert_eq!(self.page(index, query("", None, 2)), all);
         self.tally
     }
 
