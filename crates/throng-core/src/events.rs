@@ -56,15 +56,20 @@ pub trait EventSink: fmt::Debug + Send + Sync {
     /// engine.
     fn notify(&self, now_ms: u64, event: Event<'_>);
 
+    /// The sink that gets the events after this one, if there is one.
+    fn next(&self) -> Option<&dyn EventSink> {
+        None
+    }
+
     /// True if it takes the numbers of channels' subscribers, which change with each of them.
     fn takes_counts(&self) -> bool {
-        false
+        self.next().is_some_and(|next| next.takes_counts())
     }
 
     /// Removes the events of before a time, in milliseconds since 1970, that name a user and that
     /// no application has been told of. Returns how many.
-    fn forget_user(&self, _user: &str, _before_ms: u64) -> u64 {
-        0
+    fn forget_user(&self, user: &str, before_ms: u64) -> u64 {
+        self.next().map_or(0, |next| next.forget_user(user, before_ms))
     }
 }
 

@@ -195,12 +195,8 @@ impl EventSink for Watchlists {
         }
     }
 
-    fn takes_counts(&self) -> bool {
-        self.next.as_ref().is_some_and(|next| next.takes_counts())
-    }
-
-    fn forget_user(&self, user: &str, before_ms: u64) -> u64 {
-        self.next.as_ref().map_or(0, |next| next.forget_user(user, before_ms))
+    fn next(&self) -> Option<&dyn EventSink> {
+        self.next.as_deref()
     }
 }
 
