@@ -13,7 +13,7 @@ use std::sync::Arc;
 use throng_core::name::Kind;
 use throng_core::{ConnectionName, NodeTag};
 use throng_pusher::app::AppKey;
-use throng_pusher::signature::Signer;
+use throng_pusher::hide::Hider;
 use throng_pusher::{App, SocketId};
 use throng_wire::OriginPolicy;
 
@@ -66,7 +66,7 @@ pub struct ClientApp {
     max_members: usize,
     /// Hides the numbers of connections in their names. Its secret is the server's, because an
     /// application may replace its own.
-    hider: Signer,
+    hider: Hider,
     /// A client that has not signed in.
     anonymous: Arc<Identity>,
     server_key: Arc<ServerKey>,
@@ -230,8 +230,8 @@ impl Apps {
 }
 
 /// Nodes of a cluster have one tagger.
-fn hider(tagger: &Tagger, app: &App) -> Signer {
-    Signer::new(&tagger.secret(&format!("the names of connections of application {}", app.id())))
+fn hider(tagger: &Tagger, app: &App) -> Hider {
+    Hider::new(&tagger.secret(&format!("the names of connections of application {}", app.id())))
 }
 
 #[cfg(test)]

@@ -2,9 +2,9 @@
 
 use std::num::NonZeroU32;
 
-use ring::digest::{Context, SHA256};
 use ring::hmac;
 use ring::rand::{SecureRandom, SystemRandom};
+use sha2::{Digest as _, Sha256};
 use throng_core::WantedTags;
 
 use crate::grants::{GRANTS_IDS_MAX, GrantsId};
@@ -254,12 +254,8 @@ impl Tagger {
 
     /// A number from 1, because 0 stands for none.
     fn tag(&self, domain: &[u8], name: &[u8], bits: u32) -> u64 {
-        let mut context = Context::new(&SHA256);
-        for part in [&self.seed, domain, name] {
-            context.update(part);
-        }
-        let hash = context.finish();
-        let word = hash.as_ref()[..8].try_into().expect("a hash has 32 bytes");
+        let hash = Sha256::new().chain_update(self.seed).chain_update(domain).chain_update(name);
+        let word = hash.finalize()[..8].try_into().expect("a hash has 32 bytes");
         (u64::from_le_bytes(word) >> (64 - bits)).max(1)
     }
 }

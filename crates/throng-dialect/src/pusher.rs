@@ -10,6 +10,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
+use serde_json::value::to_raw_value;
 use throng_core::{Attribute, Body, Message};
 use throng_pusher::App;
 use throng_pusher::app::split_prefix;
@@ -268,8 +269,8 @@ impl<'a> About<'a> {
             About::Nothing => return None,
             About::Frame => "0".to_owned(),
             About::Event => "1".to_owned(),
-            About::Subscription(channel) => serde_json::to_string(channel).ok()?,
-            About::SignIn(user_data) => serde_json::to_string(&[user_data]).ok()?,
+            About::Subscription(channel) => return to_raw_value(channel).ok(),
+            About::SignIn(user_data) => return to_raw_value(&[user_data]).ok(),
         };
         RawValue::from_string(json).ok()
     }
@@ -345,8 +346,8 @@ fn subscription(
             return Err(ErrorResponse::new(ErrorCode::Unauthorized, message));
         }
         Access::Private | Access::Presence => {
-            let socket = speaker.socket().ok_or_else(unsigned)?.to_string();
-            if !app.has_signed(&subscribe.signed_text(&socket), &subscribe.auth) {
+            let socket = speaker.socket().ok_or_else(unsigned)?;
+            if !app.has_signed(&subscribe.signed_text(socket), &subscribe.auth) {
                 return Err(unsigned());
             }
         }
@@ -392,9 +393,8 @@ fn sign_in_command(
     sign_in: &SignIn<'_>,
     speaker: &dyn Speaker,
 ) -> Result<Command, ErrorResponse> {
-    let socket = speaker.socket().map(|socket| socket.to_string());
-    let is_signed = |socket: &String| app.has_signed(&sign_in.signed_text(socket), &sign_in.auth);
-    if !socket.is_some_and(|socket| is_signed(&socket)) {
+    let is_signed = |socket| app.has_signed(&sign_in.signed_text(socket), &sign_in.auth);
+    if !speaker.socket().is_some_and(is_signed) {
         let message = "the application has not signed this user of this connection";
         return Err(ErrorResponse::new(ErrorCode::Unauthorized, message));
     }
@@ -451,7 +451,7 @@ fn confirm(target: &Target, start: &Start, out: &mut Out<'_>) {
     let (prefix, _) = split_prefix(&target.name);
     let name = name_of(target);
     let mut frame = Vec::new();
-    let id = start.id.to_string();
+    let id = start.recovered.map(|_| start.id.to_string()).unwrap_or_default();
     let resumed = start.recovered.map(|is_recovered| Resumed { id: &id, is_recovered });
     match &start.members {
         None => server_frame::succeeded(&mut frame, &name, resumed),

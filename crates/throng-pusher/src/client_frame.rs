@@ -1,6 +1,7 @@
 //! The frames of clients.
 
 use std::borrow::Cow;
+use std::fmt::Display;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -41,7 +42,7 @@ pub struct Subscribe<'a> {
 
 impl Subscribe<'_> {
     /// The text that the application signs, for the connection with this name.
-    pub fn signed_text(&self, socket: &str) -> String {
+    pub fn signed_text(&self, socket: impl Display) -> String {
         match &self.channel_data {
             None => format!("{socket}:{}", self.channel),
             Some(data) => format!("{socket}:{}:{data}", self.channel),
@@ -60,7 +61,7 @@ pub struct SignIn<'a> {
 
 impl SignIn<'_> {
     /// The text that the application signs, for the connection with this name.
-    pub fn signed_text(&self, socket: &str) -> String {
+    pub fn signed_text(&self, socket: impl Display) -> String {
         format!("{socket}::user::{}", self.user_data)
     }
 }

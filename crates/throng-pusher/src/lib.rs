@@ -12,6 +12,7 @@
 //! | [`channel`] | the names of channels, and what they say |
 //! | [`client_frame`] | the frames of clients |
 //! | [`server_frame`] | the frames of servers |
+//! | [`hide`] | numbers that nobody foresees |
 //! | [`request`] | signed requests of the HTTP API |
 //! | [`signature`] | HMAC over texts |
 //! | [`socket`] | the names of connections |
@@ -26,6 +27,7 @@
 pub mod app;
 pub mod channel;
 pub mod client_frame;
+pub mod hide;
 pub mod request;
 pub mod server_frame;
 pub mod signature;

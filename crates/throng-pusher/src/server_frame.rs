@@ -2,6 +2,7 @@
 //! that is JSON itself.
 
 use std::borrow::Cow;
+use std::io::Write as _;
 
 use serde_json::value::RawValue;
 
@@ -40,11 +41,11 @@ fn push_text(out: &mut Vec<u8>, text: &str) {
     let _ = serde_json::to_writer(out, text);
 }
 
-/// Appends a frame about a channel, whose data is a text.
+/// Appends a frame about a channel, whose data is a text. `event` is a word of the protocol.
 fn push_about(out: &mut Vec<u8>, event: &str, channel: &str, data: &[u8]) {
-    out.extend_from_slice(b"{\"event\":");
-    push_text(out, event);
-    out.extend_from_slice(b",\"channel\":");
+    out.extend_from_slice(b"{\"event\":\"");
+    out.extend_from_slice(event.as_bytes());
+    out.extend_from_slice(b"\",\"channel\":");
     push_text(out, channel);
     out.extend_from_slice(b",\"data\":");
     push_text(out, &String::from_utf8_lossy(data));
@@ -53,10 +54,15 @@ fn push_about(out: &mut Vec<u8>, event: &str, channel: &str, data: &[u8]) {
 
 /// The first frame.
 pub fn established(out: &mut Vec<u8>, socket: SocketId, activity_timeout_s: u64) {
-    let data = format!(r#"{{"socket_id":"{socket}","activity_timeout":{activity_timeout_s}}}"#);
-    out.extend_from_slice(b"{\"event\":\"pusher:connection_established\",\"data\":");
-    push_text(out, &data);
-    out.push(b'}');
+    // Of the data, quotes alone are escaped. Writing into a Vec does not fail.
+    let _ = write!(
+        out,
+        concat!(
+            r#"{{"event":"pusher:connection_established","data":"{{\"socket_id\":\"{}\","#,
+            r#"\"activity_timeout\":{}}}"}}"#,
+        ),
+        socket, activity_timeout_s,
+    );
 }
 
 /// An error in band. Its data is no text, as of no other frame.

@@ -7,9 +7,6 @@ use ring::hmac;
 /// The bytes of a signature.
 const SIGNATURE_BYTES: usize = 32;
 
-/// Rounds of [`Signer::hide`]. Four make the permutation strong (Luby and Rackoff, 1988).
-const ROUNDS: u8 = 4;
-
 /// Signs with the secret of an application, and verifies.
 pub struct Signer(hmac::Key);
 
@@ -31,43 +28,11 @@ impl Signer {
         digits
     }
 
-    /// Another number in place of this one, which nobody can tell without the secret. Each `about`
-    /// has a permutation of its own: a Feistel network.
-    pub fn hide(&self, number: u64, about: u64) -> u64 {
-        (0..ROUNDS).fold(number, |number, round| {
-            let (high, low) = ((number >> 32) as u32, number as u32);
-            join(low, high ^ self.half(about, round, low))
-        })
-    }
-
-    /// The number that [`Signer::hide`] has put this one in place of.
-    pub fn reveal(&self, number: u64, about: u64) -> u64 {
-        (0..ROUNDS).rev().fold(number, |number, round| {
-            let (high, low) = ((number >> 32) as u32, number as u32);
-            join(low ^ self.half(about, round, high), high)
-        })
-    }
-
-    fn half(&self, about: u64, round: u8, half: u32) -> u32 {
-        // No text that is signed begins so.
-        let mut context = hmac::Context::with_key(&self.0);
-        context.update(b"hide");
-        context.update(&about.to_le_bytes());
-        context.update(&[round]);
-        context.update(&half.to_le_bytes());
-        let tag = context.sign();
-        tag.as_ref().first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes))
-    }
-
     /// True if this is the signature of the text. Takes the same time for each signature.
     pub fn verifies(&self, text: &str, digits: &str) -> bool {
         read_digits(digits)
             .is_some_and(|signature| hmac::verify(&self.0, text.as_bytes(), &signature).is_ok())
     }
-}
-
-fn join(high: u32, low: u32) -> u64 {
-    u64::from(high) << 32 | u64::from(low)
 }
 
 /// Shows no secret.
@@ -135,20 +100,5 @@ pub(crate) mod tests {
         for bad in ["", "0", "zz", &"é".repeat(32), &"0".repeat(63), &"0".repeat(66)] {
             assert!(!signer.verifies("a", bad), "{bad}");
         }
-    }
-
-    #[test]
-    fn a_hidden_number_is_told_with_the_secret_only() {
-        let (own, other) = (Signer::new(b"7ad3773142a6692b25b8"), Signer::new(b"another secret"));
-        let numbers = [0, 1, 2, u64::from(u32::MAX), 1 << 32, u64::MAX];
-        for number in numbers {
-            let hidden = own.hide(number, 3);
-            assert_eq!(own.reveal(hidden, 3), number);
-            assert_ne!(own.reveal(hidden, 4), number);
-            assert_ne!(other.reveal(hidden, 3), number);
-        }
-        // Neighbours are as far from each other as any two.
-        let apart = |number: u64| (own.hide(number, 3) ^ own.hide(number + 1, 3)).count_ones();
-        assert!((0..1_000).map(apart).sum::<u32>().abs_diff(32_000) < 1_000);
     }
 }

@@ -10,7 +10,7 @@ use std::str::FromStr;
 pub struct SocketId {
     /// A random number of the node.
     pub node: u64,
-    /// The connection among those of the node, [hidden](crate::signature::Signer::hide).
+    /// The connection among those of the node, [hidden](crate::hide::Hider::hide).
     pub number: u64,
 }
 

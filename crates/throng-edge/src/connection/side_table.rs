@@ -115,6 +115,12 @@ impl SideTable {
         self.entries.get_mut(index)
     }
 
+    /// True if the connection has an entry, beside a session.
+    #[cfg(test)]
+    pub(crate) fn has_entry<S>(&self, connection: &Connection<S>) -> bool {
+        self.entry(connection).is_some()
+    }
+
     /// True if the connection has deadlines here.
     pub(crate) fn has_deadlines<S>(&self, connection: &Connection<S>) -> bool {
         self.entry(connection).is_some_and(SideEntry::has_deadlines)
